@@ -1,0 +1,38 @@
+package record
+
+import "fmt"
+
+// Position is where a lane stands: what is stored, and what is being stored.
+// It is kept by the stream, changed only by compare-and-swap on Revision.
+type Position struct {
+	Owner    string `json:"owner"`           // instance that may move the lane, empty when nobody does
+	Done     uint64 `json:"done"`            // every message up to here is stored or set aside
+	Claim    *Claim `json:"block,omitempty"` // the block being stored now, nil when none
+	Revision uint64 `json:"-"`               // of the entry this was read from; 0 before the first write
+}
+
+// Claim fixes a block before it is stored, so that after any crash the same
+// messages are stored again under the same token.
+type Claim struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+	Token string `json:"token"`
+}
+
+func (c Claim) String() string { return fmt.Sprintf("%d-%d", c.First, c.Last) }
+
+// Block is what is stored in one piece: the records of the messages First to
+// Last of a lane, in order, under one token.
+type Block struct {
+	Lane    int
+	Claim   Claim
+	Columns *Columns // not kept after the call it is passed to returns
+}
+
+// Dead is a record, or a whole message, that can not be stored.
+type Dead struct {
+	Message Message // where it came from; Body is the bytes set aside
+	Index   int     // index of the record within the message, -1 for the whole message
+	Code    string  // stable, machine-readable
+	Reason  string  // a sentence; never a submitted value
+}

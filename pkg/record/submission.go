@@ -1,0 +1,44 @@
+package record
+
+import "time"
+
+// Submission is one accepted request on its way into the stream. All of its
+// parts become durable together or not at all, on one lane chosen by ID.
+type Submission struct {
+	ID          string    // identity within the duplicate window, scoped by the token's subject; ASCII, no spaces
+	Hash        string    // hex of the 128-bit hash of the body: tells a repeat from a misused key
+	Subject     string    // subject of the token that posted it
+	Received    time.Time // when the api took it in
+	TraceParent string    // W3C trace context as sent, or empty
+	Parts       []Part    // in order; at least one
+}
+
+// Part is one message of a Submission: a JSON array of records as they were
+// sent, split between records so that it stays below the part size.
+type Part struct {
+	Body     []byte // JSON array, encoded as Encoding says; not modified or kept after Publish returns
+	Encoding string // EncodingS2, or empty for plain JSON
+	Records  int    // how many records the array holds
+}
+
+// EncodingS2 marks a body compressed as one S2 block.
+const EncodingS2 = "s2"
+
+// Receipt is what the stream answers once a Submission is durable.
+type Receipt struct {
+	Replayed bool // the same ID and body were already stored: nothing new was
+}
+
+// Message is one message of a lane as the ingester reads it back.
+type Message struct {
+	Lane        int       // n of FLOW_n
+	Seq         uint64    // stream sequence
+	Topic       string    // NATS subject: flow.<n>.record or flow.0.change.…
+	ID          string    // Nats-Msg-Id, or empty
+	Body        []byte    // encoded as Encoding says; owned by the receiver
+	Encoding    string    // EncodingS2 or empty
+	Records     int       // records the publisher counted; 0 when unknown
+	Received    time.Time // when the api took it in
+	Subject     string    // subject of the token that posted it
+	TraceParent string    // W3C trace context, or empty
+}
