@@ -1,0 +1,65 @@
+# Sluice: `make run` starts everything, `make test` proves it.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+export CGO_ENABLED := 0
+GO         ?= go
+GOFILES    := $(shell find cmd pkg deploy -name '*.go' 2>/dev/null) go.mod go.sum
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# The ClickHouse engine: one shared library, shipped by npm for four platforms.
+ENGINE_VERSION  := 26.7.3-stable.1
+ENGINE_PLATFORM := $(shell case "$$(uname -s)/$$(uname -m)" in \
+	Linux/x86_64) echo linux-x64-gnu;; Linux/aarch64|Linux/arm64) echo linux-arm64-gnu;; \
+	Darwin/arm64) echo darwin-arm64;; Darwin/x86_64) echo darwin-x64;; esac)
+ENGINE_DIR := .cache/clickhouse
+ENGINE     := $(ENGINE_DIR)/node_modules/@chdb/lib-$(ENGINE_PLATFORM)/libchdb.so
+ENGINE_STAMP := $(ENGINE_DIR)/$(ENGINE_PLATFORM)-$(ENGINE_VERSION)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## fetch what is missing, build, and run everything on this machine
+	@set -m; bin/sluice up $(ARGS)
+
+build: engine bin/api bin/ingester bin/sluice ## build the three programs into bin/
+
+bin/%: $(GOFILES) | need-go
+	@mkdir -p bin
+	$(GO) build -trimpath -o $@ ./cmd/$*
+
+engine: $(ENGINE_STAMP) ## fetch the ClickHouse engine into .cache/
+
+$(ENGINE_STAMP):
+	@if [ -z "$(ENGINE_PLATFORM)" ]; then echo "make: no ClickHouse engine for $$(uname -s)/$$(uname -m): use Linux or macOS on x64 or arm64, or docker compose up" >&2; exit 1; fi
+	@command -v npm >/dev/null || { echo "make: npm is missing, it fetches the ClickHouse engine: install Node.js (https://nodejs.org) and run make again" >&2; exit 1; }
+	@mkdir -p $(ENGINE_DIR) || { echo "make: cannot write to $(ENGINE_DIR): make the folder writable" >&2; exit 1; }
+	npm install --prefix $(ENGINE_DIR) --no-save --no-audit --no-fund --ignore-scripts --loglevel=error @chdb/lib-$(ENGINE_PLATFORM)@$(ENGINE_VERSION)
+	@test -f $(ENGINE) || { echo "make: npm installed no $(ENGINE)" >&2; exit 1; }
+	@rm -f $(ENGINE_DIR)/$(ENGINE_PLATFORM)-*; touch $@
+
+test: engine | need-go ## the whole suite, with real NATS and the real engine
+	$(GO) test -timeout 15m ./...
+
+check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml
+	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+	@$(MAKE) compose-check
+
+compose-check:
+	@if docker compose version >/dev/null 2>&1; then docker compose config -q; \
+	elif command -v docker-compose >/dev/null; then docker-compose config -q; \
+	else echo "make check: docker-compose is missing, it validates docker-compose.yml: apt-get install docker-compose" >&2; exit 1; fi
+
+clean: ## remove what was built; data/ and .cache/ stay
+	rm -rf bin
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
+
+.PHONY: help run build engine test check compose-check clean need-go

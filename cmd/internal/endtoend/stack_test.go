@@ -1,0 +1,133 @@
+package endtoend
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stack is where the parts of one running pipeline listen.
+type stack struct {
+	t                        *testing.T
+	data                     string
+	http, ops, ingesterOps   string
+	nats, clickhouse, chHTTP string
+	token                    string
+	client                   *http.Client
+}
+
+func newStack(t *testing.T) *stack {
+	ops := freeAddr(t)
+	return &stack{
+		t: t, data: filepath.Join(t.TempDir(), "data"),
+		http: freeAddr(t), ops: ops, ingesterOps: ops,
+		nats: freeAddr(t), clickhouse: freeAddr(t), chHTTP: freeAddr(t),
+		client: &http.Client{Timeout: 30 * time.Second},
+	}
+}
+
+// up starts `sluice up` and waits until it is ready.
+func (s *stack) up() *process {
+	s.t.Helper()
+	p := start(s.t, "sluice", "up", "--data", s.data, "--http", s.http, "--ops", s.ops,
+		"--nats", s.nats, "--clickhouse", s.clickhouse, "--clickhouse-http", s.chHTTP)
+	s.waitReady(p, s.ops)
+	token, err := os.ReadFile(filepath.Join(s.data, "token"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.token = strings.TrimSpace(string(token))
+	return p
+}
+
+// waitReady waits until every ops port answers that its program can work.
+func (s *stack) waitReady(p *process, ops ...string) {
+	s.t.Helper()
+	for _, addr := range ops {
+		eventually(s.t, 30*time.Second, func() error {
+			select {
+			case <-p.exited:
+				s.t.Fatalf("%s ended before it was ready:\n%s", p.name, p.text())
+			default:
+			}
+			res, err := s.client.Get("http://" + addr + "/readyz")
+			if err != nil {
+				return err
+			}
+			defer res.Body.Close()
+			body, _ := io.ReadAll(res.Body)
+			if res.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s: %s", res.Status, body)
+			}
+			return nil
+		})
+	}
+}
+
+// post sends a body to the record route and returns the answer.
+func (s *stack) post(body []byte) (*http.Response, string) {
+	s.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, "http://"+s.http+"/flow/flowRecord/batch", bytes.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	res, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return res, string(answer)
+}
+
+// query asks ClickHouse over HTTP, as a person with curl would.
+func (s *stack) query(sql string) (string, error) {
+	res, err := s.client.Get("http://" + s.chHTTP + "/?query=" + url.QueryEscape(sql))
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return "", err
+	}
+	if res.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", res.Status, body)
+	}
+	return strings.TrimSpace(string(body)), nil
+}
+
+// eventuallyQuery polls a query until it gives want.
+func (s *stack) eventuallyQuery(limit time.Duration, sql, want string) {
+	s.t.Helper()
+	eventually(s.t, limit, func() error {
+		got, err := s.query(sql)
+		if err == nil && got != want {
+			err = errors.New("got " + got + ", want " + want)
+		}
+		return err
+	})
+}
+
+// load posts records with `sluice load` and fails unless all were acknowledged.
+func (s *stack) load(args ...string) string {
+	s.t.Helper()
+	code, out := run(s.t, "sluice", append([]string{"load", "--url", "http://" + s.http, "--token", s.token}, args...)...)
+	if code != 0 {
+		s.t.Fatalf("sluice load %v: exit %d\n%s", args, code, out)
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+// Package run wires the packages of Sluice into its programs: what the three
+// commands share, and the only place besides them where siblings meet.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// EnvPrefix begins the environment variable of every option.
+const EnvPrefix = "SLUICE"
+
+// drainTime bounds a graceful stop: past it the program gives up and exits 1.
+const drainTime = 10 * time.Second
+
+// Program parses the command line into cli, whose commands have methods
+// Run(context.Context, *slog.Logger) error, runs what was asked for until it
+// ends or a signal stops it, and returns the exit status.
+//
+// The first SIGINT or SIGTERM cancels the context, which drains; the second
+// one exits at once.
+func Program(name, description string, cli any) int {
+	parser, err := kong.New(cli,
+		kong.Name(name),
+		kong.Description(description),
+		kong.DefaultEnvars(EnvPrefix),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.UsageOnError(),
+	)
+	if err != nil {
+		return fail(os.Stderr, name, err)
+	}
+	if err := unknownVariables(parser.Model, os.Environ()); err != nil {
+		return fail(os.Stderr, name, err)
+	}
+	command, err := parser.Parse(os.Args[1:])
+	if err != nil {
+		return fail(os.Stderr, name, fmt.Errorf("%w (see %s --help)", err, name))
+	}
+
+	log := newLogger(os.Stderr)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go handleSignals(stop, log)
+
+	command.BindTo(ctx, (*context.Context)(nil))
+	err = command.Run(log)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fail(os.Stderr, name, err)
+	}
+	return 0
+}
+
+func fail(w io.Writer, name string, err error) int {
+	fmt.Fprintf(w, "%s: %v\n", name, err)
+	return 1
+}
+
+func handleSignals(stop func(), log *slog.Logger) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	log.Info("stopping: finishing what is in flight", "signal", (<-signals).String())
+	stop()
+	select {
+	case <-signals:
+		log.Error("stopped at once by a second signal")
+	case <-time.After(drainTime):
+		log.Error("not drained in time", "bound", drainTime)
+	}
+	os.Exit(1)
+}
+
+// newLogger writes text for people on a terminal, JSON for machines elsewhere.
+func newLogger(w *os.File) *slog.Logger {
+	if isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, nil))
+	}
+	return slog.New(slog.NewJSONHandler(w, nil))
+}
+
+func isTerminal(f *os.File) bool {
+	stat, err := f.Stat()
+	return err == nil && stat.Mode()&os.ModeCharDevice != 0
+}
+
+// unknownVariables refuses a variable that begins like ours but sets nothing:
+// a misspelt setting must not be ignored.
+func unknownVariables(model *kong.Application, environ []string) error {
+	var known []string
+	err := kong.Visit(model, func(node kong.Visitable, next kong.Next) error {
+		switch node := node.(type) {
+		case *kong.Flag:
+			known = append(known, node.Envs...)
+		case *kong.Value:
+			if node.Tag != nil {
+				known = append(known, node.Tag.Envs...)
+			}
+		}
+		return next(nil)
+	})
+	if err != nil {
+		return err
+	}
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, EnvPrefix+"_") && !slices.Contains(known, name) {
+			return fmt.Errorf("unknown environment variable %s: unset it, or see --help for the names", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package pkg_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// domain packages may be imported by every package; they import none.
+var domain = map[string]bool{"record": true, "change": true}
+
+// TestSiblingsDoNotImportEachOther keeps the packages apart: what two of them
+// share belongs to the domain, or is wired in cmd. Tests may cross.
+func TestSiblingsDoNotImportEachOther(t *testing.T) {
+	const module = "sluice/pkg/"
+	checked := 0
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		if strings.HasSuffix(filepath.Dir(path), "test") {
+			return nil // test helpers, such as natstest
+		}
+		checked++
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		role := filepath.ToSlash(filepath.Dir(path))
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			sibling, ours := strings.CutPrefix(imported, module)
+			switch {
+			case !ours && strings.HasPrefix(imported, "sluice/"):
+				t.Errorf("%s imports %s: packages under pkg do not know the programs", path, imported)
+			case !ours || sibling == role:
+			case domain[role]:
+				t.Errorf("%s imports %s: %s imports no package of this module", path, imported, role)
+			case !domain[sibling]:
+				t.Errorf("%s imports %s: siblings meet only in cmd", path, imported)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 10 {
+		t.Fatalf("checked %d files: the walk missed the packages", checked)
+	}
+}
