@@ -1,4 +1,113 @@
 package record
 
-// Columns holds decoded records, one typed column per field.
-type Columns struct{}
+// Columns is a block of decoded records, one typed column per column of
+// flow.records, all with the same number of rows. The zero value is empty and
+// ready; Reset keeps the memory for the next block. Not for concurrent use.
+type Columns struct {
+	ID                   Text
+	Key                  []int64 // 0 when missing
+	RecordType           Symbol
+	ValueType            Symbol
+	Intent               Symbol
+	TS                   []int64 // ms since 1970; 0 when missing or absurd
+	PartitionID          []int64
+	Position             []int64
+	TenantID             Symbol
+	BpmnProcessID        Symbol
+	ProcessDefinitionKey NullInt64
+	Version              NullInt64
+	ProcessInstanceKey   Text
+	ElementID            Symbol
+	ElementInstanceKey   NullInt64
+	BpmnElementType      Symbol
+	JobType              Symbol
+	Worker               Symbol
+	Retries              NullInt64
+	Deadline             NullInt64 // ms since 1970
+	ErrorType            Symbol
+	ErrorCode            Symbol
+	ErrorMessage         Text
+	Variables            Text    // JSON, {} when missing
+	CustomHeaders        Symbol  // JSON, {} when missing
+	Extra                Text    // JSON object of all else, empty when there is nothing
+	ReceivedAt           []int64 // ms since 1970
+	StreamSeq            []uint64
+	StreamIdx            []uint32
+	Lane                 []uint16
+
+	d decoder // scratch memory, reused from message to message
+}
+
+// Rows returns the number of records held.
+func (c *Columns) Rows() int { return len(c.StreamSeq) }
+
+// Bytes returns the memory the held records take.
+func (c *Columns) Bytes() int {
+	const perRow = 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + 5*9 /* nullables */ + 8 /* received */ + 8 + 4 + 2
+	n := perRow * c.Rows()
+	for _, t := range c.texts() {
+		n += t.bytes()
+	}
+	for _, s := range c.symbols() {
+		n += s.bytes()
+	}
+	return n
+}
+
+// Reset empties the columns and keeps their memory.
+func (c *Columns) Reset() {
+	for _, s := range c.symbols() {
+		s.reset()
+	}
+	c.truncate(mark{})
+}
+
+// mark is a number of rows to come back to, with the size every dictionary had
+// at that time.
+type mark struct {
+	rows   int
+	values [symbolColumns]int
+}
+
+const (
+	textColumns   = 5
+	symbolColumns = 12
+)
+
+func (c *Columns) mark() mark {
+	m := mark{rows: c.Rows()}
+	for i, s := range c.symbols() {
+		m.values[i] = s.Values.Rows()
+	}
+	return m
+}
+
+// truncate goes back to m, as if nothing had been appended since.
+func (c *Columns) truncate(m mark) {
+	for _, t := range c.texts() {
+		t.truncate(m.rows)
+	}
+	for i, s := range c.symbols() {
+		s.truncate(m.rows, max(m.values[i], 1))
+	}
+	for _, n := range []*NullInt64{&c.ProcessDefinitionKey, &c.Version, &c.ElementInstanceKey, &c.Retries, &c.Deadline} {
+		n.truncate(m.rows)
+	}
+	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
+		*n = (*n)[:m.rows]
+	}
+	c.StreamSeq = c.StreamSeq[:m.rows]
+	c.StreamIdx = c.StreamIdx[:m.rows]
+	c.Lane = c.Lane[:m.rows]
+}
+
+func (c *Columns) texts() [textColumns]*Text {
+	return [...]*Text{&c.ID, &c.ProcessInstanceKey, &c.ErrorMessage, &c.Variables, &c.Extra}
+}
+
+func (c *Columns) symbols() [symbolColumns]*Symbol {
+	return [...]*Symbol{
+		&c.RecordType, &c.ValueType, &c.Intent, &c.TenantID, &c.BpmnProcessID, &c.ElementID,
+		&c.BpmnElementType, &c.JobType, &c.Worker, &c.ErrorType, &c.ErrorCode, &c.CustomHeaders,
+	}
+}

@@ -1,0 +1,68 @@
+package record
+
+import "fmt"
+
+// SyntaxError says that a body is not JSON.
+type SyntaxError struct {
+	Code   string // CodeInvalidJSON, CodeInvalidUTF8 or CodeEmptyBody
+	Offset int    // of the first byte that is wrong
+	Index  int    // of the record it stands in
+	Detail string // a sentence for people
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s at byte %d, in record %d", e.Detail, e.Offset, e.Index)
+}
+
+// LimitError says that a body is valid JSON as far as it was read, but beyond
+// one of the Limits.
+type LimitError struct {
+	Code   string // CodeTooManyRecords, CodeRecordTooLarge or CodeTooDeep
+	Index  int    // of the record
+	Limit  int    // what is allowed
+	Detail string // a sentence for people
+}
+
+func (e *LimitError) Error() string { return fmt.Sprintf("%s, in record %d", e.Detail, e.Index) }
+
+// ProblemsError says that records of a body have members of the wrong type.
+type ProblemsError struct {
+	Problems []Problem // the first 100, in the order of the body
+	Total    int       // how many there are
+}
+
+func (e *ProblemsError) Error() string {
+	return fmt.Sprintf("%d problems, the first: %v", e.Total, e.Problems[0])
+}
+
+// BadRecordError says that a message could not be decoded.
+type BadRecordError struct {
+	Index  int    // of the record in the message; -1 when the message as a whole is broken
+	Code   string // stable, machine-readable
+	Reason string // a sentence; never a submitted value
+	Raw    []byte // the record as it was sent, or the message's body; owned by the receiver
+}
+
+func (e *BadRecordError) Error() string {
+	if e.Index < 0 {
+		return "message: " + e.Reason
+	}
+	return fmt.Sprintf("record %d: %s", e.Index, e.Reason)
+}
+
+// The codes of Problems and errors. They are part of the HTTP API.
+const (
+	CodeEmptyBody      = "empty_body"
+	CodeInvalidJSON    = "invalid_json"
+	CodeInvalidUTF8    = "invalid_utf8"
+	CodeTooManyRecords = "too_many_records"
+	CodeRecordTooLarge = "record_too_large"
+	CodeTooDeep        = "too_deep"
+
+	CodeNotAnObject  = "not_an_object"   // a record, or its value, is something else
+	CodeNotAString   = "not_a_string"    // nor a number, which would do
+	CodeNotAnInteger = "not_an_integer"  // nor text that is one
+	CodeOutOfRange   = "out_of_range"    // an integer beyond 64 bits
+	CodeNotATime     = "not_a_time"      // neither milliseconds nor ISO 8601
+	CodeBadEncoding  = "broken_encoding" // a message that can not be decompressed
+)

@@ -1,0 +1,163 @@
+package record
+
+import (
+	"bytes"
+	"hash/maphash"
+	"math"
+)
+
+// Symbol is a column of strings that repeat: each row is a key into Values,
+// where key 0 is always the empty string. Only the keys of the width in Width
+// are filled; they widen by themselves when the dictionary outgrows them.
+type Symbol struct {
+	Values Text // the dictionary of this block
+	Width  int  // bytes per key: 1, 2 or 4
+	Keys8  []uint8
+	Keys16 []uint16
+	Keys32 []uint32
+
+	seed  maphash.Seed
+	slots []uint32 // open addressing, linear probing: key+1, or 0 for a free slot
+	last  uint32   // key of the row appended last: neighbours are often equal
+}
+
+// slotsAtFirst is the size of a new hash table, a power of two.
+const slotsAtFirst = 64
+
+// Rows returns the number of rows.
+func (s *Symbol) Rows() int {
+	switch s.Width {
+	case 2:
+		return len(s.Keys16)
+	case 4:
+		return len(s.Keys32)
+	}
+	return len(s.Keys8)
+}
+
+// Key returns the key of row i.
+func (s *Symbol) Key(i int) int {
+	switch s.Width {
+	case 2:
+		return int(s.Keys16[i])
+	case 4:
+		return int(s.Keys32[i])
+	}
+	return int(s.Keys8[i])
+}
+
+// Value returns row i; it shares the memory of the column.
+func (s *Symbol) Value(i int) []byte { return s.Values.Value(s.Key(i)) }
+
+// append adds one row, copying v if it is new to the dictionary.
+func (s *Symbol) append(v []byte) {
+	if len(v) == 0 {
+		s.put(0)
+		return
+	}
+	if !bytes.Equal(v, s.Values.Value(int(s.last))) {
+		s.last = s.lookup(v)
+	}
+	s.put(s.last)
+}
+
+func (s *Symbol) put(key uint32) {
+	switch s.Width {
+	case 1:
+		s.Keys8 = append(s.Keys8, uint8(key))
+	case 2:
+		s.Keys16 = append(s.Keys16, uint16(key))
+	default:
+		s.Keys32 = append(s.Keys32, key)
+	}
+}
+
+// lookup returns the key of v, which it adds to the dictionary if need be.
+func (s *Symbol) lookup(v []byte) uint32 {
+	mask := uint32(len(s.slots) - 1)
+	at := uint32(maphash.Bytes(s.seed, v)) & mask
+	for ; s.slots[at] != 0; at = (at + 1) & mask {
+		if key := s.slots[at] - 1; bytes.Equal(v, s.Values.Value(int(key))) {
+			return key
+		}
+	}
+	key := uint32(s.Values.Rows())
+	s.Values.append(v)
+	s.slots[at] = key + 1
+	if 2*s.Values.Rows() > len(s.slots) {
+		s.grow()
+	}
+	s.widen(s.Values.Rows())
+	return key
+}
+
+// grow doubles the hash table. Entries go in by ascending key, as they did at
+// first: truncate relies on it.
+func (s *Symbol) grow() {
+	s.slots = make([]uint32, 2*len(s.slots))
+	mask := uint32(len(s.slots) - 1)
+	for key := 1; key < s.Values.Rows(); key++ {
+		at := uint32(maphash.Bytes(s.seed, s.Values.Value(key))) & mask
+		for s.slots[at] != 0 {
+			at = (at + 1) & mask
+		}
+		s.slots[at] = uint32(key) + 1
+	}
+}
+
+// widen makes room in the keys for a dictionary of n values.
+func (s *Symbol) widen(n int) {
+	if s.Width == 1 && n > math.MaxUint8+1 {
+		for _, key := range s.Keys8 {
+			s.Keys16 = append(s.Keys16, uint16(key))
+		}
+		s.Keys8, s.Width = s.Keys8[:0], 2
+	}
+	if s.Width == 2 && n > math.MaxUint16+1 {
+		for _, key := range s.Keys16 {
+			s.Keys32 = append(s.Keys32, uint32(key))
+		}
+		s.Keys16, s.Width = s.Keys16[:0], 4
+	}
+}
+
+// truncate leaves the first rows rows and the first values of the dictionary.
+// The values that go were added last, so freeing their slots in reverse order
+// leaves the hash table as it was before them.
+func (s *Symbol) truncate(rows, values int) {
+	switch s.Width {
+	case 1:
+		s.Keys8 = s.Keys8[:rows]
+	case 2:
+		s.Keys16 = s.Keys16[:rows]
+	default:
+		s.Keys32 = s.Keys32[:rows]
+	}
+	mask := uint32(len(s.slots) - 1)
+	for key := s.Values.Rows() - 1; key >= values; key-- {
+		at := uint32(maphash.Bytes(s.seed, s.Values.Value(key))) & mask
+		for s.slots[at] != uint32(key)+1 {
+			at = (at + 1) & mask
+		}
+		s.slots[at] = 0
+	}
+	s.Values.truncate(values)
+	s.last = 0
+}
+
+// reset empties the column and its dictionary and keeps their memory.
+func (s *Symbol) reset() {
+	if s.slots == nil {
+		s.seed = maphash.MakeSeed()
+		s.slots = make([]uint32, slotsAtFirst)
+	}
+	clear(s.slots)
+	s.Values.truncate(0)
+	s.Values.append(nil)
+	s.Keys8, s.Keys16, s.Keys32 = s.Keys8[:0], s.Keys16[:0], s.Keys32[:0]
+	s.Width, s.last = 1, 0
+}
+
+func (s *Symbol) bytes() int {
+	return s.Values.bytes() + 4*len(s.slots) + s.Width*s.Rows()
+}
