@@ -1,0 +1,19 @@
+package ops
+
+import "time"
+
+// Config says where a Server listens and how long its answers may take.
+type Config struct {
+	Listen       string        // host:port; port 0 takes a free one; default 127.0.0.1:8081
+	CheckTimeout time.Duration // longest one readiness check may take; default 2 s
+}
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:8081"
+	}
+	if c.CheckTimeout <= 0 {
+		c.CheckTimeout = 2 * time.Second
+	}
+	return c
+}

@@ -1,0 +1,137 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Server answers operators. It is inert until Listen or Run.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	reg      *prometheus.Registry
+	health   *health
+	handler  http.Handler
+	listener net.Listener // nil until Listen; owned by Run from then on
+}
+
+// New prepares a Server with a registry of its own.
+func New(cfg Config, log *slog.Logger) *Server {
+	s := &Server{cfg: cfg.withDefaults(), log: log, reg: newRegistry(), health: &health{epoch: time.Now()}}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metricsHandler(s.reg))
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("/debug/pprof/", sameMachine(http.HandlerFunc(pprof.Index)))
+	mux.Handle("/debug/pprof/cmdline", sameMachine(http.HandlerFunc(pprof.Cmdline)))
+	mux.Handle("/debug/pprof/profile", sameMachine(http.HandlerFunc(pprof.Profile)))
+	mux.Handle("/debug/pprof/symbol", sameMachine(http.HandlerFunc(pprof.Symbol)))
+	mux.Handle("/debug/pprof/trace", sameMachine(http.HandlerFunc(pprof.Trace)))
+	s.handler = mux
+	return s
+}
+
+// Registry is where the parts of the process register their metrics.
+func (s *Server) Registry() *prometheus.Registry { return s.reg }
+
+// AddCheck adds something the process needs to be ready. run returns nil when
+// it is there, else an error whose text is shown to operators; it may be
+// called at any time, by several callers at once, and should heed its context.
+func (s *Server) AddCheck(name string, run func(context.Context) error) {
+	s.health.addCheck(name, run)
+}
+
+// Heartbeat adds a loop that is expected to beat at least once per stall. The
+// process counts as dead when it does not. A name that was used before is
+// replaced.
+func (s *Server) Heartbeat(name string, stall time.Duration) *Heartbeat {
+	return s.health.heartbeat(name, stall)
+}
+
+// Handler answers the routes without a listener.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Listen takes the port, so that a port in use is known before anything else
+// starts. Run calls it when nobody has.
+func (s *Server) Listen() (net.Addr, error) {
+	if s.listener == nil {
+		ln, err := net.Listen("tcp", s.cfg.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("listen for operators: %w", err)
+		}
+		s.listener = ln
+	}
+	return s.listener.Addr(), nil
+}
+
+// Run serves until ctx ends and returns nil then. Answers that are still being
+// written, such as a profile, are cut off: operators come last at a shutdown,
+// not longest.
+func (s *Server) Run(ctx context.Context) error {
+	if _, err := s.Listen(); err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve operators: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	stalled := s.health.stalled()
+	answer(w, len(stalled) == 0, struct {
+		Alive   bool      `json:"alive"`
+		Stalled []finding `json:"stalled"`
+	}{len(stalled) == 0, stalled})
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	missing := s.health.missing(r.Context(), s.cfg.CheckTimeout)
+	answer(w, len(missing) == 0, struct {
+		Ready   bool      `json:"ready"`
+		Missing []finding `json:"missing"`
+	}{len(missing) == 0, missing})
+}
+
+func answer(w http.ResponseWriter, ok bool, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(body) // the caller is gone when this fails
+}
+
+// sameMachine lets only callers through that sit on this machine, whatever
+// address the port listens on: profiles show memory. A request that a proxy
+// on this machine forwards for somebody else does not count as local.
+func sameMachine(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		ip := net.ParseIP(host)
+		forwarded := r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != ""
+		if err != nil || ip == nil || !ip.IsLoopback() || forwarded {
+			http.Error(w, "profiles are for callers on the same machine", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

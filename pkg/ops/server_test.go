@@ -1,0 +1,197 @@
+package ops_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/ops"
+)
+
+func get(t *testing.T, s *ops.Server, path string, change ...func(*http.Request)) (int, string) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.RemoteAddr = "127.0.0.1:40000"
+	for _, c := range change {
+		c(r)
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func newServer() *ops.Server {
+	return ops.New(ops.Config{Listen: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
+}
+
+func TestMetricsShowTheProcessAndWhatIsRegistered(t *testing.T) {
+	s := newServer()
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_test_total", Help: "Counted."})
+	s.Registry().MustRegister(c)
+	c.Add(3)
+	code, body := get(t, s, "/metrics")
+	if code != http.StatusOK {
+		t.Fatalf("got %d, want 200", code)
+	}
+	for _, want := range []string{"sluice_test_total 3\n", "go_goroutines ", "process_resident_memory_bytes ", "go_build_info{"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %q", want)
+		}
+	}
+}
+
+func TestReadinessNamesWhatIsMissing(t *testing.T) {
+	tests := []struct {
+		name   string
+		checks map[string]error
+		code   int
+		want   string
+	}{
+		{"nothing to check", nil, 200, `{"ready":true,"missing":[]}`},
+		{"everything is there", map[string]error{"nats": nil}, 200, `{"ready":true,"missing":[]}`},
+		{"one thing is missing", map[string]error{"nats": errors.New("not connected")}, 503,
+			`{"ready":false,"missing":[{"name":"nats","reason":"not connected"}]}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newServer()
+			for name, err := range tt.checks {
+				s.AddCheck(name, func(context.Context) error { return err })
+			}
+			code, body := get(t, s, "/readyz")
+			if code != tt.code || strings.TrimSpace(body) != tt.want {
+				t.Errorf("got %d %s, want %d %s", code, body, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+func TestACheckThatHangsCountsAsMissingAfterItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ops.New(ops.Config{CheckTimeout: 2 * time.Second}, slog.New(slog.DiscardHandler))
+		release := make(chan struct{})
+		s.AddCheck("stuck", func(context.Context) error { <-release; return nil })
+		s.AddCheck("fine", func(context.Context) error { return nil })
+		start := time.Now()
+		code, body := get(t, s, "/readyz")
+		close(release)
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("answered after %s, want 2s", took)
+		}
+		if want := `{"ready":false,"missing":[{"name":"stuck","reason":"no answer within 2s"}]}`; code != 503 || strings.TrimSpace(body) != want {
+			t.Errorf("got %d %s, want 503 %s", code, body, want)
+		}
+	})
+}
+
+func TestAliveWhileEveryHeartbeatBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		beat := s.Heartbeat("lane 0", 10*time.Second)
+		alive := func() bool {
+			code, body := get(t, s, "/healthz")
+			var got struct {
+				Alive   bool
+				Stalled []struct{ Name, Reason string }
+			}
+			if err := json.Unmarshal([]byte(body), &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Alive != (code == 200) || got.Alive != (len(got.Stalled) == 0) {
+				t.Errorf("got %d %s: status and body disagree", code, body)
+			}
+			return got.Alive
+		}
+		steps := []struct {
+			name string
+			do   func()
+			want bool
+		}{
+			{"just started", func() {}, true},
+			{"silent for less than the stall", func() { time.Sleep(9 * time.Second) }, true},
+			{"silent for longer than the stall", func() { time.Sleep(2 * time.Second) }, false},
+			{"beats again", beat.Beat, true},
+			{"retired and silent", func() { beat.Retire(); time.Sleep(time.Hour) }, true},
+			{"started again under the same name", func() { beat = s.Heartbeat("lane 0", 10*time.Second); time.Sleep(11 * time.Second) }, false},
+		}
+		for _, step := range steps {
+			step.do()
+			if got := alive(); got != step.want {
+				t.Errorf("%s: alive is %t, want %t", step.name, got, step.want)
+			}
+		}
+	})
+}
+
+func TestProfilesAreForTheSameMachineOnly(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*http.Request)
+		want   int
+	}{
+		{"from loopback", func(*http.Request) {}, 200},
+		{"from IPv6 loopback", func(r *http.Request) { r.RemoteAddr = "[::1]:40000" }, 200},
+		{"from another machine", func(r *http.Request) { r.RemoteAddr = "192.0.2.7:40000" }, 403},
+		{"forwarded by a proxy here", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") }, 403},
+		{"from nowhere", func(r *http.Request) { r.RemoteAddr = "" }, 403},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, body := get(t, newServer(), "/debug/pprof/cmdline", tt.change); got != tt.want {
+				t.Errorf("got %d %s, want %d", got, body, tt.want)
+			}
+		})
+	}
+}
+
+func TestRunServesUntilItsContextEnds(t *testing.T) {
+	s := newServer()
+	addr, err := s.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+
+	resp, err := http.Get("http://" + addr.String() + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(`{"alive":true,"stalled":[]}`, strings.TrimSpace(string(body))); diff != "" {
+		t.Errorf("healthz (-want +got):\n%s", diff)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: got %v, want nil", err)
+	}
+}
+
+func TestAPortInUseIsAnError(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	s := ops.New(ops.Config{Listen: ln.Addr().String()}, slog.New(slog.DiscardHandler))
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("Run: got %v, want address already in use", err)
+	}
+}
