@@ -5,10 +5,12 @@ import "fmt"
 // Position is where a lane stands: what is stored, and what is being stored.
 // It is kept by the stream, changed only by compare-and-swap on Revision.
 type Position struct {
-	Owner    string `json:"owner"`           // instance that may move the lane, empty when nobody does
-	Done     uint64 `json:"done"`            // every message up to here is stored or set aside
-	Claim    *Claim `json:"block,omitempty"` // the block being stored now, nil when none
-	Revision uint64 `json:"-"`               // of the entry this was read from; 0 before the first write
+	Owner    string `json:"owner"`            // instance that may move the lane, empty when nobody does
+	Stream   string `json:"stream,omitempty"` // the stream Done counts in, name @ time of creation: another one starts again at 1
+	Done     uint64 `json:"done"`             // every message up to here is stored or set aside
+	Stored   uint64 `json:"stored,omitempty"` // the last message up to Done that left a row: the table must reach it
+	Claim    *Claim `json:"block,omitempty"`  // the block being stored now, nil when none
+	Revision uint64 `json:"-"`                // of the entry this was read from; 0 before the first write
 }
 
 // Claim fixes a block before it is stored, so that after any crash the same
@@ -17,6 +19,13 @@ type Claim struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	Token string `json:"token"`
+
+	// A block the warehouse refuses for its data is stored piece by piece.
+	// Then the claim is one of the pieces, with a token of its own: the rows
+	// From to To-1 of the block. Those before From are stored or set aside.
+	From int    `json:"from,omitempty"`
+	To   int    `json:"to,omitempty"`   // 0 when the claim is the whole block
+	Dead string `json:"dead,omitempty"` // why the row From is being set aside instead of stored
 }
 
 func (c Claim) String() string { return fmt.Sprintf("%d-%d", c.First, c.Last) }
