@@ -1,0 +1,79 @@
+package change
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Entry is what we remember of a target, as it stands in the state store.
+type Entry struct {
+	Target    Target          `json:"target"`
+	Doc       json.RawMessage `json:"doc,omitempty"`      // JSON object: the user, secrets sealed, or the field; empty when deleted
+	Deleted   bool            `json:"deleted,omitempty"`  // a tombstone
+	DeletedAt time.Time       `json:"deletedAt,omitzero"` // of the tombstone
+	DeletedBy string          `json:"deletedBy,omitempty"`
+	UpdatedAt time.Time       `json:"updatedAt"` // when the last change was taken in
+	UpdatedBy string          `json:"updatedBy"` // who asked for it
+	Seq       uint64          `json:"seq"`       // stream sequence of the last change; 0 before the first
+}
+
+// Apply makes the next entry of a target: pure, so that the same changes in
+// the same order give the same entries, however often some of them come. A
+// change at or before the entry's Seq is in it already; then applied is false
+// and the entry is the same.
+//
+// Seq follows every change, also one that leaves the document as it was:
+// conditional requests compare it with the stream.
+//
+// The error is a *BadChangeError, or says that the entry itself is damaged.
+// Applying a change to the current entry before it is published tells early
+// whether it will fit.
+func Apply(e Entry, c Change, seq uint64) (next Entry, applied bool, err error) {
+	if seq <= e.Seq {
+		return e, false, nil
+	}
+	if err := c.check(); err != nil {
+		return e, false, err
+	}
+	next = Entry{Target: c.Target, UpdatedAt: c.At, UpdatedBy: c.By, Seq: seq}
+	switch {
+	case c.Kind == UserPatched:
+		if next.Doc, err = patchUser(e.Doc, &c); err != nil {
+			return e, false, fmt.Errorf("patch user: %w", err)
+		}
+	case c.Kind == FieldPut:
+		next.Doc = c.Body
+	case e.Deleted: // again: the tombstone stands as it was
+		next = e
+		next.Seq = seq
+	default:
+		next.Deleted, next.DeletedAt, next.DeletedBy = true, c.At, c.By
+	}
+	if len(next.Doc) > MaxBody {
+		return e, false, &BadChangeError{Code: "document_too_large", Reason: "the document would grow beyond its limit"}
+	}
+	return next, true, nil
+}
+
+// ETag is the entity tag (RFC 9110) of this state of the target.
+func (e Entry) ETag() string { return `"` + strconv.FormatUint(e.Seq, 10) + `"` }
+
+// User is the user as it may be shown: secrets masked, id filled in. A user
+// without an entry has nothing but the id.
+func (e Entry) User(subject string) (json.RawMessage, error) {
+	doc, err := parseStored(e.Doc)
+	if err != nil {
+		return nil, fmt.Errorf("user: %w", err)
+	}
+	mask(doc)
+	doc["id"] = subject
+	return encode(doc)
+}
+
+// DatasetField is the field as it was put, with its id and tableId; false when
+// there is none, or it was deleted.
+func (e Entry) DatasetField() (json.RawMessage, bool) {
+	return e.Doc, e.Seq > 0 && !e.Deleted
+}

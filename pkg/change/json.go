@@ -1,0 +1,96 @@
+package change
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// What a body may hold.
+const (
+	MaxBody   = 1 << 20 // bytes, of a body as sent and of a document as stored
+	MaxDepth  = 32      // objects and arrays within each other
+	MaxValues = 50_000  // members and elements: bounds the memory of a parsed body
+)
+
+// parseObject reads one JSON object. Numbers keep their text (json.Number);
+// of members with the same name the last counts.
+func parseObject(body []byte) (map[string]any, error) {
+	if len(body) > MaxBody {
+		return nil, ErrTooLarge
+	}
+	if !utf8.Valid(body) {
+		return nil, &SyntaxError{Detail: "the body is not UTF-8"}
+	}
+	if depth, values := measure(body); depth > MaxDepth {
+		return nil, wrong("#", "too_deep", fmt.Sprintf("The body is nested more than %d deep.", MaxDepth))
+	} else if values > MaxValues {
+		return nil, wrong("#", "too_many_values", fmt.Sprintf("The body has more than %d members and elements.", MaxValues))
+	}
+	v, err := parse(body)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return nil, wrong("#", "not_an_object", "The body must be a JSON object.")
+	}
+	return object, nil
+}
+
+// parse reads one JSON value and nothing after it.
+func parse(raw []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	// The decoder's own errors quote what they met, so they stay here.
+	if err := dec.Decode(&v); err != nil {
+		return nil, &SyntaxError{Offset: dec.InputOffset(), Detail: "the body is not valid JSON"}
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, &SyntaxError{Offset: dec.InputOffset(), Detail: "the body goes on after its end"}
+	}
+	return v, nil
+}
+
+// encode writes JSON with sorted members and without escapes for HTML, which
+// would make some bodies six times as large.
+func encode(v any) (json.RawMessage, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+// measure tells how deep a JSON text is nested and how many values it holds,
+// before anything is built of it. Of invalid JSON it says something, too.
+func measure(raw []byte) (depth, values int) {
+	open, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			open++
+			values++
+			depth = max(depth, open)
+		case c == '}' || c == ']':
+			open--
+		case c == ',':
+			values++
+		}
+	}
+	return depth, values
+}
+
+func wrong(pointer, code, detail string) error {
+	return &ProblemsError{Problems: []Problem{{Pointer: pointer, Code: code, Detail: detail}}}
+}

@@ -1,0 +1,224 @@
+package change
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Mask stands where a secret is, in everything that is read back. Sent in
+// again it means: as it was.
+const Mask = "****"
+
+// maxPasswords is how many passwords one body may hold: each costs a hash.
+const maxPasswords = 16
+
+// secret is what a member says by its name.
+type secret int
+
+const (
+	noSecret secret = iota
+	password
+	confirmation
+	accessSecret
+)
+
+func secretOf(name string, v any) secret {
+	switch v.(type) {
+	case map[string]any, bool:
+		return noSecret
+	}
+	switch strings.ToLower(name) {
+	case "password":
+		return password
+	case "password1":
+		return confirmation
+	case "sk":
+		return accessSecret
+	}
+	return noSecret
+}
+
+// placeholder reports whether a value says "as it was" instead of a secret.
+func placeholder(v any) bool {
+	s, ok := v.(string)
+	return ok && (strings.Trim(s, "*") == "" || s == "<PASSWORD>" || s == "<SECRET_KEY>")
+}
+
+// copied reports whether v is the placeholder that the specification prints
+// for a member that is no secret to us: taken from there, not meant.
+func copied(name string, v any) bool {
+	return name == "ak" && v == "<ACCESS_KEY>" || name == "telephone" && v == "<PHONE>"
+}
+
+// seal replaces the secrets of a parsed body, in place.
+func (s *Secrets) seal(ctx context.Context, object map[string]any) error {
+	w := sealing{Secrets: s, ctx: ctx}
+	return w.object(object, false)
+}
+
+// sealing is one walk over one body.
+type sealing struct {
+	*Secrets
+	ctx       context.Context
+	path      path
+	passwords int // hashed so far
+}
+
+// object seals the members of an object. What stays as it was is left out;
+// but within an array, which replaces whole what was there, the Mask holds
+// its place until Apply knows the secret it stands for.
+func (w *sealing) object(object map[string]any, inArray bool) error {
+	if err := w.confirm(object); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		v := object[name]
+		kind := secretOf(name, v)
+		asItWas := kind != noSecret && placeholder(v) && !inArray
+		if kind == confirmation || asItWas || copied(name, v) {
+			delete(object, name)
+			continue
+		}
+		w.path.in(name)
+		sealed, err := w.value(v, kind, inArray)
+		w.path.out()
+		if err != nil {
+			return err
+		}
+		object[name] = sealed
+	}
+	return nil
+}
+
+// confirm refuses an object whose password1 is not its password.
+func (w *sealing) confirm(object map[string]any) error {
+	var passwords, confirmations []string
+	at := "" // name of the last confirmation
+	for name, v := range object {
+		text := fmt.Sprint(v)
+		if placeholder(v) {
+			text = ""
+		}
+		switch kind := secretOf(name, v); {
+		case v == nil:
+		case kind == password:
+			passwords = append(passwords, text)
+		case kind == confirmation:
+			confirmations, at = append(confirmations, text), name
+		}
+	}
+	if len(passwords) == 0 || len(confirmations) == 0 {
+		return nil
+	}
+	if all := append(passwords, confirmations...); len(slices.Compact(all)) > 1 {
+		w.path.in(at)
+		return wrong(w.path.String(), "password_mismatch", "Must be the same as password.")
+	}
+	return nil
+}
+
+// value seals a value that belongs to a member of this kind.
+func (w *sealing) value(v any, kind secret, inArray bool) (any, error) {
+	switch v := v.(type) {
+	case map[string]any:
+		return v, w.object(v, inArray)
+	case []any:
+		for i := range v {
+			w.path.at(i)
+			sealed, err := w.value(v[i], kind, true)
+			w.path.out()
+			if err != nil {
+				return nil, err
+			}
+			v[i] = sealed
+		}
+	case string:
+		return w.text(v, kind)
+	case json.Number:
+		if kind != noSecret {
+			return w.text(v.String(), kind)
+		}
+	}
+	return v, nil
+}
+
+func (w *sealing) text(s string, kind secret) (any, error) {
+	switch {
+	case kind == noSecret:
+		return s, nil
+	case placeholder(s):
+		return Mask, nil
+	case kind == accessSecret:
+		return w.fingerprint(s)
+	}
+	if w.passwords++; w.passwords > maxPasswords {
+		return nil, wrong(w.path.String(), "too_many_passwords", fmt.Sprintf("A body may hold at most %d passwords.", maxPasswords))
+	}
+	return w.hash(w.ctx, s)
+}
+
+// mask hides the secrets of a stored document, in place.
+func mask(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if member != nil && secretOf(name, member) != noSecret {
+				v[name] = Mask
+			} else {
+				mask(member)
+			}
+		}
+	case []any:
+		for _, elem := range v {
+			mask(elem)
+		}
+	}
+}
+
+// unmask puts the stored secrets back where a patch sent their masks within
+// an array: doc is the patched document, stored the one before it. Elements
+// are the same when they have the same id. A mask of nothing goes.
+func unmask(doc, stored any) {
+	switch doc := doc.(type) {
+	case map[string]any:
+		before, _ := stored.(map[string]any)
+		for name, v := range doc {
+			if v != Mask || secretOf(name, v) == noSecret {
+				unmask(v, before[name])
+			} else if was, ok := before[name]; ok {
+				doc[name] = was
+			} else {
+				delete(doc, name)
+			}
+		}
+	case []any:
+		before := byID(stored)
+		for _, elem := range doc {
+			unmask(elem, before[idOf(elem)])
+		}
+	}
+}
+
+// byID finds the elements of an array by their id; of several with the same
+// id the first.
+func byID(array any) map[string]any {
+	elems, _ := array.([]any)
+	found := make(map[string]any, len(elems))
+	for _, elem := range elems {
+		if id := idOf(elem); id != "" && found[id] == nil {
+			found[id] = elem
+		}
+	}
+	return found
+}
+
+// idOf is the id of an object, empty when it has none.
+func idOf(v any) string {
+	object, _ := v.(map[string]any)
+	id, _ := object["id"].(string)
+	return id
+}

@@ -1,0 +1,179 @@
+package change
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Shape is an object of the specification: its members by name. Members that
+// it does not name are kept as they are.
+type Shape struct {
+	Name    string // as in the specification; empty for an object within another
+	Members map[string]Type
+}
+
+// Type is what the specification says about a member. null is always let
+// through: in a patch it removes, elsewhere it means that there is no value.
+type Type struct {
+	Base   string   // string, integer, boolean, array, object, date-time
+	Elem   *Type    // of an array
+	Shape  *Shape   // of an object; nil when it is free-form
+	Values []string // a string is one of these; nil for any
+	Open   bool     // a string outside Values is kept, with a warning
+}
+
+// String writes the type as the specification does.
+func (t Type) String() string {
+	switch {
+	case t.Base == "array":
+		return "array<" + strings.TrimSuffix(t.Elem.String(), " object") + ">"
+	case t.Shape != nil && t.Shape.Name != "":
+		return t.Shape.Name + " object"
+	case t.Base == "date-time":
+		return "string"
+	}
+	return t.Base
+}
+
+// What Warnings count.
+const (
+	UnknownFeature   = "unknown_feature"   // an element of feature that the specification does not list; kept
+	AuthorityIgnored = "authority_ignored" // a member that only an admin may set; taken out
+)
+
+// Warnings counts, by code, what was noticed in a body that was accepted.
+type Warnings map[string]int
+
+// maxProblems is how many problems of one body are reported.
+const maxProblems = 100
+
+// checker walks a body along its shape.
+type checker struct {
+	path     path
+	problems []Problem
+	warnings Warnings
+}
+
+// check compares an object with its shape.
+func check(object map[string]any, shape *Shape) (Warnings, error) {
+	c := checker{warnings: Warnings{}}
+	c.object(object, shape)
+	if len(c.problems) > 0 {
+		return nil, &ProblemsError{Problems: c.problems}
+	}
+	return c.warnings, nil
+}
+
+func (c *checker) object(object map[string]any, shape *Shape) {
+	for _, name := range slices.Sorted(maps.Keys(shape.Members)) {
+		v, ok := object[name]
+		if !ok || v == nil || len(c.problems) == maxProblems {
+			continue
+		}
+		c.path.in(name)
+		c.value(v, shape.Members[name])
+		c.path.out()
+	}
+}
+
+func (c *checker) array(array []any, elem Type) {
+	for i, v := range array {
+		if len(c.problems) == maxProblems {
+			return
+		}
+		c.path.at(i)
+		c.value(v, elem)
+		c.path.out()
+	}
+}
+
+func (c *checker) value(v any, t Type) {
+	switch v := v.(type) {
+	case map[string]any:
+		if t.Base == "object" {
+			if t.Shape != nil {
+				c.object(v, t.Shape)
+			}
+			return
+		}
+	case []any:
+		if t.Base == "array" {
+			c.array(v, *t.Elem)
+			return
+		}
+	case bool:
+		if t.Base == "boolean" {
+			return
+		}
+	case json.Number:
+		if t.Base == "integer" {
+			c.integer(v.String())
+			return
+		}
+	case string:
+		if t.Base == "string" || t.Base == "date-time" {
+			c.text(v, t)
+			return
+		}
+	}
+	c.problem("wrong_type", fmt.Sprintf("Must be of type %s.", t))
+}
+
+func (c *checker) text(s string, t Type) {
+	if t.Base == "date-time" {
+		if _, err := time.Parse(time.RFC3339, s); err != nil {
+			c.problem("not_a_date_time", "Must be a date and time such as 2024-05-06T07:08:09Z.")
+		}
+		return
+	}
+	if t.Values == nil || slices.Contains(t.Values, s) {
+		return
+	}
+	if t.Open {
+		c.warnings[UnknownFeature]++
+		return
+	}
+	c.problem("unknown_value", fmt.Sprintf("Must be one of %s.", strings.Join(t.Values, ", ")))
+}
+
+func (c *checker) integer(text string) {
+	if !isInteger(text) {
+		c.problem("not_an_integer", "Must be a whole number of at most 64 bits.")
+	}
+}
+
+func (c *checker) problem(code, detail string) {
+	c.problems = append(c.problems, Problem{Pointer: c.path.String(), Code: code, Detail: detail})
+}
+
+// isInteger reports whether a JSON number is an int64. Like 5, 5.0 and 50e-1
+// are: no float64 has a say in it.
+func isInteger(number string) bool {
+	if _, err := strconv.ParseInt(number, 10, 64); err == nil {
+		return true
+	}
+	mantissa, exponent, scaled := strings.Cut(strings.ToLower(number), "e")
+	shift := 0
+	if scaled {
+		var err error
+		if shift, err = strconv.Atoi(exponent); err != nil {
+			return false
+		}
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimRight(whole+fraction, "0")
+	zeros := len(whole) + shift - len(digits) // to append to the digits, or fewer than none: a fraction remains
+	if strings.Trim(digits, "-0") == "" {
+		return true // zero, however it is written
+	}
+	if zeros < 0 || zeros > 19 {
+		return false
+	}
+	_, err := strconv.ParseInt(digits+strings.Repeat("0", zeros), 10, 64)
+	return err == nil
+}

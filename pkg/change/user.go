@@ -1,0 +1,141 @@
+package change
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+)
+
+// NewUserPatch makes a change of the body of a PATCH: an RFC 7396 merge patch
+// of the user that subject names. Its types are checked against UserShape, its
+// secrets replaced, and, unless admin, the members that give authority taken
+// out.
+//
+// Errors: ErrTooLarge, *SyntaxError, *ProblemsError, ErrConflict (an id that
+// is not the subject), ErrBusy, *TargetError.
+func NewUserPatch(ctx context.Context, subject string, admin bool, body []byte, secrets *Secrets) (*Change, Warnings, error) {
+	c := newChange(UserPatched, Target{User: subject}, subject)
+	c.Admin = admin
+	if err := c.Target.check(); err != nil {
+		return nil, nil, err
+	}
+	patch, err := parseObject(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	warnings, err := check(patch, UserShape)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := own(patch, "id", subject); err != nil {
+		return nil, nil, err
+	}
+	delete(patch, "id") // the subject is the id, whatever is stored
+	if n := withoutAuthority(patch, admin); n > 0 {
+		warnings[AuthorityIgnored] = n
+	}
+	if err := secrets.seal(ctx, patch); err != nil {
+		return nil, nil, err
+	}
+	c.Members = memberNames(patch)
+	if c.Body, err = encode(patch); err != nil {
+		return nil, nil, err
+	}
+	if len(c.Body) > MaxBody {
+		return nil, nil, ErrTooLarge // written out in full it has grown
+	}
+	return c, warnings, nil
+}
+
+// own fails when a body carries another identity than its request does.
+func own(body map[string]any, member, identity string) error {
+	if id, ok := body[member].(string); ok && id != identity {
+		return ErrConflict
+	}
+	return nil
+}
+
+// authority lists the members that say what a user, or a project, may do.
+// They are stored for those who ask; nothing here is ever decided by them.
+var (
+	userAuthority    = []string{"grant", "privileges", "status", "type"}
+	projectAuthority = []string{"grant", "license"}
+)
+
+// withoutAuthority takes out of a patch what only an admin may set, and counts it.
+func withoutAuthority(patch map[string]any, admin bool) (removed int) {
+	if admin {
+		return 0
+	}
+	remove := func(object map[string]any, names []string) {
+		for _, name := range names {
+			if _, ok := object[name]; ok {
+				delete(object, name)
+				removed++
+			}
+		}
+	}
+	remove(patch, userAuthority)
+	projects, _ := patch["projects"].([]any)
+	for _, project := range projects {
+		if project, ok := project.(map[string]any); ok {
+			remove(project, projectAuthority)
+		}
+	}
+	return removed
+}
+
+// keepAuthority gives the projects of a patched document what the stored
+// projects of the same id had: an array replaces whole, but not what its
+// author may not set. A second project of the same id gets nothing.
+func keepAuthority(doc, stored map[string]any) {
+	before := byID(stored["projects"])
+	projects, _ := doc["projects"].([]any)
+	for _, project := range projects {
+		was, ok := before[idOf(project)].(map[string]any)
+		if !ok {
+			continue
+		}
+		delete(before, idOf(project))
+		for _, name := range projectAuthority {
+			if v, ok := was[name]; ok {
+				project.(map[string]any)[name] = v
+			}
+		}
+	}
+}
+
+// patchUser applies a patch to the stored document of a user.
+func patchUser(stored json.RawMessage, c *Change) (json.RawMessage, error) {
+	patch, err := parseObject(c.Body)
+	if err != nil {
+		return nil, err
+	}
+	withoutAuthority(patch, c.Admin)
+	doc, err := parseStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	before, err := parseStored(stored) // merge builds upon doc
+	if err != nil {
+		return nil, err
+	}
+	merge(doc, patch)
+	if _, ok := patch["projects"]; ok && !c.Admin {
+		keepAuthority(doc, before)
+	}
+	unmask(doc, before)
+	return encode(doc)
+}
+
+func parseStored(doc json.RawMessage) (map[string]any, error) {
+	if len(doc) == 0 {
+		return map[string]any{}, nil
+	}
+	v, err := parse(doc)
+	object, ok := v.(map[string]any)
+	if err == nil && !ok {
+		err = errors.New("the stored document is not an object")
+	}
+	return object, err
+}
