@@ -1,0 +1,161 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/record"
+)
+
+// Authenticator knows the tokens in force. Authenticate is safe for concurrent
+// use, before, during and after Run.
+type Authenticator struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	file    file                  // of Run, after New
+	broken  string                // last complaint about the file, so that it is logged once; of Run
+	tokens  atomic.Pointer[table] // nil without a token file
+	jwt     *verifier             // nil without JWTs
+}
+
+// New reads the token file and the key file. Keys at a URL are fetched when
+// they are first needed.
+func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Authenticator, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	a := &Authenticator{cfg: cfg, log: log, metrics: newMetrics(reg), file: file{path: cfg.Tokens}}
+	if cfg.Tokens != "" {
+		if _, err := a.reload(); err != nil {
+			return nil, fmt.Errorf("token file %s: %w", cfg.Tokens, err)
+		}
+	}
+	if cfg.JWT.enabled() {
+		v, err := newVerifier(cfg.JWT, log, a.metrics)
+		if err != nil {
+			return nil, err
+		}
+		a.jwt = v
+	}
+	return a, nil
+}
+
+// Authenticate tells who sent an Authorization header: a token, bare or after
+// "Bearer ". Its errors are record.ErrTokenMissing, record.ErrTokenInvalid and
+// record.ErrTokenUnverified, wrapped or not.
+func (a *Authenticator) Authenticate(header string) (record.Identity, error) {
+	token := bare(header)
+	if token == "" {
+		return record.Identity{}, record.ErrTokenMissing
+	}
+	if len(token) > maxToken {
+		return record.Identity{}, record.ErrTokenInvalid
+	}
+	digest := sha256.Sum256([]byte(token))
+	if tokens := a.tokens.Load(); tokens != nil {
+		if e, ok := tokens.find(digest); ok {
+			if !e.expires.IsZero() && !time.Now().Before(e.expires) {
+				return record.Identity{}, fmt.Errorf("%w: it has expired", record.ErrTokenInvalid)
+			}
+			return e.identity, nil
+		}
+	}
+	if a.jwt != nil && strings.Count(token, ".") == 2 {
+		return a.jwt.verify(token, digest)
+	}
+	return record.Identity{}, record.ErrTokenInvalid
+}
+
+// maxToken bounds what is hashed and parsed for a caller nobody knows yet.
+const maxToken = 8 << 10
+
+// bare strips the Bearer scheme, whose name has no case (RFC 9110, 11.1).
+func bare(header string) string {
+	header = strings.Trim(header, " \t")
+	const scheme = "bearer"
+	if len(header) >= len(scheme) && strings.EqualFold(header[:len(scheme)], scheme) {
+		rest := header[len(scheme):]
+		if rest == "" || rest[0] == ' ' || rest[0] == '\t' {
+			return strings.Trim(rest, " \t")
+		}
+	}
+	return header
+}
+
+// Check tells whether tokens can be checked now, for readiness.
+func (a *Authenticator) Check(context.Context) error {
+	if a.jwt != nil {
+		return a.jwt.check()
+	}
+	return nil
+}
+
+// Run follows the token file and the keys until ctx ends, and returns nil then.
+func (a *Authenticator) Run(ctx context.Context) error {
+	reload := time.NewTicker(a.cfg.Reload)
+	defer reload.Stop()
+	refresh := time.NewTicker(a.cfg.JWT.Refresh)
+	defer refresh.Stop()
+	if a.jwt != nil {
+		a.jwt.refresh(ctx)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-reload.C:
+			a.follow()
+		case <-refresh.C:
+			if a.jwt != nil && a.cfg.JWT.KeyURL != "" {
+				a.jwt.refresh(ctx)
+			}
+		}
+	}
+}
+
+// follow reads the files that changed. What is broken is said once, and the
+// last good tokens stay in force until it is mended.
+func (a *Authenticator) follow() {
+	if a.cfg.Tokens != "" {
+		changed, err := a.reload()
+		switch {
+		case err != nil && err.Error() != a.broken:
+			a.broken = err.Error()
+			a.log.Error("token file can not be used, the tokens before it stay in force", "path", a.cfg.Tokens, "error", err)
+		case err == nil && changed:
+			a.broken = ""
+			a.log.Info("token file was read again", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))
+		}
+	}
+	if a.jwt != nil && a.cfg.JWT.KeyFile != "" {
+		a.jwt.refresh(context.Background())
+	}
+}
+
+// reload takes the token file over if it changed and is whole.
+func (a *Authenticator) reload() (changed bool, err error) {
+	content, err := a.file.changed()
+	if err == nil && content == nil {
+		return false, nil
+	}
+	var tokens *table
+	if err == nil {
+		tokens, err = parseTable(content)
+	}
+	a.metrics.reloaded(sourceTokens, err)
+	if err != nil {
+		return false, err
+	}
+	a.tokens.Store(tokens)
+	a.metrics.tokens.Set(float64(len(tokens.entries)))
+	return true, nil
+}

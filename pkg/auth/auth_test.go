@@ -1,0 +1,266 @@
+package auth_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sluice/pkg/auth"
+	"sluice/pkg/record"
+)
+
+// tokenFile writes a token file and returns its path.
+func tokenFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	writeFile(t, path, content)
+	return path
+}
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newAuth(t *testing.T, cfg auth.Config) *auth.Authenticator {
+	t.Helper()
+	a, err := auth.New(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
+	engine, expired, fast := auth.NewToken(), auth.NewToken(), auth.NewToken()
+	lines := []auth.Entry{
+		{Subject: "engine-a", SHA256: auth.Digest(engine), Scopes: []record.Scope{record.ScopeRecordsWrite}},
+		{Subject: "engine-b", SHA256: auth.Digest(expired), Scopes: []record.Scope{record.ScopeRead}, Expires: time.Now().Add(-time.Second)},
+		{Subject: "ops: \"all\" #1", SHA256: auth.Digest(fast), Scopes: record.Scopes(), Expires: time.Now().Add(time.Hour), Rate: 12.5},
+	}
+	var content strings.Builder
+	for _, e := range lines {
+		content.WriteString(e.Line() + "\n")
+	}
+	unquoted := auth.NewToken()
+	content.WriteString("- subject: engine-c\n  sha256: " + auth.Digest(unquoted) + "\n  scopes: [read]\n  expires: 2999-01-31T12:00:00+02:00\n")
+	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
+
+	engineA := record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite}}
+	tests := []struct {
+		name   string
+		header string
+		want   record.Identity
+		err    error
+	}{
+		{"bare", engine, engineA, nil},
+		{"after Bearer", "Bearer " + engine, engineA, nil},
+		{"after bearer in small letters and more spaces", " bearer \t" + engine + " ", engineA, nil},
+		{"with a rate and an expiry to come", fast, record.Identity{Subject: "ops: \"all\" #1", Scopes: record.Scopes(), Rate: 12.5}, nil},
+		{"written by hand over several lines", unquoted, record.Identity{Subject: "engine-c", Scopes: []record.Scope{record.ScopeRead}}, nil},
+		{"no header", "", record.Identity{}, record.ErrTokenMissing},
+		{"only the scheme", "Bearer", record.Identity{}, record.ErrTokenMissing},
+		{"only the scheme and a space", "Bearer ", record.Identity{}, record.ErrTokenMissing},
+		{"unknown token", auth.NewToken(), record.Identity{}, record.ErrTokenInvalid},
+		{"expired", expired, record.Identity{}, record.ErrTokenInvalid},
+		{"the digest instead of the token", auth.Digest(engine), record.Identity{}, record.ErrTokenInvalid},
+		{"another scheme", "Basic " + engine, record.Identity{}, record.ErrTokenInvalid},
+		{"the scheme glued to the token", "Bearer" + engine, record.Identity{}, record.ErrTokenInvalid},
+		{"the scheme twice", "Bearer Bearer " + engine, record.Identity{}, record.ErrTokenInvalid},
+		{"far too long", strings.Repeat("x", 1<<20), record.Identity{}, record.ErrTokenInvalid},
+		{"looks like a JWT, but none are accepted", "a.b.c", record.Identity{}, record.ErrTokenInvalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := a.Authenticate(tt.header)
+			if !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
+				t.Errorf("error: got %v, want %v", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("identity (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
+	digest := auth.Digest("swordfish-secret")
+	tests := []struct {
+		name    string
+		content string
+		want    string
+	}{
+		{"empty", "", "it is empty"},
+		{"only a comment", "# nobody\n", "it is empty"},
+		{"not YAML", "- {subject: a, sha256: swordfish-secret", "not a YAML list of"},
+		{"not a list", "subject: swordfish-secret", "not a YAML list of"},
+		{"an unknown member", "- {subject: a, token: swordfish-secret}", "not a YAML list of"},
+		{"a token instead of its digest", "- {subject: a, sha256: swordfish-secret, scopes: [read]}", "sha256 is not 64 hexadecimal digits"},
+		{"no subject", "- {sha256: " + digest + ", scopes: [read]}", "subject is not 1 to 256 bytes"},
+		{"no scopes", "- {subject: a, sha256: " + digest + "}", "it has no scopes"},
+		{"an unknown scope", "- {subject: a, sha256: " + digest + ", scopes: [swordfish-secret]}", "a scope is not one of"},
+		{"a negative rate", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: -1}", "rate is negative"},
+		{"a rate that is no number", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: .nan}", "rate is negative"},
+		{"an expiry that is no time", "- {subject: a, sha256: " + digest + ", scopes: [read], expires: swordfish-secret}", "expires is not a time"},
+		{"an expiry without a zone", "- {subject: a, sha256: " + digest + ", scopes: [read], expires: 2027-01-31 12:00:00}", "expires is not a time"},
+		{"the same token twice", strings.Repeat("- {subject: a, sha256: "+digest+", scopes: [read]}\n", 2), "token 2 of the file: its sha256 stands there twice"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := auth.New(auth.Config{Tokens: tokenFile(t, tt.content)}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "swordfish") {
+				t.Errorf("the error quotes the file: %v", err)
+			}
+		})
+	}
+}
+
+func TestAnEmptyListLetsNobodyIn(t *testing.T) {
+	a := newAuth(t, auth.Config{Tokens: tokenFile(t, "[]")})
+	if _, err := a.Authenticate(auth.NewToken()); !errors.Is(err, record.ErrTokenInvalid) {
+		t.Errorf("got %v, want ErrTokenInvalid", err)
+	}
+}
+
+func TestTheTokenFileIsFollowed(t *testing.T) {
+	first, second := auth.NewToken(), auth.NewToken()
+	line := func(token string) string {
+		return auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRead}}.Line()
+	}
+	path := tokenFile(t, line(first))
+	var logged bytes.Buffer
+	reg := prometheus.NewRegistry()
+	a, err := auth.New(auth.Config{Tokens: path}, slog.New(slog.NewTextHandler(&logged, nil)), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale := func() float64 {
+		return metricValue(t, reg, "sluice_auth_stale", "tokens")
+	}
+	steps := []struct {
+		name   string
+		do     func()
+		want   []bool // whether first and second are let in
+		stale  float64
+		errors int // complaints logged so far
+	}{
+		{"as it was at the start", func() {}, []bool{true, false}, 0, 0},
+		{"rewritten", func() { writeFile(t, path, line(second)) }, []bool{false, true}, 0, 0},
+		{"broken", func() { writeFile(t, path, "- {subject: ") }, []bool{false, true}, 1, 1},
+		{"still broken", func() {}, []bool{false, true}, 1, 1},
+		{"gone", func() { os.Remove(path) }, []bool{false, true}, 1, 2},
+		{"still gone", func() {}, []bool{false, true}, 1, 2},
+		{"replaced by a rename", func() {
+			writeFile(t, path+".new", line(first))
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		}, []bool{true, false}, 0, 2},
+	}
+	for _, step := range steps {
+		step.do()
+		a.Follow()
+		for i, token := range []string{first, second} {
+			if _, err := a.Authenticate(token); (err == nil) != step.want[i] {
+				t.Errorf("%s: token %d: got %v, want let in: %t", step.name, i+1, err, step.want[i])
+			}
+		}
+		if got := stale(); got != step.stale {
+			t.Errorf("%s: sluice_auth_stale is %g, want %g", step.name, got, step.stale)
+		}
+		if got := strings.Count(logged.String(), "level=ERROR"); got != step.errors {
+			t.Errorf("%s: %d complaints logged, want %d:\n%s", step.name, got, step.errors, logged.String())
+		}
+	}
+}
+
+// metricValue reads one gauge by the value of its label.
+func metricValue(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no metric %s with label %s", name, label)
+	return 0
+}
+
+func TestMetricsAreWellNamed(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	if _, err := auth.New(auth.Config{Tokens: tokenFile(t, "[]")}, slog.New(slog.DiscardHandler), reg); err != nil {
+		t.Fatal(err)
+	}
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v %v", problems, err)
+	}
+}
+
+func TestTokensAreNeverTheSame(t *testing.T) {
+	seen := map[string]bool{}
+	for range 100 {
+		token := auth.NewToken()
+		if len(token) != len("sluice_")+43 || seen[token] {
+			t.Fatalf("token of %d bytes, seen before: %t", len(token), seen[token])
+		}
+		seen[token] = true
+	}
+}
+
+// FuzzAuthenticate sends any header: only the token itself is let in, and no
+// error quotes what was sent.
+func FuzzAuthenticate(f *testing.F) {
+	const token = "sluice_fuzz-token-that-nobody-guesses"
+	line := auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRead}}.Line()
+	path := filepath.Join(f.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	cfg := auth.Config{Tokens: path, JWT: auth.JWT{Secret: bytes.Repeat([]byte("k"), 32)}}
+	a, err := auth.New(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{
+		"", "Bearer", "Bearer ", token, "Bearer " + token, "bearer\t" + token, "Basic YTpi", "a.b.c", "Bearer a.b.c",
+		"eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA", "\x00", "Bearer \xff\xfe", "..",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		identity, err := a.Authenticate(header)
+		if err == nil {
+			if !strings.HasSuffix(strings.Trim(header, " \t"), token) || identity.Subject != "a" {
+				t.Errorf("%q was let in as %q", header, identity.Subject)
+			}
+			return
+		}
+		if !errors.Is(err, record.ErrTokenMissing) && !errors.Is(err, record.ErrTokenInvalid) {
+			t.Errorf("%q: unexpected error %v", header, err)
+		}
+		if len(header) > 12 && strings.Contains(err.Error(), header) {
+			t.Errorf("the error quotes the header: %v", err)
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package auth
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+
+	"sluice/pkg/record"
+)
+
+// maxFile bounds a token file or key set; more is a mistake.
+const maxFile = 8 << 20
+
+// entry is a token in force.
+type entry struct {
+	digest   [sha256.Size]byte
+	identity record.Identity
+	expires  time.Time // zero: never
+}
+
+// table is the content of one token file. It is never changed once made.
+type table struct {
+	salt    [sha256.Size]byte
+	entries map[[sha256.Size]byte]entry // by salted digest
+}
+
+// slot is where a digest is looked up. The salt is secret and new for every
+// table, so how long a lookup takes tells a caller nothing about the digests
+// that are there.
+func (t *table) slot(digest [sha256.Size]byte) [sha256.Size]byte {
+	var b [2 * sha256.Size]byte
+	copy(b[:], t.salt[:])
+	copy(b[sha256.Size:], digest[:])
+	return sha256.Sum256(b[:])
+}
+
+func (t *table) find(digest [sha256.Size]byte) (entry, bool) {
+	e, ok := t.entries[t.slot(digest)]
+	return e, ok && subtle.ConstantTimeCompare(e.digest[:], digest[:]) == 1
+}
+
+// line is an Entry as it stands in the file.
+type line struct {
+	Subject string         `yaml:"subject"`
+	SHA256  string         `yaml:"sha256"`
+	Scopes  []record.Scope `yaml:"scopes"`
+	Expires string         `yaml:"expires"` // not time.Time: the YAML library takes what is no time for never
+	Rate    float64        `yaml:"rate"`
+}
+
+// parseTable reads a token file. An error names the entry, never its content.
+func parseTable(content []byte) (*table, error) {
+	var list []line
+	dec := yaml.NewDecoder(bytes.NewReader(content), yaml.Strict())
+	switch err := dec.Decode(&list); {
+	case errors.Is(err, io.EOF):
+		// An editor may have truncated the file just now. Who wants no token
+		// at all says so with an empty list.
+		return nil, errors.New("it is empty; no tokens at all are written as []")
+	case err != nil:
+		return nil, errors.New("not a YAML list of {subject, sha256, scopes, expires, rate}" + position(err))
+	}
+	t := &table{entries: make(map[[sha256.Size]byte]entry, len(list))}
+	_, _ = rand.Read(t.salt[:])
+	for i, item := range list {
+		e, err := item.parse()
+		if err != nil {
+			return nil, fmt.Errorf("token %d of the file: %w", i+1, err)
+		}
+		slot := t.slot(e.digest)
+		if _, twice := t.entries[slot]; twice {
+			return nil, fmt.Errorf("token %d of the file: its sha256 stands there twice", i+1)
+		}
+		t.entries[slot] = e
+	}
+	return t, nil
+}
+
+// position says where a YAML error is, without the source that the library
+// would quote: somebody may have pasted a token there.
+func position(err error) string {
+	var at yaml.Error
+	if errors.As(err, &at) && at.GetToken() != nil && at.GetToken().Position != nil {
+		return fmt.Sprintf(" (line %d)", at.GetToken().Position.Line)
+	}
+	return ""
+}
+
+func (e line) parse() (entry, error) {
+	digest, err := hex.DecodeString(e.SHA256)
+	switch {
+	case err != nil || len(digest) != sha256.Size:
+		return entry{}, errors.New("sha256 is not 64 hexadecimal digits")
+	case e.Subject == "" || len(e.Subject) > maxSubject || !utf8.ValidString(e.Subject):
+		return entry{}, fmt.Errorf("subject is not 1 to %d bytes of UTF-8", maxSubject)
+	case len(e.Scopes) == 0:
+		return entry{}, errors.New("it has no scopes")
+	case !(e.Rate >= 0): // NaN is refused too
+		return entry{}, errors.New("rate is negative")
+	}
+	for _, s := range e.Scopes {
+		if !slices.Contains(record.Scopes(), s) {
+			return entry{}, fmt.Errorf("a scope is not one of %v", record.Scopes())
+		}
+	}
+	var expires time.Time
+	if e.Expires != "" {
+		if expires, err = time.Parse(time.RFC3339, e.Expires); err != nil {
+			return entry{}, errors.New("expires is not a time such as 2027-01-31T12:00:00Z")
+		}
+	}
+	return entry{
+		digest:   [sha256.Size]byte(digest),
+		identity: record.Identity{Subject: e.Subject, Scopes: e.Scopes, Rate: e.Rate},
+		expires:  expires,
+	}, nil
+}
+
+// maxSubject bounds a subject: it is part of NATS subjects and headers.
+const maxSubject = 256
+
+// file follows a file on disk.
+type file struct {
+	path string
+	seen os.FileInfo // as it was when it was read last
+}
+
+// changed reads the file when it is not the one that was read last.
+// It returns nil content when nothing changed.
+func (f *file) changed() ([]byte, error) {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		f.seen = nil // read it again when it is back, even unchanged
+		return nil, err
+	}
+	// SameFile notices a file that was renamed into place, as configuration
+	// managers do, even when size and time are equal.
+	if f.seen != nil && os.SameFile(f.seen, info) && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() {
+		return nil, nil
+	}
+	content, err := readFile(f.path)
+	if err != nil {
+		return nil, err
+	}
+	f.seen = info
+	return content, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	content, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err == nil && len(content) > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	return content, err
+}

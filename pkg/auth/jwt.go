@@ -1,0 +1,247 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"sluice/pkg/record"
+)
+
+// Signatures that are accepted. Keys that everybody may know and a secret never
+// share a list: a token signed with a public key as if it were a secret would
+// pass otherwise.
+var (
+	publicAlgorithms = []jose.SignatureAlgorithm{
+		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+	}
+	secretAlgorithms = []jose.SignatureAlgorithm{jose.HS256}
+)
+
+// refetch is how often an unknown key id may make us ask the key server.
+const refetch = 10 * time.Second
+
+// verifier checks JWTs. Safe for concurrent use.
+type verifier struct {
+	cfg     JWT
+	log     *slog.Logger
+	metrics *metrics
+	client  *http.Client
+	keys    atomic.Pointer[keyset] // nil until they could be had; of a secret: no keys, only the memory
+
+	mu     sync.Mutex // one refresh at a time
+	file   file
+	asked  time.Time // when the key server was asked last
+	broken string    // last complaint, so that it is logged once
+}
+
+func newVerifier(cfg JWT, log *slog.Logger, m *metrics) (*verifier, error) {
+	v := &verifier{cfg: cfg, log: log, metrics: m, client: newClient(), file: file{path: cfg.KeyFile}}
+	switch {
+	case len(cfg.Secret) > 0:
+		v.keys.Store(&keyset{verified: make(map[[sha256.Size]byte]verified)})
+	case cfg.KeyFile != "":
+		if v.refresh(context.Background()); v.keys.Load() == nil {
+			return nil, fmt.Errorf("JWT key file %s: %s", cfg.KeyFile, v.broken)
+		}
+	}
+	return v, nil
+}
+
+func (v *verifier) check() error {
+	if v.keys.Load() == nil {
+		return errors.New("the keys for JWTs could not be fetched yet")
+	}
+	return nil
+}
+
+// claims are the members of a token that we look at.
+type claims struct {
+	jwt.Claims
+	Scope scopes `json:"scope"` // RFC 8693: names divided by spaces
+	Scp   scopes `json:"scp"`   // the same as an array, as some issuers have it
+}
+
+// scopes takes a string of names divided by spaces, or an array of names.
+// Names that are not ours are left out: a token may serve other services too.
+type scopes []record.Scope
+
+func (s *scopes) UnmarshalJSON(b []byte) error {
+	var one string
+	var many []string
+	if json.Unmarshal(b, &one) == nil {
+		many = strings.Fields(one)
+	} else if err := json.Unmarshal(b, &many); err != nil {
+		return errors.New("neither a string nor a list of strings")
+	}
+	for _, name := range many {
+		if slices.Contains(record.Scopes(), record.Scope(name)) {
+			*s = append(*s, record.Scope(name))
+		}
+	}
+	return nil
+}
+
+// verify checks a token whose SHA-256 is digest.
+func (v *verifier) verify(token string, digest [sha256.Size]byte) (record.Identity, error) {
+	now := time.Now()
+	keys := v.keys.Load()
+	if keys != nil {
+		if id, ok := keys.recall(digest, now); ok {
+			return id, nil
+		}
+	}
+	algorithms := publicAlgorithms
+	if len(v.cfg.Secret) > 0 {
+		algorithms = secretAlgorithms
+	}
+	parsed, err := jwt.ParseSigned(token, algorithms)
+	if err != nil || len(parsed.Headers) != 1 {
+		return record.Identity{}, fmt.Errorf("%w: not a JWT signed in a way that is accepted", record.ErrTokenInvalid)
+	}
+	found, keys, err := v.signed(parsed)
+	if err != nil {
+		return record.Identity{}, err
+	}
+	ok, err := v.accept(found, now)
+	if err != nil {
+		return record.Identity{}, err
+	}
+	keys.remember(digest, ok)
+	return ok.identity, nil
+}
+
+// signed returns the claims of a token that one of the keys in force signed,
+// and the set that key is in.
+func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
+	var c claims
+	if len(v.cfg.Secret) > 0 {
+		if err := token.Claims(v.cfg.Secret, &c); err != nil {
+			return c, nil, fmt.Errorf("%w: its signature or claims are wrong", record.ErrTokenInvalid)
+		}
+		return c, v.keys.Load(), nil
+	}
+	header := token.Headers[0]
+	keys := v.keys.Load()
+	var candidates []jose.JSONWebKey
+	if keys != nil {
+		candidates = keys.candidates(header.KeyID, header.Algorithm)
+	}
+	if len(candidates) == 0 && v.cfg.KeyURL != "" {
+		// Signed with a key made since we asked last, it seems.
+		v.refreshSoon()
+		if keys = v.keys.Load(); keys == nil {
+			return c, nil, record.ErrTokenUnverified
+		}
+		candidates = keys.candidates(header.KeyID, header.Algorithm)
+	}
+	for _, key := range candidates {
+		c = claims{}
+		if token.Claims(key, &c) == nil {
+			return c, keys, nil
+		}
+	}
+	return c, nil, fmt.Errorf("%w: no key in force signed it, or its claims are wrong", record.ErrTokenInvalid)
+}
+
+// accept judges the claims of a token whose signature is right.
+func (v *verifier) accept(c claims, now time.Time) (verified, error) {
+	expected := jwt.Expected{Issuer: v.cfg.Issuer, Time: now}
+	if v.cfg.Audience != "" {
+		expected.AnyAudience = jwt.Audience{v.cfg.Audience}
+	}
+	var why string
+	switch err := c.ValidateWithLeeway(expected, v.cfg.Leeway); {
+	case errors.Is(err, jwt.ErrExpired):
+		why = "it has expired"
+	case errors.Is(err, jwt.ErrNotValidYet), errors.Is(err, jwt.ErrIssuedInTheFuture):
+		why = "it is not valid yet"
+	case errors.Is(err, jwt.ErrInvalidIssuer):
+		why = "it has another issuer"
+	case errors.Is(err, jwt.ErrInvalidAudience):
+		why = "it is for another audience"
+	case err != nil:
+		why = "its claims are wrong"
+	case c.Expiry == nil:
+		why = "it never expires"
+	case c.Subject == "" || len(c.Subject) > maxSubject || !utf8.ValidString(c.Subject):
+		why = "it has no usable subject"
+	}
+	if why != "" {
+		return verified{}, fmt.Errorf("%w: %s", record.ErrTokenInvalid, why)
+	}
+	ok := verified{
+		identity: record.Identity{Subject: c.Subject, Scopes: append(c.Scope, c.Scp...)},
+		until:    c.Expiry.Time().Add(v.cfg.Leeway),
+	}
+	if c.NotBefore != nil {
+		ok.from = c.NotBefore.Time().Add(-v.cfg.Leeway)
+	}
+	return ok, nil
+}
+
+// refreshSoon asks for the keys unless that was done a moment ago: tokens with
+// invented key ids must not become a flood on the key server.
+func (v *verifier) refreshSoon() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.asked.IsZero() || time.Since(v.asked) >= refetch {
+		v.refreshLocked(context.Background())
+	}
+}
+
+// refresh takes over the keys from the file or the URL if they changed. When
+// they can not be had the keys before stay in force.
+func (v *verifier) refresh(ctx context.Context) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.refreshLocked(ctx)
+}
+
+func (v *verifier) refreshLocked(ctx context.Context) {
+	var raw []byte
+	var err error
+	switch {
+	case v.cfg.KeyFile != "":
+		if raw, err = v.file.changed(); err == nil && raw == nil {
+			return
+		}
+	case v.cfg.KeyURL != "":
+		v.asked = time.Now()
+		raw, err = fetch(ctx, v.client, v.cfg.KeyURL)
+	default:
+		return
+	}
+	var keys *keyset
+	if err == nil {
+		keys, err = parseKeys(raw)
+	}
+	v.metrics.reloaded(sourceKeys, err)
+	switch old := v.keys.Load(); {
+	case err != nil && err.Error() != v.broken:
+		v.broken = err.Error()
+		v.log.Error("JWT keys can not be used, the keys before them stay in force", "error", err)
+	case err != nil:
+	case old == nil || !bytes.Equal(old.raw, raw):
+		v.broken = ""
+		v.keys.Store(keys)
+		v.log.Info("JWT keys are in force", "keys", len(keys.keys))
+	default:
+		v.broken = ""
+	}
+}

@@ -1,0 +1,344 @@
+package auth_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/auth"
+	"sluice/pkg/record"
+)
+
+// signingKey is a private key with the id its public half is published under.
+type signingKey struct {
+	id      string
+	alg     jose.SignatureAlgorithm
+	private crypto.Signer
+}
+
+func newECKey(t *testing.T, id string) signingKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signingKey{id, jose.ES256, key}
+}
+
+func newEdKey(t *testing.T, id string) signingKey {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signingKey{id, jose.EdDSA, key}
+}
+
+func keySet(t *testing.T, keys ...signingKey) string {
+	t.Helper()
+	var set jose.JSONWebKeySet
+	for _, k := range keys {
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Algorithm: string(k.alg), Use: "sig"})
+	}
+	b, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims map[string]any) string {
+	t.Helper()
+	opts := (&jose.SignerOptions{}).WithType("JWT")
+	if id != "" {
+		opts = opts.WithHeader("kid", id)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// claimsWith are good claims with some of them changed; nil removes one.
+func claimsWith(changes map[string]any) map[string]any {
+	c := map[string]any{
+		"sub": "engine-a", "iss": "https://id.example", "aud": []string{"sluice", "other"},
+		"exp": time.Now().Add(time.Hour).Unix(), "scope": "records:write openid read",
+	}
+	for k, v := range changes {
+		if c[k] = v; v == nil {
+			delete(c, k)
+		}
+	}
+	return c
+}
+
+func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
+	key, other := newECKey(t, "k1"), newECKey(t, "k1")
+	a := newAuth(t, auth.Config{JWT: auth.JWT{
+		KeyFile: tokenFile(t, keySet(t, key)), Issuer: "https://id.example", Audience: "sluice", Leeway: 10 * time.Second,
+	}})
+	now := time.Now()
+	in := func(d time.Duration) int64 { return now.Add(d).Unix() }
+	want := record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}
+	tests := []struct {
+		name    string
+		changes map[string]any
+		want    record.Identity
+		why     string // of the refusal
+	}{
+		{"good", nil, want, ""},
+		{"scopes as an array in scp", map[string]any{"scope": nil, "scp": []string{"read", "something"}}, record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRead}}, ""},
+		{"scopes as text in scp", map[string]any{"scope": nil, "scp": "read admin"}, record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRead, record.ScopeAdmin}}, ""},
+		{"no scopes", map[string]any{"scope": nil}, record.Identity{Subject: "engine-a"}, ""},
+		{"audience as text", map[string]any{"aud": "sluice"}, want, ""},
+		{"expired within the leeway", map[string]any{"exp": in(-5 * time.Second)}, want, ""},
+		{"expired", map[string]any{"exp": in(-time.Minute)}, record.Identity{}, "it has expired"},
+		{"never expires", map[string]any{"exp": nil}, record.Identity{}, "it never expires"},
+		{"valid since a moment ago", map[string]any{"nbf": in(-time.Minute)}, want, ""},
+		{"valid in a minute", map[string]any{"nbf": in(time.Minute)}, record.Identity{}, "it is not valid yet"},
+		{"issued in the future", map[string]any{"iat": in(time.Hour)}, record.Identity{}, "it is not valid yet"},
+		{"another issuer", map[string]any{"iss": "https://evil.example"}, record.Identity{}, "it has another issuer"},
+		{"no issuer", map[string]any{"iss": nil}, record.Identity{}, "it has another issuer"},
+		{"another audience", map[string]any{"aud": []string{"other"}}, record.Identity{}, "it is for another audience"},
+		{"no audience", map[string]any{"aud": nil}, record.Identity{}, "it is for another audience"},
+		{"no subject", map[string]any{"sub": nil}, record.Identity{}, "it has no usable subject"},
+		{"a subject far too long", map[string]any{"sub": strings.Repeat("s", 257)}, record.Identity{}, "it has no usable subject"},
+		{"a scope of a wrong type", map[string]any{"scope": 7}, record.Identity{}, "its claims are wrong"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			token := sign(t, key.alg, key.private, key.id, claimsWith(tt.changes))
+			for _, pass := range []string{"first", "from memory"} {
+				got, err := a.Authenticate("Bearer " + token)
+				if tt.why == "" && err != nil {
+					t.Fatalf("%s: %v", pass, err)
+				}
+				if tt.why != "" && (!errors.Is(err, record.ErrTokenInvalid) || !strings.Contains(err.Error(), tt.why)) {
+					t.Fatalf("%s: got %v, want a refusal because %s", pass, err, tt.why)
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("%s: identity (-want +got):\n%s", pass, diff)
+				}
+			}
+		})
+	}
+	public, err := json.Marshal(jose.JSONWebKey{Key: key.private.Public()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := []struct{ name, token string }{
+		{"signed by another key of the same id", sign(t, other.alg, other.private, "k1", claimsWith(nil))},
+		{"signed under an unknown id", sign(t, key.alg, key.private, "k2", claimsWith(nil))},
+		{"signed with the public key as a secret", sign(t, jose.HS256, public, "k1", claimsWith(nil))},
+		{"not signed", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJlbmdpbmUtYSJ9."},
+		{"cut off", sign(t, key.alg, key.private, key.id, claimsWith(nil))[:120]},
+	}
+	for _, tt := range forged {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, err := a.Authenticate(tt.token); !errors.Is(err, record.ErrTokenInvalid) {
+				t.Errorf("got %v %v, want ErrTokenInvalid", got, err)
+			}
+		})
+	}
+	t.Run("a good one without a key id", func(t *testing.T) {
+		if _, err := a.Authenticate(sign(t, key.alg, key.private, "", claimsWith(nil))); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAJWTOfASharedSecret(t *testing.T) {
+	secret := bytes.Repeat([]byte("s"), 32)
+	a := newAuth(t, auth.Config{JWT: auth.JWT{Secret: secret}})
+	if _, err := a.Authenticate(sign(t, jose.HS256, secret, "", claimsWith(nil))); err != nil {
+		t.Errorf("good token: %v", err)
+	}
+	key := newECKey(t, "k1")
+	for name, token := range map[string]string{
+		"another secret":           sign(t, jose.HS256, bytes.Repeat([]byte("x"), 32), "", claimsWith(nil)),
+		"HS512 of the same secret": sign(t, jose.HS512, bytes.Repeat(secret, 2), "", claimsWith(nil)),
+		"a public key algorithm":   sign(t, key.alg, key.private, "k1", claimsWith(nil)),
+	} {
+		if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
+			t.Errorf("%s: got %v, want ErrTokenInvalid", name, err)
+		}
+	}
+	if err := a.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+}
+
+func TestATokenFromMemoryStillExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secret := bytes.Repeat([]byte("s"), 32)
+		a := newAuth(t, auth.Config{JWT: auth.JWT{Secret: secret, Leeway: time.Second}})
+		token := sign(t, jose.HS256, secret, "", claimsWith(map[string]any{"exp": time.Now().Add(time.Minute).Unix()}))
+		if _, err := a.Authenticate(token); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
+			t.Errorf("after its expiry: got %v, want ErrTokenInvalid", err)
+		}
+	})
+}
+
+// keyServer publishes a key set and counts how often it is asked.
+type keyServer struct {
+	*httptest.Server
+	set   atomic.Pointer[string] // nil: fails
+	asked atomic.Int64
+}
+
+func newKeyServer(t *testing.T) *keyServer {
+	s := &keyServer{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.asked.Add(1)
+		if set := s.set.Load(); set != nil {
+			_, _ = w.Write([]byte(*set))
+			return
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *keyServer) publish(set string) { s.set.Store(&set) }
+
+func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
+	server := newKeyServer(t)
+	old, next := newECKey(t, "2025"), newEdKey(t, "2026")
+	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyURL: server.URL}})
+	oldToken := sign(t, old.alg, old.private, old.id, claimsWith(nil))
+	nextToken := sign(t, next.alg, next.private, next.id, claimsWith(nil))
+	expect := func(step, token string, want error) {
+		t.Helper()
+		if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
+			t.Errorf("%s: got %v, want %v", step, err, want)
+		}
+	}
+
+	expect("server down", oldToken, record.ErrTokenUnverified)
+	if err := a.Check(t.Context()); err == nil {
+		t.Error("Check: got nil while no keys could be had")
+	}
+	server.publish(keySet(t, old))
+	expect("asked a moment ago", oldToken, record.ErrTokenUnverified)
+	a.Refresh(t.Context())
+	expect("keys are there", oldToken, nil)
+	if err := a.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	asked := server.asked.Load()
+	for range 50 {
+		expect("from memory", oldToken, nil)
+		expect("an invented key id, asked a moment ago", nextToken, record.ErrTokenInvalid)
+	}
+	if got := server.asked.Load(); got != asked {
+		t.Errorf("the key server was asked %d times more, want 0", got-asked)
+	}
+
+	server.publish(keySet(t, old, next))
+	a.AskedLongAgo()
+	expect("new key, fetched because of its id", nextToken, nil)
+	expect("old key still published", oldToken, nil)
+	server.set.Store(nil)
+	a.Refresh(t.Context())
+	expect("server down again, keys stay", oldToken, nil)
+	server.publish(keySet(t, next))
+	a.Refresh(t.Context())
+	expect("old key withdrawn, although its token was verified before", oldToken, record.ErrTokenInvalid)
+	expect("new key", nextToken, nil)
+}
+
+func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
+	key := newECKey(t, "k1")
+	withStrangers := strings.Replace(keySet(t, key), `{"keys":[`, `{"keys":[{"kty":"XYZ"},{"kty":"oct","k":"c2VjcmV0"},`, 1)
+	tests := []struct {
+		name, set, want string
+	}{
+		{"a key among strangers", withStrangers, ""},
+		{"not JSON", "swordfish", "not a JSON Web Key Set"},
+		{"no keys", `{"keys":[]}`, "holds no public key"},
+		{"only a secret", `{"keys":[{"kty":"oct","k":"c3dvcmRmaXNo"}]}`, "holds no public key"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := auth.New(auth.Config{JWT: auth.JWT{KeyFile: tokenFile(t, tt.set)}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			if tt.want == "" && err != nil {
+				t.Errorf("got %v, want nil", err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "swordfish")) {
+				t.Errorf("got %v, want an error with %q and nothing of the file", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAKeyFileIsFollowed(t *testing.T) {
+	first, second := newECKey(t, "k1"), newECKey(t, "k2")
+	path := tokenFile(t, keySet(t, first))
+	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyFile: path}})
+	token := sign(t, second.alg, second.private, second.id, claimsWith(nil))
+	if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
+		t.Fatalf("before: got %v, want ErrTokenInvalid", err)
+	}
+	writeFile(t, path, keySet(t, first, second))
+	a.Follow()
+	if _, err := a.Authenticate(token); err != nil {
+		t.Errorf("after: %v", err)
+	}
+}
+
+func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	secret := bytes.Repeat([]byte("s"), 32)
+	tests := []struct {
+		name string
+		cfg  auth.Config
+		want string
+	}{
+		{"nothing", auth.Config{}, "no way to check tokens"},
+		{"a token file that is not there", auth.Config{Tokens: missing}, "no such file"},
+		{"a key file that is not there", auth.Config{JWT: auth.JWT{KeyFile: missing}}, "no such file"},
+		{"two kinds of keys", auth.Config{JWT: auth.JWT{KeyFile: missing, Secret: secret}}, "choose one"},
+		{"a short secret", auth.Config{JWT: auth.JWT{Secret: []byte("short")}}, "shorter than"},
+		{"keys over plain http", auth.Config{JWT: auth.JWT{KeyURL: "http://id.example/keys"}}, "not https"},
+		{"keys from a file URL", auth.Config{JWT: auth.JWT{KeyURL: "file:///etc/keys"}}, "not https"},
+		{"an audience without keys", auth.Config{Tokens: missing, JWT: auth.JWT{Audience: "sluice"}}, "no keys"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := auth.New(tt.cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}

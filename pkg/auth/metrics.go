@@ -1,0 +1,50 @@
+package auth
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	tokens  prometheus.Gauge
+	reloads *prometheus.CounterVec
+	stale   *prometheus.GaugeVec
+}
+
+// Sources of trust, as label values.
+const (
+	sourceTokens = "tokens"
+	sourceKeys   = "keys"
+)
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		tokens: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_auth_tokens",
+			Help: "Static tokens in force, expired ones included.",
+		}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_auth_reloads_total",
+			Help: "Times the token file or the JWT keys were read again, by source and outcome.",
+		}, []string{"source", "outcome"}),
+		stale: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sluice_auth_stale",
+			Help: "1 while the newest token file or JWT keys could not be used and older ones are in force.",
+		}, []string{"source"}),
+	}
+	reg.MustRegister(m.tokens, m.reloads, m.stale)
+	for _, source := range []string{sourceTokens, sourceKeys} {
+		m.stale.WithLabelValues(source)
+		m.reloads.WithLabelValues(source, "ok")
+		m.reloads.WithLabelValues(source, "failed")
+	}
+	return m
+}
+
+// reloaded counts one reading of a source.
+func (m *metrics) reloaded(source string, err error) {
+	if err != nil {
+		m.reloads.WithLabelValues(source, "failed").Inc()
+		m.stale.WithLabelValues(source).Set(1)
+		return
+	}
+	m.reloads.WithLabelValues(source, "ok").Inc()
+	m.stale.WithLabelValues(source).Set(0)
+}

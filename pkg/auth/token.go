@@ -1,0 +1,58 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// Entry is one token of the token file.
+type Entry struct {
+	Subject string         // the current user the token stands for
+	SHA256  string         // hex of the SHA-256 of the token
+	Scopes  []record.Scope // what it allows; at least one
+	Expires time.Time      // zero: never
+	Rate    float64        // requests per second; 0: as the api is set
+}
+
+// tokenPrefix marks our tokens, so that scanners find one that leaked.
+const tokenPrefix = "sluice_"
+
+// NewToken makes a token of 256 random bits. It stands in no file: print it
+// once, and keep its Digest.
+func NewToken() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: the process ends instead
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Digest is the hex of the token's SHA-256, as the token file wants it.
+func Digest(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// Line is the entry as one line of a token file.
+func (e Entry) Line() string {
+	scopes := make([]string, len(e.Scopes))
+	for i, s := range e.Scopes {
+		scopes[i] = strconv.Quote(string(s))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "- {subject: %s, sha256: %q, scopes: [%s]", strconv.Quote(e.Subject), e.SHA256, strings.Join(scopes, ", "))
+	if !e.Expires.IsZero() {
+		fmt.Fprintf(&b, ", expires: %q", e.Expires.UTC().Format(time.RFC3339))
+	}
+	if e.Rate > 0 {
+		fmt.Fprintf(&b, ", rate: %g", e.Rate)
+	}
+	b.WriteString("}")
+	return b.String()
+}
