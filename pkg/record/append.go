@@ -1,6 +1,212 @@
 package record
 
-// decoder is the scratch memory of Columns.Append.
-type decoder struct {
-	plain []byte // the message's body, decompressed
+// Append decodes every record of a message into one row each. On error, a
+// *BadRecordError, the columns are exactly as before.
+func (c *Columns) Append(m *Message) error {
+	return c.AppendExcept(m, func(int) bool { return false })
 }
+
+// AppendExcept is Append without the records that skip names by their index.
+// Those only have to be valid JSON.
+func (c *Columns) AppendExcept(m *Message, skip func(index int) bool) error {
+	if c.RecordType.slots == nil {
+		c.Reset()
+	}
+	before := c.mark()
+	if bad := c.append(m, skip); bad != nil {
+		c.truncate(before)
+		return bad
+	}
+	return nil
+}
+
+func (c *Columns) append(m *Message, skip func(int) bool) *BadRecordError {
+	r := &c.reader
+	defer func() { r.b = nil }() // it may be the message's
+	if bad := r.open(m); bad != nil {
+		return bad
+	}
+	received := m.Received.UnixMilli()
+	for {
+		more, bad := r.advance(m)
+		if bad != nil || !more {
+			return bad
+		}
+		if skip(r.index) {
+			bad = r.pass(m)
+		} else if bad = r.read(m); bad == nil {
+			c.row(received)
+			c.ReceivedAt = append(c.ReceivedAt, received)
+			c.StreamSeq = append(c.StreamSeq, m.Seq)
+			c.StreamIdx = append(c.StreamIdx, uint32(r.index))
+			c.Lane = append(c.Lane, uint16(m.Lane))
+		}
+		if bad != nil {
+			return r.worst(m, bad)
+		}
+	}
+}
+
+// row adds the record just read to the columns that come from its JSON.
+// Nothing can fail any more.
+func (c *Columns) row(received int64) {
+	r := &c.reader
+	var left fieldSet // what no column takes, for extra
+	c.identity(&left)
+	c.RecordType.append(r.text(r.get(fieldRecordType)))
+	c.ValueType.append(r.text(r.get(fieldValueType)))
+	c.Intent.append(r.text(r.get(fieldIntent)))
+	c.TS = append(c.TS, r.timestamp(received, &left))
+
+	c.TenantID.append(r.looseText(fieldTenantID, &left))
+	c.BpmnProcessID.append(r.text(r.get(fieldBpmnProcessID)))
+	c.integerOrNull(&c.ProcessDefinitionKey, r.get(fieldProcessDefinitionKey))
+	c.version(&left)
+	c.ProcessInstanceKey.append(r.text(r.get(fieldProcessInstanceKey)))
+	c.element(&left)
+	c.integerOrNull(&c.ElementInstanceKey, r.get(fieldElementInstanceKey))
+	c.BpmnElementType.append(r.looseText(fieldBpmnElementType, &left))
+	c.JobType.append(r.text(r.get(fieldType)))
+	c.Worker.append(r.text(r.get(fieldWorker)))
+	c.integerOrNull(&c.Retries, r.get(fieldRetries))
+	c.deadline()
+	c.ErrorType.append(r.looseText(fieldErrorType, &left))
+	c.ErrorCode.append(r.text(r.get(fieldErrorCode)))
+	c.ErrorMessage.append(r.text(r.get(fieldErrorMessage)))
+	c.Variables.append(r.json(fieldVariables))
+	c.CustomHeaders.append(r.json(fieldCustomHeaders))
+	if r.seen&(1<<fieldRecords) != 0 {
+		left.add(fieldRecords)
+	}
+	c.extra(left)
+}
+
+// fieldSet is a set of fields, one bit each.
+type fieldSet uint64
+
+func (s *fieldSet) add(f field) { *s |= 1 << f }
+
+// identity adds id, key, partition and position. Partition and position are
+// told by an id like 1-7554 when they are not given.
+func (c *Columns) identity(left *fieldSet) {
+	r := &c.reader
+	id := r.text(r.get(fieldID))
+	if len(id) == 0 {
+		id = contentID(r.b[r.start:r.end])
+	}
+	c.ID.append(id)
+	key, _ := r.integer(r.get(fieldKey))
+	c.Key = append(c.Key, key)
+
+	partition, ok1 := r.looseInteger(fieldPartitionID, left)
+	position, ok2 := r.looseInteger(fieldPosition, left)
+	if !ok1 || !ok2 {
+		first, second := splitID(c.ID.Value(c.ID.Rows() - 1))
+		if !ok1 {
+			partition = first
+		}
+		if !ok2 {
+			position = second
+		}
+	}
+	c.PartitionID = append(c.PartitionID, partition)
+	c.Position = append(c.Position, position)
+}
+
+// version adds the version of the process, which process instances call
+// version and jobs processDefinitionVersion.
+func (c *Columns) version(left *fieldSet) {
+	r := &c.reader
+	v := r.get(fieldProcessDefinitionVersion)
+	if v.kind > kindNull {
+		if r.get(fieldVersion).kind > kindNull {
+			left.add(fieldVersion)
+		}
+		c.integerOrNull(&c.Version, v)
+		return
+	}
+	if n, ok := r.looseInteger(fieldVersion, left); ok {
+		c.Version.append(n)
+	} else {
+		c.Version.appendNull()
+	}
+}
+
+// element adds the id of the element, which timers call targetElementId.
+func (c *Columns) element(left *fieldSet) {
+	r := &c.reader
+	v := r.get(fieldElementID)
+	if v.kind > kindNull {
+		if r.get(fieldTargetElementID).kind > kindNull {
+			left.add(fieldTargetElementID)
+		}
+		c.ElementID.append(r.text(v))
+		return
+	}
+	c.ElementID.append(r.looseText(fieldTargetElementID, left))
+}
+
+func (c *Columns) deadline() {
+	if ms, code := c.reader.time(c.reader.get(fieldDeadline)); code == "" {
+		c.Deadline.append(ms)
+	} else {
+		c.Deadline.appendNull()
+	}
+}
+
+func (c *Columns) integerOrNull(column *NullInt64, v value) {
+	if n, code := c.reader.integer(v); code == "" {
+		column.append(n)
+	} else {
+		column.appendNull()
+	}
+}
+
+// timestamp returns the time of the record, or 0 when it has none that can be
+// right.
+func (r *reader) timestamp(received int64, left *fieldSet) int64 {
+	v := r.get(fieldTimestamp)
+	if v.kind <= kindNull {
+		return 0
+	}
+	ms, _ := r.time(v)
+	if plausible(ms, received) {
+		return ms
+	}
+	left.add(fieldTimestamp)
+	return 0
+}
+
+// looseText returns the text of a field that may have any type.
+func (r *reader) looseText(f field, left *fieldSet) []byte {
+	v := r.get(f)
+	switch v.kind {
+	case kindBool, kindObject, kindArray:
+		left.add(f)
+	}
+	return r.text(v)
+}
+
+// looseInteger returns the number in a field that may have any type.
+func (r *reader) looseInteger(f field, left *fieldSet) (int64, bool) {
+	v := r.get(f)
+	if v.kind <= kindNull {
+		return 0, false
+	}
+	n, code := r.integer(v)
+	if code != "" {
+		left.add(f)
+	}
+	return n, code == ""
+}
+
+// json returns the JSON of a field as it was sent.
+func (r *reader) json(f field) []byte {
+	v := r.get(f)
+	if v.kind <= kindNull {
+		return emptyObject
+	}
+	return r.raw(v)
+}
+
+var emptyObject = []byte("{}")

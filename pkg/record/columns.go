@@ -35,7 +35,7 @@ type Columns struct {
 	StreamIdx            []uint32
 	Lane                 []uint16
 
-	d decoder // scratch memory, reused from message to message
+	reader reader // of the message being appended; kept for its memory
 }
 
 // Rows returns the number of records held.

@@ -17,7 +17,7 @@ func (e *SyntaxError) Error() string {
 // LimitError says that a body is valid JSON as far as it was read, but beyond
 // one of the Limits.
 type LimitError struct {
-	Code   string // CodeTooManyRecords, CodeRecordTooLarge or CodeTooDeep
+	Code   string // CodeBodyTooLarge, CodeTooManyRecords, CodeRecordTooLarge or CodeTooDeep
 	Index  int    // of the record
 	Limit  int    // what is allowed
 	Detail string // a sentence for people
@@ -55,14 +55,18 @@ const (
 	CodeEmptyBody      = "empty_body"
 	CodeInvalidJSON    = "invalid_json"
 	CodeInvalidUTF8    = "invalid_utf8"
+	CodeBodyTooLarge   = "body_too_large"
 	CodeTooManyRecords = "too_many_records"
 	CodeRecordTooLarge = "record_too_large"
 	CodeTooDeep        = "too_deep"
 
-	CodeNotAnObject  = "not_an_object"   // a record, or its value, is something else
-	CodeNotAString   = "not_a_string"    // nor a number, which would do
-	CodeNotAnInteger = "not_an_integer"  // nor text that is one
-	CodeOutOfRange   = "out_of_range"    // an integer beyond 64 bits
-	CodeNotATime     = "not_a_time"      // neither milliseconds nor ISO 8601
+	CodeNotAnObject  = "not_an_object"  // a record, or its value, is something else
+	CodeNotAString   = "not_a_string"   // nor a number, which would do
+	CodeNotAnInteger = "not_an_integer" // nor text that is one
+	CodeOutOfRange   = "out_of_range"   // an integer beyond 64 bits
+	CodeNotATime     = "not_a_time"     // neither milliseconds nor ISO 8601
+
 	CodeBadEncoding  = "broken_encoding" // a message that can not be decompressed
+	CodeNotAnArray   = "not_an_array"    // a message that holds something else
+	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
 )

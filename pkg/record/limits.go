@@ -1,0 +1,30 @@
+package record
+
+// Limits bounds what one request may hold. A zero field means its default.
+type Limits struct {
+	Records     int // records in one request; default 50 000
+	RecordBytes int // bytes of one record as posted; default 4 MiB
+	Depth       int // nesting of one record, itself counted; default 64, at most 1000
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Records == 0 {
+		l.Records = 50_000
+	}
+	if l.RecordBytes == 0 {
+		l.RecordBytes = 4 << 20
+	}
+	if l.Depth == 0 {
+		l.Depth = 64
+	}
+	l.Depth = min(l.Depth, deepest)
+	return l
+}
+
+const (
+	// deepest is the nesting the ingester still follows. It bounds the stack.
+	deepest = 1000
+
+	// maxProblems is how many problems of a request are told.
+	maxProblems = 100
+)

@@ -1,0 +1,128 @@
+package record
+
+import (
+	"bytes"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// maxMessageBytes bounds what a message may decompress to: what the api makes
+// is far below, so anything larger was not made by it.
+const maxMessageBytes = 32 << 20
+
+// reader steps through the records of a message.
+type reader struct {
+	walker
+	plain []byte // a body, decompressed
+	start int    // where the current record begins
+	end   int    // and the position after it
+	index int    // of the current record
+}
+
+// open begins a message.
+func (r *reader) open(m *Message) *BadRecordError {
+	r.b, r.index, r.end = m.Body, -1, -1
+	if m.Encoding != "" {
+		n, err := s2.DecodedLen(m.Body)
+		if m.Encoding != EncodingS2 || err != nil || n > maxMessageBytes {
+			return r.bad(-1, CodeBadEncoding, m.Body)
+		}
+		if cap(r.plain) < n {
+			r.plain = make([]byte, n)
+		}
+		if r.b, err = s2.Decode(r.plain[:n], m.Body); err != nil {
+			return r.bad(-1, CodeBadEncoding, m.Body)
+		}
+	}
+	if i := r.space(0); i < len(r.b) && r.b[i] == '[' {
+		r.end = i + 1
+		return nil
+	}
+	return r.bad(-1, CodeNotAnArray, m.Body)
+}
+
+// advance goes to the next record; false at the end of the message.
+func (r *reader) advance(m *Message) (bool, *BadRecordError) {
+	r.index++
+	at, more := r.next(r.end, r.index == 0, ']')
+	if more {
+		r.start = at
+		return true, nil
+	}
+	if at >= 0 && r.space(at) == len(r.b) {
+		return false, nil
+	}
+	return false, r.bad(-1, CodeInvalidJSON, m.Body)
+}
+
+// pass reads over the current record.
+func (r *reader) pass(m *Message) *BadRecordError {
+	if r.end, _ = r.skip(r.start, deepest); r.end < 0 {
+		return r.bad(-1, r.code, m.Body)
+	}
+	return nil
+}
+
+// read reads the current record and checks it.
+func (r *reader) read(m *Message) *BadRecordError {
+	if r.start >= len(r.b) || r.b[r.start] != '{' {
+		if bad := r.pass(m); bad != nil {
+			return bad
+		}
+		return r.bad(r.index, CodeNotAnObject, r.b[r.start:r.end])
+	}
+	if r.end = r.record(r.start, deepest); r.end < 0 {
+		return r.bad(-1, r.code, m.Body)
+	}
+	if f, code := r.wrong(0); code != "" {
+		bad := r.bad(r.index, code, r.b[r.start:r.end])
+		bad.Reason = specs[f].name + " " + bad.Reason
+		return bad
+	}
+	return nil
+}
+
+// worst returns bad, unless the message is broken further on: nothing of such a
+// message can be stored, with or without one of its records.
+func (r *reader) worst(m *Message, bad *BadRecordError) *BadRecordError {
+	for bad.Index >= 0 {
+		more, broken := r.advance(m)
+		if broken == nil && more {
+			broken = r.pass(m)
+		}
+		if broken != nil {
+			return broken
+		}
+		if !more {
+			break
+		}
+	}
+	return bad
+}
+
+func (r *reader) bad(index int, code string, raw []byte) *BadRecordError {
+	return &BadRecordError{Index: index, Code: code, Reason: details[code], Raw: bytes.Clone(raw)}
+}
+
+// Raw returns the record of a message with this index, as it was posted; the
+// memory is the caller's. The error is a *BadRecordError.
+func Raw(m *Message, index int) ([]byte, error) {
+	var r reader
+	if bad := r.open(m); bad != nil {
+		return nil, bad
+	}
+	for {
+		more, bad := r.advance(m)
+		if bad == nil && more {
+			bad = r.pass(m)
+		}
+		switch {
+		case bad != nil:
+			return nil, bad
+		case !more:
+			return nil, r.bad(index, CodeNoSuchRecord, nil)
+		case r.index == index:
+			return bytes.Clone(r.b[r.start:r.end]), nil
+		}
+	}
+}

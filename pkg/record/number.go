@@ -1,0 +1,108 @@
+package record
+
+import "math"
+
+// integer returns the value of the text of a JSON number, if it is a whole
+// number; the code says what is wrong otherwise. It never goes through
+// floating point: keys beyond 2^53 are common.
+func integer(text []byte) (n int64, code string) {
+	sign, text := cutSign(text)
+	var mantissa []byte // digits without the point
+	exponent, i := 0, 0
+	for ; i < len(text) && text[i]-'0' < 10; i++ {
+	}
+	mantissa = text[:i]
+	if i < len(text) && text[i] == '.' {
+		start := i + 1
+		for i = start; i < len(text) && text[i]-'0' < 10; i++ {
+		}
+		exponent = start - i
+		mantissa = append(append(make([]byte, 0, len(text)), mantissa...), text[start:i]...)
+	}
+	if i < len(text) {
+		exponent += power(text[i+1:])
+	}
+	for len(mantissa) > 0 && mantissa[0] == '0' {
+		mantissa = mantissa[1:]
+	}
+	for exponent < 0 && len(mantissa) > 0 {
+		if mantissa[len(mantissa)-1] != '0' {
+			return 0, CodeNotAnInteger
+		}
+		mantissa = mantissa[:len(mantissa)-1]
+		exponent++
+	}
+	if len(mantissa) == 0 {
+		return 0, ""
+	}
+	if len(mantissa)+exponent > 19 {
+		return 0, CodeOutOfRange
+	}
+	return signed(sign, mantissa, exponent)
+}
+
+// power returns the exponent of a number, held within what a text of a few
+// gigabytes could even out.
+func power(text []byte) int {
+	const enough = math.MaxInt32 * 2
+	sign, text := cutSign(text)
+	n := 0
+	for _, c := range text {
+		if n = 10*n + int(c-'0'); n > enough {
+			n = enough
+		}
+	}
+	return n * sign
+}
+
+func cutSign(text []byte) (int, []byte) {
+	switch {
+	case len(text) > 0 && text[0] == '-':
+		return -1, text[1:]
+	case len(text) > 0 && text[0] == '+':
+		return 1, text[1:]
+	}
+	return 1, text
+}
+
+// signed returns sign * digits * 10^zeros; there are at most 19 digits with
+// the zeros, which fits an uint64.
+func signed(sign int, digits []byte, zeros int) (int64, string) {
+	var n uint64
+	for _, c := range digits {
+		n = 10*n + uint64(c-'0')
+	}
+	for ; zeros > 0; zeros-- {
+		n *= 10
+	}
+	switch {
+	case sign < 0 && n <= -math.MinInt64:
+		return -int64(n), ""
+	case sign > 0 && n <= math.MaxInt64:
+		return int64(n), ""
+	}
+	return 0, CodeOutOfRange
+}
+
+// small returns the value of a number of kindInt.
+func small(text []byte) int64 {
+	sign, text := cutSign(text)
+	var n int64
+	for _, c := range text {
+		n = 10*n + int64(c-'0')
+	}
+	return n * int64(sign)
+}
+
+// decimal returns the value of a string of 1 to 19 digits with an optional
+// minus sign.
+func decimal(text []byte) (n int64, code string) {
+	sign := 1
+	if len(text) > 0 && text[0] == '-' {
+		sign, text = -1, text[1:]
+	}
+	if len(text) == 0 || len(text) > 19 || digits(text, 0) != len(text) {
+		return 0, CodeNotAnInteger
+	}
+	return signed(sign, text, 0)
+}

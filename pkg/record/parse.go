@@ -1,0 +1,163 @@
+package record
+
+import "bytes"
+
+// parser is what Parse needs to know while it runs.
+type parser struct {
+	*Request
+	lim      Limits
+	received int64 // ms since 1970
+	shape    shape
+}
+
+// shape is where the records of a body stand in it: problems point there.
+type shape int
+
+const (
+	shapeList    shape = iota // an array, or one after the other
+	shapeSole                 // the body is the record
+	shapeWrapped              // in the member "records" of the body
+)
+
+func (p *parser) parse(form Form) error {
+	w := &p.w
+	i := w.space(0)
+	switch {
+	case i == len(w.b) && form == FormNDJSON && bytes.IndexByte(w.b, '\n') >= 0:
+		return nil // empty lines: a list without records
+	case i == len(w.b):
+		w.fail(CodeEmptyBody, i)
+		return p.refusal()
+	case form == FormAuto && w.b[i] == '[':
+		p.array = true
+		if i = p.elements(i); i >= 0 {
+			if i = w.space(i); i < len(w.b) {
+				i = w.fail(CodeInvalidJSON, i)
+			}
+		}
+	default:
+		i = p.documents(i, form)
+	}
+	if i < 0 {
+		return p.refusal()
+	}
+	if p.total > 0 {
+		return &ProblemsError{Problems: p.told(), Total: p.total}
+	}
+	return nil
+}
+
+// documents reads one object after the other, to the end of the body.
+func (p *parser) documents(i int, form Form) int {
+	w := &p.w
+	for n := 1; ; n++ {
+		wrapped := false
+		if i, wrapped = p.document(i); i < 0 {
+			return -1
+		}
+		i = w.space(i)
+		switch {
+		case i < len(w.b):
+			continue
+		case n > 1 || form == FormNDJSON:
+			p.shape = shapeList
+		case wrapped:
+			p.shape = shapeWrapped
+		default:
+			p.shape = shapeSole
+		}
+		return i
+	}
+}
+
+// document reads one record, or one object that wraps some.
+func (p *parser) document(at int) (end int, wrapped bool) {
+	w := &p.w
+	if w.b[at] != '{' {
+		return p.element(at), false
+	}
+	// Depth is counted from a record on. Only its end shows whether this is one.
+	end, deep := w.record(at, p.lim.Depth), -1
+	if end < 0 && w.code == CodeTooDeep {
+		deep = w.pos
+		end = w.record(at, p.lim.Depth+2)
+	}
+	switch {
+	case end < 0:
+		return -1, false
+	case w.wraps():
+		if p.elements(int(w.at[fieldRecords].start)) < 0 {
+			return -1, false
+		}
+		return end, true
+	case deep >= 0:
+		return w.fail(CodeTooDeep, deep), false
+	case len(p.records) == p.lim.Records:
+		return w.fail(CodeTooManyRecords, at), false
+	}
+	return p.add(at, end), false
+}
+
+// wraps says whether what record read is a list of records instead of one.
+func (w *walker) wraps() bool {
+	return w.get(fieldRecords).kind == kindArray && w.seen&(1<<fieldValue|1<<fieldValueType) == 0
+}
+
+// elements reads the records of the array at i.
+func (p *parser) elements(i int) int {
+	i++
+	for first := true; ; first = false {
+		at, more := p.w.next(i, first, ']')
+		if !more {
+			return at
+		}
+		if i = p.element(at); i < 0 {
+			return -1
+		}
+	}
+}
+
+// element reads one value that should be a record.
+func (p *parser) element(at int) (end int) {
+	w := &p.w
+	switch {
+	case len(p.records) == p.lim.Records:
+		return w.fail(CodeTooManyRecords, at)
+	case at < len(w.b) && w.b[at] == '{':
+		end = w.record(at, p.lim.Depth)
+		return p.add(at, end)
+	}
+	end, _ = w.skip(at, p.lim.Depth)
+	p.problem(fieldCount, CodeNotAnObject)
+	return p.keep(at, end)
+}
+
+// add takes over the record the walker has just read.
+func (p *parser) add(at, end int) int {
+	if end < 0 {
+		return -1
+	}
+	w := &p.w
+	for f, code := w.wrong(0); code != ""; f, code = w.wrong(f + 1) {
+		p.problem(f, code)
+	}
+	if id := w.get(fieldID); id.kind <= kindNull || id.kind == kindString && id.end-id.start == 2 {
+		p.noID++
+	}
+	if ms, code := w.time(w.get(fieldTimestamp)); code != "" || !plausible(ms, p.received) {
+		p.badTime++
+	}
+	p.unknown += len(w.outer) + len(w.inner)
+	return p.keep(at, end)
+}
+
+// keep notes where a record stands.
+func (p *parser) keep(at, end int) int {
+	if end >= 0 && end-at > p.lim.RecordBytes {
+		return p.w.fail(CodeRecordTooLarge, at)
+	}
+	if end >= 0 {
+		p.records = append(p.records, span{uint32(at), uint32(end)})
+	}
+	return end
+}

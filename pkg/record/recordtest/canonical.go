@@ -1,0 +1,201 @@
+package recordtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"strconv"
+	"time"
+)
+
+// columnOf names the column each member of a record, and of its value, is in.
+var (
+	outerColumns = map[string]string{
+		"id": "id", "key": "key", "recordType": "record_type", "valueType": "value_type", "intent": "intent",
+		"timestamp": "ts", "partitionId": "partition_id", "position": "position",
+	}
+	valueColumns = map[string]string{
+		"tenantId": "tenant_id", "bpmnProcessId": "bpmn_process_id", "processDefinitionKey": "process_definition_key",
+		"processDefinitionVersion": "version", "processInstanceKey": "process_instance_key", "elementId": "element_id",
+		"elementInstanceKey": "element_instance_key", "bpmnElementType": "bpmn_element_type", "type": "job_type",
+		"worker": "worker", "retries": "retries", "deadline": "deadline", "errorType": "error_type",
+		"errorCode": "error_code", "errorMessage": "error_message", "variables": "variables", "customHeaders": "custom_headers",
+	}
+	numbers = map[string]bool{
+		"key": true, "ts": true, "partition_id": true, "position": true, "process_definition_key": true,
+		"version": true, "element_instance_key": true, "retries": true, "deadline": true,
+	}
+	documents = map[string]bool{"variables": true, "custom_headers": true}
+	notNull   = map[string]bool{"key": true, "ts": true, "partition_id": true, "position": true} // 0 means missing
+)
+
+// Posted returns a posted record in the form in which it can be compared with
+// Queried: what says the same is written the same. The record passed Check.
+//   - null, an empty string, key 0, and {} for variables, customHeaders or
+//     value are what a missing member is;
+//   - integers are numbers and times are ms, however they were sent;
+//   - numbers where the specification has strings are strings;
+//   - version and targetElementId are called what they stand for;
+//   - id, partitionId and position are there if they can be derived.
+func Posted(raw []byte, received time.Time) map[string]any {
+	outer := tree(raw).(map[string]any)
+	value, _ := outer["value"].(map[string]any)
+	delete(outer, "value")
+	rename(value, "version", "processDefinitionVersion", func(v any) bool { _, code := integer(marshal(v)); return code == "" })
+	rename(value, "targetElementId", "elementId", func(v any) bool { _, code := text(marshal(v)); return code == "" })
+	given := maps.Clone(outer)
+	normalise(outer, outerColumns, received)
+	normalise(value, valueColumns, received)
+	if outer["id"] == nil {
+		outer["id"] = contentID(raw)
+	}
+	partition, position := positionOf(outer["id"].(string))
+	for name, n := range map[string]int64{"partitionId": partition, "position": position} {
+		if given[name] == nil && n != 0 {
+			outer[name] = number(n)
+		}
+	}
+	if len(value) > 0 {
+		outer["value"] = value
+	}
+	return outer
+}
+
+// rename gives a member another name that is not taken.
+func rename(o map[string]any, from, to string, usable func(any) bool) {
+	switch {
+	case o[from] == nil:
+		delete(o, from)
+	case o[to] == nil && usable(o[from]):
+		o[to] = o[from]
+		delete(o, from)
+	}
+}
+
+func normalise(o map[string]any, columns map[string]string, received time.Time) {
+	for name, column := range columns {
+		v, there := o[name]
+		switch {
+		case !there:
+		case documents[column]:
+		case numbers[column]:
+			read := integer
+			if name == "timestamp" || name == "deadline" {
+				read = milliseconds
+			}
+			n, code := read(marshal(v))
+			if code == "" && (name != "timestamp" || plausible(n, received)) {
+				o[name] = number(n)
+			}
+			if notNull[column] && name != "timestamp" && o[name] == number(0) {
+				delete(o, name)
+			}
+		default:
+			if n, ok := v.(json.Number); ok {
+				o[name] = n.String()
+			}
+		}
+		if isMissing(o[name], column) {
+			delete(o, name)
+		}
+	}
+}
+
+func isMissing(v any, column string) bool {
+	if documents[column] {
+		object, isObject := v.(map[string]any)
+		return v == nil || isObject && len(object) == 0
+	}
+	return v == nil || v == "" && !numbers[column]
+}
+
+func plausible(ms int64, received time.Time) bool {
+	t := time.UnixMilli(ms)
+	return !t.Before(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) && !t.After(received.Add(7*24*time.Hour))
+}
+
+func number(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) }
+
+// Queried returns the record that a row of flow.records was made from, in the
+// form of Posted. The row may come from RowOf, from a query over the native
+// protocol, or from one in a JSON format, by the names of the columns; columns
+// it does not need are ignored. The error says what can not be.
+func Queried(row map[string]any) (map[string]any, error) {
+	outer, value := map[string]any{}, map[string]any{}
+	if extra, _ := row["extra"].(string); extra != "" {
+		for name, v := range tree([]byte(extra)).(map[string]any) {
+			if name == "_record" {
+				maps.Copy(outer, v.(map[string]any))
+			} else {
+				value[unescaped(name)] = v
+			}
+		}
+	}
+	if err := fill(outer, outerColumns, row); err != nil {
+		return nil, err
+	}
+	if err := fill(value, valueColumns, row); err != nil {
+		return nil, err
+	}
+	if len(value) > 0 {
+		outer["value"] = value
+	}
+	return outer, nil
+}
+
+// fill puts the members that have columns into o, which holds those in extra.
+func fill(o map[string]any, columns map[string]string, row map[string]any) error {
+	for name, column := range columns {
+		cell, there := row[column]
+		if !there {
+			return fmt.Errorf("the row has no column %s", column)
+		}
+		v, err := member(cell, column)
+		if err != nil {
+			return fmt.Errorf("column %s: %w", column, err)
+		}
+		_, inExtra := o[name]
+		switch {
+		case isMissing(v, column) || notNull[column] && v == number(0):
+		case inExtra && (name == "partitionId" || name == "position"): // the column is what the id says
+		case inExtra:
+			return fmt.Errorf("%s is in column %s and in extra", name, column)
+		default:
+			o[name] = v
+		}
+	}
+	return nil
+}
+
+// member returns what a cell says, as JSON would.
+func member(cell any, column string) (any, error) {
+	v := reflect.ValueOf(cell)
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	switch {
+	case !v.IsValid() || v.Kind() == reflect.Pointer:
+		return nil, nil
+	case v.Type() == reflect.TypeFor[time.Time]():
+		return number(v.Interface().(time.Time).UnixMilli()), nil
+	case v.CanInt():
+		return number(v.Int()), nil
+	case v.CanUint():
+		return json.Number(strconv.FormatUint(v.Uint(), 10)), nil
+	case v.Kind() != reflect.String:
+		return nil, fmt.Errorf("a %T is not expected", cell)
+	}
+	s := v.String()
+	switch {
+	case documents[column]:
+		return tree([]byte(s)), nil
+	case column == "ts":
+		t, err := time.Parse(time.DateTime, s)
+		return number(t.UnixMilli()), err
+	case numbers[column]:
+		n, err := strconv.ParseInt(s, 10, 64)
+		return number(n), err
+	}
+	return s, nil
+}

@@ -1,0 +1,177 @@
+package recordtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// Row returns the columns a record becomes, by the names and order they have in
+// flow.records: string, int64, or nil for NULL. Columns that say where the
+// record came from are left out. The record passed Check.
+func Row(raw []byte, received time.Time) map[string]any {
+	outer := decode(raw)
+	value := decode(outer["value"])
+	if value == nil {
+		value = object{}
+	}
+	row := map[string]any{}
+	rest, restOfValue := object{}, object{}
+	for name, content := range outer {
+		rest[name] = content
+	}
+	for name, content := range value {
+		restOfValue[escaped(name)] = content
+	}
+	take := func(column string, from, rest object, name string, f func(json.RawMessage) (any, string)) bool {
+		if !from.has(name) {
+			delete(rest, name)
+			return false
+		}
+		v, code := f(from[name])
+		if code != "" {
+			return false // stays in the rest
+		}
+		row[column] = v
+		delete(rest, name)
+		return true
+	}
+
+	row["id"] = ""
+	take("id", outer, rest, "id", anyText)
+	if row["id"] == "" {
+		row["id"] = contentID(raw)
+	}
+	row["key"] = int64(0)
+	take("key", outer, rest, "key", anyInteger)
+	for column, name := range map[string]string{"record_type": "recordType", "value_type": "valueType", "intent": "intent"} {
+		row[column] = ""
+		take(column, outer, rest, name, anyText)
+	}
+	row["ts"] = int64(0)
+	take("ts", outer, rest, "timestamp", func(raw json.RawMessage) (any, string) {
+		ms, code := milliseconds(raw)
+		if t := time.UnixMilli(ms); code == "" && (t.Before(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) || t.After(received.Add(7*24*time.Hour))) {
+			code = "absurd"
+		}
+		return ms, code
+	})
+	row["partition_id"], row["position"] = positionOf(row["id"].(string))
+	take("partition_id", outer, rest, "partitionId", anyInteger)
+	take("position", outer, rest, "position", anyInteger)
+	delete(rest, "value")
+
+	for column, name := range map[string]string{
+		"tenant_id": "tenantId", "bpmn_process_id": "bpmnProcessId", "process_instance_key": "processInstanceKey",
+		"element_id": "elementId", "bpmn_element_type": "bpmnElementType", "job_type": "type", "worker": "worker",
+		"error_type": "errorType", "error_code": "errorCode", "error_message": "errorMessage",
+	} {
+		row[column] = ""
+		take(column, value, restOfValue, name, anyText)
+	}
+	for column, name := range map[string]string{
+		"process_definition_key": "processDefinitionKey", "version": "processDefinitionVersion",
+		"element_instance_key": "elementInstanceKey", "retries": "retries",
+	} {
+		row[column] = nil
+		take(column, value, restOfValue, name, anyInteger)
+	}
+	row["deadline"] = nil
+	take("deadline", value, restOfValue, "deadline", func(raw json.RawMessage) (any, string) {
+		ms, code := milliseconds(raw)
+		return ms, code
+	})
+	for column, name := range map[string]string{"variables": "variables", "custom_headers": "customHeaders"} {
+		row[column] = "{}"
+		take(column, value, restOfValue, name, func(raw json.RawMessage) (any, string) { return string(raw), "" })
+	}
+	if !value.has("version") || !value.has("processDefinitionVersion") {
+		take("version", value, restOfValue, "version", anyInteger)
+	}
+	if !value.has("targetElementId") || !value.has("elementId") {
+		take("element_id", value, restOfValue, "targetElementId", anyText)
+	}
+
+	if len(rest) > 0 {
+		restOfValue["_record"] = marshal(rest)
+	}
+	row["extra"] = ""
+	if len(restOfValue) > 0 {
+		row["extra"] = string(marshal(restOfValue))
+	}
+	return row
+}
+
+func anyText(raw json.RawMessage) (any, string) {
+	s, code := text(raw)
+	return s, code
+}
+
+func anyInteger(raw json.RawMessage) (any, string) {
+	n, code := integer(raw)
+	return n, code
+}
+
+// marshal keeps the text of every number.
+func marshal(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// tree decodes JSON and keeps the text of every number.
+func tree(raw []byte) any {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Canonical returns JSON with its members sorted and without white space.
+func Canonical(raw []byte) string { return string(marshal(tree(raw))) }
+
+func contentID(raw []byte) string {
+	members := tree(raw).(map[string]any)
+	delete(members, "id")
+	return "h-" + record.Hash(marshal(members))
+}
+
+var idShape = regexp.MustCompile(`^([0-9]{1,19})-([0-9]{1,19})$`)
+
+func positionOf(id string) (partition, position int64) {
+	parts := idShape.FindStringSubmatch(id)
+	if parts == nil {
+		return 0, 0
+	}
+	partition, code1 := integer(marshal(parts[1]))
+	position, code2 := integer(marshal(parts[2]))
+	if code1 != "" || code2 != "" {
+		return 0, 0
+	}
+	return partition, position
+}
+
+// escaped keeps a member of value apart from the members of the record.
+func escaped(name string) string {
+	if strings.HasPrefix(name, "_") && strings.TrimLeft(name, "_") == "record" {
+		return "_" + name
+	}
+	return name
+}
+
+// unescaped is the other way round.
+func unescaped(name string) string {
+	if short := strings.TrimPrefix(name, "_"); short != name && escaped(short) == name {
+		return short
+	}
+	return name
+}

@@ -1,0 +1,92 @@
+package record
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// Form is how the records of a body are written.
+type Form int
+
+const (
+	// FormAuto is application/json: one record, an array of records, an object
+	// with the array under "records" and without "value" and "valueType", or
+	// several of those objects one after the other.
+	FormAuto Form = iota
+
+	// FormNDJSON is application/x-ndjson: one object after the other.
+	FormNDJSON
+)
+
+// Request is a posted body, split into records and checked. It is made to be
+// used again and again: take it with NewRequest, give it back with Release.
+type Request struct {
+	body    []byte
+	records []span // where each record stands in body
+	array   bool   // body is one JSON array
+	noID    int    // records without an id
+	badTime int    // records with a timestamp missing or absurd
+	unknown int    // members that are no fields
+
+	w        walker
+	problems []problem // the first ones
+	total    int       // of problems, also of those not kept
+
+	joined []byte   // the array of records being put together
+	bodies [][]byte // encoded parts; the first used of them are the caller's until Release
+	used   int
+}
+
+// span is a range of bytes of a body, end excluded.
+type span struct{ start, end uint32 }
+
+var requests = sync.Pool{New: func() any { return new(Request) }}
+
+// NewRequest returns an empty Request.
+func NewRequest() *Request { return requests.Get().(*Request) }
+
+// Release gives the memory of r back, the bodies of its parts included. Call
+// it once nobody uses r or its parts any more.
+func (r *Request) Release() {
+	r.reset(nil)
+	requests.Put(r)
+}
+
+func (r *Request) reset(body []byte) {
+	r.body, r.w.b = body, body
+	r.records, r.problems = r.records[:0], r.problems[:0]
+	r.array = false
+	r.noID, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0
+}
+
+// Len returns the number of records.
+func (r *Request) Len() int { return len(r.records) }
+
+// Record returns record i as it was posted; it shares the memory of the body.
+func (r *Request) Record(i int) []byte {
+	return r.body[r.records[i].start:r.records[i].end]
+}
+
+// AllIDs says whether every record has an id that is not empty.
+func (r *Request) AllIDs() bool { return r.noID == 0 }
+
+// BadTimestamps returns how many records have no timestamp, or one before 2000
+// or more than a week ahead.
+func (r *Request) BadTimestamps() int { return r.badTime }
+
+// UnknownMembers returns how many members are not in the specification.
+func (r *Request) UnknownMembers() int { return r.unknown }
+
+// Parse splits a posted body into records and checks every one, in one pass.
+// The body is not copied: leave it as it is until the parts are published. The
+// error is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
+// body was read; then the request holds nothing of use.
+func (r *Request) Parse(body []byte, form Form, lim Limits, now time.Time) error {
+	r.reset(body)
+	if len(body) > math.MaxInt32 {
+		return &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: "the body is too large"}
+	}
+	p := parser{Request: r, lim: lim.withDefaults(), received: now.UnixMilli()}
+	return p.parse(form)
+}

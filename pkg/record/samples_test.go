@@ -1,0 +1,41 @@
+package record_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
+	"sluice/pkg/record/recordtest"
+)
+
+func TestEverySampleComesBackAsItWasPosted(t *testing.T) {
+	for _, raw := range recordtest.Samples() {
+		var c record.Columns
+		if err := c.Append(message("[" + string(raw) + "]")); err != nil {
+			t.Fatal(err)
+		}
+		got, err := recordtest.Queried(recordtest.RowOf(&c, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(recordtest.Posted(raw, received), got); diff != "" {
+			t.Errorf("%s (-posted +queried):\n%s", raw, diff)
+		}
+	}
+}
+
+func TestOddBodiesAreTreatedAsTheSlowDecoderSays(t *testing.T) {
+	for _, body := range oddBodies {
+		compareParse(t, []byte(body), record.FormAuto, tight)
+		compareParse(t, []byte(body), record.FormNDJSON, tight)
+		compareColumns(t, message("["+body+"]"))
+	}
+	all := bytes.Join(recordtest.Samples(), []byte(","))
+	compareColumns(t, message("["+string(all)+"]"))
+}
+
+func message(body string) *record.Message {
+	return &record.Message{Lane: 3, Seq: 7, Body: []byte(body), Received: received}
+}

@@ -1,0 +1,251 @@
+package record
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// kind is what a JSON value looks like, as far as its treatment depends on it.
+type kind uint8
+
+const (
+	kindNone    kind = iota // the member is missing
+	kindNull                // null
+	kindBool                // true or false
+	kindString              // text without escapes
+	kindEscaped             // text with escapes
+	kindInt                 // a number of at most 18 digits: it fits 64 bits
+	kindNumber              // any other number
+	kindObject
+	kindArray
+)
+
+// value is where a JSON value stands in the text.
+type value struct {
+	start, end uint32
+	kind       kind
+}
+
+// scanner walks JSON text and takes exactly what RFC 8259 allows, in valid
+// UTF-8. Its methods take the position to begin at and return the position
+// after what they read, or -1 once something is wrong: then code and pos say
+// what and where.
+type scanner struct {
+	b    []byte
+	code string
+	pos  int
+}
+
+func (s *scanner) fail(code string, pos int) int {
+	s.code, s.pos = code, pos
+	return -1
+}
+
+// space skips white space.
+func (s *scanner) space(i int) int {
+	for i < len(s.b) && (s.b[i] == ' ' || s.b[i] == '\n' || s.b[i] == '\r' || s.b[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// skip reads any value that nests at most depth deep.
+func (s *scanner) skip(i, depth int) (int, kind) {
+	if i >= len(s.b) {
+		return s.fail(CodeInvalidJSON, i), kindNone
+	}
+	switch c := s.b[i]; {
+	case c == '"':
+		return s.text(i)
+	case c == '-' || c-'0' < 10:
+		return s.number(i)
+	case c == '{':
+		return s.object(i, depth), kindObject
+	case c == '[':
+		return s.array(i, depth), kindArray
+	}
+	switch b := s.b[i:]; {
+	case len(b) >= 4 && string(b[:4]) == "null":
+		return i + 4, kindNull
+	case len(b) >= 4 && string(b[:4]) == "true":
+		return i + 4, kindBool
+	case len(b) >= 5 && string(b[:5]) == "false":
+		return i + 5, kindBool
+	}
+	return s.fail(CodeInvalidJSON, i), kindNone
+}
+
+func (s *scanner) object(i, depth int) int {
+	if depth <= 0 {
+		return s.fail(CodeTooDeep, i)
+	}
+	i++
+	for first := true; ; first = false {
+		at, more := s.next(i, first, '}')
+		if !more {
+			return at
+		}
+		if _, i = s.key(at); i < 0 {
+			return -1
+		}
+		if i, _ = s.skip(i, depth-1); i < 0 {
+			return -1
+		}
+	}
+}
+
+func (s *scanner) array(i, depth int) int {
+	if depth <= 0 {
+		return s.fail(CodeTooDeep, i)
+	}
+	i++
+	for first := true; ; first = false {
+		at, more := s.next(i, first, ']')
+		if !more {
+			return at
+		}
+		if i, _ = s.skip(at, depth-1); i < 0 {
+			return -1
+		}
+	}
+}
+
+// next finds the next element of an array or member of an object that ends
+// with end; i stands after its opening bracket or after the element before.
+// When there is none, at is the position after the closing bracket.
+func (s *scanner) next(i int, first bool, end byte) (at int, more bool) {
+	if i = s.space(i); i < len(s.b) {
+		switch c := s.b[i]; {
+		case c == end:
+			return i + 1, false
+		case first:
+			return i, true
+		case c == ',':
+			return s.space(i + 1), true
+		}
+	}
+	return s.fail(CodeInvalidJSON, i), false
+}
+
+// key reads the name of a member and the colon; at is where its value begins.
+func (s *scanner) key(i int) (name value, at int) {
+	if i >= len(s.b) || s.b[i] != '"' {
+		return value{}, s.fail(CodeInvalidJSON, i)
+	}
+	end, k := s.text(i)
+	if end < 0 {
+		return value{}, -1
+	}
+	if at = s.space(end); at >= len(s.b) || s.b[at] != ':' {
+		return value{}, s.fail(CodeInvalidJSON, at)
+	}
+	return value{uint32(i), uint32(end), k}, s.space(at + 1)
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// stops marks, with the high bit of a byte, the quotes, backslashes and
+// control characters among the eight bytes of w. Bytes above the lowest mark
+// may be marked wrongly.
+func stops(w uint64) uint64 {
+	return ((w - 0x20*ones) | (w ^ '"'*ones - ones) | ((w ^ '\\'*ones) - ones)) &^ w & highs
+}
+
+// text reads a string; i stands at its quote.
+func (s *scanner) text(i int) (int, kind) {
+	b, start, k := s.b, i, kindString
+	var high uint64 // collects the high bits of all bytes: none set means ASCII
+	i++
+	for {
+		for ; i+8 <= len(b); i += 8 {
+			w := binary.LittleEndian.Uint64(b[i:])
+			if stop := stops(w); stop != 0 {
+				n := bits.TrailingZeros64(stop) &^ 7
+				high |= w & (1<<n - 1)
+				i += n / 8
+				break
+			}
+			high |= w
+		}
+		for ; i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' '; i++ {
+			high |= uint64(b[i])
+		}
+		switch {
+		case i >= len(b) || b[i] < ' ':
+			return s.fail(CodeInvalidJSON, i), k
+		case b[i] == '"':
+			if high&highs != 0 && !utf8.Valid(b[start:i]) {
+				return s.fail(CodeInvalidUTF8, start), k
+			}
+			return i + 1, k
+		}
+		if i = s.escape(i); i < 0 {
+			return -1, k
+		}
+		k = kindEscaped
+	}
+}
+
+// escape reads one escape sequence; i stands at its backslash.
+func (s *scanner) escape(i int) int {
+	if i+1 >= len(s.b) {
+		return s.fail(CodeInvalidJSON, i)
+	}
+	switch s.b[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+		if _, ok := hex4(s.b[i+2:]); ok {
+			return i + 6
+		}
+	}
+	return s.fail(CodeInvalidJSON, i)
+}
+
+// number reads a number; i stands at its sign or first digit.
+func (s *scanner) number(i int) (int, kind) {
+	b, k := s.b, kindInt
+	if b[i] == '-' {
+		i++
+	}
+	start := i
+	i = digits(b, i)
+	if n := i - start; n == 0 || n > 1 && b[start] == '0' {
+		return s.fail(CodeInvalidJSON, i), k
+	} else if n > 18 {
+		k = kindNumber
+	}
+	if i < len(b) && b[i] == '.' {
+		k, start = kindNumber, i+1
+		if i = digits(b, start); i == start {
+			return s.fail(CodeInvalidJSON, i), k
+		}
+	}
+	if i < len(b) && b[i]|0x20 == 'e' {
+		k, start = kindNumber, i+1
+		if start < len(b) && (b[start] == '+' || b[start] == '-') {
+			start++
+		}
+		if i = digits(b, start); i == start {
+			return s.fail(CodeInvalidJSON, i), k
+		}
+	}
+	return i, k
+}
+
+// digits returns the position after the decimal digits that begin at i.
+func digits(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:]) ^ '0'*ones // digits become 0 to 9
+		if stop := (w + (0x80-10)*ones | w) & highs; stop != 0 {
+			return i + bits.TrailingZeros64(stop)/8
+		}
+	}
+	for ; i < len(b) && b[i]-'0' < 10; i++ {
+	}
+	return i
+}

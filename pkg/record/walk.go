@@ -1,0 +1,193 @@
+package record
+
+import "math/bits"
+
+// walker reads one record after the other and notes where its members stand,
+// without building anything. Of members that occur twice the last one counts.
+type walker struct {
+	scanner
+	seen  uint64            // the fields of this record that at holds
+	odd   uint64            // those of them whose type wants a closer look
+	at    [fieldCount]value // valid where seen says so
+	outer []member          // members of the record that are no fields
+	inner []member          // members of its value that are no fields
+
+	name    []byte // a name without its escapes
+	scratch []byte // a text without its escapes
+}
+
+// member is a member of an object that is kept as it was sent.
+type member struct {
+	name, content value
+}
+
+// get returns where f stands; kindNone when it is missing.
+func (w *walker) get(f field) value {
+	if w.seen&(1<<f) == 0 {
+		return value{}
+	}
+	return w.at[f]
+}
+
+func (w *walker) raw(v value) []byte { return w.b[v.start:v.end] }
+
+// set notes that f stands at v.
+func (w *walker) set(f field, v value) {
+	bit := uint64(1) << f
+	w.at[f] = v
+	w.seen |= bit
+	w.odd &^= bit
+	if plain[specs[f].class]>>v.kind&1 == 0 {
+		w.odd |= bit
+	}
+}
+
+// record reads the record at i, an object that nests at most depth deep.
+func (w *walker) record(i, depth int) int {
+	if depth <= 0 {
+		return w.fail(CodeTooDeep, i)
+	}
+	w.outer = w.outer[:0]
+	w.seen, w.odd = 0, 0
+	w.forgetValue()
+	i++
+	for first := true; ; first = false {
+		start, more := w.next(i, first, '}')
+		if !more {
+			return start
+		}
+		name, at := w.key(start)
+		if at < 0 {
+			return -1
+		}
+		var k kind
+		f := outerField(w.plainName(name))
+		if f == fieldValue {
+			w.forgetValue()
+			i, k = w.value(at, depth-1)
+		} else {
+			i, k = w.skip(at, depth-1)
+		}
+		if i < 0 {
+			return -1
+		}
+		if v := (value{uint32(at), uint32(i), k}); f == fieldUnknown {
+			w.outer = append(w.outer, member{name, v})
+		} else {
+			w.set(f, v)
+		}
+	}
+}
+
+// value reads the value of a record.
+func (w *walker) value(i, depth int) (int, kind) {
+	if i >= len(w.b) || w.b[i] != '{' {
+		return w.skip(i, depth)
+	}
+	if depth <= 0 {
+		return w.fail(CodeTooDeep, i), kindObject
+	}
+	i++
+	for first := true; ; first = false {
+		start, more := w.next(i, first, '}')
+		if !more {
+			return start, kindObject
+		}
+		name, at := w.key(start)
+		if at < 0 {
+			return -1, kindObject
+		}
+		var k kind
+		if i, k = w.skip(at, depth-1); i < 0 {
+			return -1, kindObject
+		}
+		v := value{uint32(at), uint32(i), k}
+		if f := valueField(w.plainName(name)); f == fieldUnknown {
+			w.inner = append(w.inner, member{name, v})
+		} else {
+			w.set(f, v)
+		}
+	}
+}
+
+// forgetValue makes room for another value of the same record.
+func (w *walker) forgetValue() {
+	w.seen &= outerFields
+	w.odd &= outerFields
+	w.inner = w.inner[:0]
+}
+
+// plainName returns the name of a member without quotes and escapes, valid
+// until the next call.
+func (w *walker) plainName(name value) []byte {
+	inside := w.b[name.start+1 : name.end-1]
+	if name.kind == kindEscaped {
+		w.name = unquote(w.name[:0], inside)
+		return w.name
+	}
+	return inside
+}
+
+// text returns the text a string or number stands for, valid until the next
+// call; nil when it is neither.
+func (w *walker) text(v value) []byte {
+	switch v.kind {
+	case kindString:
+		return w.b[v.start+1 : v.end-1]
+	case kindEscaped:
+		w.scratch = unquote(w.scratch[:0], w.b[v.start+1:v.end-1])
+		return w.scratch
+	case kindInt, kindNumber:
+		return w.raw(v)
+	}
+	return nil
+}
+
+// integer returns the whole number v stands for; the code says why it is none.
+func (w *walker) integer(v value) (int64, string) {
+	switch v.kind {
+	case kindInt:
+		return small(w.raw(v)), ""
+	case kindNumber:
+		return integer(w.raw(v))
+	case kindString, kindEscaped:
+		return decimal(w.text(v))
+	}
+	return 0, CodeNotAnInteger
+}
+
+// time returns the time v stands for, in ms since 1970.
+func (w *walker) time(v value) (int64, string) {
+	n, code := w.integer(v)
+	if code == CodeNotAnInteger {
+		if v.kind == kindString || v.kind == kindEscaped {
+			if ms, ok := isoTime(w.text(v)); ok {
+				return ms, ""
+			}
+		}
+		return 0, CodeNotATime
+	}
+	return n, code
+}
+
+// wrong returns the next field from f on whose type is not what the
+// specification says; the code is empty when there is none.
+func (w *walker) wrong(from field) (f field, code string) {
+	for odd := w.odd >> from << from; odd != 0; odd &= odd - 1 {
+		f = field(bits.TrailingZeros64(odd))
+		switch specs[f].class {
+		case classText:
+			code = CodeNotAString
+		case classInteger:
+			_, code = w.integer(w.at[f])
+		case classTime:
+			_, code = w.time(w.at[f])
+		case classObject:
+			code = CodeNotAnObject
+		}
+		if code != "" {
+			return f, code
+		}
+	}
+	return 0, ""
+}
