@@ -1,0 +1,108 @@
+package load
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/url"
+	"time"
+)
+
+// BatchPath is where records are posted when the URL names no path.
+const BatchPath = "/flow/flowRecord/batch"
+
+// Config says what to post, where, and how hard.
+type Config struct {
+	URL   string // of the api, http or https; BatchPath is added when it has no path; default http://127.0.0.1:8080
+	Token string // access token, sent as "Authorization: Bearer …"; none is sent when empty
+
+	Records     int64         // stop after this many; default 100 000, or without end when Duration is set
+	Duration    time.Duration // stop after this long; default without end
+	Batch       int           // records per request, 1 is sent as an object, more as an array; default 500
+	Connections int           // requests in flight at a time; default 8
+	Rate        float64       // records per second, each request due at its own time whatever happened to those before; default as fast as they are answered
+	Gzip        bool          // compress bodies
+	NoKey       bool          // send no Idempotency-Key: the api then tells a repeat by the ids of the records
+	Prepare     bool          // make all bodies before the clock starts, in memory; needs Records
+
+	Seed  uint64    // of the records; default one that was not used before
+	Start time.Time // timestamp of the first record; default now
+
+	Timeout  time.Duration // of one attempt; default 10s
+	GiveUp   time.Duration // no further attempt at a request this long after it was first sent; default 30s
+	Failures int           // end the run after this many requests that were not acknowledged; default 10
+
+	Acked    io.Writer      // gets one line of ranges per acknowledged request, for ReadAcked; default none
+	Progress io.Writer      // shows a progress bar if it is a terminal; default none
+	PIDs     map[string]int // processes whose CPU and memory is measured, by name; the load itself is always measured
+	TLS      *tls.Config    // for https; default the system's roots
+}
+
+// set fills in the defaults and says what can not be.
+func (c *Config) set() error {
+	if c.URL == "" {
+		c.URL = "http://127.0.0.1:8080"
+	}
+	if c.Batch == 0 {
+		c.Batch = 500
+	}
+	if c.Connections == 0 {
+		c.Connections = 8
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.GiveUp == 0 {
+		c.GiveUp = 30 * time.Second
+	}
+	if c.Failures == 0 {
+		c.Failures = 10
+	}
+	if c.Start.IsZero() {
+		c.Start = time.Now()
+	}
+	for c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	}
+	switch {
+	case c.Records < 0 || c.Duration < 0 || c.Batch < 0 || c.Connections < 0 || c.Timeout < 0 || c.GiveUp < 0 || c.Failures < 0:
+		return errors.New("records, duration, batch, connections, timeout, give-up and failures can not be negative")
+	case c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0):
+		return fmt.Errorf("a rate of %v records per second can not be kept", c.Rate)
+	case c.Prepare && c.Records == 0:
+		return errors.New("preparing the bodies needs to know how many records")
+	}
+	if c.Records == 0 {
+		c.Records = 100_000
+		if c.Duration > 0 {
+			c.Records = math.MaxInt64
+		}
+	}
+	return nil
+}
+
+// target is the URL with its path.
+func (c *Config) target() (*url.URL, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("url of the api: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("url of the api: %q is not like http://127.0.0.1:8080", u.Redacted())
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = BatchPath
+	}
+	return u, nil
+}
+
+// step is the time from one record's timestamp to the next one's.
+func (c *Config) step() time.Duration {
+	if c.Rate > 0 {
+		return max(1, time.Duration(float64(time.Second)/c.Rate))
+	}
+	return 0
+}

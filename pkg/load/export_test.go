@@ -1,0 +1,41 @@
+package load
+
+import (
+	"io"
+	"time"
+)
+
+// Quantiles records durations and gives the quantiles at qs.
+func Quantiles(durations []time.Duration, qs ...float64) []time.Duration {
+	var h histogram
+	for _, d := range durations {
+		h.record(d)
+	}
+	var out []time.Duration
+	for _, q := range qs {
+		out = append(out, h.quantile(q))
+	}
+	return out
+}
+
+// ParsePS gives the CPU time and memory in bytes that a line of ps tells.
+func ParsePS(line string) (time.Duration, int64, error) {
+	s, err := parsePS(line)
+	return s.cpu, s.rss, err
+}
+
+// RetryAfter reads the header of that name.
+func RetryAfter(value string, now time.Time) time.Duration { return retryAfter(value, now) }
+
+// DrawBar draws the progress of a run of most records as on a terminal.
+func DrawBar(w io.Writer, most int64, acked Totals, elapsed time.Duration) {
+	cfg := Config{Records: most, Progress: w}
+	b := &bar{cfg: cfg, shown: drawnBar(cfg)}
+	b.draw(&tally{ackedSum: acked}, elapsed)
+}
+
+// CompileTemplate reports what is wrong with the text of a template.
+func CompileTemplate(text string, fixed map[string]string) error {
+	_, err := compile(text, fixed)
+	return err
+}

@@ -1,0 +1,143 @@
+package load
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// request is one body to be posted, and what to expect of it.
+type request struct {
+	body   []byte // as it goes over the wire
+	plain  []byte // JSON; the memory of body when nothing is compressed
+	zipped bytes.Buffer
+	totals Totals
+	ranges []Range
+	key    string    // Idempotency-Key
+	due    time.Time // when it should be sent; zero means at once
+}
+
+// feed hands out the requests of a run, one after the other.
+type feed struct {
+	cfg   Config
+	began time.Time
+	every time.Duration // between two requests; 0 means no pace
+
+	mu       sync.Mutex
+	records  *Generator
+	left     int64
+	next     int64      // number of the next request
+	prepared []*request // all that are left, when they were made in advance
+}
+
+func newFeed(cfg Config) (*feed, error) {
+	records, err := NewGenerator(GeneratorConfig{Seed: cfg.Seed, Start: cfg.Start, Step: cfg.step()})
+	if err != nil {
+		return nil, err
+	}
+	f := &feed{cfg: cfg, records: records, left: cfg.Records}
+	if cfg.Rate > 0 {
+		f.every = time.Duration(float64(cfg.Batch) / cfg.Rate * float64(time.Second))
+	}
+	if !cfg.Prepare {
+		return f, nil
+	}
+	zip := newZipper(cfg.Gzip)
+	for f.left > 0 {
+		r := new(request)
+		f.fill(r)
+		if err := zip.compress(r); err != nil {
+			return nil, err
+		}
+		if cfg.Gzip {
+			r.plain = nil
+		}
+		f.prepared = append(f.prepared, r)
+	}
+	f.next = 0
+	return f, nil
+}
+
+// take gives the next request, made in the memory of r unless it was prepared;
+// nil when the run is over. The caller owns it until it takes another one.
+func (f *feed) take(r *request) *request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	due := f.began.Add(time.Duration(f.next) * f.every)
+	if f.cfg.Duration > 0 {
+		end := f.began.Add(f.cfg.Duration)
+		if f.every > 0 && !due.Before(end) || !time.Now().Before(end) {
+			return nil
+		}
+	}
+	switch {
+	case f.cfg.Prepare && f.next < int64(len(f.prepared)):
+		r = f.prepared[f.next]
+		f.next++
+	case !f.cfg.Prepare && f.left > 0:
+		f.fill(r)
+	default:
+		return nil
+	}
+	r.due = time.Time{}
+	if f.every > 0 {
+		r.due = due
+	}
+	return r
+}
+
+// fill makes the next request. A batch of one is an object, not an array.
+func (f *feed) fill(r *request) {
+	n := int(min(f.left, int64(f.cfg.Batch)))
+	r.plain, r.totals, r.ranges = f.records.AppendBatch(r.plain[:0], n)
+	r.body = r.plain
+	if f.cfg.Batch == 1 {
+		r.body = r.plain[1 : len(r.plain)-1]
+	}
+	// Named after everything that decides the body: the same key never stands
+	// for two bodies, and the same run repeated is recognised as a repeat.
+	r.key = fmt.Sprintf("load-%x-%x-%d-%d", f.cfg.Seed, f.cfg.Start.UnixNano(), f.cfg.Batch, f.next)
+	f.left -= int64(n)
+	f.next++
+}
+
+// missed is how many records were due before the end but not taken.
+func (f *feed) missed() int64 {
+	if f.every == 0 || f.cfg.Duration == 0 {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	due := int64((f.cfg.Duration + f.every - 1) / f.every)
+	return min(max(0, due-f.next)*int64(f.cfg.Batch), f.cfg.Records)
+}
+
+// zipper compresses bodies, or leaves them as they are when it is nil.
+type zipper struct{ w *gzip.Writer }
+
+func newZipper(on bool) *zipper {
+	if !on {
+		return nil
+	}
+	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
+	return &zipper{w}
+}
+
+func (z *zipper) compress(r *request) error {
+	if z == nil {
+		return nil
+	}
+	r.zipped.Reset()
+	z.w.Reset(&r.zipped)
+	if _, err := z.w.Write(r.body); err != nil {
+		return fmt.Errorf("compress a body: %w", err)
+	}
+	if err := z.w.Close(); err != nil {
+		return fmt.Errorf("compress a body: %w", err)
+	}
+	r.body = r.zipped.Bytes()
+	return nil
+}

@@ -1,0 +1,161 @@
+package load
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// GeneratorConfig says which records a Generator writes.
+type GeneratorConfig struct {
+	Seed       uint64        // decides everything but the timestamps; two seeds share no id
+	Start      time.Time     // timestamp of the first record; default now
+	Step       time.Duration // from one record to the next; default 5µs
+	Partitions int           // of the engine; default 5, so that keys on both sides of 2^53 occur
+	Instances  int           // process instances under way at a time; default 1000
+}
+
+// Generator writes the records of an engine at work. It is not safe for
+// concurrent use.
+type Generator struct {
+	programs  [][]program // of each process, its versions
+	instances []instance  // under way
+	homes     []*partition
+	random    random
+	clock     clock
+	total     Totals
+	limit     int // of instances
+
+	workers, countries, assignees []string
+	failures                      []failureText
+}
+
+// partition of the engine: the source of its positions and keys.
+type partition struct {
+	id       int64
+	text     string // id in decimal
+	position int64  // of the latest record
+	key      int64  // the latest that was given out
+}
+
+// instance is a process instance under way.
+type instance struct {
+	home     *partition
+	program  program
+	at       int    // next step
+	traits   uint64 // random bits that fix its variables
+	failure  uint64 // random bits that choose the latest failure
+	worker   uint64 // random bits that choose the worker
+	keyText  [20]byte
+	keyLen   int
+	key      int64
+	element  int64 // key of the element instance it is in
+	job      int64 // key of the job, user task or subscription it is in
+	event    int64 // key of the incident, timer or message it is in
+	deadline int64 // epoch ms
+	retries  int
+}
+
+// failureText is a failure as it stands in JSON, cut at its number.
+type failureText struct {
+	code, before, after string
+	number              bool
+}
+
+// firstDefinition is the key of the first process that was deployed: processes
+// are always deployed on partition 1.
+const firstDefinition = 1<<51 + 1
+
+// keysPerSeed is how many keys and positions of a partition belong to one seed.
+const keysPerSeed = 1_000_000_000
+
+// NewGenerator compiles the catalog of processes.
+func NewGenerator(cfg GeneratorConfig) (*Generator, error) {
+	if cfg.Start.IsZero() {
+		cfg.Start = time.Now()
+	}
+	if cfg.Step <= 0 {
+		cfg.Step = 5 * time.Microsecond
+	}
+	if cfg.Partitions <= 0 {
+		cfg.Partitions = 5
+	}
+	if cfg.Instances <= 0 {
+		cfg.Instances = 1000
+	}
+	g := &Generator{
+		random:    random(cfg.Seed),
+		clock:     newClock(cfg.Start, cfg.Step),
+		limit:     cfg.Instances,
+		instances: make([]instance, 0, cfg.Instances),
+		workers:   workers(), countries: countries(), assignees: assignees(),
+		failures: failureTexts(),
+	}
+	// Engines that have been running for a while: where they are differs by seed.
+	first := 1 + int64(g.random.next()%1_000_000)*keysPerSeed
+	for id := int64(1); id <= int64(cfg.Partitions); id++ {
+		g.homes = append(g.homes, &partition{id: id, text: strconv.FormatInt(id, 10), position: first, key: id<<51 + first})
+	}
+	definition := int64(firstDefinition)
+	for _, p := range catalog() {
+		versions := make([]program, p.versions)
+		for i := range versions {
+			var err error
+			if versions[i], err = compileProgram(p, i+1, definition); err != nil {
+				return nil, fmt.Errorf("process %s: %w", p.id, err)
+			}
+			definition++
+		}
+		g.programs = append(g.programs, versions)
+	}
+	return g, nil
+}
+
+// Totals adds up everything written so far.
+func (g *Generator) Totals() Totals { return g.total }
+
+// Append writes the next record, one JSON object, to the end of dst.
+func (g *Generator) Append(dst []byte) []byte {
+	return g.next(dst, &g.total)
+}
+
+// AppendBatch writes the next n records as one JSON array to the end of dst. It
+// returns what they add up to and where they are on each partition.
+func (g *Generator) AppendBatch(dst []byte, n int) ([]byte, Totals, []Range) {
+	ranges := make([]Range, len(g.homes))
+	for i, h := range g.homes {
+		ranges[i] = Range{Partition: h.id, First: h.position + 1}
+	}
+	var sum Totals
+	dst = append(dst, '[')
+	for i := range n {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = g.next(dst, &sum)
+	}
+	for i, h := range g.homes {
+		ranges[i].Last = h.position
+	}
+	g.total.add(sum)
+	return append(dst, ']'), sum, ranges
+}
+
+// next plays one step of one of the instances.
+func (g *Generator) next(dst []byte, sum *Totals) []byte {
+	in := g.choose()
+	s := &in.program[in.at]
+	for s.chance > 0 && uint32(g.random.next()) >= s.chance {
+		in.at += s.skip
+		s = &in.program[in.at]
+	}
+	in.at++
+	in.home.position++
+	g.apply(in, s.before)
+	key := g.keyOf(in, s.key)
+	before := len(dst)
+	dst = g.render(dst, s.template, in, key)
+	sum.count(s.valueType, key, in.home.position, len(dst)-before)
+	g.clock.tick()
+	return dst
+}

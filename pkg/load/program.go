@@ -1,0 +1,199 @@
+package load
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+)
+
+// program is the life of one process instance, step by step.
+type program []step
+
+// step is one record of it. A step with a chance stands for itself and the
+// steps up to skip: they happen together or not at all.
+type step struct {
+	template  template
+	valueType valueType
+	before    effect // on the instance, before the record is written
+	key       subject
+	chance    uint32 // of 2^32; 0 is always
+	skip      int    // steps to pass over when the chance did not come
+}
+
+// effect is what a step does to its instance.
+type effect int
+
+const (
+	nothing    effect = iota
+	newElement        // another element instance is entered
+	newJob            // a job, user task or subscription begins, with three retries
+	assign            // a worker takes the job for five minutes
+	fail              // the job fails for a new reason, one retry less
+	giveUp            // the job fails for a new reason, no retry left
+	newEvent          // an incident, timer or message begins, good for an hour
+)
+
+// subject is what the key of a record belongs to.
+type subject int
+
+const (
+	ofInstance subject = iota
+	ofElement
+	ofJob
+	ofEvent
+	ofNothing // -1
+	ofItself  // a new key
+)
+
+// builder writes the program of one version of one process.
+type builder struct {
+	fixed   map[string]string
+	full    bool
+	program program
+	err     error
+}
+
+func compileProgram(p process, version int, definition int64) (program, error) {
+	b := &builder{full: p.full, fixed: map[string]string{
+		"process":     p.id,
+		"version":     strconv.Itoa(version),
+		"definition":  strconv.FormatInt(definition, 10),
+		"variables":   p.variables,
+		"headers":     headers,
+		"ref":         "$instance",
+		"jobExtra":    jobExtra,
+		"jobRetries":  "$retries",
+		"jobDeadline": "$deadline",
+	}}
+	if p.keyText {
+		b.fixed["ref"] = `"$instance"`
+	}
+	if p.legacy {
+		b.fixed["jobExtra"], b.fixed["jobRetries"], b.fixed["jobDeadline"] = "", `"$retries"`, `"$deadline"`
+	}
+	b.instance(p)
+	return b.program, b.err
+}
+
+// instance is the life of a process instance from creation to completion.
+func (b *builder) instance(p process) {
+	b.maybe(0.003, func() { b.raw(rejectionRecord, valueCreation, nothing, ofNothing) })
+	b.record(creationValue, valueCreation, "CREATED", nothing, ofItself)
+
+	process := map[string]string{"element": p.id, "elementType": "PROCESS", "eventType": "UNSPECIFIED", "scope": "-1"}
+	b.within(process, func() {
+		b.record(elementValue, valueElement, "ELEMENT_ACTIVATING", nothing, ofInstance)
+		b.record(elementValue, valueElement, "ELEMENT_ACTIVATED", nothing, ofInstance)
+	})
+	b.variable("CREATED", "$instance", "country", `\"$country\"`)
+	b.variable("CREATED", "$instance", "amount", "$amount")
+	for i, e := range p.elements {
+		b.element(e)
+		if i < len(p.elements)-1 {
+			flow := map[string]string{"element": fmt.Sprintf("Flow_%d", i+1), "elementType": "SEQUENCE_FLOW", "eventType": "UNSPECIFIED", "scope": "$instance"}
+			b.within(flow, func() { b.record(elementValue, valueElement, "SEQUENCE_FLOW_TAKEN", nothing, ofItself) })
+		}
+	}
+	b.within(process, func() {
+		b.record(elementValue, valueElement, "ELEMENT_COMPLETING", nothing, ofInstance)
+		b.record(elementValue, valueElement, "ELEMENT_COMPLETED", nothing, ofInstance)
+	})
+}
+
+func (b *builder) element(e element) {
+	elementType, eventType := e.kind.bpmn()
+	b.within(map[string]string{"element": e.id, "elementType": elementType, "eventType": eventType, "scope": "$instance", "does": e.does}, func() {
+		b.record(elementValue, valueElement, "ELEMENT_ACTIVATING", newElement, ofElement)
+		b.record(elementValue, valueElement, "ELEMENT_ACTIVATED", nothing, ofElement)
+		switch e.kind {
+		case service:
+			b.job()
+		case user:
+			b.userTask()
+		case timer:
+			b.record(timerValue, valueTimer, "CREATED", newEvent, ofEvent)
+			b.record(timerValue, valueTimer, "TRIGGERED", nothing, ofEvent)
+		case message:
+			b.record(subscriptionValue, valueSubscription, "CREATED", newJob, ofJob)
+			b.record(messageValue, valueMessage, "PUBLISHED", newEvent, ofEvent)
+			b.record(subscriptionValue, valueSubscription, "CORRELATED", nothing, ofJob)
+			b.maybe(0.5, func() { b.record(messageValue, valueMessage, "EXPIRED", nothing, ofEvent) })
+		case gateway:
+			b.maybe(0.4, func() { b.variable("UPDATED", "$instance", "amount", "$amount") })
+		}
+		b.record(elementValue, valueElement, "ELEMENT_COMPLETING", nothing, ofElement)
+		b.record(elementValue, valueElement, "ELEMENT_COMPLETED", nothing, ofElement)
+	})
+}
+
+// job is created, taken by a worker, and completed, now and then after it timed
+// out, failed, or came to need a person.
+func (b *builder) job() {
+	b.within(map[string]string{"jobWorker": "", "jobRetries": "3", "jobDeadline": "-1", "jobErrorCode": "", "jobError": "", "jobVariables": "{}"}, func() {
+		b.record(jobValue, valueJob, "CREATED", newJob, ofJob)
+	})
+	taken := map[string]string{"jobWorker": "$worker", "jobErrorCode": "", "jobError": "", "jobVariables": "{}"}
+	failed := maps.Clone(taken)
+	failed["jobErrorCode"], failed["jobError"] = "$errorCode", "$error"
+	completed := maps.Clone(taken)
+	completed["jobVariables"] = jobResult
+
+	b.maybe(0.25, func() { b.record(jobBatchValue, valueJobBatch, "ACTIVATED", assign, ofItself) })
+	b.maybe(0.02, func() { b.within(taken, func() { b.record(jobValue, valueJob, "TIMED_OUT", assign, ofJob) }) })
+	b.maybe(0.05, func() { b.within(failed, func() { b.record(jobValue, valueJob, "FAILED", fail, ofJob) }) })
+	b.maybe(0.015, func() {
+		b.within(failed, func() { b.record(jobValue, valueJob, "FAILED", giveUp, ofJob) })
+		b.record(incidentValue, valueIncident, "CREATED", newEvent, ofEvent)
+		b.maybe(0.8, func() { b.record(incidentValue, valueIncident, "RESOLVED", nothing, ofEvent) })
+	})
+	b.within(completed, func() { b.record(jobValue, valueJob, "COMPLETED", assign, ofJob) })
+	b.maybe(0.3, func() { b.variable("CREATED", "$elementKey", "result", `{\"ok\":$flag,\"reference\":\"$hex\"}`) })
+}
+
+func (b *builder) userTask() {
+	b.within(map[string]string{"assignee": "", "action": ""}, func() {
+		b.record(userTaskValue, valueUserTask, "CREATED", newJob, ofJob)
+	})
+	b.within(map[string]string{"action": "assign"}, func() { b.record(userTaskValue, valueUserTask, "ASSIGNED", nothing, ofJob) })
+	b.within(map[string]string{"action": "complete"}, func() { b.record(userTaskValue, valueUserTask, "COMPLETED", nothing, ofJob) })
+}
+
+func (b *builder) variable(intent, scope, name, literal string) {
+	b.within(map[string]string{"scope": scope, "variable": name, "literal": literal}, func() {
+		b.record(variableValue, valueVariable, intent, nothing, ofItself)
+	})
+}
+
+// record adds a step that writes value in the envelope of the engine.
+func (b *builder) record(value string, t valueType, intent string, before effect, key subject) {
+	envelope := slimEnvelope
+	if b.full {
+		envelope = fullEnvelope
+	}
+	b.within(map[string]string{"valueType": t.String(), "intent": intent}, func() { b.raw(envelope+value, t, before, key) })
+}
+
+func (b *builder) raw(text string, t valueType, before effect, key subject) {
+	compiled, err := compile(text, b.fixed)
+	if err != nil && b.err == nil {
+		b.err = fmt.Errorf("%s: %w", t, err)
+	}
+	b.program = append(b.program, step{template: compiled, valueType: t, before: before, key: key})
+}
+
+// maybe makes the steps that add adds happen with a chance between 0 and 1.
+func (b *builder) maybe(chance float64, add func()) {
+	first := len(b.program)
+	add()
+	b.program[first].chance = uint32(chance * (1 << 32))
+	b.program[first].skip = len(b.program) - first
+}
+
+// within fixes further names for the steps that add adds.
+func (b *builder) within(fixed map[string]string, add func()) {
+	outer := b.fixed
+	b.fixed = maps.Clone(outer)
+	maps.Copy(b.fixed, fixed)
+	add()
+	b.fixed = outer
+}

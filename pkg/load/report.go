@@ -1,0 +1,111 @@
+package load
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what a run sent and how it was answered. As JSON, durations are
+// seconds and sizes bytes.
+type Report struct {
+	Seed           uint64           `json:"seed"`
+	Started        time.Time        `json:"started"`
+	ElapsedSeconds float64          `json:"elapsed_seconds"` // to the last answer
+	Sent           Totals           `json:"sent"`
+	Acked          Totals           `json:"acked"`          // told OK, so durable
+	MissedRecords  int64            `json:"missed_records"` // due before the end by Rate, but never sent for want of a free connection
+	Batch          int              `json:"batch"`          // records per request
+	Connections    int              `json:"connections"`
+	Gzip           bool             `json:"gzip"`
+	Rate           float64          `json:"rate"`            // records per second that were to be sent; 0 means as many as possible
+	RecordsPerSec  float64          `json:"records_per_sec"` // acknowledged
+	BytesPerSec    float64          `json:"bytes_per_sec"`   // of JSON acknowledged
+	WireBytes      int64            `json:"wire_bytes"`      // of the bodies acknowledged, compressed if they were
+	Requests       int64            `json:"requests"`        // acknowledged
+	Attempts       int64            `json:"attempts"`        // requests sent, every retry included
+	Retries        int64            `json:"retries"`         // attempts after the first
+	Failed         map[string]int64 `json:"failed_attempts"` // by status, "timeout", "connection" or "200 without OK"
+	Latency        Latency          `json:"ack_latency"`     // of acknowledged requests, retries and their pauses included
+	Processes      []Usage          `json:"processes"`       // the load itself first
+}
+
+// Latency is the time from when a request was due, or sent if there is no
+// Rate, to its acknowledgement, in seconds.
+type Latency struct {
+	Mean float64 `json:"mean_seconds"`
+	P50  float64 `json:"p50_seconds"`
+	P90  float64 `json:"p90_seconds"`
+	P99  float64 `json:"p99_seconds"`
+	P999 float64 `json:"p999_seconds"`
+	Max  float64 `json:"max_seconds"`
+}
+
+func (t *tally) report(cfg Config, began time.Time, elapsed time.Duration) Report {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := Report{
+		Seed: cfg.Seed, Started: began, ElapsedSeconds: elapsed.Seconds(),
+		Sent: t.sentSum, Acked: t.ackedSum,
+		Batch: cfg.Batch, Connections: cfg.Connections, Gzip: cfg.Gzip, Rate: cfg.Rate,
+		WireBytes: t.wire, Requests: t.requests, Attempts: t.attempts, Retries: t.attempts - t.started,
+		Failed: maps.Clone(t.errors),
+		Latency: Latency{
+			Mean: t.latency.mean().Seconds(),
+			P50:  t.latency.quantile(0.5).Seconds(),
+			P90:  t.latency.quantile(0.9).Seconds(),
+			P99:  t.latency.quantile(0.99).Seconds(),
+			P999: t.latency.quantile(0.999).Seconds(),
+			Max:  t.latency.max.Seconds(),
+		},
+	}
+	if s := elapsed.Seconds(); s > 0 {
+		r.RecordsPerSec, r.BytesPerSec = float64(t.ackedSum.Records)/s, float64(t.ackedSum.Bytes)/s
+	}
+	return r
+}
+
+// WriteText writes the report for people.
+func (r Report) WriteText(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "records\t%d acknowledged of %d sent in %.2f s (seed %d)\n", r.Acked.Records, r.Sent.Records, r.ElapsedSeconds, r.Seed)
+	fmt.Fprintf(w, "rate\t%.0f rec/s, %.1f MB/s of JSON, %.1f MB/s on the wire\n", r.RecordsPerSec, r.BytesPerSec/1e6, float64(r.WireBytes)/max(r.ElapsedSeconds, 1e-9)/1e6)
+	if r.Rate > 0 {
+		fmt.Fprintf(w, "due\t%.0f rec/s, %d records were never sent because no connection was free\n", r.Rate, r.MissedRecords)
+	}
+	fmt.Fprintf(w, "requests\t%d of up to %d records on %d connections, %d retries\n", r.Requests, r.Batch, r.Connections, r.Retries)
+	fmt.Fprintf(w, "ack\tp50 %s, p90 %s, p99 %s, p99.9 %s, max %s\n", ms(r.Latency.P50), ms(r.Latency.P90), ms(r.Latency.P99), ms(r.Latency.P999), ms(r.Latency.Max))
+	fmt.Fprintf(w, "failed attempts\t%s\n", failedText(r.Failed))
+	for _, p := range r.Processes {
+		fmt.Fprintf(w, "%s\t%s\n", p.Name, p.text())
+	}
+	fmt.Fprintf(w, "stored if\t%s\n\tgives %s\n", r.Acked.Query(), strings.ReplaceAll(r.Acked.Row(), "\t", "  "))
+	return w.Flush()
+}
+
+func (u Usage) text() string {
+	s := fmt.Sprintf("%.2f CPU-s per million records, %.2f CPU-s in all, %d MiB resident, peak %d MiB (pid %d)",
+		u.CPUSecondsPerMillion, u.CPUSeconds, u.RSSBytes>>20, u.PeakRSSBytes>>20, u.PID)
+	if u.Error != "" {
+		s += ": " + u.Error
+	}
+	return s
+}
+
+func failedText(failed map[string]int64) string {
+	if len(failed) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, reason := range slices.SortedFunc(maps.Keys(failed), cmp.Compare[string]) {
+		parts = append(parts, fmt.Sprintf("%d× %s", failed[reason], reason))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func ms(seconds float64) string { return fmt.Sprintf("%.2f ms", seconds*1e3) }

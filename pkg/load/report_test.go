@@ -1,0 +1,217 @@
+package load_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/load"
+)
+
+func TestReportIsCompleteAsTextAndJSON(t *testing.T) {
+	d := openDoor(t)
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer child.Wait()
+	defer child.Process.Kill()
+	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 20_000, Batch: 200, Seed: 9,
+		PIDs: map[string]int{"api": os.Getpid(), "idle": child.Process.Pid, "gone": 1 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"20000 acknowledged of 20000 sent", "seed 9", "rec/s", "p99.9", "CPU-s per million", "idle", "none", report.Acked.Query(), "SELECT count()"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text does not say %q:\n%s", want, &text)
+		}
+	}
+	raw, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		Acked struct {
+			Records    int64            `json:"records"`
+			KeySum     int64            `json:"key_sum"`
+			ValueTypes map[string]int64 `json:"value_types"`
+		} `json:"acked"`
+		Latency   load.Latency `json:"ack_latency"`
+		Processes []load.Usage `json:"processes"`
+	}
+	if err := json.Unmarshal(raw, &read); err != nil {
+		t.Fatal(err)
+	}
+	if read.Acked.Records != 20_000 || read.Acked.KeySum != report.Acked.KeySum {
+		t.Errorf("JSON says %d records with key sum %d", read.Acked.Records, read.Acked.KeySum)
+	}
+	if diff := cmp.Diff(report.Acked.ValueTypes(), read.Acked.ValueTypes); diff != "" {
+		t.Errorf("counts by valueType (-report +json):\n%s", diff)
+	}
+	if diff := cmp.Diff(report.Latency, read.Latency); diff != "" {
+		t.Errorf("latency (-report +json):\n%s", diff)
+	}
+	if l := report.Latency; !(0 < l.P50 && l.P50 <= l.P90 && l.P90 <= l.P99 && l.P99 <= l.P999 && l.P999 <= l.Max) {
+		t.Errorf("quantiles are out of order: %+v", l)
+	}
+	checkProcesses(t, read.Processes)
+}
+
+func checkProcesses(t *testing.T, processes []load.Usage) {
+	t.Helper()
+	var names []string
+	by := map[string]load.Usage{}
+	for _, p := range processes {
+		names = append(names, p.Name)
+		by[p.Name] = p
+	}
+	if diff := cmp.Diff([]string{"load", "api", "gone", "idle"}, names); diff != "" {
+		t.Errorf("processes (-want +got):\n%s", diff)
+	}
+	if p := by["api"]; p.Error != "" || p.CPUSeconds <= 0 || p.CPUSecondsPerMillion < p.CPUSeconds*49 || p.RSSBytes < 1<<20 || p.PeakRSSBytes < p.RSSBytes {
+		t.Errorf("this process is measured as %+v", p)
+	}
+	if p := by["idle"]; p.Error != "" || p.CPUSeconds > 0.01 {
+		t.Errorf("a process that sleeps is measured as %+v", p)
+	}
+	if p := by["gone"]; p.Error == "" {
+		t.Errorf("a process that is not there is measured as %+v", p)
+	}
+}
+
+func TestQuantilesAreNeverUnderstated(t *testing.T) {
+	tests := []struct {
+		name  string
+		q     float64
+		want  time.Duration // exact
+		given func(i int) time.Duration
+	}{
+		{"median of 1 to 1000 ms", 0.5, 500 * time.Millisecond, func(i int) time.Duration { return time.Duration(i+1) * time.Millisecond }},
+		{"99 % of 1 to 1000 ms", 0.99, 990 * time.Millisecond, func(i int) time.Duration { return time.Duration(i+1) * time.Millisecond }},
+		{"99.9 % of 1 to 1000 µs", 0.999, 999 * time.Microsecond, func(i int) time.Duration { return time.Duration(i+1) * time.Microsecond }},
+		{"the largest is exact", 1, 1000 * time.Hour, func(i int) time.Duration { return time.Duration(i+1) * time.Hour }},
+		{"all the same", 0.5, 77777, func(int) time.Duration { return 77777 }},
+		{"zero", 0.5, 0, func(int) time.Duration { return 0 }},
+		{"a clock that went back counts as zero", 0.5, 0, func(int) time.Duration { return -time.Second }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var all []time.Duration
+			for i := range 1000 {
+				all = append(all, tt.given(i))
+			}
+			got := load.Quantiles(all, tt.q)[0]
+			if got < tt.want || float64(got) > float64(tt.want)*(1+1.0/128) {
+				t.Errorf("quantile is %s, want %s or up to 1/128 more", got, tt.want)
+			}
+		})
+	}
+	if got := load.Quantiles(nil, 0.5)[0]; got != 0 {
+		t.Errorf("the median of nothing is %s", got)
+	}
+	if got, want := load.Quantiles([]time.Duration{1<<63 - 1}, 0.5)[0], time.Duration(1<<63-1); got != want {
+		t.Errorf("the longest duration is %s, want %s", got, want)
+	}
+}
+
+func TestAnswerOfPS(t *testing.T) {
+	tests := []struct {
+		line string
+		cpu  time.Duration
+		rss  int64
+		bad  bool
+	}{
+		{line: "  0:02.50  34816\n", cpu: 2500 * time.Millisecond, rss: 34816 << 10},
+		{line: "01:02:03 1", cpu: time.Hour + 2*time.Minute + 3*time.Second, rss: 1 << 10},
+		{line: "2-00:00:01 1", cpu: 48*time.Hour + time.Second, rss: 1 << 10},
+		{line: "", bad: true},
+		{line: "a:b 1", bad: true},
+		{line: "1:2:3:4 1", bad: true},
+		{line: "0:01 many", bad: true},
+	}
+	for _, tt := range tests {
+		cpu, rss, err := load.ParsePS(tt.line)
+		if (err != nil) != tt.bad || cpu != tt.cpu || rss != tt.rss {
+			t.Errorf("%q is read as %s, %d, %v", tt.line, cpu, rss, err)
+		}
+	}
+}
+
+func TestRetryAfterIsSecondsOrADate(t *testing.T) {
+	now := time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "3": 3 * time.Second, "-3": 0, "soon": 0, "0": 0,
+		"Fri, 21 Nov 2025 05:00:07 GMT": 7 * time.Second,
+		"Fri, 21 Nov 2025 04:00:00 GMT": 0,
+	} {
+		if got := load.RetryAfter(value, now); got != want {
+			t.Errorf("Retry-After %q is read as %s, want %s", value, got, want)
+		}
+	}
+}
+
+func TestAckedFile(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       []load.Range
+		bad        bool
+	}{
+		{name: "nothing", text: ""},
+		{name: "neighbours are joined", text: "1-1..5 2-1..1\n1-6..9\n", want: []load.Range{{1, 1, 9}, {2, 1, 1}}},
+		{name: "a gap stays", text: "1-7..9\n1-1..5\n", want: []load.Range{{1, 1, 5}, {1, 7, 9}}},
+		{name: "a cut line does not count", text: "1-1..5\n1-6..1", want: []load.Range{{1, 1, 5}}},
+		{name: "something else", text: "1-1...5\n", bad: true},
+		{name: "a number with something behind it", text: "1-1..5x\n", bad: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := load.ReadAcked(strings.NewReader(tt.text))
+			if (err != nil) != tt.bad {
+				t.Fatalf("error is %v", err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("ranges (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestProgressIsDrawnOnTerminalsOnly(t *testing.T) {
+	var screen bytes.Buffer
+	load.DrawBar(&screen, 1000, load.Totals{Records: 500, Bytes: 335_000}, time.Second)
+	for _, want := range []string{"50%", "500 rec/s", "0.3 MB/s"} {
+		if !strings.Contains(screen.String(), want) {
+			t.Errorf("the bar does not show %q: %q", want, screen.String())
+		}
+	}
+	d := openDoor(t)
+	var pipe bytes.Buffer
+	if _, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 1000, Progress: &pipe}); err != nil {
+		t.Fatal(err)
+	}
+	if pipe.Len() > 0 {
+		t.Errorf("%q was written to what is no terminal", pipe.String())
+	}
+}
+
+func TestTemplateWithAnUnknownSlotIsRefused(t *testing.T) {
+	for text, fixed := range map[string]map[string]string{
+		`{"a":$nothing}`: nil,
+		`{"a":$}`:        nil,
+		`{"a":$loop}`:    {"loop": "$loop"},
+	} {
+		if err := load.CompileTemplate(text, fixed); err == nil {
+			t.Errorf("template %q compiles", text)
+		}
+	}
+}
