@@ -1,0 +1,178 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// code names a way to be refused. Codes are part of the HTTP API.
+type code string
+
+// The codes of whole requests. Those of records stand in package record.
+const (
+	codeEmptyBody           code = record.CodeEmptyBody
+	codeInvalidJSON         code = record.CodeInvalidJSON
+	codeInvalidUTF8         code = record.CodeInvalidUTF8
+	codeBadCompression      code = "bad_compression"
+	codeBodyIncomplete      code = "body_incomplete"
+	codeBadKey              code = "bad_idempotency_key"
+	codeTokenMissing        code = "token_missing"
+	codeTokenInvalid        code = "token_invalid"
+	codeScopeMissing        code = "scope_missing"
+	codeNoRoute             code = "no_such_route"
+	codeMethod              code = "method_not_allowed"
+	codeNotAcceptable       code = "not_acceptable"
+	codeBodyTimeout         code = "body_timeout"
+	codeBodyTooLarge        code = "body_too_large"
+	codeRatio               code = "compression_ratio"
+	codeTooManyRecords      code = record.CodeTooManyRecords
+	codeRecordTooLarge      code = record.CodeRecordTooLarge
+	codeUnsupportedType     code = "unsupported_media_type"
+	codeUnsupportedEncoding code = "unsupported_encoding"
+	codeTooDeep             code = record.CodeTooDeep
+	codeInvalidRecords      code = "invalid_records"
+	codeKeyReused           code = "idempotency_key_reused"
+	codeRateLimited         code = "rate_limited"
+	codeOverloaded          code = "overloaded"
+	codeStreamFull          code = "stream_full"
+	codeStreamBusy          code = "stream_busy"
+	codeInternal            code = "internal"
+	codeStreamUnavailable   code = "stream_unavailable"
+	codeTokenUnverified     code = "token_unverified"
+)
+
+// failure is one row of the table: what a code is to a client.
+type failure struct {
+	Code   code
+	Status int
+	Title  string        // the same for every request; the detail says more
+	Retry  time.Duration // after which to try again, when nothing better is known; 0: it would fail again
+}
+
+// failures is the one place where failures become statuses.
+// docs/http-api.md shows the same table.
+var failures = []failure{
+	{codeEmptyBody, http.StatusBadRequest, "The body is empty", 0},
+	{codeInvalidJSON, http.StatusBadRequest, "The body is not valid JSON", 0},
+	{codeInvalidUTF8, http.StatusBadRequest, "The body is not valid UTF-8", 0},
+	{codeBadCompression, http.StatusBadRequest, "The body can not be decompressed", 0},
+	{codeBodyIncomplete, http.StatusBadRequest, "The body is incomplete", 0},
+	{codeBadKey, http.StatusBadRequest, "The Idempotency-Key can not be used", 0},
+	{codeTokenMissing, http.StatusUnauthorized, "An access token is needed", 0},
+	{codeTokenInvalid, http.StatusUnauthorized, "The access token is not valid", 0},
+	{codeScopeMissing, http.StatusForbidden, "The access token does not allow this", 0},
+	{codeNoRoute, http.StatusNotFound, "There is nothing here", 0},
+	{codeMethod, http.StatusMethodNotAllowed, "The method is not allowed here", 0},
+	{codeNotAcceptable, http.StatusNotAcceptable, "The answer would be JSON", 0},
+	{codeBodyTimeout, http.StatusRequestTimeout, "The body came too slowly", 0},
+	{codeBodyTooLarge, http.StatusRequestEntityTooLarge, "The body is too large", 0},
+	{codeRatio, http.StatusRequestEntityTooLarge, "The body is compressed too much", 0},
+	{codeTooManyRecords, http.StatusRequestEntityTooLarge, "The request holds too many records", 0},
+	{codeRecordTooLarge, http.StatusRequestEntityTooLarge, "A record is too large", 0},
+	{codeUnsupportedType, http.StatusUnsupportedMediaType, "The media type is not taken", 0},
+	{codeUnsupportedEncoding, http.StatusUnsupportedMediaType, "The content encoding is not taken", 0},
+	{codeTooDeep, http.StatusUnprocessableEntity, "The JSON is nested too deep", 0},
+	{codeInvalidRecords, http.StatusUnprocessableEntity, "Records are not valid", 0},
+	{codeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key was used with another body", 0},
+	{codeRateLimited, http.StatusTooManyRequests, "Too many requests", time.Second},
+	{codeOverloaded, http.StatusTooManyRequests, "Too much is in flight", time.Second},
+	{codeStreamFull, http.StatusTooManyRequests, "The stream is full", 5 * time.Second},
+	{codeStreamBusy, http.StatusTooManyRequests, "The stream takes no more at the moment", time.Second},
+	{codeInternal, http.StatusInternalServerError, "Something went wrong here", 0},
+	{codeStreamUnavailable, http.StatusServiceUnavailable, "The stream can not be reached", 2 * time.Second},
+	{codeTokenUnverified, http.StatusServiceUnavailable, "The access token can not be checked", 5 * time.Second},
+}
+
+// byCode is the row of a code.
+func byCode(c code) failure {
+	for _, f := range failures {
+		if f.Code == c {
+			return f
+		}
+	}
+	return byCode(codeInternal)
+}
+
+// refusal is a request refused, with what its client should know. It never
+// carries a submitted value.
+type refusal struct {
+	code      code
+	detail    string           // a sentence
+	problems  []record.Problem // one by one, at most 100
+	total     int              // problems there are, when more than are listed
+	retry     time.Duration    // better than the table's; 0: not known
+	challenge string           // of WWW-Authenticate, besides the scheme and realm
+	cause     error            // for the log, when it is our fault
+}
+
+func (r *refusal) Error() string { return string(r.code) + ": " + r.detail }
+func (r *refusal) Unwrap() error { return r.cause }
+
+func refuse(c code, detail string) *refusal { return &refusal{code: c, detail: detail} }
+
+// refusalOf says how a failure is answered. What it does not know is our fault.
+func refusalOf(err error) *refusal {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	if r = streamRefusal(err); r == nil {
+		r = recordRefusal(err)
+	}
+	if r == nil {
+		r = &refusal{code: codeInternal, detail: "the request could not be handled; its id is in the log", cause: err}
+	}
+	var again *record.RetryError
+	if errors.As(err, &again) {
+		r.retry = again.After
+	}
+	return r
+}
+
+// streamRefusal knows the failures of the stream and of memory.
+func streamRefusal(err error) *refusal {
+	switch {
+	case errors.Is(err, errNoMemory):
+		return refuse(codeOverloaded, "the memory for bodies in flight is used up")
+	case errors.Is(err, record.ErrFull):
+		return refuse(codeStreamFull, "the stream holds as much as it may until older records are stored")
+	case errors.Is(err, record.ErrBusy):
+		return refuse(codeStreamBusy, "more is on its way into the stream than it takes at once")
+	case errors.Is(err, record.ErrKeyReused):
+		return refuse(codeKeyReused, "the same Idempotency-Key was sent with another body a short time ago")
+	case errors.Is(err, record.ErrTooLarge):
+		return refuse(codeRecordTooLarge, "a record is larger than the stream takes")
+	case errors.Is(err, record.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return refuse(codeStreamUnavailable, "whether the request was stored is not known; send it again, with the same Idempotency-Key if it had one")
+	}
+	return nil
+}
+
+// recordRefusal knows what may be wrong with records.
+func recordRefusal(err error) *refusal {
+	var syntax *record.SyntaxError
+	var limit *record.LimitError
+	var problems *record.ProblemsError
+	switch {
+	case errors.As(err, &syntax):
+		detail := fmt.Sprintf("%s, at byte %d", syntax.Detail, syntax.Offset)
+		return &refusal{code: code(syntax.Code), detail: detail, problems: []record.Problem{
+			{Index: syntax.Index, Pointer: "#", Code: syntax.Code, Detail: detail},
+		}}
+	case errors.As(err, &limit):
+		return &refusal{code: code(limit.Code), detail: limit.Detail, problems: []record.Problem{
+			{Index: limit.Index, Pointer: "#", Code: limit.Code, Detail: limit.Detail},
+		}}
+	case errors.As(err, &problems):
+		return &refusal{
+			code: codeInvalidRecords, detail: "nothing of the request was stored; errors says what is wrong with which record",
+			problems: problems.Problems, total: problems.Total,
+		}
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/s2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/api"
+	"sluice/pkg/record"
+)
+
+// stream is a Stream in memory that keeps its contract: what is stored under an
+// ID is stored once, whole. Every fault exists twice.
+type stream struct {
+	mu      sync.Mutex
+	hashes  map[string]string // by ID
+	records []string          // stored, each as it was posted, compact
+	subs    []record.Submission
+	before  func(context.Context) error // a fault: nothing is stored
+	after   func(context.Context) error // a fault: it is stored, but nobody hears of it
+}
+
+func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+	if s.before != nil {
+		if err := s.before(ctx); err != nil {
+			return record.Receipt{}, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hash, known := s.hashes[sub.ID]
+	switch {
+	case known && hash != sub.Hash:
+		return record.Receipt{}, record.ErrKeyReused
+	case known:
+		return record.Receipt{Replayed: true}, nil
+	}
+	if s.hashes == nil {
+		s.hashes = map[string]string{}
+	}
+	s.hashes[sub.ID] = sub.Hash
+	kept := *sub
+	kept.Parts = nil
+	s.subs = append(s.subs, kept)
+	for _, p := range sub.Parts {
+		s.records = append(s.records, recordsOf(p)...)
+	}
+	if s.after != nil {
+		return record.Receipt{}, s.after(ctx)
+	}
+	return record.Receipt{}, nil
+}
+
+// stored returns the records stored so far.
+func (s *stream) stored() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string{}, s.records...)
+}
+
+func recordsOf(p record.Part) []string {
+	plain := p.Body
+	if p.Encoding == record.EncodingS2 {
+		var err error
+		if plain, err = s2.Decode(nil, p.Body); err != nil {
+			panic(err)
+		}
+	}
+	var raws []json.RawMessage
+	if err := json.Unmarshal(plain, &raws); err != nil {
+		panic(err)
+	}
+	if len(raws) != p.Records {
+		panic("a part counts other records than it holds")
+	}
+	list := make([]string, len(raws))
+	for i, r := range raws {
+		list[i] = string(r)
+	}
+	return list
+}
+
+// who lets tokens in that are names of identities.
+type who map[string]record.Identity
+
+func (w who) Authenticate(header string) (record.Identity, error) {
+	token, _ := strings.CutPrefix(header, "Bearer ")
+	id, ok := w[token]
+	switch {
+	case token == "":
+		return id, record.ErrTokenMissing
+	case token == "unverified":
+		return id, record.ErrTokenUnverified
+	case !ok:
+		return id, record.ErrTokenInvalid
+	}
+	return id, nil
+}
+
+var everyone = who{
+	"engine": {Subject: "engine-a", Scopes: record.Scopes()},
+	"other":  {Subject: "engine-b", Scopes: record.Scopes()},
+	"reader": {Subject: "reader", Scopes: []record.Scope{record.ScopeRead}},
+	"slow":   {Subject: "slow", Scopes: record.Scopes(), Rate: 2},
+}
+
+// door is an api under test with the parts it works with.
+type door struct {
+	*api.Server
+	stream *stream
+	reg    *prometheus.Registry
+}
+
+func newDoor(t testing.TB, cfg api.Config) *door {
+	t.Helper()
+	d := &door{stream: &stream{}, reg: prometheus.NewRegistry()}
+	s, err := api.New(cfg, api.Deps{Auth: everyone, Stream: d.stream}, slog.New(slog.DiscardHandler), d.reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Server = s
+	return d
+}
+
+// request makes a request of somebody who may do everything; changes adapt it.
+func request(method, path, body string, changes ...func(*http.Request)) *http.Request {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer engine")
+	r.Header.Set("Content-Type", "application/json")
+	for _, c := range changes {
+		c(r)
+	}
+	return r
+}
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+func without(name string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Del(name) }
+}
+
+func (d *door) do(r *http.Request) *http.Response {
+	w := httptest.NewRecorder()
+	d.Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+func (d *door) post(body string, changes ...func(*http.Request)) *http.Response {
+	return d.do(request(http.MethodPost, "/flow/flowRecord/batch", body, changes...))
+}
+
+// problem is what a refusal says, as its readers see it.
+type problem struct {
+	Type     string           `json:"type"`
+	Title    string           `json:"title"`
+	Status   int              `json:"status"`
+	Detail   string           `json:"detail"`
+	Instance string           `json:"instance"`
+	Code     string           `json:"code"`
+	Errors   []record.Problem `json:"errors"`
+	Total    int              `json:"totalErrors"`
+}
+
+func text(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return string(b)
+}
+
+// wantOK fails unless the answer is exactly what the specification says.
+func wantOK(t testing.TB, resp *http.Response) {
+	t.Helper()
+	body := text(t, resp)
+	if resp.StatusCode != http.StatusOK || body != `{"status":"OK"}` {
+		t.Fatalf("got %d %s, want 200 {\"status\":\"OK\"}", resp.StatusCode, body)
+	}
+	if got := resp.Header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("Content-Type: got %q, want application/json", got)
+	}
+}
+
+// wantProblem fails unless the answer is a well-formed problem of this code.
+func wantProblem(t testing.TB, resp *http.Response, status int, code string) problem {
+	t.Helper()
+	body := text(t, resp)
+	var p problem
+	dec := json.NewDecoder(strings.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		t.Fatalf("got %d %q, which is no problem: %v", resp.StatusCode, body, err)
+	}
+	id := resp.Header.Get("X-Request-Id")
+	want := problem{
+		Type: "urn:problem:" + code, Title: p.Title, Status: status, Detail: p.Detail,
+		Instance: "urn:uuid:" + id, Code: code, Errors: p.Errors, Total: p.Total,
+	}
+	if diff := cmp.Diff(want, p); diff != "" || resp.StatusCode != status {
+		t.Fatalf("got %d %s, want %d %s (-want +got):\n%s", resp.StatusCode, body, status, code, diff)
+	}
+	if got := resp.Header.Get("Content-Type"); got != "application/problem+json" || len(id) != 36 || p.Title == "" || p.Detail == "" {
+		t.Errorf("Content-Type %q, X-Request-Id %q, title %q, detail %q: one is wrong or missing", got, id, p.Title, p.Detail)
+	}
+	return p
+}
+
+// config is small enough for tests to reach its limits.
+func config() api.Config {
+	return api.Config{Listen: "127.0.0.1:0"}
+}

@@ -1,0 +1,120 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// inflate decompresses a body that is all in memory, so that the decoders and
+// their windows are held only while they work, never while a client dawdles.
+func (b *bodies) inflate(ctx context.Context, encoding string, sent []byte, limit int) (*body, error) {
+	if len(sent) == 0 {
+		return nil, refuse(codeEmptyBody, "the body is empty")
+	}
+	expect := inflatedHint(encoding, sent, limit)
+	h, err := b.budget.take(ctx, int64(capacity(expect)), false)
+	if err != nil {
+		return nil, err
+	}
+	plain := &body{bytes: b.buffers.get(expect), hold: h, buffers: b.buffers}
+	worker := <-b.inflaters // soon: none waits for anything but a processor
+	defer func() { b.inflaters <- worker }()
+	from, err := worker.open(encoding, sent)
+	if err == nil {
+		from = &ratioReader{from: from, left: max(freeOfRatio, b.cfg.Ratio*len(sent))}
+		err = plain.fill(ctx, from, limit)
+	}
+	worker.source.Reset(nil)
+	if err != nil {
+		plain.release()
+		return nil, inflateFailure(err, limit, b.cfg.Ratio)
+	}
+	return plain, nil
+}
+
+// inflatedHint guesses the size of a body from what its format says about it.
+// One that lies gets the memory it needs later, or is refused.
+func inflatedHint(encoding string, sent []byte, limit int) int {
+	hint := 8 * len(sent)
+	var head zstd.Header
+	switch {
+	case encoding == encodingGzip && len(sent) >= 4:
+		// The last four bytes are the length of the last member (RFC 1952).
+		hint = int(binary.LittleEndian.Uint32(sent[len(sent)-4:]))
+	case encoding == encodingZstd && head.Decode(sent) == nil && head.HasFCS:
+		hint = int(min(head.FrameContentSize, uint64(limit)))
+	}
+	return max(1, min(hint, limit))
+}
+
+// inflater decompresses one body at a time. Its decoders are made when they
+// are first needed, and used again.
+type inflater struct {
+	source bytes.Reader
+	gzip   *gzip.Reader
+	zstd   *zstd.Decoder
+}
+
+// zstdWindow is the largest window a body may ask for: what every decoder is
+// expected to support (RFC 8878, 3.1.1.1.2).
+const zstdWindow = 8 << 20
+
+func (i *inflater) open(encoding string, sent []byte) (io.Reader, error) {
+	i.source.Reset(sent)
+	var err error
+	switch {
+	case encoding == encodingGzip && i.gzip == nil:
+		i.gzip, err = gzip.NewReader(&i.source)
+		return i.gzip, err
+	case encoding == encodingGzip:
+		return i.gzip, i.gzip.Reset(&i.source)
+	case i.zstd == nil:
+		// One goroutine fewer, and no buffer but the window.
+		i.zstd, err = zstd.NewReader(&i.source, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		return i.zstd, err
+	default:
+		return i.zstd, i.zstd.Reset(&i.source)
+	}
+}
+
+// freeOfRatio is how large a body may become whatever it was compressed from.
+const freeOfRatio = 1 << 20
+
+var errRatio = errors.New("more bytes than the compressed ones may stand for")
+
+// ratioReader stops bombs before the limit of the body does.
+type ratioReader struct {
+	from io.Reader
+	left int
+}
+
+func (r *ratioReader) Read(b []byte) (int, error) {
+	n, err := r.from.Read(b)
+	if r.left -= n; r.left < 0 {
+		return 0, errRatio
+	}
+	return n, err
+}
+
+func inflateFailure(err error, limit, ratio int) error {
+	switch {
+	case errors.Is(err, errTooLarge):
+		return tooLarge(limit)
+	case errors.Is(err, errRatio):
+		return refuse(codeRatio, fmt.Sprintf("the body is more than %d times as large as what was sent", ratio))
+	case errors.Is(err, errNoMemory):
+		return err
+	case errors.Is(err, zstd.ErrWindowSizeExceeded):
+		return refuse(codeBadCompression, fmt.Sprintf("the body needs a zstd window of more than %d bytes", zstdWindow))
+	default:
+		return refuse(codeBadCompression, "the body can not be decompressed as its Content-Encoding says")
+	}
+}

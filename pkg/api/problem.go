@@ -1,0 +1,75 @@
+package api
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// problem is the body of every refusal (RFC 9457).
+type problem struct {
+	Type     string           `json:"type"`
+	Title    string           `json:"title"`
+	Status   int              `json:"status"`
+	Detail   string           `json:"detail,omitempty"`
+	Instance string           `json:"instance"` // urn:uuid: and the id of the request
+	Code     code             `json:"code"`
+	Errors   []record.Problem `json:"errors,omitempty"`
+	Total    int              `json:"totalErrors,omitempty"` // when there are more than Errors lists
+}
+
+var (
+	problemType = []string{"application/problem+json"}
+	noStore     = []string{"no-store"}
+)
+
+// answer writes the refusal.
+func (r *refusal) answer(w http.ResponseWriter, requestID string) {
+	row := byCode(r.code)
+	p := problem{
+		Type: "urn:problem:" + string(row.Code), Title: row.Title, Status: row.Status, Detail: r.detail,
+		Instance: "urn:uuid:" + requestID, Code: row.Code, Errors: r.problems,
+	}
+	if r.total > len(r.problems) {
+		p.Total = r.total
+	}
+	h := w.Header()
+	r.headers(h, row)
+	body, err := json.Marshal(p)
+	if err != nil { // strings and integers only: can not happen
+		panic(err)
+	}
+	h["Content-Type"] = problemType
+	h["Cache-Control"] = noStore
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(row.Status)
+	_, _ = w.Write(body) // the client is gone when this fails
+}
+
+// headers says in the header what programs look for there.
+func (r *refusal) headers(h http.Header, row failure) {
+	retry := r.retry
+	if retry <= 0 {
+		retry = row.Retry
+	}
+	if retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(float64(retry)/float64(time.Second))))))
+	}
+	switch row.Status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		challenge := `Bearer realm="sluice"`
+		if r.challenge != "" {
+			challenge += ", " + r.challenge
+		}
+		h.Set("WWW-Authenticate", challenge)
+	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge:
+		h.Set("Connection", "close") // what is left of the body will not be read
+	}
+	if row.Code == codeUnsupportedEncoding {
+		h.Set("Accept-Encoding", "gzip, zstd") // RFC 9110, 15.5.16
+	}
+}

@@ -1,0 +1,97 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAPostIsStoredAndAnsweredWithOK(t *testing.T) {
+	tests := []struct {
+		name string
+		body string
+		kind string // content type
+		want []string
+	}{
+		{"one record", `{"id":"1-1","key":1}`, "application/json", []string{`{"id":"1-1","key":1}`}},
+		{"an array", `[{"id":"1-1"},{"id":"1-2"}]`, "application/json", []string{`{"id":"1-1"}`, `{"id":"1-2"}`}},
+		{"an object with records", `{"records":[{"id":"1-1"}]}`, "application/json", []string{`{"id":"1-1"}`}},
+		{"objects one after the other", "{\"id\":\"1-1\"}\n{\"id\":\"1-2\"}", "application/json", []string{`{"id":"1-1"}`, `{"id":"1-2"}`}},
+		{"NDJSON", "{\"id\":\"1-1\"}\n{\"id\":\"1-2\"}\n", "application/x-ndjson", []string{`{"id":"1-1"}`, `{"id":"1-2"}`}},
+		{"UTF-8 said aloud", `{"id":"1-1"}`, `Application/JSON; charset="UTF-8"`, []string{`{"id":"1-1"}`}},
+		{"no content type", `{"id":"1-1"}`, "", []string{`{"id":"1-1"}`}},
+		{"an empty array", `[]`, "application/json", []string{}},
+		{"an empty list of records", `{"records":[]}`, "application/json", []string{}},
+		{"NDJSON of empty lines", "\n\n", "application/x-ndjson", []string{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDoor(t, config())
+			change := header("Content-Type", tt.kind)
+			if tt.kind == "" {
+				change = without("Content-Type")
+			}
+			wantOK(t, d.post(tt.body, change))
+			if diff := cmp.Diff(tt.want, d.stream.stored()); diff != "" {
+				t.Errorf("stored (-want +got):\n%s", diff)
+			}
+			if len(tt.want) == 0 && len(d.stream.subs) != 0 {
+				t.Errorf("published %d submissions, want none", len(d.stream.subs))
+			}
+		})
+	}
+}
+
+func TestBodiesThatAreRefusedStoreNothing(t *testing.T) {
+	tests := []struct {
+		name   string
+		body   string
+		kind   string
+		status int
+		code   string
+	}{
+		{"empty body", "", "application/json", 400, "empty_body"},
+		{"only spaces", " \n\t", "application/json", 400, "empty_body"},
+		{"not JSON", `{"id":`, "application/json", 400, "invalid_json"},
+		{"a record that is a number", `[{"id":"1-1"},7]`, "application/json", 422, "invalid_records"},
+		{"invalid UTF-8", "{\"id\":\"\xff\"}", "application/json", 400, "invalid_utf8"},
+		{"a wrong type", `[{"id":"1-1"},{"key":true}]`, "application/json", 422, "invalid_records"},
+		{"a form", "id=1", "application/x-www-form-urlencoded", 415, "unsupported_media_type"},
+		{"another charset", `{"id":"1-1"}`, "application/json; charset=latin1", 415, "unsupported_media_type"},
+		{"a malformed content type", `{"id":"1-1"}`, ";", 415, "unsupported_media_type"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDoor(t, config())
+			wantProblem(t, d.post(tt.body, header("Content-Type", tt.kind)), tt.status, tt.code)
+			if len(d.stream.subs) != 0 {
+				t.Errorf("published %d submissions, want none", len(d.stream.subs))
+			}
+		})
+	}
+}
+
+func TestTheTokenDecides(t *testing.T) {
+	tests := []struct {
+		name      string
+		change    func(*http.Request)
+		status    int
+		code      string
+		challenge string
+	}{
+		{"none", without("Authorization"), 401, "token_missing", `Bearer realm="sluice"`},
+		{"unknown", header("Authorization", "Bearer swordfish"), 401, "token_invalid", `Bearer realm="sluice", error="invalid_token"`},
+		{"without the scope", header("Authorization", "Bearer reader"), 403, "scope_missing", `Bearer realm="sluice", error="insufficient_scope", scope="records:write"`},
+		{"that can not be checked", header("Authorization", "Bearer unverified"), 503, "token_unverified", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp := newDoor(t, config()).post(`{"id":"1-1"}`, tt.change)
+			wantProblem(t, resp, tt.status, tt.code)
+			if got := resp.Header.Get("WWW-Authenticate"); got != tt.challenge {
+				t.Errorf("WWW-Authenticate: got %q, want %q", got, tt.challenge)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"sluice/pkg/record"
+)
+
+// call is one request while it is handled.
+type call struct {
+	w   http.ResponseWriter
+	r   *http.Request
+	c   *gin.Context
+	id  string          // of the request, in its answer and in the log
+	who record.Identity // zero on routes for everybody
+}
+
+// handler handles a call; an error becomes a problem in the answer.
+type handler func(*call) error
+
+// everybody is the scope of routes that need no token.
+const everybody record.Scope = ""
+
+// routes are all there are, in one place.
+func (s *Server) routes() {
+	s.engine.POST("/flow/flowRecord/batch", s.guarded("/flow/flowRecord/batch", record.ScopeRecordsWrite, s.postRecords))
+	s.engine.NoRoute(s.guarded("none", everybody, func(*call) error {
+		return refuse(codeNoRoute, "the paths there are stand in /openapi.json")
+	}))
+	s.engine.NoMethod(s.guarded("none", everybody, func(c *call) error {
+		return refuse(codeMethod, "allowed here: "+c.w.Header().Get("Allow"))
+	}))
+}
+
+func newEngine() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	e.HandleMethodNotAllowed = true
+	// A path means what it says: nothing is redirected, and segments are
+	// decoded once, by us (gin would take + for a space).
+	e.RedirectTrailingSlash = false
+	e.UseEscapedPath = true
+	e.UnescapePathValues = false
+	return e
+}
+
+// guarded wraps a handler in what every request goes through: an id, a
+// counter, the token, its scope and its rate, and an answer whatever happens.
+func (s *Server) guarded(route string, scope record.Scope, h handler) gin.HandlerFunc {
+	m := s.metrics.route(route)
+	return func(c *gin.Context) {
+		start := time.Now()
+		call := &call{w: c.Writer, r: c.Request, c: c, id: newRequestID()}
+		c.Writer.Header()["X-Request-Id"] = []string{call.id}
+		s.metrics.inFlight.Inc()
+		defer func() {
+			s.metrics.inFlight.Dec()
+			if v := recover(); v != nil {
+				s.panicked(call, c.Writer.Written(), v)
+			}
+			m.answered(c.Writer.Status(), time.Since(start))
+		}()
+		err := s.admit(call, scope, start)
+		if err == nil {
+			err = h(call)
+		}
+		if err != nil {
+			s.refuse(call, err)
+		}
+	}
+}
+
+// admit lets a call through that may make this request, now.
+func (s *Server) admit(c *call, scope record.Scope, now time.Time) error {
+	if scope == everybody {
+		return nil
+	}
+	who, err := s.auth.Authenticate(c.r.Header.Get("Authorization"))
+	if err != nil {
+		return tokenRefusal(err)
+	}
+	c.who = who
+	if err := s.rates.admit(who, c.w.Header(), now); err != nil {
+		return err
+	}
+	if !who.May(scope) {
+		return &refusal{
+			code:      codeScopeMissing,
+			detail:    fmt.Sprintf("the access token lacks the scope %s", scope),
+			challenge: fmt.Sprintf(`error="insufficient_scope", scope="%s"`, scope),
+		}
+	}
+	if !accepts(c.r.Header, "application/json", "application/problem+json") {
+		return refuse(codeNotAcceptable, "answers are application/json, or application/problem+json")
+	}
+	return nil
+}
+
+func tokenRefusal(err error) error {
+	switch {
+	case errors.Is(err, record.ErrTokenMissing):
+		return refuse(codeTokenMissing, "send it in the Authorization header, bare or after Bearer")
+	case errors.Is(err, record.ErrTokenInvalid):
+		return &refusal{code: codeTokenInvalid, detail: err.Error(), challenge: `error="invalid_token"`}
+	case errors.Is(err, record.ErrTokenUnverified):
+		return refuse(codeTokenUnverified, err.Error())
+	}
+	return err
+}
+
+// refuse answers a failure, and logs it when it is our fault.
+func (s *Server) refuse(c *call, err error) {
+	r := refusalOf(err)
+	s.metrics.refusals.WithLabelValues(string(r.code)).Inc()
+	if r.code == codeInternal {
+		s.log.Error("request failed", "request_id", c.id, "path", c.r.URL.Path, "error", err)
+	}
+	r.answer(c.w, c.id)
+}
+
+// panicked answers after a defect. The log has it once, under the id that the
+// client was given.
+func (s *Server) panicked(c *call, answered bool, v any) {
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	s.metrics.panics.Inc()
+	s.metrics.refusals.WithLabelValues(string(codeInternal)).Inc()
+	s.log.Error("request panicked", "request_id", c.id, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	if answered {
+		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+	}
+	refuse(codeInternal, "the request could not be handled; its id is in the log").answer(c.w, c.id)
+}

@@ -1,0 +1,143 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
+
+	"sluice/pkg/record"
+)
+
+// Authenticator knows who may. *auth.Authenticator is the real one. Its errors
+// are record.ErrTokenMissing, record.ErrTokenInvalid and
+// record.ErrTokenUnverified; their texts are shown to clients.
+type Authenticator interface {
+	Authenticate(header string) (record.Identity, error)
+}
+
+// Deps are what the api works with. All are needed.
+type Deps struct {
+	Auth   Authenticator
+	Stream Stream
+}
+
+// Server is the HTTP API. It is inert until Listen or Run.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	limits  record.Limits
+	auth    Authenticator
+	stream  Stream
+	bodies  *bodies
+	rates   *rates
+	engine  *gin.Engine
+	tls     *tls.Config // nil for plain HTTP
+
+	listener net.Listener // nil until Listen; owned by Run from then on
+}
+
+// New prepares a Server and reads its certificate.
+func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	m := newMetrics(reg)
+	s := &Server{
+		cfg: cfg, log: log, metrics: m, limits: cfg.limits(),
+		auth: deps.Auth, stream: deps.Stream,
+		bodies: newBodies(cfg, m), rates: newRates(cfg.Rate), engine: newEngine(),
+	}
+	m.watch(reg, s.bodies.budget)
+	if cfg.TLSCert != "" {
+		cert, err := loadCertificate(cfg.TLSCert, cfg.TLSKey, log)
+		if err != nil {
+			return nil, err
+		}
+		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
+	}
+	s.routes()
+	return s, nil
+}
+
+// Handler answers the routes without a listener.
+func (s *Server) Handler() http.Handler { return s.engine }
+
+// Listen takes the port, so that a port in use is known before anything else
+// starts. Run calls it when nobody has.
+func (s *Server) Listen() (net.Addr, error) {
+	if s.listener == nil {
+		ln, err := net.Listen("tcp", s.cfg.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("listen for clients: %w", err)
+		}
+		s.listener = netutil.LimitListener(ln, s.cfg.Connections)
+	}
+	return s.listener.Addr(), nil
+}
+
+// Run serves until ctx ends, then takes no more connections, waits for the
+// requests in flight, at most Config.Drain, and returns nil. An error means
+// that requests were cut off, or that it could not serve at all.
+func (s *Server) Run(ctx context.Context) error {
+	if _, err := s.Listen(); err != nil {
+		return err
+	}
+	srv := s.httpServer()
+	drained := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() { drained <- s.drain(srv) })
+	err := s.serve(srv)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		_ = srv.Close()
+		return fmt.Errorf("serve clients: %w", err)
+	}
+	return <-drained
+}
+
+func (s *Server) serve(srv *http.Server) error {
+	if s.tls != nil {
+		return srv.ServeTLS(s.listener, "", "")
+	}
+	return srv.Serve(s.listener)
+}
+
+// drain lets the requests in flight end. Their contexts stay alive.
+func (s *Server) drain(srv *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		_ = srv.Close()
+		return fmt.Errorf("requests were still in flight after %s and were cut off", s.cfg.Drain)
+	}
+	return nil
+}
+
+func (s *Server) httpServer() *http.Server {
+	return &http.Server{
+		Handler:           s.engine,
+		TLSConfig:         s.tls,
+		ReadHeaderTimeout: s.cfg.HeaderTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		// From the end of the header on: the longest a request can take, and
+		// some time for the client to take its answer.
+		WriteTimeout:   s.cfg.InFlightWait*2 + s.cfg.BodyTimeout + s.cfg.PublishTimeout + 15*time.Second,
+		MaxHeaderBytes: 16 << 10,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 128,
+			// What a connection may send before anybody reads it.
+			MaxReceiveBufferPerConnection: 1 << 20,
+			MaxReceiveBufferPerStream:     256 << 10,
+		},
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
