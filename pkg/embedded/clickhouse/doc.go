@@ -1,0 +1,35 @@
+// Package clickhouse runs the ClickHouse engine of one machine: it loads the
+// engine as a shared library and serves it the way a ClickHouse server would,
+// on the native protocol for drivers and on HTTP for people.
+//
+//	clickhouse-go, ch-go ──native──▶ native.go ─┐
+//	                                            ├─▶ session ─▶ conn ─▶ engine (libchdb.so)
+//	curl, any FORMAT     ──HTTP────▶ http.go  ──┘
+//
+// One process owns the engine and its data folder (Serve); a Supervisor starts
+// that process as a child and starts it again when it dies, so that a crash
+// inside the library, or a kill -9, takes nothing else along.
+//
+// # What it is, and what it is not
+//
+// It is the whole engine: MergeTree tables, materialized views, insert
+// deduplication, every format. It is not a cluster: no Keeper, no replicated
+// tables, no users besides the one of Config, no asynchronous inserts. The
+// engine has no access control of its own, and whoever may send it a statement
+// may read what this process may read; hence it listens on loopback unless a
+// password is set.
+//
+// # The protocol, in one page
+//
+// The hello is answered with revision 54453, the last one in which a column
+// carries no custom-serialization byte: what the engine prints as FORMAT Native
+// is then exactly the body of a Data packet, and what a client sends in one is
+// exactly what the engine reads as FORMAT Native. Blocks pass through
+// untouched; block.go only finds where they end.
+//
+// A Data block becomes one block of the engine, and a client that goes away in
+// the middle of an INSERT cancels it: blocks are handed on whole, and the
+// engine gathers them up to min_insert_block_size_rows (1 048 449) rows or
+// min_insert_block_size_bytes (256 MiB) before it writes a part. So an INSERT
+// of one block is one part per partition, or nothing.
+package clickhouse

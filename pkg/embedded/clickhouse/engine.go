@@ -1,0 +1,144 @@
+package clickhouse
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// base are the settings every engine connection starts with: what a server has
+// by default where the library differs from one.
+var base = map[string]string{
+	"async_insert":    "0", // the library has no queue for them; from 26.2 on it is the default
+	"implicit_select": "0", // `1 + 1` is a syntax error in a server
+}
+
+// engine is the one engine of this process.
+type engine struct {
+	lib      *library
+	args     []string
+	slots    chan struct{} // one token per engine connection that may be open
+	ids      atomic.Uint64
+	version  string          // of ClickHouse, as version() says
+	timezone string          // of the engine
+	settings map[string]bool // the names of all settings, aliases included
+
+	control   *conn // runs KILL QUERY for the others
+	controlMu sync.Mutex
+}
+
+// openEngine loads the library and opens the data folder. At most connections
+// engine connections are open at a time.
+func openEngine(library, data string, connections int) (*engine, error) {
+	lib, err := loadLibrary(library)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{lib: lib, args: []string{"--path=" + data}, slots: make(chan struct{}, connections)}
+	for name, value := range base {
+		e.args = append(e.args, "--"+name+"="+value)
+	}
+	if e.control, err = e.connect(); err != nil {
+		return nil, fmt.Errorf("open the data folder %s: %w", data, err)
+	}
+	if err := e.learn(); err != nil {
+		e.control.disconnect()
+		return nil, err
+	}
+	return e, nil
+}
+
+// learn asks the engine for what a server tells its clients.
+func (e *engine) learn() error {
+	var out []byte
+	collect := func(chunk []byte) error { out = append(out, chunk...); return nil }
+	const about = `SELECT version(), timezone(), (SELECT groupArray(name) FROM system.settings)`
+	if _, err := e.control.run(context.Background(), about, "JSONCompactEachRow", collect); err != nil {
+		return fmt.Errorf("ask the engine for its version: %w", err)
+	}
+	var names []string
+	if err := json.Unmarshal(out, &[]any{&e.version, &e.timezone, &names}); err != nil {
+		return fmt.Errorf("read the engine's version: %w", err)
+	}
+	e.settings = make(map[string]bool, len(names))
+	for _, name := range names {
+		e.settings[name] = true
+	}
+	return nil
+}
+
+// connect opens an engine connection outside the bound of acquire.
+func (e *engine) connect() (*conn, error) {
+	id := "connection-" + strconv.FormatUint(e.ids.Add(1), 10)
+	argv, keep := cStrings(append([]string{"clickhouse", "--log_comment=" + id}, e.args...))
+	handle := e.lib.connect(int32(len(keep)), argv)
+	runtime.KeepAlive(keep)
+	if handle == nil {
+		return nil, errors.New("the engine refused a connection; is the folder writable and in no other use?")
+	}
+	return &conn{engine: e, handle: handle, id: id}, nil
+}
+
+// acquire opens an engine connection, waiting at most wait for one to be free.
+// An engine connection costs about 0.4 ms and 250 KiB, so none is kept for
+// later: a session never sees what another one left behind.
+func (e *engine) acquire(ctx context.Context, wait time.Duration) (*conn, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case e.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+		return nil, &Exception{Code: codeTooManyQueries, Message: fmt.Sprintf(
+			"DB::Exception: Too many connections: all %d of the engine are in use. (TOO_MANY_SIMULTANEOUS_QUERIES)", cap(e.slots))}
+	}
+	c, err := e.connect()
+	if err != nil {
+		<-e.slots
+		return nil, err
+	}
+	return c, nil
+}
+
+// release closes what acquire gave.
+func (e *engine) release(c *conn) {
+	c.disconnect()
+	<-e.slots
+}
+
+// kill ends the statement that runs on the connection with this id, if one does.
+// Only ids of connect are passed, which need no quoting.
+func (e *engine) kill(id string) error {
+	e.controlMu.Lock()
+	defer e.controlMu.Unlock()
+	_, err := e.control.run(context.Background(), "KILL QUERY WHERE Settings['log_comment'] = '"+id+"' ASYNC", "Null", nil)
+	return err
+}
+
+// close closes the engine, once the last of its connections has been released.
+func (e *engine) close() {
+	for range cap(e.slots) {
+		e.slots <- struct{}{}
+	}
+	e.control.disconnect()
+	e.lib.shutdown() // Joins the engine's threads. Its data is on disk either way.
+}
+
+// cStrings lays strings out as a C argv. The second result keeps them alive.
+func cStrings(values []string) (**byte, []*byte) {
+	argv := make([]*byte, 0, len(values)+1)
+	for _, value := range values {
+		text := append([]byte(strings.ReplaceAll(value, "\x00", "")), 0)
+		argv = append(argv, &text[0])
+	}
+	argv = append(argv, nil)
+	return &argv[0], argv[:len(values)]
+}

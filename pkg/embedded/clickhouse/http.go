@@ -1,0 +1,175 @@
+package clickhouse
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// web serves HTTP.
+type web struct {
+	cfg    Config
+	engine *engine
+	log    *slog.Logger
+	ctx    context.Context // ends what runs, also when its request lives on
+}
+
+func newWeb(ctx context.Context, cfg Config, e *engine, log *slog.Logger) *http.Server {
+	w := &web{cfg: cfg, engine: e, log: log, ctx: ctx}
+	routes := http.NewServeMux()
+	routes.HandleFunc("/ping", w.ping)
+	routes.HandleFunc("/replicas_status", w.ping)
+	routes.HandleFunc("/{$}", w.serve)
+	routes.HandleFunc("/", w.unknown)
+	return &http.Server{
+		Handler:           w.guard(http.NewCrossOriginProtection().Handler(routes)),
+		ReadHeaderTimeout: helloTimeout,
+		MaxHeaderBytes:    1 << 20,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+}
+
+// guard keeps web pages out that a browser on this machine shows: without a
+// password, a page whose name resolves to 127.0.0.1 would be as good as local.
+// (CrossOriginProtection keeps out those that do not hide where they are from.)
+func (w *web) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		host := in.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		host = strings.Trim(host, "[]")
+		if w.cfg.Password == "" && host != "" && host != "localhost" && net.ParseIP(host) == nil {
+			http.Error(out, "Without a password this server answers to localhost and to addresses only.", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(out, in)
+	})
+}
+
+func (w *web) ping(out http.ResponseWriter, _ *http.Request) {
+	out.Header().Set("Content-Type", "text/html; charset=UTF-8")
+	io.WriteString(out, "Ok.\n")
+}
+
+func (w *web) unknown(out http.ResponseWriter, in *http.Request) {
+	out.Header().Set("Content-Type", "text/plain; charset=UTF-8")
+	out.WriteHeader(http.StatusNotFound)
+	fmt.Fprintf(out, "There is no handle %s\n\nUse / or /ping for health checks.\nSend queries from your program with POST method or GET /?query=...\n", in.URL.Path)
+}
+
+// serve runs one statement.
+func (w *web) serve(out http.ResponseWriter, in *http.Request) {
+	started := time.Now()
+	if !in.URL.Query().Has("query") && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
+		w.ping(out, in)
+		return
+	}
+	answer := newAnswer(out, in, started)
+	err := w.statement(in, answer)
+	if err == nil {
+		err = answer.finish()
+	}
+	if err == nil {
+		return
+	}
+	if in.Context().Err() != nil && !answer.sent {
+		panic(http.ErrAbortHandler) // Nobody listens.
+	}
+	exception := asException(err)
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		exception = exceptionf(codeQueryTooLarge, "QUERY_IS_TOO_LARGE", "Statement is larger than %d bytes", tooLarge.Limit)
+	}
+	w.log.Debug("clickhouse: statement failed", "query_id", answer.id, "code", exception.Code)
+	answer.fail(exception, w.engine.version)
+}
+
+func (w *web) statement(in *http.Request, answer *answer) error {
+	switch in.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut:
+	default:
+		return exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "Method %.20q is not supported", in.Method)
+	}
+	if err := w.authenticate(in, answer); err != nil {
+		return err
+	}
+	ask, err := readRequest(in)
+	if err != nil {
+		return err
+	}
+	answer.id = ask.id
+	if answer.id == "" {
+		answer.id = rand.Text()
+	}
+	if answer.format = ask.stmt.format; answer.format == "" {
+		answer.format = ask.format
+	}
+	s, err := newSession(in.Context(), w.engine, ask.database)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	answer.timezone = w.engine.timezone
+	if err := ask.prepare(in.Context(), s); err != nil {
+		return err
+	}
+	if i := ask.stmt.insert; i != nil {
+		return w.insert(in, s, ask, answer)
+	}
+	sql := ask.stmt.text
+	if streamable[strings.ToLower(answer.format)] {
+		answer.done, err = s.conn.stream(in.Context(), sql, answer.format, answer.write)
+		if !isNotStreamable(err) {
+			return err
+		}
+	}
+	answer.done, err = s.conn.run(in.Context(), sql, answer.format, answer.write)
+	return err
+}
+
+// insert runs an INSERT with the data that follows its text, and the body.
+func (w *web) insert(in *http.Request, s *session, ask *request, answer *answer) error {
+	i := ask.stmt.insert
+	format := i.format
+	if format == "" {
+		format = ask.format
+	}
+	insertion, err := s.conn.insert(i.head, format)
+	if err != nil {
+		return err
+	}
+	defer insertion.cancel() // The data did not come whole: none of it is stored.
+	buffer := make([]byte, pieceSize)
+	for {
+		n, err := fill(ask.data, buffer)
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("read the data of the INSERT: %w", err)
+		}
+		if !insertion.append(buffer[:n]) || err == io.EOF {
+			break
+		}
+	}
+	// The data is here; whether somebody still waits for the answer does not matter.
+	answer.done, err = insertion.finish(w.ctx)
+	return err
+}
+
+// fill reads until buffer is full or the data ends. Unlike io.ReadFull it tells
+// a body that ended from one that was cut off.
+func fill(data io.Reader, buffer []byte) (n int, err error) {
+	for n < len(buffer) && err == nil {
+		var more int
+		more, err = data.Read(buffer[n:])
+		n += more
+	}
+	return n, err
+}

@@ -1,0 +1,188 @@
+package clickhouse
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// request is a statement as it came over HTTP.
+type request struct {
+	id       string
+	database string
+	format   string // of data and result, unless the statement has a FORMAT
+	stmt     statement
+	data     io.Reader // of an INSERT
+	settings []setting
+	params   []setting // values for {name:Type}
+	readonly bool      // GET must not change anything
+}
+
+const defaultFormat = "TabSeparated"
+
+// notSettings are the query parameters that are no settings.
+var notSettings = map[string]bool{
+	"query": true, "database": true, "default_format": true, "query_id": true,
+	"user": true, "password": true, "compress": true, "decompress": true,
+	"wait_end_of_query": true, "buffer_size": true, "stacktrace": true, "quota_key": true,
+	"session_timeout": true, "session_check": true, "client_protocol_version": true,
+}
+
+// peekSize is how much of a body is looked at to find where the data of an
+// INSERT begins.
+const peekSize = 1 << 20
+
+func readRequest(in *http.Request) (*request, error) {
+	values := in.URL.Query()
+	r := &request{
+		id:       values.Get("query_id"),
+		database: first(values.Get("database"), in.Header.Get("X-ClickHouse-Database")),
+		format:   first(values.Get("default_format"), in.Header.Get("X-ClickHouse-Format"), defaultFormat),
+		readonly: in.Method == http.MethodGet || in.Method == http.MethodHead,
+	}
+	if values.Get("session_id") != "" {
+		return nil, exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "HTTP sessions are not supported by the embedded engine; use the native protocol")
+	}
+	for name, all := range values {
+		if notSettings[name] {
+			continue
+		}
+		value := all[len(all)-1]
+		if parameter, ok := strings.CutPrefix(name, "param_"); ok {
+			r.params = append(r.params, setting{name: parameter, value: value})
+			continue
+		}
+		r.settings = append(r.settings, setting{name: name, value: value, important: true})
+	}
+	body, err := decoded(in, values)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.read(values.Get("query"), body)
+}
+
+// read finds the statement: in the query parameter, in the body, or begun in one
+// and continued in the other.
+func (r *request) read(query string, body *bufio.Reader) error {
+	if query != "" {
+		r.stmt = parseStatement(query)
+		if i := r.stmt.insert; i != nil {
+			r.data = io.MultiReader(strings.NewReader(i.data), body)
+			return nil
+		}
+		query += "\n"
+	}
+	head, err := body.Peek(peekSize)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if r.stmt = parseStatement(query + string(head)); r.stmt.insert != nil {
+		text := len(query) + len(head)
+		if _, err := body.Discard(len(head)); err != nil {
+			return err
+		}
+		r.data = io.MultiReader(strings.NewReader((query + string(head))[text-len(r.stmt.insert.data):]), body)
+		return nil
+	}
+	rest, err := io.ReadAll(io.LimitReader(body, maxStatement+1))
+	if err != nil {
+		return err
+	}
+	if len(rest) > maxStatement {
+		return exceptionf(codeQueryTooLarge, "QUERY_IS_TOO_LARGE", "Statement is larger than %d bytes", maxStatement)
+	}
+	if len(rest) > len(head) || query != "" {
+		r.stmt = parseStatement(query + string(rest))
+	}
+	if r.stmt.many {
+		return exceptionf(codeSyntaxError, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+	}
+	return nil
+}
+
+// prepare makes the session what the request asks for.
+func (r *request) prepare(ctx context.Context, s *session) error {
+	settings := r.settings
+	if r.readonly {
+		settings = append(settings, setting{name: "readonly", value: "2"})
+	}
+	for _, p := range r.params {
+		if !isName(p.name) {
+			return exceptionf(codeBadArguments, "BAD_ARGUMENTS", "Query parameter %.64q has no usable name", p.name)
+		}
+		if err := s.do(ctx, "SET param_"+p.name+" = "+quoteText(p.value)); err != nil {
+			return err
+		}
+	}
+	return s.apply(ctx, settings)
+}
+
+func isName(name string) bool {
+	l := &lexer{text: name}
+	t := l.next()
+	return t.kind == tokenWord && t.start == 0 && t.end == len(name)
+}
+
+// decoded is the body without its compression.
+func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
+	var body io.Reader = in.Body
+	switch encoding := strings.ToLower(in.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		unzip, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Body is not gzip: %v", err)
+		}
+		body = unzip
+	case "zstd":
+		unzip, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(in.Context(), unzip.Close) // The context ends with the request.
+		body = unzip
+	default:
+		return nil, exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "Content-Encoding %.20q is not supported, only gzip and zstd", encoding)
+	}
+	buffered := bufio.NewReaderSize(body, peekSize)
+	if values.Get("decompress") == "1" {
+		buffered = bufio.NewReaderSize(&frames{src: buffered}, peekSize)
+	}
+	return buffered, nil
+}
+
+// authenticate checks the user, in the three forms ClickHouse takes.
+func (w *web) authenticate(in *http.Request, answer *answer) error {
+	user, password, given := "", "", false
+	values := in.URL.Query()
+	if basicUser, basicPassword, ok := in.BasicAuth(); ok {
+		user, password, given = basicUser, basicPassword, true
+	}
+	if name, key := in.Header.Get("X-ClickHouse-User"), in.Header.Get("X-ClickHouse-Key"); name != "" || key != "" {
+		user, password, given = name, key, true
+	}
+	if values.Has("user") || values.Has("password") {
+		user, password, given = values.Get("user"), values.Get("password"), true
+	}
+	err := w.cfg.check(user, password)
+	if err != nil && !given {
+		answer.header().Set("WWW-Authenticate", `Basic realm="ClickHouse server HTTP API"`)
+		return exceptionf(codeRequiredPassword, "REQUIRED_PASSWORD", "User and password are required")
+	}
+	return err
+}
+
+func first(values ...string) string {
+	for _, value := range values {
+		if value != "" {
+			return value
+		}
+	}
+	return ""
+}

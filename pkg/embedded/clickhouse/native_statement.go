@@ -1,0 +1,217 @@
+package clickhouse
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/ch-go/proto"
+)
+
+// answer runs a statement and sends what comes of it. An error ends the
+// connection; an exception of the statement does not.
+func (c *client) answer(ctx context.Context, q query) error {
+	c.compression(q)
+	if err := c.externalTables(); err != nil {
+		return err
+	}
+	done, err := c.statement(ctx, q)
+	var exception *Exception
+	if err != nil && (c.broken || !errors.As(err, &exception)) {
+		return err
+	}
+	if exception != nil {
+		c.log.Debug("clickhouse: statement failed", "query_id", q.id, "code", exception.Code)
+		c.exception(exception)
+		return c.flush()
+	}
+	c.summary(done)
+	proto.ServerCodeEndOfStream.Encode(&c.out)
+	return c.flush()
+}
+
+// externalTables reads the tables a client sends along with a statement, which
+// end with an empty block. There are none but that block in practice.
+func (c *client) externalTables() error {
+	for {
+		packet, err := c.in.ReadByte()
+		if err != nil {
+			return unexpectedEnd(err)
+		}
+		if packet != packetData {
+			return exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d after a query", packet)
+		}
+		read, err := c.readBlock()
+		if err != nil || read.isEnd() {
+			return err
+		}
+		if read.rows > 0 {
+			return exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+		}
+	}
+}
+
+func (c *client) statement(ctx context.Context, q query) (stats, error) {
+	stmt := parseStatement(q.body)
+	if stmt.many {
+		return stats{}, exceptionf(codeSyntaxError, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+	}
+	if err := c.session.apply(ctx, q.settings); err != nil {
+		return stats{}, err
+	}
+	if i := stmt.insert; i != nil && strings.Trim(i.data, "; \t\r\n\f\v") == "" {
+		return c.insert(ctx, q, i)
+	}
+	watched, stop := c.watch(ctx, true)
+	done, err := c.rows(watched, q, stmt)
+	if gone := stop(); gone != nil {
+		return done, gone
+	}
+	if err == nil {
+		c.session.ran(stmt)
+	}
+	return done, err
+}
+
+// rows runs a statement that brings its own data, and sends its result.
+func (c *client) rows(ctx context.Context, q query, stmt statement) (stats, error) {
+	sql, sent := stmt.text, false
+	if stmt.insert == nil {
+		sql = stmt.withoutFormat()
+	}
+	send := func(body []byte) error {
+		sent = true
+		return c.data(q, body)
+	}
+	done, err := c.session.conn.stream(ctx, sql, "Native", send)
+	if err == nil && !sent { // A client learns the columns from the first block.
+		columns, err := c.session.describe(ctx, sql)
+		if err != nil {
+			return done, err
+		}
+		return done, c.header(q, columns)
+	}
+	if !isNotStreamable(err) {
+		return done, err
+	}
+	return c.session.conn.run(ctx, sql, "Native", func(body []byte) error { return c.eachBlock(q, body) })
+}
+
+// eachBlock sends a whole result, which may be of several blocks.
+func (c *client) eachBlock(q query, body []byte) error {
+	rest := bytes.NewReader(body)
+	reader := blockReader{src: rest, max: uint64(len(body))}
+	for rest.Len() > 0 {
+		start := rest.Len()
+		reader.buf = reader.buf[:0]
+		if _, err := reader.body(); err != nil {
+			return err
+		}
+		from := len(body) - start
+		if err := c.data(q, body[from:len(body)-rest.Len()]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// summary sends what a statement has done.
+func (c *client) summary(done stats) {
+	if done.resultRows > 0 {
+		profile := proto.Profile{Rows: done.resultRows, Blocks: done.blocks, Bytes: done.resultBytes}
+		profile.EncodeAware(&c.out, c.revision) // Writes its code too, unlike the others.
+	}
+	proto.ServerCodeProgress.Encode(&c.out)
+	progress := proto.Progress{
+		Rows: done.readRows, Bytes: done.readBytes,
+		WroteRows: done.writtenRows, WroteBytes: done.writtenBytes,
+	}
+	progress.EncodeAware(&c.out, c.revision)
+}
+
+// insert runs an INSERT whose data the client sends in blocks.
+func (c *client) insert(ctx context.Context, q query, i *insert) (stats, error) {
+	columns, err := c.session.insertColumns(ctx, i)
+	if err != nil {
+		return stats{}, err
+	}
+	insertion, err := c.session.conn.insert(i.head, "Native")
+	if err != nil {
+		return stats{}, err
+	}
+	defer insertion.cancel() // The client went away, or cancelled: nothing is stored.
+	if err := c.header(q, columns); err != nil {
+		return stats{}, err
+	}
+	for {
+		packet, err := c.in.ReadByte()
+		if err != nil {
+			return stats{}, unexpectedEnd(err)
+		}
+		switch packet {
+		case packetData:
+		case packetCancel:
+			return stats{}, exceptionf(codeCancelled, "QUERY_WAS_CANCELLED", "Query was cancelled by the client")
+		default:
+			c.broken = true
+			return stats{}, exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d in an INSERT", packet)
+		}
+		read, err := c.readBlock()
+		if err != nil {
+			return stats{}, err
+		}
+		// Only whole blocks are handed on, so an end in the middle of one leaves no part of it.
+		if read.isEnd() || read.rows > 0 && !insertion.append(read.body) {
+			break
+		}
+	}
+	// From here on a client that goes away changes nothing: it cannot know whether
+	// its data is stored, and will repeat it. Only an explicit Cancel kills.
+	watched, stop := c.watch(ctx, false)
+	done, err := insertion.finish(watched)
+	if gone := stop(); gone != nil && err == nil {
+		err = gone
+	}
+	if cap(c.blocks.buf) > 8<<20 {
+		c.blocks.buf = nil // An idle client keeps no large buffer.
+	}
+	return done, err
+}
+
+// watch reads what the client sends while its statement runs: a Cancel ends the
+// context it returns, and so does, if endWithClient, that the client goes away.
+// The function it returns ends the watch; its error says that the client is gone.
+func (c *client) watch(ctx context.Context, endWithClient bool) (context.Context, func() error) {
+	watched, cancel := context.WithCancel(ctx)
+	result := make(chan error, 1)
+	go func() {
+		result <- func() error {
+			next, err := c.in.Peek(1)
+			switch {
+			case errors.Is(err, os.ErrDeadlineExceeded): // by stop
+				return nil
+			case err != nil:
+				if endWithClient {
+					cancel()
+				}
+				return errGone
+			case next[0] == packetCancel:
+				c.in.Discard(1)
+				cancel()
+			}
+			return nil // Whatever else it is comes after the statement.
+		}()
+	}()
+	return watched, func() error {
+		c.socket.SetReadDeadline(time.Unix(1, 0))
+		gone := <-result
+		if ctx.Err() == nil {
+			c.socket.SetReadDeadline(time.Time{})
+		}
+		cancel()
+		return gone
+	}
+}

@@ -1,0 +1,207 @@
+package clickhouse
+
+import "strings"
+
+// statement is what must be known of a statement's text before the engine,
+// which knows the rest, gets it.
+type statement struct {
+	text   string // without what follows its last token; an INSERT with data: as sent
+	verb   string // its first keyword in capitals: SELECT, INSERT, USE, …
+	format string // of its FORMAT clause, or ""
+	insert *insert
+	many   bool // more statements follow
+
+	formatStart, formatEnd int // where the FORMAT clause is, if there is one
+}
+
+// insert is an INSERT that takes data, that is, one without a SELECT.
+type insert struct {
+	head    string // up to, but without, VALUES or FORMAT
+	target  string // table, or FUNCTION f(…), as written
+	columns string // the list as written between its parentheses, or ""
+	format  string // "Values" after VALUES, "" if there is neither
+	data    string // what follows in the text
+}
+
+// parseStatement finds the parts of a statement.
+func parseStatement(text string) statement {
+	l := &lexer{text: text}
+	first := l.next()
+	for first.kind == tokenMark && text[first.start] == ';' { // `; SELECT 1`
+		first = l.next()
+	}
+	s := statement{text: text}
+	if first.kind == tokenWord {
+		s.verb = strings.ToUpper(text[first.start:first.end])
+	}
+	if s.verb == "INSERT" {
+		if s.insert = parseInsert(text, l); s.insert != nil {
+			return s
+		}
+		l.pos = first.end
+	}
+	s.clauses(l, first)
+	return s
+}
+
+// clauses finds the end of a statement and its FORMAT clause, which is the last
+// one but for SETTINGS.
+func (s *statement) clauses(l *lexer, previous token) {
+	depth, last := 0, previous
+	maybe := token{} // a word FORMAT: a clause only if a word follows, and then the end or SETTINGS
+	settled := false
+	for {
+		t := l.next()
+		if t.kind == tokenEnd {
+			break
+		}
+		word := ""
+		if t.kind == tokenWord {
+			word = s.text[t.start:t.end]
+		}
+		mark := byte(0)
+		if t.kind == tokenMark {
+			mark = s.text[t.start]
+		}
+		if mark == ';' && depth <= 0 {
+			s.text = s.text[:last.end]
+			for t.kind == tokenMark && l.text[t.start] == ';' {
+				t = l.next()
+			}
+			s.many = t.kind != tokenEnd
+			return
+		}
+		switch {
+		case mark == '(' || mark == '[' || mark == '{':
+			depth++
+		case mark == ')' || mark == ']' || mark == '}':
+			depth--
+		case depth == 0 && maybe.kind == tokenWord && word != "" && maybe.end == last.end:
+			s.format, s.formatStart, s.formatEnd, settled = word, maybe.start, t.end, true
+		case depth == 0 && settled && last.end == s.formatEnd && !strings.EqualFold(word, "SETTINGS"):
+			s.format, settled = "", false // It was a name that only looked like the clause.
+		}
+		maybe = token{}
+		if depth == 0 && strings.EqualFold(word, "FORMAT") && !settled {
+			maybe = t
+		}
+		last = t
+	}
+	s.text = s.text[:last.end]
+}
+
+// withoutFormat is the text without its FORMAT clause.
+func (s *statement) withoutFormat() string {
+	if s.format == "" {
+		return s.text
+	}
+	return s.text[:s.formatStart] + s.text[s.formatEnd:]
+}
+
+// parseInsert reads on after the word INSERT. It returns nil if the statement
+// takes no data.
+func parseInsert(text string, l *lexer) *insert {
+	i := new(insert)
+	t := l.next()
+	if !isWord(text, t, "INTO") {
+		return nil
+	}
+	t = l.next()
+	if isWord(text, t, "TABLE") {
+		if following := peek(l); following.kind == tokenWord || following.kind == tokenName {
+			t = l.next()
+		}
+	}
+	start := t.start
+	function := isWord(text, t, "FUNCTION") && (peek(l).kind == tokenWord || peek(l).kind == tokenName)
+	if function {
+		t = l.next()
+	}
+	if t.kind != tokenWord && t.kind != tokenName {
+		return nil
+	}
+	end := t.end
+	for t = l.next(); t.kind == tokenMark && text[t.start] == '.'; t = l.next() {
+		end = l.next().end
+	}
+	if function {
+		if end = closing(text, l, t); end == 0 {
+			return nil
+		}
+		t = l.next()
+	}
+	i.target = text[start:end]
+	for {
+		switch {
+		case t.kind == tokenEnd || t.kind == tokenMark && text[t.start] == ';':
+			i.head = text[:t.start]
+			return i
+		case isWord(text, t, "SELECT"), isWord(text, t, "WITH"), isWord(text, t, "FROM"), isWord(text, t, "WATCH"):
+			return nil
+		case isWord(text, t, "VALUES"):
+			i.head, i.format = text[:t.start], "Values"
+			i.data = text[t.end:]
+			return i
+		case isWord(text, t, "FORMAT"):
+			name := l.next()
+			if name.kind != tokenWord {
+				return nil // The engine says what is wrong with it.
+			}
+			i.head, i.format = text[:t.start], text[name.start:name.end]
+			i.data = afterFormat(text[name.end:])
+			return i
+		case t.kind == tokenMark && text[t.start] == '(':
+			inside := t.end
+			end := closing(text, l, t)
+			if end == 0 {
+				return nil
+			}
+			list := text[inside : end-1]
+			if first := (&lexer{text: list}).next(); isWord(list, first, "SELECT") || isWord(list, first, "WITH") {
+				return nil
+			}
+			if i.columns == "" {
+				i.columns = list
+			}
+		}
+		t = l.next()
+	}
+}
+
+// afterFormat is where the data begins after the name of its format: after the
+// spaces that follow, and one line break.
+func afterFormat(rest string) string {
+	rest = strings.TrimLeft(rest, " \t\f")
+	rest = strings.TrimPrefix(rest, "\r")
+	return strings.TrimPrefix(rest, "\n")
+}
+
+func isWord(text string, t token, word string) bool {
+	return t.kind == tokenWord && strings.EqualFold(text[t.start:t.end], word)
+}
+
+func peek(l *lexer) token {
+	ahead := *l
+	return ahead.next()
+}
+
+// closing returns the end of the parenthesis that t opens, or 0.
+func closing(text string, l *lexer, t token) int {
+	if t.kind != tokenMark || text[t.start] != '(' {
+		return 0
+	}
+	for depth := 1; depth > 0; {
+		if t = l.next(); t.kind == tokenEnd {
+			return 0
+		}
+		if t.kind == tokenMark {
+			switch text[t.start] {
+			case '(':
+				depth++
+			case ')':
+				depth--
+			}
+		}
+	}
+	return t.end
+}
