@@ -1,0 +1,140 @@
+package nats
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Config says where the server keeps its data and who may reach it.
+type Config struct {
+	Data       string        // folder of JetStream's files; made when missing, one server at a time
+	Name       string        // name of the server in its cluster and in logs; default "sluice"
+	Listen     string        // host:port of the TCP listener, port 0 for a free one; empty: in process only
+	User       string        // user name TCP clients must give; needed to listen beyond loopback
+	Password   string        // password TCP clients must give
+	MaxStore   int64         // bytes JetStream may use on disk; default: what the server finds free at start
+	Monitor    string        // host:port of the monitoring pages, loopback only; empty: off
+	ConfigFile string        // a plain nats.conf; when set only Data, MaxStore and Name add what it leaves out
+	Patience   time.Duration // how long a start may take, restoring streams included; default 2 min
+}
+
+const (
+	maxPayload = 2 << 20   // bytes of one message with its headers, as the lanes take them
+	maxPending = 256 << 20 // bytes the server buffers for one client: a reader of many 512 KiB messages must not be cut off
+	maxMemory  = 1 << 30   // bytes of memory streams: consumer state only
+)
+
+// options turns a Config into the server's own options.
+func (c Config) options(log *slog.Logger) (*server.Options, error) {
+	if c.ConfigFile != "" {
+		return c.fileOptions(log)
+	}
+	opts := &server.Options{
+		ServerName: c.Name,
+		MaxPayload: maxPayload,
+		MaxPending: maxPending,
+		DontListen: c.Listen == "",
+		Username:   c.User,
+		Password:   c.Password,
+	}
+	if c.Listen != "" {
+		host, port, err := splitHostPort(c.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("NATS listen address %q: %w", c.Listen, err)
+		}
+		if !loopback(host) && (c.User == "" || c.Password == "") {
+			return nil, fmt.Errorf("NATS listen address %q is reachable from other machines: give a user and a password, or listen on 127.0.0.1", c.Listen)
+		}
+		opts.Host, opts.Port = host, port
+	}
+	if c.Monitor != "" {
+		host, port, err := splitHostPort(c.Monitor)
+		if err != nil {
+			return nil, fmt.Errorf("NATS monitoring address %q: %w", c.Monitor, err)
+		}
+		if !loopback(host) {
+			return nil, fmt.Errorf("NATS monitoring address %q: the monitoring pages ask for no password, so they listen on loopback only", c.Monitor)
+		}
+		opts.HTTPHost, opts.HTTPPort = host, port
+	}
+	c.common(opts)
+	return opts, nil
+}
+
+// fileOptions reads a nats.conf. Everything in it stands, except that a
+// JetStream that would acknowledge before syncing is made to sync.
+func (c Config) fileOptions(log *slog.Logger) (*server.Options, error) {
+	opts, err := server.ProcessConfigFile(c.ConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("read NATS configuration: %w", err)
+	}
+	if !opts.SyncAlways {
+		log.Warn("the NATS configuration leaves messages unsynced after their acknowledgement; syncing always",
+			"file", c.ConfigFile, "add", "jetstream { sync_interval: always }")
+	}
+	c.common(opts)
+	return opts, nil
+}
+
+// common is what holds however the server is configured.
+func (c Config) common(opts *server.Options) {
+	opts.JetStream = true
+	opts.SyncAlways = true
+	opts.NoSigs = true // signals are the program's business
+	if opts.ServerName == "" {
+		opts.ServerName = c.Name
+	}
+	if opts.StoreDir == "" {
+		opts.StoreDir = c.Data
+	}
+	if opts.JetStreamMaxStore == 0 {
+		opts.JetStreamMaxStore = c.MaxStore
+	}
+	if opts.JetStreamMaxMemory == 0 {
+		opts.JetStreamMaxMemory = maxMemory
+	}
+	// Zero means "nothing" to the server, -1 "find out".
+	if opts.JetStreamMaxStore == 0 {
+		opts.JetStreamMaxStore = -1
+	}
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "sluice"
+	}
+	if c.Patience == 0 {
+		c.Patience = 2 * time.Minute
+	}
+	return c
+}
+
+// splitHostPort reads host:port; port 0 becomes the server's own sign for "any
+// free port".
+func splitHostPort(address string) (string, int, error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("port %q is not a number from 0 to 65535", text)
+	}
+	if port == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	return host, int(port), nil
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,36 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// logger hands the server's lines to slog. What the server calls fatal is not
+// the end of this process: it is remembered for Start to return.
+type logger struct {
+	log   *slog.Logger
+	fatal chan error // holds the first fatal line
+}
+
+func (l *logger) line(level slog.Level, format string, v []any) {
+	if l.log.Enabled(context.Background(), level) {
+		l.log.Log(context.Background(), level, strings.TrimSpace(fmt.Sprintf(format, v...)))
+	}
+}
+
+// Noticef logs at debug level: the server notices much that matters to nobody
+// who runs one machine.
+func (l *logger) Noticef(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
+func (l *logger) Warnf(format string, v ...any)   { l.line(slog.LevelWarn, format, v) }
+func (l *logger) Errorf(format string, v ...any)  { l.line(slog.LevelError, format, v) }
+func (l *logger) Debugf(format string, v ...any)  { l.line(slog.LevelDebug, format, v) }
+func (l *logger) Tracef(format string, v ...any)  { l.line(slog.LevelDebug-4, format, v) }
+
+func (l *logger) Fatalf(format string, v ...any) {
+	select {
+	case l.fatal <- fmt.Errorf(format, v...):
+	default: // only the first is the cause
+	}
+}

@@ -1,0 +1,144 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Server is a running NATS server.
+type Server struct {
+	server *server.Server
+	lock   *os.File // held until the server has let go of its files
+	log    *slog.Logger
+	user   string
+	pass   string
+}
+
+// Start starts the server and returns when it takes connections, its streams
+// restored. The errors are made for the person who starts it: a port in use, a
+// folder that is in use or not writable, a configuration that does not parse.
+func Start(cfg Config, log *slog.Logger) (*Server, error) {
+	cfg = cfg.withDefaults()
+	opts, err := cfg.options(log)
+	if err != nil {
+		return nil, err
+	}
+	if opts.StoreDir == "" {
+		return nil, errors.New("the NATS server needs a data folder")
+	}
+	if err := os.MkdirAll(opts.StoreDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make NATS data folder: %w", err)
+	}
+	held, err := lock(opts.StoreDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{lock: held, log: log, user: opts.Username, pass: opts.Password}
+	if err := s.start(cfg, opts); err != nil {
+		s.Shutdown()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) start(cfg Config, opts *server.Options) error {
+	// The server opens its store before its port: look at the port first, so
+	// that a mistaken second start touches nothing.
+	if !opts.DontListen && opts.Port > 0 {
+		if err := portFree(net.JoinHostPort(opts.Host, strconv.Itoa(opts.Port))); err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.server, err = server.NewServer(opts); err != nil {
+		return fmt.Errorf("configure NATS server: %w", err)
+	}
+	fatal := make(chan error, 1)
+	s.server.SetLoggerV2(&logger{log: s.log, fatal: fatal}, opts.Debug, opts.Trace, false)
+	go s.server.Start() // returns once everything runs; ended by Shutdown
+
+	// The server tells nobody when it is ready: ask.
+	deadline := time.Now().Add(cfg.Patience)
+	for {
+		select {
+		case err := <-fatal:
+			return fmt.Errorf("start NATS server: %w", err)
+		default:
+		}
+		if s.server.ReadyForConnections(50 * time.Millisecond) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the NATS server was not ready after %v", cfg.Patience)
+		}
+	}
+}
+
+func portFree(address string) error {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("NATS can not listen on %s: the address is in use by another process", address)
+	}
+	if err != nil {
+		return fmt.Errorf("NATS can not listen: %w", err)
+	}
+	return l.Close()
+}
+
+// Connect connects in process: no port, no TLS, no system call. Credentials of
+// the Config are given along.
+func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	inner := []nats.Option{nats.InProcessServer(s.server)}
+	if s.user != "" {
+		inner = append(inner, nats.UserInfo(s.user, s.pass))
+	}
+	return nats.Connect("", append(inner, opts...)...)
+}
+
+// ClientURL is where TCP clients connect, without credentials; empty when the
+// server is in process only.
+func (s *Server) ClientURL() string {
+	if s.server.Addr() == nil {
+		return ""
+	}
+	return s.server.ClientURL()
+}
+
+// MonitorURL is where the monitoring pages are; empty when they are off.
+func (s *Server) MonitorURL() string {
+	if a := s.server.MonitorAddr(); a != nil {
+		return "http://" + a.String()
+	}
+	return ""
+}
+
+// Healthy returns an error when a stream or its store is not in order, such as
+// after a failed write.
+func (s *Server) Healthy() error {
+	if h := s.server.Healthz(&server.HealthzOptions{}); h.Status != "ok" {
+		return fmt.Errorf("NATS server: %s: %s", h.Status, h.Error)
+	}
+	return nil
+}
+
+// Shutdown stops the server and waits until its files are closed. Close the
+// connections first: they would try to reconnect. What was acknowledged before
+// is on disk whether or not this is called.
+func (s *Server) Shutdown() {
+	if s.server != nil {
+		s.server.Shutdown()
+		s.server.WaitForShutdown()
+	}
+	if err := s.lock.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		s.log.Warn("unlock NATS data folder", "error", err)
+	}
+}
