@@ -8,6 +8,7 @@ import (
 var (
 	ErrTooLarge = errors.New("the body is too large")                       // beyond MaxBody
 	ErrConflict = errors.New("the body names another id than the request")  // id or tableId
+	ErrStale    = errors.New("the target has been changed in between")      // Expected is not its last sequence any more
 	ErrBusy     = errors.New("too many passwords are being hashed already") // nothing is wrong with the request: later it may pass
 )
 

@@ -1,0 +1,118 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+)
+
+// PublishChange makes a change durable on lane 0, where it is applied in order
+// with all others. It returns the change's sequence there, and whether it was
+// there already under the same ID.
+//
+// Errors: change.ErrStale when c.Expected is not the last sequence of the
+// target any more; record.ErrFull, ErrBusy, ErrUnavailable and ErrTooLarge as
+// for Publish.
+func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error) {
+	body, err := c.Encode()
+	if err != nil {
+		return 0, false, fmt.Errorf("encode change: %w", err)
+	}
+	msg := &nats.Msg{Subject: ChangePrefix + c.Target.Key(), Data: body, Header: nats.Header{
+		headerReceived: {strconv.FormatInt(c.At.UnixMilli(), 10)},
+		headerSubject:  {c.By},
+	}}
+	if c.ID != "" {
+		msg.Header[headerID] = []string{c.ID}
+	}
+	if c.Expected != nil {
+		msg.Header[headerExpectedSubjectSeq] = []string{strconv.FormatUint(*c.Expected, 10)}
+	}
+	if len(body)+headRoom > maxMessage {
+		return 0, false, fmt.Errorf("%w: a change of %d bytes", record.ErrTooLarge, len(body))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
+	defer cancel()
+	begun := time.Now()
+	a, err := p.settleChange(ctx, msg, c.ID)
+	p.stream.m.seconds.Observe(time.Since(begun).Seconds())
+	p.stream.m.publishes.WithLabelValues(outcome(record.Receipt{Replayed: a.Duplicate}, err)).Inc()
+	if err == nil && !a.Duplicate {
+		p.stream.m.messages.Inc()
+		p.stream.m.bytes.Add(float64(len(body)))
+	}
+	return a.Sequence, a.Duplicate, err
+}
+
+// settleChange publishes until the outcome is known. Without an ID a second
+// attempt might be a second change, so only what was certainly not stored is
+// tried again.
+func (p *Publisher) settleChange(ctx context.Context, msg *nats.Msg, id string) (ack, error) {
+	lane, ok := p.stream.lanes.Load().lane(0)
+	if !ok {
+		return ack{}, unavailable(errors.New("lane 0 is missing"), 30*time.Second)
+	}
+	s := &settling{p: p, lane: lane, list: []message{{body: msg.Data}}}
+	for {
+		a, err := p.attemptChange(ctx, lane, msg, id)
+		if err == nil || errors.Is(err, change.ErrStale) {
+			return a, err
+		}
+		v, answer, reason := s.judge(err)
+		if v == giveUp || (v == unknown && id == "") {
+			return ack{}, answer
+		}
+		p.stream.m.retries.WithLabelValues(reason).Inc()
+		s.tries++
+		if s.quiet(v) || !s.pause(ctx) {
+			return ack{}, answer
+		}
+	}
+}
+
+func (p *Publisher) attemptChange(ctx context.Context, lane *Lane, msg *nats.Msg, id string) (ack, error) {
+	if !p.wire.link.up() {
+		return ack{}, nats.ErrConnectionReconnecting
+	}
+	attempt, done := p.wire.link.attempt(ctx, attemptLimit)
+	defer done()
+	p.stream.m.commits.WithLabelValues("plain").Inc()
+	a, err := p.wire.request(attempt, lane, msg)
+	if !isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3) {
+		return a, err
+	}
+	// The lane looks at the sequence before it looks for duplicates: the last
+	// change of the target may be this very one, from an attempt whose answer
+	// was lost.
+	if id != "" {
+		seq, found, err := p.wire.find(ctx, lane, msg.Subject, id)
+		if err != nil {
+			return ack{}, err
+		}
+		if found {
+			return ack{Sequence: seq, Duplicate: true}, nil
+		}
+	}
+	return ack{}, fmt.Errorf("%w: %w", change.ErrStale, err)
+}
+
+// LastChange returns the sequence of a target's last change on lane 0, and
+// whether the lane still holds one.
+func (s *Stream) LastChange(ctx context.Context, target change.Target) (uint64, bool, error) {
+	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
+	}
+	return msg.Sequence, true, nil
+}

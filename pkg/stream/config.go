@@ -1,0 +1,45 @@
+package stream
+
+import "time"
+
+// Config says how the streams are kept. The zero value is one machine with
+// the defaults. What exists already keeps its size and its replicas unless
+// they are set here.
+type Config struct {
+	MaxBytes        int64         // bytes a lane may hold before it refuses more; default 4 GiB for a new lane, existing ones as they are
+	DeadMaxBytes    int64         // bytes of dead letters; default 256 MiB, as above
+	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, as above
+	DuplicateWindow time.Duration // how long a lane knows the ids it has taken; default 2 min
+	Poll            time.Duration // how often lanes and their sizes are looked up; default 3 s
+	LaneDelay       time.Duration // a new lane takes records this long after it was made, when every api knows it; default 30 s
+	Monitors        []string      // monitoring URLs of the NATS servers; those given are checked for sync_interval always
+	AllowLazySync   bool          // go on although a server of Monitors does not sync always
+}
+
+const (
+	defaultMaxBytes     = 4 << 30
+	defaultDeadMaxBytes = 256 << 20
+
+	// maxMessage bounds one message, headers included: the server's
+	// max_payload must allow it.
+	maxMessage = 2 << 20
+
+	// leaseTTL is how long a lease outlives its holder.
+	leaseTTL = 10 * time.Second
+
+	// laneSkew bounds how far the clocks of two apis may be apart.
+	laneSkew = 2 * time.Second
+)
+
+func (c Config) withDefaults() Config {
+	if c.DuplicateWindow == 0 {
+		c.DuplicateWindow = 2 * time.Minute
+	}
+	if c.Poll == 0 {
+		c.Poll = 3 * time.Second
+	}
+	if c.LaneDelay == 0 {
+		c.LaneDelay = 30 * time.Second
+	}
+	return c
+}

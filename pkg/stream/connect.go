@@ -1,0 +1,77 @@
+package stream
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Connection says how to reach NATS.
+type Connection struct {
+	URL         string // nats://host:4222, several separated by commas; user and password may stand in it
+	Name        string // shown by the server for this connection, such as api
+	Credentials string // file of a NATS user's credentials (.creds)
+	CA          string // file of PEM certificates the server's must be signed by; default the system's
+	Cert        string // file of this client's PEM certificate
+	Key         string // file of its key
+}
+
+// Connect connects, and keeps connecting for ever afterwards: it returns a
+// connection even while no server answers, unless the options are wrong.
+func Connect(c Connection, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn, error) {
+	nc, err := nats.Connect(c.URL, append(c.Options(log, reg), nats.RetryOnFailedConnect(true))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	return nc, nil
+}
+
+// Options are the options of Connect, also for a server within this process.
+func (c Connection) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Option {
+	reconnects := counter(reg, "sluice_stream_reconnects_total", "Times a connection to NATS was made again after it was lost.")
+	asyncErrors := counter(reg, "sluice_stream_connection_errors_total", "Errors NATS reported outside of any call, such as a denied permission or a slow reader.")
+	opts := []nats.Option{
+		nats.Name("sluice " + c.Name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(200 * time.Millisecond),
+		nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
+		nats.ReconnectBufSize(-1), // nothing is buffered while away: it would look sent and be lost
+		nats.PingInterval(5 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.Timeout(2 * time.Second),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			asyncErrors.Inc()
+			attrs := []any{"error", err}
+			if sub != nil {
+				attrs = append(attrs, "subject", sub.Subject)
+			}
+			log.Error("NATS reported an error", attrs...)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil: closed by us
+				log.Warn("NATS connection lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			reconnects.Inc()
+			log.Info("NATS connection is back", "server", nc.ConnectedUrlRedacted())
+		}),
+	}
+	if c.Name != "" {
+		// Replies of one role can not be read by another with rights of its own.
+		opts = append(opts, nats.CustomInboxPrefix("_INBOX_"+c.Name))
+	}
+	if c.Credentials != "" {
+		opts = append(opts, nats.UserCredentials(c.Credentials))
+	}
+	if c.CA != "" {
+		opts = append(opts, nats.RootCAs(c.CA))
+	}
+	if c.Cert != "" || c.Key != "" {
+		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
+	}
+	return opts
+}

@@ -1,0 +1,26 @@
+// Package stream keeps records in NATS JetStream from the moment they are
+// accepted until they are stored, and remembers how far storing has come.
+//
+//	Publish ──▶ lane FLOW_n ──▶ Reader ──▶ (the ingester)
+//	               ▲    │                      │
+//	        Purger ┘    └─ Lag     Positions, Leases, DeadLetters
+//
+// A lane is one JetStream stream: one log, one writer thread in the server,
+// one reader at a time. A submission always goes to the lane its ID hashes to,
+// because JetStream knows duplicates per stream only.
+//
+// What happens to a submission in Publish:
+//
+//  1. Its parts become messages, each with an id of its own.
+//  2. A small one waits while a commit of its lane is in flight; what has
+//     gathered by then is committed as one atomic batch, so that one sync to
+//     disk pays for all of them.
+//  3. A large one, or one that its group could not settle, is committed by
+//     itself: a message as it is, several parts as one atomic batch.
+//  4. An unknown outcome is settled by sending the same ids to the same lane
+//     again; the lane answers whether it has them.
+//  5. An id the lane has already is compared by the hash of its body: the same
+//     is a repeat, another is a misused key.
+//
+// What a crash leaves: either every part of a submission or none of it.
+package stream

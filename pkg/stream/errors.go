@@ -1,0 +1,130 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/record"
+)
+
+// Error codes of JetStream that decide something here.
+const (
+	codeAccountResources      = 10002 // resource limits exceeded for account
+	codeClusterUnavailable    = 10008
+	codeClusterNotLeader      = 10009
+	codeInsufficientResources = 10023
+	codeMemoryResources       = 10028
+	codeNoMessage             = 10037
+	codeStorageResources      = 10047
+	codeMessageTooLarge       = 10054
+	codeSequenceNotMatch      = 10063 // the replicas do not agree yet
+	codeWrongLastID           = 10070
+	codeWrongLastSequence     = 10071
+	codeStoreFailed           = 10077 // full, when the text says maximum
+	codeStreamOffline         = 10118
+	codeDuplicateInProcess    = 10158 // the first copy of this id is still being stored
+	codeSubjectNotReady       = 10163
+	codeWrongLastSequenceR3   = 10164
+	codeTooManyRequests       = 10167
+	codeBatchIncomplete       = 10176 // part of the batch was lost on the way, or its stream changed leader
+	codeStreamOfflineReason   = 10194
+	codeDuplicateInBatch      = 10201
+	codeTooManyBatches        = 10210
+	codeTooManyFastBatches    = 10211
+)
+
+// errDisconnected ends an attempt whose connection was lost: the answer will
+// not come any more.
+var errDisconnected = errors.New("the connection to NATS was lost")
+
+// verdict is what to do about a failed attempt.
+type verdict int
+
+const (
+	giveUp    verdict = iota // it will not get better by trying again soon
+	again                    // not stored: try again
+	unknown                  // perhaps stored: send the same ids again
+	unreached                // nobody answers: try again, not for long
+	repeated                 // an id of the batch is known already
+)
+
+// judge is the one table of what NATS may answer to a publish. The error is
+// what the submitter hears when it comes to that; the reason labels the metric.
+func judge(err error) (v verdict, answer error, reason string) {
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api):
+		return judgeCode(api)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return giveUp, fmt.Errorf("%w: %w", record.ErrTooLarge, err), "too_large"
+	case errors.Is(err, nats.ErrNoResponders):
+		return unreached, unavailable(err, 2*time.Second), "no_responders"
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting):
+		return unreached, unavailable(err, 2*time.Second), "disconnected"
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
+		return giveUp, unavailable(err, 5*time.Second), "closed"
+	case errors.Is(err, errDisconnected):
+		return unknown, unavailable(err, 2*time.Second), "disconnected"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, context.Canceled):
+		return unknown, unavailable(err, 2*time.Second), "timeout"
+	}
+	return unknown, unavailable(err, 5*time.Second), "other"
+}
+
+func judgeCode(err *jetstream.APIError) (verdict, error, string) {
+	switch err.ErrorCode {
+	case codeStoreFailed:
+		if strings.Contains(err.Description, "maximum") {
+			return giveUp, fmt.Errorf("%w: %w", record.ErrFull, err), "full"
+		}
+		return giveUp, unavailable(err, 5*time.Second), "store_failed"
+	case codeTooManyRequests:
+		return giveUp, &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}, "too_many_requests"
+	case codeMessageTooLarge:
+		return giveUp, fmt.Errorf("%w: %w", record.ErrTooLarge, err), "too_large"
+	case codeDuplicateInBatch:
+		return repeated, unavailable(err, time.Second), "duplicate_in_batch"
+	case codeDuplicateInProcess:
+		return again, unavailable(err, time.Second), "duplicate_in_process"
+	case codeTooManyBatches, codeTooManyFastBatches:
+		return again, unavailable(err, time.Second), "too_many_batches"
+	case codeClusterUnavailable, codeClusterNotLeader, codeSequenceNotMatch, codeSubjectNotReady, codeBatchIncomplete,
+		codeStreamOffline, codeStreamOfflineReason:
+		// A new leader may come to have what the old one was given.
+		return unknown, unavailable(err, 5*time.Second), "leader"
+	case codeAccountResources, codeInsufficientResources, codeMemoryResources, codeStorageResources:
+		return giveUp, unavailable(err, 10*time.Second), "resources"
+	}
+	// Sealed, another stream on the subject, no atomic batches: somebody must
+	// mend the server.
+	return giveUp, unavailable(err, 30*time.Second), "refused"
+}
+
+func unavailable(err error, after time.Duration) error {
+	return &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrUnavailable, err), After: after}
+}
+
+// gap is record.ErrGap with what is missing.
+func gap(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", record.ErrGap, fmt.Sprintf(format, args...))
+}
+
+// isCode says whether err is JetStream's with one of these codes.
+func isCode(err error, codes ...jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	for _, code := range codes {
+		if api.ErrorCode == code {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package stream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// link watches the connection, so that what waits for an answer hears at once
+// when the answer can not come any more: NATS does not tell it.
+type link struct {
+	nc   *nats.Conn
+	mu   sync.Mutex
+	lost context.CancelCauseFunc // ends live
+	live context.Context         // of the present connection; ends when it is lost
+}
+
+func newLink(nc *nats.Conn) *link {
+	l := &link{nc: nc}
+	l.live, l.lost = context.WithCancelCause(context.Background())
+	return l
+}
+
+// run watches until ctx is done.
+func (l *link) run(ctx context.Context) {
+	changes := l.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer l.nc.RemoveStatusListener(changes)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+			l.mu.Lock()
+			l.lost(errDisconnected)
+			l.live, l.lost = context.WithCancelCause(context.Background())
+			l.mu.Unlock()
+		}
+	}
+}
+
+// attempt is a context for one question to NATS: it ends after limit, with
+// ctx, or when the present connection is lost.
+func (l *link) attempt(ctx context.Context, limit time.Duration) (context.Context, func()) {
+	l.mu.Lock()
+	live := l.live
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, fail := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(live, func() { fail(errDisconnected) })
+	return ctx, func() { stop(); fail(nil); cancel() }
+}
+
+// up says whether there is a connection.
+func (l *link) up() bool { return l.nc.Status() == nats.CONNECTED }

@@ -1,0 +1,90 @@
+package stream
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	publishes   *prometheus.CounterVec
+	seconds     prometheus.Histogram
+	messages    prometheus.Counter
+	records     prometheus.Counter
+	bytes       prometheus.Counter
+	commits     *prometheus.CounterVec
+	commitSize  prometheus.Histogram
+	retries     *prometheus.CounterVec
+	readMsgs    *prometheus.CounterVec
+	readBytes   *prometheus.CounterVec
+	reopens     prometheus.Counter
+	laneBytes   *prometheus.GaugeVec
+	laneMax     *prometheus.GaugeVec
+	laneMsgs    *prometheus.GaugeVec
+	lagMessages *prometheus.GaugeVec
+	lagBytes    *prometheus.GaugeVec
+	leases      prometheus.Gauge
+	dead        *prometheus.CounterVec
+	purged      *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	lane := []string{"lane"}
+	return &metrics{
+		publishes:   counters(reg, "sluice_stream_publishes_total", "Submissions by what became of them: stored, replayed, full, busy, unavailable, key_reused, too_large or failed.", "outcome"),
+		seconds:     histogram(reg, "sluice_stream_publish_seconds", "Seconds from a submission to its answer, waiting for a commit included.", prometheus.ExponentialBuckets(0.00025, 2, 16)),
+		messages:    counter(reg, "sluice_stream_messages_total", "Messages made durable in the lanes."),
+		records:     counter(reg, "sluice_stream_records_total", "Records made durable in the lanes."),
+		bytes:       counter(reg, "sluice_stream_bytes_total", "Bytes of message bodies made durable in the lanes."),
+		commits:     counters(reg, "sluice_stream_commits_total", "Commits by form: plain for one message, batch for an atomic batch.", "form"),
+		commitSize:  histogram(reg, "sluice_stream_commit_messages", "Messages that shared one commit.", prometheus.ExponentialBuckets(1, 2, 10)),
+		retries:     counters(reg, "sluice_stream_retries_total", "Commits that had to be repeated, by reason.", "reason"),
+		readMsgs:    counters(reg, "sluice_stream_read_messages_total", "Messages read back from a lane, repeats after a restart included.", lane...),
+		readBytes:   counters(reg, "sluice_stream_read_bytes_total", "Bytes of message bodies read back from a lane.", lane...),
+		reopens:     counter(reg, "sluice_stream_reader_reopens_total", "Times a reader had to be opened again after an interruption."),
+		laneBytes:   gauges(reg, "sluice_stream_lane_bytes", "Bytes a lane holds on disk.", lane...),
+		laneMax:     gauges(reg, "sluice_stream_lane_max_bytes", "Bytes a lane may hold before it refuses more.", lane...),
+		laneMsgs:    gauges(reg, "sluice_stream_lane_messages", "Messages a lane holds, stored ones kept as history included.", lane...),
+		lagMessages: gauges(reg, "sluice_stream_lag_messages", "Messages of a lane that are not stored yet.", lane...),
+		lagBytes:    gauges(reg, "sluice_stream_lag_bytes", "Bytes of a lane that are not stored yet, estimated by its mean message size.", lane...),
+		leases:      gauge(reg, "sluice_stream_leases_held", "Lanes this process reads."),
+		dead:        counters(reg, "sluice_stream_dead_letters_total", "Records and messages set aside, by code.", "code"),
+		purged:      counters(reg, "sluice_stream_purged_messages_total", "Stored messages removed from a lane.", lane...),
+	}
+}
+
+func counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
+	return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+}
+
+func counters(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
+	return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+}
+
+func gauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
+	return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+}
+
+func gauges(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.GaugeVec {
+	return register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+}
+
+func histogram(reg prometheus.Registerer, name, help string, buckets []float64) prometheus.Histogram {
+	return register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
+}
+
+// register registers c, or returns what another connection or Stream of this
+// process has registered under the same name: they count together.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	err := reg.Register(c)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if same, ok := already.ExistingCollector.(C); ok {
+			return same
+		}
+	}
+	if err != nil {
+		panic(err) // two different metrics of one name: a mistake in the program
+	}
+	return c
+}

@@ -1,0 +1,83 @@
+package stream
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Names in NATS, version 1. They are part of what users see and of the rights
+// they give; changing one needs a migration.
+const (
+	// LanePrefix and a number name a lane's stream: FLOW_0, FLOW_1, …
+	LanePrefix = "FLOW_"
+
+	// DeadStream holds what can not be stored, until somebody decides.
+	DeadStream = "FLOW_DEAD"
+
+	// ChangePrefix and the key of a target are the subject of its changes, all
+	// on lane 0.
+	ChangePrefix = "flow.0.change."
+
+	// DeadPrefix and <lane>.<lane created, unix s>.<sequence>.<index> are the
+	// subject of a dead letter, so that none is ever stored twice.
+	DeadPrefix = "flow.dead."
+
+	// ReplayPrefix and the same are the subject of a note that a dead letter is
+	// being replayed.
+	ReplayPrefix = "flow.replay."
+
+	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored.
+	PositionBucket = "flow_lanes"
+
+	// LeaseBucket holds who reads which lane, lane.<n>, and who could,
+	// member.<instance>. Its entries live as long as they are renewed.
+	LeaseBucket = "flow_leases"
+
+	// StateBucket holds users and dataset fields.
+	StateBucket = "flow_state"
+)
+
+// Headers of a message in a lane, beside Nats-Msg-Id and those of an atomic
+// batch. A dead letter keeps them all.
+const (
+	headerID       = "Nats-Msg-Id"
+	headerEncoding = "Sluice-Encoding" // how the body is compressed: s2, or absent
+	headerRecords  = "Sluice-Records"  // how many records the body holds
+	headerReceived = "Sluice-Received" // when the api took it in, unix milliseconds
+	headerSubject  = "Sluice-Subject"  // subject of the token that posted it
+	headerHash     = "Sluice-Hash"     // hash of the whole request body
+	headerTrace    = "traceparent"     // W3C trace context
+
+	headerBatchID     = "Nats-Batch-Id"
+	headerBatchSeq    = "Nats-Batch-Sequence"
+	headerBatchCommit = "Nats-Batch-Commit"
+
+	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
+	headerExpectedLastID     = "Nats-Expected-Last-Msg-Id"
+)
+
+// LaneName is the stream of a lane.
+func LaneName(lane int) string { return LanePrefix + strconv.Itoa(lane) }
+
+// RecordTopic is the NATS subject of a lane's records.
+func RecordTopic(lane int) string { return fmt.Sprintf("flow.%d.record", lane) }
+
+// laneNumber reads the lane out of a stream's name.
+func laneNumber(name string) (int, bool) {
+	text, ok := strings.CutPrefix(name, LanePrefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	return int(n), err == nil && text == strconv.FormatUint(n, 10)
+}
+
+func laneSubjects(lane int) []string {
+	if lane == 0 {
+		return []string{RecordTopic(0), ChangePrefix + ">"}
+	}
+	return []string{RecordTopic(lane)}
+}
+
+func positionKey(lane int) string { return "lane." + strconv.Itoa(lane) }

@@ -1,0 +1,147 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/record"
+)
+
+// Positions remembers where each lane stands.
+type Positions struct{ stream *Stream }
+
+// NewPositions returns the Positions of s.
+func NewPositions(s *Stream) *Positions { return &Positions{stream: s} }
+
+// Identity names the stream behind a lane, FLOW_n@<creation, unix ns>, by
+// asking the server: a stream made again has another identity.
+func (p *Positions) Identity(ctx context.Context, lane int) (string, error) {
+	state, err := p.stream.state(ctx, lane)
+	if err != nil {
+		return "", err
+	}
+	return state.Identity(), nil
+}
+
+// Read returns where a lane stands: a zero Position with the present Stream
+// when nothing was ever stored of it.
+//
+// The error is record.ErrGap when the lane does not hold any more what the
+// position counts on: the stream is the same but its data is of an earlier
+// time, as after a backup was restored. A stream made again is not an error
+// here: its identity differs from Position.Stream.
+func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error) {
+	state, err := p.stream.state(ctx, lane)
+	if err != nil {
+		return record.Position{}, err
+	}
+	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return record.Position{Stream: state.Identity()}, nil
+	}
+	if err != nil {
+		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
+	}
+	pos := record.Position{}
+	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
+		return record.Position{}, fmt.Errorf("read the position of lane %d: %w", lane, err)
+	}
+	pos.Revision = entry.Revision()
+	if pos.Stream == state.Identity() {
+		err = p.check(ctx, state, pos, entry.Created())
+	}
+	return pos, err
+}
+
+// check compares a position with the lane it was written for. The message at
+// Done was read before the position was written; one that is younger took the
+// place of another.
+func (p *Positions) check(ctx context.Context, lane *Lane, pos record.Position, written time.Time) error {
+	needed := pos.Done
+	if pos.Claim != nil {
+		needed = max(needed, pos.Claim.Last)
+	}
+	if lane.Last < needed {
+		return gap("lane %d ends at %d, but %d was read from it: its data is of an earlier time", lane.Number, lane.Last, needed)
+	}
+	if needed == 0 || needed < lane.First {
+		return nil // nothing to compare with: what was stored has been purged
+	}
+	msg, err := p.stream.message(ctx, lane.Number, needed)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return unavailable(fmt.Errorf("check the position of lane %d: %w", lane.Number, err), 2*time.Second)
+	}
+	const skew = 5 * time.Second // between the leaders of two streams
+	if msg.Time.After(written.Add(skew)) {
+		return gap("message %d of lane %d is younger than the position that counts it as read: its data is of an earlier time", needed, lane.Number)
+	}
+	return nil
+}
+
+// Swap writes next if the entry still is at next.Revision (0: does not exist),
+// and returns it with its new revision. The error is record.ErrNotOwner when
+// the entry has moved; after any other error it may be written or not, and the
+// same Swap again settles it.
+func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (record.Position, error) {
+	value, err := json.Marshal(next)
+	if err != nil {
+		return record.Position{}, fmt.Errorf("write the position of lane %d: %w", lane, err)
+	}
+	key := positionKey(lane)
+	var revision uint64
+	if next.Revision == 0 {
+		revision, err = p.stream.positions.Create(ctx, key, value)
+	} else {
+		revision, err = p.stream.positions.Update(ctx, key, value, next.Revision)
+	}
+	switch {
+	case err == nil:
+		next.Revision = revision
+		return next, nil
+	case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
+		return p.moved(ctx, lane, next, value)
+	}
+	return record.Position{}, unavailable(fmt.Errorf("write the position of lane %d: %w", lane, err), time.Second)
+}
+
+// moved finds out who moved the entry. It may have been this very Swap in an
+// attempt whose answer was lost: no other owner writes the same.
+func (p *Positions) moved(ctx context.Context, lane int, next record.Position, value []byte) (record.Position, error) {
+	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), time.Second)
+	}
+	if err == nil && entry.Revision() > next.Revision && bytes.Equal(entry.Value(), value) {
+		next.Revision = entry.Revision()
+		return next, nil
+	}
+	return record.Position{}, fmt.Errorf("lane %d: %w", lane, record.ErrNotOwner)
+}
+
+// done is how far a lane is stored; 0 when its stream was made again since.
+func (s *Stream) done(ctx context.Context, lane *Lane) (uint64, error) {
+	entry, err := s.positions.Get(ctx, positionKey(lane.Number))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("read the position of lane %d: %w", lane.Number, err), 2*time.Second)
+	}
+	var pos record.Position
+	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
+		return 0, fmt.Errorf("read the position of lane %d: %w", lane.Number, err)
+	}
+	if pos.Stream != "" && pos.Stream != lane.Identity() {
+		return 0, nil
+	}
+	return pos.Done, nil
+}

@@ -1,0 +1,144 @@
+package stream_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+func TestAPositionMovesByCompareAndSwap(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 20)
+	positions := stream.NewPositions(w.Stream)
+	pos, err := positions.Read(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := positions.Identity(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(record.Position{Stream: identity}, pos); diff != "" {
+		t.Fatalf("position of a new lane (-want +got):\n%s", diff)
+	}
+
+	pos.Owner, pos.Claim = "one", &record.Claim{First: 1, Last: 10, Token: "t"}
+	first, err := positions.Swap(t.Context(), 0, pos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An answer that was lost: the same swap again is not a conflict.
+	again, err := positions.Swap(t.Context(), 0, pos)
+	if err != nil || again.Revision != first.Revision {
+		t.Fatalf("the same swap again: got revision %d, %v, want %d", again.Revision, err, first.Revision)
+	}
+	// Somebody else who saw the same.
+	other := pos
+	other.Owner = "two"
+	if _, err := positions.Swap(t.Context(), 0, other); !errors.Is(err, record.ErrNotOwner) {
+		t.Fatalf("got %v, want %v", err, record.ErrNotOwner)
+	}
+	// He reads and takes over; the first is fenced.
+	if other, err = positions.Read(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	other.Owner = "two"
+	if other, err = positions.Swap(t.Context(), 0, other); err != nil {
+		t.Fatal(err)
+	}
+	first.Done, first.Claim = 10, nil
+	if _, err := positions.Swap(t.Context(), 0, first); !errors.Is(err, record.ErrNotOwner) {
+		t.Fatalf("got %v, want %v", err, record.ErrNotOwner)
+	}
+	got, err := openOn(t, w.server, stream.Config{}).position(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(other, got); diff != "" {
+		t.Errorf("position read by another process (-want +got):\n%s", diff)
+	}
+}
+
+func (w *world) position(lane int) (record.Position, error) {
+	return stream.NewPositions(w.Stream).Read(w.t.Context(), lane)
+}
+
+// swapTo writes a position that counts everything up to done as stored.
+func (w *world) swapTo(lane int, done uint64) record.Position {
+	w.t.Helper()
+	pos, err := w.position(lane)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pos.Owner, pos.Done = "test", done
+	if pos, err = stream.NewPositions(w.Stream).Swap(w.t.Context(), lane, pos); err != nil {
+		w.t.Fatal(err)
+	}
+	return pos
+}
+
+func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.publish(p, "id", 10)
+
+	w.swapTo(0, 10)
+	if _, err := w.position(0); err != nil {
+		t.Fatalf("a position that fits: %v", err)
+	}
+
+	// The position of a lane that had more than it has.
+	w.swapTo(0, 15)
+	if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
+		t.Fatalf("got %v, want %v", err, record.ErrGap)
+	}
+	// The lane grows past it: the sequences are there again, other messages.
+	time.Sleep(6 * time.Second) // beyond what clocks may differ
+	w.publish(p, "other", 10)
+	if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
+		t.Errorf("got %v, want %v", err, record.ErrGap)
+	}
+}
+
+func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 10)
+	before := w.swapTo(0, 10)
+	w.recreate("FLOW_0")
+	after, err := w.position(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Stream != before.Stream {
+		t.Errorf("the position names %s, written as %s", after.Stream, before.Stream)
+	}
+	identity, err := stream.NewPositions(w.Stream).Identity(t.Context(), 0)
+	if err != nil || identity == before.Stream {
+		t.Errorf("the lane is %s, %v, and was %s", identity, err, before.Stream)
+	}
+}
+
+func TestAPositionThatDoesNotParseIsAnError(t *testing.T) {
+	w := open(t, stream.Config{})
+	kv, err := w.jetStream().KeyValue(stream.PositionBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put("lane.0", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if pos, err := w.position(0); err == nil {
+		t.Errorf("got %+v, want an error", pos)
+	}
+	if _, err := kv.Put("lane.0", nil); err != nil {
+		t.Fatal(err)
+	}
+	if pos, err := w.position(0); err == nil {
+		t.Errorf("got %+v, want an error", pos)
+	}
+}

@@ -1,0 +1,135 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// Publisher makes submissions durable.
+type Publisher struct {
+	stream *Stream
+	wire   *wire
+
+	mu     sync.Mutex
+	groups map[int]*group        // by lane
+	direct map[int]chan struct{} // by lane: slots for commits outside of the group
+}
+
+// directInFlight is how many commits of one lane go beside its group at a
+// time: enough for the disk to overlap them, far from what a lane buffers.
+const directInFlight = 16
+
+// NewPublisher returns a Publisher on s.
+func NewPublisher(s *Stream) *Publisher {
+	return &Publisher{
+		stream: s,
+		wire:   &wire{nc: s.nc, link: newLink(s.nc), m: s.m},
+		groups: map[int]*group{},
+		direct: map[int]chan struct{}{},
+	}
+}
+
+// Run watches the connection until ctx is done, so that what is in flight when
+// it is lost hears at once. What is in flight when ctx ends is finished by its
+// own Publish.
+func (p *Publisher) Run(ctx context.Context) error {
+	p.wire.link.run(ctx)
+	return nil
+}
+
+// Publish makes a submission durable, all of its parts or none, and returns
+// when it is: without an error every part is on disk in its lane, now or since
+// an earlier time (Replayed).
+//
+// Errors: record.ErrFull, ErrBusy, ErrUnavailable, ErrKeyReused, ErrTooLarge;
+// a *record.RetryError around them says when it is worth trying again. After
+// ErrUnavailable the submission may be durable or not: sending it again with
+// the same ID settles it. The bodies are not used after Publish returns.
+func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+	begun := time.Now()
+	receipt, err := p.publish(ctx, sub)
+	m := p.stream.m
+	m.seconds.Observe(time.Since(begun).Seconds())
+	m.publishes.WithLabelValues(outcome(receipt, err)).Inc()
+	if err == nil && !receipt.Replayed {
+		for _, part := range sub.Parts {
+			m.messages.Inc()
+			m.records.Add(float64(part.Records))
+			m.bytes.Add(float64(len(part.Body)))
+		}
+	}
+	return receipt, err
+}
+
+func (p *Publisher) publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+	if !validID(sub.ID) {
+		return record.Receipt{}, errors.New("publish: the submission's ID is empty, too long or not printable ASCII")
+	}
+	if len(sub.Parts) == 0 {
+		return record.Receipt{}, errors.New("publish: the submission has no parts")
+	}
+	if len(sub.Parts) > maxBatch {
+		return record.Receipt{}, fmt.Errorf("%w: %d parts", record.ErrTooLarge, len(sub.Parts))
+	}
+	list := messages(sub)
+	for _, m := range list {
+		if m.tooLarge() {
+			return record.Receipt{}, fmt.Errorf("%w: %v", record.ErrTooLarge, m)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
+	defer cancel()
+	s := &settling{p: p, hash: sub.Hash, list: list}
+	return s.settle(ctx)
+}
+
+// outcome labels what became of a submission.
+func outcome(receipt record.Receipt, err error) string {
+	for _, class := range []struct {
+		err  error
+		name string
+	}{
+		{record.ErrFull, "full"}, {record.ErrBusy, "busy"}, {record.ErrUnavailable, "unavailable"},
+		{record.ErrKeyReused, "key_reused"}, {record.ErrTooLarge, "too_large"},
+	} {
+		if errors.Is(err, class.err) {
+			return class.name
+		}
+	}
+	switch {
+	case err != nil:
+		return "failed"
+	case receipt.Replayed:
+		return "replayed"
+	}
+	return "stored"
+}
+
+// group is where the small messages of a lane gather.
+func (p *Publisher) group(lane int) *group {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.groups[lane]
+	if g == nil {
+		g = &group{wire: p.wire}
+		p.groups[lane] = g
+	}
+	return g
+}
+
+// slots bounds the commits of a lane outside of its group.
+func (p *Publisher) slots(lane int) chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.direct[lane]
+	if c == nil {
+		c = make(chan struct{}, directInFlight)
+		p.direct[lane] = c
+	}
+	return c
+}

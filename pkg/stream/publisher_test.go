@@ -1,0 +1,349 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+func TestWhatIsPublishedIsReadBack(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	for _, sub := range []*record.Submission{
+		submission("small", 100),
+		submission("parts", 400, 40<<10, 5),
+		submission("large", 700<<10),
+		{ID: "bare", Parts: []record.Part{{Body: []byte("[]")}}, Received: time.UnixMilli(0).UTC()},
+	} {
+		receipt, err := p.Publish(t.Context(), sub)
+		if err != nil || receipt.Replayed {
+			t.Fatalf("publish %s: got %+v, %v", sub.ID, receipt, err)
+		}
+	}
+
+	var want []record.Message
+	for _, sub := range []*record.Submission{submission("small", 100), submission("parts", 400, 40<<10, 5), submission("large", 700<<10)} {
+		for i, part := range sub.Parts {
+			id := sub.ID
+			if i > 0 {
+				id = fmt.Sprintf("%s.%d", sub.ID, i)
+			}
+			want = append(want, record.Message{
+				Seq: uint64(len(want) + 1), Topic: "flow.0.record", ID: id, Body: part.Body, Encoding: record.EncodingS2, Records: 1,
+				Received: sub.Received, Subject: sub.Subject, TraceParent: sub.TraceParent,
+			})
+		}
+	}
+	want = append(want, record.Message{Seq: 6, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Received: time.UnixMilli(0).UTC()})
+	if diff := cmp.Diff(want, w.all(0)); diff != "" {
+		t.Errorf("messages read back (-want +got):\n%s", diff)
+	}
+}
+
+func TestARepeatStoresNothingNew(t *testing.T) {
+	for _, sizes := range [][]int{{100}, {100 << 10}, {100, 200, 300}} {
+		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
+			w := open(t, stream.Config{})
+			p := w.publisher()
+			for i, want := range []record.Receipt{{}, {Replayed: true}, {Replayed: true}} {
+				got, err := p.Publish(t.Context(), submission("one", sizes...))
+				if err != nil || got != want {
+					t.Fatalf("publish %d: got %+v, %v, want %+v", i, got, err, want)
+				}
+			}
+			// Another process knows no more than the lane tells it, also after
+			// the server has read its data again.
+			w.server.Restart()
+			other := openOn(t, w.server, stream.Config{}).publisher()
+			if got, err := other.Publish(t.Context(), submission("one", sizes...)); err != nil || !got.Replayed {
+				t.Fatalf("publish by another process: got %+v, %v", got, err)
+			}
+			if got := len(w.all(0)); got != len(sizes) {
+				t.Errorf("the lane holds %d messages, want %d", got, len(sizes))
+			}
+		})
+	}
+}
+
+func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
+	other := func(sizes ...int) *record.Submission {
+		sub := submission("one", sizes...)
+		sub.Hash = "another hash"
+		return sub
+	}
+	for name, c := range map[string]struct{ first, second *record.Submission }{
+		"one message after one":           {submission("one", 10), other(10)},
+		"one large message after one":     {submission("one", 10), other(100 << 10)},
+		"several messages after one":      {submission("one", 10), other(10, 20, 30)},
+		"one message after several":       {submission("one", 10, 20, 30), other(10)},
+		"several messages after several":  {submission("one", 10, 20, 30), other(10, 20, 30)},
+		"more messages than the original": {submission("one", 10, 20), other(10, 20, 30)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, stream.Config{})
+			p := w.publisher()
+			if _, err := p.Publish(t.Context(), c.first); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Publish(t.Context(), c.second); !errors.Is(err, record.ErrKeyReused) {
+				t.Errorf("got %v, want %v", err, record.ErrKeyReused)
+			}
+			if got := len(w.all(0)); got != len(c.first.Parts) {
+				t.Errorf("the lane holds %d messages, want %d", got, len(c.first.Parts))
+			}
+		})
+	}
+}
+
+// TestSamePublishedByManyAtOnce: repeats that meet in one commit, or while the
+// first copy is on its way, store one.
+func TestTheSamePublishedByManyAtOnceIsStoredOnce(t *testing.T) {
+	for _, sizes := range [][]int{{100}, {64 << 10}, {100, 200, 300}} {
+		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
+			w := open(t, stream.Config{})
+			p := w.publisher()
+			var mu sync.Mutex
+			fresh := map[string]int{}
+			var wg sync.WaitGroup
+			for i := range 64 {
+				wg.Go(func() {
+					id := fmt.Sprintf("id-%d", i%8)
+					receipt, err := p.Publish(t.Context(), submission(id, sizes...))
+					if err != nil {
+						t.Errorf("publish %s: %v", id, err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if !receipt.Replayed {
+						fresh[id]++
+					}
+				})
+			}
+			wg.Wait()
+			if got, want := len(w.all(0)), 8*len(sizes); got != want {
+				t.Errorf("the lane holds %d messages, want %d", got, want)
+			}
+			if len(fresh) != 8 {
+				t.Errorf("%d ids were acknowledged as new, want 8", len(fresh))
+			}
+		})
+	}
+}
+
+func TestASubmissionOfSeveralPartsIsStoredWholeOrNotAtAll(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	p := w.publisher()
+	if _, err := p.Publish(t.Context(), submission("fits", 300<<10, 300<<10)); err != nil {
+		t.Fatal(err)
+	}
+	// The first part would fit, all of them do not.
+	_, err := p.Publish(t.Context(), submission("does-not", 300<<10, 300<<10, 300<<10))
+	if !errors.Is(err, record.ErrFull) {
+		t.Fatalf("got %v, want %v", err, record.ErrFull)
+	}
+	if diff := cmp.Diff([]string{"fits", "fits.1"}, ids(w.all(0))); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+}
+
+func TestAFullLaneSaysWhenToComeBack(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	p := w.publisher()
+	var err error
+	var stored int
+	for i := 0; err == nil; i++ {
+		if _, err = p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", i), 16<<10)); err == nil {
+			stored++
+		}
+	}
+	var retry *record.RetryError
+	if !errors.Is(err, record.ErrFull) || !errors.As(err, &retry) {
+		t.Fatalf("got %v, want %v with a RetryError", err, record.ErrFull)
+	}
+	if retry.After < time.Second || retry.After > time.Minute {
+		t.Errorf("retry after %v, want between a second and a minute", retry.After)
+	}
+	if got := len(w.all(0)); got != stored {
+		t.Errorf("the lane holds %d messages, %d were acknowledged", got, stored)
+	}
+	// A repeat of what is stored is acknowledged although there is no room.
+	if got, err := p.Publish(t.Context(), submission("id-0", 16<<10)); err != nil || !got.Replayed {
+		t.Errorf("repeat on a full lane: got %+v, %v", got, err)
+	}
+}
+
+func TestSubmissionsThatCanNotBe(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	for name, c := range map[string]struct {
+		sub  *record.Submission
+		want error // nil: any other
+	}{
+		"no id":                       {submission("", 10), nil},
+		"an id with a space":          {submission("a b", 10), nil},
+		"an id with a line end":       {submission("a\r\nNats-Rollup: all", 10), nil},
+		"an id that is too long":      {submission(strings.Repeat("x", 257), 10), nil},
+		"no parts":                    {submission("id"), nil},
+		"a part that is too large":    {submission("id", 10, 2<<20), record.ErrTooLarge},
+		"more parts than a batch has": {submission("id", make([]int, 1001)...), record.ErrTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := p.Publish(t.Context(), c.sub)
+			if err == nil || (c.want != nil && !errors.Is(err, c.want)) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+	if got := w.all(0); len(got) > 0 {
+		t.Errorf("the lane holds %d messages, want none", len(got))
+	}
+}
+
+func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	if _, err := p.Publish(t.Context(), submission("before", 10)); err != nil {
+		t.Fatal(err)
+	}
+	w.server.Stop()
+	for _, sizes := range [][]int{{10}, {100 << 10}, {10, 10}} {
+		begun := time.Now()
+		_, err := p.Publish(t.Context(), submission("while-away", sizes...))
+		var retry *record.RetryError
+		if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) || retry.After <= 0 {
+			t.Errorf("%v: got %v, want %v with a RetryError", sizes, err, record.ErrUnavailable)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("%v: it took %v to say so, want at most 2s", sizes, took)
+		}
+	}
+	w.server.Restart()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		_, err := p.Publish(t.Context(), submission("after", 10))
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still unavailable: %v", err)
+		}
+	}
+	if diff := cmp.Diff([]string{"before", "after"}, ids(w.all(0))); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+}
+
+// TestRestartsInTheMiddleOfTraffic: clients that repeat until they hear an
+// answer, while the server restarts under them.
+func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	ctx, cancel := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	acked := map[string]int{} // id → messages it has
+	var wg sync.WaitGroup
+	for client := range 16 {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprintf("c%d-%d", client, n)
+				sizes := [][]int{{200}, {50 << 10}, {100, 100, 100}}[n%3]
+				for {
+					_, err := p.Publish(context.Background(), submission(id, sizes...))
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, record.ErrUnavailable) {
+						t.Errorf("publish %s: %v", id, err)
+						return
+					}
+				}
+				mu.Lock()
+				acked[id] = len(sizes)
+				mu.Unlock()
+			}
+		})
+	}
+	for range 4 {
+		time.Sleep(300 * time.Millisecond)
+		w.server.Restart()
+	}
+	time.Sleep(300 * time.Millisecond)
+	cancel()
+	wg.Wait()
+
+	stored := map[string]int{}
+	for _, m := range w.all(0) {
+		stored[m.ID]++
+	}
+	messages := 0
+	for id, parts := range acked {
+		for i := range parts {
+			messages++
+			part := id
+			if i > 0 {
+				part = fmt.Sprintf("%s.%d", id, i)
+			}
+			if stored[part] != 1 {
+				t.Errorf("message %s was acknowledged and is stored %d times", part, stored[part])
+			}
+		}
+	}
+	if messages < 100 {
+		t.Errorf("only %d messages were acknowledged: the test shows nothing", messages)
+	}
+	if len(stored) != messages {
+		t.Errorf("%d messages are stored, %d were acknowledged", len(stored), messages)
+	}
+	t.Logf("%d submissions of %d messages over 4 restarts", len(acked), messages)
+}
+
+func TestASubmitterThatGivesUpIsToldSo(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := p.Publish(ctx, submission("gone", 10))
+	if err != nil && !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, record.ErrBusy) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestADeniedPublishIsUnavailable(t *testing.T) {
+	w := open(t, stream.Config{})
+	if err := w.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	// A stream that was sealed by hand refuses everything.
+	js, err := w.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := js.StreamInfo("FLOW_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := info.Config
+	cfg.Sealed = true
+	cfg.Duplicates = 0
+	if _, err := js.UpdateStream(&cfg); err != nil {
+		var api *nats.APIError
+		if errors.As(err, &api) {
+			t.Fatalf("seal: %v (%d)", err, api.ErrorCode)
+		}
+		t.Fatal(err)
+	}
+	_, err = w.publisher().Publish(t.Context(), submission("one", 10))
+	if !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+	}
+}

@@ -1,0 +1,199 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/record"
+)
+
+// Reader reads lanes.
+type Reader struct {
+	stream *Stream
+	ahead  int
+}
+
+const (
+	// readAhead bounds the messages a Cursor holds ahead of its reader.
+	readAhead = 2000
+
+	// readHeartbeat is how often the server says that there is nothing new.
+	// When it is silent for twice as long the Cursor opens again.
+	readHeartbeat = 2 * time.Second
+
+	// readerIdle is how long the server keeps the consumer of a reader that
+	// has gone without closing.
+	readerIdle = 30 * time.Second
+
+	// readPause is the longest pause between two tries to open again.
+	readPause = 2 * time.Second
+)
+
+// NewReader returns a Reader on s whose cursors hold at most ahead bytes of
+// messages each; 0 for 16 MiB.
+func NewReader(s *Stream, ahead int) *Reader {
+	if ahead == 0 {
+		ahead = 16 << 20
+	}
+	return &Reader{stream: s, ahead: max(ahead, 2*maxMessage)} // below the largest message it would stall
+}
+
+// Cursor reads one lane in order, every message once, without gaps.
+type Cursor struct {
+	reader  *Reader
+	lane    int
+	next    uint64
+	created time.Time // of the stream it was opened on
+
+	consumer jetstream.Consumer
+	iter     jetstream.MessagesContext // nil while it has to be opened again
+
+	messages, bytes prometheus.Counter
+}
+
+// Open reads a lane from a sequence on; 0 is the same as 1. The error is
+// record.ErrGap when the lane does not hold that message any more, or when it
+// ends before the one that precedes it.
+func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, error) {
+	label := strconv.Itoa(lane)
+	c := &Cursor{
+		reader: r, lane: lane, next: max(from, 1),
+		messages: r.stream.m.readMsgs.WithLabelValues(label),
+		bytes:    r.stream.m.readBytes.WithLabelValues(label),
+	}
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// open starts reading at c.next. The consumer is nothing but a moving window of
+// the server's: what has been read is the caller's to know.
+func (c *Cursor) open(ctx context.Context) error {
+	s := c.reader.stream
+	state, err := s.state(ctx, c.lane)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !c.created.IsZero() && !c.created.Equal(state.Created):
+		return gap("lane %d was deleted and made again while it was read", c.lane)
+	case state.First > c.next:
+		return gap("lane %d begins at %d, wanted %d", c.lane, state.First, c.next)
+	case state.Last+1 < c.next:
+		return gap("lane %d ends at %d, wanted %d", c.lane, state.Last, c.next)
+	}
+	c.created = state.Created
+	c.consumer, err = s.js.CreateConsumer(ctx, LaneName(c.lane), jetstream.ConsumerConfig{
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       c.next,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: readerIdle,
+	})
+	if err != nil {
+		return unavailable(fmt.Errorf("open lane %d: %w", c.lane, err), time.Second)
+	}
+	c.iter, err = c.consumer.Messages(
+		jetstream.PullMaxMessagesWithBytesLimit(readAhead, c.reader.ahead),
+		jetstream.PullHeartbeat(readHeartbeat),
+		jetstream.WithMessagesErrOnMissingHeartbeat(true),
+	)
+	if err != nil {
+		return unavailable(fmt.Errorf("open lane %d: %w", c.lane, err), time.Second)
+	}
+	return nil
+}
+
+// Next returns the next message, waiting for it as long as ctx allows. While
+// NATS is away it waits too, and goes on where it was. The error is that of
+// ctx, or record.ErrGap when the next message is gone; after either, Next may
+// be called again.
+func (c *Cursor) Next(ctx context.Context) (record.Message, error) {
+	var wait time.Duration
+	gaps := 0
+	for {
+		msg, err := c.read(ctx)
+		if err == nil {
+			meta, err := msg.Metadata()
+			if err != nil {
+				return record.Message{}, fmt.Errorf("read lane %d: %w", c.lane, err)
+			}
+			seq := meta.Sequence.Stream
+			if seq == c.next {
+				c.next++
+				c.messages.Inc()
+				c.bytes.Add(float64(len(msg.Data())))
+				return decode(c.lane, seq, msg.Subject(), msg.Headers(), msg.Data()), nil
+			}
+			// Messages that were on their way when the connection was lost do
+			// not come again by themselves. A new consumer brings them; if it
+			// does not either, they are gone.
+			if gaps++; gaps > 1 {
+				c.drop()
+				return record.Message{}, gap("lane %d has %d after %d", c.lane, seq, c.next-1)
+			}
+			c.drop()
+			continue
+		}
+		if ctx.Err() != nil {
+			return record.Message{}, ctx.Err()
+		}
+		if errors.Is(err, record.ErrGap) {
+			return record.Message{}, err
+		}
+		c.drop()
+		c.reader.stream.m.reopens.Inc()
+		if wait = min(2*wait+50*time.Millisecond, readPause); !sleep(ctx, wait) {
+			return record.Message{}, ctx.Err()
+		}
+	}
+}
+
+// read takes the next message that arrives, opening again first if need be.
+func (c *Cursor) read(ctx context.Context) (jetstream.Msg, error) {
+	if c.iter == nil {
+		if err := c.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c.iter.Next(jetstream.NextContext(ctx))
+}
+
+// drop gives up the consumer; the next read opens another.
+func (c *Cursor) drop() {
+	if c.iter == nil {
+		return
+	}
+	c.iter.Stop()
+	c.iter = nil
+	if !c.reader.stream.nc.IsConnected() {
+		return // the server drops it by itself after readerIdle
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	name := c.consumer.CachedInfo().Name
+	if err := c.reader.stream.js.DeleteConsumer(ctx, LaneName(c.lane), name); err != nil {
+		c.reader.stream.log.Debug("delete the consumer of a reader", "lane", c.lane, "error", err)
+	}
+}
+
+// Close ends reading. It is not to be called while Next runs.
+func (c *Cursor) Close() { c.drop() }
+
+// sleep waits and says whether ctx still stands.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

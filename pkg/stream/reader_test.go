@@ -1,0 +1,194 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// publish publishes n small submissions named by prefix.
+func (w *world) publish(p *stream.Publisher, prefix string, n int) {
+	w.t.Helper()
+	for i := range n {
+		if _, err := p.Publish(context.Background(), submission(fmt.Sprintf("%s-%d", prefix, i), 100)); err != nil {
+			w.t.Fatalf("publish: %v", err)
+		}
+	}
+}
+
+// jetStream is the server's older interface, for what an operator might do.
+func (w *world) jetStream() nats.JetStreamContext {
+	w.t.Helper()
+	js, err := w.nc.JetStream()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return js
+}
+
+// recreate deletes a lane's stream and makes it again as it was.
+func (w *world) recreate(name string) {
+	w.t.Helper()
+	js := w.jetStream()
+	info, err := js.StreamInfo(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := js.DeleteStream(name); err != nil {
+		w.t.Fatal(err)
+	}
+	cfg := info.Config
+	if _, err := js.AddStream(&cfg); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestReadingGoesOnAfterARestart(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.publish(p, "before", 10)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c, err := stream.NewReader(w.Stream, 0).Open(ctx, 0, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	next := func(want uint64) {
+		t.Helper()
+		m, err := c.Next(ctx)
+		if err != nil || m.Seq != want {
+			t.Fatalf("next: got %d, %v, want %d", m.Seq, err, want)
+		}
+	}
+	next(4)
+	next(5)
+	w.server.Restart()
+	w.connected(ctx)
+	w.publish(p, "after", 5)
+	for seq := uint64(6); seq <= 15; seq++ {
+		next(seq)
+	}
+}
+
+func TestNextWaitsAsLongAsItMay(t *testing.T) {
+	w := open(t, stream.Config{})
+	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+	// Nothing was lost by giving up.
+	w.publish(w.publisher(), "id", 1)
+	if m, err := c.Next(t.Context()); err != nil || m.Seq != 1 {
+		t.Errorf("got %d, %v, want 1", m.Seq, err)
+	}
+}
+
+func TestNothingIsPassedOverInSilence(t *testing.T) {
+	js := func(w *world, f func(nats.JetStreamContext) error) {
+		w.t.Helper()
+		if err := f(w.jetStream()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		harm func(w *world)
+		from uint64
+	}{
+		"messages purged before they were read": {func(w *world) {
+			js(w, func(js nats.JetStreamContext) error {
+				return js.PurgeStream("FLOW_0", &nats.StreamPurgeRequest{Sequence: 5})
+			})
+		}, 3},
+		"everything purged": {func(w *world) {
+			js(w, func(js nats.JetStreamContext) error { return js.PurgeStream("FLOW_0") })
+		}, 10},
+		"a stream that ends too early": {func(w *world) { w.recreate("FLOW_0") }, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, stream.Config{})
+			w.publish(w.publisher(), "id", 10)
+			c.harm(w)
+			_, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, c.from)
+			if !errors.Is(err, record.ErrGap) {
+				t.Errorf("got %v, want %v", err, record.ErrGap)
+			}
+		})
+	}
+}
+
+func TestAGapInTheMiddleIsFound(t *testing.T) {
+	w := open(t, stream.Config{})
+	// A lane made by hand that lets clients delete, to do what a damaged disk
+	// would.
+	js := w.jetStream()
+	if _, err := js.AddStream(&nats.StreamConfig{Name: "FLOW_1", Subjects: []string{"flow.1.record"}, Discard: nats.DiscardNew}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := js.Publish("flow.1.record", []byte("[]")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := js.DeleteMsg("FLOW_1", 6); err != nil {
+		t.Fatal(err)
+	}
+	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for seq := uint64(1); seq <= 5; seq++ {
+		if m, err := c.Next(t.Context()); err != nil || m.Seq != seq {
+			t.Fatalf("got %d, %v, want %d", m.Seq, err, seq)
+		}
+	}
+	for range 2 {
+		if _, err := c.Next(t.Context()); !errors.Is(err, record.ErrGap) {
+			t.Fatalf("got %v, want %v", err, record.ErrGap)
+		}
+	}
+}
+
+func TestAStreamMadeAgainWhileItIsReadIsFound(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.publish(p, "id", 3)
+	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.recreate("FLOW_0")
+	w.publish(p, "new", 5)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		m, err := c.Next(ctx)
+		if errors.Is(err, record.ErrGap) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("got %v, want %v", err, record.ErrGap)
+		}
+		if m.ID != fmt.Sprintf("id-%d", m.Seq-1) {
+			t.Fatalf("message %s of the new stream was read as %d of the old", m.ID, m.Seq)
+		}
+	}
+}

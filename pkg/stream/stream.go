@@ -1,0 +1,257 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/record"
+)
+
+// Stream is the lanes, the dead letters and the buckets of one installation.
+// Everything else of this package works on one.
+type Stream struct {
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	cfg Config
+	log *slog.Logger
+	m   *metrics
+
+	positions jetstream.KeyValue
+	leases    jetstream.KeyValue
+	dead      jetstream.Stream
+
+	lanes   atomic.Pointer[laneSet] // replaced, never changed
+	refresh sync.Mutex              // one look-up at a time
+	lane0   jetstream.Stream        // for changes
+}
+
+// Open makes or checks lane 0, the dead letters and the buckets, and finds the
+// other lanes. It waits for NATS as long as ctx allows.
+func Open(ctx context.Context, nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
+	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg)}
+	if err := connected(ctx, nc); err != nil {
+		return nil, err
+	}
+	if err := s.checkSync(ctx); err != nil {
+		return nil, err
+	}
+	if s.lane0, err = s.ensure(ctx, s.laneConfig(0)); err != nil {
+		return nil, err
+	}
+	if s.dead, err = s.ensure(ctx, s.deadConfig()); err != nil {
+		return nil, err
+	}
+	if s.positions, err = s.bucket(ctx, PositionBucket, 0); err != nil {
+		return nil, err
+	}
+	if s.leases, err = s.bucket(ctx, LeaseBucket, leaseTTL); err != nil {
+		return nil, err
+	}
+	if _, err = s.bucket(ctx, StateBucket, 0); err != nil {
+		return nil, err
+	}
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	for _, lane := range s.lanes.Load().lanes {
+		if _, err := s.ensure(ctx, s.laneConfig(lane.Number)); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Stream) bucket(ctx context.Context, name string, ttl time.Duration) (jetstream.KeyValue, error) {
+	if _, err := s.ensure(ctx, s.bucketConfig(name, ttl)); err != nil {
+		return nil, err
+	}
+	kv, err := s.js.KeyValue(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", name, err)
+	}
+	return kv, nil
+}
+
+// connected waits until nc is connected.
+func connected(ctx context.Context, nc *nats.Conn) error {
+	for nc.Status() != nats.CONNECTED {
+		if nc.IsClosed() {
+			return fmt.Errorf("%w: the connection is closed", record.ErrUnavailable)
+		}
+		select {
+		case <-ctx.Done():
+			err := nc.LastError()
+			if err == nil {
+				err = ctx.Err()
+			}
+			return fmt.Errorf("%w: %w", record.ErrUnavailable, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// State opens the bucket of users and fields.
+func (s *Stream) State(ctx context.Context) (jetstream.KeyValue, error) {
+	return s.js.KeyValue(ctx, StateBucket)
+}
+
+// Check says whether NATS answers for lane 0: for readiness.
+func (s *Stream) Check(ctx context.Context) error {
+	if s.nc.Status() != nats.CONNECTED {
+		return fmt.Errorf("%w: NATS is %s", record.ErrUnavailable, s.nc.Status())
+	}
+	if _, err := s.lane0.Info(ctx); err != nil {
+		return fmt.Errorf("%w: lane 0: %w", record.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Run keeps the lanes up to date until ctx is done.
+func (s *Stream) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.cfg.Poll)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := s.Refresh(ctx)
+		switch {
+		case err != nil && !failing && ctx.Err() == nil:
+			s.log.Warn("lanes can not be looked up", "error", err)
+		case err == nil && failing:
+			s.log.Info("lanes can be looked up again")
+		}
+		failing = err != nil
+	}
+}
+
+// AddLane makes the next lane and returns its number. It takes records once
+// every api has had time to find it.
+func (s *Stream) AddLane(ctx context.Context) (int, error) {
+	if err := s.Refresh(ctx); err != nil {
+		return 0, err
+	}
+	next := 0
+	for _, lane := range s.Lanes() {
+		next = max(next, lane.Number+1)
+	}
+	cfg := s.laneConfig(next)
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = s.Lanes()[0].MaxBytes // lanes share the load evenly, so they are of one size
+	}
+	if _, err := s.ensure(ctx, cfg); err != nil {
+		return 0, err
+	}
+	return next, s.Refresh(ctx)
+}
+
+// Refresh looks the lanes up now.
+func (s *Stream) Refresh(ctx context.Context) error {
+	s.refresh.Lock()
+	defer s.refresh.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	list := s.js.ListStreams(ctx, jetstream.WithStreamListSubject("flow.*.record"))
+	var infos []*jetstream.StreamInfo
+	for info := range list.Info() {
+		if _, ok := laneNumber(info.Config.Name); ok {
+			infos = append(infos, info)
+		}
+	}
+	if err := list.Err(); err != nil {
+		return fmt.Errorf("look up lanes: %w", err)
+	}
+	if len(infos) == 0 {
+		return errors.New("look up lanes: there are none")
+	}
+	old := s.lanes.Load()
+	set := newLaneSet(infos, old, s.cfg, time.Now())
+	for _, lane := range set.lanes {
+		s.laneGauges(lane)
+		if before, ok := old.lane(lane.Number); ok && before.Created != lane.Created {
+			s.log.Error("a lane was deleted and made again: what was in it and not stored is gone", "lane", lane.Number)
+		}
+	}
+	s.lanes.Store(set)
+	return nil
+}
+
+// Lanes are the lanes as they were looked up last, in order.
+func (s *Stream) Lanes() []Lane {
+	set := s.lanes.Load()
+	lanes := make([]Lane, len(set.lanes))
+	for i, l := range set.lanes {
+		lanes[i] = *l
+	}
+	return lanes
+}
+
+// LaneNumbers are the numbers of Lanes.
+func (s *Stream) LaneNumbers() []int {
+	set := s.lanes.Load()
+	numbers := make([]int, len(set.lanes))
+	for i, l := range set.lanes {
+		numbers[i] = l.Number
+	}
+	return numbers
+}
+
+// message reads one message of a lane from its leader.
+func (s *Stream) message(ctx context.Context, lane int, seq uint64) (*jetstream.RawStreamMsg, error) {
+	handle, err := s.handle(ctx, lane)
+	if err != nil {
+		return nil, err
+	}
+	return handle.GetMsg(ctx, seq)
+}
+
+// handle is the lane for reading.
+func (s *Stream) handle(ctx context.Context, lane int) (jetstream.Stream, error) {
+	if lane == 0 {
+		return s.lane0, nil
+	}
+	return s.js.Stream(ctx, LaneName(lane))
+}
+
+// roomAfter is how long until a full lane is likely to have room for size
+// bytes.
+func (s *Stream) roomAfter(lane, size int) time.Duration {
+	l, ok := s.lanes.Load().lane(lane)
+	if !ok {
+		return unknownRetryAfter
+	}
+	return l.drain.after(size, time.Now())
+}
+
+// state looks a lane up now, and its limits with it.
+func (s *Stream) state(ctx context.Context, lane int) (*Lane, error) {
+	handle, err := s.handle(ctx, lane)
+	if err == nil {
+		var info *jetstream.StreamInfo
+		if info, err = handle.Info(ctx); err == nil {
+			before, _ := s.lanes.Load().lane(lane)
+			return newLane(info, before, s.cfg.LaneDelay, time.Now()), nil
+		}
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("lane %d does not exist", lane)
+	}
+	return nil, unavailable(fmt.Errorf("look up lane %d: %w", lane, err), 2*time.Second)
+}

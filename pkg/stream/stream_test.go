@@ -1,0 +1,150 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// quiet discards logs.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// world is one installation on a real server.
+type world struct {
+	*stream.Stream
+	t      testing.TB
+	server *natstest.Server
+	nc     *nats.Conn
+	reg    *prometheus.Registry
+}
+
+// open starts a server and opens a Stream on it.
+func open(t testing.TB, cfg stream.Config) *world {
+	t.Helper()
+	return openOn(t, natstest.Start(t), cfg)
+}
+
+// openOn opens a Stream of its own on a server, as another process would.
+func openOn(t testing.TB, server *natstest.Server, cfg stream.Config) *world {
+	t.Helper()
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 256 << 20
+	}
+	if cfg.Poll == 0 {
+		cfg.Poll = 50 * time.Millisecond
+	}
+	reg := prometheus.NewRegistry()
+	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, quiet(), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s, err := stream.Open(context.Background(), nc, cfg, quiet(), reg)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	w := &world{Stream: s, t: t, server: server, nc: nc, reg: reg}
+	w.run(s.Run)
+	return w
+}
+
+// run runs f until the test ends.
+func (w *world) run(f func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// publisher returns a running Publisher.
+func (w *world) publisher() *stream.Publisher {
+	p := stream.NewPublisher(w.Stream)
+	w.run(p.Run)
+	return p
+}
+
+// submission is a submission of parts of the given sizes, one record each.
+func submission(id string, sizes ...int) *record.Submission {
+	sub := &record.Submission{
+		ID: id, Hash: "hash of " + id, Subject: "engine-a", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		Received: time.UnixMilli(1_700_000_000_123).UTC(),
+	}
+	for i, size := range sizes {
+		body := make([]byte, size)
+		for j := range body {
+			body[j] = byte(i + j*7)
+		}
+		copy(body, fmt.Sprintf("%s/%d ", id, i))
+		sub.Parts = append(sub.Parts, record.Part{Body: body, Records: 1, Encoding: record.EncodingS2})
+	}
+	return sub
+}
+
+// all reads everything a lane has now.
+func (w *world) all(lane int) []record.Message {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	w.connected(ctx)
+	if err := w.Refresh(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	var state stream.Lane
+	for _, l := range w.Lanes() {
+		if l.Number == lane {
+			state = l
+		}
+	}
+	if state.Messages == 0 {
+		return nil
+	}
+	c, err := stream.NewReader(w.Stream, 0).Open(ctx, lane, state.First)
+	if err != nil {
+		w.t.Fatalf("open lane %d: %v", lane, err)
+	}
+	defer c.Close()
+	var list []record.Message
+	for uint64(len(list)) < state.Last-state.First+1 {
+		m, err := c.Next(ctx)
+		if err != nil {
+			w.t.Fatalf("read lane %d after %d messages: %v", lane, len(list), err)
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// ids are the ids of messages, in order.
+func ids(list []record.Message) []string {
+	var out []string
+	for _, m := range list {
+		out = append(out, m.ID)
+	}
+	return out
+}
+
+// connected waits until the connection is back.
+func (w *world) connected(ctx context.Context) {
+	w.t.Helper()
+	for !w.nc.IsConnected() {
+		select {
+		case <-ctx.Done():
+			w.t.Fatal("no connection")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
