@@ -51,12 +51,15 @@ func (p *parser) parse(form Form) error {
 func (p *parser) documents(i int, form Form) int {
 	w := &p.w
 	for n := 1; ; n++ {
-		wrapped := false
-		if i, wrapped = p.document(i); i < 0 {
+		at, wrapped := i, false
+		if i, wrapped = p.document(at); i < 0 {
 			return -1
 		}
-		i = w.space(i)
+		end := i
+		i = w.space(end)
 		switch {
+		case i < len(w.b) && i == end && w.b[at] != '{':
+			return w.fail(CodeInvalidJSON, i) // two numbers run together are not two numbers
 		case i < len(w.b):
 			continue
 		case n > 1 || form == FormNDJSON:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"sluice/pkg/record"
@@ -91,6 +92,9 @@ func split(body []byte) ([]json.RawMessage, error) {
 			return values, nil
 		case err != nil:
 			return nil, err
+		}
+		if end := d.InputOffset(); raw[0] != '{' && end < int64(len(body)) && !strings.ContainsRune(" \t\r\n", rune(body[end])) {
+			return nil, errors.New("only objects may follow each other without white space")
 		}
 		values = append(values, raw)
 	}

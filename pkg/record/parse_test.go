@@ -1,0 +1,195 @@
+package record_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
+)
+
+func TestFormsOfABody(t *testing.T) {
+	tests := []struct {
+		name, body string
+		form       record.Form
+		want       []string
+	}{
+		{"one record", ` {"id":"a"} `, record.FormAuto, []string{`{"id":"a"}`}},
+		{"an array", `[{"id":"a"}, {"id":"b"}]`, record.FormAuto, []string{`{"id":"a"}`, `{"id":"b"}`}},
+		{"an empty array", ` [ ] `, record.FormAuto, nil},
+		{"an object that wraps an array", `{"source":"x","records":[{"id":"a"},{"id":"b"}],"n":2}`, record.FormAuto, []string{`{"id":"a"}`, `{"id":"b"}`}},
+		{"an object that wraps nothing", `{"records":[]}`, record.FormAuto, nil},
+		{"an object with records and a value is a record", `{"records":[1],"value":{}}`, record.FormAuto, []string{`{"records":[1],"value":{}}`}},
+		{"an object with records and a value type is a record", `{"records":[{}],"valueType":"JOB"}`, record.FormAuto, []string{`{"records":[{}],"valueType":"JOB"}`}},
+		{"an object with records that are no array is a record", `{"records":{}}`, record.FormAuto, []string{`{"records":{}}`}},
+		{"objects on lines of their own", "{\"id\":\"a\"}\n{\"id\":\"b\"}\n", record.FormAuto, []string{`{"id":"a"}`, `{"id":"b"}`}},
+		{"NDJSON", "{\"id\":\"a\"}\r\n\r\n{\"id\":\"b\"}", record.FormNDJSON, []string{`{"id":"a"}`, `{"id":"b"}`}},
+		{"NDJSON of wrapping objects", "{\"records\":[{\"id\":\"a\"}]}\n{\"id\":\"b\"}", record.FormNDJSON, []string{`{"id":"a"}`, `{"id":"b"}`}},
+		{"NDJSON of empty lines", "\n\n", record.FormNDJSON, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := record.NewRequest()
+			defer r.Release()
+			if err := r.Parse([]byte(test.body), test.form, record.Limits{}, received); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range r.Len() {
+				got = append(got, string(r.Record(i)))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBodiesThatAreNotJSONAreRefusedWhereTheyBreak(t *testing.T) {
+	tests := []struct {
+		name, body string
+		want       record.SyntaxError
+	}{
+		{"nothing", "", record.SyntaxError{Code: record.CodeEmptyBody}},
+		{"white space", " \n\t", record.SyntaxError{Code: record.CodeEmptyBody, Offset: 3}},
+		{"a comma too many", `[{"id":"a"},]`, record.SyntaxError{Code: record.CodeInvalidJSON, Offset: 12, Index: 1}},
+		{"an end missing", `[{"id":"a"`, record.SyntaxError{Code: record.CodeInvalidJSON, Offset: 10}},
+		{"something after the array", `[{}] {}`, record.SyntaxError{Code: record.CodeInvalidJSON, Offset: 5, Index: 1}},
+		{"a control character in a string", "{\"id\":\"a\nb\"}", record.SyntaxError{Code: record.CodeInvalidJSON, Offset: 8}},
+		{"bytes that are not UTF-8", "{\"id\":\"a\xff\"}", record.SyntaxError{Code: record.CodeInvalidUTF8, Offset: 6}},
+		{"an encoded surrogate", "{\"id\":\"\xed\xa0\x80\"}", record.SyntaxError{Code: record.CodeInvalidUTF8, Offset: 6}},
+		{"a byte order mark", "\xef\xbb\xbf{}", record.SyntaxError{Code: record.CodeInvalidJSON}},
+		{"a broken record after a wrong one", `[{"key":true},{"key"}]`, record.SyntaxError{Code: record.CodeInvalidJSON, Offset: 20, Index: 1}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var got *record.SyntaxError
+			if err := new(record.Request).Parse([]byte(test.body), record.FormAuto, record.Limits{}, received); !errors.As(err, &got) {
+				t.Fatalf("got %v, want a *SyntaxError", err)
+			}
+			test.want.Detail = got.Detail
+			if diff := cmp.Diff(test.want, *got); diff != "" || got.Detail == "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBodiesBeyondALimitAreRefused(t *testing.T) {
+	nested := func(depth int) string { return strings.Repeat(`{"a":`, depth-1) + "{}" + strings.Repeat("}", depth-1) }
+	big := func(n int) string { return `{"id":"` + strings.Repeat("x", n-len(`{"id":""}`)) + `"}` }
+	many := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("{},", n), ",") + "]" }
+	lim := record.Limits{Records: 3, RecordBytes: 100, Depth: 5}
+	tests := []struct {
+		name, body string
+		lim        record.Limits
+		want       string
+	}{
+		{"as many records as allowed", many(3), lim, ""},
+		{"one record more", many(4), lim, record.CodeTooManyRecords},
+		{"one document more", strings.Repeat("{}\n", 4), lim, record.CodeTooManyRecords},
+		{"one wrapped record more", `{"records":` + many(4) + `}`, lim, record.CodeTooManyRecords},
+		{"a record as large as allowed", big(100), lim, ""},
+		{"a record one byte larger", big(101), lim, record.CodeRecordTooLarge},
+		{"a record as deep as allowed", nested(5), lim, ""},
+		{"a record one deeper", nested(6), lim, record.CodeTooDeep},
+		{"a record as deep as allowed in an array", "[" + nested(5) + "]", lim, ""},
+		{"a record one deeper in an array", "[" + nested(6) + "]", lim, record.CodeTooDeep},
+		{"a record as deep as allowed in a wrapper", `{"records":[` + nested(5) + `]}`, lim, ""},
+		{"a record one deeper in a wrapper", `{"records":[` + nested(6) + `]}`, lim, record.CodeTooDeep},
+		{"64 deep by default", nested(64), record.Limits{}, ""},
+		{"65 deep by default", nested(65), record.Limits{}, record.CodeTooDeep},
+		{"50 000 records by default", many(50_000), record.Limits{}, ""},
+		{"50 001 records by default", many(50_001), record.Limits{}, record.CodeTooManyRecords},
+		{"4 MiB by default", big(4 << 20), record.Limits{}, ""},
+		{"a byte more than 4 MiB by default", big(4<<20 + 1), record.Limits{}, record.CodeRecordTooLarge},
+		{"a depth that would exhaust the stack", nested(1_000_000), record.Limits{Depth: 2_000_000}, record.CodeTooDeep},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err := new(record.Request).Parse([]byte(test.body), record.FormAuto, test.lim, received)
+			var limit *record.LimitError
+			if errors.As(err, &limit) {
+				if limit.Code != test.want || limit.Limit == 0 || limit.Detail == "" {
+					t.Errorf("got %+v, want %q", limit, test.want)
+				}
+			} else if err != nil || test.want != "" {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestProblemsPointIntoTheBody(t *testing.T) {
+	const bad = `{"key":true,"value":{"retries":"x"}}`
+	tests := []struct {
+		name, body string
+		form       record.Form
+		want       []string
+	}{
+		{"one record", bad, record.FormAuto, []string{"0 #/key", "0 #/value/retries"}},
+		{"an array", "[{}," + bad + "]", record.FormAuto, []string{"1 #/1/key", "1 #/1/value/retries"}},
+		{"a wrapper", `{"records":[{},` + bad + "]}", record.FormAuto, []string{"1 #/records/1/key", "1 #/records/1/value/retries"}},
+		{"several documents", "{}\n" + bad, record.FormAuto, []string{"1 #/1/key", "1 #/1/value/retries"}},
+		{"NDJSON of one line", bad, record.FormNDJSON, []string{"0 #/0/key", "0 #/0/value/retries"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var problems *record.ProblemsError
+			if err := new(record.Request).Parse([]byte(test.body), test.form, record.Limits{}, received); !errors.As(err, &problems) {
+				t.Fatalf("got %v, want a *ProblemsError", err)
+			}
+			var got []string
+			for _, p := range problems.Problems {
+				got = append(got, fmt.Sprintf("%d %s", p.Index, p.Pointer))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOfManyProblemsTheFirstHundredAreTold(t *testing.T) {
+	body := "[" + strings.Repeat(`{"key":"x"},`, 249) + `{"key":"secret"}]`
+	var problems *record.ProblemsError
+	if err := new(record.Request).Parse([]byte(body), record.FormAuto, record.Limits{}, received); !errors.As(err, &problems) {
+		t.Fatalf("got %v, want a *ProblemsError", err)
+	}
+	if len(problems.Problems) != 100 || problems.Total != 250 || problems.Problems[99].Index != 99 {
+		t.Errorf("got %d of %d, want 100 of 250", len(problems.Problems), problems.Total)
+	}
+}
+
+func TestParseTellsWhatTheRecordsLack(t *testing.T) {
+	r := record.NewRequest()
+	defer r.Release()
+	if err := r.Parse([]byte(`[{"id":"a","timestamp":1763701200123,"x":1},{"id":7,"timestamp":5,"value":{"y":2}}]`), record.FormAuto, record.Limits{}, received); err != nil {
+		t.Fatal(err)
+	}
+	if !r.AllIDs() || r.BadTimestamps() != 1 || r.UnknownMembers() != 2 {
+		t.Errorf("got %v %d %d, want all ids, 1 bad timestamp, 2 unknown members", r.AllIDs(), r.BadTimestamps(), r.UnknownMembers())
+	}
+	for _, body := range []string{`[{"id":"a"},{}]`, `[{"id":""}]`, `[{"id":null}]`} {
+		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, received); err != nil || r.AllIDs() {
+			t.Errorf("%s: got error %v and all ids %v", body, err, r.AllIDs())
+		}
+	}
+}
+
+func TestParseDoesNotAllocate(t *testing.T) {
+	body := realistic(100)
+	r := record.NewRequest()
+	defer r.Release()
+	parse := func() {
+		if err := r.Parse(body, record.FormAuto, record.Limits{}, received); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(20, parse); n > 1 {
+		t.Errorf("got %v allocations for a body, want at most 1", n)
+	}
+}
