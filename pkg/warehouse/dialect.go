@@ -1,0 +1,130 @@
+package warehouse
+
+import (
+	"fmt"
+	"strings"
+	"text/template"
+)
+
+// window is how many inserts a table remembers: an insert that is repeated
+// within so many parts of the same table is recognised by its token. It bounds
+// how long one block may stay in doubt while others are stored.
+const window = 10000
+
+// dialect is the data of the migration templates: the same source gives the
+// schema of one server and that of a cluster, for old and new versions.
+type dialect struct {
+	Database string  // holds everything
+	Cluster  string  // as in remote_servers; empty for a single server
+	Version  version // of the server
+}
+
+// Table names the table that holds the rows on each server. In a cluster the
+// plain name belongs to the Distributed table that covers all of them.
+func (d dialect) Table(name string) string {
+	if d.Cluster != "" {
+		name += "_local"
+	}
+	return d.Database + "." + name
+}
+
+// OnCluster makes a statement run on every server.
+func (d dialect) OnCluster() string {
+	if d.Cluster == "" {
+		return ""
+	}
+	return " ON CLUSTER '" + d.Cluster + "'"
+}
+
+// Engine is a table engine whose rows are divided among the shards.
+func (d dialect) Engine(kind, table string) string {
+	return d.engine(kind, "{shard}/"+d.Database+"/"+table, "{replica}")
+}
+
+// EngineEverywhere is a table engine whose rows are on every server.
+func (d dialect) EngineEverywhere(kind, table string) string {
+	return d.engine(kind, "all/"+d.Database+"/"+table, "{shard}-{replica}")
+}
+
+func (d dialect) engine(kind, path, replica string) string {
+	if d.Cluster == "" {
+		return kind
+	}
+	return fmt.Sprintf("Replicated%s('/clickhouse/tables/%s', '%s')", kind, path, replica)
+}
+
+// Distributed is the statement that makes the table over all shards, where
+// there are any. An instance stays on one shard, so that folds and FINAL are
+// right on each by itself.
+func (d dialect) Distributed(table, shardBy string) string {
+	if d.Cluster == "" {
+		return ""
+	}
+	return fmt.Sprintf("\nCREATE TABLE IF NOT EXISTS %s.%s%s AS %s\nENGINE = Distributed('%s', '%s', '%s_local', %s);",
+		d.Database, table, d.OnCluster(), d.Table(table), d.Cluster, d.Database, table, shardBy)
+}
+
+// Deduplicated are the settings that make a table remember its inserts. Both
+// are explicit: the defaults are off on a single server, and have changed
+// between versions on replicated tables.
+func (d dialect) Deduplicated() string {
+	if d.Cluster == "" {
+		return fmt.Sprintf("non_replicated_deduplication_window = %d", window)
+	}
+	return fmt.Sprintf("replicated_deduplication_window = %d, replicated_deduplication_window_seconds = 604800", window)
+}
+
+// Durable are the settings that make an insert survive a power cut.
+func (dialect) Durable() string { return "fsync_after_insert = 1, fsync_part_directory = 1" }
+
+// TextIndex is the index for words in a text.
+func (d dialect) TextIndex() string {
+	if d.Version.atLeast(26, 2) {
+		return "text(tokenizer = splitByNonAlpha) GRANULARITY 100000000"
+	}
+	return "tokenbf_v1(16384, 3, 0) GRANULARITY 4"
+}
+
+// statements renders a migration and splits it. A statement ends with a
+// semicolon at the end of a line.
+func (d dialect) statements(name, source string) ([]string, error) {
+	t, err := template.New(name).Option("missingkey=error").Parse(source)
+	if err != nil {
+		return nil, fmt.Errorf("parse migration %s: %w", name, err)
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, d); err != nil {
+		return nil, fmt.Errorf("render migration %s: %w", name, err)
+	}
+	var all []string
+	for s := range strings.SplitSeq(b.String()+"\n", ";\n") {
+		if s = withoutComments(s); s != "" {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// withoutComments drops comments that have their own line.
+func withoutComments(sql string) string {
+	var b strings.Builder
+	for line := range strings.Lines(sql) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			b.WriteString(line)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// version is that of a server: year and month of its release.
+type version struct{ Major, Minor int }
+
+func (v version) atLeast(major, minor int) bool {
+	return v.Major > major || v.Major == major && v.Minor >= minor
+}
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+
+// oldest is the first version whose inserts are deduplicated through
+// materialized views in the way Insert relies on.
+var oldest = version{24, 8}

@@ -1,0 +1,130 @@
+package warehouse
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+)
+
+// Insert stores the rows of the block that its claim names. When it returns
+// nil they are durable, and in every materialized view. The token makes it
+// harmless to call again with the same claim and the same columns, after a
+// success too; another token, or other rows, would store more.
+//
+// The error is a *record.StoreError. After it nothing is known, whatever the
+// class: the table, or some of the views, may have taken the rows.
+func (db *DB) Insert(ctx context.Context, b record.Block) error {
+	from, to := b.Claim.From, b.Claim.To
+	if to == 0 {
+		to = b.Columns.Rows()
+	}
+	if from == to {
+		return nil // all of it was set aside, or none of it were records
+	}
+	return db.insert(ctx, "records", b.Claim.Token, blockColumns(b.Columns, from, to))
+}
+
+// InsertChanges stores what was changed under a token of its own; all else as
+// for Insert.
+func (db *DB) InsertChanges(ctx context.Context, token string, changes []change.Audit) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	return db.insert(ctx, "changes", token, auditColumns(changes))
+}
+
+func auditColumns(changes []change.Audit) proto.Input {
+	var seq proto.ColUInt64
+	at := new(proto.ColDateTime64).WithPrecision(proto.PrecisionMilli).WithLocation(time.UTC)
+	by, kind, targetKind := new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality()
+	key := new(proto.ColStr)
+	members := proto.NewArray(new(proto.ColStr).LowCardinality())
+	for _, c := range changes {
+		seq.Append(c.Seq)
+		at.Append(c.At)
+		by.Append(c.By)
+		kind.Append(string(c.Kind))
+		targetKind.Append(c.TargetKind)
+		key.Append(c.Key)
+		members.Append(c.Members)
+	}
+	return proto.Input{
+		{Name: "stream_seq", Data: seq},
+		{Name: "changed_at", Data: at},
+		{Name: "changed_by", Data: by},
+		{Name: "kind", Data: kind},
+		{Name: "target_kind", Data: targetKind},
+		{Name: "target_key", Data: key},
+		{Name: "members", Data: members},
+	}
+}
+
+func (db *DB) insert(ctx context.Context, table, token string, columns proto.Input) error {
+	ctx, cancel := context.WithTimeout(ctx, db.cfg.InsertTimeout)
+	defer cancel()
+	err := db.send(ctx, ch.Query{
+		Body:     fmt.Sprintf("INSERT INTO %s.%s %s VALUES", db.name, table, columns.Columns()),
+		QueryID:  token + "-" + db.attempt(),
+		Input:    columns, // one block: a token covers no more
+		Settings: db.insertSettings(token),
+	})
+	if err == nil {
+		return nil
+	}
+	e := storeError("insert into "+db.name+"."+table, err)
+	db.metrics.failures.WithLabelValues(classNames[e.Class]).Inc()
+	return e
+}
+
+// send runs one insert on one connection.
+func (db *DB) send(ctx context.Context, q ch.Query) error {
+	client, err := db.inserts.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := client.Do(ctx, q); err != nil {
+		_ = client.Close()
+		if _, _, answered := exception(err); !answered {
+			db.inserts.reset()
+		}
+		return err
+	}
+	db.inserts.put(client)
+	return nil
+}
+
+// insertSettings are what exactly once rests on, and are sent whatever the
+// defaults of the server are: they have changed between versions.
+func (db *DB) insertSettings(token string) []ch.Setting {
+	all := []ch.Setting{
+		{Key: "async_insert", Value: "0"}, // a queue would acknowledge before it stores
+		{Key: "insert_deduplicate", Value: "1"},
+		{Key: "deduplicate_blocks_in_dependent_materialized_views", Value: "1"}, // else a repeat counts twice in the views
+		{Key: "insert_deduplication_token", Value: token},
+		{Key: "max_partitions_per_insert_block", Value: "0"}, // a back-fill may span any number of months
+	}
+	if db.cfg.Cluster != "" {
+		all = append(all,
+			ch.Setting{Key: "distributed_foreground_insert", Value: "1"}, // a queue would acknowledge before it stores
+			ch.Setting{Key: "insert_quorum", Value: "auto"},
+			ch.Setting{Key: "insert_quorum_parallel", Value: "1"},
+		)
+	}
+	for i := range all {
+		all[i].Important = true // an unknown one is an error, not a warning
+	}
+	return all
+}
+
+// attempt makes a query id different from that of the attempt before, which
+// may still be running, here or in a process that came before this one.
+func (db *DB) attempt() string {
+	return strconv.FormatInt(db.attempts.Add(1), 36)
+}

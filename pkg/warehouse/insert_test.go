@@ -1,0 +1,119 @@
+package warehouse_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/change"
+)
+
+func TestABlockIsStoredOnceHoweverOftenItIsInserted(t *testing.T) {
+	db := open(t)
+	b := block(t, 0, 7, jobs(1, 500)...)
+	for range 3 {
+		if err := db.Insert(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := totals(t, db), "500\t500\t500"; got != want {
+		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
+	}
+	another := block(t, 0, 8, jobs(501, 20)...)
+	if err := db.Insert(t.Context(), another); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := totals(t, db), "520\t520\t520"; got != want {
+		t.Errorf("rows, counted, jobs after another block: got %s, want %s", got, want)
+	}
+}
+
+func TestFourLanesInsertAtOnceAndEachBlockTwice(t *testing.T) {
+	db := open(t)
+	var wg sync.WaitGroup
+	for lane := range 4 {
+		b := block(t, lane, 1, jobs(1+1000*lane, 100)...)
+		for range 2 {
+			wg.Go(func() {
+				if err := db.Insert(t.Context(), b); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if got, want := totals(t, db), "400\t400\t400"; got != want {
+		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
+	}
+}
+
+func TestPiecesOfABlockAreItsRows(t *testing.T) {
+	db := open(t)
+	b := block(t, 0, 1, jobs(1, 100)...)
+	whole := b.Claim.Token
+	for _, piece := range [][2]int{{0, 30}, {30, 31}, {31, 100}, {31, 100}} {
+		b.Claim.From, b.Claim.To = piece[0], piece[1]
+		b.Claim.Token = whole + "#" + string(rune('a'+piece[0]%26))
+		if err := db.Insert(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := totals(t, db), "100\t100\t100"; got != want {
+		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
+	}
+	if got, want := query(t, db, "SELECT groupBitXor(key), uniqExact(id), min(stream_idx), max(stream_idx) FROM {db}.records"),
+		query(t, db, "SELECT groupBitXor(9007199254740994 + number), 100, 0, 99 FROM numbers(100)"); got != want {
+		t.Errorf("keys, ids, places: got %s, want %s", got, want)
+	}
+}
+
+func TestABlockWithoutRecordsIsNothingToInsert(t *testing.T) {
+	db := open(t)
+	if err := db.Insert(t.Context(), block(t, 0, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABlockMaySpanMoreMonthsThanAPartitionLimit(t *testing.T) {
+	db := open(t)
+	var records []string
+	for month := range 150 {
+		at := received.AddDate(0, -month, 0).UnixMilli()
+		records = append(records, `{"id":"m-`+time.UnixMilli(at).UTC().Format("2006-01")+`","recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":`+
+			time.UnixMilli(at).UTC().Format(`"2006-01-02T15:04:05Z"`)+`,"key":`+time.UnixMilli(at).UTC().Format("200601")+`}`)
+	}
+	b := block(t, 0, 1, records...)
+	for range 2 {
+		if err := db.Insert(ctxFor(t, time.Minute), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := totals(t, db), "150\t150\t150"; got != want {
+		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
+	}
+}
+
+func TestChangesAreKeptOncePerToken(t *testing.T) {
+	db := open(t)
+	at := time.Date(2025, 11, 21, 5, 0, 0, 123e6, time.UTC)
+	changes := []change.Audit{
+		{Seq: 9, At: at, By: "engine-a", Kind: change.UserPatched, TargetKind: "user", Key: "ada", Members: []string{"feature", "telephone"}},
+		{Seq: 11, At: at, By: "engine-b", Kind: change.FieldDeleted, TargetKind: "field", Key: "t1/f1"},
+	}
+	for range 2 {
+		if err := db.InsertChanges(t.Context(), "FLOW_0@1:9-11:0", changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.InsertChanges(t.Context(), "none", nil); err != nil {
+		t.Fatal(err)
+	}
+	got := query(t, db, "SELECT stream_seq, changed_at, changed_by, kind, target_kind, target_key, members FROM {db}.changes ORDER BY stream_seq")
+	want := "9\t2025-11-21 05:00:00.123\tengine-a\tuser.patched\tuser\tada\t['feature','telephone']\n" +
+		"11\t2025-11-21 05:00:00.123\tengine-b\tfield.deleted\tfield\tt1/f1\t[]"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flow.changes (-want +got):\n%s", diff)
+	}
+}

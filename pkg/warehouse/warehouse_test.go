@@ -1,0 +1,88 @@
+package warehouse_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
+)
+
+func TestMain(m *testing.M) { clickhousetest.Main(m) }
+
+// received is when all records of these tests came in.
+var received = time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
+
+// open opens a database with the schema.
+func open(t testing.TB) *warehouse.DB {
+	t.Helper()
+	_, url := clickhousetest.FreshDatabase(t)
+	db := openURL(t, url)
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func openURL(t testing.TB, url string) *warehouse.DB {
+	t.Helper()
+	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// query runs a statement in the shared engine, with {db} for the database, and
+// returns what it prints without the last newline.
+func query(t testing.TB, db *warehouse.DB, sql string) string {
+	t.Helper()
+	return strings.TrimSpace(clickhousetest.Exec(t, clickhousetest.Shared(t), strings.ReplaceAll(sql, "{db}", db.Database())))
+}
+
+// block holds records as one message of a lane.
+func block(t testing.TB, lane int, seq uint64, records ...string) record.Block {
+	t.Helper()
+	m := record.Message{
+		Lane: lane, Seq: seq, Topic: fmt.Sprintf("flow.%d.record", lane), Received: received,
+		Body: []byte("[" + strings.Join(records, ",") + "]"),
+	}
+	c := new(record.Columns)
+	if err := c.Append(&m); err != nil {
+		t.Fatal(err)
+	}
+	return record.Block{Lane: lane, Columns: c, Claim: record.Claim{First: seq, Last: seq, Token: fmt.Sprintf("FLOW_%d@1:%d-%d:0", lane, seq, seq)}}
+}
+
+// jobs are n records, with ids from first on, of n different minutes.
+func jobs(first, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		at := received.Add(-time.Duration(i) * time.Minute).UnixMilli()
+		all[i] = fmt.Sprintf(`{"id":"1-%d","key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,
+			"value":{"bpmnProcessId":"order-fulfillment","processInstanceKey":"%d","type":"payment.charge","retries":3}}`,
+			first+i, 9007199254740993+first+i, at, first+i/10)
+	}
+	return all
+}
+
+// totals are what a repeated insert would change: rows without FINAL, and the
+// sum of the counters.
+func totals(t testing.TB, db *warehouse.DB) string {
+	t.Helper()
+	return query(t, db, "SELECT (SELECT count() FROM {db}.records), (SELECT sum(records) FROM {db}.counts_1m), (SELECT count() FROM {db}.v_jobs)")
+}
+
+func ctxFor(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
