@@ -1,0 +1,238 @@
+package change_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/change"
+)
+
+// step is one change to apply; those without a seq get the next one.
+type step struct {
+	body  string // of a user's patch
+	admin bool
+	want  string // document after it
+}
+
+func TestApplyToAUser(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		steps []step
+	}{
+		{"patches of different members both survive", []step{
+			{body: `{"name":"n","tableFieldsSetting":{"a":1}}`, want: `{"name":"n","tableFieldsSetting":{"a":1}}`},
+			{body: `{"company":"c","tableFieldsSetting":{"b":2.0}}`, want: `{"company":"c","name":"n","tableFieldsSetting":{"a":1,"b":2.0}}`},
+			{body: `{"name":null}`, want: `{"company":"c","tableFieldsSetting":{"a":1,"b":2.0}}`},
+		}},
+		{"who is no admin leaves authority as it is", []step{
+			{admin: true, body: `{"status":true,"type":2,"grant":{"edition":"free"},"privileges":[1]}`, want: `{"grant":{"edition":"free"},"privileges":[1],"status":true,"type":2}`},
+			{body: `{"status":false,"type":null,"grant":null,"privileges":[1,2],"name":"n"}`, want: `{"grant":{"edition":"free"},"name":"n","privileges":[1],"status":true,"type":2}`},
+		}},
+		{"projects keep the authority of the same id", []step{
+			{admin: true, body: `{"projects":[{"id":"a","name":"A","license":{"version":"1"},"grant":{"userCount":3}},{"id":"b","license":{"version":"2"}},{"name":"no id","license":{}}]}`,
+				want: `{"projects":[{"grant":{"userCount":3},"id":"a","license":{"version":"1"},"name":"A"},{"id":"b","license":{"version":"2"}},{"license":{},"name":"no id"}]}`},
+			{body: `{"name":"n"}`, // without projects: not even those without an id lose theirs
+				want: `{"name":"n","projects":[{"grant":{"userCount":3},"id":"a","license":{"version":"1"},"name":"A"},{"id":"b","license":{"version":"2"}},{"license":{},"name":"no id"}]}`},
+			{body: `{"projects":[{"id":"b","name":"B","license":{"version":"9"}},{"id":"a"},{"id":"a","name":"again"},{"id":"c","grant":{}},{}]}`,
+				want: `{"name":"n","projects":[{"id":"b","license":{"version":"2"},"name":"B"},{"grant":{"userCount":3},"id":"a","license":{"version":"1"}},{"id":"a","name":"again"},{"id":"c"},{}]}`},
+			{admin: true, body: `{"projects":[{"id":"a"}]}`, want: `{"name":"n","projects":[{"id":"a"}]}`},
+			{body: `{"projects":null}`, want: `{"name":"n"}`},
+		}},
+		{"masks within an array stand for what was stored", []step{
+			{body: `{"projects":[{"id":"a","user":{"ak":"1","sk":null}},{"id":"b","user":{"sk":null}}]}`,
+				want: `{"projects":[{"id":"a","user":{"ak":"1","sk":null}},{"id":"b","user":{"sk":null}}]}`},
+			{body: `{"projects":[{"id":"b","user":{"sk":"****","password":"****"}},{"id":"x","user":{"sk":"****"}},{"user":{"sk":""}}]}`,
+				want: `{"projects":[{"id":"b","user":{"sk":null}},{"id":"x","user":{}},{"user":{}}]}`},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var entry change.Entry
+			for i, s := range tc.steps {
+				c, _, err := change.NewUserPatch(t.Context(), "ann", s.admin, []byte(s.body), secrets())
+				if err != nil {
+					t.Fatal(err)
+				}
+				entry = mustApply(t, entry, *c, uint64(10*(i+1)))
+				if string(entry.Doc) != s.want {
+					t.Errorf("after %s\ngot  %s\nwant %s", s.body, entry.Doc, s.want)
+				}
+			}
+		})
+	}
+}
+
+// A client that reads the user and sends back what it read changes nothing.
+func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
+	body := `{"name":"n","ak":"AK1","sk":"x","password":"p","projects":[{"id":"a","license":{"version":"1"},"user":{"sk":"y","deep":[{"id":1,"password":"q"},{"id":"z","password":"r"}]}}]}`
+	c, _, err := change.NewUserPatch(t.Context(), "ann", true, []byte(body), secrets())
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := mustApply(t, change.Entry{}, *c, 1)
+	shown, err := entry.User("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"ak":"AK1","id":"ann","name":"n","password":"****","projects":[{"id":"a","license":{"version":"1"},"user":{"deep":[{"id":1,"password":"****"},{"id":"z","password":"****"}],"sk":"****"}}],"sk":"****"}`
+	if string(shown) != want {
+		t.Fatalf("shown %s\nwant  %s", shown, want)
+	}
+	for _, admin := range []bool{true, false} {
+		back, _, err := change.NewUserPatch(t.Context(), "ann", admin, shown, secrets())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := mustApply(t, entry, *back, 2)
+		// The element whose id is no text can not be told apart: its mask goes.
+		var stored map[string]any
+		if err := json.Unmarshal(entry.Doc, &stored); err != nil {
+			t.Fatal(err)
+		}
+		deep := stored["projects"].([]any)[0].(map[string]any)["user"].(map[string]any)["deep"].([]any)[0].(map[string]any)
+		delete(deep, "password")
+		var kept map[string]any
+		if err := json.Unmarshal(got.Doc, &kept); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(stored, kept); diff != "" {
+			t.Errorf("admin %v (-stored +after):\n%s", admin, diff)
+		}
+	}
+}
+
+func TestApplyToAField(t *testing.T) {
+	put := func(body string) change.Change {
+		c, _, err := change.NewFieldPut("t", "f", "ann", []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *c
+	}
+	remove := func(by string) change.Change {
+		c, err := change.NewFieldDelete("t", "f", by, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *c
+	}
+	var entry change.Entry
+	if _, ok := entry.DatasetField(); ok {
+		t.Error("a field that was never put is there")
+	}
+
+	first := remove("bob")
+	entry = mustApply(t, entry, first, 3)
+	want := change.Entry{Target: first.Target, Deleted: true, DeletedAt: first.At, DeletedBy: "bob", UpdatedAt: first.At, UpdatedBy: "bob", Seq: 3}
+	if diff := cmp.Diff(want, entry); diff != "" {
+		t.Errorf("deleted before it was put (-want +got):\n%s", diff)
+	}
+
+	entry = mustApply(t, entry, remove("carl"), 4)
+	want.Seq = 4
+	if diff := cmp.Diff(want, entry); diff != "" {
+		t.Errorf("deleted again (-want +got):\n%s", diff)
+	}
+	if _, ok := entry.DatasetField(); ok {
+		t.Error("a deleted field is there")
+	}
+
+	revived := put(`{"name":"n"}`)
+	entry = mustApply(t, entry, revived, 5)
+	want = change.Entry{Target: first.Target, Doc: revived.Body, UpdatedAt: revived.At, UpdatedBy: "ann", Seq: 5}
+	if diff := cmp.Diff(want, entry); diff != "" {
+		t.Errorf("revived (-want +got):\n%s", diff)
+	}
+	if doc, ok := entry.DatasetField(); !ok || string(doc) != `{"id":"f","name":"n","tableId":"t"}` {
+		t.Errorf("field is %s, %v", doc, ok)
+	}
+
+	last := remove("dora")
+	entry = mustApply(t, entry, last, 6)
+	if !entry.Deleted || entry.DeletedBy != "dora" || len(entry.Doc) > 0 {
+		t.Errorf("deleted after it was revived: %+v", entry)
+	}
+}
+
+// Replaying any part of a history again, in its order, changes nothing.
+func TestApplyIsIdempotent(t *testing.T) {
+	var history []change.Change
+	for _, body := range []string{`{"name":"a"}`, `{"name":null,"remarks":"r"}`, `{"name":"b"}`, `{"remarks":null}`, `{}`} {
+		c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(body), secrets())
+		if err != nil {
+			t.Fatal(err)
+		}
+		history = append(history, *c)
+	}
+	var whole change.Entry
+	for i, c := range history {
+		whole = mustApply(t, whole, c, uint64(i+1))
+	}
+	for from := range history {
+		again := whole
+		for i, c := range history[from:] {
+			next, applied, err := change.Apply(again, c, uint64(from+i+1))
+			if applied || err != nil {
+				t.Errorf("replay of %d: applied %v, %v", from+i+1, applied, err)
+			}
+			again = next
+		}
+		if diff := cmp.Diff(whole, again); diff != "" {
+			t.Errorf("replayed from %d (-before +after):\n%s", from+1, diff)
+		}
+	}
+	if whole.Seq != 5 || string(whole.Doc) != `{"name":"b"}` {
+		t.Errorf("entry is %+v", whole)
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	patch := func(body string) change.Change {
+		return change.Change{Kind: change.UserPatched, Target: change.Target{User: "ann"}, At: time.Now(), Body: json.RawMessage(body)}
+	}
+	half := strings.Repeat("x", change.MaxBody/2)
+	big := change.Entry{Doc: json.RawMessage(`{"a":"` + half + `"}`), Seq: 1}
+	for _, tc := range []struct {
+		name  string
+		entry change.Entry
+		c     change.Change
+		want  string
+	}{
+		{"a document that would grow too large", big, patch(`{"b":"` + half + `"}`), "bad document_too_large"},
+		{"a body that is no object", change.Entry{}, patch(`3`), "bad bad_body"},
+		{"no kind", change.Entry{}, change.Change{}, "bad unknown_kind"},
+		{"a damaged entry", change.Entry{Doc: json.RawMessage(`[]`)}, patch(`{}`), "patch user: the stored document is not an object"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, applied, err := change.Apply(tc.entry, tc.c, 9)
+			if describe(err) != tc.want || applied {
+				t.Errorf("got %v, applied %v; want %s", describe(err), applied, tc.want)
+			}
+			if diff := cmp.Diff(tc.entry, got); diff != "" {
+				t.Errorf("the entry changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAUserWithoutEntryHasAnID(t *testing.T) {
+	shown, err := change.Entry{}.User("ann")
+	if err != nil || string(shown) != `{"id":"ann"}` {
+		t.Errorf("got %s, %v", shown, err)
+	}
+	if got := (change.Entry{Seq: 12}).ETag(); got != `"12"` {
+		t.Errorf("ETag is %s", got)
+	}
+}
+
+func mustApply(t *testing.T, e change.Entry, c change.Change, seq uint64) change.Entry {
+	t.Helper()
+	next, applied, err := change.Apply(e, c, seq)
+	if err != nil || !applied {
+		t.Fatalf("Apply %s at %d: applied %v, %v", c.Kind, seq, applied, err)
+	}
+	return next
+}
