@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/load"
+	"sluice/pkg/record"
 )
 
 // anyRecord is a record as a slow, obviously right reader sees it.
@@ -249,4 +250,23 @@ func BenchmarkGenerator(b *testing.B) {
 		buf = g.Append(buf[:0])
 	}
 	b.SetBytes(g.Totals().Bytes / g.Totals().Records)
+}
+
+func TestTheApiTakesEveryRecord(t *testing.T) {
+	g := newGenerator(t, load.GeneratorConfig{Seed: 21})
+	for range 20 {
+		body, totals, _ := g.AppendBatch(nil, 500)
+		request := record.NewRequest()
+		if err := request.Parse(body, record.FormAuto, record.Limits{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if int64(request.Len()) != totals.Records || !request.AllIDs() || request.BadTimestamps() != 0 {
+			t.Errorf("of %d records, %d were understood (all with ids: %t), %d with an odd timestamp",
+				totals.Records, request.Len(), request.AllIDs(), request.BadTimestamps())
+		}
+		if request.UnknownMembers() == 0 {
+			t.Error("no record has a member beyond the specification")
+		}
+		request.Release()
+	}
 }
