@@ -164,7 +164,7 @@ func readFailure(err error, limit int) error {
 	}
 }
 
-func tooLarge(limit int) error {
+func tooLarge(limit int) *refusal {
 	return refuse(codeBodyTooLarge, fmt.Sprintf("the body is larger than %d bytes after decompression", limit))
 }
 

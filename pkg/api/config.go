@@ -31,6 +31,8 @@ type Config struct {
 	IdleTimeout   time.Duration // how long a connection is kept open between requests; default 2 min
 
 	PublishTimeout time.Duration // to get a request into the stream, else 503; default 1.8 s
+	StateWait      time.Duration // how long a reader waits for an accepted change to be applied; default 1 s
+	Documents      int           // most bodies of users and dataset fields parsed at once, some 20 MiB each at worst; default 4
 	Rate           float64       // requests per second per subject whose token says nothing else; default 0: no limit
 	Drain          time.Duration // how long Run waits for requests in flight when it ends; default 8 s
 }
@@ -60,6 +62,8 @@ func (c Config) withDefaults() Config {
 	orElse(&c.BodyRate, 16<<10)
 	orElse(&c.IdleTimeout, 2*time.Minute)
 	orElse(&c.PublishTimeout, 1800*time.Millisecond)
+	orElse(&c.StateWait, time.Second)
+	orElse(&c.Documents, 4)
 	orElse(&c.Drain, 8*time.Second)
 	return c
 }

@@ -21,13 +21,18 @@ const (
 	codeBadCompression      code = "bad_compression"
 	codeBodyIncomplete      code = "body_incomplete"
 	codeBadKey              code = "bad_idempotency_key"
+	codeBadTarget           code = "bad_target"
 	codeTokenMissing        code = "token_missing"
 	codeTokenInvalid        code = "token_invalid"
 	codeScopeMissing        code = "scope_missing"
 	codeNoRoute             code = "no_such_route"
+	codeNoField             code = "no_such_field"
 	codeMethod              code = "method_not_allowed"
 	codeNotAcceptable       code = "not_acceptable"
 	codeBodyTimeout         code = "body_timeout"
+	codeIDMismatch          code = "id_mismatch"
+	codeChangedMeanwhile    code = "changed_meanwhile"
+	codeConditionFailed     code = "condition_failed"
 	codeBodyTooLarge        code = "body_too_large"
 	codeRatio               code = "compression_ratio"
 	codeTooManyRecords      code = record.CodeTooManyRecords
@@ -36,13 +41,16 @@ const (
 	codeUnsupportedEncoding code = "unsupported_encoding"
 	codeTooDeep             code = record.CodeTooDeep
 	codeInvalidRecords      code = "invalid_records"
+	codeInvalidDocument     code = "invalid_document"
 	codeKeyReused           code = "idempotency_key_reused"
 	codeRateLimited         code = "rate_limited"
 	codeOverloaded          code = "overloaded"
+	codePasswordsBusy       code = "passwords_busy"
 	codeStreamFull          code = "stream_full"
 	codeStreamBusy          code = "stream_busy"
 	codeInternal            code = "internal"
 	codeStreamUnavailable   code = "stream_unavailable"
+	codeStateBehind         code = "state_behind"
 	codeTokenUnverified     code = "token_unverified"
 )
 
@@ -63,13 +71,18 @@ var failures = []failure{
 	{codeBadCompression, http.StatusBadRequest, "The body can not be decompressed", 0},
 	{codeBodyIncomplete, http.StatusBadRequest, "The body is incomplete", 0},
 	{codeBadKey, http.StatusBadRequest, "The Idempotency-Key can not be used", 0},
+	{codeBadTarget, http.StatusBadRequest, "Nothing can have this name", 0},
 	{codeTokenMissing, http.StatusUnauthorized, "An access token is needed", 0},
 	{codeTokenInvalid, http.StatusUnauthorized, "The access token is not valid", 0},
 	{codeScopeMissing, http.StatusForbidden, "The access token does not allow this", 0},
 	{codeNoRoute, http.StatusNotFound, "There is nothing here", 0},
+	{codeNoField, http.StatusNotFound, "There is no such dataset field", 0},
 	{codeMethod, http.StatusMethodNotAllowed, "The method is not allowed here", 0},
 	{codeNotAcceptable, http.StatusNotAcceptable, "The answer would be JSON", 0},
 	{codeBodyTimeout, http.StatusRequestTimeout, "The body came too slowly", 0},
+	{codeIDMismatch, http.StatusConflict, "The body is about something else", 0},
+	{codeChangedMeanwhile, http.StatusConflict, "Others change it at the same time", time.Second},
+	{codeConditionFailed, http.StatusPreconditionFailed, "A condition is not met", 0},
 	{codeBodyTooLarge, http.StatusRequestEntityTooLarge, "The body is too large", 0},
 	{codeRatio, http.StatusRequestEntityTooLarge, "The body is compressed too much", 0},
 	{codeTooManyRecords, http.StatusRequestEntityTooLarge, "The request holds too many records", 0},
@@ -78,13 +91,16 @@ var failures = []failure{
 	{codeUnsupportedEncoding, http.StatusUnsupportedMediaType, "The content encoding is not taken", 0},
 	{codeTooDeep, http.StatusUnprocessableEntity, "The JSON is nested too deep", 0},
 	{codeInvalidRecords, http.StatusUnprocessableEntity, "Records are not valid", 0},
+	{codeInvalidDocument, http.StatusUnprocessableEntity, "The document is not valid", 0},
 	{codeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key was used with another body", 0},
 	{codeRateLimited, http.StatusTooManyRequests, "Too many requests", time.Second},
 	{codeOverloaded, http.StatusTooManyRequests, "Too much is in flight", time.Second},
+	{codePasswordsBusy, http.StatusTooManyRequests, "Too many passwords at once", time.Second},
 	{codeStreamFull, http.StatusTooManyRequests, "The stream is full", 5 * time.Second},
 	{codeStreamBusy, http.StatusTooManyRequests, "The stream takes no more at the moment", time.Second},
 	{codeInternal, http.StatusInternalServerError, "Something went wrong here", 0},
 	{codeStreamUnavailable, http.StatusServiceUnavailable, "The stream can not be reached", 2 * time.Second},
+	{codeStateBehind, http.StatusServiceUnavailable, "The newest state is not there yet", time.Second},
 	{codeTokenUnverified, http.StatusServiceUnavailable, "The access token can not be checked", 5 * time.Second},
 }
 
@@ -123,6 +139,9 @@ func refusalOf(err error) *refusal {
 	}
 	if r = streamRefusal(err); r == nil {
 		r = recordRefusal(err)
+	}
+	if r == nil {
+		r = stateRefusal(err)
 	}
 	if r == nil {
 		r = &refusal{code: codeInternal, detail: "the request could not be handled; its id is in the log", cause: err}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/api"
+	"sluice/pkg/change"
 	"sluice/pkg/record"
 )
 
@@ -110,6 +112,7 @@ func (w who) Authenticate(header string) (record.Identity, error) {
 var everyone = who{
 	"engine": {Subject: "engine-a", Scopes: record.Scopes()},
 	"other":  {Subject: "engine-b", Scopes: record.Scopes()},
+	"plain":  {Subject: "plain", Scopes: []record.Scope{record.ScopeUserWrite, record.ScopeFieldsWrite, record.ScopeRead}},
 	"reader": {Subject: "reader", Scopes: []record.Scope{record.ScopeRead}},
 	"slow":   {Subject: "slow", Scopes: record.Scopes(), Rate: 2},
 }
@@ -118,13 +121,18 @@ var everyone = who{
 type door struct {
 	*api.Server
 	stream *stream
+	ledger *ledger
 	reg    *prometheus.Registry
+	log    *bytes.Buffer // not read while requests run
 }
 
 func newDoor(t testing.TB, cfg api.Config) *door {
 	t.Helper()
-	d := &door{stream: &stream{}, reg: prometheus.NewRegistry()}
-	s, err := api.New(cfg, api.Deps{Auth: everyone, Stream: d.stream}, slog.New(slog.DiscardHandler), d.reg)
+	d := &door{stream: &stream{}, ledger: newLedger(), reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
+	s, err := api.New(cfg, api.Deps{
+		Auth: everyone, Stream: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger,
+		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32), Concurrency: 2},
+	}, slog.New(slog.NewTextHandler(d.log, nil)), d.reg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/change"
 	"sluice/pkg/record"
 )
 
@@ -18,6 +19,7 @@ type metrics struct {
 	wireBytes, bodyBytes             prometheus.Counter
 	records, replayed                prometheus.Counter
 	badTimestamps, unknownMembers    prometheus.Counter
+	changes, warnings                *prometheus.CounterVec
 	publishSeconds, recordsInRequest prometheus.Histogram
 }
 
@@ -51,6 +53,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		replayed:       counter("sluice_api_records_replayed_total", "Records acknowledged again because the request was a repeat; nothing new was stored."),
 		badTimestamps:  counter("sluice_api_records_bad_timestamp_total", "Records accepted whose timestamp is missing or absurd."),
 		unknownMembers: counter("sluice_api_unknown_members_total", "Members of accepted records that are not in the specification; they are kept."),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_api_changes_total",
+			Help: "Changes of users and dataset fields accepted, by kind: they are durable in the stream.",
+		}, []string{"kind"}),
+		warnings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_api_change_warnings_total",
+			Help: "Things noticed in documents that were accepted, by code: unknown features, members only an admin may set.",
+		}, []string{"code"}),
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "sluice_api_publish_seconds",
 			Help:    "Time until the stream had a request durable, or refused it.",
@@ -63,7 +73,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	reg.MustRegister(m.requests, m.seconds, m.refusals, m.inFlight, m.panics, m.wireBytes, m.bodyBytes,
-		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.publishSeconds, m.recordsInRequest)
+		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.changes, m.warnings, m.publishSeconds, m.recordsInRequest)
+	for _, kind := range []change.Kind{change.UserPatched, change.FieldPut, change.FieldDeleted} {
+		m.changes.WithLabelValues(string(kind))
+	}
+	for _, code := range []string{change.UnknownFeature, change.AuthorityIgnored} {
+		m.warnings.WithLabelValues(code)
+	}
 	for _, f := range failures {
 		m.refusals.WithLabelValues(string(f.Code))
 	}

@@ -12,14 +12,33 @@ import (
 
 // problem is the body of every refusal (RFC 9457).
 type problem struct {
-	Type     string           `json:"type"`
-	Title    string           `json:"title"`
-	Status   int              `json:"status"`
-	Detail   string           `json:"detail,omitempty"`
-	Instance string           `json:"instance"` // urn:uuid: and the id of the request
-	Code     code             `json:"code"`
-	Errors   []record.Problem `json:"errors,omitempty"`
-	Total    int              `json:"totalErrors,omitempty"` // when there are more than Errors lists
+	Type     string  `json:"type"`
+	Title    string  `json:"title"`
+	Status   int     `json:"status"`
+	Detail   string  `json:"detail,omitempty"`
+	Instance string  `json:"instance"` // urn:uuid: and the id of the request
+	Code     code    `json:"code"`
+	Errors   []wrong `json:"errors,omitempty"`
+	Total    int     `json:"totalErrors,omitempty"` // when there are more than Errors lists
+}
+
+// wrong is one thing wrong with a body.
+type wrong struct {
+	Index   *int   `json:"index,omitempty"` // of the record; none in a document that is no list of records
+	Pointer string `json:"pointer"`         // JSON pointer as a URI fragment
+	Code    string `json:"code"`
+	Detail  string `json:"detail"`
+}
+
+func wrongs(problems []record.Problem) []wrong {
+	list := make([]wrong, len(problems))
+	for i, p := range problems {
+		list[i] = wrong{Pointer: p.Pointer, Code: p.Code, Detail: p.Detail}
+		if p.Index >= 0 {
+			list[i].Index = &problems[i].Index
+		}
+	}
+	return list
 }
 
 var (
@@ -32,7 +51,7 @@ func (r *refusal) answer(w http.ResponseWriter, requestID string) {
 	row := byCode(r.code)
 	p := problem{
 		Type: "urn:problem:" + string(row.Code), Title: row.Title, Status: row.Status, Detail: r.detail,
-		Instance: "urn:uuid:" + requestID, Code: row.Code, Errors: r.problems,
+		Instance: "urn:uuid:" + requestID, Code: row.Code, Errors: wrongs(r.problems),
 	}
 	if r.total > len(r.problems) {
 		p.Total = r.total

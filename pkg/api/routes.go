@@ -27,9 +27,34 @@ type handler func(*call) error
 // everybody is the scope of routes that need no token.
 const everybody record.Scope = ""
 
-// routes are all there are, in one place.
+// route is one operation.
+type route struct {
+	method, path string // the path as gin has it
+	scope        record.Scope
+	handle       handler
+}
+
+// table is all there is, in one place.
+func (s *Server) table() []route {
+	const (
+		records = "/flow/flowRecord/batch"
+		user    = "/spm/login/current/user"
+		field   = "/ds/dataset/field/custom/:tableId/:fieldId"
+	)
+	return []route{
+		{http.MethodPost, records, record.ScopeRecordsWrite, s.postRecords},
+		{http.MethodPatch, user, record.ScopeUserWrite, s.patchUser},
+		{http.MethodGet, user, record.ScopeRead, s.getUser},
+		{http.MethodDelete, field, record.ScopeFieldsWrite, s.deleteField},
+		{http.MethodPut, field, record.ScopeFieldsWrite, s.putField},
+		{http.MethodGet, field, record.ScopeRead, s.getField},
+	}
+}
+
 func (s *Server) routes() {
-	s.engine.POST("/flow/flowRecord/batch", s.guarded("/flow/flowRecord/batch", record.ScopeRecordsWrite, s.postRecords))
+	for _, r := range s.table() {
+		s.engine.Handle(r.method, r.path, s.guarded(r.method+" "+r.path, r.scope, r.handle))
+	}
 	s.engine.NoRoute(s.guarded("none", everybody, func(*call) error {
 		return refuse(codeNoRoute, "the paths there are stand in /openapi.json")
 	}))

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
+	"sluice/pkg/change"
 	"sluice/pkg/record"
 )
 
@@ -26,8 +27,12 @@ type Authenticator interface {
 
 // Deps are what the api works with. All are needed.
 type Deps struct {
-	Auth   Authenticator
-	Stream Stream
+	Auth    Authenticator
+	Stream  Stream
+	Changes Changes
+	Last    Last
+	State   State
+	Secrets *change.Secrets // replaces secrets before a change is made
 }
 
 // Server is the HTTP API. It is inert until Listen or Run.
@@ -38,6 +43,11 @@ type Server struct {
 	limits  record.Limits
 	auth    Authenticator
 	stream  Stream
+	changes Changes
+	last    Last
+	state   State
+	secrets *change.Secrets
+	slots   chan struct{} // taken while a document is parsed
 	bodies  *bodies
 	rates   *rates
 	engine  *gin.Engine
@@ -56,6 +66,8 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 	s := &Server{
 		cfg: cfg, log: log, metrics: m, limits: cfg.limits(),
 		auth: deps.Auth, stream: deps.Stream,
+		changes: deps.Changes, last: deps.Last, state: deps.State, secrets: deps.Secrets,
+		slots:  make(chan struct{}, cfg.Documents),
 		bodies: newBodies(cfg, m), rates: newRates(cfg.Rate), engine: newEngine(),
 	}
 	m.watch(reg, s.bodies.budget)

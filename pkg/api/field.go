@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+
+	"sluice/pkg/change"
+)
+
+// fieldOf is the dataset field that a path names. Its segments are decoded
+// once.
+func fieldOf(c *call) (change.Target, error) {
+	table, err1 := url.PathUnescape(c.c.Param("tableId"))
+	field, err2 := url.PathUnescape(c.c.Param("fieldId"))
+	if err := errors.Join(err1, err2); err != nil || table == "" || field == "" {
+		return change.Target{}, refuse(codeNoRoute, "a dataset field is named by its table and its own id")
+	}
+	return change.Target{Table: table, Field: field}, nil
+}
+
+// putField stores a whole dataset field; one that was deleted comes back.
+func (s *Server) putField(c *call) error {
+	target, err := fieldOf(c)
+	if err != nil {
+		return err
+	}
+	made, err := s.made(c, "", func(body []byte) (*change.Change, change.Warnings, error) {
+		return change.NewFieldPut(target.Table, target.Field, c.who.Subject, body)
+	})
+	if err != nil {
+		return err
+	}
+	return s.apply(c, made)
+}
+
+// getField shows a dataset field.
+func (s *Server) getField(c *call) error {
+	target, err := fieldOf(c)
+	if err != nil {
+		return err
+	}
+	if _, err := change.NewFieldDelete(target.Table, target.Field, c.who.Subject, 0); err != nil {
+		return err // a name that no field can have
+	}
+	return s.show(c, target, func(e *remembered) (json.RawMessage, error) {
+		doc, _ := e.DatasetField()
+		return doc, nil
+	})
+}
+
+// deleteField leaves a tombstone where a dataset field is, or might be: we keep
+// no list of the fields there are, so none is unknown. What is deleted already
+// stays as it is, and nothing is published.
+func (s *Server) deleteField(c *call) error {
+	target, err := fieldOf(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
+	defer cancel()
+	conditions := conditionOf(c.r.Header)
+	for range maxAttempts {
+		made, err := change.NewFieldDelete(target.Table, target.Field, c.who.Subject, 0)
+		if err != nil {
+			return err
+		}
+		now, err := s.recall(ctx, target)
+		if err != nil {
+			return err
+		}
+		if err := conditions.check(&now); err != nil {
+			return err
+		}
+		if now.Deleted && !now.behind {
+			return answerOK(c.w)
+		}
+		// While the state is behind, a second tombstone may be published. It
+		// changes nothing; refusing a deletion would.
+		made.Expected = &now.expected
+		_, err = s.publishChange(ctx, made)
+		if errors.Is(err, change.ErrStale) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return answerOK(c.w)
+	}
+	return change.ErrStale
+}

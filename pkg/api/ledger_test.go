@@ -1,0 +1,92 @@
+package api_test
+
+import (
+	"context"
+	"sync"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+)
+
+// ledger is the stream of changes and the state made of it, in memory. It keeps
+// the contracts of Changes, Last and State.
+type ledger struct {
+	mu      sync.Mutex
+	seq     uint64
+	changes []change.Change // published, in order
+	last    map[string]uint64
+	entries map[string]change.Entry
+	paused  bool   // nothing is applied: the ingester is down
+	before  func() // runs before a change is looked at: somebody else gets ahead
+	fault   error  // of everything: the stream can not be reached
+}
+
+func newLedger() *ledger {
+	return &ledger{last: map[string]uint64{}, entries: map[string]change.Entry{}}
+}
+
+func (l *ledger) PublishChange(_ context.Context, c *change.Change) (uint64, bool, error) {
+	if before := l.before; before != nil {
+		l.before = nil
+		before()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fault != nil {
+		return 0, false, l.fault
+	}
+	key := c.Target.Key()
+	if c.Expected != nil && *c.Expected != l.last[key] {
+		return 0, false, change.ErrStale
+	}
+	body, err := c.Encode() // as it travels
+	if err != nil {
+		return 0, false, err
+	}
+	travelled, err := change.Decode(body)
+	if err != nil {
+		return 0, false, err
+	}
+	l.seq += 3 // other targets have changes in between
+	l.last[key] = l.seq
+	l.changes = append(l.changes, travelled)
+	if !l.paused {
+		return l.seq, false, l.apply(travelled, l.seq)
+	}
+	return l.seq, false, nil
+}
+
+func (l *ledger) apply(c change.Change, seq uint64) error {
+	next, _, err := change.Apply(l.entries[c.Target.Key()], c, seq)
+	l.entries[c.Target.Key()] = next
+	return err
+}
+
+func (l *ledger) LastChange(_ context.Context, t change.Target) (uint64, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seq, ok := l.last[t.Key()]
+	return seq, ok, l.fault
+}
+
+func (l *ledger) Entry(_ context.Context, t change.Target) (change.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.entries[t.Key()], l.fault
+}
+
+// forget purges the stream: what is applied is only in the state.
+func (l *ledger) forget() { clear(l.last) }
+
+// kinds returns what was published.
+func (l *ledger) kinds() []change.Kind {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kinds := []change.Kind{}
+	for _, c := range l.changes {
+		kinds = append(kinds, c.Kind)
+	}
+	return kinds
+}
+
+var errDown = &record.RetryError{Err: record.ErrUnavailable, After: 0}

@@ -1,0 +1,139 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+)
+
+// Changes is where changes of users and dataset fields go. *stream.Publisher
+// is the real one.
+//
+// PublishChange returns the change's sequence in the stream only once it is
+// durable. It fails with change.ErrStale, and stores nothing, when c.Expected
+// is not the last sequence of the target; else its errors are those of
+// Stream.
+type Changes interface {
+	PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error)
+}
+
+// Last knows the newest change of a target that the stream still holds.
+// *stream.Stream is the real one. Without one, the state has applied all there
+// ever were: the stream forgets only what is applied.
+type Last interface {
+	LastChange(ctx context.Context, t change.Target) (seq uint64, found bool, err error)
+}
+
+// State is what is remembered of targets, as of the changes applied so far.
+// *state.Store is the real one. What it has nothing of is an entry with Seq 0.
+type State interface {
+	Entry(ctx context.Context, t change.Target) (change.Entry, error)
+}
+
+// remembered is the newest state of a target, and what a change must expect to
+// be made on top of it.
+type remembered struct {
+	change.Entry
+	expected uint64 // sequence of the last change the stream holds of it, 0 for none
+	behind   bool   // changes were accepted that are not applied yet
+}
+
+// errBehind says that what is remembered is not the newest state.
+var errBehind = errors.New("an accepted change is not applied yet")
+
+// recall reads the newest state of a target. Changes are applied a moment after
+// they are accepted; it waits that moment, so that who changes something and
+// reads it sees the change.
+func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error) {
+	last, _, err := s.last.LastChange(ctx, t)
+	if err != nil {
+		return remembered{}, err
+	}
+	wait, cancel := context.WithTimeout(ctx, s.cfg.StateWait)
+	defer cancel()
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		e, err := s.state.Entry(ctx, t)
+		if err != nil {
+			return remembered{}, err
+		}
+		if e.Seq >= last {
+			e.Target = t // one that was never written names none
+			return remembered{Entry: e, expected: last}, nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-wait.Done():
+			e.Target = t
+			return remembered{Entry: e, expected: last, behind: true}, nil
+		}
+	}
+}
+
+// exists tells whether the target can be read. A user always can: whoever has
+// a token is one.
+func (r *remembered) exists() bool {
+	return r.Target.User != "" || r.Seq > 0 && !r.Deleted
+}
+
+// publishChange makes a change durable and returns the entity tag of what it
+// makes of its target.
+func (s *Server) publishChange(ctx context.Context, c *change.Change) (etag string, err error) {
+	start := time.Now()
+	seq, _, err := s.changes.PublishChange(ctx, c)
+	s.metrics.publishSeconds.Observe(time.Since(start).Seconds())
+	if err == nil {
+		s.metrics.changes.WithLabelValues(string(c.Kind)).Inc()
+	}
+	return change.Entry{Seq: seq}.ETag(), err
+}
+
+// slot waits for one of the places for parsing documents. A body of JSON grows
+// when it is parsed; the budget counts it as it came.
+func (s *Server) slot(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.InFlightWait)
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		return func() { <-s.slots }, nil
+	case <-ctx.Done():
+		return nil, errNoMemory
+	}
+}
+
+// stateRefusal knows the failures of changes and of what is remembered.
+func stateRefusal(err error) *refusal {
+	var syntax *change.SyntaxError
+	var problems *change.ProblemsError
+	var target *change.TargetError
+	var bad *change.BadChangeError
+	switch {
+	case errors.As(err, &syntax):
+		return &refusal{code: codeInvalidJSON, detail: syntax.Error()}
+	case errors.As(err, &problems):
+		r := refuse(codeInvalidDocument, "nothing was stored; errors says what is wrong where")
+		for _, p := range problems.Problems {
+			r.problems = append(r.problems, record.Problem{Index: -1, Pointer: p.Pointer, Code: p.Code, Detail: p.Detail})
+		}
+		return r
+	case errors.As(err, &target):
+		return refuse(codeBadTarget, target.Error())
+	case errors.As(err, &bad):
+		return &refusal{code: codeInvalidDocument, detail: bad.Reason, problems: []record.Problem{
+			{Index: -1, Pointer: "#", Code: bad.Code, Detail: bad.Reason},
+		}}
+	case errors.Is(err, change.ErrTooLarge):
+		return tooLarge(change.MaxBody)
+	case errors.Is(err, change.ErrConflict):
+		return refuse(codeIDMismatch, "id or tableId of the body is another than the request is about")
+	case errors.Is(err, change.ErrStale):
+		return refuse(codeChangedMeanwhile, "it was changed by others again and again while this request tried")
+	case errors.Is(err, change.ErrBusy):
+		return refuse(codePasswordsBusy, "more passwords wait to be hashed than are taken at once")
+	case errors.Is(err, errBehind):
+		return refuse(codeStateBehind, "a change of it was accepted a moment ago and is not applied yet")
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+)
+
+// patchUser changes the user whom the token stands for.
+func (s *Server) patchUser(c *call) error {
+	made, err := s.made(c, "application/merge-patch+json", func(body []byte) (*change.Change, change.Warnings, error) {
+		return change.NewUserPatch(c.r.Context(), c.who.Subject, c.who.May(record.ScopeAdmin), body, s.secrets)
+	})
+	if err != nil {
+		return err
+	}
+	return s.apply(c, made)
+}
+
+// getUser shows the user whom the token stands for, secrets masked.
+func (s *Server) getUser(c *call) error {
+	target := change.Target{User: c.who.Subject}
+	return s.show(c, target, func(e *remembered) (json.RawMessage, error) { return e.User(c.who.Subject) })
+}
+
+// made reads a document and makes a change of it. type2 is a second media type
+// it may have.
+func (s *Server) made(c *call, type2 string, make func(body []byte) (*change.Change, change.Warnings, error)) (*change.Change, error) {
+	if values := c.r.Header["Content-Type"]; len(values) > 0 {
+		if media := mediaType(values[0]); media != "application/json" && media != type2 {
+			return nil, refuse(codeUnsupportedType, "the document is taken as application/json, in UTF-8")
+		}
+	}
+	body, err := s.bodies.read(c.w, c.r, change.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	defer body.release()
+	if len(body.bytes) == 0 {
+		return nil, refuse(codeEmptyBody, "the body is empty")
+	}
+	release, err := s.slot(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	made, warnings, err := make(body.bytes)
+	for what, n := range warnings {
+		s.metrics.warnings.WithLabelValues(what).Add(float64(n))
+	}
+	return made, err
+}
+
+// apply publishes a change once it is known to fit, and to meet the conditions
+// of the request.
+func (s *Server) apply(c *call, made *change.Change) error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
+	defer cancel()
+	if conditions := conditionOf(c.r.Header); !conditions.none() {
+		return s.applyIf(ctx, c, made, conditions)
+	}
+	now, err := s.state.Entry(ctx, made.Target)
+	if err != nil {
+		return err
+	}
+	if made.Empty() {
+		return answerOK(c.w)
+	}
+	if err := fits(now, made); err != nil {
+		return err
+	}
+	etag, err := s.publishChange(ctx, made)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("ETag", etag)
+	return answerOK(c.w)
+}
+
+// applyIf publishes a change on top of a state that meets the conditions, and
+// of no other: when somebody else gets ahead, it is judged again.
+func (s *Server) applyIf(ctx context.Context, c *call, made *change.Change, conditions condition) error {
+	for range maxAttempts {
+		now, err := s.recall(ctx, made.Target)
+		if err != nil {
+			return err
+		}
+		if err := conditions.check(&now); err != nil {
+			return err
+		}
+		etag := now.ETag()
+		if !made.Empty() {
+			if err := fits(now.Entry, made); err != nil {
+				return err
+			}
+			made.Expected = &now.expected
+			etag, err = s.publishChange(ctx, made)
+		}
+		if errors.Is(err, change.ErrStale) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.w.Header().Set("ETag", etag)
+		return answerOK(c.w)
+	}
+	return change.ErrStale
+}
+
+// fits tells early whether a change can be applied. Changes on their way may
+// still make a difference; the ingester judges again.
+func fits(now change.Entry, made *change.Change) error {
+	_, _, err := change.Apply(now, *made, now.Seq+1)
+	return err
+}
+
+// maxAttempts is how often a change is tried that others get ahead of.
+const maxAttempts = 5
+
+// show answers with what is remembered of a target.
+func (s *Server) show(c *call, target change.Target, document func(*remembered) (json.RawMessage, error)) error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
+	defer cancel()
+	now, err := s.recall(ctx, target)
+	if err != nil {
+		return err
+	}
+	if now.behind {
+		return errBehind
+	}
+	if !now.exists() {
+		return refuse(codeNoField, "there is no such dataset field, or it was deleted")
+	}
+	h := c.w.Header()
+	h.Set("ETag", now.ETag())
+	h.Set("Cache-Control", "private, no-cache")
+	if conditionOf(c.r.Header).unmodified(&now) {
+		c.w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	body, err := document(&now)
+	if err != nil {
+		return err
+	}
+	h["Content-Type"] = jsonType
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = c.w.Write(body)
+	return nil
+}
