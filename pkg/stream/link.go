@@ -43,13 +43,18 @@ func (l *link) run(ctx context.Context) {
 // attempt is a context for one question to NATS: it ends after limit, with
 // ctx, or when the present connection is lost.
 func (l *link) attempt(ctx context.Context, limit time.Duration) (context.Context, func()) {
-	l.mu.Lock()
-	live := l.live
-	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	ctx, fail := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(live, func() { fail(errDisconnected) })
+	stop := l.onLoss(func() { fail(errDisconnected) })
 	return ctx, func() { stop(); fail(nil); cancel() }
+}
+
+// onLoss calls f once when the present connection is lost, unless stopped
+// before.
+func (l *link) onLoss(f func()) (stop func() bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return context.AfterFunc(l.live, f)
 }
 
 // up says whether there is a connection.

@@ -29,8 +29,8 @@ func (p *Positions) Identity(ctx context.Context, lane int) (string, error) {
 	return state.Identity(), nil
 }
 
-// Read returns where a lane stands: a zero Position with the present Stream
-// when nothing was ever stored of it.
+// Read returns where a lane stands: the zero Position when nothing was ever
+// stored of it.
 //
 // The error is record.ErrGap when the lane does not hold any more what the
 // position counts on: the stream is the same but its data is of an earlier
@@ -43,7 +43,7 @@ func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error)
 	}
 	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return record.Position{Stream: state.Identity()}, nil
+		return record.Position{}, nil
 	}
 	if err != nil {
 		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)

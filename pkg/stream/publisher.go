@@ -24,22 +24,16 @@ type Publisher struct {
 // time: enough for the disk to overlap them, far from what a lane buffers.
 const directInFlight = 16
 
-// NewPublisher returns a Publisher on s.
+// NewPublisher returns a Publisher on s. It has nothing to run or to stop: the
+// submissions themselves commit each other. While s runs, it hears at once when
+// the connection is lost.
 func NewPublisher(s *Stream) *Publisher {
 	return &Publisher{
 		stream: s,
-		wire:   &wire{nc: s.nc, link: newLink(s.nc), m: s.m},
+		wire:   &wire{nc: s.nc, link: s.link, m: s.m},
 		groups: map[int]*group{},
 		direct: map[int]chan struct{}{},
 	}
-}
-
-// Run watches the connection until ctx is done, so that what is in flight when
-// it is lost hears at once. What is in flight when ctx ends is finished by its
-// own Publish.
-func (p *Publisher) Run(ctx context.Context) error {
-	p.wire.link.run(ctx)
-	return nil
 }
 
 // Publish makes a submission durable, all of its parts or none, and returns

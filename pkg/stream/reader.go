@@ -46,13 +46,15 @@ func NewReader(s *Stream, ahead int) *Reader {
 
 // Cursor reads one lane in order, every message once, without gaps.
 type Cursor struct {
-	reader  *Reader
-	lane    int
-	next    uint64
-	created time.Time // of the stream it was opened on
+	reader *Reader
+	lane   int
+	next   uint64
+	opened *Lane // as it was when it was opened first
 
 	consumer jetstream.Consumer
 	iter     jetstream.MessagesContext // nil while it has to be opened again
+
+	forget func() bool // lets go of the connection that iter was opened on
 
 	messages, bytes prometheus.Counter
 }
@@ -74,7 +76,8 @@ func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, erro
 }
 
 // open starts reading at c.next. The consumer is nothing but a moving window of
-// the server's: what has been read is the caller's to know.
+// the server's, which dies with the server or with the connection: what has
+// been read is the caller's to know.
 func (c *Cursor) open(ctx context.Context) error {
 	s := c.reader.stream
 	state, err := s.state(ctx, c.lane)
@@ -82,14 +85,14 @@ func (c *Cursor) open(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case !c.created.IsZero() && !c.created.Equal(state.Created):
+	case c.opened != nil && c.opened.Identity() != state.Identity():
 		return gap("lane %d was deleted and made again while it was read", c.lane)
 	case state.First > c.next:
 		return gap("lane %d begins at %d, wanted %d", c.lane, state.First, c.next)
 	case state.Last+1 < c.next:
 		return gap("lane %d ends at %d, wanted %d", c.lane, state.Last, c.next)
 	}
-	c.created = state.Created
+	c.opened = state
 	c.consumer, err = s.js.CreateConsumer(ctx, LaneName(c.lane), jetstream.ConsumerConfig{
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       c.next,
@@ -109,8 +112,13 @@ func (c *Cursor) open(ctx context.Context) error {
 	if err != nil {
 		return unavailable(fmt.Errorf("open lane %d: %w", c.lane, err), time.Second)
 	}
+	// The iterator itself would notice by missing heartbeats only.
+	c.forget = s.link.onLoss(c.iter.Stop)
 	return nil
 }
+
+// Identity names the stream behind the lane: see Positions.Identity.
+func (c *Cursor) Identity() string { return c.opened.Identity() }
 
 // Next returns the next message, waiting for it as long as ctx allows. While
 // NATS is away it waits too, and goes on where it was. The error is that of
@@ -172,6 +180,7 @@ func (c *Cursor) drop() {
 	if c.iter == nil {
 		return
 	}
+	c.forget()
 	c.iter.Stop()
 	c.iter = nil
 	if !c.reader.stream.nc.IsConnected() {

@@ -19,11 +19,12 @@ import (
 // Stream is the lanes, the dead letters and the buckets of one installation.
 // Everything else of this package works on one.
 type Stream struct {
-	nc  *nats.Conn
-	js  jetstream.JetStream
-	cfg Config
-	log *slog.Logger
-	m   *metrics
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	cfg  Config
+	log  *slog.Logger
+	m    *metrics
+	link *link
 
 	positions jetstream.KeyValue
 	leases    jetstream.KeyValue
@@ -41,7 +42,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config, log *slog.Logger, reg 
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg)}
+	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg), link: newLink(nc)}
 	if err := connected(ctx, nc); err != nil {
 		return nil, err
 	}
@@ -120,8 +121,11 @@ func (s *Stream) Check(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the lanes up to date until ctx is done.
+// Run watches the connection and keeps the lanes up to date until ctx is done.
 func (s *Stream) Run(ctx context.Context) error {
+	var watch sync.WaitGroup
+	watch.Go(func() { s.link.run(ctx) })
+	defer watch.Wait()
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
 	failing := false

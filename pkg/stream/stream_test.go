@@ -70,12 +70,7 @@ func (w *world) run(f func(context.Context) error) {
 	})
 }
 
-// publisher returns a running Publisher.
-func (w *world) publisher() *stream.Publisher {
-	p := stream.NewPublisher(w.Stream)
-	w.run(p.Run)
-	return p
-}
+func (w *world) publisher() *stream.Publisher { return stream.NewPublisher(w.Stream) }
 
 // submission is a submission of parts of the given sizes, one record each.
 func submission(id string, sizes ...int) *record.Submission {
