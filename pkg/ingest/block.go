@@ -1,0 +1,149 @@
+package ingest
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/record"
+)
+
+// block is a run of messages of one lane on its way into the warehouse. It is
+// owned by fill until it is handed to store, and by store until it is given
+// back; two of them take turns.
+type block struct {
+	stream string // Identity of the stream
+	first  uint64 // sequence of the first message; 0 while there is none
+	last   uint64 // and of the last
+	hash   *xxh3.Hasher
+
+	columns  record.Columns
+	dead     []record.Dead    // what could not be decoded
+	changes  []record.Message // in order
+	arrivals []arrival
+	extra    int // bytes of dead and changes
+
+	born time.Time // when the first message was added
+}
+
+// arrival is when the records of a message were taken in.
+type arrival struct {
+	received time.Time
+	records  int
+}
+
+func newBlock() *block { return &block{hash: xxh3.New()} }
+
+func (b *block) reset(stream string) {
+	b.stream, b.first, b.last, b.extra = stream, 0, 0, 0
+	b.hash.Reset()
+	b.columns.Reset()
+	clear(b.dead) // let go of the messages
+	clear(b.changes)
+	b.dead, b.changes, b.arrivals = b.dead[:0], b.changes[:0], b.arrivals[:0]
+}
+
+func (b *block) empty() bool { return b.first == 0 }
+
+func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
+
+// add adds a message to the end of the block. It never fails: what can not be
+// decoded is set aside.
+func (b *block) add(m record.Message) {
+	if b.empty() {
+		b.first = m.Seq
+	}
+	b.last = m.Seq
+	var size [8]byte
+	binary.LittleEndian.PutUint64(size[:], uint64(len(m.Body)))
+	_, _ = b.hash.Write(size[:])
+	_, _ = b.hash.Write(m.Body)
+
+	before := b.columns.Rows()
+	switch kind(m.Topic) {
+	case kindRecords:
+		b.decode(m)
+	case kindChange:
+		b.changes = append(b.changes, m)
+		b.extra += len(m.Body)
+	default:
+		b.setAside(m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
+	}
+	if n := b.columns.Rows() - before; n > 0 {
+		b.arrivals = append(b.arrivals, arrival{m.Received, n})
+	}
+}
+
+// decode adds the records of a message, without those that are bad. A message
+// that is broken as a whole is set aside as a whole.
+func (b *block) decode(m record.Message) {
+	before, extra := len(b.dead), b.extra
+	skip := map[int]bool{}
+	err := b.columns.Append(&m)
+	for err != nil {
+		var bad *record.BadRecordError
+		if !errors.As(err, &bad) {
+			bad = &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message can not be decoded", Raw: m.Body}
+		}
+		if bad.Index < 0 {
+			b.dead, b.extra = b.dead[:before], extra
+			b.setAside(m, bad)
+			return
+		}
+		b.setAside(m, bad)
+		skip[bad.Index] = true
+		err = b.columns.AppendExcept(&m, func(i int) bool { return skip[i] })
+	}
+}
+
+func (b *block) setAside(m record.Message, bad *record.BadRecordError) {
+	b.dead = append(b.dead, dead(m, bad.Index, bad.Raw, bad.Code, bad.Reason))
+	b.extra += len(bad.Raw)
+}
+
+// dead is the record with this index of m, or all of m when the index is -1.
+func dead(m record.Message, index int, raw []byte, code, reason string) record.Dead {
+	m.Body = raw
+	if index >= 0 {
+		m.Encoding, m.Records = "", 1
+	}
+	return record.Dead{Message: m, Index: index, Code: code, Reason: reason}
+}
+
+// token names the block: the same for the same messages of the same stream,
+// and never for others.
+func (b *block) token() string {
+	sum := b.hash.Sum128().Bytes()
+	return fmt.Sprintf("%s:%d-%d:%s", b.stream, b.first, b.last, hex.EncodeToString(sum[:]))
+}
+
+// pieceToken is the token of some rows of the block with the token whole.
+func pieceToken(whole string, from, to int) string {
+	return fmt.Sprintf("%s#%d-%d", whole, from, to)
+}
+
+// wholeToken is the token of the block that a claim is, or is a piece of.
+func wholeToken(token string) string {
+	whole, _, _ := strings.Cut(token, "#")
+	return whole
+}
+
+// kinds of messages.
+const (
+	kindRecords = "record"
+	kindChange  = "change"
+)
+
+// kind tells what a message holds: its topic is flow.<lane>.<kind>, and more
+// for a change.
+func kind(topic string) string {
+	_, rest, _ := strings.Cut(topic, ".")
+	_, rest, _ = strings.Cut(rest, ".")
+	k, _, _ := strings.Cut(rest, ".")
+	return k
+}

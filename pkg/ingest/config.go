@@ -1,0 +1,53 @@
+package ingest
+
+import (
+	"crypto/rand"
+	"time"
+)
+
+// Config says how blocks are made and how failures are met.
+type Config struct {
+	Owner string // names this process in positions; no other process may ever have the same; default random
+
+	MaxRows  int           // close a block at so many rows; default 50 000
+	MaxBytes int           // close a block at so many bytes of memory; default 32 MiB; a lane takes about twice as much, and one message more
+	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
+	MinPause time.Duration // least time between two blocks that are not full; bounds the parts made in ClickHouse; default 250 ms
+
+	RetryFirst time.Duration // pause after a first failure; it doubles up to RetryMost; default 200 ms
+	RetryMost  time.Duration // default 30 s
+	HaltProbe  time.Duration // pause between two tries of a halted lane; default 15 s
+	Unknowns   int           // halt after so many failures in a row that are of no known class; default 10
+	DrainTime  time.Duration // how long a stop waits for the insert in flight; default 5 s
+
+	// Heartbeat is asked once per loop, for a function to call as long as it
+	// turns, and one to call when it has ended. While something fails, calls
+	// may be as far apart as the longest insert and RetryMost together.
+	// Default none.
+	Heartbeat func(lane int) (beat, end func())
+}
+
+func (c Config) withDefaults() Config {
+	if c.Owner == "" {
+		c.Owner = rand.Text()
+	}
+	positive(&c.MaxRows, 50_000)
+	positive(&c.MaxBytes, 32<<20)
+	positive(&c.MaxAge, 500*time.Millisecond)
+	positive(&c.MinPause, 250*time.Millisecond)
+	positive(&c.RetryFirst, 200*time.Millisecond)
+	positive(&c.RetryMost, 30*time.Second)
+	positive(&c.HaltProbe, 15*time.Second)
+	positive(&c.Unknowns, 10)
+	positive(&c.DrainTime, 5*time.Second)
+	if c.Heartbeat == nil {
+		c.Heartbeat = func(int) (func(), func()) { return func() {}, func() {} }
+	}
+	return c
+}
+
+func positive[T int | time.Duration](v *T, fallback T) {
+	if *v <= 0 {
+		*v = fallback
+	}
+}

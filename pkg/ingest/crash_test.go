@@ -1,0 +1,197 @@
+package ingest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// outcome is all that an ingester leaves behind.
+type outcome struct {
+	Table, View map[place]int
+	Dead        map[place]string
+	Bodies      map[place]string
+	Changes     []uint64
+	Done        uint64
+	Stored      uint64
+	Open        bool // a claim is left
+	Broken      []string
+}
+
+func (w *world) outcome() outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return outcome{
+		Table: w.table, View: w.view, Dead: w.dead, Bodies: w.bodies, Changes: w.changes,
+		Done: w.position.Done, Stored: w.position.Stored, Open: w.position.Claim != nil, Broken: w.broken,
+	}
+}
+
+// start runs an ingester in a process of this name until it is stopped or
+// crashes.
+func (w *world) start(t *testing.T, name string, cfg ingest.Config) (p *process, stop func() error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p = &process{world: w, name: name, crash: cancel}
+	cfg.Owner = name
+	i := ingest.New(cfg, p.parts(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	return p, func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// settle runs processes, another one when one has crashed, until everything
+// published is done or too much time has passed, and stops the last.
+func (w *world) settle(t *testing.T, cfg ingest.Config) {
+	for n := range 20 {
+		p, stop := w.start(t, fmt.Sprintf("ingester-%d", n), cfg)
+		for range 40_000 {
+			time.Sleep(500 * time.Millisecond)
+			w.mu.Lock()
+			done := w.position.Done == uint64(len(w.messages)) && w.position.Claim == nil
+			gone := p.gone
+			w.mu.Unlock()
+			if done || gone {
+				break
+			}
+		}
+		if err := stop(); err != nil && !p.gone {
+			t.Errorf("Run: %v", err)
+		}
+		if !p.gone {
+			return
+		}
+	}
+}
+
+func rec(id string) string { return `{"id":"` + id + `","valueType":"JOB","timestamp":946684800000}` }
+
+func message(records ...string) record.Message {
+	return record.Message{
+		Topic: "flow.0.record", Received: time.Now(), Records: len(records),
+		Body: []byte("[" + strings.Join(records, ",") + "]"),
+	}
+}
+
+// scene has all that a lane can meet: good records, bad ones among them, a
+// broken message, changes, one of them bad, a foreign message, and records
+// that only the warehouse refuses.
+func scene() (*world, outcome) {
+	w := newWorld()
+	w.refuse = func(c *record.Columns, i int) bool { return bytes.HasPrefix(c.ID.Value(i), []byte("poison")) }
+	w.publish(
+		message(rec("1-1"), rec("1-2"), rec("1-3")),
+		message(rec("1-4"), `"no record"`, rec("1-6"), `{"id":"1-7","key":"no number"}`),
+		record.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
+		message(rec("1-8"), rec("poison-1"), rec("1-9"), rec("1-10"), rec("1-11"), rec("poison-2")),
+		record.Message{Topic: "flow.0.record", Received: time.Now(), Body: []byte("[broken")},
+		record.Message{Topic: "flow.0.other", Received: time.Now(), Body: []byte("?")},
+		record.Message{Topic: "flow.0.change.field.YQ.YQ", Received: time.Now(), Body: []byte("never")},
+		record.Message{Topic: "flow.0.change.field.YQ.YQ", Received: time.Now(), Body: []byte("{}")},
+		message(rec("1-12"), rec("1-13")),
+		message(rec("1-14")),
+		record.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
+	)
+	rows := map[place]int{}
+	for seq, indexes := range map[uint64][]int{1: {0, 1, 2}, 2: {0, 2}, 4: {0, 2, 3, 4}, 9: {0, 1}, 10: {0}} {
+		for _, i := range indexes {
+			rows[place{seq, i}] = 1
+		}
+	}
+	return w, outcome{
+		Table: rows, View: rows,
+		Dead: map[place]string{
+			{2, 1}: "not_an_object", {2, 3}: "not_an_integer",
+			{4, 1}: "refused", {4, 5}: "refused",
+			{5, -1}: "invalid_json", {6, -1}: "unknown_topic", {7, -1}: "refused",
+		},
+		Bodies: map[place]string{
+			{2, 1}: `"no record"`, {2, 3}: `{"id":"1-7","key":"no number"}`,
+			{4, 1}: rec("poison-1"), {4, 5}: rec("poison-2"),
+			{5, -1}: "[broken", {6, -1}: "?", {7, -1}: "never",
+		},
+		Changes: []uint64{3, 8, 11}, Done: 11, Stored: 10,
+	}
+}
+
+// small makes several blocks of a scene.
+var small = ingest.Config{MaxRows: 8, MinPause: time.Millisecond, MaxAge: 2 * time.Millisecond}
+
+func TestEveryStepMayFailInEveryWay(t *testing.T) {
+	steps := 0
+	t.Run("nothing fails", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w, want := scene()
+			w.settle(t, small)
+			compare(t, w, want)
+			steps = w.step
+		})
+	})
+	if steps < 40 {
+		t.Fatalf("the scene has only %d steps", steps)
+	}
+	for _, f := range []fault{failed, applied, partly, crashedFirst, crashedAfter} {
+		for step := 1; step <= steps; step++ {
+			t.Run(fmt.Sprintf("step %d %v", step, f), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, want := scene()
+					w.faults = func(at int, _ string) fault {
+						if at == step {
+							return f
+						}
+						return none
+					}
+					w.settle(t, small)
+					compare(t, w, want)
+				})
+			})
+		}
+	}
+}
+
+func TestManyStepsMayFail(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, want := scene()
+				r := rand.New(rand.NewPCG(seed, 0))
+				left := 12 // crashes, so that it ends
+				w.faults = func(int, string) fault {
+					if r.IntN(8) > 0 {
+						return none
+					}
+					f := fault(1 + r.IntN(5))
+					if f == crashedFirst || f == crashedAfter {
+						if left--; left < 0 {
+							return failed
+						}
+					}
+					return f
+				}
+				w.settle(t, small)
+				compare(t, w, want)
+			})
+		})
+	}
+}
+
+func compare(t *testing.T, w *world, want outcome) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.outcome()); diff != "" {
+		t.Errorf("outcome (-want +got):\n%s\nsteps:\n%s", diff, strings.Join(w.history, "\n"))
+	}
+}

@@ -1,0 +1,313 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// fault is what goes wrong at one step.
+type fault int
+
+const (
+	none         fault = iota
+	failed             // not applied, reported failed
+	applied            // applied, reported failed
+	partly             // an insert only: the table has it, its view has not; reported failed
+	crashedFirst       // the process dies before the step
+	crashedAfter       // the process dies after the step, before it hears of it
+)
+
+func (f fault) String() string {
+	return [...]string{"no fault", "failed", "applied but reported failed", "partly applied", "crashed before", "crashed after"}[f]
+}
+
+var errInjected = errors.New("injected")
+
+// place is where a record stands in the stream.
+type place struct {
+	Seq   uint64
+	Index int
+}
+
+// world is what outlives a process: the stream, the lane entry, the warehouse,
+// the dead letters and the state store.
+type world struct {
+	mu       sync.Mutex
+	identity string
+	messages []record.Message // message i has sequence i+1
+	arrived  chan struct{}    // closed when a message comes
+	purged   uint64           // messages up to here are gone
+
+	position record.Position
+
+	table, view map[place]int             // how often each record is there
+	tokens      map[string]map[string]int // per table and view: the rows stored under each token
+	refuse      func(*record.Columns, int) bool
+	dead        map[place]string // code of each dead letter
+	bodies      map[place]string // and its bytes
+	changes     []uint64         // sequences applied, without repeats
+
+	step    int
+	faults  func(step int, op string) fault
+	history []string
+	broken  []string // rules that were broken
+	insert  func(record.Block) error
+}
+
+func newWorld() *world {
+	return &world{
+		identity: "FLOW_0@1", arrived: make(chan struct{}),
+		table: map[place]int{}, view: map[place]int{},
+		tokens: map[string]map[string]int{"table": {}, "view": {}},
+		dead:   map[place]string{}, bodies: map[place]string{},
+		refuse: func(*record.Columns, int) bool { return false },
+		faults: func(int, string) fault { return none },
+		insert: func(record.Block) error { return nil },
+	}
+}
+
+// publish adds messages to the stream.
+func (w *world) publish(messages ...record.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range messages {
+		m.Seq = uint64(len(w.messages) + 1)
+		w.messages = append(w.messages, m)
+	}
+	close(w.arrived)
+	w.arrived = make(chan struct{})
+}
+
+// process is the world as one process reaches it. After a crash nothing the
+// process does has an effect.
+type process struct {
+	*world
+	name  string
+	crash context.CancelFunc
+	gone  bool
+}
+
+// do runs one step with its fault. Fake steps take no time.
+func (p *process) do(op string, apply func() error) error { return p.doPartly(op, apply, apply) }
+
+func (p *process) doPartly(op string, apply, partApply func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return errInjected
+	}
+	p.step++
+	f := p.faults(p.step, op)
+	p.history = append(p.history, fmt.Sprintf("%d %s %s: %v", p.step, p.name, op, f))
+	switch f {
+	case failed:
+		return errInjected
+	case crashedFirst:
+		p.gone = true
+		p.crash()
+		return errInjected
+	}
+	if f == partly {
+		apply = partApply
+	}
+	err := apply()
+	switch f {
+	case applied, partly:
+		return errInjected
+	case crashedAfter:
+		p.gone = true
+		p.crash()
+		return errInjected
+	}
+	return err
+}
+
+// parts are the seams of an Ingester that works on lane 0.
+func (p *process) parts() ingest.Parts {
+	return ingest.Parts{Leases: lease{}, Source: source{p}, Positions: positions{p}, Warehouse: warehouse{p}, DeadLetters: deadLetters{p}, Changes: changes{p}}
+}
+
+// lease holds lane 0 for ever, and takes work that ends for good.
+type lease struct{}
+
+func (lease) Run(ctx context.Context, work func(context.Context, int) error) error { return work(ctx, 0) }
+
+type source struct{ *process }
+
+func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
+	var r *reader
+	err := s.do("open", func() error {
+		if from <= s.purged || from > uint64(len(s.messages))+1 {
+			return record.ErrGap
+		}
+		r = &reader{process: s.process, identity: s.identity, next: from}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+type reader struct {
+	*process
+	identity string
+	next     uint64
+}
+
+func (r *reader) Identity() string { return r.identity }
+func (r *reader) Close()           {}
+
+func (r *reader) Next(ctx context.Context) (record.Message, error) {
+	for {
+		r.mu.Lock()
+		arrived, there := r.arrived, r.next <= uint64(len(r.messages))
+		r.mu.Unlock()
+		if there {
+			var m record.Message
+			err := r.do("next", func() error {
+				m = r.messages[r.next-1]
+				m.Body = slices.Clone(m.Body)
+				r.next++
+				return nil
+			})
+			return m, err
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return record.Message{}, ctx.Err()
+		}
+	}
+}
+
+type positions struct{ *process }
+
+func (s positions) Read(context.Context, int) (p record.Position, err error) {
+	err = s.do("read position", func() error { p = s.position; return nil })
+	return p, err
+}
+
+func (s positions) Swap(_ context.Context, _ int, next record.Position) (record.Position, error) {
+	err := s.do(fmt.Sprintf("swap to done %d claim %v", next.Done, next.Claim), func() error {
+		if next.Revision != s.position.Revision {
+			return record.ErrNotOwner
+		}
+		next.Revision++
+		s.position = next
+		return nil
+	})
+	return next, err
+}
+
+type warehouse struct{ *process }
+
+func rowsOf(b record.Block) (from, to int) {
+	if b.Claim.To == 0 {
+		return 0, b.Columns.Rows()
+	}
+	return b.Claim.From, b.Claim.To
+}
+
+// store puts the rows into one table, unless it knows the token.
+func (s warehouse) store(name string, rows map[place]int, b record.Block) {
+	from, to := rowsOf(b)
+	if _, known := s.tokens[name][b.Claim.Token]; known {
+		return
+	}
+	s.tokens[name][b.Claim.Token] = to - from
+	for i := from; i < to; i++ {
+		rows[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}]++
+	}
+}
+
+func (s warehouse) Insert(_ context.Context, b record.Block) error {
+	from, to := rowsOf(b)
+	if from == to {
+		s.broken = append(s.broken, "an insert of no rows")
+	}
+	check := func() error {
+		if n, ok := s.tokens["table"][b.Claim.Token]; ok && n != to-from {
+			s.broken = append(s.broken, "token "+b.Claim.Token+" came with other rows")
+		}
+		for i := from; i < to; i++ {
+			if s.refuse(b.Columns, i) {
+				return &record.StoreError{Class: record.ClassPoison, Code: 469, Err: errors.New("refused")}
+			}
+		}
+		return s.insert(b)
+	}
+	err := s.doPartly(fmt.Sprintf("insert %s", b.Claim.Token), func() error {
+		if err := check(); err != nil {
+			return err
+		}
+		s.store("table", s.table, b)
+		s.store("view", s.view, b)
+		return nil
+	}, func() error {
+		if err := check(); err != nil {
+			return err
+		}
+		s.store("table", s.table, b)
+		return nil
+	})
+	if errors.Is(err, errInjected) {
+		return &record.StoreError{Class: record.ClassRetry, Err: err}
+	}
+	return err
+}
+
+func (s warehouse) Stored(_ context.Context, b record.Block) (n uint64, err error) {
+	err = s.do("stored", func() error {
+		from, to := rowsOf(b)
+		for i := from; i < to; i++ {
+			n += uint64(s.table[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}])
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (s warehouse) LastSeq(context.Context, int) (seq uint64, err error) {
+	err = s.do("last seq", func() error {
+		for at := range s.table {
+			seq = max(seq, at.Seq)
+		}
+		return nil
+	})
+	return seq, err
+}
+
+type deadLetters struct{ *process }
+
+func (s deadLetters) SetAside(_ context.Context, d record.Dead) error {
+	return s.do(fmt.Sprintf("set aside %d/%d", d.Message.Seq, d.Index), func() error {
+		at := place{d.Message.Seq, d.Index}
+		s.dead[at] = d.Code
+		s.bodies[at] = string(d.Message.Body)
+		return nil
+	})
+}
+
+type changes struct{ *process }
+
+func (s changes) Apply(_ context.Context, messages []record.Message) error {
+	return s.do(fmt.Sprintf("apply %d changes", len(messages)), func() error {
+		for _, m := range messages {
+			if string(m.Body) == "never" {
+				return &record.StoreError{Class: record.ClassPoison, Err: errors.New("not a change")}
+			}
+			if n := len(s.changes); n > 0 && m.Seq <= s.changes[n-1] {
+				continue // idempotent: an entry keeps the sequence that last changed it
+			}
+			s.changes = append(s.changes, m.Seq)
+		}
+		return nil
+	})
+}

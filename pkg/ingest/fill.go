@@ -1,0 +1,132 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// readAhead is how many messages wait to be decoded, so that reading and
+// decoding overlap.
+const readAhead = 4
+
+// read hands on the messages of the lane, and makes sure that none is missing.
+func (s *session) read(ctx context.Context, reader Reader, from uint64) error {
+	for want := from; ; want++ {
+		m, err := reader.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("read the lane: %w", err)
+		}
+		if m.Seq != want {
+			return fmt.Errorf("read the lane: got message %d where %d comes next: %w", m.Seq, want, record.ErrGap)
+		}
+		s.metrics.messages.Inc()
+		select {
+		case s.messages <- m:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// fill decodes messages into blocks and hands them to store, which takes one
+// only when it has nothing else to do. The claim, if there is one, is the
+// first block, whatever its size.
+func (s *session) fill(ctx context.Context, claim *record.Claim) error {
+	next, err := record.Message{}, error(nil) // the message that did not fit into the block before; Seq 0 when there is none
+	for {
+		var b *block
+		select {
+		case b = <-s.free:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		b.reset(s.stream)
+		if claim != nil {
+			err = s.refill(ctx, b, *claim)
+			claim = nil
+		} else {
+			next, err = s.fillNew(ctx, b, next)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// refill makes the block that was claimed again.
+func (s *session) refill(ctx context.Context, b *block, claim record.Claim) error {
+	for b.last < claim.Last {
+		select {
+		case m := <-s.messages:
+			s.add(b, m)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case s.blocks <- b:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fillNew fills b, beginning with next, until it is handed over. It returns
+// the first message of the block after it, if that was read already.
+func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (record.Message, error) {
+	cfg := s.cfg
+	tick := time.NewTimer(cfg.MaxAge)
+	defer tick.Stop()
+	for {
+		if next.Seq == 0 { // what has arrived goes in before the block is offered
+			select {
+			case next = <-s.messages:
+			default:
+			}
+		}
+		full := b.bytes() >= cfg.MaxBytes || b.columns.Rows() >= cfg.MaxRows
+		if next.Seq != 0 && !full && (b.empty() || b.columns.Rows()+next.Records <= cfg.MaxRows) {
+			s.add(b, next)
+			next = record.Message{}
+			if time.Since(b.born) < cfg.MaxAge {
+				continue
+			}
+		}
+
+		var in <-chan record.Message
+		var out chan<- *block
+		full = full || next.Seq != 0
+		wait := time.Until(s.handedOver.Add(cfg.MinPause))
+		switch {
+		case b.empty():
+			in, wait = s.messages, time.Second
+			s.beat()
+		case full, wait <= 0, time.Since(b.born) >= cfg.MaxAge:
+			out, wait = s.blocks, time.Hour
+		}
+		if !full {
+			in = s.messages
+		}
+		tick.Reset(wait)
+		select {
+		case next = <-in:
+		case out <- b:
+			s.handedOver = time.Now()
+			return next, nil
+		case <-tick.C:
+		case <-ctx.Done():
+			return next, ctx.Err()
+		}
+	}
+}
+
+func (s *session) add(b *block, m record.Message) {
+	if b.empty() {
+		b.born = time.Now()
+		s.metrics.lag.begin(m.Received)
+	}
+	b.add(m)
+}

@@ -1,0 +1,171 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// lane is the loop of one lane while this process holds it.
+type lane struct {
+	number  int
+	cfg     Config
+	parts   Parts
+	log     *slog.Logger
+	metrics *laneMetrics
+	beat    func()
+	memory  [2]*block // one is filled while the other is stored
+
+	taken    bool // the position has named us its owner
+	compared bool // the table was compared with the position
+	unknowns int  // failures in a row that are of no known class
+
+	mu       sync.Mutex
+	state    state
+	failures int   // in a row
+	failure  error // the last one; nil when all is well
+}
+
+// state is what a lane does.
+type state int
+
+const (
+	running  state = iota
+	retrying       // something fails that should pass
+	isHalted       // somebody has to mend something
+)
+
+// haltError is what only a person can mend.
+type haltError struct{ err error }
+
+func (e *haltError) Error() string { return e.err.Error() }
+func (e *haltError) Unwrap() error { return e.err }
+
+func halt(format string, args ...any) error { return &haltError{fmt.Errorf(format, args...)} }
+
+// run works on the lane until ctx ends, then returns nil, or until another
+// process has taken it, then returns record.ErrNotOwner. A failure ends a
+// session, never the loop.
+func (l *lane) run(ctx context.Context) error {
+	beat, end := l.cfg.Heartbeat(l.number)
+	defer end()
+	l.beat = beat
+	for {
+		l.beat()
+		position, lost, err := l.take(ctx)
+		if lost {
+			l.log.Info("lane taken over by another process", "owner", position.Owner)
+			return record.ErrNotOwner
+		}
+		if err == nil {
+			err = l.session(ctx, position)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		l.beat()
+		select {
+		case <-time.After(l.failed(err)):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// take reads the position and makes it ours. To be called is leave to take it
+// from somebody else, once: lost tells that another has done the same since.
+func (l *lane) take(ctx context.Context) (p record.Position, lost bool, err error) {
+	p, err = l.parts.Positions.Read(ctx, l.number)
+	if err != nil {
+		return p, false, fmt.Errorf("read the position: %w", err)
+	}
+	if p.Owner != l.cfg.Owner {
+		if l.taken {
+			return p, true, nil
+		}
+		before := p.Owner
+		p.Owner = l.cfg.Owner
+		// From here on the owner before us can not move the position. What it
+		// has claimed we store too, under the same token.
+		if p, err = l.parts.Positions.Swap(ctx, l.number, p); err != nil {
+			return p, false, fmt.Errorf("take the lane: %w", err)
+		}
+		l.log.Info("lane taken", "done", p.Done, "claim", p.Claim, "from", before)
+	}
+	l.taken = true
+	return p, false, nil
+}
+
+// failed decides what a failure means, and returns how long to wait.
+func (l *lane) failed(err error) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures++
+	l.failure = err
+
+	var mend *haltError
+	var store *record.StoreError
+	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap)
+	if errors.As(err, &store) {
+		l.unknowns++
+		if store.Class != record.ClassUnknown {
+			l.unknowns = 0
+		}
+		stop = stop || store.Class == record.ClassHalt || l.unknowns >= l.cfg.Unknowns
+	}
+	if stop {
+		l.set(isHalted)
+		l.log.Error("lane halted: nothing is lost, it goes on once this is mended", "error", err, "failures", l.failures)
+		return jitter(l.cfg.HaltProbe)
+	}
+	l.set(retrying)
+	pause := l.cfg.RetryMost
+	if n := l.failures - 1; n < 20 {
+		pause = min(pause, l.cfg.RetryFirst<<n)
+	}
+	pause = jitter(pause)
+	l.log.Warn("lane failed, trying again", "error", err, "failures", l.failures, "pause", pause)
+	return pause
+}
+
+// well says that a block went through, or that nothing waits.
+func (l *lane) well() {
+	l.beat()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure != nil {
+		l.log.Info("lane goes on", "failures", l.failures)
+	}
+	l.failures, l.unknowns, l.failure = 0, 0, nil
+	l.set(running)
+}
+
+func (l *lane) set(s state) {
+	l.state = s
+	l.metrics.state.Set(float64(s))
+}
+
+// breakerAfter is how many failures in a row make a lane not ready.
+const breakerAfter = 5
+
+// trouble is what keeps the lane from its work, nil when nothing does.
+func (l *lane) trouble() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.state == isHalted:
+		return fmt.Errorf("lane %d is halted: %w", l.number, l.failure)
+	case l.failures >= breakerAfter:
+		return fmt.Errorf("lane %d has failed %d times in a row: %w", l.number, l.failures, l.failure)
+	}
+	return nil
+}
+
+// jitter keeps processes that failed together from trying together.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

@@ -1,0 +1,176 @@
+package ingest
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are those of all lanes. A lane that is given up keeps its counters
+// and loses its gauges: they are another process's now.
+type metrics struct {
+	messages, rows, blocks, bytes, dead, changes *prometheus.CounterVec
+	done, state, missing                         *prometheus.GaugeVec
+
+	insertSeconds, blockRows, blockBytes prometheus.Histogram
+	freshness                            *weighted
+	lag                                  *lag
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	byLane := []string{"lane"}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_ingest_" + name, Help: help}, byLane)
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_ingest_" + name, Help: help}, byLane)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_ingest_" + name, Help: help, Buckets: buckets})
+	}
+	m := &metrics{
+		messages: counter("messages_total", "Messages read from the lane, those read again after a failure included."),
+		rows:     counter("rows_total", "Records stored in ClickHouse."),
+		blocks:   counter("blocks_total", "Blocks completed. Each makes one part or more in ClickHouse."),
+		bytes:    counter("bytes_total", "Memory that the completed blocks took as columns, in bytes."),
+		dead:     counter("dead_total", "Records and messages set aside as dead letters, those set aside again after a failure included."),
+		changes:  counter("changes_total", "Changes of users and dataset fields applied."),
+		done:     gauge("done_sequence", "Stream sequence up to which every message of the lane is stored or set aside."),
+		state:    gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."),
+		missing:  gauge("table_missing_messages", "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."),
+
+		insertSeconds: histogram("insert_seconds", "How long a successful insert of one block took.", prometheus.ExponentialBuckets(0.002, 2, 15)),
+		blockRows:     histogram("block_rows", "Records per completed block.", prometheus.ExponentialBuckets(1, 4, 10)),
+		blockBytes:    histogram("block_bytes", "Memory of a completed block as columns, in bytes.", prometheus.ExponentialBuckets(1<<10, 4, 10)),
+		freshness: newWeighted("sluice_ingest_freshness_seconds",
+			"From when the api took a record in until it could be queried; every record counts once.",
+			[]float64{0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 300, 1800, 7200}),
+		lag: newLag(),
+	}
+	reg.MustRegister(m.messages, m.rows, m.blocks, m.bytes, m.dead, m.changes, m.done, m.state, m.missing,
+		m.insertSeconds, m.blockRows, m.blockBytes, m.freshness, m.lag)
+	return m
+}
+
+// laneMetrics are those of one lane.
+type laneMetrics struct {
+	messages, rows, blocks, bytes, dead, changes prometheus.Counter
+	done, state, missing                         prometheus.Gauge
+
+	insertSeconds, blockRows, blockBytes prometheus.Histogram
+	freshness                            *weighted
+	lag                                  *laneLag
+}
+
+func (m *metrics) lane(number int) *laneMetrics {
+	n := strconv.Itoa(number)
+	return &laneMetrics{
+		messages: m.messages.WithLabelValues(n), rows: m.rows.WithLabelValues(n),
+		blocks: m.blocks.WithLabelValues(n), bytes: m.bytes.WithLabelValues(n),
+		dead: m.dead.WithLabelValues(n), changes: m.changes.WithLabelValues(n),
+		done: m.done.WithLabelValues(n), state: m.state.WithLabelValues(n), missing: m.missing.WithLabelValues(n),
+		insertSeconds: m.insertSeconds, blockRows: m.blockRows, blockBytes: m.blockBytes,
+		freshness: m.freshness, lag: m.lag.lane(n),
+	}
+}
+
+func (m *metrics) forget(number int) {
+	n := strconv.Itoa(number)
+	m.done.DeleteLabelValues(n)
+	m.state.DeleteLabelValues(n)
+	m.missing.DeleteLabelValues(n)
+	m.lag.forget(n)
+}
+
+// observe counts a block that is complete.
+func (m *laneMetrics) observe(b *block) {
+	now := time.Now()
+	for _, a := range b.arrivals {
+		m.freshness.observe(now.Sub(a.received).Seconds(), a.records)
+	}
+	m.blocks.Inc()
+	m.bytes.Add(float64(b.bytes()))
+	m.blockRows.Observe(float64(b.columns.Rows()))
+	m.blockBytes.Observe(float64(b.bytes()))
+}
+
+// lag tells at every scrape how old the oldest message is that was read and is
+// not stored yet. Messages are read in order, so none that waits is older.
+type lag struct {
+	desc *prometheus.Desc
+
+	mu    sync.Mutex
+	lanes map[string]*laneLag
+}
+
+// laneLag is the lag of one lane.
+type laneLag struct {
+	mu     sync.Mutex
+	blocks []time.Time // when the first message of each unfinished block was received, oldest first
+}
+
+func newLag() *lag {
+	return &lag{
+		desc: prometheus.NewDesc("sluice_ingest_lag_seconds",
+			"Age of the oldest message of the lane that is not stored yet, 0 when there is none.", []string{"lane"}, nil),
+		lanes: map[string]*laneLag{},
+	}
+}
+
+func (l *lag) lane(n string) *laneLag {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lanes[n] = &laneLag{}
+	return l.lanes[n]
+}
+
+func (l *lag) forget(n string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.lanes, n)
+}
+
+// begin says that a block was begun whose first message was received then.
+func (l *laneLag) begin(received time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.blocks = append(l.blocks, received)
+}
+
+// end says that the oldest block is complete.
+func (l *laneLag) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.blocks = l.blocks[1:]
+}
+
+// again says that reading begins again at the oldest block, which stands for
+// all that wait until it was read.
+func (l *laneLag) again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.blocks = nil
+}
+
+func (l *laneLag) seconds() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.blocks) == 0 {
+		return 0
+	}
+	return max(0, time.Since(l.blocks[0]).Seconds())
+}
+
+// Describe implements prometheus.Collector.
+func (l *lag) Describe(ch chan<- *prometheus.Desc) { ch <- l.desc }
+
+// Collect implements prometheus.Collector.
+func (l *lag) Collect(ch chan<- prometheus.Metric) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n, lane := range l.lanes {
+		ch <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, lane.seconds(), n)
+	}
+}

@@ -1,0 +1,86 @@
+package ingest
+
+import (
+	"context"
+
+	"sluice/pkg/record"
+)
+
+// Source is where messages come from: the stream.
+type Source interface {
+	// Open begins to read a lane with the message numbered from, or with the
+	// first one to come after it. The error is record.ErrGap when a message
+	// from there on is gone, or when the lane has never been as far as from-1.
+	Open(ctx context.Context, lane int, from uint64) (Reader, error)
+}
+
+// Reader gives the messages of one lane, in order.
+type Reader interface {
+	// Identity names the stream behind the lane for ever, the time of its
+	// creation included: another stream of the same name has another one.
+	Identity() string
+
+	// Next waits for the next message. After an error only Close may be
+	// called.
+	Next(ctx context.Context) (record.Message, error)
+
+	Close()
+}
+
+// Positions keeps where each lane stands. *stream.Positions is the real one.
+type Positions interface {
+	// Read returns the position as it is, not as a replica last heard of it.
+	// A lane that has none yet has the zero Position.
+	Read(ctx context.Context, lane int) (record.Position, error)
+
+	// Swap replaces the position that next was read from, told by its
+	// Revision, and returns next with its new Revision. It is durable when
+	// Swap returns nil. The error is record.ErrNotOwner when the position has
+	// moved; after any other, it may be replaced or not.
+	Swap(ctx context.Context, lane int, next record.Position) (record.Position, error)
+}
+
+// Warehouse is where blocks go. *warehouse.DB is the real one.
+type Warehouse interface {
+	// Insert stores the rows of the block that its claim names. They are
+	// durable when it returns nil. It is idempotent per token, as long as the
+	// rows are the same. The error is a *record.StoreError, after which any
+	// part may be stored or not.
+	Insert(ctx context.Context, b record.Block) error
+
+	// Stored returns how many of the rows that the claim names are there.
+	Stored(ctx context.Context, b record.Block) (uint64, error)
+
+	// LastSeq returns the last message of the lane that has a row, 0 when
+	// there is none.
+	LastSeq(ctx context.Context, lane int) (uint64, error)
+}
+
+// DeadLetters keeps what can not be stored. *stream.DeadLetters is the real
+// one.
+type DeadLetters interface {
+	// SetAside keeps d durably before it returns nil. It is idempotent per
+	// lane, sequence and index.
+	SetAside(ctx context.Context, d record.Dead) error
+}
+
+// Changes applies changes of users and dataset fields.
+type Changes interface {
+	// Apply applies messages in order, and is idempotent. After an error the
+	// same messages come again. When a message can never be applied, it
+	// returns a *record.StoreError of ClassPoison; then the messages come
+	// again one by one, and the one it refuses is set aside.
+	Apply(ctx context.Context, messages []record.Message) error
+}
+
+// Leases says which lanes this process works on. *stream.Leases is the real
+// one.
+type Leases interface {
+	// Run calls work for every lane this process comes to hold, in a goroutine
+	// of its own and never twice at once for the same lane. The context of
+	// work ends when the lane is to be given up; others get it when work has
+	// returned, or when the lease has run out. When work returns before, Run
+	// may call it again. Run returns when ctx is done and all work has
+	// returned.
+	Run(ctx context.Context, work func(ctx context.Context, lane int) error) error
+}

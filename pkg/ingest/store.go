@@ -1,0 +1,167 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// Pauses of a store that has nothing to do.
+const (
+	advanceAfter = 100 * time.Millisecond // record the last block as done, without a next one
+	idleTick     = time.Second            // say that all is well
+)
+
+// store stores one block after the other.
+func (s *session) store(ctx context.Context) error {
+	idle := time.NewTimer(idleTick)
+	defer idle.Stop()
+	for {
+		wait := idleTick
+		if s.stored {
+			wait = advanceAfter
+		}
+		idle.Reset(wait)
+		select {
+		case b := <-s.blocks:
+			if err := s.block(ctx, b); err != nil {
+				return err
+			}
+			s.free <- b
+		case <-idle.C:
+			if err := s.advance(ctx); err != nil {
+				return err
+			}
+			if s.position.Claim == nil {
+				s.well()
+			}
+		case <-ctx.Done():
+			// Without this the block would be inserted again at the next
+			// start, and dropped for its token: slower, and as right.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTime)
+			defer cancel()
+			return errors.Join(ctx.Err(), s.advance(ctx))
+		}
+	}
+}
+
+// block takes one block through all its steps. It finishes what it has begun
+// for a while after ctx has ended.
+func (s *session) block(ctx context.Context, b *block) error {
+	ctx, cancel := draining(ctx, s.cfg.DrainTime)
+	defer cancel()
+	if err := s.claim(ctx, b); err != nil {
+		return err
+	}
+	// Claimed. A crash here leaves the claim: the same messages are read again,
+	// to the same token.
+	for _, d := range b.dead {
+		if err := s.setAside(ctx, d); err != nil {
+			return err
+		}
+	}
+	// Set aside. A crash here sets aside again, which changes nothing.
+	if err := s.rows(ctx, b); err != nil {
+		return err
+	}
+	// Stored. A crash here repeats the insert; the token makes that harmless.
+	if err := s.apply(ctx, b.changes); err != nil {
+		return err
+	}
+	// Complete. A crash here repeats all of it, which changes nothing.
+	s.stored = true
+	s.well()
+	s.metrics.observe(b)
+	s.metrics.lag.end()
+	return nil
+}
+
+// claim fixes the block in the position, and with the same write records the
+// block before it as done. A block that is claimed already must be the same.
+func (s *session) claim(ctx context.Context, b *block) error {
+	token := b.token()
+	if c := s.position.Claim; c != nil && !s.stored {
+		if wholeToken(c.Token) != token {
+			return halt("messages %s are not those that were claimed: their token is %s, the claim has %s", c, token, c.Token)
+		}
+		return nil
+	}
+	next := s.done()
+	next.Claim = &record.Claim{First: b.first, Last: b.last, Token: token}
+	return s.swap(ctx, next)
+}
+
+// advance records the block that is stored as done.
+func (s *session) advance(ctx context.Context) error {
+	if !s.stored {
+		return nil
+	}
+	return s.swap(ctx, s.done())
+}
+
+// done is the position with its claim, which is stored, recorded.
+func (s *session) done() record.Position {
+	next := s.position
+	if next.Claim != nil {
+		next.Done, next.Stored, next.Claim = next.Claim.Last, s.lastRow, nil
+	}
+	return next
+}
+
+// swap writes the position. After an error nobody knows which one is there:
+// the session ends, and the next one reads it.
+func (s *session) swap(ctx context.Context, next record.Position) error {
+	p, err := s.parts.Positions.Swap(ctx, s.number, next)
+	if err != nil {
+		return fmt.Errorf("move the position: %w", err)
+	}
+	s.position, s.stored = p, false
+	s.metrics.done.Set(float64(p.Done))
+	return nil
+}
+
+func (s *session) setAside(ctx context.Context, d record.Dead) error {
+	if err := s.parts.DeadLetters.SetAside(ctx, d); err != nil {
+		return fmt.Errorf("set aside record %d of message %d: %w", d.Index, d.Message.Seq, err)
+	}
+	s.metrics.dead.Inc()
+	s.log.Warn("set aside what can not be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
+	return nil
+}
+
+// apply applies changes; one that can never be applied is set aside.
+func (s *session) apply(ctx context.Context, changes []record.Message) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	if s.parts.Changes == nil {
+		return halt("message %d is a change, and nothing here applies changes", changes[0].Seq)
+	}
+	err := s.parts.Changes.Apply(ctx, changes)
+	var refused *record.StoreError
+	switch {
+	case err == nil:
+		s.metrics.changes.Add(float64(len(changes)))
+		return nil
+	case !errors.As(err, &refused) || refused.Class != record.ClassPoison:
+		return fmt.Errorf("apply changes: %w", err)
+	case len(changes) == 1:
+		return s.setAside(ctx, dead(changes[0], -1, changes[0].Body, codeRefused, refused.Error()))
+	}
+	for i := range changes {
+		if err := s.apply(ctx, changes[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draining is a context that ends d after ctx has.
+func draining(ctx context.Context, d time.Duration) (context.Context, func()) {
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return inner, func() { stop(); cancel() }
+}
