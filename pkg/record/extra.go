@@ -1,6 +1,9 @@
 package record
 
-import "math/bits"
+import (
+	"bytes"
+	"math/bits"
+)
 
 // extra adds the JSON object of everything no column takes: members of value
 // at the top, members of the record itself under "_record", all as they were
@@ -17,7 +20,7 @@ func (c *Columns) extra(left fieldSet) {
 	sep := byte('{')
 	for _, m := range r.inner {
 		b = append(b, sep)
-		b = r.appendMember(b, m, r.isReserved(m.name))
+		b = r.appendInner(b, m)
 		sep = ','
 	}
 	b, sep = r.appendFields(b, sep, uint64(left)&valueFields)
@@ -27,7 +30,7 @@ func (c *Columns) extra(left fieldSet) {
 		sep = '{'
 		for _, m := range r.outer {
 			b = append(b, sep)
-			b = r.appendMember(b, m, false)
+			b = append(b, r.b[m.start:m.end]...)
 			sep = ','
 		}
 		b, _ = r.appendFields(b, sep, outer)
@@ -37,16 +40,19 @@ func (c *Columns) extra(left fieldSet) {
 	c.Extra.close(start)
 }
 
-func (r *reader) appendMember(b []byte, m member, reserved bool) []byte {
-	if reserved {
-		b = append(b, `"_`...)
-		b = append(b, r.plainName(m.name)...)
-		b = append(b, '"')
-	} else {
-		b = append(b, r.raw(m.name)...)
+// appendInner adds a member of value, under another name if it would be taken
+// for the members of the record.
+func (r *reader) appendInner(b []byte, m span) []byte {
+	if c := r.b[m.start+1]; c == '_' || c == '\\' {
+		name, at := r.key(int(m.start))
+		if s := r.plainName(name); isReserved(s) {
+			b = append(b, `"_`...)
+			b = append(b, s...)
+			b = append(b, `":`...)
+			return append(b, r.b[at:m.end]...)
+		}
 	}
-	b = append(b, ':')
-	return append(b, r.raw(m.content)...)
+	return append(b, r.b[m.start:m.end]...)
 }
 
 // appendFields adds the members that are fields, but of a type no column takes.
@@ -62,17 +68,8 @@ func (r *reader) appendFields(b []byte, sep byte, fields uint64) ([]byte, byte) 
 	return b, sep
 }
 
-// isReserved says whether a member of value would be taken for the members of
-// the record: one or more underscores and "record".
-func (r *reader) isReserved(name value) bool {
-	if name.kind == kindString && r.b[name.start+1] != '_' {
-		return false
-	}
-	const word = "record"
-	s := r.plainName(name)
-	n := 0
-	for n < len(s) && s[n] == '_' {
-		n++
-	}
-	return n > 0 && string(s[n:]) == word
+// isReserved says whether a name is one or more underscores and "record".
+func isReserved(name []byte) bool {
+	rest := bytes.TrimLeft(name, "_")
+	return len(rest) < len(name) && string(rest) == "record"
 }

@@ -44,6 +44,13 @@ func (s *scanner) fail(code string, pos int) int {
 
 // space skips white space.
 func (s *scanner) space(i int) int {
+	if i < len(s.b) && s.b[i] > ' ' {
+		return i
+	}
+	return s.spaces(i)
+}
+
+func (s *scanner) spaces(i int) int {
 	for i < len(s.b) && (s.b[i] == ' ' || s.b[i] == '\n' || s.b[i] == '\r' || s.b[i] == '\t') {
 		i++
 	}
@@ -157,28 +164,46 @@ func stops(w uint64) uint64 {
 
 // text reads a string; i stands at its quote.
 func (s *scanner) text(i int) (int, kind) {
-	b, start, k := s.b, i, kindString
+	b := s.b
 	var high uint64 // collects the high bits of all bytes: none set means ASCII
-	i++
-	for {
+	for at := i + 1; at+8 <= len(b); at += 8 {
+		w := binary.LittleEndian.Uint64(b[at:])
+		stop := stops(w)
+		if stop == 0 {
+			high |= w
+			continue
+		}
+		n := bits.TrailingZeros64(stop) &^ 7
+		if byte(w>>n) == '"' && (high|w&(1<<n-1))&highs == 0 {
+			return at + n/8 + 1, kindString
+		}
+		break
+	}
+	return s.anyText(i)
+}
+
+// anyText is text for strings with escapes, beyond ASCII, near the end of the
+// body, or broken.
+func (s *scanner) anyText(i int) (int, kind) {
+	b, start, k := s.b, i, kindString
+	ascii := true
+	for i++; ; {
 		for ; i+8 <= len(b); i += 8 {
 			w := binary.LittleEndian.Uint64(b[i:])
+			ascii = ascii && w&highs == 0
 			if stop := stops(w); stop != 0 {
-				n := bits.TrailingZeros64(stop) &^ 7
-				high |= w & (1<<n - 1)
-				i += n / 8
+				i += bits.TrailingZeros64(stop) / 8
 				break
 			}
-			high |= w
 		}
 		for ; i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' '; i++ {
-			high |= uint64(b[i])
+			ascii = ascii && b[i] < utf8.RuneSelf
 		}
 		switch {
 		case i >= len(b) || b[i] < ' ':
 			return s.fail(CodeInvalidJSON, i), k
 		case b[i] == '"':
-			if high&highs != 0 && !utf8.Valid(b[start:i]) {
+			if !ascii && !utf8.Valid(b[start:i]) {
 				return s.fail(CodeInvalidUTF8, start), k
 			}
 			return i + 1, k

@@ -22,7 +22,7 @@ func TestTreatmentOfValues(t *testing.T) {
 	}{
 		{"unknown members are kept as they were sent, those of the record apart",
 			`{"brokerVersion": "8.5.2","value":{"timeout":-1,"x":1.10,"y":[1, 2],"z":"\ud800"}}`,
-			row{"extra": `{"timeout":-1,"x":1.10,"y":[1, 2],"z":"\ud800","_record":{"brokerVersion":"8.5.2"}}`}},
+			row{"extra": `{"timeout":-1,"x":1.10,"y":[1, 2],"z":"\ud800","_record":{"brokerVersion": "8.5.2"}}`}},
 		{"a member called _record is not confused with those of the record",
 			`{"a":1,"value":{"_record":2,"__record":3,"_recorder":4}}`,
 			row{"extra": `{"__record":2,"___record":3,"_recorder":4,"_record":{"a":1}}`}},

@@ -9,16 +9,13 @@ type walker struct {
 	seen  uint64            // the fields of this record that at holds
 	odd   uint64            // those of them whose type wants a closer look
 	at    [fieldCount]value // valid where seen says so
-	outer []member          // members of the record that are no fields
-	inner []member          // members of its value that are no fields
+	outer []span            // members of the record that are no fields, name and all
+	inner []span            // members of its value that are no fields
+
+	names, valueNames names // of the members of a record, and of its value
 
 	name    []byte // a name without its escapes
 	scratch []byte // a text without its escapes
-}
-
-// member is a member of an object that is kept as it was sent.
-type member struct {
-	name, content value
 }
 
 // get returns where f stands; kindNone when it is missing.
@@ -50,18 +47,18 @@ func (w *walker) record(i, depth int) int {
 	w.outer = w.outer[:0]
 	w.seen, w.odd = 0, 0
 	w.forgetValue()
+	w.names.begin()
 	i++
 	for first := true; ; first = false {
 		start, more := w.next(i, first, '}')
 		if !more {
 			return start
 		}
-		name, at := w.key(start)
+		f, at := w.member(&w.names, start, outerField)
 		if at < 0 {
 			return -1
 		}
 		var k kind
-		f := outerField(w.plainName(name))
 		if f == fieldValue {
 			w.forgetValue()
 			i, k = w.value(at, depth-1)
@@ -71,10 +68,10 @@ func (w *walker) record(i, depth int) int {
 		if i < 0 {
 			return -1
 		}
-		if v := (value{uint32(at), uint32(i), k}); f == fieldUnknown {
-			w.outer = append(w.outer, member{name, v})
+		if f == fieldUnknown {
+			w.outer = append(w.outer, span{uint32(start), uint32(i)})
 		} else {
-			w.set(f, v)
+			w.set(f, value{uint32(at), uint32(i), k})
 		}
 	}
 }
@@ -87,13 +84,14 @@ func (w *walker) value(i, depth int) (int, kind) {
 	if depth <= 0 {
 		return w.fail(CodeTooDeep, i), kindObject
 	}
+	w.valueNames.begin()
 	i++
 	for first := true; ; first = false {
 		start, more := w.next(i, first, '}')
 		if !more {
 			return start, kindObject
 		}
-		name, at := w.key(start)
+		f, at := w.member(&w.valueNames, start, valueField)
 		if at < 0 {
 			return -1, kindObject
 		}
@@ -101,13 +99,29 @@ func (w *walker) value(i, depth int) (int, kind) {
 		if i, k = w.skip(at, depth-1); i < 0 {
 			return -1, kindObject
 		}
-		v := value{uint32(at), uint32(i), k}
-		if f := valueField(w.plainName(name)); f == fieldUnknown {
-			w.inner = append(w.inner, member{name, v})
+		if f == fieldUnknown {
+			w.inner = append(w.inner, span{uint32(start), uint32(i)})
 		} else {
-			w.set(f, v)
+			w.set(f, value{uint32(at), uint32(i), k})
 		}
 	}
+}
+
+// member reads the name of the member at i: which field it is, and where its
+// value begins.
+func (w *walker) member(names *names, i int, fieldOf func([]byte) field) (f field, at int) {
+	if i < len(w.b) {
+		if n, ok := names.foretold(w.b[i:]); ok {
+			return n.field, w.space(i + int(n.size))
+		}
+	}
+	name, at := w.key(i)
+	if at < 0 {
+		return fieldUnknown, -1
+	}
+	f = fieldOf(w.plainName(name))
+	names.learn(w.b[i:], int(name.end)-i+1, f)
+	return f, at
 }
 
 // forgetValue makes room for another value of the same record.
