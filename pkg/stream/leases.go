@@ -1,0 +1,333 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// leaseBeat is how often leases are renewed and the shares looked at.
+	leaseBeat = 2 * time.Second
+
+	// leaseFence is when a holder that could not renew stops working: before
+	// others may take the lane.
+	leaseFence = leaseTTL - leaseBeat
+
+	// leaseCooling is how long a lane whose work has failed is left alone.
+	leaseCooling = 3 * time.Second
+)
+
+const (
+	lanePrefix   = "lane."
+	memberPrefix = "member."
+
+	instanceLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+)
+
+// Leases shares the lanes among the instances that run: each lane is worked on
+// by one of them, each works on as many as the others give or take one. A lane
+// of one that stopped is taken at once, of one that died after leaseTTL.
+//
+// A lease keeps two instances from doing the same work. It is not what keeps
+// them from harm: somebody whose clock or process stood still may believe in a
+// lease that has run out. That is what the compare-and-swap of Positions is for.
+type Leases struct {
+	stream   *Stream
+	instance string // of this process, unlike any other's
+	log      *slog.Logger
+}
+
+// NewLeases returns the Leases of an instance, named by letters, digits, dashes
+// and underscores, unlike any other.
+func NewLeases(s *Stream, instance string) *Leases {
+	return &Leases{stream: s, instance: instance, log: s.log.With("instance", instance)}
+}
+
+// Run calls work for every lane this instance comes to hold, each in a
+// goroutine of its own and never twice at once for one lane. The context of
+// work ends when the lane is to be given up; others get the lane when work has
+// returned, or when the lease has run out. When work returns before, Run may
+// call it again later. Run returns when ctx is done and all work has returned.
+func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane int) error) error {
+	if l.instance == "" || strings.Trim(l.instance, instanceLetters) != "" {
+		return fmt.Errorf("instance %q: a name of letters, digits, - and _ is needed", l.instance)
+	}
+	// Leases are kept until the work has ended, so beyond ctx.
+	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	r := &leaseRun{
+		Leases: l, work: work, held: map[int]*lease{}, ended: make(chan ended),
+		seen: map[string]sighting{}, cooling: map[int]time.Time{},
+	}
+	updates := make(chan jetstream.KeyValueEntry)
+	watched := make(chan struct{})
+	go func() { defer close(watched); l.watch(alive, updates) }()
+	defer func() { stop(); <-watched }()
+
+	beat := time.NewTicker(leaseBeat)
+	defer beat.Stop()
+	done := ctx.Done()
+	for {
+		select {
+		case entry := <-updates:
+			r.see(entry)
+			if entry != nil && r.known {
+				r.share(alive) // somebody came, went or gave up a lane
+			}
+		case <-beat.C:
+			r.renew(alive)
+			r.share(alive)
+		case e := <-r.ended:
+			r.end(alive, e)
+		case <-done:
+			done = nil
+			r.leaving = true
+			for _, lease := range r.held {
+				lease.cancel()
+			}
+		}
+		if r.leaving && len(r.held) == 0 {
+			r.leave(alive)
+			return nil
+		}
+	}
+}
+
+// watch sends every entry of the lease bucket as it changes, and a nil once all
+// present ones were sent.
+func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEntry) {
+	for {
+		watcher, err := l.stream.leases.WatchAll(ctx)
+		if err == nil {
+			for entry := range watcher.Updates() {
+				select {
+				case updates <- entry:
+				case <-ctx.Done():
+				}
+			}
+		}
+		if !sleep(ctx, leaseBeat/2) {
+			return
+		}
+	}
+}
+
+// leaseRun is the state of one Run, used by its goroutine only.
+type leaseRun struct {
+	*Leases
+	work    func(context.Context, int) error
+	ended   chan ended
+	held    map[int]*lease
+	seen    map[string]sighting // entries of the bucket, by key
+	cooling map[int]time.Time   // lanes whose work failed, until when they are left alone
+	known   bool                // seen is complete
+	leaving bool
+}
+
+// lease is a lane held here.
+type lease struct {
+	revision uint64
+	renewed  time.Time          // when the last renewal that succeeded was begun
+	cancel   context.CancelFunc // ends the work
+	giving   bool               // the work has been told to end
+	lost     bool               // somebody else may hold the lane
+}
+
+// sighting is an entry of the bucket. The server drops entries by age without
+// a word, so one that was not seen for longer is taken for gone; whether it is,
+// the server says when somebody takes the lane.
+type sighting struct {
+	owner string
+	at    time.Time
+}
+
+// ended is the end of the work on a lane.
+type ended struct {
+	lane int
+	err  error
+}
+
+func (r *leaseRun) see(entry jetstream.KeyValueEntry) {
+	if entry == nil {
+		r.known = true
+		return
+	}
+	if entry.Operation() != jetstream.KeyValuePut {
+		delete(r.seen, entry.Key())
+		return
+	}
+	r.seen[entry.Key()] = sighting{owner: string(entry.Value()), at: time.Now()}
+}
+
+// renew says that this instance is there, and keeps what it holds. Whoever can
+// not renew for long, because NATS is away or because this process stood still,
+// stops its work before others may begin.
+func (r *leaseRun) renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
+	defer cancel()
+	if !r.leaving {
+		if _, err := r.stream.leases.PutString(ctx, memberPrefix+r.instance, r.instance); err != nil {
+			r.log.Debug("renew membership", "error", err)
+		}
+	}
+	for lane, held := range r.held {
+		if held.lost {
+			continue
+		}
+		begun := time.Now()
+		if begun.Sub(held.renewed) > leaseFence {
+			r.lose(lane, held, errors.New("it could not be renewed in time"))
+			continue
+		}
+		revision, err := r.stream.leases.Update(ctx, lanePrefix+strconv.Itoa(lane), []byte(r.instance), held.revision)
+		switch {
+		case err == nil:
+			held.revision, held.renewed = revision, begun
+		case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
+			if !r.ours(ctx, lane, held, begun) {
+				r.lose(lane, held, err)
+			}
+		default:
+			r.log.Debug("renew lease", "lane", lane, "error", err)
+		}
+	}
+}
+
+// ours says whether the lease is still held here although its revision is
+// another: the answer to an earlier renewal was lost.
+func (r *leaseRun) ours(ctx context.Context, lane int, held *lease, begun time.Time) bool {
+	entry, err := r.stream.leases.Get(ctx, lanePrefix+strconv.Itoa(lane))
+	if err != nil || string(entry.Value()) != r.instance {
+		return false
+	}
+	held.revision, held.renewed = entry.Revision(), begun
+	return true
+}
+
+func (r *leaseRun) lose(lane int, held *lease, err error) {
+	r.log.Warn("lease lost", "lane", lane, "error", err)
+	held.lost = true
+	held.cancel()
+}
+
+// share takes and gives lanes until this instance has its share.
+func (r *leaseRun) share(ctx context.Context) {
+	if !r.known || r.leaving {
+		return
+	}
+	lanes := r.stream.LaneNumbers()
+	members, holders := r.census(lanes)
+	least, most := len(lanes)/len(members), (len(lanes)+len(members)-1)/len(members)
+	mine := 0
+	for _, held := range r.held {
+		if !held.giving && !held.lost {
+			mine++
+		}
+	}
+	if slices.ContainsFunc(members, func(m string) bool { return m != r.instance && holders[m] < least }) {
+		// Somebody has too few: one lane less here, and then look again.
+		most = max(least, min(most, mine-1))
+	}
+	for ; mine > most; mine-- {
+		r.give()
+	}
+	for _, lane := range lanes {
+		if mine < most && r.take(ctx, lane) {
+			mine++
+		}
+	}
+}
+
+// census returns the instances that are there, this one among them, and how
+// many lanes each holds.
+func (r *leaseRun) census(lanes []int) (members []string, holders map[string]int) {
+	members, holders = []string{r.instance}, map[string]int{}
+	for key, s := range r.seen {
+		if name, ok := strings.CutPrefix(key, memberPrefix); ok && name != r.instance && time.Since(s.at) < leaseTTL {
+			members = append(members, name)
+		}
+	}
+	for _, lane := range lanes {
+		if s, ok := r.seen[lanePrefix+strconv.Itoa(lane)]; ok && time.Since(s.at) < leaseTTL {
+			holders[s.owner]++
+		}
+	}
+	return members, holders
+}
+
+// give tells the work on the lane of the highest number to end.
+func (r *leaseRun) give() {
+	most := -1
+	for lane, held := range r.held {
+		if !held.giving && !held.lost {
+			most = max(most, lane)
+		}
+	}
+	r.log.Info("giving up a lane to another instance", "lane", most)
+	r.held[most].giving = true
+	r.held[most].cancel()
+}
+
+// take takes a lane that nobody holds, and says whether it did.
+func (r *leaseRun) take(ctx context.Context, lane int) bool {
+	key := lanePrefix + strconv.Itoa(lane)
+	if s, ok := r.seen[key]; ok && s.owner != r.instance && time.Since(s.at) < leaseTTL {
+		return false
+	}
+	if r.held[lane] != nil || time.Now().Before(r.cooling[lane]) {
+		return false
+	}
+	begun := time.Now()
+	asking, cancel := context.WithTimeout(ctx, leaseBeat)
+	defer cancel()
+	revision, err := r.stream.leases.Create(asking, key, []byte(r.instance))
+	held := &lease{revision: revision, renewed: begun}
+	if err != nil && !r.ours(asking, lane, held, begun) {
+		return false // somebody was quicker, or the server has not dropped it yet
+	}
+	var working context.Context
+	working, held.cancel = context.WithCancel(ctx)
+	r.held[lane] = held
+	r.stream.m.leases.Set(float64(len(r.held)))
+	r.log.Info("lease taken", "lane", lane)
+	go func() { r.ended <- ended{lane, r.work(working, lane)} }()
+	return true
+}
+
+// end lets go of a lane whose work has ended.
+func (r *leaseRun) end(ctx context.Context, e ended) {
+	held := r.held[e.lane]
+	held.cancel()
+	delete(r.held, e.lane)
+	r.stream.m.leases.Set(float64(len(r.held)))
+	if !held.giving && !held.lost && !r.leaving {
+		r.log.Error("the work on a lane ended", "lane", e.lane, "error", e.err)
+		r.cooling[e.lane] = time.Now().Add(leaseCooling)
+	}
+	if held.lost {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
+	defer cancel()
+	err := r.stream.leases.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), jetstream.LastRevision(held.revision))
+	if err != nil {
+		r.log.Warn("release lease: it will run out", "lane", e.lane, "error", err)
+	}
+}
+
+// leave says that this instance is gone.
+func (r *leaseRun) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
+	defer cancel()
+	if err := r.stream.leases.Delete(ctx, memberPrefix+r.instance); err != nil {
+		r.log.Debug("end membership", "error", err)
+	}
+}

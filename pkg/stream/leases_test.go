@@ -1,0 +1,191 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/stream"
+)
+
+// board shows who works on what, and complains when two work on one lane.
+type board struct {
+	t  *testing.T
+	mu sync.Mutex
+	on map[int]string // lane → instance
+}
+
+func (b *board) enter(instance string, lane int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if other, ok := b.on[lane]; ok {
+		b.t.Errorf("%s began lane %d while %s works on it", instance, lane, other)
+	}
+	b.on[lane] = instance
+}
+
+func (b *board) exit(lane int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.on, lane)
+}
+
+// shares is how many lanes each instance works on.
+func (b *board) shares() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := map[string]int{}
+	for _, instance := range b.on {
+		m[instance]++
+	}
+	return m
+}
+
+// wait waits until want holds of the shares, and returns how long it took.
+func (b *board) wait(what string, limit time.Duration, want func(map[string]int) bool) time.Duration {
+	b.t.Helper()
+	begun := time.Now()
+	for !want(b.shares()) {
+		if time.Since(begun) > limit {
+			b.t.Fatalf("%s: after %v the shares are %v", what, limit, b.shares())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(begun)
+}
+
+// worker is one instance that takes part.
+type worker struct {
+	*world
+	stop func() // cleanly
+}
+
+func (b *board) join(server *natstest.Server, instance string) *worker {
+	w := openOn(b.t, server, stream.Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := stream.NewLeases(w.Stream, instance).Run(ctx, func(ctx context.Context, lane int) error {
+			b.enter(instance, lane)
+			defer b.exit(lane)
+			<-ctx.Done()
+			time.Sleep(20 * time.Millisecond) // what it had in hand
+			return nil
+		})
+		if err != nil {
+			b.t.Errorf("%s: %v", instance, err)
+		}
+	}()
+	stop := sync.OnceFunc(func() { cancel(); <-done })
+	b.t.Cleanup(stop)
+	return &worker{w, stop}
+}
+
+func TestLanesAreShared(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	for range 3 {
+		if _, err := w.AddLane(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &board{t: t, on: map[int]string{}}
+	even := func(shares map[string]int, instances ...string) bool {
+		sum := 0
+		for _, i := range instances {
+			if n := shares[i]; n < 4/len(instances) || n > (3+len(instances))/len(instances) {
+				return false
+			}
+			sum += shares[i]
+		}
+		return sum == 4 && len(shares) == len(instances)
+	}
+
+	a := b.join(w.server, "a")
+	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return even(s, "a") })
+	b.join(w.server, "b")
+	b.wait("a and b", 10*time.Second, func(s map[string]int) bool { return even(s, "a", "b") })
+	c := b.join(w.server, "c")
+	b.wait("a, b and c", 10*time.Second, func(s map[string]int) bool { return even(s, "a", "b", "c") })
+
+	// What is stopped is taken at once.
+	a.stop()
+	if took := b.wait("b and c", 5*time.Second, func(s map[string]int) bool { return even(s, "b", "c") }); took > 2*time.Second {
+		t.Errorf("taking over from an instance that stopped took %v, want at most 2s", took)
+	}
+	// A lane that is added is noticed.
+	if n, err := w.AddLane(t.Context()); err != nil || n != 4 {
+		t.Fatalf("added lane %d, %v, want 4", n, err)
+	}
+	b.wait("b and c with a fifth lane", 10*time.Second, func(s map[string]int) bool { return s["b"]+s["c"] == 5 })
+	c.stop()
+	b.wait("b alone", 5*time.Second, func(s map[string]int) bool { return s["b"] == 5 })
+}
+
+func TestALaneOfAnInstanceThatDiedIsTakenOver(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	b := &board{t: t, on: map[int]string{}}
+	a := b.join(w.server, "a")
+	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 1 })
+	b.join(w.server, "b")
+	time.Sleep(3 * time.Second)
+	if got := b.shares(); got["a"] != 1 || got["b"] != 0 {
+		t.Fatalf("a lane that is held moved: %v", got)
+	}
+	a.nc.Close() // and never comes back; its work ends by itself
+	took := b.wait("b alone", 15*time.Second, func(s map[string]int) bool { return s["b"] == 1 })
+	t.Logf("taken over after %v", took)
+}
+
+func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	b := &board{t: t, on: map[int]string{}}
+	b.join(w.server, "a")
+	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 1 })
+	w.server.Restart()
+	for range 60 {
+		time.Sleep(100 * time.Millisecond)
+		if b.shares()["a"] != 1 {
+			t.Fatal("the lane was given up")
+		}
+	}
+	// Others still see it held, and take it when it is left.
+	second := b.join(w.server, "b")
+	time.Sleep(3 * time.Second)
+	if got := b.shares(); got["a"] != 1 || got["b"] != 0 {
+		t.Fatalf("a lane that is held moved: %v", got)
+	}
+	second.stop()
+}
+
+func TestWorkThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	calls := 0
+	err := stream.NewLeases(w.Stream, "a").Run(ctx, func(context.Context, int) error {
+		if calls++; calls == 2 {
+			cancel()
+		}
+		return errors.New("it failed")
+	})
+	if err != nil || calls != 2 {
+		t.Errorf("got %d calls, %v, want 2", calls, err)
+	}
+}
+
+func TestAnInstanceNeedsAName(t *testing.T) {
+	w := open(t, stream.Config{})
+	for _, name := range []string{"", "a b", "a.b", "ä", "*"} {
+		if err := stream.NewLeases(w.Stream, name).Run(t.Context(), nil); err == nil {
+			t.Errorf("%q was taken", name)
+		}
+	}
+}
