@@ -42,13 +42,29 @@ func (w *world) outcome() outcome {
 // start runs an ingester in a process of this name until it is stopped or
 // crashes.
 func (w *world) start(t *testing.T, name string, cfg ingest.Config) (p *process, stop func() error) {
-	ctx, cancel := context.WithCancel(t.Context())
-	p = &process{world: w, name: name, crash: cancel}
 	cfg.Owner = name
-	i := ingest.New(cfg, p.parts(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	p = &process{world: w, name: name}
+	_, stop = p.start(t, cfg, p.parts(), prometheus.NewRegistry())
+	return p, stop
+}
+
+// startIngester is start for tests that ask the ingester, or change its parts.
+func (w *world) startIngester(t *testing.T, cfg ingest.Config, change ...func(*ingest.Parts)) (*ingest.Ingester, func() error) {
+	p := &process{world: w, name: "a"}
+	parts := p.parts()
+	for _, c := range change {
+		c(&parts)
+	}
+	return p.start(t, cfg, parts, prometheus.NewRegistry())
+}
+
+func (p *process) start(t *testing.T, cfg ingest.Config, parts ingest.Parts, reg prometheus.Registerer) (*ingest.Ingester, func() error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p.crash = cancel
+	i := ingest.New(cfg, parts, slog.New(slog.DiscardHandler), reg)
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
-	return p, func() error {
+	return i, func() error {
 		cancel()
 		return <-ended
 	}

@@ -136,7 +136,9 @@ func (p *process) parts() ingest.Parts {
 // lease holds lane 0 for ever, and takes work that ends for good.
 type lease struct{}
 
-func (lease) Run(ctx context.Context, work func(context.Context, int) error) error { return work(ctx, 0) }
+func (lease) Run(ctx context.Context, work func(context.Context, int) error) error {
+	return work(ctx, 0)
+}
 
 type source struct{ *process }
 

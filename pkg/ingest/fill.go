@@ -81,6 +81,7 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (r
 	tick := time.NewTimer(cfg.MaxAge)
 	defer tick.Stop()
 	for {
+		s.turned.Store(time.Now().UnixNano())
 		if next.Seq == 0 { // what has arrived goes in before the block is offered
 			select {
 			case next = <-s.messages:
@@ -102,8 +103,7 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (r
 		wait := time.Until(s.handedOver.Add(cfg.MinPause))
 		switch {
 		case b.empty():
-			in, wait = s.messages, time.Second
-			s.beat()
+			in, wait = s.messages, idleTick
 		case full, wait <= 0, time.Since(b.born) >= cfg.MaxAge:
 			out, wait = s.blocks, time.Hour
 		}

@@ -136,7 +136,6 @@ func (l *lane) failed(err error) time.Duration {
 
 // well says that a block went through, or that nothing waits.
 func (l *lane) well() {
-	l.beat()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failure != nil {

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,7 +20,8 @@ type session struct {
 	blocks   chan *block         // from fill to store; without a buffer: a block grows as long as store is busy
 	free     chan *block         // and back
 
-	handedOver time.Time // when fill last gave a block away; owned by fill
+	handedOver time.Time    // when fill last gave a block away; owned by fill
+	turned     atomic.Int64 // when the loop of fill last turned, unix ns
 
 	position record.Position // as it was written last; owned by store
 	stored   bool            // the claim of position is stored and may be recorded as done; owned by store

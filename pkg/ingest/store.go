@@ -38,6 +38,11 @@ func (s *session) store(ctx context.Context) error {
 			if s.position.Claim == nil {
 				s.well()
 			}
+			// fill turns at least every idleTick while nothing waits for it
+			// here; that it does not is for the watch on the heartbeat to see.
+			if time.Since(time.Unix(0, s.turned.Load())) < 5*idleTick {
+				s.beat()
+			}
 		case <-ctx.Done():
 			// Without this the block would be inserted again at the next
 			// start, and dropped for its token: slower, and as right.
@@ -74,6 +79,7 @@ func (s *session) block(ctx context.Context, b *block) error {
 	// Complete. A crash here repeats all of it, which changes nothing.
 	s.stored = true
 	s.well()
+	s.beat()
 	s.metrics.observe(b)
 	s.metrics.lag.end()
 	return nil

@@ -1,0 +1,270 @@
+package ingest_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// run runs one ingester for a time and stops it.
+func (w *world) run(t *testing.T, cfg ingest.Config, d time.Duration) {
+	t.Helper()
+	_, stop := w.start(t, "a", cfg)
+	time.Sleep(d)
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func (w *world) done() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.position.Done
+}
+
+// inserts are the tokens of all inserts so far, attempts that failed included.
+func (w *world) inserts() (tokens []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.history {
+		if _, rest, ok := strings.Cut(line, " insert "); ok {
+			token, _, _ := strings.Cut(rest, ": ")
+			tokens = append(tokens, token)
+		}
+	}
+	return tokens
+}
+
+func TestAnOutageOfTheWarehouseStrandsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		away := true
+		w.insert = func(record.Block) error {
+			if away {
+				return &record.StoreError{Class: record.ClassRetry, Err: errors.New("connection refused")}
+			}
+			return nil
+		}
+		for i := range 100 {
+			w.publish(message(rec(fmt.Sprint(i))))
+		}
+		p, stop := w.start(t, "a", ingest.Config{MaxRows: 7})
+		time.Sleep(10 * time.Minute)
+		first := w.inserts()
+		if n := len(first); n < 20 || n > 60 {
+			t.Errorf("tried %d times in 10 minutes: want about one every 15 to 30 s, and quickly at first", n)
+		}
+		for _, token := range first {
+			if token != first[0] {
+				t.Fatalf("tried other blocks than the one claimed: %s after %s", token, first[0])
+			}
+		}
+		w.mu.Lock()
+		away = false
+		w.mu.Unlock()
+		time.Sleep(35 * time.Second)
+		if got := w.done(); got != 100 {
+			t.Errorf("35 s after the outage %d messages of 100 are done", got)
+		}
+		if err := stop(); err != nil || p.gone {
+			t.Error(err)
+		}
+		if len(w.table) != 100 || len(w.dead) != 0 {
+			t.Errorf("%d records stored and %d dead, want 100 and none", len(w.table), len(w.dead))
+		}
+	})
+}
+
+func TestErrorClasses(t *testing.T) {
+	tests := []struct {
+		name     string
+		class    record.Class
+		halts    bool // within a minute
+		attempts int  // least in ten minutes
+	}{
+		{"an outage is retried and never halts", record.ClassRetry, false, 20},
+		{"a wrong schema halts at once and is probed", record.ClassHalt, true, 30},
+		{"an unknown error is retried some times, then halts and is probed", record.ClassUnknown, true, 30},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				mended := false
+				w.insert = func(record.Block) error {
+					if mended {
+						return nil
+					}
+					return &record.StoreError{Class: tt.class, Err: errors.New("broken")}
+				}
+				w.publish(message(rec("1")))
+				i, stop := w.startIngester(t, ingest.Config{Unknowns: 3})
+				time.Sleep(time.Minute)
+				err := i.Check(t.Context())
+				if got := err != nil && strings.Contains(err.Error(), "halted"); got != tt.halts {
+					t.Errorf("after a minute Check says %v; want halted: %v", err, tt.halts)
+				}
+				if err == nil {
+					t.Error("after a minute of failures Check says that all is well")
+				}
+				time.Sleep(9 * time.Minute)
+				if n := len(w.inserts()); n < tt.attempts {
+					t.Errorf("tried %d times in 10 minutes, want at least %d", n, tt.attempts)
+				}
+				if w.done() != 0 || len(w.dead) != 0 {
+					t.Errorf("done %d, dead %v: want nothing", w.done(), w.dead)
+				}
+				w.mu.Lock()
+				mended = true
+				w.mu.Unlock()
+				time.Sleep(35 * time.Second)
+				if got := w.done(); got != 1 {
+					t.Errorf("done %d after it was mended, want 1", got)
+				}
+				if err := i.Check(t.Context()); err != nil {
+					t.Errorf("Check says after it was mended: %v", err)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		// A materialized view refuses what the table has taken.
+		mended := false
+		w.insert = func(b record.Block) error {
+			if mended {
+				return nil
+			}
+			warehouse{&process{world: w}}.store("table", w.table, b)
+			return &record.StoreError{Class: record.ClassPoison, Code: 395, Err: errors.New("refused")}
+		}
+		w.publish(message(rec("1"), rec("2")))
+		i, stop := w.startIngester(t, ingest.Config{})
+		time.Sleep(time.Minute)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "materialized view refuses") {
+			t.Errorf("Check says %v, want that a materialized view refuses the block", err)
+		}
+		w.mu.Lock()
+		mended = true
+		w.mu.Unlock()
+		time.Sleep(time.Minute)
+		stop()
+		want := map[place]int{{1, 0}: 1, {1, 1}: 1}
+		if diff := cmp.Diff(outcome{Table: want, View: want, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 1, Stored: 1}, w.outcome()); diff != "" {
+			t.Errorf("outcome (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAPausedOwnerDoesNoHarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		wake := make(chan struct{})
+		paused := false
+		w.insert = func(record.Block) error {
+			if !paused {
+				paused = true
+				w.mu.Unlock() // the others go on
+				<-wake
+				w.mu.Lock()
+			}
+			return nil
+		}
+		w.publish(message(rec("1")))
+		_, stopA := w.start(t, "a", small)
+		time.Sleep(time.Second) // a has claimed message 1 and is paused before its insert
+		_, stopB := w.start(t, "b", small)
+		time.Sleep(time.Second)
+		for i := range 20 {
+			w.publish(message(rec(fmt.Sprint(i))))
+			time.Sleep(time.Second)
+		}
+		close(wake) // a inserts what b has inserted, and goes on
+		w.publish(message(rec("last")))
+		time.Sleep(time.Second)
+		if err := stopA(); !errors.Is(err, record.ErrNotOwner) {
+			t.Errorf("the paused owner ended with %v, want %v", err, record.ErrNotOwner)
+		}
+		if err := stopB(); err != nil {
+			t.Error(err)
+		}
+		want := map[place]int{}
+		for seq := range uint64(22) {
+			want[place{seq + 1, 0}] = 1
+		}
+		if diff := cmp.Diff(outcome{Table: want, View: want, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 22, Stored: 22}, w.outcome()); diff != "" {
+			t.Errorf("outcome (-want +got):\n%s\n%s", diff, strings.Join(w.history, "\n"))
+		}
+	})
+}
+
+func TestWhatIsNoticedHalts(t *testing.T) {
+	tests := []struct {
+		name string
+		harm func(*world)
+		says string
+	}{
+		{"the stream was recreated, nothing being stored", func(w *world) { w.identity = "FLOW_0@2" }, "the stream was recreated"},
+		{"the stream was recreated in mid-block", func(w *world) {
+			w.identity = "FLOW_0@2"
+			w.position.Claim = &record.Claim{First: 3, Last: 3, Token: "FLOW_0@1:3-3:0"}
+		}, "the stream was recreated"},
+		{"a claimed message has changed", func(w *world) {
+			w.position.Claim = &record.Claim{First: 3, Last: 3, Token: "FLOW_0@1:3-3:0"}
+		}, "not those that were claimed"},
+		{"messages were purged before they were stored", func(w *world) { w.purged = 3 }, "missing from the lane"},
+		{"the stream has been set back", func(w *world) { w.messages = w.messages[:1] }, "missing from the lane"},
+		{"the claim does not follow", func(w *world) { w.position.Claim = &record.Claim{First: 4, Last: 4} }, "the position is damaged"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.publish(message(rec("1")), message(rec("2")))
+				w.run(t, ingest.Config{}, time.Minute)
+				if w.done() != 2 {
+					t.Fatal("the first two messages are not done")
+				}
+				w.publish(message(rec("3")), message(rec("4")))
+				tt.harm(w)
+				i, stop := w.startIngester(t, ingest.Config{})
+				time.Sleep(time.Minute)
+				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "halted") {
+					t.Errorf("Check says %v, want halted: %s", err, tt.says)
+				}
+				stop()
+				if got := w.done(); got != 2 || len(w.table) != 2 {
+					t.Errorf("done %d with %d rows: it went on", got, len(w.table))
+				}
+			})
+		})
+	}
+}
+
+func TestAChangeThatNobodyAppliesHalts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(record.Message{Topic: "flow.0.change.user.YQ", Body: []byte("{}")})
+		i, stop := w.startIngester(t, ingest.Config{}, func(p *ingest.Parts) { p.Changes = nil })
+		time.Sleep(time.Minute)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing here applies changes") {
+			t.Errorf("Check says %v", err)
+		}
+		stop()
+		if w.done() != 0 {
+			t.Error("the change was passed over")
+		}
+	})
+}

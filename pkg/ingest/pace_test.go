@@ -1,0 +1,135 @@
+package ingest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// paced makes inserts take so long, and returns how many rows each had.
+func paced(w *world, took time.Duration) *[]int {
+	rows := new([]int)
+	w.insert = func(b record.Block) error {
+		*rows = append(*rows, b.Columns.Rows())
+		w.mu.Unlock()
+		time.Sleep(took)
+		w.mu.Lock()
+		return nil
+	}
+	return rows
+}
+
+func TestATrickleStaysFreshAndMakesFewParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		rows := paced(w, 10*time.Millisecond)
+		reg, i := newRegistry(), ingest.Config{}
+		_, stop := (&process{world: w, name: "a"}).startWith(t, i, reg)
+		for n := range 1000 { // 20 a second
+			w.publish(message(rec(fmt.Sprint(n))))
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		stop()
+		if got := len(*rows); got > 50*4+2 {
+			t.Errorf("%d blocks in 50 s, want at most 4 a second", got)
+		}
+		if got := sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="0.3"}`); got != 1000 {
+			t.Errorf("%v of 1000 records could be queried within 0.3 s", got)
+		}
+	})
+}
+
+func TestASingleRecordAfterSilenceDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		paced(w, 10*time.Millisecond)
+		reg := newRegistry()
+		_, stop := (&process{world: w, name: "a"}).startWith(t, ingest.Config{}, reg)
+		for range 10 {
+			time.Sleep(10 * time.Second)
+			w.publish(message(rec("1")))
+		}
+		time.Sleep(time.Second)
+		stop()
+		if got := sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="0.01"}`); got != 10 {
+			t.Errorf("%v of 10 records went through without a pause", got)
+		}
+	})
+}
+
+func TestAFloodMakesFullBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		rows := paced(w, 200*time.Millisecond)
+		var records []string
+		for n := range 100 {
+			records = append(records, rec(fmt.Sprint(n)))
+		}
+		for range 300 {
+			w.publish(message(records...))
+		}
+		w.run(t, ingest.Config{MaxRows: 1000}, time.Minute)
+		full := 0
+		for _, n := range *rows {
+			if n == 1000 {
+				full++
+			}
+		}
+		if full < 29 || len(*rows) > 31 { // the first block does not wait to be filled
+			t.Errorf("blocks of %v rows, want them full but for the first and the last", *rows)
+		}
+	})
+}
+
+func TestABlockIsClosedByItsSize(t *testing.T) {
+	big := `{"id":"x","value":{"variables":{"text":"` + strings.Repeat("a", 10_000) + `"}}}`
+	tests := []struct {
+		name     string
+		cfg      ingest.Config
+		messages []record.Message
+		want     string
+	}{
+		{"by rows, before the message that would be too many", ingest.Config{MaxRows: 5}, []record.Message{message(rec("1"), rec("2"), rec("3")), message(rec("4"), rec("5"), rec("6")), message(rec("7"))}, "[3 4]"},
+		{"a message that is too many by itself is a block", ingest.Config{MaxRows: 2}, []record.Message{message(rec("1")), message(rec("2"), rec("3"), rec("4")), message(rec("5"))}, "[1 3 1]"},
+		{"by bytes, after the message that reaches them", ingest.Config{MaxBytes: 15_000}, []record.Message{message(big), message(big), message(big)}, "[2 1]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				rows := paced(w, time.Second)
+				w.publish(tt.messages...)
+				w.run(t, tt.cfg, time.Minute)
+				if got := fmt.Sprint(*rows); got != tt.want {
+					t.Errorf("blocks of %s rows, want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestAStopFinishesTheInsertInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		paced(w, 2*time.Second)
+		w.publish(message(rec("1")))
+		_, stop := w.startIngester(t, ingest.Config{})
+		time.Sleep(time.Second) // the insert is half way
+		began := time.Now()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := time.Since(began); got != time.Second {
+			t.Errorf("stopping took %s, want the second the insert still needed", got)
+		}
+		if w.position.Done != 1 || w.position.Claim != nil {
+			t.Errorf("position %+v: the block is not recorded as done", w.position)
+		}
+	})
+}
