@@ -2,6 +2,7 @@ package change
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -55,6 +56,18 @@ func Apply(e Entry, c Change, seq uint64) (next Entry, applied bool, err error) 
 		return e, false, &BadChangeError{Code: "document_too_large", Reason: "the document would grow beyond its limit"}
 	}
 	return next, true, nil
+}
+
+// Encode gives the entry as the state store keeps it.
+func (e Entry) Encode() ([]byte, error) { return encode(e) }
+
+// DecodeEntry reads what Encode wrote.
+func DecodeEntry(value []byte) (Entry, error) {
+	var e Entry
+	if err := json.Unmarshal(value, &e); err != nil {
+		return Entry{}, errors.New("the entry is not valid")
+	}
+	return e, nil
 }
 
 // ETag is the entity tag (RFC 9110) of this state of the target.

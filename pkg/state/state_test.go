@@ -1,0 +1,333 @@
+package state_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/change"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/state"
+)
+
+// history is a few changes of every kind, published, and what they make.
+func history(t *testing.T, w *world) (messages []record.Message, want map[string]string) {
+	t.Helper()
+	w.publish(
+		patch(t, "ann", `{"name":"Ann","tableFieldsSetting":{"a":1}}`),
+		put(t, "orders", "total", `{"name":"Total","size":9007199254740993}`),
+		patch(t, "bob", `{"name":"Bob"}`),
+		patch(t, "ann", `{"company":"<C>","tableFieldsSetting":{"b":1.50}}`),
+		remove(t, "orders", "gone", 0),
+		put(t, "orders", "back", `{}`),
+	)
+	back := w.messages()[5].Seq
+	w.publish(
+		remove(t, "orders", "back", back),
+		patch(t, "bob", `{"name":null,"remarks":"r"}`),
+		put(t, "orders", "back", `{"checked":true}`),
+	)
+	return w.messages(), map[string]string{
+		"ann":          `{"company":"<C>","name":"Ann","tableFieldsSetting":{"a":1,"b":1.50}}`,
+		"bob":          `{"remarks":"r"}`,
+		"orders/total": `{"id":"total","name":"Total","size":9007199254740993,"tableId":"orders"}`,
+		"orders/gone":  "†",
+		"orders/back":  `{"checked":true,"id":"back","tableId":"orders"}`,
+	}
+}
+
+func audited(messages []record.Message) (rows []change.Audit) {
+	for _, m := range messages {
+		c, err := change.Decode(m.Body)
+		if err != nil {
+			panic(err)
+		}
+		rows = append(rows, c.Audit(m.Seq))
+	}
+	return rows
+}
+
+// Every way to cut the history into blocks gives the same entries.
+func TestChangesAreAppliedInOrder(t *testing.T) {
+	for _, size := range []int{1, 2, 4, 100} {
+		t.Run(fmt.Sprintf("in blocks of %d", size), func(t *testing.T) {
+			w := open(t)
+			messages, want := history(t, w)
+			for i := 0; i < len(messages); i += size {
+				w.apply(messages[i:min(i+size, len(messages))]...)
+			}
+			w.wantDocuments(want)
+			if diff := cmp.Diff(audited(messages), w.audits.all()); diff != "" {
+				t.Errorf("audit (-want +got):\n%s", diff)
+			}
+			e, err := w.store.Entry(t.Context(), change.Target{User: "bob"})
+			if err != nil || e.Seq != messages[7].Seq || e.UpdatedBy != "bob" || e.UpdatedAt.IsZero() {
+				t.Errorf("entry is %+v, %v", e, err)
+			}
+		})
+	}
+}
+
+// Whatever comes again, in whatever pieces, from whichever process and after a
+// restart of the server, is not even written.
+func TestReplaysChangeNothing(t *testing.T) {
+	w := open(t)
+	messages, want := history(t, w)
+	w.apply(messages...)
+	entries, rows := w.revisions(), w.audits.all()
+
+	w.server.Restart()
+	again := openOn(t, w.server)
+	again.audits = w.audits
+	again.Applier = state.NewApplier(again.store, w.audits, again.reg)
+	for from := range messages {
+		again.apply(messages[from:]...)
+		again.apply(messages[from])
+	}
+	again.wantDocuments(want)
+	if diff := cmp.Diff(entries, again.revisions()); diff != "" || again.bucket.writes != 0 {
+		t.Errorf("%d writes (-before +after):\n%s", again.bucket.writes, diff)
+	}
+	w.audits.rows = map[string][]change.Audit{}
+	w.apply(messages...)
+	if diff := cmp.Diff(rows, w.audits.all()); diff != "" {
+		t.Errorf("written down again (-before +after):\n%s", diff)
+	}
+}
+
+// Each step fails in both ways: not done, and done but not known.
+func TestAnyFailureIsMadeGoodByTryingAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		write, insert faults
+	}{
+		{"the first write fails, not stored", faults{before}, nil},
+		{"the first write fails, but stored", faults{after}, nil},
+		{"later writes fail either way", faults{works, after, before, works, after, after, before}, nil},
+		{"writing down fails, not stored", nil, faults{before, before}},
+		{"writing down fails, but stored", nil, faults{after, after}},
+		{"everything fails", faults{before, after, before, after}, faults{after, before, after}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := open(t)
+			messages, want := history(t, w)
+			w.bucket.fail, w.audits.fail = tc.write, tc.insert
+			w.apply(messages[:4]...)
+			w.apply(messages[4:]...)
+			w.wantDocuments(want)
+			if diff := cmp.Diff(audited(messages), w.audits.all()); diff != "" {
+				t.Errorf("audit (-want +got):\n%s", diff)
+			}
+			if len(w.bucket.fail)+len(w.audits.fail) > 0 {
+				t.Error("not every fault was met")
+			}
+		})
+	}
+}
+
+// An owner that has lost its lane without knowing applies the same history,
+// or an older part of it, at the same time.
+func TestTwoOwnersAtOnceDoNoHarm(t *testing.T) {
+	w := open(t)
+	messages, want := history(t, w)
+	other := openOn(t, w.server)
+	other.audits = w.audits
+	other.Applier = state.NewApplier(other.store, w.audits, other.reg)
+	var owners sync.WaitGroup
+	for _, owner := range []*world{w, other, w, other} {
+		owners.Go(func() {
+			for _, m := range messages {
+				owner.apply(m)
+			}
+		})
+	}
+	owners.Wait()
+	w.wantDocuments(want)
+	if diff := cmp.Diff(audited(messages), w.audits.all()); diff != "" {
+		t.Errorf("audit (-want +got):\n%s", diff)
+	}
+}
+
+// Many at once patch the same user; each its own members, some within one object.
+func TestConcurrentPatchesAllSurvive(t *testing.T) {
+	const n = 40
+	w := open(t)
+	var authors sync.WaitGroup
+	for i := range n {
+		authors.Go(func() {
+			w.publish(patch(t, "ann", fmt.Sprintf(`{"m%02d":%d,"tableFieldsSetting":{"t%02d":true}}`, i, i, i)))
+		})
+	}
+	authors.Wait()
+	w.apply(w.messages()...)
+	var members, settings strings.Builder
+	for i := range n {
+		fmt.Fprintf(&members, `"m%02d":%d,`, i, i)
+		fmt.Fprintf(&settings, `,"t%02d":true`, i)
+	}
+	w.wantDocuments(map[string]string{"ann": "{" + members.String() + `"tableFieldsSetting":{` + settings.String()[1:] + "}}"})
+	if w.bucket.writes != 1 {
+		t.Errorf("%d writes for one target of one block, want 1", w.bucket.writes)
+	}
+}
+
+// What can never be applied is refused as poison, whatever it is, and the
+// changes around it are applied.
+func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
+	good := func(w *world) []record.Message {
+		w.publish(patch(w.t, "ann", `{"name":"Ann"}`), patch(w.t, "ann", `{"a":"b"}`), patch(w.t, "ann", `{"remarks":"r"}`))
+		return w.messages()
+	}
+	for _, tc := range []struct {
+		name string
+		bad  func(t *testing.T, w *world, m *record.Message) // what becomes of the second of three
+		code string
+	}{
+		{"what is no change", func(_ *testing.T, _ *world, m *record.Message) { m.Body = []byte(`[{"id":"1-1"}]`) }, "not_a_change"},
+		{"a change under another name", func(_ *testing.T, _ *world, m *record.Message) { m.Topic = "flow.0.change.user.Ym9i" }, "wrong_topic"},
+		{"a document that would be too large", func(t *testing.T, w *world, m *record.Message) {
+			body, err := patch(t, "ann", `{"b":"`+strings.Repeat("x", change.MaxBody-10)+`"}`).Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Body = body
+		}, "document_too_large"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := open(t)
+			messages := good(w)
+			tc.bad(t, w, &messages[1])
+			var refused *record.StoreError
+			var bad *change.BadChangeError
+			if err := w.Apply(t.Context(), messages); !errors.As(err, &refused) || refused.Class != record.ClassPoison || !errors.As(err, &bad) || bad.Code != tc.code {
+				t.Errorf("got %v, want poison for %s", err, tc.code)
+			}
+			if diff := cmp.Diff([]uint64{2}, w.apply(messages...)); diff != "" {
+				t.Errorf("set aside (-want +got):\n%s", diff)
+			}
+			w.wantDocuments(map[string]string{"ann": `{"name":"Ann","remarks":"r"}`})
+			if diff := cmp.Diff(audited([]record.Message{messages[0], messages[2]}), w.audits.all()); diff != "" {
+				t.Errorf("audit (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestADamagedEntryHalts(t *testing.T) {
+	for _, value := range []string{``, `{`, `{"target":{"user":"bob"}}`, `{"target":{"user":"ann"},"doc":[],"seq":0}`} {
+		w := open(t)
+		w.publish(patch(t, "ann", `{"name":"Ann"}`))
+		key := change.Target{User: "ann"}.Key()
+		if _, err := w.bucket.KeyValue.Put(t.Context(), key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+		err := w.Apply(t.Context(), w.messages())
+		var refused *record.StoreError
+		if !errors.As(err, &refused) || refused.Class != record.ClassHalt {
+			t.Errorf("%q: got %v, want an error of class halt", value, err)
+		}
+		if kv, err := w.bucket.Get(t.Context(), key); err != nil || string(kv.Value()) != value {
+			t.Errorf("%q was replaced: %v", value, err)
+		}
+	}
+}
+
+// A key that an operator deleted by hand counts as nothing.
+func TestADeletedKeyIsWrittenAnew(t *testing.T) {
+	w := open(t)
+	w.publish(patch(t, "ann", `{"name":"Ann"}`))
+	messages := w.messages()
+	w.apply(messages...)
+	if err := w.bucket.Delete(t.Context(), change.Target{User: "ann"}.Key()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := w.store.Entry(t.Context(), change.Target{User: "ann"}); err != nil || e.Seq != 0 {
+		t.Errorf("entry is %+v, %v", e, err)
+	}
+	w.apply(messages...)
+	w.wantDocuments(map[string]string{"ann": `{"name":"Ann"}`})
+}
+
+func TestEntries(t *testing.T) {
+	w := open(t)
+	w.wantDocuments(map[string]string{})
+	messages, _ := history(t, w)
+	w.apply(messages...)
+	for filter, want := range map[string]int{">": 5, "user.>": 2, "field.>": 3, change.Target{User: "bob"}.Key(): 1, "user.nobody": 0} {
+		n := 0
+		for _, err := range w.store.Entries(t.Context(), filter) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != want {
+			t.Errorf("%s: %d entries, want %d", filter, n, want)
+		}
+	}
+	for range w.store.Entries(t.Context(), ">") {
+		break // a caller that has seen enough
+	}
+}
+
+func TestWithoutNATSTheStateIsUnavailable(t *testing.T) {
+	w := open(t)
+	w.publish(patch(t, "ann", `{"name":"Ann"}`))
+	messages := w.messages()
+	w.server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := w.store.Entry(ctx, change.Target{User: "ann"})
+	var retry *record.RetryError
+	if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) || time.Since(start) > 2*time.Second {
+		t.Errorf("got %v after %v", err, time.Since(start))
+	}
+	if err := w.Apply(ctx, messages); !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	w.server.Restart()
+	w.apply(messages...)
+	w.wantDocuments(map[string]string{"ann": `{"name":"Ann"}`})
+}
+
+// No file of the server holds what was sent as a secret.
+func TestNoSecretReachesTheServer(t *testing.T) {
+	const secret = "h0rse-battery-7734"
+	server := natstest.Start(t)
+	w := openOn(t, server)
+	for _, body := range []string{
+		`{"name":"to be found","password":"SECRET","password1":"SECRET","sk":"SECRET"}`,
+		`{"projects":[{"id":"p","user":{"password":"SECRET","sk":"SECRET"}}],"tableFieldsSetting":{"x":{"Sk":"SECRET"}}}`,
+	} {
+		w.publish(patch(t, "ann", strings.ReplaceAll(body, "SECRET", secret)))
+	}
+	w.apply(w.messages()...)
+	server.Stop()
+	found := 0
+	err := filepath.WalkDir(server.Data, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if bytes.Contains(raw, []byte(secret)) {
+			t.Errorf("%s holds the secret", path)
+		}
+		found += bytes.Count(raw, []byte("to be found"))
+		return err
+	})
+	if err != nil || found < 2 {
+		t.Errorf("found the name %d times, want it in the lane and in the bucket; %v", found, err)
+	}
+}

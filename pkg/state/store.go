@@ -1,0 +1,147 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+)
+
+// Store reads and writes the entries of a bucket.
+type Store struct {
+	bucket jetstream.KeyValue
+	m      *metrics
+}
+
+// New makes a store of a bucket. Reads of the bucket must ask the leader
+// (direct gets off), as *stream.Stream's State sees to: a replica may not have
+// an entry that was just written.
+func New(bucket jetstream.KeyValue, reg prometheus.Registerer) *Store {
+	return &Store{bucket: bucket, m: newMetrics(reg)}
+}
+
+// Entry returns what is remembered of a target, as of the changes applied so
+// far; an entry with Seq 0 when that is nothing. The error is
+// record.ErrUnavailable, unless the entry is damaged.
+func (s *Store) Entry(ctx context.Context, target change.Target) (change.Entry, error) {
+	e, _, err := s.read(ctx, target.Key())
+	return e, err
+}
+
+// Entries gives every entry whose key matches a filter, in no certain order:
+// ">" for all, "user.>" for users, or the key of a target. Tombstones are among
+// them. It ends after the first error.
+func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Entry, error] {
+	return func(yield func(change.Entry, error) bool) {
+		watch, err := s.bucket.WatchFiltered(ctx, []string{filter}, jetstream.IgnoreDeletes())
+		if err != nil {
+			yield(change.Entry{}, unavailable("list the entries", err))
+			return
+		}
+		defer func() { _ = watch.Stop() }()
+		for {
+			select {
+			case <-ctx.Done():
+				yield(change.Entry{}, ctx.Err())
+				return
+			case kv, ok := <-watch.Updates():
+				if !ok {
+					yield(change.Entry{}, unavailable("list the entries", errors.New("the watch ended")))
+					return
+				}
+				if kv == nil {
+					return // all that were there when it began
+				}
+				if e, err := decode(kv); !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// maxConflicts is how often one update gives way to others before it fails.
+// There are no others, but for an owner of the lane that does not know yet
+// that it has lost it.
+const maxConflicts = 10
+
+// update replaces the entry under key by what next makes of it, unless that
+// is the same. Nobody else's update is lost. After an error the entry may be
+// replaced or not; the same update can be tried again.
+func (s *Store) update(ctx context.Context, key string, next func(change.Entry) (change.Entry, bool, error)) error {
+	for range maxConflicts {
+		e, revision, err := s.read(ctx, key)
+		if err != nil {
+			return err
+		}
+		e, changed, err := next(e)
+		if err != nil || !changed {
+			return err
+		}
+		value, err := e.Encode()
+		if err != nil {
+			return err
+		}
+		if err = s.write(ctx, key, value, revision); !errors.Is(err, errConflict) {
+			return err
+		}
+		s.m.conflicts.Inc()
+	}
+	return unavailable("write an entry", errors.New("others write it all the time"))
+}
+
+// read returns the entry under key and its revision, zeros when there is none.
+func (s *Store) read(ctx context.Context, key string) (change.Entry, uint64, error) {
+	kv, err := s.bucket.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return change.Entry{}, 0, nil
+	}
+	if err != nil {
+		return change.Entry{}, 0, unavailable("read an entry", err)
+	}
+	e, err := decode(kv)
+	return e, kv.Revision(), err
+}
+
+// errConflict says that somebody else has written the entry meanwhile.
+var errConflict = errors.New("another revision was written")
+
+// write replaces the entry of this revision, 0 for none or a deleted one.
+func (s *Store) write(ctx context.Context, key string, value []byte, revision uint64) (err error) {
+	if revision == 0 {
+		_, err = s.bucket.Create(ctx, key, value)
+	} else {
+		_, err = s.bucket.Update(ctx, key, value, revision)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrKeyExists), errors.Is(err, jetstream.ErrKeyRevisionMismatch):
+		return errConflict
+	case errors.Is(err, nats.ErrMaxPayload):
+		return refused(&change.BadChangeError{Code: "document_too_large", Reason: "the document would be larger than a NATS message may be"})
+	}
+	return unavailable("write an entry", err)
+}
+
+func decode(kv jetstream.KeyValueEntry) (change.Entry, error) {
+	e, err := change.DecodeEntry(kv.Value())
+	if err != nil || e.Target.Key() != kv.Key() {
+		err = fmt.Errorf("the entry %s of revision %d is damaged", kv.Key(), kv.Revision())
+		return change.Entry{}, &record.StoreError{Class: record.ClassHalt, Err: err}
+	}
+	return e, nil
+}
+
+func unavailable(doing string, err error) error {
+	err = fmt.Errorf("%s: %w: %w", doing, record.ErrUnavailable, err)
+	return &record.RetryError{Err: err, After: 2 * time.Second}
+}

@@ -1,0 +1,282 @@
+package state_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/change"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/state"
+	"sluice/pkg/stream"
+)
+
+// world is an installation on a real server: the stream, the bucket, and an
+// applier that writes down what it does.
+type world struct {
+	t      *testing.T
+	server *natstest.Server
+	stream *stream.Stream
+	bucket *flaky
+	store  *state.Store
+	audits *audits
+	*state.Applier
+	reg *prometheus.Registry
+}
+
+func open(t *testing.T) *world {
+	t.Helper()
+	return openOn(t, natstest.Start(t))
+}
+
+// openOn opens everything anew on a server, as another process would.
+func openOn(t *testing.T, server *natstest.Server) *world {
+	t.Helper()
+	w := &world{t: t, server: server, audits: &audits{rows: map[string][]change.Audit{}}, reg: prometheus.NewRegistry()}
+	quiet := slog.New(slog.DiscardHandler)
+	var err error
+	w.stream, err = stream.Open(t.Context(), server.Connect(), stream.Config{MaxBytes: 64 << 20}, quiet, w.reg)
+	if err != nil {
+		t.Fatalf("open the stream: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.stream.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	bucket, err := w.stream.State(t.Context())
+	if err != nil {
+		t.Fatalf("open the bucket: %v", err)
+	}
+	w.bucket = &flaky{KeyValue: bucket}
+	w.store = state.New(w.bucket, w.reg)
+	w.Applier = state.NewApplier(w.store, w.audits, w.reg)
+	return w
+}
+
+// publish makes changes durable in the stream.
+func (w *world) publish(changes ...*change.Change) {
+	w.t.Helper()
+	p := stream.NewPublisher(w.stream)
+	for _, c := range changes {
+		if _, _, err := p.PublishChange(w.t.Context(), c); err != nil {
+			w.t.Errorf("publish %s: %v", c.Kind, err)
+		}
+	}
+}
+
+// messages reads lane 0 from the beginning.
+func (w *world) messages() []record.Message {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	cursor, err := stream.NewReader(w.stream, 1<<20).Open(ctx, 0, 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer cursor.Close()
+	nc := w.server.Connect()
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lane, err := js.Stream(ctx, stream.LaneName(0))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var all []record.Message
+	for last := lane.CachedInfo().State.LastSeq; len(all) == 0 || all[len(all)-1].Seq < last; {
+		m, err := cursor.Next(ctx)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// apply does what the ingester does: the same messages again after an error,
+// one by one when one of them is refused. It returns the sequences set aside.
+func (w *world) apply(messages ...record.Message) (dead []uint64) {
+	w.t.Helper()
+	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
+		err := w.Apply(w.t.Context(), messages)
+		var refused *record.StoreError
+		switch {
+		case err == nil:
+			return nil
+		case !errors.As(err, &refused) || refused.Class != record.ClassPoison:
+			continue
+		case len(messages) == 1:
+			return []uint64{messages[0].Seq}
+		}
+		for _, m := range messages {
+			dead = append(dead, w.apply(m)...)
+		}
+		return dead
+	}
+	w.t.Fatalf("messages %d to %d are never applied", messages[0].Seq, messages[len(messages)-1].Seq)
+	return nil
+}
+
+// documents is everything the store remembers: the document by the target's
+// name, or a dagger for a tombstone.
+func (w *world) documents() map[string]string {
+	w.t.Helper()
+	all := map[string]string{}
+	for e, err := range w.store.Entries(w.t.Context(), ">") {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		name, doc := e.Target.User+e.Target.Table+"/"+e.Target.Field, string(e.Doc)
+		if e.Deleted {
+			doc = "†"
+		}
+		all[strings.TrimSuffix(name, "/")] = doc
+	}
+	return all
+}
+
+func (w *world) wantDocuments(want map[string]string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.documents()); diff != "" {
+		w.t.Errorf("documents (-want +got):\n%s", diff)
+	}
+}
+
+// revisions is the revision of every entry: it moves with each write.
+func (w *world) revisions() map[string]uint64 {
+	w.t.Helper()
+	all := map[string]uint64{}
+	keys, err := w.bucket.Keys(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, key := range keys {
+		kv, err := w.bucket.Get(w.t.Context(), key)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		all[key] = kv.Revision()
+	}
+	return all
+}
+
+func patch(t *testing.T, user, body string) *change.Change {
+	t.Helper()
+	secrets := &change.Secrets{Key: []byte(strings.Repeat("k", 32))}
+	c, _, err := change.NewUserPatch(t.Context(), user, false, []byte(body), secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func put(t *testing.T, table, field, body string) *change.Change {
+	t.Helper()
+	c, _, err := change.NewFieldPut(table, field, "ann", []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func remove(t *testing.T, table, field string, version uint64) *change.Change {
+	t.Helper()
+	c, err := change.NewFieldDelete(table, field, "ann", version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// audits keeps rows by token, as the warehouse does, and fails as it is told.
+type audits struct {
+	mu   sync.Mutex
+	rows map[string][]change.Audit
+	fail faults
+}
+
+func (a *audits) InsertChanges(_ context.Context, token string, rows []change.Audit) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fail.around(func() error {
+		if was, ok := a.rows[token]; ok && !cmp.Equal(was, rows) {
+			panic("a token was used for other rows")
+		}
+		a.rows[token] = slices.Clone(rows)
+		return nil
+	})
+}
+
+// all is every row, by its sequence; one that is there twice shows.
+func (a *audits) all() (rows []change.Audit) {
+	for _, token := range slices.Sorted(maps.Keys(a.rows)) {
+		rows = append(rows, a.rows[token]...)
+	}
+	slices.SortFunc(rows, func(x, y change.Audit) int { return int(x.Seq) - int(y.Seq) })
+	return rows
+}
+
+// faults is what happens to the next calls, in order; then they work.
+type faults []fault
+
+type fault int
+
+const (
+	works  fault = iota
+	before       // fails, and has done nothing
+	after        // fails, but has done it
+)
+
+var errFault = errors.New("the bucket did not answer")
+
+func (f *faults) around(do func() error) error {
+	next := works
+	if len(*f) > 0 {
+		next, *f = (*f)[0], (*f)[1:]
+	}
+	if next == before {
+		return errFault
+	}
+	err := do()
+	if next == after {
+		return errors.Join(err, errFault)
+	}
+	return err
+}
+
+// flaky is the real bucket with faults in its writes.
+type flaky struct {
+	jetstream.KeyValue
+	mu     sync.Mutex
+	fail   faults
+	writes int
+}
+
+func (f *flaky) Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (rev uint64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	err = f.fail.around(func() error { rev, err = f.KeyValue.Create(ctx, key, value, opts...); return err })
+	return rev, err
+}
+
+func (f *flaky) Update(ctx context.Context, key string, value []byte, revision uint64) (rev uint64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	err = f.fail.around(func() error { rev, err = f.KeyValue.Update(ctx, key, value, revision); return err })
+	return rev, err
+}
