@@ -135,6 +135,11 @@ func (s *scanner) next(i int, first bool, end byte) (at int, more bool) {
 	return s.fail(CodeInvalidJSON, i), false
 }
 
+// follows says whether there is a comma at i and the next member right after it.
+func (s *scanner) follows(i int) bool {
+	return i+1 < len(s.b) && s.b[i] == ',' && s.b[i+1] > ' '
+}
+
 // key reads the name of a member and the colon; at is where its value begins.
 func (s *scanner) key(i int) (name value, at int) {
 	if i >= len(s.b) || s.b[i] != '"' {

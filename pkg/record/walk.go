@@ -50,9 +50,12 @@ func (w *walker) record(i, depth int) int {
 	w.names.begin()
 	i++
 	for first := true; ; first = false {
-		start, more := w.next(i, first, '}')
-		if !more {
-			return start
+		start := i + 1
+		if first || !w.follows(i) {
+			var more bool
+			if start, more = w.next(i, first, '}'); !more {
+				return start
+			}
 		}
 		f, at := w.member(&w.names, start, outerField)
 		if at < 0 {
@@ -87,9 +90,12 @@ func (w *walker) value(i, depth int) (int, kind) {
 	w.valueNames.begin()
 	i++
 	for first := true; ; first = false {
-		start, more := w.next(i, first, '}')
-		if !more {
-			return start, kindObject
+		start := i + 1
+		if first || !w.follows(i) {
+			var more bool
+			if start, more = w.next(i, first, '}'); !more {
+				return start, kindObject
+			}
 		}
 		f, at := w.member(&w.valueNames, start, valueField)
 		if at < 0 {
