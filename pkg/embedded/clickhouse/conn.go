@@ -18,7 +18,9 @@ type conn struct {
 
 func (c *conn) disconnect() { c.engine.lib.closeConn(c.handle) }
 
-// stats is what a statement has done.
+// stats is what a statement has done. The engine counts what it reads from tables
+// while a result is streamed only now and then, so readRows and readBytes may
+// then be too low.
 type stats struct {
 	resultRows, resultBytes   uint64
 	readRows, readBytes       uint64

@@ -123,11 +123,15 @@ func (e *engine) kill(id string) error {
 	return err
 }
 
-// close closes the engine, once the last of its connections has been released.
-func (e *engine) close() {
+// idle waits until the last connection has been released. None is given after it.
+func (e *engine) idle() {
 	for range cap(e.slots) {
 		e.slots <- struct{}{}
 	}
+}
+
+// close closes the engine. Nothing may run on it any more.
+func (e *engine) close() {
 	e.control.disconnect()
 	e.lib.shutdown() // Joins the engine's threads. Its data is on disk either way.
 }

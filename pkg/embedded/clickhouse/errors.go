@@ -49,7 +49,16 @@ func parseException(text string) *Exception {
 	if err != nil {
 		code = codeStdException
 	}
-	return &Exception{Code: code, Message: match[2]}
+	message := match[2]
+	// What a part of the engine that is its own client reports is wrapped once
+	// more: Code: 6. DB::Exception: Code: 6. DB::Exception: … (version …). (NAME)
+	if inner, ok := strings.CutPrefix(message, "DB::Exception: Code: "+match[1]+". "); ok {
+		message = inner
+		if at := strings.LastIndex(message, " (version "); at > 0 {
+			message = message[:at]
+		}
+	}
+	return &Exception{Code: code, Message: message}
 }
 
 // asException is err as ClickHouse would put it.

@@ -1,7 +1,6 @@
 package clickhouse
 
 import (
-	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/ch-go/compress"
+	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -57,6 +57,12 @@ func contentType(format string) string {
 // still become a status.
 const bufferSize = 1 << 20
 
+// packer is gzip or zstd.
+type packer interface {
+	Flush() error
+	Close() error
+}
+
 // answer is what goes back over HTTP.
 type answer struct {
 	out      http.ResponseWriter
@@ -72,7 +78,7 @@ type answer struct {
 	held     []byte
 	sent     bool // status and headers
 	to       io.Writer
-	closers  []io.Closer
+	packer   packer // nil: none
 }
 
 func newAnswer(out http.ResponseWriter, in *http.Request, started time.Time) *answer {
@@ -112,10 +118,8 @@ func (a *answer) finish() error {
 	if err := a.begin(http.StatusOK); err != nil {
 		return err
 	}
-	for _, closer := range a.closers {
-		if err := closer.Close(); err != nil {
-			return err
-		}
+	if a.packer != nil {
+		return a.packer.Close()
 	}
 	return nil
 }
@@ -136,14 +140,17 @@ func (a *answer) begin(status int) error {
 	h.Set("X-ClickHouse-Summary", a.summary())
 	switch {
 	case a.encoding == "gzip":
-		packer := gzip.NewWriter(a.out)
-		a.to, a.closers = packer, append(a.closers, packer)
-	case a.encoding == "zstd":
-		packer, err := zstd.NewWriter(a.out, zstd.WithEncoderConcurrency(1))
+		zip, err := gzip.NewWriterLevel(a.out, 3) // as ClickHouse
 		if err != nil {
 			return err
 		}
-		a.to, a.closers = packer, append(a.closers, packer)
+		a.to, a.packer = zip, zip
+	case a.encoding == "zstd":
+		zip, err := zstd.NewWriter(a.out, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		a.to, a.packer = zip, zip
 	case a.framed:
 		a.to = &frameWriter{to: a.out, packer: compress.NewWriter(compress.LevelZero, compress.LZ4)}
 	}
@@ -163,6 +170,10 @@ func (a *answer) fail(exception *Exception, version string) {
 	text := fmt.Sprintf("Code: %d. %s (version %s)\n", exception.Code, exception.Message, version)
 	if a.sent {
 		io.WriteString(a.to, "\r\n"+text)
+		if a.packer != nil {
+			a.packer.Flush() // Not Close: it is not complete.
+		}
+		http.NewResponseController(a.out).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	a.held, a.encoding, a.framed, a.sent = nil, "", false, true

@@ -2,13 +2,13 @@ package clickhouse
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,6 +27,8 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 	if err != nil {
 		return err
 	}
+	ctx, end, ready := underSupervisor(ctx, ready)
+	defer end(nil)
 	if cfg.Library, err = Locate(cfg.Library); err != nil {
 		return err
 	}
@@ -60,56 +61,63 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		return err
 	}
 	log.Info("clickhouse: engine is open", "version", e.version, "data", cfg.Data, "seconds", time.Since(started).Seconds())
-	err = serveEngine(ctx, cfg, e, log, tcp, web, ready)
+	if err := serveEngine(ctx, cfg, e, log, tcp, web, ready); err != nil {
+		return err // The engine is not closed under statements that still run, or for a parent that is gone.
+	}
 	e.close()
 	log.Info("clickhouse: engine is closed")
-	return err
+	return nil
 }
 
 // serveEngine serves an open engine until ctx ends and everything has stopped.
 func serveEngine(ctx context.Context, cfg Config, e *engine, log *slog.Logger, tcp, web net.Listener, ready func(native, http net.Addr)) error {
 	running, kill := context.WithCancel(context.WithoutCancel(ctx)) // what statements run under
 	defer kill()
-	n := newNative(cfg, e, log)
-	var serving sync.WaitGroup
+	n, server := newNative(cfg, e, log), newWeb(running, cfg, e, log)
 	failed := make(chan error, 2)
-	serving.Go(func() { failed <- n.serve(running, tcp) })
-	var server *http.Server
 	var webAddr net.Addr
+	go func() { failed <- n.serve(running, tcp) }()
 	if web != nil {
-		server, webAddr = newWeb(running, cfg, e, log), web.Addr()
-		serving.Go(func() {
-			if err := server.Serve(web); !errors.Is(err, http.ErrServerClosed) {
-				failed <- err
-			}
-		})
+		webAddr = web.Addr()
+		go func() { failed <- server.Serve(web) }()
 	}
 	if ready != nil {
 		ready(tcp.Addr(), webAddr)
 	}
-	var err error
 	select {
 	case <-ctx.Done():
-	case err = <-failed:
+	case err := <-failed:
+		return err
 	}
-	limit := time.AfterFunc(cfg.Drain, func() {
-		log.Warn("clickhouse: statements still run, killing them", "after_seconds", cfg.Drain.Seconds())
-		kill()
-	})
-	defer limit.Stop()
+	if errors.Is(context.Cause(ctx), errOrphaned) {
+		return errOrphaned
+	}
+	log.Info("clickhouse: stopping")
 	tcp.Close()
-	var draining sync.WaitGroup
-	draining.Go(n.drain)
-	if server != nil {
-		draining.Go(func() {
-			bound, cancel := context.WithTimeout(context.Background(), cfg.Drain)
-			defer cancel()
-			if server.Shutdown(bound) != nil {
-				server.Close() // Ends the contexts of its requests, and with them their statements.
-			}
-		})
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		var all sync.WaitGroup
+		all.Go(n.drain)
+		all.Go(func() { server.Shutdown(running) })
+		all.Wait()
+		e.idle()
+	}()
+	select {
+	case <-drained:
+		return nil
+	case <-time.After(cfg.Drain):
 	}
-	draining.Wait()
-	serving.Wait()
-	return err
+	log.Warn("clickhouse: statements still run, killing them", "after_seconds", cfg.Drain.Seconds())
+	kill()
+	server.Close()
+	select {
+	case <-drained:
+		return nil
+	case <-time.After(killTimeout):
+		return errors.New("statements of the ClickHouse engine do not end")
+	}
 }
+
+// killTimeout is how long killed statements may take to end.
+const killTimeout = 5 * time.Second

@@ -33,8 +33,10 @@ import (
 	"sluice/pkg/embedded/clickhouse"
 )
 
-// envServe holds the Config of the engine this process shall be.
-const envServe = "CLICKHOUSETEST_SERVE"
+const (
+	envServe  = "CLICKHOUSETEST_SERVE"  // holds the Config of the engine this process shall be
+	envAttach = "CLICKHOUSETEST_ATTACH" // says that it ends with its input, which Start holds
+)
 
 // Main runs the tests of a package, or, in the process that Start began, the engine.
 func Main(m *testing.M) {
@@ -50,16 +52,34 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// serve is the engine's process. It ends when its parent does: with its input.
+// Command is how a process that is the engine is started: a program and its
+// whole environment. It is for tests of what starts the engine by itself.
+func Command(t testing.TB, cfg clickhouse.Config) (executable string, env []string) {
+	t.Helper()
+	library, err := clickhouse.Locate(cfg.Library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Library = library
+	config, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.Args[0], append(os.Environ(), envServe+"="+string(config))
+}
+
+// serve is the engine's process.
 func serve(config string) {
 	var cfg clickhouse.Config
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		fail(err)
 	}
-	go func() {
-		io.Copy(io.Discard, os.Stdin)
-		os.Exit(3)
-	}()
+	if os.Getenv(envAttach) != "" {
+		go func() {
+			io.Copy(io.Discard, os.Stdin)
+			os.Exit(3)
+		}()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -107,18 +127,11 @@ func newEngine(t testing.TB, data string, options []func(*clickhouse.Config)) *E
 // start starts the process and waits until it answers.
 func (e *Engine) start(t testing.TB) {
 	t.Helper()
-	library, err := clickhouse.Locate(e.cfg.Library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.cfg.Library = library
-	config, err := json.Marshal(e.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.process, e.log = exec.Command(os.Args[0]), new(tail)
-	e.process.Env = append(os.Environ(), envServe+"="+string(config))
+	executable, env := Command(t, e.cfg)
+	e.process, e.log = exec.Command(executable), new(tail)
+	e.process.Env = append(env, envAttach+"=1")
 	e.process.Stderr = e.log
+	var err error
 	if e.input, err = e.process.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
