@@ -1,0 +1,109 @@
+package deploy_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+// TestClickHouseKnowsItsSettings holds the names in the settings files against
+// the engine: a server does not start with a setting in a profile that it does
+// not know.
+func TestClickHouseKnowsItsSettings(t *testing.T) {
+	engine := clickhousetest.Shared(t)
+	known := strings.Fields(clickhousetest.Exec(t, engine, "SELECT name FROM system.settings FORMAT TSV"))
+	found := 0
+	for _, path := range paths(t, "clickhouse/users.d/sluice.xml") {
+		inProfile, ok := strings.CutPrefix(path, "clickhouse/profiles/")
+		if !ok {
+			continue
+		}
+		_, setting, ok := strings.Cut(inProfile, "/")
+		setting = strings.TrimPrefix(setting, "constraints/")
+		if !ok || setting == "constraints" {
+			continue
+		}
+		name, _, _ := strings.Cut(setting, "/")
+		found++
+		if !slices.Contains(known, name) {
+			t.Errorf("%s: ClickHouse has no such setting", path)
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d settings were found in the profiles", found)
+	}
+	server := strings.Fields(clickhousetest.Exec(t, engine, "SELECT name FROM system.server_settings FORMAT TSV"))
+	if name := "max_server_memory_usage_to_ram_ratio"; !slices.Contains(paths(t, "clickhouse/config.d/sluice.xml"), "clickhouse/"+name) || !slices.Contains(server, name) {
+		t.Errorf("%s is not set, or not known", name)
+	}
+}
+
+func TestClickHouseUsersHaveAPasswordAndLimitedRights(t *testing.T) {
+	var config struct {
+		Users struct {
+			User []struct {
+				XMLName  xml.Name
+				Password struct {
+					FromEnv string `xml:"from_env,attr"`
+					Text    string `xml:",chardata"`
+				} `xml:"password"`
+				Profile string   `xml:"profile"`
+				Grants  []string `xml:"grants>query"`
+			} `xml:",any"`
+		} `xml:"users"`
+	}
+	if err := xml.Unmarshal(read(t, "clickhouse/users.d/sluice.xml"), &config); err != nil {
+		t.Fatal(err)
+	}
+	environment := compose(t).Services["clickhouse"].Environment
+	users := map[string]bool{}
+	for _, u := range config.Users.User {
+		name := u.XMLName.Local
+		users[name] = true
+		if _, ok := environment[u.Password.FromEnv]; !ok || u.Password.Text != "" {
+			t.Errorf("the password of %s comes from %q, which compose sets: %t", name, u.Password.FromEnv, ok)
+		}
+		if u.Profile != name || len(u.Grants) == 0 {
+			t.Errorf("%s has profile %q and rights %q", name, u.Profile, u.Grants)
+		}
+		for _, grant := range u.Grants {
+			if !strings.HasSuffix(grant, " ON flow.*") && grant != "GRANT SELECT ON system.*" {
+				t.Errorf("%s may %s", name, grant)
+			}
+		}
+	}
+	if !users["flow_writer"] || !users["flow_analyst"] {
+		t.Errorf("there are users %v", users)
+	}
+	if url := compose(t).Services["ingester"].Environment["SLUICE_CLICKHOUSE"]; !strings.HasPrefix(url, "clickhouse://flow_writer:") {
+		t.Errorf("the ingester writes as %s", url)
+	}
+}
+
+// paths lists the elements of an XML file, each by its way from the root.
+func paths(t *testing.T, name string) []string {
+	t.Helper()
+	decoder := xml.NewDecoder(strings.NewReader(string(read(t, name))))
+	var all, at []string
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		switch element := token.(type) {
+		case xml.StartElement:
+			at = append(at, element.Name.Local)
+			all = append(all, strings.Join(at, "/"))
+		case xml.EndElement:
+			at = at[:len(at)-1]
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package deploy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/pkg/ops"
+)
+
+// composeFile is the part of docker-compose.yml that the tests look at.
+type composeFile struct {
+	Services map[string]service     `yaml:"services"`
+	Volumes  map[string]yamlIgnored `yaml:"volumes"`
+}
+
+type yamlIgnored struct{}
+
+type service struct {
+	Image string `yaml:"image"`
+	Build struct {
+		Target string `yaml:"target"`
+	} `yaml:"build"`
+	Environment map[string]string            `yaml:"environment"`
+	Volumes     []string                     `yaml:"volumes"`
+	Ports       []string                     `yaml:"ports"`
+	DependsOn   map[string]map[string]string `yaml:"depends_on"`
+	Restart     string                       `yaml:"restart"`
+	NetworkMode string                       `yaml:"network_mode"`
+	ReadOnly    bool                         `yaml:"read_only"`
+	Healthcheck *struct {
+		Test []string `yaml:"test"`
+	} `yaml:"healthcheck"`
+}
+
+func compose(t *testing.T) composeFile {
+	t.Helper()
+	var c composeFile
+	readYAML(t, "../docker-compose.yml", &c)
+	for _, name := range []string{"nats", "clickhouse", "api", "ingester", "prometheus", "grafana"} {
+		if _, ok := c.Services[name]; !ok {
+			t.Fatalf("docker-compose.yml has no service %s", name)
+		}
+	}
+	return c
+}
+
+func TestComposePublishesOnLoopbackOnly(t *testing.T) {
+	published := 0
+	for name, s := range compose(t).Services {
+		for _, port := range s.Ports {
+			published++
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("%s publishes %s beyond this machine", name, port)
+			}
+		}
+	}
+	if published == 0 {
+		t.Error("nothing is published")
+	}
+}
+
+func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
+	c := compose(t)
+	stages := dockerStages(t)
+	for name, s := range c.Services {
+		built := s.Build.Target != ""
+		watched := s.Healthcheck != nil || built && stages[s.Build.Target].health != nil
+		once := s.Restart == "" && s.NetworkMode == "none" // checks the secrets and ends
+		if !once && (!watched || s.Restart != "unless-stopped") {
+			t.Errorf("%s has a health check: %t, restarts: %q; want both", name, watched, s.Restart)
+		}
+		if _, tag, _ := strings.Cut(s.Image, ":"); !built && (tag == "" || tag == "latest") {
+			t.Errorf("%s runs %s, whatever that is today", name, s.Image)
+		}
+		if built && !s.ReadOnly {
+			t.Errorf("%s can write its own image", name)
+		}
+		for on, how := range s.DependsOn {
+			if _, ok := c.Services[on]; !ok || how["condition"] == "" {
+				t.Errorf("%s depends on %s by %v", name, on, how)
+			}
+		}
+		for _, volume := range s.Volumes {
+			checkVolume(t, c, name, volume)
+		}
+	}
+}
+
+// checkVolume makes sure that what is mounted is there: docker would make an
+// empty folder instead.
+func checkVolume(t *testing.T, c composeFile, service, volume string) {
+	source, rest, _ := strings.Cut(volume, ":")
+	if !strings.HasPrefix(source, "./") {
+		if _, ok := c.Volumes[source]; !ok {
+			t.Errorf("%s mounts volume %s, which is not declared", service, source)
+		}
+		return
+	}
+	if _, err := os.Stat(filepath.Join("..", source)); err != nil {
+		t.Errorf("%s mounts what is not there: %v", service, err)
+	}
+	if !strings.HasSuffix(rest, ":ro") {
+		t.Errorf("%s may write %s of the repository", service, source)
+	}
+}
+
+func TestComposeHoldsNoSecret(t *testing.T) {
+	secret := regexp.MustCompile(`(?i)(password|token|secret)`)
+	for name, s := range compose(t).Services {
+		for variable, value := range s.Environment {
+			given := strings.HasPrefix(value, "${") || strings.HasPrefix(value, "/")
+			if secret.MatchString(variable) && !given {
+				t.Errorf("%s: %s is written down", name, variable)
+			}
+			if _, login, ok := strings.Cut(value, "://"); ok && strings.Contains(login, "@") && !strings.Contains(login, ":${") {
+				t.Errorf("%s: the password in %s is written down", name, variable)
+			}
+		}
+	}
+}
+
+// TestProgramsTakeTheSettingsOfCompose runs the programs as the health checks
+// do: they refuse a SLUICE_ variable they do not know and a value they can not
+// use.
+func TestProgramsTakeTheSettingsOfCompose(t *testing.T) {
+	c := compose(t)
+	stages := dockerStages(t)
+	for _, name := range []string{"api", "ingester"} {
+		t.Run(name, func(t *testing.T) {
+			stage := stages[c.Services[name].Build.Target]
+			if want := "/usr/local/bin/" + name; stage.entrypoint != want || len(stage.health) != 2 || stage.health[0] != want {
+				t.Fatalf("the image runs %q and is checked by %q", stage.entrypoint, stage.health)
+			}
+			if !slices.Equal(slices.Sorted(maps.Keys(stage.env)), keysWith(c.Services[name].Environment, stage.env)) {
+				t.Errorf("the image sets %v, compose not all of it", stage.env)
+			}
+			program := build(t, name)
+			ready := make(chan error, 1) // what the operators' port answers next
+			address := operators(t, ready)
+
+			ready <- nil
+			if out, err := check(t, program, stage.health[1], c.Services[name].Environment, address); err != nil {
+				t.Errorf("the health check of a program that is ready: %v\n%s", err, out)
+			}
+			ready <- errors.New("away")
+			if out, err := check(t, program, stage.health[1], c.Services[name].Environment, address); err == nil || !strings.Contains(out, "not ready") {
+				t.Errorf("the health check of a program that is not ready: %v\n%s", err, out)
+			}
+			unknown := map[string]string{"SLUICE_NO_SUCH_SETTING": "1"}
+			if out, err := check(t, program, stage.health[1], unknown, address); err == nil || !strings.Contains(out, "SLUICE_NO_SUCH_SETTING") {
+				t.Errorf("a variable nobody knows: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// keysWith gives the keys of env that have the same value in outer, in order.
+func keysWith(outer, env map[string]string) []string {
+	var keys []string
+	for key, value := range env {
+		if outer[key] == value {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// operators serves an operators' port whose one check gives what ready holds.
+func operators(t *testing.T, ready <-chan error) string {
+	t.Helper()
+	server := ops.New(ops.Config{Listen: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
+	server.AddCheck("test", func(context.Context) error { return <-ready })
+	address, err := server.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return address.String()
+}
+
+// check runs a health check in the environment of a service, with addresses
+// and files of this test.
+func check(t *testing.T, program, flag string, env map[string]string, address string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(program, flag)
+	for key, value := range env {
+		cmd.Env = append(cmd.Env, key+"="+os.Expand(value, func(string) string { return "p" }))
+	}
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(tokens, []byte("[]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if env["SLUICE_TOKENS"] != "" {
+		cmd.Env = append(cmd.Env, "SLUICE_TOKENS="+tokens)
+	}
+	cmd.Env = append(cmd.Env, "SLUICE_OPS="+address)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// stage is an image that the Dockerfile makes.
+type stage struct {
+	base, entrypoint string
+	env              map[string]string
+	health           []string
+}
+
+func dockerStages(t *testing.T) map[string]stage {
+	t.Helper()
+	stages := map[string]stage{}
+	var name string
+	var s stage
+	words := regexp.MustCompile(`"([^"]+)"`)
+	for line := range strings.Lines(string(read(t, "Dockerfile"))) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+		case fields[0] == "FROM":
+			name, s = fields[3], stage{base: fields[1], env: map[string]string{}}
+		case fields[0] == "ENV":
+			for _, setting := range fields[1:] {
+				key, value, _ := strings.Cut(setting, "=")
+				s.env[key] = value
+			}
+		case fields[0] == "ENTRYPOINT":
+			s.entrypoint = words.FindStringSubmatch(line)[1]
+		case fields[0] == "HEALTHCHECK":
+			for _, word := range words.FindAllStringSubmatch(line, -1) {
+				s.health = append(s.health, word[1])
+			}
+		}
+		stages[name] = s
+	}
+	return stages
+}
+
+// TestStaticImagesHoldStaticPrograms: what loads the engine needs a C library,
+// which the static image has not.
+func TestStaticImagesHoldStaticPrograms(t *testing.T) {
+	for name, stage := range dockerStages(t) {
+		if stage.entrypoint == "" {
+			continue
+		}
+		out, err := exec.Command("go", "list", "-deps", "sluice/cmd/"+name).Output()
+		if err != nil {
+			t.Fatalf("list what %s is made of: %v", name, err)
+		}
+		loads := strings.Contains(string(out), "github.com/ebitengine/purego\n")
+		if static := strings.Contains(stage.base, "/static-"); static == loads {
+			t.Errorf("%s is built on %s, and loads libraries: %t", name, stage.base, loads)
+		}
+		if !strings.HasSuffix(stage.base, ":nonroot") {
+			t.Errorf("%s runs as root: %s", name, stage.base)
+		}
+	}
+}
+
+func build(t *testing.T, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	out, err := exec.Command("go", "build", "-o", program, "sluice/cmd/"+name).CombinedOutput()
+	if err != nil {
+		t.Fatal(fmt.Errorf("build %s: %w\n%s", name, err, out))
+	}
+	return program
+}

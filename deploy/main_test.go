@@ -1,0 +1,36 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+func TestMain(m *testing.M) { clickhousetest.Main(m) }
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func readYAML(t *testing.T, name string, into any) {
+	t.Helper()
+	if err := yaml.Unmarshal(read(t, name), into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+func readJSON(t *testing.T, name string, into any) {
+	t.Helper()
+	if err := json.Unmarshal(read(t, name), into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}

@@ -1,0 +1,224 @@
+package deploy_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// TestAlertsAndDashboardUseMetricsThatExist holds every name in an expression
+// against the sources, where a metric is named in one string or as a prefix and
+// the rest.
+func TestAlertsAndDashboardUseMetricsThatExist(t *testing.T) {
+	known := metricNames(t)
+	for where, expr := range expressions(t) {
+		names := metricsOf(expr)
+		if len(names) == 0 {
+			t.Errorf("%s uses no metric: %s", where, expr)
+		}
+		for _, name := range names {
+			if !known(name) {
+				t.Errorf("%s uses %s, which nothing has", where, name)
+			}
+		}
+	}
+	if known("sluice_api_no_such_thing_total") {
+		t.Error("every name is taken for a metric")
+	}
+}
+
+func TestAlertsSayWhatToDo(t *testing.T) {
+	for _, rule := range alerts(t) {
+		if rule.Alert == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+			t.Errorf("alert %q says %q", rule.Alert, rule.Annotations)
+		}
+		if s := rule.Labels["severity"]; s != "critical" && s != "warning" {
+			t.Errorf("alert %s has severity %q", rule.Alert, s)
+		}
+	}
+}
+
+// TestPrometheusScrapesTheServicesOfCompose: a target that is no service, or
+// another port than the service has, is down for ever.
+func TestPrometheusScrapesTheServicesOfCompose(t *testing.T) {
+	var config struct {
+		Rules []string `yaml:"rule_files"`
+		Jobs  []struct {
+			Name   string `yaml:"job_name"`
+			Static []struct {
+				Targets []string `yaml:"targets"`
+			} `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	readYAML(t, "prometheus/prometheus.yml", &config)
+	targets := map[string]string{}
+	for _, job := range config.Jobs {
+		for _, static := range job.Static {
+			for _, target := range static.Targets {
+				targets[job.Name] = target
+			}
+		}
+	}
+	services := compose(t).Services
+	for _, name := range []string{"api", "ingester"} {
+		_, port, _ := strings.Cut(services[name].Environment["SLUICE_OPS"], ":")
+		if want := name + ":" + port; port == "" || targets[name] != want {
+			t.Errorf("%s is scraped at %q, its metrics are at %q", name, targets[name], want)
+		}
+	}
+	if !strings.Contains(string(read(t, "clickhouse/config.d/sluice.xml")), "<port>9363</port>") || targets["clickhouse"] != "clickhouse:9363" {
+		t.Errorf("ClickHouse is scraped at %q", targets["clickhouse"])
+	}
+	for _, rules := range config.Rules {
+		read(t, filepath.Join("prometheus", rules))
+	}
+}
+
+type rule struct {
+	Alert       string            `yaml:"alert"`
+	Expr        string            `yaml:"expr"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+func alerts(t *testing.T) []rule {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Rules []rule `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	readYAML(t, "prometheus/alerts.yml", &file)
+	var all []rule
+	for _, group := range file.Groups {
+		all = append(all, group.Rules...)
+	}
+	if len(all) < 10 {
+		t.Fatalf("%d alerts were read", len(all))
+	}
+	return all
+}
+
+// expressions are those of the alerts and of the dashboard, by where they stand.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, rule := range alerts(t) {
+		all["alert "+rule.Alert] = rule.Expr
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string `json:"title"`
+			Type    string `json:"type"`
+			Targets []struct {
+				RefID string `json:"refId"`
+				Expr  string `json:"expr"`
+			} `json:"targets"`
+		} `json:"panels"`
+	}
+	readJSON(t, "grafana/dashboards/sluice.json", &dashboard)
+	for _, panel := range dashboard.Panels {
+		if panel.Type != "row" && len(panel.Targets) == 0 {
+			t.Errorf("panel %s shows nothing", panel.Title)
+		}
+		for _, target := range panel.Targets {
+			all["panel "+panel.Title+" "+target.RefID] = target.Expr
+		}
+	}
+	if len(all) < 40 {
+		t.Fatalf("%d expressions were read", len(all))
+	}
+	return all
+}
+
+var (
+	inLabels   = regexp.MustCompile(`\{[^}]*\}|\b(by|on|ignoring|group_left|group_right)\s*\([^)]*\)`)
+	identifier = regexp.MustCompile(`\b[a-zA-Z_][a-zA-Z0-9_]*\b\s*\(?`)
+	keyword    = regexp.MustCompile(`^(by|on|ignoring|group_left|group_right|or|and|unless|e\d*)$`)
+)
+
+// metricsOf gives the names in an expression that are no labels, functions or
+// words of PromQL.
+func metricsOf(expr string) []string {
+	var names []string
+	expr = regexp.MustCompile(`\[[^\]]*\]`).ReplaceAllString(expr, "")
+	for _, name := range identifier.FindAllString(inLabels.ReplaceAllString(expr, ""), -1) {
+		if !strings.HasSuffix(name, "(") && !keyword.MatchString(strings.TrimSpace(name)) {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
+}
+
+// metricNames tells whether a name is one of ours, of the process, of
+// Prometheus itself or of the ClickHouse server.
+func metricNames(t *testing.T) func(string) bool {
+	t.Helper()
+	words := sourceWords(t)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The last two are documented for ClickHouse's own Prometheus endpoint.
+	others := map[string]bool{
+		"up": true,
+		"ClickHouseAsyncMetrics_FilesystemMainPathAvailableBytes": true,
+		"ClickHouseAsyncMetrics_FilesystemMainPathTotalBytes":     true,
+	}
+	for _, family := range families {
+		others[family.GetName()] = true
+	}
+	return func(name string) bool {
+		if others[name] {
+			return true
+		}
+		for _, ending := range []string{"", "_bucket", "_sum", "_count"} {
+			base, ok := strings.CutSuffix(name, ending)
+			for i := range base {
+				if prefix, rest := base[:i], base[i:]; ok && words[rest] && (i == 0 || strings.HasPrefix(prefix, "sluice_") && words[prefix]) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
+// sourceWords are the strings in the sources of the packages.
+func sourceWords(t *testing.T) map[string]bool {
+	t.Helper()
+	words := map[string]bool{}
+	err := filepath.WalkDir("../pkg", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				if word, err := strconv.Unquote(literal.Value); err == nil {
+					words[word] = true
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return words
+}

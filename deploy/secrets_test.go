@@ -1,0 +1,72 @@
+package deploy_test
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/auth"
+)
+
+// TestSecretsAreMadeOnceAndWork runs secrets.sh in a copy of the tree's shape.
+func TestSecretsAreMadeOnceAndWork(t *testing.T) {
+	root := t.TempDir()
+	script := filepath.Join(root, "deploy", "secrets.sh")
+	if err := os.MkdirAll(filepath.Dir(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(script, read(t, "secrets.sh"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := func() map[string]string {
+		if out, err := exec.Command("sh", script).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		made := map[string]string{}
+		for name, mode := range map[string]os.FileMode{".env": 0o600, "deploy/secrets/token": 0o600, "deploy/secrets/api/tokens.yaml": 0o644} {
+			path := filepath.Join(root, name)
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Mode().Perm() != mode {
+				t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), mode)
+			}
+			made[name] = string(read(t, path))
+		}
+		return made
+	}
+	first, second := run(), run()
+	for name := range first {
+		if first[name] != second[name] {
+			t.Errorf("%s was made again", name)
+		}
+	}
+
+	authenticator, err := auth.New(auth.Config{Tokens: filepath.Join(root, "deploy/secrets/api/tokens.yaml")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(first["deploy/secrets/token"])
+	if _, err := authenticator.Authenticate("Bearer " + token); err != nil {
+		t.Errorf("the token is not accepted: %v", err)
+	}
+	if strings.Contains(first["deploy/secrets/api/tokens.yaml"], token) {
+		t.Error("the token itself is in the file of the api")
+	}
+	needed := regexp.MustCompile(`\$\{([A-Z_]+)-\}`).FindAllStringSubmatch(string(read(t, "../docker-compose.yml")), -1)
+	for _, name := range needed {
+		if !regexp.MustCompile(`(?m)^` + name[1] + `=[a-z][0-9a-f]{64}$`).MatchString(first[".env"]) {
+			t.Errorf(".env has no %s that begins with a letter", name[1])
+		}
+	}
+	if len(needed) == 0 {
+		t.Error("docker-compose.yml needs no secret")
+	}
+}
