@@ -124,6 +124,9 @@ type door struct {
 	ledger *ledger
 	reg    *prometheus.Registry
 	log    *bytes.Buffer // not read while requests run
+
+	t        testing.TB
+	contract *contract
 }
 
 func newDoor(t testing.TB, cfg api.Config) *door {
@@ -136,7 +139,8 @@ func newDoor(t testing.TB, cfg api.Config) *door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Server = s
+	d.Server, d.t = s, t
+	d.contract = contractOf(t, d)
 	return d
 }
 
@@ -159,9 +163,17 @@ func without(name string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Del(name) }
 }
 
+// do makes a request, and holds it and its answer against the document.
 func (d *door) do(r *http.Request) *http.Response {
+	d.t.Helper()
+	sent, err := io.ReadAll(r.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(sent))
 	w := httptest.NewRecorder()
 	d.Handler().ServeHTTP(w, r)
+	d.contract.check(d.t, r, sent, w.Result(), w.Body.Bytes())
 	return w.Result()
 }
 

@@ -48,6 +48,8 @@ func (s *Server) table() []route {
 		{http.MethodDelete, field, record.ScopeFieldsWrite, s.deleteField},
 		{http.MethodPut, field, record.ScopeFieldsWrite, s.putField},
 		{http.MethodGet, field, record.ScopeRead, s.getField},
+		{http.MethodGet, "/openapi.json", everybody, s.getOpenAPI},
+		{http.MethodGet, "/docs", everybody, s.getDocs},
 	}
 }
 

@@ -37,21 +37,22 @@ type Deps struct {
 
 // Server is the HTTP API. It is inert until Listen or Run.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	metrics *metrics
-	limits  record.Limits
-	auth    Authenticator
-	stream  Stream
-	changes Changes
-	last    Last
-	state   State
-	secrets *change.Secrets
-	slots   chan struct{} // taken while a document is parsed
-	bodies  *bodies
-	rates   *rates
-	engine  *gin.Engine
-	tls     *tls.Config // nil for plain HTTP
+	cfg       Config
+	log       *slog.Logger
+	metrics   *metrics
+	limits    record.Limits
+	auth      Authenticator
+	stream    Stream
+	changes   Changes
+	last      Last
+	state     State
+	secrets   *change.Secrets
+	slots     chan struct{} // taken while a document is parsed
+	bodies    *bodies
+	rates     *rates
+	documents *documents
+	engine    *gin.Engine
+	tls       *tls.Config // nil for plain HTTP
 
 	listener net.Listener // nil until Listen; owned by Run from then on
 }
@@ -77,6 +78,10 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 			return nil, err
 		}
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
+	}
+	var err error
+	if s.documents, err = newDocuments(); err != nil {
+		return nil, err
 	}
 	s.routes()
 	return s, nil

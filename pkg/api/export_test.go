@@ -1,0 +1,27 @@
+package api
+
+import "strconv"
+
+// Route is a route as tests compare it with documents.
+type Route struct{ Method, Path, Scope string }
+
+// Routes lists the routes there are.
+func (s *Server) Routes() []Route {
+	var list []Route
+	for _, r := range s.table() {
+		list = append(list, Route{r.method, r.path, string(r.scope)})
+	}
+	return list
+}
+
+// Failure is a row of the table of failures.
+type Failure struct{ Code, Status, Title string }
+
+// Failures lists the ways to be refused.
+func Failures() []Failure {
+	var list []Failure
+	for _, f := range failures {
+		list = append(list, Failure{string(f.Code), strconv.Itoa(f.Status), f.Title})
+	}
+	return list
+}
