@@ -9,7 +9,7 @@ type Config struct {
 	MaxBytes        int64         // bytes a lane may hold before it refuses more; default 4 GiB for a new lane, existing ones as they are
 	DeadMaxBytes    int64         // bytes of dead letters; default 256 MiB, as above
 	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, as above
-	DuplicateWindow time.Duration // how long a lane knows the ids it has taken; default 2 min
+	DuplicateWindow time.Duration // how long a lane knows the ids it has taken; default 2 min for a new lane, as above
 	Poll            time.Duration // how often lanes and their sizes are looked up; default 3 s
 	LaneDelay       time.Duration // a new lane takes records this long after it was made, when every api knows it; default 30 s
 	Monitors        []string      // monitoring URLs of the NATS servers; those given are checked for sync_interval always
@@ -19,6 +19,7 @@ type Config struct {
 const (
 	defaultMaxBytes     = 4 << 30
 	defaultDeadMaxBytes = 256 << 20
+	defaultWindow       = 2 * time.Minute
 
 	// maxMessage bounds one message, headers included: the server's
 	// max_payload must allow it.
@@ -32,9 +33,6 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.DuplicateWindow == 0 {
-		c.DuplicateWindow = 2 * time.Minute
-	}
 	if c.Poll == 0 {
 		c.Poll = 3 * time.Second
 	}

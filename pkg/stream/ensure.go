@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,11 +92,12 @@ func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) (jetst
 }
 
 func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
-	if want.MaxBytes == 0 && strings.HasPrefix(want.Name, LanePrefix) {
-		want.MaxBytes = defaultMaxBytes
-		if want.Name == DeadStream {
-			want.MaxBytes = defaultDeadMaxBytes
-		}
+	if _, isLane := laneNumber(want.Name); isLane {
+		want.MaxBytes = cmp.Or(want.MaxBytes, defaultMaxBytes)
+		want.Duplicates = cmp.Or(want.Duplicates, defaultWindow)
+	}
+	if want.Name == DeadStream {
+		want.MaxBytes = cmp.Or(want.MaxBytes, defaultDeadMaxBytes)
 	}
 	want.Replicas = max(want.Replicas, 1)
 	// Two programs may start at once: the second finds the same stream made.

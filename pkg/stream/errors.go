@@ -20,7 +20,6 @@ const (
 	codeClusterNotLeader      = 10009
 	codeInsufficientResources = 10023
 	codeMemoryResources       = 10028
-	codeNoMessage             = 10037
 	codeStorageResources      = 10047
 	codeMessageTooLarge       = 10054
 	codeSequenceNotMatch      = 10063 // the replicas do not agree yet

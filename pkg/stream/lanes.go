@@ -56,11 +56,13 @@ type laneSet struct {
 }
 
 func newLaneSet(infos []*jetstream.StreamInfo, old *laneSet, cfg Config, now time.Time) *laneSet {
-	set := &laneSet{after: cfg.DuplicateWindow + 10*time.Second}
+	set := &laneSet{}
 	for _, info := range infos {
 		n, _ := laneNumber(info.Config.Name)
 		before, _ := old.lane(n)
-		set.lanes = append(set.lanes, newLane(info, before, cfg.LaneDelay, now))
+		l := newLane(info, before, cfg.LaneDelay, now)
+		set.lanes = append(set.lanes, l)
+		set.after = max(set.after, l.Window+10*time.Second)
 	}
 	slices.SortFunc(set.lanes, func(a, b *Lane) int { return a.Number - b.Number })
 	return set

@@ -54,8 +54,8 @@ func messages(sub *record.Submission) []message {
 }
 
 // headRoom is more than the headers of a message take, without those of a
-// submission that have no fixed size.
-const headRoom = 512
+// submission that have no fixed size, and what a dead letter adds to them.
+const headRoom = 2 << 10
 
 // tooLarge says whether a message is larger than a lane takes.
 func (m message) tooLarge() bool {

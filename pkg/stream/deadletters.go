@@ -1,0 +1,193 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/record"
+)
+
+// Headers of a dead letter, beside those of its message.
+const (
+	headerCode    = "Sluice-Code"
+	headerReason  = "Sluice-Reason"
+	headerIndex   = "Sluice-Index" // of the record in its message; -1 for the whole message
+	headerTopic   = "Sluice-Topic" // NATS subject it was published to
+	headerMessage = "Sluice-Msg-Id"
+	headerPacked  = "Sluice-Packed" // s2 when the letter's body is compressed to be kept; its message's own encoding stands apart
+)
+
+// packAbove is the size from which a letter's body is compressed: a record on
+// its own may be larger than the message it came in.
+const packAbove = 512 << 10
+
+// DeadLetters keeps what can not be stored, as it was, until somebody replays
+// or drops it.
+type DeadLetters struct{ stream *Stream }
+
+// NewDeadLetters returns the DeadLetters of s.
+func NewDeadLetters(s *Stream) *DeadLetters { return &DeadLetters{stream: s} }
+
+// DeadLetter is one record, or one whole message, that was set aside.
+type DeadLetter struct {
+	Number uint64    // its name here
+	At     time.Time // when it was set aside
+	record.Dead
+	origin string // <lane>.<lane created>.<sequence>.<index>: what it was, for ever
+}
+
+// DeadFilter picks dead letters. The zero value picks all.
+type DeadFilter struct {
+	Lane  *int      // of this lane only
+	Code  string    // with this code only
+	Since time.Time // set aside then or later
+	Until time.Time // set aside before then
+}
+
+// SetAside keeps d durably before it returns nil. It is idempotent per stream
+// of the lane, sequence and index, for as long as the letter is kept.
+//
+// Errors: record.ErrFull when there is no room for more dead letters,
+// record.ErrUnavailable.
+func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
+	lane, err := l.stream.state(ctx, d.Message.Lane)
+	if err != nil {
+		return err
+	}
+	origin := fmt.Sprintf("%d.%d.%d.%d", d.Message.Lane, lane.Created.Unix(), d.Message.Seq, d.Index)
+	msg := &nats.Msg{Subject: DeadPrefix + origin, Header: deadHead(d), Data: d.Message.Body}
+	if len(msg.Data) > packAbove && d.Message.Encoding == "" {
+		msg.Header[headerPacked] = []string{record.EncodingS2}
+		msg.Data = s2.EncodeBest(nil, msg.Data) // it fitted into a message, compressed less well
+	}
+	_, err = l.stream.js.PublishMsg(ctx, msg)
+	switch {
+	case err == nil:
+		l.stream.m.dead.WithLabelValues(d.Code).Inc()
+		return nil
+	case isOneTooMany(err):
+		return nil // it is there already
+	}
+	_, answer, _ := judge(err)
+	return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
+}
+
+// isOneTooMany: the subject has its one message.
+func isOneTooMany(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed && strings.Contains(api.Description, "per subject")
+}
+
+func deadHead(d record.Dead) nats.Header {
+	m := d.Message
+	head := nats.Header{
+		headerCode:     {d.Code},
+		headerReason:   {d.Reason},
+		headerIndex:    {strconv.Itoa(d.Index)},
+		headerTopic:    {m.Topic},
+		headerRecords:  {strconv.Itoa(m.Records)},
+		headerReceived: {strconv.FormatInt(m.Received.UnixMilli(), 10)},
+	}
+	for name, value := range map[string]string{
+		headerMessage: m.ID, headerEncoding: m.Encoding, headerSubject: m.Subject, headerTrace: m.TraceParent,
+	} {
+		if value != "" {
+			head[name] = []string{value}
+		}
+	}
+	return head
+}
+
+// parseDead turns a message of FLOW_DEAD back into a letter.
+func parseDead(number uint64, at time.Time, subject string, head nats.Header, body []byte) (DeadLetter, error) {
+	origin := strings.TrimPrefix(subject, DeadPrefix)
+	var lane, index int
+	var created int64
+	var seq uint64
+	if _, err := fmt.Sscanf(origin, "%d.%d.%d.%d", &lane, &created, &seq, &index); err != nil {
+		return DeadLetter{}, fmt.Errorf("dead letter %d: the subject %s is not one of ours", number, subject)
+	}
+	if first(head, headerPacked) != "" {
+		var err error
+		if body, err = s2.Decode(nil, body); err != nil {
+			return DeadLetter{}, fmt.Errorf("dead letter %d: unpack: %w", number, err)
+		}
+	}
+	d := DeadLetter{Number: number, At: at, origin: origin, Dead: record.Dead{
+		Message: decode(lane, seq, first(head, headerTopic), head, body),
+		Index:   index,
+		Code:    first(head, headerCode),
+		Reason:  first(head, headerReason),
+	}}
+	d.Message.ID = first(head, headerMessage)
+	return d, nil
+}
+
+// Get returns one dead letter; ok is false when there is none of that number.
+func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok bool, err error) {
+	raw, err := l.stream.dead.GetMsg(ctx, number)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || (err == nil && !strings.HasPrefix(raw.Subject, DeadPrefix)) {
+		return DeadLetter{}, false, nil
+	}
+	if err != nil {
+		return DeadLetter{}, false, unavailable(fmt.Errorf("dead letter %d: %w", number, err), 2*time.Second)
+	}
+	d, err = parseDead(raw.Sequence, raw.Time, raw.Subject, raw.Header, raw.Data)
+	return d, err == nil, err
+}
+
+// Drop removes a dead letter for ever.
+func (l *DeadLetters) Drop(ctx context.Context, number uint64) error {
+	err := l.stream.dead.DeleteMsg(ctx, number)
+	if err == nil {
+		return nil
+	}
+	if _, gone := l.stream.dead.GetMsg(ctx, number); errors.Is(gone, jetstream.ErrMsgNotFound) {
+		return nil // somebody else has, or this one in an attempt whose answer was lost
+	}
+	return unavailable(fmt.Errorf("drop dead letter %d: %w", number, err), 2*time.Second)
+}
+
+// Count is how many dead letters there are.
+func (l *DeadLetters) Count(ctx context.Context) (uint64, error) {
+	info, err := l.stream.dead.Info(ctx, jetstream.WithSubjectFilter(DeadPrefix+">"))
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("count dead letters: %w", err), 2*time.Second)
+	}
+	return uint64(len(info.State.Subjects)), nil
+}
+
+// List gives the dead letters that are there now, oldest first.
+func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLetter, error] {
+	subject := DeadPrefix + ">"
+	if f.Lane != nil {
+		subject = DeadPrefix + strconv.Itoa(*f.Lane) + ".>"
+	}
+	return func(yield func(DeadLetter, error) bool) {
+		for msg, err := range l.stream.scan(ctx, DeadStream, subject, f.Since, false) {
+			if err != nil {
+				yield(DeadLetter{}, fmt.Errorf("list dead letters: %w", err))
+				return
+			}
+			if !f.Until.IsZero() && !msg.at.Before(f.Until) {
+				return
+			}
+			d, err := parseDead(msg.seq, msg.at, msg.Subject(), msg.Headers(), msg.Data())
+			if err == nil && f.Code != "" && d.Code != f.Code {
+				continue
+			}
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
+}

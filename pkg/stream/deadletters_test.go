@@ -1,0 +1,302 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/klauspost/compress/s2"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// dead is the record 3 of message seq of lane 0.
+func dead(seq uint64) record.Dead {
+	return record.Dead{
+		Message: record.Message{
+			Seq: seq, Topic: "flow.0.record", ID: "m-1", Body: []byte(`{"id":"r"}`), Records: 1,
+			Received: time.UnixMilli(1_700_000_000_123).UTC(), Subject: "engine-a", TraceParent: "00-a-b-01",
+		},
+		Index: 3, Code: "too_deep", Reason: "The record is nested too deeply.",
+	}
+}
+
+// list is everything that is set aside.
+func (w *world) list(f stream.DeadFilter) []stream.DeadLetter {
+	w.t.Helper()
+	var all []stream.DeadLetter
+	for d, err := range stream.NewDeadLetters(w.Stream).List(context.Background(), f) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+var ignoreOrigin = cmpopts.IgnoreUnexported(stream.DeadLetter{})
+
+func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
+	w := open(t, stream.Config{})
+	letters := stream.NewDeadLetters(w.Stream)
+	whole := dead(7)
+	whole.Index, whole.Code, whole.Message.Encoding, whole.Message.Body = -1, "broken_message", record.EncodingS2, []byte{1, 2, 3}
+	big := dead(8)
+	big.Message.Body = make([]byte, 4<<20) // larger than any message
+	for i := range big.Message.Body {
+		big.Message.Body[i] = byte(rand.N(4))
+	}
+	var want []stream.DeadLetter
+	for i, d := range []record.Dead{dead(5), whole, big} {
+		for range 3 { // as after crashes
+			if err := letters.SetAside(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = append(want, stream.DeadLetter{Number: uint64(i + 1), Dead: d})
+	}
+	approx := cmp.Options{cmpopts.IgnoreFields(stream.DeadLetter{}, "At"), cmp.Comparer(bytes.Equal)}
+	if diff := cmp.Diff(want, w.list(stream.DeadFilter{}), ignoreOrigin, approx); diff != "" {
+		t.Errorf("dead letters (-want +got):\n%s", diff)
+	}
+	if n, err := letters.Count(t.Context()); n != 3 || err != nil {
+		t.Errorf("count: got %d, %v, want 3", n, err)
+	}
+	got, ok, err := letters.Get(t.Context(), 2)
+	if diff := cmp.Diff(want[1], got, ignoreOrigin, approx); diff != "" || !ok || err != nil {
+		t.Errorf("get: %v, %v (-want +got):\n%s", ok, err, diff)
+	}
+	if err := letters.Drop(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := letters.Drop(t.Context(), 2); err != nil {
+		t.Errorf("drop again: %v", err)
+	}
+	if _, ok, err := letters.Get(t.Context(), 2); ok || err != nil {
+		t.Errorf("get after drop: got %v, %v", ok, err)
+	}
+	if got := len(w.list(stream.DeadFilter{})); got != 2 {
+		t.Errorf("%d letters after one was dropped, want 2", got)
+	}
+}
+
+func TestTheSameSequenceOfALaneMadeAgainIsAnother(t *testing.T) {
+	w := open(t, stream.Config{})
+	letters := stream.NewDeadLetters(w.Stream)
+	if err := letters.SetAside(t.Context(), dead(5)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond)
+	w.recreate("FLOW_0")
+	if err := letters.SetAside(t.Context(), dead(5)); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(w.list(stream.DeadFilter{})); got != 2 {
+		t.Errorf("%d letters, want 2", got)
+	}
+}
+
+func TestDeadLettersAreFiltered(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	if _, err := w.AddLane(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	letters := stream.NewDeadLetters(w.Stream)
+	add := func(lane int, seq uint64, code string) {
+		d := dead(seq)
+		d.Message.Lane, d.Code = lane, code
+		if err := letters.SetAside(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(0, 1, "a")
+	add(1, 2, "b")
+	time.Sleep(20 * time.Millisecond)
+	middle := time.Now()
+	time.Sleep(20 * time.Millisecond)
+	add(0, 3, "b")
+	one := 1
+	for name, c := range map[string]struct {
+		filter stream.DeadFilter
+		want   []uint64
+	}{
+		"all":             {stream.DeadFilter{}, []uint64{1, 2, 3}},
+		"of one lane":     {stream.DeadFilter{Lane: &one}, []uint64{2}},
+		"with one code":   {stream.DeadFilter{Code: "b"}, []uint64{2, 3}},
+		"since":           {stream.DeadFilter{Since: middle}, []uint64{3}},
+		"until":           {stream.DeadFilter{Until: middle}, []uint64{1, 2}},
+		"none of a code":  {stream.DeadFilter{Code: "c"}, nil},
+		"none since then": {stream.DeadFilter{Since: time.Now().Add(time.Hour)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []uint64
+			for _, d := range w.list(c.filter) {
+				got = append(got, d.Message.Seq)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("sequences (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNoRoomForDeadLettersIsAnError(t *testing.T) {
+	w := open(t, stream.Config{DeadMaxBytes: 20 << 10})
+	letters := stream.NewDeadLetters(w.Stream)
+	var err error
+	for seq := uint64(1); err == nil && seq < 1000; seq++ {
+		err = letters.SetAside(t.Context(), dead(seq))
+	}
+	if !errors.Is(err, record.ErrFull) {
+		t.Errorf("got %v, want %v", err, record.ErrFull)
+	}
+}
+
+func TestAReplayIsThereOnce(t *testing.T) {
+	const window = 500 * time.Millisecond // shorter than any replay may take: the lanes are searched
+	for name, c := range map[string]struct {
+		window    time.Duration
+		interrupt func(w *world, d stream.DeadLetter, p *stream.Publisher)
+	}{
+		"undisturbed": {0, func(*world, stream.DeadLetter, *stream.Publisher) {}},
+		"the note was written, and no more": {0, func(w *world, d stream.DeadLetter, _ *stream.Publisher) {
+			w.note(d)
+		}},
+		"it was published, and no more": {0, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
+			w.replayed(d, p)
+		}},
+		"the note was written long ago": {window, func(w *world, d stream.DeadLetter, _ *stream.Publisher) {
+			w.note(d)
+			time.Sleep(2 * window)
+		}},
+		"it was published long ago": {window, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
+			w.replayed(d, p)
+			time.Sleep(2 * window)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, stream.Config{DuplicateWindow: c.window})
+			p := w.publisher()
+			letters := stream.NewDeadLetters(w.Stream)
+			w.publish(p, "other", 3)
+			if err := letters.SetAside(t.Context(), dead(2)); err != nil {
+				t.Fatal(err)
+			}
+			d := w.list(stream.DeadFilter{})[0]
+			c.interrupt(w, d, p)
+			w.publish(p, "more", 3)
+			if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); err != nil {
+				t.Fatal(err)
+			}
+			var got []record.Message
+			for _, m := range w.all(0) {
+				if m.Subject == "engine-a" && m.TraceParent == "00-a-b-01" {
+					got = append(got, m)
+				}
+			}
+			if len(got) != 1 {
+				t.Fatalf("the record is there %d times, want once", len(got))
+			}
+			body, err := s2.Decode(nil, got[0].Body)
+			if err != nil || string(body) != `[{"id":"r"}]` || got[0].Records != 1 || !got[0].Received.Equal(d.Message.Received) {
+				t.Errorf("replayed as %s, %v: %+v", body, err, got[0])
+			}
+			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
+				t.Errorf("%d letters are left, want none", len(left))
+			}
+			if info, err := w.jetStream().StreamInfo("FLOW_DEAD"); err != nil || info.State.Msgs != 0 {
+				t.Errorf("%d messages are left in FLOW_DEAD, %v, want none", info.State.Msgs, err)
+			}
+		})
+	}
+}
+
+// note leaves what a replay leaves that was interrupted right after it began.
+func (w *world) note(d stream.DeadLetter) {
+	w.t.Helper()
+	if _, err := w.jetStream().Publish(stream.ReplayPrefix+stream.Origin(d), nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// replayed leaves what a replay leaves that was interrupted once it was
+// published.
+func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
+	w.t.Helper()
+	kept := d
+	if _, err := stream.NewDeadLetters(w.Stream).Replay(context.Background(), p, d); err != nil {
+		w.t.Fatal(err)
+	}
+	w.note(kept)
+	if err := stream.NewDeadLetters(w.Stream).SetAside(context.Background(), kept.Dead); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestAReplayThatCanNotBeLookedUpIsNotRepeated(t *testing.T) {
+	w := open(t, stream.Config{DuplicateWindow: 200 * time.Millisecond})
+	p := w.publisher()
+	letters := stream.NewDeadLetters(w.Stream)
+	w.publish(p, "old", 5)
+	if err := letters.SetAside(t.Context(), dead(2)); err != nil {
+		t.Fatal(err)
+	}
+	d := w.list(stream.DeadFilter{})[0]
+	time.Sleep(3 * time.Second) // the lane was there before the replay, beyond what clocks differ
+	w.note(d)
+	time.Sleep(300 * time.Millisecond)
+	if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := letters.Replay(t.Context(), p, d); !errors.Is(err, stream.ErrHistoryGone) {
+		t.Errorf("got %v, want %v", err, stream.ErrHistoryGone)
+	}
+}
+
+func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	letters := stream.NewDeadLetters(w.Stream)
+	c := change.Change{Kind: change.FieldDeleted, Target: change.Target{Table: "t", Field: "f"}, By: "me", At: time.Now().UTC()}
+	body, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dead(4)
+	d.Index, d.Message.Topic, d.Message.Body = -1, stream.ChangePrefix+c.Target.Key(), body
+	if err := letters.SetAside(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); err != nil {
+		t.Fatal(err)
+	}
+	got := w.all(0)
+	if len(got) != 1 || got[0].Topic != d.Message.Topic {
+		t.Fatalf("got %+v, want the change", got)
+	}
+	var want, have any
+	if json.Unmarshal(body, &want) != nil || json.Unmarshal(got[0].Body, &have) != nil || !cmp.Equal(want, have) {
+		t.Errorf("got %s, want %s", got[0].Body, body)
+	}
+
+	// One that is no change can not be replayed, and stays.
+	d.Message.Seq, d.Message.Body = 5, []byte("{}")
+	if err := letters.SetAside(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	var bad *change.BadChangeError
+	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); !errors.As(err, &bad) {
+		t.Errorf("got %v, want a BadChangeError", err)
+	}
+	if got := len(w.list(stream.DeadFilter{})); got != 1 {
+		t.Errorf("%d letters are left, want 1", got)
+	}
+}

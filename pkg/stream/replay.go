@@ -1,0 +1,151 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+)
+
+// ErrHistoryGone is a replay whose earlier attempt can not be looked up any
+// more, because the lane was purged since. Whether it was replayed only the
+// warehouse knows.
+var ErrHistoryGone = errors.New("an earlier replay was interrupted, and the lanes do not reach back to it")
+
+// replayMargin is kept between the last moment an id is sent again and the end
+// of the window in which its lane knows it.
+const replayMargin = publishLimit + 10*time.Second
+
+// Replay sends a dead letter through its lane again, like a request of its
+// submitter, and removes it. It is there again once, however often Replay is
+// called and wherever it is interrupted:
+//
+//	note that it begins → publish under an id of its own → remove letter, note
+//
+// Within the duplicate window of the note the id makes another attempt
+// harmless. After that the lanes are searched for it. Replayed tells that it
+// was there already.
+//
+// Errors: those of Publish, and ErrHistoryGone.
+func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
+	receipt, err := l.replay(ctx, p, d)
+	if err != nil {
+		return record.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
+	}
+	// Durable in its lane. A crash here leaves letter and note: the next call
+	// finds it by its id.
+	if err := l.Drop(ctx, d.Number); err != nil {
+		return record.Receipt{}, err
+	}
+	// A crash here leaves a note about nothing, which harms nobody.
+	return receipt, l.forget(ctx, d)
+}
+
+func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
+	id := "dead." + d.origin
+	note, err := l.stream.dead.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+	case err != nil:
+		return record.Receipt{}, unavailable(err, 2*time.Second)
+	case time.Since(note.Time)+replayMargin < l.stream.window():
+		return l.publish(ctx, p, id, d) // the lane still knows
+	default:
+		found, err := l.stream.holds(ctx, id, note.Time, note.Time.Add(l.stream.window()))
+		if err != nil || found {
+			return record.Receipt{Replayed: found}, err
+		}
+		if err := l.forget(ctx, d); err != nil {
+			return record.Receipt{}, err
+		}
+	}
+	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin})
+	if err != nil && !isOneTooMany(err) { // one too many: somebody else replays it right now
+		_, answer, _ := judge(err)
+		return record.Receipt{}, answer
+	}
+	return l.publish(ctx, p, id, d)
+}
+
+// publish publishes what the letter holds as it was.
+func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d DeadLetter) (record.Receipt, error) {
+	m := d.Message
+	if m.Topic != RecordTopic(m.Lane) {
+		c, err := change.Decode(m.Body)
+		if err != nil {
+			return record.Receipt{}, err
+		}
+		c.ID = id
+		_, duplicate, err := p.PublishChange(ctx, &c)
+		return record.Receipt{Replayed: duplicate}, err
+	}
+	part := record.Part{Body: m.Body, Encoding: m.Encoding, Records: m.Records}
+	if d.Index >= 0 {
+		array := slices.Concat([]byte("["), m.Body, []byte("]")) // what a message is
+		part.Body, part.Encoding = s2.Encode(nil, array), record.EncodingS2
+	}
+	return p.Publish(ctx, &record.Submission{
+		ID: id, Hash: record.Hash(m.Body), Subject: m.Subject, Received: m.Received, TraceParent: m.TraceParent,
+		Parts: []record.Part{part},
+	})
+}
+
+// forget removes the note of a replay.
+func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
+	note, err := l.stream.dead.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return unavailable(err, 2*time.Second)
+	}
+	return l.Drop(ctx, note.Sequence)
+}
+
+// window is the shortest duplicate window of the lanes.
+func (s *Stream) window() time.Duration {
+	shortest := time.Duration(1<<63 - 1)
+	for _, l := range s.lanes.Load().lanes {
+		shortest = min(shortest, l.Window)
+	}
+	return shortest
+}
+
+// holds says whether a lane has taken an id between two times.
+func (s *Stream) holds(ctx context.Context, id string, since, until time.Time) (bool, error) {
+	since, until = since.Add(-laneSkew), until.Add(laneSkew)
+	for _, lane := range s.LaneNumbers() {
+		handle, err := s.handle(ctx, lane)
+		if err != nil {
+			return false, unavailable(err, 2*time.Second)
+		}
+		info, err := handle.Info(ctx)
+		if err != nil {
+			return false, unavailable(err, 2*time.Second)
+		}
+		st := info.State
+		if st.FirstSeq > 1 && (st.Msgs == 0 || st.FirstTime.After(since)) && info.Created.Before(since) {
+			return false, ErrHistoryGone
+		}
+		for msg, err := range s.scan(ctx, LaneName(lane), "", since, true) {
+			if err != nil {
+				return false, unavailable(err, 2*time.Second)
+			}
+			if first(msg.Headers(), headerID) == id {
+				return true, nil
+			}
+			if msg.at.After(until) {
+				break
+			}
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,75 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// scanned is a message met by a scan.
+type scanned struct {
+	jetstream.Msg
+	seq uint64
+	at  time.Time // when the stream stored it
+}
+
+// scan gives the messages that a stream holds now under a subject, from a time
+// on, oldest first; without their bodies when heads is set. For people and for
+// rare questions: it stops at an error, and begins again from nothing.
+func (s *Stream) scan(ctx context.Context, stream, subject string, since time.Time, heads bool) iter.Seq2[scanned, error] {
+	return func(yield func(scanned, error) bool) {
+		cfg := jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
+			FilterSubject: subject, HeadersOnly: heads,
+		}
+		if !since.IsZero() {
+			cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+		}
+		consumer, err := s.js.CreateConsumer(ctx, stream, cfg)
+		if err != nil {
+			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
+			return
+		}
+		info := consumer.CachedInfo()
+		defer func() {
+			// It would go by itself after readerIdle.
+			if err := s.js.DeleteConsumer(context.WithoutCancel(ctx), stream, info.Name); err != nil {
+				s.log.Debug("delete the consumer of a scan", "stream", stream, "error", err)
+			}
+		}()
+		if info.NumPending == 0 {
+			return
+		}
+		messages, err := consumer.Messages(
+			jetstream.PullMaxMessagesWithBytesLimit(readAhead, 2*maxMessage),
+			jetstream.PullHeartbeat(readHeartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+		if err != nil {
+			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
+			return
+		}
+		defer messages.Stop()
+		var delivered uint64
+		for {
+			msg, err := messages.Next(jetstream.NextContext(ctx))
+			if err != nil {
+				yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
+				return
+			}
+			meta, err := msg.Metadata()
+			if err == nil && meta.Sequence.Consumer != delivered+1 {
+				err = fmt.Errorf("read %s: messages were lost on the way", stream)
+			}
+			if err != nil {
+				yield(scanned{}, err)
+				return
+			}
+			delivered++
+			if !yield(scanned{Msg: msg, seq: meta.Sequence.Stream, at: meta.Timestamp}, nil) || meta.NumPending == 0 {
+				return
+			}
+		}
+	}
+}
