@@ -1,8 +1,10 @@
 package ingest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,6 +43,20 @@ func (w *world) inserts() (tokens []string) {
 		}
 	}
 	return tokens
+}
+
+// token is what an ingester claims the messages from first to last with.
+func (w *world) token(first, last uint64) string {
+	copied := newWorld()
+	copied.messages, copied.position = w.messages[:last], record.Position{Stream: w.identity, Done: first - 1}
+	copied.insert = func(record.Block) error {
+		return &record.StoreError{Class: record.ClassRetry, Err: errInjected}
+	}
+	i := ingest.New(ingest.Config{}, (&process{world: copied}).parts(), slog.New(slog.DiscardHandler), newRegistry())
+	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	_ = i.Run(ctx)
+	return copied.position.Claim.Token
 }
 
 func TestAnOutageOfTheWarehouseStrandsNothing(t *testing.T) {
@@ -224,6 +240,11 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 		{"a claimed message has changed", func(w *world) {
 			w.position.Claim = &record.Claim{First: 3, Last: 3, Token: "FLOW_0@1:3-3:0"}
 		}, "not those that were claimed"},
+		{"a claimed message has other bytes of the same number", func(w *world) {
+			w.position.Claim = &record.Claim{First: 3, Last: 3, Token: w.token(3, 3)}
+			w.messages[2].Body[8]++
+		}, "not those that were claimed"},
+		{"a message is missing in the middle", func(w *world) { w.messages[2].Seq = 4 }, "missing from the lane"},
 		{"messages were purged before they were stored", func(w *world) { w.purged = 3 }, "missing from the lane"},
 		{"the stream has been set back", func(w *world) { w.messages = w.messages[:1] }, "missing from the lane"},
 		{"the claim does not follow", func(w *world) { w.position.Claim = &record.Claim{First: 4, Last: 4} }, "the position is damaged"},

@@ -128,3 +128,7 @@ func classOfTransport(err error) record.Class {
 	}
 	return record.ClassUnknown
 }
+
+// Passing tells whether err may pass by itself, so that it is worth trying
+// again: ClickHouse is away, or too busy.
+func Passing(err error) bool { return storeError("try", err).Class == record.ClassRetry }

@@ -1,0 +1,25 @@
+package warehouse
+
+// Statements renders every migration for a server of a version, or a cluster.
+func Statements(database, cluster string, major, minor int) ([]string, error) {
+	all, err := migrations()
+	if err != nil {
+		return nil, err
+	}
+	d := dialect{Database: database, Cluster: cluster, Version: version{major, minor}}
+	var statements []string
+	for _, m := range all {
+		s, err := d.statements(m.name, m.source)
+		if err != nil {
+			return nil, err
+		}
+		statements = append(statements, s...)
+	}
+	return statements, nil
+}
+
+// StoreError and Classes are the error table.
+var (
+	StoreError = storeError
+	Classes    = classes
+)

@@ -1,0 +1,111 @@
+package warehouse_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/load"
+	"sluice/pkg/record"
+	"sluice/pkg/record/recordtest"
+	"sluice/pkg/warehouse"
+)
+
+// stored reads what the message has in the table, by index, as a person would:
+// in JSON.
+func stored(t *testing.T, db *warehouse.DB, seq uint64) []map[string]any {
+	t.Helper()
+	text := query(t, db, fmt.Sprintf("SELECT * FROM {db}.records WHERE stream_seq = %d ORDER BY stream_idx FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 1", seq))
+	var rows []map[string]any
+	for line := range strings.Lines(text) {
+		d := json.NewDecoder(strings.NewReader(line))
+		d.UseNumber()
+		var row map[string]any
+		if err := d.Decode(&row); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func compareStored(t *testing.T, db *warehouse.DB, seq uint64, posted [][]byte) {
+	t.Helper()
+	rows := stored(t, db, seq)
+	if len(rows) != len(posted) {
+		t.Fatalf("%d rows of %d records", len(rows), len(posted))
+	}
+	for i, raw := range posted {
+		got, err := recordtest.Queried(rows[i])
+		if err != nil {
+			t.Fatalf("record %d: %v\n%s", i, err, raw)
+		}
+		if diff := cmp.Diff(recordtest.Posted(raw, received), got); diff != "" {
+			t.Errorf("record %d is not what was posted (-posted +queried):\n%s\n%s", i, diff, raw)
+		}
+	}
+}
+
+func TestWhatAQueryGivesBackIsWhatWasPosted(t *testing.T) {
+	db := open(t)
+	var samples [][]byte
+	for _, raw := range recordtest.Samples() {
+		if len(recordtest.Check(raw)) == 0 { // the others never get past the door
+			samples = append(samples, raw)
+		}
+	}
+	if len(samples) < 8 {
+		t.Fatalf("only %d samples pass", len(samples))
+	}
+	var generated [][]byte
+	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 1, Start: received.Add(-time.Hour), Instances: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		generated = append(generated, g.Append(nil))
+	}
+	for i, posted := range [][][]byte{samples, generated} {
+		seq := uint64(i + 1)
+		var texts []string
+		for _, raw := range posted {
+			texts = append(texts, string(raw))
+		}
+		if err := db.Insert(t.Context(), block(t, 3, seq, texts...)); err != nil {
+			t.Fatal(err)
+		}
+		compareStored(t, db, seq, posted)
+	}
+	want := fmt.Sprintf("3\t1\t%d\n3\t2\t1000", len(samples))
+	if got := query(t, db, "SELECT lane, stream_seq, count() FROM {db}.records WHERE received_at = '2025-11-21 05:00:00' GROUP BY ALL ORDER BY ALL"); got != want {
+		t.Errorf("lane, message, rows: got %s, want %s", got, want)
+	}
+}
+
+// TestWideDictionaries goes through every width of the keys of a
+// LowCardinality column, and through parts of a block.
+func TestWideDictionaries(t *testing.T) {
+	db := open(t)
+	for i, n := range []int{255, 256, 300, 70_000} {
+		records := make([]string, n)
+		for j := range records {
+			records[j] = fmt.Sprintf(`{"id":"%d-%d","value":{"worker":"w%d","elementId":"e%d"}}`, i, j, j, j%7)
+		}
+		b := block(t, 0, uint64(i+1), records...)
+		half := n / 2
+		for _, piece := range []record.Claim{{To: half, Token: fmt.Sprint("a", n)}, {From: half, To: n, Token: fmt.Sprint("b", n)}} {
+			b.Claim = piece
+			if err := db.Insert(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := query(t, db, fmt.Sprintf("SELECT count(), uniqExact(worker), countIf(worker != 'w' || splitByChar('-', id)[2]) FROM {db}.records WHERE stream_seq = %d", i+1))
+		if want := fmt.Sprintf("%d\t%d\t0", n, n); got != want {
+			t.Errorf("%d symbols: rows, workers, wrong ones: got %s, want %s", n, got, want)
+		}
+	}
+}
