@@ -22,7 +22,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## fetch what is missing, build, and run everything on this machine
-	@set -m; bin/sluice up $(ARGS)
+	@bin/sluice up $(ARGS)
 
 build: engine bin/api bin/ingester bin/sluice ## build the three programs into bin/
 

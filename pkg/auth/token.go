@@ -56,3 +56,9 @@ func (e Entry) Line() string {
 	b.WriteString("}")
 	return b.String()
 }
+
+// Check says what a token file would refuse in the entry.
+func (e Entry) Check() error {
+	_, err := parseTable([]byte(e.Line()))
+	return err
+}

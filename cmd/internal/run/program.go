@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/term"
 )
 
 // EnvPrefix begins the environment variable of every option.
@@ -49,7 +50,7 @@ func Program(name, description string, cli any) int {
 		return fail(os.Stderr, name, fmt.Errorf("%w (see %s --help)", err, name))
 	}
 
-	log := newLogger(os.Stderr)
+	log := newLogger(os.Stderr, cli)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go handleSignals(stop, log)
@@ -81,18 +82,23 @@ func handleSignals(stop func(), log *slog.Logger) {
 	os.Exit(1)
 }
 
-// newLogger writes text for people on a terminal, JSON for machines elsewhere.
-func newLogger(w *os.File) *slog.Logger {
-	if isTerminal(w) {
+// Logging is the option of every program that says how it logs.
+type Logging struct {
+	Log string `enum:"auto,text,json" default:"auto" help:"How to log to standard error: text, json, or auto for text on a terminal and JSON elsewhere."`
+}
+
+func (l Logging) format() string { return l.Log }
+
+func newLogger(w *os.File, cli any) *slog.Logger {
+	format := cli.(interface{ format() string }).format()
+	if format == "text" || format == "auto" && IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, nil))
 	}
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-func isTerminal(f *os.File) bool {
-	stat, err := f.Stat()
-	return err == nil && stat.Mode()&os.ModeCharDevice != 0
-}
+// IsTerminal tells whether a person looks at f.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // unknownVariables refuses a variable that begins like ours but sets nothing:
 // a misspelt setting must not be ignored.

@@ -1,0 +1,117 @@
+package endtoend
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestUpKeepsRecordsThroughARestart is the newcomer's way: start, load, query,
+// stop in the middle, start again, and find everything once.
+func TestUpKeepsRecordsThroughARestart(t *testing.T) {
+	s := newStack(t)
+	p := s.up()
+
+	for _, line := range []string{"curl ", "/flow/flowRecord/batch", s.chHTTP, "/metrics", s.data} {
+		if !strings.Contains(p.text(), line) {
+			t.Errorf("the greeting does not show %q", line)
+		}
+	}
+
+	s.load("--records", "20000", "--batch", "500", "--connections", "8", "--seed", "1")
+	if code := p.stop(); code != 0 { // records are still on their way
+		t.Fatalf("stopped with exit %d, want 0", code)
+	}
+
+	p = s.up()
+	s.load("--records", "5000", "--batch", "100", "--connections", "4", "--seed", "2", "--gzip")
+	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "25000\t25000")
+	s.eventuallyQuery(5*time.Second, "SELECT sum(records) FROM flow.counts_1m", "25000")
+	if code := p.stop(); code != 0 {
+		t.Fatalf("stopped with exit %d, want 0", code)
+	}
+}
+
+// TestIngestionResumesAfterTheEngineDies kills the engine's own process: the
+// rest goes on, the engine comes back, and what was accepted meanwhile is
+// stored once.
+func TestIngestionResumesAfterTheEngineDies(t *testing.T) {
+	s := newStack(t)
+	p := s.up()
+	s.load("--records", "2000", "--seed", "1")
+	for i := range 3 {
+		syscall.Kill(engineOf(t, p), syscall.SIGKILL)
+		s.load("--records", "2000", "--seed", strconv.Itoa(i+2))
+	}
+	s.eventuallyQuery(30*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "8000\t8000")
+	s.eventuallyQuery(5*time.Second, "SELECT sum(records) FROM flow.counts_1m", "8000")
+}
+
+// engineOf finds the engine among the children of `sluice up`.
+func engineOf(t *testing.T, p *process) int {
+	t.Helper()
+	var pid int
+	eventually(t, 10*time.Second, func() error {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		for _, task := range tasks {
+			children, _ := os.ReadFile(task) // a thread may have ended meanwhile
+			for _, child := range strings.Fields(string(children)) {
+				pid, err = strconv.Atoi(child)
+				return err
+			}
+		}
+		return fmt.Errorf("sluice up has no child")
+	})
+	return pid
+}
+
+func TestUpRefusesWhatItCanNotUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	s := newStack(t)
+	flags := map[string]string{"--data": s.data, "--http": s.http, "--ops": s.ops, "--nats": s.nats,
+		"--clickhouse": s.clickhouse, "--clickhouse-http": s.chHTTP}
+	for _, tt := range []struct{ name, flag, value, want string }{
+		{"the HTTP port is taken", "--http", taken.Addr().String(), "--http"},
+		{"the ops port is taken", "--ops", taken.Addr().String(), "--ops"},
+		{"the NATS port is taken", "--nats", taken.Addr().String(), "--nats"},
+		{"the ClickHouse port is taken", "--clickhouse", taken.Addr().String(), "--clickhouse"},
+		{"the ClickHouse HTTP port is taken", "--clickhouse-http", taken.Addr().String(), "--clickhouse-http"},
+		{"the data folder is a file", "--data", file, file},
+		{"the engine library is missing", "--clickhouse-library", "/nowhere/libchdb.so", "/nowhere/libchdb.so"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := []string{"up"}
+			for flag, value := range flags {
+				if flag != tt.flag {
+					args = append(args, flag, value)
+				}
+			}
+			began := time.Now()
+			code, out := run(t, "sluice", append(args, tt.flag, tt.value)...)
+			if code != 1 || !strings.Contains(out, tt.want) {
+				t.Errorf("exit %d after %v, want 1 naming %q:\n%s", code, time.Since(began), tt.want, out)
+			}
+			if lines := strings.Count(strings.TrimSpace(out), "\n") + 1; lines != 1 {
+				t.Errorf("%d lines, want one clear one:\n%s", lines, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,153 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"sluice/pkg/api"
+	"sluice/pkg/auth"
+	"sluice/pkg/change"
+	"sluice/pkg/ops"
+	"sluice/pkg/state"
+	"sluice/pkg/stream"
+)
+
+// API is the api program and its options.
+//
+//	clients ──HTTP──▶ pkg/api ──▶ pkg/auth: who may
+//	                     └──Submission──▶ pkg/stream ──▶ NATS JetStream
+type API struct {
+	HTTP    string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
+	Ops     string `default:"127.0.0.1:8081" help:"Address for operators: /metrics, /healthz, /readyz."`
+	TLSCert string `name:"tls-cert" type:"existingfile" help:"File of the PEM certificate chain; read again when it changes."`
+	TLSKey  string `name:"tls-key" type:"existingfile" help:"File of its private key."`
+
+	FingerprintKey string `default:"fingerprint.key" help:"File of the key that fingerprints users' secret keys; made when missing, shared by every api."`
+
+	Auth
+	Limits
+	NATS
+	Streams
+
+	Logging
+	Healthcheck bool `help:"Ask the api on --ops whether it is ready, and exit 0 or 1."`
+}
+
+// Auth says which tokens the api accepts.
+type Auth struct {
+	Tokens        string `type:"existingfile" help:"YAML file of static tokens; read again when it changes. See sluice token."`
+	JWKS          string `name:"jwt-jwks" help:"File or https URL of the keys that sign JWTs."`
+	JWTSecretFile string `name:"jwt-secret-file" type:"existingfile" help:"File of the secret that signs JWTs by HS256, instead of --jwt-jwks."`
+	JWTIssuer     string `name:"jwt-issuer" help:"Required iss of a JWT; any when empty."`
+	JWTAudience   string `name:"jwt-audience" help:"Required aud of a JWT; any when empty."`
+}
+
+// Limits says what one request, and all of them together, may take.
+type Limits struct {
+	MaxBody        int           `default:"16777216" help:"Longest body in bytes, after decompression."`
+	MaxRecords     int           `default:"50000" help:"Most records in one request."`
+	MaxRecordBytes int           `default:"4194304" help:"Longest record in bytes."`
+	MaxDepth       int           `default:"64" help:"Deepest nesting of a record."`
+	MaxRatio       int           `default:"200" help:"Most bytes one compressed byte may stand for."`
+	MaxInFlight    int64         `default:"67108864" help:"Memory in bytes for bodies being read or published."`
+	MaxConnections int           `default:"4096" help:"Most connections at once."`
+	Rate           float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
+	HeaderTimeout  time.Duration `default:"10s" help:"Time to read the header of a request."`
+	BodyTimeout    time.Duration `default:"30s" help:"Time to read the body of a request."`
+}
+
+func (a Auth) config() (auth.Config, error) {
+	cfg := auth.Config{Tokens: a.Tokens, JWT: auth.JWT{Issuer: a.JWTIssuer, Audience: a.JWTAudience}}
+	if strings.Contains(a.JWKS, "://") {
+		cfg.JWT.KeyURL = a.JWKS
+	} else {
+		cfg.JWT.KeyFile = a.JWKS
+	}
+	if a.JWTSecretFile != "" {
+		secret, err := os.ReadFile(a.JWTSecretFile)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.JWT.Secret = []byte(strings.TrimSpace(string(secret)))
+	}
+	return cfg, nil
+}
+
+func (a *API) config() api.Config {
+	return api.Config{
+		Listen: a.HTTP, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
+		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
+		Ratio: a.MaxRatio, InFlightBytes: a.MaxInFlight, Connections: a.MaxConnections, Rate: a.Rate,
+		HeaderTimeout: a.HeaderTimeout, BodyTimeout: a.BodyTimeout,
+	}
+}
+
+// Run serves until ctx ends, then finishes what is in flight.
+func (a *API) Run(ctx context.Context, log *slog.Logger) error {
+	if a.Healthcheck {
+		return askReady(ctx, a.Ops)
+	}
+	operators := ops.New(ops.Config{Listen: a.Ops}, log)
+	if _, err := operators.Listen(); err != nil {
+		return err
+	}
+	nc, err := stream.Connect(a.NATS.Connection("api"), log, operators.Registry())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	open := func(ctx context.Context) (*stream.Stream, error) {
+		return stream.Open(ctx, nc, a.Streams.Config(), log, operators.Registry())
+	}
+	serve := func(ctx context.Context) error { return a.Serve(ctx, open, operators, log) }
+	return InOrder(ctx, serve, operators.Run)
+}
+
+// Serve is the api on streams that open opens, which may take until NATS is
+// there: until then every post is answered 503. operators is run by the caller.
+func (a *API) Serve(ctx context.Context, open Open, operators *ops.Server, log *slog.Logger) error {
+	authConfig, err := a.Auth.config()
+	if err != nil {
+		return err
+	}
+	tokens, err := auth.New(authConfig, log, operators.Registry())
+	if err != nil {
+		return err
+	}
+	key, err := change.LoadOrCreateKey(a.FingerprintKey)
+	if err != nil {
+		return fmt.Errorf("--fingerprint-key: %w", err)
+	}
+	door := &door{}
+	server, err := api.New(a.config(), api.Deps{
+		Auth: tokens, Stream: door, Changes: door, Last: door, State: door,
+		Secrets: &change.Secrets{Key: key},
+	}, log, operators.Registry())
+	if err != nil {
+		return err
+	}
+	if _, err := server.Listen(); err != nil {
+		return err
+	}
+	operators.AddCheck("stream", door.check)
+
+	publish := func(ctx context.Context) error {
+		lanes, err := open(ctx)
+		if err != nil {
+			return unlessStopped(ctx, err)
+		}
+		bucket, err := lanes.State(ctx)
+		if err != nil {
+			return unlessStopped(ctx, err)
+		}
+		publisher := stream.NewPublisher(lanes)
+		door.opened.Store(&behindDoor{lanes, publisher, state.New(bucket, operators.Registry())})
+		return lanes.Run(ctx)
+	}
+	// The listener drains first: what it still has in flight is published.
+	return InOrder(ctx, server.Run, tokens.Run, publish)
+}

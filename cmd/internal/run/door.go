@@ -1,0 +1,61 @@
+package run
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"sluice/pkg/change"
+	"sluice/pkg/record"
+	"sluice/pkg/state"
+	"sluice/pkg/stream"
+)
+
+// door stands before the stream and the state until they are open: an api that
+// starts while NATS is away answers its clients instead of refusing their
+// connections.
+type door struct{ opened atomic.Pointer[behindDoor] }
+
+type behindDoor struct {
+	*stream.Stream
+	*stream.Publisher
+	*state.Store
+}
+
+// errClosed is the answer until the door opens. Nothing was published.
+var errClosed = &record.RetryError{Err: record.ErrUnavailable, After: time.Second}
+
+func (d *door) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+	if open := d.opened.Load(); open != nil {
+		return open.Publish(ctx, sub)
+	}
+	return record.Receipt{}, errClosed
+}
+
+func (d *door) PublishChange(ctx context.Context, c *change.Change) (uint64, bool, error) {
+	if open := d.opened.Load(); open != nil {
+		return open.PublishChange(ctx, c)
+	}
+	return 0, false, errClosed
+}
+
+func (d *door) LastChange(ctx context.Context, t change.Target) (uint64, bool, error) {
+	if open := d.opened.Load(); open != nil {
+		return open.LastChange(ctx, t)
+	}
+	return 0, false, errClosed
+}
+
+func (d *door) Entry(ctx context.Context, t change.Target) (change.Entry, error) {
+	if open := d.opened.Load(); open != nil {
+		return open.Entry(ctx, t)
+	}
+	return change.Entry{}, errClosed
+}
+
+func (d *door) check(ctx context.Context) error {
+	if open := d.opened.Load(); open != nil {
+		return open.Check(ctx)
+	}
+	return errClosed
+}

@@ -1,0 +1,189 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"github.com/nats-io/nuid"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/ops"
+	"sluice/pkg/state"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+// Ingester is the ingester program and its options.
+//
+//	NATS JetStream ──pkg/stream──▶ pkg/ingest ──block──▶ pkg/warehouse ──▶ ClickHouse
+//	                                   └──changes──▶ pkg/state ──▶ NATS KV
+type Ingester struct {
+	Ops string `default:"127.0.0.1:8082" help:"Address for operators: /metrics, /healthz, /readyz."`
+
+	ClickHouse
+	Blocks
+	History time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
+
+	NATS
+	Streams
+
+	Logging
+	Healthcheck bool `help:"Ask the ingester on --ops whether it is ready, and exit 0 or 1."`
+}
+
+// ClickHouse says how a program reaches ClickHouse.
+type ClickHouse struct {
+	ClickHouse        string `name:"clickhouse" default:"clickhouse://default@127.0.0.1:9000/flow" help:"ClickHouse, native protocol: clickhouse://user:password@host:9000/database?secure=true"`
+	ClickHouseCluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster the schema is made for; a single server when empty."`
+}
+
+// Config is what pkg/warehouse calls it.
+func (c ClickHouse) Config() warehouse.Config {
+	return warehouse.Config{URL: c.ClickHouse, Cluster: c.ClickHouseCluster}
+}
+
+// Blocks says how records are gathered before they are stored.
+type Blocks struct {
+	BlockRows  int           `default:"50000" help:"Close a block at so many records."`
+	BlockBytes int           `default:"33554432" help:"Close a block at so many bytes of memory."`
+	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
+}
+
+// Run works until ctx ends, then finishes the block in flight.
+func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
+	if i.Healthcheck {
+		return askReady(ctx, i.Ops)
+	}
+	operators := ops.New(ops.Config{Listen: i.Ops}, log)
+	if _, err := operators.Listen(); err != nil {
+		return err
+	}
+	nc, err := stream.Connect(i.NATS.Connection("ingester"), log, operators.Registry())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	open := func(ctx context.Context) (*stream.Stream, error) {
+		return stream.Open(ctx, nc, i.Streams.Config(), log, operators.Registry())
+	}
+	work := func(ctx context.Context) error { return i.Work(ctx, open, operators, log) }
+	return InOrder(ctx, work, operators.Run)
+}
+
+// Work is the ingester on streams that open opens. operators is run by the
+// caller.
+func (i *Ingester) Work(ctx context.Context, open Open, operators *ops.Server, log *slog.Logger) error {
+	reg := operators.Registry()
+	started := startCheck(operators)
+	db, err := warehouse.Open(i.ClickHouse.Config(), log, reg)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	operators.AddCheck("clickhouse", db.Ping)
+
+	lanes, err := open(ctx)
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	bucket, err := lanes.State(ctx)
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	if err := untilReady(ctx, log, db); err != nil {
+		return unlessStopped(ctx, err)
+	}
+	ingester := ingest.New(ingest.Config{
+		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, MaxAge: i.BlockAge,
+		Heartbeat: heartbeats(operators),
+	}, ingest.Parts{
+		Leases:      stream.NewLeases(lanes, instanceName()),
+		Source:      source{stream.NewReader(lanes, 0)},
+		Positions:   stream.NewPositions(lanes),
+		Warehouse:   db,
+		DeadLetters: stream.NewDeadLetters(lanes),
+		Changes:     state.NewApplier(state.New(bucket, reg), db, reg),
+	}, log, reg)
+	operators.AddCheck("lanes", ingester.Check)
+	started()
+	purger := stream.NewPurger(lanes, stream.PurgeConfig{History: i.History})
+	return InOrder(ctx, ingester.Run, purger.Run, lanes.Run)
+}
+
+// startCheck keeps the program from being ready until the function it returns
+// is called.
+func startCheck(operators *ops.Server) (started func()) {
+	var done atomic.Bool
+	operators.AddCheck("start", func(context.Context) error {
+		if done.Load() {
+			return nil
+		}
+		return errors.New("waiting for NATS, ClickHouse and its schema")
+	})
+	return func() { done.Store(true) }
+}
+
+// untilReady migrates and checks the warehouse, again and again while it can
+// not be reached: the parts of a deployment start in any order.
+func untilReady(ctx context.Context, log *slog.Logger, db *warehouse.DB) error {
+	const pause = time.Second
+	for said := false; ; said = true {
+		err := db.Migrate(ctx)
+		if err == nil {
+			err = db.Check(ctx)
+		}
+		if err == nil || !warehouse.Passing(err) {
+			return err
+		}
+		if !said {
+			log.Warn("waiting for ClickHouse", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// heartbeats gives every lane a heartbeat of its own.
+func heartbeats(operators *ops.Server) func(lane int) (beat, end func()) {
+	const stall = 2 * time.Minute // the longest insert and the longest pause between two tries
+	return func(lane int) (beat, end func()) {
+		h := operators.Heartbeat(fmt.Sprintf("lane %d", lane), stall)
+		return h.Beat, h.Retire
+	}
+}
+
+// source reads lanes for the ingester.
+type source struct{ *stream.Reader }
+
+func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
+	cursor, err := s.Reader.Open(ctx, lane, from)
+	if err != nil {
+		return nil, err
+	}
+	return cursor, nil
+}
+
+// instanceName tells this process from every other one that ever ran.
+func instanceName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	plain := func(r rune) rune {
+		if r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '-'
+	}
+	return strings.Map(plain, host) + "-" + nuid.Next()
+}

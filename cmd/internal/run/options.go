@@ -1,0 +1,84 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/stream"
+)
+
+// NATS says how a program reaches NATS.
+type NATS struct {
+	NATS      string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."`
+	NATSCreds string `name:"nats-creds" type:"existingfile" help:"File of the NATS user's credentials."`
+	NATSCA    string `name:"nats-ca" type:"existingfile" help:"File of PEM certificates that sign the servers'; the system's when empty."`
+	NATSCert  string `name:"nats-cert" type:"existingfile" help:"File of this client's PEM certificate."`
+	NATSKey   string `name:"nats-key" type:"existingfile" help:"File of its private key."`
+}
+
+// Connection describes the connection of one program, by name.
+func (n NATS) Connection(name string) stream.Connection {
+	return stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey}
+}
+
+// Streams says how the streams are kept, once they are made.
+type Streams struct {
+	StreamMaxBytes  int64         `default:"0" help:"Disk budget of a lane in bytes; 0 is 4 GiB for a new lane and leaves an old one as it is."`
+	StreamReplicas  int           `default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."`
+	DuplicateWindow time.Duration `default:"2m" help:"How long a repeated idempotency key is recognised."`
+	NATSMonitors    []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk."`
+	AllowLazySync   bool          `help:"Start although a server of --nats-monitors does not sync every message: acknowledged records can be lost with the power."`
+}
+
+// Config is what pkg/stream calls it.
+func (s Streams) Config() stream.Config {
+	return stream.Config{
+		MaxBytes: s.StreamMaxBytes, Replicas: s.StreamReplicas, DuplicateWindow: s.DuplicateWindow,
+		Monitors: s.NATSMonitors, AllowLazySync: s.AllowLazySync,
+	}
+}
+
+// askReady asks a program of this machine whether it is ready: the health
+// check of a container without a shell.
+func askReady(ctx context.Context, ops string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ops+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s", res.Status)
+	}
+	return nil
+}
+
+// Open opens the streams, waiting for NATS as long as its context allows.
+type Open func(context.Context) (*stream.Stream, error)
+
+// WithStream opens the streams for a command that ends by itself.
+func WithStream(ctx context.Context, n NATS, s Streams, log *slog.Logger, do func(*stream.Stream) error) error {
+	reg := prometheus.NewRegistry() // nobody reads it
+	nc, err := stream.Connect(n.Connection("command"), log, reg)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	opening, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	opened, err := stream.Open(opening, nc, s.Config(), log, reg)
+	if err != nil {
+		return fmt.Errorf("%s: %w", n.NATS, err)
+	}
+	return do(opened)
+}

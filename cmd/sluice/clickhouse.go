@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	engine "sluice/pkg/embedded/clickhouse"
+)
+
+type clickhouse struct {
+	Data     string `default:"./data/clickhouse" help:"Folder of the tables."`
+	Listen   string `default:"127.0.0.1:9000" help:"Address of the native protocol; beyond loopback only with --password."`
+	HTTP     string `name:"http" default:"127.0.0.1:8123" help:"Address of HTTP; off when empty."`
+	User     string `default:"default" help:"The one user."`
+	Password string `help:"Password of the user; better given as the variable."`
+	Library  string `name:"clickhouse-library" help:"File of the engine; found next to the program or in .cache/ when empty."`
+}
+
+func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {
+	cfg := engine.Config{
+		Library: c.Library, Data: c.Data, Listen: c.Listen, HTTP: c.HTTP, User: c.User, Password: c.Password,
+	}
+	return engine.Serve(ctx, cfg, log, func(native, http net.Addr) {
+		attrs := []any{"native", native.String(), "data", c.Data}
+		if http != nil {
+			attrs = append(attrs, "http", "http://"+http.String())
+		}
+		log.Info("ClickHouse takes connections", attrs...)
+	})
+}

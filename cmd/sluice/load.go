@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"sluice/pkg/load"
+)
+
+type loadCmd struct {
+	URL         string         `name:"url" default:"http://127.0.0.1:8080" help:"Where the api listens."`
+	Token       string         `help:"Access token; read from --token-file when empty."`
+	TokenFile   string         `default:"./data/token" help:"File with the access token, as sluice up keeps it."`
+	Records     int64          `help:"Records to post; 100000 unless --duration is given."`
+	Duration    time.Duration  `help:"How long to post, such as 30s."`
+	Batch       int            `default:"500" help:"Records per request."`
+	Connections int            `default:"8" help:"Requests in flight at a time."`
+	Rate        float64        `help:"Records per second; 0 as fast as they are acknowledged."`
+	Gzip        bool           `help:"Compress the requests."`
+	Prepare     bool           `help:"Make all requests before the clock starts; needs --records."`
+	Seed        uint64         `help:"Seed of the records; the same seed posts the same ids. 0 takes one not used before."`
+	Pid         map[string]int `help:"Processes to measure, name=pid, separated by semicolons."`
+	Acked       string         `help:"File that gets the ranges of records that were acknowledged."`
+	JSON        bool           `name:"json" help:"Print the report as JSON."`
+}
+
+func (c *loadCmd) Run(ctx context.Context) (err error) {
+	token := c.Token
+	if token == "" {
+		kept, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return fmt.Errorf("no --token, and none in --token-file: %w", err)
+		}
+		token = strings.TrimSpace(string(kept))
+	}
+	cfg := load.Config{
+		URL: c.URL, Token: token, Records: c.Records, Duration: c.Duration, Batch: c.Batch,
+		Connections: c.Connections, Rate: c.Rate, Gzip: c.Gzip, Prepare: c.Prepare, Seed: c.Seed,
+		Progress: os.Stderr, PIDs: c.Pid,
+	}
+	if c.Acked != "" {
+		file, err := os.Create(c.Acked)
+		if err != nil {
+			return err
+		}
+		out := bufio.NewWriter(file)
+		defer func() { err = errors.Join(err, out.Flush(), file.Close()) }()
+		cfg.Acked = out
+	}
+	report, err := load.Run(ctx, cfg)
+	if err != nil && !errors.Is(err, load.ErrNotAcknowledged) {
+		return err
+	}
+	if c.JSON {
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(report))
+	}
+	return errors.Join(err, report.WriteText(os.Stdout))
+}

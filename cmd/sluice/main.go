@@ -1,0 +1,26 @@
+// Command sluice runs everything on one machine (sluice up) and holds the
+// operator's commands.
+package main
+
+import (
+	"os"
+
+	"sluice/cmd/internal/run"
+)
+
+type commands struct {
+	run.Logging
+
+	Up         up         `cmd:"" help:"Run everything on this machine: NATS, ClickHouse, api and ingester."`
+	Clickhouse clickhouse `cmd:"" help:"Run the embedded ClickHouse engine alone."`
+	Nats       natsCmd    `cmd:"" help:"Run the embedded NATS server alone."`
+	Load       loadCmd    `cmd:"" help:"Post realistic records and measure the answers."`
+	Migrate    migrate    `cmd:"" help:"Bring the ClickHouse schema up to date."`
+	Lanes      lanes      `cmd:"" help:"List lanes, or add one."`
+	Tail       tail       `cmd:"" help:"Print the records of a lane as JSON, one per line."`
+	Token      token      `cmd:"" help:"Make an access token, or hash one for the token file."`
+}
+
+func main() {
+	os.Exit(run.Program("sluice", "Workflow records into ClickHouse, each exactly once.", &commands{}))
+}

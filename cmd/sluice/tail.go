@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"sluice/cmd/internal/run"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+type tail struct {
+	run.NATS
+	Lane int    `default:"0" help:"Number of the lane."`
+	From uint64 `help:"First message to print; 0 begins with the next one to come."`
+}
+
+// Run prints the records of one lane, one line of JSON each, until ctx ends.
+func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
+	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+		from := c.From
+		if from == 0 {
+			var err error
+			if from, err = next(s, c.Lane); err != nil {
+				return err
+			}
+		}
+		cursor, err := stream.NewReader(s, 0).Open(ctx, c.Lane, from)
+		if err != nil {
+			return err
+		}
+		defer cursor.Close()
+		out := bufio.NewWriter(os.Stdout)
+		for {
+			// What is printed is seen at once when nothing more is waiting.
+			soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			m, err := cursor.Next(soon)
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				if err := out.Flush(); err != nil {
+					return err
+				}
+				continue
+			}
+			if err != nil {
+				return errors.Join(err, out.Flush())
+			}
+			if err := printRecords(out, &m); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// next is the message of a lane that is still to come.
+func next(s *stream.Stream, lane int) (uint64, error) {
+	for _, l := range s.Lanes() {
+		if l.Number == lane {
+			return l.Last + 1, nil
+		}
+	}
+	return 0, fmt.Errorf("there is no lane %d", lane)
+}
+
+func printRecords(out *bufio.Writer, m *record.Message) error {
+	if m.Topic != stream.RecordTopic(m.Lane) {
+		return line(out, m.Body)
+	}
+	for i := range m.Records {
+		raw, err := record.Raw(m, i)
+		if err != nil {
+			return fmt.Errorf("message %d: %w", m.Seq, err)
+		}
+		if err := line(out, raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func line(out *bufio.Writer, json []byte) error {
+	if _, err := out.Write(json); err != nil {
+		return err
+	}
+	return out.WriteByte('\n')
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"sluice/cmd/internal/run"
+	"sluice/pkg/auth"
+	engine "sluice/pkg/embedded/clickhouse"
+	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/ops"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// up is everything on one machine:
+//
+//	clients ──HTTP──▶ api ──▶ embedded NATS ──▶ ingester ──native──▶ ClickHouse engine,
+//	                   └────────── ops ──────────┘                   a process of its own
+type up struct {
+	Data           string `default:"./data" help:"Folder of everything that is kept."`
+	HTTP           string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
+	Ops            string `default:"127.0.0.1:8081" help:"Address for operators: /metrics, /healthz, /readyz."`
+	NATS           string `name:"nats" default:"127.0.0.1:4222" help:"Address of the embedded NATS server."`
+	ClickHouse     string `name:"clickhouse" default:"127.0.0.1:9000" help:"Address of the ClickHouse engine's native protocol."`
+	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
+	Token          string `help:"Access token; made once and kept in the data folder when empty."`
+	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program or in .cache/ when empty."`
+
+	run.Limits
+	run.Streams
+}
+
+// Run starts the parts in the order of the picture from right to left, and
+// stops them in the other order.
+func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
+	library, err := engine.Locate(u.Library)
+	if err != nil {
+		return err
+	}
+	if err := u.checkAddresses(); err != nil {
+		return err
+	}
+	token, tokens, err := u.prepareData()
+	if err != nil {
+		return err
+	}
+
+	operators := ops.New(ops.Config{Listen: u.Ops}, log)
+	if _, err := operators.Listen(); err != nil {
+		return err
+	}
+	server, err := embedded.Start(embedded.Config{Data: filepath.Join(u.Data, "nats"), Listen: u.NATS}, log)
+	if err != nil {
+		return err
+	}
+	defer server.Shutdown()
+	supervisor := engine.NewSupervisor(engine.SupervisorConfig{
+		Args:    u.engineArgs(library),
+		Env:     withoutOurs(os.Environ()),
+		Metrics: operators.Registry(),
+	}, log)
+
+	operators.AddCheck("engine", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond) // is it now?
+		defer cancel()
+		return supervisor.Ready(ctx)
+	})
+
+	// Two connections: what is published does not wait behind what is read.
+	publishing, err := server.Connect(stream.Connection{Name: "api"}.Options(log, operators.Registry())...)
+	if err != nil {
+		return err
+	}
+	defer publishing.Close()
+	reading, err := server.Connect(stream.Connection{Name: "ingester"}.Options(log, operators.Registry())...)
+	if err != nil {
+		return err
+	}
+	defer reading.Close()
+	open := func(nc *nats.Conn) run.Open {
+		return func(ctx context.Context) (*stream.Stream, error) {
+			return stream.Open(ctx, nc, u.Streams.Config(), log, operators.Registry())
+		}
+	}
+	api := &run.API{HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits}
+	ingester := &run.Ingester{ClickHouse: run.ClickHouse{ClickHouse: "clickhouse://default@" + u.ClickHouse + "/flow"}}
+	return run.InOrder(ctx,
+		func(ctx context.Context) error { return api.Serve(ctx, open(publishing), operators, log) },
+		func(ctx context.Context) error {
+			if err := supervisor.Ready(ctx); err != nil {
+				return nil // stopped, or the supervisor itself says what is wrong
+			}
+			u.greet(os.Stdout, token)
+			return ingester.Work(ctx, open(reading), operators, log)
+		},
+		operators.Run,
+		supervisor.Run,
+	)
+}
+
+// greet shows where everything is and what to try first.
+func (u *up) greet(w io.Writer, token string) {
+	fmt.Fprintf(w, `
+  api         http://%s
+  metrics     http://%s/metrics
+  NATS        nats://%s
+  ClickHouse  %s (native)  http://%s (HTTP)
+  data        %s
+
+Post a record:
+  curl -s http://%s/flow/flowRecord/batch -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
+
+Query it:
+  curl -s http://%s/ --data-binary 'SELECT * FROM flow.records WHERE id = '"'1-1'"' FORMAT Vertical'
+
+See the metrics:
+  curl -s http://%s/metrics | grep ^sluice_
+
+Ctrl-C drains and ends; the next start goes on where this one was.
+
+`, u.HTTP, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.Data,
+		u.HTTP, token, time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
+}
+
+// checkAddresses tells which option to change while nothing is started yet.
+func (u *up) checkAddresses() error {
+	for _, a := range []struct{ flag, address string }{
+		{"http", u.HTTP}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP},
+	} {
+		listener, err := net.Listen("tcp", a.address)
+		if err != nil {
+			return fmt.Errorf("--%s %s: %w: stop what uses it, or choose another address", a.flag, a.address, errors.Unwrap(err))
+		}
+		listener.Close()
+	}
+	return nil
+}
+
+// prepareData makes the data folder, and in it the access token and the token
+// file that the api reads, and returns the token and the name of the file.
+func (u *up) prepareData() (token, tokens string, err error) {
+	if err := os.MkdirAll(u.Data, 0o700); err != nil {
+		return "", "", fmt.Errorf("--data: %w", err)
+	}
+	if token, err = u.keptToken(); err != nil {
+		return "", "", fmt.Errorf("--data: %w", err)
+	}
+	tokens = filepath.Join(u.Data, "tokens.yaml")
+	entry := auth.Entry{Subject: "local", SHA256: auth.Digest(token), Scopes: record.Scopes()}
+	content := "# Written by sluice up at every start: its one token may do everything.\n" + entry.Line() + "\n"
+	if err := os.WriteFile(tokens, []byte(content), 0o600); err != nil {
+		return "", "", fmt.Errorf("--data: %w", err)
+	}
+	return token, tokens, nil
+}
+
+func (u *up) keptToken() (string, error) {
+	file := filepath.Join(u.Data, "token")
+	if u.Token != "" {
+		return u.Token, os.WriteFile(file, []byte(u.Token+"\n"), 0o600)
+	}
+	kept, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		token := auth.NewToken()
+		return token, os.WriteFile(file, []byte(token+"\n"), 0o600)
+	}
+	return strings.TrimSpace(string(kept)), err
+}
+
+func (u *up) engineArgs(library string) []string {
+	format := "json"
+	if run.IsTerminal(os.Stderr) {
+		format = "text"
+	}
+	return []string{"--log", format, "clickhouse", "--data", filepath.Join(u.Data, "clickhouse"), "--listen", u.ClickHouse,
+		"--http", u.ClickHouseHTTP, "--clickhouse-library", library}
+}
+
+// withoutOurs is the environment without settings of this program: the child
+// gets its own as flags.
+func withoutOurs(environ []string) []string {
+	var kept []string
+	for _, entry := range environ {
+		if !strings.HasPrefix(entry, run.EnvPrefix+"_") {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
