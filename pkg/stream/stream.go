@@ -135,7 +135,7 @@ func (s *Stream) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := s.Refresh(ctx)
+		_, err := s.Lag(ctx) // looks the lanes up
 		switch {
 		case err != nil && !failing && ctx.Err() == nil:
 			s.log.Warn("lanes can not be looked up", "error", err)

@@ -1,0 +1,126 @@
+package stream_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+func TestWhatAPurgerKeeps(t *testing.T) {
+	lane := func(first, messages, bytes uint64, maxBytes int64) *stream.Lane {
+		return &stream.Lane{First: first, Last: first + messages - 1, Messages: messages, Bytes: bytes, MaxBytes: maxBytes}
+	}
+	for name, c := range map[string]struct {
+		lane                 *stream.Lane
+		done, known, history uint64
+		want                 uint64
+	}{
+		"all of it is history":                         {lane(1, 100, 1000, 10_000), 100, 101, 1, 1},
+		"what is older than the history goes":          {lane(1, 100, 1000, 10_000), 100, 101, 41, 41},
+		"but not what is not stored":                   {lane(1, 100, 1000, 10_000), 20, 101, 41, 21},
+		"nor what the lane must know":                  {lane(1, 100, 1000, 10_000), 100, 31, 41, 31},
+		"a lane more than half full keeps half":        {lane(1, 100, 1000, 1000), 100, 101, 1, 51},
+		"or what is not stored":                        {lane(1, 100, 1000, 1000), 10, 101, 1, 11},
+		"or what it must know":                         {lane(1, 100, 1000, 1000), 100, 31, 1, 31},
+		"a lane that begins later":                     {lane(1001, 100, 1000, 1000), 1100, 1101, 1001, 1051},
+		"a lane without a limit keeps its history":     {lane(1, 100, 1000, -1), 100, 101, 41, 41},
+		"nothing stored, nothing goes":                 {lane(1, 100, 1000, 1000), 0, 101, 101, 1},
+		"everything may go":                            {lane(1, 100, 1000, 10_000), 100, 101, 101, 101},
+		"history may be shorter than the known window": {lane(1, 100, 1000, 10_000), 100, 51, 101, 51},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := stream.KeepFrom(c.lane, c.done, c.known, c.history); got != c.want {
+				t.Errorf("keeps from %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAMessageIsFoundByItsTime(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	at := func(since time.Time, want uint64) {
+		t.Helper()
+		if got, err := w.FirstSince(t.Context(), 0, since); err != nil || got != want {
+			t.Errorf("first since %v: got %d, %v, want %d", since, got, err, want)
+		}
+	}
+	begin := time.Now()
+	at(begin, 1)
+	w.publish(p, "a", 3)
+	time.Sleep(10 * time.Millisecond)
+	middle := time.Now()
+	time.Sleep(10 * time.Millisecond)
+	w.publish(p, "b", 3)
+	at(begin.Add(-time.Hour), 1)
+	at(middle, 4)
+	at(time.Now().Add(time.Second), 7)
+}
+
+func TestPurgingNeverForgetsAnIDWithinItsWindow(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20, DuplicateWindow: time.Minute})
+	p := w.publisher()
+	for i := range 40 {
+		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", i), 16<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.swapTo(0, 40) // all of it is stored, and the lane is more than half full
+	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
+	if err := purger.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.server.Restart()
+	w.connected(t.Context())
+	for i := range 40 {
+		got, err := p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", i), 16<<10))
+		if err != nil || !got.Replayed {
+			t.Fatalf("repeat of id-%d: got %+v, %v", i, got, err)
+		}
+	}
+}
+
+func TestPurgingMakesRoomAgain(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20, DuplicateWindow: 100 * time.Millisecond})
+	p := w.publisher()
+	n := 0
+	var err error
+	for ; err == nil; n++ {
+		_, err = p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", n), 16<<10))
+	}
+	if !errors.Is(err, record.ErrFull) {
+		t.Fatal(err)
+	}
+	stored := uint64(n - 1)
+	w.swapTo(0, stored-5)
+	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{})
+	purger.SetMargin(0)
+	time.Sleep(300 * time.Millisecond)
+	if err := purger.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lane := w.Lanes()[0]
+	if lane.Bytes > 1<<19 || lane.Bytes < 1<<18 || lane.Last != stored {
+		t.Errorf("the lane holds %d bytes, %d to %d, want about half of 1 MiB, to %d", lane.Bytes, lane.First, lane.Last, stored)
+	}
+	if _, err := p.Publish(t.Context(), submission("more", 16<<10)); err != nil {
+		t.Errorf("publish after the purge: %v", err)
+	}
+	// What is not stored is kept whatever the history says.
+	purger = stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
+	purger.SetMargin(0)
+	time.Sleep(300 * time.Millisecond) // "more" is out of its window too
+	if err := purger.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list := w.all(0); list[0].Seq != stored-4 {
+		t.Errorf("the lane begins at %d, want %d, the first that is not stored", list[0].Seq, stored-4)
+	}
+}
