@@ -36,6 +36,6 @@ func DrawBar(w io.Writer, most int64, acked Totals, elapsed time.Duration) {
 
 // CompileTemplate reports what is wrong with the text of a template.
 func CompileTemplate(text string, fixed map[string]string) error {
-	_, err := compile(text, fixed)
+	_, err := compile(text, names{fixed}, slots())
 	return err
 }

@@ -270,3 +270,9 @@ func TestTheApiTakesEveryRecord(t *testing.T) {
 		request.Release()
 	}
 }
+
+func BenchmarkNewGenerator(b *testing.B) {
+	for b.Loop() {
+		newGenerator(b, load.GeneratorConfig{Seed: 1})
+	}
+}

@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 )
 
@@ -47,14 +48,15 @@ const (
 
 // builder writes the program of one version of one process.
 type builder struct {
-	fixed   map[string]string
+	fixed   names
+	slots   map[string]slot
 	full    bool
 	program program
 	err     error
 }
 
 func compileProgram(p process, version int, definition int64) (program, error) {
-	b := &builder{full: p.full, fixed: map[string]string{
+	own := map[string]string{
 		"process":     p.id,
 		"version":     strconv.Itoa(version),
 		"definition":  strconv.FormatInt(definition, 10),
@@ -64,13 +66,14 @@ func compileProgram(p process, version int, definition int64) (program, error) {
 		"jobExtra":    jobExtra,
 		"jobRetries":  "$retries",
 		"jobDeadline": "$deadline",
-	}}
+	}
 	if p.keyText {
-		b.fixed["ref"] = `"$instance"`
+		own["ref"] = `"$instance"`
 	}
 	if p.legacy {
-		b.fixed["jobExtra"], b.fixed["jobRetries"], b.fixed["jobDeadline"] = "", `"$retries"`, `"$deadline"`
+		own["jobExtra"], own["jobRetries"], own["jobDeadline"] = "", `"$retries"`, `"$deadline"`
 	}
+	b := &builder{full: p.full, fixed: names{own}, slots: slots()}
 	b.instance(p)
 	return b.program, b.err
 }
@@ -174,7 +177,7 @@ func (b *builder) record(value string, t valueType, intent string, before effect
 }
 
 func (b *builder) raw(text string, t valueType, before effect, key subject) {
-	compiled, err := compile(text, b.fixed)
+	compiled, err := compile(text, b.fixed, b.slots)
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("%s: %w", t, err)
 	}
@@ -191,9 +194,19 @@ func (b *builder) maybe(chance float64, add func()) {
 
 // within fixes further names for the steps that add adds.
 func (b *builder) within(fixed map[string]string, add func()) {
-	outer := b.fixed
-	b.fixed = maps.Clone(outer)
-	maps.Copy(b.fixed, fixed)
+	b.fixed = append(b.fixed, fixed)
 	add()
-	b.fixed = outer
+	b.fixed = b.fixed[:len(b.fixed)-1]
+}
+
+// names are the names that are fixed, the innermost last.
+type names []map[string]string
+
+func (n names) value(name string) (string, bool) {
+	for _, fixed := range slices.Backward(n) {
+		if value, ok := fixed[name]; ok {
+			return value, true
+		}
+	}
+	return "", false
 }

@@ -52,10 +52,9 @@ type piece struct {
 }
 
 // compile replaces the names that are fixed, whose own text may hold names
-// again, and cuts the rest at its slots.
-func compile(text string, fixed map[string]string) (template, error) {
+// again, and cuts the rest at the slots that are known.
+func compile(text string, fixed names, known map[string]slot) (template, error) {
 	var t template
-	known := slots()
 	literal := strings.Builder{}
 	for budget := 1000; ; budget-- {
 		before, after, found := strings.Cut(text, "$")
@@ -65,7 +64,7 @@ func compile(text string, fixed map[string]string) (template, error) {
 		}
 		name := after[:nameLength(after)]
 		text = after[len(name):]
-		if value, ok := fixed[name]; ok && budget > 0 {
+		if value, ok := fixed.value(name); ok && budget > 0 {
 			text = value + text
 			continue
 		}
