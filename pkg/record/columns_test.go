@@ -113,7 +113,7 @@ func TestAMessageThatIsBrokenIsRefusedAsAWhole(t *testing.T) {
 		{"nesting without end", "", "[" + strings.Repeat(`{"a":[`, 1_000_000), record.CodeTooDeep},
 		{"an encoding nobody knows", "zip", "[]", record.CodeBadEncoding},
 		{"an encoding that is not what it says", record.EncodingS2, "[]", record.CodeBadEncoding},
-		{"a compressed body without end", record.EncodingS2, string(s2.Encode(nil, realistic(10))[:500]), record.CodeBadEncoding},
+		{"a compressed body without end", record.EncodingS2, string(s2.Encode(nil, recordtest.Realistic(10))[:500]), record.CodeBadEncoding},
 		{"a compressed body that says it is huge", record.EncodingS2, string(bomb), record.CodeBadEncoding},
 	}
 	for _, test := range tests {
@@ -153,7 +153,7 @@ func TestDictionariesWidenTheirKeys(t *testing.T) {
 }
 
 func TestColumnsAreReusedBetweenBlocks(t *testing.T) {
-	first, second := message(string(realistic(300))), message(string(realistic(100)))
+	first, second := message(string(recordtest.Realistic(300))), message(string(recordtest.Realistic(100)))
 	var reused, fresh record.Columns
 	appended(t, &reused, first)
 	reused.Reset()
@@ -172,7 +172,7 @@ func TestColumnsAreReusedBetweenBlocks(t *testing.T) {
 }
 
 func TestAppendDoesNotAllocate(t *testing.T) {
-	r := parse(t, string(realistic(500)))
+	r := parse(t, string(recordtest.Realistic(500)))
 	p := parts(t, r, record.DefaultPartBytes)[0]
 	m := &record.Message{Body: p.Body, Encoding: p.Encoding, Received: received}
 	var c record.Columns

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/record"
+	"sluice/pkg/record/recordtest"
 )
 
 func TestFormsOfABody(t *testing.T) {
@@ -181,7 +182,7 @@ func TestParseTellsWhatTheRecordsLack(t *testing.T) {
 }
 
 func TestParseDoesNotAllocate(t *testing.T) {
-	body := realistic(100)
+	body := recordtest.Realistic(100)
 	r := record.NewRequest()
 	defer r.Release()
 	parse := func() {

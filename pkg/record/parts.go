@@ -11,15 +11,16 @@ const (
 	MaxPartBytes = 2<<20 - 64<<10
 
 	// maxPlainBytes is the size of a part before compression. It bounds the
-	// memory of whoever reads it. A record larger than that is a part alone.
-	maxPlainBytes = 4 << 20
+	// memory of whoever makes and reads it: records often become a tenth. A
+	// record larger than that is a part alone.
+	maxPlainBytes = 1 << 20
 )
 
 // Parts appends to dst the messages that carry the records, in order: JSON
 // arrays split between records, compressed with S2 when that pays. A body is at
 // most target bytes, unless it holds a single record. The same request always
-// yields the same parts. They share the memory of r and of the body it parsed,
-// and are good until Release. The error is a *LimitError: a record that would
+// yields the same parts. They share the memory of r and are good until its next
+// use or Release. The error is a *LimitError: a record that would
 // not fit even alone.
 func (r *Request) Parts(target int, dst []Part) ([]Part, error) {
 	r.used = 0
@@ -71,20 +72,19 @@ func (r *Request) shrink(from, to, encoded, target int) int {
 // part encodes the records from `from` to `to`.
 func (r *Request) part(from, to int) Part {
 	plain := r.join(from, to)
-	room := s2.MaxEncodedLen(len(plain))
+	if room := s2.MaxEncodedLen(len(plain)); cap(r.encoded) < room {
+		r.encoded = make([]byte, room)
+	}
+	body, encoding := s2.Encode(r.encoded[:cap(r.encoded)], plain), EncodingS2
+	if len(body) > len(plain)-len(plain)/8 {
+		body, encoding = plain, ""
+	}
 	if r.used == len(r.bodies) {
 		r.bodies = append(r.bodies, nil)
 	}
-	if cap(r.bodies[r.used]) < room {
-		r.bodies[r.used] = make([]byte, room)
-	}
-	body := s2.Encode(r.bodies[r.used][:room], plain)
-	encoding := EncodingS2
-	if len(body) > len(plain)-len(plain)/8 {
-		body, encoding = append(body[:0], plain...), ""
-	}
+	r.bodies[r.used] = append(r.bodies[r.used][:0], body...)
 	r.used++
-	return Part{Body: body, Encoding: encoding, Records: to - from}
+	return Part{Body: r.bodies[r.used-1], Encoding: encoding, Records: to - from}
 }
 
 // join returns the array of the records from `from` to `to`: the body itself

@@ -33,9 +33,10 @@ type Request struct {
 	problems []problem // the first ones
 	total    int       // of problems, also of those not kept
 
-	joined []byte   // the array of records being put together
-	bodies [][]byte // encoded parts; the first used of them are the caller's until Release
-	used   int
+	joined  []byte   // the array of records being put together
+	encoded []byte   // the same compressed, in a buffer for the worst case
+	bodies  [][]byte // of parts; the first used of them are the caller's until Release
+	used    int
 }
 
 // span is a range of bytes of a body, end excluded.
@@ -50,6 +51,9 @@ func NewRequest() *Request { return requests.Get().(*Request) }
 // it once nobody uses r or its parts any more.
 func (r *Request) Release() {
 	r.reset(nil)
+	if cap(r.encoded) > 2*maxPlainBytes { // one huge record is no reason to keep as much for ever
+		r.joined, r.encoded, r.bodies = nil, nil, nil
+	}
 	requests.Put(r)
 }
 
@@ -79,7 +83,7 @@ func (r *Request) BadTimestamps() int { return r.badTime }
 func (r *Request) UnknownMembers() int { return r.unknown }
 
 // Parse splits a posted body into records and checks every one, in one pass.
-// The body is not copied: leave it as it is until the parts are published. The
+// The body is not copied: leave it as it is until the parts are made. The
 // error is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
 // body was read; then the request holds nothing of use.
 func (r *Request) Parse(body []byte, form Form, lim Limits, now time.Time) error {
