@@ -131,3 +131,10 @@ func (s *stack) load(args ...string) string {
 	}
 	return out
 }
+
+func wantOK(res *http.Response, body string) error {
+	if res.StatusCode != http.StatusOK || body != `{"status":"OK"}` {
+		return fmt.Errorf("answered %s %s, want 200 with the status OK alone", res.Status, body)
+	}
+	return nil
+}

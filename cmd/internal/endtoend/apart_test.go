@@ -1,0 +1,117 @@
+package endtoend
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// apart starts the four processes of a deployment, each on its own.
+func (s *stack) apart() (natsServer, engine, api, ingester *process) {
+	s.t.Helper()
+	s.ingesterOps = freeAddr(s.t)
+	natsServer = s.startNATS()
+	engine = s.startEngine()
+	api = start(s.t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", s.tokenFile(),
+		"--fingerprint-key", filepath.Join(s.t.TempDir(), "key"))
+	ingester = s.startIngester()
+	s.waitReady(api, s.ops)
+	s.waitReady(ingester, s.ingesterOps)
+	return natsServer, engine, api, ingester
+}
+
+func (s *stack) startNATS() *process {
+	return start(s.t, "sluice", "nats", "--data", filepath.Join(s.data, "nats"), "--listen", s.nats)
+}
+
+func (s *stack) startEngine() *process {
+	return start(s.t, "sluice", "clickhouse", "--data", filepath.Join(s.data, "clickhouse"), "--listen", s.clickhouse, "--http", s.chHTTP)
+}
+
+func (s *stack) startIngester() *process {
+	return start(s.t, "ingester", "--ops", s.ingesterOps, "--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
+}
+
+// tokenFile makes a token as an operator would, and keeps it for post.
+func (s *stack) tokenFile() string {
+	s.t.Helper()
+	code, out := run(s.t, "sluice", "token", "new", "--subject", "engine-a", "--scope", "records:write,user:write,fields:write,read")
+	lines := strings.Split(out, "\n")
+	if code != 0 || len(lines) < 5 {
+		s.t.Fatalf("sluice token new: exit %d\n%s", code, out)
+	}
+	s.token = lines[1]
+	file := filepath.Join(s.t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(lines[4]+"\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return file
+}
+
+func TestFourProcesses(t *testing.T) {
+	s := newStack(t)
+	natsServer, engine, api, ingester := s.apart()
+	s.load("--records", "10000", "--seed", "1")
+	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "10000\t10000")
+
+	t.Run("ClickHouse goes away and comes back", func(t *testing.T) {
+		engine.kill()
+		s.load("--records", "5000", "--seed", "2")
+		engine = s.startEngine()
+		s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "15000\t15000")
+	})
+	t.Run("the ingester dies and is replaced", func(t *testing.T) {
+		s.load("--records", "5000", "--seed", "3")
+		ingester.kill()
+		ingester = s.startIngester()
+		s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "20000\t20000")
+	})
+	t.Run("NATS goes away and comes back", func(t *testing.T) {
+		natsServer.kill()
+		began := time.Now()
+		res, body := s.post([]byte(`{"id":"9-9","valueType":"JOB","value":{}}`))
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("answered after %v, want within 2s", took)
+		}
+		if res.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("answered %s %s, want 503", res.Status, body)
+		}
+		if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err != nil || seconds < 1 {
+			t.Errorf("Retry-After is %q, want whole seconds", res.Header.Get("Retry-After"))
+		}
+		natsServer = s.startNATS()
+		eventually(t, 20*time.Second, func() error {
+			res, body := s.post([]byte(`{"id":"9-9","valueType":"JOB","value":{}}`))
+			return wantOK(res, body)
+		})
+		s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "20001\t20001")
+	})
+	s.eventuallyQuery(5*time.Second, "SELECT sum(records) FROM flow.counts_1m", "20001")
+	for _, p := range []*process{api, ingester, natsServer, engine} {
+		if code := p.stop(); code != 0 {
+			t.Errorf("%s stopped with exit %d, want 0:\n%s", p.name, code, p.text())
+		}
+	}
+}
+
+// TestAPIStartsWithoutNATS: clients of an api that comes up first are told to
+// try again, and it takes their records once NATS is there.
+func TestAPIStartsWithoutNATS(t *testing.T) {
+	s := newStack(t)
+	start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", s.tokenFile(),
+		"--fingerprint-key", filepath.Join(t.TempDir(), "key"))
+	eventually(t, 10*time.Second, func() error { _, err := s.client.Get("http://" + s.ops + "/healthz"); return err })
+	res, body := s.post([]byte(`{"id":"1-1","valueType":"JOB","value":{}}`))
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+		t.Errorf("answered %s %s, want 503 with Retry-After", res.Status, body)
+	}
+	s.startNATS()
+	eventually(t, 20*time.Second, func() error {
+		res, body := s.post([]byte(`{"id":"1-1","valueType":"JOB","value":{}}`))
+		return wantOK(res, body)
+	})
+}
