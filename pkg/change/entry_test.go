@@ -65,6 +65,20 @@ func TestApplyToAUser(t *testing.T) {
 	}
 }
 
+// A change that says it is no admin's has no authority, whatever it carries,
+// and of stored projects with the same id the first counts.
+func TestApplyTrustsNobody(t *testing.T) {
+	entry := change.Entry{Seq: 1, Doc: json.RawMessage(`{"status":true,"projects":[{"id":"a","license":{"version":"1"}},{"id":"a","license":{"version":"2"}}]}`)}
+	c := change.Change{
+		Kind: change.UserPatched, Target: change.Target{User: "ann"},
+		Body: json.RawMessage(`{"status":false,"type":9,"projects":[{"id":"a","grant":{}},{"id":"b","license":{}}]}`),
+	}
+	got := mustApply(t, entry, c, 2)
+	if want := `{"projects":[{"id":"a","license":{"version":"1"}},{"id":"b"}],"status":true}`; string(got.Doc) != want {
+		t.Errorf("got  %s\nwant %s", got.Doc, want)
+	}
+}
+
 // A client that reads the user and sends back what it read changes nothing.
 func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 	body := `{"name":"n","ak":"AK1","sk":"x","password":"p","projects":[{"id":"a","license":{"version":"1"},"user":{"sk":"y","deep":[{"id":1,"password":"q"},{"id":"z","password":"r"}]}}]}`

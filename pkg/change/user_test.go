@@ -51,6 +51,8 @@ func TestNewUserPatch(t *testing.T) {
 			want: `{"projects":[{"id":"p","user":{"password":"****","sk":"****"}}]}`, members: []string{"projects"}},
 		{name: "settings of a column called password are no secret", body: `{"tableFieldsSetting":{"password":{"width":10,"label":"x"},"password1":{"width":11},"sk":true}}`,
 			want: `{"tableFieldsSetting":{"password":{"label":"x","width":10},"password1":{"width":11},"sk":true}}`, members: []string{"tableFieldsSetting"}},
+		{name: "brackets within a text nest nothing", body: `{"remarks":"\"` + strings.Repeat("[", 40) + `\\"}`,
+			want: `{"remarks":"\"` + strings.Repeat("[", 40) + `\\"}`, members: []string{"remarks"}},
 		{name: "text is written as it is", body: `{"remarks":"<a href=\"x\">&\u0000"}`, want: `{"remarks":"<a href=\"x\">&\u0000"}`, members: []string{"remarks"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -185,6 +187,12 @@ func TestProblemsAndMembersAreBounded(t *testing.T) {
 	var problems *change.ProblemsError
 	if !errors.As(err, &problems) || len(problems.Problems) != 100 {
 		t.Errorf("%d problems, want 100", len(problems.Problems))
+	}
+
+	projects := `{"projects":[{}` + strings.Repeat(`,{"id":1,"name":1,"url":1}`, 5000) + `]}`
+	_, _, err = change.NewUserPatch(t.Context(), "ann", true, []byte(projects), secrets())
+	if !errors.As(err, &problems) || len(problems.Problems) != 100 {
+		t.Errorf("%d problems in threes, want 100", len(problems.Problems))
 	}
 
 	name := strings.Repeat("é", 10_000)

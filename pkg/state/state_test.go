@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/change"
 	"sluice/pkg/embedded/nats/natstest"
@@ -156,6 +157,49 @@ func TestTwoOwnersAtOnceDoNoHarm(t *testing.T) {
 	w.wantDocuments(want)
 	if diff := cmp.Diff(audited(messages), w.audits.all()); diff != "" {
 		t.Errorf("audit (-want +got):\n%s", diff)
+	}
+}
+
+// A write that somebody else gets ahead of is made again, on top of theirs.
+func TestAConflictIsNoFailure(t *testing.T) {
+	for name, earlier := range map[string]int{"the first entry": 0, "a later one": 1} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t)
+			w.publish(patch(t, "ann", `{"a":1}`), patch(t, "ann", `{"b":2}`), patch(t, "ann", `{"c":3}`))
+			messages := w.messages()
+			w.apply(messages[:earlier]...)
+			other := openOn(t, w.server)
+			w.bucket.first = func() { other.apply(messages[:2]...) }
+			if err := w.Apply(t.Context(), messages); err != nil {
+				t.Fatal(err)
+			}
+			w.wantDocuments(map[string]string{"ann": `{"a":1,"b":2,"c":3}`})
+			metrics := `
+# HELP sluice_state_conflicts_total Writes of an entry that somebody else got ahead of, and that were tried again.
+# TYPE sluice_state_conflicts_total counter
+sluice_state_conflicts_total 1
+# HELP sluice_state_changes_repeated_total Changes that came again after they had been applied, and were passed over.
+# TYPE sluice_state_changes_repeated_total counter
+sluice_state_changes_repeated_total 2
+`
+			if err := testutil.GatherAndCompare(w.reg, strings.NewReader(metrics), "sluice_state_conflicts_total", "sluice_state_changes_repeated_total"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Another stream counts from 1 again: its changes are not taken for those that
+// were written down under the same sequences.
+func TestTokensTellStreamsApart(t *testing.T) {
+	w, other := open(t), open(t)
+	w.publish(patch(t, "ann", `{"a":1}`))
+	other.publish(patch(t, "ann", `{"a":1}`))
+	other.Applier = state.NewApplier(other.store, w.audits, other.reg)
+	w.apply(w.messages()...)
+	other.apply(other.messages()...)
+	if n := len(w.audits.rows); n != 2 {
+		t.Errorf("%d inserts, want 2", n)
 	}
 }
 

@@ -263,12 +263,21 @@ type flaky struct {
 	mu     sync.Mutex
 	fail   faults
 	writes int
+	first  func() // once, before the next write
+}
+
+func (f *flaky) begin() {
+	f.writes++
+	if first := f.first; first != nil {
+		f.first = nil
+		first()
+	}
 }
 
 func (f *flaky) Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (rev uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.writes++
+	f.begin()
 	err = f.fail.around(func() error { rev, err = f.KeyValue.Create(ctx, key, value, opts...); return err })
 	return rev, err
 }
@@ -276,7 +285,7 @@ func (f *flaky) Create(ctx context.Context, key string, value []byte, opts ...je
 func (f *flaky) Update(ctx context.Context, key string, value []byte, revision uint64) (rev uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.writes++
+	f.begin()
 	err = f.fail.around(func() error { rev, err = f.KeyValue.Update(ctx, key, value, revision); return err })
 	return rev, err
 }
