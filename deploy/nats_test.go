@@ -37,21 +37,25 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	}
 }
 
-// TestSluiceWorksOnTheNATSOfCompose keeps a record in a server with this
-// configuration, on ports of the test's own.
-func TestSluiceWorksOnTheNATSOfCompose(t *testing.T) {
-	t.Setenv("NATS_PASSWORD", "n1e5")
+// startNATS starts a server with this configuration, on ports of its own.
+func startNATS(t *testing.T) *embedded.Server {
+	t.Helper()
 	config := filepath.Join(t.TempDir(), "nats.conf")
 	content := append(read(t, "nats.conf"), "\nlisten: \"127.0.0.1:-1\"\nhttp: \"127.0.0.1:-1\"\n"...)
 	if err := os.WriteFile(config, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
-	srv, err := embedded.Start(embedded.Config{Data: t.TempDir(), ConfigFile: config}, log)
+	srv, err := embedded.Start(embedded.Config{Data: t.TempDir(), ConfigFile: config}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer srv.Shutdown()
+	t.Cleanup(srv.Shutdown)
+	return srv
+}
+
+func TestSluiceWorksOnTheNATSOfCompose(t *testing.T) {
+	t.Setenv("NATS_PASSWORD", "n1e5")
+	srv := startNATS(t)
 	if nc, err := nats.Connect(srv.ClientURL()); err == nil {
 		nc.Close()
 		t.Error("the server lets in who has no password")
@@ -64,7 +68,7 @@ func TestSluiceWorksOnTheNATSOfCompose(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	lanes, err := stream.Open(ctx, nc, stream.Config{Monitors: []string{srv.MonitorURL()}}, log, prometheus.NewRegistry())
+	lanes, err := stream.Open(ctx, nc, stream.Config{Monitors: []string{srv.MonitorURL()}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,11 @@ import (
 	"sluice/pkg/auth"
 )
 
-// TestSecretsAreMadeOnceAndWork runs secrets.sh in a copy of the tree's shape.
-func TestSecretsAreMadeOnceAndWork(t *testing.T) {
-	root := t.TempDir()
+// makeSecrets runs secrets.sh in a copy of the tree's shape and returns the
+// root of it and the files that were made.
+func makeSecrets(t *testing.T) (root string, made map[string]string) {
+	t.Helper()
+	root = t.TempDir()
 	script := filepath.Join(root, "deploy", "secrets.sh")
 	if err := os.MkdirAll(filepath.Dir(script), 0o755); err != nil {
 		t.Fatal(err)
@@ -24,25 +26,32 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 	if err := os.WriteFile(script, read(t, "secrets.sh"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	run := func() map[string]string {
-		if out, err := exec.Command("sh", script).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		made := map[string]string{}
-		for name, mode := range map[string]os.FileMode{".env": 0o600, "deploy/secrets/token": 0o600, "deploy/secrets/api/tokens.yaml": 0o644} {
-			path := filepath.Join(root, name)
-			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Mode().Perm() != mode {
-				t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), mode)
-			}
-			made[name] = string(read(t, path))
-		}
-		return made
+	return root, runSecrets(t, root)
+}
+
+func runSecrets(t *testing.T, root string) map[string]string {
+	t.Helper()
+	if out, err := exec.Command("sh", filepath.Join(root, "deploy", "secrets.sh")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	first, second := run(), run()
+	made := map[string]string{}
+	for name, mode := range map[string]os.FileMode{".env": 0o600, "deploy/secrets/token": 0o600, "deploy/secrets/api/tokens.yaml": 0o644} {
+		path := filepath.Join(root, name)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != mode {
+			t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), mode)
+		}
+		made[name] = string(read(t, path))
+	}
+	return made
+}
+
+func TestSecretsAreMadeOnceAndWork(t *testing.T) {
+	root, first := makeSecrets(t)
+	second := runSecrets(t, root)
 	for name := range first {
 		if first[name] != second[name] {
 			t.Errorf("%s was made again", name)

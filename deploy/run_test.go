@@ -1,0 +1,171 @@
+package deploy_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/load"
+)
+
+// rare metrics have no series before what they count has happened.
+var rare = map[string]bool{"sluice_stream_retries_total": true}
+
+// TestSluiceRunsInTheEnvironmentOfCompose starts api and ingester with the
+// variables of docker-compose.yml and the secrets of secrets.sh, before servers
+// that let in nobody without them, and sends records through. Only addresses
+// and paths are the test's own.
+func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
+	root, made := makeSecrets(t)
+	secrets := variables(made[".env"])
+	t.Setenv("NATS_PASSWORD", secrets["NATS_PASSWORD"])
+	nats := startNATS(t)
+	engine := clickhousetest.Start(t, func(c *clickhouse.Config) {
+		c.User, c.Password = "flow_writer", secrets["FLOW_WRITER_PASSWORD"]
+	})
+	door, apiOps, ingesterOps := freeAddress(t), freeAddress(t), freeAddress(t)
+	place := strings.NewReplacer(
+		"@nats:4222", "@"+hostOf(t, nats.ClientURL()), "http://nats:8222", nats.MonitorURL(), "@clickhouse:9000", "@"+engine.Addr(),
+		"0.0.0.0:8080", door, "0.0.0.0:8081", apiOps, "0.0.0.0:8082", ingesterOps,
+		"/etc/sluice/", filepath.Join(root, "deploy/secrets/api")+"/",
+	)
+	for _, name := range []string{"ingester", "api"} {
+		var env []string
+		for key, value := range compose(t).Services[name].Environment {
+			value = os.Expand(value, func(name string) string { return secrets[strings.TrimSuffix(name, "-")] })
+			env = append(env, key+"="+place.Replace(value))
+		}
+		start(t, build(t, name), env)
+	}
+
+	report, err := load.Run(t.Context(), load.Config{
+		URL: "http://" + door, Token: strings.TrimSpace(made["deploy/secrets/token"]), Records: 20_000, Gzip: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored string
+	eventually(t, func() bool {
+		stored = strings.TrimSpace(clickhousetest.Exec(t, engine, report.Acked.Query()))
+		return stored == report.Acked.Row()
+	}, func() string { return "stored are " + stored + ", acknowledged " + report.Acked.Row() })
+
+	var missing []string
+	eventually(t, func() bool {
+		missing = withoutSeries(t, scrape(t, apiOps)+scrape(t, ingesterOps))
+		return len(missing) == 0
+	}, func() string {
+		return "alerts and dashboard use metrics that have no series: " + strings.Join(missing, " ")
+	})
+}
+
+// withoutSeries are the metrics of ours in alerts and dashboard that a scrape
+// does not show.
+func withoutSeries(t *testing.T, scraped string) []string {
+	t.Helper()
+	var missing []string
+	for _, expr := range expressions(t) {
+		for _, name := range metricsOf(expr) {
+			series := regexp.MustCompile(`(?m)^` + name + `[ {]`)
+			if strings.HasPrefix(name, "sluice_") && !rare[name] && !series.MatchString(scraped) {
+				missing = append(missing, name)
+			}
+		}
+	}
+	return missing
+}
+
+// start starts a program, waits until it is ready, and stops it after the test:
+// it has to end by itself, without an error.
+func start(t *testing.T, program string, env []string) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd := exec.Command(program)
+	cmd.Env, cmd.Stderr = env, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		slow := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		defer slow.Stop()
+		cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s ended with %v\n%s", program, err, &log)
+		}
+		if t.Failed() {
+			t.Logf("%s:\n%s", program, &log)
+		}
+	})
+	var answer []byte
+	eventually(t, func() bool {
+		check := exec.Command(program, "--healthcheck")
+		check.Env = env
+		var err error
+		answer, err = check.CombinedOutput()
+		return err == nil
+	}, func() string { return program + " is not ready: " + string(answer) })
+}
+
+func eventually(t *testing.T, done func() bool, what func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what())
+		}
+	}
+}
+
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func hostOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
+
+// variables reads the lines NAME=value of .env.
+func variables(env string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(env) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		all[name] = value
+	}
+	return all
+}
