@@ -22,4 +22,6 @@ func Statements(database, cluster string, major, minor int) ([]string, error) {
 var (
 	StoreError = storeError
 	Classes    = classes
+
+	BlockColumns = blockColumns
 )

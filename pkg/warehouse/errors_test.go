@@ -1,0 +1,187 @@
+package warehouse_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
+
+	"sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
+)
+
+func TestEveryErrorHasItsClass(t *testing.T) {
+	exception := func(code int, message string) error {
+		return fmt.Errorf("handle packet: %w", &ch.Exception{Code: proto.Error(code), Name: "DB::Exception", Message: message})
+	}
+	tests := []struct {
+		name  string
+		err   error
+		class record.Class
+		code  int
+	}{
+		{"memory limit", exception(241, ""), record.ClassRetry, 241},
+		{"too many parts", exception(252, "Too many parts (3001)"), record.ClassRetry, 252},
+		{"too many partitions", exception(252, "Too many partitions for single INSERT block (more than 100)"), record.ClassPoison, 252},
+		{"read-only table", exception(242, ""), record.ClassRetry, 242},
+		{"disk full", exception(243, ""), record.ClassRetry, 243},
+		{"unknown status of an insert", exception(319, ""), record.ClassRetry, 319},
+		{"keeper", exception(999, ""), record.ClassRetry, 999},
+		{"unknown table", exception(60, ""), record.ClassHalt, 60},
+		{"unknown setting", exception(115, ""), record.ClassHalt, 115},
+		{"wrong password", exception(516, ""), record.ClassHalt, 516},
+		{"constraint", exception(469, ""), record.ClassPoison, 469},
+		{"decimal overflow", exception(407, ""), record.ClassPoison, 407},
+		{"logical error", exception(49, ""), record.ClassUnknown, 49},
+		{"unknown exception", exception(1002, ""), record.ClassUnknown, 1002},
+		{"a code of the future", exception(123456, ""), record.ClassUnknown, 123456},
+		{"end of file", fmt.Errorf("packet: %w", io.EOF), record.ClassRetry, 0},
+		{"cut short", fmt.Errorf("decode: %w", io.ErrUnexpectedEOF), record.ClassRetry, 0},
+		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, record.ClassRetry, 0},
+		{"reset", syscall.ECONNRESET, record.ClassRetry, 0},
+		{"no such host", &net.DNSError{Err: "no such host"}, record.ClassRetry, 0},
+		{"too slow", context.DeadlineExceeded, record.ClassRetry, 0},
+		{"closed under the insert", ch.ErrClosed, record.ClassRetry, 0},
+		{"something else", errors.New("bad server packet type 99"), record.ClassUnknown, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := warehouse.StoreError("insert", tt.err)
+			if got.Class != tt.class || got.Code != tt.code {
+				t.Errorf("got class %d and code %d, want %d and %d", got.Class, got.Code, tt.class, tt.code)
+			}
+		})
+	}
+}
+
+func TestNoCodeHasTwoClasses(t *testing.T) {
+	seen := map[proto.Error]record.Class{}
+	for class, codes := range warehouse.Classes {
+		for _, code := range codes {
+			if other, twice := seen[code]; twice {
+				t.Errorf("%v is of class %d and %d", code, class, other)
+			}
+			seen[code] = class
+			if !code.IsAError() {
+				t.Errorf("%d is no error of ClickHouse", code)
+			}
+		}
+	}
+	if len(seen) < 80 {
+		t.Errorf("only %d codes have a class", len(seen))
+	}
+}
+
+// TestClassesOfTheRealEngine makes the engine fail in each way.
+func TestClassesOfTheRealEngine(t *testing.T) {
+	tests := []struct {
+		name  string
+		harm  []string
+		class record.Class
+		code  int
+		mend  []string // after which the same insert goes through
+		want  string   // rows and counts then
+	}{
+		{"the table is gone", []string{"RENAME TABLE {db}.records TO {db}.away"}, record.ClassHalt, 60,
+			[]string{"RENAME TABLE {db}.away TO {db}.records"}, "20\t20"},
+		{"a column is gone", []string{"ALTER TABLE {db}.records DROP COLUMN extra SETTINGS mutations_sync = 2"}, record.ClassHalt, 0, nil, ""}, // 16 from a server, 47 from the embedded engine,
+		{"a constraint refuses a value", []string{"ALTER TABLE {db}.records ADD CONSTRAINT c CHECK id != '1-5'"}, record.ClassPoison, 469,
+			[]string{"ALTER TABLE {db}.records DROP CONSTRAINT c"}, "20\t20"},
+		{"a view refuses a value", []string{
+			"CREATE MATERIALIZED VIEW {db}.zz_mv TO {db}.changes AS SELECT throwIf(id = '1-5') AS stream_seq FROM {db}.records",
+		}, record.ClassPoison, 395, []string{"DROP VIEW {db}.zz_mv SYNC"}, "20\t20"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			db := open(t)
+			for _, s := range tt.harm {
+				query(t, db, s)
+			}
+			b := block(t, 0, 1, jobs(1, 20)...)
+			var e *record.StoreError
+			if err := db.Insert(t.Context(), b); !errors.As(err, &e) || e.Class != tt.class || tt.code != 0 && e.Code != tt.code {
+				t.Fatalf("got %v of class %v and code %v, want %d and %d", err, e.Class, e.Code, tt.class, tt.code)
+			}
+			if strings.Contains(e.Error(), "1-5") {
+				t.Errorf("the error quotes a value: %v", e)
+			}
+			if tt.mend == nil {
+				return
+			}
+			for _, s := range tt.mend {
+				query(t, db, s)
+			}
+			if err := db.Insert(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			if got := query(t, db, "SELECT (SELECT count() FROM {db}.records), (SELECT sum(records) FROM {db}.counts_1m)"); got != tt.want {
+				t.Errorf("rows, counted: got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
+	tests := []struct {
+		name, harm string
+		want       uint64
+	}{
+		{"a constraint refuses before", "ALTER TABLE {db}.records ADD CONSTRAINT c CHECK id != '1-5'", 0},
+		{"a view refuses after", "CREATE MATERIALIZED VIEW {db}.zz_mv TO {db}.changes AS SELECT throwIf(id = '1-5') AS stream_seq FROM {db}.records", 20},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			db := open(t)
+			if err := db.Insert(t.Context(), block(t, 0, 1, jobs(100, 10)...)); err != nil {
+				t.Fatal(err)
+			}
+			query(t, db, tt.harm)
+			b := block(t, 0, 2, jobs(1, 20)...)
+			if err := db.Insert(t.Context(), b); err == nil {
+				t.Fatal("the insert went through")
+			}
+			got, err := db.Stored(t.Context(), b)
+			if err != nil || got != tt.want {
+				t.Errorf("Stored: got %d, %v, want %d", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAWrongPasswordHaltsAndIsNeverShown(t *testing.T) {
+	const right, wrong = "r1ght-s3cret", "wr0ng-s3cret"
+	e := clickhousetest.Start(t, func(c *clickhouse.Config) { c.Password = right })
+	good := openURL(t, e.URL("flow"))
+	if err := good.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := block(t, 0, 1, jobs(1, 3)...)
+	if err := good.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(e.URL("flow"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("default", wrong)
+	bad := openURL(t, u.String())
+	var refused *record.StoreError
+	if err := bad.Insert(t.Context(), b); !errors.As(err, &refused) || refused.Class != record.ClassHalt {
+		t.Errorf("insert with a wrong password: %v, want class halt", err)
+	}
+	for _, err := range []error{refused, bad.Migrate(t.Context()), bad.Check(t.Context()), bad.Ping(t.Context())} {
+		if err == nil || strings.Contains(err.Error(), wrong) {
+			t.Errorf("got %v, want an error without the password", err)
+		}
+	}
+}

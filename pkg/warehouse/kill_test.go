@@ -1,0 +1,90 @@
+package warehouse_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
+)
+
+// TestAnEngineThatDiesInMidInsert kills the engine again and again while
+// blocks are inserted, each until it goes through.
+func TestAnEngineThatDiesInMidInsert(t *testing.T) {
+	e := clickhousetest.Start(t)
+	db, err := warehouse.Open(warehouse.Config{URL: e.URL("flow"), InsertTimeout: 20 * time.Second}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const blocks, perBlock, kills = 12, 4000, 5
+	failures := 0
+	for n := range blocks {
+		b := block(t, 0, uint64(n+1), jobs(1+n*perBlock, perBlock)...)
+		killed := make(chan struct{})
+		if n < kills {
+			go func() {
+				defer close(killed)
+				time.Sleep(time.Duration(5+9*n) * time.Millisecond)
+				e.Kill()
+				e.Restart()
+			}()
+		} else {
+			close(killed)
+		}
+		for {
+			err := db.Insert(t.Context(), b)
+			if err == nil {
+				break
+			}
+			var failed *record.StoreError
+			if !errors.As(err, &failed) || failed.Class != record.ClassRetry {
+				t.Fatalf("a killed engine is no outage: %v", err)
+			}
+			failures++
+			time.Sleep(50 * time.Millisecond)
+		}
+		<-killed
+		// Its answer may have come just before the kill: then nobody knows
+		// that it is stored, and it is inserted once more.
+		if err := db.Insert(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := fmt.Sprintf("%d\t%d\t%d\n", blocks*perBlock, blocks*perBlock, blocks*perBlock)
+	got := clickhousetest.Exec(t, e, "SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records")
+	if got != want {
+		t.Errorf("rows, ids, counted: got %swant %s", got, want)
+	}
+	t.Logf("%d inserts failed in %d kills", failures, kills)
+}
+
+func TestAnInsertThatTakesTooLongIsAnOutage(t *testing.T) {
+	db := open(t)
+	query(t, db, "CREATE TABLE {db}.slow (stream_seq UInt64) ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 10000")
+	query(t, db, "CREATE MATERIALIZED VIEW {db}.slow_mv TO {db}.slow AS SELECT stream_seq FROM {db}.records WHERE sleepEachRow(0.4) = 0")
+	b := block(t, 0, 1, jobs(1, 5)...)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var failed *record.StoreError
+	if err := db.Insert(ctx, b); !errors.As(err, &failed) || failed.Class != record.ClassRetry {
+		t.Fatalf("got %v, want class retry", err)
+	}
+	query(t, db, "DROP VIEW {db}.slow_mv SYNC")
+	if err := db.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := totals(t, db), "5\t5\t5"; got != want {
+		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
+	}
+}
