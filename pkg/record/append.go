@@ -9,18 +9,33 @@ func (c *Columns) Append(m *Message) error {
 // AppendExcept is Append without the records that skip names by their index.
 // Those only have to be valid JSON.
 func (c *Columns) AppendExcept(m *Message, skip func(index int) bool) error {
-	if c.RecordType.slots == nil {
-		c.Reset()
-	}
 	before := c.mark()
-	if bad := c.append(m, skip); bad != nil {
+	if bad := c.append(m, skip, func(bad *BadRecordError) *BadRecordError { return bad }); bad != nil {
 		c.truncate(before)
 		return bad
 	}
 	return nil
 }
 
-func (c *Columns) append(m *Message, skip func(int) bool) *BadRecordError {
+// AppendGood is Append of the records that can be decoded; it returns the
+// others. The error, a *BadRecordError, is for a message that is broken as a
+// whole: then the columns are exactly as before, and nothing is returned.
+func (c *Columns) AppendGood(m *Message) (bad []*BadRecordError, err error) {
+	before := c.mark()
+	broken := c.append(m, func(int) bool { return false }, func(one *BadRecordError) *BadRecordError {
+		bad = append(bad, one)
+		return nil
+	})
+	if broken != nil {
+		c.truncate(before)
+		return nil, broken
+	}
+	return bad, nil
+}
+
+// append adds the records of a message that skip does not name. Of a record
+// that is bad, aside says whether it ends there.
+func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordError) *BadRecordError) *BadRecordError {
 	r := &c.reader
 	defer func() { r.b = nil }() // it may be the message's
 	if bad := r.open(m); bad != nil {
@@ -40,6 +55,8 @@ func (c *Columns) append(m *Message, skip func(int) bool) *BadRecordError {
 			c.StreamSeq = append(c.StreamSeq, m.Seq)
 			c.StreamIdx = append(c.StreamIdx, uint32(r.index))
 			c.Lane = append(c.Lane, uint16(m.Lane))
+		} else if bad.Index >= 0 {
+			bad = aside(bad)
 		}
 		if bad != nil {
 			return r.worst(m, bad)

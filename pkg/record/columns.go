@@ -75,6 +75,9 @@ const (
 )
 
 func (c *Columns) mark() mark {
+	if c.RecordType.slots == nil {
+		c.Reset()
+	}
 	m := mark{rows: c.Rows()}
 	for i, s := range c.symbols() {
 		m.values[i] = s.Values.Rows()

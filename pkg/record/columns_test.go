@@ -83,6 +83,43 @@ func TestARecordCanBeLeftOut(t *testing.T) {
 	}
 }
 
+func TestTheGoodRecordsOfAMessageAreKeptAndTheOthersReturned(t *testing.T) {
+	var c record.Columns
+	bad, err := c.AppendGood(message(`[{"id":"a"},{"key":true},7,{"id":"d"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := range c.Rows() {
+		got = append(got, fmt.Sprintf("%s %d", c.ID.Value(i), c.StreamIdx[i]))
+	}
+	for _, b := range bad {
+		got = append(got, fmt.Sprintf("%d %s %s", b.Index, b.Code, b.Raw))
+	}
+	want := []string{"a 0", "d 3", `1 not_an_integer {"key":true}`, "2 not_an_object 7"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if bad, err := c.AppendGood(message(`[{"id":"a"},{"key":true},{]`)); err == nil || bad != nil || c.Rows() != 2 {
+		t.Errorf("a broken message: got %v, %v and %d rows, want an error, nothing and 2 rows", bad, err, c.Rows())
+	}
+}
+
+func TestEveryRecordOfAMessageCanBeSeen(t *testing.T) {
+	var got []string
+	err := record.Each(message(`[{"id":"a"}, 7 ]`), func(i int, raw []byte) error {
+		got = append(got, fmt.Sprintf("%d %s", i, raw))
+		return nil
+	})
+	if diff := cmp.Diff([]string{`0 {"id":"a"}`, "1 7"}, got); diff != "" || err != nil {
+		t.Errorf("got error %v (-want +got):\n%s", err, diff)
+	}
+	enough := errors.New("enough")
+	if err := record.Each(message(`[{},{}]`), func(int, []byte) error { return enough }); err != enough {
+		t.Errorf("got %v, want what the function returned", err)
+	}
+}
+
 func TestARecordCanBeTakenOutAsItWasPosted(t *testing.T) {
 	m := message(`[{"id":"a"}, { "key":true } ,7]`)
 	m.Body, m.Encoding = s2.Encode(nil, m.Body), record.EncodingS2

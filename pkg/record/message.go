@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"io"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -25,20 +26,20 @@ func (r *reader) open(m *Message) *BadRecordError {
 	if m.Encoding != "" {
 		n, err := s2.DecodedLen(m.Body)
 		if m.Encoding != EncodingS2 || err != nil || n > maxMessageBytes {
-			return r.bad(-1, CodeBadEncoding, m.Body)
+			return bad(-1, CodeBadEncoding, m.Body)
 		}
 		if cap(r.plain) < n {
 			r.plain = make([]byte, n)
 		}
 		if r.b, err = s2.Decode(r.plain[:n], m.Body); err != nil {
-			return r.bad(-1, CodeBadEncoding, m.Body)
+			return bad(-1, CodeBadEncoding, m.Body)
 		}
 	}
 	if i := r.space(0); i < len(r.b) && r.b[i] == '[' {
 		r.end = i + 1
 		return nil
 	}
-	return r.bad(-1, CodeNotAnArray, m.Body)
+	return bad(-1, CodeNotAnArray, m.Body)
 }
 
 // advance goes to the next record; false at the end of the message.
@@ -52,13 +53,13 @@ func (r *reader) advance(m *Message) (bool, *BadRecordError) {
 	if at >= 0 && r.space(at) == len(r.b) {
 		return false, nil
 	}
-	return false, r.bad(-1, CodeInvalidJSON, m.Body)
+	return false, bad(-1, CodeInvalidJSON, m.Body)
 }
 
 // pass reads over the current record.
 func (r *reader) pass(m *Message) *BadRecordError {
 	if r.end, _ = r.skip(r.start, deepest); r.end < 0 {
-		return r.bad(-1, r.code, m.Body)
+		return bad(-1, r.code, m.Body)
 	}
 	return nil
 }
@@ -66,26 +67,26 @@ func (r *reader) pass(m *Message) *BadRecordError {
 // read reads the current record and checks it.
 func (r *reader) read(m *Message) *BadRecordError {
 	if r.start >= len(r.b) || r.b[r.start] != '{' {
-		if bad := r.pass(m); bad != nil {
-			return bad
+		if broken := r.pass(m); broken != nil {
+			return broken
 		}
-		return r.bad(r.index, CodeNotAnObject, r.b[r.start:r.end])
+		return bad(r.index, CodeNotAnObject, r.b[r.start:r.end])
 	}
 	if r.end = r.record(r.start, deepest); r.end < 0 {
-		return r.bad(-1, r.code, m.Body)
+		return bad(-1, r.code, m.Body)
 	}
 	if f, code := r.wrong(0); code != "" {
-		bad := r.bad(r.index, code, r.b[r.start:r.end])
-		bad.Reason = specs[f].name + " " + bad.Reason
-		return bad
+		refused := bad(r.index, code, r.b[r.start:r.end])
+		refused.Reason = specs[f].name + " " + refused.Reason
+		return refused
 	}
 	return nil
 }
 
-// worst returns bad, unless the message is broken further on: nothing of such a
+// worst returns what was found, unless the message is broken further on: nothing of such a
 // message can be stored, with or without one of its records.
-func (r *reader) worst(m *Message, bad *BadRecordError) *BadRecordError {
-	for bad.Index >= 0 {
+func (r *reader) worst(m *Message, found *BadRecordError) *BadRecordError {
+	for found.Index >= 0 {
 		more, broken := r.advance(m)
 		if broken == nil && more {
 			broken = r.pass(m)
@@ -97,32 +98,53 @@ func (r *reader) worst(m *Message, bad *BadRecordError) *BadRecordError {
 			break
 		}
 	}
-	return bad
+	return found
 }
 
-func (r *reader) bad(index int, code string, raw []byte) *BadRecordError {
+func bad(index int, code string, raw []byte) *BadRecordError {
 	return &BadRecordError{Index: index, Code: code, Reason: details[code], Raw: bytes.Clone(raw)}
+}
+
+// Each calls f with every record of a message as it was posted, in order, until
+// f fails. raw is good until f returns. A message that is not a JSON array of
+// anything is a *BadRecordError.
+func Each(m *Message, f func(index int, raw []byte) error) error {
+	var r reader
+	if broken := r.open(m); broken != nil {
+		return broken
+	}
+	for {
+		more, broken := r.advance(m)
+		if broken == nil && more {
+			broken = r.pass(m)
+		}
+		switch {
+		case broken != nil:
+			return broken
+		case !more:
+			return nil
+		}
+		if err := f(r.index, r.b[r.start:r.end]); err != nil {
+			return err
+		}
+	}
 }
 
 // Raw returns the record of a message with this index, as it was posted; the
 // memory is the caller's. The error is a *BadRecordError.
-func Raw(m *Message, index int) ([]byte, error) {
-	var r reader
-	if bad := r.open(m); bad != nil {
-		return nil, bad
-	}
-	for {
-		more, bad := r.advance(m)
-		if bad == nil && more {
-			bad = r.pass(m)
+func Raw(m *Message, index int) (raw []byte, err error) {
+	err = Each(m, func(i int, record []byte) error {
+		if i != index {
+			return nil
 		}
-		switch {
-		case bad != nil:
-			return nil, bad
-		case !more:
-			return nil, r.bad(index, CodeNoSuchRecord, nil)
-		case r.index == index:
-			return bytes.Clone(r.b[r.start:r.end]), nil
-		}
+		raw = bytes.Clone(record)
+		return io.EOF // enough
+	})
+	switch {
+	case raw != nil:
+		return raw, nil
+	case err == nil:
+		return nil, bad(index, CodeNoSuchRecord, nil)
 	}
+	return nil, err
 }

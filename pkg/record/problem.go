@@ -1,6 +1,9 @@
 package record
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Problem is one thing wrong with a posted body. It never carries a submitted
 // value.
@@ -12,3 +15,45 @@ type Problem struct {
 }
 
 func (p Problem) Error() string { return fmt.Sprintf("%s: %s", p.Pointer, p.Detail) }
+
+// problem is a Problem before anyone wants to read it.
+type problem struct {
+	index int
+	field field // fieldCount for the record itself
+	code  string
+}
+
+// problem notes that a field of the record being read is wrong.
+func (p *parser) problem(f field, code string) {
+	if p.total++; p.total <= maxProblems {
+		p.problems = append(p.problems, problem{len(p.records), f, code})
+	}
+}
+
+// told returns the problems as the client reads them.
+func (p *parser) told() []Problem {
+	told := make([]Problem, len(p.problems))
+	for i, b := range p.problems {
+		told[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: details[b.code]}
+	}
+	return told
+}
+
+// pointer returns the JSON pointer to a problem, as a URI fragment. In a body
+// of several documents it points as if they stood in an array.
+func (p *parser) pointer(b problem) string {
+	at := "#"
+	switch p.shape {
+	case shapeList:
+		at += "/" + strconv.Itoa(b.index)
+	case shapeWrapped:
+		at += "/records/" + strconv.Itoa(b.index)
+	}
+	switch {
+	case b.field >= fieldCount:
+		return at
+	case b.field >= firstOfValue:
+		at += "/value"
+	}
+	return at + "/" + specs[b.field].name
+}

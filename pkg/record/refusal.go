@@ -1,65 +1,75 @@
 package record
 
-import "strconv"
+import "fmt"
 
-// problem is a Problem before anyone wants to read it.
-type problem struct {
-	index int
-	field field // fieldCount for the record itself
-	code  string
+// SyntaxError says that a body is not JSON.
+type SyntaxError struct {
+	Code   string // CodeInvalidJSON, CodeInvalidUTF8 or CodeEmptyBody
+	Offset int    // of the first byte that is wrong
+	Index  int    // of the record it stands in
+	Detail string // a sentence for people
 }
 
-// problem notes that a field of the record being read is wrong.
-func (p *parser) problem(f field, code string) {
-	if p.total++; p.total <= maxProblems {
-		p.problems = append(p.problems, problem{len(p.records), f, code})
-	}
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s at byte %d, in record %d", e.Detail, e.Offset, e.Index)
 }
 
-// told returns the problems as the client reads them.
-func (p *parser) told() []Problem {
-	told := make([]Problem, len(p.problems))
-	for i, b := range p.problems {
-		told[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: details[b.code]}
-	}
-	return told
+// LimitError says that a body is valid JSON as far as it was read, but beyond
+// one of the Limits.
+type LimitError struct {
+	Code   string // CodeBodyTooLarge, CodeTooManyRecords, CodeRecordTooLarge or CodeTooDeep
+	Index  int    // of the record
+	Limit  int    // what is allowed
+	Detail string // a sentence for people
 }
 
-// pointer returns the JSON pointer to a problem, as a URI fragment. In a body
-// of several documents it points as if they stood in an array.
-func (p *parser) pointer(b problem) string {
-	at := "#"
-	switch p.shape {
-	case shapeList:
-		at += "/" + strconv.Itoa(b.index)
-	case shapeWrapped:
-		at += "/records/" + strconv.Itoa(b.index)
-	}
-	switch {
-	case b.field >= fieldCount:
-		return at
-	case b.field >= firstOfValue:
-		at += "/value"
-	}
-	return at + "/" + specs[b.field].name
+func (e *LimitError) Error() string { return fmt.Sprintf("%s, in record %d", e.Detail, e.Index) }
+
+// ProblemsError says that records of a body have members of the wrong type.
+type ProblemsError struct {
+	Problems []Problem // the first 100, in the order of the body
+	Total    int       // how many there are
 }
 
-// refusal returns the error for what stopped the scanner.
-func (p *parser) refusal() error {
-	code, index := p.w.code, len(p.records)
-	limit := 0
-	switch code {
-	case CodeTooManyRecords:
-		limit = p.lim.Records
-	case CodeRecordTooLarge:
-		limit = p.lim.RecordBytes
-	case CodeTooDeep:
-		limit = p.lim.Depth
-	default:
-		return &SyntaxError{Code: code, Offset: p.w.pos, Index: index, Detail: details[code]}
-	}
-	return &LimitError{Code: code, Index: index, Limit: limit, Detail: details[code]}
+func (e *ProblemsError) Error() string {
+	return fmt.Sprintf("%d problems, the first: %v", e.Total, e.Problems[0])
 }
+
+// BadRecordError says that a message could not be decoded.
+type BadRecordError struct {
+	Index  int    // of the record in the message; -1 when the message as a whole is broken
+	Code   string // stable, machine-readable
+	Reason string // a sentence; never a submitted value
+	Raw    []byte // the record as it was sent, or the message's body; owned by the receiver
+}
+
+func (e *BadRecordError) Error() string {
+	if e.Index < 0 {
+		return "message: " + e.Reason
+	}
+	return fmt.Sprintf("record %d: %s", e.Index, e.Reason)
+}
+
+// The codes of Problems and errors. They are part of the HTTP API.
+const (
+	CodeEmptyBody      = "empty_body"
+	CodeInvalidJSON    = "invalid_json"
+	CodeInvalidUTF8    = "invalid_utf8"
+	CodeBodyTooLarge   = "body_too_large"
+	CodeTooManyRecords = "too_many_records"
+	CodeRecordTooLarge = "record_too_large"
+	CodeTooDeep        = "too_deep"
+
+	CodeNotAnObject  = "not_an_object"  // a record, or its value, is something else
+	CodeNotAString   = "not_a_string"   // nor a number, which would do
+	CodeNotAnInteger = "not_an_integer" // nor text that is one
+	CodeOutOfRange   = "out_of_range"   // an integer beyond 64 bits
+	CodeNotATime     = "not_a_time"     // neither milliseconds nor ISO 8601
+
+	CodeBadEncoding  = "broken_encoding" // a message that can not be decompressed
+	CodeNotAnArray   = "not_an_array"    // a message that holds something else
+	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
+)
 
 // details says each code in a sentence.
 var details = map[string]string{
@@ -78,4 +88,21 @@ var details = map[string]string{
 	CodeBadEncoding:    "the message can not be decompressed",
 	CodeNotAnArray:     "the message is not a JSON array",
 	CodeNoSuchRecord:   "the message has fewer records",
+}
+
+// refusal returns the error for what stopped the scanner.
+func (p *parser) refusal() error {
+	code, index := p.w.code, len(p.records)
+	limit := 0
+	switch code {
+	case CodeTooManyRecords:
+		limit = p.lim.Records
+	case CodeRecordTooLarge:
+		limit = p.lim.RecordBytes
+	case CodeTooDeep:
+		limit = p.lim.Depth
+	default:
+		return &SyntaxError{Code: code, Offset: p.w.pos, Index: index, Detail: details[code]}
+	}
+	return &LimitError{Code: code, Index: index, Limit: limit, Detail: details[code]}
 }
