@@ -1,0 +1,116 @@
+package endtoend
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record/recordtest"
+)
+
+// TestSamplesComeBackAsTheyWerePosted posts records of many shapes, odd ones
+// included, and compares what ClickHouse gives back field for field.
+func TestSamplesComeBackAsTheyWerePosted(t *testing.T) {
+	s := newStack(t)
+	s.up()
+	for i, sample := range recordtest.Samples() {
+		t.Run(fmt.Sprintf("sample %d", i+1), func(t *testing.T) {
+			res, body := s.post(sample)
+			if err := wantOK(res, body); err != nil {
+				t.Fatal(err)
+			}
+			var id struct{ ID string }
+			if err := json.Unmarshal(sample, &id); err != nil {
+				t.Fatal(err)
+			}
+			row := s.row(t, id.ID)
+			got, err := recordtest.Queried(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := recordtest.Posted(sample, time.Now())
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("queried differs from posted (-posted +queried):\n%s", diff)
+			}
+		})
+	}
+}
+
+// row waits for the record and returns it as a person would read it.
+func (s *stack) row(t *testing.T, id string) map[string]any {
+	t.Helper()
+	sql := fmt.Sprintf("SELECT * FROM flow.records WHERE id = '%s' FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 1", id)
+	var row map[string]any
+	eventually(t, 10*time.Second, func() error {
+		answer, err := s.query(sql)
+		if err != nil {
+			return err
+		}
+		decoder := json.NewDecoder(strings.NewReader(answer))
+		decoder.UseNumber()
+		return decoder.Decode(&row)
+	})
+	return row
+}
+
+// TestEveryFormOfABody posts the same two records in every form.
+func TestEveryFormOfABody(t *testing.T) {
+	s := newStack(t)
+	s.up()
+	pair := func(form string) (a, b string) {
+		return fmt.Sprintf(`{"id":"%s-1","key":9007199254740993,"valueType":"JOB","value":{"processInstanceKey":"9007199254740995"}}`, form),
+			fmt.Sprintf(`{"id":"%s-2","key":"9007199254740993","valueType":"JOB","value":{"processInstanceKey":9007199254740995}}`, form)
+	}
+	a, b := pair("array")
+	bodies := []string{"[" + a + "," + b + "]"}
+	a, b = pair("lines")
+	bodies = append(bodies, a+"\n"+b+"\n")
+	a, b = pair("wrapped")
+	bodies = append(bodies, `{"records":[`+a+","+b+`]}`)
+	a, b = pair("single")
+	bodies = append(bodies, a, b)
+	for _, body := range bodies {
+		res, answer := s.post([]byte(body))
+		if err := wantOK(res, answer); err != nil {
+			t.Errorf("%.20s…: %v", body, err)
+		}
+	}
+	s.eventuallyQuery(10*time.Second,
+		"SELECT count(), uniqExact(id), countIf(key = 9007199254740993 AND process_instance_key = '9007199254740995') FROM flow.records", "8\t8\t8")
+}
+
+// TestARefusedBatchLeavesNothing: one bad record refuses the whole request,
+// names the record and the field, and stores none of it.
+func TestARefusedBatchLeavesNothing(t *testing.T) {
+	s := newStack(t)
+	s.up()
+	for _, tt := range []struct {
+		name, body string
+		status     int
+		want       string
+	}{
+		{"a field has the wrong type", `[{"id":"1-1"},{"id":"1-2","key":"secret-looking"}]`, 422, `"pointer":"#/1/key"`},
+		{"the JSON ends early", `[{"id":"1-1"},`, 400, `"status":400`},
+		{"the body is empty", ``, 400, `"status":400`},
+		{"a record is no object", `[{"id":"1-1"},7]`, 422, `"pointer":"#/1"`},
+		{"the body is too large", `[{"id":"` + strings.Repeat("x", 17<<20) + `"}]`, 413, `"status":413`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			res, body := s.post([]byte(tt.body))
+			if res.StatusCode != tt.status || !strings.Contains(body, tt.want) || res.Header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("answered %s (%s) %s, want %d as a problem with %s", res.Status, res.Header.Get("Content-Type"), body, tt.status, tt.want)
+			}
+			if strings.Contains(body, "secret-looking") {
+				t.Errorf("the answer repeats a value: %s", body)
+			}
+		})
+	}
+	if res, body := s.post([]byte(`{"id":"2-1"}`)); wantOK(res, body) != nil {
+		t.Errorf("a good record after bad ones: %v", wantOK(res, body))
+	}
+	s.eventuallyQuery(10*time.Second, "SELECT groupArray(id) FROM flow.records", "['2-1']")
+}
