@@ -12,8 +12,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The ClickHouse engine: one shared library, shipped by npm for four platforms.
 ENGINE_VERSION  := 26.7.3-stable.1
 ENGINE_PLATFORM := $(shell case "$$(uname -s)/$$(uname -m)" in \
-	Linux/x86_64) echo linux-x64-gnu;; Linux/aarch64|Linux/arm64) echo linux-arm64-gnu;; \
-	Darwin/arm64) echo darwin-arm64;; Darwin/x86_64) echo darwin-x64;; esac)
+	(Linux/x86_64) echo linux-x64-gnu;; (Linux/aarch64|Linux/arm64) echo linux-arm64-gnu;; \
+	(Darwin/arm64) echo darwin-arm64;; (Darwin/x86_64) echo darwin-x64;; esac)
 ENGINE_DIR := .cache/clickhouse
 ENGINE     := $(ENGINE_DIR)/node_modules/@chdb/lib-$(ENGINE_PLATFORM)/libchdb.so
 ENGINE_STAMP := $(ENGINE_DIR)/$(ENGINE_PLATFORM)-$(ENGINE_VERSION)
