@@ -80,24 +80,18 @@ func (b *block) add(m record.Message) {
 }
 
 // decode adds the records of a message, without those that are bad. A message
-// that is broken as a whole is set aside as a whole.
+// that is broken is set aside as a whole.
 func (b *block) decode(m record.Message) {
-	before, extra := len(b.dead), b.extra
-	skip := map[int]bool{}
-	err := b.columns.Append(&m)
-	for err != nil {
-		var bad *record.BadRecordError
-		if !errors.As(err, &bad) {
-			bad = &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message can not be decoded", Raw: m.Body}
-		}
-		if bad.Index < 0 {
-			b.dead, b.extra = b.dead[:before], extra
-			b.setAside(m, bad)
-			return
-		}
-		b.setAside(m, bad)
-		skip[bad.Index] = true
-		err = b.columns.AppendExcept(&m, func(i int) bool { return skip[i] })
+	bad, err := b.columns.AppendGood(&m)
+	for _, one := range bad {
+		b.setAside(m, one)
+	}
+	var broken *record.BadRecordError
+	switch {
+	case errors.As(err, &broken):
+		b.setAside(m, broken)
+	case err != nil:
+		b.setAside(m, &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message can not be decoded", Raw: m.Body})
 	}
 }
 

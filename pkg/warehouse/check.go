@@ -18,6 +18,7 @@ var needed = []string{
 	"insert_deduplication_token",
 	"deduplicate_blocks_in_dependent_materialized_views",
 	"max_partitions_per_insert_block",
+	"optimize_on_insert",
 }
 
 // Check returns nil when no insert, however often it is repeated, can count
