@@ -37,6 +37,7 @@ type service struct {
 	Restart     string                       `yaml:"restart"`
 	NetworkMode string                       `yaml:"network_mode"`
 	ReadOnly    bool                         `yaml:"read_only"`
+	Profiles    []string                     `yaml:"profiles"` // not started by "up"
 	Healthcheck *struct {
 		Test []string `yaml:"test"`
 	} `yaml:"healthcheck"`
@@ -75,7 +76,7 @@ func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 	for name, s := range c.Services {
 		built := s.Build.Target != ""
 		watched := s.Healthcheck != nil || built && stages[s.Build.Target].health != nil
-		once := s.Restart == "" && s.NetworkMode == "none" // checks the secrets and ends
+		once := len(s.Profiles) > 0 || s.Restart == "" && s.NetworkMode == "none" // checks the secrets
 		if !once && (!watched || s.Restart != "unless-stopped") {
 			t.Errorf("%s has a health check: %t, restarts: %q; want both", name, watched, s.Restart)
 		}
@@ -164,6 +165,18 @@ func TestProgramsTakeTheSettingsOfCompose(t *testing.T) {
 	}
 }
 
+func TestOperatorsCommandsTakeTheSettingsOfCompose(t *testing.T) {
+	program, env := build(t, "sluice"), compose(t).Services["sluice"].Environment
+	if len(env) < 3 {
+		t.Fatalf("compose sets only %v", env)
+	}
+	for _, command := range []string{"load", "migrate"} {
+		if out, err := check(t, program, command+" --help", env, ""); err != nil || !strings.Contains(out, "Usage: sluice "+command) {
+			t.Errorf("sluice %s --help: %v\n%s", command, err, out)
+		}
+	}
+}
+
 // keysWith gives the keys of env that have the same value in outer, in order.
 func keysWith(outer, env map[string]string) []string {
 	var keys []string
@@ -197,11 +210,11 @@ func operators(t *testing.T, ready <-chan error) string {
 	return address.String()
 }
 
-// check runs a health check in the environment of a service, with addresses
-// and files of this test.
-func check(t *testing.T, program, flag string, env map[string]string, address string) (string, error) {
+// check runs a program in the environment of a service, with addresses and
+// files of this test.
+func check(t *testing.T, program, arguments string, env map[string]string, address string) (string, error) {
 	t.Helper()
-	cmd := exec.Command(program, flag)
+	cmd := exec.Command(program, strings.Fields(arguments)...)
 	for key, value := range env {
 		cmd.Env = append(cmd.Env, key+"="+os.Expand(value, func(string) string { return "p" }))
 	}
@@ -212,7 +225,9 @@ func check(t *testing.T, program, flag string, env map[string]string, address st
 	if env["SLUICE_TOKENS"] != "" {
 		cmd.Env = append(cmd.Env, "SLUICE_TOKENS="+tokens)
 	}
-	cmd.Env = append(cmd.Env, "SLUICE_OPS="+address)
+	if address != "" {
+		cmd.Env = append(cmd.Env, "SLUICE_OPS="+address)
+	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

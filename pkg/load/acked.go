@@ -49,7 +49,7 @@ func ReadAcked(r io.Reader) ([]Range, error) {
 		}
 		for _, field := range strings.Fields(line) {
 			var a Range
-			if _, err := fmt.Sscanf(field, "%d-%d..%d", &a.Partition, &a.First, &a.Last); err != nil || a.String() != field {
+			if _, err := fmt.Sscanf(field, "%d-%d..%d", &a.Partition, &a.First, &a.Last); err != nil || a.String() != field || a.First < 0 || a.Last < a.First {
 				return nil, fmt.Errorf("line %d: %q is not a range such as 1-7554..7601", n, field)
 			}
 			ranges = append(ranges, a)
@@ -64,7 +64,7 @@ func join(ranges []Range) []Range {
 	})
 	var joined []Range
 	for _, r := range ranges {
-		if n := len(joined); n > 0 && joined[n-1].Partition == r.Partition && r.First <= joined[n-1].Last+1 {
+		if n := len(joined); n > 0 && joined[n-1].Partition == r.Partition && r.First-1 <= joined[n-1].Last {
 			joined[n-1].Last = max(joined[n-1].Last, r.Last)
 			continue
 		}
