@@ -1,0 +1,124 @@
+package natstest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	embedded "sluice/pkg/embedded/nats"
+)
+
+const (
+	childData   = "NATSTEST_DATA"
+	childListen = "NATSTEST_LISTEN"
+)
+
+// Main runs the tests of a package that use StartProcess. In a process that one
+// of them started, it is the server instead.
+//
+//	func TestMain(m *testing.M) { natstest.Main(m) }
+func Main(m *testing.M) {
+	if os.Getenv(childData) == "" {
+		os.Exit(m.Run())
+	}
+	if err := child(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// child serves until its parent is gone.
+func child() error {
+	srv, err := embedded.Start(embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen)}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer srv.Shutdown()
+	fmt.Println(srv.ClientURL())
+	_, err = io.Copy(io.Discard, os.Stdin) // ends with the parent
+	return err
+}
+
+// Process is a NATS server in a process of its own, to be killed and stopped.
+type Process struct {
+	URL    string // the same after every start
+	Data   string // folder of its files
+	t      testing.TB
+	listen string
+	cmd    *exec.Cmd
+	stdin  io.Closer
+}
+
+// StartProcess starts a server in a process of its own for the time of the
+// test, which needs Main.
+func StartProcess(t testing.TB) *Process {
+	t.Helper()
+	p := &Process{t: t, Data: t.TempDir(), listen: "127.0.0.1:0"}
+	p.Start()
+	u, err := url.Parse(p.URL)
+	if err != nil {
+		t.Fatalf("parse %q: %v", p.URL, err)
+	}
+	p.listen = net.JoinHostPort(u.Hostname(), u.Port())
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// Start starts the server on its data and port, and returns when it serves.
+func (p *Process) Start() {
+	p.t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), childData+"="+p.Data, childListen+"="+p.listen)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatalf("start NATS: %v", err)
+	}
+	p.cmd, p.stdin = cmd, stdin
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		p.Kill()
+		p.t.Fatalf("start NATS: it ended before it served: %v", err)
+	}
+	p.URL = strings.TrimSpace(line)
+}
+
+// Kill ends the server as a power switch would, except that the operating
+// system keeps what it was given.
+func (p *Process) Kill() {
+	if p.cmd == nil {
+		return
+	}
+	p.signal(syscall.SIGKILL)
+	_ = p.cmd.Wait() // it was killed: it says so
+	_ = p.stdin.Close()
+	p.cmd = nil
+}
+
+// Pause stops the process where it is; its connections stay open.
+func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
+func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
+
+func (p *Process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Errorf("signal %v to NATS: %v", s, err)
+	}
+}

@@ -1,0 +1,268 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/embedded/nats"
+	"sluice/pkg/embedded/nats/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// start starts a server for the time of the test.
+func start(t *testing.T, cfg nats.Config) *nats.Server {
+	t.Helper()
+	if cfg.Data == "" {
+		cfg.Data = t.TempDir()
+	}
+	s, err := nats.Start(cfg, discard())
+	if err != nil {
+		t.Fatalf("start: %v", err)
+	}
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
+// stream makes a stream, or opens it.
+func stream(t *testing.T, nc *client.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Duplicates: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func TestAServerServesInProcessAndOverTCP(t *testing.T) {
+	s := start(t, nats.Config{Listen: "127.0.0.1:0"})
+	inner, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	outer, err := client.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outer.Close()
+	if _, err := stream(t, inner).Publish(t.Context(), "s", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	ack, err := stream(t, outer).Publish(t.Context(), "s", []byte("y"))
+	if err != nil || ack.Sequence != 2 {
+		t.Errorf("got %+v, %v, want sequence 2", ack, err)
+	}
+	if err := s.Healthy(); err != nil {
+		t.Errorf("healthy: %v", err)
+	}
+}
+
+func TestAServerInProcessOnlyHasNoPort(t *testing.T) {
+	s := start(t, nats.Config{})
+	if url := s.ClientURL(); url != "" {
+		t.Errorf("it listens on %s", url)
+	}
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+}
+
+func TestWhatIsAcknowledgedIsThereAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 3 {
+		s := start(t, nats.Config{Data: dir})
+		nc, err := s.Connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ack, err := stream(t, nc).Publish(t.Context(), "s", nil)
+		if err != nil || ack.Sequence != uint64(i+1) {
+			t.Fatalf("start %d: got %+v, %v, want sequence %d", i, ack, err, i+1)
+		}
+		nc.Close()
+		s.Shutdown()
+	}
+}
+
+func TestEveryServerSyncsAlways(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	write(t, conf, "listen: 127.0.0.1:-1\nhttp: 127.0.0.1:-1\njetstream { sync_interval: 2m, store_dir: \""+t.TempDir()+"\" }\n")
+	for name, cfg := range map[string]nats.Config{
+		"by options":                    {Monitor: "127.0.0.1:0"},
+		"by a file that says otherwise": {ConfigFile: conf},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, cfg)
+			resp, err := http.Get(s.MonitorURL() + "/jsz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body := make([]byte, 64<<10)
+			n, _ := resp.Body.Read(body)
+			if !strings.Contains(string(body[:n]), `"sync_always": true`) {
+				t.Errorf("the server does not sync always: %s", body[:n])
+			}
+		})
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatIsWrongIsSaidInWords(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	inUse := t.TempDir()
+	start(t, nats.Config{Data: inUse})
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, "")
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	write(t, conf, "jetstream {")
+
+	for name, c := range map[string]struct {
+		cfg  nats.Config
+		want string
+	}{
+		"a port in use":                     {nats.Config{Listen: busy.Addr().String()}, "in use by another process"},
+		"a monitoring port in use":          {nats.Config{Monitor: busy.Addr().String()}, "start NATS server"},
+		"a folder in use":                   {nats.Config{Data: inUse}, "in use by another process"},
+		"a folder that can not be":          {nats.Config{Data: filepath.Join(file, "data")}, "make NATS data folder"},
+		"no port":                           {nats.Config{Listen: "127.0.0.1"}, "missing port"},
+		"a port that is none":               {nats.Config{Listen: "127.0.0.1:http"}, "not a number"},
+		"open to others, no password":       {nats.Config{Listen: "0.0.0.0:0"}, "give a user and a password"},
+		"monitoring open to others":         {nats.Config{Monitor: ":0"}, "loopback only"},
+		"a configuration that is none":      {nats.Config{ConfigFile: conf}, "read NATS configuration"},
+		"a configuration that is not there": {nats.Config{ConfigFile: conf + "x"}, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.cfg.Data == "" {
+				c.cfg.Data = t.TempDir()
+			}
+			c.cfg.Patience = 5 * time.Second
+			s, err := nats.Start(c.cfg, discard())
+			if err == nil {
+				s.Shutdown()
+				t.Fatalf("it started, want an error with %q", c.want)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %q, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestAFailedStartLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nats.Start(nats.Config{Data: dir, Monitor: busy.Addr().String()}, discard()); err == nil {
+		t.Fatal("it started")
+	}
+	busy.Close()
+	start(t, nats.Config{Data: dir, Monitor: busy.Addr().String()})
+}
+
+func TestCredentialsAreAskedFor(t *testing.T) {
+	s := start(t, nats.Config{Listen: "127.0.0.1:0", User: "sluice", Password: "secret"})
+	if nc, err := client.Connect(s.ClientURL()); !errors.Is(err, client.ErrAuthorization) {
+		t.Errorf("without credentials: got %v, %v", nc, err)
+	}
+	nc, err := client.Connect(s.ClientURL(), client.UserInfo("sluice", "secret"))
+	if err != nil {
+		t.Fatalf("with credentials: %v", err)
+	}
+	nc.Close()
+	if nc, err = s.Connect(); err != nil {
+		t.Fatalf("in process: %v", err)
+	}
+	nc.Close()
+}
+
+// TestAcknowledgedSurvivesKills kills the server in the middle of traffic,
+// again and again, and looks for every acknowledged message.
+func TestAcknowledgedSurvivesKills(t *testing.T) {
+	p := natstest.StartProcess(t)
+	nc, err := client.Connect(p.URL, client.MaxReconnects(-1), client.ReconnectWait(20*time.Millisecond), client.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js := stream(t, nc)
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	acked := map[string]uint64{}
+	var wg sync.WaitGroup
+	for client := range 8 {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprintf("%d-%d", client, n)
+				for ctx.Err() == nil {
+					once, done := context.WithTimeout(ctx, time.Second)
+					ack, err := js.Publish(once, "s", []byte(id), jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+					done()
+					if err == nil {
+						mu.Lock()
+						acked[id] = ack.Sequence
+						mu.Unlock()
+						break
+					}
+				}
+			}
+		})
+	}
+	for range 3 {
+		time.Sleep(300 * time.Millisecond)
+		p.Kill()
+		p.Start()
+	}
+	time.Sleep(500 * time.Millisecond)
+	cancel()
+	wg.Wait()
+
+	s, err := js.Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(acked) < 50 {
+		t.Errorf("only %d messages were acknowledged: the test shows nothing", len(acked))
+	}
+	for id, seq := range acked {
+		msg, err := s.GetMsg(t.Context(), seq)
+		if err != nil || string(msg.Data) != id {
+			t.Errorf("message %s was acknowledged at %d and is not there: %v", id, seq, err)
+		}
+	}
+	t.Logf("%d messages acknowledged over 3 kills", len(acked))
+}
