@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +25,10 @@ type loadCmd struct {
 	Prepare     bool           `help:"Make all requests before the clock starts; needs --records."`
 	Seed        uint64         `help:"Seed of the records; the same seed posts the same ids. 0 takes one not used before."`
 	Pid         map[string]int `help:"Processes to measure, name=pid, separated by semicolons."`
+	NoKey       bool           `help:"Send no Idempotency-Key: a repeat is then told by the ids of the records."`
+	Timeout     time.Duration  `default:"10s" help:"Of one attempt."`
+	GiveUp      time.Duration  `default:"30s" help:"No further attempt at a request so long after its first."`
+	Failures    int            `default:"10" help:"End after so many requests that were not acknowledged."`
 	Acked       string         `help:"File that gets the ranges of records that were acknowledged."`
 	JSON        bool           `name:"json" help:"Print the report as JSON."`
 }
@@ -42,6 +45,7 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 	cfg := load.Config{
 		URL: c.URL, Token: token, Records: c.Records, Duration: c.Duration, Batch: c.Batch,
 		Connections: c.Connections, Rate: c.Rate, Gzip: c.Gzip, Prepare: c.Prepare, Seed: c.Seed,
+		NoKey: c.NoKey, Timeout: c.Timeout, GiveUp: c.GiveUp, Failures: c.Failures,
 		Progress: os.Stderr, PIDs: c.Pid,
 	}
 	if c.Acked != "" {
@@ -49,13 +53,12 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		out := bufio.NewWriter(file)
-		defer func() { err = errors.Join(err, out.Flush(), file.Close()) }()
-		cfg.Acked = out
+		defer func() { err = errors.Join(err, file.Close()) }()
+		cfg.Acked = file
 	}
 	report, err := load.Run(ctx, cfg)
-	if err != nil && !errors.Is(err, load.ErrNotAcknowledged) {
-		return err
+	if err != nil && report.Attempts == 0 {
+		return err // it never began
 	}
 	if c.JSON {
 		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(report))
