@@ -1,7 +1,9 @@
 package ops
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -17,6 +19,18 @@ func newRegistry() *prometheus.Registry {
 		collectors.NewBuildInfoCollector(),
 	)
 	return reg
+}
+
+// newReady makes the metric of readiness, looked up at every scrape.
+func newReady(h *health, timeout time.Duration) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_ready", Help: "1 while the process has all it needs to do its work, 0 otherwise; /readyz says what is missing.",
+	}, func() float64 {
+		if len(h.missing(context.Background(), timeout)) > 0 {
+			return 0
+		}
+		return 1
+	})
 }
 
 // metricsHandler shows what could be gathered even when one collector fails:

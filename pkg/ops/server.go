@@ -27,6 +27,7 @@ type Server struct {
 // New prepares a Server with a registry of its own.
 func New(cfg Config, log *slog.Logger) *Server {
 	s := &Server{cfg: cfg.withDefaults(), log: log, reg: newRegistry(), health: &health{epoch: time.Now()}}
+	s.reg.MustRegister(newReady(s.health, s.cfg.CheckTimeout))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(s.reg))
 	mux.HandleFunc("GET /healthz", s.healthz)

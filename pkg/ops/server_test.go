@@ -52,6 +52,19 @@ func TestMetricsShowTheProcessAndWhatIsRegistered(t *testing.T) {
 	}
 }
 
+func TestMetricsSayWhetherTheProcessIsReady(t *testing.T) {
+	s := newServer()
+	var missing error
+	s.AddCheck("stream", func(context.Context) error { return missing })
+	if _, body := get(t, s, "/metrics"); !strings.Contains(body, "sluice_ready 1\n") {
+		t.Error("metrics do not say that a process that has all it needs is ready")
+	}
+	missing = errors.New("away")
+	if _, body := get(t, s, "/metrics"); !strings.Contains(body, "sluice_ready 0\n") {
+		t.Error("metrics do not say that a process without its stream is not ready")
+	}
+}
+
 func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	tests := []struct {
 		name   string
