@@ -49,7 +49,7 @@ func (b *blockReader) body() (read block, err error) {
 		return read, err
 	}
 	if read.columns > maxColumns {
-		return read, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Block of %d columns is not believed", read.columns)
+		return read, exceptionf("INCORRECT_DATA", "Block of %d columns is not believed", read.columns)
 	}
 	for range read.columns {
 		if err := b.column(read.rows); err != nil {
@@ -96,7 +96,7 @@ func (b *blockReader) info() error {
 		case 2: // the bucket of a distributed GROUP BY
 			err = b.take(4, 1)
 		default:
-			err = exceptionf(codeIncorrectData, "INCORRECT_DATA", "Block info has an unknown field %d", field)
+			err = exceptionf("INCORRECT_DATA", "Block info has an unknown field %d", field)
 		}
 		if err != nil {
 			return err
@@ -108,7 +108,7 @@ func (b *blockReader) info() error {
 // with what really arrives, so that a count that is a lie costs nothing.
 func (b *blockReader) take(count, size uint64) error {
 	if room := b.max - uint64(len(b.buf)); count > room/size {
-		return exceptionf(codeIncorrectData, "INCORRECT_DATA", "Block is larger than %d bytes", b.max)
+		return exceptionf("INCORRECT_DATA", "Block is larger than %d bytes", b.max)
 	}
 	for left := count * size; left > 0; {
 		piece := min(left, pieceSize)
@@ -145,7 +145,7 @@ func (b *blockReader) uvarint() (uint64, error) {
 			return value, nil
 		}
 	}
-	return 0, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Number in a block is longer than 64 bits")
+	return 0, exceptionf("INCORRECT_DATA", "Number in a block is longer than 64 bits")
 }
 
 func (b *blockReader) uint64() (uint64, error) {
@@ -168,7 +168,7 @@ func (b *blockReader) text() (string, error) {
 		return "", err
 	}
 	if size > maxName {
-		return "", exceptionf(codeIncorrectData, "INCORRECT_DATA", "Name of %d bytes is not believed", size)
+		return "", exceptionf("INCORRECT_DATA", "Name of %d bytes is not believed", size)
 	}
 	if err := b.take(size, 1); err != nil {
 		return "", err

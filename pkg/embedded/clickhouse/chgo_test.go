@@ -180,7 +180,7 @@ func TestClientGoneInMidInsertStoresNothing(t *testing.T) {
 	for name, compression := range chCompressions {
 		for _, way := range []string{"cancel between blocks", "close between blocks", "close inside of a block"} {
 			t.Run(name+", "+way, func(t *testing.T) {
-				exec(t, check, "CREATE OR REPLACE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+				run(t, check, "CREATE OR REPLACE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
 				socket := &cutConn{left: -1}
 				options := ch.Options{Compression: compression, ReadTimeout: 200 * time.Millisecond, Dialer: socket}
 				c := dial(t, database, options)

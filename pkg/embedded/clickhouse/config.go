@@ -72,7 +72,7 @@ func (c Config) check(user, password string) error {
 		user = "default"
 	}
 	if same(user, c.User)&same(password, c.Password) != 1 {
-		return exceptionf(codeAuthentication, "AUTHENTICATION_FAILED",
+		return exceptionf("AUTHENTICATION_FAILED",
 			"%.64s: Authentication failed: password is incorrect, or there is no user with such name.", user)
 	}
 	return nil

@@ -64,7 +64,7 @@ const notStreamable = "DB::Exception: Streaming query is not supported"
 
 func isNotStreamable(err error) bool {
 	exception, ok := err.(*Exception)
-	return ok && exception.Code == codeBadArguments && strings.HasPrefix(exception.Message, notStreamable)
+	return ok && exception.Name() == "BAD_ARGUMENTS" && strings.HasPrefix(exception.Message, notStreamable)
 }
 
 // stream runs a SELECT and hands its result to out block by block, each printed

@@ -32,7 +32,7 @@ func open(t *testing.T, address string) driver.Conn {
 	return c
 }
 
-func exec(t *testing.T, c driver.Conn, sql string, args ...any) {
+func run(t *testing.T, c driver.Conn, sql string, args ...any) {
 	t.Helper()
 	if err := c.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%.200s: %v", sql, err)
@@ -70,7 +70,7 @@ func TestDriverRoundTripsEveryTypeOfTheSchema(t *testing.T) {
 			if err := c.Ping(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			exec(t, c, `CREATE OR REPLACE TABLE types (
+			run(t, c, `CREATE OR REPLACE TABLE types (
 				s String, lc LowCardinality(String), lcn LowCardinality(Nullable(String)), fs FixedString(4),
 				i32 Int32, i64 Int64, u8 UInt8, u16 UInt16, u32 UInt32, u64 UInt64, f Float64, b Bool,
 				d DateTime('UTC'), d64 DateTime64(3, 'UTC'), day Date, uuid UUID, e Enum8('a' = 1, 'b' = 2), dec Decimal(18, 4),
@@ -157,7 +157,7 @@ func compareRow(t *testing.T, got driver.Rows, want []any) {
 func TestDriverGetsColumnsOfAnEmptyResult(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address)
-	exec(t, c, "CREATE TABLE empty (a Int64, b LowCardinality(String)) ENGINE = MergeTree ORDER BY a")
+	run(t, c, "CREATE TABLE empty (a Int64, b LowCardinality(String)) ENGINE = MergeTree ORDER BY a")
 	for _, sql := range []string{
 		"SELECT a, b FROM empty",
 		"SELECT a, b FROM empty; -- nothing there",
@@ -184,7 +184,7 @@ func TestDriverGetsExceptionsWithTheirCodes(t *testing.T) {
 	for name, suffix := range connections {
 		t.Run(name, func(t *testing.T) {
 			c := open(t, address+suffix)
-			exec(t, c, "CREATE OR REPLACE TABLE t (a Int64, p UInt8) ENGINE = MergeTree ORDER BY a PARTITION BY p")
+			run(t, c, "CREATE OR REPLACE TABLE t (a Int64, p UInt8) ENGINE = MergeTree ORDER BY a PARTITION BY p")
 			for sql, code := range map[string]int32{
 				"SELECT * FROM nosuch":                    60,
 				"SELECT nosuch FROM t":                    47,
@@ -235,7 +235,7 @@ func TestDriverSettingsHoldForOneStatementOnly(t *testing.T) {
 	}
 	var got []string
 	got = append(got, value(t.Context()), value(with(11)), value(with(12)), value(t.Context()))
-	exec(t, c, "SET max_block_size = 13") // The session's own, to which it goes back.
+	run(t, c, "SET max_block_size = 13") // The session's own, to which it goes back.
 	got = append(got, value(t.Context()), value(with(14)), value(t.Context()))
 	if diff := cmp.Diff([]string{"65409", "11", "12", "65409", "13", "14", "13"}, got); diff != "" {
 		t.Errorf("max_block_size (-want +got):\n%s", diff)
@@ -284,12 +284,12 @@ func tokenSettings(token string) clickhouse.Settings {
 func countedTable(t *testing.T, c driver.Conn, name string) {
 	t.Helper()
 	const window = " SETTINGS non_replicated_deduplication_window = 10000"
-	exec(t, c, "CREATE TABLE "+name+" (a Int64, g LowCardinality(String)) ENGINE = MergeTree ORDER BY a PARTITION BY a % 2"+window)
+	run(t, c, "CREATE TABLE "+name+" (a Int64, g LowCardinality(String)) ENGINE = MergeTree ORDER BY a PARTITION BY a % 2"+window)
 	for _, view := range []string{"_by_group", "_by_rest"} {
-		exec(t, c, "CREATE TABLE "+name+view+" (k String, n SimpleAggregateFunction(sum, UInt64)) ENGINE = AggregatingMergeTree ORDER BY k"+window)
+		run(t, c, "CREATE TABLE "+name+view+" (k String, n SimpleAggregateFunction(sum, UInt64)) ENGINE = AggregatingMergeTree ORDER BY k"+window)
 	}
-	exec(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv1 TO "+name+"_by_group AS SELECT g AS k, count() AS n FROM "+name+" GROUP BY k")
-	exec(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv2 TO "+name+"_by_rest AS SELECT toString(a % 7) AS k, count() AS n FROM "+name+" GROUP BY k")
+	run(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv1 TO "+name+"_by_group AS SELECT g AS k, count() AS n FROM "+name+" GROUP BY k")
+	run(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv2 TO "+name+"_by_rest AS SELECT toString(a % 7) AS k, count() AS n FROM "+name+" GROUP BY k")
 }
 
 type counts struct{ Rows, ByGroup, ByRest uint64 }
@@ -304,7 +304,7 @@ func counted(t *testing.T, c driver.Conn, name string) (n counts) {
 func TestDriverRunsSeveralConnectionsAtOnce(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address+"?compress=lz4&max_open_conns=8&max_idle_conns=8")
-	exec(t, c, "CREATE TABLE t (worker Int64, n Int64) ENGINE = MergeTree ORDER BY worker")
+	run(t, c, "CREATE TABLE t (worker Int64, n Int64) ENGINE = MergeTree ORDER BY worker")
 	var group sync.WaitGroup
 	for worker := range 8 {
 		group.Go(func() {
@@ -341,14 +341,14 @@ func TestDriverHasADatabasePerConnection(t *testing.T) {
 	one, oneAddress := clickhousetest.FreshDatabase(t)
 	two, twoAddress := clickhousetest.FreshDatabase(t)
 	a, b := open(t, oneAddress+"?max_open_conns=1"), open(t, twoAddress)
-	exec(t, a, "CREATE TABLE t (x String) ENGINE = Memory")
-	exec(t, b, "CREATE TABLE t (x String) ENGINE = Memory")
-	exec(t, a, "INSERT INTO t VALUES (?)", one)
-	exec(t, b, "INSERT INTO t VALUES (?)", two)
+	run(t, a, "CREATE TABLE t (x String) ENGINE = Memory")
+	run(t, b, "CREATE TABLE t (x String) ENGINE = Memory")
+	run(t, a, "INSERT INTO t VALUES (?)", one)
+	run(t, b, "INSERT INTO t VALUES (?)", two)
 	var got [4]string
 	row(t, a, "SELECT x FROM t", &got[0])
 	row(t, b, "SELECT x FROM t", &got[1])
-	exec(t, a, "USE "+two)
+	run(t, a, "USE "+two)
 	row(t, a, "SELECT x FROM t", &got[2])
 	row(t, a, "SELECT currentDatabase()", &got[3])
 	if diff := cmp.Diff([4]string{one, two, two, two}, got); diff != "" {
@@ -360,8 +360,8 @@ func TestDriverHasADatabasePerConnection(t *testing.T) {
 func TestDriverKeepsTemporaryTablesOfAConnection(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address+"?max_open_conns=1")
-	exec(t, c, "CREATE TEMPORARY TABLE mine (a Int64)")
-	exec(t, c, "INSERT INTO mine VALUES (1), (2)")
+	run(t, c, "CREATE TEMPORARY TABLE mine (a Int64)")
+	run(t, c, "INSERT INTO mine VALUES (1), (2)")
 	if n := count(t, c, "mine"); n != 2 {
 		t.Errorf("got %d rows, want 2", n)
 	}
@@ -445,7 +445,7 @@ func TestDriverCancelsAStatementWithItsContext(t *testing.T) {
 func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address+"?compress=lz4")
-	exec(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
 	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
 	if err != nil {
 		t.Fatal(err)
@@ -471,4 +471,8 @@ func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 	if err := empty.Send(); err != nil {
 		t.Errorf("an empty batch: %v", err)
 	}
+}
+
+func withSettings(t *testing.T, settings clickhouse.Settings) context.Context {
+	return clickhouse.Context(t.Context(), clickhouse.WithSettings(settings))
 }

@@ -97,8 +97,7 @@ func (e *engine) acquire(ctx context.Context, wait time.Duration) (*conn, error)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-timer.C:
-		return nil, &Exception{Code: codeTooManyQueries, Message: fmt.Sprintf(
-			"DB::Exception: Too many connections: all %d of the engine are in use. (TOO_MANY_SIMULTANEOUS_QUERIES)", cap(e.slots))}
+		return nil, exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "All %d connections of the engine are in use", cap(e.slots))
 	}
 	c, err := e.connect()
 	if err != nil {

@@ -5,25 +5,29 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Codes of ClickHouse that this package itself raises.
-const (
-	codeSyntaxError      = 62
-	codeUnknownSetting   = 115
-	codeNotImplemented   = 48
-	codeTooManyQueries   = 202
-	codeRequiredPassword = 194
-	codeAuthentication   = 516
-	codeBadArguments     = 36
-	codeIncorrectData    = 117
-	codeCancelled        = 394
-	codeUnexpectedPacket = 101
-	codeQueryTooLarge    = 165
-	codeStdException     = 1001
-)
+// codes are those that this package itself raises, by their names in ClickHouse.
+var codes = map[string]int{
+	"BAD_ARGUMENTS":                 36,
+	"CHECKSUM_DOESNT_MATCH":         40,
+	"NOT_IMPLEMENTED":               48,
+	"SYNTAX_ERROR":                  62,
+	"UNKNOWN_COMPRESSION_METHOD":    89,
+	"UNEXPECTED_PACKET_FROM_CLIENT": 101,
+	"UNKNOWN_SETTING":               115,
+	"INCORRECT_DATA":                117,
+	"REQUIRED_PASSWORD":             194,
+	"TOO_MANY_SIMULTANEOUS_QUERIES": 202,
+	"CANNOT_DECOMPRESS":             271,
+	"QUERY_WAS_CANCELLED":           394,
+	"QUERY_IS_TOO_LARGE":            229,
+	"AUTHENTICATION_FAILED":         516,
+	"STD_EXCEPTION":                 1001,
+}
 
 // Exception is an error of ClickHouse, with its code.
 type Exception struct {
@@ -35,6 +39,7 @@ func (e *Exception) Error() string { return fmt.Sprintf("Code: %d. %s", e.Code, 
 
 var (
 	exceptionText = regexp.MustCompile(`(?s)^Code: (\d+)\. (.*)$`)
+	exceptionName = regexp.MustCompile(`\(([A-Z][A-Z0-9_]*)\)$`)
 	versionSuffix = regexp.MustCompile(`\s*\(version [^()]*(?:\([^()]*\))?\)\s*$`)
 )
 
@@ -43,11 +48,11 @@ func parseException(text string) *Exception {
 	text = strings.TrimSpace(versionSuffix.ReplaceAllString(text, ""))
 	match := exceptionText.FindStringSubmatch(text)
 	if match == nil {
-		return &Exception{Code: codeStdException, Message: "DB::Exception: " + text}
+		return &Exception{Code: codes["STD_EXCEPTION"], Message: "DB::Exception: " + text}
 	}
 	code, err := strconv.Atoi(match[1])
 	if err != nil {
-		code = codeStdException
+		code = codes["STD_EXCEPTION"]
 	}
 	message := match[2]
 	// What a part of the engine that is its own client reports is wrapped once
@@ -67,39 +72,49 @@ func asException(err error) *Exception {
 	if errors.As(err, &exception) {
 		return exception
 	}
-	return &Exception{Code: codeStdException, Message: "DB::Exception: " + err.Error() + " (STD_EXCEPTION)"}
+	return exceptionf("STD_EXCEPTION", "%v", err)
 }
 
-// exceptionf is an Exception with ClickHouse's name for its code.
-func exceptionf(code int, name, format string, args ...any) *Exception {
-	return &Exception{Code: code, Message: "DB::Exception: " + fmt.Sprintf(format, args...) + " (" + name + ")"}
+// exceptionf is an Exception of one of the codes.
+func exceptionf(name, format string, args ...any) *Exception {
+	return &Exception{Code: codes[name], Message: "DB::Exception: " + fmt.Sprintf(format, args...) + " (" + name + ")"}
 }
 
-// statuses are the HTTP statuses a ClickHouse server answers its codes with.
-// Every code that is not here is a 500.
-var statuses = map[int]int{
-	194: http.StatusUnauthorized,                                                                               // REQUIRED_PASSWORD
-	192: http.StatusForbidden, 193: http.StatusForbidden, 516: http.StatusForbidden, 497: http.StatusForbidden, // UNKNOWN_USER, WRONG_PASSWORD, AUTHENTICATION_FAILED, ACCESS_DENIED
-	512: http.StatusForbidden,                                                                                  // SET_NON_GRANTED_ROLE
-	6:   http.StatusBadRequest, 8: http.StatusBadRequest, 10: http.StatusBadRequest, 15: http.StatusBadRequest, // CANNOT_PARSE_TEXT, THERE_IS_NO_COLUMN, …, DUPLICATE_COLUMN
-	25: http.StatusBadRequest, 26: http.StatusBadRequest, 27: http.StatusBadRequest, 36: http.StatusBadRequest, // CANNOT_PARSE_ESCAPE_SEQUENCE, _QUOTED_STRING, _INPUT_ASSERTION_FAILED, BAD_ARGUMENTS
-	38: http.StatusBadRequest, 41: http.StatusBadRequest, 44: http.StatusBadRequest, 53: http.StatusBadRequest, // CANNOT_PARSE_DATE, _DATETIME, ILLEGAL_COLUMN, TYPE_MISMATCH
-	62: http.StatusBadRequest, 72: http.StatusBadRequest, 117: http.StatusBadRequest, 167: http.StatusBadRequest, // SYNTAX_ERROR, CANNOT_PARSE_NUMBER, INCORRECT_DATA, TOO_DEEP_AST
-	168: http.StatusBadRequest, 169: http.StatusBadRequest, 170: http.StatusBadRequest, 171: http.StatusBadRequest, // TOO_BIG_AST, UNKNOWN_TYPE_OF_AST_NODE, UNEXPECTED_AST_STRUCTURE, UNKNOWN_ELEMENT_IN_AST
-	321: http.StatusBadRequest, 376: http.StatusBadRequest, 427: http.StatusBadRequest, // VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE, CANNOT_PARSE_UUID, CANNOT_COMPILE_REGEXP
-	675: http.StatusBadRequest, 676: http.StatusBadRequest, // CANNOT_PARSE_IPV4, _IPV6
-	46: http.StatusNotFound, 47: http.StatusNotFound, 50: http.StatusNotFound, 56: http.StatusNotFound, // UNKNOWN_FUNCTION, _IDENTIFIER, _TYPE, _STORAGE
-	60: http.StatusNotFound, 63: http.StatusNotFound, 73: http.StatusNotFound, 78: http.StatusNotFound, // UNKNOWN_TABLE, _AGGREGATE_FUNCTION, _FORMAT, _TYPE_OF_QUERY
-	81: http.StatusNotFound, 115: http.StatusNotFound, 336: http.StatusNotFound, 511: http.StatusNotFound, // UNKNOWN_DATABASE, _SETTING, _DATABASE_ENGINE, _ROLE
-	48:  http.StatusNotImplemented,                                                                             // NOT_IMPLEMENTED
-	159: http.StatusRequestTimeout,                                                                             // TIMEOUT_EXCEEDED
-	76:  http.StatusServiceUnavailable, 209: http.StatusServiceUnavailable, 439: http.StatusServiceUnavailable, // CANNOT_OPEN_FILE, SOCKET_TIMEOUT, CANNOT_SCHEDULE_TASK
-	165: http.StatusRequestEntityTooLarge, // QUERY_IS_TOO_LARGE
+// Name is ClickHouse's name for the code, or "" if the message does not end with it.
+func (e *Exception) Name() string {
+	if match := exceptionName.FindStringSubmatch(e.Message); match != nil {
+		return match[1]
+	}
+	return ""
 }
 
-func httpStatus(code int) int {
-	if status, ok := statuses[code]; ok {
-		return status
+// statuses are the HTTP statuses a ClickHouse server answers its exceptions
+// with. Every one that is not here is a 500.
+var statuses = map[int]string{
+	http.StatusUnauthorized: "REQUIRED_PASSWORD",
+	http.StatusForbidden:    "UNKNOWN_USER WRONG_PASSWORD AUTHENTICATION_FAILED SET_NON_GRANTED_ROLE ACCESS_DENIED",
+	http.StatusBadRequest: "BAD_ARGUMENTS CANNOT_COMPILE_REGEXP CANNOT_PARSE_TEXT CANNOT_PARSE_ESCAPE_SEQUENCE " +
+		"CANNOT_PARSE_QUOTED_STRING CANNOT_PARSE_DATE CANNOT_PARSE_DATETIME CANNOT_PARSE_NUMBER " +
+		"CANNOT_PARSE_DOMAIN_VALUE_FROM_STRING CANNOT_PARSE_IPV4 CANNOT_PARSE_IPV6 CANNOT_PARSE_INPUT_ASSERTION_FAILED " +
+		"CANNOT_PARSE_UUID DUPLICATE_COLUMN ILLEGAL_COLUMN UNKNOWN_ELEMENT_IN_AST UNKNOWN_TYPE_OF_AST_NODE THERE_IS_NO_COLUMN " +
+		"TOO_DEEP_AST TOO_BIG_AST UNEXPECTED_AST_STRUCTURE SYNTAX_ERROR INCORRECT_DATA TYPE_MISMATCH VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE",
+	http.StatusNotFound: "UNKNOWN_TABLE UNKNOWN_FUNCTION UNKNOWN_IDENTIFIER UNKNOWN_TYPE UNKNOWN_STORAGE UNKNOWN_DATABASE " +
+		"UNKNOWN_SETTING UNKNOWN_DIRECTION_OF_SORTING UNKNOWN_AGGREGATE_FUNCTION UNKNOWN_FORMAT UNKNOWN_DATABASE_ENGINE " +
+		"UNKNOWN_TYPE_OF_QUERY UNKNOWN_ROLE",
+	http.StatusRequestEntityTooLarge: "QUERY_IS_TOO_LARGE",
+	http.StatusNotImplemented:        "NOT_IMPLEMENTED",
+	http.StatusServiceUnavailable:    "SOCKET_TIMEOUT CANNOT_OPEN_FILE CANNOT_SCHEDULE_TASK",
+	http.StatusLengthRequired:        "HTTP_LENGTH_REQUIRED",
+	http.StatusRequestTimeout:        "TIMEOUT_EXCEEDED",
+	http.StatusUnsupportedMediaType:  "UNSUPPORTED_MEDIA_TYPE",
+}
+
+func httpStatus(exception *Exception) int {
+	name := exception.Name()
+	for status, names := range statuses {
+		if slices.Contains(strings.Fields(names), name) {
+			return status
+		}
 	}
 	return http.StatusInternalServerError
 }

@@ -65,7 +65,7 @@ func (f *frames) next() error {
 	size := binary.LittleEndian.Uint32(head[checksumSize+1:])
 	dataSize := binary.LittleEndian.Uint32(head[checksumSize+5:])
 	if size < frameHeaderSize || size > maxFrame || dataSize == 0 || dataSize > maxFrame {
-		return exceptionf(codeIncorrectData, "INCORRECT_DATA", "Compressed frame of %d bytes for %d is not believed", size, dataSize)
+		return exceptionf("INCORRECT_DATA", "Compressed frame of %d bytes for %d is not believed", size, dataSize)
 	}
 	f.frame = append(f.frame[:0], head[checksumSize:]...)
 	for uint32(len(f.frame)) < size { // Grows with what really arrives.
@@ -77,7 +77,7 @@ func (f *frames) next() error {
 	}
 	sum := city.CH128(f.frame)
 	if sum.Low != binary.LittleEndian.Uint64(head[:]) || sum.High != binary.LittleEndian.Uint64(head[8:]) {
-		return exceptionf(40, "CHECKSUM_DOESNT_MATCH", "Checksum of a compressed frame doesn't match: corrupted data")
+		return exceptionf("CHECKSUM_DOESNT_MATCH", "Checksum of a compressed frame doesn't match: corrupted data")
 	}
 	f.pos = 0
 	return f.decompress(method, f.frame[frameHeaderSize:], int(dataSize))
@@ -104,10 +104,10 @@ func (f *frames) decompress(method byte, packed []byte, size int) (err error) {
 		f.data, err = f.zstd.DecodeAll(packed, f.data[:0])
 		n = len(f.data)
 	default:
-		err = exceptionf(89, "UNKNOWN_COMPRESSION_METHOD", "Unknown compression method %#x", method)
+		err = exceptionf("UNKNOWN_COMPRESSION_METHOD", "Unknown compression method %#x", method)
 	}
 	if err == nil && n != size {
-		err = exceptionf(271, "CANNOT_DECOMPRESS", "Compressed frame holds %d bytes where its header says %d", n, size)
+		err = exceptionf("CANNOT_DECOMPRESS", "Compressed frame holds %d bytes where its header says %d", n, size)
 	}
 	if err != nil {
 		f.data = f.data[:0]

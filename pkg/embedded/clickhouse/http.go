@@ -87,7 +87,7 @@ func (w *web) serve(out http.ResponseWriter, in *http.Request) {
 	exception := asException(err)
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		exception = exceptionf(codeQueryTooLarge, "QUERY_IS_TOO_LARGE", "Statement is larger than %d bytes", tooLarge.Limit)
+		exception = exceptionf("QUERY_IS_TOO_LARGE", "Statement is larger than %d bytes", tooLarge.Limit)
 	}
 	w.log.Debug("clickhouse: statement failed", "query_id", answer.id, "code", exception.Code)
 	answer.fail(exception, w.engine.version)
@@ -97,7 +97,7 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	switch in.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut:
 	default:
-		return exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "Method %.20q is not supported", in.Method)
+		return exceptionf("NOT_IMPLEMENTED", "Method %.20q is not supported", in.Method)
 	}
 	if err := w.authenticate(in, answer); err != nil {
 		return err

@@ -182,7 +182,7 @@ func (a *answer) fail(exception *Exception, version string) {
 	h.Set("X-ClickHouse-Exception-Code", strconv.Itoa(exception.Code))
 	h.Set("X-ClickHouse-Query-Id", a.id)
 	h.Set("X-ClickHouse-Summary", a.summary())
-	a.out.WriteHeader(httpStatus(exception.Code))
+	a.out.WriteHeader(httpStatus(exception))
 	io.WriteString(a.out, text)
 }
 

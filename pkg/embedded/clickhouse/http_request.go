@@ -47,7 +47,7 @@ func readRequest(in *http.Request) (*request, error) {
 		readonly: in.Method == http.MethodGet || in.Method == http.MethodHead,
 	}
 	if values.Get("session_id") != "" {
-		return nil, exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "HTTP sessions are not supported by the embedded engine; use the native protocol")
+		return nil, exceptionf("NOT_IMPLEMENTED", "HTTP sessions are not supported by the embedded engine; use the native protocol")
 	}
 	for name, all := range values {
 		if notSettings[name] {
@@ -95,13 +95,13 @@ func (r *request) read(query string, body *bufio.Reader) error {
 		return err
 	}
 	if len(rest) > maxStatement {
-		return exceptionf(codeQueryTooLarge, "QUERY_IS_TOO_LARGE", "Statement is larger than %d bytes", maxStatement)
+		return exceptionf("QUERY_IS_TOO_LARGE", "Statement is larger than %d bytes", maxStatement)
 	}
 	if len(rest) > len(head) || query != "" {
 		r.stmt = parseStatement(query + string(rest))
 	}
 	if r.stmt.many {
-		return exceptionf(codeSyntaxError, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+		return exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (r *request) prepare(ctx context.Context, s *session) error {
 	}
 	for _, p := range r.params {
 		if !isName(p.name) {
-			return exceptionf(codeBadArguments, "BAD_ARGUMENTS", "Query parameter %.64q has no usable name", p.name)
+			return exceptionf("BAD_ARGUMENTS", "Query parameter %.64q has no usable name", p.name)
 		}
 		if err := s.do(ctx, "SET param_"+p.name+" = "+quoteText(p.value)); err != nil {
 			return err
@@ -137,7 +137,7 @@ func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 	case "gzip", "x-gzip":
 		unzip, err := gzip.NewReader(body)
 		if err != nil {
-			return nil, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Body is not gzip: %v", err)
+			return nil, exceptionf("INCORRECT_DATA", "Body is not gzip: %v", err)
 		}
 		body = unzip
 	case "zstd":
@@ -148,7 +148,7 @@ func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 		context.AfterFunc(in.Context(), unzip.Close) // The context ends with the request.
 		body = unzip
 	default:
-		return nil, exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "Content-Encoding %.20q is not supported, only gzip and zstd", encoding)
+		return nil, exceptionf("NOT_IMPLEMENTED", "Content-Encoding %.20q is not supported, only gzip and zstd", encoding)
 	}
 	buffered := bufio.NewReaderSize(body, peekSize)
 	if values.Get("decompress") == "1" {
@@ -173,7 +173,7 @@ func (w *web) authenticate(in *http.Request, answer *answer) error {
 	err := w.cfg.check(user, password)
 	if err != nil && !given {
 		answer.header().Set("WWW-Authenticate", `Basic realm="ClickHouse server HTTP API"`)
-		return exceptionf(codeRequiredPassword, "REQUIRED_PASSWORD", "User and password are required")
+		return exceptionf("REQUIRED_PASSWORD", "User and password are required")
 	}
 	return err
 }

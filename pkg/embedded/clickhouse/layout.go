@@ -51,7 +51,7 @@ func parseLayoutAt(name string, depth int) (layout, error) {
 	name = strings.TrimSpace(name)
 	family, args, ok := splitType(name)
 	if !ok || depth == 0 {
-		return nil, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Type %.100q is not understood", name)
+		return nil, exceptionf("INCORRECT_DATA", "Type %.100q is not understood", name)
 	}
 	if size, ok := sizes[family]; ok {
 		return size, nil
@@ -64,7 +64,7 @@ func parseLayoutAt(name string, depth int) (layout, error) {
 	}
 	of := func(index int) (layout, error) {
 		if index >= len(args) {
-			return nil, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Type %.100q lacks a parameter", name)
+			return nil, exceptionf("INCORRECT_DATA", "Type %.100q lacks a parameter", name)
 		}
 		return parseLayoutAt(args[index], depth-1)
 	}
@@ -98,7 +98,7 @@ func parseLayoutAt(name string, depth int) (layout, error) {
 		row, err := parseTuple(args, depth)
 		return array{row}, err
 	}
-	return nil, exceptionf(codeNotImplemented, "NOT_IMPLEMENTED",
+	return nil, exceptionf("NOT_IMPLEMENTED",
 		"Type %.100q cannot be sent to the embedded engine in native blocks; use another format over HTTP", name)
 }
 
@@ -125,7 +125,7 @@ func parseSize(name string, args []string) (layout, error) {
 			return fixed(size), nil
 		}
 	}
-	return nil, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Type %.100q has no usable size", name)
+	return nil, exceptionf("INCORRECT_DATA", "Type %.100q has no usable size", name)
 }
 
 func parseDecimal(name string, args []string) (layout, error) {
@@ -143,7 +143,7 @@ func parseDecimal(name string, args []string) (layout, error) {
 			return fixed(32), nil
 		}
 	}
-	return nil, exceptionf(codeIncorrectData, "INCORRECT_DATA", "Type %.100q has no usable precision", name)
+	return nil, exceptionf("INCORRECT_DATA", "Type %.100q has no usable precision", name)
 }
 
 // splitType splits "Family(arg, arg)" at the commas outside of parentheses and
@@ -253,7 +253,7 @@ func (t tuple) data(b *blockReader, rows uint64) error {
 func (lowCardinality) prefix(b *blockReader) error {
 	version, err := b.uint64()
 	if err == nil && version != 1 {
-		err = exceptionf(codeIncorrectData, "INCORRECT_DATA", "LowCardinality serialization %d is not known", version)
+		err = exceptionf("INCORRECT_DATA", "LowCardinality serialization %d is not known", version)
 	}
 	return err
 }
@@ -271,7 +271,7 @@ func (l lowCardinality) data(b *blockReader, rows uint64) error {
 			return err
 		}
 		if flags&indexTypeMask > 3 || flags&globalDictBit != 0 || flags&dictionaryBits == 0 {
-			return exceptionf(codeIncorrectData, "INCORRECT_DATA", "LowCardinality flags %#x are not understood", flags)
+			return exceptionf("INCORRECT_DATA", "LowCardinality flags %#x are not understood", flags)
 		}
 		keys, err := b.uint64()
 		if err != nil {
@@ -285,7 +285,7 @@ func (l lowCardinality) data(b *blockReader, rows uint64) error {
 			return err
 		}
 		if values == 0 || values > rows {
-			return exceptionf(codeIncorrectData, "INCORRECT_DATA", "LowCardinality column has %d values where %d are left", values, rows)
+			return exceptionf("INCORRECT_DATA", "LowCardinality column has %d values where %d are left", values, rows)
 		}
 		if err := b.take(values, 1<<(flags&indexTypeMask)); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 
 // waitForFolder is how long a new engine waits for the one before it, which may
 // be dying just now, to let go of the data folder.
-const waitForFolder = 10 * time.Second
+const waitForFolder = 5 * time.Second
 
 // lockFolder takes the data folder for this process. The system lets go of it
 // when the process ends, however it ends.

@@ -192,7 +192,7 @@ func (c *client) greet(ctx context.Context) error {
 	c.socket.SetReadDeadline(time.Time{})
 	c.revision = h.revision
 	if h.revision < oldest {
-		return exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "Client speaks revision %d; %d is the oldest supported", h.revision, oldest)
+		return exceptionf("NOT_IMPLEMENTED", "Client speaks revision %d; %d is the oldest supported", h.revision, oldest)
 	}
 	if err := c.server.cfg.check(h.user, h.password); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (c *client) packet(ctx context.Context, packet byte) error {
 	case packetCancel: // Of a statement that is already over.
 		return nil
 	default:
-		return exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "Unknown packet %d from client", packet)
+		return exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unknown packet %d from client", packet)
 	}
 }
 
@@ -242,7 +242,7 @@ func (c *client) readBlock() (read block, err error) {
 		return block{}, err
 	}
 	if c.blocks.src == c.frames && c.frames.rest() > 0 {
-		return block{}, exceptionf(codeIncorrectData, "INCORRECT_DATA", "%d bytes follow a block in its frame", c.frames.rest())
+		return block{}, exceptionf("INCORRECT_DATA", "%d bytes follow a block in its frame", c.frames.rest())
 	}
 	return read, nil
 }

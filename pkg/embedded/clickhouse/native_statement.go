@@ -42,14 +42,14 @@ func (c *client) externalTables() error {
 			return unexpectedEnd(err)
 		}
 		if packet != packetData {
-			return exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d after a query", packet)
+			return exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d after a query", packet)
 		}
 		read, err := c.readBlock()
 		if err != nil || read.isEnd() {
 			return err
 		}
 		if read.rows > 0 {
-			return exceptionf(codeNotImplemented, "NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+			return exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
 		}
 	}
 }
@@ -57,7 +57,7 @@ func (c *client) externalTables() error {
 func (c *client) statement(ctx context.Context, q query) (stats, error) {
 	stmt := parseStatement(q.body)
 	if stmt.many {
-		return stats{}, exceptionf(codeSyntaxError, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+		return stats{}, exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 	}
 	if err := c.session.apply(ctx, q.settings); err != nil {
 		return stats{}, err
@@ -154,10 +154,10 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (stats, error) 
 		switch packet {
 		case packetData:
 		case packetCancel:
-			return stats{}, exceptionf(codeCancelled, "QUERY_WAS_CANCELLED", "Query was cancelled by the client")
+			return stats{}, exceptionf("QUERY_WAS_CANCELLED", "Query was cancelled by the client")
 		default:
 			c.broken = true
-			return stats{}, exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d in an INSERT", packet)
+			return stats{}, exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d in an INSERT", packet)
 		}
 		read, err := c.readBlock()
 		if err != nil {

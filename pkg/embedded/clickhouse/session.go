@@ -55,7 +55,7 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 		if s.engine.settings[set.name] {
 			wanted[set.name] = set.value
 		} else if set.important {
-			return exceptionf(codeUnknownSetting, "UNKNOWN_SETTING", "Unknown setting '%s'", set.name)
+			return exceptionf("UNKNOWN_SETTING", "Unknown setting '%s'", set.name)
 		}
 	}
 	if maps.Equal(wanted, s.lent) {
@@ -208,11 +208,11 @@ func plainNames(list string) (names []string, plain bool) {
 // unquoteName undoes `name` and "name". It reports false for escapes, which are
 // left to the engine.
 func unquoteName(quoted string) (string, bool) {
-	inside := quoted[1:max(1, len(quoted)-1)]
-	if len(quoted) < 2 || strings.ContainsAny(inside, "\\`\"") {
+	last := len(quoted) - 1
+	if last < 1 || quoted[last] != quoted[0] || strings.ContainsAny(quoted[1:last], "\\`\"") {
 		return "", false
 	}
-	return inside, true
+	return quoted[1:last], true
 }
 
 // cutWord cuts a keyword off the front of text.

@@ -27,7 +27,7 @@ type insert struct {
 func parseStatement(text string) statement {
 	l := &lexer{text: text}
 	first := l.next()
-	for first.kind == tokenMark && text[first.start] == ';' { // `; SELECT 1`
+	for isMark(text, first, ';') { // `; SELECT 1`
 		first = l.next()
 	}
 	s := statement{text: text}
@@ -38,56 +38,48 @@ func parseStatement(text string) statement {
 		if s.insert = parseInsert(text, l); s.insert != nil {
 			return s
 		}
-		l.pos = first.end
 	}
-	s.clauses(l, first)
+	l.pos = first.start
+	s.clauses(l)
 	return s
 }
 
-// clauses finds the end of a statement and its FORMAT clause, which is the last
-// one but for SETTINGS.
-func (s *statement) clauses(l *lexer, previous token) {
-	depth, last := 0, previous
-	maybe := token{} // a word FORMAT: a clause only if a word follows, and then the end or SETTINGS
-	settled := false
-	for {
-		t := l.next()
-		if t.kind == tokenEnd {
-			break
-		}
-		word := ""
-		if t.kind == tokenWord {
-			word = s.text[t.start:t.end]
-		}
-		mark := byte(0)
-		if t.kind == tokenMark {
-			mark = s.text[t.start]
-		}
-		if mark == ';' && depth <= 0 {
-			s.text = s.text[:last.end]
-			for t.kind == tokenMark && l.text[t.start] == ';' {
+// clauses finds the end of a statement and its FORMAT clause: the last one, but
+// for SETTINGS.
+func (s *statement) clauses(l *lexer) {
+	var outside []token // of all parentheses
+	end, depth := 0, 0
+	for t := l.next(); t.kind != tokenEnd; t = l.next() {
+		if depth == 0 && isMark(l.text, t, ';') {
+			for isMark(l.text, t, ';') {
 				t = l.next()
 			}
 			s.many = t.kind != tokenEnd
+			break
+		}
+		if t.kind == tokenMark {
+			switch l.text[t.start] {
+			case '(', '[', '{':
+				depth++
+			case ')', ']', '}':
+				depth = max(0, depth-1)
+			}
+		}
+		if depth == 0 {
+			outside = append(outside, t)
+		}
+		end = t.end
+	}
+	s.text = s.text[:end]
+	for i := len(outside) - 2; i > 0; i-- {
+		name := outside[i+1]
+		last := i+2 == len(outside) || isWord(s.text, outside[i+2], "SETTINGS")
+		if last && name.kind == tokenWord && isWord(s.text, outside[i], "FORMAT") {
+			s.format = s.text[name.start:name.end]
+			s.formatStart, s.formatEnd = outside[i].start, name.end
 			return
 		}
-		switch {
-		case mark == '(' || mark == '[' || mark == '{':
-			depth++
-		case mark == ')' || mark == ']' || mark == '}':
-			depth--
-		case depth == 0 && maybe.kind == tokenWord && word != "" && maybe.end == last.end:
-			s.format, s.formatStart, s.formatEnd, settled = word, maybe.start, t.end, true
-		case depth == 0 && settled && last.end == s.formatEnd && !strings.EqualFold(word, "SETTINGS"):
-			s.format, settled = "", false // It was a name that only looked like the clause.
-		}
-		maybe = token{}
-		if depth == 0 && strings.EqualFold(word, "FORMAT") && !settled {
-			maybe = t
-		}
-		last = t
 	}
-	s.text = s.text[:last.end]
 }
 
 // withoutFormat is the text without its FORMAT clause.
@@ -121,7 +113,7 @@ func parseInsert(text string, l *lexer) *insert {
 		return nil
 	}
 	end := t.end
-	for t = l.next(); t.kind == tokenMark && text[t.start] == '.'; t = l.next() {
+	for t = l.next(); isMark(text, t, '.'); t = l.next() {
 		end = l.next().end
 	}
 	if function {
@@ -133,7 +125,7 @@ func parseInsert(text string, l *lexer) *insert {
 	i.target = text[start:end]
 	for {
 		switch {
-		case t.kind == tokenEnd || t.kind == tokenMark && text[t.start] == ';':
+		case t.kind == tokenEnd || isMark(text, t, ';'):
 			i.head = text[:t.start]
 			return i
 		case isWord(text, t, "SELECT"), isWord(text, t, "WITH"), isWord(text, t, "FROM"), isWord(text, t, "WATCH"):
@@ -150,7 +142,7 @@ func parseInsert(text string, l *lexer) *insert {
 			i.head, i.format = text[:t.start], text[name.start:name.end]
 			i.data = afterFormat(text[name.end:])
 			return i
-		case t.kind == tokenMark && text[t.start] == '(':
+		case isMark(text, t, '('):
 			inside := t.end
 			end := closing(text, l, t)
 			if end == 0 {
@@ -176,6 +168,10 @@ func afterFormat(rest string) string {
 	return strings.TrimPrefix(rest, "\n")
 }
 
+func isMark(text string, t token, mark byte) bool {
+	return t.kind == tokenMark && text[t.start] == mark
+}
+
 func isWord(text string, t token, word string) bool {
 	return t.kind == tokenWord && strings.EqualFold(text[t.start:t.end], word)
 }
@@ -187,7 +183,7 @@ func peek(l *lexer) token {
 
 // closing returns the end of the parenthesis that t opens, or 0.
 func closing(text string, l *lexer, t token) int {
-	if t.kind != tokenMark || text[t.start] != '(' {
+	if !isMark(text, t, '(') {
 		return 0
 	}
 	for depth := 1; depth > 0; {

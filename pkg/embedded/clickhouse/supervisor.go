@@ -166,7 +166,7 @@ func (s *Supervisor) child(ctx context.Context) (served time.Duration, last stri
 	if err != nil {
 		return 0, "", err
 	}
-	s.log.Debug("clickhouse: engine process started", "pid", child.Process.Pid)
+	s.log.Info("clickhouse: engine process started", "pid", child.Process.Pid)
 
 	stopped := make(chan struct{})
 	var stopping sync.WaitGroup

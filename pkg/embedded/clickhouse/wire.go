@@ -42,7 +42,7 @@ func (w wire) text(limit uint64) (string, error) {
 		return "", unexpectedEnd(err)
 	}
 	if size > limit {
-		return "", exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "Text of %d bytes is longer than the %d allowed", size, limit)
+		return "", exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Text of %d bytes is longer than the %d allowed", size, limit)
 	}
 	b := blockReader{src: w.Reader, max: limit}
 	if err := b.take(size, 1); err != nil {
@@ -67,7 +67,7 @@ func (w wire) hello() (h hello, err error) {
 	if packet, err := w.uvarint(); err != nil {
 		return h, err
 	} else if packet != packetHello {
-		return h, exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT",
+		return h, exceptionf("UNEXPECTED_PACKET_FROM_CLIENT",
 			"This is the native port of ClickHouse; the first packet must be a hello (HTTP has a port of its own)")
 	}
 	if h.client, err = w.text(maxText); err != nil {
@@ -125,7 +125,7 @@ func (w wire) query(revision int) (q query, err error) {
 		}
 		s.important = flags&1 != 0
 		if q.settings = append(q.settings, s); len(q.settings) > maxSettings {
-			return q, exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "More than %d settings", maxSettings)
+			return q, exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "More than %d settings", maxSettings)
 		}
 	}
 	if proto.FeatureInterServerSecret.In(revision) {
@@ -164,7 +164,7 @@ func (w wire) skipClientInfo(revision int) error {
 	if transport, err := w.ReadByte(); err != nil {
 		return unexpectedEnd(err)
 	} else if transport != byte(proto.InterfaceTCP) {
-		return exceptionf(codeUnexpectedPacket, "UNEXPECTED_PACKET_FROM_CLIENT", "Client info is of interface %d, not TCP", transport)
+		return exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Client info is of interface %d, not TCP", transport)
 	}
 	for range 3 { // OS user, host name, client name
 		if _, err := w.text(maxText); err != nil {

@@ -1,0 +1,181 @@
+package clickhouse_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+func TestPasswordIsAskedForEverywhere(t *testing.T) {
+	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.User, cfg.Password = "me", "secret" })
+	address := func(user, password string) string {
+		return "clickhouse://" + user + ":" + password + "@" + e.Addr() + "/default"
+	}
+	if err := open(t, e.URL("default")).Ping(t.Context()); err != nil {
+		t.Errorf("the right user: %v", err)
+	}
+	for _, wrong := range [][2]string{{"me", "wrong"}, {"me", ""}, {"default", "secret"}, {"other", "secret"}, {"me", "secret2"}} {
+		wantCode(t, open(t, address(wrong[0], wrong[1])).Ping(t.Context()), 516)
+	}
+	basic := func(user, password string) http.Header {
+		return http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))}}
+	}
+	keys := func(user, password string) http.Header {
+		return http.Header{"X-Clickhouse-User": {user}, "X-Clickhouse-Key": {password}}
+	}
+	for name, c := range map[string]struct {
+		query   url.Values
+		headers http.Header
+		want    reply
+	}{
+		"nothing":            {nil, nil, reply{401, "194", ""}},
+		"headers":            {nil, keys("me", "secret"), ok("1\n")},
+		"wrong headers":      {nil, keys("me", "wrong"), reply{403, "516", ""}},
+		"Basic":              {nil, basic("me", "secret"), ok("1\n")},
+		"wrong Basic":        {nil, basic("me", "wrong"), reply{403, "516", ""}},
+		"the URL":            {url.Values{"user": {"me"}, "password": {"secret"}}, nil, ok("1\n")},
+		"a wrong URL":        {url.Values{"user": {"me"}, "password": {"wrong"}}, nil, reply{403, "516", ""}},
+		"only the user":      {url.Values{"user": {"me"}}, nil, reply{403, "516", ""}},
+		"another user":       {nil, basic("default", "secret"), reply{403, "516", ""}},
+		"a right user first": {url.Values{"user": {"me"}, "password": {"wrong"}}, keys("me", "secret"), reply{403, "516", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := http.NewRequest(http.MethodPost, e.HTTP()+"/?"+c.query.Encode(), strings.NewReader("SELECT 1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, values := range c.headers {
+				r.Header[key] = values
+			}
+			got, answer := send(t, r)
+			if c.want.Status != 200 {
+				if strings.Contains(got.Body, "secret") || strings.Contains(got.Body, "wrong") {
+					t.Errorf("the password is in the answer: %q", got.Body)
+				}
+				got.Body = ""
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got.Status == 401 && answer.Header.Get("WWW-Authenticate") == "" {
+				t.Error("no WWW-Authenticate")
+			}
+		})
+	}
+	if answer, err := http.Get(e.HTTP() + "/ping"); err != nil || answer.StatusCode != 200 {
+		t.Errorf("/ping: %v, %v", answer, err)
+	}
+	if log := e.Log(); strings.Contains(log, "secret") || strings.Contains(log, "wrong") {
+		t.Errorf("the password is in the log:\n%s", log)
+	}
+}
+
+func TestAddressesWithoutPasswordAreLoopback(t *testing.T) {
+	for _, c := range []struct{ native, web string }{
+		{"0.0.0.0:0", ""}, {":0", ""}, {"[::]:0", ""}, {"192.0.2.1:9000", ""}, {"example.com:9000", ""},
+		{"127.0.0.1:0", "0.0.0.0:0"}, {"127.0.0.1:0", ":8123"},
+	} {
+		err := engine.Serve(t.Context(), engine.Config{Data: t.TempDir(), Listen: c.native, HTTP: c.web}, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "set a password or use 127.0.0.1") {
+			t.Errorf("%q and %q: %v", c.native, c.web, err)
+		}
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.Connections = 3 })
+	var all sync.WaitGroup
+	for n := range 12 { // More than fit, each waiting for its turn.
+		all.Go(func() {
+			if got := clickhousetest.Exec(t, e, fmt.Sprint("SELECT ", n, " + sleep(0.05)")); got != fmt.Sprint(n, "\n") {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+	all.Wait()
+	var holds []interface{ Close() error }
+	for range 3 {
+		c := open(t, e.URL("default"))
+		if err := c.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		holds = append(holds, c)
+	}
+	wantCode(t, open(t, e.URL("default")).Ping(t.Context()), 202)
+	for _, c := range holds {
+		c.Close()
+	}
+	if got := clickhousetest.Exec(t, e, "SELECT 1"); got != "1\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestLocate(t *testing.T) {
+	folder := t.TempDir()
+	library := filepath.Join(folder, "libchdb.so")
+	if err := os.WriteFile(library, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := engine.Locate(library); err != nil || got != library {
+		t.Errorf("given: %q, %v", got, err)
+	}
+	t.Setenv(engine.EnvLibrary, library)
+	if got, err := engine.Locate(""); err != nil || got != library {
+		t.Errorf("by environment: %q, %v", got, err)
+	}
+	if _, err := engine.Locate(folder); err == nil {
+		t.Error("a folder is taken for the library")
+	}
+	t.Setenv(engine.EnvLibrary, "")
+	if got, err := engine.Locate(""); err != nil || !strings.Contains(got, "@chdb") {
+		t.Errorf("in the cache: %q, %v", got, err)
+	}
+	t.Chdir(folder)
+	if _, err := engine.Locate(""); err == nil || !strings.Contains(err.Error(), "make engine") {
+		t.Errorf("nowhere: %v, want what to do", err)
+	}
+}
+
+func TestNotALibrary(t *testing.T) {
+	library := filepath.Join(t.TempDir(), "libchdb.so")
+	if err := os.WriteFile(library, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := engine.Serve(t.Context(), engine.Config{Library: library, Data: t.TempDir(), Listen: "127.0.0.1:0"}, nil, nil)
+	if err == nil || !strings.Contains(err.Error(), library) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestNamesOfExceptionsAreOnesOfTheEngine asks the engine for its names: one
+// that is misspelt here would silently become a 500.
+func TestNamesOfExceptionsAreOnesOfTheEngine(t *testing.T) {
+	known := map[string]string{}
+	for line := range strings.Lines(clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT errorCodeToName(number), number FROM numbers(2000)")) {
+		name, code, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		known[name] = code
+	}
+	for status, names := range engine.Statuses() {
+		for _, name := range strings.Fields(names) {
+			if known[name] == "" {
+				t.Errorf("%d: the engine knows no %s", status, name)
+			}
+		}
+	}
+	for name, code := range engine.Codes() {
+		if known[name] != fmt.Sprint(code) {
+			t.Errorf("%s is %d here and %q in the engine", name, code, known[name])
+		}
+	}
+}
