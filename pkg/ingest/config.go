@@ -12,7 +12,7 @@ type Config struct {
 	MaxRows  int           // close a block at so many rows; default 50 000
 	MaxBytes int           // close a block at so many bytes of memory; default 32 MiB; a lane takes about twice as much, and one message more
 	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
-	MinPause time.Duration // least time between two blocks that are not full; bounds the parts made in ClickHouse; default 250 ms
+	MinPause time.Duration // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse; default 250 ms
 
 	RetryFirst time.Duration // pause after a first failure; it doubles up to RetryMost; default 200 ms
 	RetryMost  time.Duration // default 30 s

@@ -89,7 +89,9 @@ func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *r
 	if to-from == 1 {
 		return s.reclaim(ctx, from, to, refused.Error())
 	}
-	s.log.Warn("dividing a block that is refused", "rows", to-from, "token", s.position.Claim.Token, "error", refused)
+	if s.position.Claim.To == 0 {
+		s.log.Warn("dividing a block that is refused", "rows", to-from, "token", s.position.Claim.Token, "error", refused)
+	}
 	return s.reclaim(ctx, from, from+(to-from)/2, "")
 }
 

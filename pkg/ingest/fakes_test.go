@@ -130,7 +130,7 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 
 // parts are the seams of an Ingester that works on lane 0.
 func (p *process) parts() ingest.Parts {
-	return ingest.Parts{Leases: lease{}, Source: source{p}, Positions: positions{p}, Warehouse: warehouse{p}, DeadLetters: deadLetters{p}, Changes: changes{p}}
+	return ingest.Parts{Leases: lease{}, Source: source{p}, Positions: positions{p}, Warehouse: tables{p}, DeadLetters: deadLetters{p}, Changes: changes{p}}
 }
 
 // lease holds lane 0 for ever, and takes work that ends for good.
@@ -208,7 +208,7 @@ func (s positions) Swap(_ context.Context, _ int, next record.Position) (record.
 	return next, err
 }
 
-type warehouse struct{ *process }
+type tables struct{ *process }
 
 func rowsOf(b record.Block) (from, to int) {
 	if b.Claim.To == 0 {
@@ -218,7 +218,7 @@ func rowsOf(b record.Block) (from, to int) {
 }
 
 // store puts the rows into one table, unless it knows the token.
-func (s warehouse) store(name string, rows map[place]int, b record.Block) {
+func (s tables) store(name string, rows map[place]int, b record.Block) {
 	from, to := rowsOf(b)
 	if _, known := s.tokens[name][b.Claim.Token]; known {
 		return
@@ -229,7 +229,7 @@ func (s warehouse) store(name string, rows map[place]int, b record.Block) {
 	}
 }
 
-func (s warehouse) Insert(_ context.Context, b record.Block) error {
+func (s tables) Insert(_ context.Context, b record.Block) error {
 	from, to := rowsOf(b)
 	if from == to {
 		s.broken = append(s.broken, "an insert of no rows")
@@ -265,7 +265,7 @@ func (s warehouse) Insert(_ context.Context, b record.Block) error {
 	return err
 }
 
-func (s warehouse) Stored(_ context.Context, b record.Block) (n uint64, err error) {
+func (s tables) Stored(_ context.Context, b record.Block) (n uint64, err error) {
 	err = s.do("stored", func() error {
 		from, to := rowsOf(b)
 		for i := from; i < to; i++ {
@@ -276,7 +276,7 @@ func (s warehouse) Stored(_ context.Context, b record.Block) (n uint64, err erro
 	return n, err
 }
 
-func (s warehouse) LastSeq(context.Context, int) (seq uint64, err error) {
+func (s tables) LastSeq(context.Context, int) (seq uint64, err error) {
 	err = s.do("last seq", func() error {
 		for at := range s.table {
 			seq = max(seq, at.Seq)

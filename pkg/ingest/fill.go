@@ -100,7 +100,7 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (r
 		var in <-chan record.Message
 		var out chan<- *block
 		full = full || next.Seq != 0
-		wait := time.Until(s.handedOver.Add(cfg.MinPause))
+		wait := time.Until(s.handedOver.Add(s.pause()))
 		switch {
 		case b.empty():
 			in, wait = s.messages, idleTick
@@ -129,4 +129,10 @@ func (s *session) add(b *block, m record.Message) {
 		s.metrics.lag.begin(m.Received)
 	}
 	b.add(m)
+}
+
+// pause is the least time between two blocks that are not full. Lanes that are
+// worked on at once share what one would make of parts, within MaxAge.
+func (l *lane) pause() time.Duration {
+	return min(l.cfg.MinPause*time.Duration(max(1, l.peers.Load())), max(l.cfg.MinPause, l.cfg.MaxAge))
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -31,6 +32,7 @@ type Ingester struct {
 
 	mu    sync.Mutex
 	lanes map[int]*lane // those that are worked on now
+	count atomic.Int32  // of lanes
 }
 
 // New prepares an Ingester; Run does the work.
@@ -57,8 +59,11 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 		number: number, cfg: i.cfg, parts: i.parts,
 		log:     i.log.With("lane", number),
 		metrics: i.metrics.lane(number),
+		peers:   &i.count,
 		memory:  [2]*block{newBlock(), newBlock()},
 	}
+	i.count.Add(1)
+	defer i.count.Add(-1)
 	i.mu.Lock()
 	i.lanes[number] = l
 	i.mu.Unlock()

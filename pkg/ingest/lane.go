@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sluice/pkg/record"
@@ -20,7 +21,8 @@ type lane struct {
 	log     *slog.Logger
 	metrics *laneMetrics
 	beat    func()
-	memory  [2]*block // one is filled while the other is stored
+	peers   *atomic.Int32 // lanes this process works on
+	memory  [2]*block     // one is filled while the other is stored
 
 	taken    bool // the position has named us its owner
 	compared bool // the table was compared with the position

@@ -163,7 +163,7 @@ func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 			if mended {
 				return nil
 			}
-			warehouse{&process{world: w}}.store("table", w.table, b)
+			tables{&process{world: w}}.store("table", w.table, b)
 			return &record.StoreError{Class: record.ClassPoison, Code: 395, Err: errors.New("refused")}
 		}
 		w.publish(message(rec("1"), rec("2")))

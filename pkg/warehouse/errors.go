@@ -122,7 +122,8 @@ func classOfTransport(err error) record.Class {
 		return record.ClassHalt
 	case errors.As(err, &network), errors.As(err, &errno),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrShortWrite), errors.Is(err, io.ErrClosedPipe),
-		errors.Is(err, net.ErrClosed), errors.Is(err, ch.ErrClosed), errors.Is(err, errClosed), errors.Is(err, clickhouse.ErrAcquireConnTimeout),
+		errors.Is(err, net.ErrClosed), errors.Is(err, ch.ErrClosed), errors.Is(err, errClosed),
+		errors.Is(err, clickhouse.ErrAcquireConnTimeout), errors.Is(err, clickhouse.ErrConnectionClosed),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return record.ClassRetry
 	}

@@ -88,3 +88,24 @@ func TestAnInsertThatTakesTooLongIsAnOutage(t *testing.T) {
 		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
 	}
 }
+
+func TestAnOutagePassesAndAWrongSchemaDoesNot(t *testing.T) {
+	e := clickhousetest.Start(t)
+	db := openURL(t, e.URL("flow"))
+	if err := db.Check(t.Context()); err == nil || warehouse.Passing(err) {
+		t.Errorf("a database that does not exist: %v, want an error that stays", err)
+	}
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.Stop()
+	for name, err := range map[string]error{"Migrate": db.Migrate(t.Context()), "Check": db.Check(t.Context()), "Ping": db.Ping(t.Context())} {
+		if err == nil || !warehouse.Passing(err) {
+			t.Errorf("%s while the engine is away: %v, want an error that passes", name, err)
+		}
+	}
+	e.Restart()
+	if err := db.Check(t.Context()); err != nil {
+		t.Errorf("Check after a restart: %v", err)
+	}
+}

@@ -1,0 +1,170 @@
+package ingest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+func TestMain(m *testing.M) { clickhousetest.Main(m) }
+
+// site is a real NATS server and a real engine.
+type site struct {
+	t      *testing.T
+	nats   *natstest.Server
+	engine *clickhousetest.Engine
+}
+
+// open connects to the streams, as a process would.
+func (s *site) open(name string) *stream.Stream {
+	s.t.Helper()
+	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	nc, err := stream.Connect(stream.Connection{URL: s.nats.URL, Name: name}, log, reg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	opened, err := stream.Open(s.t.Context(), nc, stream.Config{MaxBytes: 64 << 20, Poll: 100 * time.Millisecond}, log, reg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- opened.Run(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		<-ended
+		nc.Close()
+	})
+	return opened
+}
+
+func (s *site) warehouse() *warehouse.DB {
+	s.t.Helper()
+	db, err := warehouse.Open(warehouse.Config{URL: s.engine.URL("flow")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// lanes reads lanes for the ingester.
+type lanes struct{ *stream.Reader }
+
+func (l lanes) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
+	c, err := l.Reader.Open(ctx, lane, from)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ingester runs one with connections of its own, until stop.
+func (s *site) ingester(name string) (stop func()) {
+	opened := s.open(name)
+	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second}, ingest.Parts{
+		Leases: stream.NewLeases(opened, name), Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
+		Warehouse: s.warehouse(), DeadLetters: stream.NewDeadLetters(opened),
+	}, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Errorf("ingester %s: %v", name, err)
+		}
+	})
+}
+
+// TestRealPartsFailAndNothingIsLostOrDoubled publishes while the engine is
+// killed and ingesters come and go, with records among them that a constraint
+// of the table refuses.
+func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
+	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
+	if err := s.warehouse().Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	clickhousetest.Exec(t, s.engine, "ALTER TABLE flow.records ADD CONSTRAINT no_poison CHECK NOT startsWith(id, 'poison')")
+
+	opened := s.open("api")
+	publisher := stream.NewPublisher(opened)
+	stopA := s.ingester("a")
+	defer stopA()
+	stopB := func() {}
+	defer func() { stopB() }()
+
+	const submissions, records, poisonEvery = 240, 50, 48
+	poison := 0
+	for n := range submissions {
+		var body strings.Builder
+		for r := range records {
+			id := fmt.Sprintf("1-%d", n*records+r)
+			if r == n%records && n%poisonEvery == poisonEvery-1 {
+				id = "poison-" + id
+				poison++
+			}
+			fmt.Fprintf(&body, `,{"id":%q,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d}`, id, n*records+r, time.Now().UnixMilli())
+		}
+		_, err := publisher.Publish(t.Context(), &record.Submission{
+			ID: fmt.Sprint("s", n), Hash: fmt.Sprint(n), Subject: "engine", Received: time.Now(),
+			Parts: []record.Part{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch n {
+		case 60, 150:
+			s.engine.Kill()
+			s.engine.Restart()
+		case 100:
+			stopB = s.ingester("b")
+			stopA()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		lag, err := opened.Lag(t.Context())
+		if err == nil && lag[0].Messages == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not done: %+v, %v", lag, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	stopB()
+
+	all := submissions*records - poison
+	want := fmt.Sprintf("%d\t%d\t%d\n", all, all, all)
+	if got := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records"); got != want {
+		t.Errorf("rows, ids, counted: got %swant %s", got, want)
+	}
+	dead := 0
+	for d, err := range stream.NewDeadLetters(opened).List(t.Context(), stream.DeadFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead++
+		if body := string(d.Message.Body); !strings.HasPrefix(body, `{"id":"poison-1-`) || !strings.Contains(d.Reason, "VIOLATED_CONSTRAINT") {
+			t.Errorf("a dead letter holds %s for %s", body, d.Reason)
+		}
+	}
+	if dead != poison || poison != 5 {
+		t.Errorf("%d dead letters of %d refused records", dead, poison)
+	}
+}
