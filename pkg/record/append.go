@@ -108,10 +108,13 @@ func (s *fieldSet) add(f field) { *s |= 1 << f }
 func (c *Columns) identity(left *fieldSet) {
 	r := &c.reader
 	id := r.text(r.get(fieldID))
-	if len(id) == 0 {
-		id = contentID(r.b[r.start:r.end])
+	if len(id) > 0 {
+		c.ID.append(id)
+	} else {
+		start := len(c.ID.Buf)
+		c.ID.Buf = r.contentID(c.ID.Buf, r.start)
+		c.ID.close(start)
 	}
-	c.ID.append(id)
 	key, _ := r.integer(r.get(fieldKey))
 	c.Key = append(c.Key, key)
 

@@ -34,7 +34,7 @@ func (n *names) foretold(b []byte) (next *name, ok bool) {
 		return nil, false
 	}
 	for _, i := range n.known[n.last].after {
-		if next = &n.known[i]; next.matches(b) {
+		if next = &n.known[i]; next.matches((*[longest]byte)(b)) {
 			n.last = i
 			return next, true
 		}
@@ -43,9 +43,9 @@ func (n *names) foretold(b []byte) (next *name, ok bool) {
 }
 
 // matches says whether b begins with the name.
-func (n *name) matches(b []byte) bool {
+func (n *name) matches(b *[longest]byte) bool {
 	mask := &masks[n.size]
-	return (binary.LittleEndian.Uint64(b)^n.text[0])&mask[0]|
+	return (binary.LittleEndian.Uint64(b[:])^n.text[0])&mask[0]|
 		(binary.LittleEndian.Uint64(b[8:])^n.text[1])&mask[1]|
 		(binary.LittleEndian.Uint64(b[16:])^n.text[2])&mask[2]|
 		(binary.LittleEndian.Uint64(b[24:])^n.text[3])&mask[3] == 0 && n.size != 0

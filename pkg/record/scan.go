@@ -169,10 +169,9 @@ func stops(w uint64) uint64 {
 
 // text reads a string; i stands at its quote.
 func (s *scanner) text(i int) (int, kind) {
-	b := s.b
 	var high uint64 // collects the high bits of all bytes: none set means ASCII
-	for at := i + 1; at+8 <= len(b); at += 8 {
-		w := binary.LittleEndian.Uint64(b[at:])
+	for b := s.b[i+1:]; len(b) >= 8; b = b[8:] {
+		w := binary.LittleEndian.Uint64(b)
 		stop := stops(w)
 		if stop == 0 {
 			high |= w
@@ -180,7 +179,7 @@ func (s *scanner) text(i int) (int, kind) {
 		}
 		n := bits.TrailingZeros64(stop) &^ 7
 		if byte(w>>n) == '"' && (high|w&(1<<n-1))&highs == 0 {
-			return at + n/8 + 1, kindString
+			return len(s.b) - len(b) + n/8 + 1, kindString
 		}
 		break
 	}
@@ -269,11 +268,12 @@ func (s *scanner) number(i int) (int, kind) {
 
 // digits returns the position after the decimal digits that begin at i.
 func digits(b []byte, i int) int {
-	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:]) ^ '0'*ones // digits become 0 to 9
+	for b := b[i:]; len(b) >= 8; b = b[8:] {
+		w := binary.LittleEndian.Uint64(b) ^ '0'*ones // digits become 0 to 9
 		if stop := (w + (0x80-10)*ones | w) & highs; stop != 0 {
 			return i + bits.TrailingZeros64(stop)/8
 		}
+		i += 8
 	}
 	for ; i < len(b) && b[i]-'0' < 10; i++ {
 	}

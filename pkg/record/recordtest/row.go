@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"sluice/pkg/record"
 )
 
 // Row returns the columns a record becomes, by the names and order they have in
@@ -138,12 +136,6 @@ func tree(raw []byte) any {
 
 // Canonical returns JSON with its members sorted and without white space.
 func Canonical(raw []byte) string { return string(marshal(tree(raw))) }
-
-func contentID(raw []byte) string {
-	members := tree(raw).(map[string]any)
-	delete(members, "id")
-	return "h-" + record.Hash(marshal(members))
-}
 
 var idShape = regexp.MustCompile(`^([0-9]{1,19})-([0-9]{1,19})$`)
 
