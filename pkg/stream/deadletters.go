@@ -110,14 +110,11 @@ func deadHead(d record.Dead) nats.Header {
 // parseDead turns a message of FLOW_DEAD back into a letter.
 func parseDead(number uint64, at time.Time, subject string, head nats.Header, body []byte) (DeadLetter, error) {
 	origin := strings.TrimPrefix(subject, DeadPrefix)
-	var lane, index int
-	var created int64
-	var seq uint64
-	if _, err := fmt.Sscanf(origin, "%d.%d.%d.%d", &lane, &created, &seq, &index); err != nil {
-		return DeadLetter{}, fmt.Errorf("dead letter %d: the subject %s is not one of ours", number, subject)
+	lane, _, seq, index, err := parseOrigin(origin)
+	if err != nil {
+		return DeadLetter{}, fmt.Errorf("dead letter %d: %w", number, err)
 	}
 	if first(head, headerPacked) != "" {
-		var err error
 		if body, err = s2.Decode(nil, body); err != nil {
 			return DeadLetter{}, fmt.Errorf("dead letter %d: unpack: %w", number, err)
 		}
@@ -130,6 +127,14 @@ func parseDead(number uint64, at time.Time, subject string, head nats.Header, bo
 	}}
 	d.Message.ID = first(head, headerMessage)
 	return d, nil
+}
+
+// parseOrigin reads <lane>.<lane created>.<sequence>.<index>.
+func parseOrigin(origin string) (lane int, created int64, seq uint64, index int, err error) {
+	if _, err := fmt.Sscanf(origin, "%d.%d.%d.%d", &lane, &created, &seq, &index); err != nil {
+		return 0, 0, 0, 0, fmt.Errorf("%q does not name a record of ours", origin)
+	}
+	return lane, created, seq, index, nil
 }
 
 // Get returns one dead letter; ok is false when there is none of that number.
@@ -145,8 +150,17 @@ func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok 
 	return d, err == nil, err
 }
 
-// Drop removes a dead letter for ever.
-func (l *DeadLetters) Drop(ctx context.Context, number uint64) error {
+// Drop removes a dead letter for ever, and notes that it was given up.
+func (l *DeadLetters) Drop(ctx context.Context, d DeadLetter) error {
+	if err := l.settle(ctx, d, FateDropped); err != nil {
+		return fmt.Errorf("drop dead letter %d: %w", d.Number, err)
+	}
+	// Noted. A crash here leaves a letter that is dropped, to be dropped again.
+	return l.remove(ctx, d.Number)
+}
+
+// remove removes a message of FLOW_DEAD.
+func (l *DeadLetters) remove(ctx context.Context, number uint64) error {
 	err := l.stream.dead.DeleteMsg(ctx, number)
 	if err == nil {
 		return nil
@@ -154,7 +168,7 @@ func (l *DeadLetters) Drop(ctx context.Context, number uint64) error {
 	if _, gone := l.stream.dead.GetMsg(ctx, number); errors.Is(gone, jetstream.ErrMsgNotFound) {
 		return nil // somebody else has, or this one in an attempt whose answer was lost
 	}
-	return unavailable(fmt.Errorf("drop dead letter %d: %w", number, err), 2*time.Second)
+	return unavailable(fmt.Errorf("remove dead letter %d: %w", number, err), 2*time.Second)
 }
 
 // Count is how many dead letters there are.

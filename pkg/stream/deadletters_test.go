@@ -74,10 +74,10 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	if diff := cmp.Diff(want[1], got, ignoreOrigin, approx); diff != "" || !ok || err != nil {
 		t.Errorf("get: %v, %v (-want +got):\n%s", ok, err, diff)
 	}
-	if err := letters.Drop(t.Context(), 2); err != nil {
+	if err := letters.Drop(t.Context(), got); err != nil {
 		t.Fatal(err)
 	}
-	if err := letters.Drop(t.Context(), 2); err != nil {
+	if err := letters.Drop(t.Context(), got); err != nil {
 		t.Errorf("drop again: %v", err)
 	}
 	if _, ok, err := letters.Get(t.Context(), 2); ok || err != nil {
@@ -212,8 +212,11 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
 				t.Errorf("%d letters are left, want none", len(left))
 			}
-			if info, err := w.jetStream().StreamInfo("FLOW_DEAD"); err != nil || info.State.Msgs != 0 {
-				t.Errorf("%d messages are left in FLOW_DEAD, %v, want none", info.State.Msgs, err)
+			if diff := cmp.Diff([]stream.Fate{{Seq: 2, Index: 3, Fate: stream.FateReplayed}}, w.fates()); diff != "" {
+				t.Errorf("fates (-want +got):\n%s", diff)
+			}
+			if info, err := w.jetStream().StreamInfo("FLOW_DEAD"); err != nil || info.State.Msgs != 1 {
+				t.Errorf("%d messages are left in FLOW_DEAD, %v, want the one that tells the fate", info.State.Msgs, err)
 			}
 		})
 	}

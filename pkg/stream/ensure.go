@@ -38,7 +38,7 @@ func (s *Stream) deadConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 DeadStream,
 		Description:          "Sluice: what could not be stored, with the reason",
-		Subjects:             []string{DeadPrefix + ">", ReplayPrefix + ">"},
+		Subjects:             []string{DeadPrefix + ">", ReplayPrefix + ">", SettledPrefix + ">"},
 		Storage:              jetstream.FileStorage,
 		Retention:            jetstream.LimitsPolicy,
 		Discard:              jetstream.DiscardNew,

@@ -27,6 +27,10 @@ const (
 	// being replayed.
 	ReplayPrefix = "flow.replay."
 
+	// SettledPrefix and the same are the subject of a note of what became of a
+	// dead letter that is gone, kept as long as the lane keeps its message.
+	SettledPrefix = "flow.settled."
+
 	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored.
 	PositionBucket = "flow_lanes"
 
@@ -54,7 +58,7 @@ const (
 	headerBatchCommit = "Nats-Batch-Commit"
 
 	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
-	headerExpectedLastID     = "Nats-Expected-Last-Msg-Id"
+	headerRollup             = "Nats-Rollup"
 )
 
 // LaneName is the stream of a lane.

@@ -95,7 +95,8 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	}
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
-	return nil
+	// A crash here leaves notes about messages that are gone to the next purge.
+	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep)
 }
 
 // keepFrom is the first message a lane needs, given how far it is stored, the

@@ -20,6 +20,9 @@ import (
 // warehouse knows.
 var ErrHistoryGone = errors.New("an earlier replay was interrupted, and the lanes do not reach back to it")
 
+// ErrDropped is a replay of a dead letter that was dropped.
+var ErrDropped = errors.New("it was dropped before")
+
 // replayMargin is kept between the last moment an id is sent again and the end
 // of the window in which its lane knows it.
 const replayMargin = publishLimit + 10*time.Second
@@ -28,13 +31,13 @@ const replayMargin = publishLimit + 10*time.Second
 // submitter, and removes it. It is there again once, however often Replay is
 // called and wherever it is interrupted:
 //
-//	note that it begins → publish under an id of its own → remove letter, note
+//	note that it begins → publish under an id of its own → note that it is settled → remove letter and first note
 //
 // Within the duplicate window of the note the id makes another attempt
 // harmless. After that the lanes are searched for it. Replayed tells that it
 // was there already.
 //
-// Errors: those of Publish, and ErrHistoryGone.
+// Errors: those of Publish, ErrHistoryGone and ErrDropped.
 func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
 	receipt, err := l.replay(ctx, p, d)
 	if err != nil {
@@ -42,7 +45,11 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 	}
 	// Durable in its lane. A crash here leaves letter and note: the next call
 	// finds it by its id.
-	if err := l.Drop(ctx, d.Number); err != nil {
+	if err := l.settle(ctx, d, FateReplayed); err != nil {
+		return record.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
+	}
+	// Settled. A crash here leaves a letter that the next call only removes.
+	if err := l.remove(ctx, d.Number); err != nil {
 		return record.Receipt{}, err
 	}
 	// A crash here leaves a note about nothing, which harms nobody.
@@ -50,6 +57,14 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 }
 
 func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
+	switch fate, err := l.settled(ctx, d); {
+	case err != nil:
+		return record.Receipt{}, err
+	case fate == FateReplayed:
+		return record.Receipt{Replayed: true}, nil
+	case fate == FateDropped:
+		return record.Receipt{}, ErrDropped
+	}
 	id := "dead." + d.origin
 	note, err := l.stream.dead.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
 	switch {
@@ -107,7 +122,7 @@ func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
 	if err != nil {
 		return unavailable(err, 2*time.Second)
 	}
-	return l.Drop(ctx, note.Sequence)
+	return l.remove(ctx, note.Sequence)
 }
 
 // window is the shortest duplicate window of the lanes.

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -15,6 +16,10 @@ type scanned struct {
 	seq uint64
 	at  time.Time // when the stream stored it
 }
+
+// scanPatience is how long a scan waits for a message before it asks whether
+// there is one.
+const scanPatience = time.Second
 
 // scan gives the messages that a stream holds now under a subject, from a time
 // on, oldest first; without their bodies when heads is set. For people and for
@@ -53,7 +58,17 @@ func (s *Stream) scan(ctx context.Context, stream, subject string, since time.Ti
 		defer messages.Stop()
 		var delivered uint64
 		for {
-			msg, err := messages.Next(jetstream.NextContext(ctx))
+			soon, cancel := context.WithTimeout(ctx, scanPatience)
+			msg, err := messages.Next(jetstream.NextContext(soon))
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				// What was still to come may have been removed meanwhile.
+				now, err := consumer.Info(ctx)
+				if err == nil && now.NumPending == 0 && now.Delivered.Consumer == delivered {
+					return
+				}
+				continue
+			}
 			if err != nil {
 				yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
 				return

@@ -1,0 +1,108 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const headerFate = "Sluice-Fate" // of a note that a dead letter is settled
+
+// Fates of what was set aside.
+const (
+	FateDead     = "dead"     // it is among the dead letters
+	FateReplayed = "replayed" // it was sent again, and is a message of its own since
+	FateDropped  = "dropped"  // somebody has given it up
+)
+
+// Fate says what became of a record, or a whole message, that was set aside.
+type Fate struct {
+	Lane  int
+	Seq   uint64
+	Index int // -1 for the whole message
+	Fate  string
+}
+
+// Fates gives the fate of everything that was set aside from the lanes as they
+// are now, for as long as they hold the messages; the same origin may come
+// twice, and then is settled. What is set aside or settled while it runs may
+// come or not, but nothing is missed on its way from letter to settled.
+func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
+	created := map[int]int64{}
+	for _, lane := range l.stream.Lanes() {
+		created[lane.Number] = lane.Created.Unix()
+	}
+	return func(yield func(Fate, error) bool) {
+		for msg, err := range l.stream.scan(ctx, DeadStream, "", time.Time{}, true) {
+			if err != nil {
+				yield(Fate{}, fmt.Errorf("read what was set aside: %w", err))
+				return
+			}
+			// The note that it is settled stands behind the letter, and is
+			// there before the letter goes.
+			fate, origin := FateDead, ""
+			if o, ok := strings.CutPrefix(msg.Subject(), DeadPrefix); ok {
+				origin = o
+			} else if o, ok := strings.CutPrefix(msg.Subject(), SettledPrefix); ok {
+				fate, origin = first(msg.Headers(), headerFate), o
+			} else {
+				continue
+			}
+			lane, made, seq, index, err := parseOrigin(origin)
+			if err == nil && created[lane] != made {
+				continue // of a lane that was made again since
+			}
+			if !yield(Fate{lane, seq, index, fate}, err) {
+				return
+			}
+		}
+	}
+}
+
+// settle notes what became of a letter. The first note stands.
+func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, fate string) error {
+	_, err := l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: nats.Header{headerFate: {fate}}})
+	if err != nil && !isOneTooMany(err) {
+		_, answer, _ := judge(err)
+		return fmt.Errorf("note that it is %s: %w", fate, answer)
+	}
+	return nil
+}
+
+// settled is the fate a letter has by its note, empty when there is none.
+func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error) {
+	note, err := l.stream.dead.GetLastMsgForSubject(ctx, SettledPrefix+d.origin)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", unavailable(err, 2*time.Second)
+	}
+	return first(note.Header, headerFate), nil
+}
+
+// forgetSettled removes the notes about messages of a lane before keep, and
+// about those of a lane of the same number before it.
+func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64) error {
+	info, err := l.stream.dead.Info(ctx, jetstream.WithSubjectFilter(SettledPrefix+strconv.Itoa(lane.Number)+".>"))
+	if err != nil {
+		return unavailable(fmt.Errorf("look up settled dead letters: %w", err), 2*time.Second)
+	}
+	for subject := range info.State.Subjects {
+		_, created, seq, _, err := parseOrigin(strings.TrimPrefix(subject, SettledPrefix))
+		if err == nil && created == lane.Created.Unix() && seq >= keep {
+			continue
+		}
+		if err := l.stream.dead.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+			return unavailable(fmt.Errorf("forget a settled dead letter: %w", err), 2*time.Second)
+		}
+	}
+	return nil
+}

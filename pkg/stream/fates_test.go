@@ -1,0 +1,134 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// fates is what became of everything that was set aside.
+func (w *world) fates() []stream.Fate {
+	w.t.Helper()
+	var all []stream.Fate
+	for f, err := range stream.NewDeadLetters(w.Stream).Fates(context.Background()) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func (w *world) setAside(all ...record.Dead) {
+	w.t.Helper()
+	for _, d := range all {
+		if err := stream.NewDeadLetters(w.Stream).SetAside(context.Background(), d); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func TestTheFateOfADeadLetterOutlivesIt(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	letters := stream.NewDeadLetters(w.Stream)
+	whole := dead(4)
+	whole.Index = -1
+	w.setAside(dead(2), dead(3), whole)
+	list := w.list(stream.DeadFilter{})
+	if _, err := letters.Replay(t.Context(), p, list[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := letters.Drop(t.Context(), list[2]); err != nil {
+		t.Fatal(err)
+	}
+	want := []stream.Fate{
+		{Seq: 3, Index: 3, Fate: stream.FateDead},
+		{Seq: 2, Index: 3, Fate: stream.FateReplayed},
+		{Seq: 4, Index: -1, Fate: stream.FateDropped},
+	}
+	if diff := cmp.Diff(want, w.fates()); diff != "" {
+		t.Errorf("fates (-want +got):\n%s", diff)
+	}
+
+	// As when the ingester crashed right after it had set them aside.
+	w.setAside(dead(2), whole)
+	for _, d := range w.list(stream.DeadFilter{}) {
+		receipt, err := letters.Replay(t.Context(), p, d)
+		switch d.Message.Seq {
+		case 2:
+			if err != nil || !receipt.Replayed {
+				t.Errorf("replay of what was replayed: got %+v, %v, want that it was there already", receipt, err)
+			}
+		case 4:
+			if !errors.Is(err, stream.ErrDropped) {
+				t.Errorf("replay of what was dropped: got %v, want %v", err, stream.ErrDropped)
+			}
+		}
+	}
+	if got := len(w.all(0)); got != 2 { // 2 and 3, each once
+		t.Errorf("%d messages in the lane, want 2", got)
+	}
+}
+
+func TestFatesGoWithTheirMessages(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20, DuplicateWindow: 100 * time.Millisecond})
+	p := w.publisher()
+	w.publish(p, "old", 10)
+	w.setAside(dead(3), dead(8))
+	for _, d := range w.list(stream.DeadFilter{}) {
+		if err := stream.NewDeadLetters(w.Stream).Drop(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.swapTo(0, 5)
+	time.Sleep(300 * time.Millisecond)
+	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
+	purger.SetMargin(0)
+	if err := purger.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []stream.Fate{{Seq: 8, Index: 3, Fate: stream.FateDropped}}
+	if diff := cmp.Diff(want, w.fates()); diff != "" {
+		t.Errorf("fates after messages 1 to 5 were purged (-want +got):\n%s", diff)
+	}
+}
+
+// TestListingEndsWhenTheLastLettersGo: somebody else may drop letters while
+// they are listed.
+func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
+	w := open(t, stream.Config{})
+	letters := stream.NewDeadLetters(w.Stream)
+	var all []stream.DeadLetter
+	for seq := uint64(1); seq <= 8; seq++ { // more than a listing reads ahead
+		d := dead(seq)
+		d.Message.Encoding, d.Message.Body = record.EncodingS2, make([]byte, 1900<<10)
+		w.setAside(d)
+	}
+	all = w.list(stream.DeadFilter{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	n := 0
+	for _, err := range letters.List(ctx, stream.DeadFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n > 1 {
+			continue
+		}
+		for _, d := range all[1:] {
+			if err := letters.Drop(ctx, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n == 0 || n == len(all) {
+		t.Errorf("listed %d of %d letters, want some: the listing was not overtaken", n, len(all))
+	}
+}
