@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"time"
 )
 
 // bodies reads request bodies: in time, within the budget, decompressed.
@@ -41,8 +40,10 @@ func newBodies(cfg Config, m *metrics) *bodies {
 // release.
 type body struct {
 	bytes   []byte
+	limit   int
 	hold    *hold
 	buffers *buffers
+	pace    *pace // nil when it is not read from a client
 }
 
 // release gives the memory back. Nobody may use the bytes any more.
@@ -52,23 +53,31 @@ func (b *body) release() {
 	b.hold.release()
 }
 
-// room makes place for n bytes in all, within the budget.
-func (b *body) room(ctx context.Context, n int) error {
-	if n <= cap(b.bytes) {
-		return nil
-	}
-	if err := b.hold.grow(ctx, int64(capacity(n))); err != nil {
-		return err
+// Of a body whose length is not known, so much is read before more memory is
+// asked for; then so much; then all it may need at once. Were it asked for bit
+// by bit, bodies that have some would wait for each other to have more.
+const (
+	firstRead  = 64 << 10
+	secondRead = 256 << 10
+)
+
+// room makes place for more bytes, within the budget.
+func (b *body) room(ctx context.Context) error {
+	n := min(2*cap(b.bytes), b.limit)
+	if need := int64(capacity(n)); need > b.hold.size {
+		if n > secondRead {
+			need = int64(capacity(b.limit))
+		}
+		defer b.hold.budget.pause(b.pace)()
+		if err := b.hold.grow(ctx, need); err != nil {
+			return err
+		}
 	}
 	larger := append(b.buffers.get(n), b.bytes...)
 	b.buffers.put(b.bytes)
 	b.bytes = larger
 	return nil
 }
-
-// firstRead is how much is read of a body of unknown length before more memory
-// is asked for.
-const firstRead = 64 << 10
 
 // read reads the body of a request, which counts against limit after
 // decompression. The caller releases it, unless there is an error.
@@ -109,39 +118,45 @@ func (b *bodies) receive(w http.ResponseWriter, r *http.Request, limit int) (*bo
 	if err != nil {
 		return nil, err
 	}
-	sent := &body{bytes: b.buffers.get(expect), hold: h, buffers: b.buffers}
-	pace := &pace{body: r.Body, control: http.NewResponseController(w), cfg: &b.cfg, start: time.Now()}
-	if err = sent.fill(r.Context(), pace, limit); err == nil {
-		err = pace.done()
+	sent := &body{bytes: b.buffers.get(expect), limit: limit, hold: h, buffers: b.buffers, pace: newPace(w, r, &b.cfg)}
+	if h.half == b.budget.large {
+		b.budget.watch(sent.pace)
+	}
+	err = sent.fill(r.Context(), sent.pace)
+	b.budget.unwatch(sent.pace)
+	if err == nil {
+		err = sent.pace.done()
 	}
 	if err != nil {
 		sent.release()
-		return nil, readFailure(err, limit)
+		return nil, readFailure(err, limit, sent.pace.isCut())
 	}
 	return sent, nil
 }
 
 var errTooLarge = errors.New("more bytes than allowed")
 
-// fill reads until the end, growing as needed, at most limit bytes.
-func (b *body) fill(ctx context.Context, from io.Reader, limit int) error {
+// fill reads until the end, growing as needed up to the limit, and gives back
+// what it did not need.
+func (b *body) fill(ctx context.Context, from io.Reader) error {
 	for {
-		if len(b.bytes) == cap(b.bytes) && len(b.bytes) < limit {
-			if err := b.room(ctx, min(2*cap(b.bytes), limit)); err != nil {
+		if len(b.bytes) == cap(b.bytes) && len(b.bytes) < b.limit {
+			if err := b.room(ctx); err != nil {
 				return err
 			}
 		}
 		var over [1]byte
-		into := b.bytes[len(b.bytes):min(cap(b.bytes), limit)]
+		into := b.bytes[len(b.bytes):min(cap(b.bytes), b.limit)]
 		if len(into) == 0 {
 			into = over[:] // whatever still comes is too much
 		}
 		n, err := from.Read(into)
-		if n > 0 && len(b.bytes) == limit {
+		if n > 0 && len(b.bytes) == b.limit {
 			return errTooLarge
 		}
 		b.bytes = b.bytes[:len(b.bytes)+n]
 		if err == io.EOF {
+			b.hold.shrink(int64(cap(b.bytes)))
 			return nil
 		}
 		if err != nil {
@@ -151,10 +166,12 @@ func (b *body) fill(ctx context.Context, from io.Reader, limit int) error {
 }
 
 // readFailure says what a failed read means to the client.
-func readFailure(err error, limit int) error {
+func readFailure(err error, limit int, cut bool) error {
 	switch {
 	case errors.Is(err, errTooLarge):
 		return tooLarge(limit)
+	case cut:
+		return refuse(codeBodyTimeout, "the body came too slowly while others waited for its memory")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse(codeBodyTimeout, "the body came too slowly")
 	case errors.Is(err, errNoMemory):
@@ -166,45 +183,6 @@ func readFailure(err error, limit int) error {
 
 func tooLarge(limit int) *refusal {
 	return refuse(codeBodyTooLarge, fmt.Sprintf("the body is larger than %d bytes after decompression", limit))
-}
-
-// pace reads a body and cuts off clients that keep us waiting: after a grace
-// the body must have come at a certain rate, and it must end in time.
-type pace struct {
-	body    io.Reader
-	control *http.ResponseController
-	cfg     *Config
-	start   time.Time
-	set     time.Time // when the deadline was set last
-	n       int64
-}
-
-// setEvery spares a system call for each read of a fast body.
-const setEvery = 500 * time.Millisecond
-
-func (p *pace) Read(b []byte) (int, error) {
-	if now := time.Now(); now.Sub(p.set) >= setEvery {
-		earned := p.cfg.BodyGrace + time.Duration(p.n)*time.Second/time.Duration(p.cfg.BodyRate)
-		deadline := p.start.Add(min(earned, p.cfg.BodyTimeout))
-		// Answered by test recorders and the like with ErrNotSupported: they
-		// have no connection that could be slow.
-		if err := p.control.SetReadDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return 0, err
-		}
-		p.set = now
-	}
-	n, err := p.body.Read(b)
-	p.n += int64(n)
-	return n, err
-}
-
-// done lifts the deadline. It would end the request's context while the
-// records are being published.
-func (p *pace) done() error {
-	if err := p.control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return nil
 }
 
 // Content encodings that are taken.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -181,6 +182,41 @@ func (d *door) post(body string, changes ...func(*http.Request)) *http.Response 
 	return d.do(request(http.MethodPost, "/flow/flowRecord/batch", body, changes...))
 }
 
+// serveOne makes a request without a look at the document, for bodies that are
+// too large for that.
+func (d *door) serveOne(r *http.Request) *http.Response {
+	w := httptest.NewRecorder()
+	d.Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+// held reads how much memory is held for bodies in flight.
+func (d *door) held(t testing.TB) float64 {
+	return d.metric(t, "sluice_api_bodies_in_flight_bytes", "")
+}
+
+// metric reads a counter or gauge; label is the value of one of its labels.
+func (d *door) metric(t testing.TB, name, label string) float64 {
+	t.Helper()
+	families, err := d.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			matches := label == ""
+			for _, l := range m.GetLabel() {
+				matches = matches || l.GetValue() == label
+			}
+			if f.GetName() == name && matches {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no metric %s of %q", name, label)
+	return 0
+}
+
 // problem is what a refusal says, as its readers see it.
 type problem struct {
 	Type     string           `json:"type"`
@@ -242,4 +278,15 @@ func wantProblem(t testing.TB, resp *http.Response, status int, code string) pro
 // config is small enough for tests to reach its limits.
 func config() api.Config {
 	return api.Config{Listen: "127.0.0.1:0"}
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}
+
+// tryNew makes an api that is not meant to run.
+func tryNew(cfg api.Config) error {
+	_, err := api.New(cfg, api.Deps{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return err
 }

@@ -23,13 +23,13 @@ func (b *bodies) inflate(ctx context.Context, encoding string, sent []byte, limi
 	if err != nil {
 		return nil, err
 	}
-	plain := &body{bytes: b.buffers.get(expect), hold: h, buffers: b.buffers}
+	plain := &body{bytes: b.buffers.get(expect), limit: limit, hold: h, buffers: b.buffers}
 	worker := <-b.inflaters // soon: none waits for anything but a processor
 	defer func() { b.inflaters <- worker }()
 	from, err := worker.open(encoding, sent)
 	if err == nil {
 		from = &ratioReader{from: from, left: max(freeOfRatio, b.cfg.Ratio*len(sent))}
-		err = plain.fill(ctx, from, limit)
+		err = plain.fill(ctx, from)
 	}
 	worker.source.Reset(nil)
 	if err != nil {

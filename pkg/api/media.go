@@ -37,11 +37,11 @@ func mediaType(value string) string {
 // accepts tells whether the Accept header leaves room for one of the media
 // types.
 func accepts(h http.Header, offers ...string) bool {
-	values := h["Accept"]
-	if len(values) == 0 || len(values) == 1 && values[0] == "*/*" {
+	values := strings.Join(h["Accept"], ",")
+	if values == "" || values == "*/*" {
 		return true
 	}
-	for _, choice := range strings.Split(strings.Join(values, ","), ",") {
+	for _, choice := range strings.Split(values, ",") {
 		media, params, err := mime.ParseMediaType(choice)
 		if err != nil {
 			continue

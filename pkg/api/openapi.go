@@ -33,13 +33,21 @@ func newDocuments() (*documents, error) {
 }
 
 func (s *Server) getOpenAPI(c *call) error {
-	return answerDocument(c, "application/json", s.documents.openAPI)
+	made, err := s.documents()
+	if err != nil {
+		return err
+	}
+	return answerDocument(c, "application/json", made.openAPI)
 }
 
 func (s *Server) getDocs(c *call) error {
+	made, err := s.documents()
+	if err != nil {
+		return err
+	}
 	// The page needs nothing but its own style.
 	c.w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-	return answerDocument(c, "text/html; charset=utf-8", s.documents.page)
+	return answerDocument(c, "text/html; charset=utf-8", made.page)
 }
 
 func answerDocument(c *call, media string, document []byte) error {

@@ -85,10 +85,11 @@ func (r *refusal) headers(h http.Header, row failure) {
 			challenge += ", " + r.challenge
 		}
 		h.Set("WWW-Authenticate", challenge)
-	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge:
-		h.Set("Connection", "close") // what is left of the body will not be read
 	}
-	if row.Code == codeUnsupportedEncoding {
+	switch row.Code {
+	case codeBodyTimeout, codeBodyIncomplete, codeBodyTooLarge:
+		h.Set("Connection", "close") // what is left of the body will not be read
+	case codeUnsupportedEncoding:
 		h.Set("Accept-Encoding", "gzip, zstd") // RFC 9110, 15.5.16
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -50,7 +51,7 @@ type Server struct {
 	slots     chan struct{} // taken while a document is parsed
 	bodies    *bodies
 	rates     *rates
-	documents *documents
+	documents func() (*documents, error) // made when somebody asks first
 	engine    *gin.Engine
 	tls       *tls.Config // nil for plain HTTP
 
@@ -68,8 +69,9 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 		cfg: cfg, log: log, metrics: m, limits: cfg.limits(),
 		auth: deps.Auth, stream: deps.Stream,
 		changes: deps.Changes, last: deps.Last, state: deps.State, secrets: deps.Secrets,
-		slots:  make(chan struct{}, cfg.Documents),
-		bodies: newBodies(cfg, m), rates: newRates(cfg.Rate), engine: newEngine(),
+		slots:     make(chan struct{}, cfg.Documents),
+		documents: sync.OnceValues(newDocuments),
+		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), engine: newEngine(),
 	}
 	m.watch(reg, s.bodies.budget)
 	if cfg.TLSCert != "" {
@@ -78,10 +80,6 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 			return nil, err
 		}
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
-	}
-	var err error
-	if s.documents, err = newDocuments(); err != nil {
-		return nil, err
 	}
 	s.routes()
 	return s, nil

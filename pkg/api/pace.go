@@ -1,0 +1,93 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pace reads a body and cuts off clients that keep us waiting: after a grace
+// the body must have come at a certain rate, and it must end in time. Where
+// others wait for the memory it holds, it must come faster.
+type pace struct {
+	body  io.Reader
+	cfg   *Config
+	start time.Time
+	n     atomic.Int64 // bytes read
+	set   time.Time    // when the deadline was set last
+
+	mu      sync.Mutex // of the deadline
+	control *http.ResponseController
+	cut     bool
+}
+
+func newPace(w http.ResponseWriter, r *http.Request, cfg *Config) *pace {
+	return &pace{body: r.Body, cfg: cfg, start: time.Now(), control: http.NewResponseController(w)}
+}
+
+// setEvery spares a system call for each read of a fast body.
+const setEvery = 500 * time.Millisecond
+
+func (p *pace) Read(b []byte) (int, error) {
+	if now := time.Now(); now.Sub(p.set) >= min(setEvery, p.cfg.BodyGrace/4) {
+		earned := p.cfg.BodyGrace + time.Duration(p.n.Load())*time.Second/time.Duration(p.cfg.BodyRate)
+		if err := p.deadline(p.start.Add(min(earned, p.cfg.BodyTimeout))); err != nil {
+			return 0, err
+		}
+		p.set = now
+	}
+	n, err := p.body.Read(b)
+	p.n.Add(int64(n))
+	return n, err
+}
+
+// deadline sets when reading ends, unless it was ended already.
+func (p *pace) deadline(t time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cut {
+		return nil
+	}
+	return p.setDeadline(t)
+}
+
+// done lifts the deadline of a body that was read to its end. It would end the
+// request's context while the records are being published.
+func (p *pace) done() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.setDeadline(time.Time{})
+}
+
+func (p *pace) setDeadline(t time.Time) error {
+	err := p.control.SetReadDeadline(t)
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil // a test recorder or the like, with no connection that could be slow
+	}
+	return err
+}
+
+// crowdedRate is the bytes per second that a body must keep up while others
+// wait for the memory it holds.
+const crowdedRate = 1 << 20
+
+// cutIfSlow ends the reading of a body that others should not wait for.
+func (p *pace) cutIfSlow(now time.Time, patience time.Duration) {
+	took := now.Sub(p.start)
+	if took < patience || float64(p.n.Load()) >= crowdedRate*took.Seconds() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = true
+	_ = p.setDeadline(now.Add(-time.Second)) // fails only when the connection is gone
+}
+
+func (p *pace) isCut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut
+}
