@@ -109,16 +109,18 @@ func (w *wire) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, err
 }
 
 // find asks a lane whether it knows an id, and under which sequence, without
-// storing anything: the message it sends is only taken after an id that does
-// not exist, and a lane looks for duplicates before it looks at that.
+// storing anything: it sends a message that a lane refuses for a header of no
+// sense, but only after it has looked for duplicates. Among the headers that
+// could serve this is the one that holds for one replica as for several, where
+// a message refused later would leave its id behind.
 func (w *wire) find(ctx context.Context, lane *Lane, topic, id string) (uint64, bool, error) {
 	ctx, done := w.link.attempt(ctx, attemptLimit)
 	defer done()
 	a, err := w.request(ctx, lane, &nats.Msg{Subject: topic, Header: nats.Header{
-		headerID:             {id},
-		headerExpectedLastID: {"none " + nuid.Next()}, // a space: no id of ours has one
+		headerID:     {id},
+		headerRollup: {"never"},
 	}})
-	if isCode(err, codeWrongLastID) {
+	if isCode(err, codeRollupFailed) {
 		return 0, false, nil
 	}
 	if err != nil {

@@ -23,9 +23,9 @@ const (
 	codeStorageResources      = 10047
 	codeMessageTooLarge       = 10054
 	codeSequenceNotMatch      = 10063 // the replicas do not agree yet
-	codeWrongLastID           = 10070
 	codeWrongLastSequence     = 10071
 	codeStoreFailed           = 10077 // full, when the text says maximum
+	codeRollupFailed          = 10111
 	codeStreamOffline         = 10118
 	codeDuplicateInProcess    = 10158 // the first copy of this id is still being stored
 	codeSubjectNotReady       = 10163

@@ -36,6 +36,14 @@ func open(t testing.TB, cfg stream.Config) *world {
 // openOn opens a Stream of its own on a server, as another process would.
 func openOn(t testing.TB, server *natstest.Server, cfg stream.Config) *world {
 	t.Helper()
+	w := openAt(t, server.URL, cfg)
+	w.server = server
+	return w
+}
+
+// openAt opens a Stream on the servers at a URL.
+func openAt(t testing.TB, url string, cfg stream.Config) *world {
+	t.Helper()
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = 256 << 20
 	}
@@ -43,16 +51,18 @@ func openOn(t testing.TB, server *natstest.Server, cfg stream.Config) *world {
 		cfg.Poll = 50 * time.Millisecond
 	}
 	reg := prometheus.NewRegistry()
-	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, quiet(), reg)
+	nc, err := stream.Connect(stream.Connection{URL: url, Name: "test"}, quiet(), reg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	s, err := stream.Open(context.Background(), nc, cfg, quiet(), reg)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s, err := stream.Open(ctx, nc, cfg, quiet(), reg)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	w := &world{Stream: s, t: t, server: server, nc: nc, reg: reg}
+	w := &world{Stream: s, t: t, nc: nc, reg: reg}
 	w.run(s.Run)
 	return w
 }

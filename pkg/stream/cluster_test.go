@@ -1,0 +1,130 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// TestAClusterLosesItsLeader: three replicas, clients that repeat until they
+// hear an answer, and the leader of the lane stopped under them.
+func TestAClusterLosesItsLeader(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3)
+	w := openAt(t, cluster.URL, stream.Config{Replicas: 3})
+	p := w.publisher()
+	positions := stream.NewPositions(w.Stream)
+	pos := record.Position{Owner: "test"}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	acked := map[string]int{} // id → messages it has
+	var wg sync.WaitGroup
+	for client := range 8 {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprintf("c%d-%d", client, n)
+				sizes := [][]int{{200}, {50 << 10}, {100, 100, 100}}[n%3]
+				for {
+					_, err := p.Publish(context.Background(), submission(id, sizes...))
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, record.ErrUnavailable) {
+						t.Errorf("publish %s: %v", id, err)
+						return
+					}
+				}
+				mu.Lock()
+				acked[id] = len(sizes)
+				mu.Unlock()
+			}
+		})
+	}
+	for range 2 {
+		time.Sleep(time.Second)
+		leader := cluster.Leader("FLOW_0")
+		if leader < 0 {
+			t.Fatal("the lane has no leader")
+		}
+		cluster.Stop(leader)
+		time.Sleep(time.Second)
+		cluster.Start(leader)
+		// The position moves through it all.
+		pos.Done++
+		for {
+			next, err := positions.Swap(t.Context(), 0, pos)
+			if err == nil {
+				pos = next
+				break
+			}
+			if !errors.Is(err, record.ErrUnavailable) {
+				t.Fatalf("swap: %v", err)
+			}
+		}
+	}
+	time.Sleep(time.Second)
+	cancel()
+	wg.Wait()
+
+	stored := map[string]int{}
+	for _, m := range w.all(0) {
+		stored[m.ID]++
+	}
+	messages := 0
+	for id, parts := range acked {
+		for i := range parts {
+			messages++
+			part := id
+			if i > 0 {
+				part = fmt.Sprintf("%s.%d", id, i)
+			}
+			if stored[part] != 1 {
+				t.Errorf("message %s was acknowledged and is stored %d times", part, stored[part])
+			}
+		}
+	}
+	if messages < 100 || len(stored) != messages {
+		t.Errorf("%d messages were acknowledged, %d are stored", messages, len(stored))
+	}
+	t.Logf("%d submissions of %d messages over 2 leaders", len(acked), messages)
+	if pos.Revision == 0 || pos.Done != 2 {
+		t.Errorf("the position is at %+v", pos)
+	}
+}
+
+func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3)
+	w := openAt(t, cluster.URL, stream.Config{Replicas: 3, LaneDelay: time.Millisecond})
+	p := w.publisher()
+	for i, sizes := range [][]int{{100}, {100 << 10}, {100, 200, 300}} {
+		id := fmt.Sprintf("id-%d", i)
+		for n, want := range []record.Receipt{{}, {Replayed: true}} {
+			got, err := p.Publish(t.Context(), submission(id, sizes...))
+			if err != nil || got != want {
+				t.Errorf("publish %s, %d: got %+v, %v, want %+v", id, n, got, err, want)
+			}
+		}
+		other := submission(id, sizes...)
+		other.Hash = "another"
+		if _, err := p.Publish(t.Context(), other); !errors.Is(err, record.ErrKeyReused) {
+			t.Errorf("publish another %s: got %v, want %v", id, err, record.ErrKeyReused)
+		}
+	}
+	w.addLane()
+	time.Sleep(3 * time.Second)
+	for i := range 20 { // the lanes are asked without leaving anything behind
+		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("new-%d", i), 10)); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := len(w.all(0)) + len(w.all(1)); got != 25 {
+		t.Errorf("the lanes hold %d messages, want 25", got)
+	}
+}
