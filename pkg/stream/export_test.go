@@ -18,3 +18,26 @@ func (p *Purger) SetMargin(d time.Duration) { p.margin = d }
 func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uint64, error) {
 	return s.firstSince(ctx, lane, since)
 }
+
+// ErrDisconnected ends an attempt whose connection was lost.
+var ErrDisconnected = errDisconnected
+
+// Judge is what is done about a failed attempt, and what the submitter hears.
+func Judge(err error) (string, error) {
+	v, answer, _ := judge(err)
+	return [...]string{"give up", "again", "unknown", "unreached", "repeated"}[v], answer
+}
+
+// DrainAfter is how long a lane's publishers are told to wait for need bytes,
+// after observations of a lane whose messages have 100 bytes each: seconds
+// since the first, and the first sequence.
+func DrainAfter(need int, seen ...[2]int) time.Duration {
+	var d drain
+	begin := time.Unix(1_700_000_000, 0)
+	now := begin
+	for _, s := range seen {
+		now = begin.Add(time.Duration(s[0]) * time.Second)
+		d.observe(&Lane{First: uint64(s[1]), Messages: 10, Bytes: 1000}, now)
+	}
+	return d.after(need, now)
+}

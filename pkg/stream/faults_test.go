@@ -1,0 +1,259 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+// TestEveryAnswerOfNATSHasItsVerdict is the table of what a submitter hears.
+func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
+	api := func(code jetstream.ErrorCode, text string) error {
+		return &jetstream.APIError{ErrorCode: code, Description: text}
+	}
+	for name, c := range map[string]struct {
+		err     error
+		verdict string
+		answer  error
+		after   time.Duration // 0: none is known
+	}{
+		"full by bytes":              {api(10077, "maximum bytes exceeded"), "give up", record.ErrFull, 0},
+		"full by messages":           {api(10077, "maximum messages exceeded"), "give up", record.ErrFull, 0},
+		"the store failed":           {api(10077, "write failed"), "give up", record.ErrUnavailable, 5 * time.Second},
+		"the queue is full":          {api(10167, ""), "give up", record.ErrBusy, time.Second},
+		"too large for the stream":   {api(10054, ""), "give up", record.ErrTooLarge, 0},
+		"too large for the server":   {nats.ErrMaxPayload, "give up", record.ErrTooLarge, 0},
+		"a duplicate in the batch":   {api(10201, ""), "repeated", record.ErrUnavailable, time.Second},
+		"an id in process":           {api(10158, ""), "again", record.ErrUnavailable, time.Second},
+		"too many batches":           {api(10210, ""), "again", record.ErrUnavailable, time.Second},
+		"too many fast batches":      {api(10211, ""), "again", record.ErrUnavailable, time.Second},
+		"an incomplete batch":        {api(10176, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"no leader":                  {api(10009, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"the cluster is away":        {api(10008, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"replicas disagree":          {api(10063, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"a subject is not ready":     {api(10163, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"the stream is offline":      {api(10118, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"offline with a reason":      {api(10194, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"no room on the server":      {api(10047, ""), "give up", record.ErrUnavailable, 10 * time.Second},
+		"no memory on the server":    {api(10028, ""), "give up", record.ErrUnavailable, 10 * time.Second},
+		"no resources on the server": {api(10023, ""), "give up", record.ErrUnavailable, 10 * time.Second},
+		"no room in the account":     {api(10002, ""), "give up", record.ErrUnavailable, 10 * time.Second},
+		"sealed":                     {api(10109, ""), "give up", record.ErrUnavailable, 30 * time.Second},
+		"another stream":             {api(10060, ""), "give up", record.ErrUnavailable, 30 * time.Second},
+		"nobody answers":             {nats.ErrNoResponders, "unreached", record.ErrUnavailable, 2 * time.Second},
+		"away, nothing sent":         {nats.ErrReconnectBufExceeded, "unreached", record.ErrUnavailable, 2 * time.Second},
+		"away":                       {nats.ErrConnectionReconnecting, "unreached", record.ErrUnavailable, 2 * time.Second},
+		"closed":                     {nats.ErrConnectionClosed, "give up", record.ErrUnavailable, 5 * time.Second},
+		"no answer in time":          {context.DeadlineExceeded, "unknown", record.ErrUnavailable, 2 * time.Second},
+		"no answer in NATS's time":   {nats.ErrTimeout, "unknown", record.ErrUnavailable, 2 * time.Second},
+		"lost while waiting":         {stream.ErrDisconnected, "unknown", record.ErrUnavailable, 2 * time.Second},
+		"anything else":              {errors.New("?"), "unknown", record.ErrUnavailable, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			verdict, answer := stream.Judge(fmt.Errorf("wrapped: %w", c.err))
+			if verdict != c.verdict || !errors.Is(answer, c.answer) {
+				t.Errorf("got %s, %v, want %s, %v", verdict, answer, c.verdict, c.answer)
+			}
+			var retry *record.RetryError
+			if errors.As(answer, &retry) != (c.after > 0) || (retry != nil && retry.After != c.after) {
+				t.Errorf("got %+v, want to come back after %v", retry, c.after)
+			}
+		})
+	}
+}
+
+func TestAServerThatStandsStill(t *testing.T) {
+	p := natstest.StartProcess(t)
+	w := openAt(t, p.URL, stream.Config{})
+	pub := w.publisher()
+	if _, err := pub.Publish(t.Context(), submission("before", 10)); err != nil {
+		t.Fatal(err)
+	}
+	p.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, sizes := range [][]int{{10}, {10}, {100 << 10}, {10, 20}} {
+		wg.Go(func() {
+			begun := time.Now()
+			_, err := pub.Publish(ctx, submission(fmt.Sprintf("id-%d", i), sizes...))
+			if !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, record.ErrBusy) {
+				t.Errorf("%v: got %v, want %v", sizes, err, record.ErrUnavailable)
+			}
+			if took := time.Since(begun); took > 4*time.Second {
+				t.Errorf("%v: it took %v to give up after 2s", sizes, took)
+			}
+		})
+	}
+	wg.Wait()
+	p.Resume()
+	for i, sizes := range [][]int{{10}, {10}, {100 << 10}, {10, 20}} {
+		if _, err := pub.Publish(t.Context(), submission(fmt.Sprintf("id-%d", i), sizes...)); err != nil {
+			t.Errorf("%v, again: %v", sizes, err)
+		}
+	}
+	seen := map[string]int{}
+	for _, m := range w.all(0) {
+		if seen[m.ID]++; seen[m.ID] > 1 {
+			t.Errorf("%s is stored %d times", m.ID, seen[m.ID])
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d messages are stored, want 6", len(seen))
+	}
+}
+
+// TestKillsInTheMiddleOfBatches: submissions of several parts and groups of
+// small ones, the server killed under them. None may be half there.
+func TestKillsInTheMiddleOfBatches(t *testing.T) {
+	p := natstest.StartProcess(t)
+	w := openAt(t, p.URL, stream.Config{})
+	pub := w.publisher()
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	acked := map[string]bool{}
+	var wg sync.WaitGroup
+	for client := range 32 {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprintf("c%d-%d", client, n)
+				sizes := [][]int{{100}, {2000, 2000, 2000, 2000, 2000}}[client%2]
+				for ctx.Err() == nil {
+					if _, err := pub.Publish(ctx, submission(id, sizes...)); err == nil {
+						mu.Lock()
+						acked[id] = true
+						mu.Unlock()
+						break
+					}
+				}
+			}
+		})
+	}
+	for range 5 {
+		time.Sleep(400 * time.Millisecond)
+		p.Kill()
+		p.Start()
+	}
+	time.Sleep(500 * time.Millisecond)
+	cancel()
+	wg.Wait()
+
+	stored := map[string]int{}
+	for _, m := range w.all(0) {
+		stored[m.ID]++
+	}
+	parts := func(id string) (n int) {
+		for i := 1; i < 5; i++ {
+			n += stored[fmt.Sprintf("%s.%d", id, i)]
+		}
+		return n
+	}
+	whole := 0
+	for id, n := range stored {
+		if n != 1 {
+			t.Errorf("%s is stored %d times", id, n)
+		}
+		var client, number, part int
+		if k, _ := fmt.Sscanf(id, "c%d-%d.%d", &client, &number, &part); k == 3 {
+			continue
+		}
+		if client%2 == 1 {
+			if whole++; parts(id) != 4 {
+				t.Errorf("%s has %d further parts, want 4", id, parts(id))
+			}
+		}
+	}
+	for id := range acked {
+		if stored[id] != 1 {
+			t.Errorf("%s was acknowledged and is stored %d times", id, stored[id])
+		}
+	}
+	if len(acked) < 100 || whole < 20 {
+		t.Errorf("%d acknowledged, %d of several parts: the test shows nothing", len(acked), whole)
+	}
+	t.Logf("%d acknowledged over 5 kills, %d messages stored", len(acked), len(stored))
+}
+
+// TestWithoutTheRightToPublish: NATS answers nothing, and reports the denial
+// beside.
+func TestWithoutTheRightToPublish(t *testing.T) {
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf(`listen: "127.0.0.1:-1"
+jetstream { store_dir: %q, sync_interval: always }
+authorization { users: [
+  {user: admin, password: a}
+  {user: api, password: b, permissions: {publish: {allow: ["$JS.API.>", "$KV.>"]}, subscribe: ["_INBOX_api.>"]}}
+] }`, dir)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := natstest.StartWith(t, embedded.Config{ConfigFile: conf, Listen: "127.0.0.1:0"})
+	reg := prometheus.NewRegistry()
+	url := "nats://api:b@" + server.URL[len("nats://"):]
+	nc, err := stream.Connect(stream.Connection{URL: url, Name: "api"}, quiet(), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	s, err := stream.Open(t.Context(), nc, stream.Config{MaxBytes: 1 << 20}, quiet(), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := stream.NewPublisher(s).Publish(ctx, submission("one", 10)); !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+	}
+	if got := value(t, reg, "sluice_stream_connection_errors_total", nil); got < 1 {
+		t.Errorf("%v errors of the connection were counted, want one at least", got)
+	}
+}
+
+func TestEverythingSaysWhenNATSIsAway(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 1)
+	pos := w.swapTo(0, 1)
+	w.server.Stop()
+	for w.nc.IsConnected() {
+		time.Sleep(time.Millisecond)
+	}
+	positions, letters := stream.NewPositions(w.Stream), stream.NewDeadLetters(w.Stream)
+	ctx := t.Context()
+	for name, f := range map[string]func() error{
+		"read a position":   func() error { _, err := positions.Read(ctx, 0); return err },
+		"swap a position":   func() error { _, err := positions.Swap(ctx, 0, pos); return err },
+		"identity":          func() error { _, err := positions.Identity(ctx, 0); return err },
+		"open a lane":       func() error { _, err := stream.NewReader(w.Stream, 0).Open(ctx, 0, 1); return err },
+		"set aside":         func() error { return letters.SetAside(ctx, dead(1)) },
+		"get a dead letter": func() error { _, _, err := letters.Get(ctx, 1); return err },
+		"count the dead":    func() error { _, err := letters.Count(ctx); return err },
+		"drop":              func() error { return letters.Drop(ctx, stream.DeadLetter{Number: 1}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun := time.Now()
+			if err := f(); !errors.Is(err, record.ErrUnavailable) {
+				t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+			}
+			if took := time.Since(begun); took > 2*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}

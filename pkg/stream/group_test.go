@@ -1,0 +1,159 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"sluice/pkg/stream"
+)
+
+// perSecond lets 64 clients publish one after another each, for a while, and
+// returns how many were acknowledged per second.
+func perSecond(t *testing.T, d time.Duration, publish func(id string) error) float64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	var acked atomic.Int64
+	var wg sync.WaitGroup
+	begun := time.Now()
+	for client := range 64 {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				if err := publish(fmt.Sprintf("%d-%d-%d", begun.UnixNano(), client, n)); err != nil {
+					t.Error(err)
+					return
+				}
+				acked.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(acked.Load()) / time.Since(begun).Seconds()
+}
+
+// TestManySmallOnesShareASync compares 64 clients that publish single records
+// through a Publisher with the same 64 who sync one by one, in the same run.
+func TestManySmallOnesShareASync(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	js, err := jetstream.New(w.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := submission("x", 600).Parts[0].Body
+	var grouped, single float64
+	for range 3 { // in turns: the disk has others to serve
+		single += perSecond(t, 500*time.Millisecond, func(id string) error {
+			_, err := js.Publish(context.Background(), "flow.0.record", body, jetstream.WithMsgID(id))
+			return err
+		})
+		grouped += perSecond(t, 500*time.Millisecond, func(id string) error {
+			sub := submission(id)
+			sub.Parts = submission("x", 600).Parts
+			_, err := p.Publish(context.Background(), sub)
+			return err
+		})
+	}
+	ratio := grouped / single
+	messages := value(t, w.reg, "sluice_stream_messages_total", nil)
+	commits := value(t, w.reg, "sluice_stream_commits_total", nil)
+	t.Logf("acknowledged per second: %.0f one by one, %.0f in groups, %.1f times as many; %.1f messages per commit",
+		single/3, grouped/3, ratio, messages/commits)
+	if ratio < 3 {
+		t.Errorf("groups are %.1f times as fast, want at least 3 times", ratio)
+	}
+	if messages/commits < 8 {
+		t.Errorf("%.1f messages share a commit, want at least 8", messages/commits)
+	}
+}
+
+// value sums what a metric says, of the series with these labels.
+func value(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum float64
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if has(m, labels) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func has(m *dto.Metric, labels map[string]string) bool {
+	found := 0
+	for _, l := range m.GetLabel() {
+		if want, ok := labels[l.GetName()]; ok && want == l.GetValue() {
+			found++
+		}
+	}
+	return found == len(labels)
+}
+
+func TestEveryPublishIsCounted(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	p := w.publisher()
+	other := submission("one", 10)
+	other.Hash = "another"
+	for _, sub := range []string{"one", "one", "two"} {
+		if _, err := p.Publish(t.Context(), submission(sub, 10, 20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = p.Publish(t.Context(), other)
+	_, _ = p.Publish(t.Context(), submission("large", 3<<20))
+	_, _ = p.Publish(t.Context(), submission("full", 900<<10, 900<<10))
+	_, _ = p.Publish(t.Context(), submission("", 10))
+	for outcome, want := range map[string]float64{
+		"stored": 2, "replayed": 1, "key_reused": 1, "too_large": 1, "full": 1, "failed": 1, "busy": 0, "unavailable": 0,
+	} {
+		if got := value(t, w.reg, "sluice_stream_publishes_total", map[string]string{"outcome": outcome}); got != want {
+			t.Errorf("%s: got %v, want %v", outcome, got, want)
+		}
+	}
+	for name, want := range map[string]float64{
+		"sluice_stream_messages_total": 4, "sluice_stream_records_total": 4, "sluice_stream_bytes_total": 60,
+	} {
+		if got := value(t, w.reg, name, nil); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestRetryAfterIsTheRateOfPurging(t *testing.T) {
+	for name, c := range map[string]struct {
+		need int
+		seen [][2]int // seconds, first sequence
+		want time.Duration
+	}{
+		"just started":                    {1000, [][2]int{{0, 1}}, 10 * time.Second},
+		"nothing freed yet":               {1000, [][2]int{{0, 1}, {30, 1}}, 10 * time.Second},
+		"nothing freed for a minute":      {1000, [][2]int{{0, 1}, {61, 1}}, time.Minute},
+		"a thousand bytes in ten seconds": {500, [][2]int{{0, 1}, {10, 11}}, 5 * time.Second},
+		"fast":                            {500, [][2]int{{0, 1}, {10, 10_001}}, time.Second},
+		"slow":                            {1 << 20, [][2]int{{0, 1}, {10, 11}}, time.Minute},
+		"long ago":                        {500, [][2]int{{0, 1}, {10, 1001}, {400, 1001}, {500, 1001}}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := stream.DrainAfter(c.need, c.seen...); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
