@@ -103,7 +103,7 @@ type table struct {
 
 // target finds where a materialized view writes to: the table after TO, or the
 // one it keeps for itself.
-var target = regexp.MustCompile("(?s)^CREATE MATERIALIZED VIEW \\S+(?: UUID '\\S+')? TO (?:INNER UUID '([^']+)'|(\\S+))")
+var target = regexp.MustCompile(`^CREATE MATERIALIZED VIEW \S+(?: UUID '\S+')? TO (?:INNER UUID '[^']+'|(\S+))`)
 
 // tables reads the database and whatever hangs on its tables, in any database.
 func (db *DB) tables(ctx context.Context) (map[string]*table, error) {
@@ -125,8 +125,8 @@ func (db *DB) tables(ctx context.Context) (map[string]*table, error) {
 		}
 		if t.engine == "MaterializedView" {
 			t.targets = inner
-			if m := target.FindStringSubmatch(t.create); m != nil && m[2] != "" {
-				t.targets = strings.ReplaceAll(m[2], "`", "")
+			if m := target.FindStringSubmatch(t.create); m != nil && m[1] != "" {
+				t.targets = strings.ReplaceAll(m[1], "`", "")
 			}
 		}
 		all[t.name] = &t
