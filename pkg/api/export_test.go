@@ -15,13 +15,16 @@ func (s *Server) Routes() []Route {
 }
 
 // Failure is a row of the table of failures.
-type Failure struct{ Code, Status, Title string }
+type Failure struct {
+	Code, Status, Title string
+	Retries             bool
+}
 
 // Failures lists the ways to be refused.
 func Failures() []Failure {
 	var list []Failure
 	for _, f := range failures {
-		list = append(list, Failure{string(f.Code), strconv.Itoa(f.Status), f.Title})
+		list = append(list, Failure{string(f.Code), strconv.Itoa(f.Status), f.Title, f.Retry > 0})
 	}
 	return list
 }
