@@ -62,7 +62,7 @@ func onLoopback(address string) error {
 		return nil
 	}
 	return fmt.Errorf("embedded clickhouse: without a password it listens on loopback only, not on %s: "+
-		"whoever can connect may read what this process may read; set a password or use 127.0.0.1", address)
+		"whoever can connect may read and write what this process may; set a password or use 127.0.0.1", address)
 }
 
 // check refuses a user who is not the one of the Config. It takes the same time

@@ -13,7 +13,7 @@ import (
 type conn struct {
 	engine *engine
 	handle *uintptr // chdb_connection*
-	id     string   // its log_comment, by which KILL QUERY finds what it runs
+	id     string   // its marker, by which KILL QUERY finds what it runs
 }
 
 func (c *conn) disconnect() { c.engine.lib.closeConn(c.handle) }

@@ -16,8 +16,8 @@
 // deduplication, every format. It is not a cluster: no Keeper, no replicated
 // tables, no users besides the one of Config, no asynchronous inserts. The
 // engine has no access control of its own, and whoever may send it a statement
-// may read what this process may read; hence it listens on loopback unless a
-// password is set.
+// may read and write the files this process may; hence it listens on loopback
+// unless a password is set.
 //
 // # The protocol, in one page
 //

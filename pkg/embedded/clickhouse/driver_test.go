@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -59,98 +58,6 @@ func wantCode(t *testing.T, err error, code int32) {
 	var exception *clickhouse.Exception
 	if !errors.As(err, &exception) || exception.Code != code {
 		t.Fatalf("got %v, want code %d", err, code)
-	}
-}
-
-func TestDriverRoundTripsEveryTypeOfTheSchema(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	for name, suffix := range connections {
-		t.Run(name, func(t *testing.T) {
-			c := open(t, address+suffix)
-			if err := c.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			run(t, c, `CREATE OR REPLACE TABLE types (
-				s String, lc LowCardinality(String), lcn LowCardinality(Nullable(String)), fs FixedString(4),
-				i32 Int32, i64 Int64, u8 UInt8, u16 UInt16, u32 UInt32, u64 UInt64, f Float64, b Bool,
-				d DateTime('UTC'), d64 DateTime64(3, 'UTC'), day Date, uuid UUID, e Enum8('a' = 1, 'b' = 2), dec Decimal(18, 4),
-				ns Nullable(String), ni Nullable(Int64), nd Nullable(DateTime64(3, 'UTC')),
-				as Array(String), ai Array(Int64), aalc Array(Array(LowCardinality(String))), ani Array(Nullable(Int64)),
-				m Map(String, Int64), mlc Map(LowCardinality(String), Array(String)), t Tuple(x Int64, y LowCardinality(String)), tt Tuple(String, Nullable(Int64)),
-				sum SimpleAggregateFunction(sum, UInt64), last SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))),
-				uniq SimpleAggregateFunction(groupUniqArrayArray, Array(String))
-			) ENGINE = MergeTree ORDER BY i64`)
-			at := time.Date(2026, 3, 4, 5, 6, 7, 89e6, time.UTC)
-			text, number, low := "täxt\x00\n", int64(-1<<63), "low"
-			rows := [][]any{
-				{"", "", (*string)(nil), "abcd", int32(0), int64(0), uint8(0), uint16(0), uint32(0), uint64(0), 0.0, false,
-					time.Unix(0, 0).UTC(), time.Unix(0, 0).UTC(), time.Unix(0, 0).UTC(), "00000000-0000-0000-0000-000000000000", "a", "0",
-					(*string)(nil), (*int64)(nil), (*time.Time)(nil),
-					[]string{}, []int64{}, [][]string{}, []*int64{},
-					map[string]int64{}, map[string][]string{}, map[string]any{"x": int64(0), "y": ""}, []any{"", (*int64)(nil)},
-					uint64(0), (*time.Time)(nil), []string{}},
-				{"täxt\x00\n'\\", "low", &low, "efgh", int32(-1 << 31), int64(1<<63 - 1), uint8(255), uint16(65535), uint32(1<<32 - 1), uint64(1<<64 - 1), -1.5e300, true,
-					at.Truncate(time.Second), at, at.Truncate(24 * time.Hour), "61f0c404-5cb3-11e7-907b-a6006ad3dba0", "b", "-12345.6789",
-					&text, &number, &at,
-					[]string{"a", "", text}, []int64{1, -1}, [][]string{{"x", "y"}, {}, {"x"}}, []*int64{&number, nil},
-					map[string]int64{"k": -9}, map[string][]string{"k": {"v", "w"}}, map[string]any{"x": int64(7), "y": "low"}, []any{"z", &number},
-					uint64(99), &at, []string{"u"}},
-			}
-			insert(t, c, "types", rows...)
-			for i, want := range rows {
-				got, err := c.Query(t.Context(), "SELECT * EXCEPT (dec), toString(dec) AS dec FROM types ORDER BY i64 LIMIT 1 OFFSET ?", i)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !got.Next() {
-					t.Fatalf("row %d is missing: %v", i, got.Err())
-				}
-				want = append(append(append([]any{}, want[:17]...), want[18:]...), want[17])
-				compareRow(t, got, want)
-				got.Close()
-			}
-			var nulls uint64
-			row(t, c, "SELECT countIf(lcn IS NULL) + countIf(ni IS NULL) + countIf(last IS NULL) FROM types", &nulls)
-			if nulls != 3 {
-				t.Errorf("got %d NULLs, want 3", nulls)
-			}
-		})
-	}
-}
-
-// insert sends rows as one block.
-func insert(t *testing.T, c driver.Conn, table string, rows ...[]any) {
-	t.Helper()
-	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO "+table)
-	if err != nil {
-		t.Fatalf("prepare: %v", err)
-	}
-	for _, values := range rows {
-		if err := batch.Append(values...); err != nil {
-			t.Fatalf("append: %v", err)
-		}
-	}
-	if err := batch.Send(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
-}
-
-// compareRow compares the values of a row by how they print, which is the same
-// for what the driver takes and what it gives.
-func compareRow(t *testing.T, got driver.Rows, want []any) {
-	t.Helper()
-	types := got.ColumnTypes()
-	values := make([]any, len(types))
-	for i := range types {
-		values[i] = newOf(types[i])
-	}
-	if err := got.Scan(values...); err != nil {
-		t.Fatal(err)
-	}
-	for i, value := range values {
-		if diff := cmp.Diff(show(want[i]), show(value)); diff != "" {
-			t.Errorf("column %s %s (-want +got):\n%s", types[i].Name(), types[i].DatabaseTypeName(), diff)
-		}
 	}
 }
 
@@ -242,101 +149,6 @@ func TestDriverSettingsHoldForOneStatementOnly(t *testing.T) {
 	}
 }
 
-func TestDriverStoresATokenOnceInTableAndViews(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	for name, suffix := range connections {
-		t.Run(name, func(t *testing.T) {
-			c := open(t, address+suffix)
-			countedTable(t, c, "counted_"+name)
-			send := func(token string, from, to int) {
-				t.Helper()
-				batch, err := c.PrepareBatch(clickhouse.Context(t.Context(), clickhouse.WithSettings(tokenSettings(token))), "INSERT INTO counted_"+name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i := from; i < to; i++ {
-					batch.Append(int64(i), fmt.Sprint("g", i%3))
-				}
-				if err := batch.Send(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			send("one", 0, 1000)
-			send("one", 0, 1000)
-			send("two", 0, 1000) // Another token: stored, although its rows are the same.
-			send("one", 0, 1000)
-			if diff := cmp.Diff(counts{2000, 2000, 2000}, counted(t, c, "counted_"+name)); diff != "" {
-				t.Errorf("table and views (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// tokenSettings are what our ingester sends with each INSERT.
-func tokenSettings(token string) clickhouse.Settings {
-	return clickhouse.Settings{
-		"async_insert": 0, "insert_deduplicate": 1, "deduplicate_blocks_in_dependent_materialized_views": 1,
-		"insert_deduplication_token": token, "max_partitions_per_insert_block": 100,
-	}
-}
-
-// countedTable makes a table with two materialized views that count its rows.
-func countedTable(t *testing.T, c driver.Conn, name string) {
-	t.Helper()
-	const window = " SETTINGS non_replicated_deduplication_window = 10000"
-	run(t, c, "CREATE TABLE "+name+" (a Int64, g LowCardinality(String)) ENGINE = MergeTree ORDER BY a PARTITION BY a % 2"+window)
-	for _, view := range []string{"_by_group", "_by_rest"} {
-		run(t, c, "CREATE TABLE "+name+view+" (k String, n SimpleAggregateFunction(sum, UInt64)) ENGINE = AggregatingMergeTree ORDER BY k"+window)
-	}
-	run(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv1 TO "+name+"_by_group AS SELECT g AS k, count() AS n FROM "+name+" GROUP BY k")
-	run(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv2 TO "+name+"_by_rest AS SELECT toString(a % 7) AS k, count() AS n FROM "+name+" GROUP BY k")
-}
-
-type counts struct{ Rows, ByGroup, ByRest uint64 }
-
-func counted(t *testing.T, c driver.Conn, name string) (n counts) {
-	t.Helper()
-	row(t, c, fmt.Sprintf("SELECT (SELECT count() FROM %[1]s), (SELECT sum(n) FROM %[1]s_by_group), (SELECT sum(n) FROM %[1]s_by_rest)", name),
-		&n.Rows, &n.ByGroup, &n.ByRest)
-	return n
-}
-
-func TestDriverRunsSeveralConnectionsAtOnce(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	c := open(t, address+"?compress=lz4&max_open_conns=8&max_idle_conns=8")
-	run(t, c, "CREATE TABLE t (worker Int64, n Int64) ENGINE = MergeTree ORDER BY worker")
-	var group sync.WaitGroup
-	for worker := range 8 {
-		group.Go(func() {
-			for round := range 5 {
-				batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for n := range 500 {
-					batch.Append(int64(worker), int64(round*500+n))
-				}
-				if err := batch.Send(); err != nil {
-					t.Error(err)
-				}
-				var sum int64
-				if err := c.QueryRow(t.Context(), "SELECT sum(n) FROM t WHERE worker = ?", int64(worker)).Scan(&sum); err != nil {
-					t.Error(err)
-				}
-				last := int64((round + 1) * 500)
-				if want := last * (last - 1) / 2; sum != want {
-					t.Errorf("worker %d reads %d of its own rows' sum, want %d", worker, sum, want)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if n := count(t, c, "t"); n != 8*5*500 {
-		t.Errorf("got %d rows, want %d", n, 8*5*500)
-	}
-}
-
 func TestDriverHasADatabasePerConnection(t *testing.T) {
 	one, oneAddress := clickhousetest.FreshDatabase(t)
 	two, twoAddress := clickhousetest.FreshDatabase(t)
@@ -411,6 +223,7 @@ func TestDriverCancelsAStatementWithItsContext(t *testing.T) {
 	for name, sql := range map[string]string{
 		"a SELECT that computes":   "SELECT count() FROM numbers(1e12) WHERE NOT ignore(sipHash64(number))",
 		"a SELECT that sends rows": "SELECT number FROM numbers(1e12)",
+		"a SELECT with a comment":  "SELECT count() FROM numbers(1e12) WHERE NOT ignore(sipHash64(number)) SETTINGS log_comment = 'mine'",
 		"an INSERT of a SELECT":    "INSERT INTO FUNCTION null('a UInt64') SELECT number FROM numbers(1e12)",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -440,39 +253,4 @@ func TestDriverCancelsAStatementWithItsContext(t *testing.T) {
 	if err := c.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestDriverMayFlushABatchInBlocks(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	c := open(t, address+"?compress=lz4")
-	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
-	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3000 {
-		batch.Append(int64(i))
-		if i%1000 == 999 {
-			if err := batch.Flush(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := batch.Send(); err != nil {
-		t.Fatal(err)
-	}
-	if n := count(t, c, "t"); n != 3000 {
-		t.Errorf("got %d rows, want 3000", n)
-	}
-	empty, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := empty.Send(); err != nil {
-		t.Errorf("an empty batch: %v", err)
-	}
-}
-
-func withSettings(t *testing.T, settings clickhouse.Settings) context.Context {
-	return clickhouse.Context(t.Context(), clickhouse.WithSettings(settings))
 }

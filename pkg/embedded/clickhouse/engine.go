@@ -20,6 +20,11 @@ var base = map[string]string{
 	"implicit_select": "0", // `1 + 1` is a syntax error in a server
 }
 
+// marker is the setting by whose value the statements of a connection are found
+// in system.processes, since the library gives query ids of its own. It means
+// something only where there are clusters; log_comment is left to people.
+const marker = "cluster_for_parallel_replicas"
+
 // engine is the one engine of this process.
 type engine struct {
 	lib      *library
@@ -77,7 +82,7 @@ func (e *engine) learn() error {
 // connect opens an engine connection outside the bound of acquire.
 func (e *engine) connect() (*conn, error) {
 	id := "connection-" + strconv.FormatUint(e.ids.Add(1), 10)
-	argv, keep := cStrings(append([]string{"clickhouse", "--log_comment=" + id}, e.args...))
+	argv, keep := cStrings(append([]string{"clickhouse", "--" + marker + "=" + id}, e.args...))
 	handle := e.lib.connect(int32(len(keep)), argv)
 	runtime.KeepAlive(keep)
 	if handle == nil {
@@ -118,7 +123,7 @@ func (e *engine) release(c *conn) {
 func (e *engine) kill(id string) error {
 	e.controlMu.Lock()
 	defer e.controlMu.Unlock()
-	_, err := e.control.run(context.Background(), "KILL QUERY WHERE Settings['log_comment'] = '"+id+"' ASYNC", "Null", nil)
+	_, err := e.control.run(context.Background(), "KILL QUERY WHERE Settings['"+marker+"'] = '"+id+"' ASYNC", "Null", nil)
 	return err
 }
 

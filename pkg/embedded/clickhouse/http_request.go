@@ -2,6 +2,7 @@ package clickhouse
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -42,12 +43,15 @@ func readRequest(in *http.Request) (*request, error) {
 	values := in.URL.Query()
 	r := &request{
 		id:       values.Get("query_id"),
-		database: first(values.Get("database"), in.Header.Get("X-ClickHouse-Database")),
-		format:   first(values.Get("default_format"), in.Header.Get("X-ClickHouse-Format"), defaultFormat),
+		database: cmp.Or(values.Get("database"), in.Header.Get("X-ClickHouse-Database")),
+		format:   cmp.Or(values.Get("default_format"), in.Header.Get("X-ClickHouse-Format"), defaultFormat),
 		readonly: in.Method == http.MethodGet || in.Method == http.MethodHead,
 	}
 	if values.Get("session_id") != "" {
 		return nil, exceptionf("NOT_IMPLEMENTED", "HTTP sessions are not supported by the embedded engine; use the native protocol")
+	}
+	if strings.HasPrefix(in.Header.Get("Content-Type"), "multipart/") {
+		return nil, exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
 	}
 	for name, all := range values {
 		if notSettings[name] {
@@ -176,13 +180,4 @@ func (w *web) authenticate(in *http.Request, answer *answer) error {
 		return exceptionf("REQUIRED_PASSWORD", "User and password are required")
 	}
 	return err
-}
-
-func first(values ...string) string {
-	for _, value := range values {
-		if value != "" {
-			return value
-		}
-	}
-	return ""
 }

@@ -123,7 +123,7 @@ type library struct {
 func loadLibrary(path string) (lib *library, err error) {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		return nil, fmt.Errorf("load the ClickHouse engine %s: %w", path, err)
+		return nil, fmt.Errorf("load the ClickHouse engine %s (on Linux it needs glibc): %w", path, err)
 	}
 	defer func() { // RegisterLibFunc panics on a symbol that is not there.
 		if missing := recover(); missing != nil {

@@ -2,6 +2,7 @@ package clickhouse
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,7 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 			return nil
 		}
 		if served = served || lived > 0; !served {
-			return fmt.Errorf("the ClickHouse engine did not start: %s", first(last, fmt.Sprint(err)))
+			return fmt.Errorf("the ClickHouse engine did not start: %s", cmp.Or(last, fmt.Sprint(err)))
 		}
 		if lived >= s.cfg.Settled {
 			pause = s.cfg.Backoff

@@ -1,0 +1,109 @@
+package clickhouse
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/ClickHouse/ch-go/compress"
+	"github.com/ClickHouse/ch-go/proto"
+)
+
+// readBlock reads the rest of a Data packet.
+func (c *client) readBlock() (read block, err error) {
+	defer func() { c.broken = c.broken || err != nil }()
+	if _, err := c.in.text(maxText); err != nil { // table name
+		return block{}, err
+	}
+	if read, err = c.blocks.read(); err != nil {
+		return block{}, err
+	}
+	if c.blocks.src == c.frames && c.frames.rest() > 0 {
+		return block{}, exceptionf("INCORRECT_DATA", "%d bytes follow a block in its frame", c.frames.rest())
+	}
+	return read, nil
+}
+
+// exception tells the client of an error.
+func (c *client) exception(err *Exception) {
+	proto.ServerCodeException.Encode(&c.out)
+	answer := proto.Exception{Code: proto.Error(err.Code), Name: "DB::Exception", Message: err.Message}
+	answer.EncodeAware(&c.out, c.revision)
+}
+
+// flush sends what is gathered. A client that does not read blocks it, and with
+// it its own statement, but nobody else's.
+func (c *client) flush() error {
+	_, err := c.socket.Write(c.out.Buf)
+	c.out.Reset()
+	return err
+}
+
+// data sends a block: what FORMAT Native prints of it.
+func (c *client) data(q query, body []byte) error {
+	proto.ServerCodeData.Encode(&c.out)
+	c.out.PutString("") // table name
+	if !q.compressed {
+		proto.BlockInfo{BucketNum: -1}.Encode(&c.out)
+		if err := c.flush(); err != nil {
+			return err
+		}
+		_, err := c.socket.Write(body)
+		return err
+	}
+	var info proto.Buffer
+	proto.BlockInfo{BucketNum: -1}.Encode(&info)
+	for _, part := range [][]byte{info.Buf, body} {
+		for len(part) > 0 {
+			piece := part[:min(len(part), pieceSize)]
+			part = part[len(piece):]
+			if err := c.packer.Compress(piece); err != nil {
+				return err
+			}
+			c.out.Buf = append(c.out.Buf, c.packer.Data...)
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// header sends a block of these columns without rows.
+func (c *client) header(q query, columns []column) error {
+	var body proto.Buffer
+	body.PutInt(len(columns))
+	body.PutInt(0)
+	for _, column := range columns {
+		body.PutString(column.name)
+		body.PutString(column.typ)
+	}
+	return c.data(q, body.Buf)
+}
+
+// compression prepares both directions for a statement.
+func (c *client) compression(q query) {
+	c.blocks.src = c.in.Reader
+	if !q.compressed {
+		return
+	}
+	if c.frames == nil {
+		c.frames = &frames{src: c.in.Reader}
+	}
+	c.blocks.src = c.frames
+	method := compress.LZ4
+	for _, s := range q.settings {
+		if s.name == "network_compression_method" {
+			switch s.value {
+			case "ZSTD", "zstd":
+				method = compress.ZSTD
+			case "NONE", "none":
+				method = compress.None
+			}
+		}
+	}
+	if c.packer == nil || c.packing != method {
+		c.packer, c.packing = compress.NewWriter(compress.LevelZero, method), method
+	}
+}
+
+var errGone = fmt.Errorf("the client went away: %w", io.ErrUnexpectedEOF)
