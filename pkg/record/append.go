@@ -41,7 +41,7 @@ func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordE
 	if bad := r.open(m); bad != nil {
 		return bad
 	}
-	received := m.Received.UnixMilli()
+	received := max(m.Received.UnixMilli(), 0)
 	for {
 		more, bad := r.advance(m)
 		if bad != nil || !more {

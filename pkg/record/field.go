@@ -66,10 +66,12 @@ var plain = [classes]uint16{
 	classInteger:     1<<kindNull | 1<<kindInt,
 	classTime:        1<<kindNull | 1<<kindInt,
 	classObject:      1<<kindNull | 1<<kindObject,
-	classAny:         1<<8 - 1 | 1<<kindArray,
-	classLooseText:   1<<8 - 1 | 1<<kindArray,
-	classLooseNumber: 1<<8 - 1 | 1<<kindArray,
+	classAny:         anyKind,
+	classLooseText:   anyKind,
+	classLooseNumber: anyKind,
 }
+
+const anyKind = 1<<(kindArray+1) - 1
 
 // spec is the row of the specification a field stands in.
 type spec struct {

@@ -77,9 +77,9 @@ func (n *names) learn(b []byte, size int, f field) {
 func (n *names) place(next *name, hash uint8) uint8 {
 	const tries = 8
 	for i := range uint8(tries) {
-		i = max(hash+i, 1)
-		if known := &n.known[i]; known.size == 0 || known.size == next.size && known.text == next.text {
-			return i
+		at := max(hash+i, 1)
+		if known := &n.known[at]; known.size == 0 || known.size == next.size && known.text == next.text {
+			return at
 		}
 	}
 	hash = max(hash, 1)

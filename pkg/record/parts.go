@@ -19,9 +19,8 @@ const (
 // Parts appends to dst the messages that carry the records, in order: JSON
 // arrays split between records, compressed with S2 when that pays. A body is at
 // most target bytes, unless it holds a single record. The same request always
-// yields the same parts. They share the memory of r and are good until its next
-// use or Release. The error is a *LimitError: a record that would
-// not fit even alone.
+// yields the same parts. They are r's, and good until it is used again or
+// released. The error is a *LimitError: a record that would not fit even alone.
 func (r *Request) Parts(target int, dst []Part) ([]Part, error) {
 	r.used = 0
 	guess := maxPlainBytes // bytes of records that should make one part
@@ -35,7 +34,7 @@ func (r *Request) Parts(target int, dst []Part) ([]Part, error) {
 			part = r.part(from, to)
 		}
 		if len(part.Body) > MaxPartBytes {
-			return dst, &LimitError{Code: CodeRecordTooLarge, Index: from, Limit: MaxPartBytes, Detail: "the record is too large, even compressed"}
+			return dst, &LimitError{Code: CodeRecordTooLarge, Index: from, Limit: MaxPartBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
 		}
 		dst = append(dst, part)
 		from = to

@@ -89,7 +89,7 @@ func (r *Request) UnknownMembers() int { return r.unknown }
 func (r *Request) Parse(body []byte, form Form, lim Limits, now time.Time) error {
 	r.reset(body)
 	if len(body) > math.MaxInt32 {
-		return &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: "the body is too large"}
+		return &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: details[CodeBodyTooLarge]}
 	}
 	p := parser{Request: r, lim: lim.withDefaults(), received: now.UnixMilli()}
 	return p.parse(form)
