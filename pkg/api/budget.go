@@ -45,7 +45,8 @@ type hold struct {
 	size   int64
 }
 
-// take waits for n bytes. known says that n will do.
+// take waits for n bytes. known says that n will do, or that nothing but our
+// own work stands between now and knowing how much will.
 func (b *budget) take(ctx context.Context, n int64, known bool) (*hold, error) {
 	h := &hold{budget: b, half: b.large}
 	if known && n <= smallBody {
@@ -57,6 +58,9 @@ func (b *budget) take(ctx context.Context, n int64, known bool) (*hold, error) {
 // grow waits until the hold is n bytes. Several holds that grow may be in each
 // other's way: then one gives up after the wait, lets go, and the others go on.
 func (h *hold) grow(ctx context.Context, n int64) error {
+	if h.half == h.budget.small && n > smallBody {
+		return h.move(ctx, n)
+	}
 	more := n - h.size
 	if more <= 0 {
 		return nil
@@ -66,6 +70,17 @@ func (h *hold) grow(ctx context.Context, n int64) error {
 	}
 	h.size = n
 	h.budget.held.Add(more)
+	return nil
+}
+
+// move takes n bytes of the large half instead of what the hold has.
+func (h *hold) move(ctx context.Context, n int64) error {
+	larger := &hold{budget: h.budget, half: h.budget.large}
+	if err := larger.grow(ctx, n); err != nil {
+		return err
+	}
+	h.release()
+	*h = *larger
 	return nil
 }
 

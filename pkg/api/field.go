@@ -60,6 +60,7 @@ func (s *Server) deleteField(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
+	s.hurry(c) // a body says nothing here
 	conditions := conditionOf(c.r.Header)
 	for range maxAttempts {
 		made, err := change.NewFieldDelete(target.Table, target.Field, c.who.Subject, 0)

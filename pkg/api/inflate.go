@@ -19,7 +19,7 @@ func (b *bodies) inflate(ctx context.Context, encoding string, sent []byte, limi
 		return nil, refuse(codeEmptyBody, "the body is empty")
 	}
 	expect := inflatedHint(encoding, sent, limit)
-	h, err := b.budget.take(ctx, int64(capacity(expect)), false)
+	h, err := b.budget.take(ctx, int64(capacity(expect)), true)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,16 @@ func (s *Server) refuse(c *call, err error) {
 	if r.code == codeInternal {
 		s.log.Error("request failed", "request_id", c.id, "path", c.r.URL.Path, "error", err)
 	}
+	s.hurry(c)
 	r.answer(c.w, c.id)
+}
+
+// hurry bounds how long the HTTP server waits for what is left of a body that
+// nobody reads: it takes some of it in before it sends the answer.
+func (s *Server) hurry(c *call) {
+	if c.r.ContentLength != 0 {
+		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(s.cfg.BodyGrace)) // or there is no connection
+	}
 }
 
 // panicked answers after a defect. The log has it once, under the id that the

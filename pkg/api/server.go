@@ -143,6 +143,8 @@ func (s *Server) httpServer() *http.Server {
 		TLSConfig:         s.tls,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
+		// A backstop: bodies are read under deadlines of their own.
+		ReadTimeout: s.cfg.HeaderTimeout + s.cfg.InFlightWait*2 + s.cfg.BodyTimeout,
 		// From the end of the header on: the longest a request can take, and
 		// some time for the client to take its answer.
 		WriteTimeout:   s.cfg.InFlightWait*2 + s.cfg.BodyTimeout + s.cfg.PublishTimeout + 15*time.Second,
