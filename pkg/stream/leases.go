@@ -79,7 +79,10 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 		select {
 		case entry := <-updates:
 			r.see(entry)
-			if entry != nil && r.known {
+			if entry == nil {
+				r.renew(alive) // all that are there are known: join them
+			}
+			if r.known {
 				r.share(alive) // somebody came, went or gave up a lane
 			}
 		case <-beat.C:
