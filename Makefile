@@ -56,10 +56,13 @@ compose-check:
 	elif command -v docker-compose >/dev/null; then docker-compose config -q; \
 	else echo "make check: docker-compose is missing, it validates docker-compose.yml: apt-get install docker-compose" >&2; exit 1; fi
 
+chaos: engine | need-go ## break everything under load, then look for lost and doubled records
+	$(GO) run ./cmd/internal/chaos $(ARGS)
+
 clean: ## remove what was built; data/ and .cache/ stay
 	rm -rf bin
 
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine test check compose-check clean need-go
+.PHONY: help run build engine test check compose-check chaos clean need-go

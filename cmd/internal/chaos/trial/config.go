@@ -1,0 +1,43 @@
+package trial
+
+import (
+	"io"
+	"time"
+)
+
+// Config says what to break and for how long.
+type Config struct {
+	For            time.Duration // time under faults; default 30 min
+	Seed           uint64        // of faults and records
+	NATS           int           // servers, 1 or 3; default 1
+	Rate           float64       // records per second; default 6000
+	Every          time.Duration // mean time between two faults; default 2.5 s
+	StreamMaxBytes int64         // disk budget of a lane; default 1 GiB
+	SmallDisk      bool          // fill the disks of NATS and of the engine too; needs root
+	Outage         time.Duration // when set, the only fault: the engine is away for so long
+	Dir            string        // of data and logs; default a temporary one
+	Keep           bool          // keep Dir also when all is well
+	Journal        io.Writer     // gets one line per fault; default none
+}
+
+func (c Config) withDefaults() Config {
+	if c.For == 0 {
+		c.For = 30 * time.Minute
+	}
+	if c.NATS == 0 {
+		c.NATS = 1
+	}
+	if c.Rate == 0 {
+		c.Rate = 6000
+	}
+	if c.Every == 0 {
+		c.Every = 2500 * time.Millisecond
+	}
+	if c.StreamMaxBytes == 0 {
+		c.StreamMaxBytes = 1 << 30
+	}
+	if c.Journal == nil {
+		c.Journal = io.Discard
+	}
+	return c
+}

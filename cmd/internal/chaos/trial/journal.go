@@ -1,0 +1,51 @@
+package trial
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// journal tells what happened when, and counts it.
+type journal struct {
+	began time.Time
+
+	mu     sync.Mutex
+	out    io.Writer
+	counts Counts
+}
+
+// Counts is what was done to the parts, and what they did by themselves.
+type Counts struct {
+	Kills     int // parts killed while they ran
+	Stops     int // parts that stood still for a while
+	Restarts  int // parts stopped gracefully
+	Cuts      int // links cut, delayed or stalled
+	Fills     int // disks filled
+	Wipes     int // NATS servers that lost their data
+	Lanes     int // lanes added
+	Crashes   int // parts that ended although nobody asked
+	Unclean   int // graceful stops that took too long or did not exit with 0
+	Abandoned int // requests given up by their client
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	elapsed := time.Since(j.began).Round(time.Millisecond)
+	fmt.Fprintf(j.out, "%10v  %s\n", elapsed, fmt.Sprintf(format, args...))
+}
+
+// count changes the counts under the lock.
+func (j *journal) count(f func(*Counts)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f(&j.counts)
+}
+
+func (j *journal) sum() Counts {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.counts
+}

@@ -1,0 +1,160 @@
+package trial
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// kind is a way to break something.
+type kind int
+
+const (
+	kill         kind = iota // kill -9, and start again after hold
+	pause                    // SIGSTOP, SIGCONT after hold
+	restart                  // SIGTERM, start again at once
+	cut                      // reset all connections of a link
+	slow                     // every chunk on a link takes this much longer, for hold
+	stall                    // nothing goes through a link for hold
+	killInInsert             // kill -9 the engine soon after an insert went out to it
+	killInBatch              // kill -9 NATS soon after a batch went out to it
+	killLeader               // kill -9 the NATS server that leads lane 0
+	wipe                     // stop a NATS server, delete its data, start it again
+	addLane                  // sluice lanes add
+	fillDisk                 // no room on a disk for hold
+	outage                   // stop the engine for hold
+)
+
+func (k kind) String() string {
+	return [...]string{"kill", "stop", "restart", "cut", "delay", "stall", "kill in mid-insert",
+		"kill in mid-batch", "kill the leader", "wipe", "add a lane", "fill the disk", "outage"}[k]
+}
+
+// fault is something that is done to a part or a link.
+type fault struct {
+	at     time.Duration // since the beginning
+	kind   kind
+	target string        // part, link or disk; empty when the kind says it
+	hold   time.Duration // how long it lasts
+	fine   time.Duration // a delay within the fault
+}
+
+func (f fault) String() string {
+	s := f.kind.String()
+	if f.target != "" {
+		s += " " + f.target
+	}
+	if f.hold > 0 {
+		s += fmt.Sprintf(" for %v", f.hold)
+	}
+	return s
+}
+
+// scene is what there is to break.
+type scene struct {
+	parts []string
+	links []string
+	disks []string
+	nats  []string // among parts
+}
+
+// plan makes the schedule of a run. It follows from its arguments alone.
+func plan(cfg Config, s scene) []fault {
+	if cfg.Outage > 0 {
+		at := max(0, cfg.For-cfg.Outage) / 2
+		return []fault{{at: at, kind: outage, target: partEngine, hold: cfg.Outage}}
+	}
+	r := rand.New(rand.NewPCG(cfg.Seed, 0x5105))
+	var all []fault
+	milestones := milestones(cfg, s)
+	for at := 2 * time.Second; at < cfg.For; at += gap(r, cfg.Every) {
+		for len(milestones) > 0 && milestones[0].at <= at {
+			all = append(all, milestones[0])
+			milestones = milestones[1:]
+		}
+		f := draw(r, s)
+		f.at = at
+		all = append(all, f)
+	}
+	return all
+}
+
+// milestones are the rare faults that no run should be without.
+func milestones(cfg Config, s scene) []fault {
+	var all []fault
+	last := len(s.nats) - 1
+	for _, m := range []struct {
+		at   float64
+		kind kind
+		is   bool
+		part string
+		hold time.Duration
+	}{
+		{0.05, addLane, true, "", 0},
+		{0.30, wipe, last > 0 && cfg.For >= 3*time.Minute, s.nats[0], 0},
+		{0.50, addLane, cfg.For >= 3*time.Minute, "", 0},
+		{0.70, wipe, last > 0 && cfg.For >= 3*time.Minute, s.nats[last], 0},
+	} {
+		if m.is {
+			all = append(all, fault{at: time.Duration(m.at * float64(cfg.For)), kind: m.kind, target: m.part, hold: m.hold})
+		}
+	}
+	return all
+}
+
+// gap is the time to the next fault: now and then a long one, to catch up.
+func gap(r *rand.Rand, mean time.Duration) time.Duration {
+	return max(mean/10, min(4*mean, time.Duration(r.ExpFloat64()*float64(mean))))
+}
+
+// draw draws one fault.
+func draw(r *rand.Rand, s scene) fault {
+	part, link := pick(r, s.parts), pick(r, s.links)
+	f := fault{fine: between(r, time.Millisecond, 100*time.Millisecond)}
+	// All draws are made whatever comes of them, so that a change of one kind
+	// leaves the rest of a schedule as it was.
+	down := between(r, 50*time.Millisecond, 6*time.Second)
+	long := between(r, 100*time.Millisecond, 25*time.Second)
+	short := between(r, 100*time.Millisecond, 12*time.Second)
+	server := pick(r, s.nats)
+	n := r.IntN(100)
+	weights := []struct {
+		upTo int
+		f    fault
+		is   bool
+	}{
+		{32, fault{kind: kill, target: part, hold: down}, true},
+		{45, fault{kind: pause, target: part, hold: long}, true},
+		{54, fault{kind: restart, target: part, hold: down / 4}, true},
+		{63, fault{kind: cut, target: link}, true},
+		{69, fault{kind: slow, target: link, hold: short}, true},
+		{76, fault{kind: stall, target: link, hold: short}, true},
+		{85, fault{kind: killInInsert, target: partEngine, hold: down}, true},
+		{92, fault{kind: killInBatch, target: server, hold: down}, true},
+		{96, fault{kind: killLeader, hold: down}, len(s.nats) > 1},
+		{100, fault{kind: fillDisk, target: pickOr(r, s.disks), hold: short}, len(s.disks) > 0},
+	}
+	for _, w := range weights {
+		if n < w.upTo && w.is {
+			w.f.fine = f.fine
+			return w.f
+		}
+	}
+	return fault{kind: kill, target: part, hold: down, fine: f.fine}
+}
+
+func pick(r *rand.Rand, from []string) string { return from[r.IntN(len(from))] }
+
+func pickOr(r *rand.Rand, from []string) string {
+	if len(from) == 0 {
+		return ""
+	}
+	return pick(r, from)
+}
+
+// between draws a time so that each order of magnitude is as likely.
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	d := time.Duration(float64(least) * math.Exp(r.Float64()*math.Log(float64(most)/float64(least))))
+	return d.Round(time.Millisecond)
+}

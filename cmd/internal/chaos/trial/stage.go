@@ -1,0 +1,289 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/pkg/auth"
+	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/record"
+)
+
+// Names of parts and links. Parts of which there are several have a number.
+const (
+	partNATS     = "nats"
+	partEngine   = "engine"
+	partAPI      = "api"
+	partIngester = "ingester"
+
+	linkClients = "clients→api"
+	toNATS      = "→nats"
+	toEngine    = "→engine"
+)
+
+const twins = 2 // apis, and ingesters
+
+// stage is everything that runs, and how it is reached.
+type stage struct {
+	cfg     Config
+	dir     string
+	token   string
+	journal *journal
+
+	parts map[string]*part
+	order []string           // of parts, in which they are started
+	links map[string][]*link // one per server behind it
+	disks map[string]*disk   // by the part they belong to; none without SmallDisk
+
+	nats      []string // names
+	natsAddrs []string // of the servers themselves, for our own questions
+	monitors  []string // their monitoring addresses
+	engine    string   // address of the engine itself
+	ready     []string // ops addresses
+}
+
+// build compiles the programs into dir.
+func build(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir, "sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// newStage prepares all parts and links in dir; nothing is started.
+func newStage(cfg Config, dir string, j *journal) (*stage, error) {
+	library, err := engine.Locate("")
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{
+		cfg: cfg, dir: dir, journal: j, token: auth.NewToken(),
+		parts: map[string]*part{}, links: map[string][]*link{}, disks: map[string]*disk{},
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o700); err != nil {
+		return nil, err
+	}
+	if cfg.SmallDisk {
+		if err := s.mount(); err != nil {
+			return s, err
+		}
+	}
+	if err := s.addNATS(); err != nil {
+		return s, err
+	}
+	s.engine = address()
+	if err := s.add(partEngine, "sluice", "clickhouse", "--data", s.data(partEngine), "--listen", s.engine,
+		"--http", "", "--clickhouse-library", library); err != nil {
+		return s, err
+	}
+	var apis []string
+	for i := range twins {
+		addr, err := s.addAPI(i + 1)
+		if err != nil {
+			return s, err
+		}
+		apis = append(apis, addr)
+		if err := s.addIngester(i + 1); err != nil {
+			return s, err
+		}
+	}
+	return s, s.connect(linkClients, apis)
+}
+
+// data is the folder of a part's data.
+func (s *stage) data(part string) string { return filepath.Join(s.dir, "data", part) }
+
+func (s *stage) add(name, program string, args ...string) error {
+	log, err := os.OpenFile(filepath.Join(s.dir, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	s.parts[name] = &part{name: name, program: filepath.Join(s.dir, "bin", program), args: args, log: log, ended: s.crashed}
+	s.order = append(s.order, name)
+	return nil
+}
+
+// connect makes a link that hands connections to any of the targets.
+func (s *stage) connect(name string, targets []string) error {
+	l, err := newLink(targets...)
+	if err != nil {
+		return err
+	}
+	s.links[name] = append(s.links[name], l)
+	return nil
+}
+
+// via gives the addresses under which a part reaches servers: a link to each.
+func (s *stage) via(name string, servers ...string) ([]string, error) {
+	var addrs []string
+	for _, server := range servers {
+		if err := s.connect(name, []string{server}); err != nil {
+			return nil, err
+		}
+		links := s.links[name]
+		addrs = append(addrs, links[len(links)-1].addr())
+	}
+	return addrs, nil
+}
+
+func (s *stage) addAPI(n int) (string, error) {
+	name := fmt.Sprintf("%s-%d", partAPI, n)
+	nats, err := s.via(name+toNATS, s.natsAddrs...)
+	if err != nil {
+		return "", err
+	}
+	tokens := filepath.Join(s.dir, "tokens.yaml")
+	entry := auth.Entry{Subject: "chaos", SHA256: auth.Digest(s.token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+	if err := os.WriteFile(tokens, []byte(entry.Line()+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	http, ops := address(), address()
+	s.ready = append(s.ready, ops)
+	args := append([]string{"--http", http, "--ops", ops, "--nats", natsURL(nats), "--tokens", tokens,
+		"--fingerprint-key", filepath.Join(s.dir, "fingerprint.key")}, s.streams()...)
+	return http, s.add(name, "api", args...)
+}
+
+func (s *stage) addIngester(n int) error {
+	name := fmt.Sprintf("%s-%d", partIngester, n)
+	nats, err := s.via(name+toNATS, s.natsAddrs...)
+	if err != nil {
+		return err
+	}
+	warehouse, err := s.via(name+toEngine, s.engine)
+	if err != nil {
+		return err
+	}
+	ops := address()
+	s.ready = append(s.ready, ops)
+	args := append([]string{"--ops", ops, "--nats", natsURL(nats),
+		"--clickhouse", "clickhouse://default@" + warehouse[0] + "/flow"}, s.streams()...)
+	return s.add(name, "ingester", args...)
+}
+
+// streams are the options of every program that may make a stream.
+func (s *stage) streams() []string {
+	return []string{"--stream-max-bytes", fmt.Sprint(s.cfg.StreamMaxBytes), "--stream-replicas", fmt.Sprint(s.cfg.NATS)}
+}
+
+func natsURL(addrs []string) string { return "nats://" + strings.Join(addrs, ",nats://") }
+
+// scene is what of it may be broken.
+func (s *stage) scene() scene {
+	sc := scene{parts: s.order, nats: s.nats}
+	for name := range s.links {
+		sc.links = append(sc.links, name)
+	}
+	for name := range s.disks {
+		sc.disks = append(sc.disks, name)
+	}
+	slices.Sort(sc.links)
+	slices.Sort(sc.disks)
+	return sc
+}
+
+// start starts all parts and waits until they can work.
+func (s *stage) start(ctx context.Context) error {
+	for _, name := range s.order {
+		if err := s.parts[name].start(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for _, addr := range s.ready {
+		if err := answersOK(ctx, "http://"+addr+"/readyz"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answersOK asks until the answer is 200.
+func answersOK(ctx context.Context, url string) error {
+	client := &http.Client{Timeout: 2 * time.Second}
+	for {
+		res, err := client.Get(url)
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(res.Status)
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("%s: %w", url, err)
+		}
+	}
+}
+
+// crashed starts a part again that ended although nobody asked, as whoever
+// supervises it would.
+func (s *stage) crashed(p *part, status string) {
+	s.journal.count(func(c *Counts) { c.Crashes++ })
+	s.journal.note("%s ended by itself: %s", p.name, status)
+	time.Sleep(time.Second)
+	if err := p.start(); err != nil {
+		s.journal.note("%v", err)
+	}
+}
+
+// stop ends all parts, the first ones last, and gives those that did not end
+// as they should.
+func (s *stage) stop() {
+	for _, name := range slices.Backward(s.order) {
+		if ran, status := s.parts[name].end(sigterm, 15*time.Second); ran && status != 0 {
+			s.journal.count(func(c *Counts) { c.Unclean++ })
+			s.journal.note("%s did not stop cleanly: exit status %d", name, status)
+		}
+	}
+}
+
+// close ends what is left and lets go of everything but the folder.
+func (s *stage) close() {
+	for _, p := range s.parts {
+		p.kill()
+		p.log.Close()
+	}
+	for _, links := range s.links {
+		for _, l := range links {
+			l.close()
+		}
+	}
+	for _, d := range s.disks {
+		d.unmount()
+	}
+}
+
+// address is a loopback address nobody listens on, of a port that the system
+// gives to no connection: a part must find it free when it comes back.
+func address() string {
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
+	}
+}
+
+// sleep tells whether d passed before ctx was done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
