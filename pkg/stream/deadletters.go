@@ -120,7 +120,7 @@ func parseDead(number uint64, at time.Time, subject string, head nats.Header, bo
 		}
 	}
 	d := DeadLetter{Number: number, At: at, origin: origin, Dead: record.Dead{
-		Message: decode(lane, seq, first(head, headerTopic), head, body),
+		Message: decode(lane, seq, at, first(head, headerTopic), head, body),
 		Index:   index,
 		Code:    first(head, headerCode),
 		Reason:  first(head, headerReason),

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/record"
 )
@@ -71,10 +70,11 @@ func validID(id string) bool {
 	return id != "" && len(id) <= 256 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// decode turns a stored message into the domain's.
-func decode(lane int, seq uint64, topic string, head nats.Header, body []byte) record.Message {
+// decode turns a message stored at a time into the domain's.
+func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) record.Message {
 	m := record.Message{
 		Lane: lane, Seq: seq, Topic: topic, Body: body,
+		Received:    at.UTC().Truncate(time.Millisecond), // of one that we did not write; never 1970, which no retention keeps
 		ID:          first(head, headerID),
 		Encoding:    first(head, headerEncoding),
 		Subject:     first(head, headerSubject),
@@ -87,10 +87,6 @@ func decode(lane int, seq uint64, topic string, head nats.Header, body []byte) r
 		m.Received = time.UnixMilli(ms).UTC()
 	}
 	return m
-}
-
-func decodeRaw(lane int, raw *jetstream.RawStreamMsg) record.Message {
-	return decode(lane, raw.Sequence, raw.Subject, raw.Header, raw.Data)
 }
 
 // first is the first value of a header, its name as written.

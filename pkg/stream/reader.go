@@ -139,7 +139,7 @@ func (c *Cursor) Next(ctx context.Context) (record.Message, error) {
 				c.next++
 				c.messages.Inc()
 				c.bytes.Add(float64(len(msg.Data())))
-				return decode(c.lane, seq, msg.Subject(), msg.Headers(), msg.Data()), nil
+				return decode(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
 			}
 			// Messages that were on their way when the connection was lost do
 			// not come again by themselves. A new consumer brings them; if it

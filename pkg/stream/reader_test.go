@@ -192,3 +192,24 @@ func TestAStreamMadeAgainWhileItIsReadIsFound(t *testing.T) {
 		}
 	}
 }
+
+// TestAMessageWithoutOurHeadersWasReceivedWhenItWasStored: 1970 would be older
+// than any retention.
+func TestAMessageWithoutOurHeadersWasReceivedWhenItWasStored(t *testing.T) {
+	w := open(t, stream.Config{})
+	for _, received := range []string{"", "soon"} {
+		msg := &nats.Msg{Subject: "flow.0.record", Header: nats.Header{"Sluice-Received": {received}}, Data: []byte("[]")}
+		if _, err := w.jetStream().PublishMsg(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, again := w.all(0), w.all(0)
+	for i, m := range first {
+		if since := time.Since(m.Received); since < 0 || since > time.Minute {
+			t.Errorf("message %d was received %v ago, want a moment", m.Seq, since)
+		}
+		if m.Received != again[i].Received {
+			t.Errorf("message %d was received at %v, and when it is read again at %v", m.Seq, m.Received, again[i].Received)
+		}
+	}
+}
