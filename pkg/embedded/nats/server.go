@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +22,10 @@ type Server struct {
 	log    *slog.Logger
 	user   string
 	pass   string
+
+	quit   chan struct{} // closed by the first Shutdown
+	healed chan struct{} // closed when heal has returned; nil when it never ran
+	once   sync.Once
 }
 
 // Start starts the server and returns when it takes connections, its streams
@@ -42,10 +47,14 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{lock: held, log: log, user: opts.Username, pass: opts.Password}
+	s := &Server{lock: held, log: log, user: opts.Username, pass: opts.Password, quit: make(chan struct{})}
 	if err := s.start(cfg, opts); err != nil {
 		s.Shutdown()
 		return nil, err
+	}
+	if !s.server.JetStreamIsClustered() {
+		s.healed = make(chan struct{})
+		go s.heal(opts) // until Shutdown
 	}
 	return s, nil
 }
@@ -133,12 +142,18 @@ func (s *Server) Healthy() error {
 // Shutdown stops the server and waits until its files are closed. Close the
 // connections first: they would try to reconnect. What was acknowledged before
 // is on disk whether or not this is called.
-func (s *Server) Shutdown() {
+func (s *Server) Shutdown() { s.once.Do(s.shutdown) }
+
+func (s *Server) shutdown() {
+	close(s.quit)
+	if s.healed != nil {
+		<-s.healed // it may be starting JetStream
+	}
 	if s.server != nil {
 		s.server.Shutdown()
 		s.server.WaitForShutdown()
 	}
-	if err := s.lock.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+	if err := s.lock.Close(); err != nil {
 		s.log.Warn("unlock NATS data folder", "error", err)
 	}
 }

@@ -266,3 +266,58 @@ func TestAcknowledgedSurvivesKills(t *testing.T) {
 	}
 	t.Logf("%d messages acknowledged over 3 kills", len(acked))
 }
+
+// TestAFullDiskIsLeftBehind: the disk takes no more in the middle of traffic,
+// and later does again. Nothing acknowledged is lost, and the server goes on by
+// itself.
+func TestAFullDiskIsLeftBehind(t *testing.T) {
+	p := natstest.StartProcess(t)
+	nc, err := client.Connect(p.URL, client.MaxReconnects(-1), client.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js := stream(t, nc)
+	acked := map[string]uint64{}
+	publish := func(id string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		ack, err := js.Publish(ctx, "s", append(make([]byte, 4000), id...), jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+		if err == nil {
+			acked[id] = ack.Sequence
+		}
+		return err
+	}
+	p.FillDisk(200 << 10)
+	n := 0
+	for ; n < 200; n++ {
+		if err = publish(fmt.Sprint(n)); err != nil {
+			break
+		}
+	}
+	if n == 0 || n == 200 {
+		t.Fatalf("%d messages were acknowledged on a disk of 200 KiB: %v", n, err)
+	}
+	time.Sleep(2 * time.Second)
+	if err := publish("while-full"); err == nil {
+		t.Fatal("a message was acknowledged on a full disk")
+	}
+	p.EmptyDisk()
+	deadline := time.Now().Add(20 * time.Second)
+	for publish("after") != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the server did not go on")
+		}
+	}
+	s, err := js.Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, seq := range acked {
+		msg, err := s.GetMsg(t.Context(), seq)
+		if err != nil || string(msg.Data[4000:]) != id {
+			t.Errorf("message %s was acknowledged at %d and is not there: %v", id, seq, err)
+		}
+	}
+	t.Logf("%d messages before the disk was full", n)
+}

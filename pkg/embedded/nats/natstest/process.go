@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,16 +37,36 @@ func Main(m *testing.M) {
 	}
 }
 
-// child serves until its parent is gone.
+// child serves until its parent is gone. A number on standard input is how
+// large its files may be from now on.
 func child() error {
+	signal.Ignore(syscall.SIGXFSZ) // a file that is too large is an error, not the end
 	srv, err := embedded.Start(embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen)}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	defer srv.Shutdown()
 	fmt.Println(srv.ClientURL())
-	_, err = io.Copy(io.Discard, os.Stdin) // ends with the parent
-	return err
+	lines := bufio.NewScanner(os.Stdin) // ends with the parent
+	for lines.Scan() {
+		if err := limitFiles(lines.Text()); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+func limitFiles(text string) error {
+	size, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return err
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	limit.Cur = min(size, limit.Max)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
 }
 
 // Process is a NATS server in a process of its own, to be killed and stopped.
@@ -54,7 +76,7 @@ type Process struct {
 	t      testing.TB
 	listen string
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 }
 
 // StartProcess starts a server in a process of its own for the time of the
@@ -109,6 +131,17 @@ func (p *Process) Kill() {
 	_ = p.stdin.Close()
 	p.cmd = nil
 }
+
+// FillDisk makes every write beyond size bytes of a file fail from now on.
+func (p *Process) FillDisk(size uint64) {
+	p.t.Helper()
+	if _, err := fmt.Fprintln(p.stdin, size); err != nil {
+		p.t.Errorf("limit the files of NATS: %v", err)
+	}
+}
+
+// EmptyDisk undoes FillDisk.
+func (p *Process) EmptyDisk() { p.FillDisk(1 << 62) }
 
 // Pause stops the process where it is; its connections stay open.
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
