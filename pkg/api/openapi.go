@@ -2,11 +2,12 @@ package api
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // The description of the routes, written by hand. A test drives every route
@@ -21,7 +22,11 @@ type documents struct {
 }
 
 func newDocuments() (*documents, error) {
-	asJSON, err := yaml.YAMLToJSON(openAPI)
+	var document map[string]any
+	if err := yaml.Unmarshal(openAPI, &document); err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	asJSON, err := json.Marshal(document)
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}

@@ -8,24 +8,43 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 //go:embed page.html
 var pageTemplate string
 
-// description is what the page shows of openapi.yaml, in the order it is
-// written there.
+// description is what the page shows of openapi.yaml.
 type description struct {
 	Info struct {
 		Title, Version, Summary, Description string
 	}
-	Paths      yaml.MapSlice
+	Paths      ordered
 	Components struct {
 		Parameters map[string]parameter
 		Responses  map[string]response
-		Schemas    yaml.MapSlice
+		Schemas    ordered
 	}
+}
+
+// ordered is a YAML object whose members are kept as they are written, in their
+// order.
+type ordered []struct {
+	Name  string
+	Value yaml.Node
+}
+
+func (o *ordered) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: not an object", n.Line)
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		*o = append(*o, struct {
+			Name  string
+			Value yaml.Node
+		}{n.Content[i].Value, *n.Content[i+1]})
+	}
+	return nil
 }
 
 type parameter struct {
@@ -47,11 +66,10 @@ type operation struct {
 	Scope                string `yaml:"x-scope"`
 	Extension            bool   `yaml:"x-extension"`
 	Parameters           []parameter
-	RequestBody          struct{ Content yaml.MapSlice } `yaml:"requestBody"`
-	Responses            yaml.MapSlice
+	RequestBody          struct{ Content ordered } `yaml:"requestBody"`
+	Responses            ordered
 
 	Method, Path string   `yaml:"-"`
-	Body         []string `yaml:"-"` // media types
 	Answers      []answer `yaml:"-"`
 }
 
@@ -60,9 +78,6 @@ type answer struct {
 	response
 }
 
-// member is a row of a schema's table.
-type member struct{ Name, Type, Description string }
-
 // schema is what the page shows of a JSON schema.
 type schema struct {
 	Ref         string `yaml:"$ref"`
@@ -70,16 +85,19 @@ type schema struct {
 	Enum        []any
 	Items       *schema
 	Description string
-	Properties  yaml.MapSlice
+	Properties  ordered
 
 	Name    string   `yaml:"-"`
 	Members []member `yaml:"-"`
 }
 
+// member is a row of a schema's table.
+type member struct{ Name, Type, Description string }
+
 // renderPage makes one self-contained page of the description.
 func renderPage(source []byte) ([]byte, error) {
 	var d description
-	if err := yaml.UnmarshalWithOptions(source, &d, yaml.UseOrderedMap()); err != nil {
+	if err := yaml.Unmarshal(source, &d); err != nil {
 		return nil, err
 	}
 	operations, err := d.operations()
@@ -90,7 +108,7 @@ func renderPage(source []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{"prose": prose, "join": strings.Join}).Parse(pageTemplate)
+	t, err := template.New("page").Funcs(template.FuncMap{"prose": prose}).Parse(pageTemplate)
 	if err != nil {
 		return nil, err
 	}
@@ -99,35 +117,25 @@ func renderPage(source []byte) ([]byte, error) {
 	return page.Bytes(), err
 }
 
-// convert reads a part of the description that was kept in order as what it is.
-func convert(part, into any) error {
-	b, err := yaml.Marshal(part)
-	if err != nil {
-		return err
-	}
-	return yaml.UnmarshalWithOptions(b, into, yaml.UseOrderedMap())
-}
-
 var methods = []string{"get", "put", "post", "delete", "patch"}
 
 func (d *description) operations() ([]operation, error) {
 	var list []operation
 	for _, path := range d.Paths {
-		item, ok := path.Value.(yaml.MapSlice)
-		if !ok {
-			return nil, fmt.Errorf("path %v is no object", path.Key)
-		}
 		var shared struct{ Parameters []parameter }
-		if err := convert(item, &shared); err != nil {
+		var members ordered
+		if err := path.Value.Decode(&shared); err != nil {
 			return nil, err
 		}
-		for _, m := range item {
-			method := fmt.Sprint(m.Key)
-			if !slices.Contains(methods, method) {
+		if err := path.Value.Decode(&members); err != nil {
+			return nil, err
+		}
+		for _, m := range members {
+			if !slices.Contains(methods, m.Name) {
 				continue
 			}
-			o := operation{Method: strings.ToUpper(method), Path: fmt.Sprint(path.Key)}
-			if err := convert(m.Value, &o); err != nil {
+			o := operation{Method: strings.ToUpper(m.Name), Path: path.Name}
+			if err := m.Value.Decode(&o); err != nil {
 				return nil, err
 			}
 			o.Parameters = slices.Concat(shared.Parameters, o.Parameters)
@@ -147,18 +155,14 @@ func (d *description) resolve(o *operation) error {
 			o.Parameters[i] = d.Components.Parameters[last(p.Ref)]
 		}
 	}
-	for _, c := range o.RequestBody.Content {
-		o.Body = append(o.Body, fmt.Sprint(c.Key))
-	}
 	for _, r := range o.Responses {
-		var a answer
-		if err := convert(r.Value, &a.response); err != nil {
+		a := answer{Status: r.Name}
+		if err := r.Value.Decode(&a.response); err != nil {
 			return err
 		}
 		if a.Ref != "" {
 			a.response = d.Components.Responses[last(a.Ref)]
 		}
-		a.Status = fmt.Sprint(r.Key)
 		o.Answers = append(o.Answers, a)
 	}
 	return nil
@@ -170,17 +174,16 @@ func last(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 func (d *description) schemas() ([]schema, error) {
 	var list []schema
 	for _, item := range d.Components.Schemas {
-		var s schema
-		if err := convert(item.Value, &s); err != nil {
+		s := schema{Name: item.Name}
+		if err := item.Value.Decode(&s); err != nil {
 			return nil, err
 		}
-		s.Name = fmt.Sprint(item.Key)
 		for _, property := range s.Properties {
 			var p schema
-			if err := convert(property.Value, &p); err != nil {
+			if err := property.Value.Decode(&p); err != nil {
 				return nil, err
 			}
-			s.Members = append(s.Members, member{fmt.Sprint(property.Key), p.typeName(), p.Description})
+			s.Members = append(s.Members, member{property.Name, p.typeName(), p.Description})
 		}
 		if len(s.Members) > 0 {
 			list = append(list, s)
@@ -209,7 +212,7 @@ func (s *schema) typeName() string {
 	case string:
 		return t
 	case []any:
-		return fmt.Sprint(t[0]) // the others say that null is taken too
+		return fmt.Sprint(t[0]) // the others say what else is taken, such as null
 	}
 	return "any"
 }

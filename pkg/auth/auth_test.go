@@ -54,7 +54,9 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 		content.WriteString(e.Line() + "\n")
 	}
 	unquoted := auth.NewToken()
-	content.WriteString("- subject: engine-c\n  sha256: " + auth.Digest(unquoted) + "\n  scopes: [read]\n  expires: 2999-01-31T12:00:00+02:00\n")
+	content.WriteString("- subject: engine-c\n  sha256: " + auth.Digest(unquoted) + "\n  scopes:\n  - read\n  expires: 2999-01-31T12:00:00+02:00\n")
+	flow := auth.NewToken()
+	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(flow) + ", scopes: [records:write, read]}\n")
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
 
 	engineA := record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite}}
@@ -69,6 +71,7 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 		{"after bearer in small letters and more spaces", " bearer \t" + engine + " ", engineA, nil},
 		{"with a rate and an expiry to come", fast, record.Identity{Subject: "ops: \"all\" #1", Scopes: record.Scopes(), Rate: 12.5}, nil},
 		{"written by hand over several lines", unquoted, record.Identity{Subject: "engine-c", Scopes: []record.Scope{record.ScopeRead}}, nil},
+		{"written by hand in one line, without quotes", flow, record.Identity{Subject: "engine-d", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}, nil},
 		{"no header", "", record.Identity{}, record.ErrTokenMissing},
 		{"only the scheme", "Bearer", record.Identity{}, record.ErrTokenMissing},
 		{"only the scheme and a space", "Bearer ", record.Identity{}, record.ErrTokenMissing},

@@ -10,11 +10,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"time"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 
 	"sluice/pkg/record"
 )
@@ -55,14 +56,15 @@ type line struct {
 	Subject string         `yaml:"subject"`
 	SHA256  string         `yaml:"sha256"`
 	Scopes  []record.Scope `yaml:"scopes"`
-	Expires string         `yaml:"expires"` // not time.Time: the YAML library takes what is no time for never
+	Expires string         `yaml:"expires"` // not time.Time: YAML has times without a zone, too
 	Rate    float64        `yaml:"rate"`
 }
 
 // parseTable reads a token file. An error names the entry, never its content.
 func parseTable(content []byte) (*table, error) {
 	var list []line
-	dec := yaml.NewDecoder(bytes.NewReader(content), yaml.Strict())
+	dec := yaml.NewDecoder(bytes.NewReader(content))
+	dec.KnownFields(true)
 	switch err := dec.Decode(&list); {
 	case errors.Is(err, io.EOF):
 		// An editor may have truncated the file just now. Who wants no token
@@ -87,12 +89,11 @@ func parseTable(content []byte) (*table, error) {
 	return t, nil
 }
 
-// position says where a YAML error is, without the source that the library
-// would quote: somebody may have pasted a token there.
+// position says where a YAML error is, without the values that the library
+// quotes: somebody may have pasted a token there.
 func position(err error) string {
-	var at yaml.Error
-	if errors.As(err, &at) && at.GetToken() != nil && at.GetToken().Position != nil {
-		return fmt.Sprintf(" (line %d)", at.GetToken().Position.Line)
+	if line := regexp.MustCompile(`\bline [0-9]+`).FindString(err.Error()); line != "" {
+		return ", " + line
 	}
 	return ""
 }
