@@ -40,7 +40,7 @@ func newBodies(cfg Config, m *metrics) *bodies {
 // release.
 type body struct {
 	bytes   []byte
-	limit   int
+	most    int // more bytes are too many
 	hold    *hold
 	buffers *buffers
 	pace    *pace // nil when it is not read from a client
@@ -63,10 +63,10 @@ const (
 
 // room makes place for more bytes, within the budget.
 func (b *body) room(ctx context.Context) error {
-	n := min(2*cap(b.bytes), b.limit)
+	n := min(2*cap(b.bytes), b.most)
 	if need := int64(capacity(n)); need > b.hold.size {
 		if n > secondRead {
-			need = int64(capacity(b.limit))
+			need = int64(capacity(b.most))
 		}
 		defer b.hold.budget.pause(b.pace)()
 		if err := b.hold.grow(ctx, need); err != nil {
@@ -118,7 +118,7 @@ func (b *bodies) receive(w http.ResponseWriter, r *http.Request, limit int) (*bo
 	if err != nil {
 		return nil, err
 	}
-	sent := &body{bytes: b.buffers.get(expect), limit: limit, hold: h, buffers: b.buffers, pace: newPace(w, r, &b.cfg)}
+	sent := &body{bytes: b.buffers.get(expect), most: limit, hold: h, buffers: b.buffers, pace: newPace(w, r, &b.cfg)}
 	if h.half == b.budget.large {
 		b.budget.watch(sent.pace)
 	}
@@ -136,22 +136,22 @@ func (b *bodies) receive(w http.ResponseWriter, r *http.Request, limit int) (*bo
 
 var errTooLarge = errors.New("more bytes than allowed")
 
-// fill reads until the end, growing as needed up to the limit, and gives back
+// fill reads until the end, growing as needed up to the most, and gives back
 // what it did not need.
 func (b *body) fill(ctx context.Context, from io.Reader) error {
 	for {
-		if len(b.bytes) == cap(b.bytes) && len(b.bytes) < b.limit {
+		if len(b.bytes) == cap(b.bytes) && len(b.bytes) < b.most {
 			if err := b.room(ctx); err != nil {
 				return err
 			}
 		}
 		var over [1]byte
-		into := b.bytes[len(b.bytes):min(cap(b.bytes), b.limit)]
+		into := b.bytes[len(b.bytes):min(cap(b.bytes), b.most)]
 		if len(into) == 0 {
 			into = over[:] // whatever still comes is too much
 		}
 		n, err := from.Read(into)
-		if n > 0 && len(b.bytes) == b.limit {
+		if n > 0 && len(b.bytes) == b.most {
 			return errTooLarge
 		}
 		b.bytes = b.bytes[:len(b.bytes)+n]

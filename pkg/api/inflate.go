@@ -18,17 +18,25 @@ func (b *bodies) inflate(ctx context.Context, encoding string, sent []byte, limi
 	if len(sent) == 0 {
 		return nil, refuse(codeEmptyBody, "the body is empty")
 	}
-	expect := inflatedHint(encoding, sent, limit)
+	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent))
+	expect := min(8*len(sent), allowed, limit)
+	// What can not be true is what a body that was cut off or never was
+	// compressed happens to say: unpacking it will tell.
+	if claim, said := claimedSize(encoding, sent); said && claim <= uint64(limit) {
+		if expect = int(claim); expect > allowed {
+			return nil, tooDense(b.cfg.Ratio)
+		}
+	}
 	h, err := b.budget.take(ctx, int64(capacity(expect)), true)
 	if err != nil {
 		return nil, err
 	}
-	plain := &body{bytes: b.buffers.get(expect), limit: limit, hold: h, buffers: b.buffers}
+	plain := &body{bytes: b.buffers.get(expect), most: min(limit, allowed), hold: h, buffers: b.buffers}
 	worker := <-b.inflaters // soon: none waits for anything but a processor
 	defer func() { b.inflaters <- worker }()
 	from, err := worker.open(encoding, sent)
 	if err == nil {
-		from = &ratioReader{from: from, left: max(freeOfRatio, b.cfg.Ratio*len(sent))}
+		from = &ratioReader{from: from, left: allowed}
 		err = plain.fill(ctx, from)
 	}
 	worker.source.Reset(nil)
@@ -39,19 +47,18 @@ func (b *bodies) inflate(ctx context.Context, encoding string, sent []byte, limi
 	return plain, nil
 }
 
-// inflatedHint guesses the size of a body from what its format says about it.
-// One that lies gets the memory it needs later, or is refused.
-func inflatedHint(encoding string, sent []byte, limit int) int {
-	hint := 8 * len(sent)
+// claimedSize is how large a compressed body says it is. One that lies gets the
+// memory it turns out to need, or is refused then.
+func claimedSize(encoding string, sent []byte) (size uint64, said bool) {
 	var head zstd.Header
 	switch {
-	case encoding == encodingGzip && len(sent) >= 4:
+	case encoding == encodingGzip && len(sent) >= 18 && sent[0] == 0x1f && sent[1] == 0x8b:
 		// The last four bytes are the length of the last member (RFC 1952).
-		hint = int(binary.LittleEndian.Uint32(sent[len(sent)-4:]))
+		return uint64(binary.LittleEndian.Uint32(sent[len(sent)-4:])), true
 	case encoding == encodingZstd && head.Decode(sent) == nil && head.HasFCS:
-		hint = int(min(head.FrameContentSize, uint64(limit)))
+		return head.FrameContentSize, true
 	}
-	return max(1, min(hint, limit))
+	return 0, false
 }
 
 // inflater decompresses one body at a time. Its decoders are made when they
@@ -109,7 +116,7 @@ func inflateFailure(err error, limit, ratio int) error {
 	case errors.Is(err, errTooLarge):
 		return tooLarge(limit)
 	case errors.Is(err, errRatio):
-		return refuse(codeRatio, fmt.Sprintf("the body is more than %d times as large as what was sent", ratio))
+		return tooDense(ratio)
 	case errors.Is(err, errNoMemory):
 		return err
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
@@ -117,4 +124,8 @@ func inflateFailure(err error, limit, ratio int) error {
 	default:
 		return refuse(codeBadCompression, "the body can not be decompressed as its Content-Encoding says")
 	}
+}
+
+func tooDense(ratio int) *refusal {
+	return refuse(codeRatio, fmt.Sprintf("the body is more than %d times as large as what was sent", ratio))
 }

@@ -142,6 +142,8 @@ func TestLimitsLetThroughWhatTheyAllowAndNoMore(t *testing.T) {
 		{"one deeper", deep(9), "", 422, "too_deep", 0},
 		{"a megabyte that was very small", gzipped(t, spaces(1<<20)), "gzip", 200, "", 0},
 		{"a gzip bomb", gzipped(t, spaces(4<<20)), "gzip", 413, "compression_ratio", 0},
+		{"a gzip bomb that says it is small", liar(gzipped(t, spaces(4<<20))), "gzip", 413, "compression_ratio", 0},
+		{"a zstd bomb that does not say how large it is", streamed(t, strings.Repeat(" \n", 2<<20)), "zstd", 413, "compression_ratio", 0},
 		{"a zstd bomb", zstded(t, spaces(4<<20)), "zstd", 413, "compression_ratio", 0},
 		{"a gzip bomb in a gzip bomb", gzipped(t, gzipped(t, spaces(64<<20))), "gzip", 400, "invalid_json", 0},
 		{"a compressed body that is too long", gzipped(t, scrambled(4<<20+1)), "gzip", 413, "body_too_large", 0},
@@ -177,6 +179,9 @@ func TestLimitsLetThroughWhatTheyAllowAndNoMore(t *testing.T) {
 		}
 	}
 }
+
+// liar makes a gzip body claim that it is 100 bytes long.
+func liar(body string) string { return body[:len(body)-4] + "\x64\x00\x00\x00" }
 
 // scrambled is a valid body of n bytes that compresses about as well as real
 // records do.
