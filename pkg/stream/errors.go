@@ -16,6 +16,7 @@ import (
 // Error codes of JetStream that decide something here.
 const (
 	codeAccountResources      = 10002 // resource limits exceeded for account
+	codeNoSuitablePeers       = 10005 // fewer servers are there than a stream wants replicas
 	codeClusterUnavailable    = 10008
 	codeClusterNotLeader      = 10009
 	codeInsufficientResources = 10023
@@ -24,6 +25,7 @@ const (
 	codeMessageTooLarge       = 10054
 	codeSequenceNotMatch      = 10063 // the replicas do not agree yet
 	codeWrongLastSequence     = 10071
+	codeNotEnabled            = 10076 // JetStream of a server is not up
 	codeStoreFailed           = 10077 // full, when the text says maximum
 	codeRollupFailed          = 10111
 	codeStreamOffline         = 10118

@@ -28,6 +28,7 @@ type Stream struct {
 
 	positions jetstream.KeyValue
 	leases    jetstream.KeyValue
+	states    jetstream.KeyValue
 	dead      jetstream.Stream
 
 	lanes   atomic.Pointer[laneSet] // replaced, never changed
@@ -49,30 +50,38 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config, log *slog.Logger, reg 
 	if err := s.checkSync(ctx); err != nil {
 		return nil, err
 	}
-	if s.lane0, err = s.ensure(ctx, s.laneConfig(0)); err != nil {
+	if err := s.untilOpen(ctx); err != nil {
 		return nil, err
+	}
+	return s, nil
+}
+
+// open makes or checks everything once.
+func (s *Stream) open(ctx context.Context) (err error) {
+	if s.lane0, err = s.ensure(ctx, s.laneConfig(0)); err != nil {
+		return err
 	}
 	if s.dead, err = s.ensure(ctx, s.deadConfig()); err != nil {
-		return nil, err
+		return err
 	}
 	if s.positions, err = s.bucket(ctx, PositionBucket, 0); err != nil {
-		return nil, err
+		return err
 	}
 	if s.leases, err = s.bucket(ctx, LeaseBucket, leaseTTL); err != nil {
-		return nil, err
+		return err
 	}
-	if _, err = s.bucket(ctx, StateBucket, 0); err != nil {
-		return nil, err
+	if s.states, err = s.bucket(ctx, StateBucket, 0); err != nil {
+		return err
 	}
 	if err := s.Refresh(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	for _, lane := range s.lanes.Load().lanes {
 		if _, err := s.ensure(ctx, s.laneConfig(lane.Number)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (s *Stream) bucket(ctx context.Context, name string, ttl time.Duration) (jetstream.KeyValue, error) {
@@ -105,10 +114,8 @@ func connected(ctx context.Context, nc *nats.Conn) error {
 	return nil
 }
 
-// State opens the bucket of users and fields.
-func (s *Stream) State(ctx context.Context) (jetstream.KeyValue, error) {
-	return s.js.KeyValue(ctx, StateBucket)
-}
+// State is the bucket of users and fields.
+func (s *Stream) State(context.Context) (jetstream.KeyValue, error) { return s.states, nil }
 
 // Check says whether NATS answers for lane 0: for readiness.
 func (s *Stream) Check(ctx context.Context) error {
