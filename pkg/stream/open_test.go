@@ -2,44 +2,199 @@ package stream_test
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
-// TestOpenWaitsForALeader: one server of three takes connections, but nothing
-// can be looked up or made until there are two.
-func TestOpenWaitsForALeader(t *testing.T) {
-	cluster := natstest.StartCluster(t, 3)
-	for i := range 3 {
-		cluster.Stop(i)
-	}
-	cluster.Start(0)
-	reg := prometheus.NewRegistry()
-	nc, err := stream.Connect(stream.Connection{URL: cluster.URL, Name: "early"}, quiet(), reg)
+func TestEverythingIsMadeAsItMustBe(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 7 << 20, DeadMaxBytes: 3 << 20, DuplicateWindow: 90 * time.Second})
+	js := w.jetStream()
+	info, err := js.StreamInfo("FLOW_0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := info.Config
+	got.Metadata, got.Description = nil, ""
+	want := nats.StreamConfig{
+		Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.change.>"}, Storage: nats.FileStorage, Retention: nats.LimitsPolicy,
+		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 2 << 20, Duplicates: 90 * time.Second, Replicas: 1, DenyDelete: true,
+		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lane 0 (-want +got):\n%s", diff)
+	}
+	for name, ttl := range map[string]time.Duration{"KV_flow_lanes": 0, "KV_flow_leases": 10 * time.Second, "KV_flow_state": 0} {
+		info, err := js.StreamInfo(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Config.AllowDirect || info.Config.MaxAge != ttl || info.Config.Storage != nats.FileStorage {
+			t.Errorf("%s: %+v", name, info.Config)
+		}
+	}
+	if info, err = js.StreamInfo("FLOW_DEAD"); err != nil || info.Config.MaxBytes != 3<<20 || info.Config.MaxAge != 0 {
+		t.Errorf("FLOW_DEAD: %+v, %v", info.Config, err)
+	}
+}
+
+func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 7 << 20, DuplicateWindow: 90 * time.Second})
+	js := w.jetStream()
+	info, err := js.StreamInfo("FLOW_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := info.Config
+	cfg.Discard, cfg.AllowDirect, cfg.MaxMsgSize = nats.DiscardOld, true, -1
+	if _, err := js.UpdateStream(&cfg); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx := t.Context()
+	if _, err := stream.Open(ctx, w.nc, stream.Config{}, quiet(), w.reg); err != nil {
+		t.Fatal(err)
+	}
+	if info, err = js.StreamInfo("FLOW_0"); err != nil {
+		t.Fatal(err)
+	}
+	got := info.Config
+	if got.Discard != nats.DiscardNew || got.AllowDirect || got.MaxMsgSize != 2<<20 {
+		t.Errorf("not mended: %+v", got)
+	}
+	if got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second {
+		t.Errorf("changed although nobody asked: %+v", got)
+	}
+	if _, err := stream.Open(ctx, w.nc, stream.Config{MaxBytes: 9 << 20, DuplicateWindow: 2 * time.Minute}, quiet(), w.reg); err != nil {
+		t.Fatal(err)
+	}
+	if info, err = js.StreamInfo("FLOW_0"); err != nil || info.Config.MaxBytes != 9<<20 || info.Config.Duplicates != 2*time.Minute {
+		t.Errorf("not changed although asked: %+v, %v", info.Config, err)
+	}
+}
+
+func TestAStreamThatWouldLoseRecordsIsRefused(t *testing.T) {
+	lane := nats.StreamConfig{Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.change.>"}}
+	for name, c := range map[string]struct {
+		change func(*nats.StreamConfig)
+		want   string
+	}{
+		"in memory":             {func(c *nats.StreamConfig) { c.Storage = nats.MemoryStorage }, "storage is not file"},
+		"gone once read":        {func(c *nats.StreamConfig) { c.Retention = nats.WorkQueuePolicy }, "retention is not limits"},
+		"gone after a while":    {func(c *nats.StreamConfig) { c.MaxAge = time.Hour }, "max age is 1h0m0s"},
+		"without acknowledging": {func(c *nats.StreamConfig) { c.NoAck = true }, "does not acknowledge"},
+		"without the changes":   {func(c *nats.StreamConfig) { c.Subjects = c.Subjects[:1] }, "does not take flow.0.change.>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := natstest.Start(t)
+			nc := server.Connect()
+			js, err := nc.JetStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := lane
+			c.change(&cfg)
+			if _, err := js.AddStream(&cfg); err != nil {
+				t.Fatal(err)
+			}
+			_, err = stream.Open(t.Context(), nc, stream.Config{}, quiet(), prometheus.NewRegistry())
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "FLOW_0") {
+				t.Errorf("got %v, want %q of FLOW_0", err, c.want)
+			}
+		})
+	}
+}
+
+func TestNoRoomForALaneIsSaidInWords(t *testing.T) {
+	server := natstest.StartWith(t, embedded.Config{MaxStore: 1 << 20})
+	_, err := stream.Open(t.Context(), server.Connect(), stream.Config{MaxBytes: 2 << 20}, quiet(), prometheus.NewRegistry())
+	if err == nil || !strings.Contains(err.Error(), "less room") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOpenWaitsForNATSAsLongAsItMay(t *testing.T) {
+	server := natstest.Start(t)
+	server.Stop()
+	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, quiet(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatalf("connect while no server answers: %v", err)
+	}
 	defer nc.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	opened := make(chan error, 1)
-	go func() {
-		_, err := stream.Open(ctx, nc, stream.Config{Replicas: 3, MaxBytes: 64 << 20}, quiet(), reg)
-		opened <- err
-	}()
-	select {
-	case err := <-opened:
-		t.Fatalf("opened without a leader: %v", err)
-	case <-time.After(6 * time.Second): // one look-up takes five
+	if _, err := stream.Open(ctx, nc, stream.Config{}, quiet(), prometheus.NewRegistry()); !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, record.ErrUnavailable)
 	}
-	cluster.Start(1)
-	cluster.Start(2)
-	if err := <-opened; err != nil {
-		t.Errorf("open: %v", err)
+	server.Restart()
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := stream.Open(ctx, nc, stream.Config{MaxBytes: 1 << 20}, quiet(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := s.Check(ctx); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	server.Stop()
+	for nc.IsConnected() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := s.Check(ctx); !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("check while NATS is away: got %v, want %v", err, record.ErrUnavailable)
+	}
+}
+
+func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
+	always := natstest.StartWith(t, embedded.Config{Monitor: "127.0.0.1:0"})
+	// No server of ours is lazy: a page that says so stands for one.
+	lazy := jsz(t, `{"config": {"sync_always": false}}`)
+	old := jsz(t, `{"config": {}}`)
+	broken := jsz(t, `<html>`)
+	for name, c := range map[string]struct {
+		monitors []string
+		allow    bool
+		refused  bool
+	}{
+		"one that syncs":              {[]string{always.Embedded().MonitorURL()}, false, false},
+		"one that does not":           {[]string{always.Embedded().MonitorURL(), lazy}, false, true},
+		"one that says nothing of it": {[]string{old}, false, true},
+		"one that does not, allowed":  {[]string{lazy}, true, false},
+		"one that does not answer":    {[]string{"http://127.0.0.1:1"}, false, false},
+		"one that is something else":  {[]string{broken}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := stream.Config{MaxBytes: 1 << 20, Monitors: c.monitors, AllowLazySync: c.allow}
+			_, err := stream.Open(t.Context(), always.Connect(), cfg, quiet(), prometheus.NewRegistry())
+			if (err != nil) != c.refused || (err != nil && !strings.Contains(err.Error(), "sync_interval: always")) {
+				t.Errorf("got %v, want refused: %v", err, c.refused)
+			}
+		})
+	}
+}
+
+// jsz serves a monitoring page.
+func jsz(t *testing.T, page string) string {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/jsz" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, page)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
 }
