@@ -2,12 +2,14 @@ package auth_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -264,6 +266,26 @@ func FuzzAuthenticate(f *testing.F) {
 		}
 		if len(header) > 12 && strings.Contains(err.Error(), header) {
 			t.Errorf("the error quotes the header: %v", err)
+		}
+	})
+}
+
+func TestRunFollowsTheTokenFileUntilItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		token := auth.NewToken()
+		path := tokenFile(t, "[]")
+		a := newAuth(t, auth.Config{Tokens: path})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		writeFile(t, path, auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: record.Scopes()}.Line())
+		time.Sleep(1500 * time.Millisecond)
+		if _, err := a.Authenticate(token); err != nil {
+			t.Errorf("a second after the file changed: %v", err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: got %v, want nil", err)
 		}
 	})
 }
