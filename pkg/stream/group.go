@@ -7,11 +7,11 @@ import (
 )
 
 // What gathers into one commit. The server stages an atomic batch in files of
-// its own before it commits it, which costs about as much as eight messages
+// its own before it commits it, which costs about as much as a dozen messages
 // synced one by one; from there on a message more costs a tenth of its own
 // sync, until its bytes cost more than that.
 const (
-	groupAtLeast  = 8        // messages from which they go as one batch, and not each by itself
+	groupAtLeast  = 12       // messages from which they go as one batch, and not each by itself
 	groupMessages = 256      // messages of one commit
 	groupBytes    = 1 << 20  // bytes of one commit
 	groupBelow    = 32 << 10 // bytes of a body below which gathering pays

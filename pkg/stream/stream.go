@@ -262,7 +262,7 @@ func (s *Stream) state(ctx context.Context, lane int) (*Lane, error) {
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("lane %d does not exist", lane)
+		return nil, fmt.Errorf("lane %d: %w", lane, err)
 	}
 	return nil, unavailable(fmt.Errorf("look up lane %d: %w", lane, err), 2*time.Second)
 }

@@ -1,0 +1,118 @@
+package stream_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/stream"
+)
+
+// certificates writes a CA, and a certificate for this machine signed by it,
+// for a server and a client alike.
+func certificates(t *testing.T) (ca, cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	must := func(err error) {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	rootDER, err := x509.CreateCertificate(rand.Reader, root, root, &caKey.PublicKey, caKey)
+	must(err)
+	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, &leafKey.PublicKey, caKey)
+	must(err)
+	keyDER, err := x509.MarshalECPrivateKey(leafKey)
+	must(err)
+	return write("ca.pem", "CERTIFICATE", rootDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "EC PRIVATE KEY", keyDER)
+}
+
+func TestConnectingWithCertificates(t *testing.T) {
+	ca, cert, key := certificates(t)
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\njetstream { store_dir: %q, sync_interval: always }\ntls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", dir, cert, key, ca)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := natstest.StartWith(t, embedded.Config{ConfigFile: conf, Listen: "127.0.0.1:0"})
+	for name, c := range map[string]struct {
+		connection stream.Connection
+		connects   bool
+	}{
+		"all of them":           {stream.Connection{CA: ca, Cert: cert, Key: key}, true},
+		"a CA nobody knows":     {stream.Connection{Cert: cert, Key: key}, false},
+		"without a certificate": {stream.Connection{CA: ca}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.connection.URL, c.connection.Name = server.URL, "test"
+			nc, err := stream.Connect(c.connection, quiet(), prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			deadline := time.Now().Add(time.Second)
+			for !nc.IsConnected() && time.Now().Before(deadline) {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if nc.IsConnected() != c.connects {
+				t.Errorf("connected: %v, want %v: %v", nc.IsConnected(), c.connects, nc.LastError())
+			}
+		})
+	}
+}
+
+func TestOptionsThatAreWrongAreSaid(t *testing.T) {
+	for name, c := range map[string]stream.Connection{
+		"a CA that is not there":          {URL: "nats://127.0.0.1:1", CA: "/nowhere/ca.pem"},
+		"a certificate that is not there": {URL: "nats://127.0.0.1:1", Cert: "/nowhere/cert.pem", Key: "/nowhere/key.pem"},
+		"a URL that is none":              {URL: "nats://127.0.0.1:port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nc, err := stream.Connect(c, quiet(), prometheus.NewRegistry())
+			if err == nil {
+				nc.Close()
+				t.Fatal("it connected")
+			}
+			if !strings.Contains(err.Error(), "connect to NATS") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
