@@ -12,7 +12,7 @@ import (
 )
 
 type lanes struct {
-	List lanesList `cmd:"" default:"1" help:"Show every lane: what it holds and what of it waits to be stored."`
+	List lanesList `cmd:"" default:"withargs" help:"Show every lane: what it holds and what of it waits to be stored."`
 	Add  lanesAdd  `cmd:"" help:"Add a lane; apis and ingesters find it by themselves."`
 }
 

@@ -71,16 +71,7 @@ func printRecords(out *bufio.Writer, m *record.Message) error {
 	if m.Topic != stream.RecordTopic(m.Lane) {
 		return line(out, m.Body)
 	}
-	for i := range m.Records {
-		raw, err := record.Raw(m, i)
-		if err != nil {
-			return fmt.Errorf("message %d: %w", m.Seq, err)
-		}
-		if err := line(out, raw); err != nil {
-			return err
-		}
-	}
-	return nil
+	return record.Each(m, func(_ int, raw []byte) error { return line(out, raw) })
 }
 
 func line(out *bufio.Writer, json []byte) error {

@@ -138,3 +138,10 @@ func wantOK(res *http.Response, body string) error {
 	}
 	return nil
 }
+
+func wantText(got, part string) error {
+	if !strings.Contains(got, part) {
+		return fmt.Errorf("got %q, want %q in it", got, part)
+	}
+	return nil
+}

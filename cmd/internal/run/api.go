@@ -134,6 +134,7 @@ func (a *API) Serve(ctx context.Context, open Open, operators *ops.Server, log *
 		return err
 	}
 	operators.AddCheck("stream", door.check)
+	operators.AddCheck("tokens", tokens.Check)
 
 	publish := func(ctx context.Context) error {
 		lanes, err := open(ctx)

@@ -1,0 +1,69 @@
+package endtoend
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOperatorsCommands(t *testing.T) {
+	s := newStack(t)
+	s.up()
+	record := `{"id":"7-1","key":7,"valueType":"JOB","value":{"bpmnProcessId":"tailed","unknown":[1.50]}}`
+
+	t.Run("tail prints records as they were posted", func(t *testing.T) {
+		tail := start(t, "sluice", "tail", "--nats", "nats://"+s.nats, "--from", "1")
+		if res, body := s.post([]byte(record)); wantOK(res, body) != nil {
+			t.Fatal(wantOK(res, body))
+		}
+		eventually(t, 10*time.Second, func() error {
+			return wantText(tail.text(), record+"\n")
+		})
+		if code := tail.stop(); code != 0 {
+			t.Errorf("tail ended with exit %d, want 0", code)
+		}
+	})
+	t.Run("lanes are listed and added", func(t *testing.T) {
+		code, out := run(t, "sluice", "lanes", "add", "--nats", "nats://"+s.nats)
+		if code != 0 || wantText(out, "lane 1") != nil {
+			t.Errorf("exit %d: %s", code, out)
+		}
+		eventually(t, 10*time.Second, func() error {
+			_, out := run(t, "sluice", "lanes", "--nats", "nats://"+s.nats)
+			if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 3 {
+				return wantText(out, "a head and two lanes")
+			}
+			return nil
+		})
+	})
+	t.Run("migrate changes nothing a second time", func(t *testing.T) {
+		code, out := run(t, "sluice", "migrate", "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
+		if code != 0 || wantText(out, "up to date") != nil {
+			t.Errorf("exit %d: %s", code, out)
+		}
+	})
+}
+
+func TestMisspeltSettingsAreRefused(t *testing.T) {
+	for _, program := range []string{"api", "ingester", "sluice"} {
+		t.Run(program, func(t *testing.T) {
+			code, out := run(t, program, "--no-such-flag")
+			if code == 0 || wantText(out, "--no-such-flag") != nil {
+				t.Errorf("an unknown flag: exit %d: %s", code, out)
+			}
+			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, program), "--help")
+			cmd.Env = append(cleanEnv(), "SLUICE_NO_SUCH_THING=1")
+			answer, err := cmd.CombinedOutput()
+			if err == nil || wantText(string(answer), "SLUICE_NO_SUCH_THING") != nil {
+				t.Errorf("an unknown variable: %v: %s", err, answer)
+			}
+			help := map[string]string{"sluice": "up"}[program]
+			_, page := run(t, program, strings.Fields(help+" --help")...)
+			if err := wantText(page, "$SLUICE_"); err != nil {
+				t.Errorf("the help names no variables: %v", err)
+			}
+		})
+	}
+}
