@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 )
