@@ -159,3 +159,41 @@ func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 func withSettings(t *testing.T, settings clickhouse.Settings) context.Context {
 	return clickhouse.Context(t.Context(), clickhouse.WithSettings(settings))
 }
+
+func TestDriverInsertsAsBlocksWhateverItsSettings(t *testing.T) {
+	database, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+	for name, settings := range map[string]clickhouse.Settings{
+		"small blocks":     {"max_insert_block_size": 100},
+		"small text reads": {"max_read_buffer_size": 1000},
+		"in parallel":      {"input_format_parallel_parsing": 1, "max_insert_threads": 4, "min_chunk_bytes_for_parallel_parsing": 1},
+		"asynchronously":   {"async_insert": 1, "wait_for_async_insert": 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, c, "TRUNCATE TABLE t")
+			batch, err := c.PrepareBatch(withSettings(t, settings), "INSERT INTO t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := range 10_000 {
+				batch.Append(int64(n))
+			}
+			if err := batch.Send(); err != nil {
+				t.Fatal(err)
+			}
+			var parts, rows uint64
+			row(t, c, "SELECT count(), sum(rows) FROM system.parts WHERE active AND table = 't' AND database = '"+database+"'", &parts, &rows)
+			if parts != 1 || rows != 10_000 {
+				t.Errorf("got %d parts of %d rows, want one of 10000, at once", parts, rows)
+			}
+		})
+	}
+	run(t, c, "TRUNCATE TABLE t")
+	if err := c.AsyncInsert(t.Context(), "INSERT INTO t VALUES (?)", true, int64(1)); err != nil {
+		t.Errorf("AsyncInsert: %v", err)
+	}
+	if n := count(t, c, "t"); n != 1 {
+		t.Errorf("AsyncInsert stored %d rows, want 1", n)
+	}
+}

@@ -103,6 +103,8 @@ func TestDriverGetsExceptionsWithTheirCodes(t *testing.T) {
 				"SELECT throwIf(number = 100000) FROM numbers(200000)": 395,
 				"SELECT 1 SETTINGS nosuch = 1":                         115,
 				"USE nosuch":                                           81,
+				"SELECT 1 INTO OUTFILE '/dev/null'":                    48,
+				"INSERT INTO t FROM INFILE '/dev/null' FORMAT CSV":     48,
 				"CREATE USER u":                                        497,
 			} {
 				wantCode(t, c.Exec(t.Context(), sql), code)
@@ -127,57 +129,21 @@ func TestDriverGetsExceptionsWithTheirCodes(t *testing.T) {
 	}
 }
 
-func TestDriverSettingsHoldForOneStatementOnly(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	c := open(t, address+"?max_open_conns=1")
-	value := func(ctx context.Context) (s string) {
-		t.Helper()
-		if err := c.QueryRow(ctx, "SELECT toString(getSetting('max_block_size'))").Scan(&s); err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	with := func(n int) context.Context {
-		return clickhouse.Context(t.Context(), clickhouse.WithSettings(clickhouse.Settings{"max_block_size": n}))
-	}
-	var got []string
-	got = append(got, value(t.Context()), value(with(11)), value(with(12)), value(t.Context()))
-	run(t, c, "SET max_block_size = 13") // The session's own, to which it goes back.
-	got = append(got, value(t.Context()), value(with(14)), value(t.Context()))
-	if diff := cmp.Diff([]string{"65409", "11", "12", "65409", "13", "14", "13"}, got); diff != "" {
-		t.Errorf("max_block_size (-want +got):\n%s", diff)
-	}
-}
-
 func TestDriverHasADatabasePerConnection(t *testing.T) {
 	one, oneAddress := clickhousetest.FreshDatabase(t)
 	two, twoAddress := clickhousetest.FreshDatabase(t)
-	a, b := open(t, oneAddress+"?max_open_conns=1"), open(t, twoAddress)
+	a, b := open(t, oneAddress), open(t, twoAddress)
 	run(t, a, "CREATE TABLE t (x String) ENGINE = Memory")
 	run(t, b, "CREATE TABLE t (x String) ENGINE = Memory")
 	run(t, a, "INSERT INTO t VALUES (?)", one)
 	run(t, b, "INSERT INTO t VALUES (?)", two)
-	var got [4]string
+	var got [2]string
 	row(t, a, "SELECT x FROM t", &got[0])
 	row(t, b, "SELECT x FROM t", &got[1])
-	run(t, a, "USE "+two)
-	row(t, a, "SELECT x FROM t", &got[2])
-	row(t, a, "SELECT currentDatabase()", &got[3])
-	if diff := cmp.Diff([4]string{one, two, two, two}, got); diff != "" {
+	if diff := cmp.Diff([2]string{one, two}, got); diff != "" {
 		t.Errorf("databases (-want +got):\n%s", diff)
 	}
 	wantCode(t, open(t, clickhousetest.Shared(t).URL("nosuch")).Ping(t.Context()), 81)
-}
-
-func TestDriverKeepsTemporaryTablesOfAConnection(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	c := open(t, address+"?max_open_conns=1")
-	run(t, c, "CREATE TEMPORARY TABLE mine (a Int64)")
-	run(t, c, "INSERT INTO mine VALUES (1), (2)")
-	if n := count(t, c, "mine"); n != 2 {
-		t.Errorf("got %d rows, want 2", n)
-	}
-	wantCode(t, open(t, address).Exec(t.Context(), "SELECT * FROM mine"), 60)
 }
 
 func TestDriverReadsALargeResultBlockByBlock(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 // codes are those that this package itself raises, by their names in ClickHouse.
 var codes = map[string]int{
 	"BAD_ARGUMENTS":                 36,
+	"CANNOT_READ_ALL_DATA":          33,
 	"CHECKSUM_DOESNT_MATCH":         40,
 	"NOT_IMPLEMENTED":               48,
 	"SYNTAX_ERROR":                  62,

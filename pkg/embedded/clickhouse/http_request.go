@@ -104,10 +104,7 @@ func (r *request) read(query string, body *bufio.Reader) error {
 	if len(rest) > len(head) || query != "" {
 		r.stmt = parseStatement(query + string(rest))
 	}
-	if r.stmt.many {
-		return exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
-	}
-	return nil
+	return r.stmt.check()
 }
 
 // prepare makes the session what the request asks for.

@@ -56,8 +56,8 @@ func (c *client) externalTables() error {
 
 func (c *client) statement(ctx context.Context, q query) (stats, error) {
 	stmt := parseStatement(q.body)
-	if stmt.many {
-		return stats{}, exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+	if err := stmt.check(); err != nil {
+		return stats{}, err
 	}
 	if err := c.session.apply(ctx, q.settings); err != nil {
 		return stats{}, err
@@ -146,7 +146,8 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (stats, error) 
 	if err := c.header(q, columns); err != nil {
 		return stats{}, err
 	}
-	for {
+	whole := true
+	for whole {
 		packet, err := c.in.ReadByte()
 		if err != nil {
 			return stats{}, unexpectedEnd(err)
@@ -164,14 +165,18 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (stats, error) 
 			return stats{}, err
 		}
 		// Only whole blocks are handed on, so an end in the middle of one leaves no part of it.
-		if read.isEnd() || read.rows > 0 && !insertion.append(read.body) {
+		if read.isEnd() {
 			break
 		}
+		whole = read.rows == 0 || insertion.append(read.body)
 	}
 	// From here on a client that goes away changes nothing: it cannot know whether
 	// its data is stored, and will repeat it. Only an explicit Cancel kills.
 	watched, stop := c.watch(ctx, false)
 	done, err := insertion.finish(watched)
+	if err == nil && !whole {
+		err = exceptionf("CANNOT_READ_ALL_DATA", "The engine took only a part of the data")
+	}
 	if gone := stop(); gone != nil && err == nil {
 		err = gone
 	}

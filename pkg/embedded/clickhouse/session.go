@@ -2,8 +2,7 @@ package clickhouse
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -61,6 +60,20 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 	if maps.Equal(wanted, s.lent) {
 		return nil
 	}
+	err := s.change(ctx, wanted)
+	var exception *Exception
+	if errors.As(err, &exception) && exception.Name() == "READONLY" && s.lent["readonly"] != "" {
+		// The statement before was readonly, which no SET takes back.
+		if err := s.renew(ctx); err != nil {
+			return err
+		}
+		return s.change(ctx, wanted)
+	}
+	return err
+}
+
+// change sets what is wanted, and takes back what else was lent.
+func (s *session) change(ctx context.Context, wanted map[string]string) error {
 	if err := s.takeBack(ctx, wanted); err != nil {
 		return err
 	}
@@ -97,7 +110,13 @@ func (s *session) takeBack(ctx context.Context, wanted map[string]string) error 
 	if err := s.do(ctx, "SET "+strings.Join(changes, ", ")); err != nil {
 		return err
 	}
-	clear(s.lent) // What is wanted is set again, after the client's own.
+	return s.replay(ctx)
+}
+
+// replay runs the client's own SET statements again. What is wanted for a
+// statement is set after them.
+func (s *session) replay(ctx context.Context) error {
+	clear(s.lent)
 	for _, set := range s.sets {
 		if err := s.do(ctx, set); err != nil {
 			return err
@@ -106,122 +125,33 @@ func (s *session) takeBack(ctx context.Context, wanted map[string]string) error 
 	return nil
 }
 
+// renew puts another engine connection in place of the session's. Temporary
+// tables are lost.
+func (s *session) renew(ctx context.Context) error {
+	var database []byte
+	if _, err := s.conn.run(ctx, "SELECT currentDatabase()", "RawBLOB", func(chunk []byte) error {
+		database = append(database, chunk...)
+		return nil
+	}); err != nil {
+		return err
+	}
+	c, err := s.engine.connect()
+	if err != nil {
+		return err
+	}
+	s.conn.disconnect()
+	s.conn = c
+	if err := s.do(ctx, "USE "+quoteName(string(database))); err != nil {
+		return err
+	}
+	return s.replay(ctx)
+}
+
 // ran notes what a statement that succeeded has changed of the session.
 func (s *session) ran(stmt statement) {
 	if stmt.verb == "SET" {
 		s.sets = append(s.sets, stmt.text)
 	}
-}
-
-// column is a column of a table or of a result.
-type column struct{ name, typ string }
-
-// describe asks for the columns of a SELECT.
-func (s *session) describe(ctx context.Context, query string) ([]column, error) {
-	columns, _, err := s.describeTable(ctx, "("+query+"\n)")
-	return columns, err
-}
-
-// insertColumns asks for the columns an INSERT takes, in its order.
-func (s *session) insertColumns(ctx context.Context, i *insert) ([]column, error) {
-	table := i.target
-	if rest, ok := cutWord(table, "FUNCTION"); ok {
-		table = rest
-	}
-	names, plain := plainNames(i.columns)
-	if !plain { // (* EXCEPT (a)) and the like
-		return s.describe(ctx, "SELECT "+i.columns+" FROM "+table)
-	}
-	all, kinds, err := s.describeTable(ctx, table)
-	if err != nil {
-		return nil, err
-	}
-	var columns []column
-	if len(names) == 0 {
-		for n, c := range all {
-			if kinds[n] != "MATERIALIZED" && kinds[n] != "ALIAS" && kinds[n] != "EPHEMERAL" {
-				columns = append(columns, c)
-			}
-		}
-		return columns, nil
-	}
-	for _, name := range names {
-		at := slices.IndexFunc(all, func(c column) bool { return c.name == name })
-		if at < 0 { // A column of a Nested, or none at all: the engine knows.
-			return s.describe(ctx, "SELECT "+i.columns+" FROM "+table)
-		}
-		columns = append(columns, all[at])
-	}
-	return columns, nil
-}
-
-func (s *session) describeTable(ctx context.Context, table string) (columns []column, kinds []string, err error) {
-	var out []byte
-	sql := "DESCRIBE TABLE " + table + " SETTINGS print_pretty_type_names = 0, describe_compact_output = 0, describe_include_subcolumns = 0"
-	if _, err := s.conn.run(ctx, sql, "JSONCompactStrings", func(chunk []byte) error {
-		out = append(out, chunk...)
-		return nil
-	}); err != nil {
-		return nil, nil, err
-	}
-	var answer struct{ Data [][]string }
-	if err := json.Unmarshal(out, &answer); err != nil {
-		return nil, nil, fmt.Errorf("read the columns: %w", err)
-	}
-	for _, row := range answer.Data {
-		if len(row) < 3 {
-			return nil, nil, fmt.Errorf("read the columns: a row of %d", len(row))
-		}
-		columns = append(columns, column{name: row[0], typ: row[1]})
-		kinds = append(kinds, row[2])
-	}
-	return columns, kinds, nil
-}
-
-// plainNames reads a list of names. It reports false if there is anything else
-// in the list.
-func plainNames(list string) (names []string, plain bool) {
-	l := &lexer{text: list}
-	for t := l.next(); t.kind != tokenEnd; t = l.next() {
-		name := list[t.start:t.end]
-		switch t.kind {
-		case tokenWord:
-		case tokenName:
-			var ok bool
-			if name, ok = unquoteName(name); !ok {
-				return nil, false
-			}
-		default:
-			return nil, false
-		}
-		names = append(names, name)
-		if t = l.next(); t.kind == tokenEnd {
-			break
-		}
-		if t.kind != tokenMark || list[t.start] != ',' {
-			return nil, false
-		}
-	}
-	return names, true
-}
-
-// unquoteName undoes `name` and "name". It reports false for escapes, which are
-// left to the engine.
-func unquoteName(quoted string) (string, bool) {
-	last := len(quoted) - 1
-	if last < 1 || quoted[last] != quoted[0] || strings.ContainsAny(quoted[1:last], "\\`\"") {
-		return "", false
-	}
-	return quoted[1:last], true
-}
-
-// cutWord cuts a keyword off the front of text.
-func cutWord(text, word string) (rest string, found bool) {
-	l := &lexer{text: text}
-	if t := l.next(); isWord(text, t, word) {
-		return text[t.end:], true
-	}
-	return text, false
 }
 
 var (

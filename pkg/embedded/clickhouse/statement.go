@@ -10,6 +10,7 @@ type statement struct {
 	format string // of its FORMAT clause, or ""
 	insert *insert
 	many   bool // more statements follow
+	file   bool // it reads or writes a file of the client's, which only a client can
 
 	formatStart, formatEnd int // where the FORMAT clause is, if there is one
 }
@@ -72,6 +73,10 @@ func (s *statement) clauses(l *lexer) {
 	}
 	s.text = s.text[:end]
 	for i := len(outside) - 2; i > 0; i-- {
+		s.file = s.file || isWord(s.text, outside[i], "INTO") && isWord(s.text, outside[i+1], "OUTFILE") ||
+			isWord(s.text, outside[i], "FROM") && isWord(s.text, outside[i+1], "INFILE")
+	}
+	for i := len(outside) - 2; i > 0; i-- {
 		name := outside[i+1]
 		last := i+2 == len(outside) || isWord(s.text, outside[i+2], "SETTINGS")
 		if last && name.kind == tokenWord && isWord(s.text, outside[i], "FORMAT") {
@@ -80,6 +85,17 @@ func (s *statement) clauses(l *lexer) {
 			return
 		}
 	}
+}
+
+// check refuses what the engine would do and a server does not.
+func (s *statement) check() error {
+	if s.many {
+		return exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+	}
+	if s.file {
+		return exceptionf("NOT_IMPLEMENTED", "INTO OUTFILE and FROM INFILE are for clients that have the file")
+	}
+	return nil
 }
 
 // withoutFormat is the text without its FORMAT clause.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ClickHouse/ch-go/proto"
 	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/otel/trace"
 
 	engine "sluice/pkg/embedded/clickhouse"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
@@ -37,7 +36,7 @@ func chQuery(revision int, traced bool) []byte {
 		Settings: []proto.Setting{{Key: "a", Value: "1", Important: true}, {Key: "b", Value: strings.Repeat("x", 1000)}},
 	}
 	if traced {
-		q.Info.Span = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+		q.Info.Span = q.Info.Span.WithTraceID([16]byte{1}).WithSpanID([8]byte{2})
 	}
 	var b proto.Buffer
 	q.EncodeAware(&b, revision)
