@@ -1,0 +1,154 @@
+package run_test
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.yaml.in/yaml/v3"
+
+	"sluice/pkg/api"
+	"sluice/pkg/auth"
+	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/ingest"
+	"sluice/pkg/ops"
+	"sluice/pkg/state"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md instead of comparing it")
+
+const metricsPage = "../../../docs/metrics.md"
+
+// TestMetricsPageIsComplete holds docs/metrics.md against what the programs
+// register; `go test ./cmd/internal/run -run MetricsPage -update` writes it.
+func TestMetricsPageIsComplete(t *testing.T) {
+	want := page(describe(t), alertsByMetric(t))
+	if *update {
+		if err := os.WriteFile(metricsPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(metricsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/metrics.md is not fresh, run go test ./cmd/internal/run -run MetricsPage -update (-want +got):\n%s", diff)
+	}
+}
+
+// metric is one metric as its package describes it.
+type metric struct{ name, help, labels string }
+
+// describe builds every part of the programs that has metrics, and asks the
+// registry what they are.
+func describe(t *testing.T) []metric {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	operators := ops.New(ops.Config{}, log)
+	reg := operators.Registry()
+
+	server := natstest.Start(t)
+	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, log, reg)
+	fatal(t, err)
+	t.Cleanup(nc.Close)
+	lanes, err := stream.Open(t.Context(), nc, stream.Config{}, log, reg)
+	fatal(t, err)
+	bucket, err := lanes.State(t.Context())
+	fatal(t, err)
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	fatal(t, os.WriteFile(tokens, []byte("[]"), 0o600))
+	authenticator, err := auth.New(auth.Config{Tokens: tokens}, log, reg)
+	fatal(t, err)
+	store := state.New(bucket, reg)
+	publisher := stream.NewPublisher(lanes)
+	_, err = api.New(api.Config{}, api.Deps{Auth: authenticator, Stream: publisher, Changes: publisher, Last: lanes, State: store}, log, reg)
+	fatal(t, err)
+	db, err := warehouse.Open(warehouse.Config{}, log, reg)
+	fatal(t, err)
+	t.Cleanup(func() { db.Close() })
+	state.NewApplier(store, db, reg)
+	ingest.New(ingest.Config{}, ingest.Parts{}, log, reg)
+	engine.NewSupervisor(engine.SupervisorConfig{Metrics: reg}, log)
+
+	descriptions := make(chan *prometheus.Desc)
+	go func() { reg.Describe(descriptions); close(descriptions) }()
+	parts := regexp.MustCompile(`fqName: "(sluice_[a-z0-9_]+)", help: "(.*)", unit: ".*", constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`)
+	var all []metric
+	for d := range descriptions {
+		if m := parts.FindStringSubmatch(d.String()); m != nil {
+			all = append(all, metric{m[1], strings.ReplaceAll(m[2], `\"`, `"`), m[3]})
+		}
+	}
+	slices.SortFunc(all, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	all = slices.Compact(all)
+	if len(all) < 60 {
+		t.Fatalf("%d metrics were described", len(all))
+	}
+	return all
+}
+
+// alertsByMetric tells which alerts look at a metric.
+func alertsByMetric(t *testing.T) func(name string) []string {
+	t.Helper()
+	content, err := os.ReadFile("../../../deploy/prometheus/alerts.yml")
+	fatal(t, err)
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	fatal(t, yaml.Unmarshal(content, &file))
+	return func(name string) (alerts []string) {
+		used := regexp.MustCompile(`\b` + name + `(_bucket|_sum|_count)?\b`)
+		for _, group := range file.Groups {
+			for _, rule := range group.Rules {
+				if used.MatchString(rule.Expr) {
+					alerts = append(alerts, rule.Alert)
+				}
+			}
+		}
+		return alerts
+	}
+}
+
+func page(metrics []metric, alerts func(string) []string) string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+What api and ingester show at /metrics of their ops ports; ` + "`sluice up`" + ` shows
+both on one. Units are in the names: seconds, bytes; what ends in _total only
+ever grows. The alerts are in [alerts.yml](../deploy/prometheus/alerts.yml).
+This page is written from the sources by
+
+    go test ./cmd/internal/run -run MetricsPage -update
+`)
+	room := ""
+	for _, m := range metrics {
+		if part := strings.Split(m.name, "_")[1]; part != room {
+			room = part
+			fmt.Fprintf(&b, "\n## %s\n\n| metric | labels | meaning | alerts |\n|---|---|---|---|\n", room)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, strings.ReplaceAll(m.labels, ",", ", "), m.help, strings.Join(alerts(m.name), ", "))
+	}
+	return b.String()
+}
+
+func fatal(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
