@@ -41,39 +41,72 @@ type ack struct {
 func (w *wire) commit(ctx context.Context, lane *Lane, list []message) (ack, error) {
 	ctx, done := w.link.attempt(ctx, attemptLimit)
 	defer done()
-	var a ack
-	var err error
 	if len(list) == 1 {
-		w.m.commits.WithLabelValues("plain").Inc()
-		a, err = w.request(ctx, lane, list[0].natsMessage(lane))
-	} else {
-		w.m.commits.WithLabelValues("batch").Inc()
-		a, err = w.batch(ctx, lane, list)
+		a, err := w.request(ctx, lane, list[0].natsMessage(lane))
+		w.count("plain", 1, err)
+		return a, err
 	}
-	if err == nil {
-		w.m.commitSize.Observe(float64(len(list)))
-	}
+	a, err := w.batch(ctx, lane, list)
+	w.count("batch", len(list), err)
 	return a, err
+}
+
+// count counts a commit that was tried.
+func (w *wire) count(form string, messages int, err error) {
+	w.m.commits.WithLabelValues(form).Inc()
+	if err == nil {
+		w.m.commitSize.Observe(float64(messages))
+	}
 }
 
 // batch publishes an atomic batch. Only its last message asks for an answer:
 // a message lost before it makes the lane refuse the whole.
 func (w *wire) batch(ctx context.Context, lane *Lane, list []message) (ack, error) {
-	id := []string{nuid.Next()}
-	last := len(list) - 1
-	for i, m := range list {
-		msg := m.natsMessage(lane)
-		msg.Header[headerBatchID] = id
-		msg.Header[headerBatchSeq] = []string{strconv.Itoa(i + 1)}
-		if i == last {
-			msg.Header[headerBatchCommit] = []string{"1"}
-			return w.request(ctx, lane, msg)
-		}
-		if err := w.nc.PublishMsg(msg); err != nil {
-			return ack{}, err // the lane forgets the beginning after 10 s
+	return w.finish(ctx, lane, nuid.Next(), 0, list)
+}
+
+// begin publishes the first message of an atomic batch and waits until the
+// lane has staged it, which takes most of the time of a small batch. A batch
+// that is not finished is forgotten after 10 s.
+func (w *wire) begin(ctx context.Context, lane *Lane, id string, m message) error {
+	resp, err := w.nc.RequestMsgWithContext(ctx, m.inBatch(lane, id, 1, ""))
+	if err != nil {
+		return lost(ctx, err)
+	}
+	if len(resp.Data) == 0 {
+		return nil
+	}
+	if _, err = answer(lane, resp.Data); err == nil {
+		err = fmt.Errorf("lane %d committed a batch that has only begun", lane.Number)
+	}
+	return err
+}
+
+// finish publishes the rest of an atomic batch of which begun messages are
+// staged, and commits it.
+func (w *wire) finish(ctx context.Context, lane *Lane, id string, begun int, rest []message) (ack, error) {
+	if len(rest) == 0 {
+		end := message{}.inBatch(lane, id, begun+1, "eob") // not a message: the end of the batch
+		return w.request(ctx, lane, end)
+	}
+	last := len(rest) - 1
+	for i, m := range rest[:last] {
+		if err := w.nc.PublishMsg(m.inBatch(lane, id, begun+i+1, "")); err != nil {
+			return ack{}, err
 		}
 	}
-	return ack{}, errors.New("an empty batch")
+	return w.request(ctx, lane, rest[last].inBatch(lane, id, begun+last+1, "1"))
+}
+
+// inBatch is the message as the n-th of an atomic batch.
+func (m message) inBatch(lane *Lane, id string, n int, commit string) *nats.Msg {
+	msg := m.natsMessage(lane)
+	msg.Header[headerBatchID] = []string{id}
+	msg.Header[headerBatchSeq] = []string{strconv.Itoa(n)}
+	if commit != "" {
+		msg.Header[headerBatchCommit] = []string{commit}
+	}
+	return msg
 }
 
 // natsMessage is the message as NATS sends it. The headers are its own: those
@@ -90,13 +123,23 @@ func (m message) natsMessage(lane *Lane) *nats.Msg {
 func (w *wire) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, error) {
 	resp, err := w.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
-			err = cause
-		}
-		return ack{}, err
+		return ack{}, lost(ctx, err)
 	}
+	return answer(lane, resp.Data)
+}
+
+// lost is err, or that the connection was lost when that ended ctx.
+func lost(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// answer reads a lane's answer to a publish.
+func answer(lane *Lane, data []byte) (ack, error) {
 	var a ack
-	if err := json.Unmarshal(resp.Data, &a); err != nil {
+	if err := json.Unmarshal(data, &a); err != nil {
 		return ack{}, fmt.Errorf("read the answer of lane %d: %w", lane.Number, err)
 	}
 	if a.Error != nil {

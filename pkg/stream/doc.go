@@ -14,7 +14,8 @@
 //  1. Its parts become messages, each with an id of its own.
 //  2. A small one waits while a commit of its lane is in flight; what has
 //     gathered by then is committed as one atomic batch, so that one sync to
-//     disk pays for all of them.
+//     disk pays for all of them. When many come, the lane prepares the next
+//     batch while those it has just answered come back.
 //  3. A large one, or one that its group could not settle, is committed by
 //     itself: a message as it is, several parts as one atomic batch.
 //  4. An unknown outcome is settled by sending the same ids to the same lane
@@ -23,4 +24,7 @@
 //     is a repeat, another is a misused key.
 //
 // What a crash leaves: either every part of a submission or none of it.
+//
+// The servers must be of version 2.14 or later: atomic batches, and their end
+// without a message.
 package stream

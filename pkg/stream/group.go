@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/nats-io/nuid"
 )
 
 // What gathers into one commit. The server stages an atomic batch in files of
@@ -15,19 +17,20 @@ const (
 	groupMessages = 256      // messages of one commit
 	groupBytes    = 1 << 20  // bytes of one commit
 	groupBelow    = 32 << 10 // bytes of a body below which gathering pays
-	groupInFlight = 1        // commits of one lane at a time
 )
 
-// group gathers the small messages of a lane. Whoever comes while fewer than
-// groupInFlight commits are in flight leads one at once; the others wait. When
+// group gathers the small messages of a lane, one commit at a time: two would
+// share the same writer in the server, and each have half of the messages.
+// Whoever comes while none is in flight leads one at once; the others wait. When
 // a commit ends, the first who waits leads the next, with all who wait by then.
 // So nobody waits for company, and the slower the disk, the larger the commits.
 type group struct {
 	wire *wire
 
-	mu       sync.Mutex
-	waiting  []*waiter // in order of arrival, none of them in a commit
-	inFlight int       // leaders at work
+	mu      sync.Mutex
+	waiting []*waiter // in order of arrival, none of them in a commit
+	led     bool      // a leader is at work
+	last    int       // messages of the last commit
 }
 
 // waiter is a message in a group.
@@ -50,10 +53,9 @@ type result struct {
 func (g *group) commit(ctx context.Context, lane *Lane, m message) (ack, error) {
 	w := &waiter{message: m, told: make(chan result, 1)}
 	g.mu.Lock()
-	lead := g.inFlight < groupInFlight
-	if lead {
-		g.inFlight++
-	} else {
+	lead := !g.led
+	g.led = true
+	if !lead {
 		g.waiting = append(g.waiting, w)
 	}
 	g.mu.Unlock()
@@ -81,24 +83,67 @@ func (g *group) commit(ctx context.Context, lane *Lane, m message) (ack, error) 
 // lead commits a leader's message with what waits by now, and hands on. The
 // commit is not only the leader's, so the leader's ctx does not end it.
 func (g *group) lead(lane *Lane, leader *waiter) (ack, error) {
+	ctx, done := g.wire.link.attempt(context.Background(), attemptLimit)
+	defer done()
+	var a ack
+	var err error
+	var others []*waiter
+	if g.crowded() {
+		a, others, err = g.stage(ctx, lane, leader)
+	} else {
+		a, others, err = g.gather(ctx, lane, leader)
+	}
+	g.handOn(1 + len(others))
+	for _, w := range others {
+		w.told <- result{ack: a, err: err}
+	}
+	return a, err
+}
+
+// gather commits the leader's message with what waits already, as one batch if
+// that is worth it.
+func (g *group) gather(ctx context.Context, lane *Lane, leader *waiter) (ack, []*waiter, error) {
 	others := g.take(len(leader.message.body))
 	if 1+len(others) < groupAtLeast {
 		for _, w := range others {
 			w.told <- result{alone: true}
 		}
-		others = nil
+		a, err := g.wire.commit(ctx, lane, []message{leader.message})
+		return a, nil, err
 	}
-	list := make([]message, 0, 1+len(others))
-	list = append(list, leader.message)
-	for _, w := range others {
-		list = append(list, w.message)
+	a, err := g.wire.commit(ctx, lane, append([]message{leader.message}, contents(others)...))
+	return a, others, err
+}
+
+// stage begins a batch with the leader's message, and commits it with what has
+// come until the lane has staged that: those whose answers have just gone out
+// come back meanwhile.
+func (g *group) stage(ctx context.Context, lane *Lane, leader *waiter) (ack, []*waiter, error) {
+	id := nuid.Next()
+	if err := g.wire.begin(ctx, lane, id, leader.message); err != nil {
+		g.wire.count("batch", 1, err)
+		return ack{}, nil, err
 	}
-	a, err := g.wire.commit(context.Background(), lane, list)
-	g.handOn()
-	for _, w := range others {
-		w.told <- result{ack: a, err: err}
+	others := g.take(len(leader.message.body))
+	a, err := g.wire.finish(ctx, lane, id, 1, contents(others))
+	g.wire.count("batch", 1+len(others), err)
+	return a, others, err
+}
+
+func contents(list []*waiter) []message {
+	messages := make([]message, len(list))
+	for i, w := range list {
+		messages[i] = w.message
 	}
-	return a, err
+	return messages
+}
+
+// crowded says whether enough came together for the last commit that as many
+// are likely to come for the next.
+func (g *group) crowded() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last >= groupAtLeast
 }
 
 // take takes what fits into a commit that has one message of size bytes.
@@ -115,12 +160,14 @@ func (g *group) take(size int) []*waiter {
 	return taken
 }
 
-// handOn makes the first who waits a leader, or ends this line of commits.
-func (g *group) handOn() {
+// handOn makes the first who waits the leader of the next commit, if anybody
+// waits. The one that ends had size messages.
+func (g *group) handOn(size int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.last = size
 	if len(g.waiting) == 0 {
-		g.inFlight--
+		g.led = false
 		return
 	}
 	first := g.waiting[0]

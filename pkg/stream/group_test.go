@@ -69,8 +69,8 @@ func TestManySmallOnesShareASync(t *testing.T) {
 		single/3, grouped/3, ratio, messages/commits)
 	// How many times depends on the disk: a sync that takes long pays for all.
 	// What does not is how many share one.
-	if messages/commits < 8 {
-		t.Errorf("%.1f messages share a commit, want at least 8", messages/commits)
+	if messages/commits < 16 {
+		t.Errorf("%.1f messages share a commit, want at least 16", messages/commits)
 	}
 	if ratio <= 1 {
 		t.Errorf("groups are %.1f times as fast, want more than once", ratio)
@@ -157,5 +157,36 @@ func TestRetryAfterIsTheRateOfPurging(t *testing.T) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestOneAfterMany: a batch was prepared for many, and one comes.
+func TestOneAfterMany(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for n := range 3 {
+				if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("many-%d-%d", i, n), 10)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for n := range 3 {
+		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("one-%d", n), 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := w.all(0)
+	if len(list) != 64*3+3 {
+		t.Fatalf("the lane holds %d messages, want %d", len(list), 64*3+3)
+	}
+	for n, m := range list[64*3:] {
+		if want := submission(fmt.Sprintf("one-%d", n), 10); m.ID != want.ID || string(m.Body) != string(want.Parts[0].Body) {
+			t.Errorf("got %s of %d bytes, want %s", m.ID, len(m.Body), want.ID)
+		}
 	}
 }
