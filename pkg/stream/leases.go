@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -219,90 +218,6 @@ func (r *leaseRun) lose(lane int, held *lease, err error) {
 	r.log.Warn("lease lost", "lane", lane, "error", err)
 	held.lost = true
 	held.cancel()
-}
-
-// share takes and gives lanes until this instance has its share.
-func (r *leaseRun) share(ctx context.Context) {
-	if !r.known || r.leaving {
-		return
-	}
-	lanes := r.stream.LaneNumbers()
-	members, holders := r.census(lanes)
-	least, most := len(lanes)/len(members), (len(lanes)+len(members)-1)/len(members)
-	mine := 0
-	for _, held := range r.held {
-		if !held.giving && !held.lost {
-			mine++
-		}
-	}
-	if slices.ContainsFunc(members, func(m string) bool { return m != r.instance && holders[m] < least }) {
-		// Somebody has too few: one lane less here, and then look again.
-		most = max(least, min(most, mine-1))
-	}
-	for ; mine > most; mine-- {
-		r.give()
-	}
-	for _, lane := range lanes {
-		if mine < most && r.take(ctx, lane) {
-			mine++
-		}
-	}
-}
-
-// census returns the instances that are there, this one among them, and how
-// many lanes each holds.
-func (r *leaseRun) census(lanes []int) (members []string, holders map[string]int) {
-	members, holders = []string{r.instance}, map[string]int{}
-	for key, s := range r.seen {
-		if name, ok := strings.CutPrefix(key, memberPrefix); ok && name != r.instance && time.Since(s.at) < leaseTTL {
-			members = append(members, name)
-		}
-	}
-	for _, lane := range lanes {
-		if s, ok := r.seen[lanePrefix+strconv.Itoa(lane)]; ok && time.Since(s.at) < leaseTTL {
-			holders[s.owner]++
-		}
-	}
-	return members, holders
-}
-
-// give tells the work on the lane of the highest number to end.
-func (r *leaseRun) give() {
-	most := -1
-	for lane, held := range r.held {
-		if !held.giving && !held.lost {
-			most = max(most, lane)
-		}
-	}
-	r.log.Info("giving up a lane to another instance", "lane", most)
-	r.held[most].giving = true
-	r.held[most].cancel()
-}
-
-// take takes a lane that nobody holds, and says whether it did.
-func (r *leaseRun) take(ctx context.Context, lane int) bool {
-	key := lanePrefix + strconv.Itoa(lane)
-	if s, ok := r.seen[key]; ok && s.owner != r.instance && time.Since(s.at) < leaseTTL {
-		return false
-	}
-	if r.held[lane] != nil || time.Now().Before(r.cooling[lane]) {
-		return false
-	}
-	begun := time.Now()
-	asking, cancel := context.WithTimeout(ctx, leaseBeat)
-	defer cancel()
-	revision, err := r.stream.leases.Create(asking, key, []byte(r.instance))
-	held := &lease{revision: revision, renewed: begun}
-	if err != nil && !r.ours(asking, lane, held, begun) {
-		return false // somebody was quicker, or the server has not dropped it yet
-	}
-	var working context.Context
-	working, held.cancel = context.WithCancel(ctx)
-	r.held[lane] = held
-	r.stream.m.leases.Set(float64(len(r.held)))
-	r.log.Info("lease taken", "lane", lane)
-	go func() { r.ended <- ended{lane, r.work(working, lane)} }()
-	return true
 }
 
 // end lets go of a lane whose work has ended.
