@@ -159,6 +159,9 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 		trap := l.await(text)
 		go func() { <-trap; sprung <- struct{}{} }() // ends with the next batch or insert
 	}
+	if f.kind == killInBatch {
+		gather(ctx, links)
+	}
 	select {
 	case <-sprung:
 		time.Sleep(wait)
@@ -169,6 +172,18 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 		return
 	}
 	b.killAs(ctx, f)
+}
+
+// gather holds links for so long that the messages waiting behind them go out
+// as one batch.
+func gather(ctx context.Context, links []*link) {
+	for _, l := range links {
+		l.stall()
+	}
+	sleep(ctx, 1200*time.Millisecond)
+	for _, l := range links {
+		l.resume()
+	}
 }
 
 // killAs kills the part that the target begins with.

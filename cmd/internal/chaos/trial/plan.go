@@ -1,9 +1,11 @@
 package trial
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -67,11 +69,11 @@ func plan(cfg Config, s scene) []fault {
 	}
 	r := rand.New(rand.NewPCG(cfg.Seed, 0x5105))
 	var all []fault
-	milestones := milestones(cfg, s)
+	rare := milestones(cfg, s)
 	for at := 2 * time.Second; at < cfg.For; at += gap(r, cfg.Every) {
-		for len(milestones) > 0 && milestones[0].at <= at {
-			all = append(all, milestones[0])
-			milestones = milestones[1:]
+		for len(rare) > 0 && rare[0].at <= at {
+			all = append(all, rare[0])
+			rare = rare[1:]
 		}
 		f := draw(r, s)
 		f.at = at
@@ -80,26 +82,27 @@ func plan(cfg Config, s scene) []fault {
 	return all
 }
 
-// milestones are the rare faults that no run should be without.
+// milestones are the rare faults that no run should be without, in order.
 func milestones(cfg Config, s scene) []fault {
 	var all []fault
-	last := len(s.nats) - 1
-	for _, m := range []struct {
-		at   float64
-		kind kind
-		is   bool
-		part string
-		hold time.Duration
-	}{
-		{0.05, addLane, true, "", 0},
-		{0.30, wipe, last > 0 && cfg.For >= 3*time.Minute, s.nats[0], 0},
-		{0.50, addLane, cfg.For >= 3*time.Minute, "", 0},
-		{0.70, wipe, last > 0 && cfg.For >= 3*time.Minute, s.nats[last], 0},
-	} {
-		if m.is {
-			all = append(all, fault{at: time.Duration(m.at * float64(cfg.For)), kind: m.kind, target: m.part, hold: m.hold})
+	add := func(at float64, f fault) {
+		f.at = time.Duration(at * float64(cfg.For))
+		all = append(all, f)
+	}
+	add(0.05, fault{kind: addLane})
+	if cfg.For >= 3*time.Minute {
+		add(0.50, fault{kind: addLane})
+		if last := len(s.nats) - 1; last > 0 {
+			add(0.30, fault{kind: wipe, target: s.nats[0]})
+			add(0.70, fault{kind: wipe, target: s.nats[last]})
 		}
 	}
+	for i, name := range s.disks {
+		for n := range 4 {
+			add(0.10+0.10*float64(i)+0.20*float64(n), fault{kind: fillDisk, target: name, hold: time.Duration(3+5*n) * time.Second})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
 	return all
 }
 
@@ -132,8 +135,7 @@ func draw(r *rand.Rand, s scene) fault {
 		{76, fault{kind: stall, target: link, hold: short}, true},
 		{85, fault{kind: killInInsert, target: partEngine, hold: down}, true},
 		{92, fault{kind: killInBatch, target: server, hold: down}, true},
-		{96, fault{kind: killLeader, hold: down}, len(s.nats) > 1},
-		{100, fault{kind: fillDisk, target: pickOr(r, s.disks), hold: short}, len(s.disks) > 0},
+		{100, fault{kind: killLeader, hold: down}, len(s.nats) > 1},
 	}
 	for _, w := range weights {
 		if n < w.upTo && w.is {
@@ -145,13 +147,6 @@ func draw(r *rand.Rand, s scene) fault {
 }
 
 func pick(r *rand.Rand, from []string) string { return from[r.IntN(len(from))] }
-
-func pickOr(r *rand.Rand, from []string) string {
-	if len(from) == 0 {
-		return ""
-	}
-	return pick(r, from)
-}
 
 // between draws a time so that each order of magnitude is as likely.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {

@@ -31,7 +31,7 @@ func clients() []client {
 		{"bulk", 0.60, load.Config{Batch: 500, Connections: 4}},
 		{"large", 0.25, load.Config{Batch: 4000, Connections: 2}},                          // several messages each: atomic batches of their own
 		{"small", 0.12, load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // known again by their content
-		{"single", 0.03, load.Config{Batch: 1, Connections: 24, Timeout: 3 * time.Second}}, // gathered into groups
+		{"single", 0.03, load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // gathered into groups
 	}
 }
 

@@ -27,6 +27,7 @@ type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	asked  bool // somebody ended it
+	killed bool // without warning
 }
 
 // start starts the part unless it runs.
@@ -82,8 +83,8 @@ func (p *part) signal(sig syscall.Signal) bool {
 }
 
 // end sends a signal that ends the part, and waits for it. It returns false
-// when the part did not run, and the exit status, -1 when it did not end in
-// time and was killed.
+// when the part did not run, and the exit status: -1 when it did not end in
+// time and was killed, 0 when somebody else killed it meanwhile.
 func (p *part) end(sig syscall.Signal, limit time.Duration) (ran bool, status int) {
 	p.mu.Lock()
 	life := p.process
@@ -91,11 +92,16 @@ func (p *part) end(sig syscall.Signal, limit time.Duration) (ran bool, status in
 		p.mu.Unlock()
 		return false, 0
 	}
-	life.asked = true
+	life.asked, life.killed = true, life.killed || sig == syscall.SIGKILL
 	_ = life.cmd.Process.Signal(sig) // it may be ending already
 	p.mu.Unlock()
 	select {
 	case <-life.exited:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if life.killed {
+			return true, 0
+		}
 		return true, life.cmd.ProcessState.ExitCode()
 	case <-time.After(limit):
 	}
