@@ -71,6 +71,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		Metrics: operators.Registry(),
 	}, log)
 
+	operators.AddCheck("nats", func(context.Context) error { return server.Healthy() })
 	operators.AddCheck("engine", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond) // is it now?
 		defer cancel()

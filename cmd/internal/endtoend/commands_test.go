@@ -38,6 +38,15 @@ func TestOperatorsCommands(t *testing.T) {
 			return nil
 		})
 	})
+	t.Run("a lane is reset only by who says yes", func(t *testing.T) {
+		args := []string{"lanes", "reset", "--nats", "nats://" + s.nats, "--lane", "1", "--done", "0"}
+		if code, out := run(t, "sluice", args...); code != 1 || wantText(out, "--yes") != nil {
+			t.Errorf("without --yes: exit %d: %s", code, out)
+		}
+		if code, out := run(t, "sluice", append(args, "--yes")...); code != 0 || wantText(out, "goes on after message 0") != nil {
+			t.Errorf("with --yes: exit %d: %s", code, out)
+		}
+	})
 	t.Run("migrate changes nothing a second time", func(t *testing.T) {
 		code, out := run(t, "sluice", "migrate", "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
 		if code != 0 || wantText(out, "up to date") != nil {
