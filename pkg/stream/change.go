@@ -66,7 +66,7 @@ func (p *Publisher) settleChange(ctx context.Context, msg *nats.Msg, id string) 
 		if err == nil || errors.Is(err, change.ErrStale) {
 			return a, err
 		}
-		v, answer, reason := s.judge(err)
+		v, reason, answer := s.judge(err)
 		if v == giveUp || (v == unknown && id == "") {
 			return ack{}, answer
 		}

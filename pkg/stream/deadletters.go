@@ -77,7 +77,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
 	case isOneTooMany(err):
 		return nil // it is there already
 	}
-	_, answer, _ := judge(err)
+	_, _, answer := judge(err)
 	return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
 }
 

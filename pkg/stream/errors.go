@@ -57,54 +57,54 @@ const (
 
 // judge is the one table of what NATS may answer to a publish. The error is
 // what the submitter hears when it comes to that; the reason labels the metric.
-func judge(err error) (v verdict, answer error, reason string) {
+func judge(err error) (v verdict, reason string, answer error) {
 	var api *jetstream.APIError
 	switch {
 	case errors.As(err, &api):
 		return judgeCode(api)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return giveUp, fmt.Errorf("%w: %w", record.ErrTooLarge, err), "too_large"
+		return giveUp, "too_large", fmt.Errorf("%w: %w", record.ErrTooLarge, err)
 	case errors.Is(err, nats.ErrNoResponders):
-		return unreached, unavailable(err, 2*time.Second), "no_responders"
+		return unreached, "no_responders", unavailable(err, 2*time.Second)
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting):
-		return unreached, unavailable(err, 2*time.Second), "disconnected"
+		return unreached, "disconnected", unavailable(err, 2*time.Second)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
-		return giveUp, unavailable(err, 5*time.Second), "closed"
+		return giveUp, "closed", unavailable(err, 5*time.Second)
 	case errors.Is(err, errDisconnected):
-		return unknown, unavailable(err, 2*time.Second), "disconnected"
+		return unknown, "disconnected", unavailable(err, 2*time.Second)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, context.Canceled):
-		return unknown, unavailable(err, 2*time.Second), "timeout"
+		return unknown, "timeout", unavailable(err, 2*time.Second)
 	}
-	return unknown, unavailable(err, 5*time.Second), "other"
+	return unknown, "other", unavailable(err, 5*time.Second)
 }
 
-func judgeCode(err *jetstream.APIError) (verdict, error, string) {
+func judgeCode(err *jetstream.APIError) (verdict, string, error) {
 	switch err.ErrorCode {
 	case codeStoreFailed:
 		if strings.Contains(err.Description, "maximum") {
-			return giveUp, fmt.Errorf("%w: %w", record.ErrFull, err), "full"
+			return giveUp, "full", fmt.Errorf("%w: %w", record.ErrFull, err)
 		}
-		return giveUp, unavailable(err, 5*time.Second), "store_failed"
+		return giveUp, "store_failed", unavailable(err, 5*time.Second)
 	case codeTooManyRequests:
-		return giveUp, &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}, "too_many_requests"
+		return giveUp, "too_many_requests", &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}
 	case codeMessageTooLarge:
-		return giveUp, fmt.Errorf("%w: %w", record.ErrTooLarge, err), "too_large"
+		return giveUp, "too_large", fmt.Errorf("%w: %w", record.ErrTooLarge, err)
 	case codeDuplicateInBatch:
-		return repeated, unavailable(err, time.Second), "duplicate_in_batch"
+		return repeated, "duplicate_in_batch", unavailable(err, time.Second)
 	case codeDuplicateInProcess:
-		return again, unavailable(err, time.Second), "duplicate_in_process"
+		return again, "duplicate_in_process", unavailable(err, time.Second)
 	case codeTooManyBatches, codeTooManyFastBatches:
-		return again, unavailable(err, time.Second), "too_many_batches"
+		return again, "too_many_batches", unavailable(err, time.Second)
 	case codeClusterUnavailable, codeClusterNotLeader, codeSequenceNotMatch, codeSubjectNotReady, codeBatchIncomplete,
 		codeStreamOffline, codeStreamOfflineReason:
 		// A new leader may come to have what the old one was given.
-		return unknown, unavailable(err, 5*time.Second), "leader"
+		return unknown, "leader", unavailable(err, 5*time.Second)
 	case codeAccountResources, codeInsufficientResources, codeMemoryResources, codeStorageResources:
-		return giveUp, unavailable(err, 10*time.Second), "resources"
+		return giveUp, "resources", unavailable(err, 10*time.Second)
 	}
 	// Sealed, another stream on the subject, no atomic batches: somebody must
 	// mend the server.
-	return giveUp, unavailable(err, 30*time.Second), "refused"
+	return giveUp, "refused", unavailable(err, 30*time.Second)
 }
 
 func unavailable(err error, after time.Duration) error {

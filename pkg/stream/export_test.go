@@ -24,7 +24,7 @@ var ErrDisconnected = errDisconnected
 
 // Judge is what is done about a failed attempt, and what the submitter hears.
 func Judge(err error) (string, error) {
-	v, answer, _ := judge(err)
+	v, _, answer := judge(err)
 	return [...]string{"give up", "again", "unknown", "unreached", "repeated"}[v], answer
 }
 

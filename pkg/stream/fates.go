@@ -70,7 +70,7 @@ func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
 func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, fate string) error {
 	_, err := l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: nats.Header{headerFate: {fate}}})
 	if err != nil && !isOneTooMany(err) {
-		_, answer, _ := judge(err)
+		_, _, answer := judge(err)
 		return fmt.Errorf("note that it is %s: %w", fate, answer)
 	}
 	return nil

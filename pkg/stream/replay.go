@@ -84,7 +84,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 	}
 	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin})
 	if err != nil && !isOneTooMany(err) { // one too many: somebody else replays it right now
-		_, answer, _ := judge(err)
+		_, _, answer := judge(err)
 		return record.Receipt{}, answer
 	}
 	return l.publish(ctx, p, id, d)

@@ -47,7 +47,7 @@ func (s *settling) settle(ctx context.Context) (record.Receipt, error) {
 		if err == nil || errors.Is(err, record.ErrKeyReused) {
 			return receipt, err
 		}
-		v, answer, reason := s.judge(err)
+		v, reason, answer := s.judge(err)
 		if v == giveUp {
 			return record.Receipt{}, answer
 		}
@@ -66,14 +66,14 @@ func (s *settling) settle(ctx context.Context) (record.Receipt, error) {
 }
 
 // judge is the package's, with what only the lane knows.
-func (s *settling) judge(err error) (verdict, error, string) {
+func (s *settling) judge(err error) (verdict, string, error) {
 	if errors.Is(err, errNotSent) {
-		return giveUp, &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}, "not_sent"
+		return giveUp, "not_sent", &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}
 	}
 	if errors.Is(err, errMoved) {
-		return giveUp, unavailable(err, laneSkew), "moved"
+		return giveUp, "moved", unavailable(err, laneSkew)
 	}
-	v, answer, reason := judge(err)
+	v, reason, answer := judge(err)
 	if errors.Is(answer, record.ErrFull) && s.lane != nil {
 		size := 0
 		for _, m := range s.list {
@@ -81,7 +81,7 @@ func (s *settling) judge(err error) (verdict, error, string) {
 		}
 		answer = &record.RetryError{Err: answer, After: s.p.stream.roomAfter(s.lane.Number, size)}
 	}
-	return v, answer, reason
+	return v, reason, answer
 }
 
 // quiet says whether nobody has answered for longer than a submitter should

@@ -48,14 +48,14 @@ const chTable = `CREATE OR REPLACE TABLE t (
 ) ENGINE = MergeTree ORDER BY (key) SETTINGS non_replicated_deduplication_window = 100`
 
 type chBlock struct {
-	id, lcPlain proto.ColStr
-	key         proto.ColInt64
-	lc          *proto.ColLowCardinality[string]
-	ts          proto.ColDateTime64
-	retries     *proto.ColNullable[int64]
-	seq         proto.ColUInt64
-	idx         proto.ColUInt32
-	lane        proto.ColUInt16
+	id      proto.ColStr
+	key     proto.ColInt64
+	lc      *proto.ColLowCardinality[string]
+	ts      proto.ColDateTime64
+	retries *proto.ColNullable[int64]
+	seq     proto.ColUInt64
+	idx     proto.ColUInt32
+	lane    proto.ColUInt16
 }
 
 func newChBlock() *chBlock {

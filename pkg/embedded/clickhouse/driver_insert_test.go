@@ -190,10 +190,10 @@ func TestDriverInsertsAsBlocksWhateverItsSettings(t *testing.T) {
 		})
 	}
 	run(t, c, "TRUNCATE TABLE t")
-	if err := c.AsyncInsert(t.Context(), "INSERT INTO t VALUES (?)", true, int64(1)); err != nil {
-		t.Errorf("AsyncInsert: %v", err)
+	if err := c.Exec(clickhouse.Context(t.Context(), clickhouse.WithAsync(true)), "INSERT INTO t VALUES (?)", int64(1)); err != nil {
+		t.Errorf("an asynchronous insert: %v", err)
 	}
 	if n := count(t, c, "t"); n != 1 {
-		t.Errorf("AsyncInsert stored %d rows, want 1", n)
+		t.Errorf("an asynchronous insert stored %d rows, want 1", n)
 	}
 }
