@@ -1,0 +1,149 @@
+package warehouse_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
+	"sluice/pkg/record/recordtest"
+	"sluice/pkg/warehouse"
+)
+
+// TestADigestIsTheSameHereAndThere inserts records of many shapes and compares
+// what ClickHouse computes from its rows with what is computed from the block.
+func TestADigestIsTheSameHereAndThere(t *testing.T) {
+	db := open(t)
+	var records []string
+	for _, sample := range recordtest.Samples() {
+		records = append(records, string(sample))
+	}
+	records = append(records, jobs(1, 50)...)
+	records = append(records, `{"id":"odd\u001f\u0000\\N","key":-9223372036854775808,"timestamp":-1,"value":{"retries":null,"version":0,"errorMessage":"NULL","worker":"ü\u001f"}}`, `{}`)
+	b := block(t, 0, 7, records...)
+	if err := db.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	for _, deep := range []bool{false, true} {
+		t.Run(fmt.Sprintf("deep %v", deep), func(t *testing.T) {
+			d := &warehouse.Digest{Deep: deep}
+			var want []warehouse.Row
+			var sum warehouse.Sum
+			for i := range b.Columns.Rows() {
+				r := warehouse.Row{Seq: 7, Idx: uint32(i), ID: string(b.Columns.ID.Value(i)), Digest: d.Row(b.Columns, i)}
+				want = append(want, r)
+				sum.Rows++
+				sum.Digest += r.Digest
+			}
+			var got []warehouse.Row
+			for r, err := range db.Rows(t.Context(), 0, 1, 100, d) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, r)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+			sums, err := db.Sums(t.Context(), 0, 2, 100, 5, d)
+			if diff := cmp.Diff(map[uint64]warehouse.Sum{1: sum}, sums); diff != "" || err != nil {
+				t.Errorf("sums: %v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+	d := &warehouse.Digest{}
+	keys, err := db.Keys(t.Context(), []string{"1-1", "it's not\\there"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := indexOf(b.Columns, "1-1")
+	if diff := cmp.Diff(map[uint64]bool{d.Key(b.Columns, first): true}, keys); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+}
+
+func indexOf(c *record.Columns, id string) int {
+	for i := range c.Rows() {
+		if string(c.ID.Value(i)) == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestADeepDigestSeesEveryColumn changes one column after the other.
+func TestADeepDigestSeesEveryColumn(t *testing.T) {
+	db := open(t)
+	b := block(t, 0, 1, jobs(1, 1)...)
+	if err := db.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	d := &warehouse.Digest{Deep: true}
+	want := d.Row(b.Columns, 0)
+	columns := query(t, db, "SELECT name, multiIf(type LIKE '%String%', '\\'changed\\'', type LIKE '%DateTime%', 'toDateTime64(77,3)', '77') FROM system.columns WHERE database = '{db}' AND table = 'records' AND default_kind = '' AND name != 'lane'")
+	for line := range strings.Lines(columns) {
+		column, other, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		query(t, db, "CREATE TABLE {db}.saved ENGINE = Memory AS SELECT * FROM {db}.records")
+		query(t, db, "TRUNCATE TABLE {db}.records")
+		query(t, db, fmt.Sprintf("INSERT INTO {db}.records SELECT * REPLACE (%s AS %s) FROM {db}.saved", strings.ReplaceAll(other, `\'`, `'`), column))
+		for r, err := range db.Rows(t.Context(), 0, 0, 100, d) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Digest == want {
+				t.Errorf("the digest does not see %s", column)
+			}
+		}
+		query(t, db, "TRUNCATE TABLE {db}.records")
+		query(t, db, "INSERT INTO {db}.records SELECT * FROM {db}.saved")
+		query(t, db, "DROP TABLE {db}.saved")
+	}
+	if n := strings.Count(columns, "\n") + 1; n != 29 {
+		t.Errorf("changed %d columns, want 29: is one of records not in the digest?", n)
+	}
+}
+
+func TestWhatIsThereTwiceIsFound(t *testing.T) {
+	db := open(t)
+	query(t, db, "SYSTEM STOP MERGES {db}.records")
+	for lane := range 2 {
+		for seq := uint64(1); seq <= 3; seq++ {
+			if err := db.Insert(t.Context(), block(t, lane, seq, jobs(int(seq)*100, 3)...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	query(t, db, "INSERT INTO {db}.records SELECT * FROM {db}.records WHERE lane = 1 AND stream_seq = 2 AND stream_idx = 1")
+	extents, err := db.Extents(t.Context())
+	if diff := cmp.Diff([]warehouse.Extent{{Lane: 0, Rows: 9, First: 1, Last: 3}, {Lane: 1, Rows: 10, First: 1, Last: 3}}, extents); diff != "" || err != nil {
+		t.Errorf("extents: %v (-want +got):\n%s", err, diff)
+	}
+	for _, tt := range []struct {
+		lane   int
+		before uint64
+		rows   uint64
+		want   []warehouse.Repeat
+	}{
+		{0, 4, 9, nil},
+		{1, 2, 3, nil},
+		{1, 3, 7, []warehouse.Repeat{{Row: warehouse.Row{Seq: 2, Idx: 1, ID: "1-201"}, Rows: 2}}},
+	} {
+		rows, got, err := db.Repeats(t.Context(), tt.lane, tt.before, 10)
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil || rows != tt.rows {
+			t.Errorf("repeats of lane %d before %d: %d rows, want %d, %v (-want +got):\n%s", tt.lane, tt.before, rows, tt.rows, err, diff)
+		}
+	}
+	rows, err := db.RowsPerDay(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted, err := db.CountedPerDay(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(rows, counted); diff != "" {
+		t.Errorf("counters differ from rows (-rows +counters):\n%s", diff)
+	}
+}
