@@ -1,9 +1,6 @@
 package stream
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Origin is what names a dead letter in its subjects.
 func Origin(d DeadLetter) string { return d.origin }
@@ -13,11 +10,6 @@ var KeepFrom = keepFrom
 
 // SetMargin sets what a Purger keeps beyond the duplicate window.
 func (p *Purger) SetMargin(d time.Duration) { p.margin = d }
-
-// FirstSince looks a message up by time.
-func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uint64, error) {
-	return s.firstSince(ctx, lane, since)
-}
 
 // ErrDisconnected ends an attempt whose connection was lost.
 var ErrDisconnected = errDisconnected

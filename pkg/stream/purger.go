@@ -74,11 +74,11 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 		return err
 	}
 	now := time.Now()
-	known, err := p.stream.firstSince(ctx, number, now.Add(-lane.Window-p.margin))
+	known, err := p.stream.FirstSince(ctx, number, now.Add(-lane.Window-p.margin))
 	if err != nil {
 		return err
 	}
-	history, err := p.stream.firstSince(ctx, number, now.Add(-p.cfg.History))
+	history, err := p.stream.FirstSince(ctx, number, now.Add(-p.cfg.History))
 	if err != nil {
 		return err
 	}
@@ -110,9 +110,9 @@ func keepFrom(lane *Lane, done, known, history uint64) uint64 {
 	return min(keep, known, done+1)
 }
 
-// firstSince is the sequence of a lane's first message stored at a time or
+// FirstSince is the sequence of a lane's first message stored at a time or
 // later; the one after its last when there is none.
-func (s *Stream) firstSince(ctx context.Context, lane int, since time.Time) (uint64, error) {
+func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uint64, error) {
 	name := LaneName(lane)
 	// A consumer that begins there knows; it is never read.
 	consumer, err := s.js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{
