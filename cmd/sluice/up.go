@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -48,7 +49,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := u.checkAddresses(); err != nil {
+	if err := u.checkAddresses(ctx); err != nil {
 		return err
 	}
 	token, tokens, err := u.prepareData()
@@ -134,12 +135,21 @@ Ctrl-C drains and ends; the next start goes on where this one was.
 		u.HTTP, token, time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
 }
 
+// addressPatience is how long the parts of a run before this one, which may
+// have been killed a moment ago, have to let go of their addresses.
+const addressPatience = 3 * time.Second
+
 // checkAddresses tells which option to change while nothing is started yet.
-func (u *up) checkAddresses() error {
+func (u *up) checkAddresses(ctx context.Context) error {
+	deadline := time.Now().Add(addressPatience)
 	for _, a := range []struct{ flag, address string }{
 		{"http", u.HTTP}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP},
 	} {
 		listener, err := net.Listen("tcp", a.address)
+		for errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline) && ctx.Err() == nil {
+			time.Sleep(50 * time.Millisecond)
+			listener, err = net.Listen("tcp", a.address)
+		}
 		if err != nil {
 			return fmt.Errorf("--%s %s: %w: stop what uses it, or choose another address", a.flag, a.address, errors.Unwrap(err))
 		}

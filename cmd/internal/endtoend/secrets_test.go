@@ -12,27 +12,6 @@ import (
 	"time"
 )
 
-// send makes a request with the token and returns the answer.
-func (s *stack) send(method, path, body string) (*http.Response, string) {
-	s.t.Helper()
-	req, err := http.NewRequest(method, "http://"+s.http+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", s.token)
-	res, err := s.client.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return res, string(answer)
-}
-
 // TestSecretsAreWrittenNowhere sends secrets in every way a client may, good
 // and bad, and then looks for them in every byte that any part wrote.
 func TestSecretsAreWrittenNowhere(t *testing.T) {

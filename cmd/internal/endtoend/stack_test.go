@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -75,12 +76,25 @@ func (s *stack) waitReady(p *process, ops ...string) {
 // post sends a body to the record route and returns the answer.
 func (s *stack) post(body []byte) (*http.Response, string) {
 	s.t.Helper()
-	req, err := http.NewRequest(http.MethodPost, "http://"+s.http+"/flow/flowRecord/batch", bytes.NewReader(body))
+	return s.sendWith(nil, http.MethodPost, "/flow/flowRecord/batch", body)
+}
+
+// send makes a request with the token and returns the answer.
+func (s *stack) send(method, path, body string) (*http.Response, string) {
+	s.t.Helper()
+	return s.sendWith(nil, method, path, []byte(body))
+}
+
+// sendWith is send with further headers.
+func (s *stack) sendWith(header http.Header, method, path string, body []byte) (*http.Response, string) {
+	s.t.Helper()
+	req, err := http.NewRequest(method, "http://"+s.http+path, bytes.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+s.token)
+	req.Header.Set("Authorization", s.token)
+	maps.Copy(req.Header, header)
 	res, err := s.client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)

@@ -1,0 +1,106 @@
+package endtoend
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	currentUser = "/spm/login/current/user"
+	aField      = "/ds/dataset/field/custom/orders/total%2Fsum"
+)
+
+// TestUsersAndFields changes a user and a dataset field in every way, reads
+// them back, and finds them again after the product was killed.
+func TestUsersAndFields(t *testing.T) {
+	s := newStack(t)
+	p := s.up()
+	for _, tt := range []struct {
+		name, method, path, body string
+		status                   int
+		want                     string
+	}{
+		{"a user is patched", "PATCH", currentUser, `{"name":"Ann","tableFieldsSetting":{"a":1,"b":{"c":2}},"unknown":7}`, 200, `{"status":"OK"}`},
+		{"objects merge, null removes", "PATCH", currentUser, `{"tableFieldsSetting":{"b":{"c":null,"d":3}}}`, 200, `{"status":"OK"}`},
+		{"what was patched is read", "GET", currentUser, "", 200, `{"id":"local","name":"Ann","tableFieldsSetting":{"a":1,"b":{"d":3}},"unknown":7}`},
+		{"an admin may say what a user may", "PATCH", currentUser, `{"privileges":[1,2],"grant":{"edition":"business","feature":["gis","newer"]}}`, 200, `{"status":"OK"}`},
+		{"a feature nobody knows is kept", "GET", currentUser, "", 200, `"feature":["gis","newer"]`},
+		{"an edition nobody knows is refused", "PATCH", currentUser, `{"grant":{"edition":"gold"}}`, 422, `"#/grant/edition"`},
+		{"a wrong type is refused", "PATCH", currentUser, `{"status":"yes","projects":[{"default":1}]}`, 422, `"#/projects/0/default"`},
+		{"an array is no patch", "PATCH", currentUser, `[]`, 422, `invalid_document`},
+		{"another id is refused", "PATCH", currentUser, `{"id":"bob"}`, 409, `id_mismatch`},
+		{"a field that was never put", "GET", aField, "", 404, `no_such_field`},
+		{"a field nobody knows is deleted", "DELETE", aField, "", 200, `{"status":"OK"}`},
+		{"a field is put", "PUT", aField, `{"name":"Total","biTypeFmt":"a:b","size":9007199254740993}`, 200, `{"status":"OK"}`},
+		{"a field is read", "GET", aField, "", 200, `{"biTypeFmt":"a:b","id":"total/sum","name":"Total","size":9007199254740993,"tableId":"orders"}`},
+		{"a field with a wrong type is refused", "PUT", aField, `{"colIndex":"first"}`, 422, `"#/colIndex"`},
+		{"a field is deleted", "DELETE", aField, "", 200, `{"status":"OK"}`},
+		{"a field is deleted again", "DELETE", aField, "", 200, `{"status":"OK"}`},
+		{"a deleted field is gone", "GET", aField, "", 404, `no_such_field`},
+		{"a field is put again", "PUT", aField, `{"name":"Revived"}`, 200, `{"status":"OK"}`},
+		{"a path with a segment too few", "DELETE", "/ds/dataset/field/custom/orders", "", 404, `no_such_route`},
+		{"a segment that is too long", "DELETE", "/ds/dataset/field/custom/orders/" + strings.Repeat("x", 257), "", 400, `bad_target`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			res, body := s.send(tt.method, tt.path, tt.body)
+			if res.StatusCode != tt.status || !strings.Contains(body, tt.want) {
+				t.Errorf("answered %s %s, want %d with %s", res.Status, body, tt.status, tt.want)
+			}
+		})
+	}
+	t.Run("patches of different members at once all survive", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				if res, body := s.send("PATCH", currentUser, fmt.Sprintf(`{"m%d":%d}`, i, i)); wantOK(res, body) != nil {
+					t.Error(wantOK(res, body))
+				}
+			})
+		}
+		wg.Wait()
+		_, body := s.send("GET", currentUser, "")
+		for i := range 20 {
+			if err := wantText(body, fmt.Sprintf(`"m%d":%d`, i, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	t.Run("a write on top of an older state is refused", func(t *testing.T) {
+		res, _ := s.send("GET", aField, "")
+		tag := res.Header.Get("ETag")
+		if res, body := s.sendIf(tag, "PUT", aField, `{"name":"First"}`); wantOK(res, body) != nil {
+			t.Error(wantOK(res, body))
+		}
+		if res, body := s.sendIf(tag, "PUT", aField, `{"name":"Second"}`); res.StatusCode != http.StatusPreconditionFailed {
+			t.Errorf("answered %s %s, want 412", res.Status, body)
+		}
+	})
+
+	// 22 patches that were accepted, and of the field: put, deleted, put, put.
+	// The first and the repeated deletion found a tombstone or made one.
+	s.eventuallyQuery(10*time.Second, "SELECT countIf(kind = 'user.patched'), countIf(kind = 'field.put') FROM flow.changes", "23\t3")
+	s.eventuallyQuery(10*time.Second, "SELECT countIf(kind = 'field.deleted') FROM flow.changes", "2")
+
+	p.signal(syscall.SIGKILL)
+	<-p.exited
+	s.up()
+	eventually(t, 30*time.Second, func() error {
+		_, body := s.send("GET", currentUser, "")
+		return wantText(body, `"name":"Ann"`)
+	})
+	if _, body := s.send("GET", aField, ""); wantText(body, `"name":"First"`) != nil {
+		t.Error(wantText(body, `"name":"First"`))
+	}
+	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(stream_seq) FROM flow.changes", "28\t28")
+}
+
+// sendIf is send on the condition that the target still is as tag says.
+func (s *stack) sendIf(tag, method, path, body string) (*http.Response, string) {
+	s.t.Helper()
+	return s.sendWith(http.Header{"If-Match": {tag}}, method, path, []byte(body))
+}
