@@ -39,12 +39,16 @@ type up struct {
 	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program or in .cache/ when empty."`
 
 	run.Limits
+	Memory int64 `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`
 	run.Streams
 }
 
 // Run starts the parts in the order of the picture from right to left, and
 // stops them in the other order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
+	if err := run.BoundMemory(u.Memory); err != nil {
+		return err
+	}
 	library, err := engine.Locate(u.Library)
 	if err != nil {
 		return err
@@ -95,8 +99,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 			return stream.Open(ctx, nc, u.Streams.Config(), log, operators.Registry())
 		}
 	}
-	api := &run.API{HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits}
-	ingester := &run.Ingester{ClickHouse: run.ClickHouse{ClickHouse: "clickhouse://default@" + u.ClickHouse + "/flow"}}
+	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits}
+	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, ClickHouse: run.ClickHouse{ClickHouse: "clickhouse://default@" + u.ClickHouse + "/flow"}}
 	return run.InOrder(ctx,
 		func(ctx context.Context) error { return api.Serve(ctx, open(publishing), operators, log) },
 		func(ctx context.Context) error {

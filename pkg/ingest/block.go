@@ -48,6 +48,17 @@ func (b *block) reset(stream string) {
 	b.dead, b.changes, b.arrivals = b.dead[:0], b.changes[:0], b.arrivals[:0]
 }
 
+// letGo gives the memory of an empty block back when it has much more than it
+// may fill: a block of huge records leaves room in one column, the next one in
+// another, and a lane that has to share has less than it had alone.
+func (b *block) letGo(enough int) {
+	const spare = 8 << 20 // of messages that go beyond what is full
+	if b.columns.Held() > enough+spare {
+		b.columns = record.Columns{}
+		b.columns.Reset()
+	}
+}
+
 func (b *block) empty() bool { return b.first == 0 }
 
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }

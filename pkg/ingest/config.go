@@ -10,8 +10,11 @@ type Config struct {
 	Owner string // names this process in positions; no other process may ever have the same; default random
 
 	MaxRows  int           // close a block at so many rows; default 50 000
-	MaxBytes int           // close a block at so many bytes of memory; default 32 MiB; a lane takes about twice as much, and one message more
+	MaxBytes int           // close a block at so many bytes of memory; default SharedBytes divided by the lanes worked on
 	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
+
+	SharedBytes int // what one block of each lane may hold together; a lane has two, with room to grow and one message more; default 32 MiB
+
 	MinPause time.Duration // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse; default 250 ms
 
 	RetryFirst time.Duration // pause after a first failure; it doubles up to RetryMost; default 200 ms
@@ -32,7 +35,7 @@ func (c Config) withDefaults() Config {
 		c.Owner = rand.Text()
 	}
 	positive(&c.MaxRows, 50_000)
-	positive(&c.MaxBytes, 32<<20)
+	positive(&c.SharedBytes, 32<<20)
 	positive(&c.MaxAge, 500*time.Millisecond)
 	positive(&c.MinPause, 250*time.Millisecond)
 	positive(&c.RetryFirst, 200*time.Millisecond)

@@ -44,6 +44,7 @@ func (s *session) fill(ctx context.Context, claim *record.Claim) error {
 			return ctx.Err()
 		}
 		b.reset(s.stream)
+		b.letGo(2 * s.maxBytes()) // growing leaves up to as much room again
 		if claim != nil {
 			err = s.refill(ctx, b, *claim)
 			claim = nil
@@ -88,7 +89,7 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (r
 			default:
 			}
 		}
-		full := b.bytes() >= cfg.MaxBytes || b.columns.Rows() >= cfg.MaxRows
+		full := b.bytes() >= s.maxBytes() || b.columns.Rows() >= cfg.MaxRows
 		if next.Seq != 0 && !full && (b.empty() || b.columns.Rows()+next.Records <= cfg.MaxRows) {
 			s.add(b, next)
 			next = record.Message{}
@@ -122,6 +123,18 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (r
 		}
 	}
 }
+
+// maxBytes is where a block is full. Lanes that are worked on at once share the
+// memory.
+func (l *lane) maxBytes() int {
+	if l.cfg.MaxBytes > 0 {
+		return l.cfg.MaxBytes
+	}
+	return max(l.cfg.SharedBytes/int(max(1, l.peers.Load())), leastBytes)
+}
+
+// leastBytes is a block worth inserting, however many lanes share the memory.
+const leastBytes = 1 << 20
 
 func (s *session) add(b *block, m record.Message) {
 	if b.empty() {

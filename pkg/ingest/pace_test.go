@@ -114,6 +114,27 @@ func TestABlockIsClosedByItsSize(t *testing.T) {
 	}
 }
 
+func TestLanesShareTheMemoryOfBlocks(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		cfg   ingest.Config
+		lanes int32
+		want  int
+	}{
+		{"a lane alone has all of it", ingest.Config{SharedBytes: 8 << 20}, 1, 8 << 20},
+		{"four have a quarter each", ingest.Config{SharedBytes: 8 << 20}, 4, 2 << 20},
+		{"however many there are, a block is worth inserting", ingest.Config{SharedBytes: 8 << 20}, 1000, 1 << 20},
+		{"a size that was asked for stands", ingest.Config{SharedBytes: 8 << 20, MaxBytes: 5 << 20}, 4, 5 << 20},
+		{"32 MiB when nothing is said", ingest.Config{}, 1, 32 << 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := ingest.ShareOf(tt.cfg, tt.lanes); got != tt.want {
+				t.Errorf("a block is full at %d bytes, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestAStopFinishesTheInsertInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -41,15 +41,30 @@ type Columns struct {
 // Rows returns the number of records held.
 func (c *Columns) Rows() int { return len(c.StreamSeq) }
 
+// perRow is what a row takes in the columns of a fixed width.
+const perRow = 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + 5*9 /* nullables */ + 8 /* received */ + 8 + 4 + 2
+
 // Bytes returns the memory the held records take.
 func (c *Columns) Bytes() int {
-	const perRow = 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + 5*9 /* nullables */ + 8 /* received */ + 8 + 4 + 2
 	n := perRow * c.Rows()
 	for _, t := range c.texts() {
 		n += t.bytes()
 	}
 	for _, s := range c.symbols() {
 		n += s.bytes()
+	}
+	return n
+}
+
+// Held returns the memory that Reset keeps: that of the most records each
+// column ever held, and room to grow.
+func (c *Columns) Held() int {
+	n := perRow*cap(c.StreamSeq) + cap(c.reader.plain)
+	for _, t := range c.texts() {
+		n += t.held()
+	}
+	for _, s := range c.symbols() {
+		n += s.Values.held() + 4*cap(s.slots) + cap(s.Keys8) + 2*cap(s.Keys16) + 4*cap(s.Keys32)
 	}
 	return n
 }

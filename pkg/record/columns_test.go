@@ -230,3 +230,20 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		t.Errorf("got %v allocations for 500 records, want at most 5", n)
 	}
 }
+
+// TestColumnsKnowWhatTheyHold: what Reset keeps is at least what was there.
+func TestColumnsKnowWhatTheyHold(t *testing.T) {
+	var c record.Columns
+	long := strings.Repeat("x", 1<<20)
+	appended(t, &c, &record.Message{Body: []byte(`[{"value":{"errorMessage":"` + long + `"}}]`), Received: received})
+	c.Reset()
+	appended(t, &c, &record.Message{Body: []byte(`[{"value":{"customHeaders":"` + long + `"}}]`), Received: received})
+	bytes := c.Bytes()
+	c.Reset()
+	if held := c.Held(); bytes < 1<<20 || held < 2<<20 || held > 8<<20 {
+		t.Errorf("held %d after blocks of %d bytes in two columns", held, bytes)
+	}
+	if got := new(record.Columns).Held(); got != 0 {
+		t.Errorf("new columns hold %d bytes", got)
+	}
+}

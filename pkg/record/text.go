@@ -45,6 +45,8 @@ func (t *Text) end() int {
 
 func (t *Text) bytes() int { return len(t.Buf) + 16*len(t.Pos) }
 
+func (t *Text) held() int { return cap(t.Buf) + 16*cap(t.Pos) }
+
 // NullInt64 is a column of integers that may be missing. A missing value is 0
 // in Values and 1 in Nulls, as ClickHouse wants it.
 type NullInt64 struct {

@@ -30,6 +30,7 @@ type API struct {
 
 	Auth
 	Limits
+	Memory int64 `default:"268435456" help:"Memory of the process in bytes, which its budgets are shares of."`
 	NATS
 	Streams
 
@@ -53,7 +54,7 @@ type Limits struct {
 	MaxRecordBytes int           `default:"4194304" help:"Longest record in bytes."`
 	MaxDepth       int           `default:"64" help:"Deepest nesting of a record."`
 	MaxRatio       int           `default:"200" help:"Most bytes one compressed byte may stand for."`
-	MaxInFlight    int64         `default:"67108864" help:"Memory in bytes for bodies being read or published."`
+	MaxInFlight    int64         `default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."`
 	MaxConnections int           `default:"4096" help:"Most connections at once."`
 	Rate           float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
 	HeaderTimeout  time.Duration `default:"10s" help:"Time to read the header of a request."`
@@ -77,19 +78,23 @@ func (a Auth) config() (auth.Config, error) {
 	return cfg, nil
 }
 
-func (a *API) config() api.Config {
+func (a *API) config() (api.Config, error) {
+	inFlight, err := a.inFlight()
 	return api.Config{
 		Listen: a.HTTP, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
 		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
-		Ratio: a.MaxRatio, InFlightBytes: a.MaxInFlight, Connections: a.MaxConnections, Rate: a.Rate,
+		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, Rate: a.Rate,
 		HeaderTimeout: a.HeaderTimeout, BodyTimeout: a.BodyTimeout,
-	}
+	}, err
 }
 
 // Run serves until ctx ends, then finishes what is in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
 	if a.Healthcheck {
 		return askReady(ctx, a.Ops)
+	}
+	if err := BoundMemory(a.Memory); err != nil {
+		return err
 	}
 	operators := ops.New(ops.Config{Listen: a.Ops}, log)
 	if _, err := operators.Listen(); err != nil {
@@ -123,7 +128,11 @@ func (a *API) Serve(ctx context.Context, open Open, operators *ops.Server, log *
 		return fmt.Errorf("--fingerprint-key: %w", err)
 	}
 	door := &door{}
-	server, err := api.New(a.config(), api.Deps{
+	config, err := a.config()
+	if err != nil {
+		return err
+	}
+	server, err := api.New(config, api.Deps{
 		Auth: tokens, Stream: door, Changes: door, Last: door, State: door,
 		Secrets: &change.Secrets{Key: key},
 	}, log, operators.Registry())

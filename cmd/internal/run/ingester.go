@@ -29,6 +29,7 @@ type Ingester struct {
 
 	ClickHouse
 	Blocks
+	Memory  int64         `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
 	History time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
 
 	NATS
@@ -52,7 +53,7 @@ func (c ClickHouse) Config() warehouse.Config {
 // Blocks says how records are gathered before they are stored.
 type Blocks struct {
 	BlockRows  int           `default:"50000" help:"Close a block at so many records."`
-	BlockBytes int           `default:"33554432" help:"Close a block at so many bytes of memory."`
+	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory; 0 for a sixteenth of --memory, shared by the lanes worked on."`
 	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
 }
 
@@ -60,6 +61,9 @@ type Blocks struct {
 func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 	if i.Healthcheck {
 		return askReady(ctx, i.Ops)
+	}
+	if err := BoundMemory(i.Memory); err != nil {
+		return err
 	}
 	operators := ops.New(ops.Config{Listen: i.Ops}, log)
 	if _, err := operators.Listen(); err != nil {
@@ -101,11 +105,11 @@ func (i *Ingester) Work(ctx context.Context, open Open, operators *ops.Server, l
 		return unlessStopped(ctx, err)
 	}
 	ingester := ingest.New(ingest.Config{
-		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, MaxAge: i.BlockAge,
+		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge,
 		Heartbeat: heartbeats(operators),
 	}, ingest.Parts{
 		Leases:      stream.NewLeases(lanes, instanceName()),
-		Source:      source{stream.NewReader(lanes, 0)},
+		Source:      source{lanes, i.readAhead},
 		Positions:   stream.NewPositions(lanes),
 		Warehouse:   db,
 		DeadLetters: stream.NewDeadLetters(lanes),
@@ -163,10 +167,14 @@ func heartbeats(operators *ops.Server) func(lane int) (beat, end func()) {
 }
 
 // source reads lanes for the ingester.
-type source struct{ *stream.Reader }
+type source struct {
+	stream *stream.Stream
+	ahead  func(lanes int) int // bytes to read ahead of each of so many lanes
+}
 
 func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
-	cursor, err := s.Reader.Open(ctx, lane, from)
+	ahead := s.ahead(len(s.stream.LaneNumbers()))
+	cursor, err := stream.NewReader(s.stream, ahead).Open(ctx, lane, from)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,48 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+)
+
+// beside is the share of a process's memory that Go's collector does not see,
+// as one part of so many: mostly the program's own code, as far as it is used.
+const beside = 8
+
+// BoundMemory makes Go's collector work the harder the nearer the process comes
+// to memory bytes. It is half of the bound. The other half is that the parts
+// hold less than that on purpose: their budgets are shares of the same number.
+// A GOMEMLIMIT in the environment stands.
+func BoundMemory(memory int64) error {
+	const least = 64 << 20
+	if memory < least {
+		return fmt.Errorf("--memory %d: the least is %d", memory, least)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memory - memory/beside)
+	}
+	return nil
+}
+
+// inFlight is what bodies that are being read or published may take. A body is
+// in memory up to three times at once: as it was sent, parsed, and as messages
+// on their way.
+func (a *API) inFlight() (int64, error) {
+	share := a.MaxInFlight
+	if share == 0 {
+		share = a.Memory / 4
+	}
+	if least := 4 * int64(a.MaxBody); share < least {
+		return 0, fmt.Errorf("%d bytes are too few for bodies in flight, which get --max-in-flight or else a quarter of --memory: four times --max-body are %d", share, least)
+	}
+	return share, nil
+}
+
+// blocks is what the blocks of all lanes may hold together when they are
+// closed. There are two of each lane, with room to grow, and one is on its way
+// to ClickHouse in another form: five times as much or so.
+func (i *Ingester) blocks() int { return int(i.Memory / 16) }
+
+// readAhead is what may be read of each of so many lanes before it is decoded.
+func (i *Ingester) readAhead(lanes int) int { return int(i.Memory/32) / max(lanes, 1) }
