@@ -3,6 +3,7 @@ package clickhouse
 import (
 	"bufio"
 	"io"
+	"log/slog"
 )
 
 // Statement is what parseStatement finds, for tests.
@@ -71,3 +72,5 @@ func Statuses() map[int]string { return statuses }
 func Codes() map[string]int { return codes }
 
 const Revision = revision
+
+func ForgetUnfinished(data string, log *slog.Logger) error { return forgetUnfinished(data, log) }

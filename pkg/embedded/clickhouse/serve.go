@@ -56,6 +56,9 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		defer web.Close()
 	}
 	started := time.Now()
+	if err := forgetUnfinished(cfg.Data, log); err != nil {
+		return err
+	}
 	e, err := openEngine(cfg.Library, cfg.Data, cfg.Connections)
 	if err != nil {
 		return err
