@@ -18,6 +18,7 @@ type commands struct {
 	Migrate    migrate    `cmd:"" help:"Bring the ClickHouse schema up to date."`
 	Lanes      lanes      `cmd:"" help:"List lanes, or add one."`
 	Dead       dead       `cmd:"" help:"List, show, replay or drop what could not be stored."`
+	Verify     verifyCmd  `cmd:"" help:"Prove that every accepted record is stored once, set aside, or waiting."`
 	Tail       tail       `cmd:"" help:"Print the records of a lane as JSON, one per line."`
 	Token      token      `cmd:"" help:"Make an access token, or hash one for the token file."`
 }

@@ -1,0 +1,312 @@
+package endtoend
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"sluice/cmd/internal/verify"
+)
+
+// verify runs sluice verify and returns its report; the exit status must be want.
+func (s *stack) verify(want int, args ...string) verify.Report {
+	s.t.Helper()
+	out := s.sluice(want, append([]string{"verify", "--json", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)...)
+	var r verify.Report
+	if err := json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[0]), &r); err != nil {
+		s.t.Fatalf("%v in:\n%s", err, out)
+	}
+	if r.OK != (want == 0) {
+		s.t.Errorf("exit %d, and the report says ok %v:\n%s", want, r.OK, out)
+	}
+	return r
+}
+
+// eventuallyStored waits until nothing waits and n records are accepted.
+func (s *stack) eventuallyStored(n uint64) {
+	s.t.Helper()
+	eventually(s.t, 30*time.Second, func() error {
+		if t := s.verify(0).Total(); t.Accepted != n || t.Waiting != 0 {
+			return fmt.Errorf("%+v, want %d records accepted and none waiting", t, n)
+		}
+		return nil
+	})
+}
+
+// findings are what was found, as kind lane sequence:index id.
+func findings(r verify.Report) []string {
+	var all []string
+	for _, f := range r.Findings {
+		all = append(all, fmt.Sprintf("%s %d %d:%d %s", f.Kind, f.Lane, f.Sequence, f.Index, f.ID))
+	}
+	return all
+}
+
+// TestVerifyWhileRecordsFlow: every account holds at any time, with the engine
+// being killed and poison on the way, and in the end everything is stored or
+// dead.
+func TestVerifyWhileRecordsFlow(t *testing.T) {
+	s := newStack(t)
+	p := s.up()
+	s.publish("garbage", nats.Header{"Sluice-Records": {"3"}})
+	loaded := make(chan string)
+	go func() {
+		_, out := run(t, "sluice", "load", "--url", "http://"+s.http, "--token", s.token, "--records", "30000", "--batch", "50", "--rate", "3000", "--seed", "5")
+		loaded <- out
+	}()
+	var before uint64
+	for i := range 4 {
+		if i == 2 {
+			syscall.Kill(engineOf(t, p), syscall.SIGKILL)
+			time.Sleep(2 * time.Second)
+		}
+		r := s.verify(0)
+		if got := r.Total(); got.Accepted < before {
+			t.Errorf("accepted %d, fewer than %d before", got.Accepted, before)
+		} else {
+			before = got.Accepted
+		}
+	}
+	t.Log(<-loaded)
+	s.eventuallyStored(30003)
+	r := s.verify(0, "--deep")
+	want := verify.Tally{Accepted: 30003, Stored: 30000, Dead: 3}
+	if diff := cmp.Diff(want, r.Total()); diff != "" {
+		t.Errorf("account (-want +got):\n%s", diff)
+	}
+	var minutes verify.Tally
+	for _, m := range r.Lanes[0].Minutes {
+		if m.Accepted != m.Stored+m.Dead {
+			t.Errorf("minute %v: %+v does not add up", m.Minute, m.Tally)
+		}
+		minutes.Accepted += m.Accepted
+		minutes.Stored += m.Stored
+		minutes.Dead += m.Dead
+	}
+	if diff := cmp.Diff(want, minutes); diff != "" {
+		t.Errorf("sum of minutes (-want +got):\n%s", diff)
+	}
+}
+
+// TestVerifyNamesWhatIsWrong breaks the table by hand in every way, and mends
+// it again.
+func TestVerifyNamesWhatIsWrong(t *testing.T) {
+	s := newStack(t)
+	s.up()
+	s.exec("SYSTEM STOP MERGES flow.records")
+	for seq := range 200 {
+		var batch []string
+		for i := range 10 {
+			batch = append(batch, fmt.Sprintf(`{"id":"%d-%d","valueType":"JOB","timestamp":%d,"value":{"retries":3}}`, seq+1, i, time.Now().UnixMilli()))
+		}
+		if err := wantOK(s.post([]byte("[" + strings.Join(batch, ",") + "]"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.eventuallyStored(2000)
+	s.exec("CREATE TABLE flow.saved ENGINE = MergeTree ORDER BY id AS SELECT * FROM flow.records")
+	const sync = " SETTINGS mutations_sync = 2"
+	columns := "id, key, record_type, value_type, intent, ts, received_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
+	// A view counts what is inserted: the table is changed behind its back.
+	s.exec("DETACH TABLE flow.counts_1m_mv")
+
+	for _, tt := range []struct {
+		name     string
+		tamper   []string
+		args     []string
+		want     []string
+		mend     []string
+		sentence string
+	}{
+		{name: "two rows are deleted",
+			tamper:   []string{"ALTER TABLE flow.records DELETE WHERE id IN ('7-3', '190-0')" + sync},
+			want:     []string{"missing 0 7:3 7-3", "missing 0 190:0 190-0"},
+			mend:     []string{"INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('7-3', '190-0')"},
+			sentence: "2 accepted records are missing",
+		},
+		{name: "a row is there three times",
+			tamper:   []string{"INSERT INTO flow.records SELECT * FROM flow.records WHERE id = '50-9'", "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-9'"},
+			want:     []string{"doubled 0 50:9 50-9", "doubled 0 50:9 50-9"},
+			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = '50-9'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-9'"},
+			sentence: "2 rows are too many",
+		},
+		{name: "a row is gone and another one doubled",
+			tamper:   []string{"ALTER TABLE flow.records DELETE WHERE id = '8-1'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '8-2'"},
+			want:     []string{"doubled 0 8:2 8-2", "missing 0 8:1 8-1"},
+			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = '8-2'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('8-1', '8-2')"},
+			sentence: "1 accepted records are missing",
+		},
+		{name: "a row of another id took the place of one",
+			tamper:   []string{"INSERT INTO flow.records (" + columns + ") SELECT " + strings.Replace(columns, "id", "'evil'", 1) + " FROM flow.saved WHERE id = '9-9'", "ALTER TABLE flow.records DELETE WHERE id = '9-9'" + sync},
+			want:     []string{"changed 0 9:9 evil"},
+			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = 'evil'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '9-9'"},
+			sentence: "1 rows are not what was accepted",
+		},
+		{name: "a column is changed",
+			tamper:   []string{"ALTER TABLE flow.records UPDATE retries = 4 WHERE id = '10-5'" + sync},
+			args:     []string{"--deep"},
+			want:     []string{"changed 0 10:5 10-5"},
+			mend:     []string{"ALTER TABLE flow.records UPDATE retries = 3 WHERE id = '10-5'" + sync},
+			sentence: "1 rows are not what was accepted",
+		},
+		{name: "a row of no record appears",
+			tamper:   []string{"INSERT INTO flow.records (id, ts, received_at, stream_seq, stream_idx, lane) VALUES ('stray', now(), now(), 11, 10, 0)"},
+			want:     []string{"unknown 0 11:10 stray"},
+			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = 'stray'" + sync},
+			sentence: "1 rows are too many",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, sql := range tt.tamper {
+				s.change(sql)
+			}
+			if diff := cmp.Diff(tt.want, findings(s.verify(1, tt.args...))); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+			args := append([]string{"verify", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, tt.args...)
+			if out := s.sluice(1, args...); !strings.Contains(out, tt.sentence) {
+				t.Errorf("does not say %q:\n%s", tt.sentence, out)
+			}
+			for _, sql := range tt.mend {
+				s.change(sql)
+			}
+			s.verify(0, "--deep")
+		})
+	}
+	s.exec("ATTACH TABLE flow.counts_1m_mv")
+
+	t.Run("many findings are counted and some are named", func(t *testing.T) {
+		s.change("ALTER TABLE flow.records DELETE WHERE stream_seq BETWEEN 20 AND 150" + sync)
+		r := s.verify(1, "--limit", "3")
+		if got := r.Total(); got.Missing != 1310 || got.Stored != 690 || r.Found != 1310 || len(r.Findings) != 3 {
+			t.Errorf("got %+v, %d found, %d named", got, r.Found, len(r.Findings))
+		}
+		s.exec("DETACH TABLE flow.counts_1m_mv")
+		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE stream_seq BETWEEN 20 AND 150")
+		s.exec("ATTACH TABLE flow.counts_1m_mv")
+		s.verify(0)
+	})
+	t.Run("counters that lack records are told, and mended as told", func(t *testing.T) {
+		s.exec("ALTER TABLE flow.counts_1m DELETE WHERE 1" + sync)
+		r := s.verify(1)
+		if len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "counts_1m") {
+			t.Fatalf("problems: %q", r.Problems)
+		}
+		for _, p := range r.Problems {
+			_, statements, _ := strings.Cut(p, "\n")
+			for sql := range strings.SplitSeq(statements, ";") {
+				if strings.TrimSpace(sql) != "" {
+					s.exec(sql)
+				}
+			}
+		}
+		s.verify(0)
+	})
+	t.Run("records that are sent again are merged, not missing", func(t *testing.T) {
+		// In another batch, so that they are another request.
+		at, err := s.query("SELECT toUnixTimestamp64Milli(ts) FROM flow.records WHERE id = '1-0'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wantOK(s.post(fmt.Appendf(nil, `{"id":"1-0","valueType":"JOB","timestamp":%s,"value":{"retries":3}}`, at))); err != nil {
+			t.Fatal(err)
+		}
+		s.eventuallyStored(2001)
+		s.exec("SYSTEM START MERGES flow.records")
+		s.exec("OPTIMIZE TABLE flow.records FINAL")
+		s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", "2000")
+		if got := s.verify(0).Total(); got.Merged != 1 || got.Stored != 2001 {
+			t.Errorf("got %+v, want all stored, and one merged", got)
+		}
+	})
+	t.Run("what is purged is looked through for doubles only", func(t *testing.T) {
+		s.exec("SYSTEM STOP MERGES flow.records")
+		s.purge(100)
+		r := s.verify(0)
+		if got := r.Lanes[0]; got.First != 101 || got.Accepted != 1001 || got.Before != 999 || len(r.Notes) == 0 {
+			t.Errorf("got %+v, notes %q", got, r.Notes)
+		}
+		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-5'")
+		if diff := cmp.Diff([]string{"doubled 0 50:5 50-5"}, findings(s.verify(1))); diff != "" {
+			t.Errorf("findings (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// change runs a statement on flow.records, where nothing is merged otherwise:
+// what is inserted twice is to stay.
+func (s *stack) change(sql string) {
+	s.t.Helper()
+	if strings.HasPrefix(sql, "ALTER") { // needs what merges need
+		s.exec("SYSTEM START MERGES flow.records")
+		defer s.exec("SYSTEM STOP MERGES flow.records")
+	}
+	s.exec(sql)
+}
+
+// purge removes the messages of lane 0 up to a sequence, as the purger would.
+func (s *stack) purge(last uint64) {
+	s.t.Helper()
+	nc, err := nats.Connect("nats://" + s.nats)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := nc.JetStream()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := js.PurgeStream("FLOW_0", &nats.StreamPurgeRequest{Sequence: last + 1}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestVerifyFollowsWhatWasSetAside: dead, replayed, dropped, each counted as
+// what it is.
+func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
+	s := newStack(t)
+	s.up()
+	at := "nats://" + s.nats
+	s.exec("ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
+	for i := range 10 {
+		message := map[bool]string{true: "poison", false: "fine"}[i%3 == 0]
+		body := fmt.Sprintf(`[{"id":"%d-0"},{"id":"%d-1","value":{"errorMessage":"%s"}}]`, i, i, message)
+		if err := wantOK(s.post([]byte(body))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 20*time.Second, func() error {
+		if n := len(s.letters()); n != 4 {
+			return fmt.Errorf("%d dead letters, want 4", n)
+		}
+		return nil
+	})
+	s.eventuallyStored(20)
+	account := func(want verify.Tally) {
+		t.Helper()
+		s.eventuallyStored(want.Accepted)
+		if diff := cmp.Diff(want, s.verify(0, "--deep").Total()); diff != "" {
+			t.Errorf("account (-want +got):\n%s", diff)
+		}
+	}
+	account(verify.Tally{Accepted: 20, Stored: 16, Dead: 4})
+	letters := s.letters()
+	s.sluice(0, "dead", "drop", fmt.Sprint(letters[0].Number), "--yes", "--nats", at)
+	account(verify.Tally{Accepted: 20, Stored: 16, Dead: 3, Dropped: 1})
+	s.exec("ALTER TABLE flow.records DROP CONSTRAINT not_poison")
+	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), fmt.Sprint(letters[2].Number), "--nats", at)
+	account(verify.Tally{Accepted: 22, Stored: 18, Dead: 1, Replayed: 2, Dropped: 1})
+
+	// Stored by hand although it is set aside: a replay would double it.
+	s.exec(fmt.Sprintf("INSERT INTO flow.records (id, ts, received_at, stream_seq, stream_idx, lane) VALUES ('by-hand', now(), now(), %d, %d, 0)", letters[3].Sequence, letters[3].Index))
+	r := s.verify(1)
+	if diff := cmp.Diff([]string{fmt.Sprintf("doubled 0 %d:1 by-hand", letters[3].Sequence)}, findings(r)); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}

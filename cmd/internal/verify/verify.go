@@ -1,0 +1,227 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+// Config says what to look at.
+type Config struct {
+	Since    time.Time                // only messages stored in the stream since then; default all it holds
+	Limit    int                      // most findings to name; default 20
+	Deep     bool                     // compare every column, not only ids and places
+	Wait     time.Duration            // how long to wait for blocks in doubt; default 15 s
+	Progress func(done, total uint64) // called now and then with messages; default none
+}
+
+func (c Config) withDefaults() Config {
+	if c.Limit == 0 {
+		c.Limit = 20
+	}
+	if c.Wait == 0 {
+		c.Wait = 15 * time.Second
+	}
+	if c.Progress == nil {
+		c.Progress = func(uint64, uint64) {}
+	}
+	return c
+}
+
+// verifier is one run.
+type verifier struct {
+	cfg     Config
+	stream  *stream.Stream
+	db      *warehouse.DB
+	report  *Report
+	fates   map[origin]string
+	merged  map[string]uint64 // records without a row of their own, by day
+	rows    map[string]uint64 // by day, counted first
+	read    uint64            // messages so far
+	total   uint64            // messages to read
+	settled bool              // no block is in doubt
+}
+
+// origin is where a record came from; index -1 is the whole message.
+type origin struct {
+	lane  int
+	seq   uint64
+	index int
+}
+
+// Run accounts for every record. The error is that it could not be done;
+// whether the sums hold is in the Report.
+func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*Report, error) {
+	v := &verifier{
+		cfg: cfg.withDefaults(), stream: s, db: db, report: &Report{At: time.Now().UTC()},
+		fates: map[origin]string{}, merged: map[string]uint64{}, settled: true,
+	}
+	var err error
+	if v.rows, err = db.RowsPerDay(ctx); err != nil {
+		return nil, err
+	}
+	lanes, err := v.positions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for f, err := range stream.NewDeadLetters(s).Fates(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		v.fates[origin{f.Lane, f.Seq, f.Index}] = f.Fate // the later one is the settled one
+	}
+	for _, l := range lanes {
+		if err := l.account(ctx); err != nil {
+			return nil, fmt.Errorf("lane %d: %w", l.Lane.Lane, err)
+		}
+		v.report.Lanes = append(v.report.Lanes, l.Lane)
+	}
+	if err := v.extents(ctx); err != nil {
+		return nil, err
+	}
+	if err := v.counters(ctx); err != nil {
+		return nil, err
+	}
+	r := v.report
+	r.OK = r.Found == 0 && len(r.Problems) == 0 && r.Total().balanced()
+	return r, nil
+}
+
+// positions takes stock: how far every lane must be stored, and how far it
+// reaches.
+func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
+	if err := v.stream.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	positions := stream.NewPositions(v.stream)
+	var all []*lane
+	for _, info := range v.stream.Lanes() {
+		l := &lane{verifier: v, info: info, minutes: minutes{}, digest: &warehouse.Digest{Deep: v.cfg.Deep}}
+		l.Lane = Lane{Lane: info.Number, First: info.First}
+		pos, err := v.position(ctx, positions, info)
+		if err != nil {
+			return nil, err
+		}
+		l.Settled = pos.Done
+		if c := pos.Claim; c != nil {
+			l.claimed = c.Last
+		}
+		all = append(all, l)
+	}
+	if err := v.settle(ctx, positions, all); err != nil {
+		return nil, err
+	}
+	// Only now, so that no lane is settled beyond its end.
+	if err := v.stream.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	for i, info := range v.stream.Lanes() {
+		if i < len(all) {
+			all[i].info.First, all[i].First = info.First, info.First
+			all[i].Last = max(info.Last, all[i].Settled)
+		}
+	}
+	for _, l := range all {
+		if !v.cfg.Since.IsZero() {
+			since, err := v.stream.FirstSince(ctx, l.Lane.Lane, v.cfg.Since)
+			if err != nil {
+				return nil, err
+			}
+			l.First = max(l.First, since)
+		}
+		if l.Last >= l.First {
+			v.total += l.Last - l.First + 1
+		}
+	}
+	return all, nil
+}
+
+// position reads where a lane stands. What is wrong with it is a problem of
+// the report, and then nothing of the lane counts as settled.
+func (v *verifier) position(ctx context.Context, positions *stream.Positions, info stream.Lane) (record.Position, error) {
+	pos, err := positions.Read(ctx, info.Number)
+	switch {
+	case errors.Is(err, record.ErrGap):
+		v.problem("%v: the lane is halted until its data or its position is restored", err)
+	case err != nil:
+		return pos, err
+	case pos.Stream != "" && pos.Stream != info.Identity():
+		v.problem("lane %d was deleted and made again: what was stored from %s can not be verified, and the lane is halted", info.Number, pos.Stream)
+	default:
+		return pos, nil
+	}
+	return record.Position{}, nil
+}
+
+// settle waits for the blocks that are being stored.
+func (v *verifier) settle(ctx context.Context, positions *stream.Positions, all []*lane) error {
+	deadline := time.Now().Add(v.cfg.Wait)
+	for _, l := range all {
+		for l.claimed > l.Settled {
+			pos, err := positions.Read(ctx, l.Lane.Lane)
+			if err != nil {
+				return err
+			}
+			if pos.Done >= l.claimed {
+				l.Settled = l.claimed
+				break
+			}
+			if time.Now().After(deadline) {
+				v.settled = false
+				v.note("the block %d-%d of lane %d is in doubt: it was claimed, and is not known to be stored after %v; its records count as waiting",
+					l.Settled+1, l.claimed, l.Lane.Lane, v.cfg.Wait)
+				break
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+func (v *verifier) note(format string, args ...any) {
+	v.report.Notes = append(v.report.Notes, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) problem(format string, args ...any) {
+	v.report.Problems = append(v.report.Problems, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) find(f Finding) {
+	if v.report.Found++; v.report.Found <= uint64(v.cfg.Limit) {
+		v.report.Findings = append(v.report.Findings, f)
+	}
+}
+
+// extents looks for rows of lanes, or of messages, that there are not.
+func (v *verifier) extents(ctx context.Context) error {
+	extents, err := v.db.Extents(ctx)
+	if err != nil {
+		return err
+	}
+	if err := v.stream.Refresh(ctx); err != nil { // after the rows: what they came from is there
+		return err
+	}
+	last := map[int]uint64{}
+	for _, l := range v.stream.Lanes() {
+		last[l.Number] = l.Last
+	}
+	for _, e := range extents {
+		end, known := last[e.Lane]
+		switch {
+		case !known:
+			v.problem("the table has %d rows of lane %d, which does not exist", e.Rows, e.Lane)
+		case e.Last > end:
+			v.problem("the table has rows of lane %d up to message %d, but the lane ends at %d: its data is of an earlier time, or the table is of another installation", e.Lane, e.Last, end)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/run"
+	"sluice/cmd/internal/verify"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+type verifyCmd struct {
+	Since moment        `help:"Only messages from then on: 90m, 24h, or a time such as 2026-01-31T12:00:00Z; all that the lanes hold when empty."`
+	Limit int           `default:"20" help:"Most records to name."`
+	Deep  bool          `help:"Compare every column of every record, not only ids and places."`
+	Wait  time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
+	JSON  bool          `name:"json" help:"Print the report as JSON, every minute included."`
+	run.NATS
+	run.ClickHouse
+}
+
+// queryTime bounds one query of a command that reads whole tables.
+const queryTime = 15 * time.Minute
+
+func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
+	cfg := c.ClickHouse.Config()
+	cfg.QueryTimeout = queryTime
+	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+		bar := newBar(1, "verifying messages")
+		report, err := verify.Run(ctx, s, db, verify.Config{
+			Since: c.Since.Time, Limit: c.Limit, Deep: c.Deep, Wait: c.Wait,
+			Progress: func(done, total uint64) {
+				bar.ChangeMax64(int64(total))
+				_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
+			},
+		})
+		if err = errors.Join(err, bar.Finish()); err != nil {
+			return err
+		}
+		if c.JSON {
+			err = json.NewEncoder(os.Stdout).Encode(report)
+		} else {
+			err = printReport(os.Stdout, report, db.Database())
+		}
+		if err == nil && !report.OK {
+			err = errors.New("the sums do not hold")
+		}
+		return err
+	})
+}
+
+// printReport prints one table, what is wrong, and one sentence.
+func printReport(out io.Writer, r *verify.Report, database string) error {
+	total := r.Total()
+	columns := []struct {
+		name   string
+		count  func(verify.Tally) uint64
+		always bool
+	}{
+		{"accepted", func(t verify.Tally) uint64 { return t.Accepted }, true},
+		{"stored", func(t verify.Tally) uint64 { return t.Stored }, true},
+		{"dead", func(t verify.Tally) uint64 { return t.Dead }, true},
+		{"waiting", func(t verify.Tally) uint64 { return t.Waiting }, true},
+		{"replayed", func(t verify.Tally) uint64 { return t.Replayed }, false},
+		{"dropped", func(t verify.Tally) uint64 { return t.Dropped }, false},
+		{"missing", func(t verify.Tally) uint64 { return t.Missing }, true},
+		{"doubled", func(t verify.Tally) uint64 { return t.Doubled }, true},
+		{"changed", func(t verify.Tally) uint64 { return t.Changed }, false},
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(first, second string, cell func(i int) string) {
+		fmt.Fprintf(w, "%s\t%s\t", first, second)
+		for i, c := range columns {
+			if c.always || c.count(total) > 0 {
+				fmt.Fprintf(w, "%s\t", cell(i))
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	line("lane", "messages", func(i int) string { return columns[i].name })
+	for _, l := range r.Lanes {
+		line(strconv.Itoa(l.Lane), fmt.Sprintf("%d-%d", l.First, l.Last), func(i int) string { return strconv.FormatUint(columns[i].count(l.Tally), 10) })
+	}
+	if len(r.Lanes) > 1 {
+		line("all", "", func(i int) string { return strconv.FormatUint(columns[i].count(total), 10) })
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	printFindings(out, r)
+	for _, p := range r.Problems {
+		fmt.Fprintf(out, "wrong: %s\n", p)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(out, "note: %s\n", n)
+	}
+	_, err := fmt.Fprintln(out, sentence(r, database))
+	return err
+}
+
+func printFindings(out io.Writer, r *verify.Report) {
+	if r.Found == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "what\tlane\tsequence:index\tid\treceived\t")
+	for _, f := range r.Findings {
+		received := ""
+		if !f.Received.IsZero() {
+			received = f.Received.UTC().Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d:%d\t%s\t%s\t%s\n", f.Kind, f.Lane, f.Sequence, f.Index, short(f.ID), received, f.Detail)
+	}
+	w.Flush() // to where the table went before
+	if more := r.Found - uint64(len(r.Findings)); more > 0 {
+		fmt.Fprintf(out, "and %d more: --limit %d names them\n", more, r.Found)
+	}
+	fmt.Fprintln(out)
+}
+
+// sentence says what it comes to, and what to do.
+func sentence(r *verify.Report, database string) string {
+	t := r.Total()
+	if r.OK {
+		text := fmt.Sprintf("All %d accepted records are accounted for", t.Accepted)
+		if t.Merged > 0 {
+			text += fmt.Sprintf("; %d of them were sent again, and %s.records keeps one of each", t.Merged, database)
+		}
+		return text + "."
+	}
+	text := "The sums do not hold."
+	if t.Missing > 0 {
+		text += fmt.Sprintf(" %d accepted records are missing: sluice rebuild makes the tables again from the lanes.", t.Missing)
+	}
+	if t.Doubled > 0 {
+		text += fmt.Sprintf(" %d rows are too many: OPTIMIZE TABLE %s.records FINAL merges copies, sluice rebuild makes the tables again.", t.Doubled, database)
+	}
+	if t.Changed > 0 {
+		text += fmt.Sprintf(" %d rows are not what was accepted: sluice rebuild shows what they should be.", t.Changed)
+	}
+	return text
+}
