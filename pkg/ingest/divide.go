@@ -68,9 +68,29 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim) error {
 	if err != nil {
 		return fmt.Errorf("insert block %s: %w", c.Token, err)
 	}
+	if s.repeated {
+		if err := s.confirm(ctx, b, c); err != nil {
+			return err
+		}
+	}
 	s.metrics.insertSeconds.Observe(time.Since(start).Seconds())
 	s.metrics.rows.Add(float64(n))
 	s.lastRow = b.columns.StreamSeq[c.From+n-1]
+	return nil
+}
+
+// confirm looks for the rows of a piece that may have been inserted before. A
+// ClickHouse server that is killed between remembering a token and storing its
+// rows drops the repeat, and says that all is well: a table that knows the
+// token and has none of the rows is not passed over.
+func (s *session) confirm(ctx context.Context, b *block, c record.Claim) error {
+	n, err := s.parts.Warehouse.Stored(ctx, record.Block{Lane: s.number, Claim: c, Columns: &b.columns})
+	if err != nil {
+		return fmt.Errorf("look for the rows of repeated block %s: %w", c.Token, err)
+	}
+	if n == 0 {
+		return halt("the table takes block %s for stored, but has none of its rows: make it forget its tokens (docs/reliability.md says how)", c.Token)
+	}
 	return nil
 }
 

@@ -26,6 +26,7 @@ type session struct {
 	position record.Position // as it was written last; owned by store
 	stored   bool            // the claim of position is stored and may be recorded as done; owned by store
 	lastRow  uint64          // the last message that left a row; owned by store
+	repeated bool            // the claim was there before this session, and perhaps inserted; owned by store
 }
 
 // session goes on from position until something fails or ctx ends.
@@ -44,7 +45,9 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s", position.Done, position.Stream, stream)
 	}
 	position.Stream = stream
-	l.compare(ctx, position)
+	if position.Known, err = l.compare(ctx, position); err != nil {
+		return err
+	}
 
 	s := &session{
 		lane: l, stream: stream, position: position, lastRow: position.Stored,
@@ -67,19 +70,34 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 // of all of it.
 const compareTime = 10 * time.Second
 
-// compare reports, once per loop, a table that does not reach as far as the
-// position: it was truncated, or restored from a backup. Nothing here can
-// mend that, and going on loses nothing more.
-func (l *lane) compare(ctx context.Context, p record.Position) {
-	if l.compared || p.Stored == 0 {
-		return
+// compare looks where the table ends, once per loop and after every halt.
+//
+// A table that does not reach as far as the position was truncated, or restored
+// from a backup: that is reported, and going on loses nothing more. One that
+// reaches further than anything that was ever claimed belongs to a position and
+// a stream that are gone, as when NATS was restored from a backup: going on
+// would give new messages the numbers of old ones, so the lane halts until an
+// operator has said that the rows up to there, which it returns, are known.
+func (l *lane) compare(ctx context.Context, p record.Position) (known uint64, err error) {
+	if l.compared {
+		return p.Known, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
 	last, err := l.parts.Warehouse.LastSeq(ctx, l.number)
 	if err != nil {
 		l.log.Warn("the end of the table was not compared with the position", "error", err)
-		return
+		return p.Known, nil
+	}
+	if p.Known == record.KnownAll {
+		p.Known = last
+	}
+	claimed := p.Done
+	if p.Claim != nil {
+		claimed = p.Claim.Last
+	}
+	if last > max(claimed, p.Known) {
+		return 0, halt("the table has records of messages up to %d, but the lane has never been further than %d: NATS holds an earlier state, restored or new; what it had accepted since and not stored is lost; when that is settled, sluice lanes reset says where the lane goes on", last, claimed)
 	}
 	l.compared = true
 	l.metrics.missing.Set(0)
@@ -88,4 +106,5 @@ func (l *lane) compare(ctx context.Context, p record.Position) {
 		l.log.Error("the table has lost records that were stored: restore it, or rebuild it from the stream",
 			"last_stored", p.Stored, "last_in_table", last)
 	}
+	return p.Known, nil
 }

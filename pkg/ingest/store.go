@@ -93,8 +93,10 @@ func (s *session) claim(ctx context.Context, b *block) error {
 		if wholeToken(c.Token) != token {
 			return halt("messages %s are not those that were claimed: their token is %s, the claim has %s", c, token, c.Token)
 		}
+		s.repeated = true
 		return nil
 	}
+	s.repeated = false
 	next := s.done()
 	next.Claim = &record.Claim{First: b.first, Last: b.last, Token: token}
 	return s.swap(ctx, next)
