@@ -114,6 +114,9 @@ func (l *lane) failed(err error) time.Duration {
 	var mend *haltError
 	var store *record.StoreError
 	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap)
+	if stop || errors.Is(err, record.ErrNotOwner) {
+		l.compared = false // NATS may have been set back to an earlier state
+	}
 	if errors.As(err, &store) {
 		l.unknowns++
 		if store.Class != record.ClassUnknown {
@@ -123,7 +126,7 @@ func (l *lane) failed(err error) time.Duration {
 	}
 	if stop {
 		l.set(isHalted)
-		l.log.Error("lane halted: nothing is lost, it goes on once this is mended", "error", err, "failures", l.failures)
+		l.log.Error("lane halted: it goes on once this is mended", "error", err, "failures", l.failures)
 		return jitter(l.cfg.HaltProbe)
 	}
 	l.set(retrying)

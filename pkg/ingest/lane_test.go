@@ -274,6 +274,74 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 	}
 }
 
+// TestAnEarlierStateOfNATSHalts: stream and position are of an earlier time,
+// while the table is not. Nothing may be stored under numbers that the table
+// knows, until an operator has looked.
+func TestAnEarlierStateOfNATSHalts(t *testing.T) {
+	tests := []struct {
+		name    string
+		running bool // the ingester runs all the while
+		restore func(w *world, backup record.Position)
+	}{
+		{"restored from a backup while nobody worked", false, func(w *world, backup record.Position) {
+			w.messages, w.position = w.messages[:2:2], backup
+		}},
+		{"made new, position and all", false, func(w *world, _ record.Position) {
+			w.messages, w.position, w.identity = nil, record.Position{}, "FLOW_0@2"
+		}},
+		{"restored under an ingester that runs", true, func(w *world, backup record.Position) {
+			w.messages, w.position = w.messages[:2:2], backup
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.publish(message(rec("1")), message(rec("2")))
+				i, stop := w.startIngester(t, ingest.Config{})
+				time.Sleep(time.Minute)
+				w.mu.Lock()
+				backup := w.position
+				w.mu.Unlock()
+				w.publish(message(rec("3")), message(rec("4")))
+				time.Sleep(time.Minute)
+				if !tt.running {
+					stop()
+				}
+				w.mu.Lock()
+				backup.Revision = w.position.Revision + 1 // written again
+				tt.restore(w, backup)
+				w.mu.Unlock()
+				if !tt.running {
+					i, stop = w.startIngester(t, ingest.Config{})
+				}
+				w.publish(message(rec("5")), message(rec("6")), message(rec("7")))
+				time.Sleep(time.Minute)
+				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "messages up to 4") || !strings.Contains(err.Error(), "sluice lanes reset") {
+					t.Errorf("Check says %v, want that the table has more, and what to do", err)
+				}
+				if len(w.table) != 4 {
+					t.Errorf("%d rows: it went on", len(w.table))
+				}
+
+				// The operator lets it go on behind what the table has.
+				w.mu.Lock()
+				w.position = record.Position{Owner: w.position.Owner, Stream: w.identity, Done: uint64(len(w.messages)) - 1, Known: record.KnownAll, Revision: w.position.Revision + 1}
+				w.mu.Unlock()
+				time.Sleep(time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if got := w.position; got.Done != uint64(len(w.messages)) || got.Known != 4 {
+					t.Errorf("after the reset the position is %+v, want all %d done and 4 known", got, len(w.messages))
+				}
+			})
+		})
+	}
+}
+
 func TestAChangeThatNobodyAppliesHalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -1,6 +1,9 @@
 package record
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Position is where a lane stands: what is stored, and what is being stored.
 // It is kept by the stream, changed only by compare-and-swap on Revision.
@@ -9,9 +12,13 @@ type Position struct {
 	Stream   string `json:"stream,omitempty"` // the stream Done counts in, name @ time of creation: another one starts again at 1
 	Done     uint64 `json:"done"`             // every message up to here is stored or set aside
 	Stored   uint64 `json:"stored,omitempty"` // the last message up to Done that left a row: the table must reach it
+	Known    uint64 `json:"known,omitempty"`  // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
 	Claim    *Claim `json:"block,omitempty"`  // the block being stored now, nil when none
 	Revision uint64 `json:"-"`                // of the entry this was read from; 0 before the first write
 }
+
+// KnownAll stands for all rows there are.
+const KnownAll = math.MaxUint64
 
 // Claim fixes a block before it is stored, so that after any crash the same
 // messages are stored again under the same token.
