@@ -1,0 +1,143 @@
+package endtoend
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/cmd/internal/rebuild"
+)
+
+// rebuild runs sluice rebuild and returns its report; the exit status must be
+// want.
+func (s *stack) rebuild(want int, into string) rebuild.Report {
+	s.t.Helper()
+	out := s.sluice(want, s.rebuildArgs(into)...)
+	var r rebuild.Report
+	for line := range strings.Lines(out) { // log lines may come before
+		if strings.HasPrefix(line, `{"ok"`) {
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				s.t.Fatalf("%v in:\n%s", err, out)
+			}
+		}
+	}
+	if r.OK != (want == 0) || len(r.Lanes) == 0 {
+		s.t.Fatalf("exit %d, and the report is %+v:\n%s", want, r, out)
+	}
+	return r
+}
+
+func (s *stack) rebuildArgs(into string) []string {
+	return []string{"rebuild", "--json", "--into", into, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
+}
+
+// TestRebuildMakesTheSameTables: the lanes give back what the tables hold, with
+// dead letters, replays, drops and repeats among it; however often the rebuild
+// is killed; and the rebuilt tables take the place of damaged ones.
+func TestRebuildMakesTheSameTables(t *testing.T) {
+	s := newStack(t)
+	_, _, _, ingester := s.apart()
+	at := "nats://" + s.nats
+	s.publish("garbage", nil)
+	s.exec("ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
+	for i := range 3 {
+		body := fmt.Sprintf(`[{"id":"p%d-0"},{"id":"p%d-1","value":{"errorMessage":"poison"}},{"id":"p%d-2"}]`, i, i, i)
+		if err := wantOK(s.post([]byte(body))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 20*time.Second, func() error {
+		if n := len(s.letters()); n != 4 {
+			return fmt.Errorf("%d dead letters, want 4", n)
+		}
+		return nil
+	})
+	s.exec("ALTER TABLE flow.records DROP CONSTRAINT not_poison")
+	letters := s.letters("--code", "refused")
+	s.sluice(0, "dead", "drop", fmt.Sprint(letters[0].Number), "--yes", "--nats", at)
+	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), "--nats", at)
+	s.load("--records", "150000", "--batch", "300", "--seed", "1")
+	if err := wantOK(s.post([]byte(`{"id":"p0-0"}`))); err != nil { // again, and merged
+		t.Fatal(err)
+	}
+	s.eventuallyStored(150012) // garbage is one, a replay is another
+	s.exec("OPTIMIZE TABLE flow.records FINAL")
+
+	t.Run("as it is", func(t *testing.T) {
+		r := s.rebuild(0, "flow_one")
+		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt < 150008 || r.Lanes[0].Differ != 0 {
+			t.Errorf("got %+v", r.Lanes[0])
+		}
+	})
+	t.Run("killed again and again", func(t *testing.T) {
+		kills := 0
+		for pause := 300 * time.Millisecond; ; pause += 150 * time.Millisecond {
+			p := start(t, "sluice", s.rebuildArgs("flow_two")...)
+			select {
+			case <-p.exited:
+			case <-time.After(pause):
+				p.kill()
+				kills++
+				continue
+			}
+			if code := p.wait(time.Second); code != 0 {
+				t.Fatalf("exit %d:\n%s", code, p.text())
+			}
+			break
+		}
+		t.Logf("%d kills", kills)
+		if kills == 0 {
+			t.Error("it was never killed")
+		}
+		s.rebuild(0, "flow_two")
+		s.eventuallyQuery(5*time.Second, `SELECT (SELECT sum(records) FROM flow.counts_1m) = (SELECT sum(records) FROM flow_two.counts_1m),
+			(SELECT count() FROM flow_two.records) - (SELECT uniqExact(lane, stream_seq, stream_idx) FROM flow_two.records)`, "1\t0")
+		instances := "SELECT count() > 0, sum(cityHash64(toString((process_instance_key, version, started_at, completed_at, first_seen, last_seen, length(incident_keys), state)))) FROM %s.v_process_instances"
+		want, err := s.query(fmt.Sprintf(instances, "flow"))
+		if err != nil || !strings.HasPrefix(want, "1\t") {
+			t.Fatalf("instances: %s, %v", want, err)
+		}
+		s.eventuallyQuery(5*time.Second, fmt.Sprintf(instances, "flow_two"), want)
+	})
+	t.Run("a database that is not its own is refused", func(t *testing.T) {
+		s.sluice(1, s.rebuildArgs("flow")...)
+		s.sluice(1, s.rebuildArgs("no such name")...)
+	})
+	t.Run("a damaged table is found out, and replaced", func(t *testing.T) {
+		id, err := s.query("SELECT id FROM flow.records WHERE stream_seq = 77 ORDER BY stream_idx LIMIT 1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.exec("ALTER TABLE flow.records DELETE WHERE id = '" + id + "' SETTINGS mutations_sync = 2")
+		s.exec("ALTER TABLE flow.records UPDATE error_message = 'forged' WHERE id = 'p2-2' SETTINGS mutations_sync = 2")
+		r := s.rebuild(1, "flow_two")
+		kinds := map[string]string{}
+		for _, d := range r.Differences {
+			kinds[d.ID+" "+d.Kind] = ""
+		}
+		for _, want := range []string{id + " missing", "p2-2 missing", "p2-2 unlike any that was accepted"} {
+			if _, found := kinds[want]; !found {
+				t.Errorf("does not name %q: %+v", want, r.Differences)
+			}
+		}
+		if code := ingester.stop(); code != 0 {
+			t.Fatalf("the ingester stopped with exit %d", code)
+		}
+		if err := wantOK(s.post([]byte(`{"id":"while-stopped"}`))); err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range r.Swap {
+			s.exec(sql)
+		}
+		ingester = s.startIngester()
+		s.waitReady(ingester, s.ingesterOps)
+		if err := wantOK(s.post([]byte(`{"id":"afterwards"}`))); err != nil {
+			t.Fatal(err)
+		}
+		s.eventuallyStored(150014)
+		s.verify(0, "--deep")
+		s.eventuallyQuery(5*time.Second, "SELECT count() FROM flow.records WHERE id IN ('while-stopped', 'afterwards')", "2")
+	})
+}

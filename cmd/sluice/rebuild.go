@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/rebuild"
+	"sluice/cmd/internal/run"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+type rebuildCmd struct {
+	Into  string `required:"" help:"Database to rebuild into, such as flow_rebuild; made when missing, continued when it is there."`
+	Limit int    `default:"20" help:"Most records to name that differ."`
+	JSON  bool   `name:"json" help:"Print the report as JSON."`
+	run.NATS
+	run.ClickHouse
+}
+
+func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
+	cfg := c.ClickHouse.Config()
+	cfg.QueryTimeout = queryTime
+	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	into, err := db.Shadow(c.Into)
+	if err != nil {
+		return fmt.Errorf("--into: %w", err)
+	}
+	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+		bar := newBar(1, "rebuilding messages")
+		report, err := rebuild.Run(ctx, s, into, rebuild.Config{
+			Limit: c.Limit,
+			Progress: func(done, total uint64) {
+				bar.ChangeMax64(int64(total))
+				_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
+			},
+		})
+		if err = errors.Join(err, bar.Finish()); err != nil {
+			return err
+		}
+		if c.JSON {
+			err = json.NewEncoder(os.Stdout).Encode(report)
+		} else {
+			err = printRebuild(os.Stdout, report, db.Database(), c.Into)
+		}
+		if err == nil && !report.OK {
+			err = fmt.Errorf("%s differs from what was rebuilt", db.Database())
+		}
+		return err
+	})
+}
+
+func printRebuild(out io.Writer, r *rebuild.Report, live, into string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "lane\tmessages\trows of %s\trows of %s\tminutes that differ\t\n", live, into)
+	for _, l := range r.Lanes {
+		fmt.Fprintf(w, "%d\t%d-%d\t%d\t%d\t%d\t\n", l.Lane, l.First, l.Last, l.Live, l.Rebuilt, l.Differ)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(r.Differences) > 0 {
+		fmt.Fprintln(out)
+	}
+	for _, d := range r.Differences {
+		if d.ID == "" && d.Seq == 0 {
+			fmt.Fprintf(out, "lane %d, %s: %s\n", d.Lane, d.Minute.Format(time.RFC3339), d.Kind)
+			continue
+		}
+		fmt.Fprintf(out, "lane %d, %s: record %d:%d %s of %s is %s\n", d.Lane, d.Minute.Format(time.RFC3339), d.Seq, d.Index, short(d.ID), live, d.Kind)
+	}
+	if r.OK {
+		fmt.Fprintf(out, "\n%s and %s hold the same records.\n", live, into)
+	} else {
+		fmt.Fprintf(out, "\n%s and %s differ.\n", live, into)
+	}
+	fmt.Fprintf(out, "To use the rebuilt tables, stop the ingesters, run this command once more to catch up, and then:\n\n")
+	for _, s := range r.Swap {
+		fmt.Fprintf(out, "  %s;\n", s)
+	}
+	_, err := fmt.Fprintf(out, "\nThe first one copies what the lanes do not hold any more. To discard it all: DROP DATABASE %s\n", into)
+	return err
+}

@@ -1,0 +1,195 @@
+package warehouse
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"sluice/pkg/record"
+)
+
+// Shadow is a second database with the same schema, into which the history of
+// the lanes is inserted again, block by block. Each block is claimed in a
+// table of the shadow before it is inserted, so that a rebuild that was
+// interrupted repeats it under its token.
+type Shadow struct {
+	*DB
+	live *DB
+}
+
+// Shadow is a database beside this one, over its connections: only this one is
+// to be closed.
+func (db *DB) Shadow(name string) (*Shadow, error) {
+	if !identifier.MatchString(name) {
+		return nil, fmt.Errorf("%q is not a plain name of a database", name)
+	}
+	if name == db.name {
+		return nil, fmt.Errorf("%s is the database that is in use: a rebuild needs another", name)
+	}
+	// The same connections: every statement names its database.
+	shadow := &DB{cfg: db.cfg, name: name, log: db.log, metrics: db.metrics, queries: db.queries, inserts: db.inserts}
+	shadow.attempts.Store(time.Now().UnixNano())
+	return &Shadow{DB: shadow, live: db}, nil
+}
+
+// Live is the database beside which the shadow is.
+func (s *Shadow) Live() *DB { return s.live }
+
+// Prepare makes the schema. The error tells when the database is somebody
+// else's.
+func (s *Shadow) Prepare(ctx context.Context) error {
+	if err := s.Migrate(ctx); err != nil {
+		return err
+	}
+	d, err := s.dialect(ctx)
+	if err != nil {
+		return err
+	}
+	create := fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s.rebuild%s
+		(lane UInt16, first UInt64, last UInt64, token String, claimed_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC'))
+		ENGINE = %s ORDER BY (lane, first) SETTINGS %s`, s.name, d.OnCluster(), d.EngineEverywhere("MergeTree", "rebuild"), d.Durable())
+	if err := s.exec(ctx, create); err != nil {
+		return fmt.Errorf("make the table of claims: %w", err)
+	}
+	var claims, rows uint64
+	err = s.row(ctx, "look into the shadow", fmt.Sprintf("SELECT (SELECT count() FROM %[1]s.rebuild), (SELECT count() FROM %[1]s.records)", s.name), nil, &claims, &rows)
+	if err == nil && claims == 0 && rows > 0 {
+		err = fmt.Errorf("database %s holds records that no rebuild has put there: choose another", s.name)
+	}
+	return err
+}
+
+// Claims are the blocks of a lane that were begun, in order, without those in
+// the middle: the first one tells where the rebuild began, the last one may be
+// in doubt. Both are zero when there is none.
+func (s *Shadow) Claims(ctx context.Context, lane int) (first, last record.Claim, err error) {
+	err = s.each(ctx, "read the claims of the rebuild", fmt.Sprintf(
+		"SELECT min(first), max(first), argMax(last, first), argMax(token, first) FROM %s.rebuild WHERE lane = ? HAVING count() > 0", s.name), []any{lane},
+		func(rows driver.Rows) error {
+			return rows.Scan(&first.First, &last.First, &last.Last, &last.Token)
+		})
+	return first, last, err
+}
+
+// Claim records a block before it is inserted.
+func (s *Shadow) Claim(ctx context.Context, lane int, c record.Claim) error {
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
+	err := s.exec(ctx, fmt.Sprintf("INSERT INTO %s.rebuild (lane, first, last, token) VALUES (?, ?, ?, ?)", s.name), lane, c.First, c.Last, c.Token)
+	if err != nil {
+		return storeError("claim a block of the rebuild", err)
+	}
+	return nil
+}
+
+// Side is what one of two tables holds of the messages of a lane received
+// within a minute.
+type Side struct {
+	Rows   uint64
+	Digest uint64 // sum over all columns
+}
+
+// Contrast is a minute in which the tables differ.
+type Contrast struct {
+	Minute        time.Time
+	Live, Rebuilt Side
+}
+
+// Contrasts compares the rows of the messages from first to last of a lane, by
+// minute of arrival and over all columns. It returns the rows of either table
+// and the minutes that differ.
+func (s *Shadow) Contrasts(ctx context.Context, lane int, first, last uint64) (live, rebuilt uint64, differ []Contrast, err error) {
+	side := `SELECT toStartOfMinute(received_at) AS minute, count() AS n, sum(` + digestSQL(whole) + `) AS digest, '%s' AS side
+		FROM %s.records WHERE lane = ? AND stream_seq BETWEEN ? AND ? GROUP BY minute`
+	query := `SELECT minute, sumIf(n, side = 'live'), sumIf(digest, side = 'live'), sumIf(n, side = 'rebuilt'), sumIf(digest, side = 'rebuilt')
+		FROM (` + fmt.Sprintf(side, "live", s.live.name) + " UNION ALL " + fmt.Sprintf(side, "rebuilt", s.name) + `) GROUP BY minute ORDER BY minute`
+	err = s.each(ctx, "compare the tables", query, []any{lane, first, last, lane, first, last}, func(rows driver.Rows) error {
+		var c Contrast
+		if err := rows.Scan(&c.Minute, &c.Live.Rows, &c.Live.Digest, &c.Rebuilt.Rows, &c.Rebuilt.Digest); err != nil {
+			return err
+		}
+		live += c.Live.Rows
+		rebuilt += c.Rebuilt.Rows
+		if c.Live != c.Rebuilt {
+			c.Minute = c.Minute.UTC()
+			differ = append(differ, c)
+		}
+		return nil
+	})
+	return live, rebuilt, differ, err
+}
+
+// content is every column that a record has by itself, wherever it is stored;
+// nothing of it is NULL, which is never IN anything.
+const content = `value_type, bpmn_process_id, process_instance_key, ts, id,
+	cityHash64(key, record_type, intent, partition_id, position, tenant_id, ifNull(toString(process_definition_key), 'NULL'),
+		ifNull(toString(version), 'NULL'), element_id, ifNull(toString(element_instance_key), 'NULL'), bpmn_element_type, job_type, worker,
+		ifNull(toString(retries), 'NULL'), ifNull(toString(deadline), 'NULL'), error_type, error_code, error_message,
+		variables, custom_headers, extra)`
+
+// Only returns at most limit rows of one minute that the one table has and the
+// other one has nowhere: not even from another message, by which
+// ReplacingMergeTree may have replaced it. Those of rebuilt are missing in the
+// live table, those of live should not be there.
+func (s *Shadow) Only(ctx context.Context, lane int, first, last uint64, minute time.Time, limit int) (live, rebuilt []Row, err error) {
+	if live, err = s.only(ctx, s.live.name, s.name, lane, first, last, minute, limit); err != nil {
+		return nil, nil, err
+	}
+	rebuilt, err = s.only(ctx, s.name, s.live.name, lane, first, last, minute, limit)
+	return live, rebuilt, err
+}
+
+func (s *Shadow) only(ctx context.Context, here, there string, lane int, first, last uint64, minute time.Time, limit int) ([]Row, error) {
+	where := "lane = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?"
+	args := []any{lane, first, last, minute, minute.Add(time.Minute)}
+	var all []Row
+	err := s.each(ctx, "name what differs", fmt.Sprintf(
+		`SELECT stream_seq, stream_idx, id FROM %[1]s.records WHERE %[3]s AND (%[4]s) NOT IN
+		(SELECT %[4]s FROM %[2]s.records WHERE id IN (SELECT id FROM %[1]s.records WHERE %[3]s))
+		ORDER BY stream_seq, stream_idx LIMIT ?`, here, there, where, content),
+		append(append(append([]any{}, args...), args...), limit), func(rows driver.Rows) error {
+			var r Row
+			err := rows.Scan(&r.Seq, &r.Idx, &r.ID)
+			all = append(all, r)
+			return err
+		})
+	return all, err
+}
+
+// Doubles is how many rows of one minute are there beside another one of the
+// same place.
+func (db *DB) Doubles(ctx context.Context, lane int, first, last uint64, minute time.Time) (uint64, error) {
+	var n uint64
+	err := db.row(ctx, "look for rows that are there twice", fmt.Sprintf(
+		`SELECT toUInt64(count() - uniqExact(stream_seq, stream_idx)) FROM %s.records
+		WHERE lane = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?`, db.name),
+		[]any{lane, first, last, minute, minute.Add(time.Minute)}, &n)
+	return n, err
+}
+
+// Swap are the statements that put the rebuilt tables in the place of the live
+// ones, for people to run while no ingester does. from is the first message of
+// every lane that was rebuilt: rows from before it are copied first.
+func (s *Shadow) Swap(ctx context.Context, from map[int]uint64) ([]string, error) {
+	d, err := s.dialect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tables := []string{d.Table("records")}
+	for _, name := range []string{"counts_1m", "process_instances", "element_instances", "jobs", "incidents"} {
+		tables = append(tables, d.Table(name))
+	}
+	var older []string
+	for lane, first := range from {
+		older = append(older, fmt.Sprintf("(lane = %d AND stream_seq >= %d)", lane, first))
+	}
+	statements := []string{fmt.Sprintf("INSERT INTO %[1]s.records SELECT * FROM %[2]s.records WHERE NOT (%[3]s)", s.name, s.live.name, strings.Join(older, " OR "))}
+	for _, t := range tables {
+		_, plain, _ := strings.Cut(t, ".")
+		statements = append(statements, fmt.Sprintf("EXCHANGE TABLES %s.%s AND %s.%s%s", s.live.name, plain, s.name, plain, d.OnCluster()))
+	}
+	return statements, nil
+}
