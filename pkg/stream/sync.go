@@ -46,7 +46,7 @@ func syncsAlways(ctx context.Context, url string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
+	defer resp.Body.Close() // read to its end or given up
 	var page struct {
 		Config *struct {
 			SyncAlways bool `json:"sync_always"`

@@ -69,12 +69,12 @@ func (s *Server) writeError() error {
 // room tries whether the disk takes healRoom bytes.
 func room(folder string) error {
 	name := filepath.Join(folder, "sluice.room")
-	defer os.Remove(name) //nolint:errcheck // the next try truncates it
+	defer os.Remove(name) // the next try truncates it
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // synced below, or of no use
+	defer f.Close() // synced below, or of no use
 	chunk := make([]byte, 1<<20)
 	for range healRoom / len(chunk) {
 		if _, err := f.Write(chunk); err != nil {

@@ -115,10 +115,3 @@ func (p *part) kill() bool {
 	ran, _ := p.end(syscall.SIGKILL, time.Minute)
 	return ran
 }
-
-// runs tells whether the part runs, or stands still.
-func (p *part) runs() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.process != nil
-}

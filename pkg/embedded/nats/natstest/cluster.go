@@ -68,7 +68,7 @@ func freePorts(t testing.TB, n int) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() //nolint:errcheck // all are kept until all are found
+		defer l.Close() // all are kept until all are found
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses
