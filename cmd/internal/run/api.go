@@ -90,26 +90,8 @@ func (a *API) config() (api.Config, error) {
 
 // Run serves until ctx ends, then finishes what is in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
-	if a.Healthcheck {
-		return askReady(ctx, a.Ops)
-	}
-	if err := BoundMemory(a.Memory); err != nil {
-		return err
-	}
-	operators := ops.New(ops.Config{Listen: a.Ops}, log)
-	if _, err := operators.Listen(); err != nil {
-		return err
-	}
-	nc, err := stream.Connect(a.NATS.Connection("api"), log, operators.Registry())
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	open := func(ctx context.Context) (*stream.Stream, error) {
-		return stream.Open(ctx, nc, a.Streams.Config(), log, operators.Registry())
-	}
-	serve := func(ctx context.Context) error { return a.Serve(ctx, open, operators, log) }
-	return InOrder(ctx, serve, operators.Run)
+	program := alone{name: "api", ops: a.Ops, memory: a.Memory, healthcheck: a.Healthcheck, nats: a.NATS, streams: a.Streams}
+	return program.run(ctx, log, a.Serve)
 }
 
 // Serve is the api on streams that open opens, which may take until NATS is

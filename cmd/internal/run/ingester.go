@@ -59,26 +59,8 @@ type Blocks struct {
 
 // Run works until ctx ends, then finishes the block in flight.
 func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
-	if i.Healthcheck {
-		return askReady(ctx, i.Ops)
-	}
-	if err := BoundMemory(i.Memory); err != nil {
-		return err
-	}
-	operators := ops.New(ops.Config{Listen: i.Ops}, log)
-	if _, err := operators.Listen(); err != nil {
-		return err
-	}
-	nc, err := stream.Connect(i.NATS.Connection("ingester"), log, operators.Registry())
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	open := func(ctx context.Context) (*stream.Stream, error) {
-		return stream.Open(ctx, nc, i.Streams.Config(), log, operators.Registry())
-	}
-	work := func(ctx context.Context) error { return i.Work(ctx, open, operators, log) }
-	return InOrder(ctx, work, operators.Run)
+	program := alone{name: "ingester", ops: i.Ops, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
+	return program.run(ctx, log, i.Work)
 }
 
 // Work is the ingester on streams that open opens. operators is run by the

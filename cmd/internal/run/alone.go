@@ -1,0 +1,42 @@
+package run
+
+import (
+	"context"
+	"log/slog"
+
+	"sluice/pkg/ops"
+	"sluice/pkg/stream"
+)
+
+// alone is a part of the pipeline as a program of its own.
+type alone struct {
+	name        string // of its connection to NATS
+	ops         string // where operators reach it
+	memory      int64  // bytes it may use
+	healthcheck bool   // only ask the one that runs
+	nats        NATS
+	streams     Streams
+}
+
+// run runs the part until ctx ends; operators can reach it until its end.
+func (a alone) run(ctx context.Context, log *slog.Logger, part func(context.Context, Open, *ops.Server, *slog.Logger) error) error {
+	if a.healthcheck {
+		return askReady(ctx, a.ops)
+	}
+	if err := BoundMemory(a.memory); err != nil {
+		return err
+	}
+	operators := ops.New(ops.Config{Listen: a.ops}, log)
+	if _, err := operators.Listen(); err != nil {
+		return err
+	}
+	nc, err := stream.Connect(a.nats.Connection(a.name), log, operators.Registry())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	open := func(ctx context.Context) (*stream.Stream, error) {
+		return stream.Open(ctx, nc, a.streams.Config(), log, operators.Registry())
+	}
+	return InOrder(ctx, func(ctx context.Context) error { return part(ctx, open, operators, log) }, operators.Run)
+}
