@@ -24,9 +24,10 @@ type lane struct {
 	peers   *atomic.Int32 // lanes this process works on
 	memory  [2]*block     // one is filled while the other is stored
 
-	taken    bool // the position has named us its owner
-	compared bool // the table was compared with the position
-	unknowns int  // failures in a row that are of no known class
+	taken    bool   // the position has named us its owner
+	written  uint64 // revision of the position as it was written last
+	compared bool   // the table was compared with the position
+	unknowns int    // failures in a row that are of no known class
 
 	mu       sync.Mutex
 	state    state
@@ -87,6 +88,9 @@ func (l *lane) take(ctx context.Context) (p record.Position, lost bool, err erro
 	if err != nil {
 		return p, false, fmt.Errorf("read the position: %w", err)
 	}
+	if p.Revision != l.written {
+		l.compared = false // it was reset, or NATS was set back to an earlier state
+	}
 	if p.Owner != l.cfg.Owner {
 		if l.taken {
 			return p, true, nil
@@ -100,6 +104,7 @@ func (l *lane) take(ctx context.Context) (p record.Position, lost bool, err erro
 		}
 		l.log.Info("lane taken", "done", p.Done, "claim", p.Claim, "from", before)
 	}
+	l.written = p.Revision
 	l.taken = true
 	return p, false, nil
 }
@@ -114,9 +119,6 @@ func (l *lane) failed(err error) time.Duration {
 	var mend *haltError
 	var store *record.StoreError
 	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap)
-	if stop || errors.Is(err, record.ErrNotOwner) {
-		l.compared = false // NATS may have been set back to an earlier state
-	}
 	if errors.As(err, &store) {
 		l.unknowns++
 		if store.Class != record.ClassUnknown {

@@ -70,7 +70,8 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 // of all of it.
 const compareTime = 10 * time.Second
 
-// compare looks where the table ends, once per loop and after every halt.
+// compare looks where the table ends, once per loop and when the position is
+// not the one that this loop wrote last.
 //
 // A table that does not reach as far as the position was truncated, or restored
 // from a backup: that is reported, and going on loses nothing more. One that

@@ -126,7 +126,7 @@ func (s *session) swap(ctx context.Context, next record.Position) error {
 	if err != nil {
 		return fmt.Errorf("move the position: %w", err)
 	}
-	s.position, s.stored = p, false
+	s.position, s.stored, s.written = p, false, p.Revision
 	s.metrics.done.Set(float64(p.Done))
 	return nil
 }

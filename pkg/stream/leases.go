@@ -66,9 +66,9 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 		Leases: l, work: work, held: map[int]*lease{}, ended: make(chan ended),
 		seen: map[string]sighting{}, cooling: map[int]time.Time{},
 	}
-	updates := make(chan jetstream.KeyValueEntry)
+	updates, blind := make(chan jetstream.KeyValueEntry), make(chan struct{}, 1)
 	watched := make(chan struct{})
-	go func() { defer close(watched); l.watch(alive, updates) }()
+	go func() { defer close(watched); l.watch(alive, updates, blind) }()
 	defer func() { stop(); <-watched }()
 
 	beat := time.NewTicker(leaseBeat)
@@ -87,6 +87,12 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 		case <-beat.C:
 			r.renew(alive)
 			r.share(alive)
+			if r.isBlind() {
+				select {
+				case blind <- struct{}{}:
+				default: // it opens again already
+				}
+			}
 		case e := <-r.ended:
 			r.end(alive, e)
 		case <-done:
@@ -104,19 +110,39 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 }
 
 // watch sends every entry of the lease bucket as it changes, and a nil once all
-// present ones were sent.
-func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEntry) {
+// present ones were sent; and all of that again whenever it is told that it
+// does not see any more.
+func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEntry, blind <-chan struct{}) {
 	for {
-		watcher, err := l.stream.leases.WatchAll(ctx)
-		if err == nil {
-			for entry := range watcher.Updates() {
-				select {
-				case updates <- entry:
-				case <-ctx.Done():
-				}
-			}
-		}
+		l.watchOnce(ctx, updates, blind)
 		if !sleep(ctx, leaseBeat/2) {
+			return
+		}
+	}
+}
+
+func (l *Leases) watchOnce(ctx context.Context, updates chan<- jetstream.KeyValueEntry, blind <-chan struct{}) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	watcher, err := l.stream.leases.WatchAll(ctx)
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case entry, open := <-watcher.Updates():
+			if !open {
+				return
+			}
+			select {
+			case updates <- entry:
+			case <-ctx.Done():
+				return
+			}
+		case <-blind:
+			l.log.Info("watching the leases anew")
+			return
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -131,6 +157,7 @@ type leaseRun struct {
 	seen    map[string]sighting // entries of the bucket, by key
 	cooling map[int]time.Time   // lanes whose work failed, until when they are left alone
 	known   bool                // seen is complete
+	said    time.Time           // when this instance first said that it is there and has not been heard of since
 	leaving bool
 }
 
@@ -167,6 +194,20 @@ func (r *leaseRun) see(entry jetstream.KeyValueEntry) {
 		return
 	}
 	r.seen[entry.Key()] = sighting{owner: string(entry.Value()), at: time.Now()}
+	if entry.Key() == memberPrefix+r.instance {
+		r.said = time.Time{}
+	}
+}
+
+// isBlind says whether what this instance says has not been heard of for long.
+// After the bucket was set back, by a backup that was restored, a watch waits
+// for numbers that the bucket will not reach for as long again.
+func (r *leaseRun) isBlind() bool {
+	if r.said.IsZero() || time.Since(r.said) < leaseTTL/2 {
+		return false
+	}
+	r.said = time.Time{}
+	return true
 }
 
 // renew says that this instance is there, and keeps what it holds. Whoever can
@@ -176,8 +217,11 @@ func (r *leaseRun) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
 	defer cancel()
 	if !r.leaving {
-		if _, err := r.stream.leases.PutString(ctx, memberPrefix+r.instance, r.instance); err != nil {
+		switch _, err := r.stream.leases.PutString(ctx, memberPrefix+r.instance, r.instance); {
+		case err != nil:
 			r.log.Debug("renew membership", "error", err)
+		case r.said.IsZero():
+			r.said = time.Now()
 		}
 	}
 	for lane, held := range r.held {

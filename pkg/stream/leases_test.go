@@ -164,6 +164,30 @@ func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
 	second.stop()
 }
 
+// TestLanesAreSharedAfterTheBucketWasSetBack: its numbers begin again, as after
+// a restored backup, and those who watch it wait for higher ones.
+func TestLanesAreSharedAfterTheBucketWasSetBack(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	if _, err := w.AddLane(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		if _, err := w.jetStream().Publish("$KV."+stream.LeaseBucket+".other", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &board{t: t, on: map[int]string{}}
+	b.join(w.server, "a")
+	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 2 })
+	w.recreate("KV_" + stream.LeaseBucket)
+	time.Sleep(6 * time.Second) // a finds its leases gone, and takes them again
+	b.join(w.server, "b")
+	even := func(s map[string]int) bool { return s["a"] == 1 && s["b"] == 1 }
+	took := b.wait("a and b", 30*time.Second, even)
+	t.Logf("shared after %v", took)
+}
+
 func TestWorkThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
