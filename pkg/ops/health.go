@@ -102,15 +102,26 @@ func (h *health) missing(ctx context.Context, timeout time.Duration) []finding {
 	}
 	found := []finding{}
 	for i, c := range checks {
-		var err error
-		select {
-		case err = <-results[i]:
-		case <-ctx.Done():
-			err = fmt.Errorf("no answer within %s", timeout)
-		}
+		err := await(ctx, results[i], timeout)
 		if err != nil {
 			found = append(found, finding{c.name, err.Error()})
 		}
 	}
 	return found
+}
+
+// await waits for the result of a check. One that came in time counts, also
+// when another check has used the time up.
+func await(ctx context.Context, result <-chan error, timeout time.Duration) error {
+	select {
+	case err := <-result:
+		return err
+	default:
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("no answer within %s", timeout)
+	}
 }
