@@ -101,15 +101,17 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits}
 	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, ClickHouse: run.ClickHouse{ClickHouse: "clickhouse://default@" + u.ClickHouse + "/flow"}}
+	afterEngine := func(ctx context.Context) (*stream.Stream, error) {
+		if err := supervisor.Ready(ctx); err != nil {
+			<-ctx.Done() // stopped, or the supervisor itself says what is wrong
+			return nil, ctx.Err()
+		}
+		u.greet(os.Stdout, token)
+		return open(reading)(ctx)
+	}
 	return run.InOrder(ctx,
 		func(ctx context.Context) error { return api.Serve(ctx, open(publishing), operators, log) },
-		func(ctx context.Context) error {
-			if err := supervisor.Ready(ctx); err != nil {
-				return nil // stopped, or the supervisor itself says what is wrong
-			}
-			u.greet(os.Stdout, token)
-			return ingester.Work(ctx, open(reading), operators, log)
-		},
+		func(ctx context.Context) error { return ingester.Work(ctx, afterEngine, operators, log) },
 		operators.Run,
 		supervisor.Run,
 	)
