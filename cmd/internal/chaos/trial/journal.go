@@ -27,7 +27,7 @@ type Counts struct {
 	Lanes     int // lanes added
 	Crashes   int // parts that ended although nobody asked
 	Unclean   int // graceful stops that took too long or did not exit with 0
-	Abandoned int // requests given up by their client
+	Abandoned int // records given up by their client
 }
 
 func (j *journal) note(format string, args ...any) {

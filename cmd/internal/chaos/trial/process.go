@@ -75,11 +75,11 @@ func environ() []string {
 	return env
 }
 
-// signal sends a signal, if the part runs.
+// signal sends a signal, if the part runs and nobody is ending it.
 func (p *part) signal(sig syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.process != nil && p.process.cmd.Process.Signal(sig) == nil
+	return p.process != nil && !p.process.asked && p.process.cmd.Process.Signal(sig) == nil
 }
 
 // end sends a signal that ends the part, and waits for it. It returns false
@@ -93,7 +93,8 @@ func (p *part) end(sig syscall.Signal, limit time.Duration) (ran bool, status in
 		return false, 0
 	}
 	life.asked, life.killed = true, life.killed || sig == syscall.SIGKILL
-	_ = life.cmd.Process.Signal(sig) // it may be ending already
+	_ = life.cmd.Process.Signal(sig)             // it may be ending already
+	_ = life.cmd.Process.Signal(syscall.SIGCONT) // or stand still
 	p.mu.Unlock()
 	select {
 	case <-life.exited:

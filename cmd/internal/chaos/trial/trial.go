@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type Result struct {
 	CountedAbove int64  // by so many the counters are above the records, minute by minute
 	CountedBelow int64  // and below
 	Dead         uint64 // records set aside; none of those posted should be
+	Mended       int    // inserts that a kill of the engine had left half-way
 	Duration     time.Duration
 	Drain        time.Duration // from the last fault until everything was stored
 	Seed         uint64
@@ -32,8 +34,8 @@ func (r Result) String() string {
 	s := fmt.Sprintf("acked=%d stored=%d unique=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d kills=%d stops=%d restarts=%d cuts=%d",
 		r.Acked, r.Stored, r.Unique, r.Counted, r.Lost+r.CountedBelow, max(r.Doubled, r.CountedAbove), r.Strangers, r.Dead,
 		r.Kills, r.Stops, r.Restarts, r.Cuts)
-	return s + fmt.Sprintf(" fills=%d wipes=%d lanes-added=%d crashes=%d unclean=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d",
-		r.Fills, r.Wipes, r.Lanes, r.Crashes, r.Unclean, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed)
+	return s + fmt.Sprintf(" fills=%d wipes=%d lanes-added=%d mended=%d crashes=%d unclean=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d",
+		r.Fills, r.Wipes, r.Lanes, r.Mended, r.Crashes, r.Unclean, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed)
 }
 
 // Clean tells whether every promise was kept.
@@ -138,6 +140,9 @@ func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 	s.stop()
 	result.Counts = s.journal.sum()
 	result.Abandoned = int(all.abandoned)
+	if result.Mended, err = s.mended(); err != nil {
+		return result, err
+	}
 	if stuck != nil {
 		return result, fmt.Errorf("%w: %w", ErrBroken, stuck)
 	}
@@ -145,6 +150,12 @@ func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 		return result, ErrBroken
 	}
 	return result, nil
+}
+
+// mended counts what the engine says it has mended at its starts.
+func (s *stage) mended() (int, error) {
+	log, err := os.ReadFile(filepath.Join(s.dir, "logs", partEngine+".log"))
+	return bytes.Count(log, []byte("an insert was not finished")), err
 }
 
 func orYes(err error) string {
