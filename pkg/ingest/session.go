@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -86,6 +87,10 @@ func (l *lane) compare(ctx context.Context, p record.Position) (known uint64, er
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
 	last, err := l.parts.Warehouse.LastSeq(ctx, l.number)
+	var away *record.StoreError
+	if errors.As(err, &away) && away.Class == record.ClassRetry && ctx.Err() == nil {
+		return 0, fmt.Errorf("compare the end of the table with the position: %w", err)
+	}
 	if err != nil {
 		l.log.Warn("the end of the table was not compared with the position", "error", err)
 		return p.Known, nil

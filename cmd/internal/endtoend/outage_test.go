@@ -1,0 +1,366 @@
+package endtoend
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startAPI starts an api, with a token of its own, and does not wait for it.
+func (s *stack) startAPI(args ...string) *process {
+	s.t.Helper()
+	return start(s.t, "api", append([]string{"--http", s.http, "--ops", s.ops, "--nats", "nats://" + s.nats,
+		"--tokens", s.tokenFile(), "--fingerprint-key", filepath.Join(s.t.TempDir(), "key")}, args...)...)
+}
+
+// startIngesterAt starts an ingester with its ops port at an address of its
+// own, and does not wait for it.
+func (s *stack) startIngesterAt(ops string, args ...string) *process {
+	s.t.Helper()
+	return start(s.t, "ingester", append([]string{"--ops", ops, "--nats", "nats://" + s.nats,
+		"--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)...)
+}
+
+// page is what an ops port shows, and its status.
+func (s *stack) page(ops, path string) (int, string) {
+	res, err := s.client.Get("http://" + ops + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return res.StatusCode, string(body)
+}
+
+// metric is the value of a metric, by its name with labels, -1 when the page
+// does not show it.
+func (s *stack) metric(ops, name string) float64 {
+	_, page := s.page(ops, "/metrics")
+	for line := range strings.Lines(page) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				return v
+			}
+		}
+	}
+	return -1
+}
+
+// loading posts records in the background, as an honest client; the function
+// it returns waits until all are acknowledged.
+func (s *stack) loading(args ...string) (acknowledged func()) {
+	s.t.Helper()
+	p := start(s.t, "sluice", append([]string{"load", "--url", "http://" + s.http, "--token", s.token}, args...)...)
+	return func() {
+		s.t.Helper()
+		if code := p.wait(90 * time.Second); code != 0 {
+			s.t.Fatalf("not everything was acknowledged:\n%s", p.text())
+		}
+	}
+}
+
+// stored waits until exactly n records are stored, each once, and counted.
+func (s *stack) stored(n int) {
+	s.t.Helper()
+	s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records",
+		fmt.Sprintf("%d\t%d\t%d", n, n, n))
+}
+
+// noDeadLetters fails if anything was set aside.
+func (s *stack) noDeadLetters() {
+	s.t.Helper()
+	if letters := s.letters(); len(letters) > 0 {
+		s.t.Errorf("an outage has set records aside: %+v", letters)
+	}
+}
+
+// TestOutagesUnderLoad takes each server away while records are posted.
+func TestOutagesUnderLoad(t *testing.T) {
+	s := newStack(t)
+	natsServer, engine, _, _ := s.apart()
+
+	t.Run("ClickHouse is away", func(t *testing.T) {
+		acknowledged := s.loading("--records", "16000", "--rate", "2000", "--batch", "50", "--seed", "1")
+		time.Sleep(2 * time.Second)
+		engine.kill()
+		time.Sleep(4 * time.Second)
+		if status, page := s.page(s.ingesterOps, "/readyz"); status == http.StatusOK || !strings.Contains(page, "clickhouse") {
+			t.Errorf("/readyz of the ingester answers %d %s, want that ClickHouse is missing", status, page)
+		}
+		if status, page := s.page(s.ops, "/readyz"); status != http.StatusOK {
+			t.Errorf("/readyz of the api answers %d %s: it does not need ClickHouse", status, page)
+		}
+		acknowledged() // all of it while ClickHouse is away
+		engine = s.startEngine()
+		s.stored(16000)
+		s.noDeadLetters()
+		s.waitReady(engine, s.ingesterOps)
+	})
+	t.Run("NATS is away", func(t *testing.T) {
+		acknowledged := s.loading("--records", "16000", "--rate", "2000", "--batch", "50", "--seed", "2")
+		time.Sleep(2 * time.Second)
+		natsServer.kill()
+		for range 3 {
+			began := time.Now()
+			res, body := s.post([]byte(`{"id":"9-9","valueType":"JOB","value":{}}`))
+			if took := time.Since(began); took > 2*time.Second || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+				t.Errorf("answered %s (Retry-After %q) after %v, want 503 within 2 s: %s", res.Status, res.Header.Get("Retry-After"), took, body)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		natsServer = s.startNATS()
+		acknowledged()
+		s.stored(32000)
+		s.noDeadLetters()
+		s.waitReady(natsServer, s.ops, s.ingesterOps)
+	})
+}
+
+// TestARestoredBackupOfNATSHalts: the data of NATS goes back to an earlier
+// time, and the operator is told instead of new records taking old numbers.
+func TestARestoredBackupOfNATSHalts(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	natsServer, _, _, ingester := s.apart()
+	data, backup := filepath.Join(s.data, "nats"), filepath.Join(t.TempDir(), "backup")
+	s.load("--records", "2000", "--batch", "100", "--seed", "1")
+	s.stored(2000)
+	eventually(t, 10*time.Second, func() error {
+		if done := s.metric(s.ingesterOps, `sluice_ingest_done_sequence{lane="0"}`); done != 20 {
+			return fmt.Errorf("messages up to %v are done", done)
+		}
+		return nil
+	})
+	stopped := func() {
+		t.Helper()
+		if code := natsServer.stop(); code != 0 {
+			t.Fatalf("NATS stopped with exit %d", code)
+		}
+	}
+	stopped()
+	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	natsServer = s.startNATS()
+	eventually(t, 20*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"8-1"}`))) })
+	s.load("--records", "3000", "--batch", "100", "--seed", "2")
+	s.stored(5001)
+
+	stopped()
+	if err := os.RemoveAll(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(data, os.DirFS(backup)); err != nil {
+		t.Fatal(err)
+	}
+	natsServer = s.startNATS()
+	// As many new messages as were lost, before anybody could notice.
+	eventually(t, 20*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"8-2"}`))) })
+	s.load("--records", "3500", "--batch", "100", "--seed", "3")
+
+	s.halted(ingester, "NATS holds an earlier state", "sluice lanes reset")
+	if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "5001" {
+		t.Errorf("%s records (%v), want the 5001 from before: it went on", got, err)
+	}
+	ingester.kill() // a new one knows as much
+	ingester = s.startIngester()
+	s.halted(ingester, "NATS holds an earlier state", "sluice lanes reset")
+
+	// What was before is stored: the operator goes on with what is new.
+	out := s.sluice(1, "lanes", "reset", "--lane", "0", "--done", "20", "--nats", "nats://"+s.nats)
+	if !strings.Contains(out, "stands at message 20") || !strings.Contains(out, "--yes") {
+		t.Errorf("printed:\n%s", out)
+	}
+	s.sluice(0, "lanes", "reset", "--lane", "0", "--done", "20", "--yes", "--nats", "nats://"+s.nats)
+	s.stored(8502)
+	s.waitReady(ingester, s.ingesterOps)
+}
+
+// halted waits until the ingester says everywhere that its lane is halted, and
+// why.
+func (s *stack) halted(p *process, says ...string) {
+	s.t.Helper()
+	eventually(s.t, 40*time.Second, func() error {
+		status, page := s.page(s.ingesterOps, "/readyz")
+		state := s.metric(s.ingesterOps, `sluice_ingest_state{lane="0"}`)
+		for _, text := range append(says, "halted") {
+			if status != http.StatusServiceUnavailable || state != 2 || !strings.Contains(page, text) || !strings.Contains(p.text(), text) {
+				return fmt.Errorf("/readyz answers %d %s, the lane's state is %v: want that it is halted, there and in the log: %s", status, page, state, text)
+			}
+		}
+		return nil
+	})
+}
+
+// TestAFullStreamRefusesAndResumes: ClickHouse is away until the disk budget
+// is used up.
+func TestAFullStreamRefusesAndResumes(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.ingesterOps = freeAddr(t)
+	s.startNATS()
+	small := []string{"--stream-max-bytes", strconv.Itoa(8 * mib), "--duplicate-window", "1s"}
+	s.startAPI(small...)
+	s.startIngesterAt(s.ingesterOps, small...)
+	engine := s.startEngine()
+	s.waitReady(engine, s.ops, s.ingesterOps)
+	engine.kill()
+
+	accepted := 0
+	fill := func() (refused *http.Response) {
+		t.Helper()
+		for turn := range 1000 {
+			body := hugeBody(uint64(accepted), 10_000, 200_000)
+			res, answer := s.post(body)
+			if res.StatusCode == http.StatusTooManyRequests && strings.Contains(answer, "stream_full") {
+				return res
+			}
+			if err := wantOK(res, answer); err != nil {
+				t.Fatalf("post %d: %v", turn, err)
+			}
+			accepted += bytes.Count(body, []byte(`{"id"`))
+		}
+		t.Fatal("the stream is never full")
+		return nil
+	}
+	wait := func(res *http.Response) int {
+		t.Helper()
+		seconds, err := strconv.Atoi(res.Header.Get("Retry-After"))
+		if err != nil || seconds < 1 || seconds > 60 {
+			t.Errorf("Retry-After is %q, want 1 to 60 seconds", res.Header.Get("Retry-After"))
+		}
+		return seconds
+	}
+	first := accepted
+	unknown := wait(fill())
+	first = accepted - first
+	holds := func(least, most float64) {
+		t.Helper()
+		eventually(t, 90*time.Second, func() error {
+			if held := s.metric(s.ops, `sluice_stream_lane_bytes{lane="0"}`); held < least || held > most {
+				return fmt.Errorf("the lane holds %v bytes", held)
+			}
+			return nil
+		})
+	}
+	holds(7*mib, 8*mib)
+	s.startEngine()
+	s.stored(accepted)
+	s.noDeadLetters()
+	holds(0, 5*mib) // what is stored is purged once its ids need not be known any more
+	again := accepted
+	known := wait(fill())
+	again = accepted - again
+	t.Logf("%d records until it was full, Retry-After %d; %d more after it was drained, Retry-After %d", first, unknown, again, known)
+	if known >= unknown {
+		t.Errorf("Retry-After is %d s once it is known how fast the stream drains, and was %d s before", known, unknown)
+	}
+	if again < first/3 {
+		t.Errorf("room for %d records was made of %d", again, first)
+	}
+	s.stored(accepted)
+	s.noDeadLetters()
+}
+
+// disk puts a file system of its own under a folder. Its size can be changed
+// while it is used.
+type disk struct {
+	t    *testing.T
+	path string
+}
+
+func newDisk(t *testing.T, path string) *disk {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("sluice-test", path, "tmpfs", 0, "size=8g"); err != nil {
+		t.Fatalf("a full disk is tested on a file system that is mounted for it, which takes root (or: unshare --map-root-user --mount): %v", err)
+	}
+	d := &disk{t, path}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// leave makes the disk so large that so many bytes are free.
+func (d *disk) leave(free uint64) {
+	d.t.Helper()
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &stat); err != nil {
+		d.t.Fatal(err)
+	}
+	used := (stat.Blocks - stat.Bfree) * uint64(stat.Bsize)
+	if err := syscall.Mount("", d.path, "", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", used+free)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// TestAFullDiskOfNATSRefusesAndResumes: nothing is acknowledged that is not on
+// the disk, and everything that was is still there.
+func TestAFullDiskOfNATSRefusesAndResumes(t *testing.T) {
+	s := newStack(t)
+	d := newDisk(t, filepath.Join(s.data, "nats"))
+	s.apart()
+	s.load("--records", "2000", "--seed", "1")
+	s.stored(2000)
+
+	d.leave(1 * mib)
+	accepted := 0
+	eventually(t, 20*time.Second, func() error {
+		body := hugeBody(uint64(1000+accepted), 10_000, 200_000)
+		res, answer := s.post(body)
+		if res.StatusCode == http.StatusOK {
+			accepted += bytes.Count(body, []byte(`{"id"`))
+			return fmt.Errorf("%d records are accepted", accepted)
+		}
+		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+			t.Fatalf("answered %s %s, want 503 with Retry-After", res.Status, answer)
+		}
+		return nil
+	})
+	d.leave(6 << 30)
+	eventually(t, 30*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"9-1"}`))) })
+	s.load("--records", "2000", "--seed", "2")
+	// What was answered 503 may be stored or not, whole or not at all.
+	s.eventuallyQuery(60*time.Second, "SELECT uniqExactIf(id, NOT match(id, '^[0-9]{4,}-[0-9]+$')) >= 4001, count() = uniqExact(id), count() - "+
+		strconv.Itoa(4001+accepted)+" IN (0, 19) FROM flow.records", "1\t1\t1")
+	s.noDeadLetters()
+}
+
+// TestAFullDiskOfClickHouseKeepsEverything: records wait in the stream until
+// there is room.
+func TestAFullDiskOfClickHouseKeepsEverything(t *testing.T) {
+	s := newStack(t)
+	d := newDisk(t, filepath.Join(s.data, "clickhouse"))
+	s.apart()
+	s.load("--records", "2000", "--seed", "1")
+	s.stored(2000)
+
+	d.leave(64 << 10)
+	s.load("--records", "20000", "--seed", "2")
+	eventually(t, 30*time.Second, func() error {
+		if status, page := s.page(s.ingesterOps, "/readyz"); status == http.StatusOK {
+			return fmt.Errorf("the ingester is ready: %s", page)
+		}
+		return nil
+	})
+	s.noDeadLetters()
+	d.leave(1 << 30)
+	s.stored(22000)
+	s.noDeadLetters()
+}
