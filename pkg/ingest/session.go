@@ -43,7 +43,7 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 	defer reader.Close()
 	stream := reader.Identity()
 	if position.Stream != "" && position.Stream != stream {
-		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s", position.Done, position.Stream, stream)
+		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s; what was not stored of it is lost; sluice lanes reset says where the lane goes on", position.Done, position.Stream, stream)
 	}
 	position.Stream = stream
 	if position.Known, err = l.compare(ctx, position); err != nil {
