@@ -3,7 +3,6 @@ package warehouse
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"sluice/pkg/record"
 )
@@ -44,41 +43,4 @@ func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...
 		return storeError(doing, err)
 	}
 	return nil
-}
-
-// Count says what the table holds of one lane and one minute of arrival.
-type Count struct {
-	Lane     int
-	Minute   time.Time // UTC, by received_at
-	Rows     uint64    // as they are, duplicates included
-	Distinct uint64    // different places in the stream; fewer than Rows when one is there twice
-	First    uint64    // smallest stream sequence
-	Last     uint64    // largest stream sequence
-}
-
-// Counts returns what the table holds of the messages from first to last of a
-// lane, by minute of arrival, oldest first.
-func (db *DB) Counts(ctx context.Context, lane int, first, last uint64) ([]Count, error) {
-	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
-	defer cancel()
-	rows, err := db.queries.Query(ctx, fmt.Sprintf(
-		`SELECT toStartOfMinute(received_at) AS minute, count(), uniqExact(stream_seq, stream_idx), min(stream_seq), max(stream_seq)
-		FROM %s.records WHERE lane = ? AND stream_seq BETWEEN ? AND ? GROUP BY minute ORDER BY minute`, db.name), lane, first, last)
-	if err != nil {
-		return nil, storeError("count rows per minute", err)
-	}
-	defer rows.Close()
-	var all []Count
-	for rows.Next() {
-		n := Count{Lane: lane}
-		if err := rows.Scan(&n.Minute, &n.Rows, &n.Distinct, &n.First, &n.Last); err != nil {
-			return nil, storeError("count rows per minute", err)
-		}
-		n.Minute = n.Minute.UTC()
-		all = append(all, n)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, storeError("count rows per minute", err)
-	}
-	return all, nil
 }
