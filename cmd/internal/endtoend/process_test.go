@@ -54,7 +54,7 @@ func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: program, cmd: exec.Command(filepath.Join(bin, program), args...), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p, p
-	p.cmd.Env = cleanEnv()
+	p.cmd.Env = cleanEnv(program)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func run(t *testing.T, program string, args ...string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, program), args...)
-	cmd.Env = cleanEnv()
+	cmd.Env = cleanEnv(program)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -87,10 +87,11 @@ func run(t *testing.T, program string, args ...string) (int, string) {
 }
 
 // cleanEnv is the environment without settings meant for another program.
-func cleanEnv() []string {
+func cleanEnv(program string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "SLUICE_") || strings.HasPrefix(entry, "SLUICE_CLICKHOUSE_LIBRARY=") {
+		ours := strings.HasPrefix(entry, "SLUICE_")
+		if !ours || program == "sluice" && strings.HasPrefix(entry, "SLUICE_CLICKHOUSE_LIBRARY=") {
 			env = append(env, entry)
 		}
 	}
