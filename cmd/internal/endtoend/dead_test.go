@@ -29,8 +29,8 @@ func (s *stack) exec(sql string) {
 	}
 }
 
-// publish puts a message into lane 0 past the api.
-func (s *stack) publish(body string, head nats.Header) {
+// publish puts a message into a lane past the api.
+func (s *stack) publish(lane int, body string, head nats.Header) {
 	s.t.Helper()
 	nc, err := nats.Connect("nats://" + s.nats)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *stack) publish(body string, head nats.Header) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := js.PublishMsg(&nats.Msg{Subject: "flow.0.record", Header: head, Data: []byte(body)}); err != nil {
+	if _, err := js.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("flow.%d.record", lane), Header: head, Data: []byte(body)}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -191,8 +191,8 @@ func TestABrokenMessageIsSetAsideWhole(t *testing.T) {
 	s := newStack(t)
 	s.up()
 	at := "nats://" + s.nats
-	s.publish("\x1b]0;gotcha\x07 not JSON", nats.Header{"Sluice-Subject": {"a\x1b[2J"}})
-	s.publish(`[{"id":"1-1"},{"id":"1-2","key":"x"},7]`, nil)
+	s.publish(0, "\x1b]0;gotcha\x07 not JSON", nats.Header{"Sluice-Subject": {"a\x1b[2J"}})
+	s.publish(0, `[{"id":"1-1"},{"id":"1-2","key":"x"},7]`, nil)
 	if err := wantOK(s.post([]byte(`{"id":"1-3"}`))); err != nil {
 		t.Fatal(err)
 	}

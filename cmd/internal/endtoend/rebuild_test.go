@@ -40,7 +40,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	s := newStack(t)
 	_, _, _, ingester := s.apart()
 	at := "nats://" + s.nats
-	s.publish("garbage", nil)
+	s.publish(0, "garbage", nil)
 	s.exec("ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
 	for i := range 3 {
 		body := fmt.Sprintf(`[{"id":"p%d-0"},{"id":"p%d-1","value":{"errorMessage":"poison"}},{"id":"p%d-2"}]`, i, i, i)

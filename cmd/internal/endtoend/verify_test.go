@@ -54,7 +54,7 @@ func findings(r verify.Report) []string {
 func TestVerifyWhileRecordsFlow(t *testing.T) {
 	s := newStack(t)
 	p := s.up()
-	s.publish("garbage", nats.Header{"Sluice-Records": {"3"}})
+	s.publish(0, "garbage", nats.Header{"Sluice-Records": {"3"}})
 	loaded := make(chan string)
 	go func() {
 		_, out := run(t, "sluice", "load", "--url", "http://"+s.http, "--token", s.token, "--records", "30000", "--batch", "50", "--rate", "3000", "--seed", "5")
@@ -248,6 +248,85 @@ func (s *stack) change(sql string) {
 		defer s.exec("SYSTEM STOP MERGES flow.records")
 	}
 	s.exec(sql)
+}
+
+// TestVerifyKnowsEveryLane: lanes have accounts of their own, and rows of lanes
+// or messages that there are not are wrong.
+func TestVerifyKnowsEveryLane(t *testing.T) {
+	s := newStack(t)
+	s.up()
+	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats)
+	for range 3 {
+		s.publish(0, `[{"id":"a"},{"id":"b"}]`, nil)
+		s.publish(1, `[{"id":"c"}]`, nil)
+	}
+	time.Sleep(10 * time.Millisecond)
+	middle := time.Now()
+	s.publish(1, `[{"id":"d"},{"id":"e"}]`, nil)
+	s.eventuallyStored(11)
+	tallies := func(r verify.Report) (all []verify.Tally) {
+		for _, l := range r.Lanes {
+			l.Merged = 0 // depends on what has been merged
+			all = append(all, l.Tally)
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		args []string
+		want []verify.Tally
+	}{
+		{nil, []verify.Tally{{Accepted: 6, Stored: 6}, {Accepted: 5, Stored: 5}}},
+		{[]string{"--since", middle.UTC().Format(time.RFC3339Nano)}, []verify.Tally{{}, {Accepted: 2, Stored: 2}}},
+	} {
+		if diff := cmp.Diff(tt.want, tallies(s.verify(0, tt.args...))); diff != "" {
+			t.Errorf("%q: lanes (-want +got):\n%s", tt.args, diff)
+		}
+	}
+
+	for _, tt := range []struct{ lane, seq, want string }{
+		{"7", "1", "lane 7, which does not exist"},
+		{"1", "999", "up to message 999, but the lane ends at 4"},
+	} {
+		s.exec("INSERT INTO flow.records (id, ts, received_at, stream_seq, lane) VALUES ('stray', now(), now(), " + tt.seq + ", " + tt.lane + ")")
+		if r := s.verify(1); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], tt.want) {
+			t.Errorf("problems are %q, want one with %q", r.Problems, tt.want)
+		}
+		s.exec("ALTER TABLE flow.records DELETE WHERE id = 'stray' SETTINGS mutations_sync = 2")
+		s.exec("ALTER TABLE flow.counts_1m DELETE WHERE minute > now() - INTERVAL 1 DAY SETTINGS mutations_sync = 2")
+	}
+}
+
+// TestVerifyWaitsForBlocksInDoubt: an ingester that is paused in the middle of
+// a block leaves it in doubt, which is no error, and is settled when it goes on.
+func TestVerifyWaitsForBlocksInDoubt(t *testing.T) {
+	s := newStack(t)
+	_, _, _, ingester := s.apart()
+	loaded := make(chan int)
+	go func() {
+		code, _ := run(t, "sluice", "load", "--url", "http://"+s.http, "--token", s.token, "--records", "40000", "--batch", "100", "--rate", "4000")
+		loaded <- code
+	}()
+	doubted := false
+	for range 30 {
+		ingester.signal(syscall.SIGSTOP)
+		r := s.verify(0, "--wait", "50ms")
+		ingester.signal(syscall.SIGCONT)
+		if l := r.Lanes[0]; l.InDoubt > 0 {
+			doubted = true
+			if l.InDoubt > l.Waiting || len(r.Notes) == 0 {
+				t.Errorf("%d in doubt of %d waiting, notes %q", l.InDoubt, l.Waiting, r.Notes)
+			}
+			break
+		}
+		time.Sleep(130 * time.Millisecond)
+	}
+	if !doubted {
+		t.Error("no block was ever in doubt")
+	}
+	if code := <-loaded; code != 0 {
+		t.Errorf("load: exit %d", code)
+	}
+	s.eventuallyStored(40000)
 }
 
 // purge removes the messages of lane 0 up to a sequence, as the purger would.

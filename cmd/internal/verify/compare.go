@@ -176,9 +176,9 @@ func (l *lane) search(ctx context.Context) error {
 		}
 		for _, a := range some {
 			t := l.minutes.at(a.Received)
+			l.rowless[a.day]++
 			if keys[a.key] {
 				t.Merged++
-				l.merged[a.day]++
 				continue
 			}
 			t.Stored--

@@ -8,7 +8,7 @@ import (
 
 // counters compares what flow.counts_1m counts with the rows. Rows that were
 // there at the beginning are counted, for their blocks are done; what is
-// counted is among the rows that are there now, or was merged away.
+// counted has a row now, or is known to have none of its own.
 func (v *verifier) counters(ctx context.Context) error {
 	if !v.settled {
 		v.note("the counters were not compared: a block is in doubt")
@@ -28,7 +28,7 @@ func (v *verifier) counters(ctx context.Context) error {
 		}
 	}
 	for _, day := range slices.Sorted(maps.Keys(counted)) {
-		n, most := counted[day], now[day]+v.merged[day]
+		n, most := counted[day], now[day]+v.rowless[day]
 		switch {
 		case n <= most:
 		case v.complete():
