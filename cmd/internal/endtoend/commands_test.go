@@ -63,7 +63,7 @@ func TestMisspeltSettingsAreRefused(t *testing.T) {
 				t.Errorf("an unknown flag: exit %d: %s", code, out)
 			}
 			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, program), "--help")
-			cmd.Env = append(cleanEnv(), "SLUICE_NO_SUCH_THING=1")
+			cmd.Env = append(cleanEnv(program), "SLUICE_NO_SUCH_THING=1")
 			answer, err := cmd.CombinedOutput()
 			if err == nil || wantText(string(answer), "SLUICE_NO_SUCH_THING") != nil {
 				t.Errorf("an unknown variable: %v: %s", err, answer)
