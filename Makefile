@@ -59,10 +59,13 @@ compose-check:
 chaos: engine | need-go ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
 
+soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everything is stored once
+	$(GO) run ./cmd/internal/soak $(ARGS)
+
 clean: ## remove what was built; data/ and .cache/ stay
 	rm -rf bin
 
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine test check compose-check chaos clean need-go
+.PHONY: help run build engine test check compose-check chaos soak clean need-go
