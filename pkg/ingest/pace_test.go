@@ -95,16 +95,17 @@ func TestABlockIsClosedByItsSize(t *testing.T) {
 		messages []record.Message
 		want     string
 	}{
-		{"by rows, before the message that would be too many", ingest.Config{MaxRows: 5}, []record.Message{message(rec("1"), rec("2"), rec("3")), message(rec("4"), rec("5"), rec("6")), message(rec("7"))}, "[3 4]"},
-		{"a message that is too many by itself is a block", ingest.Config{MaxRows: 2}, []record.Message{message(rec("1")), message(rec("2"), rec("3"), rec("4")), message(rec("5"))}, "[1 3 1]"},
-		{"by bytes, after the message that reaches them", ingest.Config{MaxBytes: 15_000}, []record.Message{message(big), message(big), message(big)}, "[2 1]"},
+		{"by rows, before the message that would be too many", ingest.Config{MaxRows: 5}, []record.Message{message(rec("1"), rec("2"), rec("3")), message(rec("4"), rec("5"), rec("6")), message(rec("7"))}, "[1 3 4]"},
+		{"a message that is too many by itself is a block", ingest.Config{MaxRows: 2}, []record.Message{message(rec("1")), message(rec("2"), rec("3"), rec("4")), message(rec("5"))}, "[1 1 3 1]"},
+		{"by bytes, after the message that reaches them", ingest.Config{MaxBytes: 15_000}, []record.Message{message(big), message(big), message(big)}, "[1 2 1]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				rows := paced(w, time.Second)
-				w.publish(tt.messages...)
+				w.publish(message(rec("0"))) // what comes while this is stored waits together
+				time.AfterFunc(500*time.Millisecond, func() { w.publish(tt.messages...) })
 				w.run(t, tt.cfg, time.Minute)
 				if got := fmt.Sprint(*rows); got != tt.want {
 					t.Errorf("blocks of %s rows, want %s", got, tt.want)

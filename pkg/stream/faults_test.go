@@ -145,12 +145,26 @@ func TestKillsInTheMiddleOfBatches(t *testing.T) {
 			}
 		})
 	}
+	// Between two kills come as many acknowledgements as show something,
+	// however slow the disk is.
+	since := 0
+	more := func() {
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			mu.Lock()
+			n := len(acked)
+			mu.Unlock()
+			if n >= since+40 {
+				since = n
+				return
+			}
+		}
+	}
 	for range 5 {
-		time.Sleep(400 * time.Millisecond)
+		more()
 		p.Kill()
 		p.Start()
 	}
-	time.Sleep(500 * time.Millisecond)
+	more()
 	cancel()
 	wg.Wait()
 
