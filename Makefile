@@ -42,6 +42,15 @@ $(ENGINE_STAMP):
 
 test: engine | need-go ## the whole suite, with real NATS and the real engine
 	$(GO) test -timeout 15m ./...
+	@$(MAKE) fuzz
+
+FUZZ_RUNS ?= 2000x
+fuzz: | need-go ## a short run of every fuzz target of what clients send
+	@for package in record change auth api; do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z]*' pkg/$$package/*_test.go | cut -c6-); do \
+			$(GO) test ./pkg/$$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ_RUNS); \
+		done; \
+	done
 
 check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
@@ -68,4 +77,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine test check compose-check chaos soak clean need-go
+.PHONY: help run build engine test fuzz check compose-check chaos soak clean need-go
