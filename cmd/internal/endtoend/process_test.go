@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -142,15 +143,26 @@ func (p *process) wait(limit time.Duration) int {
 	}
 }
 
-// freeAddr returns a loopback address nobody listens on.
+// given are the ports handed out: none is handed out twice.
+var given sync.Map
+
+// freeAddr returns a loopback address nobody listens on, with a port below
+// those that outgoing connections take by themselves.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 10_000 + rand.IntN(20_000)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // eventually polls until check returns no error.
