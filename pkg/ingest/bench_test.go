@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -9,52 +10,60 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/benchtest"
 	"sluice/pkg/ingest"
-	"sluice/pkg/load"
 	"sluice/pkg/record"
 )
 
-// BenchmarkLane moves generated records, 500 to a message, S2-compressed, from
-// memory to a warehouse that takes no time: all that the ingester does itself.
+const (
+	perMessage = 500
+	perBlock   = 50_000
+)
+
+// BenchmarkLane is all that the ingester does itself: an operation is a block
+// of 50 000 records, 500 to a message, from memory to a warehouse that takes no
+// time.
 func BenchmarkLane(b *testing.B) {
-	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 5, Start: time.Now()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	const perMessage = 500
-	messages := make([]record.Message, 400)
-	for i := range messages {
-		body, _, _ := g.AppendBatch(nil, perMessage)
-		messages[i] = record.Message{
-			Topic: "flow.0.record", Received: time.Now(), Records: perMessage,
+	bodies := benchtest.Batches(b, perBlock/perMessage, perMessage)
+	f := &flood{more: make(chan int), stored: make(chan struct{})}
+	size := 0
+	for _, body := range bodies {
+		size += len(body)
+		f.messages = append(f.messages, record.Message{
+			Topic: "flow.0.record", Received: benchtest.Start, Records: perMessage,
 			Body: s2.Encode(nil, body), Encoding: record.EncodingS2,
-		}
+		})
 	}
-	f := &flood{messages: messages, last: uint64(max(b.N, 1)), all: make(chan struct{})}
-	i := ingest.New(ingest.Config{}, ingest.Parts{Leases: lease{}, Source: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
+	i := ingest.New(
+		ingest.Config{MaxRows: perBlock, MaxBytes: 1 << 30, MaxAge: time.Hour, MinPause: time.Hour}, // only full blocks
+		ingest.Parts{Leases: lease{}, Source: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
 		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
-	b.ReportAllocs()
-	b.ResetTimer()
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
-	<-f.all
-	b.StopTimer()
+
+	f.more <- 1 // the first block does not wait until it is full
+	<-f.stored
+	block := func() { f.more <- len(bodies); <-f.stored }
+	for range 4 { // both blocks of the lane have grown
+		block()
+	}
+	b.SetBytes(int64(size))
+	benchtest.Loop(b, perBlock, block)
 	stop()
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(float64(b.N*perMessage)/b.Elapsed().Seconds(), "records/s")
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perMessage), "ns/record")
 }
 
 // flood gives the same messages again and again, and takes every block.
 type flood struct {
 	messages []record.Message
-	next     uint64
-	last     uint64
-	all      chan struct{} // closed when the last message is stored
+	more     chan int // how many messages are there to be read, beyond those before
+	waiting  int      // of them; owned by Next, as is seq
+	seq      uint64
+	stored   chan struct{} // a block is
 	position record.Position
 }
 
@@ -63,13 +72,17 @@ func (f *flood) Identity() string                                         { retu
 func (f *flood) Close()                                                   {}
 
 func (f *flood) Next(ctx context.Context) (record.Message, error) {
-	if f.next == f.last {
-		<-ctx.Done()
-		return record.Message{}, ctx.Err()
+	for f.waiting == 0 {
+		select {
+		case f.waiting = <-f.more:
+		case <-ctx.Done():
+			return record.Message{}, ctx.Err()
+		}
 	}
-	m := f.messages[f.next%uint64(len(f.messages))]
-	f.next++
-	m.Seq = f.next
+	m := f.messages[f.seq%uint64(len(f.messages))]
+	f.waiting--
+	f.seq++
+	m.Seq = f.seq
 	return m, nil
 }
 
@@ -81,12 +94,17 @@ func (f *flood) Swap(_ context.Context, _ int, next record.Position) (record.Pos
 	return next, nil
 }
 
-func (f *flood) Insert(_ context.Context, b record.Block) error {
-	if b.Claim.Last == f.last {
-		close(f.all)
+func (f *flood) Insert(ctx context.Context, b record.Block) error {
+	if n := b.Columns.Rows(); n != perBlock && b.Claim.First > 1 {
+		panic(fmt.Sprintf("got a block of %d records, want %d", n, perBlock))
 	}
-	return nil
+	select {
+	case f.stored <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (f *flood) Stored(context.Context, record.Block) (uint64, error) { return 0, nil }
-func (f *flood) LastSeq(context.Context, int) (uint64, error)         { return f.last, nil }
+func (f *flood) LastSeq(context.Context, int) (uint64, error)         { return 0, nil }

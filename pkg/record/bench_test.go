@@ -1,109 +1,72 @@
 package record_test
 
 import (
-	"encoding/json"
-	"fmt"
-	"syscall"
 	"testing"
-	"time"
 
+	"sluice/pkg/benchtest"
 	"sluice/pkg/record"
-	"sluice/pkg/record/recordtest"
 )
 
-// perRecord measures f, which handles a body of n records. The processor time
-// is what counts: it hardly depends on who else uses the machine.
-func perRecord(b *testing.B, n int, body []byte, f func()) {
-	b.Helper()
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	b.ResetTimer()
-	before := cpuTime(b)
-	for range b.N {
-		f()
-	}
-	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N*n), "cpu-ns/record")
-	b.ReportMetric(float64(len(body))/float64(n), "B/record")
-}
-
-// cpuTime returns the processor time this process has used.
-func cpuTime(b *testing.B) time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-// batches runs a benchmark with requests of one record and of many.
-func batches(b *testing.B, f func(b *testing.B, n int)) {
-	for _, n := range []int{1, 500} {
-		b.Run(fmt.Sprintf("records=%d", n), func(b *testing.B) { f(b, n) })
-	}
-}
-
+// BenchmarkParse is the decoding in the api: it checks a body and finds its
+// records.
 func BenchmarkParse(b *testing.B) {
-	batches(b, func(b *testing.B, n int) {
-		body := recordtest.Realistic(n)
-		perRecord(b, n, body, func() { parsed(b, body).Release() })
+	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
+		benchtest.Records(b, bodies, records, func(i int) { parsed(b, bodies[i]).Release() })
 	})
 }
 
+// BenchmarkParts is the encoding and compressing: a parsed body becomes messages.
 func BenchmarkParts(b *testing.B) {
-	batches(b, func(b *testing.B, n int) {
-		body := recordtest.Realistic(n)
-		r := parsed(b, body)
+	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
+		requests, encoded := make([]*record.Request, len(bodies)), 0
+		for i, body := range bodies {
+			requests[i] = parsed(b, body)
+			encoded += len(partsOf(b, requests[i], nil)[0].Body)
+		}
 		var parts []record.Part
-		perRecord(b, n, body, func() {
-			var err error
-			if parts, err = r.Parts(record.DefaultPartBytes, parts[:0]); err != nil {
-				b.Fatal(err)
-			}
-		})
-		b.ReportMetric(float64(len(parts[0].Body))/float64(n), "encoded-B/record")
+		benchtest.Records(b, bodies, records, func(i int) { parts = partsOf(b, requests[i], parts[:0]) })
+		b.ReportMetric(float64(encoded)/float64(len(bodies)*records), "encoded-B/record")
 	})
 }
 
+// BenchmarkAppend is the decoding in the ingester: S2 and JSON of a message
+// become columns. The room for a full block is there.
 func BenchmarkAppend(b *testing.B) {
-	batches(b, func(b *testing.B, n int) {
-		body := recordtest.Realistic(n)
-		parts, err := parsed(b, body).Parts(record.DefaultPartBytes, nil)
-		if err != nil {
-			b.Fatal(err)
+	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
+		messages := make([]record.Message, len(bodies))
+		for i, body := range bodies {
+			part := partsOf(b, parsed(b, body), nil)[0]
+			messages[i] = record.Message{Seq: uint64(i + 1), Body: part.Body, Encoding: part.Encoding, Received: benchtest.Start}
 		}
-		m := &record.Message{Seq: 7, Body: parts[0].Body, Encoding: parts[0].Encoding, Received: received}
 		var c record.Columns
-		appendOne := func() {
+		appendOne := func(i int) {
 			if c.Rows() >= 50_000 {
 				c.Reset()
 			}
-			if err := c.Append(m); err != nil {
+			if err := c.Append(&messages[i]); err != nil {
 				b.Fatal(err)
 			}
 		}
-		for range 2 * 50_000 / n { // a block has been here before
-			appendOne()
+		for i := range 2 * 50_000 / records { // a block has been here before
+			appendOne(i % len(messages))
 		}
-		perRecord(b, n, body, appendOne)
+		benchtest.Records(b, bodies, records, appendOne)
 	})
 }
 
 func parsed(b *testing.B, body []byte) *record.Request {
 	r := record.NewRequest()
-	if err := r.Parse(body, record.FormAuto, record.Limits{}, received); err != nil {
+	if err := r.Parse(body, record.FormAuto, record.Limits{}, benchtest.Start); err != nil {
 		b.Fatal(err)
 	}
 	return r
 }
 
-// BenchmarkValid is what encoding/json takes to say yes or no.
-func BenchmarkValid(b *testing.B) {
-	batches(b, func(b *testing.B, n int) {
-		body := recordtest.Realistic(n)
-		perRecord(b, n, body, func() {
-			if !json.Valid(body) {
-				b.Fatal("not valid")
-			}
-		})
-	})
+// partsOf returns the one part of a request that is small enough.
+func partsOf(b *testing.B, r *record.Request, dst []record.Part) []record.Part {
+	parts, err := r.Parts(record.DefaultPartBytes, dst)
+	if err != nil || len(parts) != 1 {
+		b.Fatalf("got %d parts and error %v, want one", len(parts), err)
+	}
+	return parts
 }
