@@ -24,11 +24,12 @@ type loadCmd struct {
 	Gzip        bool           `help:"Compress the requests."`
 	Prepare     bool           `help:"Make all requests before the clock starts; needs --records."`
 	Seed        uint64         `help:"Seed of the records; the same seed posts the same ids. 0 takes one not used before."`
-	Pid         map[string]int `help:"Processes to measure, name=pid, separated by semicolons."`
+	Pid         map[string]int `help:"Processes to measure, name=pid, separated by semicolons: until the last answer, or until all is stored with --clickhouse-http."`
 	NoKey       bool           `help:"Send no Idempotency-Key: a repeat is then told by the ids of the records."`
 	Timeout     time.Duration  `default:"10s" help:"Of one attempt."`
 	GiveUp      time.Duration  `default:"30s" help:"No further attempt at a request so long after its first."`
 	Failures    int            `default:"10" help:"End after so many requests that were not acknowledged."`
+	ClickHouse  string         `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until it has the records, compare them, and measure until then."`
 	Acked       string         `help:"File that gets the ranges of records that were acknowledged."`
 	JSON        bool           `name:"json" help:"Print the report as JSON."`
 }
@@ -47,6 +48,9 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		Connections: c.Connections, Rate: c.Rate, Gzip: c.Gzip, Prepare: c.Prepare, Seed: c.Seed,
 		NoKey: c.NoKey, Timeout: c.Timeout, GiveUp: c.GiveUp, Failures: c.Failures,
 		Progress: os.Stderr, PIDs: c.Pid,
+	}
+	if c.ClickHouse != "" {
+		cfg.Stored = load.StoredIn(c.ClickHouse)
 	}
 	if c.Acked != "" {
 		file, err := os.Create(c.Acked)

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -34,6 +35,12 @@ type Config struct {
 	Timeout  time.Duration // of one attempt; default 10s
 	GiveUp   time.Duration // no further attempt at a request this long after it was first sent; default 30s
 	Failures int           // end the run after this many requests that were not acknowledged; default 10
+
+	// Stored waits until the records acknowledged can be queried. It is called
+	// when all of them are, and what follows from it is in the report: the rate up
+	// to there, and what the processes used up to there. Default: nobody waits,
+	// and the processes are measured until the last answer.
+	Stored func(ctx context.Context, acked Totals) error
 
 	Acked    io.Writer      // gets one line of ranges per acknowledged request, for ReadAcked; default none
 	Progress io.Writer      // shows a progress bar if it is a terminal; default none

@@ -13,10 +13,10 @@ import (
 type Usage struct {
 	Name                 string  `json:"name"`
 	PID                  int     `json:"pid"`
-	CPUSeconds           float64 `json:"cpu_seconds"`
+	CPUSeconds           float64 `json:"cpu_seconds"`             // from the first request to Report.MeasuredUntil
 	CPUSecondsPerMillion float64 `json:"cpu_seconds_per_million"` // per million records acknowledged; 0 when there were none
 	RSSBytes             int64   `json:"rss_bytes"`               // resident memory at the end
-	PeakRSSBytes         int64   `json:"peak_rss_bytes"`          // highest of two samples a second during the run
+	PeakRSSBytes         int64   `json:"peak_rss_bytes"`          // highest of the samples taken during the run, ten a second on Linux and two elsewhere
 	Error                string  `json:"error,omitempty"`         // why the figures are missing or end early
 }
 
@@ -55,7 +55,7 @@ func newMeter(pids map[string]int) *meter {
 }
 
 func (m *meter) run(done <-chan struct{}) {
-	tick := time.NewTicker(500 * time.Millisecond)
+	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
 		select {

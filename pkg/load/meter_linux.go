@@ -12,6 +12,10 @@ import (
 // runs on.
 const tick = 10 * time.Millisecond
 
+// sampleEvery is the time between two samples: reading a file costs next to
+// nothing.
+const sampleEvery = 100 * time.Millisecond
+
 // measure reads /proc/<pid>/stat, see proc_pid_stat(5).
 func measure(pid int) (sample, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

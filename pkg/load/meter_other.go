@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
+	"time"
 )
+
+// sampleEvery is the time between two samples: each starts a program.
+const sampleEvery = 500 * time.Millisecond
 
 // measure asks ps, which macOS and the BSDs have.
 func measure(pid int) (sample, error) {

@@ -32,8 +32,18 @@ type Report struct {
 	Retries        int64            `json:"retries"`         // attempts after the first
 	Failed         map[string]int64 `json:"failed_attempts"` // by status, "timeout", "connection" or "200 without OK"
 	Latency        Latency          `json:"ack_latency"`     // of acknowledged requests, retries and their pauses included
+	StoredSeconds  float64          `json:"stored_seconds"`  // until all could be queried; 0 when nobody waited for it, or in vain
+	StoredPerSec   float64          `json:"stored_per_sec"`  // records acknowledged, by StoredSeconds
+	MeasuredUntil  string           `json:"measured_until"`  // how long the processes were measured from the first request on: until LastAnswer, AllStored or NotStored
 	Processes      []Usage          `json:"processes"`       // the load itself first
 }
+
+// When the processes were last measured.
+const (
+	LastAnswer = "the last answer"
+	AllStored  = "all could be queried"
+	NotStored  = "nobody waited any longer for all to be stored"
+)
 
 // Latency is the time from when a request was due, or sent if there is no
 // Rate, to its acknowledgement, in seconds.
@@ -54,7 +64,7 @@ func (t *tally) report(cfg Config, began time.Time, elapsed time.Duration) Repor
 		Sent: t.sentSum, Acked: t.ackedSum,
 		Batch: cfg.Batch, Connections: cfg.Connections, Gzip: cfg.Gzip, Rate: cfg.Rate,
 		WireBytes: t.wire, Requests: t.requests, Attempts: t.attempts, Retries: t.attempts - t.started,
-		Failed: maps.Clone(t.errors),
+		Failed: maps.Clone(t.errors), MeasuredUntil: LastAnswer,
 		Latency: Latency{
 			Mean: t.latency.mean().Seconds(),
 			P50:  t.latency.quantile(0.5).Seconds(),
@@ -70,6 +80,18 @@ func (t *tally) report(cfg Config, began time.Time, elapsed time.Duration) Repor
 	return r
 }
 
+// stored says when all records could be queried, unless they could not.
+func (r *Report) stored(after time.Duration, err error) {
+	if err != nil {
+		r.MeasuredUntil = NotStored
+		return
+	}
+	r.StoredSeconds, r.MeasuredUntil = after.Seconds(), AllStored
+	if s := after.Seconds(); s > 0 {
+		r.StoredPerSec = float64(r.Acked.Records) / s
+	}
+}
+
 // WriteText writes the report for people.
 func (r Report) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -81,6 +103,10 @@ func (r Report) WriteText(out io.Writer) error {
 	fmt.Fprintf(w, "requests\t%d of up to %d records on %d connections, %d retries\n", r.Requests, r.Batch, r.Connections, r.Retries)
 	fmt.Fprintf(w, "ack\tp50 %s, p90 %s, p99 %s, p99.9 %s, max %s\n", ms(r.Latency.P50), ms(r.Latency.P90), ms(r.Latency.P99), ms(r.Latency.P999), ms(r.Latency.Max))
 	fmt.Fprintf(w, "failed attempts\t%s\n", failedText(r.Failed))
+	if r.StoredSeconds > 0 {
+		fmt.Fprintf(w, "stored\t%.0f rec/s, all could be queried after %.2f s\n", r.StoredPerSec, r.StoredSeconds)
+	}
+	fmt.Fprintf(w, "processes\tmeasured from the first request until %s\n", r.MeasuredUntil)
 	for _, p := range r.Processes {
 		fmt.Fprintf(w, "%s\t%s\n", p.Name, p.text())
 	}

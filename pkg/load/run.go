@@ -20,7 +20,8 @@ const grace = 5 * time.Second
 // are answered, when the time is up, or when ctx is cancelled: then what is in
 // flight gets 5 s more. The report is complete in every case but a Config that
 // can not be used. The error wraps ErrNotAcknowledged when any record that was
-// sent was not acknowledged, and the error of ctx when it was cancelled.
+// sent was not acknowledged, and the error of ctx when it was cancelled; when
+// neither is so it is that of Config.Stored.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.set(); err != nil {
 		return Report{}, err
@@ -57,14 +58,19 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		workers.Go(func() error { return w.run(stop, inFlight) })
 	}
 	err = workers.Wait()
-	close(done)
 	elapsed := time.Since(began)
+	report := tally.report(cfg, began, elapsed)
+	err = errors.Join(err, context.Cause(ctx), tally.shortfall())
+	if err == nil && cfg.Stored != nil {
+		err = cfg.Stored(ctx, report.Acked)
+		report.stored(time.Since(began), err)
+	}
+	close(done)
 	watch.Wait() // neither has an error to give
 
-	report := tally.report(cfg, began, elapsed)
 	report.MissedRecords = feed.missed()
 	report.Processes = meter.usage(report.Acked.Records)
-	return report, errors.Join(err, context.Cause(ctx), tally.shortfall())
+	return report, err
 }
 
 // worker is one connection at work.

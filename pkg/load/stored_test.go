@@ -1,0 +1,82 @@
+package load_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/pkg/load"
+)
+
+// warehouse answers the questions whether records are stored, after a while.
+type warehouse struct {
+	began time.Time
+	after time.Duration
+	count int64
+	row   string
+}
+
+func (w *warehouse) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	switch sql := r.URL.Query().Get("query"); {
+	case strings.Contains(sql, "uniqExact"):
+		io.WriteString(out, w.row+"\n")
+	case time.Since(w.began) < w.after:
+		io.WriteString(out, "7\n")
+	default:
+		fmt.Fprintln(out, w.count)
+	}
+}
+
+func TestTheReportSaysWhenAllWasStored(t *testing.T) {
+	const records = 1000
+	acked := func(t *testing.T) load.Totals {
+		t.Helper()
+		report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: records, Seed: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Acked
+	}(t)
+	const wait = 300 * time.Millisecond
+	for name, tt := range map[string]struct {
+		count int64
+		row   string
+		err   error
+	}{
+		"all, after a while":    {records, acked.Row(), nil},
+		"one is there twice":    {records + 1, "1001\t1000\t5\t6", load.ErrNotStored},
+		"as many, but not them": {records, "1000\t1000\t5\t6", load.ErrNotStored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewServer(&warehouse{began: time.Now(), after: wait, count: tt.count, row: tt.row})
+			defer http.DefaultClient.CloseIdleConnections()
+			defer w.Close()
+			report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: records, Seed: 3,
+				Stored: load.StoredIn(strings.TrimPrefix(w.URL, "http://"))})
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("error is %v, want %v", err, tt.err)
+			}
+			var text strings.Builder
+			if err := report.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			if tt.err != nil {
+				if report.StoredSeconds != 0 || report.MeasuredUntil != load.NotStored || strings.Contains(text.String(), load.AllStored) {
+					t.Errorf("the report says that all is stored:\n%s", &text)
+				}
+				return
+			}
+			if s := report.StoredSeconds; s < report.ElapsedSeconds || s < 0.1 || report.StoredPerSec != records/s {
+				t.Errorf("stored after %v s, %v records per second, the last answer after %v s", s, report.StoredPerSec, report.ElapsedSeconds)
+			}
+			if !strings.Contains(text.String(), "until "+load.AllStored) {
+				t.Errorf("the text does not say until when was measured:\n%s", &text)
+			}
+		})
+	}
+}
