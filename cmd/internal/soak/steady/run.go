@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
+	"sluice/cmd/internal/parts"
 	"sluice/pkg/load"
 )
 
@@ -32,15 +34,21 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			err = fmt.Errorf("%w (data and logs are in %s)", err, dir)
 		}
 	}()
-	s, err := newStage(ctx, dir)
-	if s != nil {
-		defer func() { err = errors.Join(err, s.stop()) }()
+	bin := filepath.Join(dir, "bin")
+	if err := parts.Build(ctx, bin); err != nil {
+		return err
 	}
+	running, err := parts.Start(ctx, bin, dir)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, running.Stop()) }()
+	s := &stage{running}
 	return s.soak(ctx, cfg)
 }
+
+// stage is the deployment that is watched.
+type stage struct{ *parts.Stage }
 
 // soak posts and looks at the same time, and then compares.
 func (s *stage) soak(ctx context.Context, cfg Config) error {
@@ -53,7 +61,7 @@ func (s *stage) soak(ctx context.Context, cfg Config) error {
 	defer stop()
 	go func() {
 		report, err := load.Run(ctx, load.Config{
-			URL: s.url, Token: s.token, Duration: cfg.For, Rate: cfg.Rate, Batch: 100, Seed: cfg.Seed,
+			URL: s.URL, Token: s.Token, Duration: cfg.For, Rate: cfg.Rate, Batch: 100, Seed: cfg.Seed,
 		})
 		posted <- outcome{report, err}
 	}()
@@ -98,7 +106,7 @@ func (s *stage) watch(ctx context.Context, cfg Config) ([]sample, histogram, err
 		if !sleep(ctx, time.Until(began.Add(at))) {
 			return nil, nil, ctx.Err()
 		}
-		seen, now, err := s.look(last)
+		seen, now, err := s.look(ctx, last)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -115,7 +123,7 @@ func (s *stage) exact(ctx context.Context, acked load.Totals) error {
 	var got string
 	for range 300 {
 		var err error
-		if got, err = s.query(acked.Query()); err != nil {
+		if got, err = s.Query(ctx, acked.Query()); err != nil {
 			return err
 		}
 		if got == acked.Row() {
@@ -126,4 +134,14 @@ func (s *stage) exact(ctx context.Context, acked load.Totals) error {
 		}
 	}
 	return fmt.Errorf("%w: %s gives %s, acknowledged was %s", ErrUnsteady, acked.Query(), got, acked.Row())
+}
+
+// sleep tells whether d passed before ctx was done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

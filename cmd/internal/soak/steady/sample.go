@@ -1,17 +1,15 @@
 package steady
 
 import (
-	"bufio"
+	"context"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
-	"net/url"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
+
+	"sluice/cmd/internal/parts"
 )
 
 // sample is what was seen at one time. Names are those of the table: rss, files
@@ -50,51 +48,37 @@ const (
 
 // look takes a sample. before is the histogram of freshness at the last one;
 // it returns the one of now.
-func (s *stage) look(before histogram) (sample, histogram, error) {
+func (s *stage) look(ctx context.Context, before histogram) (sample, histogram, error) {
 	seen := sample{}
 	var now histogram
-	for _, p := range s.parts {
-		rss, files, err := process(p.cmd.Process.Pid)
+	for _, p := range s.Parts {
+		rss, files, err := process(p.PID())
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+			return nil, nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
-		seen[p.name+" rss"], seen[p.name+" files"] = rss, files
-		if p.ops == "" {
+		seen[p.Name+" rss"], seen[p.Name+" files"] = rss, files
+		if p.Ops == "" {
 			continue
 		}
-		m, err := metrics("http://" + p.ops + "/metrics")
+		m, err := p.Metrics(ctx)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+			return nil, nil, err
 		}
-		seen[p.name+" goroutines"] = m["go_goroutines"]
-		if p.name == "ingester" {
+		seen[p.Name+" goroutines"] = m["go_goroutines"]
+		if p.Name == parts.Ingester {
 			seen["lag"] = m[`sluice_stream_lag_messages{lane="0"}`]
 			now = newHistogram(m, "sluice_ingest_freshness_seconds")
 		}
 	}
-	parts, err := s.query("SELECT count() FROM system.parts WHERE database = 'flow' AND active")
+	active, err := s.Query(ctx, "SELECT count() FROM system.parts WHERE database = 'flow' AND active")
 	if err != nil {
 		return nil, nil, err
 	}
-	if seen["parts"], err = strconv.ParseFloat(parts, 64); err != nil {
+	if seen["parts"], err = strconv.ParseFloat(active, 64); err != nil {
 		return nil, nil, err
 	}
 	seen[fresh] = now.since(before).quantile(0.99)
 	return seen, now, nil
-}
-
-// query asks the engine over HTTP.
-func (s *stage) query(sql string) (string, error) {
-	res, err := http.Get("http://" + s.queries + "/?query=" + url.QueryEscape(sql))
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return strings.TrimSpace(string(body)), err
 }
 
 var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
@@ -116,26 +100,6 @@ func process(pid int) (rss, files float64, err error) {
 	}
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	return kb * 1024, float64(len(open)), err
-}
-
-// metrics are the values of an ops port, by name with labels.
-func metrics(url string) (map[string]float64, error) {
-	client := &http.Client{Timeout: 5 * time.Second}
-	res, err := client.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	all := map[string]float64{}
-	lines := bufio.NewScanner(res.Body)
-	for lines.Scan() {
-		if i := strings.LastIndexByte(lines.Text(), ' '); i > 0 && lines.Text()[0] != '#' {
-			if v, err := strconv.ParseFloat(lines.Text()[i+1:], 64); err == nil {
-				all[lines.Text()[:i]] = v
-			}
-		}
-	}
-	return all, lines.Err()
 }
 
 // histogram is how many observations were at most so large.

@@ -1,0 +1,128 @@
+package parts
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Part is one process.
+type Part struct {
+	Name string
+	Ops  string // address of its ops port, empty when it has none
+
+	cmd    *exec.Cmd
+	log    *os.File
+	exited chan struct{}
+	err    error // how it ended; valid once exited is closed
+}
+
+// Spawn starts a program that writes to a log of its name in dir. It dies with
+// this process, and does not see settings meant for another program.
+func Spawn(dir, name, ops, program string, args ...string) (*Part, error) {
+	log, err := os.OpenFile(dir+"/"+name+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	p := &Part{Name: name, Ops: ops, log: log, cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Env = Environ()
+	p.cmd.SysProcAttr = DieWithUs()
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// Environ is the environment without settings of Sluice.
+func Environ() []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "SLUICE_") {
+			env = append(env, entry)
+		}
+	}
+	return env
+}
+
+// PID is the number of the process.
+func (p *Part) PID() int { return p.cmd.Process.Pid }
+
+// Ready waits until the part says that it can work. A part without an ops port
+// is not asked.
+func (p *Part) Ready(ctx context.Context) error {
+	if p.Ops == "" {
+		return nil
+	}
+	const pause = 5 * time.Millisecond
+	client := &http.Client{Timeout: 2 * time.Second}
+	defer client.CloseIdleConnections()
+	for {
+		res, err := client.Get("http://" + p.Ops + "/readyz")
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(res.Status)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w", p.Name, err)
+		case <-p.exited:
+			return fmt.Errorf("%s has ended: %v, see %s", p.Name, p.err, p.log.Name())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Metrics are the values at the ops port, by name with labels.
+func (p *Part) Metrics(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Ops+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of %s: %w", p.Name, err)
+	}
+	defer res.Body.Close()
+	all := map[string]float64{}
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		if i := strings.LastIndexByte(lines.Text(), ' '); i > 0 && lines.Text()[0] != '#' {
+			if v, err := strconv.ParseFloat(lines.Text()[i+1:], 64); err == nil {
+				all[lines.Text()[:i]] = v
+			}
+		}
+	}
+	return all, lines.Err()
+}
+
+// Stop ends the part and waits for it. The error says how it ended, if not by
+// itself and well.
+func (p *Part) Stop() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	late := time.AfterFunc(15*time.Second, func() { _ = p.cmd.Process.Kill() })
+	<-p.exited
+	late.Stop()
+	err := p.log.Close()
+	if p.err != nil {
+		err = errors.Join(fmt.Errorf("%s: %w", p.Name, p.err), err)
+	}
+	return err
+}

@@ -1,0 +1,192 @@
+package parts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/pkg/auth"
+	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/record"
+)
+
+// Names of the parts. Further ingesters are called "ingester 2" and so on.
+const (
+	NATS     = "nats"
+	Engine   = "engine"
+	API      = "api"
+	Ingester = "ingester"
+)
+
+// Stage is a deployment that runs.
+type Stage struct {
+	Token string // may write records
+	URL   string // of the api
+	NATS  string // URL of NATS
+	HTTP  string // address of the engine's HTTP
+	Parts []*Part
+
+	bin    string // folder of the programs
+	dir    string
+	native string // address of the engine
+}
+
+// Build compiles the programs into the folder bin.
+func Build(ctx context.Context, bin string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin+"/", "sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Start starts NATS, the engine, an api and an ingester from the programs in
+// bin, and waits until they can work. Data and logs go to dir. When that fails
+// nothing is left running.
+func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
+	library, err := engine.Locate("")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	nats, http, apiOps := Address(), Address(), Address()
+	s = &Stage{
+		Token: auth.NewToken(), URL: "http://" + http, NATS: "nats://" + nats, HTTP: Address(),
+		bin: bin, dir: dir, native: Address(),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop())
+		}
+	}()
+	tokens := filepath.Join(dir, "tokens.yaml")
+	entry := auth.Entry{Subject: "load", SHA256: auth.Digest(s.Token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+	if err := os.WriteFile(tokens, []byte(entry.Line()+"\n"), 0o600); err != nil {
+		return s, err
+	}
+	for _, p := range []struct {
+		name, ops, program string
+		args               []string
+	}{
+		{NATS, "", "sluice", []string{"nats", "--data", filepath.Join(dir, "nats"), "--listen", nats}},
+		{Engine, "", "sluice", []string{"clickhouse", "--data", filepath.Join(dir, "clickhouse"), "--listen", s.native, "--http", s.HTTP, "--clickhouse-library", library}},
+		{API, apiOps, "api", []string{"--http", http, "--ops", apiOps, "--nats", s.NATS, "--tokens", tokens, "--fingerprint-key", filepath.Join(dir, "key")}},
+	} {
+		if err := s.spawn(p.name, p.ops, p.program, p.args...); err != nil {
+			return s, err
+		}
+	}
+	return s, s.AddIngester(ctx)
+}
+
+// AddIngester starts one more ingester and waits until all parts can work.
+func (s *Stage) AddIngester(ctx context.Context) error {
+	name := Ingester
+	if n := len(s.Ingesters()); n > 0 {
+		name = fmt.Sprintf("%s %d", Ingester, n+1)
+	}
+	ops := Address()
+	if err := s.spawn(name, ops, "ingester", "--ops", ops, "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.native+"/flow"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, p := range s.Parts {
+		if err := p.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stage) spawn(name, ops, program string, args ...string) error {
+	p, err := Spawn(s.dir, name, ops, filepath.Join(s.bin, program), args...)
+	if err == nil {
+		s.Parts = append(s.Parts, p)
+	}
+	return err
+}
+
+// Part is the part of that name; nil when there is none.
+func (s *Stage) Part(name string) *Part {
+	for _, p := range s.Parts {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Ingesters are the parts that are one.
+func (s *Stage) Ingesters() []*Part {
+	var all []*Part
+	for _, p := range s.Parts {
+		if strings.HasPrefix(p.Name, Ingester) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Sluice runs a command of the operator.
+func (s *Stage) Sluice(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "sluice"), args...)
+	cmd.Env = Environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// Query asks the engine over HTTP. Rows are lines, columns separated by tabs.
+func (s *Stage) Query(ctx context.Context, sql string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/?query="+url.QueryEscape(sql), nil)
+	if err != nil {
+		return "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, body)
+	}
+	return strings.TrimSpace(string(body)), err
+}
+
+// Stop ends the parts, the last one first. The error says which did not end by
+// themselves.
+func (s *Stage) Stop() (all error) {
+	for _, p := range slices.Backward(s.Parts) {
+		all = errors.Join(all, p.Stop())
+	}
+	s.Parts = nil
+	return all
+}
+
+// Address is a loopback address nobody listens on, of a port that the system
+// gives to no connection.
+func Address() string {
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
+	}
+}
