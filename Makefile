@@ -71,10 +71,13 @@ chaos: engine | need-go ## break everything under load, then look for lost and d
 soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everything is stored once
 	$(GO) run ./cmd/internal/soak $(ARGS)
 
+bench: engine | need-go ## measure every goal of speed and how it scales, and write docs/performance.md
+	$(GO) run ./cmd/internal/bench $(ARGS)
+
 clean: ## remove what was built; data/ and .cache/ stay
 	rm -rf bin
 
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine test fuzz check compose-check chaos soak clean need-go
+.PHONY: help run build engine test fuzz check compose-check chaos soak bench clean need-go

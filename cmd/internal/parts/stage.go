@@ -169,6 +169,14 @@ func (s *Stage) Query(ctx context.Context, sql string) (string, error) {
 	return strings.TrimSpace(string(body)), err
 }
 
+// StopLast ends the part that was started last.
+func (s *Stage) StopLast() error {
+	last := len(s.Parts) - 1
+	p := s.Parts[last]
+	s.Parts = s.Parts[:last]
+	return p.Stop()
+}
+
 // Stop ends the parts, the last one first. The error says which did not end by
 // themselves.
 func (s *Stage) Stop() (all error) {

@@ -1,0 +1,64 @@
+package measure
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// The halves of a measurement, for Config.Only.
+const (
+	Goals   = "goals"
+	Scaling = "scaling"
+)
+
+// Config says what to measure and where to write it.
+type Config struct {
+	Only    string    // Goals or Scaling; both when empty
+	Runs    int       // of each row, after a warm-up
+	Records int64     // of a run that is not bounded by time
+	Out     string    // folder of performance.md; the plots go to performance/ in it
+	Command string    // how this was started, for the page
+	Short   bool      // few records and few points: that all can be measured, not how much it is
+	Log     io.Writer // gets a line per run; default none
+}
+
+// plan is what Config means in detail.
+type plan struct {
+	runs        int
+	records     int64
+	warmUp      int64         // records before the first run
+	paced       time.Duration // of a run at a given rate
+	singles     time.Duration // of a run of single records
+	point       time.Duration // of a run of a scaling table
+	settle      time.Duration // at most, for merges to end
+	lanes       []int
+	ingesters   []int
+	batches     []int
+	connections []int
+}
+
+func (c *Config) plan() (plan, error) {
+	if c.Log == nil {
+		c.Log = io.Discard
+	}
+	if c.Only != "" && c.Only != Goals && c.Only != Scaling {
+		return plan{}, fmt.Errorf("there are %s and %s, no %s", Goals, Scaling, c.Only)
+	}
+	if c.Short {
+		return plan{
+			runs: 2, records: 30_000, warmUp: 5_000, paced: time.Second, singles: 500 * time.Millisecond,
+			point: 300 * time.Millisecond, settle: time.Second,
+			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 100, 1000}, connections: []int{1, 16},
+		}, nil
+	}
+	if c.Runs < 1 || c.Records < 1 {
+		return plan{}, errors.New("at least one run and one record are needed")
+	}
+	return plan{
+		runs: c.Runs, records: c.Records, warmUp: c.Records / 4, paced: 10 * time.Second, singles: 5 * time.Second,
+		point: 3 * time.Second, settle: 20 * time.Second,
+		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
+	}, nil
+}

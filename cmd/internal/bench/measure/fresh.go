@@ -1,0 +1,128 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/parts"
+)
+
+// watch looks how many records can be queried, again and again during a run.
+type watch struct {
+	stage *parts.Stage
+	seen  []sight
+}
+
+// sight is how many records could be queried at a time at the latest.
+type sight struct {
+	at   time.Time
+	rows int64
+}
+
+// start watches until the function it returns is called.
+func (w *watch) start(ctx context.Context) (end func() error, err error) {
+	const pause = 10 * time.Millisecond
+	rows, err := stored(ctx, w.stage)
+	if err != nil {
+		return nil, err
+	}
+	w.seen = []sight{{time.Now(), rows}}
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				done <- nil
+				return
+			case <-time.After(pause):
+			}
+			rows, err := stored(ctx, w.stage)
+			if err != nil && ctx.Err() == nil {
+				done <- err
+				return
+			}
+			if err == nil {
+				w.seen = append(w.seen, sight{time.Now(), rows})
+			}
+		}
+	}()
+	return func() error {
+		stop()
+		return <-done
+	}, nil
+}
+
+// message is what one request became, as it is stored.
+type message struct {
+	due  time.Time // when it was to be posted
+	rows int64
+}
+
+// freshness is how long records took from when they were due at the api until
+// they could be queried: half of them at most p50, 99 of 100 at most p99. One
+// lane is stored in the order of its stream, so that the first sight with as
+// many records as a message and all before it have is when it could be queried.
+func (w *watch) freshness(ctx context.Context, p pass) (p50, p99 time.Duration, err error) {
+	messages, err := w.messages(ctx, p)
+	if err != nil {
+		return 0, 0, err
+	}
+	type wait struct {
+		time.Duration
+		rows int64
+	}
+	var waits []wait
+	sum, at := w.seen[0].rows, 0
+	for _, m := range messages {
+		sum += m.rows
+		for at < len(w.seen) && w.seen[at].rows < sum {
+			at++
+		}
+		if at == len(w.seen) {
+			return 0, 0, fmt.Errorf("the watch ended at %d records, %d are stored", w.seen[at-1].rows, sum)
+		}
+		waits = append(waits, wait{w.seen[at].at.Sub(m.due), m.rows})
+	}
+	slices.SortFunc(waits, func(a, b wait) int { return cmp.Compare(a.Duration, b.Duration) })
+	quantile := func(q float64) time.Duration {
+		var below int64
+		for _, v := range waits {
+			if below += v.rows; float64(below) >= q*float64(p.Acked.Records) {
+				return v.Duration
+			}
+		}
+		return 0
+	}
+	return quantile(0.5), quantile(0.99), nil
+}
+
+// messages are those of a run in the order of the stream. The load gives its
+// records timestamps at the pace at which they are due, and the first record of
+// a request is due when the request is.
+func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
+	text, err := w.stage.Query(ctx, fmt.Sprintf(`SELECT min(toUnixTimestamp64Milli(ts)), count() FROM flow.records
+		WHERE position BETWEEN %d AND %d GROUP BY lane, stream_seq ORDER BY lane, stream_seq`, p.Acked.MinPosition, p.Acked.MaxPosition))
+	if err != nil {
+		return nil, err
+	}
+	late := p.Started.Sub(p.started) // making the records ready took so long
+	var all []message
+	for line := range strings.Lines(text) {
+		var ms int64
+		var m message
+		if _, err := fmt.Sscan(line, &ms, &m.rows); err != nil {
+			return nil, fmt.Errorf("a message is %q: %w", line, err)
+		}
+		m.due = time.UnixMilli(ms).Add(late)
+		all = append(all, m)
+	}
+	if int64(len(all)) != p.Requests {
+		return nil, fmt.Errorf("%d requests became %d messages: their times can not be told", p.Requests, len(all))
+	}
+	return all, nil
+}

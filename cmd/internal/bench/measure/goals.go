@@ -1,0 +1,154 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/load"
+)
+
+// connections is how many are posted on where the goal does not say it.
+const connections = 8
+
+// goals measures every row of the table of goals, on one deployment, and the
+// start of `sluice up` apart.
+func (b *bench) goals(ctx context.Context, page *Page) error {
+	return b.on(ctx, "goals", func(s *parts.Stage) error {
+		if err := page.Versions.ask(ctx, s); err != nil {
+			return err
+		}
+		cost, err := b.cost(ctx, s)
+		if err != nil {
+			return err
+		}
+		sustained, err := b.sustained(ctx, s)
+		if err != nil {
+			return err
+		}
+		half, err := b.half(ctx, s, sustained[0].Median()/2)
+		if err != nil {
+			return err
+		}
+		singles, err := b.singleRecords(ctx, s)
+		if err != nil {
+			return err
+		}
+		start, err := b.start(ctx)
+		if err != nil {
+			return err
+		}
+		for _, rows := range [][]Row{cost, sustained, half, singles, start} {
+			page.Goals = append(page.Goals, rows...)
+		}
+		return nil
+	})
+}
+
+// rows are what the runs of one load are judged by.
+type rows []Row
+
+// add takes what a run gave of each row, in their order.
+func (r rows) add(values ...float64) {
+	for i, v := range values {
+		r[i].Runs = append(r[i].Runs, v)
+	}
+}
+
+func (b *bench) tell(r rows) {
+	for _, row := range r {
+		b.note("  %s", row)
+	}
+}
+
+// cost is what a record costs at batches of 500.
+func (b *bench) cost(ctx context.Context, s *parts.Stage) (rows, error) {
+	r := rows{
+		{What: "CPU per million records, api + NATS + ingester, batches of 500", Unit: "s", Goal: atMost(3, 2)},
+		{What: "– of it api", Unit: "s"},
+		{What: "– of it NATS", Unit: "s"},
+		{What: "– of it ingester", Unit: "s"},
+		{What: "– beside it the ClickHouse engine", Unit: "s"},
+		{What: "– beside it the load generator", Unit: "s"},
+		{What: "allocations per record, api", Goal: atMost(1, 0)},
+		{What: "allocations per record, ingester", Goal: atMost(1, 0)},
+		{What: "bytes per record in the stream", Unit: "B", Goal: atMost(120, 0)},
+		{What: "bytes per record in ClickHouse, flow.records", Unit: "B", Goal: atMost(16, 0)},
+		{What: "– with the tables that views fill", Unit: "B"},
+	}
+	cfg := load.Config{Batch: 500, Connections: connections, Records: b.plan.records}
+	err := b.repeat(ctx, s, job{name: "batches of 500", load: cfg, took: func(p pass) error {
+		records, all, err := b.onDisk(ctx, s)
+		if err != nil {
+			return err
+		}
+		r.add(p.ours(), p.cpu(parts.API), p.cpu(parts.NATS), p.cpu(parts.Ingester), p.cpu(parts.Engine), p.cpu("load"),
+			p.perRecord(p.change.apiAllocs), p.perRecord(p.change.ingesterAllocs), p.perRecord(p.change.streamed), records, all)
+		return nil
+	}})
+	b.tell(r)
+	return r, err
+}
+
+// sustained is as much as goes in and can be queried, at batches of 1000.
+func (b *bench) sustained(ctx context.Context, s *parts.Stage) (rows, error) {
+	r := rows{
+		{What: "sustained rate, HTTP to queryable, batches of 1000", Unit: "rec/s", Goal: atLeast(200_000, 300_000)},
+		{What: "– rate of acknowledgements alone", Unit: "rec/s"},
+		{What: "resident memory at the sustained rate, api, peak", Unit: "MiB", Goal: atMost(128, 0)},
+		{What: "resident memory at the sustained rate, ingester, peak", Unit: "MiB", Goal: atMost(256, 0)},
+		{What: "– beside it NATS", Unit: "MiB"},
+		{What: "– beside it the ClickHouse engine", Unit: "MiB"},
+		{What: "parts per second at the sustained rate, flow.records", Unit: "1/s"},
+		{What: "– with the tables that views fill", Unit: "1/s"},
+	}
+	cfg := load.Config{Batch: 1000, Connections: connections, Records: b.plan.records}
+	err := b.repeat(ctx, s, job{name: "batches of 1000", load: cfg, took: func(p pass) error {
+		r.add(p.StoredPerSec, p.RecordsPerSec, p.peak(parts.API), p.peak(parts.Ingester), p.peak(parts.NATS), p.peak(parts.Engine),
+			p.change.blocks/p.StoredSeconds, p.change.parts/p.StoredSeconds)
+		return nil
+	}})
+	b.tell(r)
+	return r, err
+}
+
+// half is how long clients and analysts wait at a given rate.
+func (b *bench) half(ctx context.Context, s *parts.Stage, rate float64) (rows, error) {
+	at := fmt.Sprintf(" at half of the sustained rate, %s rec/s", number(rate))
+	r := rows{
+		{What: "ack p50" + at, Unit: "ms", Goal: atMost(5, 0)},
+		{What: "ack p99" + at, Unit: "ms", Goal: atMost(20, 0)},
+		{What: "freshness p50" + at, Unit: "s"},
+		{What: "freshness p99" + at, Unit: "s", Goal: atMost(1, 0)},
+		{What: "parts per second" + at + ", flow.records", Unit: "1/s"},
+	}
+	cfg := load.Config{Batch: 1000, Connections: connections, Rate: rate}
+	cfg.Records = int64(rate * b.plan.paced.Seconds())
+	watched := &watch{stage: s}
+	err := b.repeat(ctx, s, job{name: "half of the sustained rate", load: cfg, beside: watched.start, took: func(p pass) error {
+		p50, p99, err := watched.freshness(ctx, p)
+		if err != nil {
+			return err
+		}
+		r.add(p.Latency.P50*1e3, p.Latency.P99*1e3, p50.Seconds(), p99.Seconds(), p.change.blocks/p.StoredSeconds)
+		return nil
+	}})
+	b.tell(r)
+	return r, err
+}
+
+// singleRecords is many clients that post one record at a time.
+func (b *bench) singleRecords(ctx context.Context, s *parts.Stage) (rows, error) {
+	r := rows{
+		{What: "single-record posts, 64 connections", Unit: "1/s", Goal: atLeast(15_000, 0)},
+		{What: "– ack p99", Unit: "ms"},
+		{What: "– CPU per million records, api + NATS + ingester", Unit: "s"},
+	}
+	cfg := load.Config{Batch: 1, Connections: 64, Duration: b.plan.singles}
+	err := b.repeat(ctx, s, job{name: "single records", load: cfg, took: func(p pass) error {
+		r.add(p.RecordsPerSec, p.Latency.P99*1e3, p.ours())
+		return nil
+	}})
+	b.tell(r)
+	return r, err
+}

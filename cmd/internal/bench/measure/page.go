@@ -1,0 +1,63 @@
+package measure
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+)
+
+// Page is everything that was measured. What was not is empty.
+type Page struct {
+	Command  string
+	Short    bool
+	Runs     int
+	Began    time.Time
+	Took     time.Duration
+	Machine  Machine
+	Versions Versions
+	Goals    []Row
+	Curves   []Curve
+}
+
+//go:embed page.md.tmpl
+var source string
+
+// write writes performance.md and the plots into dir.
+func (p Page) write(dir string) error {
+	page, err := template.New("performance.md").Funcs(template.FuncMap{
+		"number":  number,
+		"ms":      func(d time.Duration) string { return number(float64(d) / 1e6) },
+		"minutes": func(d time.Duration) string { return number(d.Minutes()) },
+	}).Parse(source)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := page.Execute(&text, p); err != nil {
+		return err
+	}
+	plots := filepath.Join(dir, "performance")
+	if err := os.MkdirAll(plots, 0o755); err != nil {
+		return err
+	}
+	for _, c := range p.Curves {
+		if err := c.draw(plots); err != nil {
+			return fmt.Errorf("plot %s: %w", c.Slug, err)
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "performance.md"), text.Bytes(), 0o644)
+}
+
+// Missed are the rows whose goal is not met.
+func (p Page) Missed() (missed []Row) {
+	for _, r := range p.Goals {
+		if r.Verdict() == no {
+			missed = append(missed, r)
+		}
+	}
+	return missed
+}

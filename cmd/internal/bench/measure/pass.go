@@ -1,0 +1,189 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/load"
+	"sluice/pkg/stream"
+)
+
+// pass is one run of load: what was sent, how it was answered, and what it
+// took until the last record could be queried.
+type pass struct {
+	load.Report
+	started time.Time // timestamp of the first record
+	change  counters  // from before the first request until all could be queried
+}
+
+// counters are those of the parts that only grow.
+type counters struct {
+	rows           int64   // in flow.records
+	apiAllocs      float64 // objects the api allocated
+	ingesterAllocs float64 // objects the ingesters allocated
+	blocks         float64 // inserts of the ingesters
+	parts          float64 // parts inserts made, in all tables
+	streamed       float64 // bytes in the lanes
+}
+
+// pass posts as cfg says, waits until the last record can be queried, and
+// compares what is stored with what was acknowledged.
+func (b *bench) pass(ctx context.Context, s *parts.Stage, cfg load.Config) (pass, error) {
+	b.seed++
+	cfg.URL, cfg.Token, cfg.Seed, cfg.Start = s.URL, s.Token, b.seed, time.Now()
+	cfg.PIDs = map[string]int{}
+	for _, p := range s.Parts {
+		cfg.PIDs[p.Name] = p.PID()
+	}
+	before, err := count(ctx, s)
+	if err != nil {
+		return pass{}, err
+	}
+	cfg.Stored = func(ctx context.Context, acked load.Totals) error {
+		return untilStored(ctx, s, before.rows+acked.Records)
+	}
+	report, err := load.Run(ctx, cfg)
+	if err != nil {
+		return pass{}, err
+	}
+	after, err := count(ctx, s)
+	if err != nil {
+		return pass{}, err
+	}
+	for _, used := range report.Processes {
+		if used.Error != "" {
+			return pass{}, fmt.Errorf("%s: %s", used.Name, used.Error)
+		}
+	}
+	if err := load.StoredIn(s.HTTP)(ctx, report.Acked); err != nil {
+		return pass{}, err
+	}
+	return pass{Report: report, started: cfg.Start, change: after.since(before)}, nil
+}
+
+// untilStored waits until the engine has so many records. The engine knows
+// their number without reading any, so that asking costs next to nothing.
+func untilStored(ctx context.Context, s *parts.Stage, rows int64) error {
+	const pause, patience = 10 * time.Millisecond, time.Minute
+	var last int64
+	for moved := time.Now(); time.Since(moved) < patience; {
+		now, err := stored(ctx, s)
+		if err != nil || now >= rows {
+			return err
+		}
+		if now != last {
+			last, moved = now, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return fmt.Errorf("%w: %d of %d for a minute", load.ErrNotStored, last, rows)
+}
+
+func stored(ctx context.Context, s *parts.Stage) (int64, error) {
+	text, err := s.Query(ctx, "SELECT count() FROM flow.records")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// count reads the counters.
+func count(ctx context.Context, s *parts.Stage) (c counters, err error) {
+	if c.rows, err = stored(ctx, s); err != nil {
+		return c, err
+	}
+	for _, p := range s.Parts {
+		if p.Ops == "" {
+			continue
+		}
+		m, err := p.Metrics(ctx)
+		if err != nil {
+			return c, err
+		}
+		if p.Name == parts.API {
+			c.apiAllocs = m["go_memstats_mallocs_total"]
+			continue
+		}
+		c.ingesterAllocs += m["go_memstats_mallocs_total"]
+		for name, value := range m {
+			if strings.HasPrefix(name, "sluice_ingest_blocks_total{") {
+				c.blocks += value
+			}
+		}
+	}
+	made, err := s.Query(ctx, "SELECT sum(value) FROM system.events WHERE event = 'MergeTreeDataWriterBlocks'")
+	if err != nil {
+		return c, err
+	}
+	if c.parts, err = strconv.ParseFloat(made, 64); err != nil {
+		return c, err
+	}
+	c.streamed, err = streamed(ctx, s)
+	return c, err
+}
+
+// streamed is the bytes in the lanes, by NATS's own count.
+func streamed(ctx context.Context, s *parts.Stage) (float64, error) {
+	nc, err := nats.Connect(s.NATS)
+	if err != nil {
+		return 0, err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return 0, err
+	}
+	var bytes float64
+	lanes := js.ListStreams(ctx)
+	for info := range lanes.Info() {
+		if strings.HasPrefix(info.Config.Name, stream.LanePrefix) && info.Config.Name != stream.DeadStream {
+			bytes += float64(info.State.Bytes)
+		}
+	}
+	return bytes, lanes.Err()
+}
+
+func (c counters) since(before counters) counters {
+	return counters{
+		rows: c.rows - before.rows, apiAllocs: c.apiAllocs - before.apiAllocs, ingesterAllocs: c.ingesterAllocs - before.ingesterAllocs,
+		blocks: c.blocks - before.blocks, parts: c.parts - before.parts, streamed: c.streamed - before.streamed,
+	}
+}
+
+// perRecord is n by the records acknowledged.
+func (p pass) perRecord(n float64) float64 { return n / float64(p.Acked.Records) }
+
+// cpu is CPU-seconds per million records of the parts of that name.
+func (p pass) cpu(name string) (sum float64) {
+	for _, used := range p.Processes {
+		if strings.HasPrefix(used.Name, name) {
+			sum += used.CPUSecondsPerMillion
+		}
+	}
+	return sum
+}
+
+// ours is CPU-seconds per million records of everything but the engine and the
+// load.
+func (p pass) ours() float64 { return p.cpu(parts.API) + p.cpu(parts.NATS) + p.cpu(parts.Ingester) }
+
+// peak is the most memory of the part of that name, in MiB.
+func (p pass) peak(name string) float64 {
+	for _, used := range p.Processes {
+		if used.Name == name {
+			return float64(used.PeakRSSBytes) / (1 << 20)
+		}
+	}
+	return 0
+}

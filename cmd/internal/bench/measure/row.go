@@ -1,0 +1,106 @@
+package measure
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Row is one figure: what each run gave.
+type Row struct {
+	What string
+	Unit string
+	Goal *Goal // nil when there is none
+	Runs []float64
+}
+
+// Goal is what a figure should be.
+type Goal struct {
+	AtLeast bool // or else at most
+	Limit   float64
+	Stretch float64 // better still; 0 when there is none
+}
+
+func atMost(limit, stretch float64) *Goal { return &Goal{Limit: limit, Stretch: stretch} }
+func atLeast(limit, stretch float64) *Goal {
+	return &Goal{AtLeast: true, Limit: limit, Stretch: stretch}
+}
+
+func (g *Goal) String() string {
+	if g == nil {
+		return ""
+	}
+	sign := "≤"
+	if g.AtLeast {
+		sign = "≥"
+	}
+	text := sign + " " + number(g.Limit)
+	if g.Stretch != 0 {
+		text += fmt.Sprintf(" (stretch %s)", number(g.Stretch))
+	}
+	return text
+}
+
+// no is the verdict on a goal that is missed.
+const no = "**no**"
+
+// Verdict is whether the median meets the goal.
+func (r Row) Verdict() string {
+	if r.Goal == nil {
+		return ""
+	}
+	meets := func(limit float64) bool {
+		if r.Goal.AtLeast {
+			return r.Median() >= limit
+		}
+		return r.Median() <= limit
+	}
+	switch {
+	case r.Goal.Stretch != 0 && meets(r.Goal.Stretch):
+		return "yes, stretch too"
+	case meets(r.Goal.Limit):
+		return "yes"
+	}
+	return no
+}
+
+// Median is that of the runs.
+func (r Row) Median() float64 { return median(r.Runs) }
+
+// Spread is the least and the most of the runs.
+func (r Row) Spread() string {
+	return number(slices.Min(r.Runs)) + " – " + number(slices.Max(r.Runs))
+}
+
+func (r Row) String() string {
+	return fmt.Sprintf("%s: %s %s (%s), goal %s", r.What, number(r.Median()), r.Unit, r.Spread(), r.Goal)
+}
+
+// median is the middle one, or between the two in the middle.
+func median(runs []float64) float64 {
+	sorted := slices.Sorted(slices.Values(runs))
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// number writes a figure with three digits or so, thousands apart.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case v == math.Trunc(v) && a < 1000:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a < 1:
+		return strconv.FormatFloat(v, 'f', 3, 64)
+	case a < 10:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case a < 100:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	text := strconv.FormatFloat(v, 'f', 0, 64)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + " " + text[i:]
+	}
+	return text
+}

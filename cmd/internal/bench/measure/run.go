@@ -1,0 +1,86 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"sluice/cmd/internal/parts"
+)
+
+// bench is a measurement under way.
+type bench struct {
+	cfg  Config
+	plan plan
+	dir  string // of everything; removed in the end
+	seed uint64 // of the records of the latest run
+}
+
+// Run measures, writes the page and returns what stands on it. The error wraps
+// load.ErrNotStored when something else than what was acknowledged is stored;
+// then nothing is written, and the folder with data and logs stays.
+func Run(ctx context.Context, cfg Config) (_ Page, err error) {
+	p, err := cfg.plan()
+	if err != nil {
+		return Page{}, err
+	}
+	dir, err := os.MkdirTemp("", "sluice-bench-")
+	if err != nil {
+		return Page{}, err
+	}
+	b := &bench{cfg: cfg, plan: p, dir: dir}
+	defer func() {
+		if err == nil || ctx.Err() != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		} else {
+			err = fmt.Errorf("%w (data and logs are in %s)", err, dir)
+		}
+	}()
+	page := Page{Command: cfg.Command, Short: cfg.Short, Runs: p.runs, Began: time.Now()}
+	if page.Machine, err = lookAround(ctx, dir); err != nil {
+		return Page{}, err
+	}
+	if err := parts.Build(ctx, filepath.Join(dir, "bin")); err != nil {
+		return Page{}, err
+	}
+	if cfg.Only != Scaling {
+		if err := b.goals(ctx, &page); err != nil {
+			return Page{}, err
+		}
+	}
+	if cfg.Only != Goals {
+		if err := b.scaling(ctx, &page); err != nil {
+			return Page{}, err
+		}
+	}
+	page.Took = time.Since(page.Began)
+	return page, page.write(cfg.Out)
+}
+
+// on does something with a deployment of its own that has one ingester.
+func (b *bench) on(ctx context.Context, name string, do func(*parts.Stage) error) (err error) {
+	dir := filepath.Join(b.dir, name)
+	s, err := parts.Start(ctx, filepath.Join(b.dir, "bin"), dir)
+	if err != nil {
+		return err
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			err = errors.Join(err, s.Stop())
+		}
+	}()
+	if err := do(s); err != nil {
+		return err
+	}
+	stopped = true
+	return errors.Join(s.Stop(), os.RemoveAll(dir))
+}
+
+// note tells whoever watches what was seen.
+func (b *bench) note(format string, args ...any) {
+	fmt.Fprintf(b.cfg.Log, format+"\n", args...) // a terminal that is gone is no reason to fail
+}

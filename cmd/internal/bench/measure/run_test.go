@@ -1,0 +1,127 @@
+package measure_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sluice/cmd/internal/bench/measure"
+)
+
+// TestEverythingIsMeasured is `make bench` in small. The run itself fails when
+// anything else than what was acknowledged is stored.
+func TestEverythingIsMeasured(t *testing.T) {
+	out := t.TempDir()
+	var log strings.Builder
+	page, err := measure.Run(t.Context(), measure.Config{Short: true, Out: out, Command: "go test", Log: &log})
+	t.Logf("\n%s", log.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	goals := 0
+	for _, row := range page.Goals {
+		if row.Goal != nil {
+			goals++
+		}
+		wellMeasured(t, row.What, row, page.Runs)
+	}
+	if goals != 13 {
+		t.Errorf("%d figures have a goal, want 13: each of the nine rows of goals, some of which have two figures", goals)
+	}
+	points := map[string]int{"lanes": 2, "batches": 3, "connections": 2}
+	for _, c := range page.Curves {
+		if len(c.Points) != points[c.Slug] {
+			t.Errorf("%s has %d points, want %d", c.Slug, len(c.Points), points[c.Slug])
+		}
+		delete(points, c.Slug)
+		for _, p := range c.Points {
+			wellMeasured(t, c.Slug+": rate", p.Rate, page.Runs)
+			wellMeasured(t, c.Slug+": CPU", p.CPU, page.Runs)
+			wellMeasured(t, c.Slug+": ack p99", p.Ack, page.Runs)
+		}
+	}
+	if len(points) > 0 {
+		t.Errorf("not measured: %v", points)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, out, string(text))
+	for _, want := range []string{page.Machine.CPU, page.Versions.NATS, page.Versions.Engine, page.Versions.Commit, page.Versions.Go, "go test"} {
+		if want == "" || !strings.Contains(string(text), want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+// wellMeasured wants a figure from every run. A few CPU ticks can be none.
+func wellMeasured(t *testing.T, what string, row measure.Row, runs int) {
+	t.Helper()
+	if len(row.Runs) != runs {
+		t.Errorf("%s: %d runs, want %d", what, len(row.Runs), runs)
+	}
+	for _, v := range row.Runs {
+		if !(v > 0 && v < 1e9) {
+			t.Errorf("%s: a run gave %v", what, v)
+		}
+	}
+}
+
+var link = regexp.MustCompile(`!\[[^]]+\]\(([^)]+)\)`)
+
+// wellFormed wants every row of a table to have as many cells as its head,
+// every plot to be there and to be XML, and nothing that is no figure.
+func wellFormed(t *testing.T, dir, page string) {
+	t.Helper()
+	cells := 0
+	for line := range strings.Lines(page) {
+		n := strings.Count(line, "|")
+		if cells > 0 && n > 0 && n != cells {
+			t.Errorf("%d cells in a table of %d: %s", n-1, cells-1, line)
+		}
+		cells = n
+	}
+	for _, wrong := range []string{"NaN", "Inf", "<no value>", "<nil>", "%!"} {
+		if strings.Contains(page, wrong) {
+			t.Errorf("the page says %s", wrong)
+		}
+	}
+	links := link.FindAllStringSubmatch(page, -1)
+	if len(links) != 3 {
+		t.Errorf("%d plots, want 3", len(links))
+	}
+	for _, l := range links {
+		if err := parses(filepath.Join(dir, l[1])); err != nil {
+			t.Errorf("%s: %v", l[1], err)
+		}
+	}
+}
+
+func parses(svg string) error {
+	file, err := os.Open(svg)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	drawn := 0
+	for in := xml.NewDecoder(file); ; {
+		token, err := in.Token()
+		switch {
+		case err == io.EOF && drawn < 20:
+			return errors.New("hardly anything is drawn")
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "path" {
+			drawn++
+		}
+	}
+}

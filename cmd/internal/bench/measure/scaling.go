@@ -1,0 +1,172 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/load"
+)
+
+// Curve is how cost, rate and wait change as one thing does.
+type Curve struct {
+	Slug   string // name of the plot's file
+	Title  string
+	What   string // is changed
+	Setup  string // what stays the same
+	Points []Point
+}
+
+// Point is what runs at one setting gave.
+type Point struct {
+	X         int
+	Ingesters int
+	Rate      Row // HTTP to queryable
+	CPU       Row // per million records, api + NATS + ingesters
+	Engine    Row // beside it
+	Ack       Row // p99
+	Again     Row // attempts per request acknowledged
+}
+
+// connectionsBatch is small enough that the bodies of a thousand connections
+// are within the api's memory.
+const connectionsBatch = 50
+
+// scaling measures all curves, each on a deployment of its own.
+func (b *bench) scaling(ctx context.Context, page *Page) error {
+	lanes := Curve{Slug: "lanes", Title: "Lanes and ingesters", What: "lanes", Setup: "batches of 500, 16 connections"}
+	batches := Curve{Slug: "batches", Title: "Records per request", What: "records per request", Setup: "1 lane, 1 ingester, 8 connections"}
+	clients := Curve{Slug: "connections", Title: "Connections", What: "connections",
+		Setup: fmt.Sprintf("1 lane, 1 ingester, batches of %d", connectionsBatch)}
+
+	err := b.on(ctx, lanes.Slug, func(s *parts.Stage) error { return b.overLanes(ctx, s, &lanes) })
+	if err != nil {
+		return err
+	}
+	err = b.on(ctx, batches.Slug, func(s *parts.Stage) error {
+		if err := page.Versions.ask(ctx, s); err != nil {
+			return err
+		}
+		for _, n := range b.plan.batches {
+			if err := b.point(ctx, s, &batches, n, load.Config{Batch: n, Connections: connections}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = b.on(ctx, clients.Slug, func(s *parts.Stage) error {
+		for _, n := range b.plan.connections {
+			if err := b.point(ctx, s, &clients, n, load.Config{Batch: connectionsBatch, Connections: n}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	page.Curves = []Curve{lanes, batches, clients}
+	return err
+}
+
+// overLanes adds lanes as it goes. The number of ingesters goes up and down in
+// turn, so that few have to be started.
+func (b *bench) overLanes(ctx context.Context, s *parts.Stage, c *Curve) error {
+	order := slices.Clone(b.plan.ingesters)
+	have := 1
+	for _, lanes := range b.plan.lanes {
+		for ; have < lanes; have++ {
+			if err := s.Sluice(ctx, "lanes", "add", "--nats", s.NATS); err != nil {
+				return err
+			}
+		}
+		for _, ingesters := range order {
+			if err := b.share(ctx, s, lanes, ingesters); err != nil {
+				return err
+			}
+			if err := b.point(ctx, s, c, lanes, load.Config{Batch: 500, Connections: 16}); err != nil {
+				return err
+			}
+		}
+		slices.Reverse(order)
+	}
+	slices.SortStableFunc(c.Points, func(a, b Point) int { return a.Ingesters - b.Ingesters })
+	return nil
+}
+
+// share waits until so many ingesters share the lanes evenly, and all lanes
+// take records: a new one does so only after a while.
+func (b *bench) share(ctx context.Context, s *parts.Stage, lanes, ingesters int) error {
+	for len(s.Ingesters()) < ingesters {
+		if err := s.AddIngester(ctx); err != nil {
+			return err
+		}
+	}
+	for len(s.Ingesters()) > ingesters {
+		if err := s.StopLast(); err != nil {
+			return err
+		}
+	}
+	const patience, pause = 90 * time.Second, time.Second
+	for began := time.Now(); time.Since(began) < patience; {
+		even, err := evenly(ctx, s, lanes)
+		if err != nil {
+			return err
+		}
+		if even {
+			p, err := b.pass(ctx, s, load.Config{Batch: 10, Connections: connections, Records: 2_000})
+			if err != nil {
+				return err
+			}
+			used, err := s.Query(ctx, fmt.Sprintf("SELECT uniqExact(lane) FROM flow.records WHERE position BETWEEN %d AND %d", p.Acked.MinPosition, p.Acked.MaxPosition))
+			if err != nil {
+				return err
+			}
+			if used == fmt.Sprint(lanes) {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return fmt.Errorf("%d lanes are not all in use by %d ingesters after %s", lanes, ingesters, patience)
+}
+
+// evenly tells whether no ingester holds two lanes more than another, and all
+// lanes are held.
+func evenly(ctx context.Context, s *parts.Stage, lanes int) (bool, error) {
+	var held []float64
+	var sum float64
+	for _, p := range s.Ingesters() {
+		m, err := p.Metrics(ctx)
+		if err != nil {
+			return false, err
+		}
+		held = append(held, m["sluice_stream_leases_held"])
+		sum += held[len(held)-1]
+	}
+	return sum == float64(lanes) && slices.Max(held)-slices.Min(held) <= 1, nil
+}
+
+// point measures one setting and adds it to the curve.
+func (b *bench) point(ctx context.Context, s *parts.Stage, c *Curve, x int, cfg load.Config) error {
+	at := Point{X: x, Ingesters: len(s.Ingesters())}
+	cfg.Duration = b.plan.point
+	name := fmt.Sprintf("%s %d, ingesters %d", c.What, x, at.Ingesters)
+	err := b.repeat(ctx, s, job{name: name, load: cfg, took: func(p pass) error {
+		for row, v := range map[*Row]float64{
+			&at.Rate: p.StoredPerSec, &at.CPU: p.ours(), &at.Engine: p.cpu(parts.Engine), &at.Ack: p.Latency.P99 * 1e3,
+			&at.Again: float64(p.Attempts) / float64(p.Requests),
+		} {
+			row.Runs = append(row.Runs, v)
+		}
+		return nil
+	}})
+	c.Points = append(c.Points, at)
+	return err
+}
