@@ -60,6 +60,8 @@ const (
 func judge(err error) (v verdict, reason string, answer error) {
 	var api *jetstream.APIError
 	switch {
+	case errors.Is(err, errStale):
+		return unreached, "lanes", unavailable(err, 2*time.Second)
 	case errors.As(err, &api):
 		return judgeCode(api)
 	case errors.Is(err, nats.ErrMaxPayload):

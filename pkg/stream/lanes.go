@@ -49,19 +49,16 @@ func newLane(info *jetstream.StreamInfo, before *Lane, delay time.Duration, now 
 
 // laneSet is all lanes at one time, ordered by number.
 type laneSet struct {
-	lanes []*Lane
+	lanes  []*Lane
+	looked time.Time // when they were looked up, by the clock on the wall
 	// after is how long after a lane began, its predecessors may still know
 	// ids that now hash to it.
 	after time.Duration
 }
 
-func newLaneSet(infos []*jetstream.StreamInfo, old *laneSet, cfg Config, now time.Time) *laneSet {
-	set := &laneSet{}
-	for _, info := range infos {
-		n, _ := laneNumber(info.Config.Name)
-		before, _ := old.lane(n)
-		l := newLane(info, before, cfg.LaneDelay, now)
-		set.lanes = append(set.lanes, l)
+func newLaneSet(lanes []*Lane, looked time.Time) *laneSet {
+	set := &laneSet{lanes: lanes, looked: looked.Round(0)}
+	for _, l := range lanes {
 		set.after = max(set.after, l.Window+10*time.Second)
 	}
 	slices.SortFunc(set.lanes, func(a, b *Lane) int { return a.Number - b.Number })

@@ -134,8 +134,14 @@ func (s *settling) commit(ctx context.Context) (ack, error) {
 
 // route finds the lane, and whether an earlier lane of the ID has it already.
 func (s *settling) route(ctx context.Context) (record.Receipt, bool, error) {
-	id := s.list[0].id
-	set := s.p.stream.lanes.Load()
+	id, now := s.list[0].id, time.Now()
+	set, err := s.p.stream.routable(ctx)
+	if err != nil {
+		if s.silent.IsZero() {
+			s.silent = now // the look-up has waited for an answer
+		}
+		return record.Receipt{}, false, err
+	}
 	r := set.route(id, time.Now())
 	if s.uncertain && r.lane.Number != s.lane.Number {
 		// The lanes changed under it. Another api may be asked to take it now,

@@ -179,21 +179,18 @@ func (s *Stream) Refresh(ctx context.Context) error {
 	defer s.refresh.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	list := s.js.ListStreams(ctx, jetstream.WithStreamListSubject("flow.*.record"))
-	var infos []*jetstream.StreamInfo
-	for info := range list.Info() {
-		if _, ok := laneNumber(info.Config.Name); ok {
-			infos = append(infos, info)
-		}
-	}
-	if err := list.Err(); err != nil {
-		return fmt.Errorf("look up lanes: %w", err)
-	}
-	if len(infos) == 0 {
-		return errors.New("look up lanes: there are none")
-	}
+	return s.look(ctx)
+}
+
+// look is Refresh under its lock.
+func (s *Stream) look(ctx context.Context) error {
+	begun := time.Now()
 	old := s.lanes.Load()
-	set := newLaneSet(infos, old, s.cfg, time.Now())
+	lanes, err := s.lookUp(ctx, old)
+	if err != nil {
+		return err
+	}
+	set := newLaneSet(lanes, begun)
 	for _, lane := range set.lanes {
 		s.laneGauges(lane)
 		if before, ok := old.lane(lane.Number); ok && before.Created != lane.Created {

@@ -30,22 +30,10 @@ type Cluster struct {
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, servers: make([]*embedded.Server, n)}
-	ports := freePorts(t, 2*n)
-	var urls, routes []string
-	for i := range n {
-		urls = append(urls, "nats://"+ports[i])
-		routes = append(routes, "nats://"+ports[n+i])
-	}
-	c.URL = strings.Join(urls, ",")
-	for i := range n {
-		dir := t.TempDir()
-		conf := fmt.Sprintf("server_name: n%d\nlisten: %s\nmax_payload: 2MB\njetstream { store_dir: %q, sync_interval: always }\n"+
-			"cluster { name: test, listen: %s, routes: [%s] }\n", i, ports[i], dir, ports[n+i], strings.Join(routes, ", "))
-		name := filepath.Join(dir, "nats.conf")
-		if err := os.WriteFile(name, []byte(conf), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c.configs = append(c.configs, embedded.Config{ConfigFile: name})
+	url, files := clusterFiles(t, n)
+	c.URL = url
+	for _, file := range files {
+		c.configs = append(c.configs, embedded.Config{ConfigFile: file})
 	}
 	for i := range n {
 		c.Start(i)
@@ -57,6 +45,29 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	})
 	c.await()
 	return c
+}
+
+// clusterFiles writes the configurations of n servers, and returns the URL of
+// all of them.
+func clusterFiles(t testing.TB, n int) (url string, files []string) {
+	t.Helper()
+	ports := freePorts(t, 2*n)
+	var urls, routes []string
+	for i := range n {
+		urls = append(urls, "nats://"+ports[i])
+		routes = append(routes, "nats://"+ports[n+i])
+	}
+	for i := range n {
+		dir := t.TempDir()
+		conf := fmt.Sprintf("server_name: n%d\nlisten: %s\nmax_payload: 2MB\njetstream { store_dir: %q, sync_interval: always }\n"+
+			"cluster { name: test, listen: %s, routes: [%s] }\n", i, ports[i], dir, ports[n+i], strings.Join(routes, ", "))
+		name := filepath.Join(dir, "nats.conf")
+		if err := os.WriteFile(name, []byte(conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, name)
+	}
+	return strings.Join(urls, ","), files
 }
 
 // freePorts finds addresses nobody listens on.

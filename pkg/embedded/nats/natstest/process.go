@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 const (
 	childData   = "NATSTEST_DATA"
 	childListen = "NATSTEST_LISTEN"
+	childConfig = "NATSTEST_CONFIG"
 )
 
 // Main runs the tests of a package that use StartProcess. In a process that one
@@ -41,7 +43,7 @@ func Main(m *testing.M) {
 // large its files may be from now on.
 func child() error {
 	signal.Ignore(syscall.SIGXFSZ) // a file that is too large is an error, not the end
-	srv, err := embedded.Start(embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen)}, slog.New(slog.DiscardHandler))
+	srv, err := embedded.Start(embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen), ConfigFile: os.Getenv(childConfig)}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -75,6 +77,7 @@ type Process struct {
 	Data   string // folder of its files
 	t      testing.TB
 	listen string
+	config string // file, of a server in a cluster
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 }
@@ -94,11 +97,25 @@ func StartProcess(t testing.TB) *Process {
 	return p
 }
 
+// StartProcesses starts a cluster of n servers, n0 and so on, each in a process
+// of its own, and returns them with the URL of all.
+func StartProcesses(t testing.TB, n int) (url string, all []*Process) {
+	t.Helper()
+	url, files := clusterFiles(t, n)
+	for _, file := range files {
+		p := &Process{t: t, Data: filepath.Dir(file), config: file}
+		p.Start()
+		t.Cleanup(p.Kill)
+		all = append(all, p)
+	}
+	return url, all
+}
+
 // Start starts the server on its data and port, and returns when it serves.
 func (p *Process) Start() {
 	p.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), childData+"="+p.Data, childListen+"="+p.listen)
+	cmd.Env = append(os.Environ(), childData+"="+p.Data, childListen+"="+p.listen, childConfig+"="+p.config)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -1,0 +1,135 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// TestNoLaneIsPassedOverWhileItsLeaderIsAway: an id goes to the lane it hashes
+// to among all of them. Whoever did not see one of them would send the id
+// somewhere else, where it is not known to be a repeat. A cluster leaves a
+// stream out of its list as long as the leader of the stream does not answer.
+func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
+	url, servers := natstest.StartProcesses(t, 3)
+	w := openAt(t, url, stream.Config{Replicas: 3, MaxBytes: 16 << 20, Poll: time.Hour})
+	js, err := jetstream.New(w.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// While the one is away that leads the cluster, nothing is listed at all;
+	// then another leads it.
+	for try, listed := 0, false; !listed; try++ {
+		if try == 6 {
+			t.Fatal("whoever went away led the cluster, which shows nothing")
+		}
+		away := eachLeads(t, w, js)[try%2]
+		want := w.LaneNumbers()
+		servers[away].Pause()
+		began := time.Now()
+		listed = lists(w, js)
+		for time.Since(began) < 6*time.Second {
+			err := w.Refresh(t.Context())
+			if got := w.LaneNumbers(); !slices.Equal(got, want) {
+				t.Fatalf("%v after n%d went away: lanes %v, want %v", time.Since(began), away, got, want)
+			}
+			if listed && err != nil {
+				t.Errorf("%v after n%d went away: %v, but the names are known", time.Since(began), away, err)
+			}
+			if got, err := found(t, w); err == nil && !slices.Equal(got, want) {
+				t.Fatalf("%v after n%d went away: one that starts finds lanes %v, want %v", time.Since(began), away, got, want)
+			}
+		}
+		servers[away].Resume()
+	}
+}
+
+// lists tells whether the names of the streams are known at present.
+func lists(w *world, js jetstream.JetStream) bool {
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+	defer cancel()
+	names := js.StreamNames(ctx)
+	for range names.Name() { // to the end, where it says whether it failed
+	}
+	return names.Err() == nil
+}
+
+// TestOneThatSleptLooksTheLanesUpFirst: a process that was stopped for a while
+// knows lanes of an earlier time when it goes on. One whose Run does not run is
+// like that.
+func TestOneThatSleptLooksTheLanesUpFirst(t *testing.T) {
+	server := natstest.StartProcess(t)
+	cfg := stream.Config{LaneDelay: 100 * time.Millisecond, Poll: 20 * time.Millisecond, MaxBytes: 16 << 20}
+	w := openAt(t, server.URL, cfg)
+	slept, err := stream.Open(t.Context(), w.nc, cfg, quiet(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := stream.NewPublisher(slept)
+	w.addLane()
+	time.Sleep(3 * time.Second) // past the change
+	for i := range 50 {
+		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", i), 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(w.all(1)); n < 10 || n > 40 {
+		t.Errorf("the lane that was added meanwhile took %d of 50, want about 25", n)
+	}
+
+	server.Pause()
+	defer server.Resume()
+	time.Sleep(200 * time.Millisecond) // until its knowledge is old again
+	begun := time.Now()
+	if _, err := p.Publish(t.Context(), submission("late", 10)); !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("while the lanes can not be looked up: got %v, want %v", err, record.ErrUnavailable)
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it took %v to say so, want at most 2s", took)
+	}
+}
+
+// found are the lanes that somebody finds who starts now.
+func found(t *testing.T, w *world) ([]int, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	s, err := stream.Open(ctx, w.nc, stream.Config{}, quiet(), prometheus.NewRegistry())
+	if err != nil {
+		return nil, err
+	}
+	return s.LaneNumbers(), nil
+}
+
+// eachLeads adds lanes until each server but that of this connection leads one,
+// and returns these servers.
+func eachLeads(t *testing.T, w *world, js jetstream.JetStream) []int {
+	t.Helper()
+	leaders := map[string]int{}
+	for range 20 {
+		handle, err := js.Stream(t.Context(), stream.LaneName(w.addLane()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := handle.CachedInfo().Cluster.Leader
+		var i int
+		if _, err := fmt.Sscanf(name, "n%d", &i); err == nil && name != w.nc.ConnectedServerName() {
+			leaders[name] = i
+		}
+		if len(leaders) == 2 {
+			return slices.Sorted(maps.Values(leaders))
+		}
+	}
+	t.Fatal("one server leads no lane")
+	return nil
+}
