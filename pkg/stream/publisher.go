@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sluice/pkg/record"
@@ -15,6 +16,8 @@ type Publisher struct {
 	stream *Stream
 	wire   *wire
 
+	failed atomic.Pointer[failure] // nil while submissions become durable
+
 	mu     sync.Mutex
 	groups map[int]*group        // by lane
 	direct map[int]chan struct{} // by lane: slots for commits outside of the group
@@ -23,6 +26,38 @@ type Publisher struct {
 // directInFlight is how many commits of one lane go beside its group at a
 // time: enough for the disk to overlap them, far from what a lane buffers.
 const directInFlight = 16
+
+// failure is why a submission did not become durable.
+type failure struct {
+	at  time.Time
+	err error
+}
+
+// failureCounts is how long a failure says something about now.
+const failureCounts = 10 * time.Second
+
+// Check says why nothing becomes durable at present, as far as the latest
+// submission knows: NATS may answer, and yet have no room on its disk. It is
+// for readiness.
+func (p *Publisher) Check() error {
+	if f := p.failed.Load(); f != nil && time.Since(f.at) < failureCounts {
+		return f.err
+	}
+	return nil
+}
+
+// note remembers what became of a submission. One whose client has gone away,
+// or that is refused for what it is, says nothing about the stream.
+func (p *Publisher) note(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		if p.failed.Load() != nil { // mostly it is not, and then nobody writes
+			p.failed.Store(nil)
+		}
+	case errors.Is(err, record.ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled):
+		p.failed.Store(&failure{time.Now(), err})
+	}
+}
 
 // NewPublisher returns a Publisher on s. It has nothing to run or to stop: the
 // submissions themselves commit each other. While s runs, it hears at once when
@@ -47,6 +82,7 @@ func NewPublisher(s *Stream) *Publisher {
 func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
 	begun := time.Now()
 	receipt, err := p.publish(ctx, sub)
+	p.note(ctx, err)
 	m := p.stream.m
 	m.seconds.Observe(time.Since(begun).Seconds())
 	m.publishes.WithLabelValues(outcome(receipt, err)).Inc()

@@ -227,6 +227,9 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 			t.Errorf("%v: it took %v to say so, want at most 2s", sizes, took)
 		}
 	}
+	if err := p.Check(); !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("Check says %v while nothing becomes durable, want %v", err, record.ErrUnavailable)
+	}
 	w.server.Restart()
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -240,6 +243,9 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"before", "after"}, ids(w.all(0))); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if err := p.Check(); err != nil {
+		t.Errorf("Check says %v after a success", err)
 	}
 }
 
@@ -315,6 +321,9 @@ func TestASubmitterThatGivesUpIsToldSo(t *testing.T) {
 	_, err := p.Publish(ctx, submission("gone", 10))
 	if err != nil && !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, record.ErrBusy) {
 		t.Errorf("got %v", err)
+	}
+	if err := p.Check(); err != nil {
+		t.Errorf("Check says %v of the stream because a client has gone", err)
 	}
 }
 

@@ -72,6 +72,9 @@ func TestAFullDiskOfNATSRefusesAndResumes(t *testing.T) {
 		}
 		return nil
 	})
+	if status, page := s.page(s.ops, "/readyz"); status == http.StatusOK {
+		t.Errorf("/readyz of the api answers %d %s while nothing can be accepted", status, page)
+	}
 	d.leave(6 << 30)
 	eventually(t, 30*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"9-1"}`))) })
 	s.load("--records", "2000", "--seed", "2")

@@ -55,7 +55,10 @@ func (d *door) Entry(ctx context.Context, t change.Target) (change.Entry, error)
 
 func (d *door) check(ctx context.Context) error {
 	if open := d.opened.Load(); open != nil {
-		return open.Check(ctx)
+		if err := open.Stream.Check(ctx); err != nil {
+			return err
+		}
+		return open.Publisher.Check()
 	}
 	return errClosed
 }
