@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/cmd/internal/parts"
 )
 
 // addNATS prepares the NATS servers: one, or a cluster of three.
@@ -17,9 +19,9 @@ func (s *stage) addNATS() error {
 	var routes []string
 	for i := range s.cfg.NATS {
 		s.nats = append(s.nats, fmt.Sprintf("%s-%d", partNATS, i+1))
-		s.natsAddrs = append(s.natsAddrs, address())
-		s.monitors = append(s.monitors, address())
-		routes = append(routes, address())
+		s.natsAddrs = append(s.natsAddrs, parts.Address())
+		s.monitors = append(s.monitors, parts.Address())
+		routes = append(routes, parts.Address())
 	}
 	for i, name := range s.nats {
 		if s.cfg.NATS == 1 {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"sluice/cmd/internal/parts"
 )
 
 // part is a program that is started, broken and started again.
@@ -40,7 +42,7 @@ func (p *part) start() error {
 	cmd := exec.Command(p.program, p.args...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.Env = environ()
-	cmd.SysProcAttr = dieWithUs()
+	cmd.SysProcAttr = parts.DieWithUs()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
 	engine "sluice/pkg/embedded/clickhouse"
 	"sluice/pkg/record"
@@ -52,15 +50,6 @@ type stage struct {
 	ready     []string // ops addresses
 }
 
-// build compiles the programs into dir.
-func build(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir, "sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return nil
-}
-
 // newStage prepares all parts and links in dir; nothing is started.
 func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 	library, err := engine.Locate("")
@@ -82,7 +71,7 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 	if err := s.addNATS(); err != nil {
 		return s, err
 	}
-	s.engine = address()
+	s.engine = parts.Address()
 	if err := s.add(partEngine, "sluice", "clickhouse", "--data", s.data(partEngine), "--listen", s.engine,
 		"--http", "", "--clickhouse-library", library); err != nil {
 		return s, err
@@ -148,7 +137,7 @@ func (s *stage) addAPI(n int) (string, error) {
 	if err := os.WriteFile(tokens, []byte(entry.Line()+"\n"), 0o600); err != nil {
 		return "", err
 	}
-	http, ops := address(), address()
+	http, ops := parts.Address(), parts.Address()
 	s.ready = append(s.ready, ops)
 	args := append([]string{"--http", http, "--ops", ops, "--nats", natsURL(nats), "--tokens", tokens,
 		"--fingerprint-key", filepath.Join(s.dir, "fingerprint.key")}, s.streams()...)
@@ -165,7 +154,7 @@ func (s *stage) addIngester(n int) error {
 	if err != nil {
 		return err
 	}
-	ops := address()
+	ops := parts.Address()
 	s.ready = append(s.ready, ops)
 	args := append([]string{"--ops", ops, "--nats", natsURL(nats),
 		"--clickhouse", "clickhouse://default@" + warehouse[0] + "/flow"}, s.streams()...)
@@ -263,18 +252,6 @@ func (s *stage) close() {
 	}
 	for _, d := range s.disks {
 		d.unmount()
-	}
-}
-
-// address is a loopback address nobody listens on, of a port that the system
-// gives to no connection: a part must find it free when it comes back.
-func address() string {
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
 	}
 }
 

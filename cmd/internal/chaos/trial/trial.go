@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"sluice/cmd/internal/parts"
 )
 
 // ErrBroken is what Run returns when a promise was broken.
@@ -68,7 +70,7 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 		}
 	}()
 
-	if err := build(ctx, filepath.Join(dir, "bin")+"/"); err != nil {
+	if err := parts.Build(ctx, filepath.Join(dir, "bin")); err != nil {
 		return Result{}, err
 	}
 	s, err := newStage(cfg, dir, j)
