@@ -32,16 +32,7 @@ func (s *stack) exec(sql string) {
 // publish puts a message into a lane past the api.
 func (s *stack) publish(lane int, body string, head nats.Header) {
 	s.t.Helper()
-	nc, err := nats.Connect("nats://" + s.nats)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := nc.JetStream()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := js.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("flow.%d.record", lane), Header: head, Data: []byte(body)}); err != nil {
+	if _, err := s.jetStream().PublishMsg(&nats.Msg{Subject: fmt.Sprintf("flow.%d.record", lane), Header: head, Data: []byte(body)}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -107,6 +98,7 @@ func (s *stack) eventuallyLetters(want ...letter) (numbers []string) {
 // a batch. The others are stored; it waits with its reason, comes back as long
 // as it is refused, and is stored once when it is not.
 func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	at := "nats://" + s.nats
@@ -188,6 +180,7 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 // TestABrokenMessageIsSetAsideWhole: what nobody can decode blocks nothing,
 // and can be looked at and dropped.
 func TestABrokenMessageIsSetAsideWhole(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	at := "nats://" + s.nats

@@ -37,6 +37,7 @@ func (s *stack) rebuildArgs(into string) []string {
 // dead letters, replays, drops and repeats among it; however often the rebuild
 // is killed; and the rebuilt tables take the place of damaged ones.
 func TestRebuildMakesTheSameTables(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	_, _, _, ingester := s.apart()
 	at := "nats://" + s.nats

@@ -3,6 +3,7 @@ package endtoend
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/cmd/internal/rebuild"
 	"sluice/cmd/internal/verify"
 )
 
@@ -52,6 +54,7 @@ func findings(r verify.Report) []string {
 // being killed and poison on the way, and in the end everything is stored or
 // dead.
 func TestVerifyWhileRecordsFlow(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	p := s.up()
 	s.publish(0, "garbage", nats.Header{"Sluice-Records": {"3"}})
@@ -97,6 +100,7 @@ func TestVerifyWhileRecordsFlow(t *testing.T) {
 // TestVerifyNamesWhatIsWrong breaks the table by hand in every way, and mends
 // it again.
 func TestVerifyNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	s.exec("SYSTEM STOP MERGES flow.records")
@@ -253,6 +257,7 @@ func (s *stack) change(sql string) {
 // TestVerifyKnowsEveryLane: lanes have accounts of their own, and rows of lanes
 // or messages that there are not are wrong.
 func TestVerifyKnowsEveryLane(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats)
@@ -299,6 +304,7 @@ func TestVerifyKnowsEveryLane(t *testing.T) {
 // TestVerifyWaitsForBlocksInDoubt: an ingester that is paused in the middle of
 // a block leaves it in doubt, which is no error, and is settled when it goes on.
 func TestVerifyWaitsForBlocksInDoubt(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	_, _, _, ingester := s.apart()
 	loaded := make(chan int)
@@ -329,19 +335,71 @@ func TestVerifyWaitsForBlocksInDoubt(t *testing.T) {
 	s.eventuallyStored(40000)
 }
 
+// TestVerifyAfterALaneWasMadeAgain: the table holds rows of two lives of a lane
+// under the same numbers, and each is accounted for.
+func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	_, _, api, ingester := s.apart()
+	s.load("--records", "1000", "--batch", "100", "--seed", "1")
+	s.eventuallyStored(1000)
+	for _, p := range []*process{api, ingester} {
+		if code := p.stop(); code != 0 {
+			t.Fatalf("%s stopped with exit %d", p.name, code)
+		}
+	}
+	if err := s.jetStream().DeleteStream("FLOW_0"); err != nil {
+		t.Fatal(err)
+	}
+	api = s.startAPI()
+	s.waitReady(api, s.ops)
+	s.load("--records", "3000", "--batch", "250", "--seed", "2") // two messages more than before
+	if r := s.verify(1); len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "lane 0 was deleted and made again") {
+		t.Errorf("problems: %q", r.Problems)
+	}
+	s.startIngester()
+	s.sluice(0, "lanes", "reset", "--lane", "0", "--done", "0", "--yes", "--nats", "nats://"+s.nats)
+	s.eventuallyStored(3000)
+	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", "4000")
+	s.verify(0, "--deep")
+	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].Rebuilt != 3000 || len(r.Swap) != 0 {
+		t.Errorf("rebuilt %d rows, with %d statements to swap, want 3000 and none", r.Lanes[0].Rebuilt, len(r.Swap))
+	}
+
+	// In the numbers that both lives have.
+	id, err := s.query("SELECT id FROM flow_rebuild.records WHERE stream_seq = 3 AND stream_idx = 7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec("ALTER TABLE flow.records DELETE WHERE id = '" + id + "' SETTINGS mutations_sync = 2")
+	if diff := cmp.Diff([]string{"missing 0 3:7 " + id}, findings(s.verify(1))); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	if r := s.rebuild(1, "flow_rebuild"); len(r.Differences) != 1 || r.Differences[0].ID != id {
+		t.Errorf("differences: %+v", r.Differences)
+	}
+
+	// In those that only the later one has.
+	s.exec("SYSTEM STOP MERGES flow.records")
+	s.exec("INSERT INTO flow.records (id, ts, received_at, stream_seq, stream_idx, lane) SELECT 'stray', now(), max(received_at), 11, 250, 0 FROM flow.records WHERE stream_seq = 11")
+	if diff := cmp.Diff([]string{"unknown 0 11:250 stray", "missing 0 3:7 " + id}, findings(s.verify(1))); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	if r := s.rebuild(1, "flow_rebuild"); !slices.ContainsFunc(r.Differences, func(d rebuild.Difference) bool { return d.ID == "stray" }) {
+		t.Errorf("differences: %+v", r.Differences)
+	}
+	s.purge(11)
+	s.verify(0)
+	s.exec("INSERT INTO flow.records SELECT * FROM flow.records WHERE stream_seq = 11 AND stream_idx = 250")
+	if diff := cmp.Diff([]string{"doubled 0 11:250 stray"}, findings(s.verify(1))); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
 // purge removes the messages of lane 0 up to a sequence, as the purger would.
 func (s *stack) purge(last uint64) {
 	s.t.Helper()
-	nc, err := nats.Connect("nats://" + s.nats)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := nc.JetStream()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := js.PurgeStream("FLOW_0", &nats.StreamPurgeRequest{Sequence: last + 1}); err != nil {
+	if err := s.jetStream().PurgeStream("FLOW_0", &nats.StreamPurgeRequest{Sequence: last + 1}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -349,6 +407,7 @@ func (s *stack) purge(last uint64) {
 // TestVerifyFollowsWhatWasSetAside: dead, replayed, dropped, each counted as
 // what it is.
 func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	at := "nats://" + s.nats

@@ -100,6 +100,7 @@ type lane struct {
 	next  uint64       // first message still to insert
 	last  uint64       // last one
 	claim record.Claim // a block that may be inserted or not; zero when none
+	known uint64       // live rows of messages up to here may be of an earlier life of the lane
 }
 
 // plan finds out what to insert.
@@ -117,7 +118,7 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		if pos.Stream != "" && pos.Stream != info.Identity() {
 			return nil, fmt.Errorf("lane %d was deleted and made again: nothing of it is stored", info.Number)
 		}
-		l := &lane{rebuild: r, info: info, first: info.First, next: info.First, last: pos.Done}
+		l := &lane{rebuild: r, info: info, first: info.First, next: info.First, last: pos.Done, known: pos.Known}
 		begun, claim, err := r.into.Claims(ctx, info.Number)
 		if err != nil {
 			return nil, err

@@ -87,36 +87,26 @@ func (l *lane) purged(first, last uint64) error {
 
 // inspectMessage takes the rows of one message from those that come.
 func (l *lane) inspectMessage(m *record.Message, rows *rows) error {
-	t := l.minutes.at(m.Received)
-	due := map[uint32]int{}
+	due := map[uint32]int{} // rows of columns by index
 	if m.Topic == stream.RecordTopic(m.Lane) {
 		l.decode(m, func(row int) { due[l.columns.StreamIdx[row]] = row }, func(int, int, string) {})
 	}
-	seen := map[uint32]bool{}
+	there := map[uint32]bool{}
 	for !rows.over && rows.row.Seq == m.Seq {
-		r := rows.row
-		f := Finding{Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received}
-		row, expected := due[r.Idx]
-		switch {
-		case !expected:
-			l.unexpected(t, f)
-		case seen[r.Idx]:
-			t.Doubled++
-			f.Kind, f.Detail = Doubled, "more rows than one"
-			l.find(f)
-		case r.Digest != l.digest.Row(&l.columns, row):
-			t.Changed++
-			f.Kind, f.Detail = Changed, fmt.Sprintf("the row differs from the record %q that was accepted", l.columns.ID.Value(row))
-			l.find(f)
-		}
-		seen[r.Idx] = true
-		if err := rows.advance(); err != nil {
+		place, err := rows.place()
+		if err != nil {
 			return err
+		}
+		idx := place[0].Idx
+		if row, expected := due[idx]; expected {
+			there[idx] = l.inspectPlace(m, place, row)
+		} else if m.Seq > l.known {
+			l.unexpected(m, place)
 		}
 	}
 	for i := range l.columns.Rows() {
 		idx := l.columns.StreamIdx[i]
-		if row, expected := due[idx]; expected && !seen[idx] {
+		if row, expected := due[idx]; expected && !there[idx] {
 			l.missing = append(l.missing, absent{
 				Finding: Finding{Kind: Missing, Lane: m.Lane, Sequence: m.Seq, Index: int(idx), ID: string(l.columns.ID.Value(row)), Received: m.Received},
 				key:     l.digest.Key(&l.columns, row),
@@ -127,15 +117,47 @@ func (l *lane) inspectMessage(m *record.Message, rows *rows) error {
 	return nil
 }
 
-// unexpected is a row where there should be none.
-func (l *lane) unexpected(t *Tally, f Finding) {
-	t.Doubled++
-	fate := cmp.Or(l.fates[origin{f.Lane, f.Sequence, f.Index}], l.fates[origin{f.Lane, f.Sequence, -1}])
-	f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+fate+")"
-	if fate == "" {
-		f.Kind, f.Detail = Unknown, "the message has no such record"
+// inspectPlace judges the rows of one place, of which there should be one, and
+// tells whether the record has a row. Up to known, a row that is another one
+// may be of an earlier life of the lane.
+func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (there bool) {
+	want := l.digest.Row(&l.columns, row)
+	for _, r := range place {
+		there = there || r.Digest == want
 	}
-	l.find(f)
+	t := l.minutes.at(m.Received)
+	one := false
+	for _, r := range place {
+		f := Finding{Kind: Doubled, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "more rows than one"}
+		switch {
+		case r.Digest != want && m.Seq <= l.known:
+			continue
+		case !one && (r.Digest == want || !there):
+			one = true
+			if r.Digest == want {
+				continue
+			}
+			t.Changed++
+			f.Kind, f.Detail = Changed, fmt.Sprintf("the row differs from the record %q that was accepted", l.columns.ID.Value(row))
+		default:
+			t.Doubled++
+		}
+		l.find(f)
+	}
+	return one
+}
+
+// unexpected are rows where there should be none.
+func (l *lane) unexpected(m *record.Message, place []warehouse.Row) {
+	for _, r := range place {
+		f := Finding{Kind: Unknown, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "the message has no such record"}
+		fate := cmp.Or(l.fates[origin{m.Lane, r.Seq, int(r.Idx)}], l.fates[origin{m.Lane, r.Seq, -1}])
+		if fate != "" {
+			f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+fate+")"
+		}
+		l.minutes.at(m.Received).Doubled++
+		l.find(f)
+	}
 }
 
 // rows are rows as they come.
@@ -143,6 +165,35 @@ type rows struct {
 	next func() (warehouse.Row, error, bool)
 	row  warehouse.Row
 	over bool
+}
+
+// place takes the rows of the same place as the next one.
+func (r *rows) place() ([]warehouse.Row, error) {
+	place := []warehouse.Row{r.row}
+	for {
+		if err := r.advance(); err != nil || r.over || r.row.Seq != place[0].Seq || r.row.Idx != place[0].Idx {
+			return place, err
+		}
+		place = append(place, r.row)
+	}
+}
+
+// repeats are places before First that more than one row has, without those
+// that an earlier life of the lane may have had too.
+func (l *lane) repeats(ctx context.Context) (all []warehouse.Repeat, err error) {
+	if l.known >= l.First-1 {
+		return nil, nil
+	}
+	next, stop := iter.Pull2(l.db.Rows(ctx, l.Lane.Lane, l.known+1, l.First-1, l.digest))
+	defer stop()
+	rows := &rows{next: next}
+	for err = rows.advance(); err == nil && !rows.over && len(all) < l.cfg.Limit; {
+		var place []warehouse.Row
+		if place, err = rows.place(); err == nil && len(place) > 1 {
+			all = append(all, warehouse.Repeat{Row: place[0], Rows: uint64(len(place))})
+		}
+	}
+	return all, err
 }
 
 func (r *rows) advance() error {

@@ -26,6 +26,7 @@ type lane struct {
 	Lane
 	info    stream.Lane
 	claimed uint64 // last message of the block that was being stored, 0 when none
+	known   uint64 // rows of messages up to here may be of an earlier life of the lane
 	minutes minutes
 	digest  *warehouse.Digest
 	columns record.Columns
@@ -86,6 +87,9 @@ func (l *lane) before(ctx context.Context) error {
 		return nil
 	}
 	rows, repeats, err := l.db.Repeats(ctx, l.Lane.Lane, l.First, l.cfg.Limit)
+	if err == nil && l.known > 0 { // two lives have rows of the same places
+		repeats, err = l.repeats(ctx)
+	}
 	if err != nil {
 		return err
 	}

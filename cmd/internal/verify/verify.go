@@ -81,10 +81,10 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 		}
 		v.report.Lanes = append(v.report.Lanes, l.Lane)
 	}
-	if err := v.extents(ctx); err != nil {
+	if err := v.extents(ctx, lanes); err != nil {
 		return nil, err
 	}
-	if err := v.counters(ctx); err != nil {
+	if err := v.counters(ctx, lanes); err != nil {
 		return nil, err
 	}
 	r := v.report
@@ -107,7 +107,10 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Settled = pos.Done
+		l.Settled, l.known = pos.Done, pos.Known
+		if l.known > 0 {
+			v.note("lane %d was made again or set back, and an operator said where it goes on: rows of its earlier life are left out", info.Number)
+		}
 		if c := pos.Claim; c != nil {
 			l.claimed = c.Last
 		}
@@ -202,7 +205,7 @@ func (v *verifier) find(f Finding) {
 }
 
 // extents looks for rows of lanes, or of messages, that there are not.
-func (v *verifier) extents(ctx context.Context) error {
+func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 	extents, err := v.db.Extents(ctx)
 	if err != nil {
 		return err
@@ -213,6 +216,9 @@ func (v *verifier) extents(ctx context.Context) error {
 	last := map[int]uint64{}
 	for _, l := range v.stream.Lanes() {
 		last[l.Number] = l.Last
+	}
+	for _, l := range lanes {
+		last[l.Lane.Lane] = max(last[l.Lane.Lane], l.known)
 	}
 	for _, e := range extents {
 		end, known := last[e.Lane]
