@@ -151,7 +151,7 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 			links = append(links, all...)
 		case f.kind == killInBatch && strings.HasPrefix(name, partAPI) && strings.HasSuffix(name, toNATS):
 			text, wait = "Nats-Batch-Sequence", f.fine/20
-			links = append(links, all[indexOf(b.nats, f.target)])
+			links = append(links, all...) // with several servers, to whichever it is connected
 		}
 	}
 	sprung := make(chan struct{}, len(links))
@@ -196,15 +196,6 @@ func (b *breaker) killAs(ctx context.Context, f fault) {
 	b.journal.note("%v", f)
 	sleep(ctx, f.hold)
 	b.again(p)
-}
-
-func indexOf(list []string, s string) int {
-	for i, v := range list {
-		if v == s {
-			return i
-		}
-	}
-	return 0
 }
 
 func (b *breaker) killLeader(ctx context.Context, f fault) {
