@@ -32,6 +32,7 @@ const drainTime = 10 * time.Second
 // The first SIGINT or SIGTERM cancels the context, which drains; the second
 // one exits at once.
 func Program(name, description string, cli any) int {
+	easeTimers()
 	parser, err := kong.New(cli,
 		kong.Name(name),
 		kong.Description(description),

@@ -1,0 +1,45 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const eased = "SLUICE_TEST_EASED" // says to TestTimersAreEased that it is the child
+
+// TestTimersAreEased: every thread may sleep longer, in the same process, with
+// the same arguments and environment.
+func TestTimersAreEased(t *testing.T) {
+	if want := os.Getenv(eased); want != "" {
+		easeTimers()
+		fmt.Printf("process %d, %s %q\n", os.Getpid(), want, os.Args[1:])
+		for range 3 {
+			slack := make(chan int)
+			go func() {
+				runtime.LockOSThread() // of each its own, and new
+				n, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+				slack <- n
+				select {}
+			}()
+			fmt.Printf("slack %d\n", <-slack)
+		}
+		os.Exit(0)
+	}
+	child := exec.Command(os.Args[0], "-test.run=^TestTimersAreEased$")
+	child.Env = append(os.Environ(), eased+"=kept")
+	out, err := child.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want := fmt.Sprintf("process %d, kept [\"-test.run=^TestTimersAreEased$\"]\n%s", child.Process.Pid,
+		strings.Repeat(fmt.Sprintf("slack %d\n", timerSlack), 3))
+	if string(out) != want {
+		t.Errorf("got %s, want %s", out, want)
+	}
+}
