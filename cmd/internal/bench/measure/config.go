@@ -50,7 +50,7 @@ func (c *Config) plan() (plan, error) {
 		return plan{
 			runs: 2, records: 30_000, warmUp: 5_000, paced: time.Second, singles: 500 * time.Millisecond,
 			point: 300 * time.Millisecond, settle: time.Second,
-			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 100, 1000}, connections: []int{1, 16},
+			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
 		}, nil
 	}
 	if c.Runs < 1 || c.Records < 1 {

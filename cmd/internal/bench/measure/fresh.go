@@ -25,7 +25,6 @@ type sight struct {
 
 // start watches until the function it returns is called.
 func (w *watch) start(ctx context.Context) (end func() error, err error) {
-	const pause = 10 * time.Millisecond
 	rows, err := stored(ctx, w.stage)
 	if err != nil {
 		return nil, err
@@ -64,41 +63,57 @@ type message struct {
 }
 
 // freshness is how long records took from when they were due at the api until
-// they could be queried: half of them at most p50, 99 of 100 at most p99. One
-// lane is stored in the order of its stream, so that the first sight with as
-// many records as a message and all before it have is when it could be queried.
+// they could be queried: half of them at most p50, 99 of 100 at most p99.
 func (w *watch) freshness(ctx context.Context, p pass) (p50, p99 time.Duration, err error) {
 	messages, err := w.messages(ctx, p)
 	if err != nil {
 		return 0, 0, err
 	}
-	type wait struct {
-		time.Duration
-		rows int64
+	all, err := waits(w.seen, messages)
+	if err != nil {
+		return 0, 0, err
 	}
-	var waits []wait
-	sum, at := w.seen[0].rows, 0
+	return quantile(all, 0.5), quantile(all, 0.99), nil
+}
+
+// wait is how long some records took.
+type wait struct {
+	time.Duration
+	rows int64
+}
+
+// waits are those of messages in the order of the stream. One lane is stored in
+// that order, so that a message can be queried when as many records can be as
+// it and all before it have; the first sight counts as the beginning.
+func waits(seen []sight, messages []message) ([]wait, error) {
+	var all []wait
+	sum, at := seen[0].rows, 0
 	for _, m := range messages {
 		sum += m.rows
-		for at < len(w.seen) && w.seen[at].rows < sum {
+		for at < len(seen) && seen[at].rows < sum {
 			at++
 		}
-		if at == len(w.seen) {
-			return 0, 0, fmt.Errorf("the watch ended at %d records, %d are stored", w.seen[at-1].rows, sum)
+		if at == len(seen) {
+			return nil, fmt.Errorf("the watch ended at %d records, %d are stored", seen[at-1].rows, sum)
 		}
-		waits = append(waits, wait{w.seen[at].at.Sub(m.due), m.rows})
+		all = append(all, wait{seen[at].at.Sub(m.due), m.rows})
 	}
-	slices.SortFunc(waits, func(a, b wait) int { return cmp.Compare(a.Duration, b.Duration) })
-	quantile := func(q float64) time.Duration {
-		var below int64
-		for _, v := range waits {
-			if below += v.rows; float64(below) >= q*float64(p.Acked.Records) {
-				return v.Duration
-			}
+	slices.SortFunc(all, func(a, b wait) int { return cmp.Compare(a.Duration, b.Duration) })
+	return all, nil
+}
+
+// quantile is the least wait that so many of the records had at most.
+func quantile(sorted []wait, q float64) time.Duration {
+	var all, below int64
+	for _, w := range sorted {
+		all += w.rows
+	}
+	for _, w := range sorted {
+		if below += w.rows; float64(below) >= q*float64(all) {
+			return w.Duration
 		}
-		return 0
 	}
-	return quantile(0.5), quantile(0.99), nil
+	return 0
 }
 
 // messages are those of a run in the order of the stream. The load gives its

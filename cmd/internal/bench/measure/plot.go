@@ -81,7 +81,7 @@ func (c Curve) plot(panel panel) (*plot.Plot, error) {
 		lines[at.Ingesters].add(float64(at.X), panel.row(at))
 	}
 	for i, ingesters := range order {
-		if err := lines[ingesters].draw(p, i, fmt.Sprintf("%d ingester(s)", ingesters), len(order) > 1); err != nil {
+		if err := lines[ingesters].draw(p, i, fmt.Sprintf("ingesters: %d", ingesters), len(order) > 1); err != nil {
 			return nil, err
 		}
 	}

@@ -74,7 +74,11 @@ func (r Row) Spread() string {
 }
 
 func (r Row) String() string {
-	return fmt.Sprintf("%s: %s %s (%s), goal %s", r.What, number(r.Median()), r.Unit, r.Spread(), r.Goal)
+	text := fmt.Sprintf("%s: %s %s (%s)", r.What, number(r.Median()), r.Unit, r.Spread())
+	if r.Goal != nil {
+		text += fmt.Sprintf(", goal %s", r.Goal)
+	}
+	return text
 }
 
 // median is the middle one, or between the two in the middle.

@@ -17,6 +17,8 @@ type bench struct {
 	plan plan
 	dir  string // of everything; removed in the end
 	seed uint64 // of the records of the latest run
+
+	began time.Time
 }
 
 // Run measures, writes the page and returns what stands on it. The error wraps
@@ -31,7 +33,7 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 	if err != nil {
 		return Page{}, err
 	}
-	b := &bench{cfg: cfg, plan: p, dir: dir}
+	b := &bench{cfg: cfg, plan: p, dir: dir, began: time.Now()}
 	defer func() {
 		if err == nil || ctx.Err() != nil {
 			err = errors.Join(err, os.RemoveAll(dir))
@@ -39,7 +41,7 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 			err = fmt.Errorf("%w (data and logs are in %s)", err, dir)
 		}
 	}()
-	page := Page{Command: cfg.Command, Short: cfg.Short, Runs: p.runs, Began: time.Now()}
+	page := Page{Command: cfg.Command, Short: cfg.Short, Runs: p.runs, Began: b.began}
 	if page.Machine, err = lookAround(ctx, dir); err != nil {
 		return Page{}, err
 	}
@@ -80,7 +82,7 @@ func (b *bench) on(ctx context.Context, name string, do func(*parts.Stage) error
 	return errors.Join(s.Stop(), os.RemoveAll(dir))
 }
 
-// note tells whoever watches what was seen.
+// note tells whoever watches what was seen, and when.
 func (b *bench) note(format string, args ...any) {
-	fmt.Fprintf(b.cfg.Log, format+"\n", args...) // a terminal that is gone is no reason to fail
+	fmt.Fprintf(b.cfg.Log, "%5.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...)) // a terminal that is gone is no reason to fail
 }

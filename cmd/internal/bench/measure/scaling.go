@@ -36,7 +36,7 @@ const connectionsBatch = 50
 
 // scaling measures all curves, each on a deployment of its own.
 func (b *bench) scaling(ctx context.Context, page *Page) error {
-	lanes := Curve{Slug: "lanes", Title: "Lanes and ingesters", What: "lanes", Setup: "batches of 500, 16 connections"}
+	lanes := Curve{Slug: "lanes", Title: "Lanes and ingesters", What: "lanes", Setup: "Batches of 500, 16 connections"}
 	batches := Curve{Slug: "batches", Title: "Records per request", What: "records per request", Setup: "1 lane, 1 ingester, 8 connections"}
 	clients := Curve{Slug: "connections", Title: "Connections", What: "connections",
 		Setup: fmt.Sprintf("1 lane, 1 ingester, batches of %d", connectionsBatch)}
