@@ -85,6 +85,9 @@ func (d dialect) TextIndex() string {
 	return "tokenbf_v1(16384, 3, 0) GRANULARITY 4"
 }
 
+// KeepsStatistics tells whether the server keeps statistics unless told not to.
+func (d dialect) KeepsStatistics() bool { return d.Version.atLeast(26, 4) }
+
 // statements renders a migration and splits it. A statement ends with a
 // semicolon at the end of a line.
 func (d dialect) statements(name, source string) ([]string, error) {

@@ -274,3 +274,15 @@ CREATE TABLE IF NOT EXISTS flow.changes ON CLUSTER 'main'
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/all/flow/changes', '{shard}-{replica}')
 ORDER BY (stream_seq, changed_at)
 SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+
+ALTER TABLE flow.records_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
+
+ALTER TABLE flow.counts_1m_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
+
+ALTER TABLE flow.process_instances_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
+
+ALTER TABLE flow.element_instances_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
+
+ALTER TABLE flow.jobs_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
+
+ALTER TABLE flow.incidents_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
