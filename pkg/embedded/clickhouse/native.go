@@ -26,6 +26,8 @@ type native struct {
 	engine *engine
 	log    *slog.Logger
 
+	buffers sync.Pool // *[]byte, for blocks; of memory that was used before
+
 	mu       sync.Mutex
 	clients  map[*client]struct{}
 	stopping bool

@@ -146,6 +146,7 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (stats, error) 
 	if err := c.header(q, columns); err != nil {
 		return stats{}, err
 	}
+	defer c.lendBuffer()()
 	whole := true
 	for whole {
 		packet, err := c.in.ReadByte()
@@ -180,10 +181,22 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (stats, error) 
 	if gone := stop(); gone != nil && err == nil {
 		err = gone
 	}
-	if cap(c.blocks.buf) > 8<<20 {
-		c.blocks.buf = nil // An idle client keeps no large buffer.
-	}
 	return done, err
+}
+
+// lendBuffer gives the client a large buffer for the blocks of an INSERT, if
+// one is at hand, and returns what takes it back: an idle client keeps none.
+func (c *client) lendBuffer() (takeBack func()) {
+	const large = 8 << 20
+	if lent, ok := c.server.buffers.Get().(*[]byte); ok {
+		c.blocks.buf = *lent
+	}
+	return func() {
+		if buf := c.blocks.buf; cap(buf) > large {
+			c.blocks.buf = nil
+			c.server.buffers.Put(&buf)
+		}
+	}
 }
 
 // watch reads what the client sends while its statement runs: a Cancel ends the
