@@ -9,7 +9,7 @@ import (
 type Config struct {
 	Owner string // names this process in positions; no other process may ever have the same; default random
 
-	MaxRows  int           // close a block at so many rows; default 50 000
+	MaxRows  int           // close a block at so many rows; default 100 000
 	MaxBytes int           // close a block at so many bytes of memory; default SharedBytes divided by the lanes worked on
 	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
 
@@ -34,7 +34,7 @@ func (c Config) withDefaults() Config {
 	if c.Owner == "" {
 		c.Owner = rand.Text()
 	}
-	positive(&c.MaxRows, 50_000)
+	positive(&c.MaxRows, 100_000)
 	positive(&c.SharedBytes, 32<<20)
 	positive(&c.MaxAge, 500*time.Millisecond)
 	positive(&c.MinPause, 250*time.Millisecond)

@@ -52,8 +52,8 @@ func (c ClickHouse) Config() warehouse.Config {
 
 // Blocks says how records are gathered before they are stored.
 type Blocks struct {
-	BlockRows  int           `default:"50000" help:"Close a block at so many records."`
-	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory; 0 for a sixteenth of --memory, shared by the lanes worked on."`
+	BlockRows  int           `default:"100000" help:"Close a block at so many records."`
+	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory; 0 for a twelfth of --memory, shared by the lanes worked on."`
 	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
 }
 
