@@ -286,3 +286,10 @@ ALTER TABLE flow.element_instances_local ON CLUSTER 'main' MODIFY SETTING auto_s
 ALTER TABLE flow.jobs_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
 
 ALTER TABLE flow.incidents_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
+
+ALTER TABLE flow.records_local ON CLUSTER 'main'
+    MODIFY COLUMN ts          CODEC(Delta(8), ZSTD(3)),
+    MODIFY COLUMN extra       CODEC(ZSTD(1)),
+    MODIFY COLUMN received_at CODEC(ZSTD(1)),
+    MODIFY COLUMN stream_seq  CODEC(Delta(8), T64('bit'), ZSTD(1)),
+    MODIFY COLUMN stream_idx  CODEC(T64, ZSTD(1));
