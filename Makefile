@@ -19,7 +19,7 @@ ENGINE     := $(ENGINE_DIR)/node_modules/@chdb/lib-$(ENGINE_PLATFORM)/libchdb.so
 ENGINE_STAMP := $(ENGINE_DIR)/$(ENGINE_PLATFORM)-$(ENGINE_VERSION)
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## fetch what is missing, build, and run everything on this machine
 	@bin/sluice up $(ARGS)
@@ -42,7 +42,7 @@ $(ENGINE_STAMP):
 
 test: engine | need-go ## the whole suite, with real NATS and the real engine
 	$(GO) test -timeout 15m ./...
-	@$(MAKE) fuzz
+	@$(MAKE) fuzz baseline
 
 FUZZ_RUNS ?= 2000x
 fuzz: | need-go ## a short run of every fuzz target of what clients send
@@ -51,6 +51,10 @@ fuzz: | need-go ## a short run of every fuzz target of what clients send
 			$(GO) test ./pkg/$$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ_RUNS); \
 		done; \
 	done
+
+BASELINES := ./pkg/record ./pkg/api ./pkg/ingest ./pkg/warehouse
+baseline: | need-go ## allocations of each stage against the committed ones; times are only shown
+	$(GO) test -count=1 -v -run '^TestBaseline$$' $(BASELINES)
 
 check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
@@ -74,10 +78,14 @@ soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everyt
 bench: engine | need-go ## measure every goal of speed and how it scales, and write docs/performance.md
 	$(GO) run ./cmd/internal/bench $(ARGS)
 
+STAGES := ^Benchmark(Parse|Parts|Post|Publish|Append|Lane|Encode|Insert)$$
+microbench: engine | need-go ## each stage alone, six times, for benchstat (docs/benchmarks.md)
+	@$(GO) test -p 1 -run '^$$' -bench '$(STAGES)' -count 6 ./pkg/...
+
 clean: ## remove what was built; data/ and .cache/ stay
 	rm -rf bin
 
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine test fuzz check compose-check chaos soak bench clean need-go
+.PHONY: help run build engine test fuzz baseline check compose-check chaos soak bench microbench clean need-go
