@@ -24,4 +24,5 @@ var (
 	Classes    = classes
 
 	BlockColumns = blockColumns
+	Months       = months
 )

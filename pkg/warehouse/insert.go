@@ -28,7 +28,11 @@ func (db *DB) Insert(ctx context.Context, b record.Block) error {
 	if from == to {
 		return nil // all of it was set aside, or none of it were records
 	}
-	return db.insert(ctx, "records", b.Claim.Token, blockColumns(b.Columns, from, to))
+	err := db.insert(ctx, "records", b.Claim.Token, blockColumns(b.Columns, from, to))
+	if err == nil {
+		db.metrics.parts.Add(float64(months(b.Columns.TS[from:to])))
+	}
+	return err
 }
 
 // InsertChanges stores what was changed under a token of its own; all else as

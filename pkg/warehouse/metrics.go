@@ -5,6 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	connects prometheus.Counter
 	failures *prometheus.CounterVec
+	parts    prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -17,10 +18,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "sluice_warehouse_insert_failures_total",
 			Help: "Inserts that ClickHouse did not confirm, by what is done about it: retry, halt, poison or unknown.",
 		}, []string{"class"}),
+		parts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_warehouse_parts_total",
+			Help: "Parts that inserts made in flow.records: one for each month that records of a block fall in. Its rate is what merges in ClickHouse have to keep up with.",
+		}),
 	}
 	for _, class := range classNames {
 		m.failures.WithLabelValues(class)
 	}
-	reg.MustRegister(m.connects, m.failures)
+	reg.MustRegister(m.connects, m.failures, m.parts)
 	return m
 }
