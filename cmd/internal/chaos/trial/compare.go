@@ -92,7 +92,7 @@ func without(a, b []load.Range) []load.Range {
 			if taken.First > r.First {
 				rest = append(rest, load.Range{Partition: r.Partition, First: r.First, Last: taken.First - 1})
 			}
-			r.First = taken.Last + 1
+			r.First = max(r.First, taken.Last+1) // what is taken may overlap
 		}
 		if r.Records() > 0 {
 			rest = append(rest, r)

@@ -28,7 +28,7 @@ const runsOfPartition = `
 SELECT min(p) AS first, max(p) AS last, n
 FROM (
 	SELECT p, n, p - rowNumberInAllBlocks() AS start
-	FROM (SELECT position AS p, count() AS n FROM flow.records WHERE partition_id = ? GROUP BY p ORDER BY p)
+	FROM (SELECT position AS p, count() AS n FROM flow.records WHERE partition_id = ? GROUP BY p ORDER BY n, p)
 )
 GROUP BY start, n
 SETTINGS max_threads = 1`
