@@ -43,6 +43,7 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 	defer cancel()
 	begun := time.Now()
 	a, err := p.settleChange(ctx, msg, c.ID)
+	p.note(ctx, err)
 	p.stream.m.seconds.Observe(time.Since(begun).Seconds())
 	p.stream.m.publishes.WithLabelValues(outcome(record.Receipt{Replayed: a.Duplicate}, err)).Inc()
 	if err == nil && !a.Duplicate {

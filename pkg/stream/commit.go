@@ -41,6 +41,9 @@ type ack struct {
 func (w *wire) commit(ctx context.Context, lane *Lane, list []message) (ack, error) {
 	ctx, done := w.link.attempt(ctx, attemptLimit)
 	defer done()
+	if late(list) {
+		return ack{}, errStale
+	}
 	if len(list) == 1 {
 		a, err := w.request(ctx, lane, list[0].natsMessage(lane))
 		w.count("plain", 1, err)
@@ -62,13 +65,16 @@ func (w *wire) count(form string, messages int, err error) {
 // batch publishes an atomic batch. Only its last message asks for an answer:
 // a message lost before it makes the lane refuse the whole.
 func (w *wire) batch(ctx context.Context, lane *Lane, list []message) (ack, error) {
-	return w.finish(ctx, lane, nuid.Next(), 0, list)
+	return w.finish(ctx, lane, nuid.Next(), list, 0)
 }
 
 // begin publishes the first message of an atomic batch and waits until the
 // lane has staged it, which takes most of the time of a small batch. A batch
 // that is not finished is forgotten after 10 s.
 func (w *wire) begin(ctx context.Context, lane *Lane, id string, m message) error {
+	if late([]message{m}) {
+		return errStale
+	}
 	resp, err := w.nc.RequestMsgWithContext(ctx, m.inBatch(lane, id, 1, ""))
 	if err != nil {
 		return lost(ctx, err)
@@ -82,9 +88,13 @@ func (w *wire) begin(ctx context.Context, lane *Lane, id string, m message) erro
 	return err
 }
 
-// finish publishes the rest of an atomic batch of which begun messages are
-// staged, and commits it.
-func (w *wire) finish(ctx context.Context, lane *Lane, id string, begun int, rest []message) (ack, error) {
+// finish publishes what is left of an atomic batch of which the first messages,
+// as many as have begun, are staged, and commits it.
+func (w *wire) finish(ctx context.Context, lane *Lane, id string, list []message, begun int) (ack, error) {
+	if late(list) {
+		return ack{}, errStale
+	}
+	rest := list[begun:]
 	if len(rest) == 0 {
 		end := message{}.inBatch(lane, id, begun+1, "eob") // not a message: the end of the batch
 		return w.request(ctx, lane, end)

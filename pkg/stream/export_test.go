@@ -1,6 +1,53 @@
 package stream
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"sluice/pkg/record"
+)
+
+// ErrStale says that lanes were looked up too long ago.
+var ErrStale = errStale
+
+// CommitAfter commits submissions to lane 0 in one of the ways there are, as if
+// they had been routed for no longer than until.
+func (p *Publisher) CommitAfter(ctx context.Context, way string, until time.Time, subs ...*record.Submission) error {
+	lane, _ := p.stream.lanes.Load().lane(0)
+	var list []message
+	for _, sub := range subs {
+		m := messages(sub)[0]
+		m.until = until
+		list = append(list, m)
+	}
+	var err error
+	switch way {
+	case "at once":
+		_, err = p.wire.commit(ctx, lane, list)
+	case "begun":
+		err = p.wire.begin(ctx, lane, nuid.Next(), list[0])
+	case "begun in time":
+		id := nuid.Next()
+		list[0].until = time.Now().Add(time.Minute)
+		if err = p.wire.begin(ctx, lane, id, list[0]); err == nil {
+			list[0].until = until
+			_, err = p.wire.finish(ctx, lane, id, list, 1)
+		}
+	}
+	return err
+}
+
+// RoutedUntil is until when a lane set that was looked up at a time says where
+// ids go, with further lanes that begin later.
+func RoutedUntil(now, looked time.Time, fresh time.Duration, begins ...time.Time) time.Time {
+	lanes := []*Lane{{}}
+	for i, begin := range begins {
+		lanes = append(lanes, &Lane{Number: i + 1, From: begin})
+	}
+	return newLaneSet(lanes, looked).until(now, fresh)
+}
 
 // Origin is what names a dead letter in its subjects.
 func Origin(d DeadLetter) string { return d.origin }

@@ -125,7 +125,7 @@ func (g *group) stage(ctx context.Context, lane *Lane, leader *waiter) (ack, []*
 		return ack{}, nil, err
 	}
 	others := g.take(len(leader.message.body))
-	a, err := g.wire.finish(ctx, lane, id, 1, contents(others))
+	a, err := g.wire.finish(ctx, lane, id, append([]message{leader.message}, contents(others)...), 1)
 	g.wire.count("batch", 1+len(others), err)
 	return a, others, err
 }

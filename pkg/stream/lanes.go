@@ -115,6 +115,18 @@ func (s *laneSet) route(id string, now time.Time) route {
 	return r
 }
 
+// until is how long what route says at a time may be acted on: until the look-up
+// is old, or the next lane begins. A process may be frozen in between.
+func (s *laneSet) until(now time.Time, fresh time.Duration) time.Time {
+	until := s.looked.Add(fresh)
+	for _, l := range s.lanes {
+		if l.From.After(now) && l.From.Before(until) {
+			until = l.From
+		}
+	}
+	return until
+}
+
 // pick is the lane of an id at a time.
 func (s *laneSet) pick(id string, at time.Time) *Lane {
 	var best *Lane

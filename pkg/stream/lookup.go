@@ -121,5 +121,7 @@ func (s *Stream) routable(ctx context.Context) (*laneSet, error) {
 // stand still while the machine sleeps.
 func (s *Stream) fresh(set *laneSet) bool {
 	age := time.Since(set.looked)
-	return age >= 0 && age < max(s.cfg.LaneDelay/2, 5*s.cfg.Poll)
+	return age >= 0 && age < s.freshFor()
 }
+
+func (s *Stream) freshFor() time.Duration { return max(s.cfg.LaneDelay/2, 5*s.cfg.Poll) }

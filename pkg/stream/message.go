@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,12 +12,18 @@ import (
 	"sluice/pkg/record"
 )
 
-// message is one message on its way into a lane. Headers are written as bytes
-// once, not kept as a map.
+// message is one message on its way into a lane.
 type message struct {
-	id   string
-	head nats.Header
-	body []byte
+	id    string
+	head  nats.Header
+	body  []byte
+	until time.Time // it must not be sent later, by the clock on the wall: its id may belong to another lane by then
+}
+
+// late says whether one of the messages must not be sent any more.
+func late(list []message) bool {
+	now := time.Now()
+	return slices.ContainsFunc(list, func(m message) bool { return now.After(m.until) })
 }
 
 // partID is the id of a submission's i-th message.

@@ -142,7 +142,12 @@ func (s *settling) route(ctx context.Context) (record.Receipt, bool, error) {
 		}
 		return record.Receipt{}, false, err
 	}
-	r := set.route(id, time.Now())
+	now = time.Now()
+	r := set.route(id, now)
+	until := set.until(now, s.p.stream.freshFor())
+	for i := range s.list {
+		s.list[i].until = until
+	}
 	if s.uncertain && r.lane.Number != s.lane.Number {
 		// The lanes changed under it. Another api may be asked to take it now,
 		// so this one must not go on with the old lane; the submitter's next
