@@ -20,8 +20,12 @@ type job struct {
 	beside func(context.Context) (end func() error, err error)
 }
 
-// repeat makes a warm-up and then the runs of a job.
+// repeat makes a warm-up and then the runs of a job, when the merges that the
+// job before has left behind are done.
 func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
+	if err := b.settle(ctx, s); err != nil {
+		return err
+	}
 	warm := j.load
 	if warm.Duration > 0 {
 		warm.Duration = max(warm.Duration/4, 200*time.Millisecond)
