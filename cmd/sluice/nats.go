@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"sluice/cmd/internal/run"
 	embedded "sluice/pkg/embedded/nats"
 )
 
@@ -15,6 +16,7 @@ type natsCmd struct {
 }
 
 func (c *natsCmd) Run(ctx context.Context, log *slog.Logger) error {
+	run.CollectOften()
 	server, err := embedded.Start(embedded.Config{Data: c.Data, Listen: c.Listen, Monitor: c.Monitor, ConfigFile: c.Config}, log)
 	if err != nil {
 		return err
