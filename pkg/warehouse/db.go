@@ -71,7 +71,23 @@ func (db *DB) version(ctx context.Context) (version, error) {
 	return version{int(v.Version.Major), int(v.Version.Minor)}, nil
 }
 
+// knownSettings asks the server which of the settings it has.
+func (db *DB) knownSettings(ctx context.Context, names []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+	defer cancel()
+	var known []string
+	row := db.queries.QueryRow(ctx, "SELECT groupArray(name) FROM system.merge_tree_settings WHERE has(?, name)", names)
+	if err := row.Scan(&known); err != nil {
+		return nil, fmt.Errorf("ask for the settings of ClickHouse: %w", err)
+	}
+	return known, nil
+}
+
 func (db *DB) dialect(ctx context.Context) (dialect, error) {
 	v, err := db.version(ctx)
-	return dialect{Database: db.name, Cluster: db.cfg.Cluster, Version: v}, err
+	if err != nil {
+		return dialect{}, err
+	}
+	settings, err := db.knownSettings(ctx, mergingSettings)
+	return dialect{Database: db.name, Cluster: db.cfg.Cluster, Version: v, Settings: settings}, err
 }

@@ -2,6 +2,7 @@ package warehouse
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -17,6 +18,10 @@ type dialect struct {
 	Database string  // holds everything
 	Cluster  string  // as in remote_servers; empty for a single server
 	Version  version // of the server
+
+	// Settings are those of tables that the server knows, of the ones that not
+	// every version has.
+	Settings []string
 }
 
 // Table names the table that holds the rows on each server. In a cluster the
@@ -87,6 +92,21 @@ func (d dialect) TextIndex() string {
 
 // KeepsStatistics tells whether the server keeps statistics unless told not to.
 func (d dialect) KeepsStatistics() bool { return d.Version.atLeast(26, 4) }
+
+// mergingSettings make merges wait for ten parts of about the same size.
+var mergingSettings = []string{"merge_selector_base", "min_parts_to_merge_at_once"}
+
+// Merging are the settings that bound how often a row is merged; empty where
+// the server has none of them.
+func (d dialect) Merging() string {
+	var known []string
+	for _, name := range mergingSettings {
+		if slices.Contains(d.Settings, name) {
+			known = append(known, name+" = 10")
+		}
+	}
+	return strings.Join(known, ", ")
+}
 
 // statements renders a migration and splits it. A statement ends with a
 // semicolon at the end of a line.

@@ -1,12 +1,13 @@
 package warehouse
 
-// Statements renders every migration for a server of a version, or a cluster.
-func Statements(database, cluster string, major, minor int) ([]string, error) {
+// Statements renders every migration for a server of a version, or a cluster,
+// that knows these settings.
+func Statements(database, cluster string, major, minor int, settings ...string) ([]string, error) {
 	all, err := migrations()
 	if err != nil {
 		return nil, err
 	}
-	d := dialect{Database: database, Cluster: cluster, Version: version{major, minor}}
+	d := dialect{Database: database, Cluster: cluster, Version: version{major, minor}, Settings: settings}
 	var statements []string
 	for _, m := range all {
 		s, err := d.statements(m.name, m.source)
@@ -22,6 +23,8 @@ func Statements(database, cluster string, major, minor int) ([]string, error) {
 var (
 	StoreError = storeError
 	Classes    = classes
+
+	MergingSettings = mergingSettings
 
 	BlockColumns = blockColumns
 	Months       = months

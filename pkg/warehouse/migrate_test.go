@@ -40,8 +40,20 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7]"; got != want {
+	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8]"; got != want {
 		t.Errorf("applied migrations: got %s, want %s", got, want)
+	}
+}
+
+func TestTablesWaitForTenPartsToMerge(t *testing.T) {
+	db := open(t)
+	for _, table := range []string{"records", "counts_1m", "process_instances", "element_instances", "jobs", "incidents"} {
+		created := query(t, db, "SELECT create_table_query FROM system.tables WHERE database = '{db}' AND name = '"+table+"'")
+		for _, setting := range warehouse.MergingSettings {
+			if !strings.Contains(created, setting+" = 10") {
+				t.Errorf("%s lacks %s: %s", table, setting, created)
+			}
+		}
 	}
 }
 
@@ -105,6 +117,11 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 	if !strings.Contains(all, "tokenbf_v1(") || strings.Contains(all, "text(") {
 		t.Error("a server before 26.2 has no text index")
 	}
+	for _, setting := range warehouse.MergingSettings {
+		if strings.Contains(all, setting) {
+			t.Errorf("the server does not know %s", setting)
+		}
+	}
 	for _, s := range statements {
 		clickhousetest.Exec(t, clickhousetest.Shared(t), s)
 	}
@@ -113,7 +130,7 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 // TestTheClusterSchema compares the schema of a cluster with the golden file,
 // and lets the engine, which can not make replicated tables, parse it.
 func TestTheClusterSchema(t *testing.T) {
-	statements, err := warehouse.Statements("flow", "main", 26, 7)
+	statements, err := warehouse.Statements("flow", "main", 26, 7, warehouse.MergingSettings...)
 	if err != nil {
 		t.Fatal(err)
 	}

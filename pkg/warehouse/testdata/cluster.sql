@@ -293,3 +293,15 @@ ALTER TABLE flow.records_local ON CLUSTER 'main'
     MODIFY COLUMN received_at CODEC(ZSTD(1)),
     MODIFY COLUMN stream_seq  CODEC(Delta(8), T64('bit'), ZSTD(1)),
     MODIFY COLUMN stream_idx  CODEC(T64, ZSTD(1));
+
+ALTER TABLE flow.records_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
+
+ALTER TABLE flow.counts_1m_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
+
+ALTER TABLE flow.process_instances_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
+
+ALTER TABLE flow.element_instances_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
+
+ALTER TABLE flow.jobs_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
+
+ALTER TABLE flow.incidents_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
