@@ -63,17 +63,18 @@ func (p *Publisher) settleChange(ctx context.Context, msg *nats.Msg, id string) 
 	}
 	s := &settling{p: p, lane: lane, list: []message{{body: msg.Data}}}
 	for {
+		begun := time.Now()
 		a, err := p.attemptChange(ctx, lane, msg, id)
 		if err == nil || errors.Is(err, change.ErrStale) {
 			return a, err
 		}
 		v, reason, answer := s.judge(err)
-		if v == giveUp || (v == unknown && id == "") {
+		if v == giveUp || id == "" && (v == unknown || v == cut) {
 			return ack{}, answer
 		}
 		p.stream.m.retries.WithLabelValues(reason).Inc()
 		s.tries++
-		if s.quiet(v) || !s.pause(ctx) {
+		if s.quiet(v, begun) || !s.pause(ctx) {
 			return ack{}, answer
 		}
 	}
@@ -108,6 +109,8 @@ func (p *Publisher) attemptChange(ctx context.Context, lane *Lane, msg *nats.Msg
 // LastChange returns the sequence of a target's last change on lane 0, and
 // whether the lane still holds one.
 func (s *Stream) LastChange(ctx context.Context, target change.Target) (uint64, bool, error) {
+	ctx, done := s.link.attempt(ctx, attemptLimit)
+	defer done()
 	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, false, nil

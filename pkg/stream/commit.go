@@ -75,9 +75,9 @@ func (w *wire) begin(ctx context.Context, lane *Lane, id string, m message) erro
 	if late([]message{m}) {
 		return errStale
 	}
-	resp, err := w.nc.RequestMsgWithContext(ctx, m.inBatch(lane, id, 1, ""))
+	resp, err := w.ask(ctx, m.inBatch(lane, id, 1, ""))
 	if err != nil {
-		return lost(ctx, err)
+		return err
 	}
 	if len(resp.Data) == 0 {
 		return nil
@@ -131,11 +131,21 @@ func (m message) natsMessage(lane *Lane) *nats.Msg {
 
 // request publishes a message and waits for the lane's answer.
 func (w *wire) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, error) {
-	resp, err := w.nc.RequestMsgWithContext(ctx, msg)
+	resp, err := w.ask(ctx, msg)
 	if err != nil {
-		return ack{}, lost(ctx, err)
+		return ack{}, err
 	}
 	return answer(lane, resp.Data)
+}
+
+// ask publishes a message and waits for what is said to it.
+func (w *wire) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	resp, err := w.nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return nil, lost(ctx, err)
+	}
+	w.link.answered()
+	return resp, nil
 }
 
 // lost is err, or that the connection was lost when that ended ctx.

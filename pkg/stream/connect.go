@@ -1,8 +1,10 @@
 package stream
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,6 +19,12 @@ type Connection struct {
 	CA          string // file of PEM certificates the server's must be signed by; default the system's
 	Cert        string // file of this client's PEM certificate
 	Key         string // file of its key
+
+	// Silence is how long a server may say nothing, though it is asked three
+	// times meanwhile, until the connection is given up and made again, if need
+	// be to another server; default 15 s. A link on which a message takes longer
+	// looks silent too.
+	Silence time.Duration
 }
 
 // Connect connects, and keeps connecting for ever afterwards: it returns a
@@ -33,15 +41,18 @@ func Connect(c Connection, log *slog.Logger, reg prometheus.Registerer) (*nats.C
 func (c Connection) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Option {
 	reconnects := counter(reg, "sluice_stream_reconnects_total", "Times a connection to NATS was made again after it was lost.")
 	asyncErrors := counter(reg, "sluice_stream_connection_errors_total", "Errors NATS reported outside of any call, such as a denied permission or a slow reader.")
+	silence := cmp.Or(c.Silence, 15*time.Second)
 	opts := []nats.Option{
 		nats.Name("sluice " + c.Name),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(200 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
 		nats.ReconnectBufSize(-1), // nothing is buffered while away: it would look sent and be lost
-		nats.PingInterval(5 * time.Second),
-		nats.MaxPingsOutstanding(2),
-		nats.Timeout(2 * time.Second),
+		nats.PingInterval(silence / 3),
+		nats.MaxPingsOutstanding(3), // conn notices before that
+		nats.SetCustomDialer(newDialer(silence, !strings.HasPrefix(c.URL, "ws"))),
+		nats.SkipHostLookup(), // the dialer does it, without the lock
+		nats.Timeout(dialLimit),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			asyncErrors.Inc()
 			attrs := []any{"error", err}

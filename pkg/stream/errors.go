@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -51,6 +52,7 @@ const (
 	giveUp    verdict = iota // it will not get better by trying again soon
 	again                    // not stored: try again
 	unknown                  // perhaps stored: send the same ids again
+	cut                      // the same, and nobody is there to ask: not for long
 	unreached                // nobody answers: try again, not for long
 	repeated                 // an id of the batch is known already
 )
@@ -72,12 +74,20 @@ func judge(err error) (v verdict, reason string, answer error) {
 		return unreached, "disconnected", unavailable(err, 2*time.Second)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
 		return giveUp, "closed", unavailable(err, 5*time.Second)
-	case errors.Is(err, errDisconnected):
-		return unknown, "disconnected", unavailable(err, 2*time.Second)
+	case isCut(err):
+		return cut, "disconnected", unavailable(err, 2*time.Second)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, context.Canceled):
 		return unknown, "timeout", unavailable(err, 2*time.Second)
 	}
 	return unknown, "other", unavailable(err, 5*time.Second)
+}
+
+// isCut tells whether the connection failed under an attempt, or while it was
+// written.
+func isCut(err error) bool {
+	var network *net.OpError
+	return errors.Is(err, errDisconnected) || errors.Is(err, nats.ErrDisconnected) ||
+		errors.Is(err, net.ErrClosed) || errors.As(err, &network)
 }
 
 func judgeCode(err *jetstream.APIError) (verdict, string, error) {

@@ -64,7 +64,7 @@ var ErrDisconnected = errDisconnected
 // Judge is what is done about a failed attempt, and what the submitter hears.
 func Judge(err error) (string, error) {
 	v, _, answer := judge(err)
-	return [...]string{"give up", "again", "unknown", "unreached", "repeated"}[v], answer
+	return [...]string{"give up", "again", "unknown", "cut", "unreached", "repeated"}[v], answer
 }
 
 // DrainAfter is how long a lane's publishers are told to wait for need bytes,
@@ -79,4 +79,17 @@ func DrainAfter(need int, seen ...[2]int) time.Duration {
 		d.observe(&Lane{First: uint64(s[1]), Messages: 10, Bytes: 1000}, now)
 	}
 	return d.after(need, now)
+}
+
+// NewDialer makes connections to servers that speak first.
+func NewDialer(silence time.Duration) *dialer { return newDialer(silence, true) }
+
+// Forget dials, and never comes for the connection.
+func (d *dialer) Forget(network, address string) {
+	result := make(chan dialed, 1)
+	conn, err := d.connect(network, address)
+	result <- dialed{conn, err, time.Now()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dialing[address] = result
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -62,7 +63,8 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 		"closed":                     {nats.ErrConnectionClosed, "give up", record.ErrUnavailable, 5 * time.Second},
 		"no answer in time":          {context.DeadlineExceeded, "unknown", record.ErrUnavailable, 2 * time.Second},
 		"no answer in NATS's time":   {nats.ErrTimeout, "unknown", record.ErrUnavailable, 2 * time.Second},
-		"lost while waiting":         {stream.ErrDisconnected, "unknown", record.ErrUnavailable, 2 * time.Second},
+		"lost while waiting":         {stream.ErrDisconnected, "cut", record.ErrUnavailable, 2 * time.Second},
+		"lost while writing":         {&net.OpError{Op: "write", Err: net.ErrClosed}, "cut", record.ErrUnavailable, 2 * time.Second},
 		"anything else":              {errors.New("?"), "unknown", record.ErrUnavailable, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,7 +12,9 @@ import (
 // link watches the connection, so that what waits for an answer hears at once
 // when the answer can not come any more: NATS does not tell it.
 type link struct {
-	nc   *nats.Conn
+	nc    *nats.Conn
+	heard atomic.Int64 // when a lane has answered last, in Unix nanoseconds
+
 	mu   sync.Mutex
 	lost context.CancelCauseFunc // ends live
 	live context.Context         // of the present connection; ends when it is lost
@@ -55,6 +58,18 @@ func (l *link) onLoss(f func()) (stop func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return context.AfterFunc(l.live, f)
+}
+
+// answered notes that a lane has answered.
+func (l *link) answered() { l.heard.Store(time.Now().UnixNano()) }
+
+// silentSince is since when nobody has answered, as seen by one who asks since
+// begun.
+func (l *link) silentSince(begun time.Time) time.Time {
+	if heard := time.Unix(0, l.heard.Load()); heard.After(begun) {
+		return heard
+	}
+	return begun
 }
 
 // up says whether there is a connection.

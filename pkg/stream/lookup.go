@@ -109,10 +109,10 @@ func (s *Stream) routable(ctx context.Context) (*laneSet, error) {
 		return nil, errStale // somebody is looking them up: ask again soon
 	}
 	defer s.refresh.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	ctx, done := s.link.attempt(ctx, patience)
+	defer done()
 	if err := s.look(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", errStale, err)
+		return nil, fmt.Errorf("%w: %w", errStale, lost(ctx, err))
 	}
 	return s.lanes.Load(), nil
 }

@@ -34,7 +34,7 @@ type settling struct {
 	list      []message
 	lane      *Lane
 	uncertain bool      // an earlier attempt of ours may have stored it
-	silent    time.Time // since when nobody answers; zero while somebody does
+	silent    time.Time // since when nobody answers; zero while somebody does or may yet
 	tries     int
 }
 
@@ -43,6 +43,7 @@ type settling struct {
 // matter which of them arrived.
 func (s *settling) settle(ctx context.Context) (record.Receipt, error) {
 	for {
+		begun := time.Now()
 		receipt, err := s.attempt(ctx)
 		if err == nil || errors.Is(err, record.ErrKeyReused) {
 			return receipt, err
@@ -53,13 +54,13 @@ func (s *settling) settle(ctx context.Context) (record.Receipt, error) {
 		}
 		s.p.stream.m.retries.WithLabelValues(reason).Inc()
 		s.tries++
-		if v == unknown {
+		if v == unknown || v == cut {
 			s.uncertain = true
 		}
 		if v == repeated && len(s.list) == 1 {
 			continue // an id of its group, perhaps its own: alone it will hear
 		}
-		if s.quiet(v) || !s.pause(ctx) {
+		if s.quiet(v, begun) || !s.pause(ctx) {
 			return record.Receipt{}, answer
 		}
 	}
@@ -85,14 +86,19 @@ func (s *settling) judge(err error) (verdict, string, error) {
 }
 
 // quiet says whether nobody has answered for longer than a submitter should
-// wait.
-func (s *settling) quiet(v verdict) bool {
-	if v != unreached && s.p.wire.link.up() {
+// wait, after an attempt since begun that failed. A server that is only slow
+// answers the client's pings, and keeps the connection.
+func (s *settling) quiet(v verdict, begun time.Time) bool {
+	up := s.p.wire.link.up()
+	if up && v != unreached && v != cut {
 		s.silent = time.Time{}
 		return false
 	}
 	if s.silent.IsZero() {
-		s.silent = time.Now()
+		s.silent = s.p.wire.link.silentSince(begun)
+	}
+	if up && v == cut {
+		return false // another server is there already: ask it
 	}
 	return time.Since(s.silent) > patience
 }
@@ -202,7 +208,7 @@ func (s *settling) compare(ctx context.Context, lane *Lane, seq uint64) (record.
 		return record.Receipt{Replayed: true}, nil
 	}
 	if err != nil {
-		return record.Receipt{}, err
+		return record.Receipt{}, lost(ctx, err)
 	}
 	if first(msg.Header, headerHash) != s.hash {
 		return record.Receipt{}, record.ErrKeyReused

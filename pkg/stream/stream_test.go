@@ -44,6 +44,12 @@ func openOn(t testing.TB, server *natstest.Server, cfg stream.Config) *world {
 // openAt opens a Stream on the servers at a URL.
 func openAt(t testing.TB, url string, cfg stream.Config) *world {
 	t.Helper()
+	return openBy(t, stream.Connection{URL: url, Name: "test"}, cfg)
+}
+
+// openBy opens a Stream over a connection of its own.
+func openBy(t testing.TB, connection stream.Connection, cfg stream.Config) *world {
+	t.Helper()
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = 256 << 20
 	}
@@ -51,7 +57,7 @@ func openAt(t testing.TB, url string, cfg stream.Config) *world {
 		cfg.Poll = 50 * time.Millisecond
 	}
 	reg := prometheus.NewRegistry()
-	nc, err := stream.Connect(stream.Connection{URL: url, Name: "test"}, quiet(), reg)
+	nc, err := stream.Connect(connection, quiet(), reg)
 	if err != nil {
 		t.Fatal(err)
 	}

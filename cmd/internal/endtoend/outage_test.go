@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -124,6 +125,47 @@ func TestOutagesUnderLoad(t *testing.T) {
 		s.noDeadLetters()
 		s.waitReady(natsServer, s.ops, s.ingesterOps)
 	})
+	t.Run("NATS stands still", func(t *testing.T) {
+		acknowledged := s.loading("--records", "16000", "--rate", "2000", "--batch", "50", "--seed", "3")
+		time.Sleep(2 * time.Second)
+		natsServer.signal(syscall.SIGSTOP)
+		small, big := []byte(`{"id":"9-9","valueType":"JOB","value":{}}`), hugeBody(7, 1000, 400_000)
+		s.refusesInTime(4*time.Second, func() (*http.Response, string) { return s.post(small) })
+		s.refusesInTime(0, func() (*http.Response, string) { return s.post(big) })
+		s.refusesInTime(0, func() (*http.Response, string) { return s.send(http.MethodPatch, currentUser, `{"name":"Ann"}`) })
+		s.refusesInTime(0, func() (*http.Response, string) { return s.send(http.MethodGet, currentUser, "") })
+		if status, page := s.page(s.ops, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(page, "stream") {
+			t.Errorf("/readyz of the api answers %d %s, want that NATS is missing", status, page)
+		}
+		natsServer.signal(syscall.SIGCONT)
+		began := time.Now()
+		for _, body := range [][]byte{small, big} { // what may have come through is known
+			eventually(t, 10*time.Second, func() error { return wantOK(s.post(body)) })
+		}
+		t.Logf("accepted again %v after NATS went on", time.Since(began))
+		acknowledged()
+		s.stored(48000 + 1 + bytes.Count(big, []byte(`{"id"`)))
+		s.noDeadLetters()
+		s.waitReady(natsServer, s.ops, s.ingesterOps)
+	})
+}
+
+// refusesInTime makes requests for a while, one at least, while NATS does not
+// answer: each is answered 503 within 2 s, or 3 on a busy machine.
+func (s *stack) refusesInTime(lasting time.Duration, request func() (*http.Response, string)) {
+	s.t.Helper()
+	for first := time.Now(); ; {
+		began := time.Now()
+		res, body := request()
+		took := time.Since(began)
+		s.t.Logf("%s %s: %s after %v", res.Request.Method, res.Request.URL.Path, res.Status, took)
+		if took > 3*time.Second || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+			s.t.Errorf("answered %s (Retry-After %q) after %v, want 503 within 2 s: %s", res.Status, res.Header.Get("Retry-After"), took, body)
+		}
+		if time.Since(first) >= lasting {
+			return
+		}
+	}
 }
 
 // TestARestoredBackupOfNATSHalts: the data of NATS goes back to an earlier

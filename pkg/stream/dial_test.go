@@ -1,0 +1,165 @@
+package stream_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/stream"
+)
+
+// listen takes connections and greets them, if so, but says nothing else.
+func listen(t *testing.T, greeting string) (address string, taken func() int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var open []net.Conn
+	taken = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(open)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+		for _, c := range open {
+			c.Close()
+		}
+	})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			_, _ = c.Write([]byte(greeting)) // a client that has gone does not need it
+			mu.Lock()
+			open = append(open, c)
+			mu.Unlock()
+		}
+	}()
+	return l.Addr().String(), taken
+}
+
+// TestTheClientAnswersWhileItConnects: asked for its state, it does not wait
+// for the server either.
+func TestTheClientAnswersWhileItConnects(t *testing.T) {
+	address, taken := listen(t, "")
+	nc, err := stream.Connect(stream.Connection{URL: "nats://" + address, Name: "test"}, quiet(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	var longest time.Duration
+	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
+		asked := time.Now()
+		if nc.IsConnected() {
+			t.Fatal("it is connected to nobody")
+		}
+		longest = max(longest, time.Since(asked))
+	}
+	if longest > 500*time.Millisecond {
+		t.Errorf("the client answered after %v", longest)
+	}
+	if n := taken(); n < 2 || n > 3 {
+		t.Errorf("%d connections were made in 3 s, want one every 2 s", n)
+	}
+}
+
+func TestAServerThatDoesNotGreetIsPassedOver(t *testing.T) {
+	address, _ := listen(t, "")
+	server := natstest.Start(t)
+	for range 6 { // clients begin with any of them
+		begun := time.Now()
+		nc, err := stream.Connect(stream.Connection{URL: "nats://" + address + "," + server.URL, Name: "test"}, quiet(), prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		for !nc.IsConnected() && time.Since(begun) < 10*time.Second {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if took := time.Since(begun); took > time.Second || nc.ConnectedUrl() != server.URL {
+			t.Errorf("connected to %q after %v, want %q within 1 s", nc.ConnectedUrl(), took, server.URL)
+		}
+	}
+}
+
+func TestANameIsLookedUp(t *testing.T) {
+	server := natstest.Start(t)
+	url := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	nc, err := stream.Connect(stream.Connection{URL: url, Name: "test"}, quiet(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if !nc.IsConnected() {
+		t.Errorf("not connected to %s: %v", url, nc.LastError())
+	}
+}
+
+// TestAConnectionNobodyCameForIsNotUsed: the server has closed it meanwhile.
+func TestAConnectionNobodyCameForIsNotUsed(t *testing.T) {
+	address, taken := listen(t, "INFO {}\r\n")
+	d := stream.NewDialer(time.Minute)
+	first, err := d.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	d.Forget("tcp", address)
+	time.Sleep(1500 * time.Millisecond)
+	second, err := d.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if n := taken(); n != 3 {
+		t.Errorf("%d connections were made, want a third instead of the old one", n)
+	}
+	text := make([]byte, 100)
+	if n, err := second.Read(text[:1]); err != nil || string(text[:n]) != "I" {
+		t.Errorf("read %q, %v, want the begin of the greeting", text[:n], err)
+	}
+}
+
+// TestASilentConnectionEnds, for whoever reads and whoever writes.
+func TestASilentConnectionEnds(t *testing.T) {
+	address, _ := listen(t, "+")
+	c, err := stream.NewDialer(300*time.Millisecond).Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	written := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+				written <- err
+				return
+			}
+		}
+	}()
+	text := make([]byte, 1)
+	if _, err := c.Read(text); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Read(text)
+	if took := time.Since(begun); err == nil || took < 300*time.Millisecond || took > time.Second {
+		t.Errorf("read: got %v after %v, want an error after 300ms", err, took)
+	}
+	if err := <-written; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("write: got %v, want %v", err, net.ErrClosed)
+	}
+}

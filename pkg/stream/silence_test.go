@@ -1,0 +1,176 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+const (
+	// silence is what the api asks for.
+	silence = 1200 * time.Millisecond
+
+	// heardWithin is within what a submitter hears that NATS does not answer:
+	// 2 s, and half of one for a busy machine.
+	heardWithin = 2500 * time.Millisecond
+)
+
+// sender sends something under an id, the same again each time.
+type sender func(ctx context.Context, w *world, p *stream.Publisher, id string) error
+
+func sends(sizes ...int) sender {
+	return func(ctx context.Context, _ *world, p *stream.Publisher, id string) error {
+		_, err := p.Publish(ctx, submission(id, sizes...))
+		return err
+	}
+}
+
+func changes(ctx context.Context, _ *world, p *stream.Publisher, id string) error {
+	_, _, err := p.PublishChange(ctx, patch(id, id, nil))
+	return err
+}
+
+// looksFirst is a change that depends on the one before.
+func looksFirst(ctx context.Context, w *world, p *stream.Publisher, id string) error {
+	c := patch(id, id, nil)
+	last, _, err := w.LastChange(ctx, c.Target)
+	if err != nil {
+		return err
+	}
+	c.Expected = &last
+	_, _, err = p.PublishChange(ctx, c)
+	return err
+}
+
+// TestAServerThatStandsStillIsGivenUp: it takes connections and some bytes, as
+// the system does for it, and never answers. Everybody hears so in time, those
+// who come later too; afterwards everything goes in once.
+func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  stream.Config
+		n    int // at a time
+		send sender
+		each int // messages of one
+	}{
+		"small ones, which gather":       {stream.Config{}, 40, sends(10), 1},
+		"big ones":                       {stream.Config{}, 4, sends(400 << 10), 1},
+		"several parts":                  {stream.Config{}, 4, sends(10, 100<<10, 100<<10, 10), 4},
+		"more than the connection takes": {stream.Config{}, 200, sends(400 << 10), 1},
+		"changes":                        {stream.Config{}, 4, changes, 1},
+		"changes that look first":        {stream.Config{}, 4, looksFirst, 1},
+		"while lanes are looked up":      {stream.Config{Poll: 5 * time.Millisecond, LaneDelay: 10 * time.Millisecond}, 20, sends(10), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := natstest.StartProcess(t)
+			w := openBy(t, stream.Connection{URL: p.URL, Name: "test", Silence: silence}, c.cfg)
+			pub := w.publisher()
+			if err := c.send(t.Context(), w, pub, "before"); err != nil {
+				t.Fatal(err)
+			}
+			p.Pause()
+			var mu sync.Mutex
+			var longest time.Duration
+			var all sync.WaitGroup
+			for turn, after := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second} {
+				for i := range c.n {
+					all.Go(func() {
+						time.Sleep(after)
+						begun := time.Now()
+						err := c.send(t.Context(), w, pub, fmt.Sprintf("id-%d-%d", turn, i))
+						took := time.Since(begun)
+						var retry *record.RetryError
+						if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) || took > heardWithin {
+							t.Errorf("%v later: got %v after %v, want %v and when to come back within %v", after, err, took, record.ErrUnavailable, heardWithin)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						longest = max(longest, took)
+					})
+				}
+			}
+			all.Wait()
+			p.Resume()
+			resumed := time.Now()
+			w.connected(t.Context())
+			t.Logf("heard within %v, connected again %v after it went on", longest, time.Since(resumed))
+			for turn := range 3 {
+				for i := range c.n {
+					all.Go(func() {
+						id := fmt.Sprintf("id-%d-%d", turn, i)
+						for tries := 0; ; tries++ {
+							err := c.send(t.Context(), w, pub, id)
+							if err == nil {
+								return
+							}
+							if tries == 20 {
+								t.Errorf("%s, again: %v", id, err)
+								return
+							}
+						}
+					})
+				}
+			}
+			all.Wait()
+			w.storedOnce(c.each * (1 + 3*c.n))
+		})
+	}
+}
+
+// storedOnce fails unless lane 0 has n messages, each once.
+func (w *world) storedOnce(n int) {
+	w.t.Helper()
+	seen := map[string]int{}
+	for _, m := range w.all(0) {
+		if seen[m.ID]++; seen[m.ID] > 1 {
+			w.t.Errorf("%s is stored %d times", m.ID, seen[m.ID])
+		}
+	}
+	if len(seen) != n {
+		w.t.Errorf("%d messages are stored, want %d", len(seen), n)
+	}
+}
+
+// TestOneOfThreeServersStandsStill: the client goes on over another one, and
+// whatever was on its way is stored once.
+func TestOneOfThreeServersStandsStill(t *testing.T) {
+	url, servers := natstest.StartProcesses(t, 3)
+	w := openBy(t, stream.Connection{URL: url, Name: "test", Silence: silence}, stream.Config{Replicas: 3})
+	pub := w.publisher()
+	var at *natstest.Process
+	for _, s := range servers {
+		if s.URL == w.nc.ConnectedUrl() {
+			at = s
+		}
+	}
+	if at == nil {
+		t.Fatalf("connected to %s, which is none of them", w.nc.ConnectedUrl())
+	}
+	at.Pause()
+	defer at.Resume()
+	paused := time.Now()
+	for i, send := range []sender{sends(10), sends(400 << 10), sends(10, 10)} {
+		for {
+			begun := time.Now()
+			err := send(t.Context(), w, pub, fmt.Sprintf("id-%d", i))
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, record.ErrUnavailable) || time.Since(paused) > time.Minute {
+				t.Fatalf("got %v after %v", err, time.Since(begun))
+			}
+		}
+		t.Logf("the submission %d is stored %v after the server stopped", i, time.Since(paused))
+	}
+	if w.nc.ConnectedUrl() == at.URL {
+		t.Errorf("still connected to %s", at.URL)
+	}
+	w.storedOnce(4)
+}

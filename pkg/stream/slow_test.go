@@ -1,0 +1,150 @@
+package stream_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/stream"
+)
+
+// slowDisk stands before a server and holds back what it says about messages,
+// as a server does whose disk is slow: it answers pings at once.
+type slowDisk struct {
+	t      *testing.T
+	server string
+	delay  atomic.Int64 // of every message to the client, in nanoseconds
+}
+
+// slow starts one before a server, and returns the URL to connect to.
+func slow(t *testing.T, server string) (*slowDisk, string) {
+	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &slowDisk{t: t, server: u.Host}
+	var serving sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); listener.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			serving.Go(func() { d.serve(ctx, client) })
+		}
+	})
+	return d, "nats://" + listener.Addr().String()
+}
+
+// serve passes on what two ends say until one of them hangs up.
+func (d *slowDisk) serve(ctx context.Context, client net.Conn) {
+	server, err := net.Dial("tcp", d.server)
+	if err != nil {
+		d.t.Errorf("dial: %v", err)
+		client.Close()
+		return
+	}
+	hangUp := func() { client.Close(); server.Close() }
+	defer context.AfterFunc(ctx, hangUp)()
+	var passing sync.WaitGroup
+	passing.Go(func() { defer hangUp(); _, _ = io.Copy(server, client) })
+	defer passing.Wait()
+	defer hangUp()
+	held := make(chan heldBack, 1000)
+	defer close(held)
+	var writing sync.Mutex
+	write := func(b []byte) {
+		writing.Lock()
+		defer writing.Unlock()
+		_, _ = client.Write(b) // when it is gone, so is what it says
+	}
+	passing.Go(func() {
+		for h := range held {
+			time.Sleep(time.Until(h.until))
+			write(h.bytes)
+		}
+	})
+	for in := bufio.NewReader(server); ; {
+		op, isMessage, err := nextOp(in)
+		if err != nil {
+			return
+		}
+		if isMessage {
+			held <- heldBack{op, time.Now().Add(time.Duration(d.delay.Load()))}
+		} else {
+			write(op)
+		}
+	}
+}
+
+type heldBack struct {
+	bytes []byte
+	until time.Time
+}
+
+// nextOp reads one operation of NATS's protocol, a message with its body.
+func nextOp(in *bufio.Reader) (op []byte, isMessage bool, err error) {
+	line, err := in.ReadBytes('\n')
+	if err != nil || !bytes.HasPrefix(line, []byte("MSG ")) && !bytes.HasPrefix(line, []byte("HMSG ")) {
+		return line, false, err
+	}
+	fields := strings.Fields(string(line))
+	size, err := strconv.Atoi(fields[len(fields)-1])
+	if err != nil {
+		return nil, false, fmt.Errorf("read %q: %w", line, err)
+	}
+	body := make([]byte, size+len("\r\n"))
+	_, err = io.ReadFull(in, body)
+	return append(line, body...), true, err
+}
+
+// TestASlowServerIsWaitedFor: it takes longer than a silent one would be waited
+// for, but it is there.
+func TestASlowServerIsWaitedFor(t *testing.T) {
+	disk, url := slow(t, natstest.Start(t).URL)
+	w := openBy(t, stream.Connection{URL: url, Name: "test", Silence: silence}, stream.Config{})
+	pub := w.publisher()
+	const takes = 2500 * time.Millisecond
+	disk.delay.Store(int64(takes))
+	var all sync.WaitGroup
+	for name, send := range map[string]sender{"small": sends(10), "big": sends(400 << 10), "parts": sends(10, 10), "change": changes} {
+		all.Go(func() {
+			begun := time.Now()
+			if err := send(t.Context(), w, pub, name); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			took := time.Since(begun)
+			t.Logf("%s: %v", name, took)
+			if took < takes {
+				t.Errorf("%s: it took %v, the test shows nothing", name, took)
+			}
+		})
+	}
+	all.Wait()
+	disk.delay.Store(0)
+	if again := value(t, w.reg, "sluice_stream_reconnects_total", nil); again != 0 {
+		t.Errorf("the connection was made again %v times, want never", again)
+	}
+	if tries := value(t, w.reg, "sluice_stream_retries_total", nil); tries != 0 {
+		t.Errorf("it was tried again %v times, want never", tries)
+	}
+	w.storedOnce(5)
+}
