@@ -37,6 +37,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 		away := eachLeads(t, w, js)[try%2]
 		want := w.LaneNumbers()
 		servers[away].Pause()
+		time.Sleep(50 * time.Millisecond) // until it stands: a signal takes its time
 		began := time.Now()
 		listed = lists(w, js)
 		for time.Since(began) < 6*time.Second {
@@ -117,7 +118,14 @@ func eachLeads(t *testing.T, w *world, js jetstream.JetStream) []int {
 	t.Helper()
 	leaders := map[string]int{}
 	for range 20 {
-		handle, err := js.Stream(t.Context(), stream.LaneName(w.addLane()))
+		lane, err := w.AddLane(t.Context())
+		for begun := time.Now(); err != nil && time.Since(begun) < 20*time.Second; lane, err = w.AddLane(t.Context()) {
+			time.Sleep(100 * time.Millisecond) // the servers agree on a leader once one of them has come back
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		handle, err := js.Stream(t.Context(), stream.LaneName(lane))
 		if err != nil {
 			t.Fatal(err)
 		}
