@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,31 +23,39 @@ const (
 	heardWithin = 2500 * time.Millisecond
 )
 
-// sender sends something under an id, the same again each time.
-type sender func(ctx context.Context, w *world, p *stream.Publisher, id string) error
+// sender makes something of an id, and gives what sends it.
+type sender func(w *world, p *stream.Publisher, id string) func(context.Context) error
 
 func sends(sizes ...int) sender {
-	return func(ctx context.Context, _ *world, p *stream.Publisher, id string) error {
-		_, err := p.Publish(ctx, submission(id, sizes...))
-		return err
+	return func(_ *world, p *stream.Publisher, id string) func(context.Context) error {
+		sub := submission(id, sizes...)
+		return func(ctx context.Context) error {
+			_, err := p.Publish(ctx, sub)
+			return err
+		}
 	}
 }
 
-func changes(ctx context.Context, _ *world, p *stream.Publisher, id string) error {
-	_, _, err := p.PublishChange(ctx, patch(id, id, nil))
-	return err
+func changes(_ *world, p *stream.Publisher, id string) func(context.Context) error {
+	c := patch(id, id, nil)
+	return func(ctx context.Context) error {
+		_, _, err := p.PublishChange(ctx, c)
+		return err
+	}
 }
 
 // looksFirst is a change that depends on the one before.
-func looksFirst(ctx context.Context, w *world, p *stream.Publisher, id string) error {
-	c := patch(id, id, nil)
-	last, _, err := w.LastChange(ctx, c.Target)
-	if err != nil {
+func looksFirst(w *world, p *stream.Publisher, id string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c := patch(id, id, nil)
+		last, _, err := w.LastChange(ctx, c.Target)
+		if err != nil {
+			return err
+		}
+		c.Expected = &last
+		_, _, err = p.PublishChange(ctx, c)
 		return err
 	}
-	c.Expected = &last
-	_, _, err = p.PublishChange(ctx, c)
-	return err
 }
 
 // TestAServerThatStandsStillIsGivenUp: it takes connections and some bytes, as
@@ -72,19 +81,26 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 			p := natstest.StartProcess(t)
 			w := openBy(t, stream.Connection{URL: p.URL, Name: "test", Silence: silence}, c.cfg)
 			pub := w.publisher()
-			if err := c.send(t.Context(), w, pub, "before"); err != nil {
+			if err := c.send(w, pub, "before")(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			var sending [3][]func(context.Context) error
+			for turn := range sending {
+				for i := range c.n {
+					sending[turn] = append(sending[turn], c.send(w, pub, fmt.Sprintf("id-%d-%d", turn, i)))
+				}
+			}
 			p.Pause()
+			paused := time.Now()
 			var mu sync.Mutex
 			var longest time.Duration
 			var all sync.WaitGroup
 			for turn, after := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second} {
-				for i := range c.n {
+				for _, send := range sending[turn] {
 					all.Go(func() {
-						time.Sleep(after)
+						time.Sleep(time.Until(paused.Add(after)))
 						begun := time.Now()
-						err := c.send(t.Context(), w, pub, fmt.Sprintf("id-%d-%d", turn, i))
+						err := send(t.Context())
 						took := time.Since(begun)
 						var retry *record.RetryError
 						if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) || took > heardWithin {
@@ -101,22 +117,16 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 			resumed := time.Now()
 			w.connected(t.Context())
 			t.Logf("heard within %v, connected again %v after it went on", longest, time.Since(resumed))
-			for turn := range 3 {
-				for i := range c.n {
-					all.Go(func() {
-						id := fmt.Sprintf("id-%d-%d", turn, i)
-						for tries := 0; ; tries++ {
-							err := c.send(t.Context(), w, pub, id)
-							if err == nil {
-								return
-							}
-							if tries == 20 {
-								t.Errorf("%s, again: %v", id, err)
-								return
-							}
-						}
-					})
-				}
+			for _, send := range slices.Concat(sending[:]...) {
+				all.Go(func() {
+					err := send(t.Context())
+					for tries := 0; err != nil && tries < 20; tries++ {
+						err = send(t.Context())
+					}
+					if err != nil {
+						t.Errorf("again: %v", err)
+					}
+				})
 			}
 			all.Wait()
 			w.storedOnce(c.each * (1 + 3*c.n))
@@ -159,7 +169,7 @@ func TestOneOfThreeServersStandsStill(t *testing.T) {
 	for i, send := range []sender{sends(10), sends(400 << 10), sends(10, 10)} {
 		for {
 			begun := time.Now()
-			err := send(t.Context(), w, pub, fmt.Sprintf("id-%d", i))
+			err := send(w, pub, fmt.Sprintf("id-%d", i))(t.Context())
 			if err == nil {
 				break
 			}

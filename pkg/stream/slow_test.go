@@ -128,7 +128,7 @@ func TestASlowServerIsWaitedFor(t *testing.T) {
 	for name, send := range map[string]sender{"small": sends(10), "big": sends(400 << 10), "parts": sends(10, 10), "change": changes} {
 		all.Go(func() {
 			begun := time.Now()
-			if err := send(t.Context(), w, pub, name); err != nil {
+			if err := send(w, pub, name)(t.Context()); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			took := time.Since(begun)
