@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"sluice/pkg/ops"
 	"sluice/pkg/stream"
@@ -15,6 +16,7 @@ type alone struct {
 	memory      int64  // bytes it may use
 	healthcheck bool   // only ask the one that runs
 	nats        NATS
+	silence     time.Duration // how long NATS may say nothing; 0 for the default
 	streams     Streams
 }
 
@@ -30,7 +32,9 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(context.Cont
 	if _, err := operators.Listen(); err != nil {
 		return err
 	}
-	nc, err := stream.Connect(a.nats.Connection(a.name), log, operators.Registry())
+	connection := a.nats.Connection(a.name)
+	connection.Silence = a.silence
+	nc, err := stream.Connect(connection, log, operators.Registry())
 	if err != nil {
 		return err
 	}

@@ -90,9 +90,13 @@ func (a *API) config() (api.Config, error) {
 
 // Run serves until ctx ends, then finishes what is in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
-	program := alone{name: "api", ops: a.Ops, memory: a.Memory, healthcheck: a.Healthcheck, nats: a.NATS, streams: a.Streams}
+	program := alone{name: "api", ops: a.Ops, memory: a.Memory, healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
 	return program.run(ctx, log, a.Serve)
 }
+
+// natsSilence is how long NATS may say nothing to the api, whose clients are
+// promised a 503 within 2 s. Others have more patience.
+const natsSilence = 1200 * time.Millisecond
 
 // Serve is the api on streams that open opens, which may take until NATS is
 // there: until then every post is answered 503. operators is run by the caller.

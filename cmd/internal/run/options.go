@@ -21,17 +21,9 @@ type NATS struct {
 	NATSKey   string `name:"nats-key" type:"existingfile" help:"File of its private key."`
 }
 
-// apiSilence is how long NATS may say nothing to the api, whose clients are
-// promised a 503 within 2 s. Others have more patience.
-const apiSilence = 1200 * time.Millisecond
-
 // Connection describes the connection of one program, by name.
 func (n NATS) Connection(name string) stream.Connection {
-	c := stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey}
-	if name == "api" {
-		c.Silence = apiSilence
-	}
-	return c
+	return stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey}
 }
 
 // Streams says how the streams are kept, once they are made.
