@@ -110,8 +110,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return open(reading)(ctx)
 	}
 	return run.InOrder(ctx,
-		func(ctx context.Context) error { return api.Serve(ctx, open(publishing), operators, log) },
-		func(ctx context.Context) error { return ingester.Work(ctx, afterEngine, operators, log) },
+		api.Serve(open(publishing), operators, log),
+		ingester.Work(afterEngine, operators, log),
 		operators.Run,
 		supervisor.Run,
 	)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,20 @@ func (s *Server) Registry() *prometheus.Registry { return s.reg }
 // called at any time, by several callers at once, and should heed its context.
 func (s *Server) AddCheck(name string, run func(context.Context) error) {
 	s.health.addCheck(name, run)
+}
+
+// Starting keeps the process from being ready until the function it returns is
+// called; reason says until when that is. A part asks for it before operators
+// are served, so that they are never told of a readiness nobody has checked.
+func (s *Server) Starting(reason string) (started func()) {
+	var done atomic.Bool
+	s.health.addCheck("start", func(context.Context) error {
+		if done.Load() {
+			return nil
+		}
+		return errors.New(reason)
+	})
+	return func() { done.Store(true) }
 }
 
 // Heartbeat adds a loop that is expected to beat at least once per stall. The

@@ -91,6 +91,24 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestNotReadyUntilEveryPartHasStarted(t *testing.T) {
+	s := newServer()
+	first, second := s.Starting("the first listens"), s.Starting("the second listens")
+	for _, step := range []struct {
+		started func()
+		want    string
+	}{
+		{func() {}, `{"ready":false,"missing":[{"name":"start","reason":"the first listens"},{"name":"start","reason":"the second listens"}]}`},
+		{first, `{"ready":false,"missing":[{"name":"start","reason":"the second listens"}]}`},
+		{second, `{"ready":true,"missing":[]}`},
+	} {
+		step.started()
+		if _, body := get(t, s, "/readyz"); strings.TrimSpace(body) != step.want {
+			t.Errorf("got %s, want %s", body, step.want)
+		}
+	}
+}
+
 func TestACheckThatHangsCountsAsMissingAfterItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ops.New(ops.Config{CheckTimeout: 2 * time.Second}, slog.New(slog.DiscardHandler))

@@ -21,7 +21,7 @@ type alone struct {
 }
 
 // run runs the part until ctx ends; operators can reach it until its end.
-func (a alone) run(ctx context.Context, log *slog.Logger, part func(context.Context, Open, *ops.Server, *slog.Logger) error) error {
+func (a alone) run(ctx context.Context, log *slog.Logger, part func(Open, *ops.Server, *slog.Logger) Part) error {
 	if a.healthcheck {
 		return askReady(ctx, a.ops)
 	}
@@ -42,5 +42,5 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(context.Cont
 	open := func(ctx context.Context) (*stream.Stream, error) {
 		return stream.Open(ctx, nc, a.streams.Config(), log, operators.Registry())
 	}
-	return InOrder(ctx, func(ctx context.Context) error { return part(ctx, open, operators, log) }, operators.Run)
+	return InOrder(ctx, part(open, operators, log), operators.Run)
 }

@@ -100,7 +100,12 @@ const natsSilence = 1200 * time.Millisecond
 
 // Serve is the api on streams that open opens, which may take until NATS is
 // there: until then every post is answered 503. operators is run by the caller.
-func (a *API) Serve(ctx context.Context, open Open, operators *ops.Server, log *slog.Logger) error {
+func (a *API) Serve(open Open, operators *ops.Server, log *slog.Logger) Part {
+	started := operators.Starting("the api does not listen yet")
+	return func(ctx context.Context) error { return a.serve(ctx, open, operators, started, log) }
+}
+
+func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, started func(), log *slog.Logger) error {
 	authConfig, err := a.Auth.config()
 	if err != nil {
 		return err
@@ -130,6 +135,7 @@ func (a *API) Serve(ctx context.Context, open Open, operators *ops.Server, log *
 	}
 	operators.AddCheck("stream", door.check)
 	operators.AddCheck("tokens", tokens.Check)
+	started()
 
 	publish := func(ctx context.Context) error {
 		lanes, err := open(ctx)

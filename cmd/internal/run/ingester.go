@@ -2,12 +2,10 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -65,9 +63,13 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 
 // Work is the ingester on streams that open opens. operators is run by the
 // caller.
-func (i *Ingester) Work(ctx context.Context, open Open, operators *ops.Server, log *slog.Logger) error {
+func (i *Ingester) Work(open Open, operators *ops.Server, log *slog.Logger) Part {
+	started := operators.Starting("waiting for NATS, ClickHouse and its schema")
+	return func(ctx context.Context) error { return i.work(ctx, open, operators, started, log) }
+}
+
+func (i *Ingester) work(ctx context.Context, open Open, operators *ops.Server, started func(), log *slog.Logger) error {
 	reg := operators.Registry()
-	started := startCheck(operators)
 	db, err := warehouse.Open(i.ClickHouse.Config(), log, reg)
 	if err != nil {
 		return err
@@ -101,19 +103,6 @@ func (i *Ingester) Work(ctx context.Context, open Open, operators *ops.Server, l
 	started()
 	purger := stream.NewPurger(lanes, stream.PurgeConfig{History: i.History})
 	return InOrder(ctx, ingester.Run, purger.Run, lanes.Run)
-}
-
-// startCheck keeps the program from being ready until the function it returns
-// is called.
-func startCheck(operators *ops.Server) (started func()) {
-	var done atomic.Bool
-	operators.AddCheck("start", func(context.Context) error {
-		if done.Load() {
-			return nil
-		}
-		return errors.New("waiting for NATS, ClickHouse and its schema")
-	})
-	return func() { done.Store(true) }
 }
 
 // untilReady migrates and checks the warehouse, again and again while it can

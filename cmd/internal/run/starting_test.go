@@ -1,0 +1,30 @@
+package run_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"sluice/cmd/internal/run"
+	"sluice/pkg/ops"
+)
+
+// Operators may ask before a part has run its first line.
+func TestAPartThatHasNotBegunIsNotReady(t *testing.T) {
+	for name, part := range map[string]func(run.Open, *ops.Server, *slog.Logger) run.Part{
+		"api": (&run.API{}).Serve, "ingester": (&run.Ingester{}).Work,
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := slog.New(slog.DiscardHandler)
+			operators := ops.New(ops.Config{}, log)
+			part(nil, operators, log)
+			w := httptest.NewRecorder()
+			operators.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"name":"start"`) {
+				t.Errorf("got %d %s, want 503 naming the start", w.Code, w.Body)
+			}
+		})
+	}
+}
