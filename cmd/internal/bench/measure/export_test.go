@@ -5,6 +5,12 @@ import "time"
 // Number is a figure as the page has it.
 func Number(v float64) string { return number(v) }
 
+// Gaps are the times at which a clock that tells these times stood still.
+func Gaps(ticks []time.Duration) []time.Duration {
+	began, i := time.Now(), -1
+	return gaps(func() time.Time { i++; return began.Add(ticks[i]) }, ticks[len(ticks)-1])
+}
+
 // AtMost and AtLeast are goals.
 func AtMost(limit, stretch float64) *Goal  { return atMost(limit, stretch) }
 func AtLeast(limit, stretch float64) *Goal { return atLeast(limit, stretch) }

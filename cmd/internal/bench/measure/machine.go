@@ -28,6 +28,7 @@ type Machine struct {
 	FileSystem string // of the data
 	Sync       time.Duration
 	Load       string // how busy it was before, as 1, 5 and 15 minutes' mean
+	Pauses     Pauses // before the start
 }
 
 // Versions are those of what was measured.
@@ -35,8 +36,9 @@ type Versions struct {
 	Commit, Go, NATS, Engine string
 }
 
-// lookAround describes the machine and the file system of dir.
-func lookAround(ctx context.Context, dir string) (Machine, error) {
+// lookAround describes the machine, which it watches for so long, and the file
+// system of dir.
+func lookAround(ctx context.Context, dir string, length time.Duration) (Machine, error) {
 	m := Machine{
 		CPU: after("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(),
 		Kernel: runtime.GOOS + " " + content("/proc/sys/kernel/osrelease"), FileSystem: fileSystem(dir), Load: unknown,
@@ -44,6 +46,7 @@ func lookAround(ctx context.Context, dir string) (Machine, error) {
 	if means := strings.Fields(content("/proc/loadavg")); len(means) > 3 {
 		m.Load = strings.Join(means[:3], ", ")
 	}
+	m.Pauses = pausesOf(length)
 	var err error
 	m.Sync, err = syncTime(ctx, dir)
 	return m, err

@@ -30,7 +30,8 @@ var source string
 func (p Page) write(dir string) error {
 	page, err := template.New("performance.md").Funcs(template.FuncMap{
 		"number":  number,
-		"ms":      func(d time.Duration) string { return number(float64(d) / 1e6) },
+		"ms":      ms,
+		"least":   func() string { return ms(pauseLeast) },
 		"minutes": func(d time.Duration) string { return number(d.Minutes()) },
 	}).Parse(source)
 	if err != nil {
@@ -51,6 +52,8 @@ func (p Page) write(dir string) error {
 	}
 	return os.WriteFile(filepath.Join(dir, "performance.md"), text.Bytes(), 0o644)
 }
+
+func ms(d time.Duration) string { return number(float64(d) / float64(time.Millisecond)) }
 
 // Missed are the rows whose goal is not met.
 func (p Page) Missed() (missed []Row) {

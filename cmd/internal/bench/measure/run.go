@@ -42,7 +42,7 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 		}
 	}()
 	page := Page{Command: cfg.Command, Short: cfg.Short, Runs: p.runs, Began: b.began}
-	if page.Machine, err = lookAround(ctx, dir); err != nil {
+	if page.Machine, err = lookAround(ctx, dir, p.watch); err != nil {
 		return Page{}, err
 	}
 	if err := parts.Build(ctx, filepath.Join(dir, "bin")); err != nil {

@@ -1,0 +1,64 @@
+package measure
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// pauseLeast is what counts as a pause: more than the turn of another thread.
+const pauseLeast = 3 * time.Millisecond
+
+// Pauses are the times in which threads that had nothing to wait for did not
+// run. On a machine that does nothing else, the host that lends its cores is
+// the cause, and whatever is answered meanwhile is answered so much later.
+type Pauses struct {
+	Watched time.Duration // by each core
+	Count   int
+	Sum     time.Duration // of all cores
+	Longest time.Duration
+}
+
+// pausesOf keeps every core busy with looking at the clock.
+func pausesOf(length time.Duration) Pauses {
+	all := Pauses{Watched: length}
+	var mu sync.Mutex
+	var threads sync.WaitGroup
+	for range runtime.NumCPU() {
+		threads.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			seen := gaps(time.Now, length)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, gap := range seen {
+				all.Count++
+				all.Sum += gap
+				all.Longest = max(all.Longest, gap)
+			}
+		})
+	}
+	threads.Wait()
+	return all
+}
+
+// gaps are the times of at least pauseLeast between two looks at the clock.
+func gaps(now func() time.Time, length time.Duration) (seen []time.Duration) {
+	began := now()
+	for last := began; last.Sub(began) < length; {
+		t := now()
+		if gap := t.Sub(last); gap >= pauseLeast {
+			seen = append(seen, gap)
+		}
+		last = t
+	}
+	return seen
+}
+
+func (p Pauses) String() string {
+	if p.Count == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d, together %s ms, the longest %s ms", p.Count, ms(p.Sum), ms(p.Longest))
+}
