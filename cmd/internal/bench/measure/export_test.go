@@ -1,6 +1,9 @@
 package measure
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Number is a figure as the page has it.
 func Number(v float64) string { return number(v) }
@@ -8,7 +11,7 @@ func Number(v float64) string { return number(v) }
 // Gaps are the times at which a clock that tells these times stood still.
 func Gaps(ticks []time.Duration) []time.Duration {
 	began, i := time.Now(), -1
-	return gaps(func() time.Time { i++; return began.Add(ticks[i]) }, ticks[len(ticks)-1])
+	return gaps(context.Background(), func() time.Time { i++; return began.Add(ticks[i]) }, ticks[len(ticks)-1])
 }
 
 // AtMost and AtLeast are goals.

@@ -46,7 +46,7 @@ func lookAround(ctx context.Context, dir string, length time.Duration) (Machine,
 	if means := strings.Fields(content("/proc/loadavg")); len(means) > 3 {
 		m.Load = strings.Join(means[:3], ", ")
 	}
-	m.Pauses = pausesOf(length)
+	m.Pauses = pausesOf(ctx, length)
 	var err error
 	m.Sync, err = syncTime(ctx, dir)
 	return m, err

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -20,8 +21,8 @@ type Pauses struct {
 	Longest time.Duration
 }
 
-// pausesOf keeps every core busy with looking at the clock.
-func pausesOf(length time.Duration) Pauses {
+// pausesOf keeps every core busy with looking at the clock, until ctx ends.
+func pausesOf(ctx context.Context, length time.Duration) Pauses {
 	all := Pauses{Watched: length}
 	var mu sync.Mutex
 	var threads sync.WaitGroup
@@ -29,7 +30,7 @@ func pausesOf(length time.Duration) Pauses {
 		threads.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			seen := gaps(time.Now, length)
+			seen := gaps(ctx, time.Now, length)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, gap := range seen {
@@ -44,9 +45,9 @@ func pausesOf(length time.Duration) Pauses {
 }
 
 // gaps are the times of at least pauseLeast between two looks at the clock.
-func gaps(now func() time.Time, length time.Duration) (seen []time.Duration) {
+func gaps(ctx context.Context, now func() time.Time, length time.Duration) (seen []time.Duration) {
 	began := now()
-	for last := began; last.Sub(began) < length; {
+	for last := began; last.Sub(began) < length && ctx.Err() == nil; {
 		t := now()
 		if gap := t.Sub(last); gap >= pauseLeast {
 			seen = append(seen, gap)
