@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/cmd/internal/parts"
 )
 
 // apart starts the four processes of a deployment, each on its own.
 func (s *stack) apart() (natsServer, engine, api, ingester *process) {
 	s.t.Helper()
-	s.ingesterOps = freeAddr(s.t)
+	s.ingesterOps = parts.Address()
 	natsServer = s.startNATS()
 	engine = s.startEngine()
 	api = start(s.t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", s.tokenFile(),

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"sluice/cmd/internal/parts"
 )
 
 // shares waits until the ingesters hold so many lanes each, in any order, and
@@ -37,7 +39,7 @@ func TestLanesUnderLoad(t *testing.T) {
 	s.startNATS()
 	s.startEngine()
 	api := s.startAPI()
-	ops := []string{freeAddr(t), freeAddr(t)}
+	ops := []string{parts.Address(), parts.Address()}
 	ingesters := []*process{s.startIngesterAt(ops[0]), s.startIngesterAt(ops[1])}
 	s.waitReady(api, append([]string{s.ops}, ops...)...)
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice/cmd/internal/parts"
 )
 
 // startAPI starts an api, with a token of its own, and does not wait for it.
@@ -249,7 +251,7 @@ func (s *stack) halted(p *process, says ...string) {
 func TestAFullStreamRefusesAndResumes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = freeAddr(t)
+	s.ingesterOps = parts.Address()
 	s.startNATS()
 	small := []string{"--stream-max-bytes", strconv.Itoa(8 * mib), "--duplicate-window", "1s"}
 	s.startAPI(small...)

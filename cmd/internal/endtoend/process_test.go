@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,28 +139,6 @@ func (p *process) wait(limit time.Duration) int {
 		p.t.Fatalf("%s still runs after %v:\n%s", p.name, limit, p.text())
 		return -1
 	}
-}
-
-// given are the ports handed out: none is handed out twice.
-var given sync.Map
-
-// freeAddr returns a loopback address nobody listens on, with a port below
-// those that outgoing connections take by themselves.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		port := 10_000 + rand.IntN(20_000)
-		if _, taken := given.LoadOrStore(port, true); taken {
-			continue
-		}
-		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // eventually polls until check returns no error.

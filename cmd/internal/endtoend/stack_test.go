@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/cmd/internal/parts"
 )
 
 // stack is where the parts of one running pipeline listen.
@@ -26,11 +28,11 @@ type stack struct {
 }
 
 func newStack(t *testing.T) *stack {
-	ops := freeAddr(t)
+	ops := parts.Address()
 	return &stack{
 		t: t, data: filepath.Join(t.TempDir(), "data"),
-		http: freeAddr(t), ops: ops, ingesterOps: ops,
-		nats: freeAddr(t), clickhouse: freeAddr(t), chHTTP: freeAddr(t),
+		http: parts.Address(), ops: ops, ingesterOps: ops,
+		nats: parts.Address(), clickhouse: parts.Address(), chHTTP: parts.Address(),
 		client: &http.Client{Timeout: 30 * time.Second},
 	}
 }

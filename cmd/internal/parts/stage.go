@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -185,16 +183,4 @@ func (s *Stage) Stop() (all error) {
 	}
 	s.Parts = nil
 	return all
-}
-
-// Address is a loopback address nobody listens on, of a port that the system
-// gives to no connection.
-func Address() string {
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
 }

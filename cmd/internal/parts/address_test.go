@@ -1,0 +1,21 @@
+package parts_test
+
+import (
+	"net"
+	"testing"
+
+	"sluice/cmd/internal/parts"
+)
+
+func TestAnAddressIsFreeAndKept(t *testing.T) {
+	addr := parts.Address()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatalf("what the address is for can not listen there: %v", err)
+	}
+	l.Close()
+	if other, err := net.ListenPacket("udp", addr); err == nil {
+		other.Close()
+		t.Errorf("another process would be given %s too", addr)
+	}
+}
