@@ -12,8 +12,8 @@ import (
 const pauseLeast = 3 * time.Millisecond
 
 // Pauses are the times in which threads that had nothing to wait for did not
-// run. On a machine that does nothing else, the host that lends its cores is
-// the cause, and whatever is answered meanwhile is answered so much later.
+// run. On a machine that does nothing else the cause lies below its programs,
+// in the kernel or in a host that shares its cores; which, this does not tell.
 type Pauses struct {
 	Watched time.Duration // by each core
 	Count   int
