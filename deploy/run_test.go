@@ -2,12 +2,12 @@ package deploy_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -24,9 +24,10 @@ import (
 var rare = map[string]bool{"sluice_stream_retries_total": true}
 
 // TestSluiceRunsInTheEnvironmentOfCompose starts api and ingester with the
-// variables of docker-compose.yml and the secrets of secrets.sh, before servers
-// that let in nobody without them, and sends records through. Only addresses
-// and paths are the test's own.
+// variables of docker-compose.yml and the secrets of secrets.sh, as their users
+// and where they cannot write, before servers that let in nobody without
+// secrets, and sends records through. Only addresses and paths are the test's
+// own.
 func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	root, made := makeSecrets(t)
 	secrets := variables(made[".env"])
@@ -35,19 +36,22 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	engine := clickhousetest.Start(t, func(c *clickhouse.Config) {
 		c.User, c.Password = "flow_writer", secrets["FLOW_WRITER_PASSWORD"]
 	})
+	mounted := mount(t, filepath.Join(root, "deploy/secrets/api"))
 	door, apiOps, ingesterOps := freeAddress(t), freeAddress(t), freeAddress(t)
 	place := strings.NewReplacer(
 		"@nats:4222", "@"+hostOf(t, nats.ClientURL()), "http://nats:8222", nats.MonitorURL(), "@clickhouse:9000", "@"+engine.Addr(),
 		"0.0.0.0:8080", door, "0.0.0.0:8081", apiOps, "0.0.0.0:8082", ingesterOps,
-		"/etc/sluice/", filepath.Join(root, "deploy/secrets/api")+"/",
+		"/etc/sluice/", mounted+"/", "//api:8080", "//"+door,
 	)
-	for _, name := range []string{"ingester", "api"} {
-		var env []string
+	environment := func(name string) (env []string) {
 		for key, value := range compose(t).Services[name].Environment {
 			value = os.Expand(value, func(name string) string { return secrets[strings.TrimSuffix(name, "-")] })
 			env = append(env, key+"="+place.Replace(value))
 		}
-		start(t, build(t, name), env)
+		return env
+	}
+	for _, name := range []string{"ingester", "api"} {
+		start(t, compose(t).Services[name], build(t, name), environment(name))
 	}
 
 	report, err := load.Run(t.Context(), load.Config{
@@ -61,6 +65,15 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		stored = strings.TrimSpace(clickhousetest.Exec(t, engine, report.Acked.Query()))
 		return stored == report.Acked.Row()
 	}, func() string { return "stored are " + stored + ", acknowledged " + report.Acked.Row() })
+
+	operator := build(t, "sluice")
+	for _, arguments := range []string{"lanes list", "migrate", "load --records 100"} {
+		cmd := confined(t, compose(t).Services["sluice"], operator, strings.Fields(arguments)...)
+		cmd.Env = append(environment("sluice"), "SLUICE_TOKEN="+strings.TrimSpace(made["deploy/secrets/token"]))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("sluice %s: %v\n%s", arguments, err, out)
+		}
+	}
 
 	var missing []string
 	eventually(t, func() bool {
@@ -87,12 +100,12 @@ func withoutSeries(t *testing.T, scraped string) []string {
 	return missing
 }
 
-// start starts a program, waits until it is ready, and stops it after the test:
-// it has to end by itself, without an error.
-func start(t *testing.T, program string, env []string) {
+// start starts the program of a service, waits until it is ready, and stops it
+// after the test: it has to end by itself, without an error.
+func start(t *testing.T, s service, program string, env []string) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := exec.Command(program)
+	cmd := confined(t, s, program)
 	cmd.Env, cmd.Stderr = env, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -110,12 +123,12 @@ func start(t *testing.T, program string, env []string) {
 	})
 	var answer []byte
 	eventually(t, func() bool {
-		check := exec.Command(program, "--healthcheck")
+		check := confined(t, s, program, "--healthcheck")
 		check.Env = env
 		var err error
 		answer, err = check.CombinedOutput()
 		return err == nil
-	}, func() string { return program + " is not ready: " + string(answer) })
+	}, func() string { return fmt.Sprintf("%s is not ready: %s\n%s", program, answer, &log) })
 }
 
 func eventually(t *testing.T, done func() bool, what func() string) {

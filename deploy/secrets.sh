@@ -4,6 +4,12 @@
 #   .env                             passwords, read by docker compose
 #   deploy/secrets/token             access token for clients of the api
 #   deploy/secrets/api/tokens.yaml   its hash, read by the api
+#   deploy/secrets/api/fingerprint.key   key of the fingerprints of users' secret
+#                                    keys: back it up, without it they cannot be compared
+#
+# The folder deploy/secrets is closed to other users of this machine. Inside,
+# deploy/secrets/api is open: it is mounted into the container of the api, which
+# runs as a user of its own.
 set -eu
 cd "$(dirname "$0")/.."
 umask 077
@@ -23,8 +29,8 @@ END
 	echo "made .env"
 fi
 
+mkdir -p deploy/secrets/api
 if [ ! -e deploy/secrets/api/tokens.yaml ]; then
-	mkdir -p deploy/secrets/api
 	token=sluice_$(random)
 	printf '%s\n' "$token" >deploy/secrets/token
 	cat >deploy/secrets/api/tokens.yaml.new <<END
@@ -32,9 +38,22 @@ if [ ! -e deploy/secrets/api/tokens.yaml ]; then
   sha256: $(printf '%s' "$token" | sha256)
   scopes: [records:write, user:write, fields:write, read]
 END
-	# Hashes of long random tokens: nothing to guess, and the api reads them as
-	# another user.
-	chmod 644 deploy/secrets/api/tokens.yaml.new
 	mv deploy/secrets/api/tokens.yaml.new deploy/secrets/api/tokens.yaml
 	echo "made deploy/secrets/token and deploy/secrets/api/tokens.yaml"
 fi
+
+if [ ! -e deploy/secrets/api/fingerprint.key ]; then
+	random >deploy/secrets/api/fingerprint.key.new
+	mv deploy/secrets/api/fingerprint.key.new deploy/secrets/api/fingerprint.key
+	echo "made deploy/secrets/api/fingerprint.key"
+fi
+
+chmod 700 deploy/secrets
+chmod 755 deploy/secrets/api
+chmod 644 deploy/secrets/api/tokens.yaml deploy/secrets/api/fingerprint.key
+
+# What else is mounted is read by the users of the containers, whatever the
+# umask of this checkout was.
+for mounted in deploy/nats.conf deploy/clickhouse deploy/prometheus deploy/grafana; do
+	[ ! -e "$mounted" ] || chmod -R a+rX "$mounted"
+done

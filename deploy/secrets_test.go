@@ -34,8 +34,19 @@ func runSecrets(t *testing.T, root string) map[string]string {
 	if out, err := exec.Command("sh", filepath.Join(root, "deploy", "secrets.sh")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	// Closed to other users of the machine, and open for the one of the
+	// container that the inner folder is mounted into.
+	for name, mode := range map[string]os.FileMode{"deploy/secrets": 0o700, "deploy/secrets/api": 0o755} {
+		info, err := os.Stat(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != mode {
+			t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), mode)
+		}
+	}
 	made := map[string]string{}
-	for name, mode := range map[string]os.FileMode{".env": 0o600, "deploy/secrets/token": 0o600, "deploy/secrets/api/tokens.yaml": 0o644} {
+	for name, mode := range map[string]os.FileMode{".env": 0o600, "deploy/secrets/token": 0o600, "deploy/secrets/api/tokens.yaml": 0o644, "deploy/secrets/api/fingerprint.key": 0o644} {
 		path := filepath.Join(root, name)
 		info, err := os.Stat(path)
 		if err != nil {
