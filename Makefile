@@ -14,8 +14,10 @@ ENGINE_VERSION  := 26.7.3-stable.1
 ENGINE_PLATFORM := $(shell case "$$(uname -s)/$$(uname -m)" in \
 	(Linux/x86_64) echo linux-x64-gnu;; (Linux/aarch64|Linux/arm64) echo linux-arm64-gnu;; \
 	(Darwin/arm64) echo darwin-arm64;; (Darwin/x86_64) echo darwin-x64;; esac)
+ENGINE_PACKAGE := @chdb/lib-$(ENGINE_PLATFORM)
+ENGINE_LOCK := deploy/engine/$(ENGINE_PLATFORM)
 ENGINE_DIR := .cache/clickhouse
-ENGINE     := $(ENGINE_DIR)/node_modules/@chdb/lib-$(ENGINE_PLATFORM)/libchdb.so
+ENGINE     := $(ENGINE_DIR)/node_modules/$(ENGINE_PACKAGE)/libchdb.so
 ENGINE_STAMP := $(ENGINE_DIR)/$(ENGINE_PLATFORM)-$(ENGINE_VERSION)
 
 help: ## list the targets
@@ -25,6 +27,7 @@ run: build ## fetch what is missing, build, and run everything on this machine
 	@bin/sluice up $(ARGS)
 
 build: engine bin/api bin/ingester bin/sluice ## build the three programs into bin/
+	@ln -sfn ../$(ENGINE) bin/libchdb.so
 
 bin/%: $(GOFILES) | need-go
 	@mkdir -p bin
@@ -32,13 +35,22 @@ bin/%: $(GOFILES) | need-go
 
 engine: $(ENGINE_STAMP) ## fetch the ClickHouse engine into .cache/
 
-$(ENGINE_STAMP):
+# npm ci installs what the lock names, by its SHA-512, and nothing else.
+$(ENGINE_STAMP): $(wildcard $(ENGINE_LOCK)/package-lock.json)
 	@if [ -z "$(ENGINE_PLATFORM)" ]; then echo "make: no ClickHouse engine for $$(uname -s)/$$(uname -m): use Linux or macOS on x64 or arm64, or docker compose up" >&2; exit 1; fi
 	@command -v npm >/dev/null || { echo "make: npm is missing, it fetches the ClickHouse engine: install Node.js (https://nodejs.org) and run make again" >&2; exit 1; }
+	@test -f $(ENGINE_LOCK)/package-lock.json || { echo "make: the SHA-512 of $(ENGINE_PACKAGE) is not known to this project: on a network you trust, make engine-lock writes down the one of the npm registry" >&2; exit 1; }
 	@mkdir -p $(ENGINE_DIR) || { echo "make: cannot write to $(ENGINE_DIR): make the folder writable" >&2; exit 1; }
-	npm install --prefix $(ENGINE_DIR) --no-save --no-audit --no-fund --ignore-scripts --loglevel=error @chdb/lib-$(ENGINE_PLATFORM)@$(ENGINE_VERSION)
+	@cp $(ENGINE_LOCK)/package.json $(ENGINE_LOCK)/package-lock.json $(ENGINE_DIR)/
+	npm ci --prefix $(ENGINE_DIR) --no-audit --no-fund --ignore-scripts --loglevel=error
 	@test -f $(ENGINE) || { echo "make: npm installed no $(ENGINE)" >&2; exit 1; }
 	@rm -f $(ENGINE_DIR)/$(ENGINE_PLATFORM)-*; touch $@
+
+engine-lock: ## write down the SHA-512 of this platform's engine, as the npm registry says it
+	@mkdir -p $(ENGINE_LOCK)
+	@printf '{\n  "private": true,\n  "dependencies": {\n    "%s": "%s"\n  }\n}\n' $(ENGINE_PACKAGE) $(ENGINE_VERSION) >$(ENGINE_LOCK)/package.json
+	@rm -f $(ENGINE_LOCK)/package-lock.json
+	npm install --prefix $(ENGINE_LOCK) --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --ignore-scripts --loglevel=error
 
 test: engine | need-go ## the whole suite, with real NATS and the real engine
 	$(GO) test -timeout 15m ./...
@@ -88,4 +100,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine test fuzz baseline check compose-check chaos soak bench microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check chaos soak bench microbench clean need-go

@@ -14,7 +14,7 @@ type clickhouse struct {
 	HTTP     string `name:"http" default:"127.0.0.1:8123" help:"Address of HTTP; off when empty."`
 	User     string `default:"default" help:"The one user."`
 	Password string `help:"Password of the user; better given as the variable."`
-	Library  string `name:"clickhouse-library" help:"File of the engine; found next to the program or in .cache/ when empty."`
+	Library  string `name:"clickhouse-library" help:"File of the engine; found next to the program when empty, and nowhere else."`
 }
 
 func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {

@@ -36,7 +36,7 @@ type up struct {
 	ClickHouse     string `name:"clickhouse" default:"127.0.0.1:9000" help:"Address of the ClickHouse engine's native protocol."`
 	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
 	Token          string `help:"Access token; made once and kept in the data folder when empty."`
-	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program or in .cache/ when empty."`
+	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program when empty, and nowhere else."`
 
 	run.Limits
 	Memory int64 `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	engine "sluice/pkg/embedded/clickhouse"
 )
 
 // bin holds the programs under test, built once for the whole package.
@@ -31,9 +33,22 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
 			return 1
 		}
+		if err := linkEngine(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		bin = dir
 		return m.Run()
 	}())
+}
+
+// linkEngine puts the engine next to the programs, as make build does.
+func linkEngine(dir string) error {
+	library, err := engine.Fetched()
+	if err != nil {
+		return err
+	}
+	return os.Symlink(library, filepath.Join(dir, filepath.Base(library)))
 }
 
 // process is a program that was started and whose output is kept.

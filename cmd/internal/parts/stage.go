@@ -53,7 +53,7 @@ func Build(ctx context.Context, bin string) error {
 // bin, and waits until they can work. Data and logs go to dir. When that fails
 // nothing is left running.
 func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
-	library, err := engine.Locate("")
+	library, err := engine.Fetched()
 	if err != nil {
 		return nil, err
 	}

@@ -138,12 +138,39 @@ func TestLocate(t *testing.T) {
 		t.Error("a folder is taken for the library")
 	}
 	t.Setenv(engine.EnvLibrary, "")
-	if got, err := engine.Locate(""); err != nil || !strings.Contains(got, "@chdb") {
-		t.Errorf("in the cache: %q, %v", got, err)
+	if got, err := engine.Fetched(); err != nil || !strings.Contains(got, "@chdb") {
+		t.Errorf("of this checkout: %q, %v", got, err)
 	}
 	t.Chdir(folder)
-	if _, err := engine.Locate(""); err == nil || !strings.Contains(err.Error(), "make engine") {
-		t.Errorf("nowhere: %v, want what to do", err)
+	if _, err := engine.Fetched(); err == nil || !strings.Contains(err.Error(), "checkout") {
+		t.Errorf("in no checkout: %v", err)
+	}
+}
+
+// TestLocateTrustsNoFolderAbove: whoever can write to a folder above the
+// working folder, such as /tmp, must not get code into the program.
+func TestLocateTrustsNoFolderAbove(t *testing.T) {
+	t.Setenv(engine.EnvLibrary, "")
+	fetched, err := engine.Fetched()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, below, _ := strings.Cut(fetched, string(filepath.Separator)+".cache")
+	above := t.TempDir()
+	planted := filepath.Join(above, ".cache", below)
+	if err := os.MkdirAll(filepath.Dir(planted), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(planted, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here := filepath.Join(above, "project", "folder")
+	if err := os.MkdirAll(here, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(here)
+	if got, err := engine.Locate(""); err == nil || !strings.Contains(err.Error(), "--clickhouse-library") {
+		t.Errorf("found %q, %v; want nothing, and what to do", got, err)
 	}
 }
 

@@ -27,10 +27,10 @@ var platforms = map[string]string{
 	"darwin/arm64": "darwin-arm64",
 }
 
-// Locate finds the engine's library. It looks at the path given, or else at
-// $SLUICE_CLICKHOUSE_LIBRARY; if neither is set, next to the program, and in
-// .cache/clickhouse of the working folder, of the program's folder and of all
-// the folders above them, where `make engine` puts it.
+// Locate finds the engine's library: at the path given, or else at
+// $SLUICE_CLICKHOUSE_LIBRARY, or else next to the program, where `make build`
+// links it. It looks nowhere else: a library is code, and a folder above the
+// working folder may be somebody else's.
 func Locate(explicit string) (string, error) {
 	if explicit == "" {
 		explicit = os.Getenv(EnvLibrary)
@@ -41,38 +41,61 @@ func Locate(explicit string) (string, error) {
 		}
 		return filepath.Abs(explicit)
 	}
-	platform, ok := platforms[runtime.GOOS+"/"+runtime.GOARCH]
+	platform, err := platform()
+	if err != nil {
+		return "", err
+	}
+	program, err := os.Executable()
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the folder of the program: %w", err)
+	}
+	library := filepath.Join(filepath.Dir(program), libraryName)
+	if err := isFile(library); err != nil {
+		return "", fmt.Errorf("the ClickHouse engine (@chdb/lib-%s %s) is not next to the program: run `make build` and use bin/sluice, or give its %s by --clickhouse-library or %s: %w",
+			platform, Version, libraryName, EnvLibrary, err)
+	}
+	return library, nil
+}
+
+// Fetched finds the library that `make engine` has fetched for the checkout
+// that holds the working folder. It is for tests and tools of that checkout,
+// which trust it already; programs use Locate.
+func Fetched() (string, error) {
+	if explicit := os.Getenv(EnvLibrary); explicit != "" {
+		return Locate(explicit)
+	}
+	platform, err := platform()
+	if err != nil {
+		return "", err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for isFile(filepath.Join(root, "go.mod")) != nil {
+		if root == filepath.Dir(root) {
+			return "", errors.New("the working folder is not in a checkout of the project")
+		}
+		root = filepath.Dir(root)
+	}
+	library := filepath.Join(root, ".cache", "clickhouse", "node_modules", "@chdb", "lib-"+platform, libraryName)
+	if err := isFile(library); err != nil {
+		return "", fmt.Errorf("the ClickHouse engine (@chdb/lib-%s %s) is not installed: run `make engine`: %w", platform, Version, err)
+	}
+	return library, nil
+}
+
+// platform is the npm name of the platform this program is built for.
+func platform() (string, error) {
+	name, ok := platforms[runtime.GOOS+"/"+runtime.GOARCH]
 	if !ok {
 		return "", fmt.Errorf("there is no embedded ClickHouse engine for %s/%s, only for linux and macOS on x64 and arm64; "+
 			"use a ClickHouse server instead", runtime.GOOS, runtime.GOARCH)
 	}
-	cached := filepath.Join(".cache", "clickhouse", "node_modules", "@chdb", "lib-"+platform, libraryName)
-	var candidates, roots []string
-	if program, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(program); err == nil {
-			program = real
-		}
-		candidates = append(candidates, filepath.Join(filepath.Dir(program), libraryName))
-		roots = append(roots, filepath.Dir(program))
-	}
-	if here, err := os.Getwd(); err == nil {
-		roots = append([]string{here}, roots...)
-	}
-	for _, root := range roots {
-		for folder := root; ; folder = filepath.Dir(folder) {
-			candidates = append(candidates, filepath.Join(folder, cached))
-			if folder == filepath.Dir(folder) {
-				break
-			}
-		}
-	}
-	for _, candidate := range candidates {
-		if isFile(candidate) == nil {
-			return candidate, nil
-		}
-	}
-	return "", fmt.Errorf("the ClickHouse engine (@chdb/lib-%s %s) is not installed: run `make engine`, or set %s to its %s",
-		platform, Version, EnvLibrary, libraryName)
+	return name, nil
 }
 
 func isFile(path string) error {

@@ -27,7 +27,7 @@ func (b *bench) start(ctx context.Context) (rows, error) {
 }
 
 func (b *bench) up(ctx context.Context, n int) (took time.Duration, err error) {
-	library, err := engine.Locate("")
+	library, err := engine.Fetched()
 	if err != nil {
 		return 0, err
 	}

@@ -52,7 +52,7 @@ type stage struct {
 
 // newStage prepares all parts and links in dir; nothing is started.
 func newStage(cfg Config, dir string, j *journal) (*stage, error) {
-	library, err := engine.Locate("")
+	library, err := engine.Fetched()
 	if err != nil {
 		return nil, err
 	}

@@ -56,11 +56,13 @@ func Main(m *testing.M) {
 // whole environment. It is for tests of what starts the engine by itself.
 func Command(t testing.TB, cfg clickhouse.Config) (executable string, env []string) {
 	t.Helper()
-	library, err := clickhouse.Locate(cfg.Library)
-	if err != nil {
-		t.Fatal(err)
+	if cfg.Library == "" {
+		library, err := clickhouse.Fetched()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Library = library
 	}
-	cfg.Library = library
 	config, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)
