@@ -132,7 +132,7 @@ func (p *parser) element(at int) (end int) {
 	}
 	end, _ = w.skip(at, p.lim.Depth)
 	p.problem(fieldCount, CodeNotAnObject)
-	return p.keep(at, end)
+	return p.keep(at, end, 0)
 }
 
 // add takes over the record the walker has just read.
@@ -151,16 +151,16 @@ func (p *parser) add(at, end int) int {
 		p.badTime++
 	}
 	p.unknown += len(w.outer) + len(w.inner)
-	return p.keep(at, end)
+	return p.keep(at, end, w.lot())
 }
 
 // keep notes where a record stands.
-func (p *parser) keep(at, end int) int {
+func (p *parser) keep(at, end int, lot uint64) int {
 	if end >= 0 && end-at > p.lim.RecordBytes {
 		return p.w.fail(CodeRecordTooLarge, at)
 	}
 	if end >= 0 {
-		p.records = append(p.records, span{uint32(at), uint32(end)})
+		p.records = append(p.records, posted{span{uint32(at), uint32(end)}, lot})
 	}
 	return end
 }

@@ -1,6 +1,10 @@
 package record
 
-import "github.com/klauspost/compress/s2"
+import (
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+)
 
 const (
 	// DefaultPartBytes is the size parts are made for.
@@ -16,61 +20,78 @@ const (
 	maxPlainBytes = 1 << 20
 )
 
-// Parts appends to dst the messages that carry the records, in order: JSON
-// arrays split between records, compressed with S2 when that pays. A body is at
-// most target bytes, unless it holds a single record. The same request always
-// yields the same parts. They are r's, and good until it is used again or
-// released. The error is a *LimitError: a record that would not fit even alone.
+// Parts appends to dst the messages that carry the records: JSON arrays split
+// between records and by slot, as Spread said, compressed with S2 when that
+// pays. Those of one slot are in order. A body is at most target bytes, unless
+// it holds a single record. The same request always yields the same parts. They
+// are r's, and good until it is used again or released. The error is a
+// *LimitError: a record that would not fit even alone.
 func (r *Request) Parts(target int, dst []Part) ([]Part, error) {
 	r.used = 0
+	list := r.records
+	if len(r.sorted) > 0 {
+		list = r.sorted
+	}
 	guess := maxPlainBytes // bytes of records that should make one part
-	for from := 0; from < len(r.records); {
-		to := r.upTo(from, guess)
-		part := r.part(from, to)
-		for len(part.Body) > target && to > from+1 {
+	for len(list) > 0 {
+		to := r.upTo(list, guess)
+		part := r.part(list[:to])
+		for len(part.Body) > target && to > 1 {
 			r.used--
-			guess = r.shrink(from, to, len(part.Body), target)
-			to = min(to-1, r.upTo(from, guess))
-			part = r.part(from, to)
+			guess = shrink(list[:to], len(part.Body), target)
+			to = min(to-1, r.upTo(list, guess))
+			part = r.part(list[:to])
 		}
 		if len(part.Body) > MaxPartBytes {
-			return dst, &LimitError{Code: CodeRecordTooLarge, Index: from, Limit: MaxPartBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
+			return dst, &LimitError{Code: CodeRecordTooLarge, Index: r.indexOf(list[0]), Limit: MaxPartBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
 		}
 		dst = append(dst, part)
-		from = to
+		list = list[to:]
 	}
 	return dst, nil
 }
 
-// upTo returns the end of the records from `from` on that fit in n bytes; at
-// least one.
-func (r *Request) upTo(from, n int) int {
-	to := from + 1
-	n -= r.size(from) + len("[]")
-	for ; to < len(r.records); to++ {
-		if n -= r.size(to) + len(","); n < 0 {
+// upTo returns how many of the first records of the list, which are of one
+// slot, fit in n bytes; at least one.
+func (r *Request) upTo(list []posted, n int) int {
+	to := 1
+	n -= list[0].size() + len("[]")
+	for ; to < len(list); to++ {
+		if n -= list[to].size() + len(","); n < 0 || r.slotOf(list[to]) != r.slotOf(list[0]) {
 			break
 		}
 	}
 	return to
 }
 
-func (r *Request) size(i int) int { return int(r.records[i].end - r.records[i].start) }
+func (s span) size() int { return int(s.end - s.start) }
 
-// shrink returns how many bytes of records to try next, after those from
-// `from` to `to` became encoded bytes: a little less than would fit at the
-// same ratio.
-func (r *Request) shrink(from, to, encoded, target int) int {
+// slotOf is the slot of a record of the list that is cut.
+func (r *Request) slotOf(p posted) int {
+	if len(r.sorted) > 0 {
+		return int(p.lot)
+	}
+	return r.slot
+}
+
+// indexOf finds a record again in the body.
+func (r *Request) indexOf(p posted) int {
+	return slices.IndexFunc(r.records, func(other posted) bool { return other.start == p.start })
+}
+
+// shrink returns how many bytes of records to try next, after these became
+// encoded bytes: a little less than would fit at the same ratio.
+func shrink(list []posted, encoded, target int) int {
 	plain := 0
-	for i := from; i < to; i++ {
-		plain += r.size(i) + len(",")
+	for _, p := range list {
+		plain += p.size() + len(",")
 	}
 	return int(int64(plain) * int64(target) / int64(encoded) * 15 / 16)
 }
 
-// part encodes the records from `from` to `to`.
-func (r *Request) part(from, to int) Part {
-	plain := r.join(from, to)
+// part encodes records.
+func (r *Request) part(list []posted) Part {
+	plain := r.join(list)
 	if room := s2.MaxEncodedLen(len(plain)); cap(r.encoded) < room {
 		r.encoded = make([]byte, room)
 	}
@@ -83,21 +104,20 @@ func (r *Request) part(from, to int) Part {
 	}
 	r.bodies[r.used] = append(r.bodies[r.used][:0], body...)
 	r.used++
-	return Part{Body: r.bodies[r.used-1], Encoding: encoding, Records: to - from}
+	return Part{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Slot: r.slotOf(list[0])}
 }
 
-// join returns the array of the records from `from` to `to`: the body itself
-// when it is just that.
-func (r *Request) join(from, to int) []byte {
-	if r.array && to-from == len(r.records) && len(r.body) <= maxPlainBytes {
+// join returns the array of the records: the body itself when it is just that.
+func (r *Request) join(list []posted) []byte {
+	if r.array && len(list) == len(r.records) && len(r.body) <= maxPlainBytes {
 		return r.body
 	}
 	b := append(r.joined[:0], '[')
-	for i := from; i < to; i++ {
-		if i > from {
+	for i, p := range list {
+		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, r.Record(i)...)
+		b = append(b, r.body[p.start:p.end]...)
 	}
 	r.joined = append(b, ']')
 	return r.joined

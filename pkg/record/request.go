@@ -23,11 +23,13 @@ const (
 // used again and again: take it with NewRequest, give it back with Release.
 type Request struct {
 	body    []byte
-	records []span // where each record stands in body
-	array   bool   // body is one JSON array
-	noID    int    // records without an id
-	badTime int    // records with a timestamp missing or absurd
-	unknown int    // members that are no fields
+	records []posted // in the order of the body
+	sorted  []posted // the same by slot; empty when all are of one slot
+	slot    int      // that one
+	array   bool     // body is one JSON array
+	noID    int      // records without an id
+	badTime int      // records with a timestamp missing or absurd
+	unknown int      // members that are no fields
 
 	w        walker
 	problems []problem // the first ones
@@ -59,7 +61,8 @@ func (r *Request) Release() {
 
 func (r *Request) reset(body []byte) {
 	r.body, r.w.b = body, body
-	r.records, r.problems = r.records[:0], r.problems[:0]
+	r.records, r.sorted, r.problems = r.records[:0], r.sorted[:0], r.problems[:0]
+	r.slot = 0
 	r.array = false
 	r.noID, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0
 }

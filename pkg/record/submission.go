@@ -19,6 +19,7 @@ type Part struct {
 	Body     []byte // JSON array, encoded as Encoding says; not modified or kept after Publish returns
 	Encoding string // EncodingS2, or empty for plain JSON
 	Records  int    // how many records the array holds
+	Slot     int    // which of its source's lanes it goes to
 }
 
 // EncodingS2 marks a body compressed as one S2 block.
