@@ -1,0 +1,198 @@
+package simulator
+
+import (
+	"iter"
+	"time"
+)
+
+// Record is one record as an exporter would send it.
+type Record struct {
+	Partition  int64
+	Position   int64
+	Timestamp  int64 // epoch ms
+	RecordType string
+	ValueType  string
+	Intent     string
+	JSON       []byte // one object; valid until the next record
+}
+
+// Engine is a workflow engine at work. It is not safe for concurrent use.
+type Engine struct {
+	cfg        Config
+	now        int64 // ns since 1970, of the step that is played
+	agenda     agenda
+	random     random
+	partitions []*partition
+	processes  []*process
+	called     *definition // that call activities call
+
+	begun    int // instances, called ones not counted
+	underWay int // of those, the ones that go on
+	pausing  bool
+
+	out  []Record // of the step that was played last, not yet read
+	text []byte   // their JSON
+}
+
+// New makes an engine and deploys its processes.
+func New(cfg Config) *Engine {
+	e := &Engine{cfg: cfg.withDefaults()}
+	e.random = random(e.cfg.Seed)
+	e.now = e.cfg.Start.UnixNano()
+	for id := int64(1); id <= int64(e.cfg.Partitions); id++ {
+		e.partitions = append(e.partitions, newPartition(e, id, e.cfg.First))
+	}
+	e.at(0, e.deploy)
+	return e
+}
+
+// Next returns the next record, in order of time over all partitions; false
+// when everything that will ever happen has happened.
+func (e *Engine) Next() (Record, bool) {
+	for len(e.out) == 0 {
+		if e.agenda.empty() {
+			return Record{}, false
+		}
+		e.text = e.text[:0]
+		step := e.agenda.pop()
+		e.now = step.at
+		step.do()
+	}
+	r := e.out[0]
+	e.out = e.out[1:]
+	return r, true
+}
+
+// All are the records from here on.
+func (e *Engine) All() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for r, more := e.Next(); more; r, more = e.Next() {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// ms is the time of the step that is played.
+func (e *Engine) ms() int64 { return e.now / int64(time.Millisecond) }
+
+// after plays a step some time from now, in which somebody has worked or waited.
+func (e *Engine) after(wait time.Duration, do func()) {
+	e.at(int64(float64(wait)/e.cfg.Haste), do)
+}
+
+// at plays a step that many nanoseconds from now.
+func (e *Engine) at(wait int64, do func()) { e.agenda.push(e.now+wait, do) }
+
+// between is a time, any from one to the other.
+func (e *Engine) between(from, to time.Duration) time.Duration {
+	return from + time.Duration(e.random.below(int64(to-from)+1))
+}
+
+// beginNext begins an instance, and plans when the one after it begins.
+func (e *Engine) beginNext() {
+	e.pausing = e.underWay >= e.cfg.UnderWay
+	if e.pausing {
+		return // the end of an instance goes on here
+	}
+	if e.cfg.Instances > 0 && e.begun == e.cfg.Instances {
+		return
+	}
+	e.begun++
+	e.underWay++
+	e.begin()
+	e.at(int64(e.cfg.Every), e.beginNext)
+}
+
+// left is called when nothing will happen to an instance any more: it has
+// ended, or nobody will ever do what it waits for.
+func (e *Engine) left(in *instance) {
+	if in.left || in.ParentInstance > 0 {
+		return
+	}
+	in.left = true
+	e.underWay--
+	if e.pausing {
+		e.pausing = false
+		e.at(0, e.beginNext)
+	}
+}
+
+// agenda is a heap of steps, the earliest first; of two at the same time the
+// one that was planned first.
+type agenda struct {
+	steps []step
+	count uint64
+}
+
+type step struct {
+	at    int64
+	order uint64
+	do    func()
+}
+
+func (s step) before(t step) bool { return s.at < t.at || s.at == t.at && s.order < t.order }
+
+func (a *agenda) empty() bool { return len(a.steps) == 0 }
+
+func (a *agenda) push(at int64, do func()) {
+	a.count++
+	s := step{at, a.count, do}
+	i := len(a.steps)
+	a.steps = append(a.steps, s)
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !s.before(a.steps[parent]) {
+			break
+		}
+		a.steps[i] = a.steps[parent]
+		i = parent
+	}
+	a.steps[i] = s
+}
+
+func (a *agenda) pop() step {
+	first, n := a.steps[0], len(a.steps)-1
+	s := a.steps[n]
+	a.steps[n] = step{}
+	a.steps = a.steps[:n]
+	if n == 0 {
+		return first
+	}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= n {
+			break
+		}
+		if child+1 < n && a.steps[child+1].before(a.steps[child]) {
+			child++
+		}
+		if !a.steps[child].before(s) {
+			break
+		}
+		a.steps[i] = a.steps[child]
+		i = child
+	}
+	a.steps[i] = s
+	return first
+}
+
+// random is the generator splitmix64: fast, and the same everywhere.
+type random uint64
+
+func (r *random) next() uint64 {
+	*r += 0x9e3779b97f4a7c15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func (r *random) below(n int64) int64 { return int64(r.next() % uint64(n)) }
+
+// chance is true in so many of a thousand.
+func (r *random) chance(perMille int64) bool { return r.below(1000) < perMille }
+
+func pick[T any](r *random, from []T) T { return from[r.below(int64(len(from)))] }

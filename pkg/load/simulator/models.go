@@ -1,0 +1,183 @@
+package simulator
+
+// process is a model, deployed in some versions. A version has the elements of
+// all others, under the names of its own.
+type process struct {
+	id       string
+	elements []node
+	versions []*definition
+	target   *process // that instances of this one are migrated to, with other names; nil: to its newest version
+	rename   map[string]string
+	callable bool // only call activities begin it
+}
+
+// definition is one deployed version of a process.
+type definition struct {
+	Process
+	process *process
+}
+
+// name is what an element is called in this definition.
+func (d *definition) name(n *node) string {
+	if other, ok := d.process.rename[n.id]; ok {
+		return other
+	}
+	return n.id
+}
+
+// node is one element of a process. Elements follow each other in the order of
+// the list that they are in.
+type node struct {
+	kind     kind
+	id       string
+	does     string // job type, message name, or form
+	loop     loop
+	boundary string   // id of the error event at its boundary, after which the flow goes on as after the element
+	children []node   // of a sub-process
+	branches [][]node // of a gateway that forks; its join is named id + "_join"
+	wait     string   // cycle or duration of a timer
+	mapping  bool     // its input mapping may fail
+}
+
+type kind int
+
+const (
+	startEvent kind = iota
+	service
+	user
+	timer
+	message
+	choice // exclusive gateway: the element after it is taken or passed by
+	fork   // parallel gateway, with its join
+	subProcess
+	call
+	endEvent
+	wholeProcess
+	boundaryEvent
+	join
+)
+
+type loop int
+
+const (
+	once loop = iota
+	sequential
+	parallel
+)
+
+// bpmn gives the element type and the event type that an engine writes.
+func (k kind) bpmn() (elementType, eventType string) {
+	switch k {
+	case startEvent:
+		return "START_EVENT", "NONE"
+	case service:
+		return "SERVICE_TASK", "UNSPECIFIED"
+	case user:
+		return "USER_TASK", "UNSPECIFIED"
+	case timer:
+		return "INTERMEDIATE_CATCH_EVENT", "TIMER"
+	case message:
+		return "INTERMEDIATE_CATCH_EVENT", "MESSAGE"
+	case choice:
+		return "EXCLUSIVE_GATEWAY", "UNSPECIFIED"
+	case fork, join:
+		return "PARALLEL_GATEWAY", "UNSPECIFIED"
+	case subProcess:
+		return "SUB_PROCESS", "UNSPECIFIED"
+	case call:
+		return "CALL_ACTIVITY", "UNSPECIFIED"
+	case endEvent:
+		return "END_EVENT", "NONE"
+	case boundaryEvent:
+		return "BOUNDARY_EVENT", "ERROR"
+	default:
+		return "PROCESS", "UNSPECIFIED"
+	}
+}
+
+const (
+	bodyType = "MULTI_INSTANCE_BODY"
+	flowType = "SEQUENCE_FLOW"
+)
+
+// catalog lists the processes with the number of their versions.
+func catalog() []*process {
+	order := &process{id: "order", elements: []node{
+		{kind: startEvent, id: "order_placed"},
+		{kind: service, id: "reserve", does: "stock.reserve", mapping: true},
+		{kind: choice, id: "in_stock"},
+		{kind: service, id: "back_order", does: "stock.order"},
+		{kind: service, id: "charge", does: "payment.charge", boundary: "card_refused"},
+		{kind: message, id: "paid", does: "payment-received"},
+		{kind: fork, id: "ready", branches: [][]node{
+			{{kind: service, id: "pick", does: "stock.pick"}, {kind: service, id: "pack", does: "stock.pack"}},
+			{{kind: service, id: "bill", does: "billing.send"}},
+		}},
+		{kind: call, id: "ship", does: "shipment"},
+		{kind: endEvent, id: "order_done"},
+	}}
+	europe := &process{id: "order-eu", elements: order.elements, rename: map[string]string{
+		"charge": "charge_sepa", "reserve": "reserve_eu", "pick": "pick_eu", "pack": "pack_eu", "bill": "bill_eu", "back_order": "back_order_eu",
+	}}
+	order.target = europe
+	claim := &process{id: "claim", elements: []node{
+		{kind: startEvent, id: "reported"},
+		{kind: user, id: "assess", does: "claim-form"},
+		{kind: subProcess, id: "settle", children: []node{
+			{kind: startEvent, id: "settle_begin"},
+			{kind: service, id: "fraud", does: "fraud.score", boundary: "fraudulent"},
+			{kind: user, id: "approve", does: "approval-form"},
+			{kind: endEvent, id: "settle_end"},
+		}},
+		{kind: timer, id: "objection", wait: "PT10M"},
+		{kind: service, id: "pay_out", does: "payment.transfer", mapping: true},
+		{kind: endEvent, id: "closed"},
+	}}
+	survey := &process{id: "survey", elements: []node{
+		{kind: startEvent, id: "begin"},
+		{kind: service, id: "invite", does: "mail.send", loop: parallel},
+		{kind: service, id: "remind", does: "mail.send", loop: sequential},
+		{kind: subProcess, id: "evaluate", loop: parallel, children: []node{
+			{kind: startEvent, id: "evaluate_begin"},
+			{kind: service, id: "rate", does: "text.rate"},
+			{kind: endEvent, id: "evaluate_end"},
+		}},
+		{kind: endEvent, id: "published"},
+	}}
+	shipment := &process{id: "shipment", callable: true, elements: []node{
+		{kind: startEvent, id: "handed_over"},
+		{kind: service, id: "label", does: "label.print"},
+		{kind: choice, id: "customs"},
+		{kind: user, id: "declare", does: "customs-form"},
+		{kind: timer, id: "transit", wait: "PT3M"},
+		{kind: endEvent, id: "delivered"},
+	}}
+	sync := &process{id: "sync", elements: []node{
+		{kind: startEvent, id: "due"},
+		{kind: service, id: "extract", does: "sql.query"},
+		{kind: service, id: "load", does: "http.request"},
+		{kind: endEvent, id: "synced"},
+	}}
+	return []*process{order, europe, claim, survey, shipment, sync}
+}
+
+// versions is how often each process has been deployed.
+const versions = 2
+
+// workers are in no order of their names: the one that has a job last is often
+// not the greatest.
+func workers() []string { return []string{"zeta", "alpha", "mu", "beta-7f3a", "omega@edge-17"} }
+
+func people() []string { return []string{"anna.schmidt", "j.kowalski", "m.dubois", "sofía"} }
+
+// failure is a way for a job to fail.
+type failure struct{ code, message string }
+
+func failures() []failure {
+	return []failure{
+		{"", "java.net.SocketTimeoutException: Read timed out\n\tat java.base/sun.nio.ch.NioSocketImpl.timedRead(NioSocketImpl.java:288)"},
+		{"HTTP_503", "POST http://payment.svc/api/v1: 503 Service Unavailable"},
+		{"", "quota of tenant \"acme\" used up"},
+		{"IO", `open C:\spool\17.pdf: Zugriff verweigert`},
+	}
+}

@@ -1,0 +1,263 @@
+package simulator_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/pkg/load/simulator"
+)
+
+// envelope is what every record has.
+type envelope struct {
+	ID         string `json:"id"`
+	Partition  int64  `json:"partitionId"`
+	Position   int64  `json:"position"`
+	Source     int64  `json:"sourceRecordPosition"`
+	Key        int64  `json:"key"`
+	Timestamp  int64  `json:"timestamp"`
+	RecordType string `json:"recordType"`
+	ValueType  string `json:"valueType"`
+	Intent     string `json:"intent"`
+	Value      struct {
+		ProcessInstanceKey int64  `json:"processInstanceKey"`
+		BpmnElementType    string `json:"bpmnElementType"`
+	} `json:"value"`
+}
+
+func decode(t *testing.T, r simulator.Record) envelope {
+	t.Helper()
+	var v envelope
+	if err := json.Unmarshal(r.JSON, &v); err != nil {
+		t.Fatalf("%v in %s", err, r.JSON)
+	}
+	return v
+}
+
+func TestTheSameConfigGivesTheSameBytes(t *testing.T) {
+	write := func(seed uint64) []byte {
+		var b []byte
+		for r := range simulator.New(simulator.Config{Seed: seed, Instances: 50, Commands: true}).All() {
+			b = append(append(b, r.JSON...), '\n')
+		}
+		return b
+	}
+	if !bytes.Equal(write(1), write(1)) {
+		t.Error("two runs differ")
+	}
+	if bytes.Equal(write(1), write(2)) {
+		t.Error("two seeds do not")
+	}
+}
+
+// TestRecordsAreNumberedLikeThoseOfAnEngine checks positions, sources, keys and
+// times, with and without commands.
+func TestRecordsAreNumberedLikeThoseOfAnEngine(t *testing.T) {
+	for _, commands := range []bool{false, true} {
+		last := map[int64]envelope{}
+		written := map[int64]map[int64]bool{1: {}, 2: {}, 3: {}, 4: {}}
+		var now int64
+		for r := range simulator.New(simulator.Config{Seed: 3, Instances: 100, Partitions: 4, Commands: commands}).All() {
+			v := decode(t, r)
+			if got := (envelope{ID: v.ID, Partition: r.Partition, Position: r.Position, Timestamp: r.Timestamp, RecordType: r.RecordType,
+				ValueType: r.ValueType, Intent: r.Intent, Source: v.Source, Key: v.Key, Value: v.Value}); got != v {
+				t.Fatalf("record says %+v, its JSON %+v", got, v)
+			}
+			if v.ID != fmt.Sprintf("%d-%d", v.Partition, v.Position) {
+				t.Fatalf("id of %s", r.JSON)
+			}
+			p := last[v.Partition]
+			switch {
+			case v.Position <= p.Position || commands && v.Position != p.Position+1:
+				t.Fatalf("position %d after %d", v.Position, p.Position)
+			case v.Source >= v.Position || v.RecordType == "EVENT" && v.Source < 1:
+				t.Fatalf("source of %s", r.JSON)
+			case commands && v.Source > 0 && !written[v.Partition][v.Source]:
+				t.Fatalf("no record at the source of %s", r.JSON)
+			case v.Timestamp < now:
+				t.Fatalf("time of %s, after %d", r.JSON, now)
+			case v.Key != -1 && v.ValueType != "PROCESS" && v.Key>>51 != v.Partition:
+				t.Fatalf("key of another partition: %s", r.JSON)
+			case !commands && v.RecordType != "EVENT":
+				t.Fatalf("not an event: %s", r.JSON)
+			}
+			last[v.Partition], now = v, v.Timestamp
+			written[v.Partition][v.Position] = true
+		}
+	}
+}
+
+// TestEverythingHappens looks for each step that the engine knows.
+func TestEverythingHappens(t *testing.T) {
+	seen := map[string]int{}
+	for r := range simulator.New(simulator.Config{Seed: 4, Instances: 1000, Commands: true}).All() {
+		seen[r.RecordType+" "+r.ValueType+" "+r.Intent]++
+		v := decode(t, r)
+		seen[v.Value.BpmnElementType]++
+	}
+	for valueType, intents := range map[string]string{
+		"PROCESS":                      "CREATED",
+		"DEPLOYMENT":                   "CREATED",
+		"PROCESS_INSTANCE_CREATION":    "CREATED",
+		"PROCESS_INSTANCE":             "ELEMENT_ACTIVATING ELEMENT_ACTIVATED ELEMENT_COMPLETING ELEMENT_COMPLETED ELEMENT_TERMINATING ELEMENT_TERMINATED ELEMENT_MIGRATED SEQUENCE_FLOW_TAKEN",
+		"PROCESS_INSTANCE_BATCH":       "ACTIVATED TERMINATED",
+		"PROCESS_INSTANCE_MIGRATION":   "MIGRATED",
+		"JOB":                          "CREATED COMPLETED FAILED TIMED_OUT ERROR_THROWN CANCELED RETRIES_UPDATED TIMEOUT_UPDATED RECURRED_AFTER_BACKOFF MIGRATED",
+		"JOB_BATCH":                    "ACTIVATED",
+		"INCIDENT":                     "CREATED RESOLVED MIGRATED",
+		"VARIABLE":                     "CREATED UPDATED MIGRATED",
+		"VARIABLE_DOCUMENT":            "UPDATED",
+		"USER_TASK":                    "CREATING CREATED ASSIGNING CLAIMING ASSIGNED COMPLETING COMPLETED CANCELING CANCELED MIGRATED",
+		"TIMER":                        "CREATED TRIGGERED CANCELED",
+		"PROCESS_EVENT":                "TRIGGERING TRIGGERED",
+		"MESSAGE":                      "PUBLISHED EXPIRED",
+		"MESSAGE_SUBSCRIPTION":         "CREATED CORRELATING CORRELATED DELETED",
+		"PROCESS_MESSAGE_SUBSCRIPTION": "CREATING CREATED CORRELATED DELETING DELETED",
+	} {
+		for intent := range strings.FieldsSeq(intents) {
+			if seen["EVENT "+valueType+" "+intent] == 0 {
+				t.Errorf("no %s %s", valueType, intent)
+			}
+		}
+	}
+	for _, elementType := range []string{"PROCESS", "START_EVENT", "SERVICE_TASK", "USER_TASK", "INTERMEDIATE_CATCH_EVENT", "EXCLUSIVE_GATEWAY",
+		"PARALLEL_GATEWAY", "SUB_PROCESS", "CALL_ACTIVITY", "MULTI_INSTANCE_BODY", "BOUNDARY_EVENT", "END_EVENT", "SEQUENCE_FLOW"} {
+		if seen[elementType] == 0 {
+			t.Errorf("no %s", elementType)
+		}
+	}
+	if seen["COMMAND PROCESS_INSTANCE ACTIVATE_ELEMENT"] == 0 || seen["COMMAND_REJECTION JOB COMPLETE"] == 0 {
+		t.Error("no commands, or no rejections")
+	}
+}
+
+// TestTheTruthIsWhatTheRecordsTell counts the records of each kind against the
+// truth, and follows each element through its life.
+func TestTheTruthIsWhatTheRecordsTell(t *testing.T) {
+	truth := new(simulator.Truth)
+	count := map[string]int{}
+	lives := map[int64][]string{}
+	for r := range simulator.New(simulator.Config{Seed: 5, Instances: 600, Truth: truth}).All() {
+		count[r.ValueType+" "+r.Intent]++
+		if r.ValueType == "PROCESS_INSTANCE" && r.Intent != "SEQUENCE_FLOW_TAKEN" && r.Intent != "ELEMENT_MIGRATED" {
+			v := decode(t, r)
+			lives[v.Key] = append(lives[v.Key], strings.TrimPrefix(v.Intent, "ELEMENT_"))
+		}
+	}
+	sum := func(of func() int) int { return of() }
+	for _, c := range []struct {
+		records string
+		truth   int
+	}{
+		{"PROCESS_INSTANCE ELEMENT_ACTIVATING", len(truth.Elements)},
+		{"PROCESS_INSTANCE ELEMENT_COMPLETED", sum(func() (n int) {
+			for _, e := range truth.Elements {
+				n += btoi(e.CompletedAt > 0)
+			}
+			return n
+		})},
+		{"PROCESS_INSTANCE ELEMENT_TERMINATED", sum(func() (n int) {
+			for _, e := range truth.Elements {
+				n += btoi(e.TerminatedAt > 0)
+			}
+			return n
+		})},
+		{"PROCESS_INSTANCE ELEMENT_MIGRATED", sum(func() (n int) {
+			for _, i := range truth.Instances {
+				n += i.MigratedElement
+			}
+			return n
+		})},
+		{"JOB CREATED", len(truth.Jobs)},
+		{"JOB FAILED", sum(func() (n int) {
+			for _, j := range truth.Jobs {
+				n += j.Failures
+			}
+			return n
+		})},
+		{"JOB TIMED_OUT", sum(func() (n int) {
+			for _, j := range truth.Jobs {
+				n += j.TimeOuts
+			}
+			return n
+		})},
+		{"INCIDENT CREATED", len(truth.Incidents)},
+		{"INCIDENT RESOLVED", sum(func() (n int) {
+			for _, i := range truth.Incidents {
+				n += btoi(i.ResolvedAt > 0)
+			}
+			return n
+		})},
+		{"VARIABLE CREATED", len(truth.Variables)},
+		{"VARIABLE UPDATED", sum(func() (n int) {
+			for _, v := range truth.Variables {
+				n += v.Changes
+			}
+			return n
+		})},
+		{"USER_TASK CREATED", len(truth.UserTasks)},
+	} {
+		if count[c.records] != c.truth {
+			t.Errorf("%s: %d records, the truth is %d", c.records, count[c.records], c.truth)
+		}
+	}
+	complete := []string{"ACTIVATING", "ACTIVATED", "COMPLETING", "COMPLETED"}
+	for key, life := range lives {
+		ended := slices.Index(life, "TERMINATING")
+		if ended < 0 {
+			ended = len(life)
+		} else if !slices.Equal(life[ended:], []string{"TERMINATING", "TERMINATED"}) {
+			t.Errorf("element %d: %v", key, life)
+		}
+		if ended > 4 || !slices.Equal(life[:ended], complete[:ended]) {
+			t.Errorf("element %d: %v", key, life)
+		}
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestAnEngineThatRunsOnTakesBoundedMemory plays without keeping the truth.
+func TestAnEngineThatRunsOnTakesBoundedMemory(t *testing.T) {
+	e := simulator.New(simulator.Config{Seed: 6, Every: time.Millisecond, UnderWay: 200})
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	play := func(n int) {
+		for range n {
+			if _, more := e.Next(); !more {
+				t.Fatal("the engine stopped")
+			}
+		}
+	}
+	play(150_000)
+	before := heap()
+	play(450_000)
+	if after := heap(); after > before+4<<20 {
+		t.Errorf("%d KiB after 150 000 records, %d KiB after 600 000", before>>10, after>>10)
+	}
+}
+
+func BenchmarkNext(b *testing.B) {
+	e := simulator.New(simulator.Config{Seed: 1, Haste: 10})
+	bytes := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		r, _ := e.Next()
+		bytes += len(r.JSON)
+	}
+	b.SetBytes(int64(bytes / b.N))
+}

@@ -1,0 +1,65 @@
+package simulator
+
+import "strconv"
+
+// variable is a variable while its scope lives.
+type variable struct {
+	Variable
+	in *instance
+}
+
+// set gives a variable of the scope a value, in JSON.
+func (el *element) set(b batch, name, json string) {
+	for _, v := range el.variables {
+		if v.Name != name {
+			continue
+		}
+		v.Value, v.UpdatedAt = json, b.ms()
+		v.Changes++
+		el.in.event(b, "VARIABLE", "UPDATED", v.Key, (*variableValue)(v))
+		return
+	}
+	v := &variable{in: el.in}
+	v.Variable = Variable{
+		Key: el.in.p.nextKey(), Instance: &el.in.Instance, Scope: el.Key, Process: el.in.def.Process,
+		Name: name, First: json, Value: json, CreatedAt: b.ms(), UpdatedAt: b.ms(),
+	}
+	el.variables = append(el.variables, v)
+	if t := el.in.e.cfg.Truth; t != nil {
+		t.Variables = append(t.Variables, &v.Variable)
+	}
+	el.in.event(b, "VARIABLE", "CREATED", v.Key, (*variableValue)(v))
+}
+
+// merge gives a variable a value where it is known, from here outwards; one
+// that is not known becomes one of the instance.
+func (el *element) merge(b batch, name, json string) {
+	for scope := el; ; scope = scope.scope {
+		if scope.scope == nil || scope.knows(name) {
+			scope.set(b, name, json)
+			return
+		}
+	}
+}
+
+func (el *element) knows(name string) bool {
+	for _, v := range el.variables {
+		if v.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// firstVariables are those an instance is created with.
+func (in *instance) firstVariables(b batch) {
+	r := &in.e.random
+	in.root.set(b, "amount", strconv.FormatInt(r.below(5000), 10)+"."+strconv.FormatInt(1+r.below(9), 10))
+	in.root.set(b, "country", `"`+pick(r, []string{"DE", "FR", "PL", "JP"})+`"`)
+	if r.chance(300) {
+		in.root.set(b, "note", pick(r, []string{"null", `"Grüße"`, `{"a":[1,2]}`, `"say \"yes\""`, "true"}))
+	}
+}
+
+// result is what a worker, a person or a message hands back.
+func (e *Engine) result() string { return `{"code":` + strconv.FormatInt(e.random.below(10), 10) + `}` }
