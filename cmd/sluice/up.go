@@ -32,6 +32,7 @@ type up struct {
 	Data           string `default:"./data" help:"Folder of everything that is kept."`
 	HTTP           string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
 	Ops            string `default:"127.0.0.1:8081" help:"Address for operators: /metrics, /healthz, /readyz."`
+	Pprof          string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
 	NATS           string `name:"nats" default:"127.0.0.1:4222" help:"Address of the embedded NATS server."`
 	ClickHouse     string `name:"clickhouse" default:"127.0.0.1:9000" help:"Address of the ClickHouse engine's native protocol."`
 	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
@@ -61,7 +62,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 
-	operators := ops.New(ops.Config{Listen: u.Ops}, log)
+	operators := ops.New(ops.Config{Listen: u.Ops, Profiles: u.Pprof}, log)
 	if _, err := operators.Listen(); err != nil {
 		return err
 	}

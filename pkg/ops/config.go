@@ -5,6 +5,7 @@ import "time"
 // Config says where a Server listens and how long its answers may take.
 type Config struct {
 	Listen       string        // host:port; port 0 takes a free one; default 127.0.0.1:8081
+	Profiles     string        // host:port of /debug/pprof/, loopback only; off when empty
 	CheckTimeout time.Duration // longest one readiness check may take; default 2 s
 }
 

@@ -4,5 +4,5 @@
 //	/metrics       Prometheus: everything registered at Server.Registry
 //	/healthz       200 while every Heartbeat beats, 503 naming those that do not
 //	/readyz        200 when every check passes, 503 naming what is missing
-//	/debug/pprof/  Go profiles, for callers on the same machine only
+//	/debug/pprof/  Go profiles, on a loopback port of their own, off unless asked for
 package ops

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,7 @@ type Server struct {
 	health   *health
 	handler  http.Handler
 	listener net.Listener // nil until Listen; owned by Run from then on
+	profiles net.Listener // the same; nil for ever when profiles are off
 }
 
 // New prepares a Server with a registry of its own.
@@ -33,11 +33,6 @@ func New(cfg Config, log *slog.Logger) *Server {
 	mux.Handle("GET /metrics", metricsHandler(s.reg))
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("/debug/pprof/", sameMachine(http.HandlerFunc(pprof.Index)))
-	mux.Handle("/debug/pprof/cmdline", sameMachine(http.HandlerFunc(pprof.Cmdline)))
-	mux.Handle("/debug/pprof/profile", sameMachine(http.HandlerFunc(pprof.Profile)))
-	mux.Handle("/debug/pprof/symbol", sameMachine(http.HandlerFunc(pprof.Symbol)))
-	mux.Handle("/debug/pprof/trace", sameMachine(http.HandlerFunc(pprof.Trace)))
 	s.handler = mux
 	return s
 }
@@ -76,7 +71,7 @@ func (s *Server) Heartbeat(name string, stall time.Duration) *Heartbeat {
 // Handler answers the routes without a listener.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Listen takes the port, so that a port in use is known before anything else
+// Listen takes the ports, so that a port in use is known before anything else
 // starts. Run calls it when nobody has.
 func (s *Server) Listen() (net.Addr, error) {
 	if s.listener == nil {
@@ -84,9 +79,23 @@ func (s *Server) Listen() (net.Addr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listen for operators: %w", err)
 		}
+		if s.cfg.Profiles != "" {
+			if s.profiles, err = listenProfiles(s.cfg.Profiles); err != nil {
+				return nil, errors.Join(err, ln.Close())
+			}
+		}
 		s.listener = ln
 	}
 	return s.listener.Addr(), nil
+}
+
+// ProfilesAddr is where profiles are served once Listen was called; nil when
+// they are off.
+func (s *Server) ProfilesAddr() net.Addr {
+	if s.profiles == nil {
+		return nil
+	}
+	return s.profiles.Addr()
 }
 
 // Run serves until ctx ends and returns nil then. Answers that are still being
@@ -96,8 +105,26 @@ func (s *Server) Run(ctx context.Context) error {
 	if _, err := s.Listen(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	serving := 1
+	go func() { ended <- s.serve(ctx, s.listener, s.handler) }()
+	if s.profiles != nil {
+		serving++
+		go func() { ended <- s.serve(ctx, s.profiles, profiles()) }()
+	}
+	var errs []error
+	for range serving {
+		errs = append(errs, <-ended)
+		cancel() // one that ends by itself ends the other
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) serve(ctx context.Context, ln net.Listener, handler http.Handler) error {
 	srv := &http.Server{
-		Handler:           s.handler,
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -105,7 +132,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	if err := srv.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve operators: %w", err)
 	}
 	return nil
@@ -134,20 +161,4 @@ func answer(w http.ResponseWriter, ok bool, body any) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_ = json.NewEncoder(w).Encode(body) // the caller is gone when this fails
-}
-
-// sameMachine lets only callers through that sit on this machine, whatever
-// address the port listens on: profiles show memory. A request that a proxy
-// on this machine forwards for somebody else does not count as local.
-func sameMachine(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.RemoteAddr)
-		ip := net.ParseIP(host)
-		forwarded := r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != ""
-		if err != nil || ip == nil || !ip.IsLoopback() || forwarded {
-			http.Error(w, "profiles are for callers on the same machine", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }

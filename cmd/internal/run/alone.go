@@ -13,6 +13,7 @@ import (
 type alone struct {
 	name        string // of its connection to NATS
 	ops         string // where operators reach it
+	profiles    string // where they can take profiles, if anywhere
 	memory      int64  // bytes it may use
 	healthcheck bool   // only ask the one that runs
 	nats        NATS
@@ -28,7 +29,7 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(Open, *ops.S
 	if err := BoundMemory(a.memory); err != nil {
 		return err
 	}
-	operators := ops.New(ops.Config{Listen: a.ops}, log)
+	operators := ops.New(ops.Config{Listen: a.ops, Profiles: a.profiles}, log)
 	if _, err := operators.Listen(); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 type API struct {
 	HTTP    string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
 	Ops     string `default:"127.0.0.1:8081" help:"Address for operators: /metrics, /healthz, /readyz."`
+	Pprof   string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
 	TLSCert string `name:"tls-cert" type:"existingfile" help:"File of the PEM certificate chain; read again when it changes."`
 	TLSKey  string `name:"tls-key" type:"existingfile" help:"File of its private key."`
 
@@ -90,7 +91,7 @@ func (a *API) config() (api.Config, error) {
 
 // Run serves until ctx ends, then finishes what is in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
-	program := alone{name: "api", ops: a.Ops, memory: a.Memory, healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
+	program := alone{name: "api", ops: a.Ops, profiles: a.Pprof, memory: a.Memory, healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
 	return program.run(ctx, log, a.Serve)
 }
 

@@ -23,7 +23,8 @@ import (
 //	NATS JetStream ──pkg/stream──▶ pkg/ingest ──block──▶ pkg/warehouse ──▶ ClickHouse
 //	                                   └──changes──▶ pkg/state ──▶ NATS KV
 type Ingester struct {
-	Ops string `default:"127.0.0.1:8082" help:"Address for operators: /metrics, /healthz, /readyz."`
+	Ops   string `default:"127.0.0.1:8082" help:"Address for operators: /metrics, /healthz, /readyz."`
+	Pprof string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
 
 	ClickHouse
 	Blocks
@@ -57,7 +58,7 @@ type Blocks struct {
 
 // Run works until ctx ends, then finishes the block in flight.
 func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
-	program := alone{name: "ingester", ops: i.Ops, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
+	program := alone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
 	return program.run(ctx, log, i.Work)
 }
 
