@@ -8,6 +8,7 @@ export CGO_ENABLED := 0
 GO         ?= go
 GOFILES    := $(shell find cmd pkg deploy -name '*.go' 2>/dev/null) go.mod go.sum
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # The ClickHouse engine: one shared library, shipped by npm for four platforms.
 ENGINE_VERSION  := 26.7.3-stable.1
@@ -68,18 +69,32 @@ BASELINES := ./pkg/record ./pkg/api ./pkg/ingest ./pkg/warehouse
 baseline: | need-go ## allocations of each stage against the committed ones; times are only shown
 	$(GO) test -count=1 -v -run '^TestBaseline$$' $(BASELINES)
 
-check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml
+check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml, vulnerabilities, races
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
-	@$(MAKE) compose-check
+	@$(MAKE) compose-check vuln race
 
 compose-check:
 	@if docker compose version >/dev/null 2>&1; then docker compose config -q; \
 	elif command -v docker-compose >/dev/null; then docker-compose config -q; \
 	else echo "make check: docker-compose is missing, it validates docker-compose.yml: apt-get install docker-compose" >&2; exit 1; fi
+
+# Offline there is no database, unless GOVULNDB is the URL of a copy: that is
+# said, and is no failure. Everything else is one.
+vuln: | need-go ## known vulnerabilities in what is called of our dependencies
+	@said=$$($(GO) run $(GOVULNCHECK) $(if $(GOVULNDB),-db $(GOVULNDB)) ./... 2>&1) && { echo "$$said" | tail -n 1; exit 0; }; \
+	case "$$said" in *"exit status 3"*) ;; *"fetching vulnerabilities"*|*"server response"*|*"dial tcp"*) \
+		printf 'make vuln: NOT LOOKED FOR known vulnerabilities, the database or its tool cannot be reached:\n%s\n' "$$(echo "$$said" | tail -n 2)" >&2; exit 0;; esac; \
+	echo "$$said" >&2; exit 1
+
+# Where goroutines of ours meet. The race detector needs a C compiler.
+RACED := ./pkg/api ./pkg/auth ./pkg/ops ./pkg/ingest ./cmd/internal/run
+race: | need-go ## data races in the packages whose goroutines share memory, where there is a C compiler
+	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(GO) test -race -timeout 10m $(RACED); \
+	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
 chaos: engine | need-go ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
@@ -100,4 +115,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check chaos soak bench microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check vuln race chaos soak bench microbench clean need-go
