@@ -12,6 +12,8 @@ type statement struct {
 	many   bool // more statements follow
 	file   bool // it reads or writes a file of the client's, which only a client can
 
+	setsRole bool // SET ROLE or SET DEFAULT ROLE
+
 	formatStart, formatEnd int // where the FORMAT clause is, if there is one
 }
 
@@ -40,7 +42,10 @@ func parseStatement(text string) statement {
 			return s
 		}
 	}
-	l.pos = first.start
+	if second := peek(l); s.verb == "SET" {
+		s.setsRole = isWord(text, second, "ROLE") || isWord(text, second, "DEFAULT")
+	}
+	l.pos, l.last = first.start, 0
 	s.clauses(l)
 	return s
 }
