@@ -36,6 +36,7 @@ type up struct {
 	NATS           string `name:"nats" default:"127.0.0.1:4222" help:"Address of the embedded NATS server."`
 	ClickHouse     string `name:"clickhouse" default:"127.0.0.1:9000" help:"Address of the ClickHouse engine's native protocol."`
 	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
+	AllowFiles     bool   `help:"Let statements leave the database: file(), url(), s3(), remote() and their kin; the engine's process is then not confined to its folder."`
 	Token          string `help:"Access token; made once and kept in the data folder when empty."`
 	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program when empty, and nowhere else."`
 
@@ -201,8 +202,12 @@ func (u *up) engineArgs(library string) []string {
 	if run.IsTerminal(os.Stderr) {
 		format = "text"
 	}
-	return []string{"--log", format, "clickhouse", "--data", filepath.Join(u.Data, "clickhouse"), "--listen", u.ClickHouse,
+	args := []string{"--log", format, "clickhouse", "--data", filepath.Join(u.Data, "clickhouse"), "--listen", u.ClickHouse,
 		"--http", u.ClickHouseHTTP, "--clickhouse-library", library}
+	if u.AllowFiles {
+		args = append(args, "--allow-files")
+	}
+	return args
 }
 
 // withoutOurs is the environment without settings of this program: the child

@@ -24,6 +24,7 @@ type stack struct {
 	http, ops, ingesterOps   string
 	nats, clickhouse, chHTTP string
 	token                    string
+	flags                    []string // further ones of `sluice up`
 	client                   *http.Client
 }
 
@@ -40,8 +41,8 @@ func newStack(t *testing.T) *stack {
 // up starts `sluice up` and waits until it is ready.
 func (s *stack) up() *process {
 	s.t.Helper()
-	p := start(s.t, "sluice", "up", "--data", s.data, "--http", s.http, "--ops", s.ops,
-		"--nats", s.nats, "--clickhouse", s.clickhouse, "--clickhouse-http", s.chHTTP)
+	p := start(s.t, "sluice", append([]string{"up", "--data", s.data, "--http", s.http, "--ops", s.ops,
+		"--nats", s.nats, "--clickhouse", s.clickhouse, "--clickhouse-http", s.chHTTP}, s.flags...)...)
 	s.waitReady(p, s.ops)
 	token, err := os.ReadFile(filepath.Join(s.data, "token"))
 	if err != nil {

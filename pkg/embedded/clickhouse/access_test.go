@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -179,9 +180,11 @@ func TestNotALibrary(t *testing.T) {
 	if err := os.WriteFile(library, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := engine.Serve(t.Context(), engine.Config{Library: library, Data: t.TempDir(), Listen: "127.0.0.1:0"}, nil, nil)
-	if err == nil || !strings.Contains(err.Error(), library) {
-		t.Errorf("got %v", err)
+	executable, env := clickhousetest.Command(t, engine.Config{Library: library, Data: t.TempDir(), Listen: "127.0.0.1:0"})
+	child := exec.Command(executable)
+	child.Env = env
+	if out, err := child.CombinedOutput(); err == nil || !strings.Contains(string(out), library) {
+		t.Errorf("ended with %v:\n%s", err, out)
 	}
 }
 

@@ -19,6 +19,7 @@ type Config struct {
 	Password    string        // of User; without one only loopback addresses are listened on
 	Connections int           // native sessions and HTTP requests at a time; default 64. More wait for 5 s, then get code 202
 	MaxBlock    int64         // bytes a native block sent by a client may have; default 1 GiB
+	AllowFiles  bool          // statements may leave the database: file(), url(), s3(), remote() and their kin; the process is not confined then
 	Drain       time.Duration // at a stop, what runs may take this long to finish before it is killed; default 8 s
 }
 
@@ -51,6 +52,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	return c, nil
 }
+
+// namedByAnyone tells whether requests may use any name for this server: a page
+// that gives itself one still lacks the password.
+func (c Config) namedByAnyone() bool { return c.Password != "" }
 
 // onLoopback refuses an address that others than this machine can reach.
 func onLoopback(address string) error {

@@ -35,23 +35,32 @@ type engine struct {
 	timezone string          // of the engine
 	settings map[string]bool // the names of all settings, aliases included
 
+	allowFiles bool // statements may leave the database
+
 	control   *conn // runs KILL QUERY for the others
 	controlMu sync.Mutex
 }
 
-// openEngine loads the library and opens the data folder. At most connections
-// engine connections are open at a time.
-func openEngine(library, data string, connections int) (*engine, error) {
-	lib, err := loadLibrary(library)
+// openEngine loads the library and opens the data folder. At most
+// cfg.Connections engine connections are open at a time.
+func openEngine(cfg Config) (*engine, error) {
+	lib, err := loadLibrary(cfg.Library)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{lib: lib, args: []string{"--path=" + data}, slots: make(chan struct{}, connections)}
+	config, err := writeEngineConfig(cfg.Data, cfg.AllowFiles)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{
+		lib: lib, args: []string{"--path=" + cfg.Data, "--config-file=" + config},
+		slots: make(chan struct{}, cfg.Connections), allowFiles: cfg.AllowFiles,
+	}
 	for name, value := range base {
 		e.args = append(e.args, "--"+name+"="+value)
 	}
 	if e.control, err = e.connect(); err != nil {
-		return nil, fmt.Errorf("open the data folder %s: %w", data, err)
+		return nil, fmt.Errorf("open the data folder %s: %w", cfg.Data, err)
 	}
 	if err := e.learn(); err != nil {
 		e.control.disconnect()
@@ -79,7 +88,8 @@ func (e *engine) learn() error {
 	return nil
 }
 
-// connect opens an engine connection outside the bound of acquire.
+// connect opens an engine connection outside the bound of acquire. It may do
+// whatever any role may, until become.
 func (e *engine) connect() (*conn, error) {
 	id := "connection-" + strconv.FormatUint(e.ids.Add(1), 10)
 	argv, keep := cStrings(append([]string{"clickhouse", "--" + marker + "=" + id}, e.args...))

@@ -2,6 +2,7 @@ package clickhouse
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"log/slog"
 )
@@ -74,3 +75,15 @@ func Codes() map[string]int { return codes }
 const Revision = revision
 
 func ForgetUnfinished(data string, log *slog.Logger) error { return forgetUnfinished(data, log) }
+
+// LeavesDatabase says which name in a text leaves the database, or "".
+func LeavesDatabase(text string) string {
+	what, _ := leavesDatabase(text)
+	return what
+}
+
+// Leaves are the names that do.
+func Leaves() map[string]bool { return leaves }
+
+// Confine confines this process, and starts it again.
+func Confine(cfg Config, log *slog.Logger) error { return confine(context.Background(), cfg, log) }

@@ -29,30 +29,12 @@ func newWeb(ctx context.Context, cfg Config, e *engine, log *slog.Logger) *http.
 	routes.HandleFunc("/{$}", w.serve)
 	routes.HandleFunc("/", w.unknown)
 	return &http.Server{
-		Handler:           w.guard(http.NewCrossOriginProtection().Handler(routes)),
+		Handler:           w.guard(routes),
 		ReadHeaderTimeout: helloTimeout,
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-}
-
-// guard keeps web pages out that a browser on this machine shows: without a
-// password, a page whose name resolves to 127.0.0.1 would be as good as local.
-// (CrossOriginProtection keeps out those that do not hide where they are from.)
-func (w *web) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		host := in.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		host = strings.Trim(host, "[]")
-		if w.cfg.Password == "" && host != "" && host != "localhost" && net.ParseIP(host) == nil {
-			http.Error(out, "Without a password this server answers to localhost and to addresses only.", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(out, in)
-	})
 }
 
 func (w *web) ping(out http.ResponseWriter, _ *http.Request) {
@@ -113,7 +95,7 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	if answer.format = ask.stmt.format; answer.format == "" {
 		answer.format = ask.format
 	}
-	s, err := newSession(in.Context(), w.engine, ask.database)
+	s, err := newSession(in.Context(), w.engine, ask.database, roleAdmin, ask.readonly)
 	if err != nil {
 		return err
 	}
@@ -123,7 +105,13 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 		return err
 	}
 	if i := ask.stmt.insert; i != nil {
+		if err := s.permitInsert(i); err != nil {
+			return err
+		}
 		return w.insert(in, s, ask, answer)
+	}
+	if err := s.permit(in.Context(), ask.stmt); err != nil {
+		return err
 	}
 	sql := ask.stmt.text
 	if streamable[strings.ToLower(answer.format)] {
@@ -142,6 +130,11 @@ func (w *web) insert(in *http.Request, s *session, ask *request, answer *answer)
 	format := i.format
 	if format == "" {
 		format = ask.format
+	}
+	if strings.EqualFold(format, "Values") {
+		if err := ask.inspectValues(in.Context(), s); err != nil {
+			return err
+		}
 	}
 	insertion, err := s.conn.insert(i.head, format)
 	if err != nil {

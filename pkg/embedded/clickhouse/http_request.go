@@ -2,8 +2,10 @@ package clickhouse
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -122,6 +124,27 @@ func (r *request) prepare(ctx context.Context, s *session) error {
 		}
 	}
 	return s.apply(ctx, settings)
+}
+
+// maxExpressions is how much data in the format Values is looked at.
+const maxExpressions = 1 << 20
+
+// inspectValues looks at data in the format Values, which may be expressions:
+// they must not leave the database either. Data that is too long to be looked at
+// must be values alone.
+func (r *request) inspectValues(ctx context.Context, s *session) error {
+	if s.engine.allowFiles {
+		return nil
+	}
+	head, err := io.ReadAll(io.LimitReader(r.data, maxExpressions+1))
+	if err != nil {
+		return fmt.Errorf("read the data of the INSERT: %w", err)
+	}
+	r.data = io.MultiReader(bytes.NewReader(head), r.data)
+	if len(head) <= maxExpressions {
+		return s.inside(string(head))
+	}
+	return s.do(ctx, "SET input_format_values_interpret_expressions = 0")
 }
 
 func isName(name string) bool {

@@ -123,6 +123,8 @@ type library struct {
 	streamFetch  func(conn, result uintptr) uintptr
 	streamCancel func(conn, result uintptr)
 
+	classify func(conn uintptr, sql *byte, size uintptr, database *byte, databaseSize uintptr, into *analysis) int32
+
 	insert       func(conn uintptr, sql *byte, size uintptr, format *byte, formatSize uintptr) uintptr
 	insertAppend func(stream uintptr, data *byte, size uintptr) int32
 	insertDone   func(stream uintptr) uintptr
@@ -163,6 +165,7 @@ func loadLibrary(path string) (lib *library, err error) {
 		"chdb_stream_query_n":              &lib.streamQuery,
 		"chdb_stream_fetch_result":         &lib.streamFetch,
 		"chdb_stream_cancel_query":         &lib.streamCancel,
+		"chdb_classify_query_n":            &lib.classify,
 		"chdb_stream_insert_n":             &lib.insert,
 		"chdb_stream_append":               &lib.insertAppend,
 		"chdb_stream_done":                 &lib.insertDone,

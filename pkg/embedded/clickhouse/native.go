@@ -198,7 +198,7 @@ func (c *client) greet(ctx context.Context) error {
 	if err := c.server.cfg.check(h.user, h.password); err != nil {
 		return err
 	}
-	if c.session, err = newSession(ctx, c.server.engine, h.database); err != nil {
+	if c.session, err = newSession(ctx, c.server.engine, h.database, roleAdmin, false); err != nil {
 		return err
 	}
 	var major, minor, patch int

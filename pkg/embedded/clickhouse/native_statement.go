@@ -63,7 +63,13 @@ func (c *client) statement(ctx context.Context, q query) (stats, error) {
 		return stats{}, err
 	}
 	if i := stmt.insert; i != nil && strings.Trim(i.data, "; \t\r\n\f\v") == "" {
+		if err := c.session.permitInsert(i); err != nil {
+			return stats{}, err
+		}
 		return c.insert(ctx, q, i)
+	}
+	if err := c.session.permit(ctx, stmt); err != nil {
+		return stats{}, err
 	}
 	watched, stop := c.watch(ctx, true)
 	done, err := c.rows(watched, q, stmt)

@@ -22,13 +22,13 @@ import (
 // not is half of a part.
 //
 // A process can be the engine once: the library does not start a second time.
+// On Linux it is executed anew, with the same arguments, to be confined to its
+// data folder: what it did before Serve, it does twice.
 func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native, http net.Addr)) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return err
 	}
-	ctx, end, ready := underSupervisor(ctx, ready)
-	defer end(nil)
 	if cfg.Library, err = Locate(cfg.Library); err != nil {
 		return err
 	}
@@ -38,6 +38,11 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("make the engine's data folder: %w", err)
 	}
+	if err := confine(ctx, cfg, log); err != nil {
+		return err
+	}
+	ctx, end, ready := underSupervisor(ctx, ready)
+	defer end(nil)
 	unlock, err := lockFolder(ctx, cfg.Data)
 	if err != nil {
 		return err
@@ -59,7 +64,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 	if err := forgetUnfinished(cfg.Data, log); err != nil {
 		return err
 	}
-	e, err := openEngine(cfg.Library, cfg.Data, cfg.Connections)
+	e, err := openEngine(cfg)
 	if err != nil {
 		return err
 	}

@@ -19,15 +19,26 @@ type session struct {
 	conn   *conn
 	lent   map[string]string // settings of the last statement that are still set
 	sets   []string          // the client's own SET statements, in order
+
+	role     role
+	readonly bool // HTTP's GET: nothing is changed and nothing left
 }
 
-// newSession opens a session in a database ("": default).
-func newSession(ctx context.Context, e *engine, database string) (*session, error) {
+// newSession opens a session of a role in a database ("": default). A readonly
+// one has the rights of the analyst, whatever its role.
+func newSession(ctx context.Context, e *engine, database string, as role, readonly bool) (*session, error) {
 	c, err := e.acquire(ctx, waitForConnection)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{engine: e, conn: c, lent: map[string]string{}}
+	if readonly {
+		as = roleAnalyst
+	}
+	s := &session{engine: e, conn: c, lent: map[string]string{}, role: as, readonly: readonly}
+	if err := s.become(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
 	if database != "" && database != "default" {
 		if err := s.do(ctx, "USE "+quoteName(database)); err != nil {
 			s.close()
@@ -38,6 +49,9 @@ func newSession(ctx context.Context, e *engine, database string) (*session, erro
 }
 
 func (s *session) close() { s.engine.release(s.conn) }
+
+// become takes on the session's role. Nothing of a client's may run before.
+func (s *session) become(ctx context.Context) error { return s.do(ctx, "SET ROLE "+string(s.role)) }
 
 // do runs a statement that answers nothing.
 func (s *session) do(ctx context.Context, sql string) error {
@@ -141,6 +155,9 @@ func (s *session) renew(ctx context.Context) error {
 	}
 	s.conn.disconnect()
 	s.conn = c
+	if err := s.become(ctx); err != nil {
+		return err
+	}
 	if err := s.do(ctx, "USE "+quoteName(string(database))); err != nil {
 		return err
 	}

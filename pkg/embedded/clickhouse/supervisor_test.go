@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 		engine.NewSupervisor(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil))).Run(context.Background())
 		return
 	}
+	if config := os.Getenv(envConfine); config != "" {
+		confined(config)
+		return
+	}
 	clickhousetest.Main(m)
 }
 

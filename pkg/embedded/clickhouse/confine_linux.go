@@ -1,0 +1,194 @@
+package clickhouse
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// envConfined is set in a process that was started again under Landlock.
+const envConfined = "EMBEDDED_CLICKHOUSE_CONFINED"
+
+// oldestLandlock is the first version under which files can be moved from folder
+// to folder, as the engine does: Linux 5.19.
+const oldestLandlock = 2
+
+// What may be done to a file, to a folder and all in it.
+const (
+	mayRead  = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	mayRun   = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE
+	mayWrite = mayRead | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
+		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_REFER
+	onFiles = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+)
+
+// readable are what the Go runtime, the C library and the engine read about the
+// machine and this process. Its environment is not among them.
+var readable = []string{
+	"/sys", "/usr/share/zoneinfo",
+	"/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/localtime", "/etc/timezone", "/etc/hosts", "/etc/host.conf",
+	"/etc/resolv.conf", "/etc/nsswitch.conf",
+	"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/vmstat", "/proc/mounts", "/proc/sys",
+	"/proc/self/auxv", "/proc/self/cgroup", "/proc/self/cmdline", "/proc/self/io", "/proc/self/limits", "/proc/self/maps",
+	"/proc/self/mountinfo", "/proc/self/mounts", "/proc/self/smaps_rollup", "/proc/self/stat", "/proc/self/statm", "/proc/self/status",
+	"/dev/urandom", "/dev/random", "/dev/zero",
+}
+
+// confine confines this process to the engine's data folder, and keeps it from
+// connecting anywhere, by Landlock, where the kernel has it. Landlock holds for
+// a thread and what it starts, and the threads of this process have started
+// already, so the program is executed once more in place of itself, with the same
+// process id, files and arguments: confine returns in the process that runs
+// confined, or with the reason why none does.
+func confine(ctx context.Context, cfg Config, log *slog.Logger) error {
+	if os.Getenv(envConfined) != "" {
+		os.Unsetenv(envConfined)
+		log.Info("clickhouse: the process is confined to its data folder", "by", "Landlock", "data", cfg.Data)
+		return nil
+	}
+	if cfg.AllowFiles {
+		log.Warn("clickhouse: statements may read and write files and connect elsewhere (--allow-files)")
+		return nil
+	}
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 || version < oldestLandlock {
+		log.Warn("clickhouse: this kernel cannot confine the process to its data folder (Landlock, Linux 5.19)", "error", errno, "version", version)
+		return nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("confine the engine: %w", err)
+	}
+	runtime.LockOSThread() // and never unlock: this thread ends with exec, or with the process
+	if err := restrict(int(version), cfg, program); err != nil {
+		return fmt.Errorf("confine the engine to %s: %w", cfg.Data, err)
+	}
+	if ctx.Err() != nil { // A signal that came before would be forgotten.
+		return ctx.Err()
+	}
+	err = syscall.Exec(program, os.Args, append(os.Environ(), envConfined+"=1"))
+	return fmt.Errorf("start the engine confined: %w", err)
+}
+
+// restrict makes the rules and puts this thread under them.
+func restrict(version int, cfg Config, program string) error {
+	handled := uint64(mayWrite | mayRun | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK)
+	rules := unix.LandlockRulesetAttr{Handled_access_fs: handled}
+	if version < 3 {
+		rules.Handled_access_fs &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if version >= 4 {
+		rules.Handled_access_net = unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	if version >= 6 {
+		rules.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	// Older kernels know shorter structs, and take longer ones that end in zeros.
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&rules)), unsafe.Sizeof(rules), 0)
+	if errno != 0 {
+		return fmt.Errorf("make the rules: %w", errno)
+	}
+	defer unix.Close(int(fd))
+	allow := func(path string, access uint64) error {
+		return allowBeneath(int(fd), path, access&rules.Handled_access_fs)
+	}
+	if err := errors.Join(allow(cfg.Data, mayWrite), allow(cfg.Library, mayRead), allow(program, mayRun),
+		allow("/dev/null", mayRead|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE)); err != nil {
+		return err
+	}
+	if loader, err := loaderOf(program); err != nil {
+		return err
+	} else if loader != "" {
+		if err := allow(loader, mayRun); err != nil {
+			return err
+		}
+	}
+	libraries, err := libraryFolders()
+	if err != nil {
+		return err
+	}
+	for _, path := range append(libraries, readable...) {
+		if err := allow(path, mayRead); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up new privileges: %w", err)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return fmt.Errorf("restrict this thread: %w", errno)
+	}
+	return nil
+}
+
+// allowBeneath allows access to a file, or to a folder and all in it.
+func allowBeneath(rules int, path string, access uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		access &= onFiles
+	}
+	beneath := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&beneath)), 0, 0, 0); errno != 0 {
+		return fmt.Errorf("%s: %w", path, errno)
+	}
+	return nil
+}
+
+// loaderOf is the dynamic loader a program is started with, "" if with none.
+func loaderOf(program string) (string, error) {
+	file, err := elf.Open(program)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", program, err)
+	}
+	defer file.Close()
+	for _, segment := range file.Progs {
+		if segment.Type == elf.PT_INTERP {
+			name := make([]byte, segment.Filesz)
+			if _, err := segment.ReadAt(name, 0); err != nil {
+				return "", fmt.Errorf("read %s: %w", program, err)
+			}
+			return strings.TrimRight(string(name), "\x00"), nil
+		}
+	}
+	return "", nil
+}
+
+// libraryFolders are the folders this process has shared libraries from: the
+// engine needs others of the same.
+func libraryFolders() ([]string, error) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil, err
+	}
+	var folders []string
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(maps)) {
+		_, path, found := strings.Cut(line, "/")
+		path = "/" + strings.TrimSuffix(path, "\n")
+		if folder := filepath.Dir(path); found && strings.Contains(filepath.Base(path), ".so") && !seen[folder] {
+			seen[folder] = true
+			folders = append(folders, folder)
+		}
+	}
+	return folders, nil
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package clickhouse
+
+import (
+	"context"
+	"log/slog"
+)
+
+// confine would confine this process to the engine's data folder; only Linux has
+// what it takes.
+func confine(_ context.Context, cfg Config, log *slog.Logger) error {
+	if !cfg.AllowFiles {
+		log.Warn("clickhouse: this system cannot confine the process to its data folder (Landlock, Linux 5.19)")
+	}
+	return nil
+}
