@@ -84,7 +84,7 @@ func (s *Server) publish(c *call, req *record.Request, body []byte, key string, 
 	}
 	hash := record.Hash(body)
 	p.submission = record.Submission{
-		ID: idOf(c.who.Subject, key, hash, req), Hash: hash, Subject: c.who.Subject,
+		ID: idOf(c.who.Subject, key, hash, req), Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
 		Received: received, TraceParent: traceParent(c.r.Header), Parts: parts,
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)

@@ -26,7 +26,7 @@ func columnsOf(t *testing.T, d *door) map[string]string {
 		t.Fatal(err)
 	}
 	return map[string]string{
-		"id": string(c.ID.Value(0)), "key": fmt.Sprint(c.Key[0]), "ts": fmt.Sprint(c.TS[0]),
+		"id": c.ID(0), "key": fmt.Sprint(c.Key[0]), "ts": fmt.Sprint(c.TS[0]),
 		"retries": null(c.Retries, 0), "deadline": null(c.Deadline, 0), "worker": string(c.Worker.Value(0)),
 		"process_instance_key": string(c.ProcessInstanceKey.Value(0)), "variables": string(c.Variables.Value(0)),
 		"custom_headers": string(c.CustomHeaders.Value(0)), "extra": string(c.Extra.Value(0)),
@@ -48,7 +48,7 @@ func TestTreatmentOfValues(t *testing.T) {
 		name, body string
 		want       []row
 	}{
-		{"unknown members are kept", `{"id":"1-1","partitionIdx":3,"value":{"jobKind":"BPMN"}}`, []row{{"extra", `{"jobKind":"BPMN","_record":{"partitionIdx":3}}`}}},
+		{"unknown members are kept", `{"id":"1-1","partitionIdx":3,"value":{"jobColour":"BPMN"}}`, []row{{"extra", `{"jobColour":"BPMN","_record":{"partitionIdx":3}}`}}},
 		{"missing members", `{"id":"1-1"}`, []row{{"key", "0"}, {"retries", "NULL"}, {"worker", ""}, {"variables", "{}"}, {"custom_headers", "{}"}}},
 		{"null members", `{"id":"1-1","key":null,"value":{"retries":null,"worker":null,"variables":null,"customHeaders":null}}`, []row{{"key", "0"}, {"retries", "NULL"}, {"worker", ""}, {"extra", ""}}},
 		{"value is null", `{"id":"1-1","value":null}`, []row{{"retries", "NULL"}}},

@@ -55,13 +55,15 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 	for _, e := range lines {
 		content.WriteString(e.Line() + "\n")
 	}
+	rotated := auth.NewToken()
+	content.WriteString(auth.Entry{Subject: "engine-a-2027", Source: "cluster \"a\"", SHA256: auth.Digest(rotated), Scopes: []record.Scope{record.ScopeRecordsWrite}}.Line() + "\n")
 	unquoted := auth.NewToken()
 	content.WriteString("- subject: engine-c\n  sha256: " + auth.Digest(unquoted) + "\n  scopes:\n  - read\n  expires: 2999-01-31T12:00:00+02:00\n")
 	flow := auth.NewToken()
 	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(flow) + ", scopes: [records:write, read]}\n")
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
 
-	engineA := record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite}}
+	engineA := record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite}}
 	tests := []struct {
 		name   string
 		header string
@@ -71,9 +73,10 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 		{"bare", engine, engineA, nil},
 		{"after Bearer", "Bearer " + engine, engineA, nil},
 		{"after bearer in small letters and more spaces", " bearer \t" + engine + " ", engineA, nil},
-		{"with a rate and an expiry to come", fast, record.Identity{Subject: "ops: \"all\" #1", Scopes: record.Scopes(), Rate: 12.5}, nil},
-		{"written by hand over several lines", unquoted, record.Identity{Subject: "engine-c", Scopes: []record.Scope{record.ScopeRead}}, nil},
-		{"written by hand in one line, without quotes", flow, record.Identity{Subject: "engine-d", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}, nil},
+		{"with a rate and an expiry to come", fast, record.Identity{Subject: "ops: \"all\" #1", Source: "ops: \"all\" #1", Scopes: record.Scopes(), Rate: 12.5}, nil},
+		{"written by hand over several lines", unquoted, record.Identity{Subject: "engine-c", Source: "engine-c", Scopes: []record.Scope{record.ScopeRead}}, nil},
+		{"written by hand in one line, without quotes", flow, record.Identity{Subject: "engine-d", Source: "engine-d", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}, nil},
+		{"with a source of its own", rotated, record.Identity{Subject: "engine-a-2027", Source: "cluster \"a\"", Scopes: []record.Scope{record.ScopeRecordsWrite}}, nil},
 		{"no header", "", record.Identity{}, record.ErrTokenMissing},
 		{"only the scheme", "Bearer", record.Identity{}, record.ErrTokenMissing},
 		{"only the scheme and a space", "Bearer ", record.Identity{}, record.ErrTokenMissing},
@@ -113,6 +116,8 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 		{"an unknown member", "- {subject: a, token: swordfish-secret}", "not a YAML list of"},
 		{"a token instead of its digest", "- {subject: a, sha256: swordfish-secret, scopes: [read]}", "sha256 is not 64 hexadecimal digits"},
 		{"no subject", "- {sha256: " + digest + ", scopes: [read]}", "subject is not 1 to 256 bytes"},
+		{"a source that is too long", "- {subject: a, source: " + strings.Repeat("s", 257) + ", sha256: " + digest + ", scopes: [read]}", "source is not 1 to 256 bytes"},
+		{"a source with a line break", "- {subject: a, source: \"s\\nt\", sha256: " + digest + ", scopes: [read]}", "source is not 1 to 256 bytes"},
 		{"no scopes", "- {subject: a, sha256: " + digest + "}", "it has no scopes"},
 		{"an unknown scope", "- {subject: a, sha256: " + digest + ", scopes: [swordfish-secret]}", "a scope is not one of"},
 		{"a negative rate", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: -1}", "rate is negative"},

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -12,7 +13,9 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -54,6 +57,7 @@ func (t *table) find(digest [sha256.Size]byte) (entry, bool) {
 // line is an Entry as it stands in the file.
 type line struct {
 	Subject string         `yaml:"subject"`
+	Source  string         `yaml:"source"`
 	SHA256  string         `yaml:"sha256"`
 	Scopes  []record.Scope `yaml:"scopes"`
 	Expires string         `yaml:"expires"` // not time.Time: YAML has times without a zone, too
@@ -71,7 +75,7 @@ func parseTable(content []byte) (*table, error) {
 		// at all says so with an empty list.
 		return nil, errors.New("it is empty; no tokens at all are written as []")
 	case err != nil:
-		return nil, errors.New("not a YAML list of {subject, sha256, scopes, expires, rate}" + position(err))
+		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, expires, rate}" + position(err))
 	}
 	t := &table{entries: make(map[[sha256.Size]byte]entry, len(list))}
 	_, _ = rand.Read(t.salt[:])
@@ -105,6 +109,8 @@ func (e line) parse() (entry, error) {
 		return entry{}, errors.New("sha256 is not 64 hexadecimal digits")
 	case e.Subject == "" || len(e.Subject) > maxSubject || !utf8.ValidString(e.Subject):
 		return entry{}, fmt.Errorf("subject is not 1 to %d bytes of UTF-8", maxSubject)
+	case e.Source != "" && !validSource(e.Source):
+		return entry{}, errSource
 	case len(e.Scopes) == 0:
 		return entry{}, errors.New("it has no scopes")
 	case !(e.Rate >= 0): // NaN is refused too
@@ -123,13 +129,21 @@ func (e line) parse() (entry, error) {
 	}
 	return entry{
 		digest:   [sha256.Size]byte(digest),
-		identity: record.Identity{Subject: e.Subject, Scopes: e.Scopes, Rate: e.Rate},
+		identity: record.Identity{Subject: e.Subject, Source: cmp.Or(e.Source, e.Subject), Scopes: e.Scopes, Rate: e.Rate},
 		expires:  expires,
 	}, nil
 }
 
-// maxSubject bounds a subject: it is part of NATS subjects and headers.
+// maxSubject bounds a subject, and a source: they are part of NATS subjects,
+// keys and headers.
 const maxSubject = 256
+
+var errSource = fmt.Errorf("source is not 1 to %d bytes of UTF-8 without control characters", maxSubject)
+
+// validSource says whether a name can be that of a source.
+func validSource(name string) bool {
+	return name != "" && len(name) <= maxSubject && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+}
 
 // file follows a file on disk.
 type file struct {

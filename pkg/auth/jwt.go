@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -73,8 +74,9 @@ func (v *verifier) check() error {
 // claims are the members of a token that we look at.
 type claims struct {
 	jwt.Claims
-	Scope scopes `json:"scope"` // RFC 8693: names divided by spaces
-	Scp   scopes `json:"scp"`   // the same as an array, as some issuers have it
+	Source string `json:"source"` // the engine whose records the token's holder posts
+	Scope  scopes `json:"scope"`  // RFC 8693: names divided by spaces
+	Scp    scopes `json:"scp"`    // the same as an array, as some issuers have it
 }
 
 // scopes takes a string of names divided by spaces, or an array of names.
@@ -179,6 +181,8 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 		why = "its claims are wrong"
 	case c.Expiry == nil:
 		why = "it never expires"
+	case c.Source != "" && !validSource(c.Source):
+		why = errSource.Error()
 	case c.Subject == "" || len(c.Subject) > maxSubject || !utf8.ValidString(c.Subject):
 		why = "it has no usable subject"
 	}
@@ -186,7 +190,7 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 		return verified{}, fmt.Errorf("%w: %s", record.ErrTokenInvalid, why)
 	}
 	ok := verified{
-		identity: record.Identity{Subject: c.Subject, Scopes: append(c.Scope, c.Scp...)},
+		identity: record.Identity{Subject: c.Subject, Source: cmp.Or(c.Source, c.Subject), Scopes: append(c.Scope, c.Scp...)},
 		until:    c.Expiry.Time().Add(v.cfg.Leeway),
 	}
 	if c.NotBefore != nil {

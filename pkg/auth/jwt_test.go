@@ -104,7 +104,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 	}})
 	now := time.Now()
 	in := func(d time.Duration) int64 { return now.Add(d).Unix() }
-	want := record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}
+	want := record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}
 	tests := []struct {
 		name    string
 		changes map[string]any
@@ -112,11 +112,14 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 		why     string // of the refusal
 	}{
 		{"good", nil, want, ""},
-		{"scopes as an array in scp", map[string]any{"scope": nil, "scp": []string{"read", "something"}}, record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRead}}, ""},
-		{"scopes as text in scp", map[string]any{"scope": nil, "scp": "read admin"}, record.Identity{Subject: "engine-a", Scopes: []record.Scope{record.ScopeRead, record.ScopeAdmin}}, ""},
-		{"no scopes", map[string]any{"scope": nil}, record.Identity{Subject: "engine-a"}, ""},
+		{"scopes as an array in scp", map[string]any{"scope": nil, "scp": []string{"read", "something"}}, record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRead}}, ""},
+		{"scopes as text in scp", map[string]any{"scope": nil, "scp": "read admin"}, record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRead, record.ScopeAdmin}}, ""},
+		{"no scopes", map[string]any{"scope": nil}, record.Identity{Subject: "engine-a", Source: "engine-a"}, ""},
 		{"audience as text", map[string]any{"aud": "sluice"}, want, ""},
 		{"expired within the leeway", map[string]any{"exp": in(-5 * time.Second)}, want, ""},
+		{"a source of its own", map[string]any{"source": "cluster-a", "scope": "read"}, record.Identity{Subject: "engine-a", Source: "cluster-a", Scopes: []record.Scope{record.ScopeRead}}, ""},
+		{"a source far too long", map[string]any{"source": strings.Repeat("s", 257)}, record.Identity{}, "source is not 1 to 256 bytes"},
+		{"a source of a wrong type", map[string]any{"source": 7}, record.Identity{}, "its claims are wrong"},
 		{"expired", map[string]any{"exp": in(-time.Minute)}, record.Identity{}, "it has expired"},
 		{"never expires", map[string]any{"exp": nil}, record.Identity{}, "it never expires"},
 		{"valid since a moment ago", map[string]any{"nbf": in(-time.Minute)}, want, ""},

@@ -16,6 +16,7 @@ import (
 // Entry is one token of the token file.
 type Entry struct {
 	Subject string         // the current user the token stands for
+	Source  string         // the engine whose records it posts; empty: the subject
 	SHA256  string         // hex of the SHA-256 of the token
 	Scopes  []record.Scope // what it allows; at least one
 	Expires time.Time      // zero: never
@@ -45,8 +46,12 @@ func (e Entry) Line() string {
 	for i, s := range e.Scopes {
 		scopes[i] = strconv.Quote(string(s))
 	}
+	source := ""
+	if e.Source != "" {
+		source = ", source: " + strconv.Quote(e.Source)
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "- {subject: %s, sha256: %q, scopes: [%s]", strconv.Quote(e.Subject), e.SHA256, strings.Join(scopes, ", "))
+	fmt.Fprintf(&b, "- {subject: %s%s, sha256: %q, scopes: [%s]", strconv.Quote(e.Subject), source, e.SHA256, strings.Join(scopes, ", "))
 	if !e.Expires.IsZero() {
 		fmt.Fprintf(&b, ", expires: %q", e.Expires.UTC().Format(time.RFC3339))
 	}

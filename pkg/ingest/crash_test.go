@@ -1,7 +1,6 @@
 package ingest_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -108,7 +107,7 @@ func message(records ...string) record.Message {
 // that only the warehouse refuses.
 func scene() (*world, outcome) {
 	w := newWorld()
-	w.refuse = func(c *record.Columns, i int) bool { return bytes.HasPrefix(c.ID.Value(i), []byte("poison")) }
+	w.refuse = func(c *record.Columns, i int) bool { return strings.HasPrefix(c.ID(i), "poison") }
 	w.publish(
 		message(rec("1-1"), rec("1-2"), rec("1-3")),
 		message(rec("1-4"), `"no record"`, rec("1-6"), `{"id":"1-7","key":"no number"}`),

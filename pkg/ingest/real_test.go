@@ -98,7 +98,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 	if err := s.warehouse().Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	clickhousetest.Exec(t, s.engine, "ALTER TABLE flow.records ADD CONSTRAINT no_poison CHECK NOT startsWith(id, 'poison')")
+	clickhousetest.Exec(t, s.engine, "ALTER TABLE flow.records ADD CONSTRAINT no_poison CHECK NOT startsWith(own_id, 'poison')")
 
 	opened := s.open("api")
 	publisher := stream.NewPublisher(opened)

@@ -42,6 +42,7 @@ func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordE
 		return bad
 	}
 	received := max(m.Received.UnixMilli(), 0)
+	c.source = append(c.source[:0], m.Source...)
 	for {
 		more, bad := r.advance(m)
 		if bad != nil || !more {
@@ -50,11 +51,7 @@ func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordE
 		if skip(r.index) {
 			bad = r.pass(m)
 		} else if bad = r.read(m); bad == nil {
-			c.row(received)
-			c.ReceivedAt = append(c.ReceivedAt, received)
-			c.StreamSeq = append(c.StreamSeq, m.Seq)
-			c.StreamIdx = append(c.StreamIdx, uint32(r.index))
-			c.Lane = append(c.Lane, uint16(m.Lane))
+			c.row(m, received)
 		} else if bad.Index >= 0 {
 			bad = aside(bad)
 		}
@@ -64,16 +61,30 @@ func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordE
 	}
 }
 
-// row adds the record just read to the columns that come from its JSON.
-// Nothing can fail any more.
-func (c *Columns) row(received int64) {
+// row adds the record just read. Nothing can fail any more.
+func (c *Columns) row(m *Message, received int64) {
+	c.ReceivedAt = append(c.ReceivedAt, received)
+	c.Lane = append(c.Lane, uint16(m.Lane))
+	c.Incarnation = append(c.Incarnation, m.Incarnation)
+	c.StreamSeq = append(c.StreamSeq, m.Seq)
+	c.StreamIdx = append(c.StreamIdx, uint32(c.reader.index))
+	c.Source.append(c.source)
+
 	r := &c.reader
 	var left fieldSet // what no column takes, for extra
-	c.identity(&left)
+	c.TS = append(c.TS, r.timestamp(received, &left))
+	key, _ := r.integer(r.get(fieldKey))
+	c.Key = append(c.Key, key)
+	c.position(&left)
+	c.identity()
 	c.RecordType.append(r.text(r.get(fieldRecordType)))
 	c.ValueType.append(r.text(r.get(fieldValueType)))
 	c.Intent.append(r.text(r.get(fieldIntent)))
-	c.TS = append(c.TS, r.timestamp(received, &left))
+	c.RecordVersion.appendLoose(r, fieldRecordVersion, &left)
+	c.BrokerVersion.append(r.looseText(fieldBrokerVersion, &left))
+	c.RejectionType.append(r.looseText(fieldRejectionType, &left))
+	c.RejectionReason.append(r.looseText(fieldRejectionReason, &left))
+	c.OperationReference.appendLoose(r, fieldOperationReference, &left)
 
 	c.TenantID.append(r.looseText(fieldTenantID, &left))
 	c.BpmnProcessID.append(r.text(r.get(fieldBpmnProcessID)))
@@ -83,10 +94,17 @@ func (c *Columns) row(received int64) {
 	c.element(&left)
 	c.integerOrNull(&c.ElementInstanceKey, r.get(fieldElementInstanceKey))
 	c.BpmnElementType.append(r.looseText(fieldBpmnElementType, &left))
+	c.BpmnEventType.append(r.looseText(fieldBpmnEventType, &left))
+	c.FlowScopeKey.appendLoose(r, fieldFlowScopeKey, &left)
+	c.ScopeKey.appendLoose(r, fieldScopeKey, &left)
+	c.ParentProcessInstanceKey.appendLoose(r, fieldParentProcessInstanceKey, &left)
+	c.ParentElementInstanceKey.appendLoose(r, fieldParentElementInstanceKey, &left)
 	c.JobType.append(r.text(r.get(fieldType)))
 	c.Worker.append(r.text(r.get(fieldWorker)))
 	c.integerOrNull(&c.Retries, r.get(fieldRetries))
 	c.deadline()
+	c.JobKind.append(r.looseText(fieldJobKind, &left))
+	c.JobKey.appendLoose(r, fieldJobKey, &left)
 	c.ErrorType.append(r.looseText(fieldErrorType, &left))
 	c.ErrorCode.append(r.text(r.get(fieldErrorCode)))
 	c.ErrorMessage.append(r.text(r.get(fieldErrorMessage)))
@@ -103,25 +121,14 @@ type fieldSet uint64
 
 func (s *fieldSet) add(f field) { *s |= 1 << f }
 
-// identity adds id, key, partition and position. Partition and position are
-// told by an id like 1-7554 when they are not given.
-func (c *Columns) identity(left *fieldSet) {
+// position adds partition and position, which an id like 1-7554 tells when they
+// are not given, and the position of the record that caused this one.
+func (c *Columns) position(left *fieldSet) {
 	r := &c.reader
-	id := r.text(r.get(fieldID))
-	if len(id) > 0 {
-		c.ID.append(id)
-	} else {
-		start := len(c.ID.Buf)
-		c.ID.Buf = r.contentID(c.ID.Buf, r.start)
-		c.ID.close(start)
-	}
-	key, _ := r.integer(r.get(fieldKey))
-	c.Key = append(c.Key, key)
-
 	partition, ok1 := r.looseInteger(fieldPartitionID, left)
 	position, ok2 := r.looseInteger(fieldPosition, left)
 	if !ok1 || !ok2 {
-		first, second := splitID(c.ID.Value(c.ID.Rows() - 1))
+		first, second := splitID(r.text(r.get(fieldID)))
 		if !ok1 {
 			partition = first
 		}
@@ -131,6 +138,13 @@ func (c *Columns) identity(left *fieldSet) {
 	}
 	c.PartitionID = append(c.PartitionID, partition)
 	c.Position = append(c.Position, position)
+	c.positioned = ok1 && ok2 && partition >= 1 && position >= 1
+
+	if source, ok := r.looseInteger(fieldSourceRecordPosition, left); ok {
+		c.SourceRecordOffset.append(source - position)
+	} else {
+		c.SourceRecordOffset.appendNull()
+	}
 }
 
 // version adds the version of the process, which process instances call
@@ -145,11 +159,7 @@ func (c *Columns) version(left *fieldSet) {
 		c.integerOrNull(&c.Version, v)
 		return
 	}
-	if n, ok := r.looseInteger(fieldVersion, left); ok {
-		c.Version.append(n)
-	} else {
-		c.Version.appendNull()
-	}
+	c.Version.appendLoose(r, fieldVersion, left)
 }
 
 // element adds the id of the element, which timers call targetElementId.
@@ -218,6 +228,15 @@ func (r *reader) looseInteger(f field, left *fieldSet) (int64, bool) {
 		left.add(f)
 	}
 	return n, code == ""
+}
+
+// appendLoose adds the number in a field that may have any type.
+func (n *NullInt64) appendLoose(r *reader, f field, left *fieldSet) {
+	if v, ok := r.looseInteger(f, left); ok {
+		n.append(v)
+	} else {
+		n.appendNull()
+	}
 }
 
 // json returns the JSON of a field as it was sent.

@@ -4,7 +4,13 @@ package record
 // flow.records, all with the same number of rows. The zero value is empty and
 // ready; Reset keeps the memory for the next block. Not for concurrent use.
 type Columns struct {
-	ID                   Text
+	Source Symbol // of the records: one engine with one numbering
+
+	// What makes a row the same record as another one: identity.go.
+	Kind     []uint8 // ByPosition, ByContent or ByPlace
+	OwnID    Text    // the id, empty where it follows from partition and position
+	Identity Text    // what the other members do not say: empty, a content hash, or a place
+
 	Key                  []int64 // 0 when missing
 	RecordType           Symbol
 	ValueType            Symbol
@@ -27,22 +33,40 @@ type Columns struct {
 	ErrorType            Symbol
 	ErrorCode            Symbol
 	ErrorMessage         Text
-	Variables            Text    // JSON, {} when missing
-	CustomHeaders        Symbol  // JSON, {} when missing
-	Extra                Text    // JSON object of all else, empty when there is nothing
-	ReceivedAt           []int64 // ms since 1970
-	StreamSeq            []uint64
-	StreamIdx            []uint32
-	Lane                 []uint16
 
-	reader reader // of the message being appended; kept for its memory
+	SourceRecordOffset       NullInt64 // sourceRecordPosition - position, modulo 2^64
+	RecordVersion            NullInt64
+	BrokerVersion            Symbol
+	RejectionType            Symbol
+	RejectionReason          Text
+	OperationReference       NullInt64
+	FlowScopeKey             NullInt64
+	ParentProcessInstanceKey NullInt64
+	ParentElementInstanceKey NullInt64
+	BpmnEventType            Symbol
+	JobKind                  Symbol
+	JobKey                   NullInt64
+	ScopeKey                 NullInt64
+
+	Variables     Text    // JSON, {} when missing
+	CustomHeaders Symbol  // JSON, {} when missing
+	Extra         Text    // JSON object of all else, empty when there is nothing
+	ReceivedAt    []int64 // ms since 1970
+	StreamSeq     []uint64
+	StreamIdx     []uint32
+	Lane          []uint16
+	Incarnation   []uint64 // of the lane
+
+	reader     reader // of the message being appended; kept for its memory
+	source     []byte // of that message
+	positioned bool   // the record being appended names a partition and a position itself
 }
 
 // Rows returns the number of records held.
 func (c *Columns) Rows() int { return len(c.StreamSeq) }
 
 // perRow is what a row takes in the columns of a fixed width.
-const perRow = 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + 5*9 /* nullables */ + 8 /* received */ + 8 + 4 + 2
+const perRow = 1 /* kind */ + 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + numberColumns*9 + 8 /* received */ + 8 + 4 + 2 + 8 /* place */
 
 // Bytes returns the memory the held records take.
 func (c *Columns) Bytes() int {
@@ -85,8 +109,9 @@ type mark struct {
 }
 
 const (
-	textColumns   = 5
-	symbolColumns = 12
+	textColumns   = 7
+	symbolColumns = 17
+	numberColumns = 13
 )
 
 func (c *Columns) mark() mark {
@@ -108,7 +133,7 @@ func (c *Columns) truncate(m mark) {
 	for i, s := range c.symbols() {
 		s.truncate(m.rows, max(m.values[i], 1))
 	}
-	for _, n := range []*NullInt64{&c.ProcessDefinitionKey, &c.Version, &c.ElementInstanceKey, &c.Retries, &c.Deadline} {
+	for _, n := range c.numbers() {
 		n.truncate(m.rows)
 	}
 	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
@@ -117,15 +142,26 @@ func (c *Columns) truncate(m mark) {
 	c.StreamSeq = c.StreamSeq[:m.rows]
 	c.StreamIdx = c.StreamIdx[:m.rows]
 	c.Lane = c.Lane[:m.rows]
+	c.Incarnation = c.Incarnation[:m.rows]
+	c.Kind = c.Kind[:m.rows]
 }
 
 func (c *Columns) texts() [textColumns]*Text {
-	return [...]*Text{&c.ID, &c.ProcessInstanceKey, &c.ErrorMessage, &c.Variables, &c.Extra}
+	return [...]*Text{&c.OwnID, &c.Identity, &c.ProcessInstanceKey, &c.ErrorMessage, &c.RejectionReason, &c.Variables, &c.Extra}
 }
 
 func (c *Columns) symbols() [symbolColumns]*Symbol {
 	return [...]*Symbol{
-		&c.RecordType, &c.ValueType, &c.Intent, &c.TenantID, &c.BpmnProcessID, &c.ElementID,
+		&c.Source, &c.RecordType, &c.ValueType, &c.Intent, &c.TenantID, &c.BpmnProcessID, &c.ElementID,
 		&c.BpmnElementType, &c.JobType, &c.Worker, &c.ErrorType, &c.ErrorCode, &c.CustomHeaders,
+		&c.BrokerVersion, &c.RejectionType, &c.BpmnEventType, &c.JobKind,
+	}
+}
+
+func (c *Columns) numbers() [numberColumns]*NullInt64 {
+	return [...]*NullInt64{
+		&c.ProcessDefinitionKey, &c.Version, &c.ElementInstanceKey, &c.Retries, &c.Deadline,
+		&c.SourceRecordOffset, &c.RecordVersion, &c.OperationReference, &c.FlowScopeKey,
+		&c.ParentProcessInstanceKey, &c.ParentElementInstanceKey, &c.JobKey, &c.ScopeKey,
 	}
 }

@@ -85,7 +85,7 @@ func TestARecordCanBeLeftOut(t *testing.T) {
 	if err := c.AppendExcept(m, func(i int) bool { return i == 1 || i == 2 }); err != nil {
 		t.Fatal(err)
 	}
-	got := fmt.Sprintf("%s %s %v", c.ID.Value(0), c.ID.Value(1), c.StreamIdx)
+	got := fmt.Sprintf("%s %s %v", c.ID(0), c.ID(1), c.StreamIdx)
 	if want := "a d [0 3]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -99,7 +99,7 @@ func TestTheGoodRecordsOfAMessageAreKeptAndTheOthersReturned(t *testing.T) {
 	}
 	var got []string
 	for i := range c.Rows() {
-		got = append(got, fmt.Sprintf("%s %d", c.ID.Value(i), c.StreamIdx[i]))
+		got = append(got, fmt.Sprintf("%s %d", c.ID(i), c.StreamIdx[i]))
 	}
 	for _, b := range bad {
 		got = append(got, fmt.Sprintf("%d %s %s", b.Index, b.Code, b.Raw))

@@ -6,9 +6,10 @@
 // is decoded by Columns.Append, one row for each record, and the Columns of a
 // block are what the warehouse stores.
 //
-//	submission.go lane.go errors.go   what crosses the seams between packages
+//	submission.go lane.go caller.go errors.go   what crosses the seams between packages
 //	request.go parse.go parts.go      body → records → messages
 //	columns.go append.go extra.go     message → rows
+//	identity.go id.go drop.go         which rows are the same record, and dropping those
 //	text.go symbol.go                 the columns
 //	scan.go names.go walk.go          JSON, one pass, nothing built
 //	field.go number.go time.go id.go  what the members mean

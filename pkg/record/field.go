@@ -12,6 +12,12 @@ const (
 	fieldTimestamp
 	fieldPartitionID
 	fieldPosition
+	fieldSourceRecordPosition
+	fieldRecordVersion
+	fieldBrokerVersion
+	fieldRejectionType
+	fieldRejectionReason
+	fieldOperationReference
 	fieldValue
 	fieldRecords // marks a wrapper; a member like any other inside of a record
 
@@ -32,6 +38,13 @@ const (
 	fieldTenantID
 	fieldBpmnElementType
 	fieldErrorType
+	fieldFlowScopeKey
+	fieldParentProcessInstanceKey
+	fieldParentElementInstanceKey
+	fieldBpmnEventType
+	fieldJobKind
+	fieldJobKey
+	fieldScopeKey
 	fieldVersion         // another name of processDefinitionVersion, used when that is missing
 	fieldTargetElementID // another name of elementId, used when that is missing
 
@@ -88,8 +101,16 @@ var specs = [fieldCount]spec{
 	fieldTimestamp:   {"timestamp", classTime},
 	fieldPartitionID: {"partitionId", classLooseNumber},
 	fieldPosition:    {"position", classLooseNumber},
-	fieldValue:       {"value", classObject},
-	fieldRecords:     {"records", classAny},
+
+	fieldSourceRecordPosition: {"sourceRecordPosition", classLooseNumber},
+	fieldRecordVersion:        {"recordVersion", classLooseNumber},
+	fieldBrokerVersion:        {"brokerVersion", classLooseText},
+	fieldRejectionType:        {"rejectionType", classLooseText},
+	fieldRejectionReason:      {"rejectionReason", classLooseText},
+	fieldOperationReference:   {"operationReference", classLooseNumber},
+
+	fieldValue:   {"value", classObject},
+	fieldRecords: {"records", classAny},
 
 	fieldBpmnProcessID:            {"bpmnProcessId", classText},
 	fieldProcessDefinitionKey:     {"processDefinitionKey", classInteger},
@@ -108,6 +129,13 @@ var specs = [fieldCount]spec{
 	fieldTenantID:                 {"tenantId", classLooseText},
 	fieldBpmnElementType:          {"bpmnElementType", classLooseText},
 	fieldErrorType:                {"errorType", classLooseText},
+	fieldFlowScopeKey:             {"flowScopeKey", classLooseNumber},
+	fieldParentProcessInstanceKey: {"parentProcessInstanceKey", classLooseNumber},
+	fieldParentElementInstanceKey: {"parentElementInstanceKey", classLooseNumber},
+	fieldBpmnEventType:            {"bpmnEventType", classLooseText},
+	fieldJobKind:                  {"jobKind", classLooseText},
+	fieldJobKey:                   {"jobKey", classLooseNumber},
+	fieldScopeKey:                 {"scopeKey", classLooseNumber},
 	fieldVersion:                  {"version", classLooseNumber},
 	fieldTargetElementID:          {"targetElementId", classLooseText},
 }
@@ -131,6 +159,18 @@ func outerField(name []byte) field {
 		return fieldPartitionID
 	case "position":
 		return fieldPosition
+	case "sourceRecordPosition":
+		return fieldSourceRecordPosition
+	case "recordVersion":
+		return fieldRecordVersion
+	case "brokerVersion":
+		return fieldBrokerVersion
+	case "rejectionType":
+		return fieldRejectionType
+	case "rejectionReason":
+		return fieldRejectionReason
+	case "operationReference":
+		return fieldOperationReference
 	case "value":
 		return fieldValue
 	case "records":
@@ -176,6 +216,20 @@ func valueField(name []byte) field {
 		return fieldBpmnElementType
 	case "errorType":
 		return fieldErrorType
+	case "flowScopeKey":
+		return fieldFlowScopeKey
+	case "parentProcessInstanceKey":
+		return fieldParentProcessInstanceKey
+	case "parentElementInstanceKey":
+		return fieldParentElementInstanceKey
+	case "bpmnEventType":
+		return fieldBpmnEventType
+	case "jobKind":
+		return fieldJobKind
+	case "jobKey":
+		return fieldJobKey
+	case "scopeKey":
+		return fieldScopeKey
 	case "version":
 		return fieldVersion
 	case "targetElementId":

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -143,7 +144,7 @@ func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 func FuzzColumns(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, body []byte, encoded bool) {
-		m := &record.Message{Lane: 3, Seq: 7, Body: body, Received: received}
+		m := &record.Message{Lane: 3, Seq: 7, Incarnation: 1763704800000, Source: "cluster-a", Body: body, Received: received}
 		if encoded {
 			m.Encoding = record.EncodingS2
 		}
@@ -196,6 +197,10 @@ func compareColumns(t *testing.T, m *record.Message) {
 	for i := range c.Rows() {
 		raw := want.Records[c.StreamIdx[i]]
 		wantRow, gotRow := recordtest.Row(raw, m.Received), recordtest.RowOf(&c, i)
+		wantRow["source"] = m.Source
+		if wantRow["kind"] == int64(record.ByPlace) {
+			wantRow["identity"] = fmt.Sprintf("%d.%d.%d.%d", m.Lane, m.Incarnation, m.Seq, c.StreamIdx[i])
+		}
 		for _, row := range []map[string]any{wantRow, gotRow} {
 			if row["extra"] != "" {
 				row["extra"] = recordtest.Canonical([]byte(row["extra"].(string)))

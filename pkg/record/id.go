@@ -14,10 +14,9 @@ func Hash(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// contentID appends the id of the record at i, which was sent without one: a
-// hash of what it says, so that the same record sent again has the same id,
-// whatever the order of its members and the space between them. The record was
-// read before.
+// contentID appends the id that people see of the record at i, which was sent
+// without one and tells no position: a hash of what it says. It does not make
+// two records one. The record was read before.
 func (w *walker) contentID(dst []byte, i int) []byte {
 	sum, _ := w.digestObject(i, "id")
 	b := sum.Bytes()

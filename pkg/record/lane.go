@@ -8,13 +8,25 @@ import (
 // Position is where a lane stands: what is stored, and what is being stored.
 // It is kept by the stream, changed only by compare-and-swap on Revision.
 type Position struct {
-	Owner    string `json:"owner"`            // instance that may move the lane, empty when nobody does
-	Stream   string `json:"stream,omitempty"` // the stream Done counts in, name @ time of creation: another one starts again at 1
-	Done     uint64 `json:"done"`             // every message up to here is stored or set aside
-	Stored   uint64 `json:"stored,omitempty"` // the last message up to Done that left a row: the table must reach it
-	Known    uint64 `json:"known,omitempty"`  // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
-	Claim    *Claim `json:"block,omitempty"`  // the block being stored now, nil when none
-	Revision uint64 `json:"-"`                // of the entry this was read from; 0 before the first write
+	Owner       string `json:"owner"`                 // instance that may move the lane, empty when nobody does
+	Incarnation uint64 `json:"incarnation,omitempty"` // life of the lane: a time in ms above that of every life before it; 0 before the first write
+	Stream      string `json:"stream,omitempty"`      // the stream Done counts in, name @ time of creation: another one starts again at 1
+	Done        uint64 `json:"done"`                  // every message up to here is stored or set aside
+	Stored      uint64 `json:"stored,omitempty"`      // the last message up to Done that left a row: the table must reach it
+	Known       uint64 `json:"known,omitempty"`       // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
+	Claim       *Claim `json:"block,omitempty"`       // the block being stored now, nil when none
+	Totals      Totals `json:"totals"`                // what became of all records up to Done
+	Revision    uint64 `json:"-"`                     // of the entry this was read from; 0 before the first write
+}
+
+// Totals is what became of the records of a lane, over all of its messages up
+// to a position: Read = Stored + Repeated + Dead + Void.
+type Totals struct {
+	Read     uint64 `json:"read,omitempty"`
+	Stored   uint64 `json:"stored,omitempty"`
+	Repeated uint64 `json:"repeated,omitempty"` // known already
+	Dead     uint64 `json:"dead,omitempty"`     // set aside
+	Void     uint64 `json:"void,omitempty"`     // of messages that count for nothing
 }
 
 // KnownAll stands for all rows there are.
@@ -27,9 +39,16 @@ type Claim struct {
 	Last  uint64 `json:"last"`
 	Token string `json:"token"`
 
+	// Rows of the block that are known already and are not stored, as
+	// FormatRuns writes them: decided once, before the claim is written.
+	Dropped string `json:"dropped,omitempty"`
+
+	At int64 `json:"at,omitempty"` // when the claim was made, ms since 1970
+
 	// A block the warehouse refuses for its data is stored piece by piece.
 	// Then the claim is one of the pieces, with a token of its own: the rows
-	// From to To-1 of the block. Those before From are stored or set aside.
+	// From to To-1 of the block, counted without those that are dropped. Those
+	// before From are stored or set aside.
 	From int    `json:"from,omitempty"`
 	To   int    `json:"to,omitempty"`   // 0 when the claim is the whole block
 	Dead string `json:"dead,omitempty"` // why the row From is being set aside instead of stored

@@ -37,5 +37,5 @@ func TestOddBodiesAreTreatedAsTheSlowDecoderSays(t *testing.T) {
 }
 
 func message(body string) *record.Message {
-	return &record.Message{Lane: 3, Seq: 7, Body: []byte(body), Received: received}
+	return &record.Message{Lane: 3, Seq: 7, Incarnation: 1763704800000, Source: "cluster-a", Body: []byte(body), Received: received}
 }

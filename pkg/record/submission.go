@@ -8,6 +8,7 @@ type Submission struct {
 	ID          string    // identity within the duplicate window, scoped by the token's subject; ASCII, no spaces
 	Hash        string    // hex of the 128-bit hash of the body: tells a repeat from a misused key
 	Subject     string    // subject of the token that posted it
+	Source      string    // the engine its records are of, as the token says
 	Received    time.Time // when the api took it in
 	TraceParent string    // W3C trace context as sent, or empty
 	Parts       []Part    // in order; at least one
@@ -41,5 +42,7 @@ type Message struct {
 	Records     int       // records the publisher counted; 0 when unknown
 	Received    time.Time // when the api took it in
 	Subject     string    // subject of the token that posted it
+	Source      string    // the engine its records are of, as that token said
 	TraceParent string    // W3C trace context, or empty
+	Incarnation uint64    // life of the lane, ms; the ingester sets it before it decodes
 }

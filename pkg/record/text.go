@@ -9,7 +9,7 @@ type Span struct {
 // Text is a column of strings: row i is Buf[Pos[i].Start:Pos[i].End].
 type Text struct {
 	Buf []byte
-	Pos []Span // in order, without gaps
+	Pos []Span // in order; bytes of rows that were dropped may stand between them
 }
 
 // Rows returns the number of rows.

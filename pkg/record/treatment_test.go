@@ -21,8 +21,8 @@ func TestTreatmentOfValues(t *testing.T) {
 		want         row
 	}{
 		{"unknown members are kept as they were sent, those of the record apart",
-			`{"brokerVersion": "8.5.2","value":{"timeout":-1,"x":1.10,"y":[1, 2],"z":"\ud800"}}`,
-			row{"extra": `{"timeout":-1,"x":1.10,"y":[1, 2],"z":"\ud800","_record":{"brokerVersion": "8.5.2"}}`}},
+			`{"agent": "8.5.2","value":{"timeout":-1,"x":1.10,"y":[1, 2],"z":"\ud800"}}`,
+			row{"extra": `{"timeout":-1,"x":1.10,"y":[1, 2],"z":"\ud800","_record":{"agent": "8.5.2"}}`}},
 		{"a member called _record is not confused with those of the record",
 			`{"a":1,"value":{"_record":2,"__record":3,"_recorder":4}}`,
 			row{"extra": `{"__record":2,"___record":3,"_recorder":4,"_record":{"a":1}}`}},
@@ -151,7 +151,7 @@ func TestARecordWithoutAnIDIsKnownByWhatItSays(t *testing.T) {
 		if err := c.Append(message("[" + raw + "]")); err != nil {
 			t.Fatal(err)
 		}
-		return string(c.ID.Value(0))
+		return c.ID(0)
 	}
 	first := id(`{"key":1,"value":{"worker":"w","type":"t"}}`)
 	if !strings.HasPrefix(first, "h-") || len(first) != 34 {

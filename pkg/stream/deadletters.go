@@ -98,7 +98,7 @@ func deadHead(d record.Dead) nats.Header {
 		headerReceived: {strconv.FormatInt(m.Received.UnixMilli(), 10)},
 	}
 	for name, value := range map[string]string{
-		headerMessage: m.ID, headerEncoding: m.Encoding, headerSubject: m.Subject, headerTrace: m.TraceParent,
+		headerMessage: m.ID, headerEncoding: m.Encoding, headerSubject: m.Subject, headerSource: m.Source, headerTrace: m.TraceParent,
 	} {
 		if value != "" {
 			head[name] = []string{value}

@@ -51,6 +51,9 @@ func messages(sub *record.Submission) []message {
 		if sub.Subject != "" {
 			head[headerSubject] = []string{sub.Subject}
 		}
+		if sub.Source != "" {
+			head[headerSource] = []string{sub.Source}
+		}
 		if sub.TraceParent != "" {
 			head[headerTrace] = []string{sub.TraceParent}
 		}
@@ -85,6 +88,7 @@ func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, 
 		ID:          first(head, headerID),
 		Encoding:    first(head, headerEncoding),
 		Subject:     first(head, headerSubject),
+		Source:      first(head, headerSource),
 		TraceParent: first(head, headerTrace),
 	}
 	// A number that does not parse was not written by us; the ingester counts

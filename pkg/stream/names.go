@@ -50,6 +50,7 @@ const (
 	headerRecords  = "Sluice-Records"  // how many records the body holds
 	headerReceived = "Sluice-Received" // when the api took it in, unix milliseconds
 	headerSubject  = "Sluice-Subject"  // subject of the token that posted it
+	headerSource   = "Sluice-Source"   // the engine its records are of, as that token said
 	headerHash     = "Sluice-Hash"     // hash of the whole request body
 	headerTrace    = "traceparent"     // W3C trace context
 

@@ -40,7 +40,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 			}
 			want = append(want, record.Message{
 				Seq: uint64(len(want) + 1), Topic: "flow.0.record", ID: id, Body: part.Body, Encoding: record.EncodingS2, Records: 1,
-				Received: sub.Received, Subject: sub.Subject, TraceParent: sub.TraceParent,
+				Received: sub.Received, Subject: sub.Subject, Source: sub.Source, TraceParent: sub.TraceParent,
 			})
 		}
 	}

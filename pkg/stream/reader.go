@@ -142,7 +142,9 @@ func (c *Cursor) Next(ctx context.Context) (record.Message, error) {
 				c.next++
 				c.messages.Inc()
 				c.bytes.Add(float64(len(msg.Data())))
-				return decode(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
+				m := decode(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data())
+				m.Incarnation = uint64(c.opened.Created.UnixMilli())
+				return m, nil
 			}
 			// Messages that were on their way when the connection was lost do
 			// not come again by themselves. A new consumer brings them; if it

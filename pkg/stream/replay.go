@@ -108,7 +108,7 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 		part.Body, part.Encoding = s2.Encode(nil, array), record.EncodingS2
 	}
 	return p.Publish(ctx, &record.Submission{
-		ID: id, Hash: record.Hash(m.Body), Subject: m.Subject, Received: m.Received, TraceParent: m.TraceParent,
+		ID: id, Hash: record.Hash(m.Body), Subject: m.Subject, Source: m.Source, Received: m.Received, TraceParent: m.TraceParent,
 		Parts: []record.Part{part},
 	})
 }

@@ -91,7 +91,7 @@ func (w *world) publisher() *stream.Publisher { return stream.NewPublisher(w.Str
 // submission is a submission of parts of the given sizes, one record each.
 func submission(id string, sizes ...int) *record.Submission {
 	sub := &record.Submission{
-		ID: id, Hash: "hash of " + id, Subject: "engine-a", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		ID: id, Hash: "hash of " + id, Subject: "engine-a", Source: "cluster-a", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Received: time.UnixMilli(1_700_000_000_123).UTC(),
 	}
 	for i, size := range sizes {
@@ -105,7 +105,7 @@ func submission(id string, sizes ...int) *record.Submission {
 	return sub
 }
 
-// all reads everything a lane has now.
+// all reads everything a lane has now, without its incarnation.
 func (w *world) all(lane int) []record.Message {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -134,6 +134,10 @@ func (w *world) all(lane int) []record.Message {
 		if err != nil {
 			w.t.Fatalf("read lane %d after %d messages: %v", lane, len(list), err)
 		}
+		if m.Incarnation != uint64(state.Created.UnixMilli()) {
+			w.t.Fatalf("message %d is of incarnation %d, the lane was made at %v", m.Seq, m.Incarnation, state.Created)
+		}
+		m.Incarnation = 0
 		list = append(list, m)
 	}
 	return list

@@ -82,30 +82,35 @@ func (d dialect) Deduplicated() string {
 // Durable are the settings that make an insert survive a power cut.
 func (dialect) Durable() string { return "fsync_after_insert = 1, fsync_part_directory = 1" }
 
+// mergingSettings make merges wait for ten parts of about the same size. Left
+// to itself the server joins few parts at a time, so that a row is written
+// again and again; ten at once leave a few tens of parts and a third less work
+// (docs/decisions/0027).
+var mergingSettings = []string{"merge_selector_base", "min_parts_to_merge_at_once"}
+
+// TableSettings are those of every table that records end up in: it remembers
+// its inserts, they survive a power cut, and merges wait for ten parts.
+func (d dialect) TableSettings() string {
+	all := []string{d.Deduplicated(), d.Durable()}
+	for _, name := range mergingSettings {
+		if slices.Contains(d.Settings, name) {
+			all = append(all, name+" = 10")
+		}
+	}
+	if d.Version.atLeast(26, 4) {
+		// Newer servers keep statistics of every column, made anew at each
+		// insert and each merge, for plans of joins that nobody makes here.
+		all = append(all, "auto_statistics_types = ''")
+	}
+	return strings.Join(all, ", ")
+}
+
 // TextIndex is the index for words in a text.
 func (d dialect) TextIndex() string {
 	if d.Version.atLeast(26, 2) {
 		return "text(tokenizer = splitByNonAlpha) GRANULARITY 100000000"
 	}
 	return "tokenbf_v1(16384, 3, 0) GRANULARITY 4"
-}
-
-// KeepsStatistics tells whether the server keeps statistics unless told not to.
-func (d dialect) KeepsStatistics() bool { return d.Version.atLeast(26, 4) }
-
-// mergingSettings make merges wait for ten parts of about the same size.
-var mergingSettings = []string{"merge_selector_base", "min_parts_to_merge_at_once"}
-
-// Merging are the settings that bound how often a row is merged; empty where
-// the server has none of them.
-func (d dialect) Merging() string {
-	var known []string
-	for _, name := range mergingSettings {
-		if slices.Contains(d.Settings, name) {
-			known = append(known, name+" = 10")
-		}
-	}
-	return strings.Join(known, ", ")
 }
 
 // statements renders a migration and splits it. A statement ends with a

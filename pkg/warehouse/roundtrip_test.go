@@ -19,7 +19,7 @@ import (
 // in JSON.
 func stored(t *testing.T, db *warehouse.DB, seq uint64) []map[string]any {
 	t.Helper()
-	text := query(t, db, fmt.Sprintf("SELECT * FROM {db}.records WHERE stream_seq = %d ORDER BY stream_idx FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 1", seq))
+	text := query(t, db, fmt.Sprintf("SELECT *, id, source_record_position FROM {db}.records WHERE stream_seq = %d ORDER BY stream_idx FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 1", seq))
 	var rows []map[string]any
 	for line := range strings.Lines(text) {
 		d := json.NewDecoder(strings.NewReader(line))

@@ -108,7 +108,7 @@ func (l *lane) inspectMessage(m *record.Message, rows *rows) error {
 		idx := l.columns.StreamIdx[i]
 		if row, expected := due[idx]; expected && !there[idx] {
 			l.missing = append(l.missing, absent{
-				Finding: Finding{Kind: Missing, Lane: m.Lane, Sequence: m.Seq, Index: int(idx), ID: string(l.columns.ID.Value(row)), Received: m.Received},
+				Finding: Finding{Kind: Missing, Lane: m.Lane, Sequence: m.Seq, Index: int(idx), ID: l.columns.ID(row), Received: m.Received},
 				key:     l.digest.Key(&l.columns, row),
 				day:     time.UnixMilli(l.columns.TS[row]).UTC().Format(time.DateOnly),
 			})
@@ -138,7 +138,7 @@ func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (
 				continue
 			}
 			t.Changed++
-			f.Kind, f.Detail = Changed, fmt.Sprintf("the row differs from the record %q that was accepted", l.columns.ID.Value(row))
+			f.Kind, f.Detail = Changed, fmt.Sprintf("the row differs from the record %q that was accepted", l.columns.ID(row))
 		default:
 			t.Doubled++
 		}

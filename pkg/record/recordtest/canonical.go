@@ -14,6 +14,8 @@ var (
 	outerColumns = map[string]string{
 		"id": "id", "key": "key", "recordType": "record_type", "valueType": "value_type", "intent": "intent",
 		"timestamp": "ts", "partitionId": "partition_id", "position": "position",
+		"sourceRecordPosition": "source_record_position", "recordVersion": "record_version", "brokerVersion": "broker_version",
+		"rejectionType": "rejection_type", "rejectionReason": "rejection_reason", "operationReference": "operation_reference",
 	}
 	valueColumns = map[string]string{
 		"tenantId": "tenant_id", "bpmnProcessId": "bpmn_process_id", "processDefinitionKey": "process_definition_key",
@@ -21,10 +23,15 @@ var (
 		"elementInstanceKey": "element_instance_key", "bpmnElementType": "bpmn_element_type", "type": "job_type",
 		"worker": "worker", "retries": "retries", "deadline": "deadline", "errorType": "error_type",
 		"errorCode": "error_code", "errorMessage": "error_message", "variables": "variables", "customHeaders": "custom_headers",
+		"flowScopeKey": "flow_scope_key", "scopeKey": "scope_key", "bpmnEventType": "bpmn_event_type",
+		"parentProcessInstanceKey": "parent_process_instance_key", "parentElementInstanceKey": "parent_element_instance_key",
+		"jobKind": "job_kind", "jobKey": "job_key",
 	}
 	numbers = map[string]bool{
 		"key": true, "ts": true, "partition_id": true, "position": true, "process_definition_key": true,
 		"version": true, "element_instance_key": true, "retries": true, "deadline": true,
+		"source_record_position": true, "record_version": true, "operation_reference": true, "flow_scope_key": true,
+		"scope_key": true, "parent_process_instance_key": true, "parent_element_instance_key": true, "job_key": true,
 	}
 	documents = map[string]bool{"variables": true, "custom_headers": true}
 	notNull   = map[string]bool{"key": true, "ts": true, "partition_id": true, "position": true} // 0 means missing
@@ -47,10 +54,11 @@ func Posted(raw []byte, received time.Time) map[string]any {
 	given := maps.Clone(outer)
 	normalise(outer, outerColumns, received)
 	normalise(value, valueColumns, received)
-	if outer["id"] == nil {
-		outer["id"] = contentID(raw)
+	id, _ := outer["id"].(string)
+	partition, position := positionOf(id)
+	if id == "" {
+		outer["id"] = missingID(raw, received)
 	}
-	partition, position := positionOf(outer["id"].(string))
 	for name, n := range map[string]int64{"partitionId": partition, "position": position} {
 		if given[name] == nil && n != 0 {
 			outer[name] = number(n)

@@ -41,9 +41,6 @@ func Row(raw []byte, received time.Time) map[string]any {
 
 	row["id"] = ""
 	take("id", outer, rest, "id", anyText)
-	if row["id"] == "" {
-		row["id"] = contentID(raw)
-	}
 	row["key"] = int64(0)
 	take("key", outer, rest, "key", anyInteger)
 	for column, name := range map[string]string{"record_type": "recordType", "value_type": "valueType", "intent": "intent"} {
@@ -61,12 +58,24 @@ func Row(raw []byte, received time.Time) map[string]any {
 	row["partition_id"], row["position"] = positionOf(row["id"].(string))
 	take("partition_id", outer, rest, "partitionId", anyInteger)
 	take("position", outer, rest, "position", anyInteger)
+	identify(row, raw, received)
+	row["source_record_position"], row["record_version"], row["operation_reference"] = nil, nil, nil
+	take("source_record_position", outer, rest, "sourceRecordPosition", anyInteger)
+	take("record_version", outer, rest, "recordVersion", anyInteger)
+	take("operation_reference", outer, rest, "operationReference", anyInteger)
+	for column, name := range map[string]string{
+		"broker_version": "brokerVersion", "rejection_type": "rejectionType", "rejection_reason": "rejectionReason",
+	} {
+		row[column] = ""
+		take(column, outer, rest, name, anyText)
+	}
 	delete(rest, "value")
 
 	for column, name := range map[string]string{
 		"tenant_id": "tenantId", "bpmn_process_id": "bpmnProcessId", "process_instance_key": "processInstanceKey",
 		"element_id": "elementId", "bpmn_element_type": "bpmnElementType", "job_type": "type", "worker": "worker",
 		"error_type": "errorType", "error_code": "errorCode", "error_message": "errorMessage",
+		"bpmn_event_type": "bpmnEventType", "job_kind": "jobKind",
 	} {
 		row[column] = ""
 		take(column, value, restOfValue, name, anyText)
@@ -74,6 +83,8 @@ func Row(raw []byte, received time.Time) map[string]any {
 	for column, name := range map[string]string{
 		"process_definition_key": "processDefinitionKey", "version": "processDefinitionVersion",
 		"element_instance_key": "elementInstanceKey", "retries": "retries",
+		"flow_scope_key": "flowScopeKey", "scope_key": "scopeKey", "job_key": "jobKey",
+		"parent_process_instance_key": "parentProcessInstanceKey", "parent_element_instance_key": "parentElementInstanceKey",
 	} {
 		row[column] = nil
 		take(column, value, restOfValue, name, anyInteger)

@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS {{.Table "process_instances"}}{{.OnCluster}}
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "process_instances"}}
 ORDER BY (bpmn_process_id, process_instance_key)
-SETTINGS {{.Deduplicated}}, {{.Durable}};
+SETTINGS {{.TableSettings}};
 {{.Distributed "process_instances" "cityHash64(process_instance_key)"}}
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS {{.Database}}.process_instances_mv{{.OnCluster}} TO {{.Table "process_instances"}} AS
@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS {{.Table "element_instances"}}{{.OnCluster}}
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "element_instances"}}
 ORDER BY (bpmn_process_id, key)
-SETTINGS {{.Deduplicated}}, {{.Durable}};
+SETTINGS {{.TableSettings}};
 {{.Distributed "element_instances" "cityHash64(process_instance_key)"}}
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS {{.Database}}.element_instances_mv{{.OnCluster}} TO {{.Table "element_instances"}} AS
@@ -82,7 +82,7 @@ CREATE TABLE IF NOT EXISTS {{.Table "jobs"}}{{.OnCluster}}
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "jobs"}}
 ORDER BY (bpmn_process_id, key)
-SETTINGS {{.Deduplicated}}, {{.Durable}};
+SETTINGS {{.TableSettings}};
 {{.Distributed "jobs" "cityHash64(process_instance_key)"}}
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS {{.Database}}.jobs_mv{{.OnCluster}} TO {{.Table "jobs"}} AS
@@ -112,7 +112,7 @@ CREATE TABLE IF NOT EXISTS {{.Table "incidents"}}{{.OnCluster}}
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "incidents"}}
 ORDER BY (bpmn_process_id, key)
-SETTINGS {{.Deduplicated}}, {{.Durable}};
+SETTINGS {{.TableSettings}};
 {{.Distributed "incidents" "cityHash64(process_instance_key)"}}
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS {{.Database}}.incidents_mv{{.OnCluster}} TO {{.Table "incidents"}} AS

@@ -1,12 +1,5 @@
 -- What analysts query: one row per thing, whatever has been merged so far.
 
-CREATE VIEW IF NOT EXISTS {{.Database}}.v_records{{.OnCluster}} AS
-SELECT id, key, record_type, value_type, intent, ts, partition_id, position, tenant_id, bpmn_process_id,
-    process_definition_key, version, process_instance_key, element_id, element_instance_key, bpmn_element_type,
-    job_type, worker, retries, deadline, deadline_at, error_type, error_code, error_message, variables,
-    custom_headers, extra, received_at, stream_seq, stream_idx, lane
-FROM {{.Database}}.records FINAL;
-
 CREATE VIEW IF NOT EXISTS {{.Database}}.v_process_instances{{.OnCluster}} AS
 SELECT bpmn_process_id, process_instance_key, version, started_at, completed_at, terminated_at, first_seen, last_seen,
     incident_keys, resolved_incident_keys, failed_job_record_ids,

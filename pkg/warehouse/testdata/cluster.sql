@@ -13,23 +13,40 @@ SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 CREATE TABLE IF NOT EXISTS flow.records_local ON CLUSTER 'main'
 (
-    id                     String                      CODEC(ZSTD(1)),
+    source                 LowCardinality(String)      CODEC(ZSTD(1)), -- the engine, as the token says
+    own_id                 String                      CODEC(ZSTD(1)), -- empty where it follows from partition and position
+    id                     String                      ALIAS if(own_id = '', concat(toString(partition_id), '-', toString(position)), own_id),
+    identity               String                      CODEC(ZSTD(1)), -- empty, 16 bytes of hash, or lane.incarnation.sequence.index
     key                    Int64                       CODEC(Delta(8), ZSTD(1)),
     record_type            LowCardinality(String)      CODEC(ZSTD(1)),
     value_type             LowCardinality(String)      CODEC(ZSTD(1)),
     intent                 LowCardinality(String)      CODEC(ZSTD(1)),
-    ts                     DateTime64(3, 'UTC')        CODEC(Delta(8), ZSTD(1)),
+    ts                     DateTime64(3, 'UTC')        CODEC(Delta(8), ZSTD(3)),
     partition_id           Int64                       CODEC(ZSTD(1)),
     position               Int64                       CODEC(Delta(8), ZSTD(1)),
+    source_record_offset   Nullable(Int64)             CODEC(ZSTD(1)), -- to position
+    source_record_position Nullable(Int64)             ALIAS position + source_record_offset,
+    record_version         Nullable(Int64)             CODEC(ZSTD(1)),
+    broker_version         LowCardinality(String)      CODEC(ZSTD(1)),
+    rejection_type         LowCardinality(String)      CODEC(ZSTD(1)),
+    rejection_reason       String                      CODEC(ZSTD(1)),
+    operation_reference    Nullable(Int64)             CODEC(ZSTD(1)),
     tenant_id              LowCardinality(String)      CODEC(ZSTD(1)),
     bpmn_process_id        LowCardinality(String)      CODEC(ZSTD(1)),
     process_definition_key Nullable(Int64)             CODEC(ZSTD(1)),
     version                Nullable(Int64)             CODEC(ZSTD(1)),
     process_instance_key   String                      CODEC(ZSTD(1)), -- text by contract; Zeebe sends an int64
+    parent_process_instance_key Nullable(Int64)        CODEC(ZSTD(1)),
+    parent_element_instance_key Nullable(Int64)        CODEC(ZSTD(1)),
     element_id             LowCardinality(String)      CODEC(ZSTD(1)),
     element_instance_key   Nullable(Int64)             CODEC(Delta(8), ZSTD(1)),
+    flow_scope_key         Nullable(Int64)             CODEC(Delta(8), ZSTD(1)),
+    scope_key              Nullable(Int64)             CODEC(Delta(8), ZSTD(1)), -- of a variable
     bpmn_element_type      LowCardinality(String)      CODEC(ZSTD(1)),
+    bpmn_event_type        LowCardinality(String)      CODEC(ZSTD(1)),
     job_type               LowCardinality(String)      CODEC(ZSTD(1)),
+    job_kind               LowCardinality(String)      CODEC(ZSTD(1)),
+    job_key                Nullable(Int64)             CODEC(Delta(8), ZSTD(1)), -- of an incident
     worker                 LowCardinality(String)      CODEC(ZSTD(1)),
     retries                Nullable(Int64)             CODEC(ZSTD(1)),
     deadline               Nullable(Int64)             CODEC(ZSTD(1)), -- ms since 1970; -1 is "not set"
@@ -39,11 +56,12 @@ CREATE TABLE IF NOT EXISTS flow.records_local ON CLUSTER 'main'
     error_message          String                      CODEC(ZSTD(1)),
     variables              String                      CODEC(ZSTD(3)), -- JSON
     custom_headers         LowCardinality(String)      CODEC(ZSTD(1)), -- JSON, static per element
-    extra                  String                      CODEC(ZSTD(3)), -- JSON of every other member
-    received_at            DateTime64(3, 'UTC')        CODEC(Delta(8), ZSTD(1)),
-    stream_seq             UInt64                      CODEC(Delta(8), ZSTD(1)), -- of the message, in its lane
-    stream_idx             UInt32                      CODEC(ZSTD(1)),           -- of the record, in its message
+    extra                  String                      CODEC(ZSTD(1)), -- JSON of every other member
+    received_at            DateTime64(3, 'UTC')        CODEC(ZSTD(1)),
     lane                   UInt16                      CODEC(ZSTD(1)),
+    incarnation            UInt64                      CODEC(ZSTD(1)), -- life of the lane, ms
+    stream_seq             UInt64                      CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the message, in its lane
+    stream_idx             UInt32                      CODEC(T64, ZSTD(1)),                  -- of the record, in its message
     INDEX ix_pik process_instance_key TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX ix_key key                  TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX ix_id  id                   TYPE bloom_filter(0.01) GRANULARITY 1,
@@ -52,15 +70,27 @@ CREATE TABLE IF NOT EXISTS flow.records_local ON CLUSTER 'main'
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/flow/records', '{replica}')
 PARTITION BY toYYYYMM(ts)
 PRIMARY KEY (toDate(ts), value_type, bpmn_process_id, process_instance_key)
-ORDER BY    (toDate(ts), value_type, bpmn_process_id, process_instance_key, ts, id)
+ORDER BY    (toDate(ts), value_type, bpmn_process_id, process_instance_key,
+             ts, source, partition_id, position, key, record_type, intent, own_id, identity)
 TTL toDateTime(received_at) + INTERVAL 400 DAY DELETE
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, ttl_only_drop_parts = 1;
+SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS flow.records ON CLUSTER 'main' AS flow.records_local
-ENGINE = Distributed('main', 'flow', 'records_local', cityHash64(process_instance_key));
+ENGINE = Distributed('main', 'flow', 'records_local', cityHash64(source, process_instance_key));
+
+CREATE VIEW IF NOT EXISTS flow.v_records ON CLUSTER 'main' AS
+SELECT source, id, key, record_type, value_type, intent, ts, partition_id, position, source_record_position,
+    record_version, broker_version, rejection_type, rejection_reason, operation_reference,
+    tenant_id, bpmn_process_id, process_definition_key, version,
+    process_instance_key, parent_process_instance_key, parent_element_instance_key,
+    element_id, element_instance_key, flow_scope_key, scope_key, bpmn_element_type, bpmn_event_type,
+    job_type, job_kind, job_key, worker, retries, deadline, deadline_at, error_type, error_code, error_message,
+    variables, custom_headers, extra, received_at, lane, incarnation, stream_seq, stream_idx
+FROM flow.records FINAL;
 
 CREATE TABLE IF NOT EXISTS flow.counts_1m_local ON CLUSTER 'main'
 (
+    source          LowCardinality(String) CODEC(ZSTD(1)),
     minute          DateTime('UTC')        CODEC(Delta(4), ZSTD(1)),
     tenant_id       LowCardinality(String) CODEC(ZSTD(1)),
     value_type      LowCardinality(String) CODEC(ZSTD(1)),
@@ -73,19 +103,19 @@ CREATE TABLE IF NOT EXISTS flow.counts_1m_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/counts_1m', '{replica}')
 PARTITION BY toYYYYMM(minute)
-ORDER BY (minute, value_type, bpmn_process_id, intent, record_type, version, tenant_id)
+ORDER BY (minute, value_type, bpmn_process_id, intent, record_type, version, tenant_id, source)
 TTL received_at + INTERVAL 400 DAY DELETE
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, ttl_only_drop_parts = 1;
+SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS flow.counts_1m ON CLUSTER 'main' AS flow.counts_1m_local
 ENGINE = Distributed('main', 'flow', 'counts_1m_local', rand());
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS flow.counts_1m_mv ON CLUSTER 'main' TO flow.counts_1m_local AS
-SELECT toStartOfMinute(r.ts) AS minute, r.tenant_id AS tenant_id, r.value_type AS value_type,
+SELECT r.source AS source, toStartOfMinute(r.ts) AS minute, r.tenant_id AS tenant_id, r.value_type AS value_type,
     r.record_type AS record_type, r.intent AS intent, r.bpmn_process_id AS bpmn_process_id,
     ifNull(r.version, 0) AS version, count() AS records, toDateTime(max(r.received_at), 'UTC') AS received_at
 FROM flow.records_local AS r
-GROUP BY minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version;
+GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version;
 
 CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 (
@@ -103,7 +133,7 @@ CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/process_instances', '{replica}')
 ORDER BY (bpmn_process_id, process_instance_key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.process_instances ON CLUSTER 'main' AS flow.process_instances_local
 ENGINE = Distributed('main', 'flow', 'process_instances_local', cityHash64(process_instance_key));
@@ -136,7 +166,7 @@ CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/element_instances', '{replica}')
 ORDER BY (bpmn_process_id, key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.element_instances ON CLUSTER 'main' AS flow.element_instances_local
 ENGINE = Distributed('main', 'flow', 'element_instances_local', cityHash64(process_instance_key));
@@ -172,7 +202,7 @@ CREATE TABLE IF NOT EXISTS flow.jobs_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/jobs', '{replica}')
 ORDER BY (bpmn_process_id, key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.jobs ON CLUSTER 'main' AS flow.jobs_local
 ENGINE = Distributed('main', 'flow', 'jobs_local', cityHash64(process_instance_key));
@@ -204,7 +234,7 @@ CREATE TABLE IF NOT EXISTS flow.incidents_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/incidents', '{replica}')
 ORDER BY (bpmn_process_id, key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.incidents ON CLUSTER 'main' AS flow.incidents_local
 ENGINE = Distributed('main', 'flow', 'incidents_local', cityHash64(process_instance_key));
@@ -217,13 +247,6 @@ SELECT r.bpmn_process_id AS bpmn_process_id, r.key AS key, any(r.process_instanc
 FROM flow.records_local AS r
 WHERE value_type = 'INCIDENT' AND record_type = 'EVENT'
 GROUP BY bpmn_process_id, key;
-
-CREATE VIEW IF NOT EXISTS flow.v_records ON CLUSTER 'main' AS
-SELECT id, key, record_type, value_type, intent, ts, partition_id, position, tenant_id, bpmn_process_id,
-    process_definition_key, version, process_instance_key, element_id, element_instance_key, bpmn_element_type,
-    job_type, worker, retries, deadline, deadline_at, error_type, error_code, error_message, variables,
-    custom_headers, extra, received_at, stream_seq, stream_idx, lane
-FROM flow.records FINAL;
 
 CREATE VIEW IF NOT EXISTS flow.v_process_instances ON CLUSTER 'main' AS
 SELECT bpmn_process_id, process_instance_key, version, started_at, completed_at, terminated_at, first_seen, last_seen,
@@ -274,34 +297,3 @@ CREATE TABLE IF NOT EXISTS flow.changes ON CLUSTER 'main'
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/all/flow/changes', '{shard}-{replica}')
 ORDER BY (stream_seq, changed_at)
 SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
-
-ALTER TABLE flow.records_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
-
-ALTER TABLE flow.counts_1m_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
-
-ALTER TABLE flow.process_instances_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
-
-ALTER TABLE flow.element_instances_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
-
-ALTER TABLE flow.jobs_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
-
-ALTER TABLE flow.incidents_local ON CLUSTER 'main' MODIFY SETTING auto_statistics_types = '';
-
-ALTER TABLE flow.records_local ON CLUSTER 'main'
-    MODIFY COLUMN ts          CODEC(Delta(8), ZSTD(3)),
-    MODIFY COLUMN extra       CODEC(ZSTD(1)),
-    MODIFY COLUMN received_at CODEC(ZSTD(1)),
-    MODIFY COLUMN stream_seq  CODEC(Delta(8), T64('bit'), ZSTD(1)),
-    MODIFY COLUMN stream_idx  CODEC(T64, ZSTD(1));
-
-ALTER TABLE flow.records_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
-
-ALTER TABLE flow.counts_1m_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
-
-ALTER TABLE flow.process_instances_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
-
-ALTER TABLE flow.element_instances_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
-
-ALTER TABLE flow.jobs_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
-
-ALTER TABLE flow.incidents_local ON CLUSTER 'main' MODIFY SETTING merge_selector_base = 10, min_parts_to_merge_at_once = 10;
