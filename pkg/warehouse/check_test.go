@@ -37,7 +37,7 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 			"CREATE MATERIALIZED VIEW {db}.mem_mv TO {db}.mem AS SELECT count() AS n FROM {db}.records",
 		}, []string{"table {db}.mem has engine Memory"}},
 		{"a view with the window and the syncs", []string{
-			"CREATE TABLE {db}.good (n UInt64) ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1",
+			"CREATE TABLE {db}.good (n UInt64) ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 100000, fsync_after_insert = 1, fsync_part_directory = 1",
 			"CREATE MATERIALIZED VIEW {db}.good_mv TO {db}.good AS SELECT count() AS n FROM {db}.records",
 		}, nil},
 		{"a target is gone", []string{"DROP TABLE {db}.incidents SYNC"}, []string{"table {db}.incidents does not exist"}},

@@ -10,7 +10,7 @@ import (
 // window is how many inserts a table remembers: an insert that is repeated
 // within so many parts of the same table is recognised by its token. It bounds
 // how long one block may stay in doubt while others are stored.
-const window = 10000
+const window = 100_000
 
 // dialect is the data of the migration templates: the same source gives the
 // schema of one server and that of a cluster, for old and new versions.

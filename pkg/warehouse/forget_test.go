@@ -17,7 +17,7 @@ func TestATableForgetsItsTokens(t *testing.T) {
 		t.Fatalf("rows, counted, jobs: got %s, want %s", got, want)
 	}
 	query(t, db, "ALTER TABLE {db}.records MODIFY SETTING non_replicated_deduplication_window = 0")
-	query(t, db, "ALTER TABLE {db}.records MODIFY SETTING non_replicated_deduplication_window = 10000")
+	query(t, db, "ALTER TABLE {db}.records MODIFY SETTING non_replicated_deduplication_window = 100000")
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}

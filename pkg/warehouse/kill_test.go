@@ -71,7 +71,7 @@ func TestAnEngineThatDiesInMidInsert(t *testing.T) {
 
 func TestAnInsertThatTakesTooLongIsAnOutage(t *testing.T) {
 	db := open(t)
-	query(t, db, "CREATE TABLE {db}.slow (stream_seq UInt64) ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 10000")
+	query(t, db, "CREATE TABLE {db}.slow (stream_seq UInt64) ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 100000")
 	query(t, db, "CREATE MATERIALIZED VIEW {db}.slow_mv TO {db}.slow AS SELECT stream_seq FROM {db}.records WHERE sleepEachRow(0.4) = 0")
 	b := block(t, 0, 1, jobs(1, 5)...)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

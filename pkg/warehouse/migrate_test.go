@@ -40,14 +40,14 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,12]"; got != want {
+	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,12]"; got != want {
 		t.Errorf("applied migrations: got %s, want %s", got, want)
 	}
 }
 
 func TestTablesWaitForTenPartsToMerge(t *testing.T) {
 	db := open(t)
-	for _, table := range []string{"records", "counts_1m", "process_instances", "element_instances", "jobs", "incidents"} {
+	for _, table := range []string{"records", "counts_1m", "sources", "process_instances", "element_instances", "jobs", "incidents"} {
 		created := query(t, db, "SELECT create_table_query FROM system.tables WHERE database = '{db}' AND name = '"+table+"'")
 		for _, setting := range warehouse.MergingSettings {
 			if !strings.Contains(created, setting+" = 10") {
@@ -65,7 +65,7 @@ func TestMigrateGoesOnWhereACrashLeftIt(t *testing.T) {
 		"DROP VIEW {db}.v_jobs SYNC", "DROP TABLE {db}.changes SYNC", "ALTER TABLE {db}.migrations DELETE WHERE version >= 3 SETTINGS mutations_sync = 2"} {
 		query(t, db, s)
 	}
-	if err := db.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks migration 0003_folds.sql") {
+	if err := db.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks migration 0003_sources.sql") {
 		t.Errorf("Check of half a schema: %v", err)
 	}
 	if err := db.Migrate(t.Context()); err != nil {

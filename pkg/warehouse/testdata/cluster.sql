@@ -73,7 +73,7 @@ PRIMARY KEY (toDate(ts), value_type, bpmn_process_id, process_instance_key)
 ORDER BY    (toDate(ts), value_type, bpmn_process_id, process_instance_key,
              ts, source, partition_id, position, key, record_type, intent, own_id, identity)
 TTL toDateTime(received_at) + INTERVAL 400 DAY DELETE
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS flow.records ON CLUSTER 'main' AS flow.records_local
 ENGINE = Distributed('main', 'flow', 'records_local', cityHash64(source, process_instance_key));
@@ -105,7 +105,7 @@ ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/counts_
 PARTITION BY toYYYYMM(minute)
 ORDER BY (minute, value_type, bpmn_process_id, intent, record_type, version, tenant_id, source)
 TTL received_at + INTERVAL 400 DAY DELETE
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS flow.counts_1m ON CLUSTER 'main' AS flow.counts_1m_local
 ENGINE = Distributed('main', 'flow', 'counts_1m_local', rand());
@@ -116,6 +116,45 @@ SELECT r.source AS source, toStartOfMinute(r.ts) AS minute, r.tenant_id AS tenan
     ifNull(r.version, 0) AS version, count() AS records, toDateTime(max(r.received_at), 'UTC') AS received_at
 FROM flow.records_local AS r
 GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version;
+
+CREATE TABLE IF NOT EXISTS flow.sources_local ON CLUSTER 'main'
+(
+    source         LowCardinality(String) CODEC(ZSTD(1)),
+    partition_id   Int64                  CODEC(ZSTD(1)), -- 0: records that are not known by their position
+    day            Date                   CODEC(ZSTD(1)), -- of the records' timestamps, UTC
+    lane           UInt16                 CODEC(ZSTD(1)),
+    incarnation    UInt64                 CODEC(ZSTD(1)),
+    first_position SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)),
+    last_position  SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),
+    first_ts       SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
+    last_ts        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
+    received_at    SimpleAggregateFunction(max, DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
+    last_seq       SimpleAggregateFunction(max, UInt64) CODEC(ZSTD(1)),
+    rows           SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1))
+)
+ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/sources', '{replica}')
+ORDER BY (source, partition_id, day, lane, incarnation)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+
+CREATE TABLE IF NOT EXISTS flow.sources ON CLUSTER 'main' AS flow.sources_local
+ENGINE = Distributed('main', 'flow', 'sources_local', cityHash64(source));
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS flow.sources_mv ON CLUSTER 'main' TO flow.sources_local AS
+SELECT r.source AS source, if(r.identity = '', r.partition_id, 0) AS partition_id, toDate(r.ts) AS day, r.lane AS lane, r.incarnation AS incarnation,
+    min(if(r.identity = '', toNullable(r.position), NULL)) AS first_position,
+    max(if(r.identity = '', toNullable(r.position), NULL)) AS last_position,
+    min(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)) AS first_ts,
+    max(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)) AS last_ts,
+    max(r.received_at) AS received_at, max(r.stream_seq) AS last_seq, count() AS rows
+FROM flow.records_local AS r
+GROUP BY source, partition_id, day, lane, incarnation;
+
+CREATE VIEW IF NOT EXISTS flow.v_sources ON CLUSTER 'main' AS
+SELECT s.source AS source, s.partition_id AS partition_id, sum(s.rows) AS records,
+    argMax(s.last_position, (s.day, s.last_position)) AS last_position, min(s.first_ts) AS first_ts, max(s.last_ts) AS last_ts,
+    max(s.received_at) AS received_at, arraySort(groupUniqArray(s.lane)) AS lanes
+FROM flow.sources AS s
+GROUP BY source, partition_id;
 
 CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 (
@@ -133,7 +172,7 @@ CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/process_instances', '{replica}')
 ORDER BY (bpmn_process_id, process_instance_key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.process_instances ON CLUSTER 'main' AS flow.process_instances_local
 ENGINE = Distributed('main', 'flow', 'process_instances_local', cityHash64(process_instance_key));
@@ -166,7 +205,7 @@ CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/element_instances', '{replica}')
 ORDER BY (bpmn_process_id, key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.element_instances ON CLUSTER 'main' AS flow.element_instances_local
 ENGINE = Distributed('main', 'flow', 'element_instances_local', cityHash64(process_instance_key));
@@ -202,7 +241,7 @@ CREATE TABLE IF NOT EXISTS flow.jobs_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/jobs', '{replica}')
 ORDER BY (bpmn_process_id, key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.jobs ON CLUSTER 'main' AS flow.jobs_local
 ENGINE = Distributed('main', 'flow', 'jobs_local', cityHash64(process_instance_key));
@@ -234,7 +273,7 @@ CREATE TABLE IF NOT EXISTS flow.incidents_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/incidents', '{replica}')
 ORDER BY (bpmn_process_id, key)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.incidents ON CLUSTER 'main' AS flow.incidents_local
 ENGINE = Distributed('main', 'flow', 'incidents_local', cityHash64(process_instance_key));
@@ -296,4 +335,4 @@ CREATE TABLE IF NOT EXISTS flow.changes ON CLUSTER 'main'
 )
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/all/flow/changes', '{shard}-{replica}')
 ORDER BY (stream_seq, changed_at)
-SETTINGS replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
