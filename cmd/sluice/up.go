@@ -132,7 +132,7 @@ Post a record:
   curl -s http://%s/flow/flowRecord/batch -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
 
 Query it:
-  curl -s http://%s/ --data-binary 'SELECT * FROM flow.records WHERE id = '"'1-1'"' FORMAT Vertical'
+  curl -s http://%s/ --data-binary 'SELECT * FROM flow.v_records WHERE id = '"'1-1'"' FORMAT Vertical'
 
 See the metrics:
   curl -s http://%s/metrics | grep ^sluice_

@@ -43,7 +43,7 @@ func TestSamplesComeBackAsTheyWerePosted(t *testing.T) {
 // row waits for the record and returns it as a person would read it.
 func (s *stack) row(t *testing.T, id string) map[string]any {
 	t.Helper()
-	sql := fmt.Sprintf("SELECT * FROM flow.records WHERE id = '%s' FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 1", id)
+	sql := fmt.Sprintf("SELECT * FROM flow.v_records WHERE id = '%s' FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 1", id)
 	var row map[string]any
 	eventually(t, 10*time.Second, func() error {
 		answer, err := s.query(sql)

@@ -114,9 +114,10 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		}
 	}
 	s.eventuallyStored(2000)
-	s.exec("CREATE TABLE flow.saved ENGINE = MergeTree ORDER BY id AS SELECT * FROM flow.records")
+	s.exec("CREATE TABLE flow.saved AS flow.records")
+	s.exec("INSERT INTO flow.saved SELECT * FROM flow.records")
 	const sync = " SETTINGS mutations_sync = 2"
-	columns := "id, key, record_type, value_type, intent, ts, received_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
+	columns := "own_id, key, record_type, value_type, intent, ts, received_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
 	// A view counts what is inserted: the table is changed behind its back.
 	s.exec("DETACH TABLE flow.counts_1m_mv")
 
@@ -147,7 +148,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			sentence: "1 accepted records are missing",
 		},
 		{name: "a row of another id took the place of one",
-			tamper:   []string{"INSERT INTO flow.records (" + columns + ") SELECT " + strings.Replace(columns, "id", "'evil'", 1) + " FROM flow.saved WHERE id = '9-9'", "ALTER TABLE flow.records DELETE WHERE id = '9-9'" + sync},
+			tamper:   []string{"INSERT INTO flow.records (" + columns + ") SELECT " + strings.Replace(columns, "own_id", "'evil'", 1) + " FROM flow.saved WHERE id = '9-9'", "ALTER TABLE flow.records DELETE WHERE id = '9-9'" + sync},
 			want:     []string{"changed 0 9:9 evil"},
 			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = 'evil'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '9-9'"},
 			sentence: "1 rows are not what was accepted",
