@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"iter"
+	"math"
 	"time"
 )
 
@@ -48,9 +49,13 @@ func New(cfg Config) *Engine {
 
 // Next returns the next record, in order of time over all partitions; false
 // when everything that will ever happen has happened.
-func (e *Engine) Next() (Record, bool) {
+func (e *Engine) Next() (Record, bool) { return e.NextBy(time.Unix(0, math.MaxInt64)) }
+
+// NextBy is Next as long as a record was written by then; false when nothing
+// more has happened. Truth knows nothing of what comes later.
+func (e *Engine) NextBy(then time.Time) (Record, bool) {
 	for len(e.out) == 0 {
-		if e.agenda.empty() {
+		if e.agenda.empty() || e.agenda.steps[0].at > then.UnixNano() {
 			return Record{}, false
 		}
 		e.text = e.text[:0]
