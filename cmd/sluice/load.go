@@ -15,6 +15,7 @@ import (
 type loadCmd struct {
 	URL         string         `name:"url" default:"http://127.0.0.1:8080" help:"Where the api listens."`
 	Token       string         `help:"Access token; read from --token-file when empty."`
+	AlsoToken   []string       `help:"Further access tokens, each of another source: requests go out under each in turn, with records of their own."`
 	TokenFile   string         `default:"./data/token" help:"File with the access token, as sluice up keeps it."`
 	Records     int64          `help:"Records to post; 100000 unless --duration is given."`
 	Duration    time.Duration  `help:"How long to post, such as 30s."`
@@ -23,7 +24,7 @@ type loadCmd struct {
 	Rate        float64        `help:"Records per second; 0 as fast as they are acknowledged."`
 	Gzip        bool           `help:"Compress the requests."`
 	Prepare     bool           `help:"Make all requests before the clock starts; needs --records."`
-	Seed        uint64         `help:"Seed of the records; the same seed posts the same ids. 0 takes one not used before."`
+	Seed        uint64         `help:"Seed of the records; the same seed posts the same ids. 0 takes one not used before, with positions above those of every run before."`
 	Pid         map[string]int `help:"Processes to measure, name=pid, separated by semicolons: until the last answer, or until all is stored with --clickhouse-http."`
 	NoKey       bool           `help:"Send no Idempotency-Key: a repeat is then told by the ids of the records."`
 	Timeout     time.Duration  `default:"10s" help:"Of one attempt."`
@@ -44,7 +45,7 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		token = strings.TrimSpace(string(kept))
 	}
 	cfg := load.Config{
-		URL: c.URL, Token: token, Records: c.Records, Duration: c.Duration, Batch: c.Batch,
+		URL: c.URL, Token: token, Tokens: c.AlsoToken, Records: c.Records, Duration: c.Duration, Batch: c.Batch,
 		Connections: c.Connections, Rate: c.Rate, Gzip: c.Gzip, Prepare: c.Prepare, Seed: c.Seed,
 		NoKey: c.NoKey, Timeout: c.Timeout, GiveUp: c.GiveUp, Failures: c.Failures,
 		Progress: os.Stderr, PIDs: c.Pid,

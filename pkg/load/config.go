@@ -20,6 +20,10 @@ type Config struct {
 	URL   string // of the api, http or https; BatchPath is added when it has no path; default http://127.0.0.1:8080
 	Token string // access token, sent as "Authorization: Bearer …"; none is sent when empty
 
+	// Further access tokens, each of another source: requests go out under each
+	// of them in turn, with records of its own.
+	Tokens []string
+
 	Records     int64         // stop after this many; default 100 000, or without end when Duration is set
 	Duration    time.Duration // stop after this long; default without end
 	Batch       int           // records per request, 1 is sent as an object, more as an array; default 500
@@ -29,7 +33,8 @@ type Config struct {
 	NoKey       bool          // send no Idempotency-Key: the api then tells a repeat by the ids of the records
 	Prepare     bool          // make all bodies before the clock starts, in memory; needs Records
 
-	Seed  uint64    // of the records; default one that was not used before
+	Seed  uint64    // of the records, their ids included; default one that was not used before, with positions above those of every earlier run
+	After int64     // see GeneratorConfig; default by the seed, or by Start when there was none
 	Start time.Time // timestamp of the first record; default now
 
 	Timeout  time.Duration // of one attempt; default 10s
@@ -70,6 +75,9 @@ func (c *Config) set() error {
 	}
 	if c.Start.IsZero() {
 		c.Start = time.Now()
+	}
+	if c.Seed == 0 && c.After == 0 {
+		c.After = c.Start.UnixMicro() // no partition writes faster than that
 	}
 	for c.Seed == 0 {
 		c.Seed = rand.Uint64()

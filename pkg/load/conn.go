@@ -44,9 +44,6 @@ type conn struct {
 
 func newConn(cfg Config, u *url.URL) *conn {
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: sluice-load\r\nContent-Type: application/json\r\n", u.RequestURI(), u.Host)
-	if cfg.Token != "" {
-		head += "Authorization: Bearer " + cfg.Token + "\r\n"
-	}
 	if cfg.Gzip {
 		head += "Content-Encoding: gzip\r\n"
 	}
@@ -55,18 +52,18 @@ func newConn(cfg Config, u *url.URL) *conn {
 
 // post sends a body and waits for the answer. After an error the outcome is
 // unknown and the connection is closed.
-func (c *conn) post(ctx context.Context, body []byte, key string) (answer, error) {
+func (c *conn) post(ctx context.Context, body []byte, token, key string) (answer, error) {
 	if err := c.dial(ctx); err != nil {
 		return answer{}, err
 	}
-	a, keep, err := c.exchange(ctx, body, key)
+	a, keep, err := c.exchange(ctx, body, token, key)
 	if err != nil || !keep {
 		c.close()
 	}
 	return a, err
 }
 
-func (c *conn) exchange(ctx context.Context, body []byte, key string) (a answer, keep bool, err error) {
+func (c *conn) exchange(ctx context.Context, body []byte, token, key string) (a answer, keep bool, err error) {
 	if err := c.open.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return answer{}, false, err
 	}
@@ -76,6 +73,9 @@ func (c *conn) exchange(ctx context.Context, body []byte, key string) (a answer,
 		return answer{}, false, err
 	}
 	c.out = append(c.out[:0], c.head...)
+	if token != "" {
+		c.out = append(append(append(c.out, "Authorization: Bearer "...), token...), "\r\n"...)
+	}
 	if key != "" {
 		c.out = append(append(append(c.out, "Idempotency-Key: "...), key...), "\r\n"...)
 	}

@@ -23,6 +23,7 @@ type door struct {
 
 	mu       sync.Mutex
 	attempts int
+	callers  map[string]int    // requests by Authorization
 	bodies   map[string]string // by key
 	ids      map[string]int    // how often each was stored
 	keySum   int64
@@ -32,7 +33,7 @@ type door struct {
 
 func openDoor(t *testing.T) *door {
 	t.Helper()
-	d := &door{bodies: map[string]string{}, ids: map[string]int{}}
+	d := &door{callers: map[string]int{}, bodies: map[string]string{}, ids: map[string]int{}}
 	d.Server = httptest.NewServer(d)
 	t.Cleanup(d.Close)
 	return d
@@ -42,6 +43,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	n := d.attempts
 	d.attempts++
+	d.callers[r.Header.Get("Authorization")]++
 	d.mu.Unlock()
 	if r.Method != http.MethodPost || r.URL.Path != load.BatchPath || r.Header.Get("Content-Type") != "application/json" {
 		d.wrong()

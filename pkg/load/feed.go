@@ -16,8 +16,15 @@ type request struct {
 	zipped bytes.Buffer
 	totals Totals
 	ranges []Range
+	token  string    // access token
 	key    string    // Idempotency-Key
 	due    time.Time // when it should be sent; zero means at once
+}
+
+// source is what is posted under one token.
+type source struct {
+	token   string
+	records *Generator
 }
 
 // feed hands out the requests of a run, one after the other.
@@ -27,18 +34,21 @@ type feed struct {
 	every time.Duration // between two requests; 0 means no pace
 
 	mu       sync.Mutex
-	records  *Generator
+	sources  []source // of each token
 	left     int64
 	next     int64      // number of the next request
 	prepared []*request // all that are left, when they were made in advance
 }
 
 func newFeed(cfg Config) (*feed, error) {
-	records, err := NewGenerator(GeneratorConfig{Seed: cfg.Seed, Start: cfg.Start, Step: cfg.step()})
-	if err != nil {
-		return nil, err
+	f := &feed{cfg: cfg, left: cfg.Records}
+	for i, token := range append([]string{cfg.Token}, cfg.Tokens...) {
+		records, err := NewGenerator(GeneratorConfig{Seed: cfg.Seed + uint64(i), Start: cfg.Start, Step: cfg.step(), After: cfg.After})
+		if err != nil {
+			return nil, err
+		}
+		f.sources = append(f.sources, source{token, records})
 	}
-	f := &feed{cfg: cfg, records: records, left: cfg.Records}
 	if cfg.Rate > 0 {
 		f.every = time.Duration(float64(cfg.Batch) / cfg.Rate * float64(time.Second))
 	}
@@ -92,7 +102,9 @@ func (f *feed) take(r *request) *request {
 // fill makes the next request. A batch of one is an object, not an array.
 func (f *feed) fill(r *request) {
 	n := int(min(f.left, int64(f.cfg.Batch)))
-	r.plain, r.totals, r.ranges = f.records.AppendBatch(r.plain[:0], n)
+	of := f.sources[f.next%int64(len(f.sources))]
+	r.token = of.token
+	r.plain, r.totals, r.ranges = of.records.AppendBatch(r.plain[:0], n)
 	r.body = r.plain
 	if f.cfg.Batch == 1 {
 		r.body = r.plain[1 : len(r.plain)-1]

@@ -13,7 +13,19 @@ type GeneratorConfig struct {
 	Step       time.Duration // from one record to the next; default 5µs
 	Partitions int           // of the engine; default 5, so that keys on both sides of 2^53 occur
 	Instances  int           // process instances under way at a time; default 1000
+	Envelope   Envelope      // what every record says about itself; default as its process does
+	After      int64         // the position and key before the first ones of every partition; default by the seed, so that two seeds share no id
 }
+
+// Envelope is what records say about themselves beside what they are about.
+type Envelope int
+
+// The envelopes there are.
+const (
+	MixedEnvelopes Envelope = iota // full for some processes, slim for the others
+	FullEnvelope                   // partition and position among the members, as exporters send them
+	SlimEnvelope                   // an id, and neither partition nor position
+)
 
 // Generator writes the records of an engine at work. It is not safe for
 // concurrent use.
@@ -24,7 +36,8 @@ type Generator struct {
 	random    random
 	clock     clock
 	total     Totals
-	limit     int // of instances
+	limit     int        // of instances
+	latest    *partition // of the latest record
 
 	workers, countries, assignees []string
 	failures                      []failureText
@@ -93,11 +106,17 @@ func NewGenerator(cfg GeneratorConfig) (*Generator, error) {
 	}
 	// Engines that have been running for a while: where they are differs by seed.
 	first := 1 + int64(g.random.next()%1_000_000)*keysPerSeed
+	if cfg.After > 0 {
+		first = cfg.After
+	}
 	for id := int64(1); id <= int64(cfg.Partitions); id++ {
 		g.homes = append(g.homes, &partition{id: id, text: strconv.FormatInt(id, 10), position: first, key: id<<51 + first})
 	}
 	definition := int64(firstDefinition)
 	for _, p := range catalog() {
+		if cfg.Envelope != MixedEnvelopes {
+			p.full = cfg.Envelope == FullEnvelope
+		}
 		versions := make([]program, p.versions)
 		for i := range versions {
 			var err error
@@ -117,6 +136,14 @@ func (g *Generator) Totals() Totals { return g.total }
 // Append writes the next record, one JSON object, to the end of dst.
 func (g *Generator) Append(dst []byte) []byte {
 	return g.next(dst, &g.total)
+}
+
+// Latest is where the latest record was written; zeros before the first one.
+func (g *Generator) Latest() (partition, position int64) {
+	if g.latest == nil {
+		return 0, 0
+	}
+	return g.latest.id, g.latest.position
 }
 
 // AppendBatch writes the next n records as one JSON array to the end of dst. It
@@ -151,6 +178,7 @@ func (g *Generator) next(dst []byte, sum *Totals) []byte {
 	}
 	in.at++
 	in.home.position++
+	g.latest = in.home
 	g.apply(in, s.before)
 	key := g.keyOf(in, s.key)
 	before := len(dst)

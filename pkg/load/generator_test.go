@@ -188,6 +188,49 @@ func TestGeneratorRepeatsItselfForTheSameSeed(t *testing.T) {
 	}
 }
 
+func TestTheEnvelopeSaysWhetherARecordNamesItsPosition(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		envelope load.Envelope
+		some     bool // records name it
+		others   bool // records do not
+	}{
+		{"mixed", load.MixedEnvelopes, true, true},
+		{"full", load.FullEnvelope, true, false},
+		{"slim", load.SlimEnvelope, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGenerator(t, load.GeneratorConfig{Seed: 3, Envelope: tt.envelope, After: 1000})
+			full, slim := 0, 0
+			for range 20_000 {
+				raw := g.Append(nil)
+				var r struct {
+					ID                    string
+					PartitionID, Position int64
+				}
+				if err := json.Unmarshal(raw, &r); err != nil {
+					t.Fatal(err)
+				}
+				partition, position := g.Latest()
+				if want := fmt.Sprintf("%d-%d", partition, position); r.ID != want || position <= 1000 {
+					t.Fatalf("the latest record is %s, the generator says %s", r.ID, want)
+				}
+				switch {
+				case r.PartitionID == partition && r.Position == position:
+					full++
+				case r.PartitionID == 0 && r.Position == 0:
+					slim++
+				default:
+					t.Fatalf("record %s names partition %d and position %d", r.ID, r.PartitionID, r.Position)
+				}
+			}
+			if full > 0 != tt.some || slim > 0 != tt.others {
+				t.Errorf("%d records name their position, %d do not", full, slim)
+			}
+		})
+	}
+}
+
 func TestBatchSaysWhatIsInIt(t *testing.T) {
 	g := newGenerator(t, load.GeneratorConfig{Seed: 11})
 	var all load.Totals

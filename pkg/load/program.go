@@ -80,7 +80,11 @@ func compileProgram(p process, version int, definition int64) (program, error) {
 
 // instance is the life of a process instance from creation to completion.
 func (b *builder) instance(p process) {
-	b.maybe(0.003, func() { b.raw(rejectionRecord, valueCreation, nothing, ofNothing) })
+	head := slimHead
+	if b.full {
+		head = fullHead
+	}
+	b.maybe(0.003, func() { b.raw(head+rejectionRecord, valueCreation, nothing, ofNothing) })
 	b.record(creationValue, valueCreation, "CREATED", nothing, ofItself)
 
 	process := map[string]string{"element": p.id, "elementType": "PROCESS", "eventType": "UNSPECIFIED", "scope": "-1"}

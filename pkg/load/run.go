@@ -120,7 +120,7 @@ func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 		key = ""
 	}
 	for attempt := 0; ; attempt++ {
-		a, err := w.conn.post(inFlight, r.body, key)
+		a, err := w.conn.post(inFlight, r.body, r.token, key)
 		if err == nil && a.ok() {
 			return w.tally.acknowledged(r, time.Since(since))
 		}

@@ -326,3 +326,31 @@ func BenchmarkPostSingleRecords(b *testing.B) {
 	}
 	b.ReportMetric(report.RecordsPerSec, "rec/s")
 }
+
+func TestEveryTokenPostsRecordsOfItsOwn(t *testing.T) {
+	d := openDoor(t)
+	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Token: "a", Tokens: []string{"b", "c"}, Records: 900, Batch: 100, Seed: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"a", "b", "c"} {
+		if n := d.callers["Bearer "+token]; n != 3 {
+			t.Errorf("token %s posted %d of 9 requests, want 3", token, n)
+		}
+	}
+	d.holds(t, report.Acked)
+}
+
+func TestRunsWithoutASeedGoOnAboveTheOnesBefore(t *testing.T) {
+	var last int64
+	for range 3 {
+		report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: 2000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Acked.MinPosition <= last {
+			t.Errorf("a run begins at position %d, one before it went up to %d", report.Acked.MinPosition, last)
+		}
+		last = report.Acked.MaxPosition
+	}
+}

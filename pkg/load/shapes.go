@@ -4,9 +4,13 @@ package load
 // built, when it is fixed for an element, or becomes a slot that is filled for
 // every record (slots in template.go).
 
-const slimEnvelope = `{"id":"$partition-$position","key":$key,"recordType":"EVENT","valueType":"$valueType","intent":"$intent","timestamp":$timestamp,"value":`
+const slimHead = `{"id":"$partition-$position",`
 
-const fullEnvelope = `{"id":"$partition-$position","partitionId":$partition,"position":$position,"sourceRecordPosition":$source,"brokerVersion":"8.5.2","recordVersion":1,` +
+const fullHead = slimHead + `"partitionId":$partition,"position":$position,"sourceRecordPosition":$source,"brokerVersion":"8.5.2","recordVersion":1,`
+
+const slimEnvelope = slimHead + `"key":$key,"recordType":"EVENT","valueType":"$valueType","intent":"$intent","timestamp":$timestamp,"value":`
+
+const fullEnvelope = fullHead +
 	`"rejectionType":"NULL_VAL","rejectionReason":"","authorizations":{"authorized_tenants":["<default>"]},` +
 	`"key":$key,"recordType":"EVENT","valueType":"$valueType","intent":"$intent","timestamp":$timestamp,"value":`
 
@@ -48,8 +52,8 @@ const userTaskValue = `{"userTaskKey":$job,"bpmnProcessId":"$process","processDe
 	`"candidateUsersList":[],"dueDate":"","followUpDate":"","externalFormReference":"$does","formKey":-1,"priority":50,"action":"$action",` +
 	`"variables":{},"customHeaders":{},"tenantId":"<default>"}}`
 
-// A command the engine refused, for a process it does not know.
-const rejectionRecord = `{"id":"$partition-$position","key":$key,"recordType":"COMMAND_REJECTION","valueType":"PROCESS_INSTANCE_CREATION","intent":"CREATE","timestamp":$timestamp,` +
+// A command the engine refused, for a process it does not know; after a head.
+const rejectionRecord = `"key":$key,"recordType":"COMMAND_REJECTION","valueType":"PROCESS_INSTANCE_CREATION","intent":"CREATE","timestamp":$timestamp,` +
 	`"rejectionType":"NOT_FOUND","rejectionReason":"Expected to find process definition with process ID '$process-draft', but none found",` +
 	`"value":{"bpmnProcessId":"$process-draft","processDefinitionKey":-1,"processInstanceKey":-1,"version":-1,"variables":$variables,"tenantId":"<default>"}}`
 

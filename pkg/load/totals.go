@@ -30,8 +30,8 @@ func (t valueType) String() string {
 	}[t]
 }
 
-// Totals is what a number of records add up to. Every id is unique, so Records
-// is also the number of different ids.
+// Totals is what a number of records add up to. Every id is unique in its
+// source, so Records is also the number of different ids of all sources.
 type Totals struct {
 	Records     int64
 	Bytes       int64 // of JSON, brackets and commas between records left out
@@ -89,7 +89,7 @@ func (t *Totals) add(o Totals) {
 // Query is the SQL whose one row is Records, Records again, KeySum and
 // PositionSum when exactly these records are stored.
 func (t Totals) Query() string {
-	return fmt.Sprintf("SELECT count(), uniqExact(id), sum(key), sum(position) FROM flow.records WHERE position BETWEEN %d AND %d", t.MinPosition, t.MaxPosition)
+	return fmt.Sprintf("SELECT count(), uniqExact(source, id), sum(key), sum(position) FROM flow.records WHERE position BETWEEN %d AND %d", t.MinPosition, t.MaxPosition)
 }
 
 // Row is what Query gives in the format TabSeparated.
