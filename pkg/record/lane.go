@@ -3,20 +3,23 @@ package record
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
 // Position is where a lane stands: what is stored, and what is being stored.
 // It is kept by the stream, changed only by compare-and-swap on Revision.
 type Position struct {
-	Owner       string `json:"owner"`                 // instance that may move the lane, empty when nobody does
-	Incarnation uint64 `json:"incarnation,omitempty"` // life of the lane: a time in ms above that of every life before it; 0 before the first write
-	Stream      string `json:"stream,omitempty"`      // the stream Done counts in, name @ time of creation: another one starts again at 1
-	Done        uint64 `json:"done"`                  // every message up to here is stored or set aside
-	Stored      uint64 `json:"stored,omitempty"`      // the last message up to Done that left a row: the table must reach it
-	Known       uint64 `json:"known,omitempty"`       // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
-	Claim       *Claim `json:"block,omitempty"`       // the block being stored now, nil when none
-	Totals      Totals `json:"totals"`                // what became of all records up to Done
-	Revision    uint64 `json:"-"`                     // of the entry this was read from; 0 before the first write
+	Owner       string   `json:"owner"`                 // instance that may move the lane, empty when nobody does
+	Incarnation uint64   `json:"incarnation,omitempty"` // life of the lane: a time in ms above that of every life before it; 0 before the first write
+	Stream      string   `json:"stream,omitempty"`      // the stream Done counts in, name @ time of creation: another one starts again at 1
+	Done        uint64   `json:"done"`                  // every message up to here is stored or set aside
+	Stored      uint64   `json:"stored,omitempty"`      // the last message up to Done that left a row: the table must reach it
+	Known       uint64   `json:"known,omitempty"`       // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
+	Claim       *Claim   `json:"block,omitempty"`       // the block being stored now, nil when none
+	Totals      Totals   `json:"totals"`                // what became of all records up to Done
+	Recount     []string `json:"recount,omitempty"`     // days, such as 2025-11-21, whose counters may be wrong: what they had heard of a block was not to be found out
+	Hold        *Hold    `json:"hold,omitempty"`        // nothing new is claimed meanwhile, nil when nobody holds the lane
+	Revision    uint64   `json:"-"`                     // of the entry this was read from; 0 before the first write
 }
 
 // Totals is what became of the records of a lane, over all of its messages up
@@ -28,6 +31,18 @@ type Totals struct {
 	Dead     uint64 `json:"dead,omitempty"`     // set aside
 	Void     uint64 `json:"void,omitempty"`     // of messages that count for nothing
 }
+
+// Hold keeps a lane between two blocks: what is claimed is stored, and nothing
+// new is claimed. It is a request, not a lock: it ends by itself when whoever
+// wrote it does not come back, and what rests on it must look at the revision
+// of the position again.
+type Hold struct {
+	By    string `json:"by"`    // who holds the lane
+	Until int64  `json:"until"` // ms since 1970
+}
+
+// Held tells whether the lane is held.
+func (p Position) Held(now time.Time) bool { return p.Hold != nil && now.UnixMilli() < p.Hold.Until }
 
 // KnownAll stands for all rows there are.
 const KnownAll = math.MaxUint64

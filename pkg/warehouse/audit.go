@@ -141,22 +141,22 @@ const kept = 390 * 24 * time.Hour
 
 // RowsPerDay counts the rows of records by the day of the record, none merged,
 // without days of which rows may have expired.
-func (db *DB) RowsPerDay(ctx context.Context) (map[string]uint64, error) {
+func (db *DB) RowsPerDay(ctx context.Context) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
-		"SELECT toString(toDate(ts)) AS day, count() FROM %s.records GROUP BY day HAVING min(received_at) > ?", db.name))
+		"SELECT toString(toDate(ts)) AS day, toInt64(count()) FROM %s.records GROUP BY day HAVING min(received_at) > ?", db.name))
 }
 
 // CountedPerDay is the same by the counters. Days without a row may be in it.
-func (db *DB) CountedPerDay(ctx context.Context) (map[string]uint64, error) {
+func (db *DB) CountedPerDay(ctx context.Context) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
 		"SELECT toString(toDate(minute)) AS day, sum(records) FROM %s.counts_1m GROUP BY day HAVING max(received_at) > ?", db.name))
 }
 
-func (db *DB) perDay(ctx context.Context, query string) (map[string]uint64, error) {
-	days := map[string]uint64{}
+func (db *DB) perDay(ctx context.Context, query string) (map[string]int64, error) {
+	days := map[string]int64{}
 	return days, db.each(ctx, "count by day", query, []any{time.Now().Add(-kept)}, func(rows driver.Rows) error {
 		var day string
-		var n uint64
+		var n int64
 		err := rows.Scan(&day, &n)
 		days[day] = n
 		return err

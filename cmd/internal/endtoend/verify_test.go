@@ -204,12 +204,8 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			t.Fatalf("problems: %q", r.Problems)
 		}
 		for _, p := range r.Problems {
-			_, statements, _ := strings.Cut(p, "\n")
-			for sql := range strings.SplitSeq(statements, ";") {
-				if strings.TrimSpace(sql) != "" {
-					s.exec(sql)
-				}
-			}
+			_, command, _ := strings.Cut(p, "To count the day again: sluice ")
+			s.sluice(0, append(strings.Fields(command), "--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")...)
 		}
 		s.verify(0)
 	})

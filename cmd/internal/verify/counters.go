@@ -51,5 +51,5 @@ func complete(lanes []*lane) bool {
 }
 
 func (v *verifier) mend(day string) string {
-	return "To count the day again, stop the ingesters and run:\n" + v.db.Recount(day)
+	return "To count the day again: sluice recount " + day
 }

@@ -40,11 +40,11 @@ type verifier struct {
 	db      *warehouse.DB
 	report  *Report
 	fates   map[origin]string
-	rowless map[string]uint64 // records that were inserted and have no row of their own, merged or missing, by day
-	rows    map[string]uint64 // by day, counted first
-	read    uint64            // messages so far
-	total   uint64            // messages to read
-	settled bool              // no block is in doubt
+	rowless map[string]int64 // records that were inserted and have no row of their own, merged or missing, by day
+	rows    map[string]int64 // by day, counted first
+	read    uint64           // messages so far
+	total   uint64           // messages to read
+	settled bool             // no block is in doubt
 }
 
 // origin is where a record came from; index -1 is the whole message.
@@ -59,7 +59,7 @@ type origin struct {
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*Report, error) {
 	v := &verifier{
 		cfg: cfg.withDefaults(), stream: s, db: db, report: &Report{At: time.Now().UTC()},
-		fates: map[origin]string{}, rowless: map[string]uint64{}, settled: true,
+		fates: map[origin]string{}, rowless: map[string]int64{}, settled: true,
 	}
 	var err error
 	if v.rows, err = db.RowsPerDay(ctx); err != nil {

@@ -98,7 +98,7 @@ CREATE TABLE IF NOT EXISTS flow.counts_1m_local ON CLUSTER 'main'
     intent          LowCardinality(String) CODEC(ZSTD(1)),
     bpmn_process_id LowCardinality(String) CODEC(ZSTD(1)),
     version         Int64                  CODEC(ZSTD(1)), -- 0 when the record has none
-    records         SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),
+    records         SimpleAggregateFunction(sum, Int64)  CODEC(T64, ZSTD(1)), -- a recount inserts differences
     received_at     SimpleAggregateFunction(max, DateTime('UTC')) CODEC(Delta(4), ZSTD(1))
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/counts_1m', '{replica}')
@@ -113,7 +113,7 @@ ENGINE = Distributed('main', 'flow', 'counts_1m_local', rand());
 CREATE MATERIALIZED VIEW IF NOT EXISTS flow.counts_1m_mv ON CLUSTER 'main' TO flow.counts_1m_local AS
 SELECT r.source AS source, toStartOfMinute(r.ts) AS minute, r.tenant_id AS tenant_id, r.value_type AS value_type,
     r.record_type AS record_type, r.intent AS intent, r.bpmn_process_id AS bpmn_process_id,
-    ifNull(r.version, 0) AS version, count() AS records, toDateTime(max(r.received_at), 'UTC') AS received_at
+    ifNull(r.version, 0) AS version, toInt64(count()) AS records, toDateTime(max(r.received_at), 'UTC') AS received_at
 FROM flow.records_local AS r
 GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version;
 

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/recount"
+	"sluice/cmd/internal/run"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+type recountCmd struct {
+	Days []string      `arg:"" optional:"" help:"Days of the records, UTC, such as 2026-01-31; those that are due when none is given."`
+	Dry  bool          `help:"Say what is wrong, and change nothing."`
+	Hold time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies."`
+	Wait time.Duration `default:"30s" help:"How long to wait for blocks that are being stored."`
+	JSON bool          `name:"json" help:"Print the result as JSON."`
+	run.NATS
+	run.ClickHouse
+}
+
+func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
+	for _, day := range c.Days {
+		if _, err := time.Parse(time.DateOnly, day); err != nil {
+			return fmt.Errorf("%q is not a day such as 2026-01-31", day)
+		}
+	}
+	cfg := c.ClickHouse.Config()
+	cfg.QueryTimeout = queryTime
+	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+		days := c.Days
+		if len(days) == 0 {
+			if days, err = recount.Due(ctx, s); err != nil {
+				return err
+			}
+		}
+		result, err := recount.Run(ctx, s, db, days, recount.Config{Hold: c.Hold, Wait: c.Wait, Dry: c.Dry})
+		if c.JSON {
+			return errors.Join(err, json.NewEncoder(os.Stdout).Encode(result))
+		}
+		if len(result) == 0 && err == nil {
+			fmt.Println("no recount is due")
+		}
+		for _, d := range result {
+			fmt.Println(recounted(d))
+		}
+		return err
+	})
+}
+
+func recounted(d recount.Day) string {
+	switch {
+	case d.Missing == 0 && d.Surplus == 0 && d.Mended:
+		return fmt.Sprintf("%s: the counters are right", d.Day)
+	case d.Mended:
+		return fmt.Sprintf("%s: %d records were missing in the counters and %d were too many; they are right now", d.Day, d.Missing, d.Surplus)
+	}
+	return fmt.Sprintf("%s: %d records are missing in the counters and %d are too many", d.Day, d.Missing, d.Surplus)
+}
