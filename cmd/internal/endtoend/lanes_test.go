@@ -88,7 +88,11 @@ func TestLanesUnderLoad(t *testing.T) {
 // jetStream is the administration of the streams, past Sluice.
 func (s *stack) jetStream() nats.JetStreamContext {
 	s.t.Helper()
-	nc, err := nats.Connect("nats://" + s.nats)
+	var as []nats.Option
+	if password := s.secret("nats-operator"); password != "" {
+		as = append(as, nats.UserInfo("operator", password))
+	}
+	nc, err := nats.Connect("nats://"+s.nats, as...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
