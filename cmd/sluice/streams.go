@@ -20,12 +20,11 @@ type lanes struct {
 }
 
 type lanesList struct {
-	run.Operator
 	run.NATS
 }
 
 func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		lags, err := s.Lag(ctx)
 		if err != nil {
 			return err
@@ -40,13 +39,12 @@ func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 type lanesAdd struct {
-	run.Operator
 	run.NATS
 	run.Streams
 }
 
 func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, c.Streams, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.NATS, c.Streams, log, func(s *stream.Stream) error {
 		lane, err := s.AddLane(ctx)
 		if err != nil {
 			return err
@@ -57,7 +55,6 @@ func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 type lanesReset struct {
-	run.Operator
 	run.NATS
 	Lane int    `required:"" help:"Number of the lane."`
 	Done uint64 `required:"" help:"Go on after this message of the stream as it is now; those before are not stored again."`
@@ -65,7 +62,7 @@ type lanesReset struct {
 }
 
 func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		positions := stream.NewPositions(s)
 		at, err := positions.Read(ctx, c.Lane)
 		if err != nil && !errors.Is(err, record.ErrGap) {

@@ -34,6 +34,9 @@ func BenchmarkLane(b *testing.B) {
 			Body: s2.Encode(nil, body), Encoding: record.EncodingS2,
 		})
 	}
+	for n := range 10_000 {
+		f.sources = append(f.sources, fmt.Sprint("engine-", n))
+	}
 	i := ingest.New(
 		ingest.Config{MaxRows: perBlock, MaxBytes: 1 << 30, MaxAge: time.Hour, MinPause: time.Hour}, // only full blocks
 		ingest.Parts{Leases: lease{}, Source: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
@@ -57,9 +60,11 @@ func BenchmarkLane(b *testing.B) {
 	}
 }
 
-// flood gives the same messages again and again, and takes every block.
+// flood gives the same messages again and again, each time of another source,
+// and takes every block.
 type flood struct {
 	messages []record.Message
+	sources  []string
 	more     chan int // how many messages are there to be read, beyond those before
 	waiting  int      // of them; owned by Next, as is seq
 	seq      uint64
@@ -80,6 +85,7 @@ func (f *flood) Next(ctx context.Context) (record.Message, error) {
 		}
 	}
 	m := f.messages[f.seq%uint64(len(f.messages))]
+	m.Source = f.sources[f.seq/uint64(len(f.messages))%uint64(len(f.sources))]
 	f.waiting--
 	f.seq++
 	m.Seq = f.seq
@@ -106,5 +112,15 @@ func (f *flood) Insert(ctx context.Context, b record.Block) error {
 	}
 }
 
-func (f *flood) Stored(context.Context, record.Block) (uint64, error) { return 0, nil }
-func (f *flood) LastSeq(context.Context, int) (uint64, error)         { return 0, nil }
+func (f *flood) Stored(context.Context, record.Block) (map[int]uint64, error) {
+	return map[int]uint64{}, nil
+}
+func (f *flood) LastSeq(context.Context, int, uint64) (uint64, error)  { return 0, nil }
+func (f *flood) LastIncarnation(context.Context) (uint64, error)       { return 0, nil }
+func (f *flood) PartsSince(context.Context, time.Time) (uint64, error) { return 0, nil }
+func (f *flood) Refold(context.Context, record.Block) error            { return nil }
+func (f *flood) Marks(context.Context, int, uint64, []record.SourceDay) (record.Marks, error) {
+	return record.Marks{Rows: 1 << 60}, nil
+}
+func (f *flood) Known(context.Context, *record.Columns, []int, func(*record.Known)) error { return nil }
+func (f *flood) Lacking(context.Context, int, uint64) ([]record.SourceDay, error)         { return nil, nil }

@@ -17,16 +17,25 @@ import (
 // owned by fill until it is handed to store, and by store until it is given
 // back; two of them take turns.
 type block struct {
-	stream string // Identity of the stream
-	first  uint64 // sequence of the first message; 0 while there is none
-	last   uint64 // and of the last
-	hash   *xxh3.Hasher
+	life  life   // of the lane
+	first uint64 // sequence of the first message; 0 while there is none
+	last  uint64 // and of the last
+	hash  *xxh3.Hasher
 
 	columns  record.Columns
 	dead     []record.Dead    // what could not be decoded
 	changes  []record.Message // in order
+	fences   []string         // sources that may have been on other lanes before
 	arrivals []arrival
 	extra    int // bytes of dead and changes
+
+	// What became of the records so far: those that were decoded or set aside
+	// instead, and those that were dropped.
+	totals record.Totals
+
+	// Where the pieces of the block end, the last one at its end: an insert has
+	// the rows of one.
+	ends []int
 
 	born time.Time // when the first message was added
 }
@@ -37,15 +46,22 @@ type arrival struct {
 	records  int
 }
 
+// life is a lane from the making of its stream, or from a reset, on.
+type life struct {
+	lane        int
+	incarnation uint64
+}
+
 func newBlock() *block { return &block{hash: xxh3.New()} }
 
-func (b *block) reset(stream string) {
-	b.stream, b.first, b.last, b.extra = stream, 0, 0, 0
+func (b *block) reset(of life) {
+	b.life, b.first, b.last, b.extra = of, 0, 0, 0
+	b.totals, b.ends = record.Totals{}, b.ends[:0]
 	b.hash.Reset()
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
 	clear(b.changes)
-	b.dead, b.changes, b.arrivals = b.dead[:0], b.changes[:0], b.arrivals[:0]
+	b.dead, b.changes, b.arrivals, b.fences = b.dead[:0], b.changes[:0], b.arrivals[:0], b.fences[:0]
 }
 
 // letGo gives the memory of an empty block back when it has much more than it
@@ -78,14 +94,18 @@ func (b *block) add(m record.Message) {
 	before := b.columns.Rows()
 	switch kind(m.Topic) {
 	case kindRecords:
+		m.Incarnation = b.life.incarnation
 		b.decode(m)
 	case kindChange:
 		b.changes = append(b.changes, m)
 		b.extra += len(m.Body)
+	case kindFence:
+		b.fences = append(b.fences, m.Source)
 	default:
 		b.setAside(m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
 	}
 	if n := b.columns.Rows() - before; n > 0 {
+		b.totals.Read += uint64(n)
 		b.arrivals = append(b.arrivals, arrival{m.Received, n})
 	}
 }
@@ -109,6 +129,12 @@ func (b *block) decode(m record.Message) {
 func (b *block) setAside(m record.Message, bad *record.BadRecordError) {
 	b.dead = append(b.dead, dead(m, bad.Index, bad.Raw, bad.Code, bad.Reason))
 	b.extra += len(bad.Raw)
+	n := uint64(1)
+	if bad.Index < 0 {
+		n = uint64(max(m.Records, 1)) // the whole message: as many as its publisher has counted
+	}
+	b.totals.Read += n
+	b.totals.Dead += n
 }
 
 // dead is the record with this index of m, or all of m when the index is -1.
@@ -120,11 +146,25 @@ func dead(m record.Message, index int, raw []byte, code, reason string) record.D
 	return record.Dead{Message: m, Index: index, Code: code, Reason: reason}
 }
 
-// token names the block: the same for the same messages of the same stream,
-// and never for others.
-func (b *block) token() string {
+// token names what is stored of the block: the same for the same messages of the
+// same life of the lane, of which the same rows are dropped, and never for
+// others. It is to be called before the rows are dropped.
+func (b *block) token(dropped string) string {
 	sum := b.hash.Sum128().Bytes()
-	return fmt.Sprintf("%s:%d-%d:%s", b.stream, b.first, b.last, hex.EncodeToString(sum[:]))
+	if dropped != "" {
+		// Rows are named by their number, so that the number of all belongs to it.
+		sum = xxh3.HashString128(fmt.Sprintf("%x %d %s", sum, b.columns.Rows(), dropped)).Bytes()
+	}
+	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s", b.life.lane, b.life.incarnation, b.first, b.last, hex.EncodeToString(sum[:]))
+}
+
+// drop drops rows that are stored already, and divides the rest.
+func (b *block) drop(runs []record.Run) {
+	for _, r := range runs {
+		b.totals.Repeated += uint64(r.To - r.From)
+	}
+	b.columns.Drop(runs)
+	b.cut()
 }
 
 // pieceToken is the token of some rows of the block with the token whole.
@@ -142,6 +182,7 @@ func wholeToken(token string) string {
 const (
 	kindRecords = "record"
 	kindChange  = "change"
+	kindFence   = "fence"
 )
 
 // kind tells what a message holds: its topic is flow.<lane>.<kind>, and more

@@ -15,6 +15,8 @@ type Config struct {
 
 	SharedBytes int // what one block of each lane may hold together; a lane has two, with room to grow and one message more; default 32 MiB
 
+	KnownBytes int // what lanes together may hold of the identities of stored records; less means more questions to ClickHouse; default 32 MiB
+
 	MinPause time.Duration // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse; default 250 ms
 
 	RetryFirst time.Duration // pause after a first failure; it doubles up to RetryMost; default 200 ms
@@ -36,6 +38,7 @@ func (c Config) withDefaults() Config {
 	}
 	positive(&c.MaxRows, 100_000)
 	positive(&c.SharedBytes, 32<<20)
+	positive(&c.KnownBytes, 32<<20)
 	positive(&c.MaxAge, 500*time.Millisecond)
 	positive(&c.MinPause, 250*time.Millisecond)
 	positive(&c.RetryFirst, 200*time.Millisecond)

@@ -25,6 +25,8 @@ type outcome struct {
 	Changes     []uint64
 	Done        uint64
 	Stored      uint64
+	Totals      record.Totals
+	Recount     []string
 	Open        bool // a claim is left
 	Broken      []string
 }
@@ -34,7 +36,8 @@ func (w *world) outcome() outcome {
 	defer w.mu.Unlock()
 	return outcome{
 		Table: w.table, View: w.view, Dead: w.dead, Bodies: w.bodies, Changes: w.changes,
-		Done: w.position.Done, Stored: w.position.Stored, Open: w.position.Claim != nil, Broken: w.broken,
+		Done: w.position.Done, Stored: w.position.Stored, Totals: w.position.Totals, Recount: w.position.Recount,
+		Open: w.position.Claim != nil, Broken: w.broken,
 	}
 }
 
@@ -140,6 +143,8 @@ func scene() (*world, outcome) {
 			{5, -1}: "[broken", {6, -1}: "?", {7, -1}: "never",
 		},
 		Changes: []uint64{3, 8, 11}, Done: 11, Stored: 10,
+		// The broken message and the unknown one count as one record each.
+		Totals: record.Totals{Read: 18, Stored: 12, Dead: 6},
 	}
 }
 

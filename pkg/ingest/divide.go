@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/pkg/record"
@@ -24,11 +25,11 @@ func (s *session) rows(ctx context.Context, b *block) error {
 		if to == 0 {
 			to = all
 		}
-		if to > all {
-			return halt("the claim names row %d of a block of %d", to, all)
+		if to > all || from > 0 && from >= to || to > b.end(from) && all > 0 {
+			return halt("the claim names the rows %d to %d of a block of %d: it is of another version, or damaged", from, to, all)
 		}
 		var refused *record.StoreError
-		switch err := s.piece(ctx, b, c); {
+		switch err := s.piece(ctx, b, c, from, to); {
 		case errors.As(err, &refused) && refused.Class == record.ClassPoison:
 			if err := s.narrow(ctx, b, from, to, refused); err != nil {
 				return err
@@ -41,70 +42,76 @@ func (s *session) rows(ctx context.Context, b *block) error {
 			return nil
 		default:
 			// Piece stored, or set aside. A crash here repeats it under its
-			// own token. The next one may be twice as large again.
-			if err := s.reclaim(ctx, to, min(all, to+2*(to-from)), ""); err != nil {
+			// own token.
+			if err := s.reclaim(ctx, to, b.after(from, to), ""); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// piece stores what the claim names, or sets it aside.
-func (s *session) piece(ctx context.Context, b *block, c record.Claim) error {
-	if c.Dead != "" {
-		return s.setAsideRow(ctx, b, c.From, c.Dead)
-	}
-	n := b.columns.Rows() - c.From
-	if c.To != 0 {
-		n = c.To - c.From
-	}
-	if n == 0 {
+// piece stores what the claim names, the rows from to to-1, or sets it aside.
+func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to int) error {
+	switch {
+	case c.Dead != "":
+		return s.setAsideRow(ctx, b, from, c.Dead)
+	case from == to:
 		return nil
 	}
+	last := slices.Max(b.columns.StreamSeq[from:to])
 	start := time.Now()
 	s.beat()
-	err := s.parts.Warehouse.Insert(ctx, record.Block{Lane: s.number, Claim: c, Columns: &b.columns})
+	known, err := s.isRemembered(ctx, c)
+	if err == nil && known {
+		err = s.insert(ctx, b, c)
+	} else if err == nil {
+		err = s.complete(ctx, b, c, from, to)
+	}
 	s.beat()
 	if err != nil {
-		return fmt.Errorf("insert block %s: %w", c.Token, err)
-	}
-	if s.repeated {
-		if err := s.confirm(ctx, b, c); err != nil {
-			return err
-		}
+		return err
 	}
 	s.metrics.insertSeconds.Observe(time.Since(start).Seconds())
-	s.metrics.rows.Add(float64(n))
-	s.lastRow = b.columns.StreamSeq[c.From+n-1]
+	s.metrics.rows.Add(float64(to - from))
+	s.moved.Stored += uint64(to - from)
+	s.lastRow = max(s.lastRow, last)
 	return nil
 }
 
-// confirm looks for the rows of a piece that may have been inserted before. A
-// ClickHouse server that is killed between remembering a token and storing its
-// rows drops the repeat, and says that all is well: a table that knows the
-// token and has none of the rows is not passed over.
-func (s *session) confirm(ctx context.Context, b *block, c record.Claim) error {
-	n, err := s.parts.Warehouse.Stored(ctx, record.Block{Lane: s.number, Claim: c, Columns: &b.columns})
-	if err != nil {
-		return fmt.Errorf("look for the rows of repeated block %s: %w", c.Token, err)
+// insert inserts what the claim names under its token. When that may have been
+// done before it makes sure that it is there.
+func (s *session) insert(ctx context.Context, b *block, c record.Claim) error {
+	if err := s.parts.Warehouse.Insert(ctx, s.named(b, c)); err != nil {
+		return fmt.Errorf("insert block %s: %w", c.Token, err)
 	}
-	if n == 0 {
-		return halt("the table takes block %s for stored, but has none of its rows: make it forget its tokens (docs/reliability.md says how)", c.Token)
+	if !s.repeated {
+		return nil
 	}
-	return nil
+	// A ClickHouse server that is killed between remembering a token and
+	// storing its rows drops the repeat, and says that all is well. It does so
+	// for each month by itself.
+	missing, _, err := s.months(ctx, b, c)
+	if err == nil && len(missing) > 0 {
+		err = halt("the table takes block %s for stored, but has none of its rows of %v: make it forget its tokens (docs/reliability.md says how)", c.Token, missing)
+	}
+	return err
+}
+
+func (s *session) named(b *block, c record.Claim) record.Block {
+	return record.Block{Lane: s.number, Claim: c, Columns: &b.columns}
 }
 
 // narrow claims half of the rows from to to-1, which were refused; or, when
 // it is one, claims to set it aside. It refuses to when the table has taken
 // rows of them: to insert those under another token would store them twice.
 func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *record.StoreError) error {
-	n, err := s.parts.Warehouse.Stored(ctx, record.Block{Lane: s.number, Claim: *s.position.Claim, Columns: &b.columns})
+	_, there, err := s.months(ctx, b, *s.position.Claim)
 	if err != nil {
-		return fmt.Errorf("look for the rows of refused block %s: %w", s.position.Claim.Token, err)
+		return err
 	}
-	if n > 0 {
-		return &haltError{fmt.Errorf("the table has taken %d rows of block %s, but a materialized view refuses it: mend or drop the view: %w",
-			n, s.position.Claim.Token, refused)}
+	if len(there) > 0 {
+		return &haltError{fmt.Errorf("the table has taken the rows of %v of block %s, but a materialized view refuses it: mend or drop the view: %w",
+			there, s.position.Claim.Token, refused)}
 	}
 	if to-from == 1 {
 		return s.reclaim(ctx, from, to, refused.Error())
@@ -117,10 +124,10 @@ func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *r
 
 // reclaim claims other rows of the same block.
 func (s *session) reclaim(ctx context.Context, from, to int, dead string) error {
-	c := *s.position.Claim
-	c.From, c.To, c.Dead = from, to, dead
+	next := s.progress()
+	c := *next.Claim
+	c.From, c.To, c.Dead, c.At = from, to, dead, time.Now().UnixMilli()
 	c.Token = pieceToken(wholeToken(c.Token), from, to)
-	next := s.position
 	next.Claim = &c
 	return s.swap(ctx, next)
 }
@@ -145,5 +152,9 @@ func (s *session) setAsideRow(ctx context.Context, b *block, row int, reason str
 	if err != nil {
 		return halt("record %d of message %d can not be found again", index, seq)
 	}
-	return s.setAside(ctx, dead(m, index, raw, codeRefused, reason))
+	if err := s.setAside(ctx, dead(m, index, raw, codeRefused, reason)); err != nil {
+		return err
+	}
+	s.moved.Dead++
+	return nil
 }

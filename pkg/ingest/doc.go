@@ -14,21 +14,25 @@
 //  1. fill reads messages and decodes them into columns. The block is closed
 //     when it is full or old enough, or when nothing is waiting and nothing is
 //     being stored.
-//  2. claim: the position of the lane gets the range of the block and its
-//     token by compare-and-swap. From here on the block is fixed: whoever owns
-//     the lane next stores the same messages under the same token.
-//  3. set aside what could not be decoded.
-//  4. insert the rows under the token.
-//  5. apply the changes.
-//  6. done: the claim of the next block records this one as done. Without a
-//     next one the position is moved for itself.
+//  2. decide: which of its records are known already. See below.
+//  3. claim: the position of the lane gets the range of the block, what is
+//     dropped of it, and its token, by compare-and-swap. From here on the block
+//     is fixed: whoever owns the lane next stores the same rows of the same
+//     messages under the same token.
+//  4. set aside what could not be decoded.
+//  5. insert the rows under the token.
+//  6. apply the changes.
+//  7. done: the claim of the next block records this one as done, and adds what
+//     became of its records to the totals of the lane. Without a next one the
+//     position is moved for itself.
 //
 // # Let's consider failure at each stage
 //
-// A crash before 2 leaves nothing: the messages are read again. A crash
-// between 2 and 6 leaves a claim: the next loop reads exactly its messages,
-// finds the same token, and goes through 3, 4 and 5 again. Setting aside and
-// applying are idempotent, and the warehouse recognises the token. A failure
+// A crash before 3 leaves nothing: the messages are read again, and what is
+// known is decided anew, perhaps about another block. A crash between 3 and 7
+// leaves a claim: the next loop reads exactly its messages, drops what the claim
+// drops, finds the same token, and goes through 4, 5 and 6 again. Setting aside
+// and applying are idempotent, and the warehouse recognises the token. A failure
 // is treated as a crash of the loop alone: whatever failed, the loop ends,
 // waits, and starts from the position, so that recovery is the normal path.
 //
@@ -39,6 +43,48 @@
 // its next compare-and-swap. Until then it can only repeat what was claimed,
 // under the same token.
 //
+// The totals move with the position, so that they say exactly what became of
+// the messages before it, whatever is repeated in between.
+//
+// # Records that are sent again
+//
+// Engines send at least once. A record is known by its source and its partition
+// and position, or by its source, id and content; package record says which, and
+// two rows are compared member by member before one is dropped.
+//
+// What is known is decided when the block before is stored, by one question to
+// the warehouse at most, about the records that may be stored already. Most are
+// new, and known to be without a question (known.go):
+//
+//   - By position: every position of a source, partition and day that is stored
+//     is held in memory, or is not above the floor of that day. So one that is
+//     above the floor and not held is new. The floor is what flow.sources says
+//     when the day is first met; then this loop has stored nothing of it that
+//     flow.sources has not heard of, and from then on it holds what it stores.
+//   - By content: the same with the timestamp in the place of the position, and a
+//     filter of hashes in the place of what is held. Records of the same content
+//     have the same timestamp. When the filter lets go of hashes, the floor is
+//     raised over their timestamps.
+//
+// No other lane stores records of the same source and partition, or of the same
+// source and id: a source moves between lanes behind a fence, which is a message
+// in each of its old lanes; what a lane knows of the source is forgotten there,
+// and the source has new lanes only once all of these are stored.
+//
+// Why it may be decided so: all blocks before are stored and complete, so the
+// warehouse tells the truth about them; and if another process has changed that
+// since, it has moved the position, so that the claim fails and nothing of the
+// decision is used. Why a crash may forget what is known: it is filled from
+// the warehouse again, with higher floors, which costs questions and never an
+// answer. So a session begins with nothing.
+//
+// flow.sources is trusted as long as it has heard of as many rows of the lane as
+// the totals say were stored. One that was truncated, or restored without
+// flow.records, halts the lane.
+//
+// Records that the warehouse refused are not in it; when they are sent again
+// they are new, and set aside again.
+//
 // # A block that the warehouse refuses for its data
 //
 // It is divided: the claim is narrowed to fewer rows, with a token of its own,
@@ -48,4 +94,21 @@
 // holds rows is never divided: then a materialized view has refused what the
 // table took, and only the same token can complete it, once the view is
 // mended. The lane halts until then.
+//
+// A block of more than twelve months is divided into such pieces from the
+// beginning (pieces.go).
+//
+// # A claim that is old
+//
+// The tables remember the tokens of so many parts only. A claim that was left
+// by a crash, or whose owner stood still before its insert, is inserted by its
+// token only while it is certain that it is remembered: as long as less than
+// half of that many parts have been inserted since. One that is older is
+// completed by looking (recover.go): months that are there are left, months that
+// are missing are inserted. What the counters have heard of it nobody knows, so
+// its days are named in the position for a recount.
+//
+// Every repeated insert is looked for afterwards, month by month: a server that
+// was killed in mid-insert may know the token of a month and have none of its
+// rows. The lane halts then.
 package ingest

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -47,7 +48,9 @@ type world struct {
 	position record.Position
 
 	table, view map[place]int             // how often each record is there
+	rows, told  []row                     // of the table, and those its views have heard of
 	tokens      map[string]map[string]int // per table and view: the rows stored under each token
+	partsSince  uint64                    // inserted since any claim
 	refuse      func(*record.Columns, int) bool
 	dead        map[place]string // code of each dead letter
 	bodies      map[place]string // and its bytes
@@ -55,6 +58,7 @@ type world struct {
 
 	step    int
 	faults  func(step int, op string) fault
+	before  func(op string) // of every step; it may take its time
 	history []string
 	broken  []string // rules that were broken
 	insert  func(record.Block) error
@@ -68,6 +72,7 @@ func newWorld() *world {
 		dead:   map[place]string{}, bodies: map[place]string{},
 		refuse: func(*record.Columns, int) bool { return false },
 		faults: func(int, string) fault { return none },
+		before: func(string) {},
 		insert: func(record.Block) error { return nil },
 	}
 }
@@ -84,6 +89,14 @@ func (w *world) publish(messages ...record.Message) {
 	w.arrived = make(chan struct{})
 }
 
+// row is a stored record.
+type row struct {
+	record.Known
+	place
+	lane        int
+	incarnation uint64
+}
+
 // process is the world as one process reaches it. After a crash nothing the
 // process does has an effect.
 type process struct {
@@ -97,6 +110,7 @@ type process struct {
 func (p *process) do(op string, apply func() error) error { return p.doPartly(op, apply, apply) }
 
 func (p *process) doPartly(op string, apply, partApply func() error) error {
+	p.before(op)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
@@ -210,6 +224,35 @@ func (s positions) Swap(_ context.Context, _ int, next record.Position) (record.
 
 type tables struct{ *process }
 
+func rowAt(c *record.Columns, i int) row {
+	identity := string(c.Identity.Value(i))
+	return row{
+		record.Known{
+			Source: string(c.Source.Value(i)), Identity: identity, OwnID: string(c.OwnID.Value(i)),
+			PartitionID: c.PartitionID[i], Position: c.Position[i], TS: c.TS[i], Key: c.Key[i],
+			RecordType: string(c.RecordType.Value(i)), ValueType: string(c.ValueType.Value(i)), Intent: string(c.Intent.Value(i)),
+		},
+		place{c.StreamSeq[i], int(c.StreamIdx[i])}, int(c.Lane[i]), c.Incarnation[i],
+	}
+}
+
+// day is the day of its source that a row counts for.
+func (r row) day() record.SourceDay {
+	d := record.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: record.Day(r.TS)}
+	if r.Identity != "" {
+		d.Partition = 0
+	}
+	return d
+}
+
+// mark is how far the day is known to reach by this row.
+func (r row) mark() int64 {
+	if r.Identity != "" {
+		return r.TS
+	}
+	return r.Position
+}
+
 func rowsOf(b record.Block) (from, to int) {
 	if b.Claim.To == 0 {
 		return 0, b.Columns.Rows()
@@ -224,8 +267,13 @@ func (s tables) store(name string, rows map[place]int, b record.Block) {
 		return
 	}
 	s.tokens[name][b.Claim.Token] = to - from
+	list := &s.rows
+	if name == "view" {
+		list = &s.told
+	}
 	for i := from; i < to; i++ {
 		rows[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}]++
+		*list = append(*list, rowAt(b.Columns, i))
 	}
 }
 
@@ -265,25 +313,103 @@ func (s tables) Insert(_ context.Context, b record.Block) error {
 	return err
 }
 
-func (s tables) Stored(_ context.Context, b record.Block) (n uint64, err error) {
+func (s tables) Stored(_ context.Context, b record.Block) (months map[int]uint64, err error) {
 	err = s.do("stored", func() error {
+		months = map[int]uint64{}
 		from, to := rowsOf(b)
 		for i := from; i < to; i++ {
-			n += uint64(s.table[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}])
+			months[record.Month(b.Columns.TS[i])] += uint64(s.table[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}])
 		}
 		return nil
 	})
+	return months, err
+}
+
+func (s tables) PartsSince(context.Context, time.Time) (n uint64, err error) {
+	err = s.do("parts since", func() error { n = s.partsSince; return nil })
 	return n, err
 }
 
-func (s tables) LastSeq(context.Context, int) (seq uint64, err error) {
+func (s tables) Refold(_ context.Context, b record.Block) error {
+	return s.do("refold", func() error {
+		from, to := rowsOf(b)
+		for i := from; i < to; i++ {
+			if at := (place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}); s.table[at] > 0 && s.view[at] == 0 {
+				s.view[at] = 1
+				s.told = append(s.told, rowAt(b.Columns, i))
+			}
+		}
+		return nil
+	})
+}
+
+// Known returns more than it is asked for, as the real one does.
+func (s tables) Known(_ context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+	return s.do(fmt.Sprintf("known of %d", len(rows)), func() error {
+		days := map[int64]bool{}
+		for _, i := range rows {
+			days[record.Day(c.TS[i])] = true
+		}
+		for _, r := range s.rows {
+			if days[record.Day(r.TS)] {
+				found(&r.Known)
+			}
+		}
+		return nil
+	})
+}
+
+func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []record.SourceDay) (marks record.Marks, err error) {
+	err = s.do(fmt.Sprintf("marks of %d", len(days)), func() error {
+		marks.Last = map[record.SourceDay]int64{}
+		for _, r := range s.told {
+			if r.lane == lane && r.incarnation == incarnation {
+				marks.Rows++
+			}
+			if day := r.day(); slices.Contains(days, day) {
+				last, there := marks.Last[day]
+				if marks.Last[day] = r.mark(); there {
+					marks.Last[day] = max(last, r.mark())
+				}
+			}
+		}
+		return nil
+	})
+	return marks, err
+}
+
+func (s tables) Lacking(_ context.Context, lane int, incarnation uint64) (days []record.SourceDay, err error) {
+	err = s.do("lacking", func() error {
+		for _, r := range s.rows {
+			if r.lane == lane && r.incarnation == incarnation && !slices.ContainsFunc(s.told, func(t row) bool { return t.place == r.place }) {
+				days = append(days, r.day())
+			}
+		}
+		return nil
+	})
+	return days, err
+}
+
+func (s tables) LastSeq(_ context.Context, lane int, incarnation uint64) (seq uint64, err error) {
 	err = s.do("last seq", func() error {
-		for at := range s.table {
-			seq = max(seq, at.Seq)
+		for _, r := range s.rows {
+			if r.lane == lane && (r.incarnation == incarnation || incarnation == 0) {
+				seq = max(seq, r.Seq)
+			}
 		}
 		return nil
 	})
 	return seq, err
+}
+
+func (s tables) LastIncarnation(context.Context) (last uint64, err error) {
+	err = s.do("last incarnation", func() error {
+		for _, r := range s.rows {
+			last = max(last, r.incarnation)
+		}
+		return nil
+	})
+	return last, err
 }
 
 type deadLetters struct{ *process }

@@ -43,7 +43,7 @@ func (s *session) fill(ctx context.Context, claim *record.Claim) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		b.reset(s.stream)
+		b.reset(s.life)
 		b.letGo(2 * s.maxBytes()) // growing leaves up to as much room again
 		if claim != nil {
 			err = s.refill(ctx, b, *claim)
@@ -131,6 +131,11 @@ func (l *lane) maxBytes() int {
 		return l.cfg.MaxBytes
 	}
 	return max(l.cfg.SharedBytes/int(max(1, l.peers.Load())), leastBytes)
+}
+
+// knownBytes is the share of the lane of what may be held of identities.
+func (l *lane) knownBytes() int {
+	return l.cfg.KnownBytes / int(max(1, l.peers.Load()))
 }
 
 // leastBytes is a block worth inserting, however many lanes share the memory.

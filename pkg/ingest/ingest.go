@@ -61,6 +61,7 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 		metrics: i.metrics.lane(number),
 		peers:   &i.count,
 		memory:  [2]*block{newBlock(), newBlock()},
+		known:   newKnown(i.cfg.KnownBytes),
 	}
 	i.count.Add(1)
 	defer i.count.Add(-1)

@@ -23,11 +23,13 @@ type lane struct {
 	beat    func()
 	peers   *atomic.Int32 // lanes this process works on
 	memory  [2]*block     // one is filled while the other is stored
+	known   *known        // what is stored, as far as a session has learned
 
 	taken    bool   // the position has named us its owner
 	written  uint64 // revision of the position as it was written last
 	compared bool   // the table was compared with the position
 	unknowns int    // failures in a row that are of no known class
+	lost     uint64 // rows that flow.sources and flow.records have both lost
 
 	mu       sync.Mutex
 	state    state

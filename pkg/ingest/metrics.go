@@ -11,8 +11,9 @@ import (
 // metrics are those of all lanes. A lane that is given up keeps its counters
 // and loses its gauges: they are another process's now.
 type metrics struct {
-	messages, rows, blocks, bytes, dead, changes *prometheus.CounterVec
-	done, state, missing                         *prometheus.GaugeVec
+	messages, rows, repeated, blocks, bytes, dead, changes *prometheus.CounterVec
+	lookups, lookedUp                                      *prometheus.CounterVec
+	done, state, missing                                   *prometheus.GaugeVec
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -33,6 +34,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		messages: counter("messages_total", "Messages read from the lane, those read again after a failure included."),
 		rows:     counter("rows_total", "Records stored in ClickHouse."),
+		repeated: counter("repeated_records_total", "Records that were known already and not stored again."),
+		lookups:  counter("lookups_total", "Questions to ClickHouse whether records are known already: at most one for each block, none while records are new and come about in order."),
+		lookedUp: counter("looked_up_records_total", "Records that were asked for in these questions."),
 		blocks:   counter("blocks_total", "Blocks completed. Each makes one part or more in ClickHouse."),
 		bytes:    counter("bytes_total", "Memory that the completed blocks took as columns, in bytes."),
 		dead:     counter("dead_total", "Records and messages set aside as dead letters, those set aside again after a failure included."),
@@ -49,15 +53,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			[]float64{0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 300, 1800, 7200}),
 		lag: newLag(),
 	}
-	reg.MustRegister(m.messages, m.rows, m.blocks, m.bytes, m.dead, m.changes, m.done, m.state, m.missing,
+	reg.MustRegister(m.messages, m.rows, m.repeated, m.lookups, m.lookedUp, m.blocks, m.bytes, m.dead, m.changes, m.done, m.state, m.missing,
 		m.insertSeconds, m.blockRows, m.blockBytes, m.freshness, m.lag)
 	return m
 }
 
 // laneMetrics are those of one lane.
 type laneMetrics struct {
-	messages, rows, blocks, bytes, dead, changes prometheus.Counter
-	done, state, missing                         prometheus.Gauge
+	messages, rows, repeated, blocks, bytes, dead, changes prometheus.Counter
+	lookups, lookedUp                                      prometheus.Counter
+	done, state, missing                                   prometheus.Gauge
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -67,7 +72,8 @@ type laneMetrics struct {
 func (m *metrics) lane(number int) *laneMetrics {
 	n := strconv.Itoa(number)
 	return &laneMetrics{
-		messages: m.messages.WithLabelValues(n), rows: m.rows.WithLabelValues(n),
+		messages: m.messages.WithLabelValues(n), rows: m.rows.WithLabelValues(n), repeated: m.repeated.WithLabelValues(n),
+		lookups: m.lookups.WithLabelValues(n), lookedUp: m.lookedUp.WithLabelValues(n),
 		blocks: m.blocks.WithLabelValues(n), bytes: m.bytes.WithLabelValues(n),
 		dead: m.dead.WithLabelValues(n), changes: m.changes.WithLabelValues(n),
 		done: m.done.WithLabelValues(n), state: m.state.WithLabelValues(n), missing: m.missing.WithLabelValues(n),

@@ -114,8 +114,8 @@ func TestATableThatLostRecordsIsReported(t *testing.T) {
 		w := newWorld()
 		w.publish(message(rec("1")), message(rec("2")), message(rec("3")))
 		w.run(t, small, time.Minute)
-		delete(w.table, place{3, 0}) // a backup was restored
-		delete(w.table, place{2, 0})
+		w.rows, w.told = w.rows[:1], w.told[:1] // a backup was restored
+		w.table = map[place]int{{1, 0}: 1}
 		reg := newRegistry()
 		_, stop := (&process{world: w, name: "b"}).startWith(t, small, reg)
 		time.Sleep(time.Second)

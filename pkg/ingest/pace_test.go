@@ -67,11 +67,11 @@ func TestAFloodMakesFullBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		rows := paced(w, 200*time.Millisecond)
-		var records []string
-		for n := range 100 {
-			records = append(records, rec(fmt.Sprint(n)))
-		}
-		for range 300 {
+		for m := range 300 {
+			var records []string
+			for n := range 100 {
+				records = append(records, rec(fmt.Sprint(m, " ", n)))
+			}
 			w.publish(message(records...))
 		}
 		w.run(t, ingest.Config{MaxRows: 1000}, time.Minute)
@@ -88,7 +88,9 @@ func TestAFloodMakesFullBlocks(t *testing.T) {
 }
 
 func TestABlockIsClosedByItsSize(t *testing.T) {
-	big := `{"id":"x","value":{"variables":{"text":"` + strings.Repeat("a", 10_000) + `"}}}`
+	big := func(id string) record.Message {
+		return message(`{"id":"` + id + `","value":{"variables":{"text":"` + strings.Repeat("a", 10_000) + `"}}}`)
+	}
 	tests := []struct {
 		name     string
 		cfg      ingest.Config
@@ -97,7 +99,7 @@ func TestABlockIsClosedByItsSize(t *testing.T) {
 	}{
 		{"by rows, before the message that would be too many", ingest.Config{MaxRows: 5}, []record.Message{message(rec("1"), rec("2"), rec("3")), message(rec("4"), rec("5"), rec("6")), message(rec("7"))}, "[1 3 4]"},
 		{"a message that is too many by itself is a block", ingest.Config{MaxRows: 2}, []record.Message{message(rec("1")), message(rec("2"), rec("3"), rec("4")), message(rec("5"))}, "[1 1 3 1]"},
-		{"by bytes, after the message that reaches them", ingest.Config{MaxBytes: 15_000}, []record.Message{message(big), message(big), message(big)}, "[1 2 1]"},
+		{"by bytes, after the message that reaches them", ingest.Config{MaxBytes: 15_000}, []record.Message{big("1"), big("2"), big("3")}, "[1 2 1]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

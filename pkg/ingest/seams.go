@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"time"
 
 	"sluice/pkg/record"
 )
@@ -48,12 +49,36 @@ type Warehouse interface {
 	// part may be stored or not.
 	Insert(ctx context.Context, b record.Block) error
 
-	// Stored returns how many of the rows that the claim names are there.
-	Stored(ctx context.Context, b record.Block) (uint64, error)
+	// Stored returns how many of the rows that the claim names are there, by
+	// their months (record.Month).
+	Stored(ctx context.Context, b record.Block) (map[int]uint64, error)
 
-	// LastSeq returns the last message of the lane that has a row, 0 when
-	// there is none.
-	LastSeq(ctx context.Context, lane int) (uint64, error)
+	// PartsSince returns how many parts the table that remembers tokens has got
+	// since then; rather too many than too few.
+	PartsSince(ctx context.Context, then time.Time) (uint64, error)
+
+	// Refold makes sure that the folds have heard of the rows that the claim
+	// names and that are stored; they may hear of them twice. Counters do not.
+	Refold(ctx context.Context, b record.Block) error
+
+	// Known calls found for every stored row that may be the same record as one
+	// of these rows, and perhaps for more.
+	Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error
+
+	// Marks returns how far days reach. Everything that was stored before the
+	// call, by whomever, is in it.
+	Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error)
+
+	// Lacking compares what Marks is read from with the stored rows of a life of
+	// the lane, which takes its time, and returns the days that are lower there.
+	Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error)
+
+	// LastSeq returns the last message of a life of the lane that has a row, 0
+	// when there is none; of any life for incarnation 0.
+	LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error)
+
+	// LastIncarnation returns the greatest one that a row has, of any lane.
+	LastIncarnation(ctx context.Context) (uint64, error)
 }
 
 // DeadLetters keeps what can not be stored. *stream.DeadLetters is the real

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 // failure. Everything it has to know is in the position; nothing outlives it.
 type session struct {
 	*lane
+	life     life                // of the lane
 	stream   string              // Identity of the stream
 	messages chan record.Message // from read to fill
 	blocks   chan *block         // from fill to store; without a buffer: a block grows as long as store is busy
@@ -27,7 +27,16 @@ type session struct {
 	position record.Position // as it was written last; owned by store
 	stored   bool            // the claim of position is stored and may be recorded as done; owned by store
 	lastRow  uint64          // the last message that left a row; owned by store
-	repeated bool            // the claim was there before this session, and perhaps inserted; owned by store
+	repeated bool            // what is claimed may have been inserted already; owned by store
+
+	// What was made of the claim of position, and moves with it; owned by store.
+	moved      record.Totals
+	doubted    []string  // days whose counters are in doubt
+	remembered time.Time // when the token of the claim was known to be remembered; zero when it is not known
+
+	known *known    // what is stored, as far as the blocks to come may repeat it; owned by store
+	days  []stretch // of a block; kept for its memory
+	ask   []int     // rows of a block that may be stored already; kept for its memory
 }
 
 // session goes on from position until something fails or ctx ends.
@@ -46,12 +55,19 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s; what was not stored of it is lost; sluice lanes reset says where the lane goes on", position.Done, position.Stream, stream)
 	}
 	position.Stream = stream
+	if position.Incarnation == 0 {
+		if position.Incarnation, err = l.incarnation(ctx); err != nil {
+			return err
+		}
+	}
 	if position.Known, err = l.compare(ctx, position); err != nil {
 		return err
 	}
 
+	l.known.forgetAll()
 	s := &session{
 		lane: l, stream: stream, position: position, lastRow: position.Stored,
+		life: life{l.number, position.Incarnation}, known: l.known,
 		messages: make(chan record.Message, readAhead),
 		blocks:   make(chan *block),
 		free:     make(chan *block, len(l.memory)),
@@ -67,9 +83,15 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 	return g.Wait()
 }
 
-// compareTime bounds the look for the end of the table, which reads a column
-// of all of it.
-const compareTime = 10 * time.Second
+// incarnation makes a number for a new life of the lane: above that of every
+// row there is, so that no row of another life is ever taken for one of this.
+func (l *lane) incarnation(ctx context.Context) (uint64, error) {
+	last, err := l.parts.Warehouse.LastIncarnation(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look for earlier lives of the lane: %w", err)
+	}
+	return max(uint64(time.Now().UnixMilli()), last+1), nil
+}
 
 // compare looks where the table ends, once per loop and when the position is
 // not the one that this loop wrote last.
@@ -84,23 +106,21 @@ func (l *lane) compare(ctx context.Context, p record.Position) (known uint64, er
 	if l.compared {
 		return p.Known, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, compareTime)
-	defer cancel()
-	last, err := l.parts.Warehouse.LastSeq(ctx, l.number)
-	var away *record.StoreError
-	if errors.As(err, &away) && away.Class == record.ClassRetry && ctx.Err() == nil {
+	last, err := l.parts.Warehouse.LastSeq(ctx, l.number, p.Incarnation)
+	if err != nil {
 		return 0, fmt.Errorf("compare the end of the table with the position: %w", err)
 	}
-	if err != nil {
-		l.log.Warn("the end of the table was not compared with the position", "error", err)
-		return p.Known, nil
-	}
 	if p.Known == record.KnownAll {
-		p.Known = last
+		if p.Known, err = l.parts.Warehouse.LastSeq(ctx, l.number, 0); err != nil {
+			return 0, fmt.Errorf("look for rows of earlier lives of the lane: %w", err)
+		}
 	}
 	claimed := p.Done
 	if p.Claim != nil {
 		claimed = p.Claim.Last
+	}
+	if _, err := l.marks(ctx, p, nil); err != nil {
+		return 0, err
 	}
 	if last > max(claimed, p.Known) {
 		return 0, halt("the table has records of messages up to %d, but the lane has never been further than %d: NATS holds an earlier state, restored or new; what it had accepted since and not stored is lost; when that is settled, sluice lanes reset says where the lane goes on", last, claimed)
@@ -113,4 +133,30 @@ func (l *lane) compare(ctx context.Context, p record.Position) (known uint64, er
 			"last_stored", p.Stored, "last_in_table", last)
 	}
 	return p.Known, nil
+}
+
+// marks asks how far days reach in the warehouse, and makes sure that the
+// answer can be trusted: what it is read from must have had all rows that were
+// stored of the lane.
+func (l *lane) marks(ctx context.Context, p record.Position, days []record.SourceDay) (record.Marks, error) {
+	marks, err := l.parts.Warehouse.Marks(ctx, l.number, p.Incarnation, days)
+	if err != nil {
+		return marks, fmt.Errorf("look how far the sources reach: %w", err)
+	}
+	if marks.Rows+l.lost >= p.Totals.Stored {
+		return marks, nil
+	}
+	// Either flow.sources alone has lost something: then records that are
+	// stored would be taken for new. Or flow.records has lost the same, as when
+	// all of ClickHouse was restored from a backup: then they are new.
+	lacking, err := l.parts.Warehouse.Lacking(ctx, l.number, p.Incarnation)
+	if err != nil {
+		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)
+	}
+	if len(lacking) > 0 {
+		return marks, halt("flow.sources has lost what it knew: it lacks records of %d days, of source %q first, so that records which are sent again would be stored twice; fill it again from flow.records (docs/reliability.md says how)", len(lacking), lacking[0].Source)
+	}
+	l.lost = p.Totals.Stored - marks.Rows
+	l.log.Error("the tables have lost records that were stored: restore them, or rebuild them from the stream", "stored", p.Totals.Stored, "in_tables", marks.Rows)
+	return marks, nil
 }

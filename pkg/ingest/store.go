@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/pkg/record"
@@ -64,6 +65,7 @@ func (s *session) block(ctx context.Context, b *block) error {
 	// Claimed. A crash here leaves the claim: the same messages are read again,
 	// to the same token.
 	for _, d := range b.dead {
+		s.beat()
 		if err := s.setAside(ctx, d); err != nil {
 			return err
 		}
@@ -78,6 +80,10 @@ func (s *session) block(ctx context.Context, b *block) error {
 	}
 	// Complete. A crash here repeats all of it, which changes nothing.
 	s.stored = true
+	s.moved.Read += b.totals.Read
+	s.moved.Repeated += b.totals.Repeated
+	s.moved.Dead += b.totals.Dead
+	s.metrics.repeated.Add(float64(b.totals.Repeated))
 	s.well()
 	s.beat()
 	s.metrics.observe(b)
@@ -85,21 +91,48 @@ func (s *session) block(ctx context.Context, b *block) error {
 	return nil
 }
 
-// claim fixes the block in the position, and with the same write records the
-// block before it as done. A block that is claimed already must be the same.
+// claim fixes the block in the position, what is dropped of it included, and
+// with the same write records the block before it as done. A block that is
+// claimed already must be the same: what is dropped stands in the claim, and is
+// not decided again.
 func (s *session) claim(ctx context.Context, b *block) error {
-	token := b.token()
 	if c := s.position.Claim; c != nil && !s.stored {
-		if wholeToken(c.Token) != token {
-			return halt("messages %s are not those that were claimed: their token is %s, the claim has %s", c, token, c.Token)
-		}
-		s.repeated = true
-		return nil
+		return s.reclaimed(b, c)
 	}
-	s.repeated = false
+	runs, err := s.decide(ctx, b)
+	if err != nil {
+		return err
+	}
+	// Decided. A crash here leaves nothing: it is decided anew, about other
+	// blocks perhaps.
+	dropped := record.FormatRuns(runs)
+	c := &record.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped, At: time.Now().UnixMilli()}
+	b.drop(runs)
+	if len(b.ends) > 1 {
+		c.To = b.ends[0]
+		c.Token = pieceToken(c.Token, 0, c.To)
+	}
 	next := s.done()
-	next.Claim = &record.Claim{First: b.first, Last: b.last, Token: token}
+	next.Claim = c
 	return s.swap(ctx, next)
+}
+
+// reclaimed checks that the block is the one that was claimed before this
+// session, and drops what was dropped of it.
+func (s *session) reclaimed(b *block, c *record.Claim) error {
+	runs, err := record.ParseRuns(c.Dropped)
+	if err != nil {
+		return halt("the position is damaged: claim %s: %w", c, err)
+	}
+	if token := b.token(c.Dropped); wholeToken(c.Token) != token {
+		return halt("messages %s are not those that were claimed: their token is %s, the claim has %s", c, token, c.Token)
+	}
+	if n := len(runs); n > 0 && runs[n-1].To > b.columns.Rows() {
+		return halt("the position is damaged: claim %s drops row %d of a block of %d", c, runs[n-1].To-1, b.columns.Rows())
+	}
+	b.drop(runs)
+	s.repeated = true
+	return nil
 }
 
 // advance records the block that is stored as done.
@@ -110,11 +143,24 @@ func (s *session) advance(ctx context.Context) error {
 	return s.swap(ctx, s.done())
 }
 
+// progress is the position with what was made of the claim so far.
+func (s *session) progress() record.Position {
+	next := s.position
+	next.Totals.Add(s.moved)
+	next.Stored = s.lastRow
+	if len(s.doubted) > 0 {
+		days := append(slices.Clone(next.Recount), s.doubted...)
+		slices.Sort(days)
+		next.Recount = slices.Compact(days)
+	}
+	return next
+}
+
 // done is the position with its claim, which is stored, recorded.
 func (s *session) done() record.Position {
-	next := s.position
+	next := s.progress()
 	if next.Claim != nil {
-		next.Done, next.Stored, next.Claim = next.Claim.Last, s.lastRow, nil
+		next.Done, next.Claim = next.Claim.Last, nil
 	}
 	return next
 }
@@ -122,11 +168,13 @@ func (s *session) done() record.Position {
 // swap writes the position. After an error nobody knows which one is there:
 // the session ends, and the next one reads it.
 func (s *session) swap(ctx context.Context, next record.Position) error {
+	claimed := time.Now()
 	p, err := s.parts.Positions.Swap(ctx, s.number, next)
 	if err != nil {
 		return fmt.Errorf("move the position: %w", err)
 	}
 	s.position, s.stored, s.written = p, false, p.Revision
+	s.moved, s.doubted, s.repeated, s.remembered = record.Totals{}, nil, false, claimed
 	s.metrics.done.Set(float64(p.Done))
 	return nil
 }

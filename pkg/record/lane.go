@@ -13,10 +13,10 @@ type Position struct {
 	Incarnation uint64   `json:"incarnation,omitempty"` // life of the lane: a time in ms above that of every life before it; 0 before the first write
 	Stream      string   `json:"stream,omitempty"`      // the stream Done counts in, name @ time of creation: another one starts again at 1
 	Done        uint64   `json:"done"`                  // every message up to here is stored or set aside
-	Stored      uint64   `json:"stored,omitempty"`      // the last message up to Done that left a row: the table must reach it
+	Stored      uint64   `json:"stored,omitempty"`      // the last message that left a row, of those up to Done and of the pieces of Claim that are stored: the table must reach it
 	Known       uint64   `json:"known,omitempty"`       // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
 	Claim       *Claim   `json:"block,omitempty"`       // the block being stored now, nil when none
-	Totals      Totals   `json:"totals"`                // what became of all records up to Done
+	Totals      Totals   `json:"totals"`                // what became of all records up to Done, and of those of Claim that come before From
 	Recount     []string `json:"recount,omitempty"`     // days, such as 2025-11-21, whose counters may be wrong: what they had heard of a block was not to be found out
 	Hold        *Hold    `json:"hold,omitempty"`        // nothing new is claimed meanwhile, nil when nobody holds the lane
 	Revision    uint64   `json:"-"`                     // of the entry this was read from; 0 before the first write
@@ -43,6 +43,15 @@ type Hold struct {
 
 // Held tells whether the lane is held.
 func (p Position) Held(now time.Time) bool { return p.Hold != nil && now.UnixMilli() < p.Hold.Until }
+
+// Add adds what became of more records.
+func (t *Totals) Add(more Totals) {
+	t.Read += more.Read
+	t.Stored += more.Stored
+	t.Repeated += more.Repeated
+	t.Dead += more.Dead
+	t.Void += more.Void
+}
 
 // KnownAll stands for all rows there are.
 const KnownAll = math.MaxUint64

@@ -167,6 +167,11 @@ func (db *DB) perDay(ctx context.Context, query string) (map[string]int64, error
 func (db *DB) each(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
+	return db.eachUntil(ctx, doing, query, args, f)
+}
+
+// eachUntil is each with no other bound than that of ctx.
+func (db *DB) eachUntil(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
 	rows, err := db.queries.Query(ctx, query, args...)
 	if err != nil {
 		return storeError(doing, err)

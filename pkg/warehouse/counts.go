@@ -3,38 +3,85 @@ package warehouse
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"sluice/pkg/record"
 )
 
 // Stored returns how many of the rows that the claim of the block names are in
-// the table.
-func (db *DB) Stored(ctx context.Context, b record.Block) (uint64, error) {
-	from, to := b.Claim.From, b.Claim.To
-	if to == 0 {
-		to = b.Columns.Rows()
-	}
+// the table, by month: each month is a partition, and an insert may have reached
+// one and not another. It reads the days of these rows only, and counts those of
+// the same life of the lane only.
+func (db *DB) Stored(ctx context.Context, b record.Block) (map[int]uint64, error) {
+	months := map[int]uint64{}
+	from, to := claimed(b)
 	if from == to {
-		return 0, nil
+		return months, nil
 	}
+	where := ofClaim(b, from, to)
+	err := db.each(db.consistent(ctx), "count stored rows", fmt.Sprintf(
+		"SELECT toYYYYMM(ts), count() FROM %s.records WHERE %s GROUP BY 1", db.name, where),
+		nil, func(rows driver.Rows) error {
+			var month uint32
+			var n uint64
+			err := rows.Scan(&month, &n)
+			months[int(month)] = n
+			return err
+		})
+	return months, err
+}
+
+// claimed are the rows that the claim of a block names.
+func claimed(b record.Block) (from, to int) {
+	if b.Claim.To == 0 {
+		return b.Claim.From, b.Columns.Rows()
+	}
+	return b.Claim.From, b.Claim.To
+}
+
+// ofClaim finds the rows from to to-1 of a block. They are in the order of the
+// stream, without those of other months perhaps, which are not counted.
+func ofClaim(b record.Block, from, to int) conditions {
 	c := b.Columns
+	var where conditions
+	where.when(c, numbersOf(from, to))
+	where.add("lane = %d AND incarnation = %d", b.Lane, c.Incarnation[from])
+	where.add("stream_seq BETWEEN %d AND %d", c.StreamSeq[from], c.StreamSeq[to-1])
+	where.add("(stream_seq, stream_idx) >= (%d, %d) AND (stream_seq, stream_idx) <= (%d, %d)",
+		c.StreamSeq[from], c.StreamIdx[from], c.StreamSeq[to-1], c.StreamIdx[to-1])
+	return where
+}
+
+// PartsSince returns how many parts flow.records has got since then, rather too
+// many than too few. A part names the first and the last of the inserts that it
+// was merged from, so the parts that are older tell where the count stood: at
+// least at the highest number that one of them has. The targets of our
+// materialized views get as many parts, or fewer.
+func (db *DB) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
+	d := dialect{Database: db.name, Cluster: db.cfg.Cluster}
+	// A single server numbers the inserts of a table, a replicated table those
+	// of each partition.
+	numbered, parts := "'all'", "system.parts"
+	if db.cfg.Cluster != "" {
+		numbered, parts = "partition_id", fmt.Sprintf("clusterAllReplicas('%s', system.parts)", db.cfg.Cluster)
+	}
+	table := d.Table("records")
 	var n uint64
-	err := db.row(ctx, "count stored rows", fmt.Sprintf(
-		`SELECT count() FROM %s.records WHERE lane = ? AND stream_seq BETWEEN ? AND ?
-		AND (stream_seq, stream_idx) >= (?, ?) AND (stream_seq, stream_idx) <= (?, ?)`, db.name),
-		[]any{b.Lane, c.StreamSeq[from], c.StreamSeq[to-1], c.StreamSeq[from], c.StreamIdx[from], c.StreamSeq[to-1], c.StreamIdx[to-1]}, &n)
+	err := db.row(ctx, "count the parts since a claim", fmt.Sprintf(`
+		SELECT toUInt64(ifNull(max(n), 0)) FROM (
+			SELECT hostName() AS host, sum(since) AS n FROM (
+				SELECT hostName() AS host, %s AS numbered, toInt64(max(max_block_number)) - toInt64(maxIf(max_block_number, modification_time < ?)) AS since
+				FROM %s WHERE database = ? AND table = ? GROUP BY host, numbered)
+			GROUP BY host)`, numbered, parts),
+		[]any{then.Add(-clockSkew), db.name, table[len(db.name)+1:]}, &n)
 	return n, err
 }
 
-// LastSeq returns the last message of the lane that has a row in the table, 0
-// when there is none. A table that was truncated, or restored from a backup,
-// does not reach as far as the position of the lane.
-func (db *DB) LastSeq(ctx context.Context, lane int) (uint64, error) {
-	var seq uint64
-	err := db.row(ctx, "find the last stored message", fmt.Sprintf(
-		"SELECT max(stream_seq) FROM %s.records WHERE lane = ?", db.name), []any{lane}, &seq)
-	return seq, err
-}
+// clockSkew is how far the clock of ClickHouse may be behind that of an
+// ingester.
+const clockSkew = time.Minute
 
 func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)

@@ -150,8 +150,8 @@ func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
 			if err := db.Insert(t.Context(), b); err == nil {
 				t.Fatal("the insert went through")
 			}
-			got, err := db.Stored(t.Context(), b)
-			if err != nil || got != tt.want {
+			months, err := db.Stored(t.Context(), b)
+			if got := months[202511]; err != nil || got != tt.want {
 				t.Errorf("Stored: got %d, %v, want %d", got, err, tt.want)
 			}
 		})

@@ -88,11 +88,7 @@ func TestLanesUnderLoad(t *testing.T) {
 // jetStream is the administration of the streams, past Sluice.
 func (s *stack) jetStream() nats.JetStreamContext {
 	s.t.Helper()
-	var as []nats.Option
-	if password := s.secret("nats-operator"); password != "" {
-		as = append(as, nats.UserInfo("operator", password))
-	}
-	nc, err := nats.Connect("nats://"+s.nats, as...)
+	nc, err := nats.Connect("nats://" + s.nats)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -60,15 +60,12 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	s.sluice(0, "dead", "drop", fmt.Sprint(letters[0].Number), "--yes", "--nats", at)
 	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), "--nats", at)
 	s.load("--records", "150000", "--batch", "300", "--seed", "1")
-	if err := wantOK(s.post([]byte(`{"id":"p0-0"}`))); err != nil { // again, and merged
-		t.Fatal(err)
-	}
-	s.eventuallyStored(150012) // garbage is one, a replay is another
+	s.eventuallyStored(150011) // garbage is one, a replay is another
 	s.exec("OPTIMIZE TABLE flow.records FINAL")
 
 	t.Run("as it is", func(t *testing.T) {
 		r := s.rebuild(0, "flow_one")
-		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt < 150008 || r.Lanes[0].Differ != 0 {
+		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt < 150007 || r.Lanes[0].Differ != 0 {
 			t.Errorf("got %+v", r.Lanes[0])
 		}
 	})
@@ -137,7 +134,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 		if err := wantOK(s.post([]byte(`{"id":"afterwards"}`))); err != nil {
 			t.Fatal(err)
 		}
-		s.eventuallyStored(150014)
+		s.eventuallyStored(150013)
 		s.verify(0, "--deep")
 		s.eventuallyQuery(5*time.Second, "SELECT count() FROM flow.records WHERE id IN ('while-stopped', 'afterwards')", "2")
 	})

@@ -95,12 +95,13 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 // lane is one lane and what is to be made of it.
 type lane struct {
 	*rebuild
-	info  stream.Lane
-	first uint64       // first message that is in the shadow, or will be
-	next  uint64       // first message still to insert
-	last  uint64       // last one
-	claim record.Claim // a block that may be inserted or not; zero when none
-	known uint64       // live rows of messages up to here may be of an earlier life of the lane
+	info        stream.Lane
+	first       uint64       // first message that is in the shadow, or will be
+	next        uint64       // first message still to insert
+	last        uint64       // last one
+	claim       record.Claim // a block that may be inserted or not; zero when none
+	known       uint64       // live rows of messages up to here may be of an earlier life of the lane
+	incarnation uint64
 }
 
 // plan finds out what to insert.
@@ -118,7 +119,7 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		if pos.Stream != "" && pos.Stream != info.Identity() {
 			return nil, fmt.Errorf("lane %d was deleted and made again: nothing of it is stored", info.Number)
 		}
-		l := &lane{rebuild: r, info: info, first: info.First, next: info.First, last: pos.Done, known: pos.Known}
+		l := &lane{rebuild: r, info: info, first: info.First, next: info.First, last: pos.Done, known: pos.Known, incarnation: pos.Incarnation}
 		begun, claim, err := r.into.Claims(ctx, info.Number)
 		if err != nil {
 			return nil, err
@@ -156,6 +157,7 @@ func (l *lane) replay(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			m.Incarnation = l.incarnation
 			if err := b.add(&m); err != nil {
 				return err
 			}

@@ -28,6 +28,7 @@ type Ingester struct {
 
 	ClickHouse
 	Blocks
+	Repeats
 	Memory  int64         `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
 	History time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
 
@@ -54,6 +55,11 @@ type Blocks struct {
 	BlockRows  int           `default:"100000" help:"Close a block at so many records."`
 	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory; 0 for a twelfth of --memory, shared by the lanes worked on."`
 	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
+}
+
+// Repeats says how records that are sent again are told from new ones.
+type Repeats struct {
+	IdentityMemory int `default:"0" help:"What the ingester may hold of the identities of stored records, in bytes, shared by its lanes: less means more questions to ClickHouse; 0 for a sixteenth of its memory."`
 }
 
 // Run works until ctx ends, then finishes the block in flight.
@@ -91,7 +97,8 @@ func (i *Ingester) work(ctx context.Context, open Open, operators *ops.Server, s
 	}
 	ingester := ingest.New(ingest.Config{
 		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge,
-		Heartbeat: heartbeats(operators),
+		KnownBytes: i.identities(),
+		Heartbeat:  heartbeats(operators),
 	}, ingest.Parts{
 		Leases:      stream.NewLeases(lanes, instanceName()),
 		Source:      source{lanes, i.readAhead},

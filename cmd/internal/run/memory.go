@@ -54,5 +54,13 @@ func (a *API) inFlight() (int64, error) {
 // to ClickHouse in another form: five times as much or so.
 func (i *Ingester) blocks() int { return int(i.Memory / 12) }
 
+// identities is what may be held of the identities of stored records.
+func (i *Ingester) identities() int {
+	if i.IdentityMemory > 0 {
+		return i.IdentityMemory
+	}
+	return int(i.Memory / 16)
+}
+
 // readAhead is what may be read of each of so many lanes before it is decoded.
 func (i *Ingester) readAhead(lanes int) int { return int(i.Memory/32) / max(lanes, 1) }

@@ -24,12 +24,13 @@ const (
 type lane struct {
 	*verifier
 	Lane
-	info    stream.Lane
-	claimed uint64 // last message of the block that was being stored, 0 when none
-	known   uint64 // rows of messages up to here may be of an earlier life of the lane
-	minutes minutes
-	digest  *warehouse.Digest
-	columns record.Columns
+	info        stream.Lane
+	claimed     uint64 // last message of the block that was being stored, 0 when none
+	known       uint64 // rows of messages up to here may be of an earlier life of the lane
+	incarnation uint64
+	minutes     minutes
+	digest      *warehouse.Digest
+	columns     record.Columns
 
 	segment uint64                   // its first message
 	want    map[uint64]warehouse.Sum // of the segment, by run
@@ -191,6 +192,7 @@ func (l *lane) message(m *record.Message) {
 // what must have been set aside, and returns how many records it holds.
 func (l *lane) decode(m *record.Message, row func(row int), aside func(index, n int, fate string)) int {
 	l.columns.Reset()
+	m.Incarnation = l.incarnation
 	bad, err := l.columns.AppendGood(m)
 	if fate, known := l.fates[origin{m.Lane, m.Seq, -1}]; known || err != nil {
 		n := max(m.Records, 1)

@@ -107,7 +107,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Settled, l.known = pos.Done, pos.Known
+		l.Settled, l.known, l.incarnation = pos.Done, pos.Known, pos.Incarnation
 		if l.known > 0 {
 			v.note("lane %d was made again or set back, and an operator said where it goes on: rows of its earlier life are left out", info.Number)
 		}

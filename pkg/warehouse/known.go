@@ -1,0 +1,204 @@
+package warehouse
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
+
+	"sluice/pkg/record"
+)
+
+// Known calls found for every stored row that may be the same record as one of
+// the rows of c, and for some more: those of the same days, sources and types
+// that share a position with one of them, or a content.
+//
+// It is one statement. What it reads are the days of the rows, less what the
+// times and positions let it pass over; never the rest of the table. Columns are
+// fetched through ch-go: a block that was sent again as a whole has an answer of
+// a hundred thousand rows.
+func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+	var positions, contents []int
+	for _, row := range rows {
+		if c.Kind[row] == record.ByContent {
+			contents = append(contents, row)
+		} else {
+			positions = append(positions, row)
+		}
+	}
+	var selects []string
+	if len(positions) > 0 {
+		selects = append(selects, db.selectKnown(byPosition(c, positions)))
+	}
+	if len(contents) > 0 {
+		selects = append(selects, db.selectKnown(byContent(c, contents)))
+	}
+	if len(selects) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+	defer cancel()
+	var answer knownColumns
+	err := db.send(ctx, ch.Query{
+		Body:     strings.Join(selects, " UNION ALL "),
+		Settings: db.lookupSettings(),
+		Result:   answer.columns(),
+		OnResult: func(_ context.Context, block proto.Block) error {
+			answer.each(block.Rows, found)
+			return nil
+		},
+	})
+	if err != nil {
+		return storeError("look for known records", err)
+	}
+	return nil
+}
+
+func (db *DB) selectKnown(where conditions) string {
+	return fmt.Sprintf(`SELECT source, identity, own_id, partition_id, position, toUnixTimestamp64Milli(ts) AS ms, key, record_type, value_type, intent
+		FROM %s.records WHERE %s`, db.name, where)
+}
+
+// byPosition finds what has the positions of rows that are known by theirs.
+func byPosition(c *record.Columns, rows []int) conditions {
+	var where conditions
+	where.when(c, rows)
+	sources, partitions := map[int]bool{}, map[int64]bool{}
+	first, last := c.Position[rows[0]], c.Position[rows[0]]
+	var list []byte
+	for i, row := range rows {
+		position := c.Position[row]
+		first, last = min(first, position), max(last, position)
+		sources[c.Source.Key(row)] = true
+		partitions[c.PartitionID[row]] = true
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = strconv.AppendInt(list, position, 10)
+	}
+	where.in("source", symbols(&c.Source, sources))
+	where.in("partition_id", numbers(partitions))
+	where.add("identity = ''")
+	// The range is for the index. The list is one literal: as a hundred
+	// thousand of them it takes ClickHouse ten times as long to read.
+	where.add("position BETWEEN %d AND %d", first, last)
+	where.add("position IN (SELECT toInt64(arrayJoin(splitByChar(',', '%s'))))", list)
+	return where
+}
+
+// byContent finds what has the contents of rows that are known by theirs. Equal
+// contents have equal processes and instances, by which the primary key finds
+// its way even where there is no time.
+func byContent(c *record.Columns, rows []int) conditions {
+	var where conditions
+	where.when(c, rows)
+	sources, processes, instances := map[int]bool{}, map[int]bool{}, map[string]bool{}
+	var list []byte
+	for i, row := range rows {
+		sources[c.Source.Key(row)] = true
+		processes[c.BpmnProcessID.Key(row)] = true
+		if len(instances) <= maxListed {
+			instances[string(c.ProcessInstanceKey.Value(row))] = true
+		}
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = hex.AppendEncode(list, c.Identity.Value(row))
+	}
+	where.in("bpmn_process_id", symbols(&c.BpmnProcessID, processes))
+	if len(instances) <= maxListed {
+		var all []string
+		for instance := range instances {
+			all = append(all, quote(instance))
+		}
+		where.in("process_instance_key", all)
+	}
+	where.in("source", symbols(&c.Source, sources))
+	where.add("identity IN (SELECT unhex(arrayJoin(splitByChar(',', '%s'))))", list)
+	return where
+}
+
+// lookupSettings are those of a question whose answer decides what is stored.
+func (db *DB) lookupSettings() []ch.Setting {
+	all := []ch.Setting{{Key: "max_query_size", Value: "268435456", Important: true}} // the list of a block is a part of the statement
+	if db.cfg.Cluster != "" {
+		all = append(all, ch.Setting{Key: "select_sequential_consistency", Value: "1", Important: true})
+	}
+	return all
+}
+
+// knownColumns take the answer, block by block.
+type knownColumns struct {
+	source, recordType, valueType, intent dictionary
+	identity, ownID                       proto.ColStr
+	partition, position, ts, key          proto.ColInt64
+}
+
+func (k *knownColumns) columns() proto.Results {
+	return proto.Results{
+		{Name: "source", Data: k.source.column()},
+		{Name: "identity", Data: &k.identity},
+		{Name: "own_id", Data: &k.ownID},
+		{Name: "partition_id", Data: &k.partition},
+		{Name: "position", Data: &k.position},
+		{Name: "ms", Data: &k.ts},
+		{Name: "key", Data: &k.key},
+		{Name: "record_type", Data: k.recordType.column()},
+		{Name: "value_type", Data: k.valueType.column()},
+		{Name: "intent", Data: k.intent.column()},
+	}
+}
+
+func (k *knownColumns) each(rows int, found func(*record.Known)) {
+	dictionaries := [...]*dictionary{&k.source, &k.recordType, &k.valueType, &k.intent}
+	if rows > 0 {
+		for _, d := range dictionaries {
+			d.read()
+		}
+	}
+	var one record.Known
+	for i := range rows {
+		one = record.Known{
+			Source: k.source.row(i), Identity: k.identity.Row(i), OwnID: k.ownID.Row(i),
+			PartitionID: k.partition[i], Position: k.position[i], TS: k.ts[i], Key: k.key[i],
+			RecordType: k.recordType.row(i), ValueType: k.valueType.row(i), Intent: k.intent.row(i),
+		}
+		found(&one)
+	}
+}
+
+// dictionary is a LowCardinality(String) column of an answer: each value
+// becomes a string once, and not once for every row.
+type dictionary struct {
+	raw    *proto.ColLowCardinalityRaw
+	values []string
+}
+
+func (d *dictionary) column() *proto.ColLowCardinalityRaw {
+	d.raw = &proto.ColLowCardinalityRaw{Index: new(proto.ColStr)}
+	return d.raw
+}
+
+func (d *dictionary) read() {
+	index := d.raw.Index.(*proto.ColStr)
+	d.values = d.values[:0]
+	for i := range index.Rows() {
+		d.values = append(d.values, index.Row(i))
+	}
+}
+
+func (d *dictionary) row(i int) string {
+	switch d.raw.Key {
+	case proto.KeyUInt16:
+		return d.values[d.raw.Keys16[i]]
+	case proto.KeyUInt32:
+		return d.values[d.raw.Keys32[i]]
+	case proto.KeyUInt64:
+		return d.values[d.raw.Keys64[i]]
+	}
+	return d.values[d.raw.Keys8[i]]
+}

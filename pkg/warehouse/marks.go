@@ -1,0 +1,130 @@
+package warehouse
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"sluice/pkg/record"
+)
+
+// Marks returns how far days of sources reach, by flow.sources, and how many
+// rows of a life of a lane that table has heard of.
+func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error) {
+	ctx = db.consistent(ctx)
+	marks := record.Marks{Last: map[record.SourceDay]int64{}}
+	err := db.row(ctx, "count the rows of the lane", fmt.Sprintf(
+		"SELECT sum(rows) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), []any{lane, incarnation}, &marks.Rows)
+	if err != nil || len(days) == 0 {
+		return marks, err
+	}
+	asked, sources, dayNumbers := map[record.SourceDay]bool{}, map[string]bool{}, map[int64]bool{}
+	for _, day := range days {
+		asked[day], sources[quote(day.Source)], dayNumbers[day.Day] = true, true, true
+	}
+	// Rather more days than were asked for than a list of triples, which takes
+	// long to read.
+	err = db.each(ctx, "read how far the sources reach", fmt.Sprintf(
+		`SELECT source, partition_id, toInt64(toUInt16(day)), ifNull(max(last_position), 0), ifNull(toUnixTimestamp64Milli(max(last_ts)), 0)
+		FROM %s.sources WHERE source IN (%s) AND day IN (%s) GROUP BY source, partition_id, day`,
+		db.name, strings.Join(slices.Sorted(maps.Keys(sources)), ", "), strings.Join(dates(dayNumbers), ", ")),
+		nil, func(rows driver.Rows) error {
+			var day record.SourceDay
+			var position, ts int64
+			if err := rows.Scan(&day.Source, &day.Partition, &day.Day, &position, &ts); err != nil {
+				return err
+			}
+			if day.Partition == 0 {
+				position = ts
+			}
+			if asked[day] {
+				marks.Last[day] = position
+			}
+			return nil
+		})
+	return marks, err
+}
+
+// Lacking compares flow.sources with the stored rows of a life of a lane, all
+// of them, and returns some days that reach less far there.
+func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error) {
+	ctx, cancel := context.WithTimeout(db.consistent(ctx), scanTime)
+	defer cancel()
+	var all []record.SourceDay
+	err := db.eachUntil(ctx, "compare flow.sources with flow.records", fmt.Sprintf(`
+		SELECT r.source, r.p, toInt64(toUInt16(r.d)) FROM
+			(SELECT source, if(identity = '', partition_id, 0) AS p, toDate(ts) AS d, max(if(identity = '', position, 0)) AS position, max(ts) AS last
+			FROM %[1]s.records WHERE lane = ? AND incarnation = ? GROUP BY source, p, d) AS r
+		LEFT JOIN
+			(SELECT source, partition_id AS p, day AS d, sum(rows) AS n, ifNull(max(last_position), 0) AS position,
+				ifNull(max(last_ts), fromUnixTimestamp64Milli(0, 'UTC')) AS last
+			FROM %[1]s.sources GROUP BY source, p, d) AS s
+		ON r.source = s.source AND r.p = s.p AND r.d = s.d
+		WHERE s.n = 0 OR r.p > 0 AND r.position > s.position OR r.p = 0 AND r.last > s.last
+		ORDER BY ALL LIMIT 100`, db.name),
+		[]any{lane, incarnation}, func(rows driver.Rows) error {
+			var day record.SourceDay
+			err := rows.Scan(&day.Source, &day.Partition, &day.Day)
+			all = append(all, day)
+			return err
+		})
+	return all, err
+}
+
+// scanTime bounds a question that reads all of flow.records. It is asked only
+// when something is wrong.
+const scanTime = 10 * time.Minute
+
+// LastSeq returns the last message of a life of a lane that has a row in
+// flow.records, 0 when there is none. A table that was truncated, or restored
+// from a backup, does not reach as far as the position of the lane. It reads the
+// days of that message only, as flow.sources tells them, unless it is not there.
+// For incarnation 0 it is the last message of any life, by flow.sources alone.
+func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
+	ctx = db.consistent(ctx)
+	var expected, found uint64
+	args := []any{lane, incarnation}
+	if incarnation == 0 {
+		err := db.row(ctx, "find the last message", fmt.Sprintf("SELECT max(last_seq) FROM %s.sources WHERE lane = ?", db.name), []any{lane}, &found)
+		return found, err
+	}
+	err := db.row(ctx, "find the last message", fmt.Sprintf(
+		"SELECT max(last_seq) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), args, &expected)
+	if err != nil || expected == 0 {
+		return 0, err
+	}
+	err = db.row(ctx, "find the last stored message", fmt.Sprintf(
+		`SELECT max(stream_seq) FROM %[1]s.records WHERE lane = ? AND incarnation = ? AND stream_seq = ?
+		AND toDate(ts) IN (SELECT day FROM %[1]s.sources WHERE lane = ? AND incarnation = ? AND last_seq = ?)`, db.name),
+		[]any{lane, incarnation, expected, lane, incarnation, expected}, &found)
+	if err != nil || found == expected {
+		return found, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	err = db.eachUntil(ctx, "find the last stored message", fmt.Sprintf(
+		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ?", db.name), args,
+		func(rows driver.Rows) error { return rows.Scan(&found) })
+	return found, err
+}
+
+// LastIncarnation returns the greatest incarnation that a row has, of any lane.
+func (db *DB) LastIncarnation(ctx context.Context) (last uint64, err error) {
+	err = db.row(db.consistent(ctx), "find the last incarnation", fmt.Sprintf("SELECT max(incarnation) FROM %s.sources", db.name), nil, &last)
+	return last, err
+}
+
+// consistent makes questions see every insert that was confirmed. On a single
+// server they always do.
+func (db *DB) consistent(ctx context.Context) context.Context {
+	if db.cfg.Cluster == "" {
+		return ctx
+	}
+	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"select_sequential_consistency": 1}))
+}
