@@ -91,7 +91,7 @@ vuln: | need-go ## known vulnerabilities in what is called of our dependencies
 	echo "$$said" >&2; exit 1
 
 # Where goroutines of ours meet. The race detector needs a C compiler.
-RACED := ./pkg/api ./pkg/auth ./pkg/ops ./pkg/ingest ./cmd/internal/run
+RACED := ./pkg/api ./pkg/auth ./pkg/ops
 race: | need-go ## data races in the packages whose goroutines share memory, where there is a C compiler
 	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(GO) test -race -timeout 10m $(RACED); \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi

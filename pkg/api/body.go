@@ -13,37 +13,58 @@ import (
 
 // bodies reads request bodies: in time, within the budget, decompressed.
 type bodies struct {
-	cfg       Config
-	metrics   *metrics
-	budget    *budget
-	buffers   *buffers
-	inflaters chan *inflater // the idle ones
+	cfg         Config
+	metrics     *metrics
+	budget      *budget
+	buffers     *buffers
+	quick, bulk chan *inflater // the idle ones: for bodies that stay small, and for all others
+	processors  chan struct{}  // taken by long work: one less than there are
 }
 
 func newBodies(cfg Config, m *metrics) *bodies {
 	b := &bodies{
 		cfg:     cfg,
 		metrics: m,
-		budget:  newBudget(cfg.InFlightBytes, cfg.InFlightWait),
+		budget:  newBudget(cfg.InFlightBytes, int64(capacity(cfg.BodyBytes)), cfg.InFlightWait),
 		buffers: &buffers{},
 	}
 	// Decompressing is work for a processor: more at once would not be faster.
-	n := max(2, runtime.GOMAXPROCS(0))
-	b.inflaters = make(chan *inflater, n)
-	for range n {
-		b.inflaters <- &inflater{}
-	}
+	n := runtime.GOMAXPROCS(0)
+	large := max(1, n-1)
+	b.quick, b.bulk = newInflaters(max(2, n)), newInflaters(large)
+	b.processors = make(chan struct{}, large)
 	return b
+}
+
+// processorFor waits for a processor to work on a body of n bytes, if that is
+// long work.
+func (b *bodies) processorFor(ctx context.Context, n int) (leave func(), err error) {
+	if n <= smallBody {
+		return func() {}, nil
+	}
+	return b.processor(ctx)
+}
+
+// processor waits for a processor for work of some ten milliseconds: a large
+// body, or a password. One is left to all others, whose work is short.
+func (b *bodies) processor(ctx context.Context) (leave func(), err error) {
+	select {
+	case b.processors <- struct{}{}:
+		return func() { <-b.processors }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // body is what a request carried. It belongs to one request, from read to
 // release.
 type body struct {
 	bytes   []byte
+	end     int // so many bytes are expected at most
 	most    int // more bytes are too many
 	hold    *hold
 	buffers *buffers
-	pace    *pace // nil when it is not read from a client
+	over    [1]byte // where a byte goes for which there is no room yet
 }
 
 // release gives the memory back. Nobody may use the bytes any more.
@@ -53,35 +74,53 @@ func (b *body) release() {
 	b.hold.release()
 }
 
-// Of a body whose length is not known, so much is read before more memory is
-// asked for; then so much; then all it may need at once. Were it asked for bit
-// by bit, bodies that have some would wait for each other to have more.
-const (
-	firstRead  = 64 << 10
-	secondRead = 256 << 10
-)
+// firstRead is what is asked for before anything is read.
+const firstRead = 16 << 10
+
+// nextRead is what is asked for when so much of a body has come: four times as
+// much, as long as it may be a small one, and then all it may need. Were that
+// asked for bit by bit too, large bodies that have some would wait for each
+// other to have more.
+func nextRead(have, end int, told bool) int {
+	stays := smallBody
+	if told && end > smallBody {
+		stays = beginning
+	}
+	if have < stays {
+		return min(4*have, end)
+	}
+	return end
+}
+
+// next is the capacity to ask for when the body is full.
+func (b *body) next() int {
+	if len(b.bytes) >= b.end {
+		return b.most // it was said to be shorter
+	}
+	return nextRead(cap(b.bytes), b.end, b.hold.end >= 0)
+}
 
 // room makes place for more bytes, within the budget.
 func (b *body) room(ctx context.Context) error {
-	n := min(2*cap(b.bytes), b.most)
-	if need := int64(capacity(n)); need > b.hold.size {
-		if n > secondRead {
-			need = int64(capacity(b.most))
-		}
-		defer b.hold.budget.pause(b.pace)()
-		if err := b.hold.grow(ctx, need); err != nil {
-			return err
-		}
+	n := b.next()
+	if err := b.hold.grow(ctx, int64(capacity(n))); err != nil {
+		return err
 	}
+	b.widen(n)
+	return nil
+}
+
+// widen moves the body to where there is room for n bytes.
+func (b *body) widen(n int) {
 	larger := append(b.buffers.get(n), b.bytes...)
 	b.buffers.put(b.bytes)
 	b.bytes = larger
-	return nil
 }
 
 // read reads the body of a request, which counts against limit after
 // decompression. The caller releases it, unless there is an error.
-func (b *bodies) read(w http.ResponseWriter, r *http.Request, limit int) (*body, error) {
+func (b *bodies) read(c *call, limit int) (*body, error) {
+	w, r, subject := c.w, c.r, c.who.Subject
 	encoding, err := encodingOf(r.Header)
 	if err != nil {
 		return nil, err
@@ -89,7 +128,7 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request, limit int) (*body,
 	if r.ContentLength > int64(limit) {
 		return nil, tooLarge(limit)
 	}
-	sent, err := b.receive(w, r, limit)
+	sent, err := b.receive(w, r, subject, encoding != "", limit)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +138,7 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request, limit int) (*body,
 		return sent, nil
 	}
 	defer sent.release()
-	plain, err := b.inflate(r.Context(), encoding, sent.bytes, limit)
+	plain, err := b.inflate(r.Context(), subject, encoding, sent, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -108,53 +147,49 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request, limit int) (*body,
 }
 
 // receive reads the body as it was sent. The budget is asked before anything
-// is read, and again whenever a body of unknown length grows.
-func (b *bodies) receive(w http.ResponseWriter, r *http.Request, limit int) (*body, error) {
-	expect, known := int(r.ContentLength), r.ContentLength >= 0
-	if !known {
-		expect = min(firstRead, limit)
+// is read, and again whenever the body grows.
+func (b *bodies) receive(w http.ResponseWriter, r *http.Request, subject string, packed bool, limit int) (*body, error) {
+	end := limit
+	if r.ContentLength >= 0 {
+		end = int(r.ContentLength)
 	}
-	h, err := b.budget.take(r.Context(), int64(capacity(expect)), known)
+	first := min(firstRead, end)
+	pace := newPace(w, r, &b.cfg)
+	h, err := b.budget.receive(r.Context(), subject, int64(capacity(first)), r.ContentLength, packed, pace)
 	if err != nil {
 		return nil, err
 	}
-	sent := &body{bytes: b.buffers.get(expect), most: limit, hold: h, buffers: b.buffers, pace: newPace(w, r, &b.cfg)}
-	if h.half == b.budget.large {
-		b.budget.watch(sent.pace)
-	}
-	err = sent.fill(r.Context(), sent.pace)
-	b.budget.unwatch(sent.pace)
+	sent := &body{bytes: b.buffers.get(first), end: end, most: limit, hold: h, buffers: b.buffers}
+	err = sent.fill(pace, func() error { return sent.room(r.Context()) })
+	h.arrived()
 	if err == nil {
-		err = sent.pace.done()
+		err = pace.done()
 	}
 	if err != nil {
 		sent.release()
-		return nil, readFailure(err, limit, sent.pace.isCut())
+		return nil, readFailure(err, limit, pace.isCut())
 	}
 	return sent, nil
 }
 
 var errTooLarge = errors.New("more bytes than allowed")
 
-// fill reads until the end, growing as needed up to the most, and gives back
-// what it did not need.
-func (b *body) fill(ctx context.Context, from io.Reader) error {
+// fill reads until the end, up to the most, and gives back what it did not
+// need. room makes place for more bytes whenever what there is is full.
+func (b *body) fill(from io.Reader, room func() error) error {
 	for {
-		if len(b.bytes) == cap(b.bytes) && len(b.bytes) < b.most {
-			if err := b.room(ctx); err != nil {
+		if len(b.bytes) == cap(b.bytes) && len(b.bytes) < b.end {
+			if err := room(); err != nil {
 				return err
 			}
 		}
-		var over [1]byte
-		into := b.bytes[len(b.bytes):min(cap(b.bytes), b.most)]
-		if len(into) == 0 {
-			into = over[:] // whatever still comes is too much
+		more, err := b.readSome(from)
+		if len(more) > 0 {
+			if err := room(); err != nil {
+				return err
+			}
+			b.bytes = append(b.bytes, more...)
 		}
-		n, err := from.Read(into)
-		if n > 0 && len(b.bytes) == b.most {
-			return errTooLarge
-		}
-		b.bytes = b.bytes[:len(b.bytes)+n]
 		if err == io.EOF {
 			b.hold.shrink(int64(cap(b.bytes)))
 			return nil
@@ -163,6 +198,22 @@ func (b *body) fill(ctx context.Context, from io.Reader) error {
 			return err
 		}
 	}
+}
+
+// readSome reads what there is room for. Where there is none it looks whether
+// the body ends here, and returns what came instead.
+func (b *body) readSome(from io.Reader) (more []byte, err error) {
+	into := b.bytes[len(b.bytes):min(cap(b.bytes), b.most)]
+	if len(into) > 0 {
+		n, err := from.Read(into)
+		b.bytes = b.bytes[:len(b.bytes)+n]
+		return nil, err
+	}
+	n, err := from.Read(b.over[:])
+	if n > 0 && len(b.bytes) == b.most {
+		return nil, errTooLarge
+	}
+	return b.over[:n], err
 }
 
 // readFailure says what a failed read means to the client.

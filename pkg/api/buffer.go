@@ -8,7 +8,8 @@ import (
 // buffers keeps byte slices for reuse, one pool for each power of two, so that
 // a small body never pins the memory of a large one.
 type buffers struct {
-	pools [buffersMax - buffersMin + 1]sync.Pool
+	pools   [buffersMax - buffersMin + 1]sync.Pool
+	headers sync.Pool // of slices that are in use: what the pools hold is behind a pointer
 }
 
 const (
@@ -24,7 +25,10 @@ func (p *buffers) get(n int) []byte {
 	size := capacity(n)
 	class := bits.TrailingZeros(uint(size)) - buffersMin
 	if b, ok := p.pools[class].Get().(*[]byte); ok {
-		return (*b)[:0]
+		kept := (*b)[:0]
+		*b = nil
+		p.headers.Put(b)
+		return kept
 	}
 	return make([]byte, 0, size)
 }
@@ -34,5 +38,10 @@ func (p *buffers) put(b []byte) {
 	if b == nil {
 		return
 	}
-	p.pools[bits.TrailingZeros(uint(cap(b)))-buffersMin].Put(&b)
+	header, ok := p.headers.Get().(*[]byte)
+	if !ok {
+		header = new([]byte)
+	}
+	*header = b
+	p.pools[bits.TrailingZeros(uint(cap(b)))-buffersMin].Put(header)
 }

@@ -23,12 +23,13 @@ type Config struct {
 	InFlightBytes int64         // memory for bodies being read or published; default 64 MiB, at least 4 × BodyBytes is needed
 	InFlightWait  time.Duration // how long a request may wait for that memory; default 2 s
 
-	Connections   int           // most connections at once; more wait to be accepted; default 4096
-	HeaderTimeout time.Duration // to read the header of a request; default 10 s
-	BodyTimeout   time.Duration // to read a whole body; default 30 s
-	BodyGrace     time.Duration // how long a body may be slower than BodyRate; default 5 s
-	BodyRate      int           // bytes per second a body must keep up; default 16 KiB
-	IdleTimeout   time.Duration // how long a connection is kept open between requests; default 2 min
+	Connections        int           // most connections at once; near it idle ones are closed, and at it more wait to be accepted; default 4096
+	AddressConnections int           // most of them from one address; default a quarter of them
+	HeaderTimeout      time.Duration // to read the header of a request; default 10 s
+	BodyTimeout        time.Duration // to read a whole body; default 30 s
+	BodyGrace          time.Duration // how long a body may be slower than BodyRate; default 5 s
+	BodyRate           int           // bytes per second a body must keep up; default 16 KiB
+	IdleTimeout        time.Duration // how long a connection is kept open between requests; default 2 min
 
 	PublishTimeout time.Duration // to get a request into the stream, else 503; default 1.8 s
 	StateWait      time.Duration // how long a reader waits for an accepted change to be applied; default 1 s
@@ -56,6 +57,7 @@ func (c Config) withDefaults() Config {
 	orElse(&c.InFlightBytes, 64<<20)
 	orElse(&c.InFlightWait, 2*time.Second)
 	orElse(&c.Connections, 4096)
+	orElse(&c.AddressConnections, max(1, c.Connections/4))
 	orElse(&c.HeaderTimeout, 10*time.Second)
 	orElse(&c.BodyTimeout, 30*time.Second)
 	orElse(&c.BodyGrace, 5*time.Second)

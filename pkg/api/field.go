@@ -26,12 +26,15 @@ func (s *Server) putField(c *call) error {
 	if err != nil {
 		return err
 	}
-	made, err := s.made(c, "", func(body []byte) (*change.Change, change.Warnings, error) {
-		return change.NewFieldPut(target.Table, target.Field, c.who.Subject, body)
+	var made *change.Change
+	body, err := s.document(c, "", func(body []byte) (warnings change.Warnings, err error) {
+		made, warnings, err = change.NewFieldPut(target.Table, target.Field, c.who.Subject, body)
+		return warnings, err
 	})
 	if err != nil {
 		return err
 	}
+	body.release()
 	return s.apply(c, made)
 }
 

@@ -13,13 +13,16 @@ import (
 )
 
 // inflate decompresses a body that is all in memory, so that the decoders and
-// their windows are held only while they work, never while a client dawdles.
-func (b *bodies) inflate(ctx context.Context, encoding string, sent []byte, limit int) (*body, error) {
+// their windows are held only while they work: never while a client dawdles,
+// and never while memory is waited for.
+func (b *bodies) inflate(ctx context.Context, subject, encoding string, packed *body, limit int) (*body, error) {
+	sent := packed.bytes
 	if len(sent) == 0 {
 		return nil, refuse(codeEmptyBody, "the body is empty")
 	}
 	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent))
-	expect := min(8*len(sent), allowed, limit)
+	most := min(limit, allowed)
+	expect := min(8*len(sent), most)
 	// What can not be true is what a body that was cut off or never was
 	// compressed happens to say: unpacking it will tell.
 	if claim, said := claimedSize(encoding, sent); said && claim <= uint64(limit) {
@@ -27,24 +30,60 @@ func (b *bodies) inflate(ctx context.Context, encoding string, sent []byte, limi
 			return nil, tooDense(b.cfg.Ratio)
 		}
 	}
-	h, err := b.budget.take(ctx, int64(capacity(expect)), true)
+	h, err := b.budget.unpack(ctx, subject, int64(capacity(expect)), packed.hold)
 	if err != nil {
 		return nil, err
 	}
-	plain := &body{bytes: b.buffers.get(expect), most: min(limit, allowed), hold: h, buffers: b.buffers}
-	worker := <-b.inflaters // soon: none waits for anything but a processor
-	defer func() { b.inflaters <- worker }()
-	from, err := worker.open(encoding, sent)
-	if err == nil {
-		from = &ratioReader{from: from, left: allowed}
-		err = plain.fill(ctx, from)
+	plain := &body{bytes: b.buffers.get(expect), end: expect, most: most, hold: h, buffers: b.buffers}
+	err = b.unpack(ctx, encoding, sent, plain, allowed)
+	if errors.Is(err, errNoRoom) {
+		// It is longer than it said. It waits for all it may need without a
+		// decoder in hand, and then begins anew.
+		if err = h.grow(ctx, int64(capacity(most))); err == nil {
+			plain.bytes = plain.bytes[:0]
+			plain.widen(most)
+			err = b.unpack(ctx, encoding, sent, plain, allowed)
+		}
 	}
-	worker.source.Reset(nil)
 	if err != nil {
 		plain.release()
 		return nil, inflateFailure(err, limit, b.cfg.Ratio)
 	}
 	return plain, nil
+}
+
+// errNoRoom says that there is no more memory without waiting for it.
+var errNoRoom = errors.New("no room for more at once")
+
+// unpack decompresses a body into plain. Bodies that become large have decoders
+// of their own: small ones need not stand behind them.
+func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain *body, allowed int) error {
+	leave, err := b.processorFor(ctx, cap(plain.bytes))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	idle, longest := b.quick, smallBody
+	if cap(plain.bytes) > smallBody {
+		idle, longest = b.bulk, plain.most
+	}
+	worker := <-idle // soon: none waits for anything but a processor
+	defer func() {
+		worker.source.Reset(nil)
+		idle <- worker
+	}()
+	from, err := worker.open(encoding, sent)
+	if err != nil {
+		return err
+	}
+	return plain.fill(&ratioReader{from: from, left: allowed}, func() error {
+		n := plain.next()
+		if n > longest || !plain.hold.tryGrow(int64(capacity(n))) {
+			return errNoRoom
+		}
+		plain.widen(n)
+		return nil
+	})
 }
 
 // claimedSize is how large a compressed body says it is. One that lies gets the
@@ -59,6 +98,14 @@ func claimedSize(encoding string, sent []byte) (size uint64, said bool) {
 		return head.FrameContentSize, true
 	}
 	return 0, false
+}
+
+func newInflaters(n int) chan *inflater {
+	idle := make(chan *inflater, n)
+	for range n {
+		idle <- &inflater{}
+	}
+	return idle
 }
 
 // inflater decompresses one body at a time. Its decoders are made when they

@@ -21,6 +21,8 @@ type metrics struct {
 	badTimestamps, unknownMembers    prometheus.Counter
 	changes, warnings                *prometheus.CounterVec
 	publishSeconds, recordsInRequest prometheus.Histogram
+
+	connectionsRefused, connectionsClosed prometheus.Counter
 }
 
 func counter(name, help string) prometheus.Counter {
@@ -72,7 +74,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: []float64{0, 1, 10, 100, 500, 1000, 5000, 10000, 50000},
 		}),
 	}
-	reg.MustRegister(m.requests, m.seconds, m.refusals, m.inFlight, m.panics, m.wireBytes, m.bodyBytes,
+	m.connectionsRefused = counter("sluice_api_connections_refused_total", "Connections refused because their address had as many as it may, all of them busy.")
+	m.connectionsClosed = counter("sluice_api_connections_closed_total", "Idle connections closed to make place for new ones.")
+	reg.MustRegister(m.connectionsRefused, m.connectionsClosed, m.requests, m.seconds, m.refusals, m.inFlight, m.panics, m.wireBytes, m.bodyBytes,
 		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.changes, m.warnings, m.publishSeconds, m.recordsInRequest)
 	for _, kind := range []change.Kind{change.UserPatched, change.FieldPut, change.FieldDeleted} {
 		m.changes.WithLabelValues(string(kind))
@@ -103,7 +107,7 @@ func (m *metrics) watch(reg prometheus.Registerer, b *budget) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_api_bodies_in_flight_bytes",
 		Help: "Memory held for bodies that are being read or published.",
-	}, func() float64 { return float64(b.held.Load()) }))
+	}, func() float64 { return float64(b.held()) }))
 }
 
 // routeMetrics are the metrics of one route, looked up once.

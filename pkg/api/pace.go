@@ -70,16 +70,23 @@ func (p *pace) setDeadline(t time.Time) error {
 	return err
 }
 
-// crowdedRate is the bytes per second that a body must keep up while others
-// wait for the memory it holds.
-const crowdedRate = 1 << 20
+const (
+	// crowdedRate is the bytes per second that a body must keep up while others
+	// need the memory it holds.
+	crowdedRate = 1 << 20
+	// newcomer is how long a body may take before its rate is looked at.
+	newcomer = 100 * time.Millisecond
+)
 
-// cutIfSlow ends the reading of a body that others should not wait for.
-func (p *pace) cutIfSlow(now time.Time, patience time.Duration) {
+// slow tells whether others should not wait for the body. The lock of the half
+// that its memory belongs to is held, here and when start moves.
+func (p *pace) slow(now time.Time) bool {
 	took := now.Sub(p.start)
-	if took < patience || float64(p.n.Load()) >= crowdedRate*took.Seconds() {
-		return
-	}
+	return took >= newcomer && float64(p.n.Load()) < crowdedRate*took.Seconds()
+}
+
+// cutOff ends the reading of the body.
+func (p *pace) cutOff(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = true

@@ -46,7 +46,7 @@ func (s *Server) postRecords(c *call) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.bodies.read(c.w, c.r, s.cfg.BodyBytes)
+	body, err := s.bodies.read(c, s.cfg.BodyBytes)
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,14 @@ func (s *Server) postRecords(c *call) error {
 	received := time.Now()
 	req := record.NewRequest()
 	defer req.Release()
-	if err := req.Parse(body.bytes, form, s.limits, received); err != nil {
+	p := postings.Get().(*posting)
+	defer p.release()
+	if err := s.prepare(c, req, p, body.bytes, form, received); err != nil {
 		return err
 	}
 	replayed := false
 	if req.Len() > 0 {
-		if replayed, err = s.publish(c, req, body.bytes, key, received); err != nil {
+		if replayed, err = s.publish(c, req, p, body.bytes, key, received); err != nil {
 			return err
 		}
 	}
@@ -71,21 +73,28 @@ func (s *Server) postRecords(c *call) error {
 	return answerOK(c.w)
 }
 
+// prepare checks the records and makes messages of them.
+func (s *Server) prepare(c *call, req *record.Request, p *posting, body []byte, form record.Form, received time.Time) error {
+	leave, err := s.bodies.processorFor(c.r.Context(), len(body))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := req.Parse(body, form, s.limits, received); err != nil {
+		return err
+	}
+	p.parts, err = req.Parts(s.cfg.PartBytes, p.parts)
+	return err
+}
+
 // publish brings the records into the stream. A crash of this process before
 // the client has its answer leaves all of them in the stream or none; the
 // client sends them again, under the same id when it or the records have one.
-func (s *Server) publish(c *call, req *record.Request, body []byte, key string, received time.Time) (bool, error) {
-	p := postings.Get().(*posting)
-	defer p.release()
-	parts, err := req.Parts(s.cfg.PartBytes, p.parts)
-	p.parts = parts
-	if err != nil {
-		return false, err
-	}
+func (s *Server) publish(c *call, req *record.Request, p *posting, body []byte, key string, received time.Time) (bool, error) {
 	hash := record.Hash(body)
 	p.submission = record.Submission{
 		ID: idOf(c.who.Subject, key, hash, req), Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
-		Received: received, TraceParent: traceParent(c.r.Header), Parts: parts,
+		Received: received, TraceParent: traceParent(c.r.Header), Parts: p.parts,
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/netutil"
 
 	"sluice/pkg/change"
 	"sluice/pkg/record"
@@ -55,7 +54,7 @@ type Server struct {
 	engine    *gin.Engine
 	tls       *tls.Config // nil for plain HTTP
 
-	listener net.Listener // nil until Listen; owned by Run from then on
+	listener *connections // nil until Listen; owned by Run from then on
 }
 
 // New prepares a Server and reads its certificate.
@@ -96,7 +95,7 @@ func (s *Server) Listen() (net.Addr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listen for clients: %w", err)
 		}
-		s.listener = netutil.LimitListener(ln, s.cfg.Connections)
+		s.listener = newConnections(ln, s.cfg.Connections, s.cfg.AddressConnections, s.metrics)
 	}
 	return s.listener.Addr(), nil
 }
@@ -140,6 +139,7 @@ func (s *Server) drain(srv *http.Server) error {
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
 		Handler:           s.engine,
+		ConnState:         s.listener.state,
 		TLSConfig:         s.tls,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,

@@ -13,9 +13,18 @@ import (
 
 // patchUser changes the user whom the token stands for.
 func (s *Server) patchUser(c *call) error {
-	made, err := s.made(c, "application/merge-patch+json", func(body []byte) (*change.Change, change.Warnings, error) {
-		return change.NewUserPatch(c.r.Context(), c.who.Subject, c.who.May(record.ScopeAdmin), body, s.secrets)
+	var patch *change.PendingPatch
+	body, err := s.document(c, "application/merge-patch+json", func(body []byte) (warnings change.Warnings, err error) {
+		patch, warnings, err = change.ReadUserPatch(c.who.Subject, c.who.May(record.ScopeAdmin), body, s.secrets)
+		return warnings, err
 	})
+	if err != nil {
+		return err
+	}
+	defer body.release()
+	// Passwords are hashed one after the other. Who waits for that holds what the
+	// budget has counted, but no place among the documents.
+	made, err := patch.Change(c.r.Context(), s.bodies.processor)
 	if err != nil {
 		return err
 	}
@@ -28,32 +37,40 @@ func (s *Server) getUser(c *call) error {
 	return s.show(c, target, func(e *remembered) (json.RawMessage, error) { return e.User(c.who.Subject) })
 }
 
-// made reads a document and makes a change of it. type2 is a second media type
-// it may have.
-func (s *Server) made(c *call, type2 string, make func(body []byte) (*change.Change, change.Warnings, error)) (*change.Change, error) {
+// document reads a document and hands it to parse. type2 is a second media type
+// it may have. The caller releases the body, unless there is an error.
+func (s *Server) document(c *call, type2 string, parse func(body []byte) (change.Warnings, error)) (*body, error) {
 	if values := c.r.Header["Content-Type"]; len(values) > 0 {
 		if media := mediaType(values[0]); media != "application/json" && media != type2 {
 			return nil, refuse(codeUnsupportedType, "the document is taken as application/json, in UTF-8")
 		}
 	}
-	body, err := s.bodies.read(c.w, c.r, change.MaxBody)
+	body, err := s.bodies.read(c, change.MaxBody)
 	if err != nil {
 		return nil, err
 	}
-	defer body.release()
-	if len(body.bytes) == 0 {
-		return nil, refuse(codeEmptyBody, "the body is empty")
-	}
-	release, err := s.slot(c.r.Context())
-	if err != nil {
+	if err := s.parse(c.r.Context(), body.bytes, parse); err != nil {
+		body.release()
 		return nil, err
 	}
-	defer release()
-	made, warnings, err := make(body.bytes)
+	return body, nil
+}
+
+// parse hands a document to do, when there is a place for one.
+func (s *Server) parse(ctx context.Context, body []byte, do func([]byte) (change.Warnings, error)) error {
+	if len(body) == 0 {
+		return refuse(codeEmptyBody, "the body is empty")
+	}
+	leave, err := s.slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	warnings, err := do(body)
 	for what, n := range warnings {
 		s.metrics.warnings.WithLabelValues(what).Add(float64(n))
 	}
-	return made, err
+	return err
 }
 
 // apply publishes a change once it is known to fit, and to meet the conditions

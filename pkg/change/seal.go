@@ -1,7 +1,8 @@
 package change
 
 import (
-	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -54,19 +55,40 @@ func copied(name string, v any) bool {
 	return name == "ak" && v == "<ACCESS_KEY>" || name == "telephone" && v == "<PHONE>"
 }
 
-// seal replaces the secrets of a parsed body, in place.
-func (s *Secrets) seal(ctx context.Context, object map[string]any) error {
-	w := sealing{Secrets: s, ctx: ctx}
-	return w.object(object, false)
+// seal replaces the secrets of a parsed body, in place. Passwords are replaced
+// by marks, which hashAll replaces by their hashes.
+func (s *Secrets) seal(object map[string]any) (passwords, error) {
+	w := sealing{Secrets: s}
+	err := w.object(object, false)
+	return w.passwords, err
 }
 
 // sealing is one walk over one body.
 type sealing struct {
 	*Secrets
-	ctx       context.Context
 	path      path
-	passwords int // hashed so far
+	passwords passwords
 }
+
+// passwords are those of one body, until they are hashed.
+type passwords struct {
+	mark  string // begins the mark of each; random, so that no body holds it
+	plain []string
+}
+
+// add takes a password and returns its mark.
+func (p *passwords) add(plain string) string {
+	if p.mark == "" {
+		var b [16]byte
+		rand.Read(b[:])
+		p.mark = "password-" + hex.EncodeToString(b[:]) + "-"
+	}
+	p.plain = append(p.plain, plain)
+	return p.markOf(len(p.plain) - 1)
+}
+
+// markOf is the mark of the password i. None begins another.
+func (p *passwords) markOf(i int) string { return fmt.Sprintf("%s%02d", p.mark, i) }
 
 // object seals the members of an object. What stays as it was is left out;
 // but within an array, which replaces whole what was there, the Mask holds
@@ -155,10 +177,10 @@ func (w *sealing) text(s string, kind secret) (any, error) {
 	case kind == accessSecret:
 		return w.fingerprint(s)
 	}
-	if w.passwords++; w.passwords > maxPasswords {
+	if len(w.passwords.plain) == maxPasswords {
 		return nil, wrong(w.path.String(), "too_many_passwords", fmt.Sprintf("A body may hold at most %d passwords.", maxPasswords))
 	}
-	return w.hash(w.ctx, s)
+	return w.passwords.add(s), nil
 }
 
 // mask hides the secrets of a stored document, in place.

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -44,6 +45,64 @@ type Secrets struct {
 
 	once  sync.Once
 	slots chan struct{}
+
+	mu       sync.Mutex
+	subjects map[string]*places
+}
+
+// maxSubject is how many patches of one subject are hashed at a time, so that
+// others come between them.
+const maxSubject = 2
+
+// places are those of one subject.
+type places struct {
+	taken chan struct{}
+	users int // that take one or wait for it
+}
+
+// enter waits for a place among those of the subject whose passwords are hashed.
+func (s *Secrets) enter(ctx context.Context, subject string) (leave func(), err error) {
+	s.mu.Lock()
+	p, ok := s.subjects[subject]
+	if !ok {
+		p = &places{taken: make(chan struct{}, maxSubject)}
+		if s.subjects == nil {
+			s.subjects = make(map[string]*places)
+		}
+		s.subjects[subject] = p
+	}
+	p.users++
+	s.mu.Unlock()
+	forget := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p.users--; p.users == 0 {
+			delete(s.subjects, subject)
+		}
+	}
+	if err := s.take(ctx, p.taken); err != nil {
+		forget()
+		return nil, err
+	}
+	return func() { <-p.taken; forget() }, nil
+}
+
+// take waits for one of the slots, as long as a password may.
+func (s *Secrets) take(ctx context.Context, slots chan<- struct{}) error {
+	wait := s.Wait
+	if wait <= 0 {
+		wait = time.Second
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return ErrBusy
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+	}
 }
 
 // Seal returns the patch with its secrets replaced. It fails with a
@@ -54,10 +113,31 @@ func (s *Secrets) Seal(ctx context.Context, patch json.RawMessage) (json.RawMess
 	if err != nil {
 		return nil, err
 	}
-	if err := s.seal(ctx, object); err != nil {
+	secret, err := s.seal(object)
+	if err != nil {
 		return nil, err
 	}
-	return encode(object)
+	sealed, err := encode(object)
+	if err != nil {
+		return nil, err
+	}
+	return s.hashAll(ctx, sealed, secret, nil)
+}
+
+// Processor waits for a processor, until it is left again.
+type Processor func(context.Context) (leave func(), err error)
+
+// hashAll replaces the marks of passwords in an encoded body by hashes. A body
+// with several takes a new turn for each.
+func (s *Secrets) hashAll(ctx context.Context, body json.RawMessage, p passwords, processor Processor) (json.RawMessage, error) {
+	for i, plain := range p.plain {
+		hash, err := s.hash(ctx, plain, processor)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.Replace(body, []byte(p.markOf(i)), []byte(hash), 1)
+	}
+	return body, nil
 }
 
 // fingerprint names a key without giving it away: $hmac-sha256$k=<which of
@@ -76,21 +156,18 @@ func (s *Secrets) fingerprint(sk string) (string, error) {
 }
 
 // hash waits for its turn and then hashes a password.
-func (s *Secrets) hash(ctx context.Context, password string) (string, error) {
+func (s *Secrets) hash(ctx context.Context, password string, processor Processor) (string, error) {
 	s.once.Do(func() { s.slots = make(chan struct{}, max(s.Concurrency, 1)) })
-	wait := s.Wait
-	if wait <= 0 {
-		wait = time.Second
+	if err := s.take(ctx, s.slots); err != nil {
+		return "", err
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-timer.C:
-		return "", ErrBusy
-	case <-ctx.Done():
-		return "", fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+	defer func() { <-s.slots }()
+	if processor != nil {
+		leave, err := processor(ctx)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrBusy, err)
+		}
+		defer leave()
 	}
 	salt := make([]byte, argonSalt)
 	rand.Read(salt)

@@ -11,9 +11,30 @@ import (
 // secrets replaced, and, unless admin, the members that give authority taken
 // out.
 //
-// Errors: ErrTooLarge, *SyntaxError, *ProblemsError, ErrConflict (an id that
-// is not the subject), ErrBusy, *TargetError.
+// Errors: those of ReadUserPatch and of PendingPatch.Change.
 func NewUserPatch(ctx context.Context, subject string, admin bool, body []byte, secrets *Secrets) (*Change, Warnings, error) {
+	pending, warnings, err := ReadUserPatch(subject, admin, body, secrets)
+	if err != nil {
+		return nil, warnings, err
+	}
+	c, err := pending.Change(ctx, nil)
+	return c, warnings, err
+}
+
+// PendingPatch is a change of a user whose passwords are not hashed yet. It is
+// no larger than the body, while a body that is being read is some 20 times as
+// large: who waits for its turn to hash holds little.
+type PendingPatch struct {
+	change    *Change
+	secrets   *Secrets
+	passwords passwords
+}
+
+// ReadUserPatch does of NewUserPatch what needs no waiting.
+//
+// Errors: ErrTooLarge, *SyntaxError, *ProblemsError, ErrConflict (an id that
+// is not the subject), *TargetError.
+func ReadUserPatch(subject string, admin bool, body []byte, secrets *Secrets) (*PendingPatch, Warnings, error) {
 	c := newChange(UserPatched, Target{User: subject}, subject)
 	c.Admin = admin
 	if err := c.Target.check(); err != nil {
@@ -34,17 +55,43 @@ func NewUserPatch(ctx context.Context, subject string, admin bool, body []byte, 
 	if n := withoutAuthority(patch, admin); n > 0 {
 		warnings[AuthorityIgnored] = n
 	}
-	if err := secrets.seal(ctx, patch); err != nil {
+	p := &PendingPatch{change: c, secrets: secrets}
+	if p.passwords, err = secrets.seal(patch); err != nil {
 		return nil, nil, err
 	}
 	c.Members = memberNames(patch)
 	if c.Body, err = encode(patch); err != nil {
 		return nil, nil, err
 	}
-	if len(c.Body) > MaxBody {
-		return nil, nil, ErrTooLarge // written out in full it has grown
+	return p, warnings, p.fits()
+}
+
+// fits fails for a patch that has grown by being written out in full.
+func (p *PendingPatch) fits() error {
+	if len(p.change.Body) > MaxBody {
+		return ErrTooLarge
 	}
-	return c, warnings, nil
+	return nil
+}
+
+// Change hashes the passwords, in turn with others, and returns the change. Each
+// hash takes some 20 ms of a processor, which processor waits for; nil when
+// nobody needs to.
+//
+// Errors: ErrBusy, when too many others wait; ErrTooLarge.
+func (p *PendingPatch) Change(ctx context.Context, processor Processor) (*Change, error) {
+	if len(p.passwords.plain) > 0 {
+		leave, err := p.secrets.enter(ctx, p.change.Target.User)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
+	var err error
+	if p.change.Body, err = p.secrets.hashAll(ctx, p.change.Body, p.passwords, processor); err != nil {
+		return nil, err
+	}
+	return p.change, p.fits()
 }
 
 // own fails when a body carries another identity than its request does.

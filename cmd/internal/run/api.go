@@ -50,16 +50,17 @@ type Auth struct {
 
 // Limits says what one request, and all of them together, may take.
 type Limits struct {
-	MaxBody        int           `default:"16777216" help:"Longest body in bytes, after decompression."`
-	MaxRecords     int           `default:"50000" help:"Most records in one request."`
-	MaxRecordBytes int           `default:"4194304" help:"Longest record in bytes."`
-	MaxDepth       int           `default:"64" help:"Deepest nesting of a record."`
-	MaxRatio       int           `default:"200" help:"Most bytes one compressed byte may stand for."`
-	MaxInFlight    int64         `default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."`
-	MaxConnections int           `default:"4096" help:"Most connections at once."`
-	Rate           float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
-	HeaderTimeout  time.Duration `default:"10s" help:"Time to read the header of a request."`
-	BodyTimeout    time.Duration `default:"30s" help:"Time to read the body of a request."`
+	MaxBody                  int           `default:"16777216" help:"Longest body in bytes, after decompression."`
+	MaxRecords               int           `default:"50000" help:"Most records in one request."`
+	MaxRecordBytes           int           `default:"4194304" help:"Longest record in bytes."`
+	MaxDepth                 int           `default:"64" help:"Deepest nesting of a record."`
+	MaxRatio                 int           `default:"200" help:"Most bytes one compressed byte may stand for."`
+	MaxInFlight              int64         `default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."`
+	MaxConnections           int           `default:"4096" help:"Most connections at once; near it idle ones are closed."`
+	MaxConnectionsPerAddress int           `default:"0" help:"Most connections from one address; 0 for a quarter of --max-connections. Raise it behind a proxy."`
+	Rate                     float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
+	HeaderTimeout            time.Duration `default:"10s" help:"Time to read the header of a request."`
+	BodyTimeout              time.Duration `default:"30s" help:"Time to read the body of a request."`
 }
 
 func (a Auth) config() (auth.Config, error) {
@@ -84,7 +85,7 @@ func (a *API) config() (api.Config, error) {
 	return api.Config{
 		Listen: a.HTTP, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
 		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
-		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, Rate: a.Rate,
+		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate,
 		HeaderTimeout: a.HeaderTimeout, BodyTimeout: a.BodyTimeout,
 	}, err
 }

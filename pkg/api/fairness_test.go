@@ -1,0 +1,178 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestSlowBodiesTakeNoMemoryFromOthers: announcing is not sending, and those
+// who send slowly never hold so much that others have to wait.
+func TestSlowBodiesTakeNoMemoryFromOthers(t *testing.T) {
+	cfg := config()
+	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes = 4<<20, 1<<20, 16<<20
+	d := newDoor(t, cfg)
+	addr, _ := d.run(t)
+	const clients, announced = 32, 1 << 19
+	var cutOff atomic.Int32
+	for range clients {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		go func() {
+			fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n[%s", head, announced, strings.Repeat(" ", announced/2))
+			if _, err := conn.Read(make([]byte, 1)); err == nil {
+				cutOff.Add(1)
+			}
+		}()
+	}
+	time.Sleep(150 * time.Millisecond) // they are no newcomers any more
+	url := "http://" + addr + "/flow/flowRecord/batch"
+	post := func(i int) {
+		r := request(http.MethodPost, url, fmt.Sprintf(`{"id":"1-%d"}`, i)+strings.Repeat(" ", 100<<10))
+		r.RequestURI = ""
+		start := time.Now()
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOK(t, resp)
+		if took := time.Since(start); took > 250*time.Millisecond*slowdown {
+			t.Errorf("post %d took %s beside slow ones", i, took)
+		}
+	}
+	for i := range 50 {
+		post(i)
+	}
+	eventually(t, "the slow hold at most half of the 8 MiB for small bodies", func() bool { post(50); return d.held(t) <= 4<<20 })
+	if n := cutOff.Load(); n == 0 || n == clients {
+		t.Errorf("%d of %d slow clients were cut off, want some", n, clients)
+	}
+}
+
+// TestASubjectLeavesMemoryToOthers: however much one posts, and however long
+// its posts take, another one finds memory at once.
+func TestASubjectLeavesMemoryToOthers(t *testing.T) {
+	cfg := config()
+	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 5*time.Second
+	d := newDoor(t, cfg)
+	leave := make(chan struct{})
+	var blocked atomic.Int32
+	var free atomic.Bool
+	d.stream.before = func(context.Context) error {
+		if !free.Load() {
+			blocked.Add(1)
+			<-leave
+		}
+		return nil
+	}
+	body := `{"id":"1-1"}` + strings.Repeat(" ", 500<<10)
+	answers := make(chan *http.Response, 40)
+	for range cap(answers) {
+		go func() { answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", body)) }()
+	}
+	// Of 8 MiB for small bodies four fifths are theirs: 12 of half a MiB.
+	eventually(t, "they hold what they may", func() bool { return blocked.Load() == 12 })
+	free.Store(true)
+	start := time.Now()
+	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", body, header("Authorization", "other"))))
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("another subject waited %s", took)
+	}
+	close(leave)
+	for range cap(answers) {
+		wantOK(t, <-answers)
+	}
+	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
+}
+
+// TestBodiesWithAFalseSizeStallNobody: they wait for the memory they need after
+// all, but not with a decoder in hand.
+func TestBodiesWithAFalseSizeStallNobody(t *testing.T) {
+	cfg := config()
+	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 10*time.Second
+	d := newDoor(t, cfg)
+	leave := make(chan struct{})
+	var entered atomic.Int32
+	var free atomic.Bool
+	d.stream.before = func(context.Context) error {
+		if !free.Load() {
+			entered.Add(1)
+			<-leave
+		}
+		return nil
+	}
+	answers := make(chan *http.Response, 5)
+	for range 2 { // all of the memory for large bodies
+		go func() {
+			answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", `{"id":"1-1"}`+strings.Repeat(" ", 3<<20)))
+		}()
+	}
+	eventually(t, "the large half is full", func() bool { return entered.Load() == 2 })
+	free.Store(true)
+	false100 := liar(gzipped(t, scrambled(3<<20)))
+	for range 3 {
+		go func() {
+			answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", false100, header("Content-Encoding", "gzip")))
+		}()
+	}
+	time.Sleep(300 * time.Millisecond) // each has met its end, and waits
+	start := time.Now()
+	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", gzipped(t, `[{"id":"1-2"}]`), header("Content-Encoding", "gzip"))))
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("an honest body waited %s for a decoder", took)
+	}
+	close(leave)
+	for range 2 {
+		wantOK(t, <-answers)
+	}
+	for range 3 { // their checksum covers the size, so they are refused in the end
+		wantProblem(t, <-answers, 400, "bad_compression")
+	}
+}
+
+// TestHashingHoldsNoPlaceForDocuments: a document without passwords is not
+// behind one with many.
+func TestHashingHoldsNoPlaceForDocuments(t *testing.T) {
+	cfg := config()
+	cfg.Documents = 1
+	d := newDoor(t, cfg)
+	passwords := `{"projects":[` + strings.TrimSuffix(strings.Repeat(`{"password":"x"},`, 16), ",") + `]}`
+	hashed := make(chan *http.Response, 1)
+	go func() { hashed <- d.serveOne(request(http.MethodPatch, "/spm/login/current/user", passwords)) }()
+	time.Sleep(50 * time.Millisecond) // it hashes: some 20 ms for each
+	wantOK(t, d.serveOne(request(http.MethodPut, fieldPath("t", "f"), `{"name":"f"}`, header("Authorization", "other"))))
+	select {
+	case <-hashed:
+		t.Error("the document was behind the passwords")
+	default:
+		wantOK(t, <-hashed)
+	}
+}
+
+// TestASubjectsPasswordsLeaveRoomForOthers: two patches of a subject are hashed
+// at a time, so that another one's comes between them.
+func TestASubjectsPasswordsLeaveRoomForOthers(t *testing.T) {
+	d := newDoor(t, config())
+	passwords := `{"projects":[` + strings.TrimSuffix(strings.Repeat(`{"password":"x"},`, 16), ",") + `]}`
+	answers := make(chan *http.Response, 24)
+	for range cap(answers) {
+		go func() { answers <- d.serveOne(request(http.MethodPatch, "/spm/login/current/user", passwords)) }()
+	}
+	time.Sleep(50 * time.Millisecond) // they hash, and wait for it
+	for range 3 {
+		wantOK(t, d.serveOne(request(http.MethodPatch, "/spm/login/current/user", `{"password":"x"}`, header("Authorization", "other"))))
+	}
+	for range cap(answers) {
+		if resp := <-answers; resp.StatusCode != http.StatusOK {
+			wantProblem(t, resp, 429, "passwords_busy")
+		}
+	}
+}

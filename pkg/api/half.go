@@ -1,0 +1,328 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// half is one of the two parts of the budget.
+type half struct {
+	size    int64
+	share   int64 // a subject may hold so many times what it leaves free; 0: all there is
+	reserve int64 // what packed bodies leave, so that one can be unpacked
+
+	mu       sync.Mutex
+	used     int64
+	packed   int64               // of that, by bodies that will be unpacked
+	accounts map[string]*account // of subjects that hold some or wait
+	waiting  int                 // requests, of all accounts
+	reading  map[*hold]struct{}  // those whose bodies are being read
+	swept    time.Time           // when the slow were looked for last
+}
+
+// account is one subject's.
+type account struct {
+	held    int64
+	waiting []*waiter // oldest first
+}
+
+// waiter is a request that waits for memory.
+type waiter struct {
+	hold    *hold
+	more    int64
+	began   time.Time
+	granted chan struct{} // closed under the lock
+}
+
+func newHalf(size, share, reserve int64) *half {
+	return &half{size: size, share: share, reserve: reserve, accounts: map[string]*account{}, reading: map[*hold]struct{}{}}
+}
+
+func (h *half) held() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.used
+}
+
+// acquire adds bytes to a hold, and waits for them at most so long.
+func (h *half) acquire(ctx context.Context, to *hold, more int64, longest time.Duration) error {
+	h.mu.Lock()
+	h.relieve(time.Now())
+	if h.waiting == 0 && h.fits(to, more) {
+		h.charge(to, more)
+		h.mu.Unlock()
+		return nil
+	}
+	delete(h.reading, to) // its client does not keep us waiting, we keep it
+	w := &waiter{to, more, time.Now(), make(chan struct{})}
+	h.enqueue(w)
+	h.grant()
+	h.mu.Unlock()
+
+	return h.await(ctx, w, longest)
+}
+
+// await waits for a grant. Meanwhile those are cut off whose bodies come too
+// slowly to wait for.
+func (h *half) await(ctx context.Context, w *waiter, longest time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	ticks := time.NewTicker(max(longest/80, time.Millisecond))
+	defer ticks.Stop()
+	for {
+		select {
+		case <-w.granted:
+			return nil
+		case now := <-ticks.C:
+			h.mu.Lock()
+			h.cutFor(now, w)
+			h.mu.Unlock()
+		case <-ctx.Done():
+			return h.giveUp(w)
+		}
+	}
+}
+
+// giveUp ends the waiting of a request, unless it was granted just now.
+func (h *half) giveUp(w *waiter) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-w.granted:
+		return nil
+	default:
+	}
+	a := h.account(w.hold.subject)
+	a.waiting = slices.DeleteFunc(a.waiting, func(other *waiter) bool { return other == w })
+	h.waiting--
+	h.settle(w.hold.subject)
+	h.grant() // it may have stood before others
+	return errNoMemory
+}
+
+// tryAcquire adds bytes to a hold if that needs no waiting.
+func (h *half) tryAcquire(to *hold, more int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waiting > 0 || !h.fits(to, more) {
+		return false
+	}
+	h.charge(to, more)
+	return true
+}
+
+// giveBack takes back all but n bytes of a hold.
+func (h *half) giveBack(from *hold, n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	less := from.size - n
+	from.size = n
+	h.used -= less
+	if from.packed {
+		h.packed -= less
+	}
+	h.account(from.subject).held -= less
+	if n == 0 {
+		delete(h.reading, from)
+	}
+	h.settle(from.subject)
+	h.grant()
+}
+
+func (h *half) arrived(from *hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.reading, from)
+	from.pace = nil
+}
+
+// waits says that the client of a hold does not keep us waiting any more, but we
+// keep it.
+func (h *half) waits(from *hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.reading, from)
+}
+
+// rename makes one hold stand for another of the same memory.
+func (h *half) rename(was, is *hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.reading[was]; ok {
+		delete(h.reading, was)
+		h.reading[is] = struct{}{}
+	}
+}
+
+// What follows is called under the lock.
+
+func (h *half) account(subject string) *account {
+	a, ok := h.accounts[subject]
+	if !ok {
+		a = &account{}
+		h.accounts[subject] = a
+	}
+	return a
+}
+
+// settle forgets a subject that has nothing here.
+func (h *half) settle(subject string) {
+	if a := h.accounts[subject]; a.held == 0 && len(a.waiting) == 0 {
+		delete(h.accounts, subject)
+	}
+}
+
+// enqueue makes a request wait. Among small bodies the smallest request of a
+// subject comes first: one that begins is not behind those that dawdle.
+func (h *half) enqueue(w *waiter) {
+	a := h.account(w.hold.subject)
+	at := len(a.waiting)
+	if h.share > 0 {
+		at, _ = slices.BinarySearchFunc(a.waiting, w.more+1, func(other *waiter, more int64) int { return cmp.Compare(other.more, more) })
+	}
+	a.waiting = slices.Insert(a.waiting, at, w)
+	h.waiting++
+}
+
+// fits tells whether a hold may have more.
+func (h *half) fits(to *hold, more int64) bool {
+	return h.size-h.used >= more && h.beyond(to, more) <= 0 && !h.reserved(to, more)
+}
+
+// beyond is how much of a subject's memory would have to come back before it
+// may have more, by its share. Whoever has nothing may have some.
+func (h *half) beyond(to *hold, more int64) int64 {
+	a := h.accounts[to.subject]
+	if h.share == 0 || a == nil || a.held == 0 {
+		return 0
+	}
+	free := h.size - h.used - more
+	return (a.held + more - h.share*free + h.share) / (h.share + 1)
+}
+
+func (h *half) charge(to *hold, more int64) {
+	h.used += more
+	if to.packed {
+		h.packed += more
+	}
+	h.account(to.subject).held += more
+	to.size += more
+	if to.pace != nil {
+		h.reading[to] = struct{}{}
+	}
+}
+
+// grant serves those who wait, the subject that holds least first. Where it
+// waits for memory and not for its share, nobody else overtakes it: a large
+// request would wait for ever.
+func (h *half) grant() {
+	for h.waiting > 0 {
+		next := h.poorest()
+		if next == nil || !h.fits(next.hold, next.more) {
+			return
+		}
+		a := h.accounts[next.hold.subject]
+		a.waiting = slices.DeleteFunc(a.waiting, func(w *waiter) bool { return w == next })
+		h.waiting--
+		h.charge(next.hold, next.more)
+		if p := next.hold.pace; p != nil {
+			p.start = p.start.Add(time.Since(next.began)) // that time was not its client's
+		}
+		close(next.granted)
+	}
+}
+
+// poorest is the next request of the account that holds least, of those that
+// wait and are not over their share.
+func (h *half) poorest() (next *waiter) {
+	least := h.size + 1
+	for _, a := range h.accounts {
+		if a.held >= least {
+			continue
+		}
+		w := h.first(a)
+		if w == nil || h.size-h.used >= w.more && h.beyond(w.hold, w.more) > 0 {
+			continue
+		}
+		next, least = w, a.held
+	}
+	return next
+}
+
+// first is the request of an account that is served next. Packed bodies do not
+// stand before what others of them need to be unpacked.
+func (h *half) first(a *account) *waiter {
+	for _, w := range a.waiting {
+		if !h.reserved(w.hold, w.more) {
+			return w
+		}
+	}
+	return nil
+}
+
+// reserved tells whether more would take what packed bodies leave.
+func (h *half) reserved(to *hold, more int64) bool {
+	return to.packed && h.packed+more > h.size-h.reserve
+}
+
+// relieve keeps those whose bodies come slowly from holding more than half of
+// this half together, so that the others need not wait for them.
+func (h *half) relieve(now time.Time) {
+	const every = 10 * time.Millisecond
+	if h.used <= h.size/2 || now.Sub(h.swept) < every {
+		return
+	}
+	h.swept = now
+	slow, sum := h.slow(now, nil)
+	h.cut(slow, sum-h.size/2, now)
+}
+
+// cutFor makes room for somebody who waits: of its own subject's memory when
+// that is over its share, else of anybody's.
+func (h *half) cutFor(now time.Time, w *waiter) {
+	if lacking := w.more - (h.size - h.used); lacking > 0 {
+		slow, _ := h.slow(now, nil)
+		h.cut(slow, lacking, now)
+		return
+	}
+	slow, _ := h.slow(now, &w.hold.subject)
+	h.cut(slow, h.beyond(w.hold, w.more), now)
+}
+
+// slow lists the holds whose bodies come slowly, of one subject or of all, and
+// what they hold together.
+func (h *half) slow(now time.Time, of *string) (slow []*hold, sum int64) {
+	for r := range h.reading {
+		if (of == nil || r.subject == *of) && r.pace.slow(now) {
+			slow = append(slow, r)
+			sum += r.size
+		}
+	}
+	return slow, sum
+}
+
+// cut cuts off as many as hold so many bytes: first those of the subject that
+// holds most, and of one subject those who hold most.
+func (h *half) cut(slow []*hold, bytes int64, now time.Time) {
+	if bytes <= 0 {
+		return
+	}
+	slices.SortFunc(slow, func(a, b *hold) int {
+		return cmp.Or(
+			cmp.Compare(h.accounts[b.subject].held, h.accounts[a.subject].held),
+			cmp.Compare(b.size, a.size),
+			a.pace.start.Compare(b.pace.start),
+		)
+	})
+	for _, r := range slow {
+		if bytes <= 0 {
+			return
+		}
+		r.pace.cutOff(now)
+		delete(h.reading, r) // its memory comes back when its reader notices
+		bytes -= r.size
+	}
+}
