@@ -115,7 +115,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		case <-reload.C:
 			a.follow()
 		case <-refresh.C:
-			if a.jwt != nil && a.cfg.JWT.KeyURL != "" {
+			if a.jwt != nil && a.cfg.JWT.remote() {
 				a.jwt.refresh(ctx)
 			}
 		}
@@ -136,7 +136,7 @@ func (a *Authenticator) follow() {
 			a.log.Info("token file was read again", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))
 		}
 	}
-	if a.jwt != nil && a.cfg.JWT.KeyFile != "" {
+	if a.jwt != nil && !a.cfg.JWT.remote() {
 		a.jwt.refresh(context.Background())
 	}
 }
@@ -149,7 +149,7 @@ func (a *Authenticator) reload() (changed bool, err error) {
 	}
 	var tokens *table
 	if err == nil {
-		tokens, err = parseTable(content)
+		tokens, err = parseTable(content, a.cfg.JWT.reserved())
 	}
 	a.metrics.reloaded(sourceTokens, err)
 	if err != nil {

@@ -247,7 +247,11 @@ func FuzzAuthenticate(f *testing.F) {
 	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	cfg := auth.Config{Tokens: path, JWT: auth.JWT{Secret: bytes.Repeat([]byte("k"), 32)}}
+	secret := filepath.Join(f.TempDir(), "secret")
+	if err := os.WriteFile(secret, bytes.Repeat([]byte("k"), 32), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	cfg := auth.Config{Tokens: path, JWT: auth.JWT{SecretFile: secret}}
 	a, err := auth.New(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		f.Fatal(err)

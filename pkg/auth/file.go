@@ -64,8 +64,9 @@ type line struct {
 	Rate    float64        `yaml:"rate"`
 }
 
-// parseTable reads a token file. An error names the entry, never its content.
-func parseTable(content []byte) (*table, error) {
+// parseTable reads a token file, whose subjects may not begin with what is
+// reserved, if anything is. An error names the entry, never its content.
+func parseTable(content []byte, reserved string) (*table, error) {
 	var list []line
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	dec.KnownFields(true)
@@ -81,6 +82,9 @@ func parseTable(content []byte) (*table, error) {
 	_, _ = rand.Read(t.salt[:])
 	for i, item := range list {
 		e, err := item.parse()
+		if err == nil && reserved != "" && strings.HasPrefix(e.identity.Subject, reserved) {
+			err = fmt.Errorf("its subject begins with %q, as those of JWTs do", reserved)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("token %d of the file: %w", i+1, err)
 		}

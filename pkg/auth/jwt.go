@@ -43,7 +43,7 @@ type verifier struct {
 	log     *slog.Logger
 	metrics *metrics
 	client  *http.Client
-	keys    atomic.Pointer[keyset] // nil until they could be had; of a secret: no keys, only the memory
+	keys    atomic.Pointer[keyset] // nil until they could be had
 
 	mu     sync.Mutex // one refresh at a time
 	file   file
@@ -52,13 +52,10 @@ type verifier struct {
 }
 
 func newVerifier(cfg JWT, log *slog.Logger, m *metrics) (*verifier, error) {
-	v := &verifier{cfg: cfg, log: log, metrics: m, client: newClient(), file: file{path: cfg.KeyFile}}
-	switch {
-	case len(cfg.Secret) > 0:
-		v.keys.Store(&keyset{verified: make(map[[sha256.Size]byte]verified)})
-	case cfg.KeyFile != "":
+	v := &verifier{cfg: cfg, log: log, metrics: m, client: newClient(), file: file{path: cmp.Or(cfg.KeyFile, cfg.SecretFile)}}
+	if !cfg.remote() {
 		if v.refresh(context.Background()); v.keys.Load() == nil {
-			return nil, fmt.Errorf("JWT key file %s: %s", cfg.KeyFile, v.broken)
+			return nil, fmt.Errorf("JWT keys of %s: %s", v.file.path, v.broken)
 		}
 	}
 	return v, nil
@@ -80,8 +77,7 @@ type claims struct {
 }
 
 // scopes takes a string of names divided by spaces, or an array of names.
-// Names that are not ours are left out: a token may serve other services too.
-type scopes []record.Scope
+type scopes []string
 
 func (s *scopes) UnmarshalJSON(b []byte) error {
 	var one string
@@ -91,12 +87,30 @@ func (s *scopes) UnmarshalJSON(b []byte) error {
 	} else if err := json.Unmarshal(b, &many); err != nil {
 		return errors.New("neither a string nor a list of strings")
 	}
-	for _, name := range many {
-		if slices.Contains(record.Scopes(), record.Scope(name)) {
-			*s = append(*s, record.Scope(name))
+	*s = append(*s, many...)
+	return nil
+}
+
+// ours are the scopes that are ours. Others are left out: a token may serve
+// other services too.
+func (v *verifier) ours(names []string) (found []record.Scope) {
+	for _, name := range names {
+		name, ok := strings.CutPrefix(name, v.cfg.ScopePrefix)
+		if scope := record.Scope(name); ok && slices.Contains(record.Scopes(), scope) && !slices.Contains(found, scope) {
+			found = append(found, scope)
 		}
 	}
-	return nil
+	return found
+}
+
+// types are the values of typ of a token that is meant for an API: a JWT of no
+// special kind, or an access token (RFC 9068). One made for another purpose by
+// the same issuer, such as to log out, is none (RFC 8725, 3.11).
+var types = []string{"", "jwt", "at+jwt"}
+
+func typed(header jose.Header) bool {
+	typ, _ := header.ExtraHeaders[jose.HeaderType].(string)
+	return slices.Contains(types, strings.TrimPrefix(strings.ToLower(typ), "application/"))
 }
 
 // verify checks a token whose SHA-256 is digest.
@@ -109,12 +123,15 @@ func (v *verifier) verify(token string, digest [sha256.Size]byte) (record.Identi
 		}
 	}
 	algorithms := publicAlgorithms
-	if len(v.cfg.Secret) > 0 {
+	if v.cfg.SecretFile != "" {
 		algorithms = secretAlgorithms
 	}
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
 		return record.Identity{}, fmt.Errorf("%w: not a JWT signed in a way that is accepted", record.ErrTokenInvalid)
+	}
+	if !typed(parsed.Headers[0]) {
+		return record.Identity{}, fmt.Errorf("%w: its typ says that it is made for another purpose", record.ErrTokenInvalid)
 	}
 	found, keys, err := v.signed(parsed)
 	if err != nil {
@@ -132,19 +149,19 @@ func (v *verifier) verify(token string, digest [sha256.Size]byte) (record.Identi
 // and the set that key is in.
 func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
 	var c claims
-	if len(v.cfg.Secret) > 0 {
-		if err := token.Claims(v.cfg.Secret, &c); err != nil {
+	keys := v.keys.Load()
+	if v.cfg.SecretFile != "" {
+		if err := token.Claims(keys.secret, &c); err != nil {
 			return c, nil, fmt.Errorf("%w: its signature or claims are wrong", record.ErrTokenInvalid)
 		}
-		return c, v.keys.Load(), nil
+		return c, keys, nil
 	}
 	header := token.Headers[0]
-	keys := v.keys.Load()
 	var candidates []jose.JSONWebKey
 	if keys != nil {
 		candidates = keys.candidates(header.KeyID, header.Algorithm)
 	}
-	if len(candidates) == 0 && v.cfg.KeyURL != "" {
+	if len(candidates) == 0 && v.cfg.remote() {
 		// Signed with a key made since we asked last, it seems.
 		v.refreshSoon()
 		if keys = v.keys.Load(); keys == nil {
@@ -167,6 +184,7 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 	if v.cfg.Audience != "" {
 		expected.AnyAudience = jwt.Audience{v.cfg.Audience}
 	}
+	subject := v.cfg.SubjectPrefix + c.Subject
 	var why string
 	switch err := c.ValidateWithLeeway(expected, v.cfg.Leeway); {
 	case errors.Is(err, jwt.ErrExpired):
@@ -183,14 +201,14 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 		why = "it never expires"
 	case c.Source != "" && !validSource(c.Source):
 		why = errSource.Error()
-	case c.Subject == "" || len(c.Subject) > maxSubject || !utf8.ValidString(c.Subject):
+	case c.Subject == "" || len(subject) > maxSubject || !utf8.ValidString(c.Subject):
 		why = "it has no usable subject"
 	}
 	if why != "" {
 		return verified{}, fmt.Errorf("%w: %s", record.ErrTokenInvalid, why)
 	}
 	ok := verified{
-		identity: record.Identity{Subject: c.Subject, Source: cmp.Or(c.Source, c.Subject), Scopes: append(c.Scope, c.Scp...)},
+		identity: record.Identity{Subject: subject, Source: cmp.Or(c.Source, subject), Scopes: v.ours(append(c.Scope, c.Scp...))},
 		until:    c.Expiry.Time().Add(v.cfg.Leeway),
 	}
 	if c.NotBefore != nil {
@@ -218,21 +236,16 @@ func (v *verifier) refresh(ctx context.Context) {
 }
 
 func (v *verifier) refreshLocked(ctx context.Context) {
-	var raw []byte
-	var err error
-	switch {
-	case v.cfg.KeyFile != "":
-		if raw, err = v.file.changed(); err == nil && raw == nil {
-			return
-		}
-	case v.cfg.KeyURL != "":
-		v.asked = time.Now()
-		raw, err = fetch(ctx, v.client, v.cfg.KeyURL)
-	default:
-		return
+	raw, err := v.read(ctx)
+	if err == nil && raw == nil {
+		return // the file has not changed
 	}
 	var keys *keyset
-	if err == nil {
+	switch {
+	case err != nil:
+	case v.cfg.SecretFile != "":
+		keys, err = parseSecret(raw)
+	default:
 		keys, err = parseKeys(raw)
 	}
 	v.metrics.reloaded(sourceKeys, err)
@@ -244,8 +257,25 @@ func (v *verifier) refreshLocked(ctx context.Context) {
 	case old == nil || !bytes.Equal(old.raw, raw):
 		v.broken = ""
 		v.keys.Store(keys)
-		v.log.Info("JWT keys are in force", "keys", len(keys.keys))
+		v.log.Info("JWT keys are in force", "keys", max(len(keys.keys), 1))
 	default:
 		v.broken = ""
 	}
+}
+
+// read reads the keys from where they are; nothing from a file that has not
+// changed.
+func (v *verifier) read(ctx context.Context) ([]byte, error) {
+	if !v.cfg.remote() {
+		return v.file.changed()
+	}
+	v.asked = time.Now()
+	from := v.cfg.KeyURL
+	if v.cfg.discovers() {
+		var err error
+		if from, err = discover(ctx, v.client, v.cfg.Issuer); err != nil {
+			return nil, err
+		}
+	}
+	return fetch(ctx, v.client, from)
 }

@@ -177,7 +177,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 
 func TestAJWTOfASharedSecret(t *testing.T) {
 	secret := bytes.Repeat([]byte("s"), 32)
-	a := newAuth(t, auth.Config{JWT: auth.JWT{Secret: secret}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, string(secret))}})
 	if _, err := a.Authenticate(sign(t, jose.HS256, secret, "", claimsWith(nil))); err != nil {
 		t.Errorf("good token: %v", err)
 	}
@@ -199,7 +199,7 @@ func TestAJWTOfASharedSecret(t *testing.T) {
 func TestATokenFromMemoryStillExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := bytes.Repeat([]byte("s"), 32)
-		a := newAuth(t, auth.Config{JWT: auth.JWT{Secret: secret, Leeway: time.Second}})
+		a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, string(secret)), Leeway: time.Second}})
 		token := sign(t, jose.HS256, secret, "", claimsWith(map[string]any{"exp": time.Now().Add(time.Minute).Unix()}))
 		if _, err := a.Authenticate(token); err != nil {
 			t.Fatal(err)
@@ -237,7 +237,7 @@ func (s *keyServer) publish(set string) { s.set.Store(&set) }
 func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 	server := newKeyServer(t)
 	old, next := newECKey(t, "2025"), newEdKey(t, "2026")
-	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyURL: server.URL}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyURL: server.URL, Any: true}})
 	oldToken := sign(t, old.alg, old.private, old.id, claimsWith(nil))
 	nextToken := sign(t, next.alg, next.private, next.id, claimsWith(nil))
 	expect := func(step, token string, want error) {
@@ -293,7 +293,7 @@ func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := auth.New(auth.Config{JWT: auth.JWT{KeyFile: tokenFile(t, tt.set)}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			_, err := auth.New(auth.Config{JWT: auth.JWT{KeyFile: tokenFile(t, tt.set), Any: true}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			if tt.want == "" && err != nil {
 				t.Errorf("got %v, want nil", err)
 			}
@@ -307,7 +307,7 @@ func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
 func TestAKeyFileIsFollowed(t *testing.T) {
 	first, second := newECKey(t, "k1"), newECKey(t, "k2")
 	path := tokenFile(t, keySet(t, first))
-	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyFile: path}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyFile: path, Any: true}})
 	token := sign(t, second.alg, second.private, second.id, claimsWith(nil))
 	if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
 		t.Fatalf("before: got %v, want ErrTokenInvalid", err)
@@ -321,7 +321,6 @@ func TestAKeyFileIsFollowed(t *testing.T) {
 
 func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
-	secret := bytes.Repeat([]byte("s"), 32)
 	tests := []struct {
 		name string
 		cfg  auth.Config
@@ -329,11 +328,16 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	}{
 		{"nothing", auth.Config{}, "no way to check tokens"},
 		{"a token file that is not there", auth.Config{Tokens: missing}, "no such file"},
-		{"a key file that is not there", auth.Config{JWT: auth.JWT{KeyFile: missing}}, "no such file"},
-		{"two kinds of keys", auth.Config{JWT: auth.JWT{KeyFile: missing, Secret: secret}}, "choose one"},
-		{"a short secret", auth.Config{JWT: auth.JWT{Secret: []byte("short")}}, "shorter than"},
-		{"keys over plain http", auth.Config{JWT: auth.JWT{KeyURL: "http://id.example/keys"}}, "not https"},
-		{"keys from a file URL", auth.Config{JWT: auth.JWT{KeyURL: "file:///etc/keys"}}, "not https"},
+		{"a key file that is not there", auth.Config{JWT: auth.JWT{KeyFile: missing, Any: true}}, "no such file"},
+		{"a secret file that is not there", auth.Config{JWT: auth.JWT{SecretFile: missing}}, "no such file"},
+		{"two kinds of keys", auth.Config{JWT: auth.JWT{KeyFile: missing, SecretFile: missing}}, "choose one"},
+		{"a short secret", auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, "short")}}, "shorter than"},
+		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{KeyFile: missing, Audience: "sluice"}}, "name the issuer and the audience"},
+		{"keys of an issuer, for anybody", auth.Config{JWT: auth.JWT{KeyFile: missing, Issuer: "https://id.example"}}, "name the issuer and the audience"},
+		{"an issuer to ask, for anybody", auth.Config{JWT: auth.JWT{Issuer: "https://id.example"}}, "name the issuer and the audience"},
+		{"an issuer to ask over plain http", auth.Config{JWT: auth.JWT{Issuer: "http://id.example", Audience: "sluice"}}, "cannot be looked up"},
+		{"keys over plain http", auth.Config{JWT: auth.JWT{KeyURL: "http://id.example/keys", Any: true}}, "not https"},
+		{"keys from a file URL", auth.Config{JWT: auth.JWT{KeyURL: "file:///etc/keys", Any: true}}, "not https"},
 		{"an audience without keys", auth.Config{Tokens: missing, JWT: auth.JWT{Audience: "sluice"}}, "no keys"},
 	}
 	for _, tt := range tests {
@@ -341,6 +345,130 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 			_, err := auth.New(tt.cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheSecretIsFollowed(t *testing.T) {
+	first, second := bytes.Repeat([]byte("a"), 32), bytes.Repeat([]byte("b"), 32)
+	path := tokenFile(t, string(first)+"\n")
+	a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: path}})
+	old, next := sign(t, jose.HS256, first, "", claimsWith(nil)), sign(t, jose.HS256, second, "", claimsWith(nil))
+	expect := func(step, token string, want error) {
+		t.Helper()
+		if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
+			t.Errorf("%s: got %v, want %v", step, err, want)
+		}
+	}
+	expect("the first secret", old, nil)
+	writeFile(t, path, "short")
+	a.Follow()
+	expect("a secret that cannot be one leaves the first in force", old, nil)
+	writeFile(t, path, string(second))
+	a.Follow()
+	expect("the first secret, although its token was verified before", old, record.ErrTokenInvalid)
+	expect("the second secret", next, nil)
+}
+
+// An issuer signs tokens for many purposes with the same keys.
+func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
+	key := newECKey(t, "k1")
+	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyFile: tokenFile(t, keySet(t, key)), Any: true}})
+	for typ, want := range map[string]error{
+		"JWT": nil, "jwt": nil, "at+jwt": nil, "application/at+jwt": nil, "": nil,
+		"logout+jwt": record.ErrTokenInvalid, "dpop+jwt": record.ErrTokenInvalid, "secevent+jwt": record.ErrTokenInvalid,
+	} {
+		opts := (&jose.SignerOptions{}).WithHeader("kid", key.id)
+		if typ != "" {
+			opts = opts.WithType(jose.ContentType(typ))
+		}
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: key.alg, Key: key.private}, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := jwt.Signed(signer).Claims(claimsWith(nil)).Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
+			t.Errorf("typ %q: got %v, want %v", typ, err, want)
+		}
+	}
+}
+
+func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
+	secret := bytes.Repeat([]byte("s"), 32)
+	static := auth.NewToken()
+	file := func(subject string) string {
+		return tokenFile(t, auth.Entry{Subject: subject, SHA256: auth.Digest(static), Scopes: record.Scopes()}.Line())
+	}
+	how := auth.JWT{SecretFile: tokenFile(t, string(secret)), ScopePrefix: "sluice:", SubjectPrefix: "jwt:"}
+	a := newAuth(t, auth.Config{Tokens: file("engine-a"), JWT: how})
+	got, err := a.Authenticate(sign(t, jose.HS256, secret, "", claimsWith(map[string]any{"scope": "sluice:read admin sluice:read", "scp": []string{"records:write", "sluice:user:write"}})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := record.Identity{Subject: "jwt:engine-a", Source: "jwt:engine-a", Scopes: []record.Scope{record.ScopeRead, record.ScopeUserWrite}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("identity (-want +got):\n%s", diff)
+	}
+	if got, err := a.Authenticate(static); err != nil || got.Subject == want.Subject {
+		t.Errorf("the token of the file is %q, %v", got.Subject, err)
+	}
+	_, err = auth.New(auth.Config{Tokens: file("jwt:engine-a"), JWT: how}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err == nil || !strings.Contains(err.Error(), `begins with "jwt:"`) {
+		t.Errorf("a token file that takes a JWT's subject: %v", err)
+	}
+}
+
+// newIssuer is a server that says its name and where its keys are.
+func newIssuer(t *testing.T, keys *keyServer, name func(url string) string, at func(url string) string) string {
+	mux := http.NewServeMux()
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	mux.HandleFunc("/realm/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": name(s.URL + "/realm"), "jwks_uri": at(keys.URL)})
+	})
+	return s.URL + "/realm"
+}
+
+func TestAnIssuerIsAskedForItsKeys(t *testing.T) {
+	same := func(url string) string { return url }
+	key := newECKey(t, "k1")
+	tests := []struct {
+		name     string
+		called   func(string) string
+		at       func(string) string
+		want     error
+		complain string
+	}{
+		{"an issuer as it should be", same, same, nil, ""},
+		{"one that has another name", func(url string) string { return url + "/" }, same, record.ErrTokenUnverified, "calls itself by another name"},
+		{"one whose keys everybody can change", same, func(string) string { return "http://id.example/keys" }, record.ErrTokenUnverified, "not https"},
+		{"one without keys", same, func(string) string { return "" }, record.ErrTokenUnverified, "not https"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			keys := newKeyServer(t)
+			keys.publish(keySet(t, key))
+			issuer := newIssuer(t, keys, tt.called, tt.at)
+			var logged bytes.Buffer
+			a, err := auth.New(auth.Config{JWT: auth.JWT{Issuer: issuer, Audience: "sluice"}}, slog.New(slog.NewTextHandler(&logged, nil)), prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			token := sign(t, key.alg, key.private, key.id, claimsWith(map[string]any{"iss": issuer}))
+			if _, err := a.Authenticate(token); !errors.Is(err, tt.want) || (tt.want == nil) != (err == nil) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			if !strings.Contains(logged.String(), tt.complain) {
+				t.Errorf("logged %q, want %q in it", logged.String(), tt.complain)
+			}
+			if tt.want == nil {
+				if _, err := a.Authenticate(sign(t, key.alg, key.private, key.id, claimsWith(nil))); !errors.Is(err, record.ErrTokenInvalid) {
+					t.Errorf("a token of another issuer: got %v", err)
+				}
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ import (
 // keyset is the keys in force, with the tokens that were verified by them:
 // when keys are rotated, what they vouched for goes with them.
 type keyset struct {
-	raw  []byte // what it was parsed from
-	keys []jose.JSONWebKey
+	raw    []byte // what it was parsed from
+	keys   []jose.JSONWebKey
+	secret []byte // instead of keys
 
 	mu       sync.Mutex
 	verified map[[sha256.Size]byte]verified
@@ -89,8 +91,20 @@ func parseKeys(raw []byte) (*keyset, error) {
 	return k, nil
 }
 
-// checkKeyURL refuses to fetch keys over a wire that anybody can write to.
-func checkKeyURL(raw string) error {
+// shortestSecret is what HS256 needs, in bytes.
+const shortestSecret = 32
+
+// parseSecret makes a keyset of a shared secret.
+func parseSecret(raw []byte) (*keyset, error) {
+	secret := bytes.TrimSpace(raw)
+	if len(secret) < shortestSecret {
+		return nil, fmt.Errorf("the JWT secret is shorter than the %d bytes that HS256 needs", shortestSecret)
+	}
+	return &keyset{raw: raw, secret: secret, verified: make(map[[sha256.Size]byte]verified)}, nil
+}
+
+// checkURL refuses to fetch keys over a wire that anybody can write to.
+func checkURL(raw string) error {
 	if raw == "" {
 		return nil
 	}
@@ -107,7 +121,28 @@ func trusted(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && local
 }
 
-// fetch gets the key set from a URL.
+// discover asks an issuer where its keys are (OpenID Connect Discovery 1.0).
+func discover(ctx context.Context, client *http.Client, issuer string) (keyURL string, err error) {
+	raw, err := fetch(ctx, client, strings.TrimSuffix(issuer, "/")+"/.well-known/openid-configuration")
+	if err != nil {
+		return "", fmt.Errorf("ask the issuer where its keys are: %w", err)
+	}
+	var metadata struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	switch err := json.Unmarshal(raw, &metadata); {
+	case err != nil:
+		return "", errors.New("ask the issuer where its keys are: its answer is not JSON")
+	case metadata.Issuer != issuer:
+		return "", errors.New("ask the issuer where its keys are: it calls itself by another name")
+	case metadata.Keys == "" || checkURL(metadata.Keys) != nil:
+		return "", errors.New("ask the issuer where its keys are: the place is not https, nor http on this machine")
+	}
+	return metadata.Keys, nil
+}
+
+// fetch gets a document from a URL.
 func fetch(ctx context.Context, client *http.Client, from string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {

@@ -64,6 +64,6 @@ func (e Entry) Line() string {
 
 // Check says what a token file would refuse in the entry.
 func (e Entry) Check() error {
-	_, err := parseTable([]byte(e.Line()))
+	_, err := parseTable([]byte(e.Line()), "")
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -42,10 +41,13 @@ type API struct {
 // Auth says which tokens the api accepts.
 type Auth struct {
 	Tokens        string `type:"existingfile" help:"YAML file of static tokens; read again when it changes. See sluice token."`
-	JWKS          string `name:"jwt-jwks" help:"File or https URL of the keys that sign JWTs."`
-	JWTSecretFile string `name:"jwt-secret-file" type:"existingfile" help:"File of the secret that signs JWTs by HS256, instead of --jwt-jwks."`
-	JWTIssuer     string `name:"jwt-issuer" help:"Required iss of a JWT; any when empty."`
-	JWTAudience   string `name:"jwt-audience" help:"Required aud of a JWT; any when empty."`
+	JWKS          string `name:"jwt-jwks" help:"File or https URL of the keys that sign JWTs; without it, and with --jwt-issuer, the issuer is asked (OpenID Connect Discovery)."`
+	JWTSecretFile string `name:"jwt-secret-file" type:"existingfile" help:"File of the secret that signs JWTs by HS256, instead of --jwt-jwks; read again when it changes."`
+	JWTIssuer     string `name:"jwt-issuer" help:"Required iss of a JWT; any when empty, with --jwt-secret-file or --jwt-any."`
+	JWTAudience   string `name:"jwt-audience" help:"Required aud of a JWT; any when empty, with --jwt-secret-file or --jwt-any."`
+	JWTAny        bool   `name:"jwt-any" help:"Take JWTs of --jwt-jwks although --jwt-issuer or --jwt-audience is empty: also those that were made for others."`
+	JWTScopes     string `name:"jwt-scope-prefix" help:"What scopes begin with in a JWT, such as sluice: for sluice:records:write; others are ignored."`
+	JWTSubjects   string `name:"jwt-subject-prefix" default:"jwt:" help:"What is put before the sub of a JWT, so that it is none of the subjects of --tokens."`
 }
 
 // Limits says what one request, and all of them together, may take.
@@ -63,21 +65,17 @@ type Limits struct {
 	BodyTimeout              time.Duration `default:"30s" help:"Time to read the body of a request."`
 }
 
-func (a Auth) config() (auth.Config, error) {
-	cfg := auth.Config{Tokens: a.Tokens, JWT: auth.JWT{Issuer: a.JWTIssuer, Audience: a.JWTAudience}}
+func (a Auth) config() auth.Config {
+	cfg := auth.Config{Tokens: a.Tokens, JWT: auth.JWT{
+		SecretFile: a.JWTSecretFile, Issuer: a.JWTIssuer, Audience: a.JWTAudience, Any: a.JWTAny,
+		ScopePrefix: a.JWTScopes, SubjectPrefix: a.JWTSubjects,
+	}}
 	if strings.Contains(a.JWKS, "://") {
 		cfg.JWT.KeyURL = a.JWKS
 	} else {
 		cfg.JWT.KeyFile = a.JWKS
 	}
-	if a.JWTSecretFile != "" {
-		secret, err := os.ReadFile(a.JWTSecretFile)
-		if err != nil {
-			return cfg, err
-		}
-		cfg.JWT.Secret = []byte(strings.TrimSpace(string(secret)))
-	}
-	return cfg, nil
+	return cfg
 }
 
 func (a *API) config() (api.Config, error) {
@@ -108,11 +106,7 @@ func (a *API) Serve(open Open, operators *ops.Server, log *slog.Logger) Part {
 }
 
 func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, started func(), log *slog.Logger) error {
-	authConfig, err := a.Auth.config()
-	if err != nil {
-		return err
-	}
-	tokens, err := auth.New(authConfig, log, operators.Registry())
+	tokens, err := auth.New(a.Auth.config(), log, operators.Registry())
 	if err != nil {
 		return err
 	}
