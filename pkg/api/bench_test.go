@@ -19,6 +19,8 @@ import (
 // instant is a Stream that takes everything at once.
 type instant struct{}
 
+func (instant) Slots(context.Context, string) (int, error) { return 1, nil }
+
 func (instant) Publish(context.Context, *record.Submission) (record.Receipt, error) {
 	return record.Receipt{}, nil
 }

@@ -50,6 +50,7 @@ const (
 	codeStreamBusy          code = "stream_busy"
 	codeInternal            code = "internal"
 	codeStreamUnavailable   code = "stream_unavailable"
+	codeSourceHeld          code = "source_held"
 	codeStateBehind         code = "state_behind"
 	codeTokenUnverified     code = "token_unverified"
 )
@@ -100,6 +101,7 @@ var failures = []failure{
 	{codeStreamBusy, http.StatusTooManyRequests, "The stream takes no more at the moment", time.Second},
 	{codeInternal, http.StatusInternalServerError, "Something went wrong here", 0},
 	{codeStreamUnavailable, http.StatusServiceUnavailable, "The stream can not be reached", 2 * time.Second},
+	{codeSourceHeld, http.StatusServiceUnavailable, "Records of this source are held back", 10 * time.Second},
 	{codeStateBehind, http.StatusServiceUnavailable, "The newest state is not there yet", time.Second},
 	{codeTokenUnverified, http.StatusServiceUnavailable, "The access token can not be checked", 5 * time.Second},
 }
@@ -162,6 +164,8 @@ func streamRefusal(err error) *refusal {
 		return refuse(codeStreamFull, "the stream holds as much as it may until older records are stored")
 	case errors.Is(err, record.ErrBusy):
 		return refuse(codeStreamBusy, "more is on its way into the stream than it takes at once")
+	case errors.Is(err, record.ErrHeld):
+		return refuse(codeSourceHeld, "the source is being moved to other lanes of the stream; send the request again")
 	case errors.Is(err, record.ErrKeyReused):
 		return refuse(codeKeyReused, "the same Idempotency-Key was sent with another body a short time ago")
 	case errors.Is(err, record.ErrTooLarge):

@@ -29,9 +29,12 @@ type stream struct {
 	hashes  map[string]string // by ID
 	records []string          // stored, each as it was posted, compact
 	subs    []record.Submission
+	slots   int                         // of every source; 0 is 1
 	before  func(context.Context) error // a fault: nothing is stored
 	after   func(context.Context) error // a fault: it is stored, but nobody hears of it
 }
+
+func (s *stream) Slots(context.Context, string) (int, error) { return max(1, s.slots), nil }
 
 func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
 	if s.before != nil {
@@ -56,6 +59,9 @@ func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Re
 	kept.Parts = nil
 	s.subs = append(s.subs, kept)
 	for _, p := range sub.Parts {
+		if p.Slot >= sub.Slots {
+			panic("a part of a slot there is not")
+		}
 		s.records = append(s.records, recordsOf(p)...)
 	}
 	if s.after != nil {

@@ -54,6 +54,8 @@ func TestMain(m *testing.M) {
 // forgetful is a Stream that takes some time and keeps nothing.
 type forgetful struct{}
 
+func (forgetful) Slots(context.Context, string) (int, error) { return 1, nil }
+
 func (forgetful) Publish(context.Context, *record.Submission) (record.Receipt, error) {
 	time.Sleep(5 * time.Millisecond)
 	return record.Receipt{}, nil

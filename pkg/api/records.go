@@ -11,12 +11,17 @@ import (
 
 // Stream is where records go. *stream.Publisher is the real one.
 //
-// Publish returns nil only once every part of the submission is durable, and
-// an error when none is, or record.ErrUnavailable when it can not know. It
-// keeps nothing of the submission after it returned. A submission whose ID was
-// published a short time ago stores nothing: it is Replayed when the Hash is
-// the same, else the error is record.ErrKeyReused.
+// Publish returns nil only once every part of the submission is durable. After
+// an error those of one slot may be, and all may when it is
+// record.ErrUnavailable: the same again completes it. It keeps nothing of the
+// submission after it returned. A submission whose ID was published a short time
+// ago stores nothing: it is Replayed when the Hash is the same, else the error
+// is record.ErrKeyReused.
+//
+// Slots says for how many slots a submission of a source must be cut, and within
+// two seconds that this can not be known.
 type Stream interface {
+	Slots(ctx context.Context, source string) (int, error)
 	Publish(ctx context.Context, s *record.Submission) (record.Receipt, error)
 }
 
@@ -52,17 +57,16 @@ func (s *Server) postRecords(c *call) error {
 	}
 	defer body.release()
 
-	received := time.Now()
 	req := record.NewRequest()
 	defer req.Release()
 	p := postings.Get().(*posting)
 	defer p.release()
-	if err := s.prepare(c, req, p, body.bytes, form, received); err != nil {
+	if err := s.prepare(c, req, p, body.bytes, form, key); err != nil {
 		return err
 	}
 	replayed := false
 	if req.Len() > 0 {
-		if replayed, err = s.publish(c, req, p, body.bytes, key, received); err != nil {
+		if replayed, err = s.publish(c, p); err != nil {
 			return err
 		}
 	}
@@ -73,33 +77,42 @@ func (s *Server) postRecords(c *call) error {
 	return answerOK(c.w)
 }
 
-// prepare checks the records and makes messages of them.
-func (s *Server) prepare(c *call, req *record.Request, p *posting, body []byte, form record.Form, received time.Time) error {
+// prepare checks the records and makes the submission of them.
+func (s *Server) prepare(c *call, req *record.Request, p *posting, body []byte, form record.Form, key string) error {
+	// Before the processor is taken: a source that is first seen waits for NATS.
+	slots, err := s.stream.Slots(c.r.Context(), c.who.Source)
+	if err != nil {
+		return err
+	}
 	leave, err := s.bodies.processorFor(c.r.Context(), len(body))
 	if err != nil {
 		return err
 	}
 	defer leave()
+	received := time.Now()
 	if err := req.Parse(body, form, s.limits, received); err != nil {
 		return err
 	}
+	hash := record.Hash(body)
+	id := idOf(c.who.Subject, key, hash, req)
+	req.Spread(slots, id)
 	p.parts, err = req.Parts(s.cfg.PartBytes, p.parts)
+	p.submission = record.Submission{
+		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
+		Received: received, TraceParent: traceParent(c.r.Header), Slots: slots, Parts: p.parts,
+	}
 	return err
 }
 
 // publish brings the records into the stream. A crash of this process before
-// the client has its answer leaves all of them in the stream or none; the
-// client sends them again, under the same id when it or the records have one.
-func (s *Server) publish(c *call, req *record.Request, p *posting, body []byte, key string, received time.Time) (bool, error) {
-	hash := record.Hash(body)
-	p.submission = record.Submission{
-		ID: idOf(c.who.Subject, key, hash, req), Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
-		Received: received, TraceParent: traceParent(c.r.Header), Parts: p.parts,
-	}
+// the client has its answer leaves all that goes to one lane in the stream or
+// nothing of it; the client sends them again, under the same id when it or the
+// records have one.
+func (s *Server) publish(c *call, p *posting) (bool, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
 	receipt, err := s.stream.Publish(ctx, &p.submission)
-	s.metrics.publishSeconds.Observe(time.Since(received).Seconds())
+	s.metrics.publishSeconds.Observe(time.Since(p.submission.Received).Seconds())
 	return receipt.Replayed, err
 }
 

@@ -95,3 +95,16 @@ func TestTheTokenDecides(t *testing.T) {
 		})
 	}
 }
+
+func TestARequestIsCutForTheLanesOfItsSource(t *testing.T) {
+	d := newDoor(t, config())
+	d.stream.slots = 2
+	wantOK(t, d.post(`[{"id":"a","partitionId":1},{"id":"b","partitionId":2},{"id":"c","partitionId":3}]`))
+	want := []string{`{"id":"b","partitionId":2}`, `{"id":"a","partitionId":1}`, `{"id":"c","partitionId":3}`}
+	if diff := cmp.Diff(want, d.stream.stored()); diff != "" {
+		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+	if got := d.stream.subs[0].Slots; got != 2 {
+		t.Errorf("the submission says it was cut for %d slots, want 2", got)
+	}
+}

@@ -76,6 +76,8 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 		{"busy for an instant", after(record.ErrBusy, time.Millisecond), 429, "stream_busy", "1"},
 		{"away", record.ErrUnavailable, 503, "stream_unavailable", "2"},
 		{"away, electing", after(fmt.Errorf("no leader: %w", record.ErrUnavailable), 5*time.Second), 503, "stream_unavailable", "5"},
+		{"held", record.ErrHeld, 503, "source_held", "10"},
+		{"held for an instant", after(record.ErrHeld, time.Second), 503, "source_held", "1"},
 		{"key used before", record.ErrKeyReused, 422, "idempotency_key_reused", ""},
 		{"message too large", record.ErrTooLarge, 413, "record_too_large", ""},
 		{"something unheard of", errors.New("swordfish"), 500, "internal", ""},

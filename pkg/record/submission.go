@@ -2,8 +2,8 @@ package record
 
 import "time"
 
-// Submission is one accepted request on its way into the stream. All of its
-// parts become durable together or not at all, on one lane chosen by ID.
+// Submission is one accepted request on its way into the stream. The parts of
+// one slot go to one lane, and become durable together or not at all.
 type Submission struct {
 	ID          string    // identity within the duplicate window, scoped by the token's subject; ASCII, no spaces
 	Hash        string    // hex of the 128-bit hash of the body: tells a repeat from a misused key
@@ -11,7 +11,8 @@ type Submission struct {
 	Source      string    // the engine its records are of, as the token says
 	Received    time.Time // when the api took it in
 	TraceParent string    // W3C trace context as sent, or empty
-	Parts       []Part    // in order; at least one
+	Slots       int       // how many slots its records were spread over; 0 is 1
+	Parts       []Part    // in order, and those of one slot together; at least one
 }
 
 // Part is one message of a Submission: a JSON array of records as they were

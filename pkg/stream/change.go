@@ -56,28 +56,17 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 // settleChange publishes until the outcome is known. Without an ID a second
 // attempt might be a second change, so only what was certainly not stored is
 // tried again.
-func (p *Publisher) settleChange(ctx context.Context, msg *nats.Msg, id string) (ack, error) {
-	lane, ok := p.stream.lanes.Load().lane(0)
+func (p *Publisher) settleChange(ctx context.Context, msg *nats.Msg, id string) (a ack, err error) {
+	lane, ok := p.stream.view.Load().lane(0)
 	if !ok {
 		return ack{}, unavailable(errors.New("lane 0 is missing"), 30*time.Second)
 	}
-	s := &settling{p: p, lane: lane, list: []message{{body: msg.Data}}}
-	for {
-		begun := time.Now()
-		a, err := p.attemptChange(ctx, lane, msg, id)
-		if err == nil || errors.Is(err, change.ErrStale) {
-			return a, err
-		}
-		v, reason, answer := s.judge(err)
-		if v == giveUp || id == "" && (v == unknown || v == cut) {
-			return ack{}, answer
-		}
-		p.stream.m.retries.WithLabelValues(reason).Inc()
-		s.tries++
-		if s.quiet(v, begun) || !s.pause(ctx) {
-			return ack{}, answer
-		}
-	}
+	s := &settling{p: p, lane: lane, list: []message{{body: msg.Data}}, once: id == ""}
+	err = s.retry(ctx, func() (err error) {
+		a, err = p.attemptChange(ctx, lane, msg, id)
+		return err
+	})
+	return a, err
 }
 
 func (p *Publisher) attemptChange(ctx context.Context, lane *Lane, msg *nats.Msg, id string) (ack, error) {

@@ -10,8 +10,8 @@ type Config struct {
 	DeadMaxBytes    int64         // bytes of dead letters; default 256 MiB, as above
 	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, as above
 	DuplicateWindow time.Duration // how long a lane knows the ids it has taken; default 2 min for a new lane, as above
-	Poll            time.Duration // how often lanes and their sizes are looked up; default 3 s
-	LaneDelay       time.Duration // a new lane takes records this long after it was made, when every api knows it; default 30 s
+	Poll            time.Duration // how often lanes and sources are looked up; default 3 s
+	Fresh           time.Duration // how long what was seen of them may be acted on, the same for all who publish or spread; default 15 s
 	Monitors        []string      // monitoring URLs of the NATS servers; those given are checked for sync_interval always
 	AllowLazySync   bool          // go on although a server of Monitors does not sync always
 }
@@ -27,17 +27,14 @@ const (
 
 	// leaseTTL is how long a lease outlives its holder.
 	leaseTTL = 10 * time.Second
-
-	// laneSkew bounds how far the clocks of two apis may be apart.
-	laneSkew = 2 * time.Second
 )
 
 func (c Config) withDefaults() Config {
 	if c.Poll == 0 {
 		c.Poll = 3 * time.Second
 	}
-	if c.LaneDelay == 0 {
-		c.LaneDelay = 30 * time.Second
+	if c.Fresh == 0 {
+		c.Fresh = 15 * time.Second
 	}
 	return c
 }

@@ -187,7 +187,7 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 		subject = DeadPrefix + strconv.Itoa(*f.Lane) + ".>"
 	}
 	return func(yield func(DeadLetter, error) bool) {
-		for msg, err := range l.stream.scan(ctx, DeadStream, subject, f.Since, false) {
+		for msg, err := range l.stream.scan(ctx, DeadStream, scanFrom{subject: subject, since: f.Since}) {
 			if err != nil {
 				yield(DeadLetter{}, fmt.Errorf("list dead letters: %w", err))
 				return

@@ -23,7 +23,7 @@ func dead(seq uint64) record.Dead {
 	return record.Dead{
 		Message: record.Message{
 			Seq: seq, Topic: "flow.0.record", ID: "m-1", Body: []byte(`{"id":"r"}`), Records: 1,
-			Received: time.UnixMilli(1_700_000_000_123).UTC(), Subject: "engine-a", TraceParent: "00-a-b-01",
+			Received: time.UnixMilli(1_700_000_000_123).UTC(), Subject: "engine-a", Source: "cluster-a", TraceParent: "00-a-b-01",
 		},
 		Index: 3, Code: "too_deep", Reason: "The record is nested too deeply.",
 	}

@@ -6,10 +6,10 @@
 //	        Purger ┘    └─ Lag     Positions, Leases, DeadLetters
 //
 // A lane is one JetStream stream: one log, one writer thread in the server,
-// one reader at a time. A submission always goes to the lane its ID hashes to,
-// because JetStream knows duplicates per stream only.
+// one reader at a time. A record always goes to the same lane of those its
+// source has, because each lane knows only what it has seen itself.
 //
-// What happens to a submission in Publish:
+// What happens in Publish to what of a submission goes to one lane:
 //
 //  1. Its parts become messages, each with an id of its own.
 //  2. A small one waits while a commit of its lane is in flight; what has
@@ -23,7 +23,7 @@
 //  5. An id the lane has already is compared by the hash of its body: the same
 //     is a repeat, another is a misused key.
 //
-// What a crash leaves: either every part of a submission or none of it.
+// What a crash leaves: either every part that goes to a lane or none of it.
 //
 // The servers must be of version 2.14 or later: atomic batches, and their end
 // without a message.

@@ -134,11 +134,6 @@ func refuse(have, want jetstream.StreamConfig) error {
 	if have.Mirror != nil || len(have.Sources) > 0 || have.SubjectTransform != nil {
 		wrong = append(wrong, "it mirrors, sources or renames")
 	}
-	for _, subject := range want.Subjects {
-		if !slices.Contains(have.Subjects, subject) {
-			wrong = append(wrong, "it does not take "+subject)
-		}
-	}
 	if wrong == nil {
 		return nil
 	}
@@ -154,6 +149,9 @@ func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 			apply()
 			mended = append(mended, name)
 		}
+	}
+	for _, subject := range want.Subjects {
+		set("subject "+subject, !slices.Contains(have.Subjects, subject), func() { have.Subjects = append(have.Subjects, subject) })
 	}
 	set("discard", have.Discard != want.Discard, func() { have.Discard = want.Discard })
 	set("discard_new_per_subject", have.DiscardNewPerSubject != want.DiscardNewPerSubject, func() { have.DiscardNewPerSubject = want.DiscardNewPerSubject })

@@ -123,6 +123,11 @@ func unavailable(err error, after time.Duration) error {
 	return &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrUnavailable, err), After: after}
 }
 
+// held is record.ErrHeld with the reason.
+func held(after time.Duration, format string, args ...any) error {
+	return &record.RetryError{Err: fmt.Errorf("%w: source %s", record.ErrHeld, fmt.Sprintf(format, args...)), After: after}
+}
+
 // gap is record.ErrGap with what is missing.
 func gap(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", record.ErrGap, fmt.Sprintf(format, args...))

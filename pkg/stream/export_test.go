@@ -15,10 +15,10 @@ var ErrStale = errStale
 // CommitAfter commits submissions to lane 0 in one of the ways there are, as if
 // they had been routed for no longer than until.
 func (p *Publisher) CommitAfter(ctx context.Context, way string, until time.Time, subs ...*record.Submission) error {
-	lane, _ := p.stream.lanes.Load().lane(0)
+	lane, _ := p.stream.view.Load().lane(0)
 	var list []message
 	for _, sub := range subs {
-		m := messages(sub)[0]
+		m := messages(sub, sub.ID, sub.Parts)[0]
 		m.until = until
 		list = append(list, m)
 	}
@@ -37,16 +37,6 @@ func (p *Publisher) CommitAfter(ctx context.Context, way string, until time.Time
 		}
 	}
 	return err
-}
-
-// RoutedUntil is until when a lane set that was looked up at a time says where
-// ids go, with further lanes that begin later.
-func RoutedUntil(now, looked time.Time, fresh time.Duration, begins ...time.Time) time.Time {
-	lanes := []*Lane{{}}
-	for i, begin := range begins {
-		lanes = append(lanes, &Lane{Number: i + 1, From: begin})
-	}
-	return newLaneSet(lanes, looked).until(now, fresh)
 }
 
 // Origin is what names a dead letter in its subjects.

@@ -40,7 +40,7 @@ func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
 		created[lane.Number] = lane.Created.Unix()
 	}
 	return func(yield func(Fate, error) bool) {
-		for msg, err := range l.stream.scan(ctx, DeadStream, "", time.Time{}, true) {
+		for msg, err := range l.stream.scan(ctx, DeadStream, scanFrom{heads: true}) {
 			if err != nil {
 				yield(Fate{}, fmt.Errorf("read what was set aside: %w", err))
 				return

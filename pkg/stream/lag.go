@@ -20,7 +20,7 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 		return nil, err
 	}
 	var all []Lag
-	for _, lane := range s.lanes.Load().lanes {
+	for _, lane := range s.view.Load().lanes {
 		done, err := s.done(ctx, lane)
 		if err != nil {
 			return nil, err

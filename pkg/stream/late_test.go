@@ -43,23 +43,3 @@ func TestWhatWasRoutedTooLongAgoIsNotSent(t *testing.T) {
 		t.Errorf("it is judged %s, %v", verdict, answer)
 	}
 }
-
-func TestARouteHoldsUntilTheNextLaneBegins(t *testing.T) {
-	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	looked := now.Add(-time.Second)
-	for name, tt := range map[string]struct {
-		begins []time.Time
-		want   time.Time
-	}{
-		"no further lane":      {nil, looked.Add(15 * time.Second)},
-		"one that has begun":   {[]time.Time{now.Add(-time.Minute), now}, looked.Add(15 * time.Second)},
-		"one that begins soon": {[]time.Time{now.Add(9 * time.Second), now.Add(4 * time.Second)}, now.Add(4 * time.Second)},
-		"one that begins late": {[]time.Time{now.Add(time.Minute)}, looked.Add(15 * time.Second)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := stream.RoutedUntil(now, looked, 15*time.Second, tt.begins...); !got.Equal(tt.want) {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
-		})
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,10 +18,10 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestNoLaneIsPassedOverWhileItsLeaderIsAway: an id goes to the lane it hashes
-// to among all of them. Whoever did not see one of them would send the id
-// somewhere else, where it is not known to be a repeat. A cluster leaves a
-// stream out of its list as long as the leader of the stream does not answer.
+// TestNoLaneIsPassedOverWhileItsLeaderIsAway: a source that is first seen gets
+// all lanes, for ever, and a lane that is not seen takes nothing. A cluster
+// leaves a stream out of its list as long as the leader of the stream does not
+// answer.
 func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 	url, servers := natstest.StartProcesses(t, 3)
 	w := openAt(t, url, stream.Config{Replicas: 3, MaxBytes: 16 << 20, Poll: time.Hour})
@@ -66,27 +67,29 @@ func lists(w *world, js jetstream.JetStream) bool {
 	return names.Err() == nil
 }
 
-// TestOneThatSleptLooksTheLanesUpFirst: a process that was stopped for a while
-// knows lanes of an earlier time when it goes on. One whose Run does not run is
-// like that.
-func TestOneThatSleptLooksTheLanesUpFirst(t *testing.T) {
+// TestOneThatSleptLooksTheSourcesUpFirst: a process that was stopped for a while
+// knows sources of an earlier time when it goes on. One whose Run does not run
+// is like that.
+func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	server := natstest.StartProcess(t)
-	cfg := stream.Config{LaneDelay: 100 * time.Millisecond, Poll: 20 * time.Millisecond, MaxBytes: 16 << 20}
+	cfg := stream.Config{Poll: 20 * time.Millisecond, Fresh: 100 * time.Millisecond, MaxBytes: 16 << 20}
 	w := openAt(t, server.URL, cfg)
 	slept, err := stream.Open(t.Context(), w.nc, cfg, quiet(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := stream.NewPublisher(slept)
-	w.addLane()
-	time.Sleep(3 * time.Second) // past the change
-	for i := range 50 {
-		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", i), 10)); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := p.Publish(t.Context(), submission("before", 10)); err != nil {
+		t.Fatal(err)
 	}
-	if n := len(w.all(1)); n < 10 || n > 40 {
-		t.Errorf("the lane that was added meanwhile took %d of 50, want about 25", n)
+	w.addLane()
+	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{1}})
+	time.Sleep(200 * time.Millisecond) // until its knowledge is old
+	if _, err := p.Publish(t.Context(), submission("after", 10)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][]string{{"before"}, {"after"}}, [][]string{ids(w.all(0)), ids(w.all(1))}); diff != "" {
+		t.Errorf("lanes 0 and 1 (-want +got):\n%s", diff)
 	}
 
 	server.Pause()
@@ -94,7 +97,7 @@ func TestOneThatSleptLooksTheLanesUpFirst(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // until its knowledge is old again
 	begun := time.Now()
 	if _, err := p.Publish(t.Context(), submission("late", 10)); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("while the lanes can not be looked up: got %v, want %v", err, record.ErrUnavailable)
+		t.Errorf("while the sources can not be looked up: got %v, want %v", err, record.ErrUnavailable)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
 		t.Errorf("it took %v to say so, want at most 2s", took)

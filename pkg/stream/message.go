@@ -17,16 +17,24 @@ type message struct {
 	id    string
 	head  nats.Header
 	body  []byte
-	until time.Time // it must not be sent later, by the clock on the wall: its id may belong to another lane by then
+	until time.Time // it must not be sent later: its source may have other lanes by then
 }
 
 // late says whether one of the messages must not be sent any more.
 func late(list []message) bool {
 	now := time.Now()
-	return slices.ContainsFunc(list, func(m message) bool { return now.After(m.until) })
+	return slices.ContainsFunc(list, func(m message) bool { return passed(now, m.until) })
 }
 
-// partID is the id of a submission's i-th message.
+// pieceID is the id of what of a submission goes to one of several slots.
+func pieceID(id string, slot, slots int) string {
+	if slots == 1 {
+		return id
+	}
+	return id + "-" + strconv.Itoa(slot)
+}
+
+// partID is the id of the i-th message of a piece.
 func partID(id string, i int) string {
 	if i == 0 {
 		return id
@@ -34,11 +42,11 @@ func partID(id string, i int) string {
 	return id + "." + strconv.Itoa(i)
 }
 
-// messages are the messages of a submission, in order.
-func messages(sub *record.Submission) []message {
-	list := make([]message, len(sub.Parts))
-	for i, part := range sub.Parts {
-		id := partID(sub.ID, i)
+// messages are the messages of some parts of a submission, in order.
+func messages(sub *record.Submission, id string, parts []record.Part) []message {
+	list := make([]message, len(parts))
+	for i, part := range parts {
+		id := partID(id, i)
 		head := nats.Header{
 			headerID:       {id},
 			headerRecords:  {strconv.Itoa(part.Records)},

@@ -31,7 +31,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	lane := []string{"lane"}
 	return &metrics{
-		publishes:   counters(reg, "sluice_stream_publishes_total", "Submissions by what became of them: stored, replayed, full, busy, unavailable, key_reused, too_large or failed.", "outcome"),
+		publishes:   counters(reg, "sluice_stream_publishes_total", "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed.", "outcome"),
 		seconds:     histogram(reg, "sluice_stream_publish_seconds", "Seconds from a submission to its answer, waiting for a commit included.", prometheus.ExponentialBuckets(0.00025, 2, 16)),
 		messages:    counter(reg, "sluice_stream_messages_total", "Messages made durable in the lanes."),
 		records:     counter(reg, "sluice_stream_records_total", "Records made durable in the lanes."),

@@ -34,6 +34,10 @@ const (
 	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored.
 	PositionBucket = "flow_lanes"
 
+	// SourceBucket holds one entry per source, s<base64url of its name>: which
+	// lanes its records go to.
+	SourceBucket = "flow_sources"
+
 	// LeaseBucket holds who reads which lane, lane.<n>, and who could,
 	// member.<instance>. Its entries live as long as they are renewed.
 	LeaseBucket = "flow_leases"
@@ -60,6 +64,8 @@ const (
 
 	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
 	headerRollup             = "Nats-Rollup"
+
+	headerKVOperation = "KV-Operation" // of an entry of a bucket that was deleted
 )
 
 // LaneName is the stream of a lane.
@@ -78,11 +84,16 @@ func laneNumber(name string) (int, bool) {
 	return int(n), err == nil && text == strconv.FormatUint(n, 10)
 }
 
+// FenceTopic is the NATS subject of fences in a lane: from there on the lane has
+// no more records of the source they name.
+func FenceTopic(lane int) string { return fmt.Sprintf("flow.%d.fence", lane) }
+
 func laneSubjects(lane int) []string {
+	subjects := []string{RecordTopic(lane), FenceTopic(lane)}
 	if lane == 0 {
-		return []string{RecordTopic(0), ChangePrefix + ">"}
+		subjects = append(subjects, ChangePrefix+">")
 	}
-	return []string{RecordTopic(lane)}
+	return subjects
 }
 
 func positionKey(lane int) string { return "lane." + strconv.Itoa(lane) }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"sluice/pkg/record"
 )
 
@@ -71,14 +73,41 @@ func NewPublisher(s *Stream) *Publisher {
 	}
 }
 
-// Publish makes a submission durable, all of its parts or none, and returns
-// when it is: without an error every part is on disk in its lane, now or since
-// an earlier time (Replayed).
+// Slots is over how many lanes the records of a source are spread: a submission
+// of it must be cut for as many. Its errors are those of Publish; it waits for a
+// source that is first seen, and not for long.
+func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
+	if known := p.stream.view.Load().sources[source]; known != nil && len(known.Lanes) > 0 {
+		return len(known.Lanes), nil // Publish hears of it when that is old
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errLimit)
+	defer cancel()
+	s := &settling{p: p, source: source}
+	slots := 0
+	err := s.retry(ctx, func() error {
+		if !p.wire.link.up() {
+			return nats.ErrConnectionReconnecting
+		}
+		known, _, err := s.lanes(ctx)
+		if err == nil {
+			slots = len(known.Lanes)
+		}
+		return err
+	})
+	p.note(ctx, err)
+	return slots, err
+}
+
+// Publish makes a submission durable and returns when it is: without an error
+// every part is on disk in its lane, now or, when Replayed, all since an earlier
+// time. What goes to one lane is stored whole or not at all; after an error,
+// what goes to another lane may be.
 //
-// Errors: record.ErrFull, ErrBusy, ErrUnavailable, ErrKeyReused, ErrTooLarge;
-// a *record.RetryError around them says when it is worth trying again. After
-// ErrUnavailable the submission may be durable or not: sending it again with
-// the same ID settles it. The bodies are not used after Publish returns.
+// Errors: record.ErrFull, ErrBusy, ErrUnavailable, ErrHeld, ErrKeyReused,
+// ErrTooLarge; a *record.RetryError around them says when it is worth trying
+// again. After ErrUnavailable the submission may be durable or not: sending it
+// again with the same ID settles it. The bodies are not used after Publish
+// returns.
 func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
 	begun := time.Now()
 	receipt, err := p.publish(ctx, sub)
@@ -86,13 +115,6 @@ func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record
 	m := p.stream.m
 	m.seconds.Observe(time.Since(begun).Seconds())
 	m.publishes.WithLabelValues(outcome(receipt, err)).Inc()
-	if err == nil && !receipt.Replayed {
-		for _, part := range sub.Parts {
-			m.messages.Inc()
-			m.records.Add(float64(part.Records))
-			m.bytes.Add(float64(len(part.Body)))
-		}
-	}
 	return receipt, err
 }
 
@@ -106,16 +128,89 @@ func (p *Publisher) publish(ctx context.Context, sub *record.Submission) (record
 	if len(sub.Parts) > maxBatch {
 		return record.Receipt{}, fmt.Errorf("%w: %d parts", record.ErrTooLarge, len(sub.Parts))
 	}
-	list := messages(sub)
-	for _, m := range list {
-		if m.tooLarge() {
-			return record.Receipt{}, fmt.Errorf("%w: %v", record.ErrTooLarge, m)
-		}
+	pieces, err := p.pieces(sub)
+	if err != nil {
+		return record.Receipt{}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
-	s := &settling{p: p, hash: sub.Hash, list: list}
-	return s.settle(ctx)
+	if len(pieces) == 1 {
+		return p.piece(ctx, pieces[0])
+	}
+	all := record.Receipt{Replayed: true}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, s := range pieces {
+		wg.Go(func() {
+			receipt, failed := p.piece(ctx, s)
+			mu.Lock()
+			defer mu.Unlock()
+			all.Replayed = all.Replayed && receipt.Replayed
+			if worse(failed, err) {
+				err = failed
+			}
+		})
+	}
+	wg.Wait()
+	if err != nil {
+		return record.Receipt{}, err
+	}
+	return all, nil
+}
+
+// pieces are what of a submission goes to each lane.
+func (p *Publisher) pieces(sub *record.Submission) ([]*settling, error) {
+	slots := max(1, sub.Slots)
+	pieces := make([]*settling, 0, 1)
+	for rest := sub.Parts; len(rest) > 0; {
+		slot, n := rest[0].Slot, 1
+		for n < len(rest) && rest[n].Slot == slot {
+			n++
+		}
+		if slot < 0 || slot >= slots || len(pieces) > 0 && slot <= pieces[len(pieces)-1].slot {
+			return nil, fmt.Errorf("publish: a part of slot %d of %d is not in order", slot, slots)
+		}
+		list := messages(sub, pieceID(sub.ID, slot, slots), rest[:n])
+		for _, m := range list {
+			if m.tooLarge() {
+				return nil, fmt.Errorf("%w: %v", record.ErrTooLarge, m)
+			}
+		}
+		pieces = append(pieces, &settling{p: p, source: sub.Source, slot: slot, slots: slots, hash: sub.Hash, list: list, parts: rest[:n]})
+		rest = rest[n:]
+	}
+	return pieces, nil
+}
+
+// piece makes what goes to one lane durable.
+func (p *Publisher) piece(ctx context.Context, s *settling) (record.Receipt, error) {
+	receipt, err := s.settle(ctx)
+	if err == nil && !receipt.Replayed {
+		m := p.stream.m
+		for _, part := range s.parts {
+			m.messages.Inc()
+			m.records.Add(float64(part.Records))
+			m.bytes.Add(float64(len(part.Body)))
+		}
+	}
+	return receipt, err
+}
+
+// worse says whether a submitter should rather hear of err than of other: that
+// it will never go in, or that nobody knows whether it is in.
+func worse(err, other error) bool {
+	if err == nil || other == nil {
+		return err != nil
+	}
+	for _, first := range []error{record.ErrKeyReused, record.ErrTooLarge, record.ErrUnavailable} {
+		if errors.Is(other, first) {
+			return false
+		}
+		if errors.Is(err, first) {
+			return true
+		}
+	}
+	return false
 }
 
 // outcome labels what became of a submission.
@@ -125,7 +220,7 @@ func outcome(receipt record.Receipt, err error) string {
 		name string
 	}{
 		{record.ErrFull, "full"}, {record.ErrBusy, "busy"}, {record.ErrUnavailable, "unavailable"},
-		{record.ErrKeyReused, "key_reused"}, {record.ErrTooLarge, "too_large"},
+		{record.ErrHeld, "held"}, {record.ErrKeyReused, "key_reused"}, {record.ErrTooLarge, "too_large"},
 	} {
 		if errors.Is(err, class.err) {
 			return class.name

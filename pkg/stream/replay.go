@@ -27,6 +27,9 @@ var ErrDropped = errors.New("it was dropped before")
 // of the window in which its lane knows it.
 const replayMargin = publishLimit + 10*time.Second
 
+// clockSkew bounds how far the clocks of two machines may be apart.
+const clockSkew = 2 * time.Second
+
 // Replay sends a dead letter through its lane again, like a request of its
 // submitter, and removes it. It is there again once, however often Replay is
 // called and wherever it is interrupted:
@@ -128,7 +131,7 @@ func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
 // window is the shortest duplicate window of the lanes.
 func (s *Stream) window() time.Duration {
 	shortest := time.Duration(1<<63 - 1)
-	for _, l := range s.lanes.Load().lanes {
+	for _, l := range s.view.Load().lanes {
 		shortest = min(shortest, l.Window)
 	}
 	return shortest
@@ -136,7 +139,7 @@ func (s *Stream) window() time.Duration {
 
 // holds says whether a lane has taken an id between two times.
 func (s *Stream) holds(ctx context.Context, id string, since, until time.Time) (bool, error) {
-	since, until = since.Add(-laneSkew), until.Add(laneSkew)
+	since, until = since.Add(-clockSkew), until.Add(clockSkew)
 	for _, lane := range s.LaneNumbers() {
 		handle, err := s.handle(ctx, lane)
 		if err != nil {
@@ -150,7 +153,7 @@ func (s *Stream) holds(ctx context.Context, id string, since, until time.Time) (
 		if st.FirstSeq > 1 && (st.Msgs == 0 || st.FirstTime.After(since)) && info.Created.Before(since) {
 			return false, ErrHistoryGone
 		}
-		for msg, err := range s.scan(ctx, LaneName(lane), "", since, true) {
+		for msg, err := range s.scan(ctx, LaneName(lane), scanFrom{since: since, heads: true}) {
 			if err != nil {
 				return false, unavailable(err, 2*time.Second)
 			}

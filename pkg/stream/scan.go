@@ -21,17 +21,27 @@ type scanned struct {
 // there is one.
 const scanPatience = time.Second
 
-// scan gives the messages that a stream holds now under a subject, from a time
-// on, oldest first; without their bodies when heads is set. For people and for
-// rare questions: it stops at an error, and begins again from nothing.
-func (s *Stream) scan(ctx context.Context, stream, subject string, since time.Time, heads bool) iter.Seq2[scanned, error] {
+// scanFrom says what of a stream to scan; the zero value is all of it.
+type scanFrom struct {
+	subject string    // only under this one
+	seq     uint64    // only from this sequence on
+	since   time.Time // only from this time on; instead of seq
+	heads   bool      // without the bodies
+}
+
+// scan gives the messages that a stream holds now, oldest first. For people and
+// for rare questions: it stops at an error, and begins again from nothing.
+func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
 		cfg := jetstream.ConsumerConfig{
 			AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
-			FilterSubject: subject, HeadersOnly: heads,
+			FilterSubject: from.subject, HeadersOnly: from.heads,
 		}
-		if !since.IsZero() {
-			cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+		switch {
+		case !from.since.IsZero():
+			cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from.since
+		case from.seq > 0:
+			cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from.seq
 		}
 		consumer, err := s.js.CreateConsumer(ctx, stream, cfg)
 		if err != nil {

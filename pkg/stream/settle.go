@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/change"
 	"sluice/pkg/record"
 )
 
@@ -24,15 +25,21 @@ const (
 var (
 	errLimit   = errors.New("the outcome could not be settled in time")
 	errNotSent = errors.New("the time was up before it was sent")
-	errMoved   = errors.New("the lanes have changed")
+	errMoved   = errors.New("the source has other lanes by now")
 )
 
-// settling is one submission on its way, until its outcome is known.
+// settling is what of a submission goes to one lane, on its way until its
+// outcome is known.
 type settling struct {
 	p         *Publisher
+	source    string
+	slot      int // which of the lanes of its source it goes to,
+	slots     int // of how many
 	hash      string
+	parts     []record.Part // what list was made of
 	list      []message
 	lane      *Lane
+	once      bool      // a second attempt could store it twice
 	uncertain bool      // an earlier attempt of ours may have stored it
 	silent    time.Time // since when nobody answers; zero while somebody does or may yet
 	tries     int
@@ -41,16 +48,25 @@ type settling struct {
 // settle tries until the lane has said what it has, or nobody will know in
 // time. Every attempt sends the same ids to the same lane, so that it does not
 // matter which of them arrived.
-func (s *settling) settle(ctx context.Context) (record.Receipt, error) {
+func (s *settling) settle(ctx context.Context) (receipt record.Receipt, err error) {
+	err = s.retry(ctx, func() (err error) {
+		receipt, err = s.attempt(ctx)
+		return err
+	})
+	return receipt, err
+}
+
+// retry makes attempts until one has an outcome, or nobody will know in time.
+func (s *settling) retry(ctx context.Context, attempt func() error) error {
 	for {
 		begun := time.Now()
-		receipt, err := s.attempt(ctx)
-		if err == nil || errors.Is(err, record.ErrKeyReused) {
-			return receipt, err
+		err := attempt()
+		if err == nil || errors.Is(err, record.ErrKeyReused) || errors.Is(err, change.ErrStale) {
+			return err
 		}
 		v, reason, answer := s.judge(err)
-		if v == giveUp {
-			return record.Receipt{}, answer
+		if v == giveUp || s.once && (v == unknown || v == cut) {
+			return answer
 		}
 		s.p.stream.m.retries.WithLabelValues(reason).Inc()
 		s.tries++
@@ -61,7 +77,7 @@ func (s *settling) settle(ctx context.Context) (record.Receipt, error) {
 			continue // an id of its group, perhaps its own: alone it will hear
 		}
 		if s.quiet(v, begun) || !s.pause(ctx) {
-			return record.Receipt{}, answer
+			return answer
 		}
 	}
 }
@@ -72,7 +88,10 @@ func (s *settling) judge(err error) (verdict, string, error) {
 		return giveUp, "not_sent", &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}
 	}
 	if errors.Is(err, errMoved) {
-		return giveUp, "moved", unavailable(err, laneSkew)
+		return giveUp, "moved", unavailable(err, time.Second)
+	}
+	if errors.Is(err, record.ErrHeld) {
+		return giveUp, "held", err
 	}
 	v, reason, answer := judge(err)
 	if errors.Is(answer, record.ErrFull) && s.lane != nil {
@@ -108,8 +127,8 @@ func (s *settling) attempt(ctx context.Context) (record.Receipt, error) {
 	if !s.p.wire.link.up() {
 		return record.Receipt{}, nats.ErrConnectionReconnecting
 	}
-	if receipt, found, err := s.route(ctx); err != nil || found {
-		return receipt, err
+	if err := s.route(ctx); err != nil {
+		return record.Receipt{}, err
 	}
 	a, err := s.commit(ctx)
 	switch {
@@ -138,47 +157,87 @@ func (s *settling) commit(ctx context.Context) (ack, error) {
 	return s.p.wire.commit(ctx, s.lane, s.list)
 }
 
-// route finds the lane, and whether an earlier lane of the ID has it already.
-func (s *settling) route(ctx context.Context) (record.Receipt, bool, error) {
-	id, now := s.list[0].id, time.Now()
-	set, err := s.p.stream.routable(ctx)
+// route finds the lane.
+func (s *settling) route(ctx context.Context) error {
+	source, v, err := s.lanes(ctx)
 	if err != nil {
-		if s.silent.IsZero() {
-			s.silent = now // the look-up has waited for an answer
-		}
-		return record.Receipt{}, false, err
+		return err
 	}
-	now = time.Now()
-	r := set.route(id, now)
-	until := set.until(now, s.p.stream.freshFor())
+	switch {
+	case source.Moving != nil:
+		return held(10*time.Second, "%q is being moved to lanes %v", s.source, source.Moving)
+	case len(source.Lanes) != s.slots:
+		return held(time.Second, "%q has %d lanes by now", s.source, len(source.Lanes))
+	}
+	lane, ok := v.lane(source.Lanes[s.slot])
+	if !ok {
+		if v, err = s.p.stream.lookNow(ctx); err != nil { // it may be newer than the look-up
+			return err
+		}
+		if lane, ok = v.lane(source.Lanes[s.slot]); !ok {
+			return held(10*time.Second, "lane %d of %q is missing", source.Lanes[s.slot], s.source)
+		}
+	}
+	if s.uncertain && lane.Number != s.lane.Number {
+		// Its source was moved under it, and it may be in the lane from before:
+		// the submitter's next try is known by its records.
+		return errMoved
+	}
+	until := s.p.stream.until(v)
 	for i := range s.list {
 		s.list[i].until = until
 	}
-	if s.uncertain && r.lane.Number != s.lane.Number {
-		// The lanes changed under it. Another api may be asked to take it now,
-		// so this one must not go on with the old lane; the submitter's next
-		// try asks both.
-		return record.Receipt{}, false, errMoved
-	}
-	s.lane = r.lane
-	if wait := time.Until(r.wait); wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return record.Receipt{}, false, errNotSent
+	s.lane = lane
+	return nil
+}
+
+// lanes finds the lanes of the source, as they were looked up a short time ago;
+// a source that is first seen gets them.
+func (s *settling) lanes(ctx context.Context) (*Source, *view, error) {
+	begun := time.Now()
+	v, err := s.p.stream.routable(ctx)
+	source := (*Source)(nil)
+	if err == nil {
+		if source = v.sources[s.source]; source == nil {
+			source, v, err = s.first(ctx)
 		}
 	}
-	for _, lane := range r.earlier {
-		seq, found, err := s.p.wire.find(ctx, lane, RecordTopic(lane.Number), id)
-		if err != nil {
-			return record.Receipt{}, false, err
+	if err != nil {
+		if s.silent.IsZero() {
+			s.silent = begun // it has waited for an answer
 		}
-		if found {
-			receipt, err := s.compare(ctx, lane, seq)
-			return receipt, true, err
-		}
+		return nil, nil, err
 	}
-	return record.Receipt{}, false, nil
+	if len(source.Lanes) == 0 {
+		return nil, nil, held(10*time.Second, "the entry of %q is damaged", s.source)
+	}
+	return source, v, nil
+}
+
+// first gives a source that nobody knew its lanes: all there are now.
+func (s *settling) first(ctx context.Context) (*Source, *view, error) {
+	v, err := s.p.stream.lookNow(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if source := v.sources[s.source]; source != nil {
+		return source, v, nil
+	}
+	asking, done := s.p.wire.link.attempt(ctx, patience)
+	err = lost(asking, s.p.stream.meet(asking, s.source, v.lanes))
+	done()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errStale, err)
+	}
+	// Met. A crash here leaves a source without records.
+	if v, err = s.p.stream.lookNow(ctx); err != nil {
+		return nil, nil, err
+	}
+	source := v.sources[s.source]
+	if source == nil {
+		return nil, nil, fmt.Errorf("%w: source %q is not there yet", errStale, s.source)
+	}
+	return source, v, nil
 }
 
 // known finds out about a submission of several parts of which the lane knows

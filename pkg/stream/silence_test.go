@@ -74,7 +74,7 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 		"more than the connection takes": {stream.Config{}, 200, sends(400 << 10), 1},
 		"changes":                        {stream.Config{}, 4, changes, 1},
 		"changes that look first":        {stream.Config{}, 4, looksFirst, 1},
-		"while lanes are looked up":      {stream.Config{Poll: 5 * time.Millisecond, LaneDelay: 10 * time.Millisecond}, 20, sends(10), 1},
+		"while lanes are looked up":      {stream.Config{Poll: 5 * time.Millisecond, Fresh: 25 * time.Millisecond}, 20, sends(10), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

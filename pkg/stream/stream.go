@@ -27,13 +27,14 @@ type Stream struct {
 	link *link
 
 	positions jetstream.KeyValue
+	sources   jetstream.KeyValue
 	leases    jetstream.KeyValue
 	states    jetstream.KeyValue
 	dead      jetstream.Stream
 
-	lanes   atomic.Pointer[laneSet] // replaced, never changed
-	refresh sync.Mutex              // one look-up at a time
-	lane0   jetstream.Stream        // for changes
+	view    atomic.Pointer[view] // what was looked up last
+	refresh sync.Mutex           // one look-up at a time
+	lane0   jetstream.Stream     // for changes
 }
 
 // Open makes or checks lane 0, the dead letters and the buckets, and finds the
@@ -67,6 +68,9 @@ func (s *Stream) open(ctx context.Context) (err error) {
 	if s.positions, err = s.bucket(ctx, PositionBucket, 0); err != nil {
 		return err
 	}
+	if s.sources, err = s.bucket(ctx, SourceBucket, 0); err != nil {
+		return err
+	}
 	if s.leases, err = s.bucket(ctx, LeaseBucket, leaseTTL); err != nil {
 		return err
 	}
@@ -76,7 +80,7 @@ func (s *Stream) open(ctx context.Context) (err error) {
 	if err := s.Refresh(ctx); err != nil {
 		return err
 	}
-	for _, lane := range s.lanes.Load().lanes {
+	for _, lane := range s.view.Load().lanes {
 		if _, err := s.ensure(ctx, s.laneConfig(lane.Number)); err != nil {
 			return err
 		}
@@ -153,8 +157,9 @@ func (s *Stream) Run(ctx context.Context) error {
 	}
 }
 
-// AddLane makes the next lane and returns its number. It takes records once
-// every api has had time to find it.
+// AddLane makes the next lane and returns its number. It takes records of
+// sources that are seen for the first time from now on; the others stay where
+// they are until they are spread.
 func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return 0, err
@@ -165,7 +170,7 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	}
 	cfg := s.laneConfig(next)
 	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = s.Lanes()[0].MaxBytes // lanes share the load evenly, so they are of one size
+		cfg.MaxBytes = s.Lanes()[0].MaxBytes // the lanes of a source share its load evenly, so they are of one size
 	}
 	if _, err := s.ensure(ctx, cfg); err != nil {
 		return 0, err
@@ -173,7 +178,7 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	return next, s.Refresh(ctx)
 }
 
-// Refresh looks the lanes up now.
+// Refresh looks lanes and sources up now.
 func (s *Stream) Refresh(ctx context.Context) error {
 	s.refresh.Lock()
 	defer s.refresh.Unlock()
@@ -182,30 +187,11 @@ func (s *Stream) Refresh(ctx context.Context) error {
 	return s.look(ctx)
 }
 
-// look is Refresh under its lock.
-func (s *Stream) look(ctx context.Context) error {
-	begun := time.Now()
-	old := s.lanes.Load()
-	lanes, err := s.lookUp(ctx, old)
-	if err != nil {
-		return err
-	}
-	set := newLaneSet(lanes, begun)
-	for _, lane := range set.lanes {
-		s.laneGauges(lane)
-		if before, ok := old.lane(lane.Number); ok && before.Created != lane.Created {
-			s.log.Error("a lane was deleted and made again: what was in it and not stored is gone", "lane", lane.Number)
-		}
-	}
-	s.lanes.Store(set)
-	return nil
-}
-
 // Lanes are the lanes as they were looked up last, in order.
 func (s *Stream) Lanes() []Lane {
-	set := s.lanes.Load()
-	lanes := make([]Lane, len(set.lanes))
-	for i, l := range set.lanes {
+	v := s.view.Load()
+	lanes := make([]Lane, len(v.lanes))
+	for i, l := range v.lanes {
 		lanes[i] = *l
 	}
 	return lanes
@@ -213,9 +199,9 @@ func (s *Stream) Lanes() []Lane {
 
 // LaneNumbers are the numbers of Lanes.
 func (s *Stream) LaneNumbers() []int {
-	set := s.lanes.Load()
-	numbers := make([]int, len(set.lanes))
-	for i, l := range set.lanes {
+	v := s.view.Load()
+	numbers := make([]int, len(v.lanes))
+	for i, l := range v.lanes {
 		numbers[i] = l.Number
 	}
 	return numbers
@@ -241,7 +227,7 @@ func (s *Stream) handle(ctx context.Context, lane int) (jetstream.Stream, error)
 // roomAfter is how long until a full lane is likely to have room for size
 // bytes.
 func (s *Stream) roomAfter(lane, size int) time.Duration {
-	l, ok := s.lanes.Load().lane(lane)
+	l, ok := s.view.Load().lane(lane)
 	if !ok {
 		return unknownRetryAfter
 	}
@@ -254,8 +240,8 @@ func (s *Stream) state(ctx context.Context, lane int) (*Lane, error) {
 	if err == nil {
 		var info *jetstream.StreamInfo
 		if info, err = handle.Info(ctx); err == nil {
-			before, _ := s.lanes.Load().lane(lane)
-			return newLane(info, before, s.cfg.LaneDelay, time.Now()), nil
+			before, _ := s.view.Load().lane(lane)
+			return newLane(info, before, time.Now()), nil
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -35,7 +35,8 @@ type Stage struct {
 	HTTP  string // address of the engine's HTTP
 	Parts []*Part
 
-	bin    string // folder of the programs
+	spare  []string // tokens of sources that have not been seen yet
+	bin    string   // folder of the programs
 	dir    string
 	native string // address of the engine
 }
@@ -71,8 +72,7 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 		}
 	}()
 	tokens := filepath.Join(dir, "tokens.yaml")
-	entry := auth.Entry{Subject: "load", SHA256: auth.Digest(s.Token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
-	if err := os.WriteFile(tokens, []byte(entry.Line()+"\n"), 0o600); err != nil {
+	if err := s.writeTokens(tokens); err != nil {
 		return s, err
 	}
 	for _, p := range []struct {
@@ -88,6 +88,32 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 		}
 	}
 	return s, s.AddIngester(ctx)
+}
+
+// writeTokens writes a file with the token, and some of other sources.
+func (s *Stage) writeTokens(file string) error {
+	const others = 8
+	var lines strings.Builder
+	for i, token := 0, s.Token; i <= others; i++ {
+		source := "load"
+		if i > 0 {
+			token, source = auth.NewToken(), fmt.Sprintf("load-%d", i)
+			s.spare = append(s.spare, token)
+		}
+		entry := auth.Entry{Subject: "load", Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+		fmt.Fprintln(&lines, entry.Line())
+	}
+	return os.WriteFile(file, []byte(lines.String()), 0o600)
+}
+
+// NextSource makes Token one of a source that was not seen yet: it gets all
+// lanes there are.
+func (s *Stage) NextSource() error {
+	if len(s.spare) == 0 {
+		return errors.New("there is no token of one more source")
+	}
+	s.Token, s.spare = s.spare[0], s.spare[1:]
+	return nil
 }
 
 // AddIngester starts one more ingester and waits until all parts can work.

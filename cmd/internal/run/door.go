@@ -32,6 +32,13 @@ func (d *door) Publish(ctx context.Context, sub *record.Submission) (record.Rece
 	return record.Receipt{}, errClosed
 }
 
+func (d *door) Slots(ctx context.Context, source string) (int, error) {
+	if open := d.opened.Load(); open != nil {
+		return open.Slots(ctx, source)
+	}
+	return 0, errClosed
+}
+
 func (d *door) PublishChange(ctx context.Context, c *change.Change) (uint64, bool, error) {
 	if open := d.opened.Load(); open != nil {
 		return open.PublishChange(ctx, c)

@@ -82,6 +82,9 @@ func (b *bench) overLanes(ctx context.Context, s *parts.Stage, c *Curve) error {
 				return err
 			}
 		}
+		if err := s.NextSource(); err != nil { // the one before stays on the lanes it has
+			return err
+		}
 		for _, ingesters := range order {
 			if err := b.share(ctx, s, lanes, ingesters); err != nil {
 				return err
@@ -97,7 +100,7 @@ func (b *bench) overLanes(ctx context.Context, s *parts.Stage, c *Curve) error {
 }
 
 // share waits until so many ingesters share the lanes evenly, and all lanes
-// take records: a new one does so only after a while.
+// take records: the api has to find a new one first.
 func (b *bench) share(ctx context.Context, s *parts.Stage, lanes, ingesters int) error {
 	for len(s.Ingesters()) < ingesters {
 		if err := s.AddIngester(ctx); err != nil {

@@ -1,0 +1,341 @@
+package stream_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// of is a submission of a source, one part for each of these slots.
+func of(source, id string, slots int, parts ...int) *record.Submission {
+	sub := submission(id, make([]int, len(parts))...)
+	sub.Source, sub.Slots = source, slots
+	for i := range sub.Parts {
+		sub.Parts[i].Slot = parts[i]
+		sub.Parts[i].Body = fmt.Appendf(nil, "%s/%d", id, i)
+	}
+	return sub
+}
+
+// setSource writes the lanes of a source past the package.
+func (w *world) setSource(s stream.Source) {
+	w.t.Helper()
+	value, err := json.Marshal(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.setSourceTo(s.Name, value)
+}
+
+func (w *world) setSourceTo(name string, value []byte) {
+	w.t.Helper()
+	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := kv.Put("s"+base64.RawURLEncoding.EncodeToString([]byte(name)), value); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// sources are the lanes of every source, looked up now.
+func (w *world) sources() map[string][]int {
+	w.t.Helper()
+	if err := w.Refresh(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	all := map[string][]int{}
+	for _, s := range w.Sources() {
+		all[s.Name] = s.Lanes
+	}
+	return all
+}
+
+func TestASourceKeepsItsLanesWhenOneIsAdded(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 16 << 20})
+	other := openOn(t, w.server, stream.Config{})
+	p, q := w.publisher(), other.publisher()
+	post := func(p *stream.Publisher, source, id string, slots int, parts ...int) {
+		t.Helper()
+		if n, err := p.Slots(t.Context(), source); err != nil || n != slots {
+			t.Fatalf("%s: got %d slots, %v, want %d", source, n, err, slots)
+		}
+		if _, err := p.Publish(t.Context(), of(source, id, slots, parts...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post(p, "early", "e1", 1, 0)
+	w.addLane()
+	post(q, "early", "e2", 1, 0)
+	post(q, "late", "l1", 2, 0, 1)
+	post(p, "late", "l2", 2, 1)
+	w.addLane()
+	post(p, "late", "l3", 2, 0)
+	post(p, "", "n1", 3, 2) // of nobody: as any other source
+
+	want := [][]string{{"e1", "e2", "l1-0", "l3-0"}, {"l1-1", "l2-1"}, {"n1-2"}}
+	if diff := cmp.Diff(want, [][]string{ids(w.all(0)), ids(w.all(1)), ids(w.all(2))}); diff != "" {
+		t.Errorf("messages of the lanes (-want +got):\n%s", diff)
+	}
+	lists := map[string][]int{"early": {0}, "late": {0, 1}, "": {0, 1, 2}}
+	if diff := cmp.Diff(lists, other.sources()); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+	again := openOn(t, w.server, stream.Config{}) // one that starts knows them all
+	if diff := cmp.Diff(lists, again.sources()); diff != "" {
+		t.Errorf("sources after a start (-want +got):\n%s", diff)
+	}
+}
+
+// TestTwoMeetASourceAtOnce: while a lane is added. Whoever is first decides for
+// both.
+func TestTwoMeetASourceAtOnce(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 16 << 20})
+	behind := openOn(t, w.server, stream.Config{Poll: time.Hour})
+	publishers := []*stream.Publisher{w.publisher(), behind.publisher()}
+	const sources, repeats = 30, 4
+	var all sync.WaitGroup
+	for i := range sources {
+		if i == sources/3 {
+			all.Go(func() { w.addLane() })
+		}
+		for r := range repeats {
+			all.Go(func() {
+				p, source := publishers[r%2], fmt.Sprintf("source-%d", i)
+				slots, err := p.Slots(t.Context(), source)
+				for try := 0; err != nil && try < 5; try++ { // others look the sources up all the time
+					slots, err = p.Slots(t.Context(), source)
+				}
+				if err == nil {
+					_, err = p.Publish(t.Context(), of(source, source, slots, slots-1))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	lists, stored := w.sources(), map[string]int{}
+	for lane := range 2 {
+		for _, m := range w.all(lane) {
+			if stored[m.Source]++; stored[m.Source] > 1 {
+				t.Errorf("the record of %s is stored %d times", m.Source, stored[m.Source])
+			}
+			if !slices.Contains(lists[m.Source], lane) {
+				t.Errorf("%s has lanes %v, its record is in lane %d", m.Source, lists[m.Source], lane)
+			}
+		}
+	}
+	if len(stored) != sources || len(lists) != sources {
+		t.Errorf("records of %d sources are stored, %d have lanes, want %d", len(stored), len(lists), sources)
+	}
+}
+
+// TestWhatGoesToTwoLanes: one of them is full for a while.
+func TestWhatGoesToTwoLanes(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	p := w.publisher()
+	w.publish(p, "one-lane", 1)
+	w.addLane()
+	for i := 0; ; i++ {
+		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("fill-%d", i), 16<<10)); errors.Is(err, record.ErrFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sub := of("both", "b", 2, 0, 0, 1, 1)
+	sub.Parts[0].Body = make([]byte, 64<<10)
+	var retry *record.RetryError
+	if _, err := p.Publish(t.Context(), sub); !errors.Is(err, record.ErrFull) || !errors.As(err, &retry) {
+		t.Fatalf("one lane is full: got %v, want %v and when to come back", err, record.ErrFull)
+	}
+	if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []record.Receipt{{}, {Replayed: true}} {
+		if got, err := p.Publish(t.Context(), sub); err != nil || got != want {
+			t.Errorf("again, %d: got %+v, %v, want %+v", n, got, err, want)
+		}
+	}
+	if got, err := p.Publish(t.Context(), of("both", "c", 2, 0)); err != nil || got.Replayed {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := p.Publish(t.Context(), of("both", "c", 2, 0, 1)); err != nil || got.Replayed {
+		t.Errorf("of which one lane has its piece: got %+v, %v, want that some of it is new", got, err)
+	}
+	other := of("both", "b", 2, 1)
+	other.Hash = "of another body"
+	if _, err := p.Publish(t.Context(), other); !errors.Is(err, record.ErrKeyReused) {
+		t.Errorf("another body: got %v, want %v", err, record.ErrKeyReused)
+	}
+	want := [][]string{{"b-0", "b-0.1", "c-0"}, {"b-1", "b-1.1", "c-1"}}
+	if diff := cmp.Diff(want, [][]string{ids(w.all(0)), ids(w.all(1))}); diff != "" {
+		t.Errorf("messages of the lanes (-want +got):\n%s", diff)
+	}
+}
+
+func TestASourceThatIsHeld(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 16 << 20})
+	p := w.publisher()
+	w.publish(p, "ok", 1)
+	w.setSource(stream.Source{Name: "moving", Lanes: []int{0}, Moving: []int{0, 1}})
+	w.setSource(stream.Source{Name: "wider", Lanes: []int{0, 0}})
+	w.setSource(stream.Source{Name: "gone", Lanes: []int{7}})
+	w.setSourceTo("damaged", []byte("{"))
+	w.setSourceTo("empty", []byte(`{"source":"empty"}`))
+	w.sources()
+	for _, name := range []string{"moving", "wider", "gone", "damaged", "empty"} {
+		var retry *record.RetryError
+		begun := time.Now()
+		if _, err := p.Publish(t.Context(), of(name, name, 1, 0)); !errors.Is(err, record.ErrHeld) || !errors.As(err, &retry) {
+			t.Errorf("%s: got %v, want %v and when to come back", name, err, record.ErrHeld)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+	if err := p.Check(); err != nil {
+		t.Errorf("not ready because of one source: %v", err)
+	}
+	if _, err := p.Publish(t.Context(), submission("others-go-on", 10)); err != nil {
+		t.Error(err)
+	}
+	for name, slots := range map[string]int{"moving": 1, "wider": 2} {
+		if got, err := p.Slots(t.Context(), name); err != nil || got != slots {
+			t.Errorf("%s: got %d slots, %v, want %d", name, got, err, slots)
+		}
+	}
+	if _, err := p.Slots(t.Context(), "damaged"); !errors.Is(err, record.ErrHeld) {
+		t.Errorf("slots of a damaged one: got %v, want %v", err, record.ErrHeld)
+	}
+}
+
+func TestPartsOutOfOrderAreRefused(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	for _, sub := range []*record.Submission{of("s", "a", 1, 1), of("s", "b", 2, -1), of("s", "c", 3, 1, 0), of("s", "d", 3, 0, 1, 0)} {
+		if _, err := p.Publish(t.Context(), sub); err == nil {
+			t.Errorf("%s was taken", sub.ID)
+		}
+	}
+}
+
+// TestSourcesOfAnEarlierTime: the bucket was deleted, or an entry of it.
+func TestSourcesOfAnEarlierTime(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 16 << 20})
+	p := w.publisher()
+	for _, name := range []string{"a", "b"} {
+		if _, err := p.Publish(t.Context(), of(name, name, 1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.addLane()
+	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Delete("s" + base64.RawURLEncoding.EncodeToString([]byte("a"))); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]int{"b": {0}}, w.sources()); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+	if n, err := p.Slots(t.Context(), "a"); err != nil || n != 2 {
+		t.Errorf("a source that was forgotten has %d slots, %v, want 2", n, err)
+	}
+	cfg, err := w.jetStream().StreamInfo("KV_" + stream.SourceBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.jetStream().DeleteStream(cfg.Config.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.jetStream().AddStream(&cfg.Config); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]int{}, w.sources()); diff != "" {
+		t.Errorf("sources of a bucket made again (-want +got):\n%s", diff)
+	}
+}
+
+func TestAFirstSightWhileNATSIsAway(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.publish(p, "before", 1)
+	w.server.Stop()
+	for _, ask := range []func() error{
+		func() error { _, err := p.Slots(t.Context(), "new"); return err },
+		func() error { _, err := p.Publish(t.Context(), of("new", "new", 1, 0)); return err },
+	} {
+		begun := time.Now()
+		if err := ask(); !errors.Is(err, record.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("it took %v to say so, want at most 2s", took)
+		}
+	}
+	if n, err := p.Slots(t.Context(), "cluster-a"); n != 1 || err != nil {
+		t.Errorf("a source that is known: got %d slots, %v, want 1", n, err)
+	}
+}
+
+// TestSourcesOfACluster: two processes, each with lanes of its own knowledge,
+// on three servers, one of which is gone.
+func TestSourcesOfACluster(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3)
+	w := openAt(t, cluster.URL, stream.Config{Replicas: 3, MaxBytes: 16 << 20})
+	other := openAt(t, cluster.URL, stream.Config{Replicas: 3})
+	w.addLane()
+	publishers := []*stream.Publisher{w.publisher(), other.publisher()}
+	for i := range 20 {
+		if i == 10 {
+			cluster.Stop(cluster.Leader("KV_" + stream.SourceBucket))
+		}
+		source := fmt.Sprintf("source-%d", i)
+		var all sync.WaitGroup
+		for _, p := range publishers {
+			all.Go(func() {
+				for begun := time.Now(); ; {
+					slots, err := p.Slots(t.Context(), source)
+					if err == nil {
+						_, err = p.Publish(t.Context(), of(source, source, slots, slots-1))
+					}
+					if err == nil {
+						return
+					}
+					if !errors.Is(err, record.ErrUnavailable) || time.Since(begun) > 30*time.Second {
+						t.Errorf("%s: %v", source, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	seen := map[string]int{}
+	for _, m := range append(w.all(0), w.all(1)...) {
+		seen[m.Source]++
+	}
+	want := map[string]int{}
+	for i := range 20 {
+		want[fmt.Sprintf("source-%d", i)] = 1
+	}
+	if diff := cmp.Diff(want, seen, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("records of every source (-want +got):\n%s", diff)
+	}
+}
