@@ -16,7 +16,7 @@ type commands struct {
 	Nats       natsCmd    `cmd:"" help:"Run the embedded NATS server alone."`
 	Load       loadCmd    `cmd:"" help:"Post realistic records and measure the answers."`
 	Migrate    migrate    `cmd:"" help:"Bring the ClickHouse schema up to date."`
-	Lanes      lanes      `cmd:"" help:"List lanes, or add one."`
+	Lanes      lanes      `cmd:"" help:"List lanes and the sources on them, add a lane, or move a source."`
 	Dead       dead       `cmd:"" help:"List, show, replay or drop what could not be stored."`
 	Verify     verifyCmd  `cmd:"" help:"Prove that every accepted record is stored once, set aside, or waiting."`
 	Recount    recountCmd `cmd:"" help:"Make the counters of days again from the records, while records flow."`

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/record"
@@ -14,9 +17,10 @@ import (
 )
 
 type lanes struct {
-	List  lanesList  `cmd:"" default:"withargs" help:"Show every lane: what it holds and what of it waits to be stored."`
-	Add   lanesAdd   `cmd:"" help:"Add a lane; apis and ingesters find it by themselves."`
-	Reset lanesReset `cmd:"" help:"Say where a halted lane goes on, after its stream was made again or restored from a backup."`
+	List   lanesList   `cmd:"" default:"withargs" help:"Show every lane, what it holds and what of it waits to be stored, and which lanes each source has."`
+	Add    lanesAdd    `cmd:"" help:"Add a lane, for sources that are seen for the first time from now on; apis and ingesters find it by themselves."`
+	Spread lanesSpread `cmd:"" help:"Move a source to other lanes, such as one that was added. Its records are refused with 503 meanwhile, for a few minutes."`
+	Reset  lanesReset  `cmd:"" help:"Say where a halted lane goes on, after its stream was made again or restored from a backup."`
 }
 
 type lanesList struct {
@@ -34,8 +38,38 @@ func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
 		for _, l := range lags {
 			fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t\n", l.Lane, l.Last, l.Done, l.Messages, l.Bytes)
 		}
-		return w.Flush()
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		return listSources(s.Sources())
 	})
+}
+
+// listSources prints which lanes each source has.
+func listSources(sources []stream.Source) error {
+	if len(sources) == 0 {
+		return nil
+	}
+	fmt.Println()
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "source\tlanes\t")
+	for _, source := range sources {
+		moving := ""
+		if source.Moving != nil {
+			moving = fmt.Sprintf("being moved to %s, its records are refused; if nobody does that any more: sluice lanes spread %s", numbers(source.Moving), short(source.Name))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", short(source.Name), numbers(source.Lanes), moving)
+	}
+	return w.Flush()
+}
+
+// numbers is a list of lanes as an option takes it.
+func numbers(lanes []int) string {
+	text := make([]string, len(lanes))
+	for i, lane := range lanes {
+		text[i] = strconv.Itoa(lane)
+	}
+	return strings.Join(text, ",")
 }
 
 type lanesAdd struct {
@@ -49,8 +83,34 @@ func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("lane %d is there; it takes records once every api knows it\n", lane)
+		fmt.Printf("lane %d is there, for sources that are seen for the first time from now on\n", lane)
+		for _, source := range s.Sources() {
+			fmt.Printf("source %s stays on lanes %s: move it with sluice lanes spread %[1]s\n", short(source.Name), numbers(source.Lanes))
+		}
 		return nil
+	})
+}
+
+type lanesSpread struct {
+	run.NATS
+	Source  string        `arg:"" help:"The source, as in the tokens and as sluice lanes shows it."`
+	Lanes   []int         `help:"Numbers of its lanes, in order, comma-separated; all there are when empty."`
+	Timeout time.Duration `default:"15m" help:"Give up after so long: the source stays where it is, and its records are taken again. It takes a little longer than the duplicate window, and as long as ClickHouse is away."`
+	Stay    bool          `help:"Only take back what an attempt has left that was killed: the source stays on its lanes, and its records are taken again."`
+}
+
+func (c *lanesSpread) Run(ctx context.Context, log *slog.Logger) error {
+	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+		if c.Stay {
+			return s.Stay(ctx, c.Source)
+		}
+		to := stream.Spreading{Source: c.Source, Lanes: c.Lanes, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+		if len(to.Lanes) == 0 {
+			to.Lanes = s.LaneNumbers()
+		}
+		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+		return s.Spread(ctx, to)
 	})
 }
 

@@ -41,17 +41,29 @@ func (s *stack) startIngester() *process {
 // tokenFile makes a token as an operator would, and keeps it for post.
 func (s *stack) tokenFile() string {
 	s.t.Helper()
-	code, out := run(s.t, "sluice", "token", "new", "--subject", "engine-a", "--scope", "records:write,user:write,fields:write,read")
-	lines := strings.Split(out, "\n")
-	if code != 0 || len(lines) < 5 {
-		s.t.Fatalf("sluice token new: exit %d\n%s", code, out)
+	file, tokens := s.tokensOf("engine-a")
+	s.token = tokens[0]
+	return file
+}
+
+// tokensOf makes a token for each of some sources, and the file of them.
+func (s *stack) tokensOf(sources ...string) (file string, tokens []string) {
+	s.t.Helper()
+	var text string
+	for _, source := range sources {
+		code, out := run(s.t, "sluice", "token", "new", "--subject", source, "--scope", "records:write,user:write,fields:write,read")
+		lines := strings.Split(out, "\n")
+		if code != 0 || len(lines) < 5 {
+			s.t.Fatalf("sluice token new: exit %d\n%s", code, out)
+		}
+		tokens = append(tokens, lines[1])
+		text += lines[4] + "\n"
 	}
-	s.token = lines[1]
-	file := filepath.Join(s.t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(file, []byte(lines[4]+"\n"), 0o600); err != nil {
+	file = filepath.Join(s.t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	return file
+	return file, tokens
 }
 
 func TestFourProcesses(t *testing.T) {

@@ -32,10 +32,10 @@ func TestOperatorsCommands(t *testing.T) {
 		}
 		eventually(t, 10*time.Second, func() error {
 			_, out := run(t, "sluice", "lanes", "--nats", "nats://"+s.nats)
-			if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 3 {
-				return wantText(out, "a head and two lanes")
+			if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 6 {
+				return wantText(out, "a head and two lanes, a line between, a head and a source")
 			}
-			return nil
+			return wantText(out, "local   0")
 		})
 	})
 	t.Run("a lane is reset only by who says yes", func(t *testing.T) {

@@ -31,22 +31,27 @@ func (s *stack) shares(limit time.Duration, want []int, ops ...string) (took tim
 	return time.Since(began), held
 }
 
-// TestLanesUnderLoad adds a lane while records flow, and takes its owners away
-// in every way. Every record is stored once.
+// TestLanesUnderLoad adds a lane while records flow, for a source that begins
+// then, and takes its owners away in every way. Every record is stored once.
 func TestLanesUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.startNATS()
 	s.startEngine()
-	api := s.startAPI()
+	file, tokens := s.tokensOf("engine-a", "engine-b")
+	s.token = tokens[0]
+	api := s.startAPIWith(file)
 	ops := []string{parts.Address(), parts.Address()}
 	ingesters := []*process{s.startIngesterAt(ops[0]), s.startIngesterAt(ops[1])}
 	s.waitReady(api, append([]string{s.ops}, ops...)...)
 
 	s.shares(10*time.Second, []int{0, 1}, ops...)
-	const seconds, rate = 55, 400
-	acknowledged := s.loading("--records", fmt.Sprint(seconds*rate), "--rate", fmt.Sprint(rate), "--batch", "10", "--seed", "1")
+	const seconds, rate = 45, 200
+	early := s.loading("--records", fmt.Sprint(seconds*rate), "--rate", fmt.Sprint(rate), "--batch", "10", "--seed", "1")
+	s.eventuallyQuery(20*time.Second, "SELECT count() > 0 FROM flow.records", "1")
 	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats)
+	s.token = tokens[1]
+	late := s.loading("--records", fmt.Sprint(seconds*rate), "--rate", fmt.Sprint(rate), "--batch", "10", "--seed", "2")
 	took, _ := s.shares(15*time.Second, []int{1, 1}, ops...)
 	t.Logf("two lanes are shared %v after one was added", took)
 
@@ -69,7 +74,6 @@ func TestLanesUnderLoad(t *testing.T) {
 		s.shares(15*time.Second, []int{1, 1}, ops...)
 	})
 	t.Run("an owner that stood still does no harm", func(t *testing.T) {
-		s.eventuallyQuery(40*time.Second, "SELECT uniqExact(lane) FROM flow.records", "2") // the new lane takes records
 		ingesters[0].signal(syscall.SIGSTOP)
 		took, _ := s.shares(15*time.Second, []int{2}, ops[1])
 		t.Logf("taken over after %v", took)
@@ -77,11 +81,71 @@ func TestLanesUnderLoad(t *testing.T) {
 		ingesters[0].signal(syscall.SIGCONT)
 		s.shares(15*time.Second, []int{1, 1}, ops...)
 	})
-	acknowledged()
-	s.stored(seconds * rate)
+	early()
+	late()
+	s.stored(2 * seconds * rate)
 	s.noDeadLetters()
-	if got, err := s.query("SELECT uniqExact(lane), min(n) > 1000 FROM (SELECT lane, count() AS n FROM flow.records GROUP BY lane)"); err != nil || got != "2\t1" {
-		t.Errorf("lanes with records, and each has more than a few: got %s (%v), want 2 and 1", got, err)
+	want := "engine-a\t0\t1\nengine-b\t0\t1\nengine-b\t1\t1"
+	if got, err := s.query("SELECT source, lane, count() > 1000 FROM flow.records GROUP BY source, lane ORDER BY source, lane"); err != nil || got != want {
+		t.Errorf("lanes of each source, and whether more than a few records are there: got %s (%v), want %s", got, err, want)
+	}
+}
+
+// TestASourceIsSpreadWhileClickHouseIsAway: another source, of an engine with the
+// same keys and positions, goes on; both are stored once.
+func TestASourceIsSpreadWhileClickHouseIsAway(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.ingesterOps = parts.Address()
+	s.startNATS()
+	engine := s.startEngine()
+	file, tokens := s.tokensOf("engine-a", "engine-b")
+	const window = "--duplicate-window=2s" // a source is moved only once nobody can send a request again
+	api := s.startAPIWith(file, window)
+	ingester := s.startIngesterAt(s.ingesterOps, window)
+	s.waitReady(api, s.ops)
+	s.waitReady(ingester, s.ingesterOps)
+
+	s.token = tokens[0]
+	s.load("--records", "2000", "--seed", "1")
+	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats, window)
+	s.token = tokens[1]
+	s.load("--records", "2000", "--seed", "1") // the same keys
+	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(source, id), uniqExact(id) FROM flow.records", "4000\t4000\t2000")
+
+	engine.kill()
+	s.token = tokens[0]
+	moved := s.loading("--records", "6000", "--rate", "200", "--batch", "20", "--seed", "2", "--give-up", "90s")
+	s.token = tokens[1]
+	other := s.loading("--records", "6000", "--rate", "200", "--batch", "20", "--seed", "2", "--give-up", "1s")
+	spread := start(t, "sluice", "lanes", "spread", "engine-a", "--nats", "nats://"+s.nats, "--timeout", "2m")
+	s.token = tokens[0]
+	eventually(t, 20*time.Second, func() error {
+		res, body := s.post([]byte(`[{"id":"9-1","partitionId":9,"position":1}]`))
+		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+			return fmt.Errorf("answered %s: %s", res.Status, body)
+		}
+		return wantText(body, "source_held")
+	})
+	eventually(t, 40*time.Second, func() error { return wantText(spread.text(), "waiting until lane 0 is stored") })
+	if out := s.sluice(0, "lanes", "--nats", "nats://"+s.nats); wantText(out, "being moved to 0,1") != nil {
+		t.Errorf("sluice lanes does not show what is going on:\n%s", out)
+	}
+	if status, page := s.page(s.ops, "/readyz"); status != http.StatusOK {
+		t.Errorf("/readyz of the api answers %d %s while a source is moved", status, page)
+	}
+	s.startEngine()
+	if code := spread.wait(time.Minute); code != 0 {
+		t.Fatalf("sluice lanes spread: exit %d\n%s", code, spread.text())
+	}
+	other()
+	moved()
+	s.eventuallyQuery(30*time.Second, "SELECT countIf(source = 'engine-a' AND id != '9-1'), countIf(source = 'engine-b') FROM flow.records", "8000\t8000")
+	s.eventuallyQuery(5*time.Second, "SELECT uniqExact(source, id) = count(), (SELECT sum(records) FROM flow.counts_1m) = count() FROM flow.records", "1\t1")
+	s.eventuallyQuery(5*time.Second, "SELECT uniqExact(lane) FROM flow.records WHERE source = 'engine-a' AND NOT startsWith(id, '9-')", "2")
+	s.noDeadLetters()
+	if out := s.sluice(0, "lanes", "--nats", "nats://"+s.nats); wantText(out, "engine-a  0,1") != nil || wantText(out, "engine-b  0,1") != nil {
+		t.Errorf("sluice lanes shows:\n%s", out)
 	}
 }
 

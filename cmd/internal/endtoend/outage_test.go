@@ -19,8 +19,14 @@ import (
 // startAPI starts an api, with a token of its own, and does not wait for it.
 func (s *stack) startAPI(args ...string) *process {
 	s.t.Helper()
+	return s.startAPIWith(s.tokenFile(), args...)
+}
+
+// startAPIWith is startAPI with the tokens of a file.
+func (s *stack) startAPIWith(tokens string, args ...string) *process {
+	s.t.Helper()
 	return start(s.t, "api", append([]string{"--http", s.http, "--ops", s.ops, "--nats", "nats://" + s.nats,
-		"--tokens", s.tokenFile(), "--fingerprint-key", filepath.Join(s.t.TempDir(), "key")}, args...)...)
+		"--tokens", tokens, "--fingerprint-key", filepath.Join(s.t.TempDir(), "key")}, args...)...)
 }
 
 // startIngesterAt starts an ingester with its ops port at an address of its

@@ -146,7 +146,11 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 
 // message counts the records of a message by what should have become of them.
 func (l *lane) message(m *record.Message) {
-	if m.Topic != stream.RecordTopic(m.Lane) {
+	switch m.Topic {
+	case stream.RecordTopic(m.Lane):
+	case stream.FenceTopic(m.Lane):
+		return
+	default:
 		l.Changes++
 		return
 	}

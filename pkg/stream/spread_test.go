@@ -1,0 +1,364 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// spreadable is how lanes are kept of which sources are moved in a test.
+func spreadable() stream.Config {
+	return stream.Config{MaxBytes: 16 << 20, DuplicateWindow: 100 * time.Millisecond, Fresh: 250 * time.Millisecond}
+}
+
+// storing moves the positions of all lanes to their ends until the test is
+// over, as an ingester does.
+func (w *world) storing() {
+	w.run(func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			for _, lane := range w.Lanes() {
+				w.stored(ctx, lane)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(30 * time.Millisecond):
+			}
+		}
+		return nil
+	})
+}
+
+// stored moves the position of a lane to its end, if that can be done.
+func (w *world) stored(ctx context.Context, lane stream.Lane) {
+	positions := stream.NewPositions(w.Stream)
+	if pos, err := positions.Read(ctx, lane.Number); err == nil && pos.Done < lane.Last {
+		pos.Owner, pos.Stream, pos.Done = "test", lane.Identity(), lane.Last
+		_, _ = positions.Swap(ctx, lane.Number, pos) // the next try will do
+	}
+}
+
+// TestASourceIsSpreadUnderLoad: two processes send its records, one by one and
+// again until they are taken.
+func TestASourceIsSpreadUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := open(t, spreadable())
+	w.storing()
+	publishers := []*stream.Publisher{w.publisher(), openOn(t, w.server, spreadable()).publisher()}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var held, sent atomic.Int64
+	var clients sync.WaitGroup
+	for client := range 4 {
+		clients.Go(func() {
+			p := publishers[client%2]
+			for n := 0; ctx.Err() == nil; n++ {
+				for partition := 1; partition <= 3; partition++ {
+					id := fmt.Sprintf("c%d-%d-p%d", client, n, partition)
+					for {
+						err := sendOne(p, "cluster-a", id, partition)
+						if err == nil {
+							sent.Add(1)
+							break
+						}
+						if !errors.Is(err, record.ErrHeld) {
+							t.Errorf("%s: %v", id, err)
+							return
+						}
+						held.Add(1)
+						time.Sleep(20 * time.Millisecond)
+					}
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	w.addLane()
+	w.addLane()
+	var said []string
+	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{1, 2}, Say: say}); err != nil {
+		t.Fatal(err)
+	}
+	before := sent.Load()
+	for deadline := time.Now().Add(10 * time.Second); sent.Load() < before+500 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	stop()
+	clients.Wait()
+	if held.Load() == 0 || len(said) < 3 {
+		t.Errorf("%d tries were refused, and %q said: the test shows nothing", held.Load(), said)
+	}
+	stored := map[string]int{}
+	lanes := [][]record.Message{w.all(0), w.all(1), w.all(2)}
+	for number, lane := range lanes {
+		for i, m := range lane {
+			stored[m.ID]++
+			if m.Topic == stream.FenceTopic(number) {
+				if number != 0 || i != len(lane)-1 || m.Source != "cluster-a" {
+					t.Errorf("message %d of %d in lane %d is a fence of %s", i+1, len(lane), number, m.Source)
+				}
+				stored[m.ID]--
+			}
+		}
+	}
+	for id, n := range stored {
+		if n > 1 {
+			t.Errorf("%s is stored %d times", id, n)
+		}
+	}
+	delete(stored, "")
+	if got := int64(len(stored)); got != sent.Load() {
+		t.Errorf("%d records are stored, %d were acknowledged", got, sent.Load())
+	}
+	for number, odd := range map[int]bool{1: false, 2: true} {
+		if n := len(lanes[number]); n < 50 {
+			t.Errorf("lane %d took %d records: the test shows nothing", number, n)
+		}
+		for _, m := range lanes[number] {
+			if strings.Contains(m.ID, "-p2") == odd {
+				t.Errorf("%s is in lane %d", m.ID, number)
+			}
+		}
+	}
+}
+
+// sendOne sends a record of a partition, cut for as many slots as there are.
+func sendOne(p *stream.Publisher, source, id string, partition int) error {
+	slots, err := p.Slots(context.Background(), source)
+	if err != nil {
+		return err
+	}
+	_, err = p.Publish(context.Background(), of(source, id, slots, partition%slots))
+	return err
+}
+
+// met makes a source of w known, on lane 0 alone, and adds a lane.
+func (w *world) met() {
+	w.t.Helper()
+	w.publish(w.publisher(), "met", 1)
+	w.addLane()
+}
+
+// TestASpreadThatIsNeverStoredGivesUp: ClickHouse is away.
+func TestASpreadThatIsNeverStoredGivesUp(t *testing.T) {
+	t.Parallel()
+	w := open(t, spreadable())
+	w.met()
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	refused := false
+	fenced := func(format string, args ...any) {
+		w.sources()
+		_, err := w.publisher().Publish(t.Context(), of("cluster-a", "meanwhile", 1, 0))
+		refused = refused || errors.Is(err, record.ErrHeld)
+	}
+	err := w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: fenced})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+	if !refused {
+		t.Error("nothing was refused meanwhile")
+	}
+	if diff := cmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+	if _, err := w.publisher().Publish(t.Context(), of("cluster-a", "afterwards", 1, 0)); err != nil {
+		t.Errorf("after it was given up: %v", err)
+	}
+}
+
+// TestASpreadIsKilledAtEveryStep, and begun anew.
+func TestASpreadIsKilledAtEveryStep(t *testing.T) {
+	for step := 1; step <= 3; step++ {
+		t.Run(fmt.Sprintf("after step %d", step), func(t *testing.T) {
+			t.Parallel()
+			w := open(t, spreadable())
+			w.met()
+			w.storing()
+			n := 0
+			killed := make(chan struct{})
+			go func() { // as a process that ends right there
+				defer close(killed)
+				err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: func(string, ...any) {
+					if n++; n == step {
+						runtime.Goexit()
+					}
+				}})
+				t.Errorf("it went on: %v", err)
+			}()
+			<-killed
+			w.sources()
+			err := sendOne(w.publisher(), "cluster-a", "between", 1)
+			if done := step == 3; errors.Is(err, record.ErrHeld) == done {
+				t.Errorf("between: got %v", err)
+			}
+			if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{1}}); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string][]int{"cluster-a": {1}}, w.sources()); diff != "" {
+				t.Errorf("sources (-want +got):\n%s", diff)
+			}
+			if err := sendOne(w.publisher(), "cluster-a", "afterwards", 1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAMarkIsTakenBack(t *testing.T) {
+	w := open(t, spreadable())
+	w.met()
+	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{0}, Moving: []int{0, 1}})
+	for range 2 {
+		if err := w.Stay(t.Context(), "cluster-a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.sources()
+	if err := sendOne(w.publisher(), "cluster-a", "afterwards", 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOneThatSleptThroughASpread: it was frozen before the source was marked,
+// and knows nothing.
+func TestOneThatSleptThroughASpread(t *testing.T) {
+	t.Parallel()
+	w := open(t, spreadable())
+	w.met()
+	w.storing()
+	slept, err := stream.Open(t.Context(), w.nc, spreadable(), quiet(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := stream.NewPublisher(slept)
+	asked := 0
+	ask := func(string, ...any) {
+		if asked++; asked == 2 { // the fence stands: whatever it sends now would be behind it
+			if err := sendOne(p, "cluster-a", "asleep", 1); !errors.Is(err, record.ErrHeld) {
+				t.Errorf("during the move: got %v, want %v", err, record.ErrHeld)
+			}
+		}
+	}
+	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{1}, Say: ask}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond) // until what it has seen is old
+	if err := sendOne(p, "cluster-a", "awake", 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(w.all(1)); !slices.Equal(got, []string{"awake"}) || asked < 2 {
+		t.Errorf("lane 1 holds %v, want what was sent after the move", got)
+	}
+}
+
+func TestASpreadThatCanNotBe(t *testing.T) {
+	w := open(t, spreadable())
+	w.met()
+	for name, c := range map[string]struct {
+		to   stream.Spreading
+		want string
+	}{
+		"a source nobody has seen": {stream.Spreading{Source: "x", Lanes: []int{0}}, "not been seen"},
+		"a lane there is not":      {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "no lane 7"},
+		"a lane twice":             {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 1}}, "named twice"},
+		"no lane":                  {stream.Spreading{Source: "cluster-a"}, "needs a lane"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := w.Spread(t.Context(), c.to); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0}}); err != nil {
+		t.Errorf("to where it is: %v", err)
+	}
+	if diff := cmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+}
+
+// TestTwoMoveASourceAtOnce: one of them does.
+func TestTwoMoveASourceAtOnce(t *testing.T) {
+	t.Parallel()
+	w := open(t, spreadable())
+	w.met()
+	w.storing()
+	var both sync.WaitGroup
+	var done atomic.Int64
+	for _, lanes := range [][]int{{1}, {1, 0}} {
+		both.Go(func() {
+			err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: lanes})
+			if err == nil {
+				done.Store(int64(len(lanes)))
+				return
+			}
+			if !strings.Contains(err.Error(), "somebody else") {
+				t.Errorf("to %v: %v", lanes, err)
+			}
+		})
+	}
+	both.Wait()
+	if got := w.sources()["cluster-a"]; int64(len(got)) != done.Load() {
+		t.Errorf("it has lanes %v, and the one who says so gave it %d", got, done.Load())
+	}
+	if err := sendOne(w.publisher(), "cluster-a", "afterwards", 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestASpreadOutlivesTheServers: each of three servers stops and comes back
+// while a source is moved.
+func TestASpreadOutlivesTheServers(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3)
+	cfg := spreadable()
+	cfg.Replicas = 3
+	w := openAt(t, cluster.URL, cfg)
+	w.met()
+	restarts := make(chan struct{})
+	go func() {
+		defer close(restarts)
+		for i := range 3 {
+			cluster.Stop(i)
+			time.Sleep(300 * time.Millisecond)
+			cluster.Start(i)
+			time.Sleep(time.Second)
+		}
+	}()
+	var err error
+	for try := range 5 { // an attempt may fail; the next one begins anew
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		stored := func(string, ...any) {
+			if err := w.Refresh(ctx); err == nil {
+				w.stored(ctx, w.Lanes()[0])
+			}
+		}
+		err = w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{1, 0}, Say: stored})
+		cancel()
+		if err == nil {
+			break
+		}
+		t.Logf("try %d: %v", try, err)
+	}
+	<-restarts
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]int{"cluster-a": {1, 0}}, w.sources()); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+}
