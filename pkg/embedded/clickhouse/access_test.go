@@ -26,9 +26,12 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 	if err := open(t, e.URL("default")).Ping(t.Context()); err != nil {
 		t.Errorf("the right user: %v", err)
 	}
+	var all sync.WaitGroup
 	for _, wrong := range [][2]string{{"me", "wrong"}, {"me", ""}, {"default", "secret"}, {"other", "secret"}, {"me", "secret2"}} {
-		wantCode(t, open(t, address(wrong[0], wrong[1])).Ping(t.Context()), 516)
+		c := open(t, address(wrong[0], wrong[1]))
+		all.Go(func() { wantCode(t, c.Ping(t.Context()), 516) }) // slowly
 	}
+	all.Wait()
 	basic := func(user, password string) http.Header {
 		return http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))}}
 	}
@@ -52,6 +55,7 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 		"a right user first": {url.Values{"user": {"me"}, "password": {"wrong"}}, keys("me", "secret"), reply{403, "516", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, err := http.NewRequest(http.MethodPost, e.HTTP()+"/?"+c.query.Encode(), strings.NewReader("SELECT 1"))
 			if err != nil {
 				t.Fatal(err)
@@ -77,9 +81,17 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 	if answer, err := http.Get(e.HTTP() + "/ping"); err != nil || answer.StatusCode != 200 {
 		t.Errorf("/ping: %v, %v", answer, err)
 	}
-	if log := e.Log(); strings.Contains(log, "secret") || strings.Contains(log, "wrong") {
-		t.Errorf("the password is in the log:\n%s", log)
-	}
+	t.Cleanup(func() { // after those in parallel
+		log := e.Log()
+		if strings.Contains(log, "secret") || strings.Contains(log, "wrong") {
+			t.Errorf("the password is in the log:\n%s", log)
+		}
+		for _, failed := range []string{"user=me", "user=other", "protocol=native", "protocol=http", "failures=10"} {
+			if !strings.Contains(log, failed) {
+				t.Errorf("no %q in the log:\n%s", failed, log)
+			}
+		}
+	})
 }
 
 func TestAddressesWithoutPasswordAreLoopback(t *testing.T) {
@@ -95,7 +107,7 @@ func TestAddressesWithoutPasswordAreLoopback(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.Connections = 3 })
+	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.Slots = 3 })
 	var all sync.WaitGroup
 	for n := range 12 { // More than fit, each waiting for its turn.
 		all.Go(func() {
@@ -105,21 +117,40 @@ func TestConnectionsAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	var holds []interface{ Close() error }
+	var holds sync.WaitGroup
 	for range 3 {
 		c := open(t, e.URL("default"))
 		if err := c.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		holds = append(holds, c)
+		holds.Go(func() {
+			if err := c.Exec(t.Context(), "SELECT sleepEachRow(1) FROM numbers(8) SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	wantCode(t, open(t, e.URL("default")).Ping(t.Context()), 202)
-	for _, c := range holds {
-		c.Close()
+	c := open(t, e.URL("default"))
+	eventually(t, "all slots are taken", func() bool {
+		err := c.Exec(t.Context(), "SELECT 1")
+		return err != nil && strings.Contains(err.Error(), "code: 202")
+	})
+	holds.Wait()
+	if got := clickhousetest.Exec(t, e, "SELECT 1"); got != "1\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestIdleSessionsHoldNoSlot opens many more than there are slots, and lets them be.
+func TestIdleSessionsHoldNoSlot(t *testing.T) {
+	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.Slots, cfg.Sessions = 2, 12 })
+	for range 12 {
+		c := open(t, e.URL("default"))
+		run(t, c, "SELECT 1")
 	}
 	if got := clickhousetest.Exec(t, e, "SELECT 1"); got != "1\n" {
 		t.Errorf("got %q", got)
 	}
+	wantCode(t, open(t, e.URL("default")).Ping(t.Context()), 202) // one session too many
 }
 
 func TestLocate(t *testing.T) {

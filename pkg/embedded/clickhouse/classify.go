@@ -44,6 +44,9 @@ func (s *session) permit(ctx context.Context, stmt statement) error {
 	if err := s.inside(stmt.text); err != nil {
 		return err
 	}
+	if s.limited() && setsDefault(stmt.text) {
+		return exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: settings are given values, not DEFAULT, which would lift a limit")
+	}
 	about := s.conn.classify(stmt.text)
 	switch {
 	case about.statements > 1:
@@ -56,21 +59,46 @@ func (s *session) permit(ctx context.Context, stmt statement) error {
 		return exceptionf("ACCESS_DENIED", "Roles cannot be changed: they follow from the user")
 	case stmt.verb == "SET" || stmt.verb == "USE":
 		return nil
+	case s.limited():
+		return errOnlyReads
 	case s.readonly:
 		return errReadonly
+	case about.class >= classControl && s.user.Role == roleIngester:
+		return exceptionf("ACCESS_DENIED", "ingester: Not enough privileges: it makes tables and views, and inserts")
 	}
 	return nil
 }
 
 // permitInsert is permit for an INSERT whose data comes apart from its text.
 func (s *session) permitInsert(i *insert) error {
-	if s.readonly {
+	switch {
+	case s.limited():
+		return errOnlyReads
+	case s.readonly:
 		return errReadonly
 	}
 	return s.inside(i.head)
 }
 
+// setsDefault looks for `SET a = DEFAULT` and `SETTINGS a = 1, b = DEFAULT`, which
+// the engine holds against no limit.
+func setsDefault(text string) bool {
+	l := &lexer{text: text}
+	var last [3]token // those before t, the latest first
+	for t := l.next(); t.kind != tokenEnd; t = l.next() {
+		named := last[1].kind == tokenWord || last[1].kind == tokenName
+		first := isWord(text, last[2], "SET") || isWord(text, last[2], "SETTINGS") || isMark(text, last[2], ',')
+		if isWord(text, t, "DEFAULT") && isMark(text, last[0], '=') && named && first {
+			return true
+		}
+		last = [3]token{t, last[0], last[1]}
+	}
+	return false
+}
+
 var (
+	errOnlyReads = exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: it only reads. "+
+		"Log in as admin to do more (deploy/README.md says where its password is)")
 	errReadonly = exceptionf("READONLY", "Cannot execute query in readonly mode. "+
 		"For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
 	errManyStatements = exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")

@@ -3,12 +3,14 @@ package clickhouse
 import (
 	"context"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -16,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envConfined is set in a process that was started again under Landlock.
+// envConfined is set in a process that was started again under Landlock, to the
+// file descriptor from which it reads its users: it cannot read their passwords
+// itself, and neither can what runs in it.
 const envConfined = "EMBEDDED_CLICKHOUSE_CONFINED"
 
 // oldestLandlock is the first version under which files can be moved from folder
@@ -49,14 +53,9 @@ var readable = []string{
 // connecting anywhere, by Landlock, where the kernel has it. Landlock holds for
 // a thread and what it starts, and the threads of this process have started
 // already, so the program is executed once more in place of itself, with the same
-// process id, files and arguments: confine returns in the process that runs
-// confined, or with the reason why none does.
-func confine(ctx context.Context, cfg Config, log *slog.Logger) error {
-	if os.Getenv(envConfined) != "" {
-		os.Unsetenv(envConfined)
-		log.Info("clickhouse: the process is confined to its data folder", "by", "Landlock", "data", cfg.Data)
-		return nil
-	}
+// process id, files and arguments, and inherits the users: confine returns only
+// where the process cannot or shall not be confined.
+func confine(ctx context.Context, cfg Config, all accounts, log *slog.Logger) error {
 	if cfg.AllowFiles {
 		log.Warn("clickhouse: statements may read and write files and connect elsewhere (--allow-files)")
 		return nil
@@ -77,8 +76,52 @@ func confine(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if ctx.Err() != nil { // A signal that came before would be forgotten.
 		return ctx.Err()
 	}
-	err = syscall.Exec(program, os.Args, append(os.Environ(), envConfined+"=1"))
+	fd, err := bequeath(all)
+	if err != nil {
+		return fmt.Errorf("hand the users on: %w", err)
+	}
+	err = syscall.Exec(program, os.Args, append(os.Environ(), envConfined+"="+strconv.Itoa(fd)))
 	return fmt.Errorf("start the engine confined: %w", err)
+}
+
+// bequeath puts the users, with digests instead of passwords, where the process
+// after exec finds them.
+func bequeath(all accounts) (fd int, err error) {
+	text, err := json.Marshal(all)
+	if err != nil {
+		return 0, err
+	}
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil { // without O_CLOEXEC
+		return 0, err
+	}
+	defer unix.Close(pipe[1])
+	if err := unix.SetNonblock(pipe[1], true); err != nil {
+		return 0, err
+	}
+	if n, err := unix.Write(pipe[1], text); err != nil || n < len(text) { // A pipe holds 64 KiB, three users 1.
+		return 0, fmt.Errorf("write %d of %d bytes: %w", n, len(text), err)
+	}
+	return pipe[0], nil
+}
+
+// inherited are the users that this process was handed, if it runs confined.
+func inherited() (all accounts, confined bool, err error) {
+	text := os.Getenv(envConfined)
+	if text == "" {
+		return nil, false, nil
+	}
+	os.Unsetenv(envConfined)
+	fd, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, true, fmt.Errorf("%s is %q: %w", envConfined, text, err)
+	}
+	from := os.NewFile(uintptr(fd), "users")
+	defer from.Close()
+	if err := json.NewDecoder(from).Decode(&all); err != nil {
+		return nil, true, fmt.Errorf("read the users handed on: %w", err)
+	}
+	return all, true, nil
 }
 
 // restrict makes the rules and puts this thread under them.
@@ -192,3 +235,7 @@ func libraryFolders() ([]string, error) {
 	}
 	return folders, nil
 }
+
+// Confined tells whether this process was started again under Landlock, before
+// Serve: it cannot see what lies outside of the data folder.
+func Confined() bool { return os.Getenv(envConfined) != "" }

@@ -57,8 +57,9 @@ func confined(config string) {
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		panic(err)
 	}
-	if err := engine.Confine(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
-		panic(err)
+	users, err := engine.Confine(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if err != nil || len(users) != 1 || users[0] != "default" {
+		panic(fmt.Sprintf("users %v: %v", users, err))
 	}
 	all := attempts(cfg.Data, cfg.Listen, cfg.HTTP) // ordered, since what is inside builds on what was before
 	for _, name := range []string{"inside: write", "inside: make", "inside: move", "inside: link", "inside: remove"} {
@@ -86,7 +87,7 @@ func TestConfinedProcessStaysInItsFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := json.Marshal(engine.Config{Library: library, Data: t.TempDir(), Listen: outside, HTTP: listener.Addr().String()})
+	config, err := json.Marshal(engine.Config{Library: library, Data: t.TempDir(), Listen: outside, HTTP: listener.Addr().String(), User: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}

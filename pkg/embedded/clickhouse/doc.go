@@ -14,18 +14,19 @@
 //
 // It is the whole engine: MergeTree tables, materialized views, insert
 // deduplication, every format. It is not a cluster: no Keeper, no replicated
-// tables, no users besides the one of Config, no asynchronous inserts.
+// tables, no users but those of users.go, no asynchronous inserts.
 //
 // # What a statement may do
 //
 // The library has one user, who may do everything, and no way to log in as
-// another. So a session takes on a role before its first statement (roles.go),
-// and the engine enforces what the role is granted. What grants cannot express is
-// checked before a statement runs (classify.go, outside.go), with ClickHouse's
-// own parser and a lexer that splits texts exactly as ClickHouse does. And the
-// process can touch nothing but its data folder (confine_linux.go). By default
-// nothing leaves the database; Config.AllowFiles changes that. It listens on
-// loopback unless a password is set.
+// another. So passwords are checked here (users.go), and a session takes on the
+// role of its user before its first statement (roles.go); the engine enforces
+// what the role is granted. What grants cannot express is checked before a
+// statement runs (classify.go, outside.go), with ClickHouse's own parser and a
+// lexer that splits texts exactly as ClickHouse does. And the process can touch
+// nothing but its data folder (confine_linux.go). By default nothing leaves the
+// database; Config.AllowFiles changes that. It listens on loopback unless
+// everybody needs a password.
 //
 // # The protocol, in one page
 //

@@ -3,6 +3,7 @@ package clickhouse
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 )
@@ -85,5 +86,18 @@ func LeavesDatabase(text string) string {
 // Leaves are the names that do.
 func Leaves() map[string]bool { return leaves }
 
-// Confine confines this process, and starts it again.
-func Confine(cfg Config, log *slog.Logger) error { return confine(context.Background(), cfg, log) }
+// Confine confines this process and starts it again, in which it returns the
+// names of the users that were handed on.
+func Confine(cfg Config, log *slog.Logger) ([]string, error) {
+	all, confined, err := inherited()
+	if err == nil && !confined {
+		if all, err = cfg.users(); err == nil {
+			err = errors.Join(confine(context.Background(), cfg, all, log), errors.New("not confined"))
+		}
+	}
+	var names []string
+	for _, u := range all {
+		names = append(names, u.Name)
+	}
+	return names, err
+}

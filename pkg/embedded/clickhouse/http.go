@@ -17,12 +17,13 @@ import (
 type web struct {
 	cfg    Config
 	engine *engine
+	logins *logins
 	log    *slog.Logger
 	ctx    context.Context // ends what runs, also when its request lives on
 }
 
-func newWeb(ctx context.Context, cfg Config, e *engine, log *slog.Logger) *http.Server {
-	w := &web{cfg: cfg, engine: e, log: log, ctx: ctx}
+func newWeb(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger) *http.Server {
+	w := &web{cfg: cfg, engine: e, logins: l, log: log, ctx: ctx}
 	routes := http.NewServeMux()
 	routes.HandleFunc("/ping", w.ping)
 	routes.HandleFunc("/replicas_status", w.ping)
@@ -81,7 +82,8 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	default:
 		return exceptionf("NOT_IMPLEMENTED", "Method %.20q is not supported", in.Method)
 	}
-	if err := w.authenticate(in, answer); err != nil {
+	who, err := w.authenticate(in, answer)
+	if err != nil {
 		return err
 	}
 	ask, err := readRequest(in)
@@ -95,7 +97,12 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	if answer.format = ask.stmt.format; answer.format == "" {
 		answer.format = ask.format
 	}
-	s, err := newSession(in.Context(), w.engine, ask.database, roleAdmin, ask.readonly)
+	release, err := w.engine.slot(in.Context(), who.Role, waitForSlot)
+	if err != nil {
+		return err
+	}
+	defer release()
+	s, err := newSession(in.Context(), w.engine, ask.database, who, ask.readonly)
 	if err != nil {
 		return err
 	}
@@ -113,7 +120,7 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	if err := s.permit(in.Context(), ask.stmt); err != nil {
 		return err
 	}
-	sql := ask.stmt.text
+	sql := s.named(ask.stmt.text)
 	if streamable[strings.ToLower(answer.format)] {
 		answer.done, err = s.conn.stream(in.Context(), sql, answer.format, answer.write)
 		if !isNotStreamable(err) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -181,23 +182,30 @@ func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 	return buffered, nil
 }
 
-// authenticate checks the user, in the three forms ClickHouse takes.
-func (w *web) authenticate(in *http.Request, answer *answer) error {
-	user, password, given := "", "", false
+// authenticate finds the user, in the three forms ClickHouse takes.
+func (w *web) authenticate(in *http.Request, answer *answer) (user, error) {
+	name, password, given := "", "", false
 	values := in.URL.Query()
 	if basicUser, basicPassword, ok := in.BasicAuth(); ok {
-		user, password, given = basicUser, basicPassword, true
+		name, password, given = basicUser, basicPassword, true
 	}
-	if name, key := in.Header.Get("X-ClickHouse-User"), in.Header.Get("X-ClickHouse-Key"); name != "" || key != "" {
-		user, password, given = name, key, true
+	if user, key := in.Header.Get("X-ClickHouse-User"), in.Header.Get("X-ClickHouse-Key"); user != "" || key != "" {
+		name, password, given = user, key, true
 	}
 	if values.Has("user") || values.Has("password") {
-		user, password, given = values.Get("user"), values.Get("password"), true
+		name, password, given = values.Get("user"), values.Get("password"), true
 	}
-	err := w.cfg.check(user, password)
-	if err != nil && !given {
-		answer.header().Set("WWW-Authenticate", `Basic realm="ClickHouse server HTTP API"`)
-		return exceptionf("REQUIRED_PASSWORD", "User and password are required")
+	if !given {
+		who, err := w.logins.accounts.logIn("", "")
+		if err != nil {
+			answer.header().Set("WWW-Authenticate", `Basic realm="ClickHouse server HTTP API"`)
+			return user{}, exceptionf("REQUIRED_PASSWORD", "User and password are required")
+		}
+		return who, nil
 	}
-	return err
+	from, _ := in.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if address, err := net.ResolveTCPAddr("tcp", in.RemoteAddr); err == nil {
+		from = address
+	}
+	return w.logins.logIn(in.Context(), from, "http", name, password)
 }

@@ -24,6 +24,7 @@ const (
 type native struct {
 	cfg    Config
 	engine *engine
+	logins *logins
 	log    *slog.Logger
 
 	buffers sync.Pool // *[]byte, for blocks; of memory that was used before
@@ -34,8 +35,8 @@ type native struct {
 	done     sync.WaitGroup
 }
 
-func newNative(cfg Config, e *engine, log *slog.Logger) *native {
-	return &native{cfg: cfg, engine: e, log: log, clients: map[*client]struct{}{}}
+func newNative(cfg Config, e *engine, l *logins, log *slog.Logger) *native {
+	return &native{cfg: cfg, engine: e, logins: l, log: log, clients: map[*client]struct{}{}}
 }
 
 // serve accepts clients until the listener is closed. What their statements do
@@ -73,6 +74,10 @@ func (n *native) add(c *client) bool {
 	if n.stopping {
 		return false
 	}
+	c.beyond = len(n.clients) >= n.cfg.Sessions
+	if len(n.clients) >= 2*n.cfg.Sessions { // More than can be told why.
+		return false
+	}
 	n.clients[c] = struct{}{}
 	n.done.Add(1)
 	return true
@@ -106,6 +111,7 @@ type client struct {
 
 	in       wire
 	out      proto.Buffer // gathers packets until flush
+	beyond   bool         // one more than there may be: it is told so
 	revision int
 	session  *session
 	blocks   blockReader
@@ -192,13 +198,22 @@ func (c *client) greet(ctx context.Context) error {
 	}
 	c.socket.SetReadDeadline(time.Time{})
 	c.revision = h.revision
+	if c.beyond {
+		return exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "Too many connections. Maximum: %d", c.server.cfg.Sessions)
+	}
 	if h.revision < oldest {
 		return exceptionf("NOT_IMPLEMENTED", "Client speaks revision %d; %d is the oldest supported", h.revision, oldest)
 	}
-	if err := c.server.cfg.check(h.user, h.password); err != nil {
+	who, err := c.server.logins.logIn(ctx, c.socket.RemoteAddr(), "native", h.user, h.password)
+	if err != nil {
 		return err
 	}
-	if c.session, err = newSession(ctx, c.server.engine, h.database, roleAdmin, false); err != nil {
+	release, err := c.server.engine.slot(ctx, who.Role, waitForSlot)
+	if err != nil {
+		return err
+	}
+	defer release() // An idle session holds none.
+	if c.session, err = newSession(ctx, c.server.engine, h.database, who, false); err != nil {
 		return err
 	}
 	var major, minor, patch int

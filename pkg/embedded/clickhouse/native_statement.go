@@ -18,7 +18,7 @@ func (c *client) answer(ctx context.Context, q query) error {
 	if err := c.externalTables(); err != nil {
 		return err
 	}
-	done, err := c.statement(ctx, q)
+	done, err := c.inSlot(ctx, q)
 	var exception *Exception
 	if err != nil && (c.broken || !errors.As(err, &exception)) {
 		return err
@@ -54,8 +54,18 @@ func (c *client) externalTables() error {
 	}
 }
 
+// inSlot runs a statement when its turn has come.
+func (c *client) inSlot(ctx context.Context, q query) (stats, error) {
+	release, err := c.server.engine.slot(ctx, c.session.user.Role, waitForSlot)
+	if err != nil {
+		return stats{}, err
+	}
+	defer release()
+	return c.statement(ctx, q)
+}
+
 func (c *client) statement(ctx context.Context, q query) (stats, error) {
-	stmt := parseStatement(q.body)
+	stmt := parseStatement(c.session.named(q.body))
 	if err := stmt.check(); err != nil {
 		return stats{}, err
 	}

@@ -38,8 +38,17 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("make the engine's data folder: %w", err)
 	}
-	if err := confine(ctx, cfg, log); err != nil {
+	all, confined, err := inherited()
+	if err != nil {
 		return err
+	}
+	if !confined {
+		if all, err = cfg.users(); err != nil { // Confined, it could not.
+			return err
+		}
+		if err := confine(ctx, cfg, all, log); err != nil {
+			return err
+		}
 	}
 	ctx, end, ready := underSupervisor(ctx, ready)
 	defer end(nil)
@@ -68,8 +77,11 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 	if err != nil {
 		return err
 	}
+	if confined {
+		log.Info("clickhouse: the process is confined to its data folder", "by", "Landlock", "data", cfg.Data)
+	}
 	log.Info("clickhouse: engine is open", "version", e.version, "data", cfg.Data, "seconds", time.Since(started).Seconds())
-	if err := serveEngine(ctx, cfg, e, log, tcp, web, ready); err != nil {
+	if err := serveEngine(ctx, cfg, e, newLogins(all, log), log, tcp, web, ready); err != nil {
 		return err // The engine is not closed under statements that still run, or for a parent that is gone.
 	}
 	e.close()
@@ -78,10 +90,10 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 }
 
 // serveEngine serves an open engine until ctx ends and everything has stopped.
-func serveEngine(ctx context.Context, cfg Config, e *engine, log *slog.Logger, tcp, web net.Listener, ready func(native, http net.Addr)) error {
+func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger, tcp, web net.Listener, ready func(native, http net.Addr)) error {
 	running, kill := context.WithCancel(context.WithoutCancel(ctx)) // what statements run under
 	defer kill()
-	n, server := newNative(cfg, e, log), newWeb(running, cfg, e, log)
+	n, server := newNative(cfg, e, l, log), newWeb(running, cfg, e, l, log)
 	failed := make(chan error, 2)
 	var webAddr net.Addr
 	go func() { failed <- n.serve(running, tcp) }()

@@ -5,36 +5,34 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// waitForConnection is how long a client waits for a free engine connection.
-const waitForConnection = 5 * time.Second
+// waitForSlot is how long a statement waits for its turn.
+const waitForSlot = 5 * time.Second
 
 // session is a client's view of the engine: one engine connection, with the
-// settings its statements bring along.
+// rights of its user and the settings its statements bring along.
 type session struct {
 	engine *engine
 	conn   *conn
 	lent   map[string]string // settings of the last statement that are still set
 	sets   []string          // the client's own SET statements, in order
 
-	role     role
+	user     user
 	readonly bool // HTTP's GET: nothing is changed and nothing left
 }
 
-// newSession opens a session of a role in a database ("": default). A readonly
-// one has the rights of the analyst, whatever its role.
-func newSession(ctx context.Context, e *engine, database string, as role, readonly bool) (*session, error) {
-	c, err := e.acquire(ctx, waitForConnection)
+// newSession opens a session of a user in a database ("": default). A readonly
+// one has the rights of the analyst, whoever it is of. The caller holds a slot.
+func newSession(ctx context.Context, e *engine, database string, who user, readonly bool) (*session, error) {
+	c, err := e.connect()
 	if err != nil {
 		return nil, err
 	}
-	if readonly {
-		as = roleAnalyst
-	}
-	s := &session{engine: e, conn: c, lent: map[string]string{}, role: as, readonly: readonly}
+	s := &session{engine: e, conn: c, lent: map[string]string{}, user: who, readonly: readonly}
 	if err := s.become(ctx); err != nil {
 		s.close()
 		return nil, err
@@ -48,10 +46,38 @@ func newSession(ctx context.Context, e *engine, database string, as role, readon
 	return s, nil
 }
 
-func (s *session) close() { s.engine.release(s.conn) }
+func (s *session) close() { s.conn.disconnect() }
 
-// become takes on the session's role. Nothing of a client's may run before.
-func (s *session) become(ctx context.Context) error { return s.do(ctx, "SET ROLE "+string(s.role)) }
+// become takes on the rights of the session's user. Nothing of a client's may
+// run before.
+func (s *session) become(ctx context.Context) error {
+	as := s.user.Role
+	if s.readonly {
+		as = roleAnalyst
+	}
+	if !s.limited() {
+		return s.do(ctx, "SET ROLE "+string(as))
+	}
+	// The profile brings only what the settings may at most be, no values.
+	for _, sql := range []string{"SET profile = 'analyst'", "SET ROLE " + string(as), "SET " + assignments(s.engine.limits) + ", readonly = 2"} {
+		if err := s.do(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limited tells whether the session's user only reads, within limits.
+func (s *session) limited() bool { return s.user.Role == roleAnalyst }
+
+// assignments are settings as SET takes them.
+func assignments(settings map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		all = append(all, name+" = "+quoteText(settings[name]))
+	}
+	return strings.Join(all, ", ")
+}
 
 // do runs a statement that answers nothing.
 func (s *session) do(ctx context.Context, sql string) error {
@@ -66,7 +92,9 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 	wanted := make(map[string]string, len(settings))
 	for _, set := range settings {
 		if s.engine.settings[set.name] {
-			wanted[set.name] = set.value
+			if value, send := s.within(set); send {
+				wanted[set.name] = value
+			}
 		} else if set.important {
 			return exceptionf("UNKNOWN_SETTING", "Unknown setting '%s'", set.name)
 		}
@@ -84,6 +112,37 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 		return s.change(ctx, wanted)
 	}
 	return err
+}
+
+// within is the value that a setting which came beside a statement gets: drivers
+// derive some from deadlines of theirs, so one beyond a limit becomes the limit.
+// What a statement itself says beyond it, the engine refuses.
+func (s *session) within(set setting) (value string, send bool) {
+	if !s.limited() {
+		return set.value, true
+	}
+	if set.name == "readonly" && (set.value == "1" || set.value == "2") {
+		return "", false // It is so already.
+	}
+	limit, limited := s.engine.limits[set.name]
+	if !limited {
+		return set.value, true
+	}
+	most, _ := strconv.ParseFloat(limit, 64)
+	if asked, err := strconv.ParseFloat(set.value, 64); err == nil && (asked <= 0 || asked > most) {
+		return limit, true
+	}
+	return set.value, true
+}
+
+// standard is the value of a setting that is not set: "" for ClickHouse's own.
+func (s *session) standard(name string) string {
+	if s.limited() {
+		if value, ok := s.engine.limits[name]; ok {
+			return value
+		}
+	}
+	return base[name]
 }
 
 // change sets what is wanted, and takes back what else was lent.
@@ -112,7 +171,7 @@ func (s *session) takeBack(ctx context.Context, wanted map[string]string) error 
 		if _, stays := wanted[name]; stays {
 			continue
 		}
-		if value, ok := base[name]; ok {
+		if value := s.standard(name); value != "" {
 			changes = append(changes, name+" = "+quoteText(value))
 		} else {
 			changes = append(changes, name+" = DEFAULT")

@@ -28,8 +28,9 @@ func (w *web) guard(next http.Handler) http.Handler {
 
 // foreign says why a request comes from another site, or "".
 func (w *web) foreign(in *http.Request) string {
-	if !w.cfg.namedByAnyone() && !isOwnName(in.Host) {
-		// A page whose name resolves to 127.0.0.1 would be as good as local.
+	if !w.cfg.isPrivate() && !isOwnName(in.Host) {
+		// A page whose name resolves to 127.0.0.1 would be as good as local. Where
+		// everybody needs a password, such a page still lacks it.
 		return "Host is not this server: without a password it answers to localhost and to addresses only."
 	}
 	switch site := in.Header.Get("Sec-Fetch-Site"); site {
