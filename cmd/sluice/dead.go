@@ -56,11 +56,12 @@ type deadList struct {
 	letterFilter
 	Limit int  `default:"100" help:"Most letters to list; 0 for all."`
 	JSON  bool `name:"json" help:"Print one JSON object per line."`
+	run.Operator
 	run.NATS
 }
 
 func (c *deadList) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		letters := stream.NewDeadLetters(s)
 		list := c.letters(ctx, letters, c.Limit)
 		if c.JSON {

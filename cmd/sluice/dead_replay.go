@@ -23,6 +23,7 @@ type letterChoice struct {
 	All    bool `help:"All of them." env:"-"`
 	Limit  int  `default:"0" help:"Most letters to take, oldest first; 0 for all."`
 	DryRun bool `help:"Only list what would be done."`
+	run.Operator
 	run.NATS
 }
 
@@ -88,7 +89,7 @@ func (c *letterChoice) each(ctx context.Context, letters *stream.DeadLetters, do
 type deadReplay struct{ letterChoice }
 
 func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		letters, publisher := stream.NewDeadLetters(s), stream.NewPublisher(s)
 		if c.DryRun {
 			return c.dryRun(ctx, letters, "would be replayed")
@@ -127,7 +128,7 @@ type deadDrop struct {
 }
 
 func (c *deadDrop) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		letters := stream.NewDeadLetters(s)
 		if c.DryRun || !c.Yes {
 			if err := c.dryRun(ctx, letters, "would be dropped"); err != nil || c.DryRun {

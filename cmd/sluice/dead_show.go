@@ -24,11 +24,12 @@ import (
 type deadShow struct {
 	Numbers []uint64 `arg:"" help:"Numbers of the letters, as listed."`
 	Raw     bool     `help:"Print the bytes alone, as they are."`
+	run.Operator
 	run.NATS
 }
 
 func (c *deadShow) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		letters := stream.NewDeadLetters(s)
 		for i, number := range c.Numbers {
 			d, err := letter(ctx, letters, number)

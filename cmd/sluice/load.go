@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/cmd/internal/run"
 	"sluice/pkg/load"
 )
 
@@ -33,6 +34,7 @@ type loadCmd struct {
 	ClickHouse  string         `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until it has the records, compare them, and measure until then."`
 	Acked       string         `help:"File that gets the ranges of records that were acknowledged."`
 	JSON        bool           `name:"json" help:"Print the report as JSON."`
+	run.Operator
 }
 
 func (c *loadCmd) Run(ctx context.Context) (err error) {
@@ -51,7 +53,11 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		Progress: os.Stderr, PIDs: c.Pid,
 	}
 	if c.ClickHouse != "" {
-		cfg.Stored = load.StoredIn(c.ClickHouse)
+		address, err := c.Operator.HTTP(c.ClickHouse)
+		if err != nil {
+			return err
+		}
+		cfg.Stored = load.StoredIn(address)
 	}
 	if c.Acked != "" {
 		file, err := os.Create(c.Acked)

@@ -12,11 +12,16 @@ import (
 )
 
 type migrate struct {
+	run.Operator
 	run.ClickHouse
 }
 
 func (c *migrate) Run(ctx context.Context, log *slog.Logger) error {
-	db, err := warehouse.Open(c.ClickHouse.Config(), log, prometheus.NewRegistry())
+	cfg, err := c.Operator.Warehouse(c.ClickHouse)
+	if err != nil {
+		return err
+	}
+	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}

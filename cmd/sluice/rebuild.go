@@ -23,12 +23,16 @@ type rebuildCmd struct {
 	Into  string `required:"" help:"Database to rebuild into, such as flow_rebuild; made when missing, continued when it is there."`
 	Limit int    `default:"20" help:"Most records to name that differ."`
 	JSON  bool   `name:"json" help:"Print the report as JSON."`
+	run.Operator
 	run.NATS
 	run.ClickHouse
 }
 
 func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
-	cfg := c.ClickHouse.Config()
+	cfg, err := c.Operator.Warehouse(c.ClickHouse)
+	if err != nil {
+		return err
+	}
 	cfg.QueryTimeout = queryTime
 	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
 	if err != nil {
@@ -39,7 +43,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--into: %w", err)
 	}
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		bar := newBar(1, "rebuilding messages")
 		report, err := rebuild.Run(ctx, s, into, rebuild.Config{
 			Limit: c.Limit,

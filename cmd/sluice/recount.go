@@ -23,6 +23,7 @@ type recountCmd struct {
 	Hold time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies."`
 	Wait time.Duration `default:"30s" help:"How long to wait for blocks that are being stored."`
 	JSON bool          `name:"json" help:"Print the result as JSON."`
+	run.Operator
 	run.NATS
 	run.ClickHouse
 }
@@ -33,14 +34,17 @@ func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return fmt.Errorf("%q is not a day such as 2026-01-31", day)
 		}
 	}
-	cfg := c.ClickHouse.Config()
+	cfg, err := c.Operator.Warehouse(c.ClickHouse)
+	if err != nil {
+		return err
+	}
 	cfg.QueryTimeout = queryTime
 	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		days := c.Days
 		if len(days) == 0 {
 			if days, err = recount.Due(ctx, s); err != nil {

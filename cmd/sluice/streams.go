@@ -24,11 +24,12 @@ type lanes struct {
 }
 
 type lanesList struct {
+	run.Operator
 	run.NATS
 }
 
 func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		lags, err := s.Lag(ctx)
 		if err != nil {
 			return err
@@ -73,12 +74,13 @@ func numbers(lanes []int) string {
 }
 
 type lanesAdd struct {
+	run.Operator
 	run.NATS
 	run.Streams
 }
 
 func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, c.Streams, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, c.Streams, log, func(s *stream.Stream) error {
 		lane, err := s.AddLane(ctx)
 		if err != nil {
 			return err
@@ -92,6 +94,7 @@ func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 type lanesSpread struct {
+	run.Operator
 	run.NATS
 	Source  string        `arg:"" help:"The source, as in the tokens and as sluice lanes shows it."`
 	Lanes   []int         `help:"Numbers of its lanes, in order, comma-separated; all there are when empty."`
@@ -100,7 +103,7 @@ type lanesSpread struct {
 }
 
 func (c *lanesSpread) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		if c.Stay {
 			return s.Stay(ctx, c.Source)
 		}
@@ -115,6 +118,7 @@ func (c *lanesSpread) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 type lanesReset struct {
+	run.Operator
 	run.NATS
 	Lane int    `required:"" help:"Number of the lane."`
 	Done uint64 `required:"" help:"Go on after this message of the stream as it is now; those before are not stored again."`
@@ -122,7 +126,7 @@ type lanesReset struct {
 }
 
 func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		positions := stream.NewPositions(s)
 		at, err := positions.Read(ctx, c.Lane)
 		if err != nil && !errors.Is(err, record.ErrGap) {

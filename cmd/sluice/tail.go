@@ -15,6 +15,7 @@ import (
 )
 
 type tail struct {
+	run.Operator
 	run.NATS
 	Lane int    `default:"0" help:"Number of the lane."`
 	From uint64 `help:"First message to print; 0 begins with the next one to come."`
@@ -22,7 +23,7 @@ type tail struct {
 
 // Run prints the records of one lane, one line of JSON each, until ctx ends.
 func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		from := c.From
 		if from == 0 {
 			var err error

@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -40,6 +42,9 @@ type up struct {
 	Token          string `help:"Access token; made once and kept in the data folder when empty."`
 	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program when empty, and nowhere else."`
 
+	Private bool `help:"Nobody reads ClickHouse without a password; else whoever connects from this machine without one is the analyst, who reads."`
+	Engine
+
 	run.Limits
 	run.Repeats
 	Memory int64 `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`
@@ -68,11 +73,18 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if _, err := operators.Listen(); err != nil {
 		return err
 	}
-	server, err := embedded.Start(embedded.Config{Data: filepath.Join(u.Data, "nats"), Listen: u.NATS}, log)
+	users, err := natsUsers(u.secrets())
+	if err != nil {
+		return err
+	}
+	server, err := embedded.Start(embedded.Config{Data: filepath.Join(u.Data, "nats"), Listen: u.NATS, Users: users}, log)
 	if err != nil {
 		return err
 	}
 	defer server.Shutdown()
+	if err := openAsOperator(ctx, server, users, u.Streams, log); err != nil {
+		return err
+	}
 	supervisor := engine.NewSupervisor(engine.SupervisorConfig{
 		Args:    u.engineArgs(library),
 		Env:     withoutOurs(os.Environ()),
@@ -87,12 +99,12 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	})
 
 	// Two connections: what is published does not wait behind what is read.
-	publishing, err := server.Connect(stream.Connection{Name: "api"}.Options(log, operators.Registry())...)
+	publishing, err := server.Connect(as(users, "api").Options(log, operators.Registry())...)
 	if err != nil {
 		return err
 	}
 	defer publishing.Close()
-	reading, err := server.Connect(stream.Connection{Name: "ingester"}.Options(log, operators.Registry())...)
+	reading, err := server.Connect(as(users, "ingester").Options(log, operators.Registry())...)
 	if err != nil {
 		return err
 	}
@@ -102,8 +114,13 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 			return stream.Open(ctx, nc, u.Streams.Config(), log, operators.Registry())
 		}
 	}
+	password, err := run.ReadSecret(u.secrets(), run.SecretIngester)
+	if err != nil {
+		return err
+	}
+	warehouse := (&url.URL{Scheme: "clickhouse", User: url.UserPassword("ingester", password), Host: u.ClickHouse, Path: "/flow"}).String()
 	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits}
-	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: "clickhouse://default@" + u.ClickHouse + "/flow"}}
+	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: warehouse}}
 	afterEngine := func(ctx context.Context) (*stream.Stream, error) {
 		if err := supervisor.Ready(ctx); err != nil {
 			<-ctx.Done() // stopped, or the supervisor itself says what is wrong
@@ -127,7 +144,7 @@ func (u *up) greet(w io.Writer, token string) {
   metrics     http://%s/metrics
   NATS        nats://%s
   ClickHouse  %s (native)  http://%s (HTTP)
-  data        %s
+  data        %s (passwords in secrets/: whoever gives none reads ClickHouse, and no more)
 
 Post a record:
   curl -s http://%s/flow/flowRecord/batch -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
@@ -167,10 +184,18 @@ func (u *up) checkAddresses(ctx context.Context) error {
 	return nil
 }
 
-// prepareData makes the data folder, and in it the access token and the token
-// file that the api reads, and returns the token and the name of the file.
+// secrets is the folder of the passwords of ClickHouse's and NATS's users.
+func (u *up) secrets() string { return filepath.Join(u.Data, "secrets") }
+
+// prepareData makes the data folder, and in it the passwords, the access token
+// and the token file that the api reads, and returns the token and the name of
+// the file.
 func (u *up) prepareData() (token, tokens string, err error) {
 	if err := os.MkdirAll(u.Data, 0o700); err != nil {
+		return "", "", fmt.Errorf("--data: %w", err)
+	}
+	if err := run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst,
+		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator); err != nil {
 		return "", "", fmt.Errorf("--data: %w", err)
 	}
 	if token, err = u.keptToken(); err != nil {
@@ -204,7 +229,13 @@ func (u *up) engineArgs(library string) []string {
 		format = "text"
 	}
 	args := []string{"--log", format, "clickhouse", "--data", filepath.Join(u.Data, "clickhouse"), "--listen", u.ClickHouse,
-		"--http", u.ClickHouseHTTP, "--clickhouse-library", library}
+		"--http", u.ClickHouseHTTP, "--clickhouse-library", library, "--secrets", u.secrets(),
+		"--analyst-memory", strconv.FormatInt(u.AnalystMemory, 10), "--analyst-time", u.AnalystTime.String(),
+		"--analyst-rows", strconv.FormatInt(u.AnalystRows, 10),
+		"--clickhouse-slots", strconv.Itoa(u.Slots), "--clickhouse-kept-slots", strconv.Itoa(u.KeptSlots)}
+	if u.Private {
+		args = append(args, "--private")
+	}
 	if u.AllowFiles {
 		args = append(args, "--allow-files")
 	}

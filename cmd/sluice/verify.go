@@ -26,6 +26,7 @@ type verifyCmd struct {
 	Deep  bool          `help:"Compare every column of every record, not only ids and places."`
 	Wait  time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
 	JSON  bool          `name:"json" help:"Print the report as JSON, every minute included."`
+	run.Operator
 	run.NATS
 	run.ClickHouse
 }
@@ -34,14 +35,17 @@ type verifyCmd struct {
 const queryTime = 15 * time.Minute
 
 func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
-	cfg := c.ClickHouse.Config()
+	cfg, err := c.Operator.Warehouse(c.ClickHouse)
+	if err != nil {
+		return err
+	}
 	cfg.QueryTimeout = queryTime
 	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return run.WithStream(ctx, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		bar := newBar(1, "verifying messages")
 		report, err := verify.Run(ctx, s, db, verify.Config{
 			Since: c.Since.Time, Limit: c.Limit, Deep: c.Deep, Wait: c.Wait,

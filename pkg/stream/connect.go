@@ -15,6 +15,8 @@ import (
 type Connection struct {
 	URL         string // nats://host:4222, several separated by commas; user and password may stand in it
 	Name        string // shown by the server for this connection, such as api
+	User        string // user, if none stands in URL
+	Password    string // its password
 	Credentials string // file of a NATS user's credentials (.creds)
 	CA          string // file of PEM certificates the server's must be signed by; default the system's
 	Cert        string // file of this client's PEM certificate
@@ -74,6 +76,9 @@ func (c Connection) Options(log *slog.Logger, reg prometheus.Registerer) []nats.
 	if c.Name != "" {
 		// Replies of one role can not be read by another with rights of its own.
 		opts = append(opts, nats.CustomInboxPrefix("_INBOX_"+c.Name))
+	}
+	if c.User != "" {
+		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	}
 	if c.Credentials != "" {
 		opts = append(opts, nats.UserCredentials(c.Credentials))

@@ -103,6 +103,9 @@ func (s *Stream) bucket(ctx context.Context, name string, ttl time.Duration) (je
 func connected(ctx context.Context, nc *nats.Conn) error {
 	for nc.Status() != nats.CONNECTED {
 		if nc.IsClosed() {
+			if err := nc.LastError(); err != nil { // such as a wrong password
+				return fmt.Errorf("%w: the connection is closed: %w", record.ErrUnavailable, err)
+			}
 			return fmt.Errorf("%w: the connection is closed", record.ErrUnavailable)
 		}
 		select {

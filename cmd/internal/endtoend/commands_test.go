@@ -14,7 +14,7 @@ func TestOperatorsCommands(t *testing.T) {
 	record := `{"id":"7-1","key":7,"valueType":"JOB","value":{"bpmnProcessId":"tailed","unknown":[1.50]}}`
 
 	t.Run("tail prints records as they were posted", func(t *testing.T) {
-		tail := start(t, "sluice", "tail", "--nats", "nats://"+s.nats, "--from", "1")
+		tail := start(t, "sluice", "tail", "--data", s.data, "--nats", "nats://"+s.nats, "--from", "1")
 		if res, body := s.post([]byte(record)); wantOK(res, body) != nil {
 			t.Fatal(wantOK(res, body))
 		}
@@ -26,12 +26,12 @@ func TestOperatorsCommands(t *testing.T) {
 		}
 	})
 	t.Run("lanes are listed and added", func(t *testing.T) {
-		code, out := run(t, "sluice", "lanes", "add", "--nats", "nats://"+s.nats)
+		code, out := run(t, "sluice", "lanes", "add", "--data", s.data, "--nats", "nats://"+s.nats)
 		if code != 0 || wantText(out, "lane 1") != nil {
 			t.Errorf("exit %d: %s", code, out)
 		}
 		eventually(t, 10*time.Second, func() error {
-			_, out := run(t, "sluice", "lanes", "--nats", "nats://"+s.nats)
+			_, out := run(t, "sluice", "lanes", "--data", s.data, "--nats", "nats://"+s.nats)
 			if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 6 {
 				return wantText(out, "a head and two lanes, a line between, a head and a source")
 			}
@@ -39,7 +39,7 @@ func TestOperatorsCommands(t *testing.T) {
 		})
 	})
 	t.Run("a lane is reset only by who says yes", func(t *testing.T) {
-		args := []string{"lanes", "reset", "--nats", "nats://" + s.nats, "--lane", "1", "--done", "0"}
+		args := []string{"lanes", "reset", "--data", s.data, "--nats", "nats://" + s.nats, "--lane", "1", "--done", "0"}
 		if code, out := run(t, "sluice", args...); code != 1 || wantText(out, "--yes") != nil {
 			t.Errorf("without --yes: exit %d: %s", code, out)
 		}
@@ -48,7 +48,7 @@ func TestOperatorsCommands(t *testing.T) {
 		}
 	})
 	t.Run("migrate changes nothing a second time", func(t *testing.T) {
-		code, out := run(t, "sluice", "migrate", "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
+		code, out := run(t, "sluice", "migrate", "--data", s.data, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
 		if code != 0 || wantText(out, "up to date") != nil {
 			t.Errorf("exit %d: %s", code, out)
 		}

@@ -19,7 +19,14 @@ import (
 // exec runs a statement that changes something in ClickHouse.
 func (s *stack) exec(sql string) {
 	s.t.Helper()
-	res, err := s.client.Post("http://"+s.chHTTP+"/", "text/plain", strings.NewReader(sql))
+	req, err := http.NewRequest(http.MethodPost, "http://"+s.chHTTP+"/", strings.NewReader(sql))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if password := s.secret("clickhouse-admin"); password != "" {
+		req.SetBasicAuth("admin", password)
+	}
+	res, err := s.client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -41,7 +48,7 @@ func (s *stack) publish(lane int, body string, head nats.Header) {
 // status must be want.
 func (s *stack) sluice(want int, args ...string) string {
 	s.t.Helper()
-	code, out := run(s.t, "sluice", args...)
+	code, out := run(s.t, "sluice", append(args, "--data", s.data)...)
 	if code != want {
 		s.t.Errorf("sluice %s: exit %d, want %d\n%s", strings.Join(args, " "), code, want, out)
 	}
@@ -165,7 +172,7 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 		s.exec("ALTER TABLE flow.records DROP CONSTRAINT not_poison")
 		var together sync.WaitGroup
 		for range 4 {
-			together.Go(func() { run(t, "sluice", "dead", "replay", "--all", "--nats", at) })
+			together.Go(func() { run(t, "sluice", "dead", "replay", "--all", "--nats", at, "--data", s.data) })
 		}
 		together.Wait()
 		s.eventuallyLetters()

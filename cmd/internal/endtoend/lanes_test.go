@@ -152,7 +152,11 @@ func TestASourceIsSpreadWhileClickHouseIsAway(t *testing.T) {
 // jetStream is the administration of the streams, past Sluice.
 func (s *stack) jetStream() nats.JetStreamContext {
 	s.t.Helper()
-	nc, err := nats.Connect("nats://" + s.nats)
+	var as []nats.Option
+	if password := s.secret("nats-operator"); password != "" {
+		as = append(as, nats.UserInfo("operator", password))
+	}
+	nc, err := nats.Connect("nats://"+s.nats, as...)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -52,6 +52,16 @@ func (s *stack) up() *process {
 	return p
 }
 
+// secret is a password that `sluice up` has made, "" where the parts run apart
+// and ask for none.
+func (s *stack) secret(name string) string {
+	secret, err := os.ReadFile(filepath.Join(s.data, "secrets", name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(secret))
+}
+
 // waitReady waits until every ops port answers that its program can work.
 func (s *stack) waitReady(p *process, ops ...string) {
 	s.t.Helper()

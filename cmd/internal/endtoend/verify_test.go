@@ -174,7 +174,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			if diff := cmp.Diff(tt.want, findings(s.verify(1, tt.args...))); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
-			args := append([]string{"verify", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, tt.args...)
+			args := append([]string{"verify", "--data", s.data, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, tt.args...)
 			if out := s.sluice(1, args...); !strings.Contains(out, tt.sentence) {
 				t.Errorf("does not say %q:\n%s", tt.sentence, out)
 			}

@@ -19,11 +19,13 @@ type NATS struct {
 	NATSCA    string `name:"nats-ca" type:"existingfile" help:"File of PEM certificates that sign the servers'; the system's when empty."`
 	NATSCert  string `name:"nats-cert" type:"existingfile" help:"File of this client's PEM certificate."`
 	NATSKey   string `name:"nats-key" type:"existingfile" help:"File of its private key."`
+
+	user, password string // of an operator's command, from its secrets
 }
 
 // Connection describes the connection of one program, by name.
 func (n NATS) Connection(name string) stream.Connection {
-	return stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey}
+	return stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey, User: n.user, Password: n.password}
 }
 
 // Streams says how the streams are kept, once they are made.
@@ -67,9 +69,13 @@ func askReady(ctx context.Context, ops string) error {
 type Open func(context.Context) (*stream.Stream, error)
 
 // WithStream opens the streams for a command that ends by itself.
-func WithStream(ctx context.Context, n NATS, s Streams, log *slog.Logger, do func(*stream.Stream) error) error {
+func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Logger, do func(*stream.Stream) error) error {
+	n, err := o.LogIn(n)
+	if err != nil {
+		return err
+	}
 	reg := prometheus.NewRegistry() // nobody reads it
-	nc, err := stream.Connect(n.Connection("command"), log, reg)
+	nc, err := stream.Connect(n.Connection("operator"), log, reg)
 	if err != nil {
 		return err
 	}

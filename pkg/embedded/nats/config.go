@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/crypto/bcrypt"
 )
 
 // Config says where the server keeps its data and who may reach it.
@@ -15,12 +16,19 @@ type Config struct {
 	Data       string        // folder of JetStream's files; made when missing, one server at a time
 	Name       string        // name of the server in its cluster and in logs; default "sluice"
 	Listen     string        // host:port of the TCP listener, port 0 for a free one; empty: in process only
-	User       string        // user name TCP clients must give; needed to listen beyond loopback
-	Password   string        // password TCP clients must give
+	User       string        // user name clients must give; needed to listen beyond loopback, or Users
+	Password   string        // password clients must give
+	Users      []User        // instead of User: who may connect, and what each may do
 	MaxStore   int64         // bytes JetStream may use on disk; default: what the server finds free at start
 	Monitor    string        // host:port of the monitoring pages, loopback only; empty: off
 	ConfigFile string        // a plain nats.conf; when set only Data, MaxStore and Name add what it leaves out
 	Patience   time.Duration // how long a start may take, restoring streams included; default 2 min
+}
+
+// User is one who may connect.
+type User struct {
+	Name, Password     string
+	Publish, Subscribe []string // subjects, with wildcards; nothing else is allowed
 }
 
 const (
@@ -42,12 +50,16 @@ func (c Config) options(log *slog.Logger) (*server.Options, error) {
 		Username:   c.User,
 		Password:   c.Password,
 	}
+	var err error
+	if opts.Users, err = c.users(); err != nil {
+		return nil, err
+	}
 	if c.Listen != "" {
 		host, port, err := splitHostPort(c.Listen)
 		if err != nil {
 			return nil, fmt.Errorf("NATS listen address %q: %w", c.Listen, err)
 		}
-		if !loopback(host) && (c.User == "" || c.Password == "") {
+		if !loopback(host) && (c.User == "" || c.Password == "") && len(c.Users) == 0 {
 			return nil, fmt.Errorf("NATS listen address %q is reachable from other machines: give a user and a password, or listen on 127.0.0.1", c.Listen)
 		}
 		opts.Host, opts.Port = host, port
@@ -64,6 +76,23 @@ func (c Config) options(log *slog.Logger) (*server.Options, error) {
 	}
 	c.common(opts)
 	return opts, nil
+}
+
+// users are those of the Config as the server knows them. It gets a hash of each
+// password, the cheapest: ours are too long to be guessed.
+func (c Config) users() ([]*server.User, error) {
+	var all []*server.User
+	for _, u := range c.Users {
+		hash, err := bcrypt.GenerateFromPassword([]byte(u.Password), bcrypt.MinCost)
+		if err != nil {
+			return nil, fmt.Errorf("hash the password of the NATS user %s: %w", u.Name, err)
+		}
+		all = append(all, &server.User{Username: u.Name, Password: string(hash), Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: u.Publish},
+			Subscribe: &server.SubjectPermission{Allow: u.Subscribe},
+		}})
+	}
+	return all, nil
 }
 
 // fileOptions reads a nats.conf. Everything in it stands, except that a

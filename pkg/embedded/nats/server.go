@@ -103,8 +103,8 @@ func portFree(address string) error {
 	return l.Close()
 }
 
-// Connect connects in process: no port, no TLS, no system call. Credentials of
-// the Config are given along.
+// Connect connects in process: no port, no TLS, no system call. User and
+// Password of the Config are given along; one of its Users says so in opts.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	inner := []nats.Option{nats.InProcessServer(s.server)}
 	if s.user != "" {
