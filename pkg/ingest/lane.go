@@ -68,20 +68,33 @@ func (l *lane) run(ctx context.Context) error {
 			l.log.Info("lane taken over by another process", "owner", position.Owner)
 			return record.ErrNotOwner
 		}
-		if err == nil {
+		if err == nil && position.Claim == nil && position.Held(time.Now()) {
+			err = errHeld
+		} else if err == nil {
 			err = l.session(ctx, position)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
 		l.beat()
+		pause := heldTick
+		if !errors.Is(err, errHeld) {
+			pause = l.failed(err)
+		}
 		select {
-		case <-time.After(l.failed(err)):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
+
+// errHeld says that somebody holds the lane between two blocks: a recount reads
+// the tables, in which nothing may change. It is no failure.
+var errHeld = errors.New("the lane is held")
+
+// heldTick is how often a lane that is held looks whether it may go on.
+const heldTick = 100 * time.Millisecond
 
 // take reads the position and makes it ours. To be called is leave to take it
 // from somebody else, once: lost tells that another has done the same since.

@@ -99,6 +99,10 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	if c := s.position.Claim; c != nil && !s.stored {
 		return s.reclaimed(b, c)
 	}
+	if s.position.Held(time.Now()) {
+		// The block is read again when the lane goes on.
+		return errors.Join(s.advance(ctx), errHeld)
+	}
 	runs, err := s.decide(ctx, b)
 	if err != nil {
 		return err

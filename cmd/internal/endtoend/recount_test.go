@@ -1,0 +1,125 @@
+package endtoend
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"sluice/pkg/record"
+)
+
+func (s *stack) recountArgs(args ...string) []string {
+	return append([]string{"recount", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)
+}
+
+// positions is the bucket of lane entries, past Sluice.
+func (s *stack) positions() nats.KeyValue {
+	s.t.Helper()
+	kv, err := s.jetStream().KeyValue("flow_lanes")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return kv
+}
+
+func (s *stack) position(kv nats.KeyValue) (p record.Position) {
+	s.t.Helper()
+	entry, err := kv.Get("lane.0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := json.Unmarshal(entry.Value(), &p); err != nil {
+		s.t.Fatal(err)
+	}
+	p.Revision = entry.Revision()
+	return p
+}
+
+// TestRecountWhileRecordsFlow: counters that were broken are right again, while
+// records come, however often the recount is killed.
+func TestRecountWhileRecordsFlow(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.up()
+	const seconds, rate = 20, 1000
+	loaded := s.loading("--records", fmt.Sprint(seconds*rate), "--rate", fmt.Sprint(rate), "--batch", "20", "--seed", "1")
+	s.eventuallyQuery(20*time.Second, "SELECT count() > 2000 FROM flow.records", "1")
+	day, err := s.query("SELECT toDate(min(ts)) FROM flow.records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv := s.positions()
+
+	breakCounters := func(more, less int) { // other numbers each time: the same insert again is dropped
+		s.exec(fmt.Sprintf("INSERT INTO flow.counts_1m SELECT * REPLACE (%d AS records) FROM flow.counts_1m WHERE value_type = 'JOB' ORDER BY ALL LIMIT 1", more))
+		s.exec(fmt.Sprintf("INSERT INTO flow.counts_1m SELECT * REPLACE (-%d AS records) FROM flow.counts_1m WHERE value_type = 'PROCESS_INSTANCE' ORDER BY ALL LIMIT 1", less))
+	}
+	breakCounters(5, 100_000)
+	if r := s.verify(1, "--wait", "5s"); !slices.Equal(r.Recount, []string{day}) {
+		t.Errorf("a recount of %q is due, want %s", r.Recount, day)
+	}
+	out := s.sluice(0, s.recountArgs(day)...)
+	if !strings.Contains(out, "100000 records were missing in the counters and 5 were too many; they are right now") {
+		t.Errorf("recount says:\n%s", out)
+	}
+	s.verify(0)
+
+	breakCounters(7, 3)
+	held := false
+	for pause := 150 * time.Millisecond; ; pause += pause / 2 {
+		p := start(t, "sluice", s.recountArgs("--hold", "1s", "--wait", "1s", "--data", s.data, day)...)
+		select {
+		case <-p.exited:
+		case <-time.After(pause):
+			p.kill()
+			held = held || s.position(kv).Held(time.Now())
+			time.Sleep(2500 * time.Millisecond) // nobody releases the lanes
+			if s.position(kv).Held(time.Now()) {
+				t.Error("the lane is held for longer than it was asked for")
+			}
+			continue
+		}
+		if code := p.wait(time.Second); code != 0 {
+			t.Fatalf("exit %d:\n%s", code, p.text())
+		}
+		break
+	}
+	if !held {
+		t.Error("no recount was killed while it held the lane")
+	}
+	loaded()
+	s.eventuallyStored(seconds * rate)
+	s.eventuallyQuery(5*time.Second, "SELECT (SELECT sum(records) FROM flow.counts_1m), (SELECT count() FROM flow.records)", fmt.Sprintf("%d\t%d", seconds*rate, seconds*rate))
+
+	t.Run("days that an ingester has marked are due", func(t *testing.T) {
+		p := s.position(kv)
+		p.Recount = []string{"2025-01-31", day}
+		marked, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Update("lane.0", marked, p.Revision); err != nil {
+			t.Fatal(err)
+		}
+		if r := s.verify(0); !slices.Equal(r.Recount, p.Recount) {
+			t.Errorf("a recount of %q is due, want %q", r.Recount, p.Recount)
+		}
+		s.sluice(0, s.recountArgs("--dry", day)...)
+		if r := s.verify(0); !slices.Equal(r.Recount, []string{"2025-01-31"}) {
+			t.Errorf("a recount of %q is due, want the other day alone", r.Recount)
+		}
+		s.sluice(0, s.recountArgs()...)
+		if r := s.verify(0); len(r.Recount) > 0 || s.position(kv).Hold != nil {
+			t.Errorf("a recount of %q is due, and the position is %+v", r.Recount, s.position(kv))
+		}
+		if out := s.sluice(0, s.recountArgs()...); !strings.Contains(out, "no recount is due") {
+			t.Errorf("recount says:\n%s", out)
+		}
+		s.sluice(1, s.recountArgs("yesterday")...)
+	})
+}

@@ -1,0 +1,73 @@
+package ingest_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// hold holds the lane as a recount does.
+func (w *world) hold(until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.position.Hold = &record.Hold{By: "recount", Until: until.UnixMilli()}
+	w.position.Revision++
+}
+
+// TestALaneThatIsHeldClaimsNothing: what is claimed when the hold comes is
+// stored and recorded, and nothing else is, until the hold is over.
+func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		busy bool // a block is being inserted when the hold comes
+	}{{"between two blocks", false}, {"in the middle of a block", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				wake, inserting := make(chan struct{}), tt.busy
+				w.insert = func(record.Block) error {
+					if inserting {
+						inserting = false
+						w.mu.Unlock() // the others go on
+						<-wake
+						w.mu.Lock()
+					}
+					return nil
+				}
+				_, stop := w.start(t, "a", ingest.Config{MaxRows: 3})
+				for i := range 3 {
+					w.publish(message(rec(fmt.Sprint(i))))
+				}
+				time.Sleep(5 * time.Second)
+				if claimed := w.position.Claim != nil; claimed != tt.busy {
+					t.Fatalf("the position is %+v", w.position)
+				}
+				w.hold(time.Now().Add(time.Minute))
+				for i := range 50 {
+					w.publish(message(rec(fmt.Sprint("later ", i))))
+				}
+				close(wake)
+				time.Sleep(30 * time.Second)
+				if p := w.position; p.Claim != nil || p.Done != 3 || !p.Held(time.Now()) {
+					t.Errorf("while it is held the position is %+v, want 3 messages done and no claim", p)
+				}
+				revision := w.position.Revision
+				time.Sleep(20 * time.Second)
+				if w.position.Revision != revision {
+					t.Error("the position moves while it is held")
+				}
+				time.Sleep(30 * time.Second) // nobody released it
+				if p := w.position; p.Done != 53 || len(w.rows) != 53 {
+					t.Errorf("after the hold the position is %+v with %d rows, want all 53", p, len(w.rows))
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
