@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -21,11 +22,12 @@ import (
 )
 
 type verifyCmd struct {
-	Since moment        `help:"Only messages from then on: 90m, 24h, or a time such as 2026-01-31T12:00:00Z; all that the lanes hold when empty."`
-	Limit int           `default:"20" help:"Most records to name."`
-	Deep  bool          `help:"Compare every column of every record, not only ids and places."`
-	Wait  time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
-	JSON  bool          `name:"json" help:"Print the report as JSON, every minute included."`
+	Since   moment        `help:"Only messages from then on: 90m, 24h, or a time such as 2026-01-31T12:00:00Z; all that the lanes hold when empty."`
+	Limit   int           `default:"20" help:"Most records to name."`
+	Deep    bool          `help:"Compare every column of every record, not only ids and places."`
+	Repeats bool          `help:"Name records that were sent again, by lane and sequence; as many as --limit."`
+	Wait    time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
+	JSON    bool          `name:"json" help:"Print the report as JSON, every minute included."`
 	run.Operator
 	run.NATS
 	run.ClickHouse
@@ -48,7 +50,7 @@ func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
 		bar := newBar(1, "verifying messages")
 		report, err := verify.Run(ctx, s, db, verify.Config{
-			Since: c.Since.Time, Limit: c.Limit, Deep: c.Deep, Wait: c.Wait,
+			Since: c.Since.Time, Limit: c.Limit, Deep: c.Deep, Repeats: c.Repeats, Wait: c.Wait,
 			Progress: func(done, total uint64) {
 				bar.ChangeMax64(int64(total))
 				_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
@@ -63,7 +65,7 @@ func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
 			err = printReport(os.Stdout, report, db.Database())
 		}
 		if err == nil && !report.OK {
-			err = errors.New("the sums do not hold")
+			err = errors.New("verification failed")
 		}
 		return err
 	})
@@ -79,6 +81,7 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 	}{
 		{"accepted", func(t verify.Tally) uint64 { return t.Accepted }, true},
 		{"stored", func(t verify.Tally) uint64 { return t.Stored }, true},
+		{"repeated", func(t verify.Tally) uint64 { return t.Repeated }, true},
 		{"dead", func(t verify.Tally) uint64 { return t.Dead }, true},
 		{"waiting", func(t verify.Tally) uint64 { return t.Waiting }, true},
 		{"replayed", func(t verify.Tally) uint64 { return t.Replayed }, false},
@@ -99,6 +102,10 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 	}
 	line("lane", "messages", func(i int) string { return columns[i].name })
 	for _, l := range r.Lanes {
+		if p := l.Purged; p.Read > 0 {
+			t := verify.Tally{Accepted: p.Read, Stored: p.Stored, Repeated: p.Repeated, Dead: p.Dead}
+			line(strconv.Itoa(l.Lane), fmt.Sprintf("before %d", l.First), func(i int) string { return strconv.FormatUint(columns[i].count(t), 10) })
+		}
 		line(strconv.Itoa(l.Lane), fmt.Sprintf("%d-%d", l.First, l.Last), func(i int) string { return strconv.FormatUint(columns[i].count(l.Tally), 10) })
 	}
 	if len(r.Lanes) > 1 {
@@ -108,9 +115,16 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	printFindings(out, r)
+	printFindings(out, r.Findings)
+	if more := r.Found - uint64(len(r.Findings)); more > 0 {
+		fmt.Fprintf(out, "and %d more: --limit %d names them\n", more, r.Found)
+	}
+	printFindings(out, r.Repeats)
 	for _, p := range r.Problems {
 		fmt.Fprintf(out, "wrong: %s\n", p)
+	}
+	if len(r.Recount) > 0 {
+		fmt.Fprintf(out, "due: sluice recount %s: the counters of these days are in doubt\n", strings.Join(r.Recount, " "))
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(out, "note: %s\n", n)
@@ -119,13 +133,13 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 	return err
 }
 
-func printFindings(out io.Writer, r *verify.Report) {
-	if r.Found == 0 {
+func printFindings(out io.Writer, findings []verify.Finding) {
+	if len(findings) == 0 {
 		return
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "what\tlane\tsequence:index\tid\treceived\t")
-	for _, f := range r.Findings {
+	for _, f := range findings {
 		received := ""
 		if !f.Received.IsZero() {
 			received = f.Received.UTC().Format(time.RFC3339)
@@ -133,9 +147,6 @@ func printFindings(out io.Writer, r *verify.Report) {
 		fmt.Fprintf(w, "%s\t%d\t%d:%d\t%s\t%s\t%s\n", f.Kind, f.Lane, f.Sequence, f.Index, short(f.ID), received, f.Detail)
 	}
 	w.Flush() // to where the table went before
-	if more := r.Found - uint64(len(r.Findings)); more > 0 {
-		fmt.Fprintf(out, "and %d more: --limit %d names them\n", more, r.Found)
-	}
 	fmt.Fprintln(out)
 }
 
@@ -143,18 +154,19 @@ func printFindings(out io.Writer, r *verify.Report) {
 func sentence(r *verify.Report, database string) string {
 	t := r.Total()
 	if r.OK {
-		text := fmt.Sprintf("All %d accepted records are accounted for", t.Accepted)
-		if t.Merged > 0 {
-			text += fmt.Sprintf("; %d of them were sent again, and %s.records keeps one of each", t.Merged, database)
+		purged := r.Purged()
+		text := fmt.Sprintf("All %d accepted records are accounted for", t.Accepted+purged.Read)
+		if purged.Read > 0 {
+			text += fmt.Sprintf(", %d of them by the totals of what was purged", purged.Read)
 		}
 		return text + "."
 	}
-	text := "The sums do not hold."
+	text := fmt.Sprintf("Verification failed: %d missing, %d duplicated.", t.Missing, t.Doubled+r.Duplicated)
 	if t.Missing > 0 {
 		text += fmt.Sprintf(" %d accepted records are missing: sluice rebuild makes the tables again from the lanes.", t.Missing)
 	}
-	if t.Doubled > 0 {
-		text += fmt.Sprintf(" %d rows are too many: OPTIMIZE TABLE %s.records FINAL merges copies, sluice rebuild makes the tables again.", t.Doubled, database)
+	if many := t.Doubled + r.Duplicated; many > 0 {
+		text += fmt.Sprintf(" %d rows are too many: OPTIMIZE TABLE %s.records FINAL merges copies, sluice rebuild makes the tables again.", many, database)
 	}
 	if t.Changed > 0 {
 		text += fmt.Sprintf(" %d rows are not what was accepted: sluice rebuild shows what they should be.", t.Changed)

@@ -13,6 +13,7 @@ type Position struct {
 	Incarnation uint64   `json:"incarnation,omitempty"` // life of the lane: a time in ms above that of every life before it; 0 before the first write
 	Stream      string   `json:"stream,omitempty"`      // the stream Done counts in, name @ time of creation: another one starts again at 1
 	Done        uint64   `json:"done"`                  // every message up to here is stored or set aside
+	Base        uint64   `json:"base,omitempty"`        // messages up to here are of an earlier life of the lane, or were given up: they are not in Totals
 	Stored      uint64   `json:"stored,omitempty"`      // the last message that left a row, of those up to Done and of the pieces of Claim that are stored: the table must reach it
 	Known       uint64   `json:"known,omitempty"`       // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
 	Claim       *Claim   `json:"block,omitempty"`       // the block being stored now, nil when none

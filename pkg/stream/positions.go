@@ -125,7 +125,7 @@ func (p *Positions) Reset(ctx context.Context, lane int, done uint64) (record.Po
 	if done > state.Last {
 		return record.Position{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
 	}
-	next := record.Position{Stream: state.Identity(), Done: done, Known: record.KnownAll}
+	next := record.Position{Stream: state.Identity(), Done: done, Base: done, Known: record.KnownAll}
 	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
 	switch {
 	case err == nil:

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
@@ -18,14 +17,14 @@ type Sum struct {
 }
 
 // Sums returns what the table holds of the messages from first to last of a
-// lane: run i is width messages from first+i*width on. Runs without rows are
+// life of a lane: run i is width messages from first+i*width on. Runs without rows are
 // left out. Nothing is merged first: a row that is there twice counts twice.
-func (db *DB) Sums(ctx context.Context, lane int, first, last, width uint64, d *Digest) (map[uint64]Sum, error) {
+func (db *DB) Sums(ctx context.Context, lane int, incarnation, first, last, width uint64, d *Digest) (map[uint64]Sum, error) {
 	sums := map[uint64]Sum{}
 	return sums, db.each(ctx, "sum up rows", fmt.Sprintf(
 		`SELECT toUInt64(intDiv(stream_seq - ?, ?)) AS run, count(), sum(%s) FROM %s.records
-		WHERE lane = ? AND stream_seq BETWEEN ? AND ? GROUP BY run`, d.sql(), db.name),
-		[]any{first, width, lane, first, last}, func(rows driver.Rows) error {
+		WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? GROUP BY run`, d.sql(), db.name),
+		[]any{first, width, lane, incarnation, first, last}, func(rows driver.Rows) error {
 			var run uint64
 			var s Sum
 			if err := rows.Scan(&run, &s.Rows, &s.Digest); err != nil {
@@ -47,14 +46,14 @@ type Row struct {
 	Digest uint64
 }
 
-// Rows gives the rows of the messages from first to last of a lane in the
-// order of the stream, none merged.
-func (db *DB) Rows(ctx context.Context, lane int, first, last uint64, d *Digest) iter.Seq2[Row, error] {
+// Rows gives the rows of the messages from first to last of a life of a lane in
+// the order of the stream, none merged.
+func (db *DB) Rows(ctx context.Context, lane int, incarnation, first, last uint64, d *Digest) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		err := db.each(ctx, "read rows", fmt.Sprintf(
-			`SELECT stream_seq, stream_idx, id, %s FROM %s.records WHERE lane = ? AND stream_seq BETWEEN ? AND ?
+			`SELECT stream_seq, stream_idx, id, %s FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ?
 			ORDER BY stream_seq, stream_idx SETTINGS max_bytes_before_external_sort = 1000000000`, d.sql(), db.name),
-			[]any{lane, first, last}, func(rows driver.Rows) error {
+			[]any{lane, incarnation, first, last}, func(rows driver.Rows) error {
 				var r Row
 				if err := rows.Scan(&r.Seq, &r.Idx, &r.ID, &r.Digest); err != nil {
 					return err
@@ -70,36 +69,23 @@ func (db *DB) Rows(ctx context.Context, lane int, first, last uint64, d *Digest)
 	}
 }
 
-// Keys returns which sorting keys, by Digest.Key, rows with one of these ids
-// have, wherever they came from.
-func (db *DB) Keys(ctx context.Context, ids []string) (map[uint64]bool, error) {
-	keys := map[uint64]bool{}
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_query_size": 64 << 20}))
-	return keys, db.each(ctx, "look for ids", fmt.Sprintf("SELECT DISTINCT %s FROM %s.records WHERE id IN (?)", digestSQL(sortingKey), db.name),
-		[]any{ids}, func(rows driver.Rows) error {
-			var key uint64
-			err := rows.Scan(&key)
-			keys[key] = true
-			return err
-		})
-}
-
-// Extent is how far the rows of a lane reach.
+// Extent is how far the rows of a life of a lane reach.
 type Extent struct {
 	Lane        int
+	Incarnation uint64
 	Rows        uint64
 	First, Last uint64 // sequences
 }
 
-// Extents returns every lane the table has rows of.
+// Extents returns every life of a lane that the table has rows of.
 func (db *DB) Extents(ctx context.Context) ([]Extent, error) {
 	var all []Extent
 	err := db.each(ctx, "find the lanes of the table", fmt.Sprintf(
-		"SELECT lane, count(), min(stream_seq), max(stream_seq) FROM %s.records GROUP BY lane ORDER BY lane", db.name),
+		"SELECT lane, incarnation, count(), min(stream_seq), max(stream_seq) FROM %s.records GROUP BY lane, incarnation ORDER BY lane, incarnation", db.name),
 		nil, func(rows driver.Rows) error {
 			var lane uint16
 			var e Extent
-			if err := rows.Scan(&lane, &e.Rows, &e.First, &e.Last); err != nil {
+			if err := rows.Scan(&lane, &e.Incarnation, &e.Rows, &e.First, &e.Last); err != nil {
 				return err
 			}
 			e.Lane = int(lane)
@@ -109,30 +95,58 @@ func (db *DB) Extents(ctx context.Context) ([]Extent, error) {
 	return all, err
 }
 
-// Repeat is a place that more than one row has.
-type Repeat struct {
-	Row
-	Rows uint64
+// RowsBefore counts the rows of the messages before one of a life of a lane.
+func (db *DB) RowsBefore(ctx context.Context, lane int, incarnation, before uint64) (rows uint64, err error) {
+	return rows, db.row(ctx, "count rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq < ?", db.name),
+		[]any{lane, incarnation, before}, &rows)
 }
 
-// Repeats returns at most limit places before a message of a lane that more
-// than one row has, and how many rows there are before it.
-func (db *DB) Repeats(ctx context.Context, lane int, before uint64, limit int) (rows uint64, all []Repeat, err error) {
-	err = db.row(ctx, "count rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE lane = ? AND stream_seq < ?", db.name), []any{lane, before}, &rows)
-	if err != nil {
-		return 0, nil, err
-	}
-	err = db.each(ctx, "look for rows that are there twice", fmt.Sprintf(
-		`SELECT stream_seq, stream_idx, any(id), count() AS n FROM %s.records WHERE lane = ? AND stream_seq < ?
-		GROUP BY stream_seq, stream_idx HAVING n > 1 ORDER BY stream_seq, stream_idx LIMIT ?
-		SETTINGS max_bytes_before_external_group_by = 1000000000`, db.name),
-		[]any{lane, before, limit}, func(rows driver.Rows) error {
-			var r Repeat
-			err := rows.Scan(&r.Seq, &r.Idx, &r.ID, &r.Rows)
-			all = append(all, r)
-			return err
+// Duplicate is a record that more than one row has.
+type Duplicate struct {
+	Row                // the latest of them
+	Lane        int    // of that row
+	Incarnation uint64 // of that row
+	Rows        uint64 // how many there are
+	Places      uint64 // in the lanes that they came from
+}
+
+// sortingColumns are those by which two rows are the same record.
+const sortingColumns = "value_type, bpmn_process_id, process_instance_key, ts, source, partition_id, position, key, record_type, intent, own_id, identity"
+
+// Duplicates gives records that more than one row has. Days are compared by
+// their number of rows first, with and without those that the next merge
+// removes; what is inserted meanwhile costs a second look, and nothing else.
+func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
+	var days []string
+	err := db.each(ctx, "look for records that are there twice", fmt.Sprintf(
+		`SELECT toString(day) FROM (
+			SELECT toDate(ts) AS day, toInt64(count()) AS n FROM %[1]s.records GROUP BY day
+			UNION ALL SELECT toDate(ts) AS day, -toInt64(count()) AS n FROM %[1]s.records FINAL GROUP BY day)
+		GROUP BY day HAVING sum(n) != 0 ORDER BY day`, db.name), nil, func(rows driver.Rows) error {
+		var day string
+		err := rows.Scan(&day)
+		days = append(days, day)
+		return err
+	})
+	for _, day := range days {
+		if err != nil {
+			break
+		}
+		err = db.each(ctx, "name records that are there twice", fmt.Sprintf(
+			`SELECT max((incarnation, stream_seq, stream_idx, lane)) AS last, any(id), count() AS n, uniqExact(lane, incarnation, stream_seq, stream_idx)
+			FROM %s.records WHERE toDate(ts) = ? GROUP BY %s HAVING n > 1 ORDER BY last
+			SETTINGS max_bytes_before_external_group_by = 1000000000`, db.name, sortingColumns), []any{day}, func(rows driver.Rows) error {
+			var d Duplicate
+			var last []any
+			if err := rows.Scan(&last, &d.ID, &d.Rows, &d.Places); err != nil {
+				return err
+			}
+			d.Incarnation, d.Seq, d.Idx, d.Lane = last[0].(uint64), last[1].(uint64), last[2].(uint32), int(last[3].(uint16))
+			found(d)
+			return nil
 		})
-	return rows, all, err
+	}
+	return err
 }
 
 // kept is how long a row is surely kept: less than the retention of the tables,

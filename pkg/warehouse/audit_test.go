@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 	"sluice/pkg/warehouse"
 )
@@ -38,7 +37,7 @@ func TestADigestIsTheSameHereAndThere(t *testing.T) {
 				sum.Digest += r.Digest
 			}
 			var got []warehouse.Row
-			for r, err := range db.Rows(t.Context(), 0, 1, 100, d) {
+			for r, err := range db.Rows(t.Context(), 0, 0, 1, 100, d) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -47,30 +46,12 @@ func TestADigestIsTheSameHereAndThere(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
-			sums, err := db.Sums(t.Context(), 0, 2, 100, 5, d)
+			sums, err := db.Sums(t.Context(), 0, 0, 2, 100, 5, d)
 			if diff := cmp.Diff(map[uint64]warehouse.Sum{1: sum}, sums); diff != "" || err != nil {
 				t.Errorf("sums: %v (-want +got):\n%s", err, diff)
 			}
 		})
 	}
-	d := &warehouse.Digest{}
-	keys, err := db.Keys(t.Context(), []string{"1-1", "it's not\\there"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := indexOf(b.Columns, "1-1")
-	if diff := cmp.Diff(map[uint64]bool{d.Key(b.Columns, first): true}, keys); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
-}
-
-func indexOf(c *record.Columns, id string) int {
-	for i := range c.Rows() {
-		if c.ID(i) == id {
-			return i
-		}
-	}
-	return -1
 }
 
 // TestADeepDigestSeesEveryColumn changes one column after the other.
@@ -88,7 +69,7 @@ func TestADeepDigestSeesEveryColumn(t *testing.T) {
 		query(t, db, "CREATE TABLE {db}.saved ENGINE = Memory AS SELECT * FROM {db}.records")
 		query(t, db, "TRUNCATE TABLE {db}.records")
 		query(t, db, fmt.Sprintf("INSERT INTO {db}.records SELECT * REPLACE (%s AS %s) FROM {db}.saved", strings.ReplaceAll(other, `\'`, `'`), column))
-		for r, err := range db.Rows(t.Context(), 0, 0, 100, d) {
+		for r, err := range db.Rows(t.Context(), 0, 0, 0, 100, d) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,17 +104,24 @@ func TestWhatIsThereTwiceIsFound(t *testing.T) {
 	for _, tt := range []struct {
 		lane   int
 		before uint64
-		rows   uint64
-		want   []warehouse.Repeat
-	}{
-		{0, 4, 9, nil},
-		{1, 2, 3, nil},
-		{1, 3, 7, []warehouse.Repeat{{Row: warehouse.Row{Seq: 2, Idx: 1, ID: "1-201"}, Rows: 2}}},
-	} {
-		rows, got, err := db.Repeats(t.Context(), tt.lane, tt.before, 10)
-		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil || rows != tt.rows {
-			t.Errorf("repeats of lane %d before %d: %d rows, want %d, %v (-want +got):\n%s", tt.lane, tt.before, rows, tt.rows, err, diff)
+		want   uint64
+	}{{0, 4, 9}, {1, 2, 3}, {1, 3, 7}} {
+		if rows, err := db.RowsBefore(t.Context(), tt.lane, 0, tt.before); err != nil || rows != tt.want {
+			t.Errorf("rows of lane %d before %d: got %d, %v, want %d", tt.lane, tt.before, rows, err, tt.want)
 		}
+	}
+	// Both lanes have the same records.
+	var got []string
+	err = db.Duplicates(t.Context(), func(d warehouse.Duplicate) {
+		got = append(got, fmt.Sprintf("%s lane %d %d:%d rows %d places %d", d.ID, d.Lane, d.Seq, d.Idx, d.Rows, d.Places))
+	})
+	want := []string{
+		"1-100 lane 1 1:0 rows 2 places 2", "1-101 lane 1 1:1 rows 2 places 2", "1-102 lane 1 1:2 rows 2 places 2",
+		"1-200 lane 1 2:0 rows 2 places 2", "1-201 lane 1 2:1 rows 3 places 2", "1-202 lane 1 2:2 rows 2 places 2",
+		"1-300 lane 1 3:0 rows 2 places 2", "1-301 lane 1 3:1 rows 2 places 2", "1-302 lane 1 3:2 rows 2 places 2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("duplicates: %v (-want +got):\n%s", err, diff)
 	}
 	rows, err := db.RowsPerDay(t.Context())
 	if err != nil {

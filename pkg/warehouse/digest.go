@@ -136,9 +136,6 @@ func (d *Digest) columns() []digested {
 // Row is the digest of a row that is to be stored.
 func (d *Digest) Row(c *record.Columns, row int) uint64 { return d.hash(d.columns(), c, row) }
 
-// Key is the digest of what makes two rows one for ReplacingMergeTree.
-func (d *Digest) Key(c *record.Columns, row int) uint64 { return d.hash(sortingKey, c, row) }
-
 func (d *Digest) hash(columns []digested, c *record.Columns, row int) uint64 {
 	d.buf = d.buf[:0]
 	for i, column := range columns {

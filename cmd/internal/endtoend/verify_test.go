@@ -14,6 +14,7 @@ import (
 
 	"sluice/cmd/internal/rebuild"
 	"sluice/cmd/internal/verify"
+	"sluice/pkg/record"
 )
 
 // verify runs sluice verify and returns its report; the exit status must be want.
@@ -117,7 +118,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 	s.exec("CREATE TABLE flow.saved AS flow.records")
 	s.exec("INSERT INTO flow.saved SELECT * FROM flow.records")
 	const sync = " SETTINGS mutations_sync = 2"
-	columns := "own_id, key, record_type, value_type, intent, ts, received_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
+	columns := "own_id, incarnation, identity, source, key, record_type, value_type, intent, ts, received_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
 	// A view counts what is inserted: the table is changed behind its back.
 	s.exec("DETACH TABLE flow.counts_1m_mv")
 
@@ -161,7 +162,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			sentence: "1 rows are not what was accepted",
 		},
 		{name: "a row of no record appears",
-			tamper:   []string{"INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane) VALUES ('stray', now(), now(), 11, 10, 0)"},
+			tamper:   []string{"INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), now(), 11, 10, 0, max(incarnation) FROM flow.records"},
 			want:     []string{"unknown 0 11:10 stray"},
 			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = 'stray'" + sync},
 			sentence: "1 rows are too many",
@@ -209,7 +210,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		}
 		s.verify(0)
 	})
-	t.Run("records that are sent again are merged, not missing", func(t *testing.T) {
+	t.Run("records that are sent again are repeated, not missing, and named on request", func(t *testing.T) {
 		// In another batch, so that they are another request.
 		at, err := s.query("SELECT toUnixTimestamp64Milli(ts) FROM flow.records WHERE id = '1-0'")
 		if err != nil {
@@ -219,23 +220,61 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.eventuallyStored(2001)
-		s.exec("SYSTEM START MERGES flow.records")
-		s.exec("OPTIMIZE TABLE flow.records FINAL")
 		s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", "2000")
-		if got := s.verify(0).Total(); got.Merged != 1 || got.Stored != 2001 {
-			t.Errorf("got %+v, want all stored, and one merged", got)
+		r := s.verify(0, "--repeats")
+		if got := r.Total(); got.Repeated != 1 || got.Stored != 2000 {
+			t.Errorf("got %+v, want 2000 stored and one repeated", got)
+		}
+		if len(r.Repeats) != 1 || r.Repeats[0].Sequence != 201 || r.Repeats[0].ID != "1-0" {
+			t.Errorf("repeats are %+v, want record 1-0 of message 201", r.Repeats)
 		}
 	})
-	t.Run("what is purged is looked through for doubles only", func(t *testing.T) {
-		s.exec("SYSTEM STOP MERGES flow.records")
+	t.Run("what is purged is proved by the totals", func(t *testing.T) {
 		s.purge(100)
 		r := s.verify(0)
-		if got := r.Lanes[0]; got.First != 101 || got.Accepted != 1001 || got.Before != 1000 || len(r.Notes) == 0 {
-			t.Errorf("got %+v, notes %q", got, r.Notes)
+		got := r.Lanes[0]
+		if diff := cmp.Diff(record.Totals{Read: 1000, Stored: 1000}, got.Purged); diff != "" || got.First != 101 || got.Accepted != 1001 || got.Before != 1000 {
+			t.Errorf("got %+v; purged (-want +got):\n%s", got, diff)
 		}
-		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-5'")
+		says := func(want string) {
+			t.Helper()
+			if r := s.verify(1); !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, want) }) {
+				t.Errorf("problems are %q, want one with %q", r.Problems, want)
+			}
+		}
+		s.change("ALTER TABLE flow.records DELETE WHERE id IN ('60-1', '60-2')" + sync)
+		says("of lane 0 before 101, which are not read any more, and 1000 were stored: 2 are missing")
+		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('60-1', '60-2', '50-5')")
+		says("1 are too many")
 		if diff := cmp.Diff([]string{"doubled 0 50:5 50-5"}, findings(s.verify(1))); diff != "" {
 			t.Errorf("findings (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("a position that was changed by hand is found out", func(t *testing.T) {
+		s.change("ALTER TABLE flow.records DELETE WHERE id = '50-5'" + sync)
+		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-5'")
+		kv, err := s.jetStream().KeyValue("flow_lanes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range []struct{ from, to, want string }{
+			{`"stored":2000`, `"stored":2001`, "do not add up"},
+			{`"read":2001,"stored":2001`, `"read":1,"stored":1`, "more was read"},
+		} {
+			entry, err := kv.Get("lane.0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			forged := strings.Replace(string(entry.Value()), change.from, change.to, 1)
+			if forged == string(entry.Value()) {
+				t.Fatalf("no %s in %s", change.from, entry.Value())
+			}
+			if _, err := kv.Put("lane.0", []byte(forged)); err != nil {
+				t.Fatal(err)
+			}
+			if r := s.verify(1); !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, change.want) }) {
+				t.Errorf("problems are %q, want one with %q", r.Problems, change.want)
+			}
 		}
 	})
 }
@@ -268,7 +307,6 @@ func TestVerifyKnowsEveryLane(t *testing.T) {
 	s.eventuallyStored(11)
 	tallies := func(r verify.Report) (all []verify.Tally) {
 		for _, l := range r.Lanes {
-			l.Merged = 0 // depends on what has been merged
 			all = append(all, l.Tally)
 		}
 		return all
@@ -277,7 +315,7 @@ func TestVerifyKnowsEveryLane(t *testing.T) {
 		args []string
 		want []verify.Tally
 	}{
-		{nil, []verify.Tally{{Accepted: 6, Stored: 6}, {Accepted: 5, Stored: 5}}},
+		{nil, []verify.Tally{{Accepted: 6, Stored: 2, Repeated: 4}, {Accepted: 5, Stored: 3, Repeated: 2}}},
 		{[]string{"--since", middle.UTC().Format(time.RFC3339Nano)}, []verify.Tally{{}, {Accepted: 2, Stored: 2}}},
 	} {
 		if diff := cmp.Diff(tt.want, tallies(s.verify(0, tt.args...))); diff != "" {
@@ -289,7 +327,7 @@ func TestVerifyKnowsEveryLane(t *testing.T) {
 		{"7", "1", "lane 7, which does not exist"},
 		{"1", "999", "up to message 999, but the lane ends at 4"},
 	} {
-		s.exec("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, lane) VALUES ('stray', now(), now(), " + tt.seq + ", " + tt.lane + ")")
+		s.exec("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, lane, incarnation) SELECT 'stray', now(), now(), " + tt.seq + ", " + tt.lane + ", maxIf(incarnation, lane = " + tt.lane + ") FROM flow.records")
 		if r := s.verify(1); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], tt.want) {
 			t.Errorf("problems are %q, want one with %q", r.Problems, tt.want)
 		}
@@ -359,12 +397,13 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	s.eventuallyStored(3000)
 	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", "4000")
 	s.verify(0, "--deep")
-	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].Rebuilt != 3000 || len(r.Swap) != 0 {
-		t.Errorf("rebuilt %d rows, with %d statements to swap, want 3000 and none", r.Lanes[0].Rebuilt, len(r.Swap))
+	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].Rebuilt != 3000 {
+		t.Errorf("rebuilt %d rows, want 3000", r.Lanes[0].Rebuilt)
 	}
+	s.eventuallyQuery(5*time.Second, "SELECT count() FROM flow_rebuild.records", "4000") // those of the life before are copied
 
 	// In the numbers that both lives have.
-	id, err := s.query("SELECT id FROM flow_rebuild.records WHERE stream_seq = 3 AND stream_idx = 7")
+	id, err := s.query("SELECT id FROM flow.records WHERE stream_seq = 3 AND stream_idx = 7 AND incarnation = (SELECT max(incarnation) FROM flow.records)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +417,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 
 	// In those that only the later one has.
 	s.exec("SYSTEM STOP MERGES flow.records")
-	s.exec("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane) SELECT 'stray', now(), max(received_at), 11, 250, 0 FROM flow.records WHERE stream_seq = 11")
+	s.exec("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), max(received_at), 11, 250, 0, max(incarnation) FROM flow.records WHERE stream_seq = 11")
 	if diff := cmp.Diff([]string{"unknown 0 11:250 stray", "missing 0 3:7 " + id}, findings(s.verify(1))); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
@@ -386,7 +425,6 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 		t.Errorf("differences: %+v", r.Differences)
 	}
 	s.purge(11)
-	s.verify(0)
 	s.exec("INSERT INTO flow.records SELECT * FROM flow.records WHERE stream_seq = 11 AND stream_idx = 250")
 	if diff := cmp.Diff([]string{"doubled 0 11:250 stray"}, findings(s.verify(1))); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
@@ -439,7 +477,7 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 	account(verify.Tally{Accepted: 22, Stored: 18, Dead: 1, Replayed: 2, Dropped: 1})
 
 	// Stored by hand although it is set aside: a replay would double it.
-	s.exec(fmt.Sprintf("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane) VALUES ('by-hand', now(), now(), %d, %d, 0)", letters[3].Sequence, letters[3].Index))
+	s.exec(fmt.Sprintf("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane, incarnation) SELECT 'by-hand', now(), now(), %d, %d, 0, max(incarnation) FROM flow.records", letters[3].Sequence, letters[3].Index))
 	r := s.verify(1)
 	if diff := cmp.Diff([]string{fmt.Sprintf("doubled 0 %d:1 by-hand", letters[3].Sequence)}, findings(r)); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -22,7 +21,7 @@ func (l *lane) compare(ctx context.Context, last uint64) error {
 	if last < l.segment {
 		return nil
 	}
-	have, err := l.db.Sums(ctx, l.Lane.Lane, l.segment, last, runWidth, l.digest)
+	have, err := l.db.Sums(ctx, l.Lane.Lane, l.position.Incarnation, l.segment, last, runWidth, l.digest)
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 		return err
 	}
 	defer cursor.Close()
-	next, stop := iter.Pull2(l.db.Rows(ctx, l.Lane.Lane, first, last, l.digest))
+	next, stop := iter.Pull2(l.db.Rows(ctx, l.Lane.Lane, l.position.Incarnation, first, last, l.digest))
 	defer stop()
 	rows := &rows{next: next}
 	if err := rows.advance(); err != nil {
@@ -70,7 +69,7 @@ func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 		if err := l.inspectMessage(&m, rows); err != nil {
 			return err
 		}
-		if len(l.missing) >= searchAtOnce {
+		if l.rowless.columns.Rows() >= searchAtOnce {
 			if err := l.search(ctx); err != nil {
 				return err
 			}
@@ -100,26 +99,18 @@ func (l *lane) inspectMessage(m *record.Message, rows *rows) error {
 		idx := place[0].Idx
 		if row, expected := due[idx]; expected {
 			there[idx] = l.inspectPlace(m, place, row)
-		} else if m.Seq > l.known {
+		} else {
 			l.unexpected(m, place)
 		}
 	}
-	for i := range l.columns.Rows() {
-		idx := l.columns.StreamIdx[i]
-		if row, expected := due[idx]; expected && !there[idx] {
-			l.missing = append(l.missing, absent{
-				Finding: Finding{Kind: Missing, Lane: m.Lane, Sequence: m.Seq, Index: int(idx), ID: l.columns.ID(row), Received: m.Received},
-				key:     l.digest.Key(&l.columns, row),
-				day:     time.UnixMilli(l.columns.TS[row]).UTC().Format(time.DateOnly),
-			})
-		}
-	}
-	return nil
+	return l.rowless.add(m, &l.columns, func(index int) bool {
+		_, expected := due[uint32(index)]
+		return expected && !there[uint32(index)]
+	})
 }
 
 // inspectPlace judges the rows of one place, of which there should be one, and
-// tells whether the record has a row. Up to known, a row that is another one
-// may be of an earlier life of the lane.
+// tells whether the record has a row.
 func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (there bool) {
 	want := l.digest.Row(&l.columns, row)
 	for _, r := range place {
@@ -130,8 +121,6 @@ func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (
 	for _, r := range place {
 		f := Finding{Kind: Doubled, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "more rows than one"}
 		switch {
-		case r.Digest != want && m.Seq <= l.known:
-			continue
 		case !one && (r.Digest == want || !there):
 			one = true
 			if r.Digest == want {
@@ -178,66 +167,8 @@ func (r *rows) place() ([]warehouse.Row, error) {
 	}
 }
 
-// repeats are places before First that more than one row has, without those
-// that an earlier life of the lane may have had too.
-func (l *lane) repeats(ctx context.Context) (all []warehouse.Repeat, err error) {
-	if l.known >= l.First-1 {
-		return nil, nil
-	}
-	next, stop := iter.Pull2(l.db.Rows(ctx, l.Lane.Lane, l.known+1, l.First-1, l.digest))
-	defer stop()
-	rows := &rows{next: next}
-	for err = rows.advance(); err == nil && !rows.over && len(all) < l.cfg.Limit; {
-		var place []warehouse.Row
-		if place, err = rows.place(); err == nil && len(place) > 1 {
-			all = append(all, warehouse.Repeat{Row: place[0], Rows: uint64(len(place))})
-		}
-	}
-	return all, err
-}
-
 func (r *rows) advance() error {
 	row, err, ok := r.next()
 	r.row, r.over = row, !ok
 	return err
-}
-
-// absent is a record without a row of its own.
-type absent struct {
-	Finding
-	key uint64 // its sorting key
-	day string // of its timestamp
-}
-
-// searchAtOnce is how many ids are looked for by one query.
-const searchAtOnce = 5000
-
-// search decides about records without a row: the same record, sent again, may
-// have taken its place.
-func (l *lane) search(ctx context.Context) error {
-	for len(l.missing) > 0 {
-		some := l.missing[:min(len(l.missing), searchAtOnce)]
-		ids := make([]string, len(some))
-		for i, a := range some {
-			ids[i] = a.ID
-		}
-		keys, err := l.db.Keys(ctx, ids)
-		if err != nil {
-			return err
-		}
-		for _, a := range some {
-			t := l.minutes.at(a.Received)
-			l.rowless[a.day]++
-			if keys[a.key] {
-				t.Merged++
-				continue
-			}
-			t.Stored--
-			t.Missing++
-			l.find(a.Finding)
-		}
-		l.missing = l.missing[len(some):]
-	}
-	l.missing = nil
-	return nil
 }

@@ -2,14 +2,17 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+
+	"sluice/pkg/warehouse"
 )
 
 // counters compares what flow.counts_1m counts with the rows. Rows that were
 // there at the beginning are counted, for their blocks are done; what is
 // counted has a row now, or is known to have none of its own.
-func (v *verifier) counters(ctx context.Context, lanes []*lane) error {
+func (v *verifier) counters(ctx context.Context) error {
 	if !v.settled {
 		v.note("the counters were not compared: a block is in doubt")
 		return nil
@@ -28,28 +31,35 @@ func (v *verifier) counters(ctx context.Context, lanes []*lane) error {
 		}
 	}
 	for _, day := range slices.Sorted(maps.Keys(counted)) {
-		n, most := counted[day], now[day]+v.rowless[day]
-		switch {
-		case n <= most:
-		case complete(lanes):
+		n, most := counted[day], now[day]+v.rowlessDays[day]
+		if n > most {
 			v.problem("flow.counts_1m counts %d records of %s, and %d were stored: %d too many. %s", n, day, most, n-most, v.mend(day))
-		default:
-			v.note("flow.counts_1m counts %d records of %s, %d more than there are rows: records that were sent again and merged, or rows removed by hand; the lanes do not reach back to tell", n, day, n-most)
 		}
 	}
 	return nil
 }
 
-// complete tells whether every record there ever was has been accounted for.
-func complete(lanes []*lane) bool {
-	for _, l := range lanes {
-		if l.First > 1 || l.known > 0 {
-			return false
+// duplicates looks for records that have two rows, wherever they came from.
+func (v *verifier) duplicates(ctx context.Context, lanes []*lane) error {
+	return v.db.Duplicates(ctx, func(d warehouse.Duplicate) {
+		many := d.Rows - 1
+		if slices.ContainsFunc(lanes, func(l *lane) bool { return l.has(d) }) {
+			many = d.Places - 1 // rows of one place were found when it was read
 		}
-	}
-	return true
+		if many == 0 {
+			return
+		}
+		v.report.Duplicated += many
+		v.find(Finding{Kind: Doubled, Lane: d.Lane, Sequence: d.Seq, Index: int(d.Idx), ID: d.ID, Detail: fmt.Sprintf("the same record has %d rows", d.Rows)})
+	})
+}
+
+// has tells whether a row is of a message that was read.
+func (l *lane) has(d warehouse.Duplicate) bool {
+	return d.Lane == l.Lane.Lane && d.Incarnation == l.position.Incarnation && l.First <= d.Seq && d.Seq <= l.Settled
 }
 
 func (v *verifier) mend(day string) string {
+	v.report.recount(day)
 	return "To count the day again: sluice recount " + day
 }

@@ -1,8 +1,8 @@
 // Package verify accounts for every record the lanes have accepted, by what
-// the stream holds and what ClickHouse holds, and by nothing that either has
-// been told.
+// the stream holds and what ClickHouse holds. What was purged from the stream is
+// proved by the totals in the positions of the lanes.
 //
-//	accepted = stored + dead + waiting     (+ replayed + dropped, by an operator)
+//	accepted = stored + repeated + dead + waiting     (+ replayed + dropped, by an operator)
 //
 // # How it is done while records flow
 //
@@ -17,12 +17,16 @@
 //     a row goes into the sum of its run of messages; ClickHouse is asked for
 //     the same sums of its rows. Only runs that differ are read again, row by
 //     row, to name what is wrong.
-//  5. A record without a row of its own is not missing when the same record,
-//     sent again, has one: ReplacingMergeTree keeps one of two. It is stored,
-//     and counted as merged.
-//  6. Counters are compared with the rows of 1 and with rows counted now: what
-//     they count must lie between.
+//  5. A record without a row of its own is repeated when the same record, by the
+//     rules of the ingester, has one; else it is missing.
+//  6. The totals in the position of the lane count the records of all messages
+//     up to there, purged or not. What they count beyond what was read must be
+//     what the table has rows of; where every message was read, they must agree.
+//  7. Records that have two rows are looked for in the whole table.
+//  8. Counters are compared with the rows of 1 and with rows counted now: what
+//     they count must lie between. Where they do not, and where an ingester has
+//     named a day in its position, a recount is due.
 //
 // Memory is bounded whatever the lanes hold: one message, the sums of one
-// segment, and what was set aside.
+// segment, the records of one search, and what was set aside.
 package verify

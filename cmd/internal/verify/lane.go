@@ -3,7 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
-	"time"
+	"strings"
 
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -20,28 +20,32 @@ const (
 	segmentWidth = runWidth << 16
 )
 
+// errUnknownTopic says that a message is set aside as a whole.
+var errUnknownTopic = errors.New("a message of an unknown topic")
+
 // lane accounts for one lane.
 type lane struct {
 	*verifier
 	Lane
-	info        stream.Lane
-	claimed     uint64 // last message of the block that was being stored, 0 when none
-	known       uint64 // rows of messages up to here may be of an earlier life of the lane
-	incarnation uint64
-	minutes     minutes
-	digest      *warehouse.Digest
-	columns     record.Columns
+	info     stream.Lane
+	position record.Position // at which the lane is settled
+	claimed  uint64          // last message of the block that is being stored, 0 when none
+	minutes  minutes
+	digest   *warehouse.Digest
+	columns  record.Columns
 
 	segment uint64                   // its first message
 	want    map[uint64]warehouse.Sum // of the segment, by run
-	missing []absent                 // without a row of their own, to be looked for elsewhere
+	rowless rowless                  // without a row of their own, to be looked for elsewhere
+	kept    record.Totals            // of the messages that were read and are settled
+	gaps    bool                     // messages were purged while the lane was read
 }
 
 // account reads the lane from First to Last.
 func (l *lane) account(ctx context.Context) error {
 	defer l.minutes.into(&l.Lane)
-	if err := l.before(ctx); err != nil {
-		return err
+	if l.position.Base > 0 {
+		l.note("lane %d was made again or set back at message %d, and an operator said that it goes on after it: what was before is left out", l.Lane.Lane, l.position.Base)
 	}
 	l.begin(l.First)
 	for seq := l.First; seq <= l.Last; {
@@ -60,7 +64,8 @@ func (l *lane) account(ctx context.Context) error {
 			if first <= next {
 				return record.ErrGap // not the purger: messages are missing from within
 			}
-			l.note("messages %d to %d of lane %d were purged while it was verified: they are left out", next, first-1, l.Lane.Lane)
+			l.note("messages %d to %d of lane %d were purged while it was verified: only the totals account for them", next, first-1, l.Lane.Lane)
+			l.gaps = true
 			l.begin(first)
 			next = first
 		}
@@ -69,7 +74,10 @@ func (l *lane) account(ctx context.Context) error {
 	if err := l.compare(ctx, l.Settled); err != nil {
 		return err
 	}
-	return l.search(ctx)
+	if err := l.search(ctx); err != nil {
+		return err
+	}
+	return l.before(ctx)
 }
 
 func (l *lane) firstNow() uint64 {
@@ -79,30 +87,6 @@ func (l *lane) firstNow() uint64 {
 		}
 	}
 	return 0
-}
-
-// before looks at the rows whose messages are gone: they can only be compared
-// with themselves.
-func (l *lane) before(ctx context.Context) error {
-	if l.First <= 1 {
-		return nil
-	}
-	rows, repeats, err := l.db.Repeats(ctx, l.Lane.Lane, l.First, l.cfg.Limit)
-	if err == nil && l.known > 0 { // two lives have rows of the same places
-		repeats, err = l.repeats(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	l.Before = rows
-	for _, r := range repeats {
-		l.minutes.at(time.Unix(0, 0)).Doubled += r.Rows - 1
-		l.find(Finding{Kind: Doubled, Lane: l.Lane.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Detail: "more rows than one; its message is not in what was read of the lane"})
-	}
-	if rows > 0 || !l.cfg.Since.IsZero() {
-		l.note("lane %d was read from message %d on: the %d rows from before it were only looked through for doubles", l.Lane.Lane, l.First, rows)
-	}
-	return nil
 }
 
 // begin begins a segment.
@@ -148,11 +132,13 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 func (l *lane) message(m *record.Message) {
 	switch m.Topic {
 	case stream.RecordTopic(m.Lane):
-	case stream.FenceTopic(m.Lane):
+	case stream.FenceTopic(m.Lane): // a source has left the lane
 		return
 	default:
-		l.Changes++
-		return
+		if strings.HasPrefix(m.Topic, stream.ChangePrefix) {
+			l.Changes++
+			return
+		}
 	}
 	t := l.minutes.at(m.Received)
 	if m.Seq > l.Settled {
@@ -171,7 +157,9 @@ func (l *lane) message(m *record.Message) {
 		sum.Digest += l.digest.Row(&l.columns, row)
 		l.want[run] = sum
 		t.Stored++
+		l.kept.Stored++
 	}, func(index, n int, fate string) {
+		l.kept.Dead += uint64(n)
 		switch fate {
 		case stream.FateDead:
 			t.Dead += uint64(n)
@@ -186,6 +174,7 @@ func (l *lane) message(m *record.Message) {
 		}
 	})
 	t.Accepted += uint64(records)
+	l.kept.Read += uint64(records)
 	if m.Records > 0 && records != m.Records {
 		l.find(Finding{Kind: Miscounts, Lane: m.Lane, Sequence: m.Seq, Index: -1, Received: m.Received,
 			Detail: "the header of the message counts other records than it holds"})
@@ -196,8 +185,12 @@ func (l *lane) message(m *record.Message) {
 // what must have been set aside, and returns how many records it holds.
 func (l *lane) decode(m *record.Message, row func(row int), aside func(index, n int, fate string)) int {
 	l.columns.Reset()
-	m.Incarnation = l.incarnation
-	bad, err := l.columns.AppendGood(m)
+	m.Incarnation = l.position.Incarnation
+	var bad []*record.BadRecordError
+	err := errUnknownTopic
+	if m.Topic == stream.RecordTopic(m.Lane) {
+		bad, err = l.columns.AppendGood(m)
+	}
 	if fate, known := l.fates[origin{m.Lane, m.Seq, -1}]; known || err != nil {
 		n := max(m.Records, 1)
 		aside(-1, n, fate)

@@ -3,6 +3,8 @@ package verify
 import (
 	"slices"
 	"time"
+
+	"sluice/pkg/record"
 )
 
 // Report is what was found.
@@ -10,10 +12,24 @@ type Report struct {
 	At       time.Time `json:"at"`
 	OK       bool      `json:"ok"` // every sum holds
 	Lanes    []Lane    `json:"lanes"`
+	Recount  []string  `json:"recount,omitempty"`  // days whose counters are to be made again
 	Problems []string  `json:"problems,omitempty"` // what is wrong beyond single records
 	Notes    []string  `json:"notes,omitempty"`    // what could not be looked at, and what is odd but right
 	Findings []Finding `json:"findings,omitempty"` // the first of them, see Config.Limit
 	Found    uint64    `json:"found"`              // how many there are
+
+	// Rows beyond the first of a record that has several, not merged yet.
+	Duplicated uint64 `json:"duplicated,omitempty"`
+
+	Repeats []Finding `json:"repeats,omitempty"` // the first records that were sent again, see Config.Repeats
+}
+
+// recount names a day whose counters are to be made again.
+func (r *Report) recount(day string) {
+	if !slices.Contains(r.Recount, day) {
+		r.Recount = append(r.Recount, day)
+		slices.Sort(r.Recount)
+	}
 }
 
 // Lane is the account of one lane.
@@ -24,7 +40,12 @@ type Lane struct {
 	Last    uint64 `json:"last"`     // last message when the account began
 	InDoubt uint64 `json:"in_doubt"` // records of a block that is claimed and may be stored: part of waiting
 	Changes uint64 `json:"changes"`  // messages that are changes of users and fields, not records
-	Before  uint64 `json:"before"`   // rows of messages that the lane does not hold any more
+
+	// What became of the records of this life of the lane before First, by the
+	// totals in its position; and the rows that the table has of them.
+	Purged record.Totals `json:"purged"`
+	Before uint64        `json:"before"`
+
 	Tally
 	Minutes []Minute `json:"minutes"`
 }
@@ -39,7 +60,7 @@ type Minute struct {
 type Tally struct {
 	Accepted uint64 `json:"accepted"`
 	Stored   uint64 `json:"stored"`
-	Merged   uint64 `json:"merged,omitempty"` // of those stored, without a row of their own: sent again, and one kept
+	Repeated uint64 `json:"repeated"` // known already, and not stored again
 	Dead     uint64 `json:"dead"`
 	Waiting  uint64 `json:"waiting"`
 	Replayed uint64 `json:"replayed,omitempty"` // set aside, and sent again as another message
@@ -52,13 +73,13 @@ type Tally struct {
 // balanced tells whether every record is accounted for, once.
 func (t Tally) balanced() bool {
 	return t.Missing == 0 && t.Doubled == 0 && t.Changed == 0 &&
-		t.Accepted == t.Stored+t.Dead+t.Waiting+t.Replayed+t.Dropped
+		t.Accepted == t.Stored+t.Repeated+t.Dead+t.Waiting+t.Replayed+t.Dropped
 }
 
 func (t *Tally) add(o Tally) {
 	t.Accepted += o.Accepted
 	t.Stored += o.Stored
-	t.Merged += o.Merged
+	t.Repeated += o.Repeated
 	t.Dead += o.Dead
 	t.Waiting += o.Waiting
 	t.Replayed += o.Replayed
@@ -77,8 +98,18 @@ func (r Report) Total() Tally {
 	return t
 }
 
+// Purged is the sum of what the totals count beyond what was read.
+func (r Report) Purged() record.Totals {
+	var sum record.Totals
+	for _, l := range r.Lanes {
+		sum.Add(l.Purged)
+	}
+	return sum
+}
+
 // Kinds of findings.
 const (
+	Repeated  = "repeated"  // sent again, which is no fault
 	Missing   = "missing"   // accepted, and neither stored nor set aside
 	Doubled   = "doubled"   // more rows than one, or a row beside a dead letter
 	Changed   = "changed"   // stored with other content

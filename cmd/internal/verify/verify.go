@@ -16,6 +16,7 @@ type Config struct {
 	Since    time.Time                // only messages stored in the stream since then; default all it holds
 	Limit    int                      // most findings to name; default 20
 	Deep     bool                     // compare every column, not only ids and places
+	Repeats  bool                     // name records that were sent again, too; as many as Limit
 	Wait     time.Duration            // how long to wait for blocks in doubt; default 15 s
 	Progress func(done, total uint64) // called now and then with messages; default none
 }
@@ -35,16 +36,16 @@ func (c Config) withDefaults() Config {
 
 // verifier is one run.
 type verifier struct {
-	cfg     Config
-	stream  *stream.Stream
-	db      *warehouse.DB
-	report  *Report
-	fates   map[origin]string
-	rowless map[string]int64 // records that were inserted and have no row of their own, merged or missing, by day
-	rows    map[string]int64 // by day, counted first
-	read    uint64           // messages so far
-	total   uint64           // messages to read
-	settled bool             // no block is in doubt
+	cfg         Config
+	stream      *stream.Stream
+	db          *warehouse.DB
+	report      *Report
+	fates       map[origin]string
+	rowlessDays map[string]int64 // records that are missing, by day
+	rows        map[string]int64 // by day, counted first
+	read        uint64           // messages so far
+	total       uint64           // messages to read
+	settled     bool             // no block is in doubt
 }
 
 // origin is where a record came from; index -1 is the whole message.
@@ -59,7 +60,7 @@ type origin struct {
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*Report, error) {
 	v := &verifier{
 		cfg: cfg.withDefaults(), stream: s, db: db, report: &Report{At: time.Now().UTC()},
-		fates: map[origin]string{}, rowless: map[string]int64{}, settled: true,
+		fates: map[origin]string{}, rowlessDays: map[string]int64{}, settled: true,
 	}
 	var err error
 	if v.rows, err = db.RowsPerDay(ctx); err != nil {
@@ -84,7 +85,10 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 	if err := v.extents(ctx, lanes); err != nil {
 		return nil, err
 	}
-	if err := v.counters(ctx, lanes); err != nil {
+	if err := v.duplicates(ctx, lanes); err != nil {
+		return nil, err
+	}
+	if err := v.counters(ctx); err != nil {
 		return nil, err
 	}
 	r := v.report
@@ -102,17 +106,14 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	var all []*lane
 	for _, info := range v.stream.Lanes() {
 		l := &lane{verifier: v, info: info, minutes: minutes{}, digest: &warehouse.Digest{Deep: v.cfg.Deep}}
-		l.Lane = Lane{Lane: info.Number, First: info.First}
+		l.Lane = Lane{Lane: info.Number}
 		pos, err := v.position(ctx, positions, info)
 		if err != nil {
 			return nil, err
 		}
-		l.Settled, l.known, l.incarnation = pos.Done, pos.Known, pos.Incarnation
-		if l.known > 0 {
-			v.note("lane %d was made again or set back, and an operator said where it goes on: rows of its earlier life are left out", info.Number)
-		}
-		if c := pos.Claim; c != nil {
-			l.claimed = c.Last
+		l.stands(pos)
+		for _, day := range pos.Recount {
+			v.report.recount(day)
 		}
 		all = append(all, l)
 	}
@@ -125,7 +126,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	}
 	for i, info := range v.stream.Lanes() {
 		if i < len(all) {
-			all[i].info.First, all[i].First = info.First, info.First
+			all[i].info.First, all[i].First = info.First, max(info.First, all[i].position.Base+1)
 			all[i].Last = max(info.Last, all[i].Settled)
 		}
 	}
@@ -161,19 +162,19 @@ func (v *verifier) position(ctx context.Context, positions *stream.Positions, in
 	return record.Position{}, nil
 }
 
-// settle waits for the blocks that are being stored.
+// stands sets how far the lane is settled, and what its totals say up to there.
+func (l *lane) stands(pos record.Position) {
+	l.position, l.Settled, l.claimed = pos, pos.Done, 0
+	if pos.Claim != nil {
+		l.claimed = pos.Claim.Last
+	}
+}
+
+// settle waits until the blocks that are being stored now are done.
 func (v *verifier) settle(ctx context.Context, positions *stream.Positions, all []*lane) error {
 	deadline := time.Now().Add(v.cfg.Wait)
 	for _, l := range all {
-		for l.claimed > l.Settled {
-			pos, err := positions.Read(ctx, l.Lane.Lane)
-			if err != nil {
-				return err
-			}
-			if pos.Done >= l.claimed {
-				l.Settled = l.claimed
-				break
-			}
+		for begun := l.claimed; begun > l.Settled; {
 			if time.Now().After(deadline) {
 				v.settled = false
 				v.note("the block %d-%d of lane %d is in doubt: it was claimed, and is not known to be stored after %v; its records count as waiting",
@@ -185,6 +186,11 @@ func (v *verifier) settle(ctx context.Context, positions *stream.Positions, all 
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			pos, err := positions.Read(ctx, l.Lane.Lane)
+			if err != nil {
+				return err
+			}
+			l.stands(pos)
 		}
 	}
 	return nil
@@ -217,14 +223,20 @@ func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 	for _, l := range v.stream.Lanes() {
 		last[l.Number] = l.Last
 	}
+	positions := map[int]record.Position{}
 	for _, l := range lanes {
-		last[l.Lane.Lane] = max(last[l.Lane.Lane], l.known)
+		positions[l.Lane.Lane] = l.position
 	}
 	for _, e := range extents {
 		end, known := last[e.Lane]
+		p := positions[e.Lane]
 		switch {
 		case !known:
 			v.problem("the table has %d rows of lane %d, which does not exist", e.Rows, e.Lane)
+		case e.Incarnation < p.Incarnation, p.Incarnation == 0 && p.Revision > 0: // or it was reset, and its next life has not begun
+			v.note("the table has %d rows of an earlier life of lane %d, before it was made again or set back: they can not be compared with anything", e.Rows, e.Lane)
+		case e.Incarnation > p.Incarnation:
+			v.problem("the table has %d rows of a life of lane %d that its position does not know: NATS holds an earlier state, or the table is of another installation", e.Rows, e.Lane)
 		case e.Last > end:
 			v.problem("the table has rows of lane %d up to message %d, but the lane ends at %d: its data is of an earlier time, or the table is of another installation", e.Lane, e.Last, end)
 		}

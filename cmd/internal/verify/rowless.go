@@ -1,0 +1,83 @@
+package verify
+
+import (
+	"context"
+	"time"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// searchAtOnce is how many records are looked for by one query.
+const searchAtOnce = 20_000
+
+// rowless are records without a row of their own: repeated, or missing.
+type rowless struct {
+	columns  record.Columns
+	received []time.Time
+}
+
+// add adds the records of a message that pick names by their index.
+func (r *rowless) add(m *record.Message, decoded *record.Columns, pick func(index int) bool) error {
+	before := r.columns.Rows()
+	some := false
+	for _, index := range decoded.StreamIdx {
+		some = some || pick(int(index))
+	}
+	if !some {
+		return nil
+	}
+	if err := r.columns.AppendExcept(m, func(index int) bool { return !pick(index) }); err != nil {
+		return err
+	}
+	for range r.columns.Rows() - before {
+		r.received = append(r.received, m.Received)
+	}
+	return nil
+}
+
+// search decides about the records without a row of their own: one that is the
+// same as a stored record, or as one before it, is repeated. The others are
+// missing.
+func (l *lane) search(ctx context.Context) error {
+	c := &l.rowless.columns
+	var known []int
+	for row := range c.Rows() {
+		if c.Kind[row] != record.ByPlace { // never the same as another one
+			known = append(known, row)
+		}
+	}
+	same := ingest.NewSame(c)
+	if len(known) > 0 {
+		if err := l.db.Known(ctx, c, known, same.Stored); err != nil {
+			return err
+		}
+	}
+	for row := range c.Rows() {
+		received := l.rowless.received[row]
+		t := l.minutes.at(received)
+		f := Finding{Kind: Repeated, Lane: l.Lane.Lane, Sequence: c.StreamSeq[row], Index: int(c.StreamIdx[row]), ID: c.ID(row), Received: received}
+		t.Stored--
+		if c.Kind[row] != record.ByPlace && same.Add(row) {
+			t.Repeated++
+			l.kept.Stored--
+			l.kept.Repeated++
+			l.repeated(f)
+			continue
+		}
+		t.Missing++
+		l.rowlessDays[time.UnixMilli(c.TS[row]).UTC().Format(time.DateOnly)]++
+		f.Kind = Missing
+		l.find(f)
+	}
+	c.Reset()
+	l.rowless.received = l.rowless.received[:0]
+	return nil
+}
+
+// repeated names a record that was sent again, if it is asked for.
+func (v *verifier) repeated(f Finding) {
+	if v.cfg.Repeats && len(v.report.Repeats) < v.cfg.Limit {
+		v.report.Repeats = append(v.report.Repeats, f)
+	}
+}
