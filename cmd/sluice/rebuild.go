@@ -91,14 +91,10 @@ func printRebuild(out io.Writer, r *rebuild.Report, live, into string) error {
 	} else {
 		fmt.Fprintf(out, "\n%s and %s differ.\n", live, into)
 	}
-	if len(r.Swap) == 0 {
-		_, err := fmt.Fprintf(out, "%s also holds records from before a lane was made again or set back, so it can not be replaced as a whole.\n", live)
-		return err
-	}
 	fmt.Fprintf(out, "To use the rebuilt tables, stop the ingesters, run this command once more to catch up, and then:\n\n")
 	for _, s := range r.Swap {
 		fmt.Fprintf(out, "  %s;\n", s)
 	}
-	_, err := fmt.Fprintf(out, "\nThe first one copies what the lanes do not hold any more. To discard it all: DROP DATABASE %s\n", into)
+	_, err := fmt.Fprintf(out, "\nTo discard it all: DROP DATABASE %s\n", into)
 	return err
 }

@@ -3,6 +3,7 @@ package warehouse
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,18 +50,62 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	create := fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s.rebuild%s
-		(lane UInt16, first UInt64, last UInt64, token String, claimed_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC'))
-		ENGINE = %s ORDER BY (lane, first) SETTINGS %s`, s.name, d.OnCluster(), d.EngineEverywhere("MergeTree", "rebuild"), d.Durable())
-	if err := s.exec(ctx, create); err != nil {
-		return fmt.Errorf("make the table of claims: %w", err)
+	for name, columns := range map[string]string{
+		"rebuild_plan":   "(lane UInt16, incarnation UInt64, first UInt64) ORDER BY lane",
+		"rebuild_months": "(month UInt32, done UInt8) ORDER BY (month, done)",
+		"rebuild":        "(lane UInt16, first UInt64, last UInt64, token String, dropped String, claimed_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')) ORDER BY (lane, first)",
+	} {
+		columns, order, _ := strings.Cut(columns, " ORDER BY ")
+		if err := s.exec(ctx, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.%s%s %s ENGINE = %s ORDER BY %s SETTINGS %s",
+			s.name, name, d.OnCluster(), columns, d.EngineEverywhere("MergeTree", name), order, d.Durable())); err != nil {
+			return fmt.Errorf("make the table %s: %w", name, err)
+		}
 	}
-	var claims, rows uint64
-	err = s.row(ctx, "look into the shadow", fmt.Sprintf("SELECT (SELECT count() FROM %[1]s.rebuild), (SELECT count() FROM %[1]s.records)", s.name), nil, &claims, &rows)
-	if err == nil && claims == 0 && rows > 0 {
+	var plan, rows uint64
+	err = s.row(ctx, "look into the shadow", fmt.Sprintf("SELECT (SELECT count() FROM %[1]s.rebuild_plan), (SELECT count() FROM %[1]s.records)", s.name), nil, &plan, &rows)
+	if err == nil && plan == 0 && rows > 0 {
 		err = fmt.Errorf("database %s holds records that no rebuild has put there: choose another", s.name)
 	}
 	return err
+}
+
+// Start is where the rebuild of a lane begins: what is older is copied.
+type Start struct {
+	Lane        int
+	Incarnation uint64
+	First       uint64 // message
+}
+
+// Plan returns where the lanes begin, as it was when the rebuild was begun:
+// nothing when this is the beginning.
+func (s *Shadow) Plan(ctx context.Context) (plan []Start, err error) {
+	return plan, s.each(ctx, "read the plan of the rebuild", fmt.Sprintf("SELECT lane, incarnation, first FROM %s.rebuild_plan ORDER BY lane", s.name), nil,
+		func(rows driver.Rows) error {
+			var lane uint16
+			var start Start
+			err := rows.Scan(&lane, &start.Incarnation, &start.First)
+			start.Lane = int(lane)
+			plan = append(plan, start)
+			return err
+		})
+}
+
+// Begin keeps where the lanes begin.
+func (s *Shadow) Begin(ctx context.Context, plan []Start) error {
+	var values []string
+	for _, start := range plan {
+		values = append(values, fmt.Sprintf("(%d, %d, %d)", start.Lane, start.Incarnation, start.First))
+	}
+	return s.note(ctx, fmt.Sprintf("INSERT INTO %s.rebuild_plan (lane, incarnation, first) VALUES %s", s.name, strings.Join(values, ", ")))
+}
+
+// note writes what the rebuild has to remember.
+func (s *Shadow) note(ctx context.Context, statement string, args ...any) error {
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
+	if err := s.exec(ctx, statement, args...); err != nil {
+		return storeError("write down how far the rebuild is", err)
+	}
+	return nil
 }
 
 // Claims are the blocks of a lane that were begun, in order, without those in
@@ -68,21 +113,17 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 // in doubt. Both are zero when there is none.
 func (s *Shadow) Claims(ctx context.Context, lane int) (first, last record.Claim, err error) {
 	err = s.each(ctx, "read the claims of the rebuild", fmt.Sprintf(
-		"SELECT min(first), max(first), argMax(last, first), argMax(token, first) FROM %s.rebuild WHERE lane = ? HAVING count() > 0", s.name), []any{lane},
+		"SELECT min(first), max(first), argMax(last, first), argMax(token, first), argMax(dropped, first) FROM %s.rebuild WHERE lane = ? HAVING count() > 0", s.name), []any{lane},
 		func(rows driver.Rows) error {
-			return rows.Scan(&first.First, &last.First, &last.Last, &last.Token)
+			return rows.Scan(&first.First, &last.First, &last.Last, &last.Token, &last.Dropped)
 		})
 	return first, last, err
 }
 
-// Claim records a block before it is inserted.
+// Claim records a block before it is inserted, and what is dropped of it.
 func (s *Shadow) Claim(ctx context.Context, lane int, c record.Claim) error {
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
-	err := s.exec(ctx, fmt.Sprintf("INSERT INTO %s.rebuild (lane, first, last, token) VALUES (?, ?, ?, ?)", s.name), lane, c.First, c.Last, c.Token)
-	if err != nil {
-		return storeError("claim a block of the rebuild", err)
-	}
-	return nil
+	return s.note(ctx, fmt.Sprintf("INSERT INTO %s.rebuild (lane, first, last, token, dropped) VALUES (?, ?, ?, ?, ?)", s.name),
+		lane, c.First, c.Last, c.Token, c.Dropped)
 }
 
 // Side is what one of two tables holds of the messages of a lane received
@@ -101,12 +142,12 @@ type Contrast struct {
 // Contrasts compares the rows of the messages from first to last of a lane, by
 // minute of arrival and over all columns. It returns the rows of either table
 // and the minutes that differ.
-func (s *Shadow) Contrasts(ctx context.Context, lane int, first, last uint64) (live, rebuilt uint64, differ []Contrast, err error) {
+func (s *Shadow) Contrasts(ctx context.Context, lane int, incarnation, first, last uint64) (live, rebuilt uint64, differ []Contrast, err error) {
 	side := `SELECT toStartOfMinute(received_at) AS minute, count() AS n, sum(` + digestSQL(whole) + `) AS digest, '%s' AS side
-		FROM %s.records WHERE lane = ? AND stream_seq BETWEEN ? AND ? GROUP BY minute`
+		FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? GROUP BY minute`
 	query := `SELECT minute, sumIf(n, side = 'live'), sumIf(digest, side = 'live'), sumIf(n, side = 'rebuilt'), sumIf(digest, side = 'rebuilt')
 		FROM (` + fmt.Sprintf(side, "live", s.live.name) + " UNION ALL " + fmt.Sprintf(side, "rebuilt", s.name) + `) GROUP BY minute ORDER BY minute`
-	err = s.each(ctx, "compare the tables", query, []any{lane, first, last, lane, first, last}, func(rows driver.Rows) error {
+	err = s.each(ctx, "compare the tables", query, []any{lane, incarnation, first, last, lane, incarnation, first, last}, func(rows driver.Rows) error {
 		var c Contrast
 		if err := rows.Scan(&c.Minute, &c.Live.Rows, &c.Live.Digest, &c.Rebuilt.Rows, &c.Rebuilt.Digest); err != nil {
 			return err
@@ -138,21 +179,21 @@ const content = `value_type, bpmn_process_id, process_instance_key, ts, source, 
 // other one has nowhere: not even from another message, by which
 // ReplacingMergeTree may have replaced it. Those of rebuilt are missing in the
 // live table, those of live should not be there.
-func (s *Shadow) Only(ctx context.Context, lane int, first, last uint64, minute time.Time, limit int) (live, rebuilt []Row, err error) {
-	if live, err = s.only(ctx, s.live.name, s.name, lane, first, last, minute, limit); err != nil {
+func (s *Shadow) Only(ctx context.Context, lane int, incarnation, first, last uint64, minute time.Time, limit int) (live, rebuilt []Row, err error) {
+	if live, err = s.only(ctx, s.live.name, s.name, lane, incarnation, first, last, minute, limit); err != nil {
 		return nil, nil, err
 	}
-	rebuilt, err = s.only(ctx, s.name, s.live.name, lane, first, last, minute, limit)
+	rebuilt, err = s.only(ctx, s.name, s.live.name, lane, incarnation, first, last, minute, limit)
 	return live, rebuilt, err
 }
 
-func (s *Shadow) only(ctx context.Context, here, there string, lane int, first, last uint64, minute time.Time, limit int) ([]Row, error) {
-	where := "lane = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?"
-	args := []any{lane, first, last, minute, minute.Add(time.Minute)}
+func (s *Shadow) only(ctx context.Context, here, there string, lane int, incarnation, first, last uint64, minute time.Time, limit int) ([]Row, error) {
+	where := "lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?"
+	args := []any{lane, incarnation, first, last, minute, minute.Add(time.Minute)}
 	var all []Row
 	err := s.each(ctx, "name what differs", fmt.Sprintf(
 		`SELECT stream_seq, stream_idx, id FROM %[1]s.records WHERE %[3]s AND (%[4]s) NOT IN
-		(SELECT %[4]s FROM %[2]s.records WHERE id IN (SELECT id FROM %[1]s.records WHERE %[3]s))
+		(SELECT %[4]s FROM %[2]s.records WHERE toDate(ts) IN (SELECT DISTINCT toDate(ts) FROM %[1]s.records WHERE %[3]s))
 		ORDER BY stream_seq, stream_idx LIMIT ?`, here, there, where, content),
 		append(append(append([]any{}, args...), args...), limit), func(rows driver.Rows) error {
 			var r Row
@@ -165,33 +206,33 @@ func (s *Shadow) only(ctx context.Context, here, there string, lane int, first, 
 
 // Doubles is how many rows of one minute are there beside another one of the
 // same place.
-func (db *DB) Doubles(ctx context.Context, lane int, first, last uint64, minute time.Time) (uint64, error) {
+func (db *DB) Doubles(ctx context.Context, lane int, incarnation, first, last uint64, minute time.Time) (uint64, error) {
 	var n uint64
 	err := db.row(ctx, "look for rows that are there twice", fmt.Sprintf(
 		`SELECT toUInt64(count() - uniqExact(stream_seq, stream_idx)) FROM %s.records
-		WHERE lane = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?`, db.name),
-		[]any{lane, first, last, minute, minute.Add(time.Minute)}, &n)
+		WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?`, db.name),
+		[]any{lane, incarnation, first, last, minute, minute.Add(time.Minute)}, &n)
 	return n, err
 }
 
 // Swap are the statements that put the rebuilt tables in the place of the live
-// ones, for people to run while no ingester does. from is the first message of
-// every lane that was rebuilt: rows from before it are copied first.
-func (s *Shadow) Swap(ctx context.Context, from map[int]uint64) ([]string, error) {
-	d, err := s.dialect(ctx)
+// ones, for people to run while no ingester does.
+func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
+	tables, err := s.tables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tables := []string{d.Table("records")}
-	for _, name := range []string{"counts_1m", "process_instances", "element_instances", "jobs", "incidents"} {
-		tables = append(tables, d.Table(name))
+	d := dialect{Database: s.name, Cluster: s.cfg.Cluster}
+	records := d.Table("records")
+	names := []string{records}
+	for _, name := range tables[records].feeds {
+		if view := tables[name]; view != nil && view.targets != "" {
+			names = append(names, view.targets)
+		}
 	}
-	var older []string
-	for lane, first := range from {
-		older = append(older, fmt.Sprintf("(lane = %d AND stream_seq >= %d)", lane, first))
-	}
-	statements := []string{fmt.Sprintf("INSERT INTO %[1]s.records SELECT * FROM %[2]s.records WHERE NOT (%[3]s)", s.name, s.live.name, strings.Join(older, " OR "))}
-	for _, t := range tables {
+	slices.Sort(names[1:])
+	var statements []string
+	for _, t := range slices.Compact(names) {
 		_, plain, _ := strings.Cut(t, ".")
 		statements = append(statements, fmt.Sprintf("EXCHANGE TABLES %s.%s AND %s.%s%s", s.live.name, plain, s.name, plain, d.OnCluster()))
 	}

@@ -13,7 +13,7 @@ type Report struct {
 	OK          bool         `json:"ok"` // the tables hold the same records
 	Lanes       []Lane       `json:"lanes"`
 	Differences []Difference `json:"differences,omitempty"`
-	Swap        []string     `json:"swap"` // statements that put the rebuilt tables in place; none when the live ones hold rows of an earlier life of a lane
+	Swap        []string     `json:"swap"` // statements that put the rebuilt tables in place
 }
 
 // Lane is what was compared of one lane.
@@ -39,16 +39,12 @@ type Difference struct {
 // compare compares every lane, and names what differs.
 func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 	report := &Report{OK: true}
-	from := map[int]uint64{}
-	mixed := false
 	for _, l := range lanes {
-		from[l.info.Number] = l.first
-		mixed = mixed || l.known > 0
 		if l.last < l.first {
 			report.Lanes = append(report.Lanes, Lane{Lane: l.info.Number, First: l.first, Last: l.last})
 			continue
 		}
-		live, rebuilt, contrasts, err := r.into.Contrasts(ctx, l.info.Number, l.first, l.last)
+		live, rebuilt, contrasts, err := r.into.Contrasts(ctx, l.info.Number, l.life, l.first, l.last)
 		if err != nil {
 			return nil, err
 		}
@@ -65,18 +61,14 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 		}
 		report.Lanes = append(report.Lanes, line)
 	}
-	if mixed {
-		return report, nil // rows of an earlier life can not be told from those that were rebuilt, and would be lost
-	}
 	var err error
-	report.Swap, err = r.into.Swap(ctx, from)
+	report.Swap, err = r.into.Swap(ctx)
 	return report, err
 }
 
-// explain names what makes a minute differ. Nothing may: a record that was
-// sent again is one row or two, depending on what has been merged.
+// explain names what makes a minute differ.
 func (l *lane) explain(ctx context.Context, c warehouse.Contrast, report *Report) (differs bool, err error) {
-	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.first, l.last, c.Minute, l.cfg.Limit)
+	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.life, l.first, l.last, c.Minute, l.cfg.Limit)
 	if err != nil {
 		return false, err
 	}
@@ -89,17 +81,8 @@ func (l *lane) explain(ctx context.Context, c warehouse.Contrast, report *Report
 		}
 	}
 	name(rebuilt, "missing")
-	if l.known >= l.last {
-		return differs, nil // any other row may be of an earlier life
-	}
-	first := max(l.first, l.known+1)
-	if first > l.first { // those before it may have used up the limit
-		if live, _, err = l.into.Only(ctx, l.info.Number, first, l.last, c.Minute, l.cfg.Limit); err != nil {
-			return false, err
-		}
-	}
 	name(live, "unlike any that was accepted")
-	doubles, err := l.into.Live().Doubles(ctx, l.info.Number, first, l.last, c.Minute)
+	doubles, err := l.into.Live().Doubles(ctx, l.info.Number, l.life, l.first, l.last, c.Minute)
 	if err == nil && doubles > 0 {
 		differs = true
 		if len(report.Differences) < l.cfg.Limit {

@@ -1,10 +1,15 @@
 // Package rebuild makes the tables again from what the lanes still hold, in a
 // database of their own, and compares them with those in use.
 //
-// It goes through a lane as the ingester does: read, decode, claim, insert
-// under a token made of the messages. The claims are in the new database, so
-// that it can be interrupted, repeated, and continued later with what was
-// accepted since; dropping the database forgets all of it.
+// What is older than the lanes reach is copied first, from the tables in use.
+// Only then the messages are replayed, so that a record that was sent again is
+// known, and never takes the place of one that is older than the lanes.
+//
+// A lane is gone through as the ingester does it: read, decode, drop what is
+// known already, claim, insert under a token made of the messages and of what
+// was dropped. The claims are in the new database, so that it can be
+// interrupted, repeated, and continued later with what was accepted since;
+// dropping the database forgets all of it.
 package rebuild
 
 import (
@@ -13,11 +18,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -52,6 +57,7 @@ type rebuild struct {
 	cfg    Config
 	stream *stream.Stream
 	into   *warehouse.Shadow
+	starts []warehouse.Start
 	aside  map[place]map[int]bool // indexes of what was set aside, by message
 	done   uint64                 // messages
 	total  uint64
@@ -73,6 +79,9 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 	if err != nil {
 		return nil, err
 	}
+	if err := into.Copy(ctx, r.starts, cfg.Progress); err != nil {
+		return nil, err
+	}
 	// After the positions: all that was set aside up to there is known.
 	for f, err := range stream.NewDeadLetters(s).Fates(ctx) {
 		if err != nil {
@@ -84,9 +93,15 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 		}
 		r.aside[at][f.Index] = true
 	}
-	for _, l := range lanes {
-		if err := l.replay(ctx); err != nil {
-			return nil, fmt.Errorf("rebuild lane %d: %w", l.info.Number, err)
+	ends, err := r.ends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, end := range ends {
+		for _, l := range lanes {
+			if err := l.replay(ctx, end(l)); err != nil {
+				return nil, fmt.Errorf("rebuild lane %d: %w", l.info.Number, err)
+			}
 		}
 	}
 	return r.compare(ctx, lanes)
@@ -95,13 +110,12 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 // lane is one lane and what is to be made of it.
 type lane struct {
 	*rebuild
-	info        stream.Lane
-	first       uint64       // first message that is in the shadow, or will be
-	next        uint64       // first message still to insert
-	last        uint64       // last one
-	claim       record.Claim // a block that may be inserted or not; zero when none
-	known       uint64       // live rows of messages up to here may be of an earlier life of the lane
-	incarnation uint64
+	info  stream.Lane
+	life  uint64       // incarnation
+	first uint64       // first message that is replayed into the shadow, or will be
+	next  uint64       // first message still to insert
+	last  uint64       // last one
+	claim record.Claim // a block that may be inserted or not; zero when none
 }
 
 // plan finds out what to insert.
@@ -109,8 +123,17 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 	if err := r.stream.Refresh(ctx); err != nil {
 		return nil, err
 	}
+	planned, err := r.into.Plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	starts := map[int]warehouse.Start{}
+	for _, start := range planned {
+		starts[start.Lane] = start
+	}
 	positions := stream.NewPositions(r.stream)
 	var all []*lane
+	var fresh []warehouse.Start
 	for _, info := range r.stream.Lanes() {
 		pos, err := positions.Read(ctx, info.Number)
 		if err != nil {
@@ -119,29 +142,78 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		if pos.Stream != "" && pos.Stream != info.Identity() {
 			return nil, fmt.Errorf("lane %d was deleted and made again: nothing of it is stored", info.Number)
 		}
-		l := &lane{rebuild: r, info: info, first: info.First, next: info.First, last: pos.Done, known: pos.Known, incarnation: pos.Incarnation}
-		begun, claim, err := r.into.Claims(ctx, info.Number)
-		if err != nil {
-			return nil, err
+		if pos.Incarnation == 0 {
+			continue // nothing was ever stored of it
 		}
-		if claim.Last > 0 {
-			l.first, l.next, l.claim = begun.First, claim.First, claim
-			l.last = max(l.last, claim.Last)
-			if !strings.HasPrefix(claim.Token, info.Identity()+":") || l.next < info.First {
-				return nil, fmt.Errorf("lane %d does not hold message %d any more, at which %s ends: drop that database and begin again", info.Number, l.next, r.into.Database())
+		start, is := starts[info.Number]
+		switch {
+		case !is:
+			start = warehouse.Start{Lane: info.Number, Incarnation: pos.Incarnation, First: max(info.First, pos.Base+1)}
+			if len(planned) > 0 && start.First > 1 {
+				return nil, fmt.Errorf("lane %d was added after the rebuild into %s was begun, and its first messages are gone: drop that database and begin again", info.Number, r.into.Database())
 			}
+			fresh = append(fresh, start)
+		case start.Incarnation != pos.Incarnation:
+			return nil, fmt.Errorf("lane %d was made again or reset after the rebuild into %s was begun: drop that database and begin again", info.Number, r.into.Database())
+		}
+		r.starts = append(r.starts, start)
+		l := &lane{rebuild: r, info: info, life: pos.Incarnation, first: start.First, next: start.First, last: pos.Done}
+		if err := l.resume(ctx); err != nil {
+			return nil, err
 		}
 		if l.last >= l.next {
 			r.total += l.last - l.next + 1
 		}
 		all = append(all, l)
 	}
+	if len(fresh) > 0 {
+		return all, r.into.Begin(ctx, fresh)
+	}
 	return all, nil
 }
 
-// replay inserts the messages of the lane, block by block.
-func (l *lane) replay(ctx context.Context) error {
-	if l.next > l.last {
+// resume goes on where the rebuild of the lane was interrupted.
+func (l *lane) resume(ctx context.Context) error {
+	_, claim, err := l.into.Claims(ctx, l.info.Number)
+	if err != nil {
+		return err
+	}
+	if claim.Last > 0 {
+		l.next, l.claim = claim.First, claim
+		l.last = max(l.last, claim.Last)
+	}
+	if l.next < l.info.First && l.next <= l.last {
+		return fmt.Errorf("lane %d does not hold message %d any more, which %s has not got: drop that database and begin again", l.info.Number, l.next, l.into.Database())
+	}
+	return nil
+}
+
+// ends are how far the lanes are replayed before any goes further: to each
+// fence, behind which the records of a source are in other lanes, and to the
+// end. So a repeat comes after its original, whatever lanes they are in.
+func (r *rebuild) ends(ctx context.Context) ([]func(*lane) uint64, error) {
+	var all []func(*lane) uint64
+	fences, err := r.stream.Fences(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range fences {
+		ends := map[int]uint64{}
+		for _, number := range r.stream.LaneNumbers() {
+			next, err := r.stream.FirstSince(ctx, number, at.Add(time.Millisecond))
+			if err != nil {
+				return nil, err
+			}
+			ends[number] = next - 1
+		}
+		all = append(all, func(l *lane) uint64 { return min(ends[l.info.Number], l.last) })
+	}
+	return append(all, func(l *lane) uint64 { return l.last }), nil
+}
+
+// replay inserts the messages of the lane up to one, block by block.
+func (l *lane) replay(ctx context.Context, last uint64) error {
+	if l.next > last {
 		return nil
 	}
 	cursor, err := stream.NewReader(l.stream, 0).Open(ctx, l.info.Number, l.next)
@@ -149,15 +221,14 @@ func (l *lane) replay(ctx context.Context) error {
 		return err
 	}
 	defer cursor.Close()
-	b := &block{rebuild: l.rebuild, hash: xxh3.New()}
-	for l.next <= l.last {
+	b := &block{lane: l, hash: xxh3.New()}
+	for l.next <= last {
 		b.reset()
-		for end := l.blockEnd(); b.last < end && !b.full(l.claim); {
+		for end := l.blockEnd(last); b.last < end && !b.full(l.claim); {
 			m, err := cursor.Next(ctx)
 			if err != nil {
 				return err
 			}
-			m.Incarnation = l.incarnation
 			if err := b.add(&m); err != nil {
 				return err
 			}
@@ -173,16 +244,25 @@ func (l *lane) replay(ctx context.Context) error {
 }
 
 // blockEnd is the last message the next block may have.
-func (l *lane) blockEnd() uint64 {
+func (l *lane) blockEnd(last uint64) uint64 {
 	if l.claim.Last != 0 {
 		return l.claim.Last
 	}
-	return l.last
+	return last
 }
 
-// insert claims a block and inserts it.
+// insert claims a block and inserts what is not known of it. What is known is
+// decided once: a block that was claimed finds its own rows in the table.
 func (l *lane) insert(ctx context.Context, b *block) error {
-	claim := record.Claim{First: b.first, Last: b.last, Token: b.token(l.info.Identity())}
+	dropped := l.claim.Dropped
+	if l.claim.Last == 0 {
+		runs, err := b.repeated(ctx)
+		if err != nil {
+			return err
+		}
+		dropped = record.FormatRuns(runs)
+	}
+	claim := record.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped}
 	if l.claim.Last != 0 {
 		if claim != l.claim {
 			return fmt.Errorf("messages %s are not those that were inserted: drop database %s and begin again", claim, l.into.Database())
@@ -191,6 +271,11 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 	} else if err := l.into.Claim(ctx, l.info.Number, claim); err != nil {
 		return err
 	}
+	runs, err := record.ParseRuns(dropped)
+	if err != nil {
+		return err
+	}
+	b.columns.Drop(runs)
 	// Claimed. A crash here makes the next run insert the same again; the token
 	// makes that harmless.
 	const tries = 5
@@ -210,7 +295,7 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 
 // block is a run of messages.
 type block struct {
-	*rebuild
+	*lane
 	first, last uint64
 	columns     record.Columns
 	scratch     record.Columns
@@ -228,9 +313,35 @@ func (b *block) full(claim record.Claim) bool {
 	return claim.Last == 0 && (b.columns.Rows() >= b.cfg.Rows || b.columns.Bytes() >= b.cfg.Bytes)
 }
 
-func (b *block) token(identity string) string {
+func (b *block) token(dropped string) string {
 	sum := b.hash.Sum128().Bytes()
-	return fmt.Sprintf("%s:%d-%d:%s", identity, b.first, b.last, hex.EncodeToString(sum[:]))
+	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s:%x", b.info.Number, b.life, b.first, b.last, hex.EncodeToString(sum[:]), xxh3.HashString(dropped))
+}
+
+// repeated are the rows that the shadow has already, or an earlier row is.
+func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
+	c := &b.columns
+	var rows []int
+	for row := range c.Rows() {
+		if c.Kind[row] != record.ByPlace {
+			rows = append(rows, row)
+		}
+	}
+	same := ingest.NewSame(c)
+	if len(rows) > 0 {
+		err = b.into.Known(ctx, c, rows, same.Stored)
+	}
+	for _, row := range rows {
+		if err != nil || !same.Add(row) {
+			continue
+		}
+		if n := len(runs) - 1; n >= 0 && runs[n].To == row {
+			runs[n].To++
+		} else {
+			runs = append(runs, record.Run{From: row, To: row + 1})
+		}
+	}
+	return runs, err
 }
 
 // add adds what of a message is stored: neither what can not be decoded, nor
@@ -240,6 +351,7 @@ func (b *block) add(m *record.Message) error {
 		b.first = m.Seq
 	}
 	b.last = m.Seq
+	m.Incarnation = b.life
 	aside := b.aside[place{m.Lane, m.Seq}]
 	_, _ = b.hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(m.Body))))
 	_, _ = b.hash.Write(m.Body)
