@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"sluice/pkg/load"
 )
@@ -26,6 +25,21 @@ type Findings struct {
 	Strangers int64 // rows of records that were never sent
 
 	LostAt, DoubledAt, StrangersAt []load.Range
+
+	Named []string // what is wrong, a line each
+}
+
+// add adds what was found of a source, and names it.
+func (f *Findings) add(source string, o Findings) {
+	f.Acked += o.Acked
+	f.Stored += o.Stored
+	f.Unique += o.Unique
+	f.Lost += o.Lost
+	f.Doubled += o.Doubled
+	f.Strangers += o.Strangers
+	for _, line := range o.names() {
+		f.Named = append(f.Named, source+": "+line)
+	}
 }
 
 // Compare finds what is missing, doubled or unknown. Each of the three lists
@@ -52,22 +66,28 @@ func Compare(acked, sent []load.Range, stored []Stretch) Findings {
 // Clean tells whether exactly what had to be stored is stored.
 func (f Findings) Clean() bool { return f.Lost == 0 && f.Doubled == 0 && f.Strangers == 0 }
 
-// Text names the first of what is wrong.
-func (f Findings) Text() string {
-	var b strings.Builder
+// names are lines about the first of what is wrong.
+func (f Findings) names() []string {
+	lines := firstOnes(f.Named)
 	for _, list := range []struct {
 		name   string
 		ranges []load.Range
 	}{{"lost", f.LostAt}, {"doubled", f.DoubledAt}, {"never sent", f.StrangersAt}} {
-		for i, r := range list.ranges {
-			if i == 20 {
-				fmt.Fprintf(&b, "%s: %d ranges more\n", list.name, len(list.ranges)-i)
-				break
-			}
-			fmt.Fprintf(&b, "%s: %s\n", list.name, r)
+		var some []string
+		for _, r := range list.ranges {
+			some = append(some, fmt.Sprintf("%s: %s", list.name, r))
 		}
+		lines = append(lines, firstOnes(some)...)
 	}
-	return b.String()
+	return lines
+}
+
+func firstOnes(lines []string) []string {
+	const most = 20
+	if len(lines) <= most {
+		return lines
+	}
+	return append(lines[:most:most], fmt.Sprintf("and %d more", len(lines)-most))
 }
 
 func records(ranges []load.Range) (n int64) {

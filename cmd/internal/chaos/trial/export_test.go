@@ -1,8 +1,13 @@
 package trial
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"strings"
 	"time"
+
+	"sluice/pkg/load"
 )
 
 // Plan is the schedule of a run with so many NATS servers, as text.
@@ -38,3 +43,68 @@ func (l Link) Stall()                            { l.stall() }
 func (l Link) Resume()                           { l.resume() }
 func (l Link) Await(text string) <-chan struct{} { return l.await(text) }
 func (l Link) Close()                            { l.close() }
+
+// ExportTo exports records of a source of one partition to a server, as Run
+// does for so long, and gives what the exporter did and what it must come to.
+func ExportTo(ctx context.Context, url string, dir string, rate float64, long time.Duration, idsOnly bool) (records, again int64, fallbacks int, wrote []load.Range, counted int64, err error) {
+	door, err := newLink(strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		return 0, 0, 0, nil, 0, err
+	}
+	defer door.close()
+	s := &stage{
+		cfg: Config{For: long, Rate: rate}.withDefaults(), dir: dir, tokens: map[string]string{"one": "secret"},
+		journal: &journal{out: io.Discard}, links: map[string][]*link{linkClients: {door}},
+	}
+	t := &truth{sources: map[string]posted{}}
+	c := cluster{"one", 1, 1, []form{asWritten, sortedMembers, withoutID, otherSequence}}
+	if idsOnly {
+		c.forms = []form{onlyID, onlyIDSorted}
+	}
+	err = s.export(ctx, c, 7, t)
+	for _, n := range t.sources["one"].counts {
+		counted += n
+	}
+	return t.exported.records, t.exported.again, t.exported.fallbacks, t.sources["one"].sent, counted, err
+}
+
+// Sent is what a source has sent, all of it acknowledged.
+type Sent struct {
+	Source  string
+	Records [][]byte
+}
+
+// Judge compares a database with what was sent, records without identity by
+// how many each of their requests had.
+func Judge(ctx context.Context, addr, database string, all []Sent, anonymously map[string]int64, notes io.Writer) (Result, error) {
+	t, err := openTables(addr, database)
+	if err != nil {
+		return Result{}, err
+	}
+	defer t.close()
+	known := &truth{sources: map[string]posted{}, anonymous: &anonymous{requests: map[string]*request{}}}
+	for _, sent := range all {
+		s := &source{counts: map[count]int64{}}
+		p := posted{counts: s.counts}
+		for _, record := range sent.Records {
+			if err := s.count(record); err != nil {
+				return Result{}, err
+			}
+			var r load.Range
+			if _, err := fmt.Sscanf(string(record), `{"id":"%d-%d"`, &r.Partition, &r.First); err != nil {
+				return Result{}, err
+			}
+			r.Last = r.First
+			p.acked = append(p.acked, r)
+		}
+		p.sent = p.acked
+		known.sources[sent.Source] = p
+	}
+	for mark, n := range anonymously {
+		known.anonymous.requests[mark] = &request{records: n, acked: true}
+	}
+	return t.judge(ctx, known, &journal{out: notes})
+}
+
+// Anonymous is the source whose records have no identity.
+const Anonymous = anonymousSource

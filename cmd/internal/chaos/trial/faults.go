@@ -63,7 +63,9 @@ func (b *breaker) carryOut(ctx context.Context, f fault) {
 	case wipe:
 		b.wipe(ctx, f)
 	case addLane:
-		b.addLane(ctx)
+		b.operate(ctx, "add a lane", func(c *Counts) { c.Lanes++ }, append([]string{"lanes", "add"}, b.streams()...)...)
+	case spread:
+		b.operate(ctx, f.String(), func(c *Counts) { c.Spreads++ }, "lanes", "spread", f.target)
 	case fillDisk:
 		b.fill(ctx, f)
 	case outage:
@@ -240,19 +242,20 @@ func (b *breaker) wipe(ctx context.Context, f fault) {
 	b.journal.note("%s has caught up after %v", f.target, time.Since(began).Round(time.Millisecond))
 }
 
-// addLane adds a lane as an operator does, who tries again when NATS is away.
-func (b *breaker) addLane(ctx context.Context) {
-	args := append([]string{"lanes", "add", "--nats", natsURL(b.natsAddrs)}, b.streams()...)
+// operate does something to the lanes as an operator does, who tries again when
+// NATS is away.
+func (b *breaker) operate(ctx context.Context, doing string, done func(*Counts), args ...string) {
+	args = append(args, "--nats", natsURL(b.natsAddrs))
 	for {
 		cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "bin", "sluice"), args...)
 		cmd.Env = environ()
 		out, err := cmd.CombinedOutput()
 		if err == nil {
-			b.journal.count(func(c *Counts) { c.Lanes++ })
-			b.journal.note("%s", strings.TrimSpace(string(out)))
+			b.journal.count(done)
+			b.journal.note("%s: %s", doing, strings.TrimSpace(string(out)))
 			return
 		}
-		b.journal.note("add a lane: %v: %s", err, strings.TrimSpace(string(out)))
+		b.journal.note("%s: %v: %s", doing, err, strings.TrimSpace(string(out)))
 		if !sleep(ctx, time.Second) {
 			return
 		}

@@ -25,6 +25,7 @@ type Counts struct {
 	Fills     int // disks filled
 	Wipes     int // NATS servers that lost their data
 	Lanes     int // lanes added
+	Spreads   int // sources moved to other lanes
 	Crashes   int // parts that ended although nobody asked
 	Unclean   int // graceful stops that took too long or did not exit with 0
 	Abandoned int // records given up by their client

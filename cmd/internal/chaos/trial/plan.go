@@ -24,13 +24,14 @@ const (
 	killLeader               // kill -9 the NATS server that leads lane 0
 	wipe                     // stop a NATS server, delete its data, start it again
 	addLane                  // sluice lanes add
+	spread                   // sluice lanes spread, of a source
 	fillDisk                 // no room on a disk for hold
 	outage                   // stop the engine for hold
 )
 
 func (k kind) String() string {
 	return [...]string{"kill", "stop", "restart", "cut", "delay", "stall", "kill in mid-insert",
-		"kill in mid-batch", "kill the leader", "wipe", "add a lane", "fill the disk", "outage"}[k]
+		"kill in mid-batch", "kill the leader", "wipe", "add a lane", "spread", "fill the disk", "outage"}[k]
 }
 
 // fault is something that is done to a part or a link.
@@ -90,6 +91,11 @@ func milestones(cfg Config, s scene) []fault {
 		all = append(all, f)
 	}
 	add(0.05, fault{kind: addLane})
+	if cfg.For >= 10*time.Minute { // each takes longer than the duplicate window
+		for i, source := range []string{"engine-a", "ids-only", "bulk", anonymousSource} {
+			add(0.15+0.15*float64(i), fault{kind: spread, target: source})
+		}
+	}
 	if cfg.For >= 3*time.Minute {
 		add(0.50, fault{kind: addLane})
 		if last := len(s.nats) - 1; last > 0 {

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,70 +11,123 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"sluice/pkg/load"
+	"sluice/pkg/load/simulator"
 )
 
-// giveUp ends the retries of a request. It is well within the duplicate
-// window of two minutes, for as long a client is promised to be recognised,
-// with what links and paused parts may hold a copy of it back.
+// giveUp ends the retries of a request whose records have no identity. It is
+// well within the window in which a repeat is recognised, with what links and
+// paused parts may hold a copy of it back.
 const giveUp = 45 * time.Second
 
-// client is one way to post.
+// client is one way to post requests, each of other records. Every client is a
+// source of its own.
 type client struct {
-	name  string
-	share float64 // of all records
-	cfg   load.Config
+	source string
+	share  float64 // of all records
+	cfg    load.Config
 }
 
 // clients are all ways: they meet different paths of the stream.
 func clients() []client {
 	return []client{
-		{"bulk", 0.60, load.Config{Batch: 500, Connections: 4}},
-		{"large", 0.25, load.Config{Batch: 4000, Connections: 2}},                          // several messages each: atomic batches of their own
-		{"small", 0.12, load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // known again by their content
-		{"single", 0.03, load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // gathered into groups
+		{"bulk", 0.35, load.Config{Batch: 500, Connections: 4}},
+		{"large", 0.17, load.Config{Batch: 4000, Connections: 2}},                          // several messages each: atomic batches of their own
+		{"small", 0.08, load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // known again by their content
+		{"single", 0.02, load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // gathered into groups
 	}
 }
 
-// posted is what the clients have sent, and what of it was acknowledged.
+// cluster is a workflow engine, and how its exporters write what they send.
+type cluster struct {
+	source     string
+	share      float64 // of all records, before they are sent again
+	partitions int
+	forms      []form
+}
+
+// clusters send what they have sent again and again, cut into other requests.
+// Their keys and positions are equal: all of them begin at 1.
+func clusters() []cluster {
+	return []cluster{
+		{"engine-a", 0.12, 3, []form{asWritten, asWritten, sortedMembers, withoutID, otherSequence}},
+		{"engine-b", 0.12, 3, []form{asWritten}},
+		{"ids-only", 0.08, 2, []form{onlyID, onlyIDSorted}},
+	}
+}
+
+// recordsOfInstance is how many records an instance of the simulator comes to.
+const recordsOfInstance = 120
+
+// anonymousSource posts records without any identity, anonymousShare of all.
+const (
+	anonymousSource = "anonymous"
+	anonymousShare  = 0.04
+)
+
+// sources are the names of all of them.
+func sources() []string {
+	names := []string{anonymousSource}
+	for _, c := range clients() {
+		names = append(names, c.source)
+	}
+	for _, e := range clusters() {
+		names = append(names, e.source)
+	}
+	return names
+}
+
+// truth is what was sent by all, and what of it was acknowledged.
+type truth struct {
+	mu        sync.Mutex
+	sources   map[string]posted
+	anonymous *anonymous
+	exported  exported
+}
+
+// posted is what one source has sent.
 type posted struct {
 	sent, acked []load.Range
-	abandoned   int64 // records
+	abandoned   int64           // records
+	counts      map[count]int64 // what its counters must come to; nil when that depends on what was abandoned
 }
 
 // post posts until the time is up and everything is answered or given up.
-func (s *stage) post(ctx context.Context) (posted, error) {
-	var (
-		mu  sync.Mutex
-		all posted
-		err error
-		wg  sync.WaitGroup
-	)
+func (s *stage) post(ctx context.Context) (*truth, error) {
+	t := &truth{sources: map[string]posted{}}
 	seeds := rand.New(rand.NewPCG(s.cfg.Seed, 0x10ad))
+	posting, ctx := errgroup.WithContext(ctx)
 	for _, c := range clients() {
 		c.cfg.Seed = seeds.Uint64() | 1
-		wg.Go(func() {
-			one, e := s.postAs(ctx, c)
-			mu.Lock()
-			defer mu.Unlock()
-			all.sent = append(all.sent, one.sent...)
-			all.acked = append(all.acked, one.acked...)
-			all.abandoned += one.abandoned
-			err = errors.Join(err, e)
-		})
+		posting.Go(func() error { return s.postAs(ctx, c, t) })
 	}
-	wg.Wait()
-	return all, err
+	for _, e := range clusters() {
+		seed := seeds.Uint64()
+		posting.Go(func() error { return s.export(ctx, e, seed, t) })
+	}
+	t.anonymous = &anonymous{
+		poster: newPoster(s.door(), s.tokens[anonymousSource]), rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seeds.Uint64(),
+	}
+	posting.Go(func() error { return t.anonymous.run(ctx, s.cfg.For) })
+	err := posting.Wait()
+	s.journal.note("exporters: %d records acknowledged, %d of them again, after %d fall-backs and %d retries",
+		t.exported.records, t.exported.again, t.exported.fallbacks, t.exported.retries)
+	return t, err
 }
 
-func (s *stage) postAs(ctx context.Context, c client) (posted, error) {
-	file, err := os.Create(filepath.Join(s.dir, "acked-"+c.name))
+// door is where all clients post.
+func (s *stage) door() string { return s.links[linkClients][0].addr() }
+
+func (s *stage) postAs(ctx context.Context, c client, t *truth) error {
+	file, err := os.Create(filepath.Join(s.dir, "acked-"+c.source))
 	if err != nil {
-		return posted{}, err
+		return err
 	}
 	defer file.Close()
 	cfg := c.cfg
-	cfg.URL, cfg.Token = "http://"+s.links[linkClients][0].addr(), s.token
+	cfg.URL, cfg.Token = "http://"+s.door(), s.tokens[c.source]
 	cfg.Rate, cfg.Duration = s.cfg.Rate*c.share, s.cfg.For
 	cfg.GiveUp, cfg.Failures = giveUp, 1<<30
 	if cfg.Timeout == 0 {
@@ -82,23 +136,91 @@ func (s *stage) postAs(ctx context.Context, c client) (posted, error) {
 	cfg.Acked = file
 	report, err := load.Run(ctx, cfg)
 	if err != nil && !errors.Is(err, load.ErrNotAcknowledged) {
-		return posted{}, fmt.Errorf("post %s: %w", c.name, err)
+		return fmt.Errorf("post %s: %w", c.source, err)
 	}
-	s.journal.note("%s: %d records of %d acknowledged, %d retries, p50 %.0f ms, p99 %.0f ms, failed attempts %v", c.name, report.Acked.Records,
+	s.journal.note("%s: %d records of %d acknowledged, %d retries, p50 %.0f ms, p99 %.0f ms, failed attempts %v", c.source, report.Acked.Records,
 		report.Sent.Records, report.Retries, report.Latency.P50*1e3, report.Latency.P99*1e3, report.Failed)
 
 	p := posted{abandoned: report.Sent.Records - report.Acked.Records}
 	if _, err := file.Seek(0, 0); err != nil {
-		return posted{}, err
+		return err
 	}
 	if p.acked, err = load.ReadAcked(file); err != nil {
-		return posted{}, err
+		return err
 	}
 	if got := records(p.acked); got != report.Acked.Records {
-		return posted{}, fmt.Errorf("the ranges acknowledged to %s hold %d records, its report says %d", c.name, got, report.Acked.Records)
+		return fmt.Errorf("the ranges acknowledged to %s hold %d records, its report says %d", c.source, got, report.Acked.Records)
 	}
 	p.sent, err = firstOf(cfg.Seed, report.Sent.Records)
-	return p, err
+	t.add(c.source, p, exported{})
+	return err
+}
+
+func (t *truth) add(source string, p posted, e exported) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sources[source] = p
+	t.exported.add(e)
+}
+
+// abandoned are the records that their clients gave up.
+func (t *truth) abandoned() (n int64) {
+	for _, p := range t.sources {
+		n += p.abandoned
+	}
+	for _, r := range t.anonymous.requests {
+		if !r.acked {
+			n += r.records
+		}
+	}
+	return n
+}
+
+// export writes records into the logs of an engine and posts them as the
+// exporters of its partitions do, until all are acknowledged.
+func (s *stage) export(ctx context.Context, e cluster, seed uint64, t *truth) error {
+	begin := time.Now()
+	w, err := newSource(s.dir, e.source, simulator.Config{
+		Seed: seed, Start: begin, Partitions: e.partitions, UnderWay: 200, Haste: 600, Commands: true,
+		Every: time.Duration(recordsOfInstance / (s.cfg.Rate * e.share) * float64(time.Second)),
+	})
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	strays, abandon := context.WithCancel(ctx)
+	defer abandon()
+	var stragglers sync.WaitGroup
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return w.write(ctx, begin.Add(s.cfg.For)) })
+	p := newPoster(s.door(), s.tokens[e.source])
+	defer p.client.CloseIdleConnections()
+	var mu sync.Mutex
+	var count exported
+	for partition, log := range w.logs {
+		x := &exporter{
+			post: func(ctx context.Context, body *bytes.Buffer) (bool, error) { return p.post(ctx, body, "") },
+			log:  log, random: rand.New(rand.NewPCG(seed, uint64(partition))), forms: e.forms,
+			until: begin.Add(s.cfg.For * 9 / 10), deepest: s.cfg.For / 3, mean: s.cfg.For / 5,
+			strays: &stragglers, straggl: strays,
+		}
+		work.Go(func() error {
+			err := x.run(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			count.add(x.count)
+			if err != nil {
+				err = fmt.Errorf("export partition %d of %s: %w", partition, e.source, err)
+			}
+			return err
+		})
+	}
+	err = work.Wait()
+	abandon()
+	stragglers.Wait()
+	wrote := w.wrote()
+	t.add(e.source, posted{sent: wrote, acked: wrote, counts: w.counts}, count)
+	return err
 }
 
 // firstOf is where the first n records of a seed are: they are made again.

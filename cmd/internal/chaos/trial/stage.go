@@ -35,7 +35,7 @@ const twins = 2 // apis, and ingesters
 type stage struct {
 	cfg     Config
 	dir     string
-	token   string
+	tokens  map[string]string // by source
 	journal *journal
 
 	parts map[string]*part
@@ -57,10 +57,13 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 		return nil, err
 	}
 	s := &stage{
-		cfg: cfg, dir: dir, journal: j, token: auth.NewToken(),
+		cfg: cfg, dir: dir, journal: j, tokens: map[string]string{},
 		parts: map[string]*part{}, links: map[string][]*link{}, disks: map[string]*disk{},
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o700); err != nil {
+		return nil, err
+	}
+	if err := s.writeTokens(); err != nil {
 		return nil, err
 	}
 	if cfg.SmallDisk {
@@ -126,20 +129,28 @@ func (s *stage) via(name string, servers ...string) ([]string, error) {
 	return addrs, nil
 }
 
+// writeTokens makes a token for every source.
+func (s *stage) writeTokens() error {
+	var file strings.Builder
+	for _, name := range sources() {
+		s.tokens[name] = auth.NewToken()
+		entry := auth.Entry{Subject: name, SHA256: auth.Digest(s.tokens[name]), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+		fmt.Fprintln(&file, entry.Line())
+	}
+	return os.WriteFile(s.tokensFile(), []byte(file.String()), 0o600)
+}
+
+func (s *stage) tokensFile() string { return filepath.Join(s.dir, "tokens.yaml") }
+
 func (s *stage) addAPI(n int) (string, error) {
 	name := fmt.Sprintf("%s-%d", partAPI, n)
 	nats, err := s.via(name+toNATS, s.natsAddrs...)
 	if err != nil {
 		return "", err
 	}
-	tokens := filepath.Join(s.dir, "tokens.yaml")
-	entry := auth.Entry{Subject: "chaos", SHA256: auth.Digest(s.token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
-	if err := os.WriteFile(tokens, []byte(entry.Line()+"\n"), 0o600); err != nil {
-		return "", err
-	}
 	http, ops := parts.Address(), parts.Address()
 	s.ready = append(s.ready, ops)
-	args := append([]string{"--http", http, "--ops", ops, "--nats", natsURL(nats), "--tokens", tokens,
+	args := append([]string{"--http", http, "--ops", ops, "--nats", natsURL(nats), "--tokens", s.tokensFile(),
 		"--fingerprint-key", filepath.Join(s.dir, "fingerprint.key")}, s.streams()...)
 	return http, s.add(name, "api", args...)
 }

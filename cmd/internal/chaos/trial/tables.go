@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,12 +16,27 @@ import (
 // tables is what is stored, asked for past the links.
 type tables struct{ db driver.Conn }
 
-func openTables(addr string) (*tables, error) {
-	db, err := clickhouse.Open(&clickhouse.Options{Addr: []string{addr}, ReadTimeout: 10 * time.Minute})
+func openTables(addr, database string) (*tables, error) {
+	db, err := clickhouse.Open(&clickhouse.Options{
+		Addr: []string{addr}, Auth: clickhouse.Auth{Database: database}, ReadTimeout: 10 * time.Minute,
+	})
 	return &tables{db}, err
 }
 
 func (t *tables) close() { _ = t.db.Close() } // nothing was written
+
+// sources are those that have rows.
+func (t *tables) sources(ctx context.Context) ([]string, error) {
+	var all []string
+	err := t.db.QueryRow(ctx, `SELECT arraySort(groupUniqArray(source)) FROM records`).Scan(&all)
+	return all, err
+}
+
+// oddRows are rows whose id is not a partition and a position, or other ones
+// than those of its own columns.
+const oddRows = `
+SELECT count() FROM records
+WHERE source = ? AND (NOT match(id, '^[1-9][0-9]*-[1-9][0-9]*$') OR partition_id > 0 AND id != concat(toString(partition_id), '-', toString(position)))`
 
 // runsOfPartition counts every record of a partition, without FINAL, and joins
 // those that follow each other and are stored equally often.
@@ -28,29 +44,32 @@ const runsOfPartition = `
 SELECT min(p) AS first, max(p) AS last, n
 FROM (
 	SELECT p, n, p - rowNumberInAllBlocks() AS start
-	FROM (SELECT position AS p, count() AS n FROM flow.records WHERE partition_id = ? GROUP BY p ORDER BY n, p)
+	FROM (
+		SELECT toInt64(splitByChar('-', id)[2]) AS p, count() AS n
+		FROM records WHERE source = ? AND startsWith(id, ?) GROUP BY p ORDER BY n, p
+	)
 )
 GROUP BY start, n
 SETTINGS max_threads = 1`
 
-// records gives every record that is stored.
-func (t *tables) records(ctx context.Context) ([]Stretch, error) {
+// records gives every record of a source that is stored.
+func (t *tables) records(ctx context.Context, source string) ([]Stretch, error) {
 	var odd uint64
-	if err := t.db.QueryRow(ctx, `SELECT count() FROM flow.records WHERE id != concat(toString(partition_id), '-', toString(position))`).Scan(&odd); err != nil {
+	if err := t.db.QueryRow(ctx, oddRows, source).Scan(&odd); err != nil {
 		return nil, fmt.Errorf("look for odd ids: %w", err)
 	}
 	if odd > 0 {
-		return nil, fmt.Errorf("%d records have an id that is not their partition and position", odd)
+		return nil, fmt.Errorf("%d records of %s have an id that is not their partition and position", odd, source)
 	}
-	partitions, err := t.partitions(ctx)
-	if err != nil {
+	var partitions []int64
+	if err := t.db.QueryRow(ctx, `SELECT groupUniqArray(toInt64(splitByChar('-', id)[1])) FROM records WHERE source = ?`, source).Scan(&partitions); err != nil {
 		return nil, err
 	}
 	var runs []Stretch
 	for _, partition := range partitions {
-		rows, err := t.db.Query(ctx, runsOfPartition, partition)
+		rows, err := t.db.Query(ctx, runsOfPartition, source, fmt.Sprintf("%d-", partition))
 		if err != nil {
-			return nil, fmt.Errorf("count the records of partition %d: %w", partition, err)
+			return nil, fmt.Errorf("count the records of partition %d of %s: %w", partition, source, err)
 		}
 		for rows.Next() {
 			var times uint64
@@ -68,45 +87,73 @@ func (t *tables) records(ctx context.Context) ([]Stretch, error) {
 	return runs, nil
 }
 
-func (t *tables) partitions(ctx context.Context) ([]int64, error) {
-	var all []int64
-	err := t.db.QueryRow(ctx, `SELECT groupUniqArray(partition_id) FROM flow.records`).Scan(&all)
-	return all, err
+// marked counts the records without identity by their mark.
+func (t *tables) marked(ctx context.Context, source string) (map[string]int64, error) {
+	rows, err := t.db.Query(ctx, `SELECT process_instance_key, toInt64(count()) FROM records WHERE source = ? GROUP BY process_instance_key`, source)
+	if err != nil {
+		return nil, err
+	}
+	marked := map[string]int64{}
+	for rows.Next() {
+		var mark string
+		var n int64
+		if err := rows.Scan(&mark, &n); err != nil {
+			return nil, err
+		}
+		marked[mark] = n
+	}
+	return marked, rows.Err()
 }
 
-// counters compares flow.counts_1m with flow.records, minute by minute. A
-// record that was inserted twice stays in the counters even when the table has
-// merged its two rows into one.
-const counters = `
-SELECT sum(counted), sumIf(counted - rows, counted > rows), sumIf(rows - counted, rows > counted)
-FROM (
-	SELECT minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, toInt64(sum(r)) AS rows, toInt64(sum(c)) AS counted
-	FROM (
-		SELECT toStartOfMinute(ts) AS minute, tenant_id, value_type, record_type, intent, bpmn_process_id, ifNull(version, 0) AS version, count() AS r, 0 AS c
-		FROM flow.records GROUP BY ALL
-		UNION ALL
-		SELECT minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, 0 AS r, sum(records) AS c
-		FROM flow.counts_1m GROUP BY ALL
-	)
-	GROUP BY ALL
-)`
-
-// counters gives what the counters sum up to, and by how much they are above
-// and below the records.
-func (t *tables) counters(ctx context.Context) (sum, above, below int64, err error) {
-	if err := t.db.QueryRow(ctx, counters).Scan(&sum, &above, &below); err != nil {
-		return 0, 0, 0, fmt.Errorf("compare the counters: %w", err)
+// compare compares what is stored of every source with what it knows.
+func (t *tables) compare(ctx context.Context, all *truth, j *journal) (Findings, error) {
+	var f Findings
+	names, err := t.sources(ctx)
+	if err != nil {
+		return f, err
 	}
-	return sum, above, below, nil
+	for source := range all.sources {
+		if !slices.Contains(names, source) {
+			names = append(names, source)
+		}
+	}
+	for _, source := range names {
+		if source == anonymousSource {
+			continue
+		}
+		stored, err := t.records(ctx, source)
+		if err != nil {
+			return f, err
+		}
+		p := all.sources[source] // of a source that nobody knows nothing was sent
+		one := Compare(p.acked, p.sent, stored)
+		f.add(source, one)
+		trace, err := t.trace(ctx, source, one.DoubledAt)
+		if err != nil {
+			return f, err
+		}
+		if trace != "" {
+			j.note("%s", trace)
+		}
+	}
+	marked, err := t.marked(ctx, anonymousSource)
+	if err == nil {
+		f.add(anonymousSource, all.anonymous.compare(marked))
+	}
+	return f, err
 }
 
 // trace tells where the rows of some records came from.
-func (t *tables) trace(ctx context.Context, ranges []load.Range) (string, error) {
+func (t *tables) trace(ctx context.Context, source string, ranges []load.Range) (string, error) {
 	var b strings.Builder
 	for _, r := range ranges[:min(len(ranges), 5)] {
-		rows, err := t.db.Query(ctx, `SELECT id || ' lane ' || toString(lane) || ' message ' || toString(stream_seq) || ' record ' || toString(stream_idx)
-			|| ' received ' || toString(received_at) || ' part ' || _part FROM flow.records
-			WHERE partition_id = ? AND position BETWEEN ? AND ? ORDER BY position LIMIT 10`, r.Partition, r.First, r.Last)
+		var ids []string
+		for p := r.First; p <= r.Last && len(ids) < 10; p++ {
+			ids = append(ids, fmt.Sprintf("%d-%d", r.Partition, p))
+		}
+		rows, err := t.db.Query(ctx, `SELECT source || ' ' || id || ' lane ' || toString(lane) || ' message ' || toString(stream_seq)
+			|| ' received ' || toString(received_at) || ' part ' || _part FROM records
+			WHERE source = ? AND id IN (?) ORDER BY id, stream_seq`, source, ids)
 		if err != nil {
 			return "", err
 		}

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"sluice/cmd/internal/parts"
@@ -20,29 +22,32 @@ var ErrBroken = errors.New("not exactly what was acknowledged is stored")
 type Result struct {
 	Findings
 	Counts
-	Counted      int64  // sum of flow.counts_1m
-	CountedAbove int64  // by so many the counters are above the records, minute by minute
-	CountedBelow int64  // and below
-	Dead         uint64 // records set aside; none of those posted should be
-	Mended       int    // inserts that a kill of the engine had left half-way
-	Duration     time.Duration
-	Drain        time.Duration // from the last fault until everything was stored
-	Seed         uint64
-	NATS         int
+	Counters         // against the rows, and what the exporters know
+	Folds     int    // compared
+	Differ    int    // of them, that are not what the records make
+	Again     int64  // records acknowledged although they had been before
+	FallBacks int    // of exporters
+	Verified  bool   // sluice verify accounts for everything too
+	Dead      uint64 // records set aside; none of those posted should be
+	Mended    int    // inserts that a kill of the engine had left half-way
+	Duration  time.Duration
+	Drain     time.Duration // from the last fault until everything was stored
+	Seed      uint64
+	NATS      int
 }
 
 // String is the result in one line.
 func (r Result) String() string {
-	s := fmt.Sprintf("acked=%d stored=%d unique=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d kills=%d stops=%d restarts=%d cuts=%d",
-		r.Acked, r.Stored, r.Unique, r.Counted, r.Lost+r.CountedBelow, max(r.Doubled, r.CountedAbove), r.Strangers, r.Dead,
+	s := fmt.Sprintf("acked=%d again=%d stored=%d unique=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d folds=%d/%d verified=%v kills=%d stops=%d restarts=%d cuts=%d",
+		r.Acked, r.Again, r.Stored, r.Unique, r.Counted, r.Lost+r.Below, max(r.Doubled, r.Above), r.Strangers, r.Dead, r.Folds-r.Differ, r.Folds, r.Verified,
 		r.Kills, r.Stops, r.Restarts, r.Cuts)
-	return s + fmt.Sprintf(" fills=%d wipes=%d lanes-added=%d mended=%d crashes=%d unclean=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d",
-		r.Fills, r.Wipes, r.Lanes, r.Mended, r.Crashes, r.Unclean, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed)
+	return s + fmt.Sprintf(" fall-backs=%d fills=%d wipes=%d lanes-added=%d spreads=%d mended=%d crashes=%d unclean=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d",
+		r.FallBacks, r.Fills, r.Wipes, r.Lanes, r.Spreads, r.Mended, r.Crashes, r.Unclean, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed)
 }
 
 // Clean tells whether every promise was kept.
 func (r Result) Clean() bool {
-	return r.Findings.Clean() && r.CountedAbove == 0 && r.CountedBelow == 0 && r.Dead == 0
+	return r.Findings.Clean() && r.Above == 0 && r.Below == 0 && r.Dead == 0 && r.Verified
 }
 
 // Run breaks a Sluice of its own for a while and compares what is stored with
@@ -105,11 +110,13 @@ func folder(name string) (string, error) {
 func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 	began := time.Now()
 	schedule := plan(s.cfg, s.scene())
-	var all posted
+	posting, enough := context.WithTimeout(ctx, s.cfg.For+s.patience())
+	defer enough()
+	var all *truth
 	failed := make(chan error, 1)
 	go func() {
 		var err error
-		all, err = s.post(ctx)
+		all, err = s.post(posting)
 		failed <- err
 	}()
 	breaking, heal := context.WithTimeout(ctx, s.cfg.For)
@@ -129,7 +136,7 @@ func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 		return Result{}, ctx.Err()
 	}
 
-	draining, cancel := context.WithTimeout(ctx, 5*time.Minute+s.cfg.For/3)
+	draining, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	stuck := v.drained(draining)
 	drain := time.Since(healed)
@@ -141,7 +148,7 @@ func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 	}
 	s.stop()
 	result.Counts = s.journal.sum()
-	result.Abandoned = int(all.abandoned)
+	result.Abandoned = int(all.abandoned())
 	if result.Mended, err = s.mended(); err != nil {
 		return result, err
 	}
@@ -167,28 +174,65 @@ func orYes(err error) string {
 	return "yes"
 }
 
+// patience is how long what is left may take after the last fault.
+func (s *stage) patience() time.Duration { return 5*time.Minute + s.cfg.For/3 }
+
 // compare looks at the tables.
-func (s *stage) compare(ctx context.Context, v *view, all posted) (Result, error) {
-	t, err := openTables(s.engine)
+func (s *stage) compare(ctx context.Context, v *view, all *truth) (Result, error) {
+	t, err := openTables(s.engine, "flow")
 	if err != nil {
 		return Result{}, err
 	}
 	defer t.close()
-	stored, err := t.records(ctx)
+	r, err := t.judge(ctx, all, s.journal)
 	if err != nil {
-		return Result{}, err
-	}
-	r := Result{Findings: Compare(all.acked, all.sent, stored)}
-	if r.Counted, r.CountedAbove, r.CountedBelow, err = t.counters(ctx); err != nil {
 		return r, err
 	}
+	r.Again, r.FallBacks = all.exported.again, all.exported.fallbacks
 	if r.Dead, err = v.dead(ctx); err != nil {
 		return r, err
 	}
-	if text := r.Text(); text != "" {
-		s.journal.note("%s", text)
-		trace, err := t.trace(ctx, r.DoubledAt)
-		s.journal.note("%s%v", trace, orYes(err))
+	r.Verified, err = s.verify(ctx)
+	return r, err
+}
+
+// judge compares everything that is stored with the truth.
+func (t *tables) judge(ctx context.Context, all *truth, j *journal) (r Result, err error) {
+	if r.Findings, err = t.compare(ctx, all, j); err != nil {
+		return r, err
 	}
-	return r, nil
+	if r.Counters, err = t.counters(ctx); err != nil {
+		return r, err
+	}
+	for source, p := range all.sources {
+		if p.counts == nil {
+			continue
+		}
+		c, err := t.countersOf(ctx, source, p.counts)
+		if err != nil {
+			return r, err
+		}
+		r.Above, r.Below = max(r.Above, c.Above), max(r.Below, c.Below)
+		r.Counters.Named = append(r.Counters.Named, c.Named...)
+	}
+	folds, differ, err := t.folds(ctx)
+	r.Folds, r.Differ = folds, len(differ)
+	for _, line := range slices.Concat(r.Findings.Named, firstOnes(r.Counters.Named), differ) {
+		j.note("%s", line)
+	}
+	return r, err
+}
+
+// verify asks sluice verify, which compares the lanes with the tables.
+func (s *stage) verify(ctx context.Context) (bool, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.dir, "bin", "sluice"), "verify", "--deep",
+		"--nats", natsURL(s.natsAddrs), "--clickhouse", "clickhouse://default@"+s.engine+"/flow")
+	cmd.Env = environ()
+	out, err := cmd.CombinedOutput()
+	s.journal.note("sluice verify:\n%s", bytes.TrimSpace(out))
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -1,0 +1,133 @@
+package trial
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// anonymous posts records without any identity: neither id nor position, many
+// of them equal to the last byte. Only the key of their request protects them,
+// which the client sends with every try, and now and then once more after it
+// was acknowledged.
+type anonymous struct {
+	poster      *poster
+	rate        float64 // records per second
+	connections int
+	seed        uint64
+
+	mu       sync.Mutex
+	requests map[string]*request // by what marks their records
+	failed   error               // what no further try can help
+}
+
+// request is what became of one.
+type request struct {
+	records int64
+	acked   bool
+}
+
+const (
+	anonymousRecords = 30               // in a request, at most
+	anonymousAgain   = 20 * time.Second // after which a request is posted again, at most
+)
+
+func (a *anonymous) run(ctx context.Context, until time.Duration) error {
+	a.requests = map[string]*request{}
+	began := time.Now()
+	every := time.Duration(float64(a.connections) * (1 + anonymousRecords) / 2 / a.rate * float64(time.Second))
+	var clients sync.WaitGroup
+	for c := range a.connections {
+		clients.Go(func() {
+			r := rand.New(rand.NewPCG(a.seed, uint64(c)))
+			for n := 0; time.Since(began) < until && sleep(ctx, time.Until(began.Add(time.Duration(n)*every))); n++ {
+				a.one(ctx, r, fmt.Sprintf("%d-%d", c, n))
+			}
+		})
+	}
+	clients.Wait()
+	return a.failed
+}
+
+// one posts one request until it is acknowledged or given up.
+func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
+	n := 1 + r.IntN(anonymousRecords)
+	twins := r.IntN(2) == 0
+	body := bytes.NewBufferString("[")
+	for i := range n {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		value := i
+		if twins {
+			value = 0
+		}
+		fmt.Fprintf(body, `{"recordType":"EVENT","valueType":"VARIABLE","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"anonymous","processInstanceKey":%q,"name":"n","value":"%d"}}`,
+			time.Now().Truncate(time.Minute).UnixMilli(), mark, value)
+	}
+	body.WriteByte(']')
+	of := &request{records: int64(n)}
+	a.mu.Lock()
+	a.requests[mark] = of
+	a.mu.Unlock()
+	if !a.deliver(ctx, body, mark) {
+		return
+	}
+	a.mu.Lock()
+	of.acked = true
+	a.mu.Unlock()
+	if r.IntN(5) == 0 && sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
+		a.deliver(ctx, body, mark) // its answer was lost, for all the api knows
+	}
+}
+
+func (a *anonymous) deliver(ctx context.Context, body *bytes.Buffer, mark string) (acked bool) {
+	for began, attempt := time.Now(), 0; time.Since(began) < giveUp; attempt++ {
+		again, err := a.poster.post(ctx, body, "anonymous-"+mark)
+		if err == nil {
+			return true
+		}
+		if !again {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.failed = fmt.Errorf("post records without identity: %w", err)
+			return false
+		}
+		if !sleep(ctx, min(50*time.Millisecond<<min(attempt, 10), 2*time.Second)) {
+			return false
+		}
+	}
+	return false
+}
+
+// compare compares how many records of each request are stored.
+func (a *anonymous) compare(stored map[string]int64) Findings {
+	var f Findings
+	for mark, of := range a.requests {
+		n := stored[mark]
+		f.Stored += n
+		f.Unique += min(n, of.records)
+		if of.acked {
+			f.Acked += of.records
+			if n < of.records {
+				f.Lost += of.records - n
+				f.Named = append(f.Named, fmt.Sprintf("lost: %d of %d records of request %s", of.records-n, of.records, mark))
+			}
+		}
+		if n > of.records {
+			f.Doubled += n - of.records
+			f.Named = append(f.Named, fmt.Sprintf("doubled: %d records too many of %d of request %s", n-of.records, of.records, mark))
+		}
+	}
+	for mark, n := range stored {
+		if a.requests[mark] == nil {
+			f.Stored += n
+			f.Strangers += n
+			f.Named = append(f.Named, fmt.Sprintf("never sent: %d records of request %s", n, mark))
+		}
+	}
+	return f
+}

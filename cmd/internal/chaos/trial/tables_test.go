@@ -1,0 +1,138 @@
+package trial_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/chaos/trial"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/load"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
+)
+
+func TestMain(m *testing.M) { clickhousetest.Main(m) }
+
+// filled is a database with what three sources have sent: two with records that
+// are equal to the last byte, and one with records without identity.
+func filled(t *testing.T) (db *warehouse.DB, addr string, sent []trial.Sent, anonymously map[string]int64) {
+	t.Helper()
+	_, url := clickhousetest.FreshDatabase(t)
+	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 9, Step: time.Millisecond, Instances: 20, Envelope: load.FullEnvelope})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var records [][]byte
+	for range 3000 {
+		records = append(records, g.Append(nil))
+	}
+	for i, source := range []string{"a", "b"} {
+		insert(t, db, source, uint64(i+1), records)
+		sent = append(sent, trial.Sent{Source: source, Records: records})
+	}
+	twin := fmt.Appendf(nil, `{"valueType":"VARIABLE","intent":"CREATED","timestamp":%d,"value":{"processInstanceKey":"0-1"}}`, time.Now().UnixMilli())
+	insert(t, db, trial.Anonymous, 3, [][]byte{twin, twin, twin})
+	addr, _, _ = strings.Cut(strings.TrimPrefix(url, "clickhouse://default@"), "/")
+	return db, addr, sent, map[string]int64{"0-1": 3}
+}
+
+// insert stores records as a message of a lane, past everything that would drop
+// repeats.
+func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [][]byte) {
+	t.Helper()
+	m := record.Message{Seq: seq, Source: source, Incarnation: 1, Received: time.Now(), Body: fmt.Appendf(nil, "[%s]", bytes.Join(records, []byte(",")))}
+	b := record.Block{Columns: new(record.Columns), Claim: record.Claim{First: seq, Last: seq, Token: fmt.Sprint("test-", seq)}}
+	if err := b.Columns.Append(&m); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheComparisonFindsWhatIsWrong breaks the tables in every way that must
+// not pass for right, one after the other.
+func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
+	db, addr, sent, anonymously := filled(t)
+	sql := func(statement string) {
+		t.Helper()
+		clickhousetest.Exec(t, clickhousetest.Shared(t), strings.ReplaceAll(statement, "{db}", db.Database()))
+	}
+	type wrong struct{ Lost, Doubled, Strangers, Above, Below int64 }
+	const sync = " SETTINGS mutations_sync = 2"
+	for _, tt := range []struct {
+		name   string
+		tamper func()
+		want   wrong // with what was done before
+		folds  bool  // a fold differs by now
+		says   string
+	}{
+		{name: "nothing is wrong", tamper: func() {}},
+		{name: "ten records are stored twice", says: "a: doubled: ", want: wrong{Doubled: 10, Above: 10}, tamper: func() {
+			sql("SYSTEM STOP MERGES {db}.records")
+			insert(t, db, "a", 4, sent[0].Records[100:110])
+		}},
+		{name: "and merges have left one row of each", says: "counted ", want: wrong{Above: 10}, tamper: func() {
+			sql("SYSTEM START MERGES {db}.records")
+			sql("OPTIMIZE TABLE {db}.records FINAL")
+		}},
+		{name: "a record is not there", says: "b: lost: 2-", want: wrong{Lost: 1, Above: 11}, tamper: func() {
+			sql("ALTER TABLE {db}.records DELETE WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE_CREATION' AND position = (SELECT min(position) FROM {db}.records WHERE partition_id = 2 AND value_type = 'PROCESS_INSTANCE_CREATION') AND partition_id = 2" + sync)
+		}},
+		{name: "a record was sent by nobody", says: "a: never sent: 9-9", want: wrong{Lost: 1, Strangers: 1, Above: 11}, tamper: func() {
+			sql("INSERT INTO {db}.records (source, own_id, ts, received_at) SELECT 'a', '9-9', now64(), now64()")
+		}},
+		{name: "a record without identity is not there", says: "anonymous: lost: 1 of 3", want: wrong{Lost: 2, Strangers: 1, Above: 12}, tamper: func() {
+			sql("ALTER TABLE {db}.records DELETE WHERE source = 'anonymous' AND identity LIKE '%.2'" + sync)
+		}},
+		{name: "two others are there", says: "anonymous: doubled: 1 records too many", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 12}, tamper: func() {
+			sql("INSERT INTO {db}.records SELECT * REPLACE ('other' || identity AS identity) FROM {db}.records WHERE source = 'anonymous'")
+		}},
+		{name: "a counter is too high", says: "counted ", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19}, tamper: func() {
+			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (7 AS records) FROM {db}.counts_1m WHERE value_type = 'PROCESS_INSTANCE' LIMIT 1")
+		}},
+		{name: "counters miss two records", says: "b {Minute", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19, Below: 2}, tamper: func() {
+			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (-2 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'JOB' LIMIT 1")
+		}},
+		{name: "a fold has something else", says: "jobs: ", folds: true, want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19, Below: 2}, tamper: func() {
+			sql("INSERT INTO {db}.jobs SELECT * REPLACE (toInt64(77) AS key) FROM {db}.jobs LIMIT 1")
+		}},
+		{name: "a fold misses something", says: "process_instances: ", folds: true, want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19, Below: 2}, tamper: func() {
+			sql("ALTER TABLE {db}.process_instances DELETE WHERE process_instance_key = (SELECT max(process_instance_key) FROM {db}.process_instances)" + sync)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.tamper()
+			var notes bytes.Buffer
+			r, err := trial.Judge(t.Context(), addr, db.Database(), sent, anonymously, &notes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, wrong{r.Lost, r.Doubled, r.Strangers, r.Above, r.Below}); diff != "" {
+				t.Errorf("wrong (-want +got):\n%s", diff)
+			}
+			if r.Folds < 4 || r.Differ > 0 != tt.folds && !strings.Contains(tt.name, "not there") {
+				t.Errorf("%d of %d folds differ", r.Differ, r.Folds)
+			}
+			r.Verified = true
+			if clean := tt.says == ""; (r.Clean() && r.Differ == 0) != clean || !strings.Contains(notes.String(), tt.says) {
+				t.Errorf("clean is %v, want %v, and the journal should say %q:\n%s", r.Clean(), clean, tt.says, notes.String())
+			}
+		})
+	}
+}
