@@ -82,7 +82,7 @@ func (c Config) check() error {
 	case !j.enabled() && j.Audience != "":
 		return errors.New("a JWT audience is set, but no keys to check JWTs with")
 	case j.enabled() && j.SecretFile == "" && !j.Any && (j.Issuer == "" || j.Audience == ""):
-		return errors.New("keys of an issuer sign tokens for others too: name the issuer and the audience of JWTs that are meant for this api, or allow any")
+		return errors.New("keys of an issuer sign tokens for others too: name the issuer and the audience of JWTs that are meant for this api (--jwt-issuer, --jwt-audience), or allow any (--jwt-any)")
 	}
 	if j.discovers() && checkURL(j.Issuer) != nil {
 		return errors.New("the JWT issuer is not https, nor http on this machine, so its keys cannot be looked up: name them")

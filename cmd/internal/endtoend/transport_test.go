@@ -70,14 +70,14 @@ func TestTransport(t *testing.T) {
 	if err := os.WriteFile(jwks, set, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--jwt-jwks", jwks, "--tls-cert", cert, "--tls-key", key,
+	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--jwt-jwks", jwks, "--jwt-issuer", "https://issuer", "--jwt-audience", "sluice", "--tls-cert", cert, "--tls-key", key,
 		"--header-timeout", "1s", "--body-timeout", "2s", "--fingerprint-key", filepath.Join(dir, "fingerprint"))
 	s.waitReady(api, s.ops)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: signing, KeyID: "k1"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := jwt.Signed(signer).Claims(jwt.Claims{Subject: "jane", Expiry: jwt.NewNumericDate(time.Now().Add(time.Hour))}).
+	token, err := jwt.Signed(signer).Claims(jwt.Claims{Subject: "jane", Issuer: "https://issuer", Audience: jwt.Audience{"sluice"}, Expiry: jwt.NewNumericDate(time.Now().Add(time.Hour))}).
 		Claims(map[string]any{"scope": "records:write"}).Serialize()
 	if err != nil {
 		t.Fatal(err)
