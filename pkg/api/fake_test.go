@@ -120,6 +120,7 @@ var everyone = who{
 	"engine": {Subject: "engine-a", Scopes: record.Scopes()},
 	"other":  {Subject: "engine-b", Scopes: record.Scopes()},
 	"plain":  {Subject: "plain", Scopes: []record.Scope{record.ScopeUserWrite, record.ScopeFieldsWrite, record.ScopeRead}},
+	"writer": {Subject: "writer", Scopes: []record.Scope{record.ScopeFieldsWrite}},
 	"reader": {Subject: "reader", Scopes: []record.Scope{record.ScopeRead}},
 	"slow":   {Subject: "slow", Scopes: record.Scopes(), Rate: 2},
 }
@@ -267,9 +268,12 @@ func wantProblem(t testing.TB, resp *http.Response, status int, code string) pro
 	if err := dec.Decode(&p); err != nil {
 		t.Fatalf("got %d %q, which is no problem: %v", resp.StatusCode, body, err)
 	}
-	id := resp.Header.Get("X-Request-Id")
+	id := strings.TrimPrefix(p.Instance, "urn:uuid:")
+	if got := resp.Header.Get("X-Request-Id"); got != id && !strings.HasPrefix(got, "client-") {
+		t.Errorf("X-Request-Id is %q, the instance %q", got, p.Instance)
+	}
 	want := problem{
-		Type: "urn:problem:" + code, Title: p.Title, Status: status, Detail: p.Detail,
+		Type: "/docs#" + code, Title: p.Title, Status: status, Detail: p.Detail,
 		Instance: "urn:uuid:" + id, Code: code, Errors: p.Errors, Total: p.Total,
 	}
 	if diff := cmp.Diff(want, p); diff != "" || resp.StatusCode != status {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/url"
+	"strconv"
 
 	"sluice/pkg/change"
+	"sluice/pkg/record"
 )
 
 // fieldOf is the dataset field that a path names. Its segments are decoded
@@ -55,7 +58,8 @@ func (s *Server) getField(c *call) error {
 
 // deleteField leaves a tombstone where a dataset field is, or might be: we keep
 // no list of the fields there are, so none is unknown. What is deleted already
-// stays as it is, and nothing is published.
+// stays as it is, and nothing is published. The answer is the field that was
+// deleted, for those who prefer that and may read it.
 func (s *Server) deleteField(c *call) error {
 	target, err := fieldOf(c)
 	if err != nil {
@@ -80,6 +84,10 @@ func (s *Server) deleteField(c *call) error {
 		if now.Deleted && !now.behind {
 			return answerOK(c.w)
 		}
+		var was json.RawMessage
+		if field, ok := now.DatasetField(); ok && !now.behind && c.who.May(record.ScopeRead) && prefers(c.r.Header, "return", "representation") {
+			was = field
+		}
 		// While the state is behind, a second tombstone may be published. It
 		// changes nothing; refusing a deletion would.
 		made.Expected = &now.expected
@@ -90,7 +98,21 @@ func (s *Server) deleteField(c *call) error {
 		if err != nil {
 			return err
 		}
+		if was != nil {
+			return answerField(c.w, was, "return=representation")
+		}
 		return answerOK(c.w)
 	}
 	return change.ErrStale
+}
+
+// answerField answers a write with a document, which the client prefers.
+func answerField(w http.ResponseWriter, document json.RawMessage, applied string) error {
+	h := w.Header()
+	h["Content-Type"] = jsonType
+	h.Set("Content-Length", strconv.Itoa(len(document)))
+	h.Set("Preference-Applied", applied)
+	h.Set("Cache-Control", "private, no-cache")
+	_, _ = w.Write(document)
+	return nil
 }

@@ -28,6 +28,21 @@ func newRequestID() string {
 	return string(text[:])
 }
 
+// clientsID is what a client calls its request, to find it again in its own
+// logs; empty when it says nothing that can be repeated.
+func clientsID(h http.Header) string {
+	values := h["X-Request-Id"]
+	if len(values) != 1 || len(values[0]) > 128 {
+		return ""
+	}
+	for _, c := range []byte(values[0]) {
+		if c <= 0x20 || c > 0x7e {
+			return ""
+		}
+	}
+	return values[0]
+}
+
 // What a submission's id is made of. Ids of different kinds never meet.
 const (
 	idOfKey  = "key"  // the client's Idempotency-Key

@@ -58,3 +58,24 @@ func accepts(h http.Header, offers ...string) bool {
 	}
 	return false
 }
+
+// prefers tells whether a request prefers this (RFC 7240).
+func prefers(h http.Header, name, value string) bool {
+	got, ok := preference(h, name)
+	return ok && got == value
+}
+
+// preference is the value of a preference, whose name is told in any case of
+// letters. Of several the first counts.
+func preference(h http.Header, name string) (value string, ok bool) {
+	for _, values := range h["Prefer"] {
+		for _, choice := range strings.Split(values, ",") {
+			choice, _, _ = strings.Cut(choice, ";")
+			key, value, _ := strings.Cut(choice, "=")
+			if strings.EqualFold(strings.TrimSpace(key), name) {
+				return strings.Trim(strings.TrimSpace(value), `"`), true
+			}
+		}
+	}
+	return "", false
+}

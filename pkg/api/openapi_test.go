@@ -65,7 +65,7 @@ func loadContract(t testing.TB, served []byte) *contract {
 func (c *contract) check(t testing.TB, r *http.Request, body []byte, resp *http.Response, answer []byte) {
 	t.Helper()
 	route, params, err := c.router.FindRoute(r)
-	if err != nil || bytes.Contains(answer, []byte(`"no_such_route"`)) {
+	if err != nil || bytes.Contains(answer, []byte(`"code":"no_such_route"`)) {
 		if resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed {
 			t.Errorf("%s %s was answered %d, but the document does not have it: %v", r.Method, r.URL, resp.StatusCode, err)
 		}

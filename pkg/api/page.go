@@ -113,7 +113,7 @@ func renderPage(source []byte) ([]byte, error) {
 		return nil, err
 	}
 	var page bytes.Buffer
-	err = t.Execute(&page, map[string]any{"Info": d.Info, "Operations": operations, "Schemas": schemas})
+	err = t.Execute(&page, map[string]any{"Info": d.Info, "Operations": operations, "Failures": failures, "Schemas": schemas})
 	return page.Bytes(), err
 }
 

@@ -12,7 +12,7 @@ import (
 
 // problem is the body of every refusal (RFC 9457).
 type problem struct {
-	Type     string  `json:"type"`
+	Type     string  `json:"type"` // where /docs says what it means
 	Title    string  `json:"title"`
 	Status   int     `json:"status"`
 	Detail   string  `json:"detail,omitempty"`
@@ -50,7 +50,7 @@ var (
 func (r *refusal) answer(w http.ResponseWriter, requestID string) {
 	row := byCode(r.code)
 	p := problem{
-		Type: "urn:problem:" + string(row.Code), Title: row.Title, Status: row.Status, Detail: r.detail,
+		Type: "/docs#" + string(row.Code), Title: row.Title, Status: row.Status, Detail: r.detail,
 		Instance: "urn:uuid:" + requestID, Code: row.Code, Errors: wrongs(r.problems),
 	}
 	if r.total > len(r.problems) {

@@ -27,10 +27,10 @@ func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
 		{"POST", "//flow/flowRecord/batch", 404, "no_such_route", ""},
 		{"POST", "/flow/flowrecord/batch", 404, "no_such_route", ""},
 		{"GET", "/flow/flowRecord/batch", 405, "method_not_allowed", "POST"},
-		{"DELETE", "/spm/login/current/user", 405, "method_not_allowed", "PATCH, GET"},
-		{"POST", "/ds/dataset/field/custom/t/f", 405, "method_not_allowed", "GET, DELETE, PUT"},
-		{"OPTIONS", "/openapi.json", 405, "method_not_allowed", "GET"},
-		{"BREW", "/docs", 405, "method_not_allowed", "GET"},
+		{"DELETE", "/spm/login/current/user", 405, "method_not_allowed", "PATCH, GET, HEAD"},
+		{"POST", "/ds/dataset/field/custom/t/f", 405, "method_not_allowed", "GET, HEAD, DELETE, PUT"},
+		{"OPTIONS", "/openapi.json", 405, "method_not_allowed", "GET, HEAD"},
+		{"BREW", "/docs", 405, "method_not_allowed", "GET, HEAD"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {

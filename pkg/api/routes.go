@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,7 +18,8 @@ type call struct {
 	w   http.ResponseWriter
 	r   *http.Request
 	c   *gin.Context
-	id  string          // of the request, in its answer and in the log
+	id  string          // of the request, ours: in a problem and in the log
+	ref string          // what the client calls it, if it says so: in its answer, and in the log
 	who record.Identity // zero on routes for everybody
 }
 
@@ -56,6 +58,9 @@ func (s *Server) table() []route {
 func (s *Server) routes() {
 	for _, r := range s.table() {
 		s.engine.Handle(r.method, r.path, s.guarded(r.method+" "+r.path, r.scope, r.handle))
+		if r.method == http.MethodGet { // the HTTP server leaves the body out
+			s.engine.Handle(http.MethodHead, r.path, s.guarded("HEAD "+r.path, r.scope, r.handle))
+		}
 	}
 	s.engine.NoRoute(s.guarded("none", everybody, func(*call) error {
 		return refuse(codeNoRoute, "the paths there are stand in /openapi.json")
@@ -83,8 +88,8 @@ func (s *Server) guarded(route string, scope record.Scope, h handler) gin.Handle
 	m := s.metrics.route(route)
 	return func(c *gin.Context) {
 		start := time.Now()
-		call := &call{w: c.Writer, r: c.Request, c: c, id: newRequestID()}
-		c.Writer.Header()["X-Request-Id"] = []string{call.id}
+		call := &call{w: c.Writer, r: c.Request, c: c, id: newRequestID(), ref: clientsID(c.Request.Header)}
+		c.Writer.Header()["X-Request-Id"] = []string{cmp.Or(call.ref, call.id)}
 		s.metrics.inFlight.Inc()
 		defer func() {
 			s.metrics.inFlight.Dec()
@@ -146,7 +151,7 @@ func (s *Server) refuse(c *call, err error) {
 	r := refusalOf(err)
 	s.metrics.refusals.WithLabelValues(string(r.code)).Inc()
 	if r.code == codeInternal {
-		s.log.Error("request failed", "request_id", c.id, "path", c.r.URL.Path, "error", err)
+		s.log.Error("request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
 	}
 	s.hurry(c)
 	r.answer(c.w, c.id)
@@ -168,7 +173,7 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 	}
 	s.metrics.panics.Inc()
 	s.metrics.refusals.WithLabelValues(string(codeInternal)).Inc()
-	s.log.Error("request panicked", "request_id", c.id, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	s.log.Error("request panicked", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	if answered {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"sluice/pkg/change"
 	"sluice/pkg/record"
@@ -28,7 +29,25 @@ func (s *Server) patchUser(c *call) error {
 	if err != nil {
 		return err
 	}
+	if len(patch.Ignored) > 0 {
+		c.w.Header().Set("Sluice-Ignored", ignoredList(patch.Ignored))
+	}
 	return s.apply(c, made)
+}
+
+// maxIgnored bounds how many members a header names.
+const maxIgnored = 20
+
+// ignoredList is a list of JSON pointers as a header has it (RFC 9651). Those
+// beyond the bound are the token more.
+func ignoredList(pointers []string) string {
+	more := len(pointers) > maxIgnored
+	pointers = pointers[:min(len(pointers), maxIgnored)]
+	list := `"` + strings.Join(pointers, `", "`) + `"`
+	if more {
+		list += ", more"
+	}
+	return list
 }
 
 // getUser shows the user whom the token stands for, secrets masked.

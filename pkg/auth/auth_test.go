@@ -118,6 +118,8 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 		{"no subject", "- {sha256: " + digest + ", scopes: [read]}", "subject is not 1 to 256 bytes"},
 		{"a source that is too long", "- {subject: a, source: " + strings.Repeat("s", 257) + ", sha256: " + digest + ", scopes: [read]}", "source is not 1 to 256 bytes"},
 		{"a source with a line break", "- {subject: a, source: \"s\\nt\", sha256: " + digest + ", scopes: [read]}", "source is not 1 to 256 bytes"},
+		{"a subject with a line break", "- {subject: \"a\\nb\", sha256: " + digest + ", scopes: [read]}", "subject is not 1 to 256 bytes"},
+		{"a subject with a space around it", "- {subject: \" a\", sha256: " + digest + ", scopes: [read]}", "subject is not 1 to 256 bytes"},
 		{"no scopes", "- {subject: a, sha256: " + digest + "}", "it has no scopes"},
 		{"an unknown scope", "- {subject: a, sha256: " + digest + ", scopes: [swordfish-secret]}", "a scope is not one of"},
 		{"a negative rate", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: -1}", "rate is negative"},

@@ -111,10 +111,10 @@ func (e line) parse() (entry, error) {
 	switch {
 	case err != nil || len(digest) != sha256.Size:
 		return entry{}, errors.New("sha256 is not 64 hexadecimal digits")
-	case e.Subject == "" || len(e.Subject) > maxSubject || !utf8.ValidString(e.Subject):
-		return entry{}, fmt.Errorf("subject is not 1 to %d bytes of UTF-8", maxSubject)
-	case e.Source != "" && !validSource(e.Source):
-		return entry{}, errSource
+	case !validName(e.Subject):
+		return entry{}, fmt.Errorf("subject is not %s", aName)
+	case e.Source != "" && !validName(e.Source):
+		return entry{}, fmt.Errorf("source is not %s", aName)
 	case len(e.Scopes) == 0:
 		return entry{}, errors.New("it has no scopes")
 	case !(e.Rate >= 0): // NaN is refused too
@@ -138,15 +138,17 @@ func (e line) parse() (entry, error) {
 	}, nil
 }
 
-// maxSubject bounds a subject, and a source: they are part of NATS subjects,
-// keys and headers.
-const maxSubject = 256
+// maxName bounds a subject, and a source: they are part of NATS subjects, keys
+// and headers.
+const maxName = 256
 
-var errSource = fmt.Errorf("source is not 1 to %d bytes of UTF-8 without control characters", maxSubject)
+// aName is what validName asks for, in words.
+const aName = "1 to 256 bytes of UTF-8 without control characters or outer spaces"
 
-// validSource says whether a name can be that of a source.
-func validSource(name string) bool {
-	return name != "" && len(name) <= maxSubject && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+// validName says whether a name can be that of a subject or a source.
+func validName(name string) bool {
+	return name != "" && len(name) <= maxName && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, unicode.IsControl) && strings.TrimSpace(name) == name
 }
 
 // file follows a file on disk.

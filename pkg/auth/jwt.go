@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
@@ -199,9 +198,9 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 		why = "its claims are wrong"
 	case c.Expiry == nil:
 		why = "it never expires"
-	case c.Source != "" && !validSource(c.Source):
-		why = errSource.Error()
-	case c.Subject == "" || len(subject) > maxSubject || !utf8.ValidString(c.Subject):
+	case c.Source != "" && !validName(c.Source):
+		why = "its source is not " + aName
+	case !validName(c.Subject) || len(subject) > maxName:
 		why = "it has no usable subject"
 	}
 	if why != "" {

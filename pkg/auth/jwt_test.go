@@ -131,6 +131,8 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 		{"no audience", map[string]any{"aud": nil}, record.Identity{}, "it is for another audience"},
 		{"no subject", map[string]any{"sub": nil}, record.Identity{}, "it has no usable subject"},
 		{"a subject far too long", map[string]any{"sub": strings.Repeat("s", 257)}, record.Identity{}, "it has no usable subject"},
+		{"a subject with a control character", map[string]any{"sub": "a\x00b"}, record.Identity{}, "it has no usable subject"},
+		{"a subject with a space around it", map[string]any{"sub": "a "}, record.Identity{}, "it has no usable subject"},
 		{"a scope of a wrong type", map[string]any{"scope": 7}, record.Identity{}, "its claims are wrong"},
 	}
 	for _, tt := range tests {

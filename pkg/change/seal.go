@@ -32,12 +32,12 @@ func secretOf(name string, v any) secret {
 	case map[string]any, bool:
 		return noSecret
 	}
-	switch strings.ToLower(name) {
-	case "password":
+	switch {
+	case strings.EqualFold(name, "password"):
 		return password
-	case "password1":
+	case strings.EqualFold(name, "password1"):
 		return confirmation
-	case "sk":
+	case strings.EqualFold(name, "sk"):
 		return accessSecret
 	}
 	return noSecret

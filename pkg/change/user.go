@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 )
 
 // NewUserPatch makes a change of the body of a PATCH: an RFC 7396 merge patch
@@ -25,6 +28,8 @@ func NewUserPatch(ctx context.Context, subject string, admin bool, body []byte, 
 // no larger than the body, while a body that is being read is some 20 times as
 // large: who waits for its turn to hash holds little.
 type PendingPatch struct {
+	Ignored []string // JSON pointers to what only an admin may set; it was taken out
+
 	change    *Change
 	secrets   *Secrets
 	passwords passwords
@@ -52,10 +57,10 @@ func ReadUserPatch(subject string, admin bool, body []byte, secrets *Secrets) (*
 		return nil, nil, err
 	}
 	delete(patch, "id") // the subject is the id, whatever is stored
-	if n := withoutAuthority(patch, admin); n > 0 {
+	p := &PendingPatch{change: c, secrets: secrets, Ignored: withoutAuthority(patch, admin)}
+	if n := len(p.Ignored); n > 0 {
 		warnings[AuthorityIgnored] = n
 	}
-	p := &PendingPatch{change: c, secrets: secrets}
 	if p.passwords, err = secrets.seal(patch); err != nil {
 		return nil, nil, err
 	}
@@ -109,43 +114,69 @@ var (
 	projectAuthority = []string{"grant", "license"}
 )
 
-// withoutAuthority takes out of a patch what only an admin may set, and counts it.
-func withoutAuthority(patch map[string]any, admin bool) (removed int) {
+// isAuthority tells whether a member gives authority by its name, in any case of
+// letters, as names of secrets are told: readers of JSON may not tell them apart.
+func isAuthority(name string, names []string) bool {
+	return slices.ContainsFunc(names, func(authority string) bool { return strings.EqualFold(name, authority) })
+}
+
+// withoutAuthority takes out of a patch what only an admin may set, and returns
+// JSON pointers to it, in order.
+func withoutAuthority(patch map[string]any, admin bool) (ignored []string) {
 	if admin {
-		return 0
+		return nil
 	}
+	var at path
 	remove := func(object map[string]any, names []string) {
-		for _, name := range names {
-			if _, ok := object[name]; ok {
+		for _, name := range slices.Sorted(maps.Keys(object)) {
+			if isAuthority(name, names) {
 				delete(object, name)
-				removed++
+				at.in(name)
+				ignored = append(ignored, at.String())
+				at.out()
 			}
 		}
 	}
 	remove(patch, userAuthority)
-	projects, _ := patch["projects"].([]any)
-	for _, project := range projects {
-		if project, ok := project.(map[string]any); ok {
-			remove(project, projectAuthority)
+	for _, name := range projectsOf(patch) {
+		at.in(name)
+		projects, _ := patch[name].([]any)
+		for i, project := range projects {
+			at.at(i)
+			if project, ok := project.(map[string]any); ok {
+				remove(project, projectAuthority)
+			}
+			at.out()
+		}
+		at.out()
+	}
+	return ignored
+}
+
+// projectsOf are the members of a user that hold projects, in order.
+func projectsOf(user map[string]any) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(user)) {
+		if strings.EqualFold(name, "projects") {
+			names = append(names, name)
 		}
 	}
-	return removed
+	return names
 }
 
 // keepAuthority gives the projects of a patched document what the stored
 // projects of the same id had: an array replaces whole, but not what its
 // author may not set. A second project of the same id gets nothing.
-func keepAuthority(doc, stored map[string]any) {
-	before := byID(stored["projects"])
-	projects, _ := doc["projects"].([]any)
+func keepAuthority(doc, stored map[string]any, name string) {
+	before := byID(stored[name])
+	projects, _ := doc[name].([]any)
 	for _, project := range projects {
 		was, ok := before[idOf(project)].(map[string]any)
 		if !ok {
 			continue
 		}
 		delete(before, idOf(project))
-		for _, name := range projectAuthority {
-			if v, ok := was[name]; ok {
+		for name, v := range was {
+			if isAuthority(name, projectAuthority) {
 				project.(map[string]any)[name] = v
 			}
 		}
@@ -168,8 +199,10 @@ func patchUser(stored json.RawMessage, c *Change) (json.RawMessage, error) {
 		return nil, err
 	}
 	merge(doc, patch)
-	if _, ok := patch["projects"]; ok && !c.Admin {
-		keepAuthority(doc, before)
+	if !c.Admin {
+		for _, name := range projectsOf(patch) {
+			keepAuthority(doc, before, name)
+		}
 	}
 	unmask(doc, before)
 	return encode(doc)
