@@ -107,6 +107,7 @@ func TestAddressesWithoutPasswordAreLoopback(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel() // an engine of its own, and much waiting
 	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.Slots = 3 })
 	var all sync.WaitGroup
 	for n := range 12 { // More than fit, each waiting for its turn.
@@ -142,6 +143,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // TestIdleSessionsHoldNoSlot opens many more than there are slots, and lets them be.
 func TestIdleSessionsHoldNoSlot(t *testing.T) {
+	t.Parallel() // an engine of its own, and much waiting
 	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.Slots, cfg.Sessions = 2, 12 })
 	for range 12 {
 		c := open(t, e.URL("default"))

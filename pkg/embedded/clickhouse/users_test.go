@@ -58,6 +58,7 @@ func asHTTP(t *testing.T, e *clickhousetest.Engine, name, method, sql string, se
 }
 
 func TestUsers(t *testing.T) {
+	t.Parallel() // an engine of its own, and much waiting
 	e := clickhousetest.Start(t, func(cfg *engine.Config) {
 		cfg.Secrets = secrets(t)
 		cfg.Analyst = engine.Limits{Memory: 64 << 20, Time: 2 * time.Second, Rows: 1000}
@@ -199,6 +200,7 @@ func TestSecretsThatAreWrongAreSaid(t *testing.T) {
 
 // TestSomeSlotsAreTheIngesters takes all others and inserts.
 func TestSomeSlotsAreTheIngesters(t *testing.T) {
+	t.Parallel() // an engine of its own, and much waiting
 	e := clickhousetest.Start(t, func(cfg *engine.Config) { cfg.Secrets, cfg.Slots, cfg.Kept = secrets(t), 4, 2 })
 	busy := make(chan error, 2)
 	for range cap(busy) {
