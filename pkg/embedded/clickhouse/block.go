@@ -17,6 +17,9 @@ type blockReader struct {
 	src byteSource
 	max uint64 // bytes a block may have
 	buf []byte // of the block being read, without its info; reused
+
+	columns []column // names and types of the last block
+	marks   []int    // where in buf the type of each ends
 }
 
 // block is one block as it was sent. Its body is valid until the next read.
@@ -42,6 +45,7 @@ func (b *blockReader) read() (block, error) {
 }
 
 func (b *blockReader) body() (read block, err error) {
+	b.columns, b.marks = b.columns[:0], b.marks[:0]
 	if read.columns, err = b.uvarint(); err != nil {
 		return read, err
 	}
@@ -61,24 +65,26 @@ func (b *blockReader) body() (read block, err error) {
 }
 
 func (b *blockReader) column(rows uint64) error {
-	if _, err := b.text(); err != nil { // its name
+	called, err := b.text()
+	if err != nil {
 		return err
 	}
 	name, err := b.text()
 	if err != nil {
 		return err
 	}
+	b.columns, b.marks = append(b.columns, column{name: called, typ: name}), append(b.marks, len(b.buf))
 	if rows == 0 {
 		return nil
 	}
-	column, err := parseLayout(name)
+	layout, err := parseLayout(name)
 	if err != nil {
 		return err
 	}
-	if err := column.prefix(b); err != nil {
+	if err := layout.prefix(b); err != nil {
 		return err
 	}
-	return column.data(b, rows)
+	return layout.data(b, rows)
 }
 
 // info reads the fields before a block: numbered, ended by 0.

@@ -17,6 +17,16 @@ func (s *session) describe(ctx context.Context, query string) ([]column, error) 
 	return columns, err
 }
 
+// describeApart is describe while the session's own connection is busy.
+func (s *session) describeApart(ctx context.Context, query string) ([]column, error) {
+	twin, err := s.twin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer twin.close()
+	return twin.describe(ctx, query)
+}
+
 // insertColumns asks for the columns an INSERT takes, in its order.
 func (s *session) insertColumns(ctx context.Context, i *insert) ([]column, error) {
 	table := i.target

@@ -15,27 +15,29 @@ import (
 
 // web serves HTTP.
 type web struct {
-	cfg    Config
-	engine *engine
-	logins *logins
-	log    *slog.Logger
-	ctx    context.Context // ends what runs, also when its request lives on
+	cfg      Config
+	engine   *engine
+	logins   *logins
+	log      *slog.Logger
+	sessions *sessions
+	ctx      context.Context // ends what runs, also when its request lives on
 }
 
-func newWeb(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger) *http.Server {
-	w := &web{cfg: cfg, engine: e, logins: l, log: log, ctx: ctx}
+func newWeb(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger) (*http.Server, *sessions) {
+	w := &web{cfg: cfg, engine: e, logins: l, sessions: newSessions(), log: log, ctx: ctx}
 	routes := http.NewServeMux()
 	routes.HandleFunc("/ping", w.ping)
 	routes.HandleFunc("/replicas_status", w.ping)
 	routes.HandleFunc("/{$}", w.serve)
 	routes.HandleFunc("/", w.unknown)
-	return &http.Server{
+	server := &http.Server{
 		Handler:           w.guard(routes),
 		ReadHeaderTimeout: helloTimeout,
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
+	return server, w.sessions
 }
 
 func (w *web) ping(out http.ResponseWriter, _ *http.Request) {
@@ -102,11 +104,11 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 		return err
 	}
 	defer release()
-	s, err := newSession(in.Context(), w.engine, ask.database, who, ask.readonly)
+	s, giveBack, err := w.sessions.take(in.Context(), w.engine, ask, who)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer giveBack()
 	answer.timezone = w.engine.timezone
 	if err := ask.prepare(in.Context(), s); err != nil {
 		return err
@@ -120,14 +122,20 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	if err := s.permit(in.Context(), ask.stmt); err != nil {
 		return err
 	}
-	sql := s.named(ask.stmt.text)
+	sql, out := s.named(ask.stmt.text), answer.write
+	if ask.revision > 0 && strings.EqualFold(answer.format, "Native") {
+		out = framed(ask.revision, func() ([]column, error) { return s.describeApart(in.Context(), ask.stmt.withoutFormat()) }, out)
+	}
 	if streamable[strings.ToLower(answer.format)] {
-		answer.done, err = s.conn.stream(in.Context(), sql, answer.format, answer.write)
+		answer.done, err = s.conn.stream(in.Context(), sql, answer.format, out)
 		if !isNotStreamable(err) {
 			return err
 		}
 	}
-	answer.done, err = s.conn.run(in.Context(), sql, answer.format, answer.write)
+	answer.done, err = s.conn.run(in.Context(), sql, answer.format, out)
+	if err == nil {
+		s.ran(ask.stmt)
+	}
 	return err
 }
 

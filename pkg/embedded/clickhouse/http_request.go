@@ -10,10 +10,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 )
 
 // request is a statement as it came over HTTP.
@@ -25,14 +30,20 @@ type request struct {
 	data     io.Reader // of an INSERT
 	settings []setting
 	params   []setting // values for {name:Type}
-	readonly bool      // GET must not change anything
+
+	sessionTime  time.Duration // that the session is kept after the request
+	sessionCheck bool          // it must be there already
+
+	readonly bool   // GET must not change anything
+	session  string // id of a session that lasts, or ""
+	revision int    // of the native protocol, in which a result in the format Native is framed; 0: not at all
 }
 
 const defaultFormat = "TabSeparated"
 
 // notSettings are the query parameters that are no settings.
 var notSettings = map[string]bool{
-	"query": true, "database": true, "default_format": true, "query_id": true,
+	"query": true, "database": true, "session_id": true, "default_format": true, "query_id": true,
 	"user": true, "password": true, "compress": true, "decompress": true,
 	"wait_end_of_query": true, "buffer_size": true, "stacktrace": true, "quota_key": true,
 	"session_timeout": true, "session_check": true, "client_protocol_version": true,
@@ -50,28 +61,86 @@ func readRequest(in *http.Request) (*request, error) {
 		format:   cmp.Or(values.Get("default_format"), in.Header.Get("X-ClickHouse-Format"), defaultFormat),
 		readonly: in.Method == http.MethodGet || in.Method == http.MethodHead,
 	}
-	if values.Get("session_id") != "" {
-		return nil, exceptionf("NOT_IMPLEMENTED", "HTTP sessions are not supported by the embedded engine; use the native protocol")
+	if text := values.Get("client_protocol_version"); text != "" {
+		var err error
+		if r.revision, err = strconv.Atoi(text); err != nil || r.revision < 0 {
+			return nil, exceptionf("BAD_ARGUMENTS", "client_protocol_version %.32q is not a number", text)
+		}
 	}
-	if strings.HasPrefix(in.Header.Get("Content-Type"), "multipart/") {
-		return nil, exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+	if err := r.readSession(values); err != nil {
+		return nil, err
 	}
+	query := values.Get("query")
 	for name, all := range values {
-		if notSettings[name] {
-			continue
+		r.add(name, all[len(all)-1])
+	}
+	if strings.HasPrefix(in.Header.Get("Content-Type"), "multipart/form-data") {
+		more, err := r.readForm(in)
+		if err != nil {
+			return nil, err
 		}
-		value := all[len(all)-1]
-		if parameter, ok := strings.CutPrefix(name, "param_"); ok {
-			r.params = append(r.params, setting{name: parameter, value: value})
-			continue
-		}
-		r.settings = append(r.settings, setting{name: name, value: value, important: true})
+		return r, r.read(query+more, bufio.NewReaderSize(http.NoBody, peekSize))
 	}
 	body, err := decoded(in, values)
 	if err != nil {
 		return nil, err
 	}
-	return r, r.read(values.Get("query"), body)
+	return r, r.read(query, body)
+}
+
+// add notes a setting, or the value of a {name:Type}.
+func (r *request) add(name, value string) {
+	if notSettings[name] {
+		return
+	}
+	if parameter, ok := strings.CutPrefix(name, "param_"); ok {
+		r.params = append(r.params, setting{name: parameter, value: value})
+		return
+	}
+	r.settings = append(r.settings, setting{name: name, value: value, important: true})
+}
+
+// maxField bounds a field of a form.
+const maxField = 1 << 20
+
+// readForm reads a form: parameters and settings, and the rest of the statement.
+// A file in it would be an external table.
+func (r *request) readForm(in *http.Request) (query string, err error) {
+	form, err := in.MultipartReader()
+	if err != nil {
+		return "", exceptionf("BAD_ARGUMENTS", "Form cannot be read: %v", err)
+	}
+	for fields := 0; ; fields++ {
+		part, err := form.NextPart()
+		if err == io.EOF {
+			return query, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("read the form: %w", err)
+		}
+		if part.FileName() != "" {
+			return "", exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+		}
+		limit := int64(maxField)
+		if part.FormName() == "query" {
+			limit = maxStatement
+		}
+		value, err := io.ReadAll(io.LimitReader(part, limit+1))
+		if err != nil {
+			return "", fmt.Errorf("read the form: %w", err)
+		}
+		if int64(len(value)) > limit || fields >= maxSettings {
+			return "", exceptionf("QUERY_IS_TOO_LARGE", "Form is too large at its field %.64q", part.FormName())
+		}
+		switch name := part.FormName(); {
+		case name == "query":
+			query += string(value)
+		case strings.HasSuffix(name, "_structure"), strings.HasSuffix(name, "_types"), strings.HasSuffix(name, "_format"):
+			return "", exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+		default:
+			r.add(name, string(value))
+		}
+	}
 }
 
 // read finds the statement: in the query parameter, in the body, or begun in one
@@ -113,7 +182,7 @@ func (r *request) read(query string, body *bufio.Reader) error {
 // prepare makes the session what the request asks for.
 func (r *request) prepare(ctx context.Context, s *session) error {
 	settings := r.settings
-	if r.readonly {
+	if r.readonly && r.session == "" { // No SET takes it back, so a session that lasts relies on permit.
 		settings = append(settings, setting{name: "readonly", value: "2"})
 	}
 	for _, p := range r.params {
@@ -172,8 +241,18 @@ func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 		}
 		context.AfterFunc(in.Context(), unzip.Close) // The context ends with the request.
 		body = unzip
+	case "lz4":
+		body = lz4.NewReader(body)
+	case "br":
+		body = brotli.NewReader(body)
+	case "deflate":
+		inflate, err := zlib.NewReader(body)
+		if err != nil {
+			return nil, exceptionf("INCORRECT_DATA", "Body is not deflate: %v", err)
+		}
+		body = inflate
 	default:
-		return nil, exceptionf("NOT_IMPLEMENTED", "Content-Encoding %.20q is not supported, only gzip and zstd", encoding)
+		return nil, exceptionf("NOT_IMPLEMENTED", "Content-Encoding %.20q is not supported, only gzip, zstd, lz4, br and deflate", encoding)
 	}
 	buffered := bufio.NewReaderSize(body, peekSize)
 	if values.Get("decompress") == "1" {

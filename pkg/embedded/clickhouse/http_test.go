@@ -91,7 +91,6 @@ func TestHTTPAnswersStatements(t *testing.T) {
 		{"a memory limit", url.Values{"max_memory_usage": {"1000000"}}, "SELECT groupArray(number) FROM numbers(10000000)", reply{500, "241", ""}},
 		{"a time limit", url.Values{"max_execution_time": {"1"}}, "SELECT count() FROM numbers(1e12) WHERE NOT ignore(sipHash64(number))", reply{408, "159", ""}},
 		{"no access control", nil, "CREATE USER u", reply{403, "497", ""}},
-		{"a session", url.Values{"session_id": {"x"}}, "SELECT 1", reply{501, "48", ""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, answer := post(t, c.values, c.body)

@@ -1,10 +1,10 @@
 package clickhouse
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,18 +92,17 @@ func (c *client) statement(ctx context.Context, q query) (stats, error) {
 	return done, err
 }
 
-// rows runs a statement that brings its own data, and sends its result.
+// rows runs a statement that brings its own data, and sends its result: first the
+// columns, in a block without rows, as servers do and some clients rely on, then
+// the blocks.
 func (c *client) rows(ctx context.Context, q query, stmt statement) (stats, error) {
-	sql, sent := stmt.text, false
+	sql := stmt.text
 	if stmt.insert == nil {
 		sql = stmt.withoutFormat()
 	}
-	send := func(body []byte) error {
-		sent = true
-		return c.data(q, body)
-	}
-	done, err := c.session.conn.stream(ctx, sql, "Native", send)
-	if err == nil && !sent { // A client learns the columns from the first block.
+	out := &resultBlocks{client: c, query: q, describe: func() ([]column, error) { return c.session.describeApart(ctx, sql) }}
+	done, err := c.session.conn.stream(ctx, sql, "Native", out.one)
+	if err == nil && !out.begun {
 		columns, err := c.session.describe(ctx, sql)
 		if err != nil {
 			return done, err
@@ -113,25 +112,55 @@ func (c *client) rows(ctx context.Context, q query, stmt statement) (stats, erro
 	if !isNotStreamable(err) {
 		return done, err
 	}
-	return c.session.conn.run(ctx, sql, "Native", func(body []byte) error { return c.eachBlock(q, body) })
+	return c.session.conn.run(ctx, sql, "Native", out.many)
 }
 
-// eachBlock sends a whole result, which may be of several blocks.
-func (c *client) eachBlock(q query, body []byte) error {
-	rest := bytes.NewReader(body)
-	reader := blockReader{src: rest, max: uint64(len(body))}
-	for rest.Len() > 0 {
-		start := rest.Len()
-		reader.buf = reader.buf[:0]
-		if _, err := reader.body(); err != nil {
-			return err
+// resultBlocks sends the blocks of a result.
+type resultBlocks struct {
+	client   *client
+	query    query
+	describe func() ([]column, error) // of the statement, if it is a SELECT
+	begun    bool                     // the columns are sent
+	zones    []column                 // the columns with the time zones of DateTime, which the engine leaves out; nil: there are none
+}
+
+// many sends all blocks of a result that was printed in one piece.
+func (r *resultBlocks) many(printed []byte) error { return eachBlock(printed, r.send) }
+
+// one sends a block. It is looked into only as far as needed.
+func (r *resultBlocks) one(printed []byte) error {
+	if r.begun && r.zones == nil {
+		return r.client.data(r.query, printed)
+	}
+	err := eachBlock(printed, r.send)
+	var unknown *Exception
+	if r.begun || !errors.As(err, &unknown) || unknown.Name() != "NOT_IMPLEMENTED" {
+		return err
+	}
+	// A type whose values have no simple layout: the block goes out as it is.
+	columns, err := r.describe()
+	if err != nil {
+		return err
+	}
+	r.begun = true
+	if err := r.client.header(r.query, columns); err != nil {
+		return err
+	}
+	return r.client.data(r.query, printed)
+}
+
+func (r *resultBlocks) send(body []byte, read *blockReader) error {
+	if !r.begun {
+		columns := slices.Clone(read.columns)
+		if r.zones = zonesOf(columns, r.describe); r.zones != nil {
+			columns = r.zones
 		}
-		from := len(body) - start
-		if err := c.data(q, body[from:len(body)-rest.Len()]); err != nil {
+		r.begun = true
+		if err := r.client.header(r.query, columns); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.client.data(r.query, forRevision(body, read, revision, r.zones))
 }
 
 // summary sends what a statement has done.

@@ -93,7 +93,8 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger, tcp, web net.Listener, ready func(native, http net.Addr)) error {
 	running, kill := context.WithCancel(context.WithoutCancel(ctx)) // what statements run under
 	defer kill()
-	n, server := newNative(cfg, e, l, log), newWeb(running, cfg, e, l, log)
+	n := newNative(cfg, e, l, log)
+	server, kept := newWeb(running, cfg, e, l, log)
 	failed := make(chan error, 2)
 	var webAddr net.Addr
 	go func() { failed <- n.serve(running, tcp) }()
@@ -122,6 +123,7 @@ func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slo
 		all.Go(func() { server.Shutdown(running) })
 		all.Wait()
 		e.idle()
+		kept.close() // The engine closes only after all its connections.
 	}()
 	select {
 	case <-drained:

@@ -21,6 +21,8 @@ type session struct {
 	lent   map[string]string // settings of the last statement that are still set
 	sets   []string          // the client's own SET statements, in order
 
+	database string // the current one; "": default
+
 	user     user
 	readonly bool // HTTP's GET: nothing is changed and nothing left
 }
@@ -38,12 +40,36 @@ func newSession(ctx context.Context, e *engine, database string, who user, reado
 		return nil, err
 	}
 	if database != "" && database != "default" {
-		if err := s.do(ctx, "USE "+quoteName(database)); err != nil {
+		if err := s.use(ctx, database); err != nil {
 			s.close()
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// use changes the current database.
+func (s *session) use(ctx context.Context, database string) error {
+	if err := s.do(ctx, "USE "+quoteName(database)); err != nil {
+		return err
+	}
+	s.database = database
+	return nil
+}
+
+// twin is a session like this one, for a question while this one's connection
+// runs a statement. It has none of its temporary tables.
+func (s *session) twin(ctx context.Context) (*session, error) {
+	t, err := newSession(ctx, s.engine, s.database, s.user, s.readonly)
+	if err != nil {
+		return nil, err
+	}
+	t.sets = s.sets
+	if err := t.replay(ctx); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
 }
 
 func (s *session) close() { s.conn.disconnect() }
@@ -225,8 +251,13 @@ func (s *session) renew(ctx context.Context) error {
 
 // ran notes what a statement that succeeded has changed of the session.
 func (s *session) ran(stmt statement) {
-	if stmt.verb == "SET" {
+	switch stmt.verb {
+	case "SET":
 		s.sets = append(s.sets, stmt.text)
+	case "USE":
+		l := &lexer{text: stmt.text}
+		l.next()
+		s.database = nameOf(stmt.text, l.next())
 	}
 }
 
