@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -17,10 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
+	"sluice/pkg/stream"
 )
 
 // resender posts records of several engines to two apis, in whatever batches a
@@ -54,12 +58,16 @@ func newResender(t *testing.T, sources ...string) *resender {
 	var ready []string
 	for i, address := range r.apis {
 		ops := parts.Address()
-		start(t, "api", "--http", address, "--ops", ops, "--nats", "nats://"+s.nats, "--tokens", tokens, "--fingerprint-key", filepath.Join(t.TempDir(), fmt.Sprint("key", i)))
+		start(t, "api", "--http", address, "--ops", ops, "--nats", "nats://"+s.nats, "--tokens", tokens, "--duplicate-window", "1s", "--fingerprint-key", filepath.Join(t.TempDir(), fmt.Sprint("key", i)))
 		ready = append(ready, ops)
 	}
-	r.ingester = s.startIngester()
+	r.startIngester()
 	s.waitReady(r.ingester, append(ready, s.ingesterOps)...)
 	return r
+}
+
+func (r *resender) startIngester() {
+	r.ingester = r.startIngesterAt(r.ingesterOps, "--duplicate-window", "1s")
 }
 
 // post posts records of a source as one request, until it is acknowledged.
@@ -84,7 +92,7 @@ func (r *resender) postAs(source string, records []string) {
 			}
 			err = fmt.Errorf("%s: %s", res.Status, answer)
 		}
-		if n > 100 {
+		if n > 400 {
 			r.t.Errorf("records of %s are not taken: %v", source, err)
 			return
 		}
@@ -292,11 +300,11 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		if code := r.ingester.stop(); code != 0 {
 			t.Errorf("the ingester stopped with exit %d", code)
 		}
-		r.ingester = r.startIngester()
+		r.startIngester()
 		r.overlapping("restart", all, 7)
 		r.ingester.kill()
 		r.overlapping("restart", all[len(all)/3:], 8)
-		r.ingester = r.startIngester()
+		r.startIngester()
 		r.overlapping("restart", all, 9)
 		r.settled("restart")
 		r.sameAs("once", "restart")
@@ -328,7 +336,7 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 	t.Run("known by id and content", func(t *testing.T) {
 		r.overlapping("by id", byID(all), 30)
 		r.ingester.kill()
-		r.ingester = r.startIngester()
+		r.startIngester()
 		r.overlapping("by id", byID(all), 31)
 		r.settled("by id")
 		r.sameAs("once by id", "by id")
@@ -392,5 +400,88 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		r.sameAs("once", "lanes")
 		r.sameAs("once", "overlap")
 	})
+	t.Run("while and after a source is spread over lanes, with ClickHouse away", func(t *testing.T) {
+		r.engine.kill()
+		done := r.spread("lanes", 1, 0)
+		r.overlapping("overlap", all, 70) // the others are not refused
+		r.engine = r.startEngine()
+		r.overlapping("lanes", all, 71)
+		<-done
+		r.overlapping("lanes", all, 72)
+		r.settled("lanes")
+		r.sameAs("once", "lanes")
+		r.soon("lanes that the source went to", "SELECT uniqExact(lane) FROM flow.records WHERE source = 'lanes'", "2")
+		more := append(slices.Clone(all), engineAt(4, now.Add(40*time.Minute), 2_000_000, 8)...)
+		r.overlapping("once", more, 73)
+		r.overlapping("lanes", more, 74)
+		<-r.spread("lanes", 0, 1) // and back: what lane 0 knew of it before must not count
+		r.overlapping("lanes", more, 75)
+		r.settled("once")
+		r.settled("lanes")
+		r.stores("once", len(more))
+		r.sameAs("once", "lanes")
+	})
+	t.Run("flow.sources was truncated", func(t *testing.T) {
+		r.exec("TRUNCATE TABLE flow.sources")
+		r.ingester.kill()
+		r.startIngester()
+		r.halted(r.ingester, "flow.sources has lost what it knew")
+		before, err := r.query("SELECT count() FROM flow.records")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range statementsOf(t, "flow.sources has lost what it knew") {
+			r.exec(statement)
+		}
+		r.waitReady(r.ingester, r.ingesterOps)
+		r.overlapping("overlap", all, 80)
+		r.settled("overlap")
+		r.soon("rows after all was sent again, but for the markers", fmt.Sprint("SELECT count() - ", partitions, " FROM flow.records"), before)
+	})
 	r.noDeadLetters()
+}
+
+// spread moves a source to other lanes, as sluice lanes spread does, which
+// would wait for a duplicate window of two minutes.
+func (r *resender) spread(source string, lanes ...int) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+		nc, err := stream.Connect(stream.Connection{URL: "nats://" + r.nats, Name: "operator"}, log, reg)
+		if err != nil {
+			r.t.Error(err)
+			return
+		}
+		defer nc.Close()
+		s, err := stream.Open(r.t.Context(), nc, stream.Config{DuplicateWindow: time.Second}, log, reg)
+		if err == nil {
+			err = s.Spread(r.t.Context(), stream.Spreading{Source: source, Lanes: lanes, Say: r.t.Logf})
+		}
+		if err != nil {
+			r.t.Error(err)
+		}
+	}()
+	return done
+}
+
+// statementsOf are the SQL statements of a section of docs/reliability.md.
+func statementsOf(t *testing.T, section string) (all []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(page), "## "+section)
+	_, after, fenced := strings.Cut(after, "```sql\n")
+	sql, _, closed := strings.Cut(after, "```")
+	if !found || !fenced || !closed {
+		t.Fatalf("docs/reliability.md has no statements about %q", section)
+	}
+	for statement := range strings.SplitSeq(sql, ";\n") {
+		if statement = strings.TrimSpace(statement); statement != "" {
+			all = append(all, statement)
+		}
+	}
+	return all
 }
