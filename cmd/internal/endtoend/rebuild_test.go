@@ -50,7 +50,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, 60*time.Second, func() error {
 		if n := len(s.letters()); n != 4 {
 			return fmt.Errorf("%d dead letters, want 4", n)
 		}

@@ -60,7 +60,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 		s.exec(fmt.Sprintf("INSERT INTO flow.counts_1m SELECT * REPLACE (-%d AS records) FROM flow.counts_1m WHERE value_type = 'PROCESS_INSTANCE' ORDER BY ALL LIMIT 1", less))
 	}
 	breakCounters(5, 100_000)
-	if r := s.verify(1, "--wait", "5s"); !slices.Equal(r.Recount, []string{day}) {
+	if r := s.verify(1, "--wait", "60s"); !slices.Equal(r.Recount, []string{day}) {
 		t.Errorf("a recount of %q is due, want %s", r.Recount, day)
 	}
 	out := s.sluice(0, s.recountArgs(day)...)

@@ -38,6 +38,7 @@ type counters struct {
 func (b *bench) pass(ctx context.Context, s *parts.Stage, cfg load.Config) (pass, error) {
 	b.seed++
 	cfg.URL, cfg.Token, cfg.Seed, cfg.Start = s.URL, s.Token, b.seed, time.Now()
+	cfg.After = cfg.Start.UnixMicro() // an engine that goes on: positions below earlier ones would be looked up
 	cfg.PIDs = map[string]int{}
 	for _, p := range s.Parts {
 		cfg.PIDs[p.Name] = p.PID()
