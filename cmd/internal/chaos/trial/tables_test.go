@@ -79,7 +79,7 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 		name   string
 		tamper func()
 		want   wrong // with what was done before
-		folds  bool  // a fold differs by now
+		folds  bool  // a fold differs by now; flow.sources does once merges have removed rows that it has counted
 		says   string
 	}{
 		{name: "nothing is wrong", tamper: func() {}},
@@ -87,26 +87,26 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 			sql("SYSTEM STOP MERGES {db}.records")
 			insert(t, db, "a", 4, sent[0].Records[100:110])
 		}},
-		{name: "and merges have left one row of each", says: "counted ", want: wrong{Above: 10}, tamper: func() {
+		{name: "and merges have left one row of each", folds: true, says: "counted ", want: wrong{Above: 10}, tamper: func() {
 			sql("SYSTEM START MERGES {db}.records")
 			sql("OPTIMIZE TABLE {db}.records FINAL")
 		}},
 		{name: "a record is not there", says: "b: lost: 2-", want: wrong{Lost: 1, Above: 11}, tamper: func() {
 			sql("ALTER TABLE {db}.records DELETE WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE_CREATION' AND position = (SELECT min(position) FROM {db}.records WHERE partition_id = 2 AND value_type = 'PROCESS_INSTANCE_CREATION') AND partition_id = 2" + sync)
 		}},
-		{name: "a record was sent by nobody", says: "a: never sent: 9-9", want: wrong{Lost: 1, Strangers: 1, Above: 11}, tamper: func() {
+		{name: "a record was sent by nobody", folds: true, says: "a: never sent: 9-9", want: wrong{Lost: 1, Strangers: 1, Above: 11}, tamper: func() {
 			sql("INSERT INTO {db}.records (source, own_id, ts, received_at) SELECT 'a', '9-9', now64(), now64()")
 		}},
 		{name: "a record without identity is not there", says: "anonymous: lost: 1 of 3", want: wrong{Lost: 2, Strangers: 1, Above: 12}, tamper: func() {
 			sql("ALTER TABLE {db}.records DELETE WHERE source = 'anonymous' AND identity LIKE '%.2'" + sync)
 		}},
-		{name: "two others are there", says: "anonymous: doubled: 1 records too many", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 12}, tamper: func() {
+		{name: "two others are there", folds: true, says: "anonymous: doubled: 1 records too many", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 12}, tamper: func() {
 			sql("INSERT INTO {db}.records SELECT * REPLACE ('other' || identity AS identity) FROM {db}.records WHERE source = 'anonymous'")
 		}},
-		{name: "a counter is too high", says: "counted ", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19}, tamper: func() {
+		{name: "a counter is too high", folds: true, says: "counted ", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19}, tamper: func() {
 			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (7 AS records) FROM {db}.counts_1m WHERE value_type = 'PROCESS_INSTANCE' LIMIT 1")
 		}},
-		{name: "counters miss two records", says: "b {Minute", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19, Below: 2}, tamper: func() {
+		{name: "counters miss two records", folds: true, says: "b {Minute", want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19, Below: 2}, tamper: func() {
 			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (-2 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'JOB' LIMIT 1")
 		}},
 		{name: "a fold has something else", says: "jobs: ", folds: true, want: wrong{Lost: 1, Doubled: 1, Strangers: 1, Above: 19, Below: 2}, tamper: func() {
