@@ -303,3 +303,55 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 		t.Errorf("%d letters are left, want 1", got)
 	}
 }
+
+// TestAReplayGoesToTheLanesOfItsSource: which has two by now, and begins at the
+// second.
+func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 16 << 20})
+	p := w.publisher()
+	w.addLane()
+	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{1, 0}})
+	w.sources()
+	one, broken, several := dead(2), dead(3), dead(4)
+	one.Message.Body = []byte(`{"id":"r","partitionId":2}`)
+	broken.Index, broken.Message.Body = -1, []byte(`[{"partitionId":2},`)
+	several.Index, several.Message.Body = -1, []byte(`[{"partitionId":1},{"partitionId":2},{"partitionId":3}]`)
+	w.setAside(one, broken, several)
+	letters := stream.NewDeadLetters(w.Stream)
+	for _, d := range w.list(stream.DeadFilter{}) {
+		if _, err := letters.Replay(t.Context(), p, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[int][]string{}
+	for lane := range 2 {
+		for _, m := range w.all(lane) {
+			body := m.Body
+			if m.Encoding == record.EncodingS2 {
+				var err error
+				if body, err = s2.Decode(nil, body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got[lane] = append(got[lane], string(body)); m.Source != "cluster-a" {
+				t.Errorf("%s is of source %q", body, m.Source)
+			}
+		}
+	}
+	want := map[string]int{
+		`[{"id":"r","partitionId":2}]`:          1, // the even ones go to the first of its lanes
+		`[{"partitionId":2}]`:                   1,
+		`[{"partitionId":1},{"partitionId":3}]`: 0,
+	}
+	for lane, bodies := range got {
+		for _, body := range bodies {
+			if at, ok := want[body]; ok && at != lane {
+				t.Errorf("%s is in lane %d, want %d", body, lane, at)
+			}
+			delete(want, body)
+		}
+	}
+	if n := len(got[0]) + len(got[1]); n != 4 || len(want) > 0 {
+		t.Errorf("the lanes hold %v, missing %v", got, want)
+	}
+}

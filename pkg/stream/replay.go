@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -30,8 +30,8 @@ const replayMargin = publishLimit + 10*time.Second
 // clockSkew bounds how far the clocks of two machines may be apart.
 const clockSkew = 2 * time.Second
 
-// Replay sends a dead letter through its lane again, like a request of its
-// submitter, and removes it. It is there again once, however often Replay is
+// Replay sends a dead letter again, like a request of its source, to the lanes
+// the source has now, and removes it. It is there again once, however often Replay is
 // called and wherever it is interrupted:
 //
 //	note that it begins → publish under an id of its own → note that it is settled → remove letter and first note
@@ -77,9 +77,14 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 	case time.Since(note.Time)+replayMargin < l.stream.window():
 		return l.publish(ctx, p, id, d) // the lane still knows
 	default:
-		found, err := l.stream.holds(ctx, id, note.Time, note.Time.Add(l.stream.window()))
-		if err != nil || found {
-			return record.Receipt{Replayed: found}, err
+		found, err := l.stream.pieces(ctx, id, note.Time, note.Time.Add(l.stream.window()))
+		switch {
+		case err != nil:
+			return record.Receipt{}, err
+		case found == 1 && d.Index >= 0:
+			return record.Receipt{Replayed: true}, nil
+		case found > 0: // of several lanes perhaps, and one or the other has its piece
+			return record.Receipt{}, ErrHistoryGone
 		}
 		if err := l.forget(ctx, d); err != nil {
 			return record.Receipt{}, err
@@ -105,15 +110,51 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 		_, duplicate, err := p.PublishChange(ctx, &c)
 		return record.Receipt{Replayed: duplicate}, err
 	}
-	part := record.Part{Body: m.Body, Encoding: m.Encoding, Records: m.Records}
-	if d.Index >= 0 {
-		array := slices.Concat([]byte("["), m.Body, []byte("]")) // what a message is
-		part.Body, part.Encoding = s2.Encode(nil, array), record.EncodingS2
+	slots, err := p.Slots(ctx, m.Source)
+	if err != nil {
+		return record.Receipt{}, err
 	}
 	return p.Publish(ctx, &record.Submission{
 		ID: id, Hash: record.Hash(m.Body), Subject: m.Subject, Source: m.Source, Received: m.Received, TraceParent: m.TraceParent,
-		Parts: []record.Part{part},
+		Slots: slots, Parts: replayParts(d, slots, id),
 	})
+}
+
+// replayParts cuts what was set aside for the lanes of its source. A message
+// that can not be read goes as it was.
+func replayParts(d DeadLetter, slots int, id string) []record.Part {
+	m := d.Message
+	asItWas := []record.Part{{Body: m.Body, Encoding: m.Encoding, Records: m.Records, Slot: record.SlotOf(nil, slots, id)}}
+	if d.Index < 0 && slots == 1 {
+		return asItWas
+	}
+	arrays, counts := make([][]byte, slots), make([]int, slots)
+	add := func(_ int, raw []byte) error {
+		slot := record.SlotOf(raw, slots, id)
+		arrays[slot] = append(append(arrays[slot], ','), raw...)
+		counts[slot]++
+		return nil
+	}
+	var err error
+	if d.Index >= 0 {
+		err = add(0, m.Body)
+	} else {
+		err = record.Each(&m, add)
+	}
+	if err != nil {
+		return asItWas
+	}
+	var parts []record.Part
+	for slot, array := range arrays {
+		if counts[slot] > 0 {
+			array[0] = '[' // what a message is
+			parts = append(parts, record.Part{Body: s2.Encode(nil, append(array, ']')), Encoding: record.EncodingS2, Records: counts[slot], Slot: slot})
+		}
+	}
+	if len(parts) == 0 { // a message of no records
+		return asItWas
+	}
+	return parts
 }
 
 // forget removes the note of a replay.
@@ -137,33 +178,34 @@ func (s *Stream) window() time.Duration {
 	return shortest
 }
 
-// holds says whether a lane has taken an id between two times.
-func (s *Stream) holds(ctx context.Context, id string, since, until time.Time) (bool, error) {
+// pieces is how many pieces of a submission the lanes have taken between two
+// times.
+func (s *Stream) pieces(ctx context.Context, id string, since, until time.Time) (found int, err error) {
 	since, until = since.Add(-clockSkew), until.Add(clockSkew)
 	for _, lane := range s.LaneNumbers() {
 		handle, err := s.handle(ctx, lane)
 		if err != nil {
-			return false, unavailable(err, 2*time.Second)
+			return 0, unavailable(err, 2*time.Second)
 		}
 		info, err := handle.Info(ctx)
 		if err != nil {
-			return false, unavailable(err, 2*time.Second)
+			return 0, unavailable(err, 2*time.Second)
 		}
 		st := info.State
 		if st.FirstSeq > 1 && (st.Msgs == 0 || st.FirstTime.After(since)) && info.Created.Before(since) {
-			return false, ErrHistoryGone
+			return 0, ErrHistoryGone
 		}
 		for msg, err := range s.scan(ctx, LaneName(lane), scanFrom{since: since, heads: true}) {
 			if err != nil {
-				return false, unavailable(err, 2*time.Second)
+				return 0, unavailable(err, 2*time.Second)
 			}
-			if first(msg.Headers(), headerID) == id {
-				return true, nil
+			if name := first(msg.Headers(), headerID); name == id || strings.HasPrefix(name, id+"-") {
+				found++
 			}
 			if msg.at.After(until) {
 				break
 			}
 		}
 	}
-	return false, nil
+	return found, nil
 }
