@@ -11,8 +11,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sluice/cmd/internal/run"
 	"sluice/pkg/record"
+	"sluice/pkg/state"
 	"sluice/pkg/stream"
 )
 
@@ -136,10 +139,27 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 		if !c.Yes {
 			return fmt.Errorf("nothing is changed: give --yes to make it go on after message %d", c.Done)
 		}
-		if at, err = positions.Reset(ctx, c.Lane, c.Done); err != nil {
+		above, err := remembered(ctx, s, c.Lane)
+		if err != nil {
+			return err
+		}
+		if at, err = positions.Reset(ctx, c.Lane, c.Done, above); err != nil {
 			return err
 		}
 		fmt.Printf("lane %d goes on after message %d of %s\n", c.Lane, at.Done, at.Stream)
 		return nil
 	})
+}
+
+// remembered is the latest life of a lane that users and dataset fields have
+// heard of: changes of a life that is not above it would be ignored.
+func remembered(ctx context.Context, s *stream.Stream, lane int) (uint64, error) {
+	if lane != 0 {
+		return 0, nil
+	}
+	bucket, err := s.State(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return state.New(bucket, prometheus.NewRegistry()).Incarnation(ctx)
 }

@@ -57,16 +57,19 @@ func (l *ledger) PublishChange(_ context.Context, c *change.Change) (uint64, boo
 }
 
 func (l *ledger) apply(c change.Change, seq uint64) error {
-	next, _, err := change.Apply(l.entries[c.Target.Key()], c, seq)
+	next, _, err := change.Apply(l.entries[c.Target.Key()], c, change.Place{Incarnation: 1, Seq: seq})
 	l.entries[c.Target.Key()] = next
 	return err
 }
 
-func (l *ledger) LastChange(_ context.Context, t change.Target) (uint64, bool, error) {
+func (l *ledger) LastChange(_ context.Context, t change.Target) (change.Last, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seq, ok := l.last[t.Key()]
-	return seq, ok, l.fault
+	seq := l.last[t.Key()]
+	if seq == 0 {
+		return change.Last{}, l.fault
+	}
+	return change.Last{Seq: seq, Applied: change.Place{Incarnation: 1, Seq: seq}}, l.fault
 }
 
 func (l *ledger) Entry(_ context.Context, t change.Target) (change.Entry, error) {

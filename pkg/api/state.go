@@ -24,7 +24,7 @@ type Changes interface {
 // *stream.Stream is the real one. Without one, the state has applied all there
 // ever were: the stream forgets only what is applied.
 type Last interface {
-	LastChange(ctx context.Context, t change.Target) (seq uint64, found bool, err error)
+	LastChange(ctx context.Context, t change.Target) (change.Last, error)
 }
 
 // State is what is remembered of targets, as of the changes applied so far.
@@ -48,7 +48,7 @@ var errBehind = errors.New("an accepted change is not applied yet")
 // they are accepted; it waits that moment, so that who changes something and
 // reads it sees the change.
 func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error) {
-	last, _, err := s.last.LastChange(ctx, t)
+	last, err := s.last.LastChange(ctx, t)
 	if err != nil {
 		return remembered{}, err
 	}
@@ -59,15 +59,15 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 		if err != nil {
 			return remembered{}, err
 		}
-		if e.Seq >= last {
+		if !e.Place.Before(last.Applied) {
 			e.Target = t // one that was never written names none
-			return remembered{Entry: e, expected: last}, nil
+			return remembered{Entry: e, expected: last.Seq}, nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-wait.Done():
 			e.Target = t
-			return remembered{Entry: e, expected: last, behind: true}, nil
+			return remembered{Entry: e, expected: last.Seq, behind: true}, nil
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (s *Server) publishChange(ctx context.Context, c *change.Change) (etag stri
 	if err == nil {
 		s.metrics.changes.WithLabelValues(string(c.Kind)).Inc()
 	}
-	return change.Entry{Seq: seq}.ETag(), err
+	return change.Entry{Place: change.Place{Seq: seq}}.ETag(), err
 }
 
 // slot waits for one of the places for parsing documents. A body of JSON grows

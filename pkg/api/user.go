@@ -152,7 +152,7 @@ func (s *Server) applyIf(ctx context.Context, c *call, made *change.Change, cond
 // fits tells early whether a change can be applied. Changes on their way may
 // still make a difference; the ingester judges again.
 func fits(now change.Entry, made *change.Change) error {
-	_, _, err := change.Apply(now, *made, now.Seq+1)
+	_, _, err := change.Apply(now, *made, change.Place{Incarnation: now.Incarnation, Seq: now.Seq + 1})
 	return err
 }
 

@@ -17,28 +17,49 @@ type Entry struct {
 	DeletedBy string          `json:"deletedBy,omitempty"`
 	UpdatedAt time.Time       `json:"updatedAt"` // when the last change was taken in
 	UpdatedBy string          `json:"updatedBy"` // who asked for it
-	Seq       uint64          `json:"seq"`       // stream sequence of the last change; 0 before the first
+	Place                     // of the last change; zero before the first
+}
+
+// Place is where a change stands in lane 0 of the stream: in which life of the
+// lane, and at which sequence. Sequences begin again in another life.
+type Place struct {
+	Incarnation uint64 `json:"incarnation,omitempty"` // life of the lane, ms
+	Seq         uint64 `json:"seq"`                   // stream sequence
+}
+
+// Before says whether p comes before q.
+func (p Place) Before(q Place) bool {
+	if p.Incarnation != q.Incarnation {
+		return p.Incarnation < q.Incarnation
+	}
+	return p.Seq < q.Seq
+}
+
+// Last is the newest change of a target that the stream still holds.
+type Last struct {
+	Seq     uint64 // its sequence, which the next change may expect; 0 when there is none
+	Applied Place  // an entry that is not before this place has it
 }
 
 // Apply makes the next entry of a target: pure, so that the same changes in
 // the same order give the same entries, however often some of them come. A
-// change at or before the entry's Seq is in it already; then applied is false
+// change at or before the entry's Place is in it already; then applied is false
 // and the entry is the same.
 //
-// Seq follows every change, also one that leaves the document as it was:
+// Place follows every change, also one that leaves the document as it was:
 // conditional requests compare it with the stream.
 //
 // The error is a *BadChangeError, or says that the entry itself is damaged.
 // Applying a change to the current entry before it is published tells early
 // whether it will fit.
-func Apply(e Entry, c Change, seq uint64) (next Entry, applied bool, err error) {
-	if seq <= e.Seq {
+func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
+	if !e.Place.Before(at) {
 		return e, false, nil
 	}
 	if err := c.check(); err != nil {
 		return e, false, err
 	}
-	next = Entry{Target: c.Target, UpdatedAt: c.At, UpdatedBy: c.By, Seq: seq}
+	next = Entry{Target: c.Target, UpdatedAt: c.At, UpdatedBy: c.By, Place: at}
 	switch {
 	case c.Kind == UserPatched:
 		if next.Doc, err = patchUser(e.Doc, &c); err != nil {
@@ -48,7 +69,7 @@ func Apply(e Entry, c Change, seq uint64) (next Entry, applied bool, err error) 
 		next.Doc = c.Body
 	case e.Deleted: // again: the tombstone stands as it was
 		next = e
-		next.Seq = seq
+		next.Place = at
 	default:
 		next.Deleted, next.DeletedAt, next.DeletedBy = true, c.At, c.By
 	}

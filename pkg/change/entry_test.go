@@ -68,7 +68,7 @@ func TestApplyToAUser(t *testing.T) {
 // A change that says it is no admin's has no authority, whatever it carries,
 // and of stored projects with the same id the first counts.
 func TestApplyTrustsNobody(t *testing.T) {
-	entry := change.Entry{Seq: 1, Doc: json.RawMessage(`{"status":true,"projects":[{"id":"a","license":{"version":"1"}},{"id":"a","license":{"version":"2"}}]}`)}
+	entry := change.Entry{Place: change.Place{Seq: 1}, Doc: json.RawMessage(`{"status":true,"projects":[{"id":"a","license":{"version":"1"}},{"id":"a","license":{"version":"2"}}]}`)}
 	c := change.Change{
 		Kind: change.UserPatched, Target: change.Target{User: "ann"},
 		Body: json.RawMessage(`{"status":false,"type":9,"projects":[{"id":"a","grant":{}},{"id":"b","license":{}}]}`),
@@ -140,7 +140,7 @@ func TestApplyToAField(t *testing.T) {
 
 	first := remove("bob")
 	entry = mustApply(t, entry, first, 3)
-	want := change.Entry{Target: first.Target, Deleted: true, DeletedAt: first.At, DeletedBy: "bob", UpdatedAt: first.At, UpdatedBy: "bob", Seq: 3}
+	want := change.Entry{Target: first.Target, Deleted: true, DeletedAt: first.At, DeletedBy: "bob", UpdatedAt: first.At, UpdatedBy: "bob", Place: change.Place{Seq: 3}}
 	if diff := cmp.Diff(want, entry); diff != "" {
 		t.Errorf("deleted before it was put (-want +got):\n%s", diff)
 	}
@@ -156,7 +156,7 @@ func TestApplyToAField(t *testing.T) {
 
 	revived := put(`{"name":"n"}`)
 	entry = mustApply(t, entry, revived, 5)
-	want = change.Entry{Target: first.Target, Doc: revived.Body, UpdatedAt: revived.At, UpdatedBy: "ann", Seq: 5}
+	want = change.Entry{Target: first.Target, Doc: revived.Body, UpdatedAt: revived.At, UpdatedBy: "ann", Place: change.Place{Seq: 5}}
 	if diff := cmp.Diff(want, entry); diff != "" {
 		t.Errorf("revived (-want +got):\n%s", diff)
 	}
@@ -188,7 +188,7 @@ func TestApplyIsIdempotent(t *testing.T) {
 	for from := range history {
 		again := whole
 		for i, c := range history[from:] {
-			next, applied, err := change.Apply(again, c, uint64(from+i+1))
+			next, applied, err := change.Apply(again, c, change.Place{Seq: uint64(from + i + 1)})
 			if applied || err != nil {
 				t.Errorf("replay of %d: applied %v, %v", from+i+1, applied, err)
 			}
@@ -208,7 +208,7 @@ func TestApplyRefuses(t *testing.T) {
 		return change.Change{Kind: change.UserPatched, Target: change.Target{User: "ann"}, At: time.Now(), Body: json.RawMessage(body)}
 	}
 	half := strings.Repeat("x", change.MaxBody/2)
-	big := change.Entry{Doc: json.RawMessage(`{"a":"` + half + `"}`), Seq: 1}
+	big := change.Entry{Doc: json.RawMessage(`{"a":"` + half + `"}`), Place: change.Place{Seq: 1}}
 	for _, tc := range []struct {
 		name  string
 		entry change.Entry
@@ -221,7 +221,7 @@ func TestApplyRefuses(t *testing.T) {
 		{"a damaged entry", change.Entry{Doc: json.RawMessage(`[]`)}, patch(`{}`), "patch user: the stored document is not an object"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, applied, err := change.Apply(tc.entry, tc.c, 9)
+			got, applied, err := change.Apply(tc.entry, tc.c, change.Place{Seq: 9})
 			if describe(err) != tc.want || applied {
 				t.Errorf("got %v, applied %v; want %s", describe(err), applied, tc.want)
 			}
@@ -237,14 +237,51 @@ func TestAUserWithoutEntryHasAnID(t *testing.T) {
 	if err != nil || string(shown) != `{"id":"ann"}` {
 		t.Errorf("got %s, %v", shown, err)
 	}
-	if got := (change.Entry{Seq: 12}).ETag(); got != `"12"` {
+	if got := (change.Entry{Place: change.Place{Seq: 12}}).ETag(); got != `"12"` {
 		t.Errorf("ETag is %s", got)
+	}
+}
+
+// TestAChangeOfALaterLifeIsApplied: the stream was made again, or restored from a
+// backup, so that sequences begin anew.
+func TestAChangeOfALaterLifeIsApplied(t *testing.T) {
+	patch := func(body string) change.Change {
+		c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(body), secrets())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *c
+	}
+	var e change.Entry
+	for _, tt := range []struct {
+		body  string
+		at    change.Place
+		after string
+	}{
+		{`{"name":"a"}`, change.Place{Incarnation: 100, Seq: 50}, `{"name":"a"}`},
+		{`{"name":"b"}`, change.Place{Incarnation: 100, Seq: 50}, `{"name":"a"}`},
+		{`{"name":"c"}`, change.Place{Incarnation: 200, Seq: 3}, `{"name":"c"}`},
+		{`{"name":"d"}`, change.Place{Incarnation: 200, Seq: 3}, `{"name":"c"}`},
+		{`{"name":"e"}`, change.Place{Incarnation: 100, Seq: 60}, `{"name":"c"}`}, // by an owner that does not know yet
+		{`{"name":"f"}`, change.Place{Incarnation: 200, Seq: 4}, `{"name":"f"}`},
+	} {
+		next, _, err := change.Apply(e, patch(tt.body), tt.at)
+		if err != nil || string(next.Doc) != tt.after {
+			t.Errorf("%s at %v: got %s, %v, want %s", tt.body, tt.at, next.Doc, err, tt.after)
+		}
+		value, err := next.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err = change.DecodeEntry(value); err != nil || e.Place != next.Place {
+			t.Errorf("it is kept with %v, %v, want %v", e.Place, err, next.Place)
+		}
 	}
 }
 
 func mustApply(t *testing.T, e change.Entry, c change.Change, seq uint64) change.Entry {
 	t.Helper()
-	next, applied, err := change.Apply(e, c, seq)
+	next, applied, err := change.Apply(e, c, change.Place{Seq: seq})
 	if err != nil || !applied {
 		t.Fatalf("Apply %s at %d: applied %v, %v", c.Kind, seq, applied, err)
 	}

@@ -55,7 +55,7 @@ func FuzzUserPatch(f *testing.F) {
 			return
 		}
 		again := mustApply(t, entry, *back, 2)
-		if _, applied, err := change.Apply(again, got, 1); applied || err != nil {
+		if _, applied, err := change.Apply(again, got, change.Place{Seq: 1}); applied || err != nil {
 			t.Fatalf("a replay was applied: %v", err)
 		}
 	})

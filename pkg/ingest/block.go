@@ -86,6 +86,7 @@ func (b *block) add(m record.Message) {
 		b.first = m.Seq
 	}
 	b.last = m.Seq
+	m.Incarnation = b.life.incarnation
 	var size [8]byte
 	binary.LittleEndian.PutUint64(size[:], uint64(len(m.Body)))
 	_, _ = b.hash.Write(size[:])
@@ -94,7 +95,6 @@ func (b *block) add(m record.Message) {
 	before := b.columns.Rows()
 	switch kind(m.Topic) {
 	case kindRecords:
-		m.Incarnation = b.life.incarnation
 		b.decode(m)
 	case kindChange:
 		b.changes = append(b.changes, m)

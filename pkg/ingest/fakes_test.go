@@ -425,6 +425,8 @@ func (s deadLetters) SetAside(_ context.Context, d record.Dead) error {
 
 type changes struct{ *process }
 
+func (changes) Incarnation(context.Context) (uint64, error) { return 0, nil }
+
 func (s changes) Apply(_ context.Context, messages []record.Message) error {
 	return s.do(fmt.Sprintf("apply %d changes", len(messages)), func() error {
 		for _, m := range messages {

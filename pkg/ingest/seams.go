@@ -96,6 +96,9 @@ type Changes interface {
 	// returns a *record.StoreError of ClassPoison; then the messages come
 	// again one by one, and the one it refuses is set aside.
 	Apply(ctx context.Context, messages []record.Message) error
+
+	// Incarnation returns the greatest one that changes were applied of.
+	Incarnation(ctx context.Context) (uint64, error)
 }
 
 // Leases says which lanes this process works on. *stream.Leases is the real

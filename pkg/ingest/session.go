@@ -60,7 +60,7 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 			return err
 		}
 	}
-	if position.Known, err = l.compare(ctx, position); err != nil {
+	if err := l.compare(ctx, position); err != nil {
 		return err
 	}
 
@@ -84,11 +84,19 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 }
 
 // incarnation makes a number for a new life of the lane: above that of every
-// row there is, so that no row of another life is ever taken for one of this.
+// row and of every change that was applied, so that nothing of another life is
+// ever taken for something of this.
 func (l *lane) incarnation(ctx context.Context) (uint64, error) {
 	last, err := l.parts.Warehouse.LastIncarnation(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("look for earlier lives of the lane: %w", err)
+	}
+	if l.parts.Changes != nil {
+		applied, err := l.parts.Changes.Incarnation(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("look for changes of earlier lives of the lane: %w", err)
+		}
+		last = max(last, applied)
 	}
 	return max(uint64(time.Now().UnixMilli()), last+1), nil
 }
@@ -100,30 +108,25 @@ func (l *lane) incarnation(ctx context.Context) (uint64, error) {
 // from a backup: that is reported, and going on loses nothing more. One that
 // reaches further than anything that was ever claimed belongs to a position and
 // a stream that are gone, as when NATS was restored from a backup: going on
-// would give new messages the numbers of old ones, so the lane halts until an
-// operator has said that the rows up to there, which it returns, are known.
-func (l *lane) compare(ctx context.Context, p record.Position) (known uint64, err error) {
+// would give new messages the places of old ones, so the lane halts until an
+// operator has said where it goes on, in another life.
+func (l *lane) compare(ctx context.Context, p record.Position) error {
 	if l.compared {
-		return p.Known, nil
+		return nil
 	}
 	last, err := l.parts.Warehouse.LastSeq(ctx, l.number, p.Incarnation)
 	if err != nil {
-		return 0, fmt.Errorf("compare the end of the table with the position: %w", err)
-	}
-	if p.Known == record.KnownAll {
-		if p.Known, err = l.parts.Warehouse.LastSeq(ctx, l.number, 0); err != nil {
-			return 0, fmt.Errorf("look for rows of earlier lives of the lane: %w", err)
-		}
+		return fmt.Errorf("compare the end of the table with the position: %w", err)
 	}
 	claimed := p.Done
 	if p.Claim != nil {
 		claimed = p.Claim.Last
 	}
 	if _, err := l.marks(ctx, p, nil); err != nil {
-		return 0, err
+		return err
 	}
-	if last > max(claimed, p.Known) {
-		return 0, halt("the table has records of messages up to %d, but the lane has never been further than %d: NATS holds an earlier state, restored or new; what it had accepted since and not stored is lost; when that is settled, sluice lanes reset says where the lane goes on", last, claimed)
+	if last > claimed {
+		return halt("the table has records of messages up to %d, but the lane has never been further than %d: NATS holds an earlier state, restored or new; what it had accepted since and not stored is lost; when that is settled, sluice lanes reset says where the lane goes on", last, claimed)
 	}
 	l.compared = true
 	l.metrics.missing.Set(0)
@@ -132,7 +135,7 @@ func (l *lane) compare(ctx context.Context, p record.Position) (known uint64, er
 		l.log.Error("the table has lost records that were stored: restore it, or rebuild it from the stream",
 			"last_stored", p.Stored, "last_in_table", last)
 	}
-	return p.Known, nil
+	return nil
 }
 
 // marks asks how far days reach in the warehouse, and makes sure that the

@@ -2,7 +2,6 @@ package record
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -15,7 +14,6 @@ type Position struct {
 	Done        uint64   `json:"done"`                  // every message up to here is stored or set aside
 	Base        uint64   `json:"base,omitempty"`        // messages up to here are of an earlier life of the lane, or were given up: they are not in Totals
 	Stored      uint64   `json:"stored,omitempty"`      // the last message that left a row, of those up to Done and of the pieces of Claim that are stored: the table must reach it
-	Known       uint64   `json:"known,omitempty"`       // rows of messages up to here may be of an earlier life of the lane: an operator said so; KnownAll when nobody has looked yet
 	Claim       *Claim   `json:"block,omitempty"`       // the block being stored now, nil when none
 	Totals      Totals   `json:"totals"`                // what became of all records up to Done, and of those of Claim that come before From
 	Recount     []string `json:"recount,omitempty"`     // days, such as 2025-11-21, whose counters may be wrong: what they had heard of a block was not to be found out
@@ -53,9 +51,6 @@ func (t *Totals) Add(more Totals) {
 	t.Dead += more.Dead
 	t.Void += more.Void
 }
-
-// KnownAll stands for all rows there are.
-const KnownAll = math.MaxUint64
 
 // Claim fixes a block before it is stored, so that after any crash the same
 // messages are stored again under the same token.

@@ -69,10 +69,13 @@ func (a *Applier) Apply(ctx context.Context, messages []record.Message) error {
 	return nil
 }
 
+// Incarnation is the Store's.
+func (a *Applier) Incarnation(ctx context.Context) (uint64, error) { return a.store.Incarnation(ctx) }
+
 // step is a change and where it stands in the stream.
 type step struct {
 	change change.Change
-	seq    uint64
+	place  change.Place
 }
 
 // decodeAll gives the changes of every target, in order, and what is to be
@@ -89,7 +92,7 @@ func decodeAll(messages []record.Message) (map[string][]step, []change.Audit, er
 		if !strings.HasSuffix(m.Topic, ".change."+key) {
 			return nil, nil, refused(&change.BadChangeError{Code: "wrong_topic", Reason: "the change is published under another target's name"})
 		}
-		pending[key] = append(pending[key], step{c, m.Seq})
+		pending[key] = append(pending[key], step{c, change.Place{Incarnation: m.Incarnation, Seq: m.Seq}})
 		rows = append(rows, c.Audit(m.Seq))
 	}
 	return pending, rows, nil
@@ -101,7 +104,7 @@ func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 	err := a.store.update(ctx, key, func(e change.Entry) (change.Entry, bool, error) {
 		repeated = 0
 		for _, s := range steps {
-			next, applied, err := change.Apply(e, s.change, s.seq)
+			next, applied, err := change.Apply(e, s.change, s.place)
 			if err != nil {
 				return e, false, refused(err)
 			}

@@ -68,6 +68,18 @@ func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Ent
 	}
 }
 
+// Incarnation returns the latest life of lane 0 that an entry has heard of: a
+// change of a life that is not above it would be ignored.
+func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
+	for e, err := range s.Entries(ctx, ">") {
+		if err != nil {
+			return 0, err
+		}
+		last = max(last, e.Incarnation)
+	}
+	return last, nil
+}
+
 // maxConflicts is how often one update gives way to others before it fails.
 // There are no others, but for an owner of the lane that does not know yet
 // that it has lost it.

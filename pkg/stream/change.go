@@ -95,17 +95,26 @@ func (p *Publisher) attemptChange(ctx context.Context, lane *Lane, msg *nats.Msg
 	return ack{}, fmt.Errorf("%w: %w", change.ErrStale, err)
 }
 
-// LastChange returns the sequence of a target's last change on lane 0, and
-// whether the lane still holds one.
-func (s *Stream) LastChange(ctx context.Context, target change.Target) (uint64, bool, error) {
+// LastChange returns the last change of a target that lane 0 still holds, and
+// where an entry must stand that has it. What an operator has passed over by
+// resetting the lane is never applied, and nobody waits for it.
+func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.Last, error) {
 	ctx, done := s.link.attempt(ctx, attemptLimit)
 	defer done()
 	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, false, nil
+		return change.Last{}, nil
 	}
 	if err != nil {
-		return 0, false, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
+		return change.Last{}, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
 	}
-	return msg.Sequence, true, nil
+	pos, _, err := s.positionEntry(ctx, 0)
+	if err != nil {
+		return change.Last{}, err
+	}
+	last := change.Last{Seq: msg.Sequence}
+	if msg.Sequence > pos.Base {
+		last.Applied = change.Place{Incarnation: pos.Incarnation, Seq: msg.Sequence}
+	}
+	return last, nil
 }

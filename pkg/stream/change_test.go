@@ -46,17 +46,47 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 	}
 }
 
+// TestTheLastChangeOfALaneThatWasReset: nobody waits for one that was passed
+// over, and one from before is no proof of one that comes after.
+func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	send := func(id string) uint64 {
+		t.Helper()
+		seq, _, err := p.PublishChange(t.Context(), patch("ann", id, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	wants := func(want change.Last) {
+		t.Helper()
+		got, err := w.LastChange(t.Context(), change.Target{User: "ann"})
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("last change: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	send("one")
+	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(change.Last{Seq: 1})
+	send("two")
+	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: reset.Incarnation, Seq: 2}})
+}
+
 func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	w.publish(p, "record", 2)
 	last := func() *uint64 {
 		t.Helper()
-		seq, _, err := w.LastChange(t.Context(), change.Target{User: "ann"})
+		last, err := w.LastChange(t.Context(), change.Target{User: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &seq
+		return &last.Seq
 	}
 	if got := *last(); got != 0 {
 		t.Fatalf("last change of a target without any: %d", got)
@@ -104,7 +134,7 @@ func TestAChangeThatCanNotBe(t *testing.T) {
 	if took := time.Since(begun); took > 2*time.Second {
 		t.Errorf("NATS away: it took %v to say so, want at most 2s", took)
 	}
-	if _, _, err := w.LastChange(t.Context(), change.Target{User: "ann"}); !errors.Is(err, record.ErrUnavailable) {
+	if _, err := w.LastChange(t.Context(), change.Target{User: "ann"}); !errors.Is(err, record.ErrUnavailable) {
 		t.Errorf("last change while NATS is away: got %v, want %v", err, record.ErrUnavailable)
 	}
 }

@@ -41,22 +41,28 @@ func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error)
 	if err != nil {
 		return record.Position{}, err
 	}
-	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return record.Position{}, nil
-	}
-	if err != nil {
-		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
-	}
-	pos := record.Position{}
-	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
-		return record.Position{}, fmt.Errorf("read the position of lane %d: %w", lane, err)
-	}
-	pos.Revision = entry.Revision()
-	if pos.Stream == state.Identity() {
-		err = p.check(ctx, state, pos, entry.Created())
+	pos, written, err := p.stream.positionEntry(ctx, lane)
+	if err == nil && pos.Stream == state.Identity() {
+		err = p.check(ctx, state, pos, written)
 	}
 	return pos, err
+}
+
+// positionEntry reads the position of a lane as it is, and when it was written;
+// the zero one when there is none.
+func (s *Stream) positionEntry(ctx context.Context, lane int) (pos record.Position, written time.Time, err error) {
+	entry, err := s.positions.Get(ctx, positionKey(lane))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return record.Position{}, time.Time{}, nil
+	}
+	if err != nil {
+		return record.Position{}, time.Time{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
+	}
+	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
+		return record.Position{Revision: entry.Revision()}, time.Time{}, fmt.Errorf("read the position of lane %d: %w", lane, err)
+	}
+	pos.Revision = entry.Revision()
+	return pos, entry.Created(), nil
 }
 
 // check compares a position with the lane it was written for. The message at
@@ -114,10 +120,12 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 }
 
 // Reset makes a lane go on after the message done of the stream it has now,
-// whatever its position was. It is for an operator who knows that what was
-// before is stored or lost: after a stream was made again, or restored from a
-// backup. Whoever owns the lane is fenced, and takes it again from there.
-func (p *Positions) Reset(ctx context.Context, lane int, done uint64) (record.Position, error) {
+// whatever its position was, in a life of its own: with an incarnation above
+// that of the one before, and above another one that is known. It is for an
+// operator who knows that what was before is stored or lost: after a stream was
+// made again, or restored from a backup. Whoever owns the lane is fenced, and
+// takes it again from there.
+func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (record.Position, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
 		return record.Position{}, err
@@ -125,15 +133,15 @@ func (p *Positions) Reset(ctx context.Context, lane int, done uint64) (record.Po
 	if done > state.Last {
 		return record.Position{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
 	}
-	next := record.Position{Stream: state.Identity(), Done: done, Base: done, Known: record.KnownAll}
-	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
-	switch {
-	case err == nil:
-		next.Revision = entry.Revision()
-	case !errors.Is(err, jetstream.ErrKeyNotFound):
-		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
+	before, _, err := p.stream.positionEntry(ctx, lane)
+	if err != nil && before.Revision == 0 { // a damaged one is replaced
+		return record.Position{}, err
 	}
-	return p.Swap(ctx, lane, next)
+	return p.Swap(ctx, lane, record.Position{
+		Incarnation: max(uint64(time.Now().UnixMilli()), before.Incarnation+1, above+1),
+		Stream:      state.Identity(), Done: done, Base: done,
+		Recount: before.Recount, Revision: before.Revision,
+	})
 }
 
 // moved finds out who moved the entry. It may have been this very Swap in an
@@ -152,19 +160,9 @@ func (p *Positions) moved(ctx context.Context, lane int, next record.Position, v
 
 // done is how far a lane is stored; 0 when its stream was made again since.
 func (s *Stream) done(ctx context.Context, lane *Lane) (uint64, error) {
-	entry, err := s.positions.Get(ctx, positionKey(lane.Number))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, unavailable(fmt.Errorf("read the position of lane %d: %w", lane.Number, err), 2*time.Second)
-	}
-	var pos record.Position
-	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
-		return 0, fmt.Errorf("read the position of lane %d: %w", lane.Number, err)
-	}
-	if pos.Stream != "" && pos.Stream != lane.Identity() {
-		return 0, nil
+	pos, _, err := s.positionEntry(ctx, lane.Number)
+	if err != nil || pos.Stream != "" && pos.Stream != lane.Identity() {
+		return 0, err
 	}
 	return pos.Done, nil
 }

@@ -126,12 +126,16 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 	}
 
 	// An operator lets it begin again, and fences whoever owned it.
-	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1); err == nil {
+	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1, 0); err == nil {
 		t.Error("it was reset to a message it does not have")
 	}
-	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 0)
-	if diff := cmp.Diff(record.Position{Stream: identity, Known: record.KnownAll, Revision: reset.Revision}, reset); diff != "" || err != nil {
+	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 0, 0)
+	want := record.Position{Incarnation: reset.Incarnation, Stream: identity, Revision: reset.Revision}
+	if diff := cmp.Diff(want, reset); diff != "" || err != nil {
 		t.Errorf("reset: %v (-want +got):\n%s", err, diff)
+	}
+	if now := uint64(time.Now().UnixMilli()); reset.Incarnation > now || reset.Incarnation < now-10_000 {
+		t.Errorf("its life is %d, want the time, %d", reset.Incarnation, now)
 	}
 	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, record.ErrNotOwner) {
 		t.Errorf("the owner from before: got %v, want %v", err, record.ErrNotOwner)
@@ -141,11 +145,20 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 	w := open(t, stream.Config{})
 	w.publish(w.publisher(), "id", 3)
-	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 2); err != nil {
+	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 2, 0); err != nil {
 		t.Fatal(err)
 	}
-	if pos, err := w.position(0); err != nil || pos.Done != 2 {
+	pos, err := w.position(0)
+	if err != nil || pos.Done != 2 || pos.Base != 2 {
 		t.Errorf("got %+v, %v", pos, err)
+	}
+	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // of a machine whose clock was wrong
+	again, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1, ahead)
+	if err != nil || again.Incarnation != ahead+1 {
+		t.Errorf("above another life: got %+v, %v, want life %d", again, err, ahead+1)
+	}
+	if again, err = stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1, 0); err != nil || again.Incarnation != ahead+2 {
+		t.Errorf("above the life before: got %+v, %v, want life %d", again, err, ahead+2)
 	}
 }
 

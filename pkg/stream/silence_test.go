@@ -48,11 +48,11 @@ func changes(_ *world, p *stream.Publisher, id string) func(context.Context) err
 func looksFirst(w *world, p *stream.Publisher, id string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		c := patch(id, id, nil)
-		last, _, err := w.LastChange(ctx, c.Target)
+		last, err := w.LastChange(ctx, c.Target)
 		if err != nil {
 			return err
 		}
-		c.Expected = &last
+		c.Expected = &last.Seq
 		_, _, err = p.PublishChange(ctx, c)
 		return err
 	}

@@ -175,6 +175,9 @@ func TestARecreatedStreamHalts(t *testing.T) {
 	s := newStack(t)
 	_, _, api, ingester := s.apart()
 	s.load("--records", "1000", "--batch", "100", "--seed", "1")
+	if res, body := s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"before"}`); wantOK(res, body) != nil {
+		t.Fatal(body)
+	}
 	s.stored(1000)
 	for _, p := range []*process{api, ingester} {
 		if code := p.stop(); code != 0 {
@@ -186,6 +189,9 @@ func TestARecreatedStreamHalts(t *testing.T) {
 	}
 	api = s.startAPI()
 	s.waitReady(api, s.ops)
+	if res, body := s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"after"}`); wantOK(res, body) != nil { // under a number that the state has passed
+		t.Fatal(body)
+	}
 	s.load("--records", "1000", "--batch", "50", "--seed", "2") // durable in the new stream
 	ingester = s.startIngester()
 	s.halted(ingester, "the stream was recreated", "sluice lanes reset")
@@ -195,6 +201,9 @@ func TestARecreatedStreamHalts(t *testing.T) {
 	s.sluice(0, "lanes", "reset", "--lane", "0", "--done", "0", "--yes", "--nats", "nats://"+s.nats)
 	s.stored(2000)
 	s.waitReady(ingester, s.ingesterOps)
+	if res, body := s.send(http.MethodGet, "/spm/login/current/user", ""); res.StatusCode != http.StatusOK || wantText(body, `"name":"after"`) != nil {
+		t.Errorf("the user answers %s %s, want the change that was accepted after the stream was made again", res.Status, body)
+	}
 }
 
 // TestATruncatedTableIsReported: nothing can bring the records back but a

@@ -46,11 +46,11 @@ func (d *door) PublishChange(ctx context.Context, c *change.Change) (uint64, boo
 	return 0, false, errClosed
 }
 
-func (d *door) LastChange(ctx context.Context, t change.Target) (uint64, bool, error) {
+func (d *door) LastChange(ctx context.Context, t change.Target) (change.Last, error) {
 	if open := d.opened.Load(); open != nil {
 		return open.LastChange(ctx, t)
 	}
-	return 0, false, errClosed
+	return change.Last{}, errClosed
 }
 
 func (d *door) Entry(ctx context.Context, t change.Target) (change.Entry, error) {
