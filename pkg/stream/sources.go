@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -138,6 +139,11 @@ func (s *Stream) swapSource(ctx context.Context, next Source) (Source, error) {
 		next.revision = revision
 		return next, nil
 	case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
+		// It may have been this very write, in an attempt whose answer was lost.
+		if entry, err := s.sources.Get(ctx, sourceKey(next.Name)); err == nil && entry.Revision() > next.revision && bytes.Equal(entry.Value(), value) {
+			next.revision = entry.Revision()
+			return next, nil
+		}
 		return Source{}, fmt.Errorf("the lanes of source %q were written by somebody else meanwhile", next.Name)
 	}
 	return Source{}, unavailable(fmt.Errorf("write the lanes of source %q: %w", next.Name, err), 2*time.Second)

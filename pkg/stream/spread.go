@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"sluice/pkg/record"
 )
 
 // Spreading says where a source is to go.
@@ -23,8 +25,12 @@ const (
 	// fence.
 	spreadLook = 100 * time.Millisecond
 
+	// spreadQuestion is how long one question may take before it is asked again:
+	// the connection it went out on may be gone.
+	spreadQuestion = 5 * time.Second
+
 	// undoLimit is how long the end of an attempt may take.
-	undoLimit = 5 * time.Second
+	undoLimit = 30 * time.Second
 )
 
 // Spread moves a source to other lanes. Each lane knows only what it has seen
@@ -41,7 +47,11 @@ func (s *Stream) Spread(ctx context.Context, to Spreading) error {
 	if to.Say == nil {
 		to.Say = func(string, ...any) {}
 	}
-	source, err := s.markMoving(ctx, to)
+	var source Source
+	err := s.insist(ctx, func(ctx context.Context) (err error) {
+		source, err = s.markMoving(ctx, to) // a mark that nobody heard of is found
+		return err
+	})
 	if err != nil || source.Moving == nil {
 		return err
 	}
@@ -96,7 +106,11 @@ func (s *Stream) moveMarked(ctx context.Context, source Source, say func(string,
 		return fmt.Errorf("wait until no api sends to the old lanes: %w", ctx.Err())
 	}
 	for _, lane := range source.Lanes {
-		fence, err := s.fence(ctx, lane, source.Name)
+		var fence uint64
+		err := s.insist(ctx, func(ctx context.Context) (err error) {
+			fence, err = s.fence(ctx, lane, source.Name) // two say no more than one
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -107,7 +121,10 @@ func (s *Stream) moveMarked(ctx context.Context, source Source, say func(string,
 	}
 	// All of the source is stored. A crash here leaves the mark.
 	source.Lanes, source.Moving = source.Moving, nil
-	if _, err := s.swapSource(ctx, source); err != nil {
+	if err := s.insist(ctx, func(ctx context.Context) error {
+		_, err := s.swapSource(ctx, source)
+		return err
+	}); err != nil {
 		return err
 	}
 	say("records of source %q go to lanes %v", source.Name, source.Lanes)
@@ -130,24 +147,40 @@ func (s *Stream) fence(ctx context.Context, lane int, source string) (uint64, er
 
 // storedUpTo waits until a lane is stored up to a message.
 func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
-	var last error
 	for {
-		lane, err := s.state(ctx, number)
-		if err == nil && lane.Last < seq {
+		var lane *Lane
+		var done uint64
+		err := s.insist(ctx, func(ctx context.Context) (err error) {
+			if lane, err = s.state(ctx, number); err == nil {
+				done, err = s.done(ctx, lane)
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case lane.Last < seq:
 			return fmt.Errorf("the lane ends at %d by now: it was made again", lane.Last)
-		}
-		done := uint64(0)
-		if err == nil {
-			done, err = s.done(ctx, lane)
-		}
-		if err == nil && done >= seq {
+		case done >= seq:
 			return nil
+		case !sleep(ctx, spreadLook):
+			return ctx.Err()
 		}
-		if err != nil && ctx.Err() == nil {
-			last = err
+	}
+}
+
+// insist asks NATS until it is answered or ctx ends, each time for a while: a
+// question whose connection is lost is never answered.
+func (s *Stream) insist(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		limited, cancel := context.WithTimeout(ctx, spreadQuestion)
+		err := ask(limited)
+		cancel()
+		if err == nil || !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			return err
 		}
 		if !sleep(ctx, spreadLook) {
-			return errors.Join(ctx.Err(), last)
+			return errors.Join(ctx.Err(), err)
 		}
 	}
 }
@@ -157,7 +190,10 @@ func (s *Stream) unmark(ctx context.Context, source Source) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	source.Moving = nil
-	if _, err := s.swapSource(ctx, source); err != nil {
+	if err := s.insist(ctx, func(ctx context.Context) error {
+		_, err := s.swapSource(ctx, source)
+		return err
+	}); err != nil {
 		if now, found, asked := s.source(ctx, source.Name); asked == nil && found && now.Moving == nil {
 			return nil // somebody else was quicker, or the end of this attempt was written though nobody heard of it
 		}
@@ -168,7 +204,12 @@ func (s *Stream) unmark(ctx context.Context, source Source) error {
 
 // Stay takes the mark of an attempt back that was interrupted.
 func (s *Stream) Stay(ctx context.Context, name string) error {
-	source, found, err := s.source(ctx, name)
+	var source Source
+	var found bool
+	err := s.insist(ctx, func(ctx context.Context) (err error) {
+		source, found, err = s.source(ctx, name)
+		return err
+	})
 	if err != nil || !found || source.Moving == nil {
 		return err
 	}

@@ -362,3 +362,43 @@ func TestASpreadOutlivesTheServers(t *testing.T) {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
 }
+
+// TestASpreadOutlivesNATS: the server goes away again and again while a source
+// is moved, also in the middle of questions, and the move goes on.
+func TestASpreadOutlivesNATS(t *testing.T) {
+	t.Parallel()
+	w := open(t, spreadable())
+	if err := sendOne(w.publisher(), "cluster-a", "one", 1); err != nil {
+		t.Fatal(err)
+	}
+	w.addLane()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	moved := make(chan error, 1)
+	go func() { moved <- w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}}) }()
+	for range 4 {
+		time.Sleep(700 * time.Millisecond)
+		w.server.Stop()
+		time.Sleep(300 * time.Millisecond)
+		w.server.Restart()
+	}
+	w.storing()
+	select {
+	case err := <-moved:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the source is not moved half a minute after NATS is back")
+	}
+	p := w.publisher()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := sendOne(p, "cluster-a", "two", 1)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, record.ErrHeld) || time.Now().After(deadline) {
+			t.Fatalf("a record of the source is not taken: %v", err)
+		}
+	}
+}
