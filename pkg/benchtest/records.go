@@ -20,7 +20,13 @@ const started = 20_000
 // at every call.
 func Batches(b *testing.B, bodies, n int) [][]byte {
 	b.Helper()
-	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 5, Start: Start})
+	return BatchesOf(b, load.MixedEnvelopes, bodies, n)
+}
+
+// BatchesOf is Batches of records that say this about themselves.
+func BatchesOf(b *testing.B, envelope load.Envelope, bodies, n int) [][]byte {
+	b.Helper()
+	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 5, Start: Start, Envelope: envelope})
 	if err != nil {
 		b.Fatal(err)
 	}

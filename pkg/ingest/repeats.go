@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"sluice/pkg/record"
 )
@@ -12,14 +13,6 @@ import (
 // more are asked for one by one: only a client that makes partitions up sends
 // such a block.
 const maxDays = 2000
-
-// stretch is a run of rows of one day of one source and partition.
-type stretch struct {
-	from, to int
-	kind     uint8
-	day      record.SourceDay
-	mark     *mark // nil when there are too many
-}
 
 // decide says which rows of the block are repeated: known already, by what is
 // stored or by a row before them in the same block.
@@ -32,11 +25,10 @@ func (s *session) decide(ctx context.Context, b *block) ([]record.Run, error) {
 		s.known.forget(source)
 	}
 	s.known.begin(s.knownBytes())
-	all, err := s.stretches(ctx, &b.columns)
-	if err != nil {
+	if err := s.meet(ctx, &b.columns); err != nil {
 		return nil, err
 	}
-	ask := s.doubtful(&b.columns, all)
+	ask := s.doubtful(&b.columns)
 	if len(ask) == 0 {
 		return nil, nil
 	}
@@ -46,92 +38,115 @@ func (s *session) decide(ctx context.Context, b *block) ([]record.Run, error) {
 	if err := s.parts.Warehouse.Known(ctx, &b.columns, ask, same.stored); err != nil {
 		return nil, fmt.Errorf("look for %d records that may be stored already: %w", len(ask), err)
 	}
-	return same.repeated(all, ask), nil
+	return same.repeated(ask), nil
 }
 
-// stretches divides the rows, and learns the days that were not heard of.
-func (s *session) stretches(ctx context.Context, c *record.Columns) ([]stretch, error) {
-	all := s.days[:0]
-	var unknown []record.SourceDay
-	asked := map[record.SourceDay]bool{}
-	var source, from, to = -1, int64(0), int64(0) // of the last stretch
-	for row := range c.Rows() {
-		kind := c.Kind[row]
-		if kind == record.ByPlace {
-			continue // never the same as another one
-		}
-		partition := int64(0)
-		if kind == record.ByPosition {
-			partition = c.PartitionID[row]
-		}
-		key, ts := c.Source.Key(row), c.TS[row]
-		if n := len(all) - 1; n >= 0 && key == source && ts >= from && ts < to && all[n].day.Partition == partition && all[n].kind == kind && all[n].to == row {
-			all[n].to = row + 1
-			continue
-		}
-		day := record.SourceDay{Partition: partition, Day: record.Day(ts)}
-		if n := len(all) - 1; n >= 0 && key == source {
-			day.Source = all[n].day.Source
-		} else {
-			day.Source = string(c.Source.Value(row))
-		}
-		source, from = key, day.Day*dayMilliseconds
-		to = from + dayMilliseconds
-		mark := s.known.find(day)
-		if mark == nil && !asked[day] && len(unknown) < maxDays {
-			asked[day] = true
-			unknown = append(unknown, day)
-		}
-		all = append(all, stretch{row, row + 1, kind, day, mark})
-	}
-	s.days = all
+// recent is how many days a block looks for before it looks into the map of all.
+// Records of a few partitions follow each other in any order.
+const recent = 16
+
+// recentDay is a day of a source and partition that was met lately.
+type recentDay struct {
+	source    int // its key in the block
+	partition int64
+	from, to  int64 // of the timestamps of the day
+	mark      *mark // nil when it is not known yet
+}
+
+// meet finds the day of every row, and learns those that were not heard of.
+func (s *session) meet(ctx context.Context, c *record.Columns) error {
+	marks := slices.Grow(s.days[:0], c.Rows())[:c.Rows()]
+	s.days = marks
+	unknown, late := s.findDays(c, marks)
+	s.late = late
 	if len(unknown) == 0 {
-		return all, nil
+		return nil
 	}
-	marks, err := s.marks(ctx, s.done(), unknown)
+	answer, err := s.marks(ctx, s.done(), unknown)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, day := range unknown {
-		last, stored := marks.Last[day]
+		last, stored := answer.Last[day]
 		if !stored {
 			last = noFloor
 		}
 		s.known.learn(day, last)
 	}
-	for i := range all {
-		if all[i].mark == nil {
-			all[i].mark = s.known.find(all[i].day)
+	for _, row := range late {
+		marks[row] = s.known.find(dayOf(c, row))
+	}
+	return nil
+}
+
+// findDays fills in what is known of the day of each row. It returns the days
+// that were not heard of, and their rows. Records without a day, which are never
+// the same as another one, are left out.
+func (s *session) findDays(c *record.Columns, marks []*mark) (unknown []record.SourceDay, late []int) {
+	late = s.late[:0]
+	var cache [recent]recentDay
+	for i := range cache {
+		cache[i].source = -1
+	}
+	var asked map[record.SourceDay]bool
+	for row := range marks {
+		marks[row] = nil
+		kind := c.Kind[row]
+		if kind == record.ByPlace {
+			continue
+		}
+		partition := int64(0)
+		if kind == record.ByPosition {
+			partition = c.PartitionID[row]
+		}
+		source, ts := c.Source.Key(row), c.TS[row]
+		at := &cache[partition%recent]
+		if at.source != source || at.partition != partition || ts < at.from || ts >= at.to {
+			day := dayOf(c, row)
+			*at = recentDay{source, partition, day.Day * dayMilliseconds, (day.Day + 1) * dayMilliseconds, s.known.find(day)}
+			if at.mark == nil && !asked[day] && len(unknown) < maxDays {
+				if asked == nil {
+					asked = map[record.SourceDay]bool{}
+				}
+				asked[day] = true
+				unknown = append(unknown, day)
+			}
+		}
+		if marks[row] = at.mark; at.mark == nil {
+			late = append(late, row)
 		}
 	}
-	return all, nil
+	return unknown, late
 }
 
 const dayMilliseconds = 24 * 60 * 60 * 1000
 
+// dayOf is the day that a row belongs to.
+func dayOf(c *record.Columns, row int) record.SourceDay {
+	day := record.SourceDay{Source: string(c.Source.Value(row)), Day: record.Day(c.TS[row])}
+	if c.Kind[row] == record.ByPosition {
+		day.Partition = c.PartitionID[row]
+	}
+	return day
+}
+
 // doubtful adds the rows to what is known, and returns those that may be stored
 // already.
-func (s *session) doubtful(c *record.Columns, all []stretch) []int {
+func (s *session) doubtful(c *record.Columns) []int {
 	ask := s.ask[:0]
-	for i := range all {
-		d := &all[i]
-		switch {
-		case d.mark == nil:
-			for row := d.from; row < d.to; row++ {
+	for row, mark := range s.days {
+		switch kind := c.Kind[row]; {
+		case kind == record.ByPlace:
+		case mark == nil: // there are too many days
+			ask = append(ask, row)
+		case kind == record.ByPosition:
+			if s.known.position(mark, c.Position[row]) {
 				ask = append(ask, row)
 			}
-		case d.kind == record.ByPosition:
-			for row := d.from; row < d.to; row++ {
-				if s.known.position(d.mark, c.Position[row]) {
-					ask = append(ask, row)
-				}
-			}
 		default:
-			for row := d.from; row < d.to; row++ {
-				identity := c.Identity.Value(row)
-				if s.known.content(d.mark, c.TS[row], binary.LittleEndian.Uint64(identity), binary.LittleEndian.Uint64(identity[8:])) {
-					ask = append(ask, row)
-				}
+			identity := c.Identity.Value(row)
+			if s.known.content(mark, c.TS[row], binary.LittleEndian.Uint64(identity), binary.LittleEndian.Uint64(identity[8:])) {
+				ask = append(ask, row)
 			}
 		}
 	}
@@ -247,7 +262,7 @@ func (s *same) add(row int) (there bool) {
 
 // repeated returns the rows of ask that are the same as a stored row, or as a
 // row before them that is not dropped.
-func (s *same) repeated(all []stretch, ask []int) (runs []record.Run) {
+func (s *same) repeated(ask []int) (runs []record.Run) {
 	// A row that is not asked for is new. It matters only when one that is
 	// asked for comes after it with the same position or content.
 	type place struct {
@@ -264,24 +279,22 @@ func (s *same) repeated(all []stretch, ask []int) (runs []record.Run) {
 			places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}] = true
 		}
 	}
-	for _, d := range all {
-		for row := d.from; row < d.to; row++ {
-			asked := len(ask) > 0 && ask[0] == row
-			if asked {
-				ask = ask[1:]
-			} else if d.kind == record.ByContent {
-				if !contents[[16]byte(c.Identity.Value(row))] {
-					continue
-				}
-			} else if !places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}] {
+	for row := 0; len(ask) > 0; row++ { // what comes after the last question does not matter
+		asked := ask[0] == row
+		switch {
+		case asked:
+			ask = ask[1:]
+		case c.Kind[row] == record.ByPlace:
+			continue
+		case c.Kind[row] == record.ByContent:
+			if !contents[[16]byte(c.Identity.Value(row))] {
 				continue
 			}
-			if s.add(row) && asked {
-				runs = addRow(runs, row)
-			}
+		case !places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}]:
+			continue
 		}
-		if len(ask) == 0 {
-			break // what comes after the last question does not matter
+		if s.add(row) && asked {
+			runs = addRow(runs, row)
 		}
 	}
 	return runs

@@ -34,9 +34,10 @@ type session struct {
 	doubted    []string  // days whose counters are in doubt
 	remembered time.Time // when the token of the claim was known to be remembered; zero when it is not known
 
-	known *known    // what is stored, as far as the blocks to come may repeat it; owned by store
-	days  []stretch // of a block; kept for its memory
-	ask   []int     // rows of a block that may be stored already; kept for its memory
+	known *known  // what is stored, as far as the blocks to come may repeat it; owned by store
+	days  []*mark // of the rows of a block; kept for its memory
+	late  []int   // rows whose day was not heard of before; kept for its memory
+	ask   []int   // rows of a block that may be stored already; kept for its memory
 }
 
 // session goes on from position until something fails or ctx ends.
