@@ -22,7 +22,7 @@ const purgeMargin = 30 * time.Second
 // Purger removes from the lanes what is stored and not needed any more. A
 // message goes when all of these hold:
 //
-//   - it is stored or set aside, by the lane's position,
+//   - it is stored or set aside, by a position that fits the lane's data,
 //   - the duplicate window of its id has passed,
 //   - it is older than the history, or the lane is more than half full.
 //
