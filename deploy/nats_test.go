@@ -26,7 +26,7 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	if !opts.JetStream || !opts.SyncAlways {
 		t.Errorf("JetStream %t, sync always %t; want both", opts.JetStream, opts.SyncAlways)
 	}
-	if opts.MaxPayload != 2<<20 || opts.MaxPending != 256<<20 || opts.JetStreamMaxStore < 8<<30 {
+	if opts.MaxPayload != 16<<20 || opts.MaxPending != 256<<20 || opts.JetStreamMaxStore < 8<<30 {
 		t.Errorf("messages of %d bytes, %d pending, store of %d", opts.MaxPayload, opts.MaxPending, opts.JetStreamMaxStore)
 	}
 	if opts.Username != "sluice" || opts.Password != "n1e5" {

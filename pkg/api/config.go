@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"sluice/pkg/record"
@@ -16,7 +17,7 @@ type Config struct {
 
 	BodyBytes     int           // longest body, after decompression; default 16 MiB
 	Records       int           // most records in one request; default 50 000
-	RecordBytes   int           // longest record; default 4 MiB
+	RecordBytes   int           // longest record, at most 16 MiB; default 8 MiB
 	Depth         int           // deepest nesting of a record; default 64
 	Ratio         int           // most bytes one compressed byte may stand for, in bodies beyond 1 MiB; default 200
 	PartBytes     int           // longest message in the stream, compressed, unless one record is longer; default 512 KiB
@@ -50,7 +51,7 @@ func (c Config) withDefaults() Config {
 	}
 	orElse(&c.BodyBytes, 16<<20)
 	orElse(&c.Records, 50_000)
-	orElse(&c.RecordBytes, 4<<20)
+	orElse(&c.RecordBytes, min(8<<20, c.BodyBytes))
 	orElse(&c.Depth, 64)
 	orElse(&c.Ratio, 200)
 	orElse(&c.PartBytes, 512<<10)
@@ -70,6 +71,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// longestRecord is what a message takes, if the record becomes smaller by being
+// compressed.
+const longestRecord = 16 << 20
+
 func (c Config) check() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
@@ -78,6 +83,8 @@ func (c Config) check() error {
 		return errors.New("the memory for bodies in flight is less than four times the longest body")
 	case c.RecordBytes > c.BodyBytes:
 		return errors.New("the longest record is longer than the longest body")
+	case c.RecordBytes > longestRecord:
+		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", longestRecord)
 	case !(c.Rate >= 0):
 		return errors.New("the rate is negative")
 	}
@@ -85,5 +92,5 @@ func (c Config) check() error {
 }
 
 func (c Config) limits() record.Limits {
-	return record.Limits{Records: c.Records, RecordBytes: c.RecordBytes, Depth: c.Depth}
+	return record.Limits{Records: c.Records, RecordBytes: c.RecordBytes, Depth: c.Depth, Shaped: true}
 }

@@ -113,6 +113,7 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 		"no such file":                    func(c *api.Config) { c.TLSCert, c.TLSKey = "missing.pem", "missing.pem" },
 		"less than four times":            func(c *api.Config) { c.InFlightBytes = 1 << 20 },
 		"longer than the longest body":    func(c *api.Config) { c.RecordBytes = 32 << 20 },
+		"that a message may have":         func(c *api.Config) { c.BodyBytes, c.RecordBytes, c.InFlightBytes = 32<<20, 17<<20, 128<<20 },
 		"the rate is negative":            func(c *api.Config) { c.Rate = -1 },
 	} {
 		cfg := config()

@@ -109,7 +109,9 @@ func TestValuesThatAreRefusedArePointedAt(t *testing.T) {
 		{"an object for an integer", `[{"key":{}}]`, []record.Problem{{Index: 0, Pointer: "#/0/key", Code: "not_an_integer"}}},
 		{"text that is no integer", `[{"value":{"elementInstanceKey":"swordfish"}}]`, []record.Problem{{Index: 0, Pointer: "#/0/value/elementInstanceKey", Code: "not_an_integer"}}},
 		{"a boolean for text", `[{"intent":false}]`, []record.Problem{{Index: 0, Pointer: "#/0/intent", Code: "not_a_string"}}},
-		{"a timestamp that is no time", `[{"timestamp":"swordfish"}]`, []record.Problem{{Index: 0, Pointer: "#/0/timestamp", Code: "not_a_time"}}},
+		{"a timestamp that is no time", `[{"id":"1-1","timestamp":"swordfish"}]`, []record.Problem{{Index: 0, Pointer: "#/0/timestamp", Code: "not_a_time"}}},
+		{"an object that is no record", `[{"id":"1-1"},{}]`, []record.Problem{{Index: 1, Pointer: "#/1/valueType", Code: "missing"}}},
+		{"a hit of a search server", `{"_index":"i","_source":{"id":"swordfish"}}`, []record.Problem{{Index: 0, Pointer: "#/valueType", Code: "missing"}}},
 		{"a record that is a string", `["swordfish"]`, []record.Problem{{Index: 0, Pointer: "#/0", Code: "not_an_object"}}},
 		{"a value that is an array", `[{"value":[]}]`, []record.Problem{{Index: 0, Pointer: "#/0/value", Code: "not_an_object"}}},
 		{"several", "{\"key\":false}\n{\"id\":\"1-1\"}\n{\"intent\":[],\"value\":7}", []record.Problem{

@@ -3,8 +3,10 @@ package record
 // Limits bounds what one request may hold. A zero field means its default.
 type Limits struct {
 	Records     int // records in one request; default 50 000
-	RecordBytes int // bytes of one record as posted; default 4 MiB
+	RecordBytes int // bytes of one record as posted; default 8 MiB
 	Depth       int // nesting of one record, itself counted; default 64, at most 1000
+
+	Shaped bool // refuse objects that have no member of a record: other JSON than records
 }
 
 func (l Limits) withDefaults() Limits {
@@ -12,7 +14,7 @@ func (l Limits) withDefaults() Limits {
 		l.Records = 50_000
 	}
 	if l.RecordBytes == 0 {
-		l.RecordBytes = 4 << 20
+		l.RecordBytes = 8 << 20
 	}
 	if l.Depth == 0 {
 		l.Depth = 64

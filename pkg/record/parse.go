@@ -141,6 +141,9 @@ func (p *parser) add(at, end int) int {
 		return -1
 	}
 	w := &p.w
+	if p.lim.Shaped && w.seen&known == 0 {
+		p.problem(fieldValueType, CodeMissing)
+	}
 	for f, code := w.wrong(0); code != ""; f, code = w.wrong(f + 1) {
 		p.problem(f, code)
 	}
@@ -153,6 +156,11 @@ func (p *parser) add(at, end int) int {
 	p.unknown += len(w.outer) + len(w.inner)
 	return p.keep(at, end, w.lot())
 }
+
+// known are the members by one of which a record is told from other JSON, such
+// as what search servers answer or take: a record that has none of them says
+// nothing. A time alone is no record, and neither is a list of some.
+const known = outerFields &^ (1<<fieldTimestamp | 1<<fieldRecords)
 
 // keep notes where a record stands.
 func (p *parser) keep(at, end int, lot uint64) int {

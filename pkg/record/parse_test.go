@@ -105,8 +105,8 @@ func TestBodiesBeyondALimitAreRefused(t *testing.T) {
 		{"65 deep by default", nested(65), record.Limits{}, record.CodeTooDeep},
 		{"50 000 records by default", many(50_000), record.Limits{}, ""},
 		{"50 001 records by default", many(50_001), record.Limits{}, record.CodeTooManyRecords},
-		{"4 MiB by default", big(4 << 20), record.Limits{}, ""},
-		{"a byte more than 4 MiB by default", big(4<<20 + 1), record.Limits{}, record.CodeRecordTooLarge},
+		{"8 MiB by default", big(8 << 20), record.Limits{}, ""},
+		{"a byte more than 8 MiB by default", big(8<<20 + 1), record.Limits{}, record.CodeRecordTooLarge},
 		{"a depth that would exhaust the stack", nested(1_000_000), record.Limits{Depth: 2_000_000}, record.CodeTooDeep},
 	}
 	for _, test := range tests {
@@ -192,5 +192,48 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(20, parse); n > 1 {
 		t.Errorf("got %v allocations for a body, want at most 1", n)
+	}
+}
+
+// TestOtherJSONIsNotTakenForRecords: what search servers answer and take, and
+// objects that say nothing, are refused where the caller asks for it, with a
+// pointer to what every record has.
+func TestOtherJSONIsNotTakenForRecords(t *testing.T) {
+	const missing = " " + record.CodeMissing
+	for name, tt := range map[string]struct {
+		body string
+		want []string
+	}{
+		"an empty object":                {`{}`, []string{"#/valueType" + missing}},
+		"among records":                  {`[{"id":"1-1"},{},{"valueType":"JOB"}]`, []string{"#/1/valueType" + missing}},
+		"in a wrapper":                   {`{"records":[{}]}`, []string{"#/records/0/valueType" + missing}},
+		"the answer to a search":         {`{"took":3,"hits":{"total":{"value":1},"hits":[{"_source":{"id":"1-1"}}]}}`, []string{"#/valueType" + missing}},
+		"a hit of it":                    {`[{"_index":"zeebe-record","_id":"1-1","_source":{"valueType":"JOB"}}]`, []string{"#/0/valueType" + missing}},
+		"action lines of a bulk request": {"{\"index\":{\"_id\":\"1-1\"}}\n{\"valueType\":\"JOB\"}\n{\"create\":{}}\n", []string{"#/0/valueType" + missing, "#/2/valueType" + missing}},
+		"a line of a log":                {`{"timestamp":1763701200123,"message":"x"}`, []string{"#/valueType" + missing}},
+		"an odd wrapper":                 {`{"records":5}`, []string{"#/valueType" + missing}},
+		"members of the wrong type too":  {`{"timestamp":true}`, []string{"#/valueType" + missing, "#/timestamp " + record.CodeNotATime}},
+		"a record of its value alone":    {`{"value":{}}`, nil},
+		"a record of nulls":              {`{"valueType":null}`, nil},
+		"a record by its position":       {`{"partitionId":1,"position":7}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{Shaped: true}, received)
+			var problems *record.ProblemsError
+			if errors.As(err, &problems) {
+				for _, p := range problems.Problems {
+					got = append(got, p.Pointer+" "+p.Code)
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+			if err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{}, received); name == "an empty object" && err != nil {
+				t.Errorf("taken without being asked for more: %v", err)
+			}
+		})
 	}
 }

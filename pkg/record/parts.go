@@ -10,9 +10,9 @@ const (
 	// DefaultPartBytes is the size parts are made for.
 	DefaultPartBytes = 512 << 10
 
-	// MaxPartBytes is the largest part the stream takes: its limit of 2 MiB
+	// MaxPartBytes is the largest part the stream takes: its limit of 16 MiB
 	// for a message, less room for the headers.
-	MaxPartBytes = 2<<20 - 64<<10
+	MaxPartBytes = 16<<20 - 64<<10
 
 	// maxPlainBytes is the size of a part before compression. It bounds the
 	// memory of whoever makes and reads it: records often become a tenth. A

@@ -42,7 +42,7 @@ func parse(t *testing.T, body string) *record.Request {
 	t.Helper()
 	r := record.NewRequest()
 	t.Cleanup(r.Release)
-	if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, received); err != nil {
+	if err := r.Parse([]byte(body), record.FormAuto, record.Limits{RecordBytes: 32 << 20}, received); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -161,7 +161,7 @@ func TestAPartThatDoesNotCompressIsSentPlain(t *testing.T) {
 }
 
 func TestARecordTooLargeForAMessageIsALimit(t *testing.T) {
-	large := fmt.Sprintf(`{"id":%q}`, noise(2<<20))
+	large := fmt.Sprintf(`{"id":%q}`, noise(16<<20))
 	r := parse(t, "[{},"+large+"]")
 	_, err := r.Parts(record.DefaultPartBytes, nil)
 	var limit *record.LimitError

@@ -60,6 +60,7 @@ const (
 	CodeRecordTooLarge = "record_too_large"
 	CodeTooDeep        = "too_deep"
 
+	CodeMissing      = "missing"        // what every record has: this is none
 	CodeNotAnObject  = "not_an_object"  // a record, or its value, is something else
 	CodeNotAString   = "not_a_string"   // nor a number, which would do
 	CodeNotAnInteger = "not_an_integer" // nor text that is one
@@ -80,6 +81,7 @@ var details = map[string]string{
 	CodeTooManyRecords: "the request holds too many records",
 	CodeRecordTooLarge: "the record is too large",
 	CodeTooDeep:        "the record is nested too deep",
+	CodeMissing:        "is missing, as is all else that a workflow record has",
 	CodeNotAnObject:    "must be an object",
 	CodeNotAString:     "must be a string",
 	CodeNotAnInteger:   "must be an integer, or a string of its decimal digits",

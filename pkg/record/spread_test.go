@@ -118,7 +118,7 @@ func TestARequestOfOneSlotIsOnePartAsItIs(t *testing.T) {
 }
 
 func TestARecordTooLargeIsNamedByItsPlaceInTheBody(t *testing.T) {
-	r := parse(t, fmt.Sprintf(`[{"partitionId":3},{"partitionId":2,"id":%q},{"partitionId":2}]`, noise(2<<20)))
+	r := parse(t, fmt.Sprintf(`[{"partitionId":3},{"partitionId":2,"id":%q},{"partitionId":2}]`, noise(16<<20)))
 	r.Spread(2, "request")
 	_, err := r.Parts(record.DefaultPartBytes, nil)
 	var limit *record.LimitError

@@ -122,7 +122,7 @@ func TestAChangeThatCanNotBe(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	big := patch("ann", "big", nil)
-	big.Body = json.RawMessage(`{"name":"` + strings.Repeat("x", 3<<20) + `"}`)
+	big.Body = json.RawMessage(`{"name":"` + strings.Repeat("x", 17<<20) + `"}`)
 	if _, _, err := p.PublishChange(t.Context(), big); !errors.Is(err, record.ErrTooLarge) {
 		t.Errorf("too large: got %v, want %v", err, record.ErrTooLarge)
 	}

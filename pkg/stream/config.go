@@ -22,8 +22,13 @@ const (
 	defaultWindow       = 2 * time.Minute
 
 	// maxMessage bounds one message, headers included: the server's
-	// max_payload must allow it.
-	maxMessage = 2 << 20
+	// max_payload must allow it. Messages are far smaller, but a record is
+	// never cut.
+	maxMessage = 16 << 20
+
+	// leastAhead is what a reader has to ask for, so that the largest message
+	// comes: its subjects count too.
+	leastAhead = maxMessage + 64<<10
 
 	// leaseTTL is how long a lease outlives its holder.
 	leaseTTL = 10 * time.Second

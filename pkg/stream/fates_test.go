@@ -108,7 +108,7 @@ func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
 	var all []stream.DeadLetter
 	for seq := uint64(1); seq <= 8; seq++ { // more than a listing reads ahead
 		d := dead(seq)
-		d.Message.Encoding, d.Message.Body = record.EncodingS2, make([]byte, 1900<<10)
+		d.Message.Encoding, d.Message.Body = record.EncodingS2, make([]byte, 8<<20)
 		w.setAside(d)
 	}
 	all = w.list(stream.DeadFilter{})

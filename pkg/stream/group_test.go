@@ -119,7 +119,7 @@ func TestEveryPublishIsCounted(t *testing.T) {
 		}
 	}
 	_, _ = p.Publish(t.Context(), other)
-	_, _ = p.Publish(t.Context(), submission("large", 3<<20))
+	_, _ = p.Publish(t.Context(), submission("large", 17<<20))
 	_, _ = p.Publish(t.Context(), submission("full", 900<<10, 900<<10))
 	_, _ = p.Publish(t.Context(), submission("", 10))
 	for outcome, want := range map[string]float64{

@@ -31,7 +31,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	got.Metadata, got.Description = nil, ""
 	want := nats.StreamConfig{
 		Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.fence", "flow.0.change.>"}, Storage: nats.FileStorage, Retention: nats.LimitsPolicy,
-		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 2 << 20, Duplicates: 90 * time.Second, Replicas: 1, DenyDelete: true,
+		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 16 << 20, Duplicates: 90 * time.Second, Replicas: 1, DenyDelete: true,
 		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -72,7 +72,7 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := info.Config
-	if got.Discard != nats.DiscardNew || got.AllowDirect || got.MaxMsgSize != 2<<20 {
+	if got.Discard != nats.DiscardNew || got.AllowDirect || got.MaxMsgSize != 16<<20 {
 		t.Errorf("not mended: %+v", got)
 	}
 	if got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second {

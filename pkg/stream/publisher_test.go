@@ -194,7 +194,7 @@ func TestSubmissionsThatCanNotBe(t *testing.T) {
 		"an id with a line end":       {submission("a\r\nNats-Rollup: all", 10), nil},
 		"an id that is too long":      {submission(strings.Repeat("x", 257), 10), nil},
 		"no parts":                    {submission("id"), nil},
-		"a part that is too large":    {submission("id", 10, 2<<20), record.ErrTooLarge},
+		"a part that is too large":    {submission("id", 10, 16<<20), record.ErrTooLarge},
 		"more parts than a batch has": {submission("id", make([]int, 1001)...), record.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {

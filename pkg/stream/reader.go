@@ -36,12 +36,12 @@ const (
 )
 
 // NewReader returns a Reader on s whose cursors hold at most ahead bytes of
-// messages each; 0 for 16 MiB.
+// messages each, but never less than one of the largest; 0 for 16 MiB.
 func NewReader(s *Stream, ahead int) *Reader {
 	if ahead == 0 {
 		ahead = 16 << 20
 	}
-	return &Reader{stream: s, ahead: max(ahead, 2*maxMessage)} // below the largest message it would stall
+	return &Reader{stream: s, ahead: max(ahead, leastAhead)} // below the largest message it would stall
 }
 
 // Cursor reads one lane in order, every message once, without gaps.

@@ -59,7 +59,7 @@ func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Se
 			return
 		}
 		messages, err := consumer.Messages(
-			jetstream.PullMaxMessagesWithBytesLimit(readAhead, 2*maxMessage),
+			jetstream.PullMaxMessagesWithBytesLimit(readAhead, leastAhead),
 			jetstream.PullHeartbeat(readHeartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
 		if err != nil {
 			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))

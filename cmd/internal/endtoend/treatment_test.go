@@ -112,7 +112,7 @@ func TestEveryRefusalOfARecord(t *testing.T) {
 		{"a control byte in text", "{\"id\":\"a\x00b\"}", 400, []string{"invalid_json"}},
 		{"bytes that are not UTF-8", "{\"id\":\"\xff\xfe\"}", 400, []string{"invalid_utf8"}},
 		{"too many records", "[" + strings.TrimSuffix(strings.Repeat("{},", 50_001), ",") + "]", 413, []string{"too_many_records"}},
-		{"a record that is too long", `{"id":"` + strings.Repeat("x", 4<<20) + `"}`, 413, []string{"record_too_large"}},
+		{"a record that is too long", `{"id":"` + strings.Repeat("x", 8<<20) + `"}`, 413, []string{"record_too_large"}},
 		{"a body that is too long", `{"id":"` + strings.Repeat("x", 16<<20) + `"}`, 413, []string{"body_too_large"}},
 		{"nesting that is too deep", `{"value":{"variables":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}}`, 422, []string{"too_deep"}},
 	} {

@@ -54,7 +54,7 @@ type Auth struct {
 type Limits struct {
 	MaxBody                  int           `default:"16777216" help:"Longest body in bytes, after decompression."`
 	MaxRecords               int           `default:"50000" help:"Most records in one request."`
-	MaxRecordBytes           int           `default:"4194304" help:"Longest record in bytes."`
+	MaxRecordBytes           int           `default:"8388608" help:"Longest record in bytes, at most 16 MiB."`
 	MaxDepth                 int           `default:"64" help:"Deepest nesting of a record."`
 	MaxRatio                 int           `default:"200" help:"Most bytes one compressed byte may stand for."`
 	MaxInFlight              int64         `default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."`

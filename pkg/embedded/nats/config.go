@@ -32,7 +32,7 @@ type User struct {
 }
 
 const (
-	maxPayload = 2 << 20   // bytes of one message with its headers, as the lanes take them
+	maxPayload = 16 << 20  // bytes of one message with its headers, as the lanes take them
 	maxPending = 256 << 20 // bytes the server buffers for one client: a reader of many 512 KiB messages must not be cut off
 	maxMemory  = 1 << 30   // bytes of memory streams: consumer state only
 )

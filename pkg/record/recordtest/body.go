@@ -76,10 +76,27 @@ func (b *Body) check(lim record.Limits, prefix string) {
 		if prefix != "#" {
 			at = fmt.Sprintf(prefix, i)
 		}
+		if lim.Shaped && foreign(raw) {
+			b.Problems[record.Problem{Index: i, Pointer: at + "/valueType", Code: record.CodeMissing}] = true
+		}
 		for _, w := range Check(raw) {
 			b.Problems[record.Problem{Index: i, Pointer: at + w.Pointer, Code: w.Code}] = true
 		}
 	}
+}
+
+// foreign tells whether an object has none of the members that tell a record.
+func foreign(raw json.RawMessage) bool {
+	o := decode(raw)
+	for _, name := range []string{
+		"id", "key", "recordType", "valueType", "intent", "partitionId", "position", "sourceRecordPosition",
+		"recordVersion", "brokerVersion", "rejectionType", "rejectionReason", "operationReference", "value",
+	} {
+		if _, ok := o[name]; ok {
+			return false
+		}
+	}
+	return o != nil
 }
 
 // split returns the JSON values that stand one after the other.

@@ -47,7 +47,7 @@ func (s *stage) natsConf(i int, routes []string) string {
 	return fmt.Sprintf(`server_name: %s
 listen: %q
 http: %q
-max_payload: 2MB
+max_payload: 16MB
 max_pending: 256MB
 jetstream { store_dir: %q, max_file_store: 20GB, max_memory_store: 256MB, sync_interval: always }
 cluster { name: chaos, listen: %q, routes: ["nats://%s"], no_advertise: true }

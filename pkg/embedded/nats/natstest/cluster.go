@@ -59,7 +59,7 @@ func clusterFiles(t testing.TB, n int) (url string, files []string) {
 	}
 	for i := range n {
 		dir := t.TempDir()
-		conf := fmt.Sprintf("server_name: n%d\nlisten: %s\nmax_payload: 2MB\njetstream { store_dir: %q, sync_interval: always }\n"+
+		conf := fmt.Sprintf("server_name: n%d\nlisten: %s\nmax_payload: 16MB\njetstream { store_dir: %q, sync_interval: always }\n"+
 			"cluster { name: test, listen: %s, routes: [%s] }\n", i, ports[i], dir, ports[n+i], strings.Join(routes, ", "))
 		name := filepath.Join(dir, "nats.conf")
 		if err := os.WriteFile(name, []byte(conf), 0o600); err != nil {
