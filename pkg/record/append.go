@@ -1,5 +1,11 @@
 package record
 
+import (
+	"math/bits"
+
+	"github.com/zeebo/xxh3"
+)
+
 // Append decodes every record of a message into one row each. On error, a
 // *BadRecordError, the columns are exactly as before.
 func (c *Columns) Append(m *Message) error {
@@ -37,12 +43,13 @@ func (c *Columns) AppendGood(m *Message) (bad []*BadRecordError, err error) {
 // that is bad, aside says whether it ends there.
 func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordError) *BadRecordError) *BadRecordError {
 	r := &c.reader
+	c.bind()
 	defer func() { r.b = nil }() // it may be the message's
 	if bad := r.open(m); bad != nil {
 		return bad
 	}
 	received := max(m.Received.UnixMilli(), 0)
-	c.source = append(c.source[:0], m.Source...)
+	defer c.fill(m, received)
 	for {
 		more, bad := r.advance(m)
 		if bad != nil || !more {
@@ -61,59 +68,157 @@ func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordE
 	}
 }
 
+// extend makes room for some rows after the first rows, all of them empty: most
+// records lack most columns. fill takes back what is not used.
+func (c *Columns) extend(rows, some int) {
+	c.room = rows + min(max(some, 1), mostRoom)
+	for _, s := range c.symbols() {
+		s.extend(rows, c.room)
+	}
+	for _, n := range c.numbers() {
+		n.extend(rows, c.room)
+	}
+}
+
+// mostRoom bounds the rows that are made room for at a time.
+const mostRoom = 1024
+
+// fill gives the rows of a message what they have in common, and ends the
+// columns that have room for more.
+func (c *Columns) fill(m *Message, received int64) {
+	rows := len(c.TS)
+	c.room = rows
+	for _, s := range c.symbols() {
+		s.end(rows)
+	}
+	for _, n := range c.numbers() {
+		n.truncate(rows)
+	}
+	for _, t := range c.texts() {
+		t.fill(rows)
+	}
+	if first := len(c.StreamSeq); first < rows {
+		c.source = append(c.source[:0], m.Source...)
+		for row := first; row < rows; row++ {
+			c.Source.set(row, c.source)
+		}
+	}
+	c.ReceivedAt = fill(c.ReceivedAt, rows, received)
+	c.Lane = fill(c.Lane, rows, uint16(m.Lane))
+	c.Incarnation = fill(c.Incarnation, rows, m.Incarnation)
+	c.StreamSeq = fill(c.StreamSeq, rows, m.Seq)
+}
+
 // row adds the record just read. Nothing can fail any more.
 func (c *Columns) row(m *Message, received int64) {
-	c.ReceivedAt = append(c.ReceivedAt, received)
-	c.Lane = append(c.Lane, uint16(m.Lane))
-	c.Incarnation = append(c.Incarnation, m.Incarnation)
-	c.StreamSeq = append(c.StreamSeq, m.Seq)
-	c.StreamIdx = append(c.StreamIdx, uint32(c.reader.index))
-	c.Source.append(c.source)
-
-	r := &c.reader
+	r, row := &c.reader, len(c.TS)
+	if row == c.room {
+		c.extend(row, m.Records-r.index)
+	}
 	var left fieldSet // what no column takes, for extra
+	c.StreamIdx = append(c.StreamIdx, uint32(r.index))
 	c.TS = append(c.TS, r.timestamp(received, &left))
 	key, _ := r.integer(r.get(fieldKey))
 	c.Key = append(c.Key, key)
-	c.position(&left)
-	c.identity()
-	c.RecordType.append(r.text(r.get(fieldRecordType)))
-	c.ValueType.append(r.text(r.get(fieldValueType)))
-	c.Intent.append(r.text(r.get(fieldIntent)))
-	c.RecordVersion.appendLoose(r, fieldRecordVersion, &left)
-	c.BrokerVersion.append(r.looseText(fieldBrokerVersion, &left))
-	c.RejectionType.append(r.looseText(fieldRejectionType, &left))
-	c.RejectionReason.append(r.looseText(fieldRejectionReason, &left))
-	c.OperationReference.appendLoose(r, fieldOperationReference, &left)
-
-	c.TenantID.append(r.looseText(fieldTenantID, &left))
-	c.BpmnProcessID.append(r.text(r.get(fieldBpmnProcessID)))
-	c.integerOrNull(&c.ProcessDefinitionKey, r.get(fieldProcessDefinitionKey))
-	c.version(&left)
-	c.ProcessInstanceKey.append(r.text(r.get(fieldProcessInstanceKey)))
-	c.element(&left)
-	c.integerOrNull(&c.ElementInstanceKey, r.get(fieldElementInstanceKey))
-	c.BpmnElementType.append(r.looseText(fieldBpmnElementType, &left))
-	c.BpmnEventType.append(r.looseText(fieldBpmnEventType, &left))
-	c.FlowScopeKey.appendLoose(r, fieldFlowScopeKey, &left)
-	c.ScopeKey.appendLoose(r, fieldScopeKey, &left)
-	c.ParentProcessInstanceKey.appendLoose(r, fieldParentProcessInstanceKey, &left)
-	c.ParentElementInstanceKey.appendLoose(r, fieldParentElementInstanceKey, &left)
-	c.JobType.append(r.text(r.get(fieldType)))
-	c.Worker.append(r.text(r.get(fieldWorker)))
-	c.integerOrNull(&c.Retries, r.get(fieldRetries))
-	c.deadline()
-	c.JobKind.append(r.looseText(fieldJobKind, &left))
-	c.JobKey.appendLoose(r, fieldJobKey, &left)
-	c.ErrorType.append(r.looseText(fieldErrorType, &left))
-	c.ErrorCode.append(r.text(r.get(fieldErrorCode)))
-	c.ErrorMessage.append(r.text(r.get(fieldErrorMessage)))
+	positioned, follows := c.position(row, &left)
+	c.version(row, &left)
+	c.element(row, &left)
+	c.deadline(row)
 	c.Variables.append(r.json(fieldVariables))
-	c.CustomHeaders.append(r.json(fieldCustomHeaders))
+	c.CustomHeaders.set(row, r.json(fieldCustomHeaders))
 	if r.seen&(1<<fieldRecords) != 0 {
 		left.add(fieldRecords)
 	}
-	c.extra(left)
+	kind := c.kind(row, positioned)
+	inner := c.members(row, r.seen&valueFields, &left, kind != ByPosition)
+	outer := c.members(row, r.seen&outerFields, &left, kind != ByPosition)
+	c.extra(row, left)
+	c.identity(m, row, kind, follows, outer, inner)
+}
+
+// members adds what each of the fields says to the column that is its own, and
+// returns what it adds to the content of the record if that is asked for.
+func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) (sum xxh3.Uint128) {
+	r := &c.reader
+	for ; fields != 0; fields &= fields - 1 {
+		f := field(bits.TrailingZeros64(fields))
+		v := r.at[f]
+		var symbol *Symbol
+		switch column := &c.columnOf[f]; {
+		case v.kind <= kindNull:
+		case column.symbol != nil:
+			if loose := v.kind == kindBool || v.kind >= kindObject; loose {
+				left.add(f)
+				break
+			}
+			if column.symbol.set(row, r.text(v)); v.kind == kindString || v.kind == kindEscaped {
+				symbol = column.symbol
+			}
+		case column.number != nil:
+			if n, code := r.integer(v); code == "" {
+				column.number.set(row, n)
+			} else {
+				left.add(f)
+			}
+		case column.text != nil:
+			if v.kind == kindBool || v.kind >= kindObject {
+				left.add(f)
+			} else {
+				column.text.set(row, r.text(v))
+			}
+		case f == fieldCustomHeaders:
+			symbol = &c.CustomHeaders
+		}
+		if content {
+			sum = add(sum, c.content(f, v, symbol))
+		}
+	}
+	return sum
+}
+
+// column is where a field goes that has a column of its own; all are nil for
+// one that has not, or shares it.
+type column struct {
+	symbol *Symbol
+	number *NullInt64
+	text   *Text
+}
+
+// bind finds the columns again after c was made, or moved.
+func (c *Columns) bind() {
+	if c.bound == c {
+		return
+	}
+	c.bound = c
+	c.columnOf = [fieldCount]column{
+		fieldRecordType:               {symbol: &c.RecordType},
+		fieldValueType:                {symbol: &c.ValueType},
+		fieldIntent:                   {symbol: &c.Intent},
+		fieldRecordVersion:            {number: &c.RecordVersion},
+		fieldBrokerVersion:            {symbol: &c.BrokerVersion},
+		fieldRejectionType:            {symbol: &c.RejectionType},
+		fieldRejectionReason:          {text: &c.RejectionReason},
+		fieldOperationReference:       {number: &c.OperationReference},
+		fieldTenantID:                 {symbol: &c.TenantID},
+		fieldBpmnProcessID:            {symbol: &c.BpmnProcessID},
+		fieldProcessDefinitionKey:     {number: &c.ProcessDefinitionKey},
+		fieldProcessInstanceKey:       {text: &c.ProcessInstanceKey},
+		fieldParentProcessInstanceKey: {number: &c.ParentProcessInstanceKey},
+		fieldParentElementInstanceKey: {number: &c.ParentElementInstanceKey},
+		fieldElementInstanceKey:       {number: &c.ElementInstanceKey},
+		fieldFlowScopeKey:             {number: &c.FlowScopeKey},
+		fieldScopeKey:                 {number: &c.ScopeKey},
+		fieldBpmnElementType:          {symbol: &c.BpmnElementType},
+		fieldBpmnEventType:            {symbol: &c.BpmnEventType},
+		fieldType:                     {symbol: &c.JobType},
+		fieldJobKind:                  {symbol: &c.JobKind},
+		fieldJobKey:                   {number: &c.JobKey},
+		fieldWorker:                   {symbol: &c.Worker},
+		fieldRetries:                  {number: &c.Retries},
+		fieldErrorType:                {symbol: &c.ErrorType},
+		fieldErrorCode:                {symbol: &c.ErrorCode},
+		fieldErrorMessage:             {text: &c.ErrorMessage},
+	}
 }
 
 // fieldSet is a set of fields, one bit each.
@@ -122,73 +227,64 @@ type fieldSet uint64
 func (s *fieldSet) add(f field) { *s |= 1 << f }
 
 // position adds partition and position, which an id like 1-7554 tells when they
-// are not given, and the position of the record that caused this one.
-func (c *Columns) position(left *fieldSet) {
+// are not given, and the position of the record that caused this one. It says
+// whether the record names partition and position itself, and neither is a
+// placeholder, and whether its id says no more than they do.
+func (c *Columns) position(row int, left *fieldSet) (positioned, follows bool) {
 	r := &c.reader
 	partition, ok1 := r.looseInteger(fieldPartitionID, left)
 	position, ok2 := r.looseInteger(fieldPosition, left)
-	if !ok1 || !ok2 {
-		first, second := splitID(r.text(r.get(fieldID)))
-		if !ok1 {
-			partition = first
-		}
-		if !ok2 {
-			position = second
-		}
+	first, second, plain := splitID(r.text(r.get(fieldID)))
+	if !ok1 {
+		partition = first
+	}
+	if !ok2 {
+		position = second
 	}
 	c.PartitionID = append(c.PartitionID, partition)
 	c.Position = append(c.Position, position)
-	c.positioned = ok1 && ok2 && partition >= 1 && position >= 1
-
 	if source, ok := r.looseInteger(fieldSourceRecordPosition, left); ok {
-		c.SourceRecordOffset.append(source - position)
-	} else {
-		c.SourceRecordOffset.appendNull()
+		c.SourceRecordOffset.set(row, source-position)
 	}
+	return ok1 && ok2 && partition >= 1 && position >= 1, plain && partition == first && position == second
 }
 
 // version adds the version of the process, which process instances call
 // version and jobs processDefinitionVersion.
-func (c *Columns) version(left *fieldSet) {
+func (c *Columns) version(row int, left *fieldSet) {
 	r := &c.reader
-	v := r.get(fieldProcessDefinitionVersion)
-	if v.kind > kindNull {
+	switch v := r.get(fieldProcessDefinitionVersion); {
+	case v.kind > kindNull:
+		n, _ := r.integer(v)
+		c.Version.set(row, n)
 		if r.get(fieldVersion).kind > kindNull {
 			left.add(fieldVersion)
 		}
-		c.integerOrNull(&c.Version, v)
-		return
+	default:
+		if n, ok := r.looseInteger(fieldVersion, left); ok {
+			c.Version.set(row, n)
+		}
 	}
-	c.Version.appendLoose(r, fieldVersion, left)
 }
 
 // element adds the id of the element, which timers call targetElementId.
-func (c *Columns) element(left *fieldSet) {
+func (c *Columns) element(row int, left *fieldSet) {
 	r := &c.reader
-	v := r.get(fieldElementID)
-	if v.kind > kindNull {
+	switch v := r.get(fieldElementID); {
+	case v.kind > kindNull:
+		c.ElementID.set(row, r.text(v))
 		if r.get(fieldTargetElementID).kind > kindNull {
 			left.add(fieldTargetElementID)
 		}
-		c.ElementID.append(r.text(v))
-		return
-	}
-	c.ElementID.append(r.looseText(fieldTargetElementID, left))
-}
-
-func (c *Columns) deadline() {
-	if ms, code := c.reader.time(c.reader.get(fieldDeadline)); code == "" {
-		c.Deadline.append(ms)
-	} else {
-		c.Deadline.appendNull()
+	default:
+		c.ElementID.set(row, r.looseText(fieldTargetElementID, left))
 	}
 }
 
-func (c *Columns) integerOrNull(column *NullInt64, v value) {
-	if n, code := c.reader.integer(v); code == "" {
-		column.append(n)
-	} else {
-		column.appendNull()
+func (c *Columns) deadline(row int) {
+	if v := c.reader.get(fieldDeadline); v.kind > kindNull {
+		ms, _ := c.reader.time(v)
+		c.Deadline.set(row, ms)
 	}
 }
 
@@ -228,15 +324,6 @@ func (r *reader) looseInteger(f field, left *fieldSet) (int64, bool) {
 		left.add(f)
 	}
 	return n, code == ""
-}
-
-// appendLoose adds the number in a field that may have any type.
-func (n *NullInt64) appendLoose(r *reader, f field, left *fieldSet) {
-	if v, ok := r.looseInteger(f, left); ok {
-		n.append(v)
-	} else {
-		n.appendNull()
-	}
 }
 
 // json returns the JSON of a field as it was sent.

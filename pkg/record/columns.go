@@ -57,9 +57,12 @@ type Columns struct {
 	Lane          []uint16
 	Incarnation   []uint64 // of the lane
 
-	reader     reader // of the message being appended; kept for its memory
-	source     []byte // of that message
-	positioned bool   // the record being appended names a partition and a position itself
+	reader reader // of the message being appended; kept for its memory
+	source []byte // of that message
+
+	room     int                // rows that symbols and numbers have, while a message is appended
+	bound    *Columns           // where columnOf points to: these columns, unless they were moved
+	columnOf [fieldCount]column // where fields go that have a column of their own
 }
 
 // Rows returns the number of records held.
@@ -88,7 +91,7 @@ func (c *Columns) Held() int {
 		n += t.held()
 	}
 	for _, s := range c.symbols() {
-		n += s.Values.held() + 4*cap(s.slots) + cap(s.Keys8) + 2*cap(s.Keys16) + 4*cap(s.Keys32)
+		n += s.held()
 	}
 	return n
 }
@@ -127,6 +130,7 @@ func (c *Columns) mark() mark {
 
 // truncate goes back to m, as if nothing had been appended since.
 func (c *Columns) truncate(m mark) {
+	c.room = m.rows
 	for _, t := range c.texts() {
 		t.truncate(m.rows)
 	}

@@ -64,7 +64,7 @@ func (c *Columns) Drop(runs []Run) {
 		return
 	}
 	for _, t := range c.texts() {
-		t.Pos = drop(t.Pos, runs)
+		t.drop(runs)
 	}
 	for _, s := range c.symbols() {
 		switch s.Width {
@@ -85,6 +85,7 @@ func (c *Columns) Drop(runs []Run) {
 	c.Kind = drop(c.Kind, runs)
 	c.Lane, c.Incarnation = drop(c.Lane, runs), drop(c.Incarnation, runs)
 	c.StreamIdx, c.StreamSeq = drop(c.StreamIdx, runs), drop(c.StreamSeq, runs)
+	c.room = c.Rows()
 }
 
 // drop closes the gaps in place.

@@ -10,10 +10,9 @@ import (
 // sent. It is empty when there is nothing. A member of value called _record
 // gets one more underscore, and so does one called __record, and so on, so that
 // nothing is confused.
-func (c *Columns) extra(left fieldSet) {
+func (c *Columns) extra(row int, left fieldSet) {
 	r, start := &c.reader, len(c.Extra.Buf)
 	if len(r.inner)+len(r.outer) == 0 && left == 0 {
-		c.Extra.close(start)
 		return
 	}
 	b := c.Extra.Buf
@@ -37,7 +36,7 @@ func (c *Columns) extra(left fieldSet) {
 		b = append(b, '}')
 	}
 	c.Extra.Buf = append(b, '}')
-	c.Extra.close(start)
+	c.Extra.close(row, start)
 }
 
 // appendInner adds a member of value, under another name if it would be taken

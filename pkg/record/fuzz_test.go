@@ -160,9 +160,25 @@ func FuzzColumns(f *testing.F) {
 	})
 }
 
+// compareColumns decodes with columns that have seen nothing, and with some that
+// expect records with a position at the beginning, at the end, and none.
 func compareColumns(t *testing.T, m *record.Message) {
 	t.Helper()
+	for _, before := range []string{
+		``, `{"partitionId":1,"position":2,"timestamp":1763701200123}`,
+		`{"x":1,"partitionId":1,"position":2,"timestamp":1763701200123}`, `{"id":"a"}`,
+	} {
+		compareColumnsAfter(t, message("["+before+"]"), m)
+	}
+}
+
+func compareColumnsAfter(t *testing.T, before, m *record.Message) {
+	t.Helper()
 	var c record.Columns
+	if err := c.Append(before); err != nil {
+		t.Fatal(err)
+	}
+	c.Reset()
 	err := c.Append(m)
 	var bad *record.BadRecordError
 	if err != nil && !errors.As(err, &bad) {

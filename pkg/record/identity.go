@@ -1,6 +1,10 @@
 package record
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/zeebo/xxh3"
+)
 
 // What makes a row the same record as another one of the same source
 // (docs/identity.md). The kind is decided by the record alone.
@@ -18,55 +22,55 @@ const (
 	ByPlace
 )
 
-// identity adds what makes the record just read the same as another one. Its
-// timestamp, partition and position were added before.
-func (c *Columns) identity() {
-	r, row := &c.reader, len(c.TS)-1
-	id := r.text(r.get(fieldID))
-	switch {
-	case c.positioned && c.TS[row] != 0:
-		c.Kind = append(c.Kind, ByPosition)
-		c.Identity.append(nil)
-	case len(id) > 0:
-		c.Kind = append(c.Kind, ByContent)
-		start := len(c.Identity.Buf)
-		sum, _ := r.digestObject(r.start, "")
-		b := sum.Bytes()
-		c.Identity.Buf = append(c.Identity.Buf, b[:]...)
-		c.Identity.close(start)
-		id = r.text(r.get(fieldID)) // the hash used the same scratch
-	default:
-		c.Kind = append(c.Kind, ByPlace)
-		c.place(row)
-		start := len(c.OwnID.Buf)
-		c.OwnID.Buf = r.contentID(c.OwnID.Buf, r.start)
-		c.OwnID.close(start)
-		return
+// kind says what the record just read is known by.
+func (c *Columns) kind(row int, positioned bool) uint8 {
+	switch id := c.reader.get(fieldID); {
+	case positioned && c.TS[row] != 0:
+		return ByPosition
+	case id.kind > kindNull && len(c.reader.text(id)) > 0:
+		return ByContent
 	}
-	if len(id) == 0 || c.follows(id, row) {
-		id = nil
-	}
-	c.OwnID.append(id)
+	return ByPlace
 }
 
-// follows says whether an id is just partition and position of the row.
-func (c *Columns) follows(id []byte, row int) bool {
-	var buf [41]byte // two of at most 20, and the dash
-	b := strconv.AppendInt(buf[:0], c.PartitionID[row], 10)
-	b = append(b, '-')
-	b = strconv.AppendInt(b, c.Position[row], 10)
-	return string(b) == string(id)
+// identity adds what makes the record just read the same as another one. All
+// else of its row was added before; its fields add outer and inner to its
+// content, and its id follows from partition and position or not.
+func (c *Columns) identity(m *Message, row int, kind uint8, follows bool, outer, inner xxh3.Uint128) {
+	r := &c.reader
+	c.Kind = append(c.Kind, kind)
+	r.expect(kind)
+	switch kind {
+	case ByContent:
+		sum := r.content(outer, inner).Bytes()
+		c.Identity.set(row, sum[:])
+	case ByPlace:
+		c.place(m, row)
+		start := len(c.OwnID.Buf)
+		c.OwnID.Buf = r.contentID(c.OwnID.Buf, r.content(outer, inner))
+		c.OwnID.close(row, start)
+		return
+	}
+	if !follows {
+		c.OwnID.set(row, r.text(r.get(fieldID)))
+	}
+}
+
+// appendPlace appends the id that follows from a partition and a position.
+func appendPlace(dst []byte, partition, position int64) []byte {
+	dst = strconv.AppendInt(dst, partition, 10)
+	return strconv.AppendInt(append(dst, '-'), position, 10)
 }
 
 // place adds the identity of a record that has only the place it came in at.
-func (c *Columns) place(row int) {
+func (c *Columns) place(m *Message, row int) {
 	start := len(c.Identity.Buf)
-	b := strconv.AppendUint(c.Identity.Buf, uint64(c.Lane[row]), 10)
-	b = strconv.AppendUint(append(b, '.'), c.Incarnation[row], 10)
-	b = strconv.AppendUint(append(b, '.'), c.StreamSeq[row], 10)
-	b = strconv.AppendUint(append(b, '.'), uint64(c.StreamIdx[row]), 10)
+	b := strconv.AppendInt(c.Identity.Buf, int64(m.Lane), 10)
+	b = strconv.AppendUint(append(b, '.'), m.Incarnation, 10)
+	b = strconv.AppendUint(append(b, '.'), m.Seq, 10)
+	b = strconv.AppendInt(append(b, '.'), int64(c.reader.index), 10)
 	c.Identity.Buf = b
-	c.Identity.close(start)
+	c.Identity.close(row, start)
 }
 
 // AppendID appends the id of a row as queries give it: its own, or partition
@@ -75,8 +79,7 @@ func (c *Columns) AppendID(dst []byte, row int) []byte {
 	if id := c.OwnID.Value(row); len(id) > 0 {
 		return append(dst, id...)
 	}
-	dst = strconv.AppendInt(dst, c.PartitionID[row], 10)
-	return strconv.AppendInt(append(dst, '-'), c.Position[row], 10)
+	return appendPlace(dst, c.PartitionID[row], c.Position[row])
 }
 
 // ID is the same as a string.

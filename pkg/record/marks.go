@@ -73,7 +73,7 @@ func (c *Columns) Months(from, to int) map[int]uint64 {
 // Arrange puts the rows into another order: row i is then what row order[i] was.
 func (c *Columns) Arrange(order []int) {
 	for _, t := range c.texts() {
-		arrange(t.Pos, order)
+		t.arrange(order)
 	}
 	for _, s := range c.symbols() {
 		switch s.Width {

@@ -22,7 +22,7 @@ type reader struct {
 
 // open begins a message.
 func (r *reader) open(m *Message) *BadRecordError {
-	r.b, r.index, r.end = m.Body, -1, -1
+	r.b, r.index, r.end, r.hashes = m.Body, -1, -1, true
 	if m.Encoding != "" {
 		n, err := s2.DecodedLen(m.Body)
 		if m.Encoding != EncodingS2 || err != nil || n > maxMessageBytes {

@@ -3,6 +3,8 @@ package record
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/zeebo/xxh3"
 )
 
 // names remembers the names of the members of one kind of object. Whoever sends
@@ -18,6 +20,7 @@ type names struct {
 // name is a remembered name.
 type name struct {
 	text  [longest / 8]uint64 // with its quotes and colon, filled up with zeros
+	hash  uint64              // XXH3-64 of it without quotes, colon and escapes
 	size  uint8               // of text; 0 for none yet
 	field field
 	after [2]uint8 // what followed it the last times: two kinds of records take turns
@@ -51,9 +54,9 @@ func (n *name) matches(b *[longest]byte) bool {
 		(binary.LittleEndian.Uint64(b[24:])^n.text[3])&mask[3] == 0 && n.size != 0
 }
 
-// learn remembers that b begins with a name of this size, colon included, and
-// which field it is.
-func (n *names) learn(b []byte, size int, f field) {
+// learn remembers that b begins with a name of this size, colon included, which
+// field it is, and what it is without its escapes.
+func (n *names) learn(b []byte, size int, f field, plain []byte) {
 	if size > longest || len(b) < longest || b[size-1] != ':' {
 		n.last = 0
 		return
@@ -65,6 +68,7 @@ func (n *names) learn(b []byte, size int, f field) {
 	}
 	i := n.place(&next, uint8(hash>>56))
 	if n.known[i].size == 0 {
+		next.hash = xxh3.Hash(plain)
 		n.known[i] = next
 	}
 	if after := &n.known[n.last].after; after[0] != i {

@@ -1,6 +1,9 @@
 package record
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // integer returns the value of the text of a JSON number, if it is a whole
 // number; the code says what is wrong otherwise. It never goes through
@@ -84,14 +87,34 @@ func signed(sign int, digits []byte, zeros int) (int64, string) {
 	return 0, CodeOutOfRange
 }
 
-// small returns the value of a number of kindInt.
+// small returns the value of a number of kindInt: at most 18 digits.
 func small(text []byte) int64 {
 	sign, text := cutSign(text)
-	var n int64
-	for _, c := range text {
-		n = 10*n + int64(c-'0')
+	var n uint64
+	rest := text
+	for ; len(rest) >= 8; rest = rest[8:] {
+		n = n*100_000_000 + eight(binary.LittleEndian.Uint64(rest)-'0'*ones)
 	}
-	return n * int64(sign)
+	if len(rest) == len(text) {
+		for _, c := range text {
+			n = 10*n + uint64(c-'0')
+		}
+	} else if more := len(rest); more > 0 { // the last eight digits, without those that were read
+		last := binary.LittleEndian.Uint64(text[len(text)-8:]) - '0'*ones
+		n = n*tens[more] + eight(last>>(64-8*more)<<(64-8*more))
+	}
+	return int64(n) * int64(sign)
+}
+
+// tens are the powers of ten.
+var tens = [8]uint64{1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000}
+
+// eight returns the number of eight decimal digits, the first in the lowest
+// byte: pairs of digits, then of pairs, then of those, are put together at once.
+func eight(digits uint64) uint64 {
+	digits = digits*10 + digits>>8
+	const pairs = 0x000000ff_000000ff
+	return (digits&pairs*(100+1_000_000<<32) + digits>>16&pairs*(1+10_000<<32)) >> 32
 }
 
 // decimal returns the value of a string of 1 to 19 digits with an optional

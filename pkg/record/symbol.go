@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"hash/maphash"
 	"math"
+
+	"github.com/zeebo/xxh3"
 )
 
 // Symbol is a column of strings that repeat: each row is a key into Values,
@@ -16,10 +18,18 @@ type Symbol struct {
 	Keys16 []uint16
 	Keys32 []uint32
 
+	hashes []xxh3.Uint128 // what a value adds to the content of a record; zero or missing until it is needed
+
 	seed  maphash.Seed
 	slots []uint32 // open addressing, linear probing: key+1, or 0 for a free slot
-	last  uint32   // key of the row appended last: neighbours are often equal
+	last  uint32   // key of the value set last: neighbours are often equal
+	text  []byte   // and that value
+
+	recent [recentValues]uint16 // keys of values looked up lately, by a bit of their text; 0 for none
 }
+
+// recentValues is a power of two.
+const recentValues = 64
 
 // slotsAtFirst is the size of a new hash table, a power of two.
 const slotsAtFirst = 64
@@ -49,31 +59,74 @@ func (s *Symbol) Key(i int) int {
 // Value returns row i; it shares the memory of the column.
 func (s *Symbol) Value(i int) []byte { return s.Values.Value(s.Key(i)) }
 
-// append adds one row, copying v if it is new to the dictionary.
-func (s *Symbol) append(v []byte) {
+// set gives a row its value, which is copied if it is new to the dictionary.
+// There is room for the row, and it is empty.
+func (s *Symbol) set(row int, v []byte) {
 	if len(v) == 0 {
-		s.put(0)
 		return
 	}
-	if !bytes.Equal(v, s.Values.Value(int(s.last))) {
+	if string(v) != string(s.text) {
 		s.last = s.lookup(v)
+		s.text = s.Values.Value(int(s.last))
 	}
-	s.put(s.last)
-}
-
-func (s *Symbol) put(key uint32) {
 	switch s.Width {
 	case 1:
-		s.Keys8 = append(s.Keys8, uint8(key))
+		s.Keys8[row] = uint8(s.last)
 	case 2:
-		s.Keys16 = append(s.Keys16, uint16(key))
+		s.Keys16[row] = uint16(s.last)
 	default:
-		s.Keys32 = append(s.Keys32, key)
+		s.Keys32[row] = s.last
 	}
+}
+
+// extend makes the rows from from to to-1, all empty.
+func (s *Symbol) extend(from, to int) {
+	switch s.Width {
+	case 1:
+		s.Keys8 = extend(s.Keys8, from, to)
+	case 2:
+		s.Keys16 = extend(s.Keys16, from, to)
+	default:
+		s.Keys32 = extend(s.Keys32, from, to)
+	}
+}
+
+// end leaves the first n rows.
+func (s *Symbol) end(n int) {
+	switch s.Width {
+	case 1:
+		s.Keys8 = s.Keys8[:n]
+	case 2:
+		s.Keys16 = s.Keys16[:n]
+	default:
+		s.Keys32 = s.Keys32[:n]
+	}
+}
+
+// hash is where what the value set last adds to the content of a record is kept.
+func (s *Symbol) hash() *xxh3.Uint128 {
+	if n := s.Values.Rows() - len(s.hashes); n > 0 {
+		s.hashes = append(s.hashes, make([]xxh3.Uint128, n)...)
+	}
+	return &s.hashes[s.last]
 }
 
 // lookup returns the key of v, which it adds to the dictionary if need be.
 func (s *Symbol) lookup(v []byte) uint32 {
+	n := len(v)
+	recent := &s.recent[(uint32(v[n-1])+uint32(v[n/2])*5+uint32(v[0])*9+uint32(n)*17)%recentValues]
+	if *recent != 0 && string(v) == string(s.Values.Value(int(*recent))) {
+		return uint32(*recent)
+	}
+	key := s.find(v)
+	if key <= math.MaxUint16 {
+		*recent = uint16(key)
+	}
+	return key
+}
+
+// find is lookup for values that are new, or were not seen for a while.
+func (s *Symbol) find(v []byte) uint32 {
 	mask := uint32(len(s.slots) - 1)
 	at := uint32(maphash.Bytes(s.seed, v)) & mask
 	for ; s.slots[at] != 0; at = (at + 1) & mask {
@@ -125,14 +178,7 @@ func (s *Symbol) widen(n int) {
 // The values that go were added last, so freeing their slots in reverse order
 // leaves the hash table as it was before them.
 func (s *Symbol) truncate(rows, values int) {
-	switch s.Width {
-	case 1:
-		s.Keys8 = s.Keys8[:rows]
-	case 2:
-		s.Keys16 = s.Keys16[:rows]
-	default:
-		s.Keys32 = s.Keys32[:rows]
-	}
+	s.end(rows)
 	mask := uint32(len(s.slots) - 1)
 	for key := s.Values.Rows() - 1; key >= values; key-- {
 		at := uint32(maphash.Bytes(s.seed, s.Values.Value(key))) & mask
@@ -142,7 +188,9 @@ func (s *Symbol) truncate(rows, values int) {
 		s.slots[at] = 0
 	}
 	s.Values.truncate(values)
-	s.last = 0
+	s.hashes = s.hashes[:min(len(s.hashes), values)]
+	s.last, s.text = 0, nil
+	clear(s.recent[:])
 }
 
 // reset empties the column and its dictionary and keeps their memory.
@@ -155,9 +203,15 @@ func (s *Symbol) reset() {
 	s.Values.truncate(0)
 	s.Values.append(nil)
 	s.Keys8, s.Keys16, s.Keys32 = s.Keys8[:0], s.Keys16[:0], s.Keys32[:0]
-	s.Width, s.last = 1, 0
+	s.hashes = s.hashes[:0]
+	s.Width, s.last, s.text = 1, 0, nil
+	clear(s.recent[:])
 }
 
 func (s *Symbol) bytes() int {
-	return s.Values.bytes() + 4*len(s.slots) + s.Width*s.Rows()
+	return s.Values.bytes() + 4*len(s.slots) + s.Width*s.Rows() + 16*len(s.hashes)
+}
+
+func (s *Symbol) held() int {
+	return s.Values.held() + 4*cap(s.slots) + cap(s.Keys8) + 2*cap(s.Keys16) + 4*cap(s.Keys32) + 16*cap(s.hashes)
 }

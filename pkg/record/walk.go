@@ -1,6 +1,10 @@
 package record
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/zeebo/xxh3"
+)
 
 // walker reads one record after the other and notes where its members stand,
 // without building anything. Of members that occur twice the last one counts.
@@ -9,10 +13,22 @@ type walker struct {
 	seen  uint64            // the fields of this record that at holds
 	odd   uint64            // those of them whose type wants a closer look
 	at    [fieldCount]value // valid where seen says so
+	twice uint64            // not 0 when a field occurs twice
 	outer []span            // members of the record that are no fields, name and all
 	inner []span            // members of its value that are no fields
 
 	names, valueNames names // of the members of a record, and of its value
+
+	// What content needs to know of the members that are no fields, and of
+	// arrays and objects: hashed while they are read, because to read them again
+	// takes longer. It is of no use for a record with a position, which most
+	// begin with, and is not done after a partition was seen.
+	hashes             bool // is done at all: the api needs none
+	late               bool // records with a position have it at their end: the last one tells
+	hashing            bool // goes on: nothing was left out so far
+	hashed             bool // something was
+	outerSum, valueSum xxh3.Uint128
+	nameHash           uint64 // of the name read last
 
 	name    []byte // a name without its escapes
 	scratch []byte // a text without its escapes
@@ -32,6 +48,7 @@ func (w *walker) raw(v value) []byte { return w.b[v.start:v.end] }
 func (w *walker) set(f field, v value) {
 	bit := uint64(1) << f
 	w.at[f] = v
+	w.twice |= w.seen & bit
 	w.seen |= bit
 	w.odd &^= bit
 	if plain[specs[f].class]>>v.kind&1 == 0 {
@@ -45,7 +62,9 @@ func (w *walker) record(i, depth int) int {
 		return w.fail(CodeTooDeep, i)
 	}
 	w.outer = w.outer[:0]
-	w.seen, w.odd = 0, 0
+	w.seen, w.odd, w.twice = 0, 0, 0
+	w.outerSum = xxh3.Uint128{}
+	w.hashing, w.hashed = w.hashes && !w.late, false
 	w.forgetValue()
 	w.names.begin()
 	i++
@@ -62,10 +81,13 @@ func (w *walker) record(i, depth int) int {
 			return -1
 		}
 		var k kind
-		if f == fieldValue {
+		switch {
+		case f == fieldValue:
 			w.forgetValue()
 			i, k = w.value(at, depth-1)
-		} else {
+		case w.hashing && w.onlyNow(f, at):
+			i, k = w.hash(&w.outerSum, f, at, depth-1)
+		default:
 			i, k = w.skip(at, depth-1)
 		}
 		if i < 0 {
@@ -75,6 +97,7 @@ func (w *walker) record(i, depth int) int {
 			w.outer = append(w.outer, span{uint32(start), uint32(i)})
 		} else {
 			w.set(f, value{uint32(at), uint32(i), k})
+			w.hashing = w.hashing && f != fieldPartitionID
 		}
 	}
 }
@@ -102,7 +125,12 @@ func (w *walker) value(i, depth int) (int, kind) {
 			return -1, kindObject
 		}
 		var k kind
-		if i, k = w.skip(at, depth-1); i < 0 {
+		if w.hashing && w.onlyNow(f, at) {
+			i, k = w.hash(&w.valueSum, f, at, depth-1)
+		} else {
+			i, k = w.skip(at, depth-1)
+		}
+		if i < 0 {
 			return -1, kindObject
 		}
 		if f == fieldUnknown {
@@ -118,6 +146,7 @@ func (w *walker) value(i, depth int) (int, kind) {
 func (w *walker) member(names *names, i int, fieldOf func([]byte) field) (f field, at int) {
 	if i < len(w.b) {
 		if n, ok := names.foretold(w.b[i:]); ok {
+			w.nameHash = n.hash
 			return n.field, w.space(i + int(n.size))
 		}
 	}
@@ -125,9 +154,32 @@ func (w *walker) member(names *names, i int, fieldOf func([]byte) field) (f fiel
 	if at < 0 {
 		return fieldUnknown, -1
 	}
-	f = fieldOf(w.plainName(name))
-	names.learn(w.b[i:], int(name.end)-i+1, f)
+	plain := w.plainName(name)
+	f = fieldOf(plain)
+	names.learn(w.b[i:], int(name.end)-i+1, f, plain)
+	if w.hashes {
+		w.nameHash = xxh3.Hash(plain)
+	}
 	return f, at
+}
+
+// onlyNow says whether the content of the member at hand has to be hashed while
+// it is read: contentOf does the others, and custom headers, which hardly ever
+// change.
+func (w *walker) onlyNow(f field, at int) bool {
+	return f == fieldUnknown || at < len(w.b) && (w.b[at] == '{' || w.b[at] == '[') && f != fieldCustomHeaders
+}
+
+// hash is skip that adds the member at hand to a sum.
+func (w *walker) hash(sum *xxh3.Uint128, f field, i, depth int) (int, kind) {
+	name := w.nameHash
+	if f != fieldUnknown {
+		name = fieldHashes[f]
+	}
+	w.hashed = true
+	member, end, k := w.hashMember(name, i, depth)
+	*sum = add(*sum, member)
+	return end, k
 }
 
 // forgetValue makes room for another value of the same record.
@@ -135,6 +187,7 @@ func (w *walker) forgetValue() {
 	w.seen &= outerFields
 	w.odd &= outerFields
 	w.inner = w.inner[:0]
+	w.valueSum = xxh3.Uint128{}
 }
 
 // plainName returns the name of a member without quotes and escapes, valid

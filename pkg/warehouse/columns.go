@@ -98,11 +98,16 @@ func appendText(dst []byte, t *record.Text, from, to int) []byte {
 	if from == to {
 		return dst
 	}
-	size := t.Pos[to-1].End - t.Pos[from].Start
+	start := uint32(0)
+	if from > 0 {
+		start = t.Ends[from-1]
+	}
+	size := int(t.Ends[to-1] - start)
 	dst = slices.Grow(dst, size+(to-from)*3) // lengths below 2 MiB take at most 3 bytes
-	for _, p := range t.Pos[from:to] {
-		dst = binary.AppendUvarint(dst, uint64(p.End-p.Start))
-		dst = append(dst, t.Buf[p.Start:p.End]...)
+	for _, end := range t.Ends[from:to] {
+		dst = binary.AppendUvarint(dst, uint64(end-start))
+		dst = append(dst, t.Buf[start:end]...)
+		start = end
 	}
 	return dst
 }

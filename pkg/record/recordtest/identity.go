@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
+	"regexp"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -22,7 +23,7 @@ func identify(row map[string]any, raw []byte, received time.Time) {
 	case positioned(raw, received):
 		row["kind"], row["identity"] = int64(record.ByPosition), ""
 	case id != "":
-		row["kind"], row["identity"] = int64(record.ByContent), string(contentHash(raw, ""))
+		row["kind"], row["identity"] = int64(record.ByContent), string(contentHash(raw, false))
 	default:
 		row["kind"] = int64(record.ByPlace) // its identity is not in the record
 	}
@@ -30,7 +31,7 @@ func identify(row map[string]any, raw []byte, received time.Time) {
 		row["id"] = missingID(raw, received)
 	}
 	row["own_id"] = row["id"]
-	if row["id"] == fmt.Sprintf("%d-%d", row["partition_id"], row["position"]) {
+	if row["id"] == fmt.Sprintf("%d-%d", row["partition_id"], row["position"]) && row["partition_id"].(int64) >= 0 && row["position"].(int64) >= 0 {
 		row["own_id"] = ""
 	}
 }
@@ -57,7 +58,7 @@ func positioned(raw []byte, received time.Time) bool {
 // one.
 func missingID(raw []byte, received time.Time) string {
 	if !positioned(raw, received) {
-		return "h-" + hex.EncodeToString(contentHash(raw, "id"))
+		return "h-" + hex.EncodeToString(contentHash(raw, true))
 	}
 	o := decode(raw)
 	partition, _ := integer(o["partitionId"])
@@ -65,52 +66,75 @@ func missingID(raw []byte, received time.Time) string {
 	return fmt.Sprintf("%d-%d", partition, position)
 }
 
-// contentHash is the hash of all that a record says, without one of its members.
-func contentHash(raw []byte, without string) []byte {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	return digest(d, without)
+// contentHash is the hash of all that a record says, but the id it is known by
+// when without says so.
+func contentHash(raw []byte, withoutID bool) []byte {
+	sum := objectSum(raw)
+	if id, there := decode(raw)["id"]; there && withoutID {
+		sum.Sub(sum, memberHash(nameHash("id"), id))
+	}
+	return modulo(sum)
 }
 
-// digest hashes the next value of d: texts and what is neither array nor object
-// by themselves, arrays element after element, objects by the sum of their
-// members.
-func digest(d *json.Decoder, without string) []byte {
-	token, err := d.Token()
-	if err != nil {
+// objectSum adds up the members of an object, those that occur twice too.
+func objectSum(raw json.RawMessage) *big.Int {
+	sum := new(big.Int)
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.Token()
+	for d.More() {
+		name, _ := d.Token()
+		sum.Add(sum, memberHash(nameHash(name.(string)), next(d)))
+	}
+	return sum
+}
+
+// arraySum does the same for an array, whose elements are called by their
+// places.
+func arraySum(raw json.RawMessage) *big.Int {
+	sum := new(big.Int)
+	for i, element := range elements(raw) {
+		sum.Add(sum, memberHash(uint64(i), element))
+	}
+	return sum
+}
+
+// memberHash is what a member adds to its object.
+func memberHash(name uint64, content json.RawMessage) *big.Int {
+	switch content[0] {
+	case '"':
+		s, _ := text(content)
+		return hash([]byte(s), name+1)
+	case '{':
+		return hash(modulo(objectSum(content)), name+3)
+	case '[':
+		return hash(modulo(arraySum(content)), name+4)
+	}
+	if n, ok := new(big.Int).SetString(string(content), 10); ok && wholeNumber.Match(content) {
+		factor := hash(nil, name+5)
+		factor.SetBit(factor, 0, 1)
+		return n.Mul(n, factor)
+	}
+	return hash(content, name+2)
+}
+
+var wholeNumber = regexp.MustCompile(`^-?[0-9]{1,18}$`)
+
+func next(d *json.Decoder) (raw json.RawMessage) {
+	if err := d.Decode(&raw); err != nil {
 		panic(err)
 	}
-	zero := make([]byte, 16)
-	switch token := token.(type) {
-	case string:
-		return hash([]byte(token), 1)
-	case nil:
-		return hash([]byte("null"), 2)
-	case json.Delim:
-		if token == '[' {
-			sum := zero
-			for d.More() {
-				sum = hash(append(sum, digest(d, "")...), 3)
-			}
-			d.Token()
-			return hash(append(sum, zero...), 3)
-		}
-		sum := new(big.Int)
-		for d.More() {
-			name, _ := d.Token()
-			content := digest(d, "")
-			if without == "" || name != without {
-				sum.Add(sum, new(big.Int).SetBytes(hash(append(hash([]byte(name.(string)), 1), content...), 4)))
-			}
-		}
-		d.Token()
-		sum.Mod(sum, new(big.Int).Lsh(big.NewInt(1), 128))
-		return hash(append(sum.FillBytes(make([]byte, 16)), zero...), 5)
-	}
-	return hash([]byte(fmt.Sprint(token)), 2) // a json.Number or a bool
+	return raw
 }
 
-func hash(b []byte, seed uint64) []byte {
+// modulo returns a sum as 128 bits.
+func modulo(sum *big.Int) []byte {
+	rest := new(big.Int).Mod(sum, new(big.Int).Lsh(big.NewInt(1), 128))
+	return rest.FillBytes(make([]byte, 16))
+}
+
+func nameHash(name string) uint64 { return xxh3.HashString(name) }
+
+func hash(b []byte, seed uint64) *big.Int {
 	sum := xxh3.Hash128Seed(b, seed).Bytes()
-	return sum[:]
+	return new(big.Int).SetBytes(sum[:])
 }

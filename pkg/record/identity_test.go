@@ -1,0 +1,213 @@
+package record_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
+	"sluice/pkg/record/recordtest"
+)
+
+var freeze = flag.Bool("freeze", false, "write testdata/content.txt anew: only for vectors that were added")
+
+// one decodes one record.
+func one(t *testing.T, raw string) *record.Columns {
+	t.Helper()
+	var c record.Columns
+	if err := c.Append(message("[" + raw + "]")); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return &c
+}
+
+func TestWhatARecordIsKnownBy(t *testing.T) {
+	const time = `,"timestamp":1763701200123`
+	tests := []struct {
+		name, record string
+		kind         uint8
+		id, own      string
+	}{
+		{"partition, position and a timestamp", `{"partitionId":1,"position":7` + time + `}`, record.ByPosition, "1-7", ""},
+		{"with the id that follows from them", `{"id":"1-7","partitionId":1,"position":7` + time + `}`, record.ByPosition, "1-7", ""},
+		{"with an id of its own", `{"id":"x","partitionId":1,"position":7` + time + `}`, record.ByPosition, "x", "x"},
+		{"with an id that only looks like it", `{"id":"01-7","partitionId":1,"position":7` + time + `}`, record.ByPosition, "01-7", "01-7"},
+		{"as decimal strings", `{"partitionId":"1","position":"7"` + time + `}`, record.ByPosition, "1-7", ""},
+		{"at the end of all positions", `{"partitionId":1,"position":9223372036854775807` + time + `}`, record.ByPosition, "1-9223372036854775807", ""},
+		{"position 0 is a placeholder", `{"id":"1-0","partitionId":1,"position":0` + time + `}`, record.ByContent, "1-0", ""},
+		{"position -1 is a placeholder", `{"id":"a","partitionId":1,"position":-1` + time + `}`, record.ByContent, "a", "a"},
+		{"partition 0 is a placeholder", `{"id":"a","partitionId":0,"position":7` + time + `}`, record.ByContent, "a", "a"},
+		{"partition -1 is a placeholder", `{"id":"a","partitionId":-1,"position":7` + time + `}`, record.ByContent, "a", "a"},
+		{"a position that is no number", `{"id":"a","partitionId":1,"position":"seven"` + time + `}`, record.ByContent, "a", "a"},
+		{"a key of -1 says nothing", `{"id":"a","key":-1` + time + `}`, record.ByContent, "a", "a"},
+		{"no timestamp", `{"id":"1-7","partitionId":1,"position":7}`, record.ByContent, "1-7", ""},
+		{"a timestamp of 0", `{"id":"1-7","partitionId":1,"position":7,"timestamp":0}`, record.ByContent, "1-7", ""},
+		{"a timestamp in seconds", `{"id":"1-7","partitionId":1,"position":7,"timestamp":1763701200}`, record.ByContent, "1-7", ""},
+		{"a timestamp far ahead", `{"id":"1-7","partitionId":1,"position":7,"timestamp":4763701200123}`, record.ByContent, "1-7", ""},
+		{"an id alone is never a position", `{"id":"1-7"` + time + `}`, record.ByContent, "1-7", ""},
+		{"neither", `{"key":5` + time + `}`, record.ByPlace, "", ""},
+		{"an empty id is none", `{"id":"","position":7` + time + `}`, record.ByPlace, "", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c := one(t, test.record)
+			if c.Kind[0] != test.kind {
+				t.Fatalf("kind %d, want %d", c.Kind[0], test.kind)
+			}
+			identity := string(c.Identity.Value(0))
+			switch test.kind {
+			case record.ByPosition:
+				if identity != "" {
+					t.Errorf("identity %q, want none", identity)
+				}
+			case record.ByContent:
+				if len(identity) != 16 {
+					t.Errorf("identity %x, want 16 bytes", identity)
+				}
+			case record.ByPlace:
+				if identity != "3.1763704800000.7.0" || !strings.HasPrefix(c.ID(0), "h-") {
+					t.Errorf("identity %q, id %q, want the place and a hash", identity, c.ID(0))
+				}
+				return
+			}
+			if got := string(c.OwnID.Value(0)); c.ID(0) != test.id || got != test.own {
+				t.Errorf("id %q stored as %q, want %q stored as %q", c.ID(0), got, test.id, test.own)
+			}
+		})
+	}
+}
+
+func TestContentDoesNotDependOnHowItIsWritten(t *testing.T) {
+	const first = `{"id":"a","key":1,"x":[1,{"b":2,"c":"d"}],"value":{"worker":"w","type":"t","variables":{"p":1,"q":[]}}}`
+	content := func(raw string) string { return string(one(t, raw).Identity.Value(0)) }
+	want := content(first)
+	for _, same := range []string{
+		`{"value":{"variables":{"q":[],"p":1},"type":"t","worker":"w"},"x":[1,{"c":"d","b":2}],"key":1,"id":"a"}`,
+		" { \"id\" : \"a\" ,\n\"key\":1, \"x\":[ 1 , {\"b\":2,\"c\":\"d\"} ] , \"value\":{\"worker\":\"\\u0077\",\"type\":\"t\",\"variables\":{ \"p\":1,\"q\":[ ] }}}",
+	} {
+		if content(same) != want {
+			t.Errorf("%s: another content", same)
+		}
+	}
+	for _, other := range []string{
+		strings.Replace(first, `"key":1`, `"key":2`, 1),
+		strings.Replace(first, `"key":1`, `"key":-1`, 1),
+		strings.Replace(first, `"key":1`, `"key":1.0`, 1),
+		strings.Replace(first, `"key":1`, `"key":"1"`, 1),
+		strings.Replace(first, `[1,{`, `[{`, 1),
+		strings.Replace(first, `"q":[]`, `"q":{}`, 1),
+		strings.Replace(first, `"q":[]`, `"q":null`, 1),
+		strings.Replace(first, `,"type":"t"`, ``, 1),
+		strings.Replace(first, `"worker":"w","type":"t"`, `"worker":"t","type":"w"`, 1),
+		strings.Replace(first, `"id":"a"`, `"id":"b"`, 1),
+	} {
+		if content(other) == want {
+			t.Errorf("%s: the same content", other)
+		}
+	}
+}
+
+// vectors are records whose content hash is frozen.
+func vectors() (raw []string) {
+	for _, sample := range recordtest.Samples() {
+		raw = append(raw, string(sample))
+	}
+	return append(raw,
+		`{"id":"a"}`,
+		`{"id":"a","n":[0,1,-1,999999999999999999,-999999999999999999,1000000000000000000,1.0,1e3,-0]}`,
+		`{"id":"a","t":["","\u0000","ü\u00fc","\ud83d\ude00","\ud800",true,false,null]}`,
+		`{"id":"a","nested":{"o":{},"a":[],"d":[[[{"x":[]}]]]}}`,
+		`{"id":"a","twice":1,"twice":2,"key":1,"key":2,"value":{"worker":"a"},"value":{"type":"b"}}`,
+		`{"id":"a","value":null}`,
+		`{"id":"\u0061","value":{"elementId":7,"customHeaders":{"b":1,"a":"\n"},"targetElementId":"x"}}`,
+	)
+}
+
+// TestContentIsFrozen: the hash is stored for ever. A vector that changes means
+// that records sent again would be stored again.
+func TestContentIsFrozen(t *testing.T) {
+	var got bytes.Buffer
+	for _, raw := range vectors() {
+		compareColumns(t, message("["+raw+"]")) // with the slow decoder
+		c := one(t, raw)
+		if c.Kind[0] == record.ByContent {
+			fmt.Fprintf(&got, "%x %s\n", c.Identity.Value(0), raw)
+		}
+	}
+	const file = "testdata/content.txt"
+	if *freeze {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("content hashes (-frozen +got):\n%s", diff)
+	}
+}
+
+func TestRowsAreDropped(t *testing.T) {
+	var records []string
+	for i := range 700 { // more symbols than a byte numbers
+		records = append(records, fmt.Sprintf(`{"id":"r%d","key":%d,"value":{"worker":"w%d","retries":%d,"variables":{"n":%d}}}`, i, i, i, i%3, i))
+	}
+	for _, runs := range [][]record.Run{
+		nil, {{0, 1}}, {{699, 700}}, {{0, 700}}, {{3, 5}}, {{0, 2}, {4, 5}, {698, 700}}, {{1, 2}, {3, 4}, {5, 6}},
+	} {
+		t.Run(fmt.Sprint(runs), func(t *testing.T) {
+			m := message("[" + strings.Join(records, ",") + "]")
+			var c record.Columns
+			appended(t, &c, m)
+			all := rows(&c)
+			var want []map[string]any
+			for i, row := range all {
+				dropped := false
+				for _, r := range runs {
+					dropped = dropped || r.From <= i && i < r.To
+				}
+				if !dropped {
+					want = append(want, row)
+				}
+			}
+			text := record.FormatRuns(runs)
+			parsed, err := record.ParseRuns(text)
+			if diff := cmp.Diff(runs, parsed); diff != "" || err != nil {
+				t.Fatalf("%q: %v (-want +parsed):\n%s", text, err, diff)
+			}
+			c.Drop(parsed)
+			if diff := cmp.Diff(want, rows(&c)); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+			appended(t, &c, m) // goes on as before
+			if diff := cmp.Diff(append(want, all...), rows(&c)); diff != "" {
+				t.Errorf("rows after more were appended (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDamagedRunsAreRefused(t *testing.T) {
+	for _, text := range []string{"!", "AA", "/w", "AAA", "gICAgICAgICAgIA"} {
+		if runs, err := record.ParseRuns(text); err == nil {
+			t.Errorf("%q: got %v, want an error", text, runs)
+		}
+	}
+}
+
+func TestRowsAreArranged(t *testing.T) {
+	var c record.Columns
+	appended(t, &c, message(`[{"id":"a","value":{"errorMessage":"first"}},{"id":"b"},{"id":"cc","value":{"errorMessage":"third"}}]`))
+	all := rows(&c)
+	c.Arrange([]int{2, 0, 1})
+	if diff := cmp.Diff([]map[string]any{all[2], all[0], all[1]}, rows(&c)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
