@@ -18,6 +18,9 @@ type blockReader struct {
 	max uint64 // bytes a block may have
 	buf []byte // of the block being read, without its info; reused
 
+	custom bool // a byte with each column says that it has no serialization of its own; it is left out of buf
+	rest   bool // the source ends with the block: a last column of unknown layout is all that is left
+
 	columns []column // names and types of the last block
 	marks   []int    // where in buf the type of each ends
 }
@@ -55,8 +58,8 @@ func (b *blockReader) body() (read block, err error) {
 	if read.columns > maxColumns {
 		return read, exceptionf("INCORRECT_DATA", "Block of %d columns is not believed", read.columns)
 	}
-	for range read.columns {
-		if err := b.column(read.rows); err != nil {
+	for n := range read.columns {
+		if err := b.column(read.rows, b.rest && n+1 == read.columns); err != nil {
 			return read, err
 		}
 	}
@@ -64,7 +67,7 @@ func (b *blockReader) body() (read block, err error) {
 	return read, nil
 }
 
-func (b *blockReader) column(rows uint64) error {
+func (b *blockReader) column(rows uint64, isRest bool) error {
 	called, err := b.text()
 	if err != nil {
 		return err
@@ -74,10 +77,24 @@ func (b *blockReader) column(rows uint64) error {
 		return err
 	}
 	b.columns, b.marks = append(b.columns, column{name: called, typ: name}), append(b.marks, len(b.buf))
+	if b.custom {
+		if err := b.take(1, 1); err != nil {
+			return err
+		}
+		if own := b.buf[len(b.buf)-1]; own != 0 {
+			return exceptionf("NOT_IMPLEMENTED", "Column %.64s has a serialization of its own", called)
+		}
+		b.buf = b.buf[:len(b.buf)-1] // The engine reads no such byte.
+	}
 	if rows == 0 {
 		return nil
 	}
 	layout, err := parseLayout(name)
+	if err != nil && isRest {
+		left, err := io.ReadAll(b.src)
+		b.buf = append(b.buf, left...)
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func FuzzReadBlock(f *testing.F) {
 	} {
 		var b proto.Buffer
 		block := proto.Block{Info: proto.BlockInfo{BucketNum: -1}, Columns: len(input), Rows: input[0].Data.Rows()}
-		if err := block.EncodeBlock(&b, engine.Revision, input); err != nil {
+		if err := block.EncodeBlock(&b, engine.PlainRevision, input); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b.Buf)
@@ -136,7 +136,7 @@ func FuzzReadBlock(f *testing.F) {
 		reader := proto.NewReader(bytes.NewReader(whole))
 		var block proto.Block
 		var results proto.Results
-		if block.DecodeBlock(reader, engine.Revision, results.Auto()) != nil {
+		if block.DecodeBlock(reader, engine.PlainRevision, results.Auto()) != nil {
 			return // It also looks at values, and knows fewer types.
 		}
 		rest, err := reader.ReadRaw(len(end))
@@ -160,7 +160,7 @@ func BenchmarkReadBlock(b *testing.B) {
 	var encoded proto.Buffer
 	input := newChBlockOf(rows).input()
 	block := proto.Block{Info: proto.BlockInfo{BucketNum: -1}, Columns: len(input), Rows: rows}
-	if err := block.EncodeBlock(&encoded, engine.Revision, input); err != nil {
+	if err := block.EncodeBlock(&encoded, engine.PlainRevision, input); err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(int64(len(encoded.Buf)))

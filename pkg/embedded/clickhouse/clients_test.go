@@ -15,6 +15,7 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/andybalholm/brotli"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pierrec/lz4/v4"
@@ -205,5 +206,82 @@ func TestHTTPSessionsLast(t *testing.T) {
 	eventually(t, "a second request finds it locked", func() bool { return ask("POST", "SELECT 1", "session_check", "1").Exception == "373" })
 	if got := <-slow; got != ok("0\n") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestNativeQueryParameters: values that stand apart from the statement.
+func TestNativeQueryParameters(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	for name, tt := range map[string]struct {
+		sql    string
+		params clickhouse.Parameters
+		want   string
+	}{
+		"a number":      {"SELECT toString({n:Int64} + 1)", clickhouse.Parameters{"n": "41"}, "42"},
+		"a text":        {"SELECT {s:String}", clickhouse.Parameters{"s": "it's a 'text'; DROP TABLE t"}, "it's a 'text'; DROP TABLE t"},
+		"a list":        {"SELECT toString({l:Array(Int8)})", clickhouse.Parameters{"l": "[1,2]"}, "[1,2]"},
+		"an identifier": {"SELECT toString(count()) FROM system.{t:Identifier}", clickhouse.Parameters{"t": "one"}, "1"},
+	} {
+		var got string
+		if err := c.QueryRow(clickhouse.Context(t.Context(), clickhouse.WithParameters(tt.params)), tt.sql).Scan(&got); err != nil || got != tt.want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, tt.want)
+		}
+	}
+	wantCode(t, c.Exec(t.Context(), "SELECT {nosuch:String}"), 456)
+	wantCode(t, c.Exec(clickhouse.Context(t.Context(), clickhouse.WithParameters(clickhouse.Parameters{"a b": "1"})), "SELECT 1"), 36)
+}
+
+func TestNativeVariants(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	run(t, c, "CREATE TABLE t (v Variant(Bool, Int64, String), a Int64) ENGINE = MergeTree ORDER BY a SETTINGS allow_experimental_variant_type = 1")
+	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range []any{int64(1), "text", true, nil, int64(5)} {
+		if err := batch.Append(v, int64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := batch.Send(); err != nil {
+		t.Fatal(err)
+	}
+	var all string
+	if row(t, c, "SELECT toString(groupArray((v, variantType(v)::String))) FROM (SELECT * FROM t ORDER BY a)", &all); all != `[(1,'Int64'),('text','String'),(true,'Bool'),(NULL,'None'),(5,'Int64')]` {
+		t.Error(all)
+	}
+	rows, err := c.Query(t.Context(), "SELECT v, a FROM t ORDER BY a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	n := int64(0)
+	for ; rows.Next(); n++ {
+		var v clickhouse.Variant
+		var a int64
+		if err := rows.Scan(&v, &a); err != nil || a != n || (v.Any() == nil) != (n == 3) {
+			t.Errorf("row %d: %v, %v, %v", n, v.Any(), a, err)
+		}
+	}
+	if n != 5 {
+		t.Errorf("%d rows: %v", n, rows.Err())
+	}
+}
+
+// TestHTTPTellsOfAnErrorInTheMiddle as servers do, so that no result can be taken
+// for one.
+func TestHTTPTellsOfAnErrorInTheMiddle(t *testing.T) {
+	answer, err := http.DefaultClient.Do(request(t, http.MethodPost, "", "SELECT number, repeat('x', 100), throwIf(number = 200000, 'in the middle') FROM numbers(300000)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body) // It is cut off.
+	tag := answer.Header.Get("X-ClickHouse-Exception-Tag")
+	at := bytes.LastIndex(body, []byte("\r\n__exception__\r\n"+tag+"\r\nCode: 395. DB::Exception: in the middle"))
+	if answer.StatusCode != 200 || len(tag) != 16 || at < 0 || !bytes.HasSuffix(body, []byte(" "+tag+"\r\n__exception__\r\n")) {
+		t.Errorf("status %d, tag %q, %d bytes, which end in %q", answer.StatusCode, tag, len(body), body[max(0, len(body)-300):])
 	}
 }

@@ -30,11 +30,10 @@
 //
 // # The protocol, in one page
 //
-// The hello is answered with revision 54453, the last one in which a column
-// carries no custom-serialization byte: what the engine prints as FORMAT Native
-// is then exactly the body of a Data packet, and what a client sends in one is
-// exactly what the engine reads as FORMAT Native. Blocks pass through
-// untouched; block.go only finds where they end.
+// The hello is answered with revision 54460, which has query parameters. What the
+// engine prints as FORMAT Native is the body of a Data packet of a client without
+// a revision, and what it reads as FORMAT Native likewise: block.go finds where
+// the columns of a block begin and end, where newer clients have a byte more.
 //
 // A Data block becomes one block of the engine, and a client that goes away in
 // the middle of an INSERT cancels it: blocks are handed on whole, and the

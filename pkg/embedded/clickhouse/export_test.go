@@ -101,3 +101,6 @@ func Confine(cfg Config, log *slog.Logger) ([]string, error) {
 	}
 	return names, err
 }
+
+// PlainRevision is the last one in which columns carry no byte of their own.
+const PlainRevision = 54453

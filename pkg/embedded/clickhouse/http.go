@@ -122,17 +122,20 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	if err := s.permit(in.Context(), ask.stmt); err != nil {
 		return err
 	}
-	sql, out := s.named(ask.stmt.text), answer.write
-	if ask.revision > 0 && strings.EqualFold(answer.format, "Native") {
-		out = framed(ask.revision, func() ([]column, error) { return s.describeApart(in.Context(), ask.stmt.withoutFormat()) }, out)
+	sql := s.named(ask.stmt.text)
+	frame := func(single bool) sink {
+		if ask.revision == 0 || !strings.EqualFold(answer.format, "Native") {
+			return answer.write
+		}
+		return framed(ask.revision, single, func() ([]column, error) { return s.describeApart(in.Context(), ask.stmt.withoutFormat()) }, answer.write)
 	}
 	if streamable[strings.ToLower(answer.format)] {
-		answer.done, err = s.conn.stream(in.Context(), sql, answer.format, out)
+		answer.done, err = s.conn.stream(in.Context(), sql, answer.format, frame(true))
 		if !isNotStreamable(err) {
 			return err
 		}
 	}
-	answer.done, err = s.conn.run(in.Context(), sql, answer.format, out)
+	answer.done, err = s.conn.run(in.Context(), sql, answer.format, frame(false))
 	if err == nil {
 		s.ran(ask.stmt)
 	}

@@ -1,6 +1,7 @@
 package clickhouse
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -68,6 +69,7 @@ type answer struct {
 	out      http.ResponseWriter
 	started  time.Time
 	id       string
+	tag      string // tells an exception in the middle of a result from what the result may say
 	format   string
 	timezone string
 	done     stats
@@ -138,6 +140,8 @@ func (a *answer) begin(status int) error {
 	h.Set("X-ClickHouse-Timezone", a.timezone)
 	h.Set("X-ClickHouse-Server-Display-Name", "embedded")
 	h.Set("X-ClickHouse-Summary", a.summary())
+	a.tag = rand.Text()[:16]
+	h.Set("X-ClickHouse-Exception-Tag", a.tag)
 	switch {
 	case a.encoding == "gzip":
 		zip, err := gzip.NewWriterLevel(a.out, 3) // as ClickHouse
@@ -169,7 +173,7 @@ func (a *answer) begin(status int) error {
 func (a *answer) fail(exception *Exception, version string) {
 	text := fmt.Sprintf("Code: %d. %s (version %s)\n", exception.Code, exception.Message, version)
 	if a.sent {
-		io.WriteString(a.to, "\r\n"+text)
+		fmt.Fprintf(a.to, "\r\n__exception__\r\n%s\r\n%s%d %[1]s\r\n__exception__\r\n", a.tag, text, len(text)-1)
 		if a.packer != nil {
 			a.packer.Flush() // Not Close: it is not complete.
 		}

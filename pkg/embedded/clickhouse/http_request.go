@@ -186,10 +186,7 @@ func (r *request) prepare(ctx context.Context, s *session) error {
 		settings = append(settings, setting{name: "readonly", value: "2"})
 	}
 	for _, p := range r.params {
-		if !isName(p.name) {
-			return exceptionf("BAD_ARGUMENTS", "Query parameter %.64q has no usable name", p.name)
-		}
-		if err := s.do(ctx, "SET param_"+p.name+" = "+quoteText(p.value)); err != nil {
+		if err := s.parameter(ctx, p.name, p.value); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,8 @@ type (
 	nullable       struct{ of layout } // a byte a value, then the values
 	array          struct{ of layout } // an end offset a value, then the elements
 	tuple          struct{ of []layout }
-	lowCardinality struct{ of layout } // a dictionary, then an index into it a value
+	lowCardinality struct{ of layout }   // a dictionary, then an index into it a value
+	variant        struct{ of []layout } // a byte a value that says of which type it is, then the values of each type
 )
 
 // sizes are the types whose values all have the same size, in bytes.
@@ -44,7 +45,7 @@ var shorthands = map[string]string{
 const maxTypeDepth = 32
 
 // parseLayout reads a type as ClickHouse writes it. Types whose values have no
-// simple layout (JSON, Dynamic, Variant, AggregateFunction) are an Exception.
+// simple layout (JSON, Dynamic, AggregateFunction) are an Exception.
 func parseLayout(name string) (layout, error) { return parseLayoutAt(name, maxTypeDepth) }
 
 func parseLayoutAt(name string, depth int) (layout, error) {
@@ -94,6 +95,11 @@ func parseLayoutAt(name string, depth int) (layout, error) {
 		return array{pair}, err
 	case "Tuple":
 		return parseTuple(args, depth)
+	case "Variant":
+		all, err := parseTuple(args, depth)
+		if of, ok := all.(tuple); ok {
+			return variant(of), err
+		}
 	case "Nested":
 		row, err := parseTuple(args, depth)
 		return array{row}, err
@@ -244,6 +250,39 @@ func (t tuple) prefix(b *blockReader) error {
 func (t tuple) data(b *blockReader, rows uint64) error {
 	for _, of := range t.of {
 		if err := of.data(b, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v variant) prefix(b *blockReader) error {
+	mode, err := b.uint64()
+	if err != nil {
+		return err
+	}
+	if mode != 0 {
+		return exceptionf("INCORRECT_DATA", "Variant serialization %d is not known", mode)
+	}
+	return tuple(v).prefix(b)
+}
+
+func (v variant) data(b *blockReader, rows uint64) error {
+	if err := b.take(rows, 1); err != nil {
+		return err
+	}
+	const null = 255
+	counts := make([]uint64, len(v.of))
+	for _, which := range b.buf[uint64(len(b.buf))-rows:] {
+		switch {
+		case int(which) < len(counts):
+			counts[which]++
+		case which != null:
+			return exceptionf("INCORRECT_DATA", "Variant of %d types has a value of type %d", len(counts), which)
+		}
+	}
+	for i, of := range v.of {
+		if err := of.data(b, counts[i]); err != nil {
 			return err
 		}
 	}

@@ -113,6 +113,7 @@ type client struct {
 	out      proto.Buffer // gathers packets until flush
 	beyond   bool         // one more than there may be: it is told so
 	revision int
+	begun    time.Time // of the statement
 	session  *session
 	blocks   blockReader
 	frames   *frames          // in, when the client compresses
@@ -198,6 +199,7 @@ func (c *client) greet(ctx context.Context) error {
 	}
 	c.socket.SetReadDeadline(time.Time{})
 	c.revision = h.revision
+	c.blocks.custom = proto.FeatureCustomSerialization.In(c.revision)
 	if c.beyond {
 		return exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "Too many connections. Maximum: %d", c.server.cfg.Sessions)
 	}
@@ -223,7 +225,13 @@ func (c *client) greet(ctx context.Context) error {
 		Revision: revision, Timezone: c.server.engine.timezone, DisplayName: "embedded",
 	}
 	about.EncodeAware(&c.out, c.revision)
-	return c.flush()
+	if err := c.flush(); err != nil || !proto.FeatureAddendum.In(c.revision) {
+		return err
+	}
+	c.socket.SetReadDeadline(time.Now().Add(helloTimeout))
+	defer c.socket.SetReadDeadline(time.Time{})
+	_, err = c.in.text(maxText) // quota key
+	return err
 }
 
 // packet answers one packet. An error ends the connection.

@@ -76,6 +76,9 @@ func (c *client) header(q query, columns []column) error {
 	for _, column := range columns {
 		body.PutString(column.name)
 		body.PutString(column.typ)
+		if proto.FeatureCustomSerialization.In(c.revision) {
+			body.PutBool(false)
+		}
 	}
 	return c.data(q, body.Buf)
 }

@@ -14,6 +14,7 @@ import (
 // answer runs a statement and sends what comes of it. An error ends the
 // connection; an exception of the statement does not.
 func (c *client) answer(ctx context.Context, q query) error {
+	c.begun = time.Now()
 	c.compression(q)
 	if err := c.externalTables(); err != nil {
 		return err
@@ -72,6 +73,15 @@ func (c *client) statement(ctx context.Context, q query) (stats, error) {
 	if err := c.session.apply(ctx, q.settings); err != nil {
 		return stats{}, err
 	}
+	for _, p := range q.params { // Its value came as ClickHouse quotes texts.
+		value := p.value
+		if strings.HasPrefix(value, "'") {
+			value = unescape(value[1:], '\'')
+		}
+		if err := c.session.parameter(ctx, p.name, value); err != nil {
+			return stats{}, err
+		}
+	}
 	if i := stmt.insert; i != nil && strings.Trim(i.data, "; \t\r\n\f\v") == "" {
 		if err := c.session.permitInsert(i); err != nil {
 			return stats{}, err
@@ -125,28 +135,14 @@ type resultBlocks struct {
 }
 
 // many sends all blocks of a result that was printed in one piece.
-func (r *resultBlocks) many(printed []byte) error { return eachBlock(printed, r.send) }
+func (r *resultBlocks) many(printed []byte) error { return eachBlock(printed, false, r.send) }
 
 // one sends a block. It is looked into only as far as needed.
 func (r *resultBlocks) one(printed []byte) error {
-	if r.begun && r.zones == nil {
+	if r.begun && r.zones == nil && !proto.FeatureCustomSerialization.In(r.client.revision) {
 		return r.client.data(r.query, printed)
 	}
-	err := eachBlock(printed, r.send)
-	var unknown *Exception
-	if r.begun || !errors.As(err, &unknown) || unknown.Name() != "NOT_IMPLEMENTED" {
-		return err
-	}
-	// A type whose values have no simple layout: the block goes out as it is.
-	columns, err := r.describe()
-	if err != nil {
-		return err
-	}
-	r.begun = true
-	if err := r.client.header(r.query, columns); err != nil {
-		return err
-	}
-	return r.client.data(r.query, printed)
+	return eachBlock(printed, true, r.send)
 }
 
 func (r *resultBlocks) send(body []byte, read *blockReader) error {
@@ -160,7 +156,7 @@ func (r *resultBlocks) send(body []byte, read *blockReader) error {
 			return err
 		}
 	}
-	return r.client.data(r.query, forRevision(body, read, revision, r.zones))
+	return r.client.data(r.query, forRevision(body, read, r.client.revision, r.zones))
 }
 
 // summary sends what a statement has done.
@@ -173,6 +169,7 @@ func (c *client) summary(done stats) {
 	progress := proto.Progress{
 		Rows: done.readRows, Bytes: done.readBytes,
 		WroteRows: done.writtenRows, WroteBytes: done.writtenBytes,
+		ElapsedNs: uint64(time.Since(c.begun)),
 	}
 	progress.EncodeAware(&c.out, c.revision)
 }

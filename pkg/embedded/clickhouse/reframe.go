@@ -20,10 +20,10 @@ var noBlockInfo = func() []byte {
 }()
 
 // eachBlock hands the blocks of what the engine has printed to do, with a reader
-// that has just read it.
-func eachBlock(printed []byte, do func(body []byte, read *blockReader) error) error {
+// that has just read it. single says that it is one.
+func eachBlock(printed []byte, single bool, do func(body []byte, read *blockReader) error) error {
 	rest := bytes.NewReader(printed)
-	reader := blockReader{src: rest, max: uint64(len(printed))}
+	reader := blockReader{src: rest, max: uint64(len(printed)), rest: single}
 	for rest.Len() > 0 {
 		from := len(printed) - rest.Len()
 		reader.buf = reader.buf[:0]
@@ -78,12 +78,13 @@ func zonesOf(columns []column, describe func() ([]column, error)) []column {
 	return all
 }
 
-// framed is a sink that frames blocks for clients of this revision.
-func framed(revision int, describe func() ([]column, error), to sink) sink {
+// framed is a sink that frames blocks for clients of this revision. single says
+// that they come one by one.
+func framed(revision int, single bool, describe func() ([]column, error), to sink) sink {
 	var zones []column
 	begun := false
 	return func(printed []byte) error {
-		return eachBlock(printed, func(body []byte, read *blockReader) error {
+		return eachBlock(printed, single, func(body []byte, read *blockReader) error {
 			if !begun {
 				begun, zones = true, zonesOf(read.columns, describe)
 			}

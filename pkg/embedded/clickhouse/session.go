@@ -105,6 +105,14 @@ func assignments(settings map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
+// parameter gives {name:Type} a value.
+func (s *session) parameter(ctx context.Context, name, value string) error {
+	if !isName(name) {
+		return exceptionf("BAD_ARGUMENTS", "Query parameter %.64q has no usable name", name)
+	}
+	return s.do(ctx, "SET param_"+name+" = "+quoteText(value))
+}
+
 // do runs a statement that answers nothing.
 func (s *session) do(ctx context.Context, sql string) error {
 	_, err := s.conn.run(ctx, sql, "Null", nil)

@@ -7,9 +7,9 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 )
 
-// revision is the newest revision of the native protocol spoken: the last one
-// in which columns carry no custom-serialization byte, see the package's comment.
-const revision = 54453
+// revision is the newest revision of the native protocol spoken. Later ones add
+// what only servers of a cluster say to each other, and sparse columns.
+const revision = int(proto.FeatureServerQueryTimeInProgress) // 54460
 
 // oldest is the oldest revision a client may have: the first that sends its
 // settings as texts.
@@ -79,7 +79,7 @@ func (w wire) hello() (h hello, err error) {
 			return h, err
 		}
 	}
-	h.revision = int(min(versions[2], revision))
+	h.revision = int(min(versions[2], uint64(revision)))
 	for _, field := range []*string{&h.database, &h.user, &h.password} {
 		if *field, err = w.text(maxText); err != nil {
 			return h, err
@@ -98,7 +98,8 @@ type setting struct {
 type query struct {
 	id, body   string
 	settings   []setting
-	compressed bool // blocks in both directions
+	params     []setting // values for {name:Type}, as ClickHouse quotes texts
+	compressed bool      // blocks in both directions
 }
 
 func (w wire) query(revision int) (q query, err error) {
@@ -108,25 +109,8 @@ func (w wire) query(revision int) (q query, err error) {
 	if err = w.skipClientInfo(revision); err != nil {
 		return q, err
 	}
-	for {
-		var s setting
-		if s.name, err = w.text(maxText); err != nil {
-			return q, err
-		}
-		if s.name == "" {
-			break
-		}
-		flags, err := w.uvarint()
-		if err != nil {
-			return q, unexpectedEnd(err)
-		}
-		if s.value, err = w.text(maxStatement); err != nil {
-			return q, err
-		}
-		s.important = flags&1 != 0
-		if q.settings = append(q.settings, s); len(q.settings) > maxSettings {
-			return q, exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "More than %d settings", maxSettings)
-		}
+	if q.settings, err = w.settings(); err != nil {
+		return q, err
 	}
 	if proto.FeatureInterServerSecret.In(revision) {
 		if _, err = w.text(maxText); err != nil {
@@ -141,8 +125,34 @@ func (w wire) query(revision int) (q query, err error) {
 		return q, unexpectedEnd(err)
 	}
 	q.compressed = compression != 0
-	q.body, err = w.text(maxStatement)
+	if q.body, err = w.text(maxStatement); err != nil {
+		return q, err
+	}
+	if proto.FeatureParameters.In(revision) {
+		q.params, err = w.settings()
+	}
 	return q, err
+}
+
+// settings reads a list of settings, which ends with an empty name.
+func (w wire) settings() (all []setting, err error) {
+	for {
+		var s setting
+		if s.name, err = w.text(maxText); err != nil || s.name == "" {
+			return all, err
+		}
+		flags, err := w.uvarint()
+		if err != nil {
+			return all, unexpectedEnd(err)
+		}
+		if s.value, err = w.text(maxStatement); err != nil {
+			return all, err
+		}
+		s.important = flags&1 != 0
+		if all = append(all, s); len(all) > maxSettings {
+			return all, exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "More than %d settings", maxSettings)
+		}
+	}
 }
 
 // skipClientInfo reads over what a client says about itself.
