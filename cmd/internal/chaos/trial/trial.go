@@ -127,6 +127,11 @@ func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 	for _, name := range s.order {
 		b.again(s.parts[name])
 	}
+	for _, f := range schedule {
+		if f.kind == spread { // one that is in the middle is given up, as its operator would
+			b.operate(ctx, "stay "+f.target, func(*Counts) {}, "lanes", "spread", f.target, "--stay")
+		}
+	}
 	s.journal.note("healed: no more faults")
 	healed := time.Now()
 	if err := <-failed; err != nil {
