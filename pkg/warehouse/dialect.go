@@ -105,6 +105,21 @@ func (d dialect) TableSettings() string {
 	return strings.Join(all, ", ")
 }
 
+// Order is a text by which records of one key sort as their engine wrote them:
+// time in ms since 1970, then position. A record without a time comes first.
+func (d dialect) Order() string { return d.OrderOf("toUnixTimestamp64Milli(r.ts)", "r.position") }
+
+// OrderOf is the same text of a time and a position.
+func (dialect) OrderOf(ms, position string) string {
+	return fmt.Sprintf("concat(leftPad(toString(%s), 15, '0'), leftPad(toString(greatest(%s, 0)), 20, '0'))", ms, position)
+}
+
+// Mark is a number that tells one record from another in a set of them: its
+// position where that is its identity, else a hash of its identity.
+func (dialect) Mark() string {
+	return "if(r.identity = '', r.position, reinterpretAsInt64(cityHash64(r.identity)))"
+}
+
 // TextIndex is the index for words in a text.
 func (d dialect) TextIndex() string {
 	if d.Version.atLeast(26, 2) {

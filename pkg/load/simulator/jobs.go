@@ -115,7 +115,7 @@ func (p *partition) poll(jobType string) {
 	b := p.batch("JOB_BATCH", "ACTIVATE", -1, v)
 	v.activated = true
 	for _, j := range taken {
-		j.State, j.Worker, j.ActivatedAt = JobActivated, worker, b.ms()
+		j.State, j.Worker, j.ActivatedAt, j.LastSeen = JobActivated, worker, b.ms(), b.ms()
 		j.Deadline = b.ms() + int64(float64(jobTimeout.Milliseconds())/p.e.cfg.Haste)
 		if j.Activations++; j.Activations == 1 {
 			j.FirstActive = b.ms()

@@ -93,7 +93,7 @@ type Job struct {
 	ErrorMessage string
 	FirstActive  int64 // first activation
 	Activations  int
-	LastSeen     int64 // last JOB event
+	LastSeen     int64 // last JOB event or activation
 }
 
 // Incident is an incident.

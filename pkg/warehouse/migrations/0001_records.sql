@@ -90,3 +90,13 @@ SELECT source, id, key, record_type, value_type, intent, ts, partition_id, posit
     job_type, job_kind, job_key, worker, retries, deadline, deadline_at, error_type, error_code, error_message,
     variables, custom_headers, extra, received_at, lane, incarnation, stream_seq, stream_idx
 FROM {{.Database}}.records FINAL;
+
+-- An event log with the column names of XES.
+CREATE VIEW IF NOT EXISTS {{.Database}}.v_event_log{{.OnCluster}} AS
+SELECT source, process_instance_key AS "case:concept:name", element_id AS "concept:name", ts AS "time:timestamp",
+    transform(intent, ['ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED'], ['start', 'complete', 'ate_abort'], '') AS "lifecycle:transition",
+    bpmn_element_type AS "bpmn:type", bpmn_process_id AS "case:process", version AS "case:version", tenant_id AS "case:tenant",
+    toString(key) AS "concept:instance", position
+FROM {{.Database}}.records FINAL
+WHERE value_type = 'PROCESS_INSTANCE' AND record_type = 'EVENT'
+    AND intent IN ('ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED') AND bpmn_element_type != 'PROCESS';

@@ -88,6 +88,15 @@ SELECT source, id, key, record_type, value_type, intent, ts, partition_id, posit
     variables, custom_headers, extra, received_at, lane, incarnation, stream_seq, stream_idx
 FROM flow.records FINAL;
 
+CREATE VIEW IF NOT EXISTS flow.v_event_log ON CLUSTER 'main' AS
+SELECT source, process_instance_key AS "case:concept:name", element_id AS "concept:name", ts AS "time:timestamp",
+    transform(intent, ['ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED'], ['start', 'complete', 'ate_abort'], '') AS "lifecycle:transition",
+    bpmn_element_type AS "bpmn:type", bpmn_process_id AS "case:process", version AS "case:version", tenant_id AS "case:tenant",
+    toString(key) AS "concept:instance", position
+FROM flow.records FINAL
+WHERE value_type = 'PROCESS_INSTANCE' AND record_type = 'EVENT'
+    AND intent IN ('ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED') AND bpmn_element_type != 'PROCESS';
+
 CREATE TABLE IF NOT EXISTS flow.counts_1m_local ON CLUSTER 'main'
 (
     source          LowCardinality(String) CODEC(ZSTD(1)),
@@ -158,170 +167,274 @@ GROUP BY source, partition_id;
 
 CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 (
-    bpmn_process_id        LowCardinality(String),
-    process_instance_key   String CODEC(ZSTD(1)),
-    version                SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),
-    started_at             SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    completed_at           SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    terminated_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    first_seen             SimpleAggregateFunction(min, DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
-    last_seen              SimpleAggregateFunction(max, DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
-    incident_keys          SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)),
-    resolved_incident_keys SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)),
-    failed_job_record_ids  SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1))
+    source                      LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key        String CODEC(ZSTD(1)),                 -- processInstanceKey, text by contract
+    tenant_id                   SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
+    version                     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process, or processDefinitionVersion; likewise
+    process_definition_key      SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- processDefinitionKey; likewise
+    began                       SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- process, version and definition of its first event (ELEMENT_ACTIVATING of the PROCESS), tab between; empty until that is here
+    migrated                    SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, version and definition of the last ELEMENT_MIGRATED of the PROCESS, tab between; empty when there was none
+    parent_process_instance_key SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)), -- parentProcessInstanceKey: the instance that called it; -1 when none did
+    parent_element_instance_key SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)), -- parentElementInstanceKey: the call activity in that; -1
+    state                       SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 0 only jobs or incidents seen, 1 events of its elements, 3 ELEMENT_COMPLETED, 4 ELEMENT_TERMINATED of the PROCESS
+    started_at                  SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATED of the PROCESS
+    completed_at                SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_COMPLETED of the PROCESS
+    terminated_at               SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),                       -- ELEMENT_TERMINATED of the PROCESS
+    first_seen                  SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- first event of its elements, jobs and incidents
+    last_seen                   SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- last event of these
+    incident_keys               SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- keys of INCIDENT CREATED
+    resolved_incident_keys      SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- keys of INCIDENT RESOLVED
+    job_failures                SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1))  -- one number for each JOB FAILED: its position, or a hash of its identity
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/process_instances', '{replica}')
-ORDER BY (bpmn_process_id, process_instance_key)
+ORDER BY (source, process_instance_key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.process_instances ON CLUSTER 'main' AS flow.process_instances_local
-ENGINE = Distributed('main', 'flow', 'process_instances_local', cityHash64(process_instance_key));
+ENGINE = Distributed('main', 'flow', 'process_instances_local', cityHash64(source, process_instance_key));
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS flow.process_instances_mv ON CLUSTER 'main' TO flow.process_instances_local AS
-SELECT r.bpmn_process_id AS bpmn_process_id, r.process_instance_key AS process_instance_key, max(r.version) AS version,
-    min(if(value_type = 'PROCESS_INSTANCE' AND bpmn_element_type = 'PROCESS' AND intent = 'ELEMENT_ACTIVATED', toNullable(ts), NULL)) AS started_at,
-    max(if(value_type = 'PROCESS_INSTANCE' AND bpmn_element_type = 'PROCESS' AND intent = 'ELEMENT_COMPLETED', toNullable(ts), NULL)) AS completed_at,
-    max(if(value_type = 'PROCESS_INSTANCE' AND bpmn_element_type = 'PROCESS' AND intent = 'ELEMENT_TERMINATED', toNullable(ts), NULL)) AS terminated_at,
-    min(ts) AS first_seen, max(ts) AS last_seen,
-    groupUniqArrayIf(r.key, value_type = 'INCIDENT' AND intent = 'CREATED') AS incident_keys,
-    groupUniqArrayIf(r.key, value_type = 'INCIDENT' AND intent = 'RESOLVED') AS resolved_incident_keys,
-    groupUniqArrayIf(r.id, value_type = 'JOB' AND intent = 'FAILED') AS failed_job_record_ids
+WITH
+    if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at,
+    r.value_type = 'PROCESS_INSTANCE' AS of_element,
+    of_element AND r.bpmn_element_type = 'PROCESS' AS of_process,
+    concat(toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(ifNull(r.process_definition_key, 0))) AS definition
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version, max(r.process_definition_key) AS process_definition_key,
+    max(if(of_process AND r.intent = 'ELEMENT_ACTIVATING', definition, '')) AS began,
+    max(if(of_process AND r.intent = 'ELEMENT_MIGRATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', definition), '')) AS migrated,
+    max(r.parent_process_instance_key) AS parent_process_instance_key,
+    max(r.parent_element_instance_key) AS parent_element_instance_key,
+    max(multiIf(of_process AND r.intent = 'ELEMENT_TERMINATED', 4, of_process AND r.intent = 'ELEMENT_COMPLETED', 3, of_element, 1, 0)) AS state,
+    min(if(of_process AND r.intent = 'ELEMENT_ACTIVATED', at, NULL)) AS started_at,
+    max(if(of_process AND r.intent = 'ELEMENT_COMPLETED', at, NULL)) AS completed_at,
+    max(if(of_process AND r.intent = 'ELEMENT_TERMINATED', at, NULL)) AS terminated_at,
+    min(at) AS first_seen, max(at) AS last_seen,
+    groupUniqArrayIf(r.key, r.value_type = 'INCIDENT' AND r.intent = 'CREATED') AS incident_keys,
+    groupUniqArrayIf(r.key, r.value_type = 'INCIDENT' AND r.intent = 'RESOLVED') AS resolved_incident_keys,
+    groupUniqArrayIf(if(r.identity = '', r.position, reinterpretAsInt64(cityHash64(r.identity))), r.value_type = 'JOB' AND r.intent = 'FAILED') AS job_failures
 FROM flow.records_local AS r
-WHERE record_type = 'EVENT' AND r.process_instance_key NOT IN ('', '-1', '0')
-GROUP BY bpmn_process_id, process_instance_key;
+WHERE r.record_type = 'EVENT' AND r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT') AND r.process_instance_key NOT IN ('', '-1', '0')
+GROUP BY source, process_instance_key;
+
+CREATE VIEW IF NOT EXISTS flow.v_process_instances ON CLUSTER 'main' AS
+WITH splitByChar('\t', migrated) AS now, splitByChar('\t', began) AS first
+SELECT source, process_instance_key, tenant_id,
+    if(migrated = '', i.bpmn_process_id, now[2]) AS bpmn_process_id,             -- the process it belongs to
+    if(migrated = '', i.version, toInt64OrNull(now[3])) AS version,
+    if(migrated = '', i.process_definition_key, toInt64OrNull(now[4])) AS process_definition_key,
+    if(began = '', i.bpmn_process_id, first[1]) AS first_bpmn_process_id,       -- the process it began with
+    if(began = '', i.version, toInt64OrNull(first[2])) AS first_version,
+    if(began = '', i.process_definition_key, toInt64OrNull(first[3])) AS first_process_definition_key,
+    nullIf(i.parent_process_instance_key, -1) AS parent_process_instance_key,
+    nullIf(i.parent_element_instance_key, -1) AS parent_element_instance_key,
+    started_at, completed_at, terminated_at, first_seen, last_seen,
+    multiIf(i.state = 4, 'TERMINATED', i.state = 3, 'COMPLETED', NOT hasAll(resolved_incident_keys, incident_keys), 'INCIDENT', 'ACTIVE') AS state,
+    dateDiff('millisecond', started_at, coalesce(completed_at, terminated_at)) AS duration_ms,
+    incident_keys, resolved_incident_keys, length(incident_keys) AS incidents,
+    length(arrayFilter(k -> NOT has(resolved_incident_keys, k), incident_keys)) AS open_incidents,
+    length(i.job_failures) AS job_failures
+FROM flow.process_instances AS i FINAL
+WHERE i.state > 0;
 
 CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
 (
-    bpmn_process_id      LowCardinality(String),
-    key                  Int64 CODEC(Delta(8), ZSTD(1)),
-    process_instance_key SimpleAggregateFunction(any, String) CODEC(ZSTD(1)),
-    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),
-    element_id           SimpleAggregateFunction(any, LowCardinality(String)) CODEC(ZSTD(1)),
-    bpmn_element_type    SimpleAggregateFunction(any, LowCardinality(String)) CODEC(ZSTD(1)),
-    activated_at         SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    completed_at         SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    terminated_at        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    first_position       SimpleAggregateFunction(min, Int64) CODEC(Delta(8), ZSTD(1))
+    source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: elementInstanceKey elsewhere
+    tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
+    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process; likewise
+    element_id           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId; likewise
+    bpmn_element_type    SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnElementType
+    flow_scope_key       SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- flowScopeKey: the element instance around it; -1 of a process
+    state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 0 ELEMENT_MIGRATED alone seen, 1 ELEMENT_ACTIVATING, 2 ELEMENT_ACTIVATED, 3 ELEMENT_COMPLETED, 4 ELEMENT_TERMINATED
+    entered_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATING
+    activated_at         SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATED
+    completed_at         SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_COMPLETED
+    terminated_at        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),                       -- ELEMENT_TERMINATED
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last ELEMENT_MIGRATED, tab between; empty when there was none
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/element_instances', '{replica}')
-ORDER BY (bpmn_process_id, key)
+ORDER BY (source, process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.element_instances ON CLUSTER 'main' AS flow.element_instances_local
-ENGINE = Distributed('main', 'flow', 'element_instances_local', cityHash64(process_instance_key));
+ENGINE = Distributed('main', 'flow', 'element_instances_local', cityHash64(source, process_instance_key));
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS flow.element_instances_mv ON CLUSTER 'main' TO flow.element_instances_local AS
-SELECT r.bpmn_process_id AS bpmn_process_id, r.key AS key, any(r.process_instance_key) AS process_instance_key, max(r.version) AS version,
-    any(r.element_id) AS element_id, any(r.bpmn_element_type) AS bpmn_element_type,
-    min(if(intent = 'ELEMENT_ACTIVATED', toNullable(ts), NULL)) AS activated_at,
-    max(if(intent = 'ELEMENT_COMPLETED', toNullable(ts), NULL)) AS completed_at,
-    max(if(intent = 'ELEMENT_TERMINATED', toNullable(ts), NULL)) AS terminated_at,
-    min(r.position) AS first_position
+WITH if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version, max(r.element_id) AS element_id,
+    max(r.bpmn_element_type) AS bpmn_element_type, max(r.flow_scope_key) AS flow_scope_key,
+    max(multiIf(r.intent = 'ELEMENT_TERMINATED', 4, r.intent = 'ELEMENT_COMPLETED', 3, r.intent = 'ELEMENT_ACTIVATED', 2, r.intent = 'ELEMENT_ACTIVATING', 1, 0)) AS state,
+    min(if(r.intent = 'ELEMENT_ACTIVATING', at, NULL)) AS entered_at,
+    min(if(r.intent = 'ELEMENT_ACTIVATED', at, NULL)) AS activated_at,
+    max(if(r.intent = 'ELEMENT_COMPLETED', at, NULL)) AS completed_at,
+    max(if(r.intent = 'ELEMENT_TERMINATED', at, NULL)) AS terminated_at,
+    max(if(r.intent = 'ELEMENT_MIGRATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(r.element_id)), '')) AS migrated
 FROM flow.records_local AS r
-WHERE value_type = 'PROCESS_INSTANCE' AND record_type = 'EVENT' AND intent IN ('ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED')
-GROUP BY bpmn_process_id, key;
+WHERE r.value_type = 'PROCESS_INSTANCE' AND r.record_type = 'EVENT' AND r.key > 0
+    AND r.intent IN ('ELEMENT_ACTIVATING', 'ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED', 'ELEMENT_MIGRATED')
+GROUP BY source, process_instance_key, key;
+
+CREATE VIEW IF NOT EXISTS flow.v_element_instances ON CLUSTER 'main' AS
+WITH splitByChar('\t', migrated) AS now
+SELECT source, process_instance_key, key, tenant_id,
+    if(migrated = '', e.bpmn_process_id, now[2]) AS bpmn_process_id, -- the process it belongs to
+    if(migrated = '', e.version, toInt64OrNull(now[3])) AS version,
+    if(migrated = '', e.element_id, now[4]) AS element_id,
+    bpmn_element_type, nullIf(e.flow_scope_key, -1) AS flow_scope_key,
+    entered_at, activated_at, completed_at, terminated_at,
+    multiIf(e.state = 4, 'TERMINATED', e.state = 3, 'COMPLETED', e.state = 1, 'ACTIVATING', 'ACTIVE') AS state,
+    dateDiff('millisecond', activated_at, completed_at) AS duration_ms
+FROM flow.element_instances AS e FINAL;
 
 CREATE TABLE IF NOT EXISTS flow.jobs_local ON CLUSTER 'main'
 (
-    bpmn_process_id      LowCardinality(String),
-    key                  Int64 CODEC(Delta(8), ZSTD(1)),
-    process_instance_key SimpleAggregateFunction(any, String) CODEC(ZSTD(1)),
-    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),
-    element_id           SimpleAggregateFunction(any, LowCardinality(String)) CODEC(ZSTD(1)),
-    job_type             SimpleAggregateFunction(any, LowCardinality(String)) CODEC(ZSTD(1)),
-    worker               SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)),
-    created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    completed_at         SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    completed_deadline   SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),
-    canceled_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    last_seen            SimpleAggregateFunction(max, DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
-    min_retries          SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)),
-    failed_ids           SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)),
-    timed_out_ids        SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1))
+    source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: jobKey elsewhere
+    tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in steps
+    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- processDefinitionVersion; likewise
+    element_id           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId; likewise, and never NO_CATCH_EVENT_FOUND
+    element_distance     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- key - elementInstanceKey, which is small
+    job_type             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- type
+    created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- CREATED
+    activated_at         SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- last JOB_BATCH ACTIVATED with it
+    ended_at             SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- COMPLETED or CANCELED
+    outcome              SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)),                  -- 0 none yet, 1 CANCELED, 2 COMPLETED
+    worker               SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- worker of COMPLETED or CANCELED
+    late_ms              SimpleAggregateFunction(max, Int64) CODEC(ZSTD(1)),                  -- how long after its deadline it was completed, ms; 0 when in time
+    min_retries          SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)),        -- least retries ever left
+    steps                SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)) -- of each event but CREATED, COMPLETED and CANCELED, tab between: order, intent, worker, retries or -1, ms to the deadline or -1, process, version, element, identity where it has no position
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/jobs', '{replica}')
-ORDER BY (bpmn_process_id, key)
+ORDER BY (source, process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.jobs ON CLUSTER 'main' AS flow.jobs_local
-ENGINE = Distributed('main', 'flow', 'jobs_local', cityHash64(process_instance_key));
+ENGINE = Distributed('main', 'flow', 'jobs_local', cityHash64(source, process_instance_key));
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS flow.jobs_mv ON CLUSTER 'main' TO flow.jobs_local AS
-SELECT r.bpmn_process_id AS bpmn_process_id, r.key AS key, any(r.process_instance_key) AS process_instance_key, max(r.version) AS version,
-    any(r.element_id) AS element_id, any(r.job_type) AS job_type, max(r.worker) AS worker,
-    min(if(intent = 'CREATED', toNullable(ts), NULL)) AS created_at,
-    max(if(intent = 'COMPLETED', toNullable(ts), NULL)) AS completed_at,
-    max(if(intent = 'COMPLETED', deadline, NULL)) AS completed_deadline,
-    max(if(intent = 'CANCELED', toNullable(ts), NULL)) AS canceled_at,
-    max(ts) AS last_seen, min(r.retries) AS min_retries,
-    groupUniqArrayIf(r.id, intent = 'FAILED') AS failed_ids,
-    groupUniqArrayIf(r.id, intent = 'TIMED_OUT') AS timed_out_ids
-FROM flow.records_local AS r
-WHERE value_type = 'JOB' AND record_type = 'EVENT'
-GROUP BY bpmn_process_id, key;
+WITH
+    if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at,
+    multiIf(r.intent = 'COMPLETED', 2, r.intent = 'CANCELED', 1, 0) AS ended
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version,
+    maxIf(r.element_id, r.element_id != 'NO_CATCH_EVENT_FOUND') AS element_id,
+    max(r.key - r.element_instance_key) AS element_distance, max(r.job_type) AS job_type,
+    min(if(r.intent = 'CREATED', at, NULL)) AS created_at,
+    max(if(r.intent = 'ACTIVATED', at, NULL)) AS activated_at,
+    max(if(ended > 0, at, NULL)) AS ended_at,
+    max(ended) AS outcome,
+    maxIf(r.worker, ended > 0) AS worker,
+    max(if(ended = 2 AND r.deadline > 0, greatest(toUnixTimestamp64Milli(r.ts) - r.deadline, 0), 0)) AS late_ms,
+    min(if(r.retries >= 0, r.retries, NULL)) AS min_retries,
+    groupUniqArrayArray(if(ended > 0 OR r.intent = 'CREATED', [], [concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', toString(r.intent), '\t', toString(r.worker), '\t',
+        toString(ifNull(r.retries, -1)), '\t', toString(if(r.deadline > 0, r.deadline - toUnixTimestamp64Milli(r.ts), -1)), '\t',
+        toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(r.element_id), '\t', hex(r.identity))])) AS steps
+FROM
+(
+    SELECT source, process_instance_key, key, tenant_id, bpmn_process_id, version, element_id, element_instance_key, job_type,
+        intent, ts, position, identity, worker, retries, deadline
+    FROM flow.records_local
+    WHERE value_type = 'JOB' AND record_type = 'EVENT' AND key > 0
+    UNION ALL
+    SELECT source, job.1 AS process_instance_key, job_key AS key, tenant_id, bpmn_process_id, version, element_id, element_instance_key, job_type,
+        intent, ts, position, identity, worker, job.2 AS retries, job.3 AS deadline
+    FROM
+    (
+        SELECT source, tenant_id, bpmn_process_id, version, element_id, element_instance_key, job_type, intent, ts, position, identity, worker,
+            JSONExtract(extra, 'Tuple(jobKeys Array(Int64), jobs Array(Tuple(processInstanceKey String, retries Nullable(Int64), deadline Nullable(Int64))))') AS batch,
+            arrayResize(batch.2, length(batch.1)) AS jobs
+        FROM flow.records_local
+        WHERE value_type = 'JOB_BATCH' AND record_type = 'EVENT' AND intent = 'ACTIVATED'
+    )
+    ARRAY JOIN batch.1 AS job_key, jobs AS job
+    WHERE job_key > 0 AND job.1 NOT IN ('', '-1', '0')
+) AS r
+GROUP BY source, process_instance_key, key;
+
+CREATE VIEW IF NOT EXISTS flow.v_jobs ON CLUSTER 'main' AS
+WITH
+    arraySort(steps) AS happened,
+    splitByChar('\t', happened[-1]) AS last_step,
+    splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[2] NOT IN ('RETRIES_UPDATED', 'MIGRATED'), happened)[-1]) AS last_state,
+    splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[4] != '-1', happened)[-1]) AS counted,
+    splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[2] = 'MIGRATED', happened)[-1]) AS migrated,
+    fromUnixTimestamp64Milli(toInt64OrZero(substring(last_step[1], 1, 15)), 'UTC') AS last_step_at,
+    multiIf(outcome = 2, 'COMPLETED', outcome = 1, 'CANCELED',
+        transform(last_state[2], ['', 'RECURRED_AFTER_BACKOFF', 'YIELDED', 'TIMEOUT_UPDATED'], ['CREATED', 'CREATED', 'CREATED', 'ACTIVATED'], last_state[2])) AS now
+SELECT source, process_instance_key, key, tenant_id,
+    if(length(migrated) < 2, j.bpmn_process_id, migrated[6]) AS bpmn_process_id, -- the process it belongs to
+    if(length(migrated) < 2, j.version, toInt64OrNull(migrated[7])) AS version,
+    if(length(migrated) < 2, j.element_id, migrated[8]) AS element_id,
+    key - element_distance AS element_instance_key, job_type,
+    now AS state, -- CREATED, ACTIVATED where batches tell, COMPLETED, FAILED, TIMED_OUT, ERROR_THROWN, CANCELED
+    if(outcome > 0, j.worker, last_state[3]) AS worker, -- of that state
+    if(length(counted) < 2, min_retries, toInt64OrNull(counted[4])) AS retries, -- left now
+    min_retries, created_at, activated_at,
+    if(outcome = 2, ended_at, NULL) AS completed_at,
+    if(outcome = 1, ended_at, NULL) AS canceled_at,
+    multiIf(outcome > 0, ended_at, empty(steps), created_at, toUnixTimestamp64Milli(last_step_at) > 0, toNullable(last_step_at), NULL) AS last_seen, -- last event or activation
+    if(now = 'ACTIVATED' AND toInt64OrZero(last_state[5]) > 0,
+        fromUnixTimestamp64Milli(toInt64OrZero(substring(last_state[1], 1, 15)) + toInt64OrZero(last_state[5]), 'UTC'), NULL) AS deadline_at, -- until when the worker has it
+    dateDiff('millisecond', created_at, if(outcome = 2, ended_at, NULL)) AS duration_ms,
+    arrayCount(s -> splitByChar('\t', s)[2] = 'FAILED', steps) AS failures,
+    arrayCount(s -> splitByChar('\t', s)[2] = 'TIMED_OUT', steps) AS timeouts,
+    arrayCount(s -> splitByChar('\t', s)[2] = 'ERROR_THROWN', steps) AS errors_thrown,
+    late_ms, late_ms > 0 AS completed_late
+FROM flow.jobs AS j FINAL;
 
 CREATE TABLE IF NOT EXISTS flow.incidents_local ON CLUSTER 'main'
 (
-    bpmn_process_id      LowCardinality(String),
-    key                  Int64 CODEC(Delta(8), ZSTD(1)),
-    process_instance_key SimpleAggregateFunction(any, String) CODEC(ZSTD(1)),
-    element_id           SimpleAggregateFunction(any, LowCardinality(String)) CODEC(ZSTD(1)),
-    error_type           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)),
-    error_message        SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),
-    created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    resolved_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1))
+    source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    key                  Int64  CODEC(Delta(8), ZSTD(1)),       -- of the record
+    tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
+    element_id           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId; likewise
+    element_instance_key SimpleAggregateFunction(max, Nullable(Int64)) CODEC(Delta(8), ZSTD(1)), -- elementInstanceKey
+    job_key              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(Delta(8), ZSTD(1)), -- jobKey; -1 when it is about no job
+    error_type           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- errorType
+    error_message        SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),                 -- errorMessage
+    state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 1 CREATED or MIGRATED, 2 RESOLVED
+    created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED
+    resolved_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- RESOLVED, by somebody or by the end of its element
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process and element of the last MIGRATED, tab between; empty when there was none
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/incidents', '{replica}')
-ORDER BY (bpmn_process_id, key)
+ORDER BY (source, process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.incidents ON CLUSTER 'main' AS flow.incidents_local
-ENGINE = Distributed('main', 'flow', 'incidents_local', cityHash64(process_instance_key));
+ENGINE = Distributed('main', 'flow', 'incidents_local', cityHash64(source, process_instance_key));
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS flow.incidents_mv ON CLUSTER 'main' TO flow.incidents_local AS
-SELECT r.bpmn_process_id AS bpmn_process_id, r.key AS key, any(r.process_instance_key) AS process_instance_key, any(r.element_id) AS element_id,
+WITH if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.element_id) AS element_id,
+    max(r.element_instance_key) AS element_instance_key, max(r.job_key) AS job_key,
     max(r.error_type) AS error_type, max(r.error_message) AS error_message,
-    min(if(intent = 'CREATED', toNullable(ts), NULL)) AS created_at,
-    max(if(intent = 'RESOLVED', toNullable(ts), NULL)) AS resolved_at
+    max(if(r.intent = 'RESOLVED', 2, 1)) AS state,
+    min(if(r.intent = 'CREATED', at, NULL)) AS created_at,
+    max(if(r.intent = 'RESOLVED', at, NULL)) AS resolved_at,
+    max(if(r.intent = 'MIGRATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', toString(r.bpmn_process_id), '\t', toString(r.element_id)), '')) AS migrated
 FROM flow.records_local AS r
-WHERE value_type = 'INCIDENT' AND record_type = 'EVENT'
-GROUP BY bpmn_process_id, key;
-
-CREATE VIEW IF NOT EXISTS flow.v_process_instances ON CLUSTER 'main' AS
-SELECT bpmn_process_id, process_instance_key, version, started_at, completed_at, terminated_at, first_seen, last_seen,
-    incident_keys, resolved_incident_keys, failed_job_record_ids,
-    multiIf(terminated_at IS NOT NULL, 'TERMINATED', completed_at IS NOT NULL, 'COMPLETED',
-        length(incident_keys) > length(resolved_incident_keys), 'INCIDENT', 'ACTIVE') AS state,
-    dateDiff('millisecond', started_at, coalesce(completed_at, terminated_at)) AS duration_ms,
-    length(incident_keys) AS incidents, length(failed_job_record_ids) AS job_failures
-FROM flow.process_instances FINAL;
-
-CREATE VIEW IF NOT EXISTS flow.v_element_instances ON CLUSTER 'main' AS
-SELECT bpmn_process_id, key, process_instance_key, version, element_id, bpmn_element_type,
-    activated_at, completed_at, terminated_at, first_position,
-    dateDiff('millisecond', activated_at, completed_at) AS duration_ms
-FROM flow.element_instances FINAL;
-
-CREATE VIEW IF NOT EXISTS flow.v_jobs ON CLUSTER 'main' AS
-SELECT bpmn_process_id, key, process_instance_key, version, element_id, job_type, worker,
-    created_at, completed_at, completed_deadline, canceled_at, last_seen, min_retries, failed_ids, timed_out_ids,
-    dateDiff('millisecond', created_at, completed_at) AS duration_ms,
-    length(failed_ids) AS failures, length(timed_out_ids) AS timeouts,
-    completed_deadline > 0 AND toUnixTimestamp64Milli(assumeNotNull(completed_at)) > completed_deadline AS completed_late
-FROM flow.jobs FINAL;
+WHERE r.value_type = 'INCIDENT' AND r.record_type = 'EVENT' AND r.key > 0
+GROUP BY source, process_instance_key, key;
 
 CREATE VIEW IF NOT EXISTS flow.v_incidents ON CLUSTER 'main' AS
-SELECT bpmn_process_id, key, process_instance_key, element_id, error_type, error_message, created_at, resolved_at,
-    resolved_at IS NULL AS open, dateDiff('millisecond', created_at, resolved_at) AS resolution_ms
-FROM flow.incidents FINAL;
-
-CREATE VIEW IF NOT EXISTS flow.v_event_log ON CLUSTER 'main' AS
-SELECT process_instance_key AS "case:concept:name", element_id AS "concept:name", ts AS "time:timestamp",
-    transform(intent, ['ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED'], ['start', 'complete', 'ate_abort'], '') AS "lifecycle:transition",
-    bpmn_element_type AS "bpmn:type", bpmn_process_id AS "case:process", version AS "case:version", toString(key) AS "concept:instance", position
-FROM flow.records FINAL
-WHERE value_type = 'PROCESS_INSTANCE' AND record_type = 'EVENT'
-    AND intent IN ('ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED') AND bpmn_element_type != 'PROCESS';
+WITH splitByChar('\t', migrated) AS now
+SELECT source, process_instance_key, key, tenant_id,
+    if(migrated = '', i.bpmn_process_id, now[2]) AS bpmn_process_id, -- the process it belongs to
+    if(migrated = '', i.element_id, now[3]) AS element_id,
+    element_instance_key, nullIf(i.job_key, -1) AS job_key, error_type, error_message, created_at, resolved_at,
+    state < 2 AS open, dateDiff('millisecond', created_at, resolved_at) AS resolution_ms
+FROM flow.incidents AS i FINAL;
 
 CREATE TABLE IF NOT EXISTS flow.changes ON CLUSTER 'main'
 (
