@@ -11,7 +11,7 @@ import (
 type analysis struct {
 	size       uint32 // of this struct, set by the caller
 	statements uint32 // 0: the text does not parse; both of `a PARALLEL WITH b` count
-	flags      uint32
+	_          uint32
 	class      queryClass
 }
 
