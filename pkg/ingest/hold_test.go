@@ -43,8 +43,9 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 					w.publish(message(rec(fmt.Sprint(i))))
 				}
 				time.Sleep(5 * time.Second)
-				if claimed := w.position.Claim != nil; claimed != tt.busy {
-					t.Fatalf("the position is %+v", w.position)
+				synctest.Wait()
+				if p, _ := w.state(); (p.Claim != nil) != tt.busy {
+					t.Fatalf("the position is %+v", p)
 				}
 				w.hold(time.Now().Add(time.Minute))
 				for i := range 50 {
@@ -52,17 +53,20 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				}
 				close(wake)
 				time.Sleep(30 * time.Second)
-				if p := w.position; p.Claim != nil || p.Done != 3 || !p.Held(time.Now()) {
+				synctest.Wait()
+				if p, _ := w.state(); p.Claim != nil || p.Done != 3 || !p.Held(time.Now()) {
 					t.Errorf("while it is held the position is %+v, want 3 messages done and no claim", p)
 				}
-				revision := w.position.Revision
+				before, _ := w.state()
 				time.Sleep(20 * time.Second)
-				if w.position.Revision != revision {
+				synctest.Wait()
+				if p, _ := w.state(); p.Revision != before.Revision {
 					t.Error("the position moves while it is held")
 				}
 				time.Sleep(30 * time.Second) // nobody released it
-				if p := w.position; p.Done != 53 || len(w.rows) != 53 {
-					t.Errorf("after the hold the position is %+v with %d rows, want all 53", p, len(w.rows))
+				synctest.Wait()
+				if p, rows := w.state(); p.Done != 53 || rows != 53 {
+					t.Errorf("after the hold the position is %+v with %d rows, want all 53", p, rows)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -70,4 +74,11 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// state is the position and the number of rows, as they are between two steps.
+func (w *world) state() (record.Position, int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.position, len(w.rows)
 }

@@ -157,6 +157,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 					w := newWorld()
 					w.publish(posted("a", inMonth(1, 1), inMonth(2, 2), inMonth(1, 3)))
 					p, stop := w.start(t, "first", ingest.Config{})
+					w.mu.Lock()
 					w.insert = func(b record.Block) error {
 						if p.gone {
 							return nil
@@ -174,6 +175,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 						}
 						return &record.StoreError{Class: record.ClassRetry, Err: errors.New("killed")}
 					}
+					w.mu.Unlock()
 					time.Sleep(time.Second)
 					stop()
 					w.mu.Lock()
