@@ -36,6 +36,7 @@ type Config struct {
 	StateWait      time.Duration // how long a reader waits for an accepted change to be applied; default 1 s
 	Documents      int           // most bodies of users and dataset fields parsed at once, some 20 MiB each at worst; default 4
 	Rate           float64       // requests per second per subject whose token says nothing else; default 0: no limit
+	AccessLog      bool          // log every request
 	Drain          time.Duration // how long Run waits for requests in flight when it ends; default 8 s
 }
 

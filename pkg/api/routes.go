@@ -96,7 +96,9 @@ func (s *Server) guarded(route string, scope record.Scope, h handler) gin.Handle
 			if v := recover(); v != nil {
 				s.panicked(call, c.Writer.Written(), v)
 			}
-			m.answered(c.Writer.Status(), time.Since(start))
+			took := time.Since(start)
+			m.answered(c.Writer.Status(), took)
+			s.trace.answered(call, scope, took)
 		}()
 		err := s.admit(call, scope, start)
 		if err == nil {
@@ -150,6 +152,7 @@ func tokenRefusal(err error) error {
 func (s *Server) refuse(c *call, err error) {
 	r := refusalOf(err)
 	s.metrics.refusals.WithLabelValues(string(r.code)).Inc()
+	s.trace.refused(c, r, byCode(r.code).Status)
 	if r.code == codeInternal {
 		s.log.Error("request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
 	}

@@ -50,6 +50,7 @@ type Server struct {
 	slots     chan struct{} // taken while a document is parsed
 	bodies    *bodies
 	rates     *rates
+	trace     *trace
 	documents func() (*documents, error) // made when somebody asks first
 	engine    *gin.Engine
 	tls       *tls.Config // nil for plain HTTP
@@ -70,7 +71,7 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 		changes: deps.Changes, last: deps.Last, state: deps.State, secrets: deps.Secrets,
 		slots:     make(chan struct{}, cfg.Documents),
 		documents: sync.OnceValues(newDocuments),
-		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), engine: newEngine(),
+		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), trace: newTrace(log, cfg.AccessLog), engine: newEngine(),
 	}
 	m.watch(reg, s.bodies.budget)
 	if cfg.TLSCert != "" {

@@ -61,6 +61,7 @@ type Limits struct {
 	MaxConnections           int           `default:"4096" help:"Most connections at once; near it idle ones are closed."`
 	MaxConnectionsPerAddress int           `default:"0" help:"Most connections from one address; 0 for a quarter of --max-connections. Raise it behind a proxy."`
 	Rate                     float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
+	AccessLog                bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Refusals of who may not are logged anyway, sampled."`
 	HeaderTimeout            time.Duration `default:"10s" help:"Time to read the header of a request."`
 	BodyTimeout              time.Duration `default:"30s" help:"Time to read the body of a request."`
 }
@@ -83,7 +84,7 @@ func (a *API) config() (api.Config, error) {
 	return api.Config{
 		Listen: a.HTTP, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
 		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
-		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate,
+		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate, AccessLog: a.AccessLog,
 		HeaderTimeout: a.HeaderTimeout, BodyTimeout: a.BodyTimeout,
 	}, err
 }

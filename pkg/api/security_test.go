@@ -1,0 +1,105 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// from makes a request come from an address.
+func from(address string) func(*http.Request) {
+	return func(r *http.Request) { r.RemoteAddr = address }
+}
+
+// lines are those of the log that hold all of these.
+func (d *door) lines(parts ...string) (found []string) {
+next:
+	for line := range strings.Lines(d.log.String()) {
+		for _, part := range parts {
+			if !strings.Contains(line, part) {
+				continue next
+			}
+		}
+		found = append(found, line)
+	}
+	return found
+}
+
+func TestRefusalsLeaveATrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, config())
+		try := func(address, token string) {
+			d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", `{"id":"1-1"}`, header("Authorization", token), from(address), header("X-Request-Id", "client-1")))
+		}
+		for range 100 {
+			try("192.0.2.7:1000", "Bearer swordfish")
+		}
+		try("192.0.2.8:1000", "Bearer swordfish")
+		try("192.0.2.8:1000", "")
+		try("192.0.2.8:1000", "Bearer reader")
+		for range 5 {
+			try("192.0.2.8:1000", "Bearer slow")
+		}
+		try("192.0.2.8:1000", "Bearer engine") // is answered OK
+		for _, want := range [][]string{
+			{"security=true", "status=401", "reason=token_invalid", "address=192.0.2.7", `subject=""`, "others=0", "route=/flow/flowRecord/batch", "client_request_id=client-1"},
+			{"security=true", "status=401", "reason=token_invalid", "address=192.0.2.8"},
+			{"security=true", "status=401", "reason=token_missing", "address=192.0.2.8"},
+			{"security=true", "status=403", "reason=scope_missing", "address=192.0.2.8", "subject=reader"},
+			{"security=true", "status=429", "reason=rate_limited", "address=192.0.2.8", "subject=slow"},
+		} {
+			if got := d.lines(want...); len(got) != 1 {
+				t.Errorf("%d lines with %q, want 1:\n%s", len(got), want, d.log)
+			}
+		}
+		if got := d.lines("security=true"); len(got) != 5 {
+			t.Errorf("%d lines, want 5:\n%s", len(got), d.log)
+		}
+		time.Sleep(11 * time.Second)
+		try("192.0.2.7:1000", "Bearer swordfish")
+		if got := d.lines("address=192.0.2.7", "others=99"); len(got) != 1 {
+			t.Errorf("the others are not counted:\n%s", d.log)
+		}
+		if got := d.lines("msg=request "); len(got) != 0 {
+			t.Errorf("requests are logged without being asked for: %s", got)
+		}
+		if strings.Contains(d.log.String(), "swordfish") {
+			t.Errorf("a token is in the log:\n%s", d.log)
+		}
+	})
+}
+
+// TestRefusalsCannotFloodTheLog from addresses that change all the time.
+func TestRefusalsCannotFloodTheLog(t *testing.T) {
+	d := newDoor(t, config())
+	for i := range 3000 {
+		d.serveOne(request(http.MethodGet, userPath, "", header("Authorization", "swordfish"), from(fmt.Sprintf("192.0.%d.%d:1", i/250, i%250))))
+	}
+	if got := len(d.lines("security=true")); got != 1024 {
+		t.Errorf("%d lines, want 1024", got)
+	}
+}
+
+func TestTheAccessLogHasEveryRequest(t *testing.T) {
+	cfg := config()
+	cfg.AccessLog = true
+	d := newDoor(t, cfg)
+	d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", `{"id":"1-1"}`, from("192.0.2.7:1000")))
+	d.serveOne(request(http.MethodGet, fieldPath("swordfish", "f"), ""))
+	d.serveOne(request(http.MethodGet, "/swordfish", ""))
+	for _, want := range [][]string{
+		{"level=INFO", "msg=request", "method=POST", "route=/flow/flowRecord/batch", "status=200", "bytes_in=12", "bytes_out=15", "address=192.0.2.7", "subject=engine-a", "seconds="},
+		{"method=GET", "route=/ds/dataset/field/custom/:tableId/:fieldId", "status=404"},
+		{"method=GET", `route=""`, "status=404"},
+	} {
+		if got := d.lines(want...); len(got) != 1 {
+			t.Errorf("%d lines with %q, want 1:\n%s", len(got), want, d.log)
+		}
+	}
+	if strings.Contains(d.log.String(), "swordfish") {
+		t.Errorf("what was asked for is in the log:\n%s", d.log)
+	}
+}
