@@ -47,7 +47,7 @@ func (r Result) String() string {
 
 // Clean tells whether every promise was kept.
 func (r Result) Clean() bool {
-	return r.Findings.Clean() && r.Above == 0 && r.Below == 0 && r.Dead == 0 && r.Verified
+	return r.Findings.Clean() && r.Above == 0 && r.Below == 0 && r.Differ == 0 && r.Dead == 0 && r.Verified
 }
 
 // Run breaks a Sluice of its own for a while and compares what is stored with
