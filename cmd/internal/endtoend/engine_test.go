@@ -107,7 +107,7 @@ func TestAllowFilesLetsStatementsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql := "SELECT * FROM file('" + file + "', 'LineAsString')"
-	if status, body := s.asks(http.MethodPost, sql, nil); status != http.StatusOK || body != "a line\n" {
+	if status, body := s.askAs("admin", s.secret("clickhouse-admin"), sql); status != http.StatusOK || body != "a line\n" {
 		t.Errorf("POST: %d %s", status, body)
 	}
 	if status, body := s.asks(http.MethodGet, sql, nil); status != http.StatusForbidden {
