@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 			t.Fatal("whoever went away led the cluster, which shows nothing")
 		}
 		away := eachLeads(t, w, js)[try%2]
+		sources := leader(t, js, "KV_"+stream.SourceBucket) == fmt.Sprintf("n%d", away) // then they are not known until another leads
 		want := w.LaneNumbers()
 		servers[away].Pause()
 		time.Sleep(50 * time.Millisecond) // until it stands: a signal takes its time
@@ -46,7 +48,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 			if got := w.LaneNumbers(); !slices.Equal(got, want) {
 				t.Fatalf("%v after n%d went away: lanes %v, want %v", time.Since(began), away, got, want)
 			}
-			if listed && err != nil {
+			if listed && err != nil && !(sources && strings.Contains(err.Error(), "look up sources")) {
 				t.Errorf("%v after n%d went away: %v, but the names are known", time.Since(began), away, err)
 			}
 			if got, err := found(t, w); err == nil && !slices.Equal(got, want) {
@@ -115,6 +117,16 @@ func found(t *testing.T, w *world) ([]int, error) {
 	return s.LaneNumbers(), nil
 }
 
+// leader is the server that leads a stream.
+func leader(t *testing.T, js jetstream.JetStream, name string) string {
+	t.Helper()
+	handle, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return handle.CachedInfo().Cluster.Leader
+}
+
 // eachLeads adds lanes until each server but that of this connection leads one,
 // and returns these servers.
 func eachLeads(t *testing.T, w *world, js jetstream.JetStream) []int {
@@ -128,11 +140,7 @@ func eachLeads(t *testing.T, w *world, js jetstream.JetStream) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handle, err := js.Stream(t.Context(), stream.LaneName(lane))
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := handle.CachedInfo().Cluster.Leader
+		name := leader(t, js, stream.LaneName(lane))
 		var i int
 		if _, err := fmt.Sscanf(name, "n%d", &i); err == nil && name != w.nc.ConnectedServerName() {
 			leaders[name] = i

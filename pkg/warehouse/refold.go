@@ -56,9 +56,8 @@ func (db *DB) refold(ctx context.Context, view *table, records, source string, l
 		}
 	}
 	read := regexp.MustCompile(`\bFROM ` + regexp.QuoteMeta(records) + `\b(?: AS \w+)?`)
-	if len(read.FindAllString(query, -1)) != 1 {
-		db.log.Warn("a materialized view cannot be told again about a block: it does not read flow.records plainly", "view", view.name)
-		return nil
+	if !read.MatchString(query) {
+		return fmt.Errorf("the materialized view %s does not read %s plainly", view.name, records)
 	}
 	query = read.ReplaceAllStringFunc(query, func(from string) string {
 		_, alias, named := strings.Cut(from, " AS ")
