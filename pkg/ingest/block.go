@@ -20,6 +20,7 @@ type block struct {
 	life  life   // of the lane
 	first uint64 // sequence of the first message; 0 while there is none
 	last  uint64 // and of the last
+	stamp int64  // when the stream took the last message, ns since 1970
 	hash  *xxh3.Hasher
 
 	columns  record.Columns
@@ -55,7 +56,7 @@ type life struct {
 func newBlock() *block { return &block{hash: xxh3.New()} }
 
 func (b *block) reset(of life) {
-	b.life, b.first, b.last, b.extra = of, 0, 0, 0
+	b.life, b.first, b.last, b.stamp, b.extra = of, 0, 0, 0, 0
 	b.totals, b.ends = record.Totals{}, b.ends[:0]
 	b.hash.Reset()
 	b.columns.Reset()
@@ -85,7 +86,7 @@ func (b *block) add(m record.Message) {
 	if b.empty() {
 		b.first = m.Seq
 	}
-	b.last = m.Seq
+	b.last, b.stamp = m.Seq, m.At.UnixNano()
 	m.Incarnation = b.life.incarnation
 	var size [8]byte
 	binary.LittleEndian.PutUint64(size[:], uint64(len(m.Body)))

@@ -83,6 +83,7 @@ func (w *world) publish(messages ...record.Message) {
 	defer w.mu.Unlock()
 	for _, m := range messages {
 		m.Seq = uint64(len(w.messages) + 1)
+		m.At = time.Unix(0, 1_000+int64(m.Seq))
 		w.messages = append(w.messages, m)
 	}
 	close(w.arrived)

@@ -90,6 +90,11 @@ func TestAnOutageOfTheWarehouseStrandsNothing(t *testing.T) {
 		if got := w.done(); got != 100 {
 			t.Errorf("35 s after the outage %d messages of 100 are done", got)
 		}
+		w.mu.Lock()
+		if got := w.position.Stamp; got != 1_100 {
+			t.Errorf("the position says that its last message is of %d, want 1100", got)
+		}
+		w.mu.Unlock()
 		if err := stop(); err != nil || p.gone {
 			t.Error(err)
 		}

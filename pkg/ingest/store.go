@@ -110,7 +110,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	// Decided. A crash here leaves nothing: it is decided anew, about other
 	// blocks perhaps.
 	dropped := record.FormatRuns(runs)
-	c := &record.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped, At: time.Now().UnixMilli()}
+	c := &record.Claim{First: b.first, Last: b.last, Stamp: b.stamp, Token: b.token(dropped), Dropped: dropped, At: time.Now().UnixMilli()}
 	b.drop(runs)
 	if len(b.ends) > 1 {
 		c.To = b.ends[0]
@@ -164,7 +164,7 @@ func (s *session) progress() record.Position {
 func (s *session) done() record.Position {
 	next := s.progress()
 	if next.Claim != nil {
-		next.Done, next.Claim = next.Claim.Last, nil
+		next.Done, next.Stamp, next.Claim = next.Claim.Last, next.Claim.Stamp, nil
 	}
 	return next
 }

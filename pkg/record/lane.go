@@ -12,6 +12,7 @@ type Position struct {
 	Incarnation uint64   `json:"incarnation,omitempty"` // life of the lane: a time in ms above that of every life before it; 0 before the first write
 	Stream      string   `json:"stream,omitempty"`      // the stream Done counts in, name @ time of creation: another one starts again at 1
 	Done        uint64   `json:"done"`                  // every message up to here is stored or set aside
+	Stamp       int64    `json:"stamp,omitempty"`       // when the stream took message Done, ns since 1970, as the stream itself says: another message of this number has another; 0 when not known
 	Base        uint64   `json:"base,omitempty"`        // messages up to here are of an earlier life of the lane, or were given up: they are not in Totals
 	Stored      uint64   `json:"stored,omitempty"`      // the last message that left a row, of those up to Done and of the pieces of Claim that are stored: the table must reach it
 	Claim       *Claim   `json:"block,omitempty"`       // the block being stored now, nil when none
@@ -57,6 +58,7 @@ func (t *Totals) Add(more Totals) {
 type Claim struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
+	Stamp int64  `json:"stamp,omitempty"` // of message Last, as Position.Stamp
 	Token string `json:"token"`
 
 	// Rows of the block that are known already and are not stored, as

@@ -46,4 +46,5 @@ type Message struct {
 	Source      string    // the engine its records are of, as that token said
 	TraceParent string    // W3C trace context, or empty
 	Incarnation uint64    // life of the lane, ms; the ingester sets it before it decodes
+	At          time.Time // when the stream took it, by the server's clock: another message of the same number has another
 }

@@ -108,7 +108,7 @@ func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.L
 	if err != nil {
 		return change.Last{}, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
 	}
-	pos, _, err := s.positionEntry(ctx, 0)
+	pos, err := s.positionEntry(ctx, 0)
 	if err != nil {
 		return change.Last{}, err
 	}

@@ -41,57 +41,72 @@ func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error)
 	if err != nil {
 		return record.Position{}, err
 	}
-	pos, written, err := p.stream.positionEntry(ctx, lane)
+	pos, err := p.stream.positionEntry(ctx, lane)
 	if err == nil && pos.Stream == state.Identity() {
-		err = p.check(ctx, state, pos, written)
+		err = p.check(ctx, state, pos)
 	}
 	return pos, err
 }
 
-// positionEntry reads the position of a lane as it is, and when it was written;
-// the zero one when there is none.
-func (s *Stream) positionEntry(ctx context.Context, lane int) (pos record.Position, written time.Time, err error) {
+// positionEntry reads the position of a lane as it is; the zero one when there
+// is none.
+func (s *Stream) positionEntry(ctx context.Context, lane int) (pos record.Position, err error) {
 	entry, err := s.positions.Get(ctx, positionKey(lane))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return record.Position{}, time.Time{}, nil
+		return record.Position{}, nil
 	}
 	if err != nil {
-		return record.Position{}, time.Time{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
+		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
 	}
 	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
-		return record.Position{Revision: entry.Revision()}, time.Time{}, fmt.Errorf("read the position of lane %d: %w", lane, err)
+		return record.Position{Revision: entry.Revision()}, fmt.Errorf("read the position of lane %d: %w", lane, err)
 	}
 	pos.Revision = entry.Revision()
-	return pos, entry.Created(), nil
+	return pos, nil
 }
 
-// check compares a position with the lane it was written for. The message at
-// Done was read before the position was written; one that is younger took the
-// place of another.
-func (p *Positions) check(ctx context.Context, lane *Lane, pos record.Position, written time.Time) error {
-	needed := pos.Done
-	if pos.Claim != nil {
-		needed = max(needed, pos.Claim.Last)
+// check compares a position with the lane it was written for: the last message
+// that was read must be there, and be that message. No clock is compared with
+// another: a message keeps the time at which the stream took it.
+func (p *Positions) check(ctx context.Context, lane *Lane, pos record.Position) error {
+	needed, stamp := pos.Done, pos.Stamp
+	if pos.Claim != nil && pos.Claim.Last > needed {
+		needed, stamp = pos.Claim.Last, pos.Claim.Stamp
 	}
 	if lane.Last < needed {
 		return gap("lane %d ends at %d, but %d was read from it: its data is of an earlier time", lane.Number, lane.Last, needed)
 	}
-	if needed == 0 || needed < lane.First {
-		return nil // nothing to compare with: what was stored has been purged
+	if stamp == 0 {
+		return nil // the position says nothing about it
 	}
-	msg, err := p.stream.message(ctx, lane.Number, needed)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil
-	}
+	now, err := p.stamp(ctx, lane, needed)
 	if err != nil {
-		return unavailable(fmt.Errorf("check the position of lane %d: %w", lane.Number, err), 2*time.Second)
+		return err
 	}
-	const skew = 5 * time.Second // between the leaders of two streams
-	if msg.Time.After(written.Add(skew)) {
-		return gap("message %d of lane %d is younger than the position that counts it as read: its data is of an earlier time", needed, lane.Number)
+	if now != 0 && now != stamp {
+		return gap("message %d of lane %d is of %s, but the one that was read had come at %s: the lane's data is of an earlier time, and other messages have taken the numbers since",
+			needed, lane.Number, moment(now), moment(stamp))
 	}
 	return nil
 }
+
+// stamp is when the lane took a message, ns since 1970, and 0 when it does not
+// hold it.
+func (p *Positions) stamp(ctx context.Context, lane *Lane, seq uint64) (int64, error) {
+	if seq < max(lane.First, 1) {
+		return 0, nil // purged
+	}
+	msg, err := p.stream.message(ctx, lane.Number, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look at message %d of lane %d: %w", seq, lane.Number, err), 2*time.Second)
+	}
+	return msg.Time.UnixNano(), nil
+}
+
+func moment(stamp int64) string { return time.Unix(0, stamp).UTC().Format(time.RFC3339Nano) }
 
 // Swap writes next if the entry still is at next.Revision (0: does not exist),
 // and returns it with its new revision. The error is record.ErrNotOwner when
@@ -133,13 +148,17 @@ func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (re
 	if done > state.Last {
 		return record.Position{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
 	}
-	before, _, err := p.stream.positionEntry(ctx, lane)
+	before, err := p.stream.positionEntry(ctx, lane)
 	if err != nil && before.Revision == 0 { // a damaged one is replaced
+		return record.Position{}, err
+	}
+	stamp, err := p.stamp(ctx, state, done)
+	if err != nil {
 		return record.Position{}, err
 	}
 	return p.Swap(ctx, lane, record.Position{
 		Incarnation: max(uint64(time.Now().UnixMilli()), before.Incarnation+1, above+1),
-		Stream:      state.Identity(), Done: done, Base: done,
+		Stream:      state.Identity(), Done: done, Stamp: stamp, Base: done,
 		Recount: before.Recount, Revision: before.Revision,
 	})
 }

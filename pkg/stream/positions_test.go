@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -78,11 +79,25 @@ func (w *world) swapTo(lane int, done uint64) record.Position {
 	if pos.Stream, err = stream.NewPositions(w.Stream).Identity(w.t.Context(), lane); err != nil {
 		w.t.Fatal(err)
 	}
-	pos.Owner, pos.Done = "test", done
+	pos.Owner, pos.Done, pos.Stamp = "test", done, w.stamp(lane, done)
 	if pos, err = stream.NewPositions(w.Stream).Swap(w.t.Context(), lane, pos); err != nil {
 		w.t.Fatal(err)
 	}
 	return pos
+}
+
+// stamp is when a lane took a message, as the server says; 0 when it has none
+// of that number.
+func (w *world) stamp(lane int, seq uint64) int64 {
+	w.t.Helper()
+	msg, err := w.jetStream().GetMsg(stream.LaneName(lane), seq)
+	if errors.Is(err, nats.ErrMsgNotFound) {
+		return 0
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return msg.Time.UnixNano()
 }
 
 func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
@@ -100,11 +115,59 @@ func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
 	if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
 		t.Fatalf("got %v, want %v", err, record.ErrGap)
 	}
-	// The lane grows past it: the sequences are there again, other messages.
-	time.Sleep(6 * time.Second) // beyond what clocks may differ
+	// The lane grows past it: the sequences are there again, other messages. It
+	// does not matter how long after, nor which clock they were stamped by.
 	w.publish(p, "other", 10)
+	for name, other := range map[string]time.Duration{"a moment": time.Nanosecond, "an hour": time.Hour} {
+		for _, sign := range []time.Duration{-1, 1} {
+			pos := w.swapTo(0, 15)
+			pos.Stamp += int64(sign * other)
+			if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
+				t.Errorf("%s apart: got %v, want %v", name, err, record.ErrGap)
+			}
+			w.reset(15)
+		}
+	}
+}
+
+// reset lets lane 0 go on after a message.
+func (w *world) reset(done uint64) {
+	w.t.Helper()
+	if _, err := stream.NewPositions(w.Stream).Reset(w.t.Context(), 0, done, 0); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestNoClockIsComparedWithAnother: the clock of a server steps, or the next
+// leader has another one. What counts is that the message is the same one.
+func TestNoClockIsComparedWithAnother(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 10)
+	before := w.swapTo(0, 10)
+	w.server.Restart()
+	w.connected(t.Context())
+	if after, err := w.position(0); err != nil || after.Stamp != before.Stamp || before.Stamp == 0 {
+		t.Errorf("after a restart: got %+v, %v, want the stamp %d", after, err, before.Stamp)
+	}
+	// A claim is compared by its own last message.
+	pos := before
+	pos.Done, pos.Stamp, pos.Claim = 5, w.stamp(0, 5), &record.Claim{First: 6, Last: 10, Stamp: w.stamp(0, 10), Token: "t"}
+	pos, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.position(0); err != nil {
+		t.Errorf("a claim of the messages that are there: %v", err)
+	}
+	pos.Claim.Stamp++
+	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
-		t.Errorf("got %v, want %v", err, record.ErrGap)
+		t.Errorf("a claim of others: got %v, want %v", err, record.ErrGap)
 	}
 }
 

@@ -144,6 +144,7 @@ func (c *Cursor) Next(ctx context.Context) (record.Message, error) {
 				c.bytes.Add(float64(len(msg.Data())))
 				m := decode(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data())
 				m.Incarnation = uint64(c.opened.Created.UnixMilli())
+				m.At = meta.Timestamp
 				return m, nil
 			}
 			// Messages that were on their way when the connection was lost do

@@ -105,7 +105,8 @@ func submission(id string, sizes ...int) *record.Submission {
 	return sub
 }
 
-// all reads everything a lane has now, without its incarnation.
+// all reads everything a lane has now, without its incarnation
+// and the time at which the stream took it.
 func (w *world) all(lane int) []record.Message {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -137,7 +138,10 @@ func (w *world) all(lane int) []record.Message {
 		if m.Incarnation != uint64(state.Created.UnixMilli()) {
 			w.t.Fatalf("message %d is of incarnation %d, the lane was made at %v", m.Seq, m.Incarnation, state.Created)
 		}
-		m.Incarnation = 0
+		if m.At.IsZero() {
+			w.t.Fatalf("message %d does not say when the stream took it", m.Seq)
+		}
+		m.Incarnation, m.At = 0, time.Time{}
 		list = append(list, m)
 	}
 	return list
