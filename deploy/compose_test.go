@@ -89,7 +89,7 @@ func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 	for name, s := range c.Services {
 		built := s.Build.Target != ""
 		watched := s.Healthcheck != nil || built && stages[s.Build.Target].health != nil
-		once := len(s.Profiles) > 0 || s.Restart == "" && s.NetworkMode == "none" // checks the secrets
+		once := len(s.Profiles) > 0 || s.Restart == "" && awaited(c, name)
 		if !once && (!watched || s.Restart != "unless-stopped") {
 			t.Errorf("%s has a health check: %t, restarts: %q; want both", name, watched, s.Restart)
 		}
@@ -111,6 +111,17 @@ func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 			checkVolume(t, c, name, volume)
 		}
 	}
+}
+
+// awaited tells whether a service ends by itself and others wait for that: what
+// checks the secrets, and what makes the streams.
+func awaited(c composeFile, name string) bool {
+	for _, s := range c.Services {
+		if s.DependsOn[name]["condition"] == "service_completed_successfully" {
+			return true
+		}
+	}
+	return false
 }
 
 func TestComposeServicesAreConfined(t *testing.T) {
@@ -135,7 +146,7 @@ func TestComposeSeparatesFrontAndBack(t *testing.T) {
 	want := map[string][]string{
 		"secrets": nil, // network_mode: none
 		"grafana": front, "api": {"front", "back"}, "prometheus": {"front", "back"},
-		"nats": back, "clickhouse": back, "ingester": back, "sluice": back,
+		"nats": back, "clickhouse": back, "ingester": back, "sluice": back, "streams": back,
 	}
 	for name, s := range c.Services {
 		networks, known := want[name]

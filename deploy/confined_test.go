@@ -112,7 +112,9 @@ func TestNATSOfComposeStartsWhereItCannotWrite(t *testing.T) {
 	}
 	s.User = "65532:65532" // not even root, which it is in its image
 	cmd := confined(t, s, program, arguments...)
-	cmd.Env = []string{"NATS_PASSWORD=n1e5"}
+	for _, user := range natsUsers {
+		cmd.Env = append(cmd.Env, user.variable+"="+passwordOf(user.name))
+	}
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,24 +1,47 @@
 package deploy_test
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
-	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 
 	embedded "sluice/pkg/embedded/nats"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
+// natsUsers are those of sluice up, with what they may do there.
+var natsUsers = []struct {
+	name, variable string
+	may            stream.Permissions
+}{
+	{"api", "NATS_API_PASSWORD", stream.APIPermissions()},
+	{"ingester", "NATS_INGESTER_PASSWORD", stream.IngesterPermissions()},
+	{"operator", "NATS_OPERATOR_PASSWORD", stream.OperatorPermissions()},
+}
+
+// passwordOf is the password of a user in these tests.
+func passwordOf(user string) string { return "n1e5-" + user }
+
+// natsPasswords puts the passwords that nats.conf names into the environment:
+// those given, or those of these tests.
+func natsPasswords(t *testing.T, given map[string]string) {
+	t.Helper()
+	for _, user := range natsUsers {
+		password, ok := given[user.variable]
+		if !ok {
+			password = passwordOf(user.name)
+		}
+		t.Setenv(user.variable, password)
+	}
+}
+
 func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
-	t.Setenv("NATS_PASSWORD", "n1e5")
+	natsPasswords(t, nil)
 	opts, err := server.ProcessConfigFile("nats.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -29,8 +52,20 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	if opts.MaxPayload != 16<<20 || opts.MaxPending != 256<<20 || opts.JetStreamMaxStore < 8<<30 {
 		t.Errorf("messages of %d bytes, %d pending, store of %d", opts.MaxPayload, opts.MaxPending, opts.JetStreamMaxStore)
 	}
-	if opts.Username != "sluice" || opts.Password != "n1e5" {
-		t.Errorf("the server lets in %q with %q", opts.Username, opts.Password)
+	for _, user := range natsUsers {
+		i := slices.IndexFunc(opts.Users, func(u *server.User) bool { return u.Username == user.name })
+		if i < 0 {
+			t.Errorf("there is no user %s", user.name)
+			continue
+		}
+		u := opts.Users[i]
+		got := stream.Permissions{Publish: u.Permissions.Publish.Allow, Subscribe: u.Permissions.Subscribe.Allow}
+		if diff := cmp.Diff(user.may, got); diff != "" || u.Password != passwordOf(user.name) {
+			t.Errorf("%s may do other things than in sluice up, or has another password (-want +got):\n%s", user.name, diff)
+		}
+	}
+	if len(opts.Users) != len(natsUsers) || opts.Username != "" || opts.NoAuthUser != "" {
+		t.Errorf("%d users, %q and %q besides; want %d", len(opts.Users), opts.Username, opts.NoAuthUser, len(natsUsers))
 	}
 	if opts.StoreDir != "" {
 		t.Errorf("the folder %s is named here and by whoever starts the server", opts.StoreDir)
@@ -51,33 +86,4 @@ func startNATS(t *testing.T) *embedded.Server {
 	}
 	t.Cleanup(srv.Shutdown)
 	return srv
-}
-
-func TestSluiceWorksOnTheNATSOfCompose(t *testing.T) {
-	t.Setenv("NATS_PASSWORD", "n1e5")
-	srv := startNATS(t)
-	if nc, err := nats.Connect(srv.ClientURL()); err == nil {
-		nc.Close()
-		t.Error("the server lets in who has no password")
-	}
-	nc, err := nats.Connect(srv.ClientURL(), nats.UserInfo("sluice", "n1e5"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	lanes, err := stream.Open(ctx, nc, stream.Config{Monitors: []string{srv.MonitorURL()}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	publisher := stream.NewPublisher(lanes)
-	_, err = publisher.Publish(ctx, &record.Submission{
-		ID: "engine.1", Hash: "00", Subject: "engine", Received: time.Now(),
-		Parts: []record.Part{{Body: []byte(`[{"id":"1-1"}]`), Records: 1}},
-	})
-	if err != nil {
-		t.Errorf("publish: %v", err)
-	}
 }

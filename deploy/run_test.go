@@ -31,7 +31,7 @@ var rare = map[string]bool{"sluice_stream_retries_total": true}
 func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	root, made := makeSecrets(t)
 	secrets := variables(made[".env"])
-	t.Setenv("NATS_PASSWORD", secrets["NATS_PASSWORD"])
+	natsPasswords(t, secrets)
 	nats := startNATS(t)
 	engine := clickhousetest.Start(t, func(c *clickhouse.Config) {
 		c.User, c.Password = "flow_writer", secrets["FLOW_WRITER_PASSWORD"]
@@ -50,6 +50,13 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		}
 		return env
 	}
+	operator := build(t, "sluice")
+	streams := compose(t).Services["streams"]
+	cmd := confined(t, streams, operator, streams.Command...)
+	cmd.Env = environment("streams")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make the streams: %v\n%s", err, out)
+	}
 	for _, name := range []string{"ingester", "api"} {
 		start(t, compose(t).Services[name], build(t, name), environment(name))
 	}
@@ -66,7 +73,6 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		return stored == report.Acked.Row()
 	}, func() string { return "stored are " + stored + ", acknowledged " + report.Acked.Row() })
 
-	operator := build(t, "sluice")
 	for _, arguments := range []string{"lanes list", "migrate", "load --records 100"} {
 		cmd := confined(t, compose(t).Services["sluice"], operator, strings.Fields(arguments)...)
 		cmd.Env = append(environment("sluice"), "SLUICE_TOKEN="+strings.TrimSpace(made["deploy/secrets/token"]))

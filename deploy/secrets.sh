@@ -17,17 +17,17 @@ umask 077
 random() { od -An -N 32 -t x1 /dev/urandom | tr -d ' \n'; }
 sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1; }
 
-if [ ! -e .env ]; then
-	# They begin with a letter: nats.conf would take some digits for a number.
-	cat >.env.new <<END
-NATS_PASSWORD=n$(random)
-FLOW_WRITER_PASSWORD=w$(random)
-FLOW_ANALYST_PASSWORD=a$(random)
-GRAFANA_PASSWORD=g$(random)
-END
-	mv .env.new .env
-	echo "made .env"
-fi
+# A line of .env that is missing is added: an older .env lacks some. Passwords
+# begin with a letter: nats.conf would take some digits for a number.
+touch .env
+for name in NATS_API_PASSWORD NATS_INGESTER_PASSWORD NATS_OPERATOR_PASSWORD \
+	FLOW_WRITER_PASSWORD FLOW_ANALYST_PASSWORD GRAFANA_PASSWORD; do
+	if ! grep -q "^$name=" .env; then
+		{ awk 1 .env; echo "$name=p$(random)"; } >.env.new
+		mv .env.new .env
+		echo "made $name in .env"
+	fi
+done
 
 mkdir -p deploy/secrets/api
 if [ ! -e deploy/secrets/api/tokens.yaml ]; then

@@ -69,6 +69,18 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 		}
 	}
 
+	// An .env of before NATS had users lacks their passwords.
+	older := regexp.MustCompile(`(?m)^NATS_.*\n`).ReplaceAllString(first[".env"], "")
+	older = strings.TrimSuffix(older, "\n")
+	if err := os.WriteFile(filepath.Join(root, ".env"), []byte(older), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mended := runSecrets(t, root)[".env"]
+	if !strings.HasPrefix(mended, older+"\n") || len(variables(mended)) != len(variables(first[".env"])) {
+		t.Errorf("an older .env is completed to:\n%s", mended)
+	}
+	first[".env"] = mended
+
 	authenticator, err := auth.New(auth.Config{Tokens: filepath.Join(root, "deploy/secrets/api/tokens.yaml")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)

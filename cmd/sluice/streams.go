@@ -22,6 +22,7 @@ import (
 type lanes struct {
 	List   lanesList   `cmd:"" default:"withargs" help:"Show every lane, what it holds and what of it waits to be stored, and which lanes each source has."`
 	Add    lanesAdd    `cmd:"" help:"Add a lane, for sources that are seen for the first time from now on; apis and ingesters find it by themselves."`
+	Make   lanesMake   `cmd:"" help:"Make the streams, or mend them for this version, where the users of api and ingester may not; what is as it should be stays."`
 	Spread lanesSpread `cmd:"" help:"Move a source to other lanes, such as one that was added. Its records are refused with 503 meanwhile, for a few minutes."`
 	Reset  lanesReset  `cmd:"" help:"Say where a halted lane goes on, after its stream was made again or restored from a backup."`
 }
@@ -92,6 +93,19 @@ func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
 		for _, source := range s.Sources() {
 			fmt.Printf("source %s stays on lanes %s: move it with sluice lanes spread %[1]s\n", short(source.Name), numbers(source.Lanes))
 		}
+		return nil
+	})
+}
+
+type lanesMake struct {
+	run.Operator
+	run.NATS
+	run.Streams
+}
+
+func (c *lanesMake) Run(ctx context.Context, log *slog.Logger) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, c.Streams, log, func(s *stream.Stream) error {
+		fmt.Printf("the streams are there, with lanes %s\n", numbers(s.LaneNumbers()))
 		return nil
 	})
 }
