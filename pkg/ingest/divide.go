@@ -148,6 +148,7 @@ func (s *session) setAsideRow(ctx context.Context, b *block, row int, reason str
 	if m.Seq != seq || reader.Identity() != s.stream {
 		return halt("message %d is not there any more", seq)
 	}
+	m.Incarnation = s.life.incarnation
 	raw, err := record.Raw(&m, index)
 	if err != nil {
 		return halt("record %d of message %d can not be found again", index, seq)

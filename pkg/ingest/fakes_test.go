@@ -420,6 +420,9 @@ func (s deadLetters) SetAside(_ context.Context, d record.Dead) error {
 		at := place{d.Message.Seq, d.Index}
 		s.dead[at] = d.Code
 		s.bodies[at] = string(d.Message.Body)
+		if d.Message.Incarnation != s.position.Incarnation {
+			s.broken = append(s.broken, fmt.Sprintf("a dead letter of life %d, the lane is in %d", d.Message.Incarnation, s.position.Incarnation))
+		}
 		return nil
 	})
 }

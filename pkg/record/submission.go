@@ -45,6 +45,6 @@ type Message struct {
 	Subject     string    // subject of the token that posted it
 	Source      string    // the engine its records are of, as that token said
 	TraceParent string    // W3C trace context, or empty
-	Incarnation uint64    // life of the lane, ms; the ingester sets it before it decodes
+	Incarnation uint64    // life of the lane, ms; 0 as it is read from the stream; whoever knows the position sets it before decoding
 	At          time.Time // when the stream took it, by the server's clock: another message of the same number has another
 }

@@ -42,7 +42,7 @@ type DeadLetter struct {
 	Number uint64    // its name here
 	At     time.Time // when it was set aside
 	record.Dead
-	origin string // <lane>.<lane created>.<sequence>.<index>: what it was, for ever
+	origin string // <lane>.<incarnation>.<sequence>.<index>: what it was, for ever
 }
 
 // DeadFilter picks dead letters. The zero value picks all.
@@ -53,23 +53,19 @@ type DeadFilter struct {
 	Until time.Time // set aside before then
 }
 
-// SetAside keeps d durably before it returns nil. It is idempotent per stream
-// of the lane, sequence and index, for as long as the letter is kept.
+// SetAside keeps d durably before it returns nil. It is idempotent per life of
+// the lane, sequence and index, for as long as the letter is kept.
 //
 // Errors: record.ErrFull when there is no room for more dead letters,
 // record.ErrUnavailable.
 func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
-	lane, err := l.stream.state(ctx, d.Message.Lane)
-	if err != nil {
-		return err
-	}
-	origin := fmt.Sprintf("%d.%d.%d.%d", d.Message.Lane, lane.Created.Unix(), d.Message.Seq, d.Index)
+	origin := fmt.Sprintf("%d.%d.%d.%d", d.Message.Lane, d.Message.Incarnation, d.Message.Seq, d.Index)
 	msg := &nats.Msg{Subject: DeadPrefix + origin, Header: deadHead(d), Data: d.Message.Body}
 	if len(msg.Data) > packAbove && d.Message.Encoding == "" {
 		msg.Header[headerPacked] = []string{record.EncodingS2}
 		msg.Data = s2.EncodeBest(nil, msg.Data) // it fitted into a message, compressed less well
 	}
-	_, err = l.stream.js.PublishMsg(ctx, msg)
+	_, err := l.stream.js.PublishMsg(ctx, msg)
 	switch {
 	case err == nil:
 		l.stream.m.dead.WithLabelValues(d.Code).Inc()
@@ -110,7 +106,7 @@ func deadHead(d record.Dead) nats.Header {
 // parseDead turns a message of FLOW_DEAD back into a letter.
 func parseDead(number uint64, at time.Time, subject string, head nats.Header, body []byte) (DeadLetter, error) {
 	origin := strings.TrimPrefix(subject, DeadPrefix)
-	lane, _, seq, index, err := parseOrigin(origin)
+	lane, incarnation, seq, index, err := parseOrigin(origin)
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("dead letter %d: %w", number, err)
 	}
@@ -125,16 +121,16 @@ func parseDead(number uint64, at time.Time, subject string, head nats.Header, bo
 		Code:    first(head, headerCode),
 		Reason:  first(head, headerReason),
 	}}
-	d.Message.ID = first(head, headerMessage)
+	d.Message.ID, d.Message.Incarnation = first(head, headerMessage), incarnation
 	return d, nil
 }
 
-// parseOrigin reads <lane>.<lane created>.<sequence>.<index>.
-func parseOrigin(origin string) (lane int, created int64, seq uint64, index int, err error) {
-	if _, err := fmt.Sscanf(origin, "%d.%d.%d.%d", &lane, &created, &seq, &index); err != nil {
+// parseOrigin reads <lane>.<incarnation>.<sequence>.<index>.
+func parseOrigin(origin string) (lane int, incarnation, seq uint64, index int, err error) {
+	if _, err := fmt.Sscanf(origin, "%d.%d.%d.%d", &lane, &incarnation, &seq, &index); err != nil {
 		return 0, 0, 0, 0, fmt.Errorf("%q does not name a record of ours", origin)
 	}
-	return lane, created, seq, index, nil
+	return lane, incarnation, seq, index, nil
 }
 
 // Get returns one dead letter; ok is false when there is none of that number.

@@ -88,19 +88,26 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	}
 }
 
-func TestTheSameSequenceOfALaneMadeAgainIsAnother(t *testing.T) {
+// TestTheSameSequenceOfAnotherLifeIsAnother: a lane that is reset has the same
+// stream, and its messages another place.
+func TestTheSameSequenceOfAnotherLifeIsAnother(t *testing.T) {
 	w := open(t, stream.Config{})
-	letters := stream.NewDeadLetters(w.Stream)
-	if err := letters.SetAside(t.Context(), dead(5)); err != nil {
-		t.Fatal(err)
+	var want []uint64
+	for _, life := range []uint64{1_700_000_000_000, 1_700_000_000_001} {
+		d := dead(5)
+		d.Message.Incarnation = life
+		w.setAside(d, d)
+		want = append(want, life)
 	}
-	time.Sleep(1100 * time.Millisecond)
-	w.recreate("FLOW_0")
-	if err := letters.SetAside(t.Context(), dead(5)); err != nil {
-		t.Fatal(err)
+	var got, fates []uint64
+	for _, d := range w.list(stream.DeadFilter{}) {
+		got = append(got, d.Message.Incarnation)
 	}
-	if got := len(w.list(stream.DeadFilter{})); got != 2 {
-		t.Errorf("%d letters, want 2", got)
+	for _, f := range w.fates() {
+		fates = append(fates, f.Incarnation)
+	}
+	if diff := cmp.Diff([][]uint64{want, want}, [][]uint64{got, fates}); diff != "" {
+		t.Errorf("lives of the letters, and of their fates (-want +got):\n%s", diff)
 	}
 }
 

@@ -24,21 +24,18 @@ const (
 
 // Fate says what became of a record, or a whole message, that was set aside.
 type Fate struct {
-	Lane  int
-	Seq   uint64
-	Index int // -1 for the whole message
-	Fate  string
+	Lane        int
+	Incarnation uint64 // life of the lane
+	Seq         uint64
+	Index       int // -1 for the whole message
+	Fate        string
 }
 
-// Fates gives the fate of everything that was set aside from the lanes as they
-// are now, for as long as they hold the messages; the same origin may come
-// twice, and then is settled. What is set aside or settled while it runs may
+// Fates gives the fate of everything that was set aside, of any life of a lane,
+// for as long as the lane holds the message; the same origin may come twice, and
+// then is settled. What is set aside or settled while it runs may
 // come or not, but nothing is missed on its way from letter to settled.
 func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
-	created := map[int]int64{}
-	for _, lane := range l.stream.Lanes() {
-		created[lane.Number] = lane.Created.Unix()
-	}
 	return func(yield func(Fate, error) bool) {
 		for msg, err := range l.stream.scan(ctx, DeadStream, scanFrom{heads: true}) {
 			if err != nil {
@@ -55,11 +52,8 @@ func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
 			} else {
 				continue
 			}
-			lane, made, seq, index, err := parseOrigin(origin)
-			if err == nil && created[lane] != made {
-				continue // of a lane that was made again since
-			}
-			if !yield(Fate{lane, seq, index, fate}, err) {
+			lane, incarnation, seq, index, err := parseOrigin(origin)
+			if !yield(Fate{lane, incarnation, seq, index, fate}, err) {
 				return
 			}
 		}
@@ -89,15 +83,15 @@ func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error)
 }
 
 // forgetSettled removes the notes about messages of a lane before keep, and
-// about those of a lane of the same number before it.
-func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64) error {
+// about those of other lives of it.
+func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, incarnation, keep uint64) error {
 	info, err := l.stream.dead.Info(ctx, jetstream.WithSubjectFilter(SettledPrefix+strconv.Itoa(lane.Number)+".>"))
 	if err != nil {
 		return unavailable(fmt.Errorf("look up settled dead letters: %w", err), 2*time.Second)
 	}
 	for subject := range info.State.Subjects {
-		_, created, seq, _, err := parseOrigin(strings.TrimPrefix(subject, SettledPrefix))
-		if err == nil && created == lane.Created.Unix() && seq >= keep {
+		_, life, seq, _, err := parseOrigin(strings.TrimPrefix(subject, SettledPrefix))
+		if err == nil && life == incarnation && seq >= keep {
 			continue
 		}
 		if err := l.stream.dead.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {

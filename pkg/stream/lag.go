@@ -21,10 +21,11 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 	}
 	var all []Lag
 	for _, lane := range s.view.Load().lanes {
-		done, err := s.done(ctx, lane)
+		at, err := s.stored(ctx, lane)
 		if err != nil {
 			return nil, err
 		}
+		done := at.Done
 		l := Lag{Lane: lane.Number, Done: done, Last: lane.Last}
 		if lane.Last > done {
 			l.Messages = lane.Last - done

@@ -19,7 +19,7 @@ const (
 	// on lane 0.
 	ChangePrefix = "flow.0.change."
 
-	// DeadPrefix and <lane>.<lane created, unix s>.<sequence>.<index> are the
+	// DeadPrefix and <lane>.<incarnation>.<sequence>.<index> are the
 	// subject of a dead letter, so that none is ever stored twice.
 	DeadPrefix = "flow.dead."
 

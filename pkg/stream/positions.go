@@ -177,16 +177,16 @@ func (p *Positions) moved(ctx context.Context, lane int, next record.Position, v
 	return record.Position{}, fmt.Errorf("lane %d: %w", lane, record.ErrNotOwner)
 }
 
-// done is how far a lane is stored; 0 when its stream was made again since, or
-// when its data is of an earlier time than the position: then nothing of it is
-// known to be stored.
-func (s *Stream) done(ctx context.Context, lane *Lane) (uint64, error) {
+// stored is the position of a lane if it fits the lane; the zero one when its
+// stream was made again since, or when its data is of an earlier time: then
+// nothing of it is known to be stored.
+func (s *Stream) stored(ctx context.Context, lane *Lane) (record.Position, error) {
 	pos, err := NewPositions(s).Read(ctx, lane.Number)
 	if errors.Is(err, record.ErrGap) {
-		return 0, nil
+		return record.Position{}, nil
 	}
 	if err != nil || pos.Stream != "" && pos.Stream != lane.Identity() {
-		return 0, err
+		return record.Position{}, err
 	}
-	return pos.Done, nil
+	return pos, nil
 }

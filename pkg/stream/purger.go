@@ -69,8 +69,8 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if err != nil || lane.Messages == 0 {
 		return err
 	}
-	done, err := p.stream.done(ctx, lane)
-	if err != nil || done < lane.First {
+	at, err := p.stream.stored(ctx, lane)
+	if err != nil || at.Done < lane.First {
 		return err
 	}
 	now := time.Now()
@@ -82,7 +82,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if err != nil {
 		return err
 	}
-	keep := keepFrom(lane, done, known, history)
+	keep := keepFrom(lane, at.Done, known, history)
 	if keep <= lane.First {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
 	// A crash here leaves notes about messages that are gone to the next purge.
-	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep)
+	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, at.Incarnation, keep)
 }
 
 // keepFrom is the first message a lane needs, given how far it is stored, the

@@ -143,7 +143,6 @@ func (c *Cursor) Next(ctx context.Context) (record.Message, error) {
 				c.messages.Inc()
 				c.bytes.Add(float64(len(msg.Data())))
 				m := decode(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data())
-				m.Incarnation = uint64(c.opened.Created.UnixMilli())
 				m.At = meta.Timestamp
 				return m, nil
 			}

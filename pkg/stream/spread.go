@@ -149,10 +149,10 @@ func (s *Stream) fence(ctx context.Context, lane int, source string) (uint64, er
 func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
 	for {
 		var lane *Lane
-		var done uint64
+		var at record.Position
 		err := s.insist(ctx, func(ctx context.Context) (err error) {
 			if lane, err = s.state(ctx, number); err == nil {
-				done, err = s.done(ctx, lane)
+				at, err = s.stored(ctx, lane)
 			}
 			return err
 		})
@@ -161,7 +161,7 @@ func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
 			return err
 		case lane.Last < seq:
 			return fmt.Errorf("the lane ends at %d by now: it was made again", lane.Last)
-		case done >= seq:
+		case at.Done >= seq:
 			return nil
 		case !sleep(ctx, spreadLook):
 			return ctx.Err()

@@ -66,6 +66,7 @@ type rebuild struct {
 // place is a message.
 type place struct {
 	lane int
+	life uint64 // of the lane
 	seq  uint64
 }
 
@@ -87,7 +88,7 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 		if err != nil {
 			return nil, err
 		}
-		at := place{f.Lane, f.Seq}
+		at := place{f.Lane, f.Incarnation, f.Seq}
 		if r.aside[at] == nil {
 			r.aside[at] = map[int]bool{}
 		}
@@ -352,7 +353,7 @@ func (b *block) add(m *record.Message) error {
 	}
 	b.last = m.Seq
 	m.Incarnation = b.life
-	aside := b.aside[place{m.Lane, m.Seq}]
+	aside := b.aside[place{m.Lane, b.life, m.Seq}]
 	_, _ = b.hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(m.Body))))
 	_, _ = b.hash.Write(m.Body)
 	if m.Topic != stream.RecordTopic(m.Lane) || aside[-1] {

@@ -140,7 +140,7 @@ func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (
 func (l *lane) unexpected(m *record.Message, place []warehouse.Row) {
 	for _, r := range place {
 		f := Finding{Kind: Unknown, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "the message has no such record"}
-		fate := cmp.Or(l.fates[origin{m.Lane, r.Seq, int(r.Idx)}], l.fates[origin{m.Lane, r.Seq, -1}])
+		fate := cmp.Or(l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, int(r.Idx)}], l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, -1}])
 		if fate != "" {
 			f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+fate+")"
 		}

@@ -191,17 +191,17 @@ func (l *lane) decode(m *record.Message, row func(row int), aside func(index, n 
 	if m.Topic == stream.RecordTopic(m.Lane) {
 		bad, err = l.columns.AppendGood(m)
 	}
-	if fate, known := l.fates[origin{m.Lane, m.Seq, -1}]; known || err != nil {
+	if fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, -1}]; known || err != nil {
 		n := max(m.Records, 1)
 		aside(-1, n, fate)
 		return n
 	}
 	for _, b := range bad {
-		aside(b.Index, 1, l.fates[origin{m.Lane, m.Seq, b.Index}])
+		aside(b.Index, 1, l.fates[origin{m.Incarnation, m.Lane, m.Seq, b.Index}])
 	}
 	for i := range l.columns.Rows() {
 		index := int(l.columns.StreamIdx[i])
-		if fate, known := l.fates[origin{m.Lane, m.Seq, index}]; known {
+		if fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, index}]; known {
 			aside(index, 1, fate)
 		} else {
 			row(i)

@@ -50,6 +50,7 @@ type verifier struct {
 
 // origin is where a record came from; index -1 is the whole message.
 type origin struct {
+	life  uint64 // of the lane
 	lane  int
 	seq   uint64
 	index int
@@ -74,7 +75,7 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 		if err != nil {
 			return nil, err
 		}
-		v.fates[origin{f.Lane, f.Seq, f.Index}] = f.Fate // the later one is the settled one
+		v.fates[origin{f.Incarnation, f.Lane, f.Seq, f.Index}] = f.Fate // the later one is the settled one
 	}
 	for _, l := range lanes {
 		if err := l.account(ctx); err != nil {
