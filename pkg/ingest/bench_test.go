@@ -94,6 +94,7 @@ type flood struct {
 
 func (f *flood) Open(context.Context, int, uint64) (ingest.Reader, error) { return f, nil }
 func (f *flood) Identity() string                                         { return "FLOW_0@1" }
+func (f *flood) Created() time.Time                                       { return time.UnixMilli(1) }
 func (f *flood) Close()                                                   {}
 
 func (f *flood) Next(ctx context.Context) (record.Message, error) {
@@ -136,7 +137,7 @@ func (f *flood) Stored(context.Context, record.Block) (map[int]uint64, error) {
 	return map[int]uint64{}, nil
 }
 func (f *flood) LastSeq(context.Context, int, uint64) (uint64, error)  { return 0, nil }
-func (f *flood) LastIncarnation(context.Context) (uint64, error)       { return 0, nil }
+func (f *flood) LastLife(context.Context, int) (uint64, uint64, error) { return 0, 0, nil }
 func (f *flood) PartsSince(context.Context, time.Time) (uint64, error) { return 0, nil }
 func (f *flood) Refold(context.Context, record.Block) error            { return nil }
 func (f *flood) Marks(context.Context, int, uint64, []record.SourceDay) (record.Marks, error) {

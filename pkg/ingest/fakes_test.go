@@ -41,6 +41,7 @@ type place struct {
 type world struct {
 	mu       sync.Mutex
 	identity string
+	created  int64            // when the stream was made, ms
 	messages []record.Message // message i has sequence i+1
 	arrived  chan struct{}    // closed when a message comes
 	purged   uint64           // messages up to here are gone
@@ -55,6 +56,7 @@ type world struct {
 	dead        map[place]string // code of each dead letter
 	bodies      map[place]string // and its bytes
 	changes     []uint64         // sequences applied, without repeats
+	applied     uint64           // greatest incarnation of those
 
 	step    int
 	faults  func(step int, op string) fault
@@ -179,7 +181,12 @@ type reader struct {
 }
 
 func (r *reader) Identity() string { return r.identity }
-func (r *reader) Close()           {}
+func (r *reader) Created() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.UnixMilli(r.created)
+}
+func (r *reader) Close() {}
 
 func (r *reader) Next(ctx context.Context) (record.Message, error) {
 	for {
@@ -394,7 +401,7 @@ func (s tables) Lacking(_ context.Context, lane int, incarnation uint64) (days [
 func (s tables) LastSeq(_ context.Context, lane int, incarnation uint64) (seq uint64, err error) {
 	err = s.do("last seq", func() error {
 		for _, r := range s.rows {
-			if r.lane == lane && (r.incarnation == incarnation || incarnation == 0) {
+			if r.lane == lane && r.incarnation == incarnation {
 				seq = max(seq, r.Seq)
 			}
 		}
@@ -403,14 +410,19 @@ func (s tables) LastSeq(_ context.Context, lane int, incarnation uint64) (seq ui
 	return seq, err
 }
 
-func (s tables) LastIncarnation(context.Context) (last uint64, err error) {
-	err = s.do("last incarnation", func() error {
+func (s tables) LastLife(_ context.Context, lane int) (last, seq uint64, err error) {
+	err = s.do("last life", func() error {
 		for _, r := range s.rows {
-			last = max(last, r.incarnation)
+			if r.lane == lane && r.incarnation > last {
+				last, seq = r.incarnation, 0
+			}
+			if r.lane == lane && r.incarnation == last {
+				seq = max(seq, r.Seq)
+			}
 		}
 		return nil
 	})
-	return last, err
+	return last, seq, err
 }
 
 type deadLetters struct{ *process }
@@ -429,7 +441,7 @@ func (s deadLetters) SetAside(_ context.Context, d record.Dead) error {
 
 type changes struct{ *process }
 
-func (changes) Incarnation(context.Context) (uint64, error) { return 0, nil }
+func (s changes) Incarnation(context.Context) (uint64, error) { return s.applied, nil }
 
 func (s changes) Apply(_ context.Context, messages []record.Message) error {
 	return s.do(fmt.Sprintf("apply %d changes", len(messages)), func() error {

@@ -329,7 +329,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				// The operator lets it go on in a new life.
 				w.mu.Lock()
 				before := w.position.Incarnation
-				w.position = record.Position{Owner: w.position.Owner, Stream: w.identity, Done: uint64(len(w.messages)) - 1, Revision: w.position.Revision + 1}
+				w.position = record.Position{Owner: w.position.Owner, Stream: w.identity, Done: uint64(len(w.messages)) - 1, Base: uint64(len(w.messages)) - 1, Incarnation: 1, Revision: w.position.Revision + 1}
 				w.mu.Unlock()
 				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
@@ -353,14 +353,48 @@ func TestALaneThatIsMadeNewIsAnotherLife(t *testing.T) {
 		w.publish(message(rec("1")), message(rec("2")))
 		w.run(t, ingest.Config{}, time.Minute)
 		before := w.position.Incarnation
-		w.messages, w.position, w.identity = nil, record.Position{}, "FLOW_0@2"
+		const ahead = 1 << 40 // a clock that is ahead
+		w.messages, w.position, w.identity, w.created = nil, record.Position{}, "FLOW_0@2", int64(before+ahead)
 		w.publish(message(rec("3")))
-		w.rows[0].incarnation = before + 1<<40 // by a clock that was ahead
+		w.rows[0].incarnation = before + ahead - 1
 		w.run(t, ingest.Config{}, time.Minute)
-		if w.position.Done != 1 || w.position.Incarnation <= before+1<<40 || len(w.rows) != 3 {
+		if w.position.Done != 1 || w.position.Incarnation <= before+ahead || len(w.rows) != 3 {
 			t.Errorf("the position is %+v with %d rows, want message 1 done in a life after all others, and 3 rows", w.position, len(w.rows))
 		}
 	})
+}
+
+// TestALaneWhosePositionIsGoneHalts: the bucket of positions was lost, and the
+// stream was not. What has no identity would be stored twice.
+func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
+	for name, lose := range map[string]struct {
+		what func(w *world)
+		want string
+	}{
+		"records are stored":  {func(*world) {}, "records of its stream are stored up to message 2"},
+		"changes are applied": {func(w *world) { w.applied, w.rows = w.position.Incarnation, nil }, "changes of its stream are applied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.created = time.Now().UnixMilli()
+				w.publish(message(rec("1")), message(rec("2")))
+				w.run(t, ingest.Config{}, time.Minute)
+				lose.what(w)
+				rows := len(w.rows)
+				w.position = record.Position{}
+				i, stop := w.startIngester(t, ingest.Config{})
+				time.Sleep(time.Minute)
+				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), lose.want) || !strings.Contains(err.Error(), "sluice lanes reset") {
+					t.Errorf("Check says %v, want %q and what to do", err, lose.want)
+				}
+				stop()
+				if len(w.rows) != rows {
+					t.Errorf("%d rows of %d: it went on", len(w.rows), rows)
+				}
+			})
+		})
+	}
 }
 
 func TestAChangeThatNobodyAppliesHalts(t *testing.T) {

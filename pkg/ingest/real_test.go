@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
@@ -72,8 +73,25 @@ func (l lanes) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, 
 	return c, nil
 }
 
+// connect is a connection to NATS and no more.
+func (s *site) connect() *nats.Conn {
+	s.t.Helper()
+	nc, err := nats.Connect(s.nats.URL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(nc.Close)
+	return nc
+}
+
 // ingester runs one with connections of its own, until stop.
 func (s *site) ingester(name string) (stop func()) {
+	stop, _ = s.ingesterToCheck(name)
+	return stop
+}
+
+// ingesterToCheck is ingester, and how it is.
+func (s *site) ingesterToCheck(name string) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
 	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second}, ingest.Parts{
 		Leases: stream.NewLeases(opened, name), Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
@@ -87,7 +105,7 @@ func (s *site) ingester(name string) (stop func()) {
 		if err := <-ended; err != nil {
 			s.t.Errorf("ingester %s: %v", name, err)
 		}
-	})
+	}), i.Check
 }
 
 // TestRealPartsFailAndNothingIsLostOrDoubled publishes while the engine is
@@ -166,5 +184,70 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 	}
 	if dead != poison || poison != 5 {
 		t.Errorf("%d dead letters of %d refused records", dead, poison)
+	}
+}
+
+// TestALostPositionStoresNothingTwice: the bucket of positions is gone, and the
+// lane holds what was stored of it.
+func TestALostPositionStoresNothingTwice(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
+	if err := s.warehouse().Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	opened := s.open("test")
+	publisher := stream.NewPublisher(opened)
+	publish := func(id string) {
+		t.Helper()
+		if _, err := publisher.Publish(t.Context(), &record.Submission{ID: id, Hash: id, Source: "a", Received: time.Now(),
+			Parts: []record.Part{{Body: []byte(`[{"intent":"` + id + `"}]`), Records: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := func(done uint64) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if pos, err := stream.NewPositions(opened).Read(t.Context(), 0); err == nil && pos.Done == done {
+				return
+			} else if time.Now().After(deadline) {
+				t.Fatalf("the lane stands at %+v, %v, want %d", pos, err, done)
+			}
+		}
+	}
+	publish("one")
+	publish("two")
+	stop, _ := s.ingesterToCheck("a")
+	stored(2)
+	stop()
+
+	js, err := s.connect().JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(stream.PositionBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Purge("lane.0"); err != nil {
+		t.Fatal(err)
+	}
+	stop, check := s.ingesterToCheck("b")
+	defer func() { stop() }()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := check(t.Context()); err != nil && strings.Contains(err.Error(), "sluice lanes reset --lane 0 --done 2") {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("Check says %v, want what to do", err)
+		}
+	}
+	if _, err := stream.NewPositions(opened).Reset(t.Context(), 0, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	publish("three")
+	stop()
+	stop, _ = s.ingesterToCheck("c")
+	stored(3)
+	if got, want := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(intent), uniqExact(incarnation) FROM flow.records"), "3\t3\t2\n"; got != want {
+		t.Errorf("rows, records, lives: got %swant %s", got, want)
 	}
 }

@@ -21,6 +21,9 @@ type Reader interface {
 	// creation included: another stream of the same name has another one.
 	Identity() string
 
+	// Created is when that stream was made, by the server's clock.
+	Created() time.Time
+
 	// Next waits for the next message. After an error only Close may be
 	// called.
 	Next(ctx context.Context) (record.Message, error)
@@ -74,11 +77,12 @@ type Warehouse interface {
 	Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error)
 
 	// LastSeq returns the last message of a life of the lane that has a row, 0
-	// when there is none; of any life for incarnation 0.
+	// when there is none.
 	LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error)
 
-	// LastIncarnation returns the greatest one that a row has, of any lane.
-	LastIncarnation(ctx context.Context) (uint64, error)
+	// LastLife returns the greatest incarnation of the lane that a row has, and
+	// the last message of that life that has one; zeros when there is none.
+	LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error)
 }
 
 // DeadLetters keeps what can not be stored. *stream.DeadLetters is the real

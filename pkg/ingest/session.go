@@ -56,8 +56,8 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s; what was not stored of it is lost; sluice lanes reset says where the lane goes on", position.Done, position.Stream, stream)
 	}
 	position.Stream = stream
-	if position.Incarnation == 0 {
-		if position.Incarnation, err = l.incarnation(ctx); err != nil {
+	if position.Incarnation == 0 || position.Done == position.Base && position.Claim == nil {
+		if position.Incarnation, err = l.begin(ctx, position.Incarnation, reader.Created()); err != nil {
 			return err
 		}
 	}
@@ -84,22 +84,38 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 	return g.Wait()
 }
 
-// incarnation makes a number for a new life of the lane: above that of every
-// row and of every change that was applied, so that nothing of another life is
-// ever taken for something of this.
-func (l *lane) incarnation(ctx context.Context) (uint64, error) {
-	last, err := l.parts.Warehouse.LastIncarnation(ctx)
+// begin makes a number for a new life of the lane, of which nothing is stored
+// yet: above that of every row and of every change that was applied, so that
+// nothing of another life is ever taken for something of this; and above the
+// time at which its stream was made. A reset has chosen one already, and may not
+// have known of all rows.
+//
+// So when there is no position, rows of a life that is above that time are of
+// this very stream: it was read before, and the position is lost. What has no
+// identity of its own would be stored twice, so the lane halts.
+func (l *lane) begin(ctx context.Context, chosen uint64, created time.Time) (uint64, error) {
+	made := uint64(max(0, created.UnixMilli()))
+	last, seq, err := l.parts.Warehouse.LastLife(ctx, l.number)
 	if err != nil {
 		return 0, fmt.Errorf("look for earlier lives of the lane: %w", err)
 	}
-	if l.parts.Changes != nil {
+	if chosen > 0 {
+		return max(chosen, last+1), nil
+	}
+	if last > made {
+		return 0, halt("the position of the lane is gone, but records of its stream are stored up to message %d: the bucket of positions was lost; restore it, or let the lane go on behind what is stored, and verify: sluice lanes reset --lane %d --done %[1]d --yes (--done 0 if the stream was made again, too)", seq, l.number)
+	}
+	if l.parts.Changes != nil && l.number == 0 {
 		applied, err := l.parts.Changes.Incarnation(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("look for changes of earlier lives of the lane: %w", err)
 		}
+		if applied > made {
+			return 0, halt("the position of the lane is gone, but changes of its stream are applied: the bucket of positions was lost; restore it, or let the lane begin again, which stores nothing twice: sluice lanes reset --lane %d --done 0 --yes", l.number)
+		}
 		last = max(last, applied)
 	}
-	return max(uint64(time.Now().UnixMilli()), last+1), nil
+	return max(uint64(time.Now().UnixMilli()), last+1, made+1), nil
 }
 
 // compare looks where the table ends, once per loop and when the position is

@@ -123,6 +123,9 @@ func (c *Cursor) open(ctx context.Context) error {
 // Identity names the stream behind the lane: see Positions.Identity.
 func (c *Cursor) Identity() string { return c.opened.Identity() }
 
+// Created is when that stream was made, by the server's clock.
+func (c *Cursor) Created() time.Time { return c.opened.Created }
+
 // Next returns the next message, waiting for it as long as ctx allows. While
 // NATS is away it waits too, and goes on where it was. The error is that of
 // ctx, or record.ErrGap when the next message is gone; after either, Next may

@@ -38,13 +38,15 @@ func TestTheLastMessageOfALaneIsFound(t *testing.T) {
 		lane        int
 		incarnation uint64
 		want        uint64
-	}{{0, 7, 9}, {0, 8, 1}, {0, 9, 0}, {0, 0, 9}, {1, 7, 2}, {2, 7, 0}} {
+	}{{0, 7, 9}, {0, 8, 1}, {0, 9, 0}, {1, 7, 2}, {2, 7, 0}} {
 		if got, err := db.LastSeq(t.Context(), tt.lane, tt.incarnation); err != nil || got != tt.want {
 			t.Errorf("LastSeq of lane %d in life %d: got %d, %v, want %d", tt.lane, tt.incarnation, got, err, tt.want)
 		}
 	}
-	if got, err := db.LastIncarnation(t.Context()); err != nil || got != 8 {
-		t.Errorf("LastIncarnation: got %d, %v, want 8", got, err)
+	for lane, want := range [][2]uint64{{8, 1}, {7, 2}, {0, 0}} {
+		if life, seq, err := db.LastLife(t.Context(), lane); err != nil || life != want[0] || seq != want[1] {
+			t.Errorf("LastLife of lane %d: got %d up to %d, %v, want %v", lane, life, seq, err, want)
+		}
 	}
 	query(t, db, "ALTER TABLE {db}.records DELETE WHERE stream_seq = 9 SETTINGS mutations_sync = 2")
 	if got, err := db.LastSeq(t.Context(), 0, 7); err != nil || got != 3 {

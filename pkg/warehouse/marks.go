@@ -85,15 +85,10 @@ const scanTime = 10 * time.Minute
 // flow.records, 0 when there is none. A table that was truncated, or restored
 // from a backup, does not reach as far as the position of the lane. It reads the
 // days of that message only, as flow.sources tells them, unless it is not there.
-// For incarnation 0 it is the last message of any life, by flow.sources alone.
 func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
 	ctx = db.consistent(ctx)
 	var expected, found uint64
 	args := []any{lane, incarnation}
-	if incarnation == 0 {
-		err := db.row(ctx, "find the last message", fmt.Sprintf("SELECT max(last_seq) FROM %s.sources WHERE lane = ?", db.name), []any{lane}, &found)
-		return found, err
-	}
 	err := db.row(ctx, "find the last message", fmt.Sprintf(
 		"SELECT max(last_seq) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), args, &expected)
 	if err != nil || expected == 0 {
@@ -114,10 +109,13 @@ func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64
 	return found, err
 }
 
-// LastIncarnation returns the greatest incarnation that a row has, of any lane.
-func (db *DB) LastIncarnation(ctx context.Context) (last uint64, err error) {
-	err = db.row(db.consistent(ctx), "find the last incarnation", fmt.Sprintf("SELECT max(incarnation) FROM %s.sources", db.name), nil, &last)
-	return last, err
+// LastLife returns the greatest incarnation of a lane that a row has, and the
+// last message of that life that has one, by flow.sources; zeros when there is
+// none.
+func (db *DB) LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error) {
+	err = db.row(db.consistent(ctx), "find the last life of the lane", fmt.Sprintf(
+		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s.sources WHERE lane = ?)", db.name), []any{lane}, &incarnation, &seq)
+	return incarnation, seq, err
 }
 
 // consistent makes questions see every insert that was confirmed. On a single
