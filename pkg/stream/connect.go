@@ -2,8 +2,10 @@ package stream
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"time"
 
@@ -33,10 +35,34 @@ type Connection struct {
 // connection even while no server answers, unless the options are wrong.
 func Connect(c Connection, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn, error) {
 	nc, err := nats.Connect(c.URL, append(c.Options(log, reg), nats.RetryOnFailedConnect(true))...)
+	if bad := new(url.Error); errors.As(err, &bad) { // it shows the URL, and pieces of a password
+		return nil, fmt.Errorf("connect to NATS: %s is no URL such as nats://user:password@host:4222: a user or password with special characters needs them percent-encoded", Redact(c.URL))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nc, nil
+}
+
+// Redact is a list of URLs as it may be shown: without users and passwords. Of
+// an odd one it shows too little rather than too much.
+func Redact(urls string) string {
+	if !strings.Contains(urls, "@") {
+		return urls
+	}
+	shown := strings.Split(urls, ",") // a password may have a comma, too
+	for i, u := range shown {
+		scheme, rest, ok := strings.Cut(u, "://")
+		if !ok || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz") != "" {
+			scheme, rest = "nats", u
+		}
+		host := ""
+		if at := strings.LastIndex(rest, "@"); at >= 0 {
+			host = rest[at+1:]
+		}
+		shown[i] = scheme + "://***@" + host
+	}
+	return strings.Join(shown, ",")
 }
 
 // Options are the options of Connect, also for a server within this process.

@@ -116,3 +116,34 @@ func TestOptionsThatAreWrongAreSaid(t *testing.T) {
 		})
 	}
 }
+
+// TestNoAddressShowsAPassword: errors and logs name the server, and nothing of
+// who logs in.
+func TestNoAddressShowsAPassword(t *testing.T) {
+	for _, url := range []string{
+		"nats://api:s3cret@host:bad", "nats://api:s3cret@[::1", "nats://api:s3%zzs3cret@host", "api:s3 cret@host:1", "nats://api:x#s3cret@127.0.0.1:1",
+		"nats://api:x/s3cret@127.0.0.1:1", "nats://api:s3\x7fs3cret@h:1", "nats://api:s3cret@h:1,nats://api:s3cret@h:x", "nats://api:s3cret,s3cret@h:x",
+	} {
+		nc, err := stream.Connect(stream.Connection{URL: url}, quiet(), prometheus.NewRegistry())
+		if err == nil {
+			nc.Close()
+			t.Errorf("%s: no error", url)
+			continue
+		}
+		for _, secret := range []string{"s3", "cret", "api", "%zz"} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%s: %v", url, err)
+			}
+		}
+	}
+	for url, want := range map[string]string{
+		"nats://127.0.0.1:4222":                        "nats://127.0.0.1:4222",
+		"nats://api:p@one:4222,tls://api:p@two:4222":   "nats://***@one:4222,tls://***@two:4222",
+		"nats://token@one:4222":                        "nats://***@one:4222",
+		"nats://127.0.0.1:4222, nats://127.0.0.1:4223": "nats://127.0.0.1:4222, nats://127.0.0.1:4223",
+	} {
+		if got := stream.Redact(url); got != want {
+			t.Errorf("%s is shown as %s, want %s", url, got, want)
+		}
+	}
+}

@@ -21,16 +21,16 @@ func (s *Stream) checkSync(ctx context.Context) error {
 	for _, url := range s.cfg.Monitors {
 		always, err := syncsAlways(ctx, url)
 		if err != nil {
-			s.log.Warn("NATS monitoring does not answer: sync_interval can not be checked", "url", url, "error", err)
+			s.log.Warn("NATS monitoring does not answer: sync_interval can not be checked", "url", Redact(url), "error", err)
 			continue
 		}
 		if always {
 			continue
 		}
 		if !s.cfg.AllowLazySync {
-			return fmt.Errorf("the NATS server at %s acknowledges messages before they are on disk: set jetstream { sync_interval: always } there", url)
+			return fmt.Errorf("the NATS server at %s acknowledges messages before they are on disk: set jetstream { sync_interval: always } there", Redact(url))
 		}
-		s.log.Warn("the NATS server acknowledges messages before they are on disk: a power failure may lose some", "url", url)
+		s.log.Warn("the NATS server acknowledges messages before they are on disk: a power failure may lose some", "url", Redact(url))
 	}
 	return nil
 }
