@@ -201,14 +201,13 @@ func TestUsersOfTheServersAlone(t *testing.T) {
 	start(t, "sluice", "nats", "--data", filepath.Join(s.data, "nats"), "--listen", s.nats, "--secrets", folder)
 	start(t, "sluice", "clickhouse", "--data", filepath.Join(s.data, "clickhouse"), "--listen", s.clickhouse, "--http", s.chHTTP, "--secrets", folder)
 	eventually(t, 30*time.Second, func() error { _, err := s.query("SELECT 1"); return err })
-	at := func(scheme, name, secret, host, path string) string {
-		return (&url.URL{Scheme: scheme, User: url.UserPassword(name, s.secret(secret)), Host: host, Path: path}).String()
-	}
+	file := func(secret string) string { return filepath.Join(folder, secret) }
 	tokens := s.tokenFile()
-	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", at("nats", "api", "nats-api", s.nats, ""), "--tokens", tokens, "--fingerprint-key", filepath.Join(s.data, "key"))
+	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--nats-user", "api", "--nats-password-file", file("nats-api"), "--tokens", tokens, "--fingerprint-key", filepath.Join(s.data, "key"))
 	ops := parts.Address()
-	ingester := start(t, "ingester", "--ops", ops, "--nats", at("nats", "ingester", "nats-ingester", s.nats, ""),
-		"--clickhouse", at("clickhouse", "ingester", "clickhouse-ingester", s.clickhouse, "/flow"))
+	withPassword := (&url.URL{Scheme: "nats", User: url.UserPassword("ingester", s.secret("nats-ingester")), Host: s.nats}).String()
+	ingester := start(t, "ingester", "--ops", ops, "--nats", withPassword,
+		"--clickhouse", "clickhouse://ingester@"+s.clickhouse+"/flow", "--clickhouse-password-file", file("clickhouse-ingester"))
 	s.waitReady(api, s.ops)
 	s.waitReady(ingester, ops)
 	if err := wantOK(s.send("POST", "/flow/flowRecord/batch", `[{"id":"a"},{"id":"b"}]`)); err != nil {
@@ -220,6 +219,15 @@ func TestUsersOfTheServersAlone(t *testing.T) {
 	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", "2")
 	s.sluice(0, "verify", "--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://"+s.clickhouse+"/flow")
 	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats)
+	for _, args := range [][]string{
+		{"--nats", "nats://operator:s3cret@" + s.nats + "0"}, {"--nats", "nats://operator:s3cret@" + s.nats}, {"--nats", "nats://operator:s3%cret@" + s.nats},
+		{"--nats", "nats://" + s.nats, "--nats-user", "operator"}, {"--nats", withPassword, "--nats-user", "operator", "--nats-password-file", file("nats-operator")},
+	} {
+		code, out := run(t, "sluice", append([]string{"lanes"}, args...)...)
+		if code == 0 || strings.Contains(out, "cret@") || strings.Contains(out, s.secret("nats-ingester")) {
+			t.Errorf("sluice lanes %q: exit %d\n%s", args, code, out)
+		}
+	}
 	for _, p := range []*process{api, ingester} {
 		for _, name := range secretNames {
 			if secret := s.secret(name); secret != "" && strings.Contains(p.text(), secret) {

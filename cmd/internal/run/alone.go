@@ -33,7 +33,10 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(Open, *ops.S
 	if _, err := operators.Listen(); err != nil {
 		return err
 	}
-	connection := a.nats.Connection(a.name)
+	connection, err := a.nats.Connection(a.name)
+	if err != nil {
+		return err
+	}
 	connection.Silence = a.silence
 	nc, err := stream.Connect(connection, log, operators.Registry())
 	if err != nil {

@@ -2,8 +2,10 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -41,13 +43,32 @@ type Ingester struct {
 
 // ClickHouse says how a program reaches ClickHouse.
 type ClickHouse struct {
-	ClickHouse        string `name:"clickhouse" default:"clickhouse://default@127.0.0.1:9000/flow" help:"ClickHouse, native protocol: clickhouse://user:password@host:9000/database?secure=true"`
+	ClickHouse             string `name:"clickhouse" default:"clickhouse://default@127.0.0.1:9000/flow" help:"ClickHouse, native protocol: clickhouse://user:password@host:9000/database?secure=true"`
+	ClickHousePasswordFile string `name:"clickhouse-password-file" type:"existingfile" help:"File of the password of the user in --clickhouse, one line."`
+
 	ClickHouseCluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster the schema is made for; a single server when empty."`
 }
 
 // Config is what pkg/warehouse calls it.
-func (c ClickHouse) Config() warehouse.Config {
-	return warehouse.Config{URL: c.ClickHouse, Cluster: c.ClickHouseCluster}
+func (c ClickHouse) Config() (warehouse.Config, error) {
+	cfg := warehouse.Config{URL: c.ClickHouse, Cluster: c.ClickHouseCluster}
+	if c.ClickHousePasswordFile == "" {
+		return cfg, nil
+	}
+	password, err := oneLine(c.ClickHousePasswordFile)
+	if err != nil {
+		return cfg, fmt.Errorf("--clickhouse-password-file: %w", err)
+	}
+	address, err := url.Parse(c.ClickHouse)
+	if err != nil {
+		return cfg, errors.New("--clickhouse is no URL: clickhouse://user@host:9000/database") // the error would show it
+	}
+	if _, has := address.User.Password(); has || address.Query().Has("password") {
+		return cfg, errors.New("--clickhouse has a password, and there is --clickhouse-password-file: give one of them")
+	}
+	address.User = url.UserPassword(address.User.Username(), password)
+	cfg.URL = address.String()
+	return cfg, nil
 }
 
 // Blocks says how records are gathered before they are stored.
@@ -77,7 +98,11 @@ func (i *Ingester) Work(open Open, operators *ops.Server, log *slog.Logger) Part
 
 func (i *Ingester) work(ctx context.Context, open Open, operators *ops.Server, started func(), log *slog.Logger) error {
 	reg := operators.Registry()
-	db, err := warehouse.Open(i.ClickHouse.Config(), log, reg)
+	config, err := i.ClickHouse.Config()
+	if err != nil {
+		return err
+	}
+	db, err := warehouse.Open(config, log, reg)
 	if err != nil {
 		return err
 	}

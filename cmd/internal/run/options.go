@@ -2,9 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +16,10 @@ import (
 
 // NATS says how a program reaches NATS.
 type NATS struct {
-	NATS      string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."`
+	NATS             string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."`
+	NATSUser         string `name:"nats-user" help:"NATS user, with --nats-password-file: then neither stands in --nats."`
+	NATSPasswordFile string `name:"nats-password-file" type:"existingfile" help:"File of its password, one line."`
+
 	NATSCreds string `name:"nats-creds" type:"existingfile" help:"File of the NATS user's credentials."`
 	NATSCA    string `name:"nats-ca" type:"existingfile" help:"File of PEM certificates that sign the servers'; the system's when empty."`
 	NATSCert  string `name:"nats-cert" type:"existingfile" help:"File of this client's PEM certificate."`
@@ -24,8 +29,20 @@ type NATS struct {
 }
 
 // Connection describes the connection of one program, by name.
-func (n NATS) Connection(name string) stream.Connection {
-	return stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey, User: n.user, Password: n.password}
+func (n NATS) Connection(name string) (stream.Connection, error) {
+	c := stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey, User: n.user, Password: n.password}
+	if n.NATSUser == "" && n.NATSPasswordFile == "" {
+		return c, nil
+	}
+	if n.NATSUser == "" || n.NATSPasswordFile == "" || strings.Contains(n.NATS, "@") {
+		return c, errors.New("--nats-user and --nats-password-file are given together, and then no user in --nats")
+	}
+	var err error
+	c.User = n.NATSUser
+	if c.Password, err = oneLine(n.NATSPasswordFile); err != nil {
+		return c, fmt.Errorf("--nats-password-file: %w", err)
+	}
+	return c, nil
 }
 
 // Streams says how the streams are kept, once they are made.
@@ -75,7 +92,11 @@ func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Lo
 		return err
 	}
 	reg := prometheus.NewRegistry() // nobody reads it
-	nc, err := stream.Connect(n.Connection("operator"), log, reg)
+	connection, err := n.Connection("operator")
+	if err != nil {
+		return err
+	}
+	nc, err := stream.Connect(connection, log, reg)
 	if err != nil {
 		return err
 	}
@@ -84,7 +105,7 @@ func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Lo
 	defer cancel()
 	opened, err := stream.Open(opening, nc, s.Config(), log, reg)
 	if err != nil {
-		return fmt.Errorf("%s: %w", n.NATS, err)
+		return fmt.Errorf("%s: %w", stream.Redact(n.NATS), err)
 	}
 	return do(opened)
 }

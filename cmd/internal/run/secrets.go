@@ -51,17 +51,20 @@ func MakeSecrets(folder string, names ...string) error {
 	return nil
 }
 
-// ReadSecret reads a file of one line.
-func ReadSecret(folder, name string) (string, error) {
-	content, err := os.ReadFile(filepath.Join(folder, name))
+// ReadSecret reads a file of a secrets folder.
+func ReadSecret(folder, name string) (string, error) { return oneLine(filepath.Join(folder, name)) }
+
+// oneLine reads a file of one line.
+func oneLine(file string) (string, error) {
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return "", err
 	}
-	secret := strings.TrimSpace(string(content))
-	if secret == "" || strings.ContainsAny(secret, "\r\n") {
-		return "", fmt.Errorf("%s must hold one line", filepath.Join(folder, name))
+	line := strings.TrimSpace(string(content))
+	if line == "" || strings.ContainsAny(line, "\r\n") {
+		return "", fmt.Errorf("%s must hold one line", file)
 	}
-	return secret, nil
+	return line, nil
 }
 
 // Operator says where an operator's command finds the passwords of its users.
@@ -89,7 +92,7 @@ func (o Operator) secret(name string, hosts []string) (string, error) {
 
 // LogIn is how to reach NATS as its operator.
 func (o Operator) LogIn(n NATS) (NATS, error) {
-	if n.NATSCreds != "" || n.user != "" || strings.Contains(n.NATS, "@") {
+	if n.NATSCreds != "" || n.NATSUser != "" || n.user != "" || strings.Contains(n.NATS, "@") {
 		return n, nil
 	}
 	var hosts []string
@@ -109,7 +112,10 @@ func (o Operator) LogIn(n NATS) (NATS, error) {
 
 // Warehouse is how to reach ClickHouse as its admin.
 func (o Operator) Warehouse(c ClickHouse) (warehouse.Config, error) {
-	cfg := c.Config()
+	cfg, err := c.Config()
+	if err != nil {
+		return cfg, err
+	}
 	address, err := url.Parse(cfg.URL)
 	if err != nil {
 		return cfg, nil // The driver says what is wrong with it, without the password.
