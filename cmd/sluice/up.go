@@ -46,6 +46,7 @@ type up struct {
 	Engine
 
 	run.Limits
+	run.Masking
 	run.Repeats
 	Memory int64 `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`
 	run.Streams
@@ -64,7 +65,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := u.checkAddresses(ctx); err != nil {
 		return err
 	}
-	token, tokens, err := u.prepareData()
+	tokens, err := u.prepareData()
 	if err != nil {
 		return err
 	}
@@ -119,14 +120,14 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	warehouse := (&url.URL{Scheme: "clickhouse", User: url.UserPassword("ingester", password), Host: u.ClickHouse, Path: "/flow"}).String()
-	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits}
+	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits, Masking: u.Masking}
 	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: warehouse}}
 	afterEngine := func(ctx context.Context) (*stream.Stream, error) {
 		if err := supervisor.Ready(ctx); err != nil {
 			<-ctx.Done() // stopped, or the supervisor itself says what is wrong
 			return nil, ctx.Err()
 		}
-		u.greet(os.Stdout, token)
+		u.greet(os.Stdout)
 		return open(reading)(ctx)
 	}
 	return run.InOrder(ctx,
@@ -137,8 +138,9 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	)
 }
 
-// greet shows where everything is and what to try first.
-func (u *up) greet(w io.Writer, token string) {
+// greet shows where everything is and what to try first. What it says is kept by
+// whoever keeps logs, so it names the file of the token and not the token.
+func (u *up) greet(w io.Writer) {
 	fmt.Fprintf(w, `
   api         http://%s
   metrics     http://%s/metrics
@@ -147,7 +149,7 @@ func (u *up) greet(w io.Writer, token string) {
   data        %s (passwords in secrets/: whoever gives none reads ClickHouse, and no more)
 
 Post a record:
-  curl -s http://%s/flow/flowRecord/batch -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
+  curl -s http://%s/flow/flowRecord/batch -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
 
 Query it:
   curl -s http://%s/ --data-binary 'SELECT * FROM flow.v_records WHERE id = '"'1-1'"' FORMAT Vertical'
@@ -158,7 +160,15 @@ See the metrics:
 Ctrl-C drains and ends; the next start goes on where this one was.
 
 `, u.HTTP, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.Data,
-		u.HTTP, token, time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
+		u.HTTP, shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
+}
+
+// shellQuote writes a file's name as a shell takes it.
+func shellQuote(name string) string {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
 // addressPatience is how long the parts of a run before this one, which may
@@ -188,26 +198,26 @@ func (u *up) checkAddresses(ctx context.Context) error {
 func (u *up) secrets() string { return filepath.Join(u.Data, "secrets") }
 
 // prepareData makes the data folder, and in it the passwords, the access token
-// and the token file that the api reads, and returns the token and the name of
-// the file.
-func (u *up) prepareData() (token, tokens string, err error) {
+// and the token file that the api reads, and returns the name of that file.
+func (u *up) prepareData() (tokens string, err error) {
 	if err := os.MkdirAll(u.Data, 0o700); err != nil {
-		return "", "", fmt.Errorf("--data: %w", err)
+		return "", fmt.Errorf("--data: %w", err)
 	}
 	if err := run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst,
 		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator); err != nil {
-		return "", "", fmt.Errorf("--data: %w", err)
+		return "", fmt.Errorf("--data: %w", err)
 	}
-	if token, err = u.keptToken(); err != nil {
-		return "", "", fmt.Errorf("--data: %w", err)
+	token, err := u.keptToken()
+	if err != nil {
+		return "", fmt.Errorf("--data: %w", err)
 	}
 	tokens = filepath.Join(u.Data, "tokens.yaml")
 	entry := auth.Entry{Subject: "local", SHA256: auth.Digest(token), Scopes: record.Scopes()}
 	content := "# Written by sluice up at every start: its one token may do everything.\n" + entry.Line() + "\n"
 	if err := os.WriteFile(tokens, []byte(content), 0o600); err != nil {
-		return "", "", fmt.Errorf("--data: %w", err)
+		return "", fmt.Errorf("--data: %w", err)
 	}
-	return token, tokens, nil
+	return tokens, nil
 }
 
 func (u *up) keptToken() (string, error) {

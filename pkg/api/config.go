@@ -19,6 +19,7 @@ type Config struct {
 	Records       int           // most records in one request; default 50 000
 	RecordBytes   int           // longest record, at most 16 MiB; default 8 MiB
 	Depth         int           // deepest nesting of a record; default 64
+	Mask          []string      // members of records whose values are secrets, besides password
 	Ratio         int           // most bytes one compressed byte may stand for, in bodies beyond 1 MiB; default 200
 	PartBytes     int           // longest message in the stream, compressed, unless one record is longer; default 512 KiB
 	InFlightBytes int64         // memory for bodies being read or published; default 64 MiB, at least 4 × BodyBytes is needed
@@ -92,6 +93,10 @@ func (c Config) check() error {
 	return nil
 }
 
-func (c Config) limits() record.Limits {
-	return record.Limits{Records: c.Records, RecordBytes: c.RecordBytes, Depth: c.Depth, Shaped: true}
+func (c Config) limits() (record.Limits, error) {
+	mask, err := record.NewMask(c.Mask)
+	if err != nil {
+		return record.Limits{}, fmt.Errorf("members to mask: %w", err)
+	}
+	return record.Limits{Records: c.Records, RecordBytes: c.RecordBytes, Depth: c.Depth, Mask: mask, Shaped: true}, nil
 }

@@ -93,7 +93,7 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, body []byte, 
 	if err := req.Parse(body, form, s.limits, received); err != nil {
 		return err
 	}
-	hash := record.Hash(body)
+	hash := record.Hash(req.Body()) // of what is kept: it tells nothing about secrets
 	id := idOf(c.who.Subject, key, hash, req)
 	req.Spread(slots, id)
 	p.parts, err = req.Parts(s.cfg.PartBytes, p.parts)

@@ -64,9 +64,13 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	limits, err := cfg.limits()
+	if err != nil {
+		return nil, err
+	}
 	m := newMetrics(reg)
 	s := &Server{
-		cfg: cfg, log: log, metrics: m, limits: cfg.limits(),
+		cfg: cfg, log: log, metrics: m, limits: limits,
 		auth: deps.Auth, stream: deps.Stream,
 		changes: deps.Changes, last: deps.Last, state: deps.State, secrets: deps.Secrets,
 		slots:     make(chan struct{}, cfg.Documents),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,7 @@ func FuzzParse(f *testing.F) {
 func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits) {
 	t.Helper()
 	before := bytes.Clone(body)
+	lim.Mask = record.NoMask
 	want := recordtest.ParseBody(body, form, lim)
 	r := record.NewRequest()
 	defer r.Release()
@@ -110,6 +112,74 @@ func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits
 		t.Fatalf("got all ids, want %d of %d: %q", ids, r.Len(), body)
 	}
 	compareParts(t, r, want.Records)
+}
+
+// FuzzMask compares what is left of records whose members called password or
+// pin are masked with what encoding/json reads in them.
+func FuzzMask(f *testing.F) {
+	seed(f)
+	f.Add([]byte(`[{"id":"a","password":[{"PIN":1}],"value":{"pin":"12","p\u0069n":7}},{"id":"b"}]`), false)
+	f.Add([]byte("{\"records\":[{\"pin\":-1,\"Password\" : {} },{\"paſſword\":\"x\"}]}"), true)
+	mask, err := record.NewMask([]string{"pin"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, lines bool) {
+		form := record.FormAuto
+		if lines {
+			form = record.FormNDJSON
+		}
+		r, plain := record.NewRequest(), record.NewRequest()
+		defer r.Release()
+		defer plain.Release()
+		lim := record.Limits{Mask: mask}
+		if err := r.Parse(bytes.Clone(body), form, lim, received); err != nil {
+			return
+		}
+		lim.Mask = record.NoMask
+		if err := plain.Parse(body, form, lim, received); err != nil || plain.Len() != r.Len() {
+			t.Fatalf("%d records with a mask, %d without, and %v: %q", r.Len(), plain.Len(), err, body)
+		}
+		for i := range r.Len() {
+			got, want := withoutSecrets(t, r.Record(i), true), withoutSecrets(t, plain.Record(i), false)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("record %d of %q is %q (-want +got):\n%s", i, body, r.Record(i), diff)
+			}
+		}
+	})
+}
+
+// withoutSecrets reads a record and takes what is masked, or should be, away.
+func withoutSecrets(t *testing.T, raw []byte, masked bool) any {
+	t.Helper()
+	var read any
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&read); err != nil {
+		t.Fatalf("%q: %v", raw, err)
+	}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, element := range v {
+				walk(element)
+			}
+		case map[string]any:
+			for name, member := range v {
+				if strings.EqualFold(name, "password") || strings.EqualFold(name, "pin") {
+					if text := fmt.Sprint(member); masked && !slices.Contains([]string{"<nil>", "", "*", "**", "***", "0", "map[]", "[]"}, text) {
+						t.Fatalf("%s is %s in %q", name, text, raw)
+					}
+					v[name] = nil
+				} else {
+					walk(member)
+				}
+			}
+		}
+	}
+	walk(read)
+	return read
 }
 
 // compareParts looks whether the parts hold exactly the records.

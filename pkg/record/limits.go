@@ -6,6 +6,8 @@ type Limits struct {
 	RecordBytes int // bytes of one record as posted; default 8 MiB
 	Depth       int // nesting of one record, itself counted; default 64, at most 1000
 
+	Mask *Mask // members whose values are secrets; default those called password
+
 	Shaped bool // refuse objects that have no member of a record: other JSON than records
 }
 
@@ -20,6 +22,9 @@ func (l Limits) withDefaults() Limits {
 		l.Depth = 64
 	}
 	l.Depth = min(l.Depth, deepest)
+	if l.Mask == nil {
+		l.Mask = defaultMask
+	}
 	return l
 }
 

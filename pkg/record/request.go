@@ -32,6 +32,7 @@ type Request struct {
 	unknown int      // members that are no fields
 
 	w        walker
+	cuts     []cut     // the values that were masked
 	problems []problem // the first ones
 	total    int       // of problems, also of those not kept
 
@@ -62,6 +63,7 @@ func (r *Request) Release() {
 func (r *Request) reset(body []byte) {
 	r.body, r.w.b = body, body
 	r.records, r.sorted, r.problems = r.records[:0], r.sorted[:0], r.problems[:0]
+	r.w.masked, r.cuts = r.w.masked[:0], r.cuts[:0]
 	r.slot = 0
 	r.array = false
 	r.noID, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0
@@ -86,8 +88,9 @@ func (r *Request) BadTimestamps() int { return r.badTime }
 func (r *Request) UnknownMembers() int { return r.unknown }
 
 // Parse splits a posted body into records and checks every one, in one pass.
-// The body is not copied: leave it as it is until the parts are made. The
-// error is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
+// The body is not copied: leave it as it is until the parts are made. Values of
+// members that lim masks are replaced in it; Body is what it is then. The error
+// is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
 // body was read; then the request holds nothing of use.
 func (r *Request) Parse(body []byte, form Form, lim Limits, now time.Time) error {
 	r.reset(body)
@@ -95,5 +98,17 @@ func (r *Request) Parse(body []byte, form Form, lim Limits, now time.Time) error
 		return &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: details[CodeBodyTooLarge]}
 	}
 	p := parser{Request: r, lim: lim.withDefaults(), received: now.UnixMilli()}
-	return p.parse(form)
+	if r.w.mask != p.lim.Mask { // names that are masked must not be remembered
+		r.w.mask, r.w.names, r.w.valueNames = p.lim.Mask, names{}, names{}
+	}
+	if err := p.parse(form); err != nil {
+		return err
+	}
+	if len(r.w.masked) > 0 {
+		r.hide()
+	}
+	return nil
 }
+
+// Body is the body as it is kept: what was posted, without what is masked.
+func (r *Request) Body() []byte { return r.body }

@@ -35,6 +35,9 @@ type scanner struct {
 	b    []byte
 	code string
 	pos  int
+
+	mask   *Mask    // which members hold secrets; nil where nobody wants to know
+	masked []uint32 // where the values of those begin
 }
 
 func (s *scanner) fail(code string, pos int) int {
@@ -152,7 +155,11 @@ func (s *scanner) key(i int) (name value, at int) {
 	if at = s.space(end); at >= len(s.b) || s.b[at] != ':' {
 		return value{}, s.fail(CodeInvalidJSON, at)
 	}
-	return value{uint32(i), uint32(end), k}, s.space(at + 1)
+	name, at = value{uint32(i), uint32(end), k}, s.space(at+1)
+	if s.mask != nil {
+		s.note(name, at)
+	}
+	return name, at
 }
 
 const (

@@ -150,13 +150,18 @@ func (w *walker) member(names *names, i int, fieldOf func([]byte) field) (f fiel
 			return n.field, w.space(i + int(n.size))
 		}
 	}
+	masked := len(w.masked)
 	name, at := w.key(i)
 	if at < 0 {
 		return fieldUnknown, -1
 	}
 	plain := w.plainName(name)
 	f = fieldOf(plain)
-	names.learn(w.b[i:], int(name.end)-i+1, f, plain)
+	if len(w.masked) == masked { // a masked name is looked at each time
+		names.learn(w.b[i:], int(name.end)-i+1, f, plain)
+	} else {
+		names.last = 0
+	}
 	if w.hashes {
 		w.nameHash = xxh3.Hash(plain)
 	}

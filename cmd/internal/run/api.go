@@ -30,6 +30,7 @@ type API struct {
 
 	Auth
 	Limits
+	Masking
 	Memory int64 `default:"268435456" help:"Memory of the process in bytes, which its budgets are shares of."`
 	NATS
 	Streams
@@ -66,6 +67,11 @@ type Limits struct {
 	BodyTimeout              time.Duration `default:"30s" help:"Time to read the body of a request."`
 }
 
+// Masking says what of records is never kept.
+type Masking struct {
+	Mask []string `placeholder:"MEMBER,..." help:"Members of records whose values are secrets, in any case of letters and at any depth: *** is stored instead, as it always is of password."`
+}
+
 func (a Auth) config() auth.Config {
 	cfg := auth.Config{Tokens: a.Tokens, JWT: auth.JWT{
 		SecretFile: a.JWTSecretFile, Issuer: a.JWTIssuer, Audience: a.JWTAudience, Any: a.JWTAny,
@@ -84,7 +90,7 @@ func (a *API) config() (api.Config, error) {
 	return api.Config{
 		Listen: a.HTTP, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
 		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
-		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate, AccessLog: a.AccessLog,
+		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate, AccessLog: a.AccessLog, Mask: a.Mask,
 		HeaderTimeout: a.HeaderTimeout, BodyTimeout: a.BodyTimeout,
 	}, err
 }

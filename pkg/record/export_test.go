@@ -1,0 +1,4 @@
+package record
+
+// NoMask masks nothing: what is parsed under it stays as it is.
+var NoMask = &Mask{}
