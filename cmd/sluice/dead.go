@@ -38,8 +38,16 @@ func (f letterFilter) empty() bool { return f == letterFilter{} }
 // letters gives those that are there now. What is set aside meanwhile is left
 // for the next time: a letter that is replayed and is still bad comes back.
 func (f letterFilter) letters(ctx context.Context, l *stream.DeadLetters, limit int) iter.Seq2[stream.DeadLetter, error] {
-	filter := stream.DeadFilter{Lane: f.Lane, Code: f.Code, Since: f.Since.Time, Until: time.Now()}
 	return func(yield func(stream.DeadLetter, error) bool) {
+		filter := stream.DeadFilter{Lane: f.Lane, Code: f.Code}
+		var err error
+		if filter.Since, err = f.Since.by(ctx, l.Now); err == nil {
+			filter.Upto, err = l.Last(ctx)
+		}
+		if err != nil {
+			yield(stream.DeadLetter{}, err)
+			return
+		}
 		n := 0
 		for d, err := range l.List(ctx, filter) {
 			if err == nil && f.Subject != "" && d.Message.Subject != f.Subject {

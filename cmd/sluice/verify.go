@@ -48,9 +48,13 @@ func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer db.Close()
 	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+		since, err := c.Since.by(ctx, s.Now)
+		if err != nil {
+			return err
+		}
 		bar := newBar(1, "verifying messages")
 		report, err := verify.Run(ctx, s, db, verify.Config{
-			Since: c.Since.Time, Limit: c.Limit, Deep: c.Deep, Repeats: c.Repeats, Wait: c.Wait,
+			Since: since, Limit: c.Limit, Deep: c.Deep, Repeats: c.Repeats, Wait: c.Wait,
 			Progress: func(done, total uint64) {
 				bar.ChangeMax64(int64(total))
 				_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail

@@ -49,8 +49,8 @@ type DeadLetter struct {
 type DeadFilter struct {
 	Lane  *int      // of this lane only
 	Code  string    // with this code only
-	Since time.Time // set aside then or later
-	Until time.Time // set aside before then
+	Since time.Time // set aside then or later, by the server's clock
+	Upto  uint64    // with this number or a lower one only, when it is not 0
 }
 
 // SetAside keeps d durably before it returns nil. It is idempotent per life of
@@ -176,6 +176,19 @@ func (l *DeadLetters) Count(ctx context.Context) (uint64, error) {
 	return uint64(len(info.State.Subjects)), nil
 }
 
+// Now is the Stream's.
+func (l *DeadLetters) Now(ctx context.Context) (time.Time, error) { return l.stream.Now(ctx) }
+
+// Last is the number of the newest dead letter, or of a note about one. What is
+// set aside from now on has a higher one.
+func (l *DeadLetters) Last(ctx context.Context) (uint64, error) {
+	info, err := l.stream.dead.Info(ctx)
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look for the last dead letter: %w", err), 2*time.Second)
+	}
+	return info.State.LastSeq, nil
+}
+
 // List gives the dead letters that are there now, oldest first.
 func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLetter, error] {
 	subject := DeadPrefix + ">"
@@ -188,7 +201,7 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 				yield(DeadLetter{}, fmt.Errorf("list dead letters: %w", err))
 				return
 			}
-			if !f.Until.IsZero() && !msg.at.Before(f.Until) {
+			if f.Upto > 0 && msg.seq > f.Upto {
 				return
 			}
 			d, err := parseDead(msg.seq, msg.at, msg.Subject(), msg.Headers(), msg.Data())

@@ -19,6 +19,7 @@ type Lane struct {
 	Bytes    uint64        // bytes it holds
 	MaxBytes int64         // bytes it may hold
 	Window   time.Duration // how long it knows the ids it has taken
+	Now      time.Time     // when the server said so, by its own clock, which stamps the lane's messages
 	drain    drain
 }
 
@@ -33,7 +34,7 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 		Number: number, Stream: info.Config.Name, Created: info.Created,
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
 		Messages: info.State.Msgs, Bytes: info.State.Bytes,
-		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates,
+		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Now: info.TimeStamp,
 	}
 	if before != nil {
 		l.drain = before.drain

@@ -135,8 +135,9 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 }
 
 // Reset makes a lane go on after the message done of the stream it has now,
-// whatever its position was, in a life of its own: with an incarnation above
-// that of the one before, and above another one that is known. It is for an
+// whatever its position was, in a life of its own: by the server's clock, and
+// with an incarnation above that of the one before, and above another one that
+// is known. It is for an
 // operator who knows that what was before is stored or lost: after a stream was
 // made again, or restored from a backup. Whoever owns the lane is fenced, and
 // takes it again from there.
@@ -157,7 +158,7 @@ func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (re
 		return record.Position{}, err
 	}
 	return p.Swap(ctx, lane, record.Position{
-		Incarnation: max(uint64(time.Now().UnixMilli()), before.Incarnation+1, above+1),
+		Incarnation: max(uint64(state.Now.UnixMilli()), before.Incarnation+1, above+1),
 		Stream:      state.Identity(), Done: done, Stamp: stamp, Base: done,
 		Recount: before.Recount, Revision: before.Revision,
 	})

@@ -73,12 +73,13 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if err != nil || at.Done < lane.First {
 		return err
 	}
-	now := time.Now()
-	known, err := p.stream.FirstSince(ctx, number, now.Add(-lane.Window-p.margin))
+	// By the server's clock: this machine's may be another, and the messages are
+	// stamped by that one.
+	known, err := p.stream.FirstSince(ctx, number, lane.Now.Add(-lane.Window-p.margin))
 	if err != nil {
 		return err
 	}
-	history, err := p.stream.FirstSince(ctx, number, now.Add(-p.cfg.History))
+	history, err := p.stream.FirstSince(ctx, number, lane.Now.Add(-p.cfg.History))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,12 +24,14 @@ var ErrHistoryGone = errors.New("an earlier replay was interrupted, and the lane
 // ErrDropped is a replay of a dead letter that was dropped.
 var ErrDropped = errors.New("it was dropped before")
 
-// replayMargin is kept between the last moment an id is sent again and the end
-// of the window in which its lane knows it.
-const replayMargin = publishLimit + 10*time.Second
+// replayNote says where the lanes ended when a replay began, so that another
+// attempt knows from where to look for it. Clocks have no part in that.
+type replayNote map[int]replayFrom
 
-// clockSkew bounds how far the clocks of two machines may be apart.
-const clockSkew = 2 * time.Second
+type replayFrom struct {
+	Stream string `json:"stream"` // Identity of the lane's
+	Last   uint64 `json:"last"`   // its last message
+}
 
 // Replay sends a dead letter again, like a request of its source, to the lanes
 // the source has now, and removes it. It is there again once, however often Replay is
@@ -36,9 +39,9 @@ const clockSkew = 2 * time.Second
 //
 //	note that it begins → publish under an id of its own → note that it is settled → remove letter and first note
 //
-// Within the duplicate window of the note the id makes another attempt
-// harmless. After that the lanes are searched for it. Replayed tells that it
-// was there already.
+// Another attempt searches the lanes for the id, from where they ended when the
+// note was written. Of two at the same time, the lane takes one. Replayed tells
+// that it was there already.
 //
 // Errors: those of Publish, ErrHistoryGone and ErrDropped.
 func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
@@ -74,10 +77,8 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 	case err != nil:
 		return record.Receipt{}, unavailable(err, 2*time.Second)
-	case time.Since(note.Time)+replayMargin < l.stream.window():
-		return l.publish(ctx, p, id, d) // the lane still knows
 	default:
-		found, err := l.stream.pieces(ctx, id, note.Time, note.Time.Add(l.stream.window()))
+		found, err := l.stream.pieces(ctx, id, note.Data)
 		switch {
 		case err != nil:
 			return record.Receipt{}, err
@@ -86,16 +87,30 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 		case found > 0: // of several lanes perhaps, and one or the other has its piece
 			return record.Receipt{}, ErrHistoryGone
 		}
-		if err := l.forget(ctx, d); err != nil {
-			return record.Receipt{}, err
-		}
+		return l.publish(ctx, p, id, d)
 	}
-	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin})
+	body, err := l.stream.noteEnds(ctx)
+	if err != nil {
+		return record.Receipt{}, err
+	}
+	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin, Data: body})
 	if err != nil && !isOneTooMany(err) { // one too many: somebody else replays it right now
 		_, _, answer := judge(err)
 		return record.Receipt{}, answer
 	}
 	return l.publish(ctx, p, id, d)
+}
+
+// noteEnds is a replayNote of now.
+func (s *Stream) noteEnds(ctx context.Context) ([]byte, error) {
+	if err := s.Refresh(ctx); err != nil {
+		return nil, unavailable(err, 2*time.Second)
+	}
+	ends := replayNote{}
+	for _, lane := range s.Lanes() {
+		ends[lane.Number] = replayFrom{lane.Identity(), lane.Last}
+	}
+	return json.Marshal(ends)
 }
 
 // publish publishes what the letter holds as it was.
@@ -169,41 +184,30 @@ func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
 	return l.remove(ctx, note.Sequence)
 }
 
-// window is the shortest duplicate window of the lanes.
-func (s *Stream) window() time.Duration {
-	shortest := time.Duration(1<<63 - 1)
-	for _, l := range s.view.Load().lanes {
-		shortest = min(shortest, l.Window)
+// pieces is how many pieces of a submission the lanes have taken since a note
+// was written. A lane that the note does not name is searched from its
+// beginning.
+func (s *Stream) pieces(ctx context.Context, id string, note []byte) (found int, err error) {
+	var ends replayNote
+	if len(note) > 0 {
+		if err := json.Unmarshal(note, &ends); err != nil {
+			return 0, fmt.Errorf("the note of an earlier replay is damaged: %w", err)
+		}
 	}
-	return shortest
-}
-
-// pieces is how many pieces of a submission the lanes have taken between two
-// times.
-func (s *Stream) pieces(ctx context.Context, id string, since, until time.Time) (found int, err error) {
-	since, until = since.Add(-clockSkew), until.Add(clockSkew)
-	for _, lane := range s.LaneNumbers() {
-		handle, err := s.handle(ctx, lane)
-		if err != nil {
-			return 0, unavailable(err, 2*time.Second)
-		}
-		info, err := handle.Info(ctx)
-		if err != nil {
-			return 0, unavailable(err, 2*time.Second)
-		}
-		st := info.State
-		if st.FirstSeq > 1 && (st.Msgs == 0 || st.FirstTime.After(since)) && info.Created.Before(since) {
+	if err := s.Refresh(ctx); err != nil {
+		return 0, unavailable(err, 2*time.Second)
+	}
+	for _, lane := range s.Lanes() {
+		from, named := ends[lane.Number]
+		if lane.First > from.Last+1 || named && from.Stream != lane.Identity() {
 			return 0, ErrHistoryGone
 		}
-		for msg, err := range s.scan(ctx, LaneName(lane), scanFrom{since: since, heads: true}) {
+		for msg, err := range s.scan(ctx, LaneName(lane.Number), scanFrom{seq: from.Last + 1, heads: true}) {
 			if err != nil {
 				return 0, unavailable(err, 2*time.Second)
 			}
 			if name := first(msg.Headers(), headerID); name == id || strings.HasPrefix(name, id+"-") {
 				found++
-			}
-			if msg.at.After(until) {
-				break
 			}
 		}
 	}

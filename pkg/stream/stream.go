@@ -124,6 +124,16 @@ func connected(ctx context.Context, nc *nats.Conn) error {
 // State is the bucket of users and fields.
 func (s *Stream) State(context.Context) (jetstream.KeyValue, error) { return s.states, nil }
 
+// Now is the time by the clock of the server that stamps what is set aside,
+// which this machine's may differ from.
+func (s *Stream) Now(ctx context.Context) (time.Time, error) {
+	info, err := s.dead.Info(ctx)
+	if err != nil {
+		return time.Time{}, unavailable(fmt.Errorf("ask for the time: %w", err), 2*time.Second)
+	}
+	return info.TimeStamp, nil
+}
+
 // Check says whether NATS answers for lane 0: for readiness.
 func (s *Stream) Check(ctx context.Context) error {
 	if s.nc.Status() != nats.CONNECTED {
