@@ -54,7 +54,7 @@ engine-lock: ## write down the SHA-512 of this platform's engine, as the npm reg
 	npm install --prefix $(ENGINE_LOCK) --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --ignore-scripts --loglevel=error
 
 test: engine | need-go ## the whole suite, with real NATS and the real engine
-	$(GO) test -timeout 15m ./...
+	$(GO) test -timeout 15m -parallel 6 ./...
 	@$(MAKE) fuzz baseline
 
 FUZZ_RUNS ?= 2000x

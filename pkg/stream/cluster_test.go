@@ -16,6 +16,7 @@ import (
 // TestAClusterLosesItsLeader: three replicas, clients that repeat until they
 // hear an answer, and the leader of the lane stopped under them.
 func TestAClusterLosesItsLeader(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	w := openAt(t, cluster.URL, stream.Config{Replicas: 3, MaxBytes: 2 << 30}) // never full, however fast the machine and slow the elections
 	p := w.publisher()
@@ -100,6 +101,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 }
 
 func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	w := openAt(t, cluster.URL, stream.Config{Replicas: 3})
 	p := w.publisher()

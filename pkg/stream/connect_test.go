@@ -64,6 +64,7 @@ func certificates(t *testing.T) (ca, cert, key string) {
 }
 
 func TestConnectingWithCertificates(t *testing.T) {
+	t.Parallel()
 	ca, cert, key := certificates(t)
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "nats.conf")

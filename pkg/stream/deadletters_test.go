@@ -46,6 +46,7 @@ func (w *world) list(f stream.DeadFilter) []stream.DeadLetter {
 var ignoreOrigin = cmpopts.IgnoreUnexported(stream.DeadLetter{})
 
 func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	letters := stream.NewDeadLetters(w.Stream)
 	whole := dead(7)
@@ -176,6 +177,7 @@ func TestNoRoomForDeadLettersIsAnError(t *testing.T) {
 }
 
 func TestAReplayIsThereOnce(t *testing.T) {
+	t.Parallel()
 	const window = 500 * time.Millisecond // shorter than any replay may take: the lanes are searched
 	for name, c := range map[string]struct {
 		window    time.Duration
@@ -287,6 +289,7 @@ func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
 }
 
 func TestAReplayThatCanNotBeLookedUpIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{DuplicateWindow: 200 * time.Millisecond})
 	p := w.publisher()
 	letters := stream.NewDeadLetters(w.Stream)

@@ -55,6 +55,7 @@ func listen(t *testing.T, greeting string) (address string, taken func() int) {
 // TestTheClientAnswersWhileItConnects: asked for its state, it does not wait
 // for the server either.
 func TestTheClientAnswersWhileItConnects(t *testing.T) {
+	t.Parallel()
 	address, taken := listen(t, "")
 	nc, err := stream.Connect(stream.Connection{URL: "nats://" + address, Name: "test"}, quiet(), prometheus.NewRegistry())
 	if err != nil {
@@ -111,6 +112,7 @@ func TestANameIsLookedUp(t *testing.T) {
 
 // TestAConnectionNobodyCameForIsNotUsed: the server has closed it meanwhile.
 func TestAConnectionNobodyCameForIsNotUsed(t *testing.T) {
+	t.Parallel()
 	address, taken := listen(t, "INFO {}\r\n")
 	d := stream.NewDialer(time.Minute)
 	first, err := d.Dial("tcp", address)

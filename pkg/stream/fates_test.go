@@ -103,6 +103,7 @@ func TestFatesGoWithTheirMessages(t *testing.T) {
 // TestListingEndsWhenTheLastLettersGo: somebody else may drop letters while
 // they are listed.
 func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	letters := stream.NewDeadLetters(w.Stream)
 	var all []stream.DeadLetter

@@ -81,6 +81,7 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 }
 
 func TestAServerThatStandsStill(t *testing.T) {
+	t.Parallel()
 	p := natstest.StartProcess(t)
 	w := openAt(t, p.URL, stream.Config{})
 	pub := w.publisher()
@@ -124,6 +125,7 @@ func TestAServerThatStandsStill(t *testing.T) {
 // TestKillsInTheMiddleOfBatches: submissions of several parts and groups of
 // small ones, the server killed under them. None may be half there.
 func TestKillsInTheMiddleOfBatches(t *testing.T) {
+	t.Parallel()
 	p := natstest.StartProcess(t)
 	w := openAt(t, p.URL, stream.Config{})
 	pub := w.publisher()
@@ -209,6 +211,7 @@ func TestKillsInTheMiddleOfBatches(t *testing.T) {
 // TestWithoutTheRightToPublish: NATS answers nothing, and reports the denial
 // beside.
 func TestWithoutTheRightToPublish(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`listen: "127.0.0.1:-1"

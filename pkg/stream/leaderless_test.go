@@ -14,6 +14,7 @@ import (
 // TestOpenWaitsForALeader: one server of three takes connections, but nothing
 // can be looked up or made until there are two.
 func TestOpenWaitsForALeader(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	for i := range 3 {
 		cluster.Stop(i)

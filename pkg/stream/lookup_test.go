@@ -24,6 +24,7 @@ import (
 // leaves a stream out of its list as long as the leader of the stream does not
 // answer.
 func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
+	t.Parallel()
 	url, servers := natstest.StartProcesses(t, 3)
 	w := openAt(t, url, stream.Config{Replicas: 3, MaxBytes: 16 << 20, Poll: time.Hour})
 	js, err := jetstream.New(w.nc)
@@ -73,6 +74,7 @@ func lists(w *world, js jetstream.JetStream) bool {
 // knows sources of an earlier time when it goes on. One whose Run does not run
 // is like that.
 func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
+	t.Parallel()
 	server := natstest.StartProcess(t)
 	cfg := stream.Config{Poll: 20 * time.Millisecond, Fresh: 100 * time.Millisecond, MaxBytes: 16 << 20}
 	w := openAt(t, server.URL, cfg)

@@ -101,6 +101,7 @@ func (w *world) stamp(lane int, seq uint64) int64 {
 }
 
 func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	w.publish(p, "id", 10)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestWhatIsPublishedIsReadBack(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	for _, sub := range []*record.Submission{
@@ -51,6 +52,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 }
 
 func TestARepeatStoresNothingNew(t *testing.T) {
+	t.Parallel()
 	for _, sizes := range [][]int{{100}, {100 << 10}, {100, 200, 300}} {
 		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
 			w := open(t, stream.Config{})
@@ -108,6 +110,7 @@ func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
 // TestSamePublishedByManyAtOnce: repeats that meet in one commit, or while the
 // first copy is on its way, store one.
 func TestTheSamePublishedByManyAtOnceIsStoredOnce(t *testing.T) {
+	t.Parallel()
 	for _, sizes := range [][]int{{100}, {64 << 10}, {100, 200, 300}} {
 		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
 			w := open(t, stream.Config{})
@@ -210,6 +213,7 @@ func TestSubmissionsThatCanNotBe(t *testing.T) {
 }
 
 func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	if _, err := p.Publish(t.Context(), submission("before", 10)); err != nil {
@@ -252,6 +256,7 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 // TestRestartsInTheMiddleOfTraffic: clients that repeat until they hear an
 // answer, while the server restarts under them.
 func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -215,6 +215,7 @@ func TestAMessageWithoutOurHeadersWasReceivedWhenItWasStored(t *testing.T) {
 }
 
 func TestALaneDeletedWhileItIsReadIsFound(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
 	lane := w.addLane()
 	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), lane, 1)

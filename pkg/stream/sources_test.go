@@ -273,6 +273,7 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 }
 
 func TestAFirstSightWhileNATSIsAway(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	w.publish(p, "before", 1)
@@ -297,6 +298,7 @@ func TestAFirstSightWhileNATSIsAway(t *testing.T) {
 // TestSourcesOfACluster: two processes, each with lanes of its own knowledge,
 // on three servers, one of which is gone.
 func TestSourcesOfACluster(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	w := openAt(t, cluster.URL, stream.Config{Replicas: 3, MaxBytes: 16 << 20})
 	other := openAt(t, cluster.URL, stream.Config{Replicas: 3})

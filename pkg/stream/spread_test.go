@@ -324,6 +324,7 @@ func TestTwoMoveASourceAtOnce(t *testing.T) {
 // TestASpreadOutlivesTheServers: each of three servers stops and comes back
 // while a source is moved.
 func TestASpreadOutlivesTheServers(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	cfg := spreadable()
 	cfg.Replicas = 3

@@ -21,6 +21,7 @@ import (
 // TestWhoMay runs the api with a token file and a JWT secret, and knocks with
 // every kind of token.
 func TestWhoMay(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.startNATS()
 	secret := bytes.Repeat([]byte("0123456789abcdef"), 2)
@@ -131,6 +132,7 @@ func TestWhoMay(t *testing.T) {
 
 // TestRequestsInEveryForm: methods, media types, compression and repeats.
 func TestRequestsInEveryForm(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	const batch = "/flow/flowRecord/batch"

@@ -67,6 +67,7 @@ func (s *stack) tokensOf(sources ...string) (file string, tokens []string) {
 }
 
 func TestFourProcesses(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	natsServer, engine, api, ingester := s.apart()
 	s.load("--records", "10000", "--seed", "1")

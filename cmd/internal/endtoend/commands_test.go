@@ -9,6 +9,7 @@ import (
 )
 
 func TestOperatorsCommands(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	record := `{"id":"7-1","key":7,"valueType":"JOB","value":{"bpmnProcessId":"tailed","unknown":[1.50]}}`

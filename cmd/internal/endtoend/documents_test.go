@@ -18,6 +18,7 @@ const (
 // TestUsersAndFields changes a user and a dataset field in every way, reads
 // them back, and finds them again after the product was killed.
 func TestUsersAndFields(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	p := s.up()
 	for _, tt := range []struct {

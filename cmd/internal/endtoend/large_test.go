@@ -13,6 +13,7 @@ import (
 // TestLargeRecordsArriveWhole: an exporter that is refused one record sends it
 // again and again, and exports nothing after it.
 func TestLargeRecordsArriveWhole(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	const longest = 8 << 20

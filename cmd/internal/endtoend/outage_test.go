@@ -95,6 +95,7 @@ func (s *stack) noDeadLetters() {
 
 // TestOutagesUnderLoad takes each server away while records are posted.
 func TestOutagesUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	natsServer, engine, _, _ := s.apart()
 

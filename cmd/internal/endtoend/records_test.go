@@ -15,6 +15,7 @@ import (
 // TestSamplesComeBackAsTheyWerePosted posts records of many shapes, odd ones
 // included, and compares what ClickHouse gives back field for field.
 func TestSamplesComeBackAsTheyWerePosted(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	for i, sample := range recordtest.Samples() {

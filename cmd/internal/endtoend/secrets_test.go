@@ -15,6 +15,7 @@ import (
 // TestSecretsAreWrittenNowhere sends secrets in every way a client may, good
 // and bad, and then looks for them in every byte that any part wrote.
 func TestSecretsAreWrittenNowhere(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.flags = []string{"--mask", "apiKey,pin"}
 	p := s.up()

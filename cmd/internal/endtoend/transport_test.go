@@ -54,6 +54,7 @@ func certificate(t *testing.T, certFile, keyFile string, serial int64) {
 // TestTransport runs the api with TLS, keys for JWTs in a file, and little
 // patience with slow clients.
 func TestTransport(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.startNATS()
 	dir := t.TempDir()

@@ -18,6 +18,7 @@ type stored struct {
 // TestEveryTreatmentOfAValue posts each kind of value that engines send and
 // looks at what ClickHouse holds of it.
 func TestEveryTreatmentOfAValue(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	for i, tt := range []stored{

@@ -15,6 +15,7 @@ import (
 // TestUpKeepsRecordsThroughARestart is the newcomer's way: start, load, query,
 // stop in the middle, start again, and find everything once.
 func TestUpKeepsRecordsThroughARestart(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	p := s.up()
 
@@ -42,6 +43,7 @@ func TestUpKeepsRecordsThroughARestart(t *testing.T) {
 // rest goes on, the engine comes back, and what was accepted meanwhile is
 // stored once.
 func TestIngestionResumesAfterTheEngineDies(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	p := s.up()
 	s.load("--records", "2000", "--seed", "1")
@@ -75,6 +77,7 @@ func engineOf(t *testing.T, p *process) int {
 }
 
 func TestUpRefusesWhatItCanNotUse(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -45,6 +45,7 @@ func (s *stack) natsAs(name, password string) (nc *nats.Conn, refused chan error
 // TestEveryUserHasHisRights runs `sluice up` and knocks as another user of this
 // machine would, and as each of its own.
 func TestEveryUserHasHisRights(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	p := s.up()
 	if err := wantOK(s.send("POST", "/flow/flowRecord/batch", `[{"id":"a"},{"id":"b"}]`)); err != nil {
@@ -196,6 +197,7 @@ func TestPrivateUp(t *testing.T) {
 // TestUsersOfTheServersAlone runs every part by itself, with the passwords that
 // `sluice nats` and `sluice clickhouse` have made.
 func TestUsersOfTheServersAlone(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	folder := filepath.Join(s.data, "secrets")
 	start(t, "sluice", "nats", "--data", filepath.Join(s.data, "nats"), "--listen", s.nats, "--secrets", folder)
