@@ -59,7 +59,7 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 		if err != nil {
 			return remembered{}, err
 		}
-		if !e.Place.Before(last.Applied) {
+		if !last.Unread && !e.Place.Before(last.Applied) {
 			e.Target = t // one that was never written names none
 			return remembered{Entry: e, expected: last.Seq}, nil
 		}
@@ -68,6 +68,11 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 		case <-wait.Done():
 			e.Target = t
 			return remembered{Entry: e, expected: last.Seq, behind: true}, nil
+		}
+		if last.Unread {
+			if last, err = s.last.LastChange(ctx, t); err != nil {
+				return remembered{}, err
+			}
 		}
 	}
 }

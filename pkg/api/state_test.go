@@ -74,6 +74,18 @@ func TestTheCurrentUserIsPatchedAndReadBackMasked(t *testing.T) {
 	}
 }
 
+// TestWhatIsReadBeforeTheLaneIsBegunIsTheNewest: who reads waits for the ingester,
+// and is not given what an earlier life of the lane has left.
+func TestWhatIsReadBeforeTheLaneIsBegunIsTheNewest(t *testing.T) {
+	d := newDoor(t, config())
+	d.ledger.entries[change.Target{User: "engine-a"}.Key()] = change.Entry{
+		Target: change.Target{User: "engine-a"}, Place: change.Place{Incarnation: 0, Seq: 1 << 40}, Doc: []byte(`{"name":"Old"}`),
+	}
+	d.ledger.paused, d.ledger.begins = true, 3
+	wantOK(t, d.patch(`{"name":"Ada"}`))
+	wantDocument(t, d.get(userPath), `{"id":"engine-a","name":"Ada"}`)
+}
+
 func TestAPatchOfNothingPublishesNothing(t *testing.T) {
 	d := newDoor(t, config())
 	for _, body := range []string{`{}`, `{"password":"****","sk":""}`, `{"id":"engine-a"}`} {

@@ -39,6 +39,7 @@ func (p Place) Before(q Place) bool {
 type Last struct {
 	Seq     uint64 // its sequence, which the next change may expect; 0 when there is none
 	Applied Place  // an entry that is not before this place has it
+	Unread  bool   // no ingester has begun to read the lane: Applied is not known yet
 }
 
 // Apply makes the next entry of a target: pure, so that the same changes in

@@ -56,8 +56,9 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s; what was not stored of it is lost; sluice lanes reset says where the lane goes on", position.Done, position.Stream, stream)
 	}
 	position.Stream = stream
-	if position.Incarnation == 0 || position.Done == position.Base && position.Claim == nil {
-		if position.Incarnation, err = l.begin(ctx, position.Incarnation, reader.Created()); err != nil {
+	chosen := position.Incarnation
+	if chosen == 0 || position.Done == position.Base && position.Claim == nil {
+		if position.Incarnation, err = l.begin(ctx, chosen, reader.Created()); err != nil {
 			return err
 		}
 	}
@@ -75,6 +76,11 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 	}
 	for _, b := range l.memory {
 		s.free <- b
+	}
+	if position.Incarnation != chosen { // who reads what changes made asks the position for the life
+		if err := s.swap(ctx, position); err != nil {
+			return err
+		}
 	}
 	l.metrics.lag.again()
 	g, run := errgroup.WithContext(ctx)

@@ -112,8 +112,8 @@ func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.L
 	if err != nil {
 		return change.Last{}, err
 	}
-	last := change.Last{Seq: msg.Sequence}
-	if msg.Sequence > pos.Base {
+	last := change.Last{Seq: msg.Sequence, Unread: pos.Incarnation == 0}
+	if !last.Unread && msg.Sequence > pos.Base {
 		last.Applied = change.Place{Incarnation: pos.Incarnation, Seq: msg.Sequence}
 	}
 	return last, nil

@@ -67,6 +67,7 @@ func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 		}
 	}
 	send("one")
+	wants(change.Last{Seq: 1, Unread: true})
 	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +120,7 @@ func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 }
 
 func TestAChangeThatCanNotBe(t *testing.T) {
+	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	big := patch("ann", "big", nil)
