@@ -151,7 +151,6 @@ func (w *world) storedOnce(n int) {
 // TestOneOfThreeServersStandsStill: the client goes on over another one, and
 // whatever was on its way is stored once.
 func TestOneOfThreeServersStandsStill(t *testing.T) {
-	t.Parallel()
 	url, servers := natstest.StartProcesses(t, 3)
 	w := openBy(t, stream.Connection{URL: url, Name: "test", Silence: silence}, stream.Config{Replicas: 3})
 	pub := w.publisher()

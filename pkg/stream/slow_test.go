@@ -119,7 +119,6 @@ func nextOp(in *bufio.Reader) (op []byte, isMessage bool, err error) {
 // TestASlowServerIsWaitedFor: it takes longer than a silent one would be waited
 // for, but it is there.
 func TestASlowServerIsWaitedFor(t *testing.T) {
-	t.Parallel()
 	disk, url := slow(t, natstest.Start(t).URL)
 	w := openBy(t, stream.Connection{URL: url, Name: "test", Silence: silence}, stream.Config{})
 	pub := w.publisher()
