@@ -32,6 +32,7 @@ type loadCmd struct {
 	GiveUp      time.Duration  `default:"30s" help:"No further attempt at a request so long after its first."`
 	Failures    int            `default:"10" help:"End after so many requests that were not acknowledged."`
 	ClickHouse  string         `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until it has the records, compare them, and measure until then."`
+	Wait        bool           `help:"Wait until all of it can be queried, at most 5 minutes: the api is asked, as ?wait=stored does."`
 	Acked       string         `help:"File that gets the ranges of records that were acknowledged."`
 	JSON        bool           `name:"json" help:"Print the report as JSON."`
 	run.Operator
@@ -51,6 +52,9 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		Connections: c.Connections, Rate: c.Rate, Gzip: c.Gzip, Prepare: c.Prepare, Seed: c.Seed,
 		NoKey: c.NoKey, Timeout: c.Timeout, GiveUp: c.GiveUp, Failures: c.Failures,
 		Progress: os.Stderr, PIDs: c.Pid,
+	}
+	if c.Wait {
+		cfg.Stored = load.StoredAt(cfg)
 	}
 	if c.ClickHouse != "" {
 		address, err := c.Operator.HTTP(c.ClickHouse)

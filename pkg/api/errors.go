@@ -22,6 +22,7 @@ const (
 	codeBodyIncomplete      code = "body_incomplete"
 	codeBadKey              code = "bad_idempotency_key"
 	codeBadTarget           code = "bad_target"
+	codeBadParameter        code = "bad_parameter"
 	codeTokenMissing        code = "token_missing"
 	codeTokenInvalid        code = "token_invalid"
 	codeScopeMissing        code = "scope_missing"
@@ -73,6 +74,7 @@ var failures = []failure{
 	{codeBodyIncomplete, http.StatusBadRequest, "The body is incomplete", 0},
 	{codeBadKey, http.StatusBadRequest, "The Idempotency-Key can not be used", 0},
 	{codeBadTarget, http.StatusBadRequest, "Nothing can have this name", 0},
+	{codeBadParameter, http.StatusBadRequest, "A parameter of the address can not be used", 0},
 	{codeTokenMissing, http.StatusUnauthorized, "An access token is needed", 0},
 	{codeTokenInvalid, http.StatusUnauthorized, "The access token is not valid", 0},
 	{codeScopeMissing, http.StatusForbidden, "The access token does not allow this", 0},

@@ -32,9 +32,28 @@ type stream struct {
 	slots   int                         // of every source; 0 is 1
 	before  func(context.Context) error // a fault: nothing is stored
 	after   func(context.Context) error // a fault: it is stored, but nobody hears of it
+	behind  chan struct{}               // nothing can be queried until it is closed; nil when everything can
+	waited  []string                    // sources somebody waited for
 }
 
 func (s *stream) Slots(context.Context, string) (int, error) { return max(1, s.slots), nil }
+
+// Stored waits for behind to be closed, if there is one.
+func (s *stream) Stored(ctx context.Context, source string) error {
+	s.mu.Lock()
+	s.waited = append(s.waited, source)
+	behind := s.behind
+	s.mu.Unlock()
+	if behind == nil {
+		return nil
+	}
+	select {
+	case <-behind:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
 	if s.before != nil {
@@ -141,7 +160,7 @@ func newDoor(t testing.TB, cfg api.Config) *door {
 	t.Helper()
 	d := &door{stream: &stream{}, ledger: newLedger(), reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	s, err := api.New(cfg, api.Deps{
-		Auth: everyone, Stream: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger,
+		Auth: everyone, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger,
 		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32), Concurrency: 2},
 	}, slog.New(slog.NewTextHandler(d.log, nil)), d.reg)
 	if err != nil {

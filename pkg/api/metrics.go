@@ -19,7 +19,7 @@ type metrics struct {
 	wireBytes, bodyBytes             prometheus.Counter
 	records, replayed                prometheus.Counter
 	badTimestamps, unknownMembers    prometheus.Counter
-	changes, warnings                *prometheus.CounterVec
+	changes, warnings, waits         *prometheus.CounterVec
 	publishSeconds, recordsInRequest prometheus.Histogram
 
 	connectionsRefused, connectionsClosed prometheus.Counter
@@ -63,6 +63,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "sluice_api_change_warnings_total",
 			Help: "Things noticed in documents that were accepted, by code: unknown features, members only an admin may set.",
 		}, []string{"code"}),
+		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_api_waits_total",
+			Help: "Posts whose client waited until the records were stored, by outcome: stored, or late when that took longer.",
+		}, []string{"outcome"}),
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "sluice_api_publish_seconds",
 			Help:    "Time until the stream had a request durable, or refused it.",
@@ -77,9 +81,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.connectionsRefused = counter("sluice_api_connections_refused_total", "Connections refused because their address had as many as it may, all of them busy.")
 	m.connectionsClosed = counter("sluice_api_connections_closed_total", "Idle connections closed to make place for new ones.")
 	reg.MustRegister(m.connectionsRefused, m.connectionsClosed, m.requests, m.seconds, m.refusals, m.inFlight, m.panics, m.wireBytes, m.bodyBytes,
-		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.changes, m.warnings, m.publishSeconds, m.recordsInRequest)
+		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.changes, m.warnings, m.waits, m.publishSeconds, m.recordsInRequest)
 	for _, kind := range []change.Kind{change.UserPatched, change.FieldPut, change.FieldDeleted} {
 		m.changes.WithLabelValues(string(kind))
+	}
+	for _, outcome := range []string{"stored", "late"} {
+		m.waits.WithLabelValues(outcome)
 	}
 	for _, code := range []string{change.UnknownFeature, change.AuthorityIgnored} {
 		m.warnings.WithLabelValues(code)

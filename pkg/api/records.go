@@ -43,17 +43,37 @@ func (p *posting) release() {
 
 // postRecords answers OK once every record of the request is durable.
 func (s *Server) postRecords(c *call) error {
-	form, err := formOf(c.r.Header)
+	wait, preferred, err := waitOf(c.r)
 	if err != nil {
 		return err
+	}
+	replayed, err := s.accept(c)
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		s.waited(c, wait, preferred)
+	}
+	if replayed {
+		c.w.Header()["Idempotent-Replayed"] = headerTrue
+	}
+	return answerOK(c.w)
+}
+
+// accept makes every record of the request durable, and tells whether it was a
+// repeat. Nothing of the request is held afterwards.
+func (s *Server) accept(c *call) (replayed bool, err error) {
+	form, err := formOf(c.r.Header)
+	if err != nil {
+		return false, err
 	}
 	key, err := idempotencyKey(c.r.Header)
 	if err != nil {
-		return err
+		return false, err
 	}
 	body, err := s.bodies.read(c, s.cfg.BodyBytes)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer body.release()
 
@@ -62,19 +82,15 @@ func (s *Server) postRecords(c *call) error {
 	p := postings.Get().(*posting)
 	defer p.release()
 	if err := s.prepare(c, req, p, body.bytes, form, key); err != nil {
-		return err
+		return false, err
 	}
-	replayed := false
 	if req.Len() > 0 {
 		if replayed, err = s.publish(c, p); err != nil {
-			return err
+			return false, err
 		}
 	}
 	s.metrics.accepted(req, replayed)
-	if replayed {
-		c.w.Header()["Idempotent-Replayed"] = headerTrue
-	}
-	return answerOK(c.w)
+	return replayed, nil
 }
 
 // prepare checks the records and makes the submission of them.

@@ -27,12 +27,13 @@ type Authenticator interface {
 
 // Deps are what the api works with. All are needed.
 type Deps struct {
-	Auth    Authenticator
-	Stream  Stream
-	Changes Changes
-	Last    Last
-	State   State
-	Secrets *change.Secrets // replaces secrets before a change is made
+	Auth     Authenticator
+	Stream   Stream
+	Progress Progress
+	Changes  Changes
+	Last     Last
+	State    State
+	Secrets  *change.Secrets // replaces secrets before a change is made
 }
 
 // Server is the HTTP API. It is inert until Listen or Run.
@@ -51,6 +52,9 @@ type Server struct {
 	bodies    *bodies
 	rates     *rates
 	trace     *trace
+	progress  Progress
+	draining  context.Context            // ends when Run does: nobody waits any more
+	drained   context.CancelFunc         // ends it
 	documents func() (*documents, error) // made when somebody asks first
 	engine    *gin.Engine
 	tls       *tls.Config // nil for plain HTTP
@@ -71,12 +75,13 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 	m := newMetrics(reg)
 	s := &Server{
 		cfg: cfg, log: log, metrics: m, limits: limits,
-		auth: deps.Auth, stream: deps.Stream,
+		auth: deps.Auth, stream: deps.Stream, progress: deps.Progress,
 		changes: deps.Changes, last: deps.Last, state: deps.State, secrets: deps.Secrets,
 		slots:     make(chan struct{}, cfg.Documents),
 		documents: sync.OnceValues(newDocuments),
 		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), trace: newTrace(log, cfg.AccessLog), engine: newEngine(),
 	}
+	s.draining, s.drained = context.WithCancel(context.Background())
 	m.watch(reg, s.bodies.budget)
 	if cfg.TLSCert != "" {
 		cert, err := loadCertificate(cfg.TLSCert, cfg.TLSKey, log)
@@ -132,6 +137,7 @@ func (s *Server) serve(srv *http.Server) error {
 
 // drain lets the requests in flight end. Their contexts stay alive.
 func (s *Server) drain(srv *http.Server) error {
+	s.drained()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {

@@ -51,6 +51,61 @@ func StoredIn(address string) func(context.Context, Totals) error {
 	}
 }
 
+// StoredAt waits, for Config.Stored, until the api itself says that everything
+// posted under the tokens of cfg can be queried: an empty request waits for that.
+// The error wraps ErrNotStored when it does not say so for five minutes.
+func StoredAt(cfg Config) func(context.Context, Totals) error {
+	return func(ctx context.Context, acked Totals) error {
+		target, err := cfg.target()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, fmt.Errorf("%w: the api still says so after %v", ErrNotStored, apiPatience))
+		defer cancel()
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}}
+		defer client.CloseIdleConnections()
+		for _, token := range append([]string{cfg.Token}, cfg.Tokens...) {
+			for stored := false; !stored; {
+				if stored, err = storedNow(ctx, client, target.String(), token); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// apiPatience is how long StoredAt waits in all.
+const apiPatience = 5 * time.Minute
+
+// storedNow asks once, and waits up to 30 s for the answer. One that says nothing
+// about it is an error; so is none, unless it is worth asking again.
+func storedNow(ctx context.Context, client *http.Client, url, token string) (bool, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("[]"))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Prefer", "wait=30")
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := client.Do(req)
+	if err == nil {
+		defer res.Body.Close()
+		switch said := res.Header.Get("Sluice-Stored"); {
+		case res.StatusCode == http.StatusOK && said != "":
+			return said == "true", nil
+		case !retryable(res.StatusCode):
+			return false, fmt.Errorf("ask the api whether all is stored: %s, Sluice-Stored %q", res.Status, said)
+		}
+	}
+	if !sleep(ctx, time.Second) {
+		return false, context.Cause(ctx)
+	}
+	return false, nil
+}
+
 // query asks a ClickHouse over HTTP for rows separated by tabs.
 func query(ctx context.Context, address, sql string) (string, error) {
 	target := "http://" + address + "/?query=" + url.QueryEscape(sql)

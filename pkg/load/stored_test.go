@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/load"
 )
@@ -78,5 +81,38 @@ func TestTheReportSaysWhenAllWasStored(t *testing.T) {
 				t.Errorf("the text does not say until when was measured:\n%s", &text)
 			}
 		})
+	}
+}
+
+// TestTheAPISaysWhenAllIsStored: it is asked under each token, again while it
+// says no or is away, and an api that does not know the question is an error.
+func TestTheAPISaysWhenAllIsStored(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	answers := []func(http.ResponseWriter){
+		func(w http.ResponseWriter) { w.Header().Set("Sluice-Stored", "false") },
+		func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		func(w http.ResponseWriter) { w.Header().Set("Sluice-Stored", "true") },
+		func(w http.ResponseWriter) { w.Header().Set("Sluice-Stored", "true") },
+		func(w http.ResponseWriter) {},
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, fmt.Sprint(r.URL.Path, " ", r.Header.Get("Authorization"), " ", r.Header.Get("Prefer"), " ", string(body)))
+		answers[min(len(asked), len(answers))-1](w)
+	}))
+	defer api.Close()
+	stored := load.StoredAt(load.Config{URL: api.URL, Token: "one", Tokens: []string{"two"}})
+	if err := stored(t.Context(), load.Totals{}); err != nil {
+		t.Fatal(err)
+	}
+	one, two := load.BatchPath+" Bearer one wait=30 []", load.BatchPath+" Bearer two wait=30 []"
+	if diff := cmp.Diff([]string{one, one, one, two}, asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+	if err := stored(t.Context(), load.Totals{}); err == nil {
+		t.Error("an api that says nothing of it is believed")
 	}
 }

@@ -35,6 +35,7 @@ type Stream struct {
 	view    atomic.Pointer[view] // what was looked up last
 	refresh sync.Mutex           // one look-up at a time
 	lane0   jetstream.Stream     // for changes
+	waits   waits                // of who waits until records are stored
 }
 
 // Open makes or checks lane 0, the dead letters and the buckets, and finds the

@@ -1,6 +1,7 @@
 package endtoend
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,25 @@ func TestOperatorsCommands(t *testing.T) {
 		})
 		if code := tail.stop(); code != 0 {
 			t.Errorf("tail ended with exit %d, want 0", code)
+		}
+	})
+	t.Run("who waits until it is stored can query it then", func(t *testing.T) {
+		for i := range 3 {
+			r := fmt.Sprintf(`{"id":"9-%d","key":9,"valueType":"JOB"}`, i)
+			res, body := s.send("POST", "/flow/flowRecord/batch?wait=stored", r)
+			if wantOK(res, body) != nil || res.Header.Get("Sluice-Stored") != "true" {
+				t.Fatalf("%v, Sluice-Stored %q", wantOK(res, body), res.Header.Get("Sluice-Stored"))
+			}
+			if got, err := s.query("SELECT count() FROM flow.records WHERE key = 9"); err != nil || got != fmt.Sprint(i+1) {
+				t.Errorf("after %d: %s, %v", i+1, got, err)
+			}
+		}
+		code, out := run(t, "sluice", "load", "--url", "http://"+s.http, "--token-file", filepath.Join(s.data, "token"), "--records", "3000", "--seed", "3", "--wait")
+		if code != 0 || wantText(out, "all could be queried after") != nil {
+			t.Errorf("exit %d: %s", code, out)
+		}
+		if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "3004" {
+			t.Errorf("after the load there are %s records, %v; want 3004", got, err)
 		}
 	})
 	t.Run("lanes are listed and added", func(t *testing.T) {

@@ -127,7 +127,7 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 		return err
 	}
 	server, err := api.New(config, api.Deps{
-		Auth: tokens, Stream: door, Changes: door, Last: door, State: door,
+		Auth: tokens, Stream: door, Progress: door, Changes: door, Last: door, State: door,
 		Secrets: &change.Secrets{Key: key},
 	}, log, operators.Registry())
 	if err != nil {

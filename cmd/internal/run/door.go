@@ -39,6 +39,13 @@ func (d *door) Slots(ctx context.Context, source string) (int, error) {
 	return 0, errClosed
 }
 
+func (d *door) Stored(ctx context.Context, source string) error {
+	if open := d.opened.Load(); open != nil {
+		return open.Stored(ctx, source)
+	}
+	return errClosed
+}
+
 func (d *door) PublishChange(ctx context.Context, c *change.Change) (uint64, bool, error) {
 	if open := d.opened.Load(); open != nil {
 		return open.PublishChange(ctx, c)

@@ -1,0 +1,128 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const postPath = "/flow/flowRecord/batch"
+
+// TestAClientMayWaitUntilItsRecordsAreStored: the answer says whether they are,
+// and comes no later than was asked for.
+func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
+	for _, tt := range []struct {
+		name, query, prefer string
+		behind              bool
+		took                time.Duration
+		stored, applied     string
+	}{
+		{"nobody waits", "", "", true, 0, "", ""},
+		{"stored at once", "?wait=stored", "", false, 0, "true", ""},
+		{"not in five seconds", "?wait=stored", "", true, 5 * time.Second, "false", ""},
+		{"stored, preferred", "", "wait=3", false, 0, "true", "wait=3"},
+		{"not in the time preferred", "", "respond-async, Wait=7", true, 7 * time.Second, "false", "wait=7"},
+		{"never longer than half a minute", "", "wait=600", true, 30 * time.Second, "false", "wait=30"},
+		{"both", "?wait=stored", `wait="2"`, true, 2 * time.Second, "false", "wait=2"},
+		{"no time at all", "?wait=stored", "wait=0", true, 0, "", ""},
+		{"a preference nobody can read", "", "wait=soon", true, 0, "", ""},
+		{"the same beside a parameter", "?wait=stored", "wait=-1", true, 5 * time.Second, "false", ""},
+		{"other parameters", "?verbose=1", "", true, 0, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDoor(t, config())
+			synctest.Test(t, func(t *testing.T) {
+				if tt.behind {
+					d.stream.behind = make(chan struct{})
+				}
+				r := request(http.MethodPost, postPath+tt.query, `{"id":"a"}`)
+				if tt.prefer != "" {
+					r.Header.Set("Prefer", tt.prefer)
+				}
+				begun := time.Now()
+				resp := d.do(r)
+				wantOK(t, resp)
+				got := []string{resp.Header.Get("Sluice-Stored"), resp.Header.Get("Preference-Applied")}
+				if diff := cmp.Diff([]string{tt.stored, tt.applied}, got); diff != "" {
+					t.Errorf("Sluice-Stored and Preference-Applied (-want +got):\n%s", diff)
+				}
+				if took := time.Since(begun); took != tt.took {
+					t.Errorf("it took %v, want %v", took, tt.took)
+				}
+				if d.held(t) != 0 {
+					t.Error("the body is still held")
+				}
+				if asked := len(d.stream.waited); (asked == 1) != (tt.stored != "") || asked > 1 {
+					t.Errorf("asked %d times whether it is stored", asked)
+				}
+			})
+		})
+	}
+}
+
+// TestNothingIsHeldWhileAClientWaits: neither the memory of its body nor what
+// others need to post.
+func TestNothingIsHeldWhileAClientWaits(t *testing.T) {
+	d := newDoor(t, config())
+	synctest.Test(t, func(t *testing.T) {
+		d.stream.behind = make(chan struct{})
+		answer := make(chan *http.Response, 1)
+		go func() { answer <- d.serveOne(request(http.MethodPost, postPath+"?wait=stored", `{"id":"a"}`)) }()
+		synctest.Wait()
+		if d.held(t) != 0 {
+			t.Error("the body is held while its client waits")
+		}
+		close(d.stream.behind)
+		resp := <-answer
+		wantOK(t, resp)
+		if got := resp.Header.Get("Sluice-Stored"); got != "true" {
+			t.Errorf("Sluice-Stored: %q", got)
+		}
+	})
+}
+
+func TestWhatCannotBeWaitedForIsSaid(t *testing.T) {
+	d := newDoor(t, config())
+	for _, query := range []string{"?wait=", "?wait=durable", "?wait=stored&wait=stored", "?wait=stored&x=%zz"} {
+		wantProblem(t, d.serveOne(request(http.MethodPost, postPath+query, `{"id":"a"}`)), http.StatusBadRequest, "bad_parameter")
+	}
+	if len(d.stream.stored()) != 0 {
+		t.Error("something was stored")
+	}
+}
+
+// TestNobodyWaitsForAServerThatStops: who waits is told that it is not known.
+func TestNobodyWaitsForAServerThatStops(t *testing.T) {
+	d := newDoor(t, config())
+	d.stream.behind = make(chan struct{})
+	addr, stop := d.run(t)
+	r, err := http.NewRequest(http.MethodPost, "http://"+addr+postPath, strings.NewReader(`{"id":"a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer engine")
+	r.Header.Set("Prefer", "wait=30")
+	stopped := make(chan error, 1)
+	go func() {
+		for len(d.stream.stored()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		stopped <- stop()
+	}()
+	begun := time.Now()
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOK(t, resp)
+	if got := resp.Header.Get("Sluice-Stored"); got != "false" || time.Since(begun) > 5*time.Second {
+		t.Errorf("Sluice-Stored %q after %v, want false at once", got, time.Since(begun))
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
