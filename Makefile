@@ -105,6 +105,9 @@ soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everyt
 bench: engine | need-go ## measure every goal of speed and how it scales, and write docs/performance.md
 	$(GO) run ./cmd/internal/bench $(ARGS)
 
+bench-table: engine | need-go ## measure what 20 million records cost in ClickHouse: bytes, processor time, queries
+	$(GO) run ./cmd/internal/table $(ARGS)
+
 STAGES := ^Benchmark(Parse|Parts|Post|Publish|Append|Lane|Encode|Insert)$$
 microbench: engine | need-go ## each stage alone, six times, for benchstat (docs/benchmarks.md)
 	@$(GO) test -p 1 -run '^$$' -bench '$(STAGES)' -count 6 ./pkg/...
@@ -115,4 +118,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check vuln race chaos soak bench microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check vuln race chaos soak bench bench-table microbench clean need-go

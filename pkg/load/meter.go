@@ -26,6 +26,12 @@ type sample struct {
 	rss int64 // bytes
 }
 
+// CPUTime is the processor time that a process has used so far.
+func CPUTime(pid int) (time.Duration, error) {
+	now, err := measure(pid)
+	return now.cpu, err
+}
+
 // meter watches processes.
 type meter struct {
 	mu      sync.Mutex

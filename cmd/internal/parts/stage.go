@@ -177,7 +177,17 @@ func (s *Stage) Sluice(ctx context.Context, args ...string) error {
 
 // Query asks the engine over HTTP. Rows are lines, columns separated by tabs.
 func (s *Stage) Query(ctx context.Context, sql string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/?query="+url.QueryEscape(sql), nil)
+	return s.ask(ctx, http.MethodGet, sql)
+}
+
+// Exec tells the engine to do something over HTTP.
+func (s *Stage) Exec(ctx context.Context, sql string) error {
+	_, err := s.ask(ctx, http.MethodPost, sql)
+	return err
+}
+
+func (s *Stage) ask(ctx context.Context, method, sql string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.HTTP+"/?query="+url.QueryEscape(sql), nil)
 	if err != nil {
 		return "", err
 	}

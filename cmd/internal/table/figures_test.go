@@ -1,0 +1,57 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPageOfTwo saves figures, reads them again, and shows others beside them.
+func TestPageOfTwo(t *testing.T) {
+	before := &figures{
+		Taken: time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC), Acknowledged: 1_000_000, Rate: 125_562, EngineStored: 5.93,
+		Merged:  []size{{"records", 19.147}, {"jobs", 0.994}, {"gone", 1}},
+		Queries: []queryTime{{"q01", 19.97}},
+	}
+	file := filepath.Join(t.TempDir(), "before.json")
+	if err := before.save(file); err != nil {
+		t.Fatal(err)
+	}
+	read, err := readFigures(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := &figures{
+		Taken: before.Taken.Add(time.Hour), Acknowledged: 1_000_000, Rate: 250_000,
+		Merged:  []size{{"records", 14}, {"jobs", 0.5}},
+		Queries: []queryTime{{"q01", 21}},
+	}
+	var text strings.Builder
+	if err := writePage(&text, now, read); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"|  | 2025-11-21 05:00 UTC | 2025-11-21 06:00 UTC |\n|---|--:|--:|\n",
+		"| drained, records/s | 125562 | 250000 |\n",
+		"| `records` in one part, B | 19.147 | 14.000 |\n",
+		"| `gone` in one part, B | 1.000 | none |\n",
+		"| all but records in one part, B | 1.994 | 0.500 |\n",
+		"| q01, ms | 19.97 | 21.00 |\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, &text)
+		}
+	}
+}
+
+// TestQueriesOfAnalysts finds all of them in their file.
+func TestQueriesOfAnalysts(t *testing.T) {
+	all, err := readQueries("../../../pkg/warehouse/queries.sql")
+	if err != nil || len(all) != 16 {
+		t.Fatalf("%d queries, %v; want 16", len(all), err)
+	}
+	if all[0].name != "q01_instance_duration_percentiles" || strings.HasSuffix(all[0].sql, ";") {
+		t.Errorf("the first is %+v", all[0])
+	}
+}

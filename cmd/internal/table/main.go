@@ -1,0 +1,82 @@
+// Command table measures what records cost in ClickHouse: bytes by column and by
+// fold, processor time of the engine, how fast a lane drains, and how long the
+// queries of analysts take. It runs Sluice as processes, fills a lane while no
+// ingester runs, and measures from when one comes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"sluice/cmd/internal/parts"
+)
+
+type options struct {
+	Records int64  `default:"20000000" help:"Records to load."`
+	Queries string `type:"path" default:"pkg/warehouse/queries.sql" help:"Queries to time."`
+	Dir     string `type:"path" help:"New folder for the data, which stays; default a temporary one that goes."`
+	Save    string `type:"path" help:"File that gets the figures as JSON."`
+	Beside  string `type:"path" help:"File of figures that were saved before, to be shown beside."`
+	Out     string `type:"path" help:"File that gets the page; default the terminal."`
+}
+
+func main() {
+	var o options
+	kong.Parse(&o, kong.Name("table"), kong.Description("Measures what records cost in ClickHouse."))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "table:", err)
+		os.Exit(1)
+	}
+}
+
+func (o options) run(ctx context.Context) (err error) {
+	dir := o.Dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "sluice-table-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	queries, err := readQueries(o.Queries)
+	if err != nil {
+		return err
+	}
+	before, err := readFigures(o.Beside)
+	if err != nil {
+		return err
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := parts.Build(ctx, bin); err != nil {
+		return err
+	}
+	stage, err := parts.Start(ctx, bin, filepath.Join(dir, "stage"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stage.Stop()) }()
+	b := &bench{Stage: stage, records: o.Records, log: os.Stderr}
+	f, err := b.measure(ctx, queries)
+	if err != nil {
+		return err
+	}
+	if err := f.save(o.Save); err != nil {
+		return err
+	}
+	out := os.Stdout
+	if o.Out != "" {
+		if out, err = os.Create(o.Out); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, out.Close()) }()
+	}
+	return writePage(out, f, before)
+}

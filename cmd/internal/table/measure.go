@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/load"
+)
+
+// bench is a measurement under way.
+type bench struct {
+	*parts.Stage
+	records int64
+	log     io.Writer
+}
+
+// measure fills a lane, lets an ingester drain it, and looks at what is there
+// then and when everything is merged.
+func (b *bench) measure(ctx context.Context, queries []query) (*figures, error) {
+	f := &figures{Records: b.records, Taken: time.Now().UTC(), Load: loadAverage()}
+	for _, step := range []struct {
+		doing string
+		do    func(context.Context, *figures) error
+	}{
+		{"fill the lane", b.fill},
+		{"drain it", b.drain},
+		{"wait for merges", b.settle},
+		{"merge the rest", b.merge},
+	} {
+		fmt.Fprintf(b.log, "%s %s\n", time.Now().UTC().Format(time.TimeOnly), step.doing) // a terminal that is gone is no reason to fail
+		if err := step.do(ctx, f); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.doing, err)
+		}
+	}
+	for _, q := range queries {
+		took, err := b.time(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("query %s: %w", q.name, err)
+		}
+		f.Queries = append(f.Queries, queryTime{q.name, took})
+	}
+	version, err := b.Query(ctx, "SELECT version()")
+	f.Engine = version
+	return f, err
+}
+
+// fill posts all records while there is no ingester.
+func (b *bench) fill(ctx context.Context, f *figures) error {
+	if err := b.StopLast(); err != nil {
+		return err
+	}
+	report, err := load.Run(ctx, load.Config{URL: b.URL, Token: b.Token, Records: b.records, Seed: 1, After: time.Now().UnixMicro(), Progress: b.log})
+	f.Acknowledged = report.Acked.Records
+	return err
+}
+
+// drain starts an ingester. Its clock runs from when the first rows can be
+// queried until all can, so that no start of a process is in it.
+func (b *bench) drain(ctx context.Context, f *figures) error {
+	engine := b.Part(parts.Engine).PID()
+	used, err := load.CPUTime(engine)
+	if err != nil {
+		return err
+	}
+	if err := b.AddIngester(ctx); err != nil {
+		return err
+	}
+	ingester := b.Ingesters()[0].PID()
+	var began time.Time
+	var first, rows int64
+	for moved := time.Now(); rows < f.Acknowledged; {
+		last := rows
+		if rows, err = b.number(ctx, "SELECT count() FROM flow.records"); err != nil {
+			return err
+		}
+		now := time.Now()
+		if rows != last {
+			moved = now
+		}
+		if rows > 0 && began.IsZero() {
+			began, first = now, rows
+		}
+		if now.Sub(moved) > time.Minute {
+			return fmt.Errorf("%d of %d records are stored, and no more for a minute", rows, f.Acknowledged)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if rows > f.Acknowledged {
+		return fmt.Errorf("%d rows are stored of %d records", rows, f.Acknowledged)
+	}
+	if rows > first {
+		f.Rate = float64(rows-first) / time.Since(began).Seconds()
+	}
+	stored, err := load.CPUTime(engine)
+	if err != nil {
+		return err
+	}
+	f.used, f.EngineStored = used, f.perMillion(stored-used)
+	ours, err := load.CPUTime(ingester)
+	if err != nil {
+		return err
+	}
+	f.Ingester = f.perMillion(ours)
+	f.Loaded, err = b.tables(ctx)
+	return err
+}
+
+// settle waits until the engine has had nothing to merge for three seconds.
+func (b *bench) settle(ctx context.Context, f *figures) error {
+	for quiet := 0; quiet < 15; quiet++ {
+		merges, err := b.number(ctx, "SELECT count() FROM system.merges")
+		if err != nil {
+			return err
+		}
+		if merges > 0 {
+			quiet = -1
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	now, err := load.CPUTime(b.Part(parts.Engine).PID())
+	if err != nil {
+		return err
+	}
+	f.EngineSettled = f.perMillion(now - f.used)
+	f.Settled, err = b.tables(ctx)
+	return err
+}
+
+// merge makes one part of every month of every table.
+func (b *bench) merge(ctx context.Context, f *figures) error {
+	for _, table := range f.Settled {
+		if err := b.Exec(ctx, "OPTIMIZE TABLE flow."+table.Name+" FINAL"); err != nil {
+			return err
+		}
+	}
+	now, err := load.CPUTime(b.Part(parts.Engine).PID())
+	if err != nil {
+		return err
+	}
+	f.EngineMerged = f.perMillion(now - f.used)
+	if f.Merged, err = b.tables(ctx); err != nil {
+		return err
+	}
+	f.Columns, err = b.sizes(ctx, `SELECT concat(table, '.', name), data_compressed_bytes FROM system.columns
+		WHERE database = 'flow' AND data_compressed_bytes > 0 ORDER BY table != 'records', table, data_compressed_bytes DESC`)
+	if err != nil {
+		return err
+	}
+	indexes, err := b.sizes(ctx, "SELECT concat(table, '.', name), data_compressed_bytes FROM system.data_skipping_indices WHERE database = 'flow' AND data_compressed_bytes > 0")
+	f.Columns = append(f.Columns, indexes...)
+	return err
+}
+
+// tables are the sizes of what records end up in, records first.
+func (b *bench) tables(ctx context.Context) ([]size, error) {
+	return b.sizes(ctx, `SELECT table, sum(bytes_on_disk) AS bytes FROM system.parts
+		WHERE database = 'flow' AND active AND table NOT IN ('migrations', 'changes') GROUP BY table ORDER BY bytes DESC`)
+}
+
+// sizes are names and bytes, by record.
+func (b *bench) sizes(ctx context.Context, sql string) (all []size, err error) {
+	text, err := b.Query(ctx, sql)
+	if err != nil || text == "" {
+		return nil, err
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		name, bytes, _ := strings.Cut(line, "\t")
+		n, err := strconv.ParseFloat(bytes, 64)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, size{name, n / float64(b.records)})
+	}
+	return all, nil
+}
+
+func (b *bench) number(ctx context.Context, sql string) (int64, error) {
+	text, err := b.Query(ctx, sql)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// query is one of those that analysts ask.
+type query struct{ name, sql string }
+
+var named = regexp.MustCompile(`(?m)^-- name: (\w+)\n(.+);$`)
+
+func readQueries(file string) (all []query, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range named.FindAllStringSubmatch(string(text), -1) {
+		all = append(all, query{q[1], q[2]})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s holds no query", file)
+	}
+	return all, nil
+}
+
+// time is the median of three runs after one that fills the caches, in ms.
+func (b *bench) time(ctx context.Context, q query) (float64, error) {
+	var took []float64
+	for range 4 {
+		began := time.Now()
+		if _, err := b.Query(ctx, q.sql); err != nil {
+			return 0, err
+		}
+		took = append(took, float64(time.Since(began))/float64(time.Millisecond))
+	}
+	slices.Sort(took[1:])
+	return took[2], nil
+}
+
+// loadAverage says how busy the machine was before.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(text))[:3], ", ")
+}
