@@ -55,6 +55,7 @@ type world struct {
 	refuse      func(*record.Columns, int) bool
 	dead        map[place]string // code of each dead letter
 	bodies      map[place]string // and its bytes
+	full        bool             // there is no room for dead letters
 	changes     []uint64         // sequences applied, without repeats
 	applied     uint64           // greatest incarnation of those
 
@@ -429,6 +430,9 @@ type deadLetters struct{ *process }
 
 func (s deadLetters) SetAside(_ context.Context, d record.Dead) error {
 	return s.do(fmt.Sprintf("set aside %d/%d", d.Message.Seq, d.Index), func() error {
+		if s.full {
+			return record.ErrFull
+		}
 		at := place{d.Message.Seq, d.Index}
 		s.dead[at] = d.Code
 		s.bodies[at] = string(d.Message.Body)

@@ -133,7 +133,8 @@ func (l *lane) failed(err error) time.Duration {
 
 	var mend *haltError
 	var store *record.StoreError
-	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap)
+	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap) ||
+		errors.Is(err, record.ErrFull) // no room for a dead letter: only a person makes some
 	if errors.As(err, &store) {
 		l.unknowns++
 		if store.Class != record.ClassUnknown {

@@ -364,6 +364,27 @@ func TestALaneThatIsMadeNewIsAnotherLife(t *testing.T) {
 	})
 }
 
+func TestNoRoomForADeadLetterHalts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.full = true
+		w.publish(message(rec("1")), record.Message{Topic: "flow.0.record", Received: time.Now(), Body: []byte("[broken")}, message(rec("2")))
+		i, stop := w.startIngester(t, ingest.Config{})
+		time.Sleep(2 * time.Second)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !errors.Is(err, record.ErrFull) {
+			t.Errorf("Check says %v, want that the lane is halted, and why", err)
+		}
+		w.mu.Lock()
+		w.full = false
+		w.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if err := i.Check(t.Context()); err != nil || w.done() != 3 {
+			t.Errorf("when there is room: %v, %d messages done, want 3", err, w.done())
+		}
+		stop()
+	})
+}
+
 // TestALaneWhosePositionIsGoneHalts: the bucket of positions was lost, and the
 // stream was not. What has no identity would be stored twice.
 func TestALaneWhosePositionIsGoneHalts(t *testing.T) {

@@ -88,8 +88,9 @@ type Warehouse interface {
 // DeadLetters keeps what can not be stored. *stream.DeadLetters is the real
 // one.
 type DeadLetters interface {
-	// SetAside keeps d durably before it returns nil. It is idempotent per
-	// lane, sequence and index.
+	// SetAside keeps d durably before it returns nil. It is idempotent per life
+	// of the lane, sequence and index. The error is record.ErrFull when there is
+	// no room for it.
 	SetAside(ctx context.Context, d record.Dead) error
 }
 

@@ -74,6 +74,9 @@ func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
 		return nil // it is there already
 	}
 	_, _, answer := judge(err)
+	if errors.Is(answer, record.ErrFull) {
+		answer = fmt.Errorf("the dead letters have no room left: replay or drop some (sluice dead), or give them more (--dead-max-bytes): %w", answer)
+	}
 	return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
 }
 
@@ -136,7 +139,7 @@ func parseOrigin(origin string) (lane int, incarnation, seq uint64, index int, e
 // Get returns one dead letter; ok is false when there is none of that number.
 func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok bool, err error) {
 	raw, err := l.stream.dead.GetMsg(ctx, number)
-	if errors.Is(err, jetstream.ErrMsgNotFound) || (err == nil && !strings.HasPrefix(raw.Subject, DeadPrefix)) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return DeadLetter{}, false, nil
 	}
 	if err != nil {
@@ -152,35 +155,35 @@ func (l *DeadLetters) Drop(ctx context.Context, d DeadLetter) error {
 		return fmt.Errorf("drop dead letter %d: %w", d.Number, err)
 	}
 	// Noted. A crash here leaves a letter that is dropped, to be dropped again.
-	return l.remove(ctx, d.Number)
+	return remove(ctx, l.stream.dead, d.Number)
 }
 
-// remove removes a message of FLOW_DEAD.
-func (l *DeadLetters) remove(ctx context.Context, number uint64) error {
-	err := l.stream.dead.DeleteMsg(ctx, number)
+// remove removes a dead letter, or a note about one.
+func remove(ctx context.Context, from jetstream.Stream, number uint64) error {
+	err := from.DeleteMsg(ctx, number)
 	if err == nil {
 		return nil
 	}
-	if _, gone := l.stream.dead.GetMsg(ctx, number); errors.Is(gone, jetstream.ErrMsgNotFound) {
+	if _, gone := from.GetMsg(ctx, number); errors.Is(gone, jetstream.ErrMsgNotFound) {
 		return nil // somebody else has, or this one in an attempt whose answer was lost
 	}
-	return unavailable(fmt.Errorf("remove dead letter %d: %w", number, err), 2*time.Second)
+	return unavailable(fmt.Errorf("remove message %d of %s: %w", number, from.CachedInfo().Config.Name, err), 2*time.Second)
 }
 
 // Count is how many dead letters there are.
 func (l *DeadLetters) Count(ctx context.Context) (uint64, error) {
-	info, err := l.stream.dead.Info(ctx, jetstream.WithSubjectFilter(DeadPrefix+">"))
+	info, err := l.stream.dead.Info(ctx)
 	if err != nil {
 		return 0, unavailable(fmt.Errorf("count dead letters: %w", err), 2*time.Second)
 	}
-	return uint64(len(info.State.Subjects)), nil
+	return info.State.Msgs, nil
 }
 
 // Now is the Stream's.
 func (l *DeadLetters) Now(ctx context.Context) (time.Time, error) { return l.stream.Now(ctx) }
 
-// Last is the number of the newest dead letter, or of a note about one. What is
-// set aside from now on has a higher one.
+// Last is the number of the newest dead letter. What is set aside from now on has
+// a higher one.
 func (l *DeadLetters) Last(ctx context.Context) (uint64, error) {
 	info, err := l.stream.dead.Info(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,15 +165,52 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 	}
 }
 
-func TestNoRoomForDeadLettersIsAnError(t *testing.T) {
-	w := open(t, stream.Config{DeadMaxBytes: 20 << 10})
+// TestDeadLettersWithoutRoom: that is said in words and shown, and whoever
+// replays or drops some of them needs no room for it.
+func TestDeadLettersWithoutRoom(t *testing.T) {
+	const room = 20 << 10
+	w := open(t, stream.Config{DeadMaxBytes: room})
 	letters := stream.NewDeadLetters(w.Stream)
-	var err error
-	for seq := uint64(1); err == nil && seq < 1000; seq++ {
-		err = letters.SetAside(t.Context(), dead(seq))
+	next := uint64(0)
+	fill := func() {
+		t.Helper()
+		var err error
+		for ; err == nil && next < 1000; next++ {
+			err = letters.SetAside(t.Context(), dead(next+1))
+		}
+		if !errors.Is(err, record.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes") {
+			t.Fatalf("got %v, want %v and what to do", err, record.ErrFull)
+		}
 	}
-	if !errors.Is(err, record.ErrFull) {
-		t.Errorf("got %v, want %v", err, record.ErrFull)
+	fill()
+	all := w.list(stream.DeadFilter{})
+	shown := func(name string) float64 { return value(t, w.reg, name, nil) }
+	bytes := w.waitFor("sluice_stream_dead_bytes", func(v float64) bool { return v > 0.9*room })
+	if bytes > room || shown("sluice_stream_dead_max_bytes") != room || shown("sluice_stream_dead_letters") != float64(len(all)) {
+		t.Errorf("%v bytes of %v and %v letters are shown, want %d bytes at most and %d letters",
+			bytes, shown("sluice_stream_dead_max_bytes"), shown("sluice_stream_dead_letters"), room, len(all))
+	}
+	if err := letters.Drop(t.Context(), all[0]); err != nil {
+		t.Errorf("drop when there is no room: %v", err)
+	}
+	fill()
+	if _, err := letters.Replay(t.Context(), w.publisher(), all[1]); err != nil {
+		t.Errorf("replay when there is no room: %v", err)
+	}
+	fill()
+}
+
+// waitFor waits until a gauge shows what is wanted, and returns it.
+func (w *world) waitFor(name string, want func(float64) bool) float64 {
+	w.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		v := value(w.t, w.reg, name, nil)
+		if want(v) {
+			return v
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s stays at %v", name, v)
+		}
 	}
 }
 
@@ -239,8 +277,8 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			if diff := cmp.Diff([]stream.Fate{{Seq: 2, Index: 3, Fate: stream.FateReplayed}}, w.fates()); diff != "" {
 				t.Errorf("fates (-want +got):\n%s", diff)
 			}
-			if info, err := w.jetStream().StreamInfo("FLOW_DEAD"); err != nil || info.State.Msgs != 1 {
-				t.Errorf("%d messages are left in FLOW_DEAD, %v, want the one that tells the fate", info.State.Msgs, err)
+			if info, err := w.jetStream().StreamInfo("FLOW_NOTES"); err != nil || info.State.Msgs != 1 {
+				t.Errorf("%d messages are left in FLOW_NOTES, %v, want the one that tells the fate", info.State.Msgs, err)
 			}
 		})
 	}
@@ -279,7 +317,7 @@ func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
 	if _, err := stream.NewDeadLetters(w.Stream).Replay(context.Background(), p, d); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.jetStream().PurgeStream("FLOW_DEAD", &nats.StreamPurgeRequest{Subject: stream.SettledPrefix + stream.Origin(d)}); err != nil {
+	if err := w.jetStream().PurgeStream("FLOW_NOTES", &nats.StreamPurgeRequest{Subject: stream.SettledPrefix + stream.Origin(d)}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.note(kept)

@@ -38,7 +38,7 @@ func (s *Stream) deadConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 DeadStream,
 		Description:          "Sluice: what could not be stored, with the reason",
-		Subjects:             []string{DeadPrefix + ">", ReplayPrefix + ">", SettledPrefix + ">"},
+		Subjects:             []string{DeadPrefix + ">"},
 		Storage:              jetstream.FileStorage,
 		Retention:            jetstream.LimitsPolicy,
 		Discard:              jetstream.DiscardNew,
@@ -47,6 +47,15 @@ func (s *Stream) deadConfig() jetstream.StreamConfig {
 		MaxBytes:             s.cfg.DeadMaxBytes,
 		Replicas:             s.cfg.Replicas,
 	}
+}
+
+// noteConfig: a note is small, and goes with the message it is about, so that
+// there is no bound that it could run into.
+func (s *Stream) noteConfig() jetstream.StreamConfig {
+	cfg := s.deadConfig()
+	cfg.Name, cfg.Description, cfg.MaxBytes = NoteStream, "Sluice: what became of dead letters", 0
+	cfg.Subjects = []string{ReplayPrefix + ">", SettledPrefix + ">"}
+	return cfg
 }
 
 // bucketConfig is the stream of a KV bucket as nats.go would make it, except
@@ -152,6 +161,10 @@ func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 	}
 	for _, subject := range want.Subjects {
 		set("subject "+subject, !slices.Contains(have.Subjects, subject), func() { have.Subjects = append(have.Subjects, subject) })
+	}
+	if want.Name == DeadStream { // it had the notes too
+		others := slices.DeleteFunc(slices.Clone(have.Subjects), func(s string) bool { return slices.Contains(want.Subjects, s) })
+		set("subjects", len(others) > 0, func() { have.Subjects = want.Subjects })
 	}
 	set("discard", have.Discard != want.Discard, func() { have.Discard = want.Discard })
 	set("discard_new_per_subject", have.DiscardNewPerSubject != want.DiscardNewPerSubject, func() { have.DiscardNewPerSubject = want.DiscardNewPerSubject })

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,27 +35,21 @@ type Fate struct {
 // Fates gives the fate of everything that was set aside, of any life of a lane,
 // for as long as the lane holds the message; the same origin may come twice, and
 // then is settled. What is set aside or settled while it runs may
-// come or not, but nothing is missed on its way from letter to settled.
+// come or not, but nothing is missed on its way from letter to settled: the note
+// that it is settled is there before the letter goes, and is looked for after.
 func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
 	return func(yield func(Fate, error) bool) {
-		for msg, err := range l.stream.scan(ctx, DeadStream, scanFrom{heads: true}) {
-			if err != nil {
-				yield(Fate{}, fmt.Errorf("read what was set aside: %w", err))
-				return
-			}
-			// The note that it is settled stands behind the letter, and is
-			// there before the letter goes.
-			fate, origin := FateDead, ""
-			if o, ok := strings.CutPrefix(msg.Subject(), DeadPrefix); ok {
-				origin = o
-			} else if o, ok := strings.CutPrefix(msg.Subject(), SettledPrefix); ok {
-				fate, origin = first(msg.Headers(), headerFate), o
-			} else {
-				continue
-			}
-			lane, incarnation, seq, index, err := parseOrigin(origin)
-			if !yield(Fate{lane, incarnation, seq, index, fate}, err) {
-				return
+		for _, from := range []struct{ stream, prefix string }{{DeadStream, DeadPrefix}, {NoteStream, SettledPrefix}} {
+			for msg, err := range l.stream.scan(ctx, from.stream, scanFrom{subject: from.prefix + ">", heads: true}) {
+				if err != nil {
+					yield(Fate{}, fmt.Errorf("read what was set aside: %w", err))
+					return
+				}
+				fate := cmp.Or(first(msg.Headers(), headerFate), FateDead)
+				lane, incarnation, seq, index, err := parseOrigin(strings.TrimPrefix(msg.Subject(), from.prefix))
+				if !yield(Fate{lane, incarnation, seq, index, fate}, err) {
+					return
+				}
 			}
 		}
 	}
@@ -72,7 +67,7 @@ func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, fate string) err
 
 // settled is the fate a letter has by its note, empty when there is none.
 func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error) {
-	note, err := l.stream.dead.GetLastMsgForSubject(ctx, SettledPrefix+d.origin)
+	note, err := l.stream.notes.GetLastMsgForSubject(ctx, SettledPrefix+d.origin)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return "", nil
 	}
@@ -85,7 +80,7 @@ func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error)
 // forgetSettled removes the notes about messages of a lane before keep, and
 // about those of other lives of it.
 func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, incarnation, keep uint64) error {
-	info, err := l.stream.dead.Info(ctx, jetstream.WithSubjectFilter(SettledPrefix+strconv.Itoa(lane.Number)+".>"))
+	info, err := l.stream.notes.Info(ctx, jetstream.WithSubjectFilter(SettledPrefix+strconv.Itoa(lane.Number)+".>"))
 	if err != nil {
 		return unavailable(fmt.Errorf("look up settled dead letters: %w", err), 2*time.Second)
 	}
@@ -94,7 +89,7 @@ func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, incarnation
 		if err == nil && life == incarnation && seq >= keep {
 			continue
 		}
-		if err := l.stream.dead.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+		if err := l.stream.notes.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
 			return unavailable(fmt.Errorf("forget a settled dead letter: %w", err), 2*time.Second)
 		}
 	}

@@ -78,7 +78,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 }
 
 // value sums what a metric says, of the series with these labels.
-func value(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) float64 {
+func value(t testing.TB, reg *prometheus.Registry, name string, labels map[string]string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {

@@ -2,7 +2,9 @@ package stream
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"time"
 )
 
 // Lag is how far storing a lane is behind accepting.
@@ -39,6 +41,18 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 		all = append(all, l)
 	}
 	return all, nil
+}
+
+// deadGauges looks up how much room dead letters take.
+func (s *Stream) deadGauges(ctx context.Context) error {
+	info, err := s.dead.Info(ctx)
+	if err != nil {
+		return unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
+	}
+	s.m.deadLetters.Set(float64(info.State.Msgs))
+	s.m.deadBytes.Set(float64(info.State.Bytes))
+	s.m.deadMax.Set(float64(info.Config.MaxBytes))
+	return nil
 }
 
 func (s *Stream) laneGauges(l *Lane) {

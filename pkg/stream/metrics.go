@@ -25,6 +25,9 @@ type metrics struct {
 	lagBytes    *prometheus.GaugeVec
 	leases      prometheus.Gauge
 	dead        *prometheus.CounterVec
+	deadLetters prometheus.Gauge
+	deadBytes   prometheus.Gauge
+	deadMax     prometheus.Gauge
 	purged      *prometheus.CounterVec
 }
 
@@ -49,6 +52,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lagBytes:    gauges(reg, "sluice_stream_lag_bytes", "Bytes of a lane that are not stored yet, estimated by its mean message size.", lane...),
 		leases:      gauge(reg, "sluice_stream_leases_held", "Lanes this process reads."),
 		dead:        counters(reg, "sluice_stream_dead_letters_total", "Records and messages set aside, by code.", "code"),
+		deadLetters: gauge(reg, "sluice_stream_dead_letters", "Dead letters that are kept, until they are replayed or dropped."),
+		deadBytes:   gauge(reg, "sluice_stream_dead_bytes", "Bytes of dead letters on disk."),
+		deadMax:     gauge(reg, "sluice_stream_dead_max_bytes", "Bytes dead letters may take: when they do, a lane that has to set something aside halts."),
 		purged:      counters(reg, "sluice_stream_purged_messages_total", "Stored messages removed from a lane.", lane...),
 	}
 }

@@ -15,6 +15,10 @@ const (
 	// DeadStream holds what can not be stored, until somebody decides.
 	DeadStream = "FLOW_DEAD"
 
+	// NoteStream holds the notes about dead letters: they must have room when the
+	// letters have none.
+	NoteStream = "FLOW_NOTES"
+
 	// ChangePrefix and the key of a target are the subject of its changes, all
 	// on lane 0.
 	ChangePrefix = "flow.0.change."

@@ -55,7 +55,7 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 		return record.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
 	}
 	// Settled. A crash here leaves a letter that the next call only removes.
-	if err := l.remove(ctx, d.Number); err != nil {
+	if err := remove(ctx, l.stream.dead, d.Number); err != nil {
 		return record.Receipt{}, err
 	}
 	// A crash here leaves a note about nothing, which harms nobody.
@@ -72,7 +72,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 		return record.Receipt{}, ErrDropped
 	}
 	id := "dead." + d.origin
-	note, err := l.stream.dead.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
+	note, err := l.stream.notes.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 	case err != nil:
@@ -174,14 +174,14 @@ func replayParts(d DeadLetter, slots int, id string) []record.Part {
 
 // forget removes the note of a replay.
 func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
-	note, err := l.stream.dead.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
+	note, err := l.stream.notes.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
 	if err != nil {
 		return unavailable(err, 2*time.Second)
 	}
-	return l.remove(ctx, note.Sequence)
+	return remove(ctx, l.stream.notes, note.Sequence)
 }
 
 // pieces is how many pieces of a submission the lanes have taken since a note

@@ -31,6 +31,7 @@ type Stream struct {
 	leases    jetstream.KeyValue
 	states    jetstream.KeyValue
 	dead      jetstream.Stream
+	notes     jetstream.Stream // about dead letters
 
 	view    atomic.Pointer[view] // what was looked up last
 	refresh sync.Mutex           // one look-up at a time
@@ -64,6 +65,9 @@ func (s *Stream) open(ctx context.Context) (err error) {
 		return err
 	}
 	if s.dead, err = s.ensure(ctx, s.deadConfig()); err != nil {
+		return err
+	}
+	if s.notes, err = s.ensure(ctx, s.noteConfig()); err != nil {
 		return err
 	}
 	if s.positions, err = s.bucket(ctx, PositionBucket, 0); err != nil {
@@ -161,6 +165,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		_, err := s.Lag(ctx) // looks the lanes up
+		err = errors.Join(err, s.deadGauges(ctx))
 		switch {
 		case err != nil && !failing && ctx.Err() == nil:
 			s.log.Warn("lanes can not be looked up", "error", err)
