@@ -22,13 +22,15 @@ type tokenNew struct {
 	Subject string        `required:"" help:"Whom the token stands for."`
 	Source  string        `help:"The engine whose records it posts: one numbering of records. Every token of the same engine has the same; empty: the subject."`
 	Scope   []string      `default:"records:write" help:"What it allows, comma-separated: records:write, user:write, fields:write, read, admin."`
+	Table   []string      `help:"Dataset tables it may touch, comma-separated; all when empty."`
+	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
 	Expires time.Duration `help:"How long it is accepted, such as 720h; 0 for ever."`
 	Rate    float64       `help:"Requests per second it may make; 0 as the api is set."`
 }
 
 func (c *tokenNew) Run() error {
 	secret := auth.NewToken()
-	entry := auth.Entry{Subject: c.Subject, Source: c.Source, SHA256: auth.Digest(secret), Rate: c.Rate}
+	entry := auth.Entry{Subject: c.Subject, Source: c.Source, SHA256: auth.Digest(secret), Rate: c.Rate, Tables: c.Table, Tenants: c.Tenant}
 	for _, s := range c.Scope {
 		entry.Scopes = append(entry.Scopes, record.Scope(s))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"sluice/pkg/record"
@@ -26,6 +27,8 @@ const (
 	codeTokenMissing        code = "token_missing"
 	codeTokenInvalid        code = "token_invalid"
 	codeScopeMissing        code = "scope_missing"
+	codeTableForbidden      code = "table_forbidden"
+	codeTenantForbidden     code = record.CodeOtherTenant
 	codeNoRoute             code = "no_such_route"
 	codeNoField             code = "no_such_field"
 	codeMethod              code = "method_not_allowed"
@@ -78,6 +81,8 @@ var failures = []failure{
 	{codeTokenMissing, http.StatusUnauthorized, "An access token is needed", 0},
 	{codeTokenInvalid, http.StatusUnauthorized, "The access token is not valid", 0},
 	{codeScopeMissing, http.StatusForbidden, "The access token does not allow this", 0},
+	{codeTableForbidden, http.StatusForbidden, "The access token is not for this table", 0},
+	{codeTenantForbidden, http.StatusForbidden, "The access token is not for this tenant", 0},
 	{codeNoRoute, http.StatusNotFound, "There is nothing here", 0},
 	{codeNoField, http.StatusNotFound, "There is no such dataset field", 0},
 	{codeMethod, http.StatusMethodNotAllowed, "The method is not allowed here", 0},
@@ -194,8 +199,12 @@ func recordRefusal(err error) *refusal {
 			{Index: limit.Index, Pointer: "#", Code: limit.Code, Detail: limit.Detail},
 		}}
 	case errors.As(err, &problems):
+		of := codeInvalidRecords
+		if !slices.ContainsFunc(problems.Problems, func(p record.Problem) bool { return p.Code != record.CodeOtherTenant }) {
+			of = codeTenantForbidden // and nothing else is wrong
+		}
 		return &refusal{
-			code: codeInvalidRecords, detail: "nothing of the request was stored; errors says what is wrong with which record",
+			code: of, detail: "nothing of the request was stored; errors says what is wrong with which record",
 			problems: problems.Problems, total: problems.Total,
 		}
 	}

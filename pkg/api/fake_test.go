@@ -141,6 +141,8 @@ var everyone = who{
 	"plain":  {Subject: "plain", Scopes: []record.Scope{record.ScopeUserWrite, record.ScopeFieldsWrite, record.ScopeRead}},
 	"writer": {Subject: "writer", Scopes: []record.Scope{record.ScopeFieldsWrite}},
 	"reader": {Subject: "reader", Scopes: []record.Scope{record.ScopeRead}},
+	"acme":   {Subject: "acme", Source: "acme", Scopes: record.Scopes(), Tables: []string{"orders", "a/b"}, Tenants: []string{"acme", record.DefaultTenant}},
+	"nobody": {Subject: "nobody", Source: "nobody", Scopes: record.Scopes(), Tables: []string{}, Tenants: []string{}},
 	"slow":   {Subject: "slow", Scopes: record.Scopes(), Rate: 2},
 }
 

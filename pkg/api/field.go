@@ -12,13 +12,16 @@ import (
 	"sluice/pkg/record"
 )
 
-// fieldOf is the dataset field that a path names. Its segments are decoded
-// once.
+// fieldOf is the dataset field that a path names, if its table is one the caller
+// may touch. Its segments are decoded once.
 func fieldOf(c *call) (change.Target, error) {
 	table, err1 := url.PathUnescape(c.c.Param("tableId"))
 	field, err2 := url.PathUnescape(c.c.Param("fieldId"))
 	if err := errors.Join(err1, err2); err != nil || table == "" || field == "" {
 		return change.Target{}, refuse(codeNoRoute, "a dataset field is named by its table and its own id")
+	}
+	if !c.who.MayTouch(table) {
+		return change.Target{}, refuse(codeTableForbidden, "the access token lists the tables it is for, and this is none of them")
 	}
 	return change.Target{Table: table, Field: field}, nil
 }

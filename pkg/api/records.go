@@ -106,7 +106,7 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, body []byte, 
 	}
 	defer leave()
 	received := time.Now()
-	if err := req.Parse(body, form, s.limits, received); err != nil {
+	if err := req.Parse(body, form, s.limitsOf(c.who), received); err != nil {
 		return err
 	}
 	hash := record.Hash(req.Body()) // of what is kept: it tells nothing about secrets
@@ -118,6 +118,13 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, body []byte, 
 		Received: received, TraceParent: traceParent(c.r.Header), Slots: slots, Parts: p.parts,
 	}
 	return err
+}
+
+// limitsOf is what a caller may post.
+func (s *Server) limitsOf(who record.Identity) record.Limits {
+	limits := s.limits
+	limits.Tenants = who.Tenants
+	return limits
 }
 
 // publish brings the records into the stream. A crash of this process before

@@ -59,6 +59,8 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 	content.WriteString(auth.Entry{Subject: "engine-a-2027", Source: "cluster \"a\"", SHA256: auth.Digest(rotated), Scopes: []record.Scope{record.ScopeRecordsWrite}}.Line() + "\n")
 	unquoted := auth.NewToken()
 	content.WriteString("- subject: engine-c\n  sha256: " + auth.Digest(unquoted) + "\n  scopes:\n  - read\n  expires: 2999-01-31T12:00:00+02:00\n")
+	narrow := auth.NewToken()
+	content.WriteString(auth.Entry{Subject: "acme", SHA256: auth.Digest(narrow), Scopes: []record.Scope{record.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}.Line() + "\n")
 	flow := auth.NewToken()
 	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(flow) + ", scopes: [records:write, read]}\n")
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
@@ -77,6 +79,7 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 		{"written by hand over several lines", unquoted, record.Identity{Subject: "engine-c", Source: "engine-c", Scopes: []record.Scope{record.ScopeRead}}, nil},
 		{"written by hand in one line, without quotes", flow, record.Identity{Subject: "engine-d", Source: "engine-d", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}, nil},
 		{"with a source of its own", rotated, record.Identity{Subject: "engine-a-2027", Source: "cluster \"a\"", Scopes: []record.Scope{record.ScopeRecordsWrite}}, nil},
+		{"for tables and tenants", narrow, record.Identity{Subject: "acme", Source: "acme", Scopes: []record.Scope{record.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}, nil},
 		{"no header", "", record.Identity{}, record.ErrTokenMissing},
 		{"only the scheme", "Bearer", record.Identity{}, record.ErrTokenMissing},
 		{"only the scheme and a space", "Bearer ", record.Identity{}, record.ErrTokenMissing},
@@ -116,6 +119,8 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 		{"an unknown member", "- {subject: a, token: swordfish-secret}", "not a YAML list of"},
 		{"a token instead of its digest", "- {subject: a, sha256: swordfish-secret, scopes: [read]}", "sha256 is not 64 hexadecimal digits"},
 		{"no subject", "- {sha256: " + digest + ", scopes: [read]}", "subject is not 1 to 256 bytes"},
+		{"no table at all", "- {subject: a, sha256: " + digest + ", scopes: [read], tables: []}", "tables is empty: leave it out"},
+		{"a tenant without a name", "- {subject: a, sha256: " + digest + ", scopes: [read], tenants: [b, \"\"]}", "tenants: a name is not 1 to 256 bytes"},
 		{"a source that is too long", "- {subject: a, source: " + strings.Repeat("s", 257) + ", sha256: " + digest + ", scopes: [read]}", "source is not 1 to 256 bytes"},
 		{"a source with a line break", "- {subject: a, source: \"s\\nt\", sha256: " + digest + ", scopes: [read]}", "source is not 1 to 256 bytes"},
 		{"a subject with a line break", "- {subject: \"a\\nb\", sha256: " + digest + ", scopes: [read]}", "subject is not 1 to 256 bytes"},

@@ -61,6 +61,8 @@ type line struct {
 	SHA256  string         `yaml:"sha256"`
 	Scopes  []record.Scope `yaml:"scopes"`
 	Expires string         `yaml:"expires"` // not time.Time: YAML has times without a zone, too
+	Tables  []string       `yaml:"tables"`
+	Tenants []string       `yaml:"tenants"`
 	Rate    float64        `yaml:"rate"`
 }
 
@@ -76,7 +78,7 @@ func parseTable(content []byte, reserved string) (*table, error) {
 		// at all says so with an empty list.
 		return nil, errors.New("it is empty; no tokens at all are written as []")
 	case err != nil:
-		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, expires, rate}" + position(err))
+		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, tables, tenants, expires, rate}" + position(err))
 	}
 	t := &table{entries: make(map[[sha256.Size]byte]entry, len(list))}
 	_, _ = rand.Read(t.salt[:])
@@ -120,6 +122,14 @@ func (e line) parse() (entry, error) {
 	case !(e.Rate >= 0): // NaN is refused too
 		return entry{}, errors.New("rate is negative")
 	}
+	for what, names := range map[string][]string{"tables": e.Tables, "tenants": e.Tenants} {
+		if names != nil && len(names) == 0 {
+			return entry{}, fmt.Errorf("%s is empty: leave it out, and all are allowed", what)
+		}
+		if err := checkNames(names); err != nil {
+			return entry{}, fmt.Errorf("%s: %w", what, err)
+		}
+	}
 	for _, s := range e.Scopes {
 		if !slices.Contains(record.Scopes(), s) {
 			return entry{}, fmt.Errorf("a scope is not one of %v", record.Scopes())
@@ -133,7 +143,7 @@ func (e line) parse() (entry, error) {
 	}
 	return entry{
 		digest:   [sha256.Size]byte(digest),
-		identity: record.Identity{Subject: e.Subject, Source: cmp.Or(e.Source, e.Subject), Scopes: e.Scopes, Rate: e.Rate},
+		identity: record.Identity{Subject: e.Subject, Source: cmp.Or(e.Source, e.Subject), Scopes: e.Scopes, Tables: e.Tables, Tenants: e.Tenants, Rate: e.Rate},
 		expires:  expires,
 	}, nil
 }
@@ -149,6 +159,20 @@ const aName = "1 to 256 bytes of UTF-8 without control characters or outer space
 func validName(name string) bool {
 	return name != "" && len(name) <= maxName && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, unicode.IsControl) && strings.TrimSpace(name) == name
+}
+
+// maxNames bounds the tables, and the tenants, of one token.
+const maxNames = 256
+
+// checkNames judges the tables or the tenants of a token. It shows none of them.
+func checkNames(names []string) error {
+	if len(names) > maxNames {
+		return fmt.Errorf("%d names, at most %d", len(names), maxNames)
+	}
+	if slices.ContainsFunc(names, func(name string) bool { return !validName(name) }) {
+		return fmt.Errorf("a name is not %s", aName)
+	}
+	return nil
 }
 
 // file follows a file on disk.

@@ -70,9 +70,29 @@ func (v *verifier) check() error {
 // claims are the members of a token that we look at.
 type claims struct {
 	jwt.Claims
-	Source string `json:"source"` // the engine whose records the token's holder posts
-	Scope  scopes `json:"scope"`  // RFC 8693: names divided by spaces
-	Scp    scopes `json:"scp"`    // the same as an array, as some issuers have it
+	Source  string `json:"source"`  // the engine whose records the token's holder posts
+	Tables  names  `json:"tables"`  // dataset tables it may touch
+	Tenants names  `json:"tenants"` // tenants whose records it may post
+	Scope   scopes `json:"scope"`   // RFC 8693: names divided by spaces
+	Scp     scopes `json:"scp"`     // the same as an array, as some issuers have it
+}
+
+// names takes an array of names, or one name. Absent, it is nil: then all are
+// meant. Empty, it means none, and so does null.
+type names []string
+
+func (n *names) UnmarshalJSON(b []byte) error {
+	var one string
+	list := []string{}
+	if json.Unmarshal(b, &one) == nil {
+		if one != "" {
+			list = append(list, one)
+		}
+	} else if err := json.Unmarshal(b, &list); err != nil {
+		return errors.New("neither a name nor a list of names")
+	}
+	*n = list
+	return nil
 }
 
 // scopes takes a string of names divided by spaces, or an array of names.
@@ -200,6 +220,10 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 		why = "it never expires"
 	case c.Source != "" && !validName(c.Source):
 		why = "its source is not " + aName
+	case checkNames(c.Tables) != nil:
+		why = "its tables are not usable names"
+	case checkNames(c.Tenants) != nil:
+		why = "its tenants are not usable names"
 	case !validName(c.Subject) || len(subject) > maxName:
 		why = "it has no usable subject"
 	}
@@ -207,7 +231,7 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 		return verified{}, fmt.Errorf("%w: %s", record.ErrTokenInvalid, why)
 	}
 	ok := verified{
-		identity: record.Identity{Subject: subject, Source: cmp.Or(c.Source, subject), Scopes: v.ours(append(c.Scope, c.Scp...))},
+		identity: record.Identity{Subject: subject, Source: cmp.Or(c.Source, subject), Scopes: v.ours(append(c.Scope, c.Scp...)), Tables: c.Tables, Tenants: c.Tenants},
 		until:    c.Expiry.Time().Add(v.cfg.Leeway),
 	}
 	if c.NotBefore != nil {

@@ -475,3 +475,37 @@ func TestAnIssuerIsAskedForItsKeys(t *testing.T) {
 		})
 	}
 }
+
+// TestAJWTMayBeForSomeTablesAndTenants: what is no list is refused, and an empty
+// list means none rather than all.
+func TestAJWTMayBeForSomeTablesAndTenants(t *testing.T) {
+	secret := []byte(strings.Repeat("s", 32))
+	file := filepath.Join(t.TempDir(), "secret")
+	writeFile(t, file, string(secret))
+	a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: file}})
+	for _, tt := range []struct {
+		name            string
+		claims          map[string]any
+		tables, tenants []string
+		err             error
+	}{
+		{"neither", map[string]any{}, nil, nil, nil},
+		{"lists", map[string]any{"tables": []string{"orders", "b c"}, "tenants": []string{"acme"}}, []string{"orders", "b c"}, []string{"acme"}, nil},
+		{"one name", map[string]any{"tables": "b c"}, []string{"b c"}, nil, nil},
+		{"empty", map[string]any{"tables": []string{}, "tenants": ""}, []string{}, []string{}, nil},
+		{"null", map[string]any{"tenants": nil}, nil, []string{}, nil},
+		{"a number", map[string]any{"tables": 7}, nil, nil, record.ErrTokenInvalid},
+		{"a name that none has", map[string]any{"tenants": []string{" acme"}}, nil, nil, record.ErrTokenInvalid},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.claims["sub"], tt.claims["exp"] = "jane", time.Now().Add(time.Hour).Unix()
+			got, err := a.Authenticate(sign(t, jose.HS256, secret, "", tt.claims))
+			if !errors.Is(err, tt.err) || err == nil && tt.err != nil {
+				t.Fatalf("got %v, want %v", err, tt.err)
+			}
+			if diff := cmp.Diff([][]string{tt.tables, tt.tenants}, [][]string{got.Tables, got.Tenants}); diff != "" {
+				t.Errorf("tables and tenants (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -20,6 +20,8 @@ type Entry struct {
 	SHA256  string         // hex of the SHA-256 of the token
 	Scopes  []record.Scope // what it allows; at least one
 	Expires time.Time      // zero: never
+	Tables  []string       // dataset tables it may touch; empty: all
+	Tenants []string       // tenants whose records it may post; empty: all
 	Rate    float64        // requests per second; 0: as the api is set
 }
 
@@ -44,14 +46,20 @@ func Digest(token string) string {
 func (e Entry) Line() string {
 	scopes := make([]string, len(e.Scopes))
 	for i, s := range e.Scopes {
-		scopes[i] = strconv.Quote(string(s))
+		scopes[i] = string(s)
 	}
 	source := ""
 	if e.Source != "" {
 		source = ", source: " + strconv.Quote(e.Source)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "- {subject: %s%s, sha256: %q, scopes: [%s]", strconv.Quote(e.Subject), source, e.SHA256, strings.Join(scopes, ", "))
+	fmt.Fprintf(&b, "- {subject: %s%s, sha256: %q, scopes: %s", strconv.Quote(e.Subject), source, e.SHA256, quoted(scopes))
+	if len(e.Tables) > 0 {
+		fmt.Fprintf(&b, ", tables: %s", quoted(e.Tables))
+	}
+	if len(e.Tenants) > 0 {
+		fmt.Fprintf(&b, ", tenants: %s", quoted(e.Tenants))
+	}
 	if !e.Expires.IsZero() {
 		fmt.Fprintf(&b, ", expires: %q", e.Expires.UTC().Format(time.RFC3339))
 	}
@@ -60,6 +68,15 @@ func (e Entry) Line() string {
 	}
 	b.WriteString("}")
 	return b.String()
+}
+
+// quoted is a list of texts in YAML.
+func quoted(list []string) string {
+	texts := make([]string, len(list))
+	for i, text := range list {
+		texts[i] = strconv.Quote(text)
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }
 
 // Check says what a token file would refuse in the entry.

@@ -25,14 +25,21 @@ func Scopes() []Scope {
 
 // Identity is who a request comes from, as its token says.
 type Identity struct {
-	Subject string  // the current user, and the owner of its idempotency keys; never empty
-	Source  string  // the engine whose records it posts; never empty
-	Scopes  []Scope // not modified after it is handed out
-	Rate    float64 // requests per second the token may make; 0 leaves it to the api
+	Subject string   // the current user, and the owner of its idempotency keys; never empty
+	Source  string   // the engine whose records it posts; never empty
+	Scopes  []Scope  // not modified after it is handed out, nor are the lists below
+	Tables  []string // dataset tables it may touch; nil for all, empty for none
+	Tenants []string // tenants whose records it may post; nil for all, empty for none
+	Rate    float64  // requests per second the token may make; 0 leaves it to the api
 }
 
 // May tells whether the token carries the scope.
 func (i Identity) May(s Scope) bool { return slices.Contains(i.Scopes, s) }
+
+// MayTouch tells whether the token may touch fields of a dataset table.
+func (i Identity) MayTouch(table string) bool {
+	return i.Tables == nil || slices.Contains(i.Tables, table)
+}
 
 // Why a request has no Identity.
 var (

@@ -6,6 +6,8 @@ type Limits struct {
 	RecordBytes int // bytes of one record as posted; default 8 MiB
 	Depth       int // nesting of one record, itself counted; default 64, at most 1000
 
+	Tenants []string // whose records may be posted; nil for all, empty for none
+
 	Mask *Mask // members whose values are secrets; default those called password
 
 	Shaped bool // refuse objects that have no member of a record: other JSON than records

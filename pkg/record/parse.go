@@ -147,6 +147,9 @@ func (p *parser) add(at, end int) int {
 	for f, code := w.wrong(0); code != ""; f, code = w.wrong(f + 1) {
 		p.problem(f, code)
 	}
+	if p.lim.Tenants != nil {
+		p.checkTenant()
+	}
 	if id := w.get(fieldID); id.kind <= kindNull || id.kind == kindString && id.end-id.start == 2 {
 		p.noID++
 	}

@@ -1,12 +1,13 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 )
 
 // Problem is one thing wrong with a posted body. It never carries a submitted
-// value.
+// value, but for the name of a tenant that is not the caller's.
 type Problem struct {
 	Index   int    `json:"index"`   // of the record in the request; -1 for the body as a whole
 	Pointer string `json:"pointer"` // JSON pointer as a URI fragment, such as #/3/value/key
@@ -21,12 +22,13 @@ type problem struct {
 	index int
 	field field // fieldCount for the record itself
 	code  string
+	said  string // better than what is said of the code; empty: nothing is
 }
 
 // problem notes that a field of the record being read is wrong.
 func (p *parser) problem(f field, code string) {
 	if p.total++; p.total <= maxProblems {
-		p.problems = append(p.problems, problem{len(p.records), f, code})
+		p.problems = append(p.problems, problem{index: len(p.records), field: f, code: code})
 	}
 }
 
@@ -34,7 +36,7 @@ func (p *parser) problem(f field, code string) {
 func (p *parser) told() []Problem {
 	told := make([]Problem, len(p.problems))
 	for i, b := range p.problems {
-		told[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: details[b.code]}
+		told[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: cmp.Or(b.said, details[b.code])}
 	}
 	return told
 }

@@ -60,12 +60,13 @@ const (
 	CodeRecordTooLarge = "record_too_large"
 	CodeTooDeep        = "too_deep"
 
-	CodeMissing      = "missing"        // what every record has: this is none
-	CodeNotAnObject  = "not_an_object"  // a record, or its value, is something else
-	CodeNotAString   = "not_a_string"   // nor a number, which would do
-	CodeNotAnInteger = "not_an_integer" // nor text that is one
-	CodeOutOfRange   = "out_of_range"   // an integer beyond 64 bits
-	CodeNotATime     = "not_a_time"     // neither milliseconds nor ISO 8601
+	CodeOtherTenant  = "tenant_forbidden" // of a tenant that the caller may not post for
+	CodeMissing      = "missing"          // what every record has: this is none
+	CodeNotAnObject  = "not_an_object"    // a record, or its value, is something else
+	CodeNotAString   = "not_a_string"     // nor a number, which would do
+	CodeNotAnInteger = "not_an_integer"   // nor text that is one
+	CodeOutOfRange   = "out_of_range"     // an integer beyond 64 bits
+	CodeNotATime     = "not_a_time"       // neither milliseconds nor ISO 8601
 
 	CodeBadEncoding  = "broken_encoding" // a message that can not be decompressed
 	CodeNotAnArray   = "not_an_array"    // a message that holds something else
@@ -81,6 +82,7 @@ var details = map[string]string{
 	CodeTooManyRecords: "the request holds too many records",
 	CodeRecordTooLarge: "the record is too large",
 	CodeTooDeep:        "the record is nested too deep",
+	CodeOtherTenant:    "the access token is not for this tenant",
 	CodeMissing:        "is missing, as is all else that a workflow record has",
 	CodeNotAnObject:    "must be an object",
 	CodeNotAString:     "must be a string",

@@ -43,9 +43,10 @@ func TestWhoMay(t *testing.T) {
 	reader, readerLine := token("--scope", "read")
 	slow, slowLine := token("--rate", "1", "--scope", "records:write")
 	short, shortLine := token("--expires", "1s", "--scope", "records:write")
+	narrow, narrowLine := token("--scope", "records:write", "--tenant", "acme,other", "--table", "orders")
 	late, lateLine := token("--scope", "records:write")
 	slowLine = strings.Replace(slowLine, "engine-a", "engine-slow", 1) // the rate is the subject's
-	write(tokens, writerLine+readerLine+slowLine+shortLine)
+	write(tokens, writerLine+readerLine+slowLine+shortLine+narrowLine)
 	write(secretFile, string(secret))
 	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", tokens, "--jwt-secret-file", secretFile,
 		"--jwt-issuer", "https://issuer", "--jwt-audience", "sluice", "--fingerprint-key", filepath.Join(t.TempDir(), "key"))
@@ -79,6 +80,7 @@ func TestWhoMay(t *testing.T) {
 		{"a token after Bearer", "Bearer " + writer, 200, ""},
 		{"a token after bearer", "bearer " + writer, 200, ""},
 		{"no token", "", 401, "token_missing"},
+		{"a token for other tenants", narrow, 403, "tenant_forbidden"},
 		{"Bearer alone", "Bearer ", 401, "token_missing"},
 		{"an unknown token", "Bearer sluice_unknown", 401, "token_invalid"},
 		{"a token that is not in the file yet", late, 401, "token_invalid"},
@@ -101,7 +103,7 @@ func TestWhoMay(t *testing.T) {
 				t.Errorf("answered %s %s, want %d %s", res.Status, body, tt.status, tt.code)
 			}
 			challenge := res.Header.Get("WWW-Authenticate")
-			if tt.status == 401 && !strings.HasPrefix(challenge, "Bearer") || tt.status == 403 && wantText(body, "records:write") != nil {
+			if tt.status == 401 && !strings.HasPrefix(challenge, "Bearer") || tt.status == 403 && tt.code == "scope_missing" && wantText(body, "records:write") != nil {
 				t.Errorf("WWW-Authenticate is %q, the answer %s", challenge, body)
 			}
 		})

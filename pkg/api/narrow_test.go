@@ -1,0 +1,80 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
+)
+
+// TestATokenMayBeForSomeTenants: a request with a record of another tenant is
+// refused whole, and says which records of which tenants those are.
+func TestATokenMayBeForSomeTenants(t *testing.T) {
+	forbidden := func(pointer string, index int, tenant string) record.Problem {
+		return record.Problem{Index: index, Pointer: pointer + "/value/tenantId", Code: "tenant_forbidden", Detail: "the access token is not for the tenant " + tenant}
+	}
+	for _, tt := range []struct {
+		name, token, body string
+		status            int // 200: stored
+		errors            []record.Problem
+	}{
+		{"of its own", "acme", `[{"id":"a","value":{"tenantId":"acme"}},{"id":"b","value":{"tenantId":"<default>"}}]`, 200, nil},
+		{"of none, which is the default one", "acme", `[{"id":"a"},{"id":"b","value":{"tenantId":null}},{"id":"c","value":{"tenantId":""}}]`, 200, nil},
+		{"with escapes", "acme", `{"id":"a","value":{"tenantId":"\u0061cme"}}`, 200, nil},
+		{"of others", "acme", `[{"id":"a","value":{"tenantId":"acme"}},{"id":"b","value":{"tenantId":"other"}},{"id":"c","value":{"tenantId":"Acme"}}]`, 403,
+			[]record.Problem{forbidden("#/1", 1, `"other"`), forbidden("#/2", 2, `"Acme"`)}},
+		{"the last one counts", "acme", `{"id":"a","value":{"tenantId":"acme","tenantId":"other"}}`, 403, []record.Problem{forbidden("#", 0, `"other"`)}},
+		{"in another value", "acme", `{"id":"a","value":{"tenantId":"other"},"value":{"tenantId":"acme"}}`, 200, nil},
+		{"what is no name", "acme", `{"id":"a","value":{"tenantId":["acme"]}}`, 403, []record.Problem{forbidden("#", 0, `""`)}},
+		{"a number", "acme", `{"id":"a","value":{"tenantId":7}}`, 403, []record.Problem{forbidden("#", 0, `"7"`)}},
+		{"a long name", "acme", `{"id":"a","value":{"tenantId":"` + strings.Repeat("x", 300) + `"}}`, 403, []record.Problem{forbidden("#", 0, `"`+strings.Repeat("x", 64)+`"`)}},
+		{"not even the default one", "nobody", `{"id":"a"}`, 403, []record.Problem{forbidden("#", 0, `"<default>"`)}},
+		{"no records", "nobody", `[]`, 200, nil},
+		{"anybody's", "engine", `{"id":"a","value":{"tenantId":"other"}}`, 200, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDoor(t, config())
+			resp := d.post(tt.body, header("Authorization", tt.token))
+			if tt.status == http.StatusOK {
+				wantOK(t, resp)
+				return
+			}
+			p := wantProblem(t, resp, tt.status, "tenant_forbidden")
+			if diff := cmp.Diff(tt.errors, p.Errors); diff != "" {
+				t.Errorf("errors (-want +got):\n%s", diff)
+			}
+			if got := d.stream.stored(); len(got) != 0 {
+				t.Errorf("stored is %q", got)
+			}
+		})
+	}
+	p := wantProblem(t, newDoor(t, config()).post(`[{"id":"a","value":{"tenantId":"other"}},{"key":"x"}]`, header("Authorization", "acme")), 422, "invalid_records")
+	if len(p.Errors) != 2 || p.Errors[0].Code != "tenant_forbidden" || p.Errors[1].Code != "not_an_integer" {
+		t.Errorf("with another mistake: %+v", p.Errors)
+	}
+}
+
+// TestATokenMayBeForSomeTables: of others it neither reads nor changes a field.
+func TestATokenMayBeForSomeTables(t *testing.T) {
+	d := newDoor(t, config())
+	for _, path := range []string{fieldPath("orders", "f"), fieldPath("a%2Fb", "f")} {
+		wantOK(t, d.put(path, `{"name":"n"}`, header("Authorization", "acme")))
+		if resp := d.get(path, header("Authorization", "acme")); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+		wantOK(t, d.del(path, header("Authorization", "acme")))
+	}
+	for token, path := range map[string]string{"acme": fieldPath("Orders", "f"), "nobody": fieldPath("orders", "f")} {
+		wantOK(t, d.put(path, `{"name":"n"}`))
+		as := header("Authorization", token)
+		for _, resp := range []*http.Response{d.put(path, `{"name":"m"}`, as), d.get(path, as), d.del(path, as)} {
+			wantProblem(t, resp, http.StatusForbidden, "table_forbidden")
+		}
+		if got := text(t, d.get(path)); !strings.Contains(got, `"name":"n"`) {
+			t.Errorf("%s is %s", path, got)
+		}
+	}
+}
