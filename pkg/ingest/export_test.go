@@ -33,8 +33,8 @@ func (k Known) Position(source string, partition, day, position int64) (ask bool
 	return k.k.position(k.k.find(record.SourceDay{Source: source, Partition: partition, Day: day}), position)
 }
 
-func (k Known) Content(source string, day, ts int64, high, low uint64) (ask bool) {
-	return k.k.content(k.k.find(record.SourceDay{Source: source, Day: day}), ts, high, low)
+func (k Known) Content(source string, day, ts int64, hash uint64) (ask bool) {
+	return k.k.content(k.k.find(record.SourceDay{Source: source, Day: day}), ts, hash)
 }
 
 func (k Known) Forget(source string) { k.k.forget(source) }

@@ -217,11 +217,12 @@ func (k *known) drop(s record.SourceDay, m *mark) {
 // content adds what a record says, by its hash, and says whether it may be
 // stored already. A stored record of the same content has the same timestamp,
 // so it is in the filter or not above the floor.
-func (k *known) content(m *mark, ts int64, high, low uint64) (ask bool) {
+func (k *known) content(m *mark, ts int64, hash uint64) (ask bool) {
 	m.roll(k.contents.generation)
 	ask = ts <= m.floor
 	m.newest[0] = max(m.newest[0], ts)
-	return k.contents.add(high^m.salt, low^m.salt) || ask
+	hash ^= m.salt
+	return k.contents.add(hash>>32, hash) || ask
 }
 
 // roll raises the floor over the timestamps of what the filter has let go of.

@@ -62,7 +62,7 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 					var ask bool
 					if partition == 0 {
 						h := xxh3.HashString128(fmt.Sprint(at))
-						ask = k.Content(source, day, pos, h.Hi, h.Lo)
+						ask = k.Content(source, day, pos, h.Lo)
 					} else {
 						ask = k.Position(source, partition, day, pos)
 					}
@@ -146,7 +146,7 @@ func TestContentsInOrderAreNotAskedFor(t *testing.T) {
 	asked := 0
 	for n := range uint64(2_000_000) { // far more than the filter holds
 		h := xxh3.Hash128([]byte(fmt.Sprint(n)))
-		if ts := int64(1001 + n - n%64); k.Content("a", day, ts, h.Hi, h.Lo) {
+		if ts := int64(1001 + n - n%64); k.Content("a", day, ts, h.Lo) {
 			asked++
 		}
 	}
@@ -155,7 +155,7 @@ func TestContentsInOrderAreNotAskedFor(t *testing.T) {
 	}
 	for _, n := range []uint64{0, 70_000, 1_000_000, 1_999_999} {
 		h := xxh3.Hash128([]byte(fmt.Sprint(n)))
-		if !k.Content("a", day, int64(1001+n-n%64), h.Hi, h.Lo) {
+		if !k.Content("a", day, int64(1001+n-n%64), h.Lo) {
 			t.Errorf("content %d is stored, and taken for new", n)
 		}
 	}

@@ -144,8 +144,7 @@ func (s *session) doubtful(c *record.Columns) []int {
 				ask = append(ask, row)
 			}
 		default:
-			identity := c.Identity.Value(row)
-			if s.known.content(mark, c.TS[row], binary.LittleEndian.Uint64(identity), binary.LittleEndian.Uint64(identity[8:])) {
+			if s.known.content(mark, c.TS[row], binary.LittleEndian.Uint64(c.Identity.Value(row))) {
 				ask = append(ask, row)
 			}
 		}
@@ -179,12 +178,16 @@ type positionAndID struct {
 	id string
 }
 
-// byContent is what two records that are known by their content agree in: the
-// hash is of all they say, the id included.
+// byContent is what two records that are known by their content agree in. The
+// hash is of all they say, but among the records of a large source two may have
+// the same one: what has a column of its own is compared as it is.
 type byContent struct {
-	source uint32
-	hash   [16]byte
+	byPosition
+	id   string // empty where it follows from partition and position
+	hash contentHash
 }
+
+type contentHash [record.ContentBytes]byte
 
 func newSame(c *record.Columns) *same {
 	return &same{
@@ -195,16 +198,16 @@ func newSame(c *record.Columns) *same {
 
 // stored adds a row of the table.
 func (s *same) stored(k *record.Known) {
-	if k.Identity != "" {
-		if len(k.Identity) == len(byContent{}.hash) {
-			s.contents[byContent{s.name(k.Source), [16]byte([]byte(k.Identity))}] = struct{}{}
-		}
-		return
-	}
-	s.addPosition(byPosition{
+	about := byPosition{
 		s.name(k.Source), s.name(k.RecordType), s.name(k.ValueType), s.name(k.Intent),
 		k.PartitionID, k.Position, k.TS, k.Key,
-	}, k.OwnID)
+	}
+	switch len(k.Identity) {
+	case 0:
+		s.addPosition(about, k.OwnID)
+	case record.ContentBytes:
+		s.contents[byContent{about, k.OwnID, contentHash([]byte(k.Identity))}] = struct{}{}
+	}
 }
 
 func (s *same) name(text string) uint32 {
@@ -239,17 +242,17 @@ func (s *same) addPosition(k byPosition, id string) {
 // add adds a row of the block, and says whether the same was there.
 func (s *same) add(row int) (there bool) {
 	c := s.c
-	if c.Kind[row] == record.ByContent {
-		k := byContent{s.symbol(&c.Source, row), [16]byte(c.Identity.Value(row))}
-		_, there = s.contents[k]
-		s.contents[k] = struct{}{}
-		return there
-	}
 	k := byPosition{
 		s.symbol(&c.Source, row), s.symbol(&c.RecordType, row), s.symbol(&c.ValueType, row), s.symbol(&c.Intent, row),
 		c.PartitionID[row], c.Position[row], c.TS[row], c.Key[row],
 	}
 	id := string(c.OwnID.Value(row))
+	if c.Kind[row] == record.ByContent {
+		content := byContent{k, id, contentHash(c.Identity.Value(row))}
+		_, there = s.contents[content]
+		s.contents[content] = struct{}{}
+		return there
+	}
 	if ids := s.positions[k]; ids.any {
 		_, there = s.ids[positionAndID{k, id}]
 		if there = there || id == "" || ids.none; there {
@@ -270,11 +273,11 @@ func (s *same) repeated(ask []int) (runs []record.Run) {
 		partition int64
 		position  int64
 	}
-	places, contents := map[place]bool{}, map[[16]byte]bool{}
+	places, contents := map[place]bool{}, map[contentHash]bool{}
 	c := s.c
 	for _, row := range ask {
 		if c.Kind[row] == record.ByContent {
-			contents[[16]byte(c.Identity.Value(row))] = true
+			contents[contentHash(c.Identity.Value(row))] = true
 		} else {
 			places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}] = true
 		}
@@ -287,7 +290,7 @@ func (s *same) repeated(ask []int) (runs []record.Run) {
 		case c.Kind[row] == record.ByPlace:
 			continue
 		case c.Kind[row] == record.ByContent:
-			if !contents[[16]byte(c.Identity.Value(row))] {
+			if !contents[contentHash(c.Identity.Value(row))] {
 				continue
 			}
 		case !places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}]:

@@ -13,14 +13,20 @@ const (
 	// itself, and has a timestamp that can be right. Its identity is empty.
 	ByPosition uint8 = 1 + iota
 
-	// ByContent: it has an id. Its identity is the hash of all it says, 16
-	// bytes.
+	// ByContent: it has an id. Its identity is half of the hash of all it says,
+	// ContentBytes of it: the rest of its sorting key holds its id, its time and
+	// what it is about, so that only records that agree in all of these are told
+	// apart by the hash alone.
 	ByContent
 
 	// ByPlace: it has neither. Its identity is where it came in, so that it is
 	// never the same as another one: lane.incarnation.sequence.index.
 	ByPlace
 )
+
+// ContentBytes is how long the identity of a record is that is known by its
+// content. A hash does not compress: each byte of it is one on the disk.
+const ContentBytes = 8
 
 // kind says what the record just read is known by.
 func (c *Columns) kind(row int, positioned bool) uint8 {
@@ -43,7 +49,7 @@ func (c *Columns) identity(m *Message, row int, kind uint8, follows bool, outer,
 	switch kind {
 	case ByContent:
 		sum := r.content(outer, inner).Bytes()
-		c.Identity.set(row, sum[:])
+		c.Identity.set(row, sum[len(sum)-ContentBytes:])
 	case ByPlace:
 		c.place(m, row)
 		start := len(c.OwnID.Buf)

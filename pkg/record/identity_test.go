@@ -66,8 +66,8 @@ func TestWhatARecordIsKnownBy(t *testing.T) {
 					t.Errorf("identity %q, want none", identity)
 				}
 			case record.ByContent:
-				if len(identity) != 16 {
-					t.Errorf("identity %x, want 16 bytes", identity)
+				if len(identity) != record.ContentBytes {
+					t.Errorf("identity %x, want %d bytes", identity, record.ContentBytes)
 				}
 			case record.ByPlace:
 				if identity != "3.1763704800000.7.0" || !strings.HasPrefix(c.ID(0), "h-") {

@@ -23,7 +23,7 @@ func identify(row map[string]any, raw []byte, received time.Time) {
 	case positioned(raw, received):
 		row["kind"], row["identity"] = int64(record.ByPosition), ""
 	case id != "":
-		row["kind"], row["identity"] = int64(record.ByContent), string(contentHash(raw, false))
+		row["kind"], row["identity"] = int64(record.ByContent), string(contentHash(raw, false)[8:])
 	default:
 		row["kind"] = int64(record.ByPlace) // its identity is not in the record
 	}

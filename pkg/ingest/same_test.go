@@ -1,0 +1,39 @@
+package ingest_test
+
+import (
+	"testing"
+	"time"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// TestEqualHashesOfOtherRecords: half a hash tells records apart only together
+// with what the row says else.
+func TestEqualHashesOfOtherRecords(t *testing.T) {
+	c := new(record.Columns)
+	m := record.Message{Seq: 1, Source: "a", Received: time.Now(), Body: []byte(`[{"id":"job-7","key":4,"valueType":"JOB","intent":"CREATED"}]`)}
+	if err := c.Append(&m); err != nil {
+		t.Fatal(err)
+	}
+	stored := record.Known{
+		Source: "a", Identity: string(c.Identity.Value(0)), OwnID: "job-7", Key: 4, ValueType: "JOB", Intent: "CREATED",
+	}
+	for name, change := range map[string]func(*record.Known){
+		"the same":       func(*record.Known) {},
+		"another source": func(k *record.Known) { k.Source = "b" },
+		"another id":     func(k *record.Known) { k.OwnID = "job-8" },
+		"another time":   func(k *record.Known) { k.TS = 1 },
+		"another key":    func(k *record.Known) { k.Key = 5 },
+		"another intent": func(k *record.Known) { k.Intent = "COMPLETED" },
+		"another hash":   func(k *record.Known) { k.Identity = "12345678" },
+	} {
+		k := stored
+		change(&k)
+		same := ingest.NewSame(c)
+		same.Stored(&k)
+		if got, want := same.Add(0), name == "the same"; got != want {
+			t.Errorf("%s: same is %v, want %v", name, got, want)
+		}
+	}
+}
