@@ -12,25 +12,25 @@
 -- The retention counts from received_at: by ts, a back-fill would vanish at its
 -- first merge.
 --
--- The codecs are measured on sorted rows (docs/performance.md). Neighbours of
--- an instance come from messages far apart, so that differences of received_at
--- gain nothing.
+-- The codecs are measured on sorted rows (docs/decisions/0037). Keys and
+-- positions grow with time, as instances do, so the least and the greatest of a
+-- granule tell nearly as much as a bloom filter does, which takes 10 bits a row.
 CREATE TABLE IF NOT EXISTS {{.Table "records"}}{{.OnCluster}}
 (
     source                 LowCardinality(String)      CODEC(ZSTD(1)), -- the engine, as the token says
     own_id                 String                      CODEC(ZSTD(1)), -- empty where it follows from partition and position
     id                     String                      ALIAS if(own_id = '', concat(toString(partition_id), '-', toString(position)), own_id),
-    identity               String                      CODEC(ZSTD(1)), -- empty, 16 bytes of hash, or lane.incarnation.sequence.index
+    identity               String                      CODEC(ZSTD(1)), -- empty, 8 bytes of hash, or lane.incarnation.sequence.index
     key                    Int64                       CODEC(Delta(8), ZSTD(1)),
     record_type            LowCardinality(String)      CODEC(ZSTD(1)),
     value_type             LowCardinality(String)      CODEC(ZSTD(1)),
     intent                 LowCardinality(String)      CODEC(ZSTD(1)),
     ts                     DateTime64(3, 'UTC')        CODEC(Delta(8), ZSTD(3)),
-    partition_id           Int64                       CODEC(ZSTD(1)),
+    partition_id           Int64                       CODEC(ZSTD(3)),
     position               Int64                       CODEC(Delta(8), ZSTD(1)),
     source_record_offset   Nullable(Int64)             CODEC(ZSTD(1)), -- to position
     source_record_position Nullable(Int64)             ALIAS position + source_record_offset,
-    record_version         Nullable(Int64)             CODEC(ZSTD(1)),
+    record_version         Nullable(Int64)             CODEC(ZSTD(3)),
     broker_version         LowCardinality(String)      CODEC(ZSTD(1)),
     rejection_type         LowCardinality(String)      CODEC(ZSTD(1)),
     rejection_reason       String                      CODEC(ZSTD(1)),
@@ -38,8 +38,8 @@ CREATE TABLE IF NOT EXISTS {{.Table "records"}}{{.OnCluster}}
     tenant_id              LowCardinality(String)      CODEC(ZSTD(1)),
     bpmn_process_id        LowCardinality(String)      CODEC(ZSTD(1)),
     process_definition_key Nullable(Int64)             CODEC(ZSTD(1)),
-    version                Nullable(Int64)             CODEC(ZSTD(1)),
-    process_instance_key   String                      CODEC(ZSTD(1)), -- text by contract; Zeebe sends an int64
+    version                Nullable(Int64)             CODEC(ZSTD(3)),
+    process_instance_key   String                      CODEC(ZSTD(3)), -- text by contract; Zeebe sends an int64
     parent_process_instance_key Nullable(Int64)        CODEC(ZSTD(1)),
     parent_element_instance_key Nullable(Int64)        CODEC(ZSTD(1)),
     element_id             LowCardinality(String)      CODEC(ZSTD(1)),
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS {{.Table "records"}}{{.OnCluster}}
     job_kind               LowCardinality(String)      CODEC(ZSTD(1)),
     job_key                Nullable(Int64)             CODEC(Delta(8), ZSTD(1)), -- of an incident
     worker                 LowCardinality(String)      CODEC(ZSTD(1)),
-    retries                Nullable(Int64)             CODEC(ZSTD(1)),
+    retries                Nullable(Int64)             CODEC(ZSTD(3)),
     deadline               Nullable(Int64)             CODEC(ZSTD(1)), -- ms since 1970; -1 is "not set"
     deadline_at            Nullable(DateTime64(3, 'UTC')) ALIAS if(deadline > 0, fromUnixTimestamp64Milli(assumeNotNull(deadline), 'UTC'), NULL),
     error_type             LowCardinality(String)      CODEC(ZSTD(1)),
@@ -61,14 +61,15 @@ CREATE TABLE IF NOT EXISTS {{.Table "records"}}{{.OnCluster}}
     variables              String                      CODEC(ZSTD(3)), -- JSON
     custom_headers         LowCardinality(String)      CODEC(ZSTD(1)), -- JSON, static per element
     extra                  String                      CODEC(ZSTD(1)), -- JSON of every other member
-    received_at            DateTime64(3, 'UTC')        CODEC(ZSTD(1)),
+    received_at            DateTime64(3, 'UTC')        CODEC(Delta(8), T64('bit'), ZSTD(1)),
     lane                   UInt16                      CODEC(ZSTD(1)),
     incarnation            UInt64                      CODEC(ZSTD(1)), -- life of the lane, ms
     stream_seq             UInt64                      CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the message, in its lane
     stream_idx             UInt32                      CODEC(T64, ZSTD(1)),                  -- of the record, in its message
     INDEX ix_pik process_instance_key TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX ix_key key                  TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX ix_id  id                   TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX ix_key key                  TYPE minmax GRANULARITY 1,
+    INDEX ix_pos position             TYPE minmax GRANULARITY 1,
+    INDEX ix_own own_id               TYPE bloom_filter(0.01) GRANULARITY 1,
     INDEX ix_err error_message        TYPE {{.TextIndex}}
 )
 ENGINE = {{.Engine "ReplacingMergeTree" "records"}}
