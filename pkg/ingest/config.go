@@ -22,6 +22,7 @@ type Config struct {
 	RetryFirst time.Duration // pause after a first failure; it doubles up to RetryMost; default 200 ms
 	RetryMost  time.Duration // default 30 s
 	HaltProbe  time.Duration // pause between two tries of a halted lane; default 15 s
+	Refusals   int           // halt when ClickHouse has refused more rows than this of one block, or in a row: then it is not the rows; default 100
 	Unknowns   int           // halt after so many failures in a row that are of no known class; default 10
 	DrainTime  time.Duration // how long a stop waits for the insert in flight; default 5 s
 
@@ -44,6 +45,7 @@ func (c Config) withDefaults() Config {
 	positive(&c.RetryFirst, 200*time.Millisecond)
 	positive(&c.RetryMost, 30*time.Second)
 	positive(&c.HaltProbe, 15*time.Second)
+	positive(&c.Refusals, 100)
 	positive(&c.Unknowns, 10)
 	positive(&c.DrainTime, 5*time.Second)
 	if c.Heartbeat == nil {

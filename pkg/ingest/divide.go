@@ -71,6 +71,7 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to 
 	if err != nil {
 		return err
 	}
+	s.refusals = 0
 	s.metrics.insertSeconds.Observe(time.Since(start).Seconds())
 	s.metrics.rows.Add(float64(to - from))
 	s.moved.Stored += uint64(to - from)
@@ -114,6 +115,10 @@ func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *r
 			there, s.position.Claim.Token, refused)}
 	}
 	if to-from == 1 {
+		if n := max(s.position.Claim.Refused, s.refusals); n >= s.cfg.Refusals {
+			return &haltError{fmt.Errorf("ClickHouse has refused %d rows of one block or in a row, so it is not the rows: mend what refuses them, such as a constraint or a materialized view; those that were set aside can be replayed then: %w", n+1, refused)}
+		}
+		s.refusals++
 		return s.reclaim(ctx, from, to, refused.Error())
 	}
 	if s.position.Claim.To == 0 {
@@ -127,6 +132,9 @@ func (s *session) reclaim(ctx context.Context, from, to int, dead string) error 
 	next := s.progress()
 	c := *next.Claim
 	c.From, c.To, c.Dead, c.At = from, to, dead, time.Now().UnixMilli()
+	if dead != "" {
+		c.Refused++
+	}
 	c.Token = pieceToken(wholeToken(c.Token), from, to)
 	next.Claim = &c
 	return s.swap(ctx, next)

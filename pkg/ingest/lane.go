@@ -29,6 +29,7 @@ type lane struct {
 	written  uint64 // revision of the position as it was written last
 	compared bool   // the table was compared with the position
 	unknowns int    // failures in a row that are of no known class
+	refusals int    // rows that were refused since one was taken
 	lost     uint64 // rows that flow.sources and flow.records have both lost
 
 	mu       sync.Mutex

@@ -364,6 +364,76 @@ func TestALaneThatIsMadeNewIsAnotherLife(t *testing.T) {
 	})
 }
 
+// TestARefusalOfManyRowsHalts: a constraint or a view that is new refuses
+// everything, and nothing is wrong with the rows.
+func TestARefusalOfManyRowsHalts(t *testing.T) {
+	for name, messages := range map[string]int{"of one block": 1, "of many small blocks": 1000} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.refuse = func(*record.Columns, int) bool { return true }
+				i, stop := w.startIngester(t, ingest.Config{Refusals: 20})
+				for n := range messages {
+					var rows []string
+					for r := range 1000 / messages {
+						rows = append(rows, rec(fmt.Sprint(n*1000+r)))
+					}
+					w.publish(message(rows...))
+					time.Sleep(time.Second)
+				}
+				time.Sleep(time.Minute)
+				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), "it is not the rows") {
+					t.Errorf("Check says %v, want that the lane is halted, and why", err)
+				}
+				w.mu.Lock()
+				dead := len(w.dead)
+				w.refuse = func(*record.Columns, int) bool { return false }
+				w.mu.Unlock()
+				if dead != 20 {
+					t.Errorf("%d rows were set aside before it halted, want 20", dead)
+				}
+				time.Sleep(time.Minute)
+				if err := i.Check(t.Context()); err != nil || w.done() != uint64(messages) || len(w.table) != 980 {
+					t.Errorf("when it is mended: %v, %d messages done and %d rows, want %d and 980", err, w.done(), len(w.table), messages)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// TestALongRunOfSettingAsideBeats: whoever watches the heart must not take it for
+// dead.
+func TestALongRunOfSettingAsideBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.refuse = func(c *record.Columns, i int) bool { return strings.HasPrefix(c.ID(i), "poison") }
+		w.before = func(op string) {
+			if strings.HasPrefix(op, "set aside") || strings.HasPrefix(op, "apply") {
+				time.Sleep(50 * time.Second)
+			}
+		}
+		w.publish(message("1", rec("poison 1"), rec("poison 2"), "2", rec("poison 3"), "3", rec("4")))
+		for range 6 {
+			w.publish(record.Message{Topic: "flow.0.change.user.YQ", Body: []byte("never")})
+		}
+		var last time.Time
+		var longest time.Duration
+		i, stop := w.startIngester(t, ingest.Config{Heartbeat: func(int) (func(), func()) {
+			last = time.Now()
+			return func() { longest, last = max(longest, time.Since(last)), time.Now() }, func() {}
+		}})
+		time.Sleep(time.Hour)
+		if err := i.Check(t.Context()); err != nil || w.done() != 7 || len(w.dead) != 12 {
+			t.Errorf("%v, %d messages done, %d dead, want 7 and 12", err, w.done(), len(w.dead))
+		}
+		stop()
+		if longest > 2*time.Minute {
+			t.Errorf("the heart did not beat for %v", longest)
+		}
+	})
+}
+
 func TestNoRoomForADeadLetterHalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -65,7 +65,6 @@ func (s *session) block(ctx context.Context, b *block) error {
 	// Claimed. A crash here leaves the claim: the same messages are read again,
 	// to the same token.
 	for _, d := range b.dead {
-		s.beat()
 		if err := s.setAside(ctx, d); err != nil {
 			return err
 		}
@@ -184,6 +183,7 @@ func (s *session) swap(ctx context.Context, next record.Position) error {
 }
 
 func (s *session) setAside(ctx context.Context, d record.Dead) error {
+	s.beat() // a run of them may be long
 	if err := s.parts.DeadLetters.SetAside(ctx, d); err != nil {
 		return fmt.Errorf("set aside record %d of message %d: %w", d.Index, d.Message.Seq, err)
 	}
@@ -212,6 +212,7 @@ func (s *session) apply(ctx context.Context, changes []record.Message) error {
 		return s.setAside(ctx, dead(changes[0], -1, changes[0].Body, codeRefused, refused.Error()))
 	}
 	for i := range changes {
+		s.beat()
 		if err := s.apply(ctx, changes[i:i+1]); err != nil {
 			return err
 		}

@@ -74,6 +74,8 @@ type Claim struct {
 	From int    `json:"from,omitempty"`
 	To   int    `json:"to,omitempty"`   // 0 when the claim is the whole block
 	Dead string `json:"dead,omitempty"` // why the row From is being set aside instead of stored
+
+	Refused int `json:"refused,omitempty"` // rows of the block that were set aside so, with From if Dead says so
 }
 
 func (c Claim) String() string { return fmt.Sprintf("%d-%d", c.First, c.Last) }
