@@ -19,6 +19,8 @@ type Config struct {
 
 	MinPause time.Duration // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse; default 250 ms
 
+	InsertTime time.Duration // how long a first attempt to insert may take; one that took longer gets twice as much next time, up to ten times; default 60 s
+
 	RetryFirst time.Duration // pause after a first failure; it doubles up to RetryMost; default 200 ms
 	RetryMost  time.Duration // default 30 s
 	HaltProbe  time.Duration // pause between two tries of a halted lane; default 15 s
@@ -28,7 +30,7 @@ type Config struct {
 
 	// Heartbeat is asked once per loop, for a function to call as long as it
 	// turns, and one to call when it has ended. While something fails, calls
-	// may be as far apart as the longest insert and RetryMost together.
+	// may be as far apart as InsertTime and RetryMost together.
 	// Default none.
 	Heartbeat func(lane int) (beat, end func())
 }
@@ -42,6 +44,7 @@ func (c Config) withDefaults() Config {
 	positive(&c.KnownBytes, 32<<20)
 	positive(&c.MaxAge, 500*time.Millisecond)
 	positive(&c.MinPause, 250*time.Millisecond)
+	positive(&c.InsertTime, time.Minute)
 	positive(&c.RetryFirst, 200*time.Millisecond)
 	positive(&c.RetryMost, 30*time.Second)
 	positive(&c.HaltProbe, 15*time.Second)

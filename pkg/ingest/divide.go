@@ -36,6 +36,10 @@ func (s *session) rows(ctx context.Context, b *block) error {
 			}
 			// Narrowed. A crash here goes on with the smaller piece. The
 			// larger one left nothing behind: narrow has made sure.
+		case err != nil && to-from > 1 && s.trials.tooHeavy(time.Now()):
+			if err := s.shrink(ctx, b, from, to, err); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		case to == all:
@@ -43,7 +47,11 @@ func (s *session) rows(ctx context.Context, b *block) error {
 		default:
 			// Piece stored, or set aside. A crash here repeats it under its
 			// own token.
-			if err := s.reclaim(ctx, to, b.after(from, to), ""); err != nil {
+			next := b.after(from, to)
+			if s.bearable > 0 {
+				next = min(next, to+s.bearable)
+			}
+			if err := s.reclaim(ctx, to, next, ""); err != nil {
 				return err
 			}
 		}
@@ -72,6 +80,7 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to 
 		return err
 	}
 	s.refusals = 0
+	s.well()
 	s.metrics.insertSeconds.Observe(time.Since(start).Seconds())
 	s.metrics.rows.Add(float64(to - from))
 	s.moved.Stored += uint64(to - from)
@@ -82,7 +91,7 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to 
 // insert inserts what the claim names under its token. When that may have been
 // done before it makes sure that it is there.
 func (s *session) insert(ctx context.Context, b *block, c record.Claim) error {
-	if err := s.parts.Warehouse.Insert(ctx, s.named(b, c)); err != nil {
+	if err := s.try(ctx, b, c); err != nil {
 		return fmt.Errorf("insert block %s: %w", c.Token, err)
 	}
 	if !s.repeated {

@@ -96,6 +96,11 @@
 // table took, and only the same token can complete it, once the view is
 // mended. The lane halts until then.
 //
+// A block that is too much at once, for the memory of the warehouse or its time,
+// is divided too (heavy.go): first the insert gets more time, up to ten times as
+// much; then fewer rows are claimed, once the warehouse is known to be done with
+// all that was tried, and when nothing of it is there.
+//
 // A block of more than twelve months is divided into such pieces from the
 // beginning (pieces.go).
 //

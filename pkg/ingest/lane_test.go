@@ -402,6 +402,84 @@ func TestARefusalOfManyRowsHalts(t *testing.T) {
 	}
 }
 
+// TestABlockThatIsTooMuchAtOnce: the same rows again would fail for ever.
+func TestABlockThatIsTooMuchAtOnce(t *testing.T) {
+	const rows = 1000
+	for name, insert := range map[string]func(w *world, b record.Block) error{
+		"for the memory of the warehouse": func(_ *world, b record.Block) error {
+			if from, to := rowsOf(b); to-from > 150 {
+				return &record.StoreError{Class: record.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
+			}
+			return nil
+		},
+		"for the first attempt's time": func(_ *world, b record.Block) error {
+			const needed = 4 * time.Minute
+			if b.Timeout < needed {
+				return &record.StoreError{Class: record.ClassRetry, Slow: true, Err: context.DeadlineExceeded}
+			}
+			return nil
+		},
+		"for any time": func(_ *world, b record.Block) error {
+			if from, to := rowsOf(b); time.Duration(to-from)*10*time.Second > b.Timeout {
+				return &record.StoreError{Class: record.ClassRetry, Code: 159, Slow: true, Err: errors.New("time")}
+			}
+			return nil
+		},
+	} {
+		for _, taken := range []bool{false, true} { // claimed by a process before this one
+			t.Run(fmt.Sprintf("%s, taken over %v", name, taken), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					var all []string
+					for r := range rows {
+						all = append(all, rec(fmt.Sprint(r)))
+					}
+					w.publish(message(all...))
+					if taken {
+						w.insert = func(record.Block) error {
+							return &record.StoreError{Class: record.ClassRetry, Err: errors.New("connection refused")}
+						}
+						w.run(t, ingest.Config{}, time.Minute)
+					}
+					w.insert = func(b record.Block) error { return insert(w, b) }
+					i, stop := w.startIngester(t, ingest.Config{})
+					time.Sleep(time.Hour)
+					if err := i.Check(t.Context()); err != nil || w.done() != 1 || len(w.table) != rows || len(w.dead) != 0 {
+						t.Errorf("%v, %d messages done, %d rows, %d dead: want all %d stored", err, w.done(), len(w.table), len(w.dead), rows)
+					}
+					stop()
+					for at, n := range w.table {
+						if n != 1 || w.view[at] != 1 {
+							t.Fatalf("%v is there %d times, and %d times in the view", at, n, w.view[at])
+						}
+					}
+					if len(w.broken) > 0 {
+						t.Error(w.broken)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestNothingSmallerIsClaimedWhileAnInsertMayRun: the warehouse has not answered,
+// and may store the rows later.
+func TestNothingSmallerIsClaimedWhileAnInsertMayRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.insert = func(b record.Block) error {
+			return &record.StoreError{Class: record.ClassRetry, Slow: true, Err: context.DeadlineExceeded}
+		}
+		w.publish(message(rec("1"), rec("2"), rec("3")))
+		w.run(t, ingest.Config{}, time.Hour)
+		for _, token := range w.inserts() {
+			if strings.Contains(token, "#") {
+				t.Fatalf("claimed %s", token)
+			}
+		}
+	})
+}
+
 // TestALongRunOfSettingAsideBeats: whoever watches the heart must not take it for
 // dead.
 func TestALongRunOfSettingAsideBeats(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -54,7 +55,12 @@ func (s *site) open(name string) *stream.Stream {
 
 func (s *site) warehouse() *warehouse.DB {
 	s.t.Helper()
-	db, err := warehouse.Open(warehouse.Config{URL: s.engine.URL("flow")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return s.warehouseAt(s.engine.URL("flow"))
+}
+
+func (s *site) warehouseAt(url string) *warehouse.DB {
+	s.t.Helper()
+	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -86,16 +92,16 @@ func (s *site) connect() *nats.Conn {
 
 // ingester runs one with connections of its own, until stop.
 func (s *site) ingester(name string) (stop func()) {
-	stop, _ = s.ingesterToCheck(name)
+	stop, _ = s.ingesterToCheck(name, s.warehouse())
 	return stop
 }
 
 // ingesterToCheck is ingester, and how it is.
-func (s *site) ingesterToCheck(name string) (stop func(), check func(context.Context) error) {
+func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
 	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second}, ingest.Parts{
 		Leases: stream.NewLeases(opened, name), Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
-		Warehouse: s.warehouse(), DeadLetters: stream.NewDeadLetters(opened),
+		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
 	}, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -216,7 +222,7 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	}
 	publish("one")
 	publish("two")
-	stop, _ := s.ingesterToCheck("a")
+	stop, _ := s.ingesterToCheck("a", s.warehouse())
 	stored(2)
 	stop()
 
@@ -231,7 +237,7 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	if err := kv.Purge("lane.0"); err != nil {
 		t.Fatal(err)
 	}
-	stop, check := s.ingesterToCheck("b")
+	stop, check := s.ingesterToCheck("b", s.warehouse())
 	defer func() { stop() }()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if err := check(t.Context()); err != nil && strings.Contains(err.Error(), "sluice lanes reset --lane 0 --done 2") {
@@ -245,9 +251,42 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	}
 	publish("three")
 	stop()
-	stop, _ = s.ingesterToCheck("c")
+	stop, _ = s.ingesterToCheck("c", s.warehouse())
 	stored(3)
 	if got, want := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(intent), uniqExact(incarnation) FROM flow.records"), "3\t3\t2\n"; got != want {
 		t.Errorf("rows, records, lives: got %swant %s", got, want)
+	}
+}
+
+// TestABlockThatTakesTooMuchMemoryIsStoredInPieces: ClickHouse refuses it, and
+// would refuse it for ever.
+func TestABlockThatTakesTooMuchMemoryIsStoredInPieces(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
+	if err := s.warehouse().Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const rows = 2000
+	var body strings.Builder
+	for r := range rows {
+		fmt.Fprintf(&body, `,{"id":"1-%d","key":%d,"valueType":"JOB","timestamp":%d,"value":{"errorMessage":%q}}`, r, r, time.Now().UnixMilli(), strings.Repeat("long ", 2000))
+	}
+	opened := s.open("test")
+	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
+		Parts: []record.Part{{Body: s2.Encode(nil, []byte("["+body.String()[1:]+"]")), Encoding: record.EncodingS2, Records: rows}}}); err != nil {
+		t.Fatal(err)
+	}
+	stop, check := s.ingesterToCheck("a", s.warehouseAt(s.engine.URL("flow")+"?max_memory_usage=60000000"))
+	defer stop()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if pos, err := stream.NewPositions(opened).Read(t.Context(), 0); err == nil && pos.Done == 1 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the lane stands at %+v, %v: %v", pos, err, check(t.Context()))
+		}
+	}
+	want := fmt.Sprintf("%d\t%d\t%d\n", rows, rows, rows)
+	if got := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records"); got != want {
+		t.Errorf("rows, ids, counted: got %swant %s", got, want)
 	}
 }

@@ -117,6 +117,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	}
 	next := s.done()
 	next.Claim = c
+	s.bearable, s.trials.slow = 0, 0
 	return s.swap(ctx, next)
 }
 
@@ -175,6 +176,9 @@ func (s *session) swap(ctx context.Context, next record.Position) error {
 	p, err := s.parts.Positions.Swap(ctx, s.number, next)
 	if err != nil {
 		return fmt.Errorf("move the position: %w", err)
+	}
+	if c := p.Claim; c != nil && (s.position.Claim == nil || s.position.Claim.Token != c.Token) {
+		s.trials = trials{token: c.Token, slow: s.trials.slow} // nobody has tried it yet
 	}
 	s.position, s.stored, s.written = p, false, p.Revision
 	s.moved, s.doubted, s.repeated, s.remembered = record.Totals{}, nil, false, claimed

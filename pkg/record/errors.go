@@ -41,7 +41,9 @@ const (
 // StoreError is a failed store with its class.
 type StoreError struct {
 	Class Class
-	Code  int // of the warehouse, 0 when it gave none
+	Code  int  // of the warehouse, which is done with it then; 0 when it gave none
+	Large bool // it ran out of memory: fewer rows at once may pass
+	Slow  bool // it ran out of time: so may fewer rows, or more time
 	Err   error
 }
 

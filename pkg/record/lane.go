@@ -86,6 +86,8 @@ type Block struct {
 	Lane    int
 	Claim   Claim
 	Columns *Columns // not kept after the call it is passed to returns
+
+	Timeout time.Duration // how long the attempt to store it may take; the warehouse's default when 0
 }
 
 // Dead is a record, or a whole message, that can not be stored.

@@ -83,9 +83,12 @@ func storeError(doing string, err error) *record.StoreError {
 	e := &record.StoreError{Class: classOfTransport(err), Err: fmt.Errorf("%s: %w", doing, err)}
 	code, message, answered := exception(err)
 	if !answered {
+		e.Slow = errors.Is(err, context.DeadlineExceeded)
 		return e
 	}
 	e.Code, e.Class = int(code), classOf[code]
+	e.Large = code == proto.ErrMemoryLimitExceeded || code == proto.ErrCannotAllocateMemory
+	e.Slow = code == proto.ErrTimeoutExceeded
 	if code == proto.ErrTooManyParts && strings.Contains(message, "Too many partitions for single INSERT block") {
 		e.Class = record.ClassPoison
 	}

@@ -1,6 +1,7 @@
 package warehouse
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -28,7 +29,7 @@ func (db *DB) Insert(ctx context.Context, b record.Block) error {
 	if from == to {
 		return nil // all of it was set aside, or none of it were records
 	}
-	err := db.insert(ctx, "records", b.Claim.Token, blockColumns(b.Columns, from, to))
+	err := db.insert(ctx, "records", b.Claim.Token, cmp.Or(b.Timeout, db.cfg.InsertTimeout), blockColumns(b.Columns, from, to))
 	if err == nil {
 		db.metrics.parts.Add(float64(months(b.Columns.TS[from:to])))
 	}
@@ -41,7 +42,7 @@ func (db *DB) InsertChanges(ctx context.Context, token string, changes []change.
 	if len(changes) == 0 {
 		return nil
 	}
-	return db.insert(ctx, "changes", token, auditColumns(changes))
+	return db.insert(ctx, "changes", token, db.cfg.InsertTimeout, auditColumns(changes))
 }
 
 func auditColumns(changes []change.Audit) proto.Input {
@@ -70,14 +71,22 @@ func auditColumns(changes []change.Audit) proto.Input {
 	}
 }
 
-func (db *DB) insert(ctx context.Context, table, token string, columns proto.Input) error {
-	ctx, cancel := context.WithTimeout(ctx, db.cfg.InsertTimeout)
+// serverMargin is how much sooner the server gives up than this side does: then
+// it says so, and is known to be done with it.
+const serverMargin = 5 * time.Second
+
+func (db *DB) insert(ctx context.Context, table, token string, timeout time.Duration, columns proto.Input) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	settings := db.insertSettings(token)
+	if timeout > 2*serverMargin {
+		settings = append(settings, ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(int((timeout - serverMargin).Seconds())), Important: true})
+	}
 	err := db.send(ctx, ch.Query{
 		Body:     fmt.Sprintf("INSERT INTO %s.%s %s VALUES", db.name, table, columns.Columns()),
 		QueryID:  token + "-" + db.attempt(),
 		Input:    columns, // one block: a token covers no more
-		Settings: db.insertSettings(token),
+		Settings: settings,
 	})
 	if err == nil {
 		return nil
