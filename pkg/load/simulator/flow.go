@@ -21,9 +21,9 @@ type element struct {
 	node  *node
 	event string // bpmnEventType
 
-	then   func(b batch) // what follows when it has completed
-	before func(b batch) // what stands between its completing and its completion
-	inner  *item         // of a child of a multi-instance body
+	then   func(b batch, last *element) // what follows when it, or the event at its boundary, has completed
+	before func(b batch)                // what stands between its completing and its completion
+	inner  *item                        // of a child of a multi-instance body
 
 	active    []*element // in it, that have not ended
 	called    *instance
@@ -82,7 +82,7 @@ func (in *instance) start(b batch) {
 	in.EnteredAt, in.root.EnteredAt = b.ms(), b.ms()
 	in.root.write(b, "ELEMENT_ACTIVATED")
 	in.StartedAt, in.root.ActivatedAt = b.ms(), b.ms()
-	in.root.run(b, in.def.process.elements, in.complete)
+	in.root.run(b, in.def.process.elements, func(b batch, _ *element) { in.complete(b) })
 }
 
 // complete ends an instance whose last element has completed.
@@ -116,29 +116,31 @@ func seen(valueType string) bool {
 }
 
 // run goes through elements of the scope, one after the other.
-func (el *element) run(b batch, nodes []node, done func(batch)) {
+func (el *element) run(b batch, nodes []node, done func(batch, *element)) {
 	el.prepare(b, nodes, 0, done).enter(b)
 }
 
 // prepare asks for the i-th element, and plans those behind it.
-func (el *element) prepare(b batch, nodes []node, i int, done func(batch)) *element {
+func (el *element) prepare(b batch, nodes []node, i int, done func(batch, *element)) *element {
 	n := &nodes[i]
-	return el.child(b, n, func(b batch) {
+	return el.child(b, n, func(b batch, last *element) {
 		next := i + 1
 		if n.kind == choice && el.in.e.random.chance(500) {
 			next++
 		}
 		if next >= len(nodes) {
-			done(b)
+			done(b, last)
 			return
 		}
 		el.take(b, n)
-		el.prepare(b, nodes, next, done).enter(b)
+		c := el.prepare(b, nodes, next, done)
+		c.follow(last)
+		c.enter(b)
 	})
 }
 
 // child asks for an element of the scope.
-func (el *element) child(b batch, n *node, then func(batch)) *element {
+func (el *element) child(b batch, n *node, then func(batch, *element)) *element {
 	elementType, eventType := n.kind.bpmn()
 	if n.loop != once {
 		elementType = bodyType
@@ -147,6 +149,14 @@ func (el *element) child(b batch, n *node, then func(batch)) *element {
 	c.then = then
 	b.command("PROCESS_INSTANCE", "ACTIVATE_ELEMENT", c.Key, (*elementValue)(c))
 	return c
+}
+
+// follow notes that a sequence flow led here from another element, or that this
+// is the event at its boundary.
+func (el *element) follow(other *element) {
+	if el.in.e.cfg.Truth != nil {
+		el.Follows = append(el.Follows, &other.Element)
+	}
 }
 
 func (el *element) newChild(n *node, elementType, eventType string) *element {
@@ -213,7 +223,7 @@ func (el *element) activate(b batch) {
 		el.activateMessage(b)
 	case subProcess:
 		el.activated(b)
-		el.run(b, el.node.children, el.complete)
+		el.run(b, el.node.children, func(b batch, _ *element) { el.complete(b) })
 	case call:
 		el.activateCall(b)
 	case fork:
@@ -239,7 +249,7 @@ func (el *element) complete(b batch) {
 	el.write(b, "ELEMENT_COMPLETED")
 	el.CompletedAt = b.ms()
 	el.end()
-	el.then(b)
+	el.then(b, el)
 }
 
 // terminate ends an element, and all that is in it, without going on.

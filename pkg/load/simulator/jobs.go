@@ -283,7 +283,9 @@ func (j *job) throw() {
 	el.in.event(b, "PROCESS_EVENT", "TRIGGERING", key, ev)
 	el.terminate(b)
 	el.in.event(b, "PROCESS_EVENT", "TRIGGERED", key, ev)
-	el.scope.child(b, caught, el.then).enter(b)
+	event := el.scope.child(b, caught, el.then)
+	event.follow(el)
+	event.enter(b)
 }
 
 // throwLost throws an error that nothing catches.

@@ -24,7 +24,9 @@ func (el *element) activateCall(b batch) {
 func (el *element) passFork(b batch) {
 	then, scope, n := el.then, el.scope, el.node
 	waiting := len(n.branches)
-	arrived := func(b batch) {
+	var ends []*element
+	arrived := func(b batch, last *element) {
+		ends = append(ends, last)
 		scope.take(b, n)
 		if waiting--; waiting > 0 {
 			b.command("PROCESS_INSTANCE", "ACTIVATE_ELEMENT", -1, (*elementValue)(el))
@@ -32,13 +34,19 @@ func (el *element) passFork(b batch) {
 			return
 		}
 		joined := &node{kind: join, id: n.id + "_join"}
-		scope.child(b, joined, then).enter(b)
+		c := scope.child(b, joined, then)
+		for _, end := range ends {
+			c.follow(end)
+		}
+		c.enter(b)
 	}
-	el.then = func(b batch) {
+	el.then = func(b batch, _ *element) {
 		var first []*element
 		for _, branch := range n.branches {
 			scope.take(b, n)
-			first = append(first, scope.prepare(b, branch, 0, arrived))
+			c := scope.prepare(b, branch, 0, arrived)
+			c.follow(el)
+			first = append(first, c)
 		}
 		for _, c := range first {
 			c.enter(b)
@@ -88,7 +96,7 @@ func (el *element) activateBody(b batch) {
 	b.command("PROCESS_INSTANCE_BATCH", "ACTIVATE", key, (*instanceBatchValue)(el))
 	var turns []*element
 	for i := range n {
-		turns = append(turns, el.innerChild(b, &item{el, i, r}, func(b batch) {
+		turns = append(turns, el.innerChild(b, &item{el, i, r}, func(b batch, _ *element) {
 			if done++; done == n {
 				el.complete(b)
 			}
@@ -102,7 +110,7 @@ func (el *element) activateBody(b batch) {
 
 // turn runs one item of a sequential body, and then the others.
 func (el *element) turn(b batch, it *item, of int) {
-	el.innerChild(b, it, func(b batch) {
+	el.innerChild(b, it, func(b batch, _ *element) {
 		if it.index+1 == of {
 			el.complete(b)
 			return
@@ -113,7 +121,7 @@ func (el *element) turn(b batch, it *item, of int) {
 
 // innerChild asks for the activity of one item: it has the id of the body, and
 // the body for its flow scope.
-func (el *element) innerChild(b batch, it *item, then func(batch)) *element {
+func (el *element) innerChild(b batch, it *item, then func(batch, *element)) *element {
 	elementType, eventType := el.node.kind.bpmn()
 	c := el.newChild(el.node, elementType, eventType)
 	c.BodyKey, c.inner, c.then = el.Key, it, then

@@ -54,8 +54,9 @@ type Element struct {
 	ActivatedAt  int64
 	CompletedAt  int64
 	TerminatedAt int64
-	Position     int64 // of the first event
-	BodyKey      int64 // of the multi-instance body it is a child of
+	Position     int64      // of the first event
+	BodyKey      int64      // of the multi-instance body it is a child of
+	Follows      []*Element // after which it began; several of a join
 }
 
 // Job states, as the jobs fold names them.
