@@ -161,17 +161,7 @@ func compareFolds(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "terminated_at", truth: func(i *simulator.Instance) string { return moment(i.TerminatedAt) }},
 		{name: "first_seen", truth: func(i *simulator.Instance) string { return moment(i.FirstSeen) }},
 		{name: "last_seen", truth: func(i *simulator.Instance) string { return moment(i.LastSeen) }},
-		{name: "state", truth: func(i *simulator.Instance) string {
-			switch {
-			case i.TerminatedAt > 0:
-				return "TERMINATED"
-			case i.CompletedAt > 0:
-				return "COMPLETED"
-			case i.OpenIncidents > 0:
-				return "INCIDENT"
-			}
-			return "ACTIVE"
-		}},
+		{name: "state", truth: instanceState},
 		{name: "duration_ms", truth: func(i *simulator.Instance) string { return between(i.StartedAt, max(i.CompletedAt, i.TerminatedAt)) }},
 		{name: "incident_keys", sql: "arraySort(incident_keys)", truth: func(i *simulator.Instance) string { return numbers(incidents[i][0]) }},
 		{name: "resolved_incident_keys", sql: "arraySort(resolved_incident_keys)", truth: func(i *simulator.Instance) string { return numbers(incidents[i][1]) }},
@@ -192,17 +182,7 @@ func compareFolds(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "activated_at", truth: func(e *simulator.Element) string { return moment(e.ActivatedAt) }},
 		{name: "completed_at", truth: func(e *simulator.Element) string { return moment(e.CompletedAt) }},
 		{name: "terminated_at", truth: func(e *simulator.Element) string { return moment(e.TerminatedAt) }},
-		{name: "state", truth: func(e *simulator.Element) string {
-			switch {
-			case e.TerminatedAt > 0:
-				return "TERMINATED"
-			case e.CompletedAt > 0:
-				return "COMPLETED"
-			case e.ActivatedAt > 0:
-				return "ACTIVE"
-			}
-			return "ACTIVATING"
-		}},
+		{name: "state", truth: elementState},
 		{name: "duration_ms", truth: func(e *simulator.Element) string { return between(e.ActivatedAt, e.CompletedAt) }},
 	})
 	compareFold(t, db, "v_jobs", truths, func(truth *simulator.Truth) []*simulator.Job { return truth.Jobs }, []column[*simulator.Job]{

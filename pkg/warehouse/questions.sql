@@ -1,0 +1,360 @@
+-- Questions analysts and operators ask, one statement each. docs/analytics.md
+-- is made of this file, and the tests compare every answer with what really
+-- happened in simulated engines.
+--
+-- A question begins with "-- question NAME: the question", then says what its
+-- answer means. "-- example" gives parameters another example than they have here.
+-- Durations are milliseconds and end in _ms; times are UTC. Percentiles are exact:
+-- the value of which that share of all values is smaller.
+--
+-- parameter source = cluster-a: the engine
+-- parameter process = order: its BPMN process id; empty for all processes
+-- parameter tenant = : tenant; empty for all tenants
+-- parameter from = 2025-10-01 00:00:00: the first moment
+-- parameter to = 2025-12-01 00:00:00: the moment after the last one
+-- parameter now = 2025-11-21 08:00:00: the moment of which is asked; a program passes the present one
+-- parameter first = order_placed: element id
+-- parameter second = ship: element id
+-- parameter quiet = 3600: seconds
+-- parameter words = ['timed','out']: all of these, as whole words and in this case
+-- parameter instance = 4503599627373721: process instance key
+-- parameter limit = 100: rows at most
+
+-- question durations: How long do instances take, by process, version and tenant?
+-- Instances that were started in the time and have completed; canceled ones do not count.
+WITH quantilesExact(0.5, 0.9, 0.95, 0.99)(duration_ms) AS percentiles
+SELECT source, bpmn_process_id, version, tenant_id, count() AS instances, round(avg(duration_ms)) AS avg_ms,
+    percentiles[1] AS p50_ms, percentiles[2] AS p90_ms, percentiles[3] AS p95_ms, percentiles[4] AS p99_ms, max(duration_ms) AS max_ms
+FROM flow.v_process_instances
+WHERE state = 'COMPLETED' AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id, version, tenant_id
+ORDER BY source, bpmn_process_id, version, tenant_id;
+
+-- question heatmap: Where do instances spend their time?
+-- Elements entered in the time. active are there now; failed have had an incident. A
+-- multi-instance body is a line of its own, MULTI_INSTANCE_BODY; its turns have the type of the activity.
+SELECT source, element_id, bpmn_element_type, count() AS executions, countIf(state IN ('ACTIVATING', 'ACTIVE')) AS active,
+    countIf(state = 'TERMINATED') AS terminated,
+    countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.v_incidents WHERE element_instance_key > 0)) AS failed,
+    quantileExact(0.5)(duration_ms) AS p50_ms, quantileExact(0.95)(duration_ms) AS p95_ms, sum(duration_ms) AS total_ms
+FROM flow.v_element_instances
+WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    AND coalesce(entered_at, activated_at) >= {from:DateTime64(3, 'UTC')} AND coalesce(entered_at, activated_at) < {to:DateTime64(3, 'UTC')}
+GROUP BY source, element_id, bpmn_element_type
+ORDER BY total_ms DESC, source, element_id, bpmn_element_type;
+
+-- question incident_rate: How many instances have incidents, and how long until they are resolved?
+-- Instances started in the time, by the process they belong to now. An incident also ends with its element.
+-- example process=
+SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, uniqExact(p.process_instance_key) AS instances,
+    uniqExactIf(p.process_instance_key, n.key > 0) AS with_incidents, countIf(n.key > 0) AS incidents, countIf(n.open) AS open_now,
+    round(incidents / instances, 4) AS per_instance,
+    quantileExact(0.5)(n.resolution_ms) AS p50_resolution_ms, quantileExact(0.95)(n.resolution_ms) AS p95_resolution_ms
+FROM flow.v_process_instances AS p
+GLOBAL LEFT JOIN flow.v_incidents AS n ON n.source = p.source AND n.process_instance_key = p.process_instance_key
+WHERE p.started_at >= {from:DateTime64(3, 'UTC')} AND p.started_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR p.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR p.tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id
+ORDER BY incidents DESC, source, bpmn_process_id;
+
+-- question incidents_by_type: Which kinds of incidents are there, and which are open?
+SELECT source, bpmn_process_id, element_id, error_type, count() AS incidents, countIf(open) AS open_now,
+    uniqExact(process_instance_key) AS instances, quantileExact(0.5)(resolution_ms) AS p50_resolution_ms, max(created_at) AS last_at
+FROM flow.v_incidents
+WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id, element_id, error_type
+ORDER BY incidents DESC, source, bpmn_process_id, element_id, error_type;
+
+-- question automation_rate: How many instances run without people?
+-- Instances started in the time that have completed, and those of them that had no user task and no manual task.
+-- example process=
+SELECT source, bpmn_process_id, version, count() AS completed,
+    countIf((source, process_instance_key) GLOBAL NOT IN (SELECT source, process_instance_key FROM flow.v_element_instances WHERE bpmn_element_type IN ('USER_TASK', 'MANUAL_TASK'))) AS automatic,
+    round(automatic / completed, 4) AS automation_rate
+FROM flow.v_process_instances
+WHERE state = 'COMPLETED' AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id, version
+ORDER BY source, bpmn_process_id, version;
+
+-- question incident_free_rate: How many instances complete without an incident?
+-- example process=
+SELECT source, bpmn_process_id, version, count() AS completed, countIf(incidents = 0) AS incident_free,
+    round(incident_free / completed, 4) AS incident_free_rate
+FROM flow.v_process_instances
+WHERE state = 'COMPLETED' AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id, version
+ORDER BY source, bpmn_process_id, version;
+
+-- question bottlenecks: Where are instances waiting now?
+-- Elements that are entered and not left; what only holds others (processes, sub-processes,
+-- call activities, multi-instance bodies) does not wait itself. ACTIVATING is stuck before it is active.
+-- example process=
+WITH coalesce(entered_at, activated_at) AS since, dateDiff('millisecond', since, {now:DateTime64(3, 'UTC')}) AS wait_ms
+SELECT source, bpmn_process_id, element_id, bpmn_element_type, state, count() AS waiting, min(since) AS oldest,
+    quantileExact(0.5)(wait_ms) AS p50_wait_ms, max(wait_ms) AS max_wait_ms
+FROM flow.v_element_instances
+WHERE state IN ('ACTIVATING', 'ACTIVE') AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    AND bpmn_element_type NOT IN ('PROCESS', 'SUB_PROCESS', 'EVENT_SUB_PROCESS', 'AD_HOC_SUB_PROCESS', 'CALL_ACTIVITY', 'MULTI_INSTANCE_BODY')
+GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, state
+ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, state;
+
+-- question outliers: Which executions of an element took far longer than the others?
+-- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence).
+SELECT e.source AS source, e.element_id AS element_id, e.bpmn_element_type AS bpmn_element_type, e.process_instance_key AS process_instance_key,
+    e.key AS element_instance_key, e.duration_ms AS duration_ms, q.quartiles[2] AS p50_ms, toInt64(q.quartiles[3] + 1.5 * (q.quartiles[3] - q.quartiles[1])) AS fence_ms
+FROM flow.v_element_instances AS e
+GLOBAL INNER JOIN
+(
+    SELECT source, element_id, bpmn_element_type, quantilesExact(0.25, 0.5, 0.75)(assumeNotNull(duration_ms)) AS quartiles
+    FROM flow.v_element_instances
+    WHERE bpmn_process_id = {process:String} AND duration_ms IS NOT NULL
+    GROUP BY source, element_id, bpmn_element_type
+) AS q ON q.source = e.source AND q.element_id = e.element_id AND q.bpmn_element_type = e.bpmn_element_type
+WHERE e.bpmn_process_id = {process:String} AND e.duration_ms > q.quartiles[3] + 1.5 * (q.quartiles[3] - q.quartiles[1])
+ORDER BY duration_ms DESC, source, element_instance_key
+LIMIT {limit:UInt32};
+
+-- question funnel: How many instances get from one element to another, and how fast?
+-- Instances started in the time that have activated the first element; of these, the ones that activated the second one later or at once.
+SELECT source, count() AS reached_first, countIf(notEmpty(later)) AS reached_second, round(reached_second / reached_first, 4) AS share,
+    quantileExactIf(0.5)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p50_ms,
+    quantileExactIf(0.95)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p95_ms
+FROM
+(
+    SELECT source, process_instance_key, assumeNotNull(minIf(activated_at, element_id = {first:String})) AS first_at,
+        arraySort(arrayFilter(at -> at >= first_at, groupArrayIf(assumeNotNull(activated_at), element_id = {second:String} AND activated_at IS NOT NULL))) AS later
+    FROM flow.v_element_instances
+    WHERE element_id IN ({first:String}, {second:String}) AND (source, process_instance_key) GLOBAL IN
+        (
+            SELECT source, process_instance_key FROM flow.v_process_instances
+            WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+                AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+        )
+    GROUP BY source, process_instance_key
+    HAVING countIf(element_id = {first:String} AND activated_at IS NOT NULL) > 0
+)
+GROUP BY source
+ORDER BY source;
+
+-- question variants: Which ways do instances take through a process?
+-- The elements of completed instances in the order of their activation; one that follows itself, as the turns
+-- of a loop do, is named once. Parallel branches give a variant for each order they happened in.
+-- example process=claim
+WITH arrayStringConcat(steps, ' > ') AS path
+SELECT source, path, count() AS instances, round(instances / sum(instances) OVER (PARTITION BY source), 4) AS share, quantileExact(0.5)(duration_ms) AS p50_ms
+FROM
+(
+    SELECT e.source AS source, e.process_instance_key AS process_instance_key, any(i.duration_ms) AS duration_ms,
+        arrayCompact(arrayMap(step -> step.3, arraySort(groupArray((assumeNotNull(e.activated_at), e.key, e.element_id))))) AS steps
+    FROM flow.v_element_instances AS e
+    GLOBAL INNER JOIN
+    (
+        SELECT source, process_instance_key, duration_ms
+        FROM flow.v_process_instances
+        WHERE bpmn_process_id = {process:String} AND state = 'COMPLETED' AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+            AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+    ) AS i ON i.source = e.source AND i.process_instance_key = e.process_instance_key
+    WHERE e.bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND e.activated_at IS NOT NULL
+    GROUP BY source, process_instance_key
+)
+GROUP BY source, path
+ORDER BY instances DESC, source, path
+LIMIT {limit:UInt32};
+
+-- question directly_follows: Which element follows which, how often, and after what time?
+-- Within one scope, an element follows the one whose end let it begin, so a branch never follows an element of
+-- a branch beside it, and no time is negative. Elements after which nothing begins wait for the next parallel or
+-- inclusive gateway of their scope: their time is what they wait at the join. Turns of a multi-instance body follow nothing.
+WITH steps AS
+(
+    SELECT source, process_instance_key, assumeNotNull(flow_scope_key) AS scope, key, toString(element_id) AS id,
+        bpmn_element_type AS type, entered_at, coalesce(completed_at, terminated_at) AS ended_at, state = 'COMPLETED' AS completed
+    FROM flow.v_element_instances
+    WHERE flow_scope_key > 0 AND (source, process_instance_key) GLOBAL IN
+        (
+            SELECT source, process_instance_key FROM flow.v_process_instances
+            WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+                AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+        )
+        AND (source, flow_scope_key) GLOBAL NOT IN (SELECT source, toNullable(key) FROM flow.v_element_instances WHERE bpmn_element_type = 'MULTI_INSTANCE_BODY')
+),
+moments AS
+(
+    SELECT source, process_instance_key, key, id, type, completed, moment.1 AS is_end, moment.2 AS at,
+        anyLast(if(is_end, toNullable(key), NULL)) OVER before AS ended_key, anyLast(if(is_end, toNullable(id), NULL)) OVER before AS ended_id,
+        anyLast(if(is_end, at, NULL)) OVER before AS last_end,
+        anyLast(if(NOT is_end AND type IN ('PARALLEL_GATEWAY', 'INCLUSIVE_GATEWAY'), toNullable(id), NULL)) OVER after AS join_id,
+        anyLast(if(NOT is_end AND type IN ('PARALLEL_GATEWAY', 'INCLUSIVE_GATEWAY'), at, NULL)) OVER after AS join_at
+    FROM (SELECT *, arrayJoin([(false, entered_at), (true, ended_at)]) AS moment FROM steps)
+    WHERE at IS NOT NULL
+    WINDOW before AS (PARTITION BY source, process_instance_key, scope ORDER BY at, key, is_end ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+        after AS (PARTITION BY source, process_instance_key, scope ORDER BY at DESC, key DESC, is_end DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+)
+SELECT source, from_id, to_id, count() AS times, uniqExact(process_instance_key) AS instances,
+    quantileExact(0.5)(gap_ms) AS p50_gap_ms, max(gap_ms) AS max_gap_ms
+FROM
+(
+    SELECT source, process_instance_key, assumeNotNull(ended_id) AS from_id, id AS to_id, dateDiff('millisecond', assumeNotNull(last_end), assumeNotNull(at)) AS gap_ms
+    FROM moments
+    WHERE NOT is_end AND ended_id IS NOT NULL
+    UNION ALL
+    SELECT source, process_instance_key, id AS from_id, assumeNotNull(join_id) AS to_id, dateDiff('millisecond', assumeNotNull(at), assumeNotNull(join_at)) AS gap_ms
+    FROM moments
+    WHERE is_end AND completed AND join_id IS NOT NULL AND type != 'END_EVENT'
+        AND (source, toNullable(key)) NOT IN (SELECT source, ended_key FROM moments WHERE NOT is_end AND ended_key IS NOT NULL)
+)
+GROUP BY source, from_id, to_id
+ORDER BY source, times DESC, from_id, to_id;
+
+-- question job_latency: How long do jobs wait for a worker, and how long does the work take?
+-- Completed jobs, by type. queue is from the creation to the last activation, failed tries included; work from that to
+-- the completion. Both need JOB_BATCH records, which engines export only when told to; total needs none.
+SELECT source, job_type, count() AS jobs, quantileExact(0.5)(dateDiff('millisecond', created_at, activated_at)) AS p50_queue_ms,
+    quantileExact(0.95)(dateDiff('millisecond', created_at, activated_at)) AS p95_queue_ms,
+    quantileExact(0.5)(dateDiff('millisecond', activated_at, completed_at)) AS p50_work_ms,
+    quantileExact(0.95)(dateDiff('millisecond', activated_at, completed_at)) AS p95_work_ms,
+    quantileExact(0.5)(duration_ms) AS p50_total_ms, quantileExact(0.95)(duration_ms) AS p95_total_ms
+FROM flow.v_jobs
+WHERE state = 'COMPLETED' AND created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, job_type
+ORDER BY jobs DESC, source, job_type;
+
+-- question workers: Which workers fail most?
+-- Each failure counts for the worker that had the job then, so this reads the events of jobs themselves.
+SELECT source, worker, job_type, countIf(intent = 'COMPLETED') AS completed, countIf(intent = 'FAILED') AS failures,
+    countIf(intent = 'TIMED_OUT') AS timeouts, countIf(intent = 'ERROR_THROWN') AS errors_thrown,
+    round(failures / (completed + failures + timeouts + errors_thrown), 4) AS failure_rate
+FROM flow.v_records
+WHERE value_type = 'JOB' AND record_type = 'EVENT' AND intent IN ('COMPLETED', 'FAILED', 'TIMED_OUT', 'ERROR_THROWN') AND worker != ''
+    AND ts >= {from:DateTime64(3, 'UTC')} AND ts < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, worker, job_type
+ORDER BY failures DESC, source, worker, job_type
+LIMIT {limit:UInt32};
+
+-- question retries_exhausted: Which jobs have no retries left?
+-- exhausted had none at some time; now have none and wait for somebody to give them new ones.
+SELECT source, bpmn_process_id, job_type, count() AS jobs, countIf(min_retries = 0) AS exhausted,
+    countIf(retries = 0 AND state NOT IN ('COMPLETED', 'CANCELED')) AS now
+FROM flow.v_jobs
+WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id, job_type
+HAVING exhausted > 0
+ORDER BY exhausted DESC, source, bpmn_process_id, job_type;
+
+-- question deadline_breaches: Which jobs are not done within their time?
+-- timed_out lost their worker at least once; late were completed after their deadline, before the engine had noticed.
+SELECT source, job_type, count() AS jobs, countIf(j.timeouts > 0) AS timed_out, sum(j.timeouts) AS timeouts, countIf(completed_late) AS late,
+    max(late_ms) AS max_late_ms, round(countIf(j.timeouts > 0 OR completed_late) / jobs, 4) AS breach_rate
+FROM flow.v_jobs AS j
+WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, job_type
+ORDER BY breach_rate DESC, source, job_type;
+
+-- question error_patterns: Which errors do workers report most?
+-- Failed jobs by their message, with every number replaced by #.
+SELECT source, job_type, error_code, replaceRegexpAll(error_message, '[0-9]+', '#') AS pattern, count() AS failures,
+    uniqExact(process_instance_key) AS instances, max(ts) AS last_at
+FROM flow.v_records
+WHERE value_type = 'JOB' AND record_type = 'EVENT' AND intent = 'FAILED' AND ts >= {from:DateTime64(3, 'UTC')} AND ts < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, job_type, error_code, pattern
+ORDER BY failures DESC, source, job_type, error_code, pattern
+LIMIT {limit:UInt32};
+
+-- question error_text: Which records speak of an error?
+-- The text index answers it. Before ClickHouse 26.2 use hasToken once for each word.
+SELECT source, ts, bpmn_process_id, process_instance_key, value_type, intent, element_id, error_message
+FROM flow.v_records
+WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT'
+    AND ts >= {from:DateTime64(3, 'UTC')} AND ts < {to:DateTime64(3, 'UTC')}
+ORDER BY ts DESC, source, partition_id, position
+LIMIT {limit:UInt32};
+
+-- question throughput: How many instances start and end, by hour and version?
+SELECT source, toStartOfHour(at) AS hour, bpmn_process_id, version, countIf(what = 'started') AS started,
+    countIf(what = 'completed') AS completed, countIf(what = 'terminated') AS terminated
+FROM
+(
+    SELECT source, bpmn_process_id, version, happened.1 AS what, assumeNotNull(happened.2) AS at
+    FROM flow.v_process_instances
+    ARRAY JOIN [('started', started_at), ('completed', completed_at), ('terminated', terminated_at)] AS happened
+    WHERE happened.2 IS NOT NULL AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+)
+WHERE at >= {from:DateTime64(3, 'UTC')} AND at < {to:DateTime64(3, 'UTC')}
+GROUP BY source, hour, bpmn_process_id, version
+ORDER BY source, hour, bpmn_process_id, version;
+
+-- question stuck: Which instances have neither ended nor moved for long?
+SELECT source, bpmn_process_id, version, process_instance_key, state, started_at, last_seen,
+    dateDiff('millisecond', last_seen, {now:DateTime64(3, 'UTC')}) AS silent_ms, open_incidents
+FROM flow.v_process_instances
+WHERE state IN ('ACTIVE', 'INCIDENT') AND last_seen < {now:DateTime64(3, 'UTC')} - toIntervalSecond({quiet:UInt32})
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+ORDER BY last_seen, source, process_instance_key
+LIMIT {limit:UInt32};
+
+-- question version_comparison: Is the new version better than the old one?
+-- Instances started in the time, by the version they belong to now. Durations are of those that have completed.
+SELECT source, bpmn_process_id, version, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'TERMINATED') AS terminated,
+    quantileExactIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
+    round(countIf(incidents > 0) / instances, 4) AS incident_share, round(sum(job_failures) / instances, 4) AS job_failures_per_instance
+FROM flow.v_process_instances
+WHERE bpmn_process_id = {process:String} AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+    AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id, version
+ORDER BY source, bpmn_process_id, version;
+
+-- question tenant_comparison: How do tenants differ?
+SELECT source, tenant_id, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'TERMINATED') AS terminated,
+    quantileExactIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
+    round(countIf(incidents > 0) / instances, 4) AS incident_share, round(sum(job_failures) / instances, 4) AS job_failures_per_instance
+FROM flow.v_process_instances
+WHERE started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')} AND ({process:String} = '' OR bpmn_process_id = {process:String})
+GROUP BY source, tenant_id
+ORDER BY source, tenant_id;
+
+-- question timeline: What has happened in an instance?
+-- Every event of it once, whichever partition wrote it. Positions order the records of one partition only.
+SELECT ts, partition_id, position, value_type, intent, element_id, bpmn_element_type, key, job_type, worker, retries, error_message
+FROM flow.v_records
+WHERE source = {source:String} AND process_instance_key = {instance:String} AND record_type = 'EVENT'
+ORDER BY ts, partition_id, position;
+
+-- question instance_tree: Which instances has an instance called?
+-- The instance itself has depth 0; element_id is the call activity that began the others.
+WITH RECURSIVE tree AS
+(
+    SELECT 0 AS depth, source, process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, started_at, duration_ms
+    FROM flow.v_process_instances
+    WHERE source = {source:String} AND process_instance_key = {instance:String}
+    UNION ALL
+    SELECT t.depth + 1 AS depth, i.source AS source, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key,
+        i.parent_element_instance_key AS parent_element_instance_key, i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state,
+        i.started_at AS started_at, i.duration_ms AS duration_ms
+    FROM flow.v_process_instances AS i
+    INNER JOIN tree AS t ON toString(i.parent_process_instance_key) = t.process_instance_key
+    WHERE i.source = {source:String} AND i.parent_process_instance_key IS NOT NULL
+)
+SELECT t.depth AS depth, t.process_instance_key AS process_instance_key, t.parent_process_instance_key AS parent_process_instance_key, e.element_id AS element_id,
+    t.bpmn_process_id AS bpmn_process_id, t.version AS version, t.state AS state, t.started_at AS started_at, t.duration_ms AS duration_ms
+FROM tree AS t
+LEFT JOIN (SELECT key, process_instance_key, element_id FROM flow.v_element_instances WHERE source = {source:String} AND bpmn_element_type = 'CALL_ACTIVITY') AS e
+    ON e.key = t.parent_element_instance_key AND e.process_instance_key = toString(t.parent_process_instance_key)
+ORDER BY depth, process_instance_key;
+
+-- question usage: How much is used, by month and tenant?
+-- Instances that were started, apart from those that call activities began, and what ended; all times are UTC.
+SELECT source, toStartOfMonth(started_at) AS month, tenant_id, countIf(parent_process_instance_key IS NULL) AS instances,
+    countIf(parent_process_instance_key IS NOT NULL) AS called_instances, countIf(state = 'COMPLETED') AS completed, uniqExact(bpmn_process_id) AS processes
+FROM flow.v_process_instances
+WHERE started_at IS NOT NULL
+GROUP BY source, month, tenant_id
+ORDER BY source, month, tenant_id;

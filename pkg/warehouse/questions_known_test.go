@@ -1,0 +1,184 @@
+package warehouse_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/pkg/load/simulator"
+)
+
+// asking are the parameters of a question, read.
+type asking struct {
+	source, process, tenant, first, second, instance string
+	from, to, now, quiet                             int64
+	words                                            []string
+}
+
+func (a asking) of(process, tenant string) bool {
+	return (a.process == "" || process == a.process) && (a.tenant == "" || tenant == a.tenant)
+}
+
+// began says whether an instance is asked about that belongs to the process and
+// was started in the time.
+func (a asking) began(i *simulator.Instance) bool {
+	return a.of(i.Process.BpmnProcessID, i.Tenant) && a.when(i.StartedAt)
+}
+
+func (a asking) when(ms int64) bool { return ms > 0 && ms >= a.from && ms < a.to }
+
+// found pairs something with the engine that it happened in.
+type found[T any] struct {
+	source string
+	it     T
+}
+
+func gather[T any](w *world, from func(*simulator.Truth) []T, which func(T) bool) []found[T] {
+	var all []found[T]
+	for _, source := range slices.Sorted(maps.Keys(w.truths)) {
+		for _, it := range from(w.truths[source]) {
+			if which(it) {
+				all = append(all, found[T]{source, it})
+			}
+		}
+	}
+	return all
+}
+
+func (w *world) instances(which func(*simulator.Instance) bool) []found[*simulator.Instance] {
+	return gather(w, func(t *simulator.Truth) []*simulator.Instance { return t.Instances }, which)
+}
+
+func (w *world) elements(which func(*simulator.Element) bool) []found[*simulator.Element] {
+	return gather(w, func(t *simulator.Truth) []*simulator.Element { return t.Elements }, which)
+}
+
+func (w *world) jobs(which func(*simulator.Job) bool) []found[*simulator.Job] {
+	return gather(w, func(t *simulator.Truth) []*simulator.Job { return t.Jobs }, which)
+}
+
+func (w *world) incidents(which func(*simulator.Incident) bool) []found[*simulator.Incident] {
+	return gather(w, func(t *simulator.Truth) []*simulator.Incident { return t.Incidents }, which)
+}
+
+// lines makes one line of each group: its key, then what is told of it.
+func lines[T any](all []T, key func(T) string, tell func([]T) []any) []string {
+	groups := map[string][]T{}
+	for _, it := range all {
+		groups[key(it)] = append(groups[key(it)], it)
+	}
+	var out []string
+	for k, group := range groups {
+		out = append(out, k+tabbed(tell(group)...))
+	}
+	return out
+}
+
+// tabbed is how ClickHouse prints values, a tab before each.
+func tabbed(values ...any) string {
+	var b strings.Builder
+	for _, v := range values {
+		if f, ok := v.(float64); ok {
+			v = strconv.FormatFloat(f, 'f', -1, 64)
+		}
+		fmt.Fprintf(&b, "\t%v", v)
+	}
+	return b.String()
+}
+
+func line(values ...any) string { return tabbed(values...)[1:] }
+
+func count[T any](all []T, which func(T) bool) int {
+	n := 0
+	for _, it := range all {
+		if which(it) {
+			n++
+		}
+	}
+	return n
+}
+
+func distinct[T any, K comparable](all []T, key func(T) K) int {
+	seen := map[K]bool{}
+	for _, it := range all {
+		seen[key(it)] = true
+	}
+	return len(seen)
+}
+
+func collect[T any](all []T, value func(T) (int64, bool)) []int64 {
+	var values []int64
+	for _, it := range all {
+		if v, ok := value(it); ok {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	return values
+}
+
+// share is a part of a whole to four places.
+func share(part, whole int) float64 {
+	return math.RoundToEven(float64(part)/float64(whole)*1e4) / 1e4
+}
+
+// quantile is the exact one of sorted values.
+func quantile(sorted []int64, level float64) any {
+	if len(sorted) == 0 {
+		return null
+	}
+	return sorted[int(level*float64(len(sorted)))]
+}
+
+func sum(values []int64) (total int64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+func last(sorted []int64) any {
+	if len(sorted) == 0 {
+		return null
+	}
+	return sorted[len(sorted)-1]
+}
+
+func lasted(from, to int64) (int64, bool) { return to - from, from > 0 && to > 0 }
+
+func instanceState(i *simulator.Instance) string {
+	switch {
+	case i.TerminatedAt > 0:
+		return "TERMINATED"
+	case i.CompletedAt > 0:
+		return "COMPLETED"
+	case i.OpenIncidents > 0:
+		return "INCIDENT"
+	}
+	return "ACTIVE"
+}
+
+func elementState(e *simulator.Element) string {
+	switch {
+	case e.TerminatedAt > 0:
+		return "TERMINATED"
+	case e.CompletedAt > 0:
+		return "COMPLETED"
+	case e.ActivatedAt > 0:
+		return "ACTIVE"
+	}
+	return "ACTIVATING"
+}
+
+func instanceTook(o found[*simulator.Instance]) (int64, bool) {
+	return lasted(o.it.StartedAt, o.it.CompletedAt)
+}
+
+func elementTook(o found[*simulator.Element]) (int64, bool) {
+	return lasted(o.it.ActivatedAt, o.it.CompletedAt)
+}
+
+func jobTook(o found[*simulator.Job]) (int64, bool) { return lasted(o.it.CreatedAt, o.it.CompletedAt) }

@@ -1,0 +1,86 @@
+package warehouse_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/warehouse"
+)
+
+// TestQuestionsAreAnsweredTruly asks every question with its examples, and with
+// other processes, tenants and times, and compares the answers with the truth.
+func TestQuestionsAreAnsweredTruly(t *testing.T) {
+	w := simulated(t)
+	questions, err := warehouse.Questions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	truths := truths()
+	for _, q := range questions {
+		truth, known := truths[q.Name]
+		if !known {
+			t.Errorf("%s: nobody knows the truth", q.Name)
+			continue
+		}
+		for _, params := range []map[string]string{
+			{"limit": "100000"},
+			{"limit": "100000", "process": "survey", "tenant": "acme", "words": "['quota']", "first": "begin", "second": "remind"},
+			{"limit": "100000", "process": "claim", "from": "2025-10-31 23:30:00", "to": "2025-11-21 06:00:00", "first": "settle", "second": "approve"},
+			{"limit": "100000", "process": "order-eu", "source": "cluster-b", "now": "2025-11-01 01:30:00", "quiet": "600"},
+		} {
+			t.Run(fmt.Sprint(q.Name, " of ", params["process"]), func(t *testing.T) {
+				t.Parallel()
+				want := truth(w, read(t, q, params))
+				got := strings.Split(w.ask(t, q, params, "TabSeparated"), "\n")
+				if q.Name != "timeline" && q.Name != "instance_tree" { // whose order is the answer
+					slices.Sort(want)
+					slices.Sort(got)
+				}
+				if len(want) == 0 {
+					want = []string{""}
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%d lines, %d in truth (-truth +got):\n%s", len(got), len(want), diff)
+				}
+			})
+		}
+	}
+	for name := range truths {
+		if !slices.ContainsFunc(questions, func(q warehouse.Question) bool { return q.Name == name }) {
+			t.Errorf("nobody asks %s", name)
+		}
+	}
+}
+
+// read reads the parameters of a question as a person would.
+func read(t *testing.T, q warehouse.Question, params map[string]string) asking {
+	t.Helper()
+	all := map[string]string{}
+	for _, p := range q.Parameters {
+		all[p.Name] = p.Example
+		if value, given := params[p.Name]; given {
+			all[p.Name] = value
+		}
+	}
+	ms := func(name string) int64 {
+		if all[name] == "" {
+			return 0
+		}
+		at, err := time.Parse(time.DateTime, all[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at.UnixMilli()
+	}
+	quiet, _ := strconv.ParseInt(all["quiet"], 10, 64)
+	return asking{
+		source: all["source"], process: all["process"], tenant: all["tenant"], first: all["first"], second: all["second"], instance: all["instance"],
+		from: ms("from"), to: ms("to"), now: ms("now"), quiet: quiet, words: strings.Split(strings.Trim(all["words"], "[]'"), "','"),
+	}
+}

@@ -1,0 +1,423 @@
+package warehouse_test
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/pkg/load/simulator"
+)
+
+// truths answer the questions from what really happened, in any order.
+func truths() map[string]func(*world, asking) []string {
+	return map[string]func(*world, asking) []string{
+		"durations": func(w *world, a asking) []string {
+			return lines(w.completed(a), func(o found[*simulator.Instance]) string {
+				return line(o.source, o.it.Process.BpmnProcessID, o.it.Process.Version, o.it.Tenant)
+			}, func(all []found[*simulator.Instance]) []any {
+				ms := collect(all, instanceTook)
+				return []any{len(all), math.RoundToEven(float64(sum(ms)) / float64(len(ms))), quantile(ms, 0.5), quantile(ms, 0.9), quantile(ms, 0.95), quantile(ms, 0.99), last(ms)}
+			})
+		},
+		"heatmap":           heatmap,
+		"incident_rate":     incidentRate,
+		"incidents_by_type": incidentsByType,
+		"automation_rate": func(w *world, a asking) []string {
+			people := map[*simulator.Instance]bool{}
+			for _, o := range w.elements(func(e *simulator.Element) bool { return e.Type == "USER_TASK" }) {
+				people[o.it.Instance] = true
+			}
+			return w.completedShare(a, func(i *simulator.Instance) bool { return !people[i] })
+		},
+		"incident_free_rate": func(w *world, a asking) []string {
+			return w.completedShare(a, func(i *simulator.Instance) bool { return i.Incidents == 0 })
+		},
+		"bottlenecks":      bottlenecks,
+		"outliers":         outliers,
+		"funnel":           funnel,
+		"variants":         variants,
+		"directly_follows": directlyFollows,
+		"job_latency": func(w *world, a asking) []string {
+			return lines(w.jobs(func(j *simulator.Job) bool {
+				return j.State == simulator.JobCompleted && a.when(j.CreatedAt) && a.of(j.Process.BpmnProcessID, j.Instance.Tenant)
+			}), func(o found[*simulator.Job]) string { return line(o.source, o.it.Type) }, func(all []found[*simulator.Job]) []any {
+				queue := collect(all, func(o found[*simulator.Job]) (int64, bool) { return lasted(o.it.CreatedAt, o.it.ActivatedAt) })
+				work := collect(all, func(o found[*simulator.Job]) (int64, bool) { return lasted(o.it.ActivatedAt, o.it.CompletedAt) })
+				total := collect(all, jobTook)
+				return []any{len(all), quantile(queue, 0.5), quantile(queue, 0.95), quantile(work, 0.5), quantile(work, 0.95), quantile(total, 0.5), quantile(total, 0.95)}
+			})
+		},
+		"workers": func(w *world, a asking) []string {
+			return lines(w.happened(func(v event) bool {
+				return v.ValueType == "JOB" && v.Value.Worker != "" && slices.Contains([]string{"COMPLETED", "FAILED", "TIMED_OUT", "ERROR_THROWN"}, v.Intent) &&
+					a.when(v.At) && a.of(v.Value.Process, v.Value.Tenant)
+			}), func(v event) string { return line(v.Source, v.Value.Worker, v.Value.JobType) }, func(all []event) []any {
+				of := func(intent string) int { return count(all, func(v event) bool { return v.Intent == intent }) }
+				return []any{of("COMPLETED"), of("FAILED"), of("TIMED_OUT"), of("ERROR_THROWN"), share(of("FAILED"), len(all))}
+			})
+		},
+		"retries_exhausted": func(w *world, a asking) []string {
+			all := lines(w.jobs(func(j *simulator.Job) bool {
+				return a.when(j.CreatedAt) && a.of(j.Process.BpmnProcessID, j.Instance.Tenant)
+			}),
+				func(o found[*simulator.Job]) string { return line(o.source, o.it.Process.BpmnProcessID, o.it.Type) },
+				func(all []found[*simulator.Job]) []any {
+					return []any{len(all), count(all, func(o found[*simulator.Job]) bool { return o.it.LeastRetries == 0 }), count(all, func(o found[*simulator.Job]) bool {
+						return o.it.Retries == 0 && o.it.State != simulator.JobCompleted && o.it.State != simulator.JobCanceled
+					})}
+				})
+			return slices.DeleteFunc(all, func(s string) bool { return strings.Split(s, "\t")[4] == "0" })
+		},
+		"deadline_breaches": func(w *world, a asking) []string {
+			return lines(w.jobs(func(j *simulator.Job) bool {
+				return a.when(j.CreatedAt) && a.of(j.Process.BpmnProcessID, j.Instance.Tenant)
+			}),
+				func(o found[*simulator.Job]) string { return line(o.source, o.it.Type) },
+				func(all []found[*simulator.Job]) []any {
+					timedOut := func(o found[*simulator.Job]) bool { return o.it.TimeOuts > 0 }
+					late := func(o found[*simulator.Job]) bool { return lateness(o.it) > 0 }
+					timeouts := collect(all, func(o found[*simulator.Job]) (int64, bool) { return int64(o.it.TimeOuts), true })
+					behind := collect(all, func(o found[*simulator.Job]) (int64, bool) { return lateness(o.it), true })
+					return []any{len(all), count(all, timedOut), sum(timeouts), count(all, late), last(behind),
+						share(count(all, func(o found[*simulator.Job]) bool { return timedOut(o) || late(o) }), len(all))}
+				})
+		},
+		"error_patterns": func(w *world, a asking) []string {
+			digits := regexp.MustCompile(`[0-9]+`)
+			return lines(w.happened(func(v event) bool {
+				return v.ValueType == "JOB" && v.Intent == "FAILED" && a.when(v.At) && a.of(v.Value.Process, v.Value.Tenant)
+			}), func(v event) string {
+				return line(v.Source, v.Value.JobType, v.Value.ErrorCode, escaped(digits.ReplaceAllString(v.Value.Error, "#")))
+			}, func(all []event) []any {
+				at := collect(all, func(v event) (int64, bool) { return v.At, true })
+				return []any{len(all), distinct(all, func(v event) int64 { return v.Value.Instance }), moment(at[len(at)-1])}
+			})
+		},
+		"error_text": errorText,
+		"throughput": throughput,
+		"stuck":      stuck,
+		"version_comparison": func(w *world, a asking) []string {
+			return w.compared(a, func(i *simulator.Instance) string { return line(i.Process.BpmnProcessID, i.Process.Version) })
+		},
+		"tenant_comparison": func(w *world, a asking) []string {
+			a.tenant = ""
+			return w.compared(a, func(i *simulator.Instance) string { return i.Tenant })
+		},
+		"timeline":      timeline,
+		"instance_tree": instanceTree,
+		"usage":         usage,
+	}
+}
+
+func (w *world) started(a asking) []found[*simulator.Instance] {
+	return w.instances(a.began)
+}
+
+func (w *world) completed(a asking) []found[*simulator.Instance] {
+	return slices.DeleteFunc(w.started(a), func(o found[*simulator.Instance]) bool { return o.it.CompletedAt == 0 })
+}
+
+func (w *world) happened(which func(event) bool) []event {
+	var all []event
+	for _, v := range w.events {
+		if which(v) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func (w *world) completedShare(a asking, which func(*simulator.Instance) bool) []string {
+	return lines(w.completed(a), func(o found[*simulator.Instance]) string {
+		return line(o.source, o.it.Process.BpmnProcessID, o.it.Process.Version)
+	}, func(all []found[*simulator.Instance]) []any {
+		n := count(all, func(o found[*simulator.Instance]) bool { return which(o.it) })
+		return []any{len(all), n, share(n, len(all))}
+	})
+}
+
+func (w *world) compared(a asking, by func(*simulator.Instance) string) []string {
+	return lines(w.started(a), func(o found[*simulator.Instance]) string { return line(o.source, by(o.it)) }, func(all []found[*simulator.Instance]) []any {
+		in := func(state string) int {
+			return count(all, func(o found[*simulator.Instance]) bool { return instanceState(o.it) == state })
+		}
+		ms := collect(all, instanceTook)
+		failures := collect(all, func(o found[*simulator.Instance]) (int64, bool) { return int64(o.it.JobFailures), true })
+		return []any{len(all), in("COMPLETED"), in("TERMINATED"), quantile(ms, 0.5), quantile(ms, 0.95),
+			share(count(all, func(o found[*simulator.Instance]) bool { return o.it.Incidents > 0 }), len(all)), share(int(sum(failures)), len(all))}
+	})
+}
+
+func heatmap(w *world, a asking) []string {
+	failed := map[*simulator.Element]bool{}
+	for _, o := range w.incidents(func(*simulator.Incident) bool { return true }) {
+		failed[o.it.Element] = true
+	}
+	return lines(w.elements(func(e *simulator.Element) bool {
+		return a.when(e.EnteredAt) && a.of(e.Process.BpmnProcessID, e.Instance.Tenant)
+	}),
+		func(o found[*simulator.Element]) string { return line(o.source, o.it.ID, o.it.Type) },
+		func(all []found[*simulator.Element]) []any {
+			in := func(states ...string) int {
+				return count(all, func(o found[*simulator.Element]) bool { return slices.Contains(states, elementState(o.it)) })
+			}
+			ms := collect(all, elementTook)
+			var total any = null
+			if len(ms) > 0 {
+				total = sum(ms)
+			}
+			return []any{len(all), in("ACTIVATING", "ACTIVE"), in("TERMINATED"), count(all, func(o found[*simulator.Element]) bool { return failed[o.it] }),
+				quantile(ms, 0.5), quantile(ms, 0.95), total}
+		})
+}
+
+func incidentRate(w *world, a asking) []string {
+	perInstance := map[*simulator.Instance][]*simulator.Incident{}
+	for _, o := range w.incidents(func(*simulator.Incident) bool { return true }) {
+		perInstance[o.it.Instance] = append(perInstance[o.it.Instance], o.it)
+	}
+	return lines(w.started(a), func(o found[*simulator.Instance]) string { return line(o.source, o.it.Process.BpmnProcessID) }, func(all []found[*simulator.Instance]) []any {
+		var incidents []*simulator.Incident
+		for _, o := range all {
+			incidents = append(incidents, perInstance[o.it]...)
+		}
+		ms := collect(incidents, func(i *simulator.Incident) (int64, bool) { return lasted(i.CreatedAt, i.ResolvedAt) })
+		return []any{len(all), count(all, func(o found[*simulator.Instance]) bool { return o.it.Incidents > 0 }), len(incidents), len(incidents) - len(ms),
+			share(len(incidents), len(all)), quantile(ms, 0.5), quantile(ms, 0.95)}
+	})
+}
+
+func incidentsByType(w *world, a asking) []string {
+	return lines(w.incidents(func(i *simulator.Incident) bool {
+		return a.when(i.CreatedAt) && a.of(i.Process.BpmnProcessID, i.Instance.Tenant)
+	}),
+		func(o found[*simulator.Incident]) string {
+			return line(o.source, o.it.Process.BpmnProcessID, o.it.ElementID, o.it.ErrorType)
+		},
+		func(all []found[*simulator.Incident]) []any {
+			ms := collect(all, func(o found[*simulator.Incident]) (int64, bool) { return lasted(o.it.CreatedAt, o.it.ResolvedAt) })
+			at := collect(all, func(o found[*simulator.Incident]) (int64, bool) { return o.it.CreatedAt, true })
+			return []any{len(all), len(all) - len(ms), distinct(all, func(o found[*simulator.Incident]) int64 { return o.it.Instance.Key }), quantile(ms, 0.5), moment(at[len(at)-1])}
+		})
+}
+
+func bottlenecks(w *world, a asking) []string {
+	return lines(w.elements(func(e *simulator.Element) bool {
+		return strings.HasPrefix(elementState(e), "ACTIV") && a.of(e.Process.BpmnProcessID, e.Instance.Tenant) &&
+			!slices.Contains([]string{"PROCESS", "SUB_PROCESS", "CALL_ACTIVITY", "MULTI_INSTANCE_BODY"}, e.Type)
+	}), func(o found[*simulator.Element]) string {
+		return line(o.source, o.it.Process.BpmnProcessID, o.it.ID, o.it.Type, elementState(o.it))
+	}, func(all []found[*simulator.Element]) []any {
+		ms := collect(all, func(o found[*simulator.Element]) (int64, bool) { return a.now - o.it.EnteredAt, true })
+		return []any{len(all), moment(a.now - ms[len(ms)-1]), quantile(ms, 0.5), last(ms)}
+	})
+}
+
+func outliers(w *world, a asking) []string {
+	groups := map[string][]found[*simulator.Element]{}
+	for _, o := range w.elements(func(e *simulator.Element) bool {
+		return e.Process.BpmnProcessID == a.process && e.ActivatedAt > 0 && e.CompletedAt > 0
+	}) {
+		k := line(o.source, o.it.ID, o.it.Type)
+		groups[k] = append(groups[k], o)
+	}
+	var out []string
+	for k, all := range groups {
+		ms := collect(all, elementTook)
+		at := func(level float64) int64 { return ms[int(level*float64(len(ms)))] }
+		fence := float64(at(0.75)) + 1.5*float64(at(0.75)-at(0.25))
+		for _, o := range all {
+			if took, _ := elementTook(o); float64(took) > fence {
+				out = append(out, k+tabbed(o.it.Instance.Key, o.it.Key, took, at(0.5), int64(fence)))
+			}
+		}
+	}
+	return out
+}
+
+func funnel(w *world, a asking) []string {
+	type way struct {
+		source string
+		first  int64 // MaxInt64 when it was not reached
+		second []int64
+	}
+	ways := map[*simulator.Instance]*way{}
+	for _, o := range w.elements(func(e *simulator.Element) bool {
+		return e.ActivatedAt > 0 && a.began(e.Instance)
+	}) {
+		y := ways[o.it.Instance]
+		if y == nil {
+			y = &way{source: o.source, first: math.MaxInt64}
+			ways[o.it.Instance] = y
+		}
+		switch o.it.ID {
+		case a.first:
+			y.first = min(y.first, o.it.ActivatedAt)
+		case a.second:
+			y.second = append(y.second, o.it.ActivatedAt)
+		}
+	}
+	reached := slices.DeleteFunc(slices.Collect(maps.Values(ways)), func(y *way) bool { return y.first == math.MaxInt64 })
+	return lines(reached, func(y *way) string { return y.source }, func(all []*way) []any {
+		ms := collect(all, func(y *way) (int64, bool) {
+			slices.Sort(y.second)
+			for _, at := range y.second {
+				if at >= y.first {
+					return at - y.first, true
+				}
+			}
+			return 0, false
+		})
+		p50, p95 := any(0), any(0)
+		if len(ms) > 0 {
+			p50, p95 = quantile(ms, 0.5), quantile(ms, 0.95)
+		}
+		return []any{len(all), len(ms), share(len(ms), len(all)), p50, p95}
+	})
+}
+
+func variants(w *world, a asking) []string {
+	steps := map[*simulator.Instance][]*simulator.Element{}
+	for _, o := range w.elements(func(e *simulator.Element) bool {
+		return e.ActivatedAt > 0 && e.Type != "PROCESS" && e.Type != "MULTI_INSTANCE_BODY"
+	}) {
+		steps[o.it.Instance] = append(steps[o.it.Instance], o.it)
+	}
+	whole := map[string]int{}
+	all := w.completed(a)
+	for _, o := range all {
+		whole[o.source]++
+	}
+	path := func(i *simulator.Instance) string {
+		slices.SortFunc(steps[i], func(a, b *simulator.Element) int {
+			return cmp.Or(cmp.Compare(a.ActivatedAt, b.ActivatedAt), cmp.Compare(a.Key, b.Key))
+		})
+		var ids []string
+		for _, e := range steps[i] {
+			ids = append(ids, e.ID)
+		}
+		return strings.Join(slices.Compact(ids), " > ")
+	}
+	return lines(all, func(o found[*simulator.Instance]) string { return line(o.source, path(o.it)) }, func(all []found[*simulator.Instance]) []any {
+		return []any{len(all), share(len(all), whole[all[0].source]), quantile(collect(all, instanceTook), 0.5)}
+	})
+}
+
+func directlyFollows(w *world, a asking) []string {
+	type step struct {
+		source, from, to string
+		instance, gap    int64
+	}
+	var all []step
+	for _, o := range w.elements(func(e *simulator.Element) bool { return a.began(e.Instance) }) {
+		for _, before := range o.it.Follows {
+			all = append(all, step{o.source, before.ID, o.it.ID, o.it.Instance.Key, o.it.EnteredAt - max(before.CompletedAt, before.TerminatedAt)})
+		}
+	}
+	return lines(all, func(s step) string { return line(s.source, s.from, s.to) }, func(all []step) []any {
+		gaps := collect(all, func(s step) (int64, bool) { return s.gap, true })
+		return []any{len(all), distinct(all, func(s step) int64 { return s.instance }), quantile(gaps, 0.5), last(gaps)}
+	})
+}
+
+func errorText(w *world, a asking) []string {
+	words := regexp.MustCompile(`[0-9A-Za-z\x80-\xff]+`)
+	var out []string
+	for _, v := range w.happened(func(v event) bool { return a.when(v.At) }) {
+		has := words.FindAllString(v.Value.Error, -1)
+		if !slices.ContainsFunc(a.words, func(word string) bool { return !slices.Contains(has, word) }) {
+			out = append(out, line(v.Source, moment(v.At), v.Value.Process, v.Value.Instance, v.ValueType, v.Intent, v.Value.Element, escaped(v.Value.Error)))
+		}
+	}
+	return out
+}
+
+func throughput(w *world, a asking) []string {
+	type step struct {
+		source  string
+		process simulator.Process
+		what    int
+		hour    int64
+	}
+	var all []step
+	for _, o := range w.instances(func(i *simulator.Instance) bool { return a.of(i.Process.BpmnProcessID, i.Tenant) }) {
+		for what, at := range []int64{o.it.StartedAt, o.it.CompletedAt, o.it.TerminatedAt} {
+			if a.when(at) {
+				all = append(all, step{o.source, o.it.Process, what, at / 3_600_000})
+			}
+		}
+	}
+	return lines(all, func(s step) string {
+		return line(s.source, time.UnixMilli(s.hour*3_600_000).UTC().Format(time.DateTime), s.process.BpmnProcessID, s.process.Version)
+	}, func(all []step) []any {
+		of := func(what int) int { return count(all, func(s step) bool { return s.what == what }) }
+		return []any{of(0), of(1), of(2)}
+	})
+}
+
+func stuck(w *world, a asking) []string {
+	var out []string
+	for _, o := range w.instances(func(i *simulator.Instance) bool {
+		return i.CompletedAt == 0 && i.TerminatedAt == 0 && i.LastSeen < a.now-a.quiet*1000 && a.of(i.Process.BpmnProcessID, i.Tenant)
+	}) {
+		i := o.it
+		out = append(out, line(o.source, i.Process.BpmnProcessID, i.Process.Version, i.Key, instanceState(i), moment(i.StartedAt), moment(i.LastSeen), a.now-i.LastSeen, i.OpenIncidents))
+	}
+	return out
+}
+
+func timeline(w *world, a asking) []string {
+	var out []string
+	for _, v := range w.happened(func(v event) bool {
+		return v.Source == a.source && strconv.FormatInt(v.Value.Instance, 10) == a.instance
+	}) {
+		jobType, retries := "", any(null)
+		if v.ValueType == "JOB" {
+			jobType = v.Value.JobType
+		}
+		if v.Value.Retries != nil {
+			retries = *v.Value.Retries
+		}
+		out = append(out, line(moment(v.At), v.Partition, v.Position, v.ValueType, v.Intent, v.Value.Element, v.Value.Kind, v.Key, jobType, v.Value.Worker, retries, escaped(v.Value.Error)))
+	}
+	return out
+}
+
+func instanceTree(w *world, a asking) []string {
+	var out []string
+	elements := map[int64]string{-1: ""}
+	for _, e := range w.truths[a.source].Elements {
+		elements[e.Key] = e.ID
+	}
+	var tell func(i *simulator.Instance, depth int)
+	tell = func(i *simulator.Instance, depth int) {
+		took := between(i.StartedAt, max(i.CompletedAt, i.TerminatedAt))
+		out = append(out, line(depth, i.Key, key(i.ParentInstance), elements[i.ParentElement], i.Process.BpmnProcessID, i.Process.Version, instanceState(i), moment(i.StartedAt), took))
+		for _, c := range w.truths[a.source].Instances {
+			if c.ParentInstance == i.Key {
+				tell(c, depth+1)
+			}
+		}
+	}
+	for _, i := range w.truths[a.source].Instances {
+		if strconv.FormatInt(i.Key, 10) == a.instance {
+			tell(i, 0)
+		}
+	}
+	return out
+}
+
+func usage(w *world, _ asking) []string {
+	return lines(w.instances(func(i *simulator.Instance) bool { return i.StartedAt > 0 }), func(o found[*simulator.Instance]) string {
+		return line(o.source, time.UnixMilli(o.it.StartedAt).UTC().Format("2006-01")+"-01", o.it.Tenant)
+	}, func(all []found[*simulator.Instance]) []any {
+		called := count(all, func(o found[*simulator.Instance]) bool { return o.it.ParentInstance > 0 })
+		return []any{len(all) - called, called, count(all, func(o found[*simulator.Instance]) bool { return o.it.CompletedAt > 0 }),
+			distinct(all, func(o found[*simulator.Instance]) string { return o.it.Process.BpmnProcessID })}
+	})
+}

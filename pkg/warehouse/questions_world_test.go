@@ -1,0 +1,129 @@
+package warehouse_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/load/simulator"
+	"sluice/pkg/warehouse"
+)
+
+// world is what all questions are asked about: a database, and what really
+// happened in the two engines whose records are in it.
+type world struct {
+	db     *warehouse.DB
+	truths map[string]*simulator.Truth
+	events []event // each once, of both engines, in order of time
+}
+
+// event is a record of type EVENT as an engine wrote it.
+type event struct {
+	Source    string
+	Partition int64  `json:"partitionId"`
+	Position  int64  `json:"position"`
+	Key       int64  `json:"key"`
+	At        int64  `json:"timestamp"`
+	Type      string `json:"recordType"`
+	ValueType string `json:"valueType"`
+	Intent    string `json:"intent"`
+	Value     struct {
+		Process   string `json:"bpmnProcessId"`
+		Instance  int64  `json:"processInstanceKey"`
+		Element   string `json:"elementId"`
+		Target    string `json:"targetElementId"` // of timers and process events, in the place of elementId
+		Kind      string `json:"bpmnElementType"`
+		JobType   string `json:"type"`
+		Worker    string `json:"worker"`
+		Retries   *int64 `json:"retries"`
+		ErrorCode string `json:"errorCode"`
+		Error     string `json:"errorMessage"`
+		Tenant    string `json:"tenantId"`
+	} `json:"value"`
+}
+
+var shared struct {
+	sync.Mutex
+	world *world
+}
+
+// simulated loads the world once for all tests of the package: shuffled, late,
+// and a third of it twice. The engines are looked at while they work, one of
+// them at the change of a month.
+func simulated(t *testing.T) *world {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.world != nil {
+		return shared.world
+	}
+	engine := clickhousetest.Shared(t)
+	clickhousetest.Exec(t, engine, "CREATE DATABASE IF NOT EXISTS flow")
+	w := &world{db: openURL(t, engine.URL("flow")), truths: map[string]*simulator.Truth{}}
+	if err := w.db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var all []sent
+	for i, source := range []string{"cluster-a", "cluster-b"} {
+		start := []time.Time{time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC), time.Date(2025, 10, 31, 23, 0, 0, 0, time.UTC)}[i]
+		w.truths[source] = new(simulator.Truth)
+		e := simulator.New(simulator.Config{
+			Seed: 11 + uint64(i), Start: start, Every: 30 * time.Second, Instances: 240, Commands: true,
+			Tenants: []string{"<default>", "acme"}, Truth: w.truths[source],
+		})
+		for {
+			r, more := e.NextBy(start.Add(2 * time.Hour))
+			if !more {
+				break
+			}
+			all = append(all, sent{source, r.Position, r.Timestamp, string(r.JSON)})
+			if r.RecordType != "EVENT" {
+				continue
+			}
+			v := event{Source: source}
+			if err := json.Unmarshal(r.JSON, &v); err != nil {
+				t.Fatal(err)
+			}
+			v.Value.Element = cmp.Or(v.Value.Element, v.Value.Target)
+			w.events = append(w.events, v)
+		}
+	}
+	slices.SortStableFunc(w.events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.At, b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Position, b.Position))
+	})
+	store(t, w.db, 1, late(shuffled(again(all))), 8000)
+	shared.world = w
+	return w
+}
+
+// ask answers a question with TabSeparated lines, the first one the names of
+// the columns; examples that params does not name are taken.
+func (w *world) ask(t *testing.T, q warehouse.Question, params map[string]string, format string) string {
+	t.Helper()
+	values := url.Values{"default_format": {format}}
+	for _, p := range q.Parameters {
+		value, given := params[p.Name]
+		if !given {
+			value = p.Example
+		}
+		values.Set("param_"+p.Name, value)
+	}
+	answer, err := http.Post(clickhousetest.Shared(t).HTTP()+"/?"+values.Encode(), "text/plain", strings.NewReader(q.SQL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: status %d, %v: %s", q.Name, answer.StatusCode, err, text)
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
