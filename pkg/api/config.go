@@ -35,6 +35,7 @@ type Config struct {
 
 	PublishTimeout time.Duration // to get a request into the stream, else 503; default 1.8 s
 	StateWait      time.Duration // how long a reader waits for an accepted change to be applied; default 1 s
+	Fields         int           // most dataset fields of one subject, tombstones included; default 10 000
 	Documents      int           // most bodies of users and dataset fields parsed at once, some 20 MiB each at worst; default 4
 	Rate           float64       // requests per second per subject whose token says nothing else; default 0: no limit
 	AccessLog      bool          // log every request
@@ -69,6 +70,7 @@ func (c Config) withDefaults() Config {
 	orElse(&c.PublishTimeout, 1800*time.Millisecond)
 	orElse(&c.StateWait, time.Second)
 	orElse(&c.Documents, 4)
+	orElse(&c.Fields, 10_000)
 	orElse(&c.Drain, 8*time.Second)
 	return c
 }

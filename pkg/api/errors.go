@@ -29,6 +29,7 @@ const (
 	codeScopeMissing        code = "scope_missing"
 	codeTableForbidden      code = "table_forbidden"
 	codeTenantForbidden     code = record.CodeOtherTenant
+	codeTooManyFields       code = "too_many_fields"
 	codeNoRoute             code = "no_such_route"
 	codeNoField             code = "no_such_field"
 	codeMethod              code = "method_not_allowed"
@@ -52,6 +53,7 @@ const (
 	codePasswordsBusy       code = "passwords_busy"
 	codeStreamFull          code = "stream_full"
 	codeStreamBusy          code = "stream_busy"
+	codeStateFull           code = "state_full"
 	codeInternal            code = "internal"
 	codeStreamUnavailable   code = "stream_unavailable"
 	codeSourceHeld          code = "source_held"
@@ -83,6 +85,7 @@ var failures = []failure{
 	{codeScopeMissing, http.StatusForbidden, "The access token does not allow this", 0},
 	{codeTableForbidden, http.StatusForbidden, "The access token is not for this table", 0},
 	{codeTenantForbidden, http.StatusForbidden, "The access token is not for this tenant", 0},
+	{codeTooManyFields, http.StatusForbidden, "The subject has as many dataset fields as it may", 0},
 	{codeNoRoute, http.StatusNotFound, "There is nothing here", 0},
 	{codeNoField, http.StatusNotFound, "There is no such dataset field", 0},
 	{codeMethod, http.StatusMethodNotAllowed, "The method is not allowed here", 0},
@@ -106,6 +109,7 @@ var failures = []failure{
 	{codePasswordsBusy, http.StatusTooManyRequests, "Too many passwords at once", time.Second},
 	{codeStreamFull, http.StatusTooManyRequests, "The stream is full", 5 * time.Second},
 	{codeStreamBusy, http.StatusTooManyRequests, "The stream takes no more at the moment", time.Second},
+	{codeStateFull, http.StatusTooManyRequests, "The state store is full", time.Minute},
 	{codeInternal, http.StatusInternalServerError, "Something went wrong here", 0},
 	{codeStreamUnavailable, http.StatusServiceUnavailable, "The stream can not be reached", 2 * time.Second},
 	{codeSourceHeld, http.StatusServiceUnavailable, "Records of this source are held back", 10 * time.Second},

@@ -162,7 +162,7 @@ func newDoor(t testing.TB, cfg api.Config) *door {
 	t.Helper()
 	d := &door{stream: &stream{}, ledger: newLedger(), reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	s, err := api.New(cfg, api.Deps{
-		Auth: everyone, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger,
+		Auth: everyone, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger, Usage: d.ledger,
 		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32), Concurrency: 2},
 	}, slog.New(slog.NewTextHandler(d.log, nil)), d.reg)
 	if err != nil {

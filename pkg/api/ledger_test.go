@@ -16,14 +16,17 @@ type ledger struct {
 	changes []change.Change // published, in order
 	last    map[string]uint64
 	entries map[string]change.Entry
-	paused  bool   // nothing is applied: the ingester is down
-	begins  int    // after as many questions the ingester begins to read the lane
-	before  func() // runs before a change is looked at: somebody else gets ahead
-	fault   error  // of everything: the stream can not be reached
+	paused  bool              // nothing is applied: the ingester is down
+	begins  int               // after as many questions the ingester begins to read the lane
+	before  func()            // runs before a change is looked at: somebody else gets ahead
+	owners  map[string]string // of fields, by key
+	unready bool              // nobody knows who has how many fields
+	full    bool              // there is no room for more
+	fault   error             // of everything: the stream can not be reached
 }
 
 func newLedger() *ledger {
-	return &ledger{last: map[string]uint64{}, entries: map[string]change.Entry{}}
+	return &ledger{last: map[string]uint64{}, entries: map[string]change.Entry{}, owners: map[string]string{}}
 }
 
 func (l *ledger) PublishChange(_ context.Context, c *change.Change) (uint64, bool, error) {
@@ -89,6 +92,27 @@ func (l *ledger) Entry(_ context.Context, t change.Target) (change.Entry, error)
 	defer l.mu.Unlock()
 	return l.entries[t.Key()], l.fault
 }
+
+// Fields counts those a subject changed last, as soon as they are published.
+func (l *ledger) Fields(subject string, t change.Target) (n int, own, ready bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, by := range l.owners {
+		if by == subject {
+			n++
+			own = own || key == t.Key()
+		}
+	}
+	return n, own, !l.unready
+}
+
+func (l *ledger) Expect(subject string, t change.Target, _ int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owners[t.Key()] = subject
+}
+
+func (l *ledger) Full() bool { return l.full }
 
 // forget purges the stream: what is applied is only in the state.
 func (l *ledger) forget() { clear(l.last) }

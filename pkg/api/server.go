@@ -33,6 +33,7 @@ type Deps struct {
 	Changes  Changes
 	Last     Last
 	State    State
+	Usage    Usage
 	Secrets  *change.Secrets // replaces secrets before a change is made
 }
 
@@ -47,6 +48,7 @@ type Server struct {
 	changes   Changes
 	last      Last
 	state     State
+	usage     Usage
 	secrets   *change.Secrets
 	slots     chan struct{} // taken while a document is parsed
 	bodies    *bodies
@@ -76,7 +78,7 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 	s := &Server{
 		cfg: cfg, log: log, metrics: m, limits: limits,
 		auth: deps.Auth, stream: deps.Stream, progress: deps.Progress,
-		changes: deps.Changes, last: deps.Last, state: deps.State, secrets: deps.Secrets,
+		changes: deps.Changes, last: deps.Last, state: deps.State, usage: deps.Usage, secrets: deps.Secrets,
 		slots:     make(chan struct{}, cfg.Documents),
 		documents: sync.OnceValues(newDocuments),
 		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), trace: newTrace(log, cfg.AccessLog), engine: newEngine(),

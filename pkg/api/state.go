@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"sluice/pkg/change"
@@ -31,6 +32,36 @@ type Last interface {
 // *state.Store is the real one. What it has nothing of is an entry with Seq 0.
 type State interface {
 	Entry(ctx context.Context, t change.Target) (change.Entry, error)
+}
+
+// Usage knows what is used of the state. *state.Usage is the real one.
+//
+// Fields tells how many dataset fields a subject has, and whether the target is
+// one of them; ready is false while that is not known yet. Expect counts a change
+// that was accepted. Full tells that there is no room for more.
+type Usage interface {
+	Fields(subject string, t change.Target) (n int, own, ready bool)
+	Expect(subject string, t change.Target, size int)
+	Full() bool
+}
+
+// room refuses a change that there is no room for: of a field that would be one
+// too many of its subject, or of anything while the state is full. A field that
+// the subject has changed last takes no further place.
+func (s *Server) room(made *change.Change) error {
+	if made.Target.User == "" {
+		n, own, ready := s.usage.Fields(made.By, made.Target)
+		switch {
+		case !ready:
+			return errBehind
+		case !own && n >= s.cfg.Fields:
+			return refuse(codeTooManyFields, fmt.Sprintf("the subject has %d dataset fields, of which those deleted lately count too; it may have %d", n, s.cfg.Fields))
+		}
+	}
+	if s.usage.Full() && made.Kind != change.FieldDeleted {
+		return refuse(codeStateFull, "users and dataset fields take as much room as they may")
+	}
+	return nil
 }
 
 // remembered is the newest state of a target, and what a change must expect to
@@ -86,10 +117,16 @@ func (r *remembered) exists() bool {
 // publishChange makes a change durable and returns the entity tag of what it
 // makes of its target.
 func (s *Server) publishChange(ctx context.Context, c *change.Change) (etag string, err error) {
+	if err := s.room(c); err != nil {
+		return "", err
+	}
 	start := time.Now()
 	seq, _, err := s.changes.PublishChange(ctx, c)
 	s.metrics.publishSeconds.Observe(time.Since(start).Seconds())
 	if err == nil {
+		if c.Target.User == "" {
+			s.usage.Expect(c.By, c.Target, len(c.Body))
+		}
 		s.metrics.changes.WithLabelValues(string(c.Kind)).Inc()
 	}
 	return change.Entry{Place: change.Place{Seq: seq}}.ETag(), err

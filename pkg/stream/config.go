@@ -8,6 +8,7 @@ import "time"
 type Config struct {
 	MaxBytes        int64         // bytes a lane may hold before it refuses more; default 4 GiB for a new lane, existing ones as they are
 	DeadMaxBytes    int64         // bytes of dead letters; default 256 MiB, as above
+	StateMaxBytes   int64         // bytes of users and dataset fields; default 256 MiB for a new bucket, or twice what is there in one without a limit
 	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, as above
 	DuplicateWindow time.Duration // how long a lane knows the ids it has taken; default 2 min for a new lane, as above
 	Poll            time.Duration // how often lanes and sources are looked up; default 3 s
@@ -19,6 +20,7 @@ type Config struct {
 const (
 	defaultMaxBytes     = 4 << 30
 	defaultDeadMaxBytes = 256 << 20
+	defaultStateBytes   = 256 << 20
 	defaultWindow       = 2 * time.Minute
 
 	// maxMessage bounds one message, headers included: the server's

@@ -94,7 +94,13 @@ func (s *Stream) open(ctx context.Context) (err error) {
 }
 
 func (s *Stream) bucket(ctx context.Context, name string, ttl time.Duration) (jetstream.KeyValue, error) {
-	if _, err := s.ensure(ctx, s.bucketConfig(name, ttl)); err != nil {
+	want := s.bucketConfig(name, ttl)
+	if name == StateBucket {
+		if err := s.boundState(ctx, &want); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.ensure(ctx, want); err != nil {
 		return nil, err
 	}
 	kv, err := s.js.KeyValue(ctx, name)

@@ -218,6 +218,9 @@ func TestUsersOfTheServersAlone(t *testing.T) {
 	if err := wantOK(s.send("PATCH", "/spm/login/current/user", `{"name":"n"}`)); err != nil {
 		t.Error(err)
 	}
+	if err := wantOK(s.send("PUT", aField, `{"name":"n"}`)); err != nil {
+		t.Error(err)
+	}
 	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", "2")
 	s.sluice(0, "verify", "--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://"+s.clickhouse+"/flow")
 	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats)

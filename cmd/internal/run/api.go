@@ -61,6 +61,7 @@ type Limits struct {
 	MaxInFlight              int64         `default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."`
 	MaxConnections           int           `default:"4096" help:"Most connections at once; near it idle ones are closed."`
 	MaxConnectionsPerAddress int           `default:"0" help:"Most connections from one address; 0 for a quarter of --max-connections. Raise it behind a proxy."`
+	MaxFields                int           `default:"10000" help:"Most dataset fields of one subject, those deleted lately included."`
 	Rate                     float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
 	AccessLog                bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Refusals of who may not are logged anyway, sampled."`
 	HeaderTimeout            time.Duration `default:"10s" help:"Time to read the header of a request."`
@@ -90,7 +91,7 @@ func (a *API) config() (api.Config, error) {
 	return api.Config{
 		Listen: a.HTTP, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
 		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
-		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate, AccessLog: a.AccessLog, Mask: a.Mask,
+		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate, Fields: a.MaxFields, AccessLog: a.AccessLog, Mask: a.Mask,
 		HeaderTimeout: a.HeaderTimeout, BodyTimeout: a.BodyTimeout,
 	}, err
 }
@@ -127,7 +128,7 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 		return err
 	}
 	server, err := api.New(config, api.Deps{
-		Auth: tokens, Stream: door, Progress: door, Changes: door, Last: door, State: door,
+		Auth: tokens, Stream: door, Progress: door, Changes: door, Last: door, State: door, Usage: door,
 		Secrets: &change.Secrets{Key: key},
 	}, log, operators.Registry())
 	if err != nil {
@@ -150,8 +151,9 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 			return unlessStopped(ctx, err)
 		}
 		publisher := stream.NewPublisher(lanes)
-		door.opened.Store(&behindDoor{lanes, publisher, state.New(bucket, operators.Registry())})
-		return lanes.Run(ctx)
+		usage := state.NewUsage(bucket, log)
+		door.opened.Store(&behindDoor{lanes, publisher, state.New(bucket, operators.Registry()), usage})
+		return InOrder(ctx, usage.Run, lanes.Run)
 	}
 	// The listener drains first: what it still has in flight is published.
 	return InOrder(ctx, server.Run, tokens.Run, publish)

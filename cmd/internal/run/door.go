@@ -20,6 +20,7 @@ type behindDoor struct {
 	*stream.Stream
 	*stream.Publisher
 	*state.Store
+	*state.Usage
 }
 
 // errClosed is the answer until the door opens. Nothing was published.
@@ -65,6 +66,24 @@ func (d *door) Entry(ctx context.Context, t change.Target) (change.Entry, error)
 		return open.Entry(ctx, t)
 	}
 	return change.Entry{}, errClosed
+}
+
+func (d *door) Fields(subject string, t change.Target) (n int, own, ready bool) {
+	if open := d.opened.Load(); open != nil {
+		return open.Fields(subject, t)
+	}
+	return 0, false, false
+}
+
+func (d *door) Expect(subject string, t change.Target, size int) {
+	if open := d.opened.Load(); open != nil {
+		open.Expect(subject, t, size)
+	}
+}
+
+func (d *door) Full() bool {
+	open := d.opened.Load()
+	return open != nil && open.Full()
 }
 
 func (d *door) check(ctx context.Context) error {

@@ -31,8 +31,9 @@ type Ingester struct {
 	ClickHouse
 	Blocks
 	Repeats
-	Memory  int64         `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
-	History time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
+	Memory     int64         `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
+	Tombstones time.Duration `default:"720h" help:"Forget dataset fields so long after they were deleted, once the stream holds no change of them."`
+	History    time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
 
 	NATS
 	Streams
@@ -135,7 +136,8 @@ func (i *Ingester) work(ctx context.Context, open Open, operators *ops.Server, s
 	operators.AddCheck("lanes", ingester.Check)
 	started()
 	purger := stream.NewPurger(lanes, stream.PurgeConfig{History: i.History})
-	return InOrder(ctx, ingester.Run, purger.Run, lanes.Run)
+	sweeper := state.NewSweeper(state.New(bucket, reg), lanes, i.Tombstones, log, reg)
+	return InOrder(ctx, ingester.Run, purger.Run, sweeper.Run, lanes.Run)
 }
 
 // untilReady migrates and checks the warehouse, again and again while it can

@@ -80,6 +80,7 @@ func describe(t *testing.T) []metric {
 	fatal(t, err)
 	t.Cleanup(func() { db.Close() })
 	state.NewApplier(store, db, reg)
+	state.NewSweeper(store, lanes, 0, log, reg)
 	ingest.New(ingest.Config{}, ingest.Parts{}, log, reg)
 	engine.NewSupervisor(engine.SupervisorConfig{Metrics: reg}, log)
 

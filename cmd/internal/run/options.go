@@ -49,6 +49,7 @@ func (n NATS) Connection(name string) (stream.Connection, error) {
 type Streams struct {
 	StreamMaxBytes  int64         `default:"0" help:"Disk budget of a lane in bytes; 0 is 4 GiB for a new lane and leaves an old one as it is."`
 	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0 is 256 MiB at first and leaves it as it is later. When it is used up, a lane halts that has to set a record aside."`
+	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0 is 256 MiB at first and leaves it as it is later. Changes are refused with 429 when nine tenths are used."`
 	StreamReplicas  int           `default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."`
 	DuplicateWindow time.Duration `default:"2m" help:"How long a repeated idempotency key is recognised."`
 	NATSMonitors    []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk."`
@@ -58,7 +59,7 @@ type Streams struct {
 // Config is what pkg/stream calls it.
 func (s Streams) Config() stream.Config {
 	return stream.Config{
-		MaxBytes: s.StreamMaxBytes, DeadMaxBytes: s.DeadMaxBytes, Replicas: s.StreamReplicas, DuplicateWindow: s.DuplicateWindow,
+		MaxBytes: s.StreamMaxBytes, DeadMaxBytes: s.DeadMaxBytes, StateMaxBytes: s.StateMaxBytes, Replicas: s.StreamReplicas, DuplicateWindow: s.DuplicateWindow,
 		Monitors: s.NATSMonitors, AllowLazySync: s.AllowLazySync,
 	}
 }

@@ -1,0 +1,197 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/change"
+)
+
+// Usage knows how many dataset fields each subject has, and how full the bucket
+// is, by following every entry while it runs. It holds some 60 bytes for each.
+type Usage struct {
+	bucket jetstream.KeyValue
+	log    *slog.Logger
+
+	mu  sync.Mutex
+	now *tally // nil until all entries were seen once
+}
+
+// followFor is how long one watch is believed: entries that were removed without
+// a trace are noticed by the next.
+const followFor = time.Hour
+
+// NewUsage makes the Usage of a bucket.
+func NewUsage(bucket jetstream.KeyValue, log *slog.Logger) *Usage {
+	return &Usage{bucket: bucket, log: log}
+}
+
+// Run follows the bucket until ctx ends. What was seen last is in force while
+// the bucket cannot be reached.
+func (u *Usage) Run(ctx context.Context) error {
+	for said := false; ctx.Err() == nil; {
+		err := u.follow(ctx)
+		if err == nil {
+			said = false
+			continue
+		}
+		if ctx.Err() == nil && !said {
+			u.log.Warn("follow the state store", "error", err) // and again
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// follow follows the bucket for a while.
+func (u *Usage) follow(ctx context.Context) error {
+	status, err := u.bucket.Status(ctx)
+	if err != nil {
+		return unavailable("ask for the size of the state store", err)
+	}
+	watch, err := u.bucket.WatchAll(ctx)
+	if err != nil {
+		return unavailable("watch the state store", err)
+	}
+	defer func() { _ = watch.Stop() }()
+	next := &tally{max: status.Config().MaxBytes, entries: map[uint64]used{}, numbers: map[string]uint32{}}
+	over := time.NewTimer(followFor)
+	defer over.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-over.C:
+			return nil
+		case kv, ok := <-watch.Updates():
+			if !ok {
+				return errors.New("the watch ended")
+			}
+			u.mu.Lock()
+			if kv == nil {
+				u.now = next
+			} else {
+				next.see(kv)
+			}
+			u.mu.Unlock()
+		}
+	}
+}
+
+// Fields tells how many dataset fields a subject has, tombstones included, and
+// whether the target is one of them. A field is of who changed it last. ready is
+// false while not all entries were seen.
+func (u *Usage) Fields(subject string, target change.Target) (n int, own, ready bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.now == nil {
+		return 0, false, false
+	}
+	number, known := u.now.numbers[subject]
+	if !known {
+		return 0, false, true
+	}
+	entry, ok := u.now.entries[xxh3.HashString(target.Key())]
+	return u.now.fields[number], ok && entry.subject == number, true
+}
+
+// Expect counts a change of a field before it is applied.
+func (u *Usage) Expect(subject string, target change.Target, size int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.now != nil {
+		key := target.Key()
+		u.now.put(key, len(key)+size+entryRoom, u.now.number(subject))
+	}
+}
+
+// Full tells whether nine tenths of what the bucket may hold are used: the rest
+// is for what is on its way, since a change that was accepted must find room.
+func (u *Usage) Full() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.now != nil && u.now.max > 0 && u.now.bytes > u.now.max-u.now.max/10
+}
+
+// tally is what all entries take together.
+type tally struct {
+	max, bytes int64
+	entries    map[uint64]used   // by hash of the key: of two with the same hash one is counted
+	numbers    map[string]uint32 // of subjects
+	fields     []int             // of the subject of this number
+}
+
+// used is what an entry takes.
+type used struct {
+	bytes   uint32
+	subject uint32 // who changed it last; nobody for a user, which is no field
+}
+
+const nobody = ^uint32(0)
+
+// entryRoom is what NATS keeps beside the key and the value of an entry.
+const entryRoom = 64
+
+// see takes an entry in as it was written.
+func (t *tally) see(kv jetstream.KeyValueEntry) {
+	key, subject := kv.Key(), nobody
+	if kv.Operation() != jetstream.KeyValuePut {
+		t.drop(key)
+		return
+	}
+	if strings.HasPrefix(key, "field.") {
+		var by struct {
+			UpdatedBy string `json:"updatedBy"`
+		}
+		_ = json.Unmarshal(kv.Value(), &by) // a damaged entry is that of ""
+		subject = t.number(by.UpdatedBy)
+	}
+	t.put(key, len(key)+len(kv.Value())+entryRoom, subject)
+}
+
+// number is the number of a subject.
+func (t *tally) number(subject string) uint32 {
+	n, ok := t.numbers[subject]
+	if !ok {
+		n = uint32(len(t.fields))
+		t.numbers[subject] = n
+		t.fields = append(t.fields, 0)
+	}
+	return n
+}
+
+// put notes what an entry takes now.
+func (t *tally) put(key string, size int, subject uint32) {
+	t.drop(key)
+	t.entries[xxh3.HashString(key)] = used{uint32(size), subject}
+	t.bytes += int64(size)
+	if subject != nobody {
+		t.fields[subject]++
+	}
+}
+
+// drop notes that an entry is gone.
+func (t *tally) drop(key string) {
+	hash := xxh3.HashString(key)
+	before, ok := t.entries[hash]
+	if !ok {
+		return
+	}
+	delete(t.entries, hash)
+	t.bytes -= int64(before.bytes)
+	if before.subject != nobody {
+		t.fields[before.subject]--
+	}
+}
