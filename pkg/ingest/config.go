@@ -26,6 +26,7 @@ type Config struct {
 	HaltProbe  time.Duration // pause between two tries of a halted lane; default 15 s
 	Refusals   int           // halt when ClickHouse has refused more rows than this of one block, or in a row: then it is not the rows; default 100
 	Unknowns   int           // halt after so many failures in a row that are of no known class; default 10
+	GiveUp     time.Duration // give the lanes up when ClickHouse can not be reached for so long and another process may reach it; default 20 s
 	DrainTime  time.Duration // how long a stop waits for the insert in flight; default 5 s
 
 	// Heartbeat is asked once per loop, for a function to call as long as it
@@ -50,6 +51,7 @@ func (c Config) withDefaults() Config {
 	positive(&c.HaltProbe, 15*time.Second)
 	positive(&c.Refusals, 100)
 	positive(&c.Unknowns, 10)
+	positive(&c.GiveUp, 20*time.Second)
 	positive(&c.DrainTime, 5*time.Second)
 	if c.Heartbeat == nil {
 		c.Heartbeat = func(int) (func(), func()) { return func() {}, func() {} }

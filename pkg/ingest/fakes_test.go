@@ -158,6 +158,8 @@ func (lease) Run(ctx context.Context, work func(context.Context, int) error) err
 	return work(ctx, 0)
 }
 
+func (lease) Others() bool { return false }
+
 type source struct{ *process }
 
 func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {

@@ -35,6 +35,7 @@ type lane struct {
 	lost     uint64 // rows that flow.sources and flow.records have both lost
 
 	mu       sync.Mutex
+	cut      time.Time // since when the warehouse can not be reached; zero while it can
 	state    state
 	failures int   // in a row
 	failure  error // the last one; nil when all is well
@@ -57,9 +58,10 @@ func (e *haltError) Unwrap() error { return e.err }
 
 func halt(format string, args ...any) error { return &haltError{fmt.Errorf(format, args...)} }
 
-// run works on the lane until ctx ends, then returns nil, or until another
-// process has taken it, then returns record.ErrNotOwner. A failure ends a
-// session, never the loop.
+// run works on the lane until ctx ends, then returns nil; or until another
+// process has taken it, then returns record.ErrNotOwner; or until the warehouse
+// could not be reached for long and another process might, then returns
+// record.ErrUnreachable. Any other failure ends a session, never the loop.
 func (l *lane) run(ctx context.Context) error {
 	beat, end := l.cfg.Heartbeat(l.number)
 	defer end()
@@ -83,6 +85,10 @@ func (l *lane) run(ctx context.Context) error {
 		pause := heldTick
 		if !errors.Is(err, errHeld) {
 			pause = l.failed(err)
+			if l.isCutOff() && l.parts.Leases.Others() {
+				// What is claimed the next owner stores, under the same token.
+				return fmt.Errorf("%w: %w", record.ErrUnreachable, err)
+			}
 		}
 		select {
 		case <-time.After(pause):
@@ -138,7 +144,13 @@ func (l *lane) failed(err error) time.Duration {
 	var store *record.StoreError
 	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap) ||
 		errors.Is(err, record.ErrFull) // no room for a dead letter: only a person makes some
-	if errors.As(err, &store) {
+	isStore := errors.As(err, &store)
+	if !isStore || !store.Unreached {
+		l.cut = time.Time{}
+	} else if l.cut.IsZero() {
+		l.cut = time.Now()
+	}
+	if isStore {
 		l.unknowns++
 		if store.Class != record.ClassUnknown {
 			l.unknowns = 0
@@ -160,6 +172,13 @@ func (l *lane) failed(err error) time.Duration {
 	return pause
 }
 
+// isCutOff says that the warehouse could not be reached for long.
+func (l *lane) isCutOff() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.cut.IsZero() && time.Since(l.cut) >= l.cfg.GiveUp
+}
+
 // well says that a block went through, or that nothing waits.
 func (l *lane) well() {
 	l.mu.Lock()
@@ -167,7 +186,7 @@ func (l *lane) well() {
 	if l.failure != nil {
 		l.log.Info("lane goes on", "failures", l.failures)
 	}
-	l.failures, l.unknowns, l.failure = 0, 0, nil
+	l.failures, l.unknowns, l.failure, l.cut = 0, 0, nil, time.Time{}
 	l.set(running)
 }
 

@@ -99,7 +99,7 @@ func (s *site) ingester(name string) (stop func()) {
 // ingesterToCheck is ingester, and how it is.
 func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
-	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second}, ingest.Parts{
+	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, ingest.Parts{
 		Leases: stream.NewLeases(opened, name), Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
 		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
 	}, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
@@ -288,5 +288,45 @@ func TestABlockThatTakesTooMuchMemoryIsStoredInPieces(t *testing.T) {
 	want := fmt.Sprintf("%d\t%d\t%d\n", rows, rows, rows)
 	if got := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records"); got != want {
 		t.Errorf("rows, ids, counted: got %swant %s", got, want)
+	}
+}
+
+// TestAnIngesterThatHasLostClickHouseGivesUpItsLanes: another one can reach it.
+func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
+	if err := s.warehouse().Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	opened := s.open("test")
+	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
+		Parts: []record.Part{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	owner := func() string {
+		pos, err := stream.NewPositions(opened).Read(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pos.Owner
+	}
+	wait := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the lane is %s's", what, owner())
+			}
+		}
+	}
+	stop, check := s.ingesterToCheck("cut-off", s.warehouseAt("clickhouse://default@127.0.0.1:1/flow"))
+	defer stop()
+	wait("the one that is alone keeps the lane, and says what is wrong", func() bool { return owner() == "cut-off" && check(t.Context()) != nil })
+	stopOther := s.ingester("other")
+	defer stopOther()
+	wait("the other one stores", func() bool {
+		return clickhousetest.Exec(t, s.engine, "SELECT count() FROM flow.records") == "1\n"
+	})
+	if got := owner(); got != "other" {
+		t.Errorf("the lane is %s's", got)
 	}
 }

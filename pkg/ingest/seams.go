@@ -115,5 +115,11 @@ type Leases interface {
 	// returned, or when the lease has run out. When work returns before, Run
 	// may call it again. Run returns when ctx is done and all work has
 	// returned.
+	//
+	// When work returns record.ErrUnreachable, other processes get the lane, and
+	// this one no lanes for a while.
 	Run(ctx context.Context, work func(ctx context.Context, lane int) error) error
+
+	// Others says whether another process could take a lane.
+	Others() bool
 }

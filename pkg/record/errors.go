@@ -15,6 +15,7 @@ var (
 	ErrHeld        = errors.New("the records of the source are held back")               // while it is moved to other lanes
 	ErrKeyReused   = errors.New("the idempotency key was used with another body")        // within the duplicate window
 	ErrTooLarge    = errors.New("a message is larger than the stream takes")             // one record beyond the limit
+	ErrUnreachable = errors.New("the warehouse can not be reached from here")            // another process may reach it
 	ErrNotOwner    = errors.New("the lane has another owner")                            // a compare-and-swap was lost
 	ErrGap         = errors.New("messages are missing from the lane before their block") // purged or lost before they were stored
 )
@@ -45,6 +46,8 @@ type StoreError struct {
 	Large bool // it ran out of memory: fewer rows at once may pass
 	Slow  bool // it ran out of time: so may fewer rows, or more time
 	Err   error
+
+	Unreached bool // no connection to the warehouse could be made
 }
 
 func (e *StoreError) Error() string { return e.Err.Error() }

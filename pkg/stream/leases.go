@@ -7,9 +7,12 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/record"
 )
 
 const (
@@ -22,6 +25,11 @@ const (
 
 	// leaseCooling is how long a lane whose work has failed is left alone.
 	leaseCooling = 3 * time.Second
+
+	// restFirst is for how long an instance takes no lanes whose work has given
+	// one up to the others; each time again it is twice as long, up to restMost.
+	restFirst = 30 * time.Second
+	restMost  = 5 * time.Minute
 )
 
 const (
@@ -42,6 +50,7 @@ type Leases struct {
 	stream   *Stream
 	instance string // of this process, unlike any other's
 	log      *slog.Logger
+	others   atomic.Bool // another instance is there
 }
 
 // NewLeases returns the Leases of an instance, named by letters, digits, dashes
@@ -54,7 +63,8 @@ func NewLeases(s *Stream, instance string) *Leases {
 // goroutine of its own and never twice at once for one lane. The context of
 // work ends when the lane is to be given up; others get the lane when work has
 // returned, or when the lease has run out. When work returns before, Run may
-// call it again later. Run returns when ctx is done and all work has returned.
+// call it again later; with record.ErrUnreachable, the other instances share the
+// lanes for a while. Run returns when ctx is done and all work has returned.
 func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane int) error) error {
 	if l.instance == "" || strings.Trim(l.instance, instanceLetters) != "" {
 		return fmt.Errorf("instance %q: a name of letters, digits, - and _ is needed", l.instance)
@@ -159,6 +169,8 @@ type leaseRun struct {
 	known   bool                // seen is complete
 	said    time.Time           // when this instance first said that it is there and has not been heard of since
 	leaving bool
+	resting time.Time     // until when the others share the lanes among them
+	rest    time.Duration // how long that was the last time
 }
 
 // lease is a lane held here.
@@ -216,7 +228,7 @@ func (r *leaseRun) isBlind() bool {
 func (r *leaseRun) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
 	defer cancel()
-	if !r.leaving {
+	if !r.leaving && !r.isResting() {
 		switch _, err := r.stream.leases.PutString(ctx, memberPrefix+r.instance, r.instance); {
 		case err != nil:
 			r.log.Debug("renew membership", "error", err)
@@ -270,7 +282,19 @@ func (r *leaseRun) end(ctx context.Context, e ended) {
 	held.cancel()
 	delete(r.held, e.lane)
 	r.stream.m.leases.Set(float64(len(r.held)))
-	if !held.giving && !held.lost && !r.leaving {
+	switch {
+	case held.giving || held.lost || r.leaving:
+	case errors.Is(e.err, record.ErrUnreachable):
+		if time.Since(r.resting) > restMost {
+			r.rest = 0 // long ago
+		}
+		if !r.isResting() {
+			r.rest = min(max(2*r.rest, restFirst), restMost)
+			r.resting = time.Now().Add(r.rest)
+			r.leave(ctx)
+		}
+		r.log.Error("giving up a lane to instances that may do better", "lane", e.lane, "error", e.err, "pause", time.Until(r.resting))
+	default:
 		r.log.Error("the work on a lane ended", "lane", e.lane, "error", e.err)
 		r.cooling[e.lane] = time.Now().Add(leaseCooling)
 	}
@@ -284,6 +308,13 @@ func (r *leaseRun) end(ctx context.Context, e ended) {
 		r.log.Warn("release lease: it will run out", "lane", e.lane, "error", err)
 	}
 }
+
+// isResting says whether the other instances share the lanes among them: from
+// here their work can not be done.
+func (r *leaseRun) isResting() bool { return time.Now().Before(r.resting) }
+
+// Others says whether another instance is there.
+func (l *Leases) Others() bool { return l.others.Load() }
 
 // leave says that this instance is gone.
 func (r *leaseRun) leave(ctx context.Context) {

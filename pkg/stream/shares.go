@@ -15,6 +15,13 @@ func (r *leaseRun) share(ctx context.Context) {
 	}
 	lanes := r.stream.LaneNumbers()
 	members, holders := r.census(lanes)
+	r.others.Store(len(members) > 1)
+	if r.isResting() {
+		if len(members) > 1 {
+			return
+		}
+		r.resting = time.Time{} // nobody else is there any more
+	}
 	least, most := len(lanes)/len(members), (len(lanes)+len(members)-1)/len(members)
 	mine := 0
 	for _, held := range r.held {

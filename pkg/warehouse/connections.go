@@ -65,7 +65,10 @@ func settings(s clickhouse.Settings) []ch.Setting {
 	return all
 }
 
-var errClosed = errors.New("the warehouse is closed")
+var (
+	errClosed    = errors.New("the warehouse is closed")
+	errUnreached = errors.New("no connection")
+)
 
 // get gives an idle connection, or a new one.
 func (c *connections) get(ctx context.Context) (*ch.Client, error) {
@@ -90,7 +93,7 @@ func (c *connections) get(ctx context.Context) (*ch.Client, error) {
 		}
 		all = errors.Join(all, fmt.Errorf("connect to %s: %w", o.Address, err))
 	}
-	return nil, all
+	return nil, fmt.Errorf("%w: %w", errUnreached, all)
 }
 
 // put takes a connection back after a success.

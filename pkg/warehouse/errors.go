@@ -83,7 +83,9 @@ func storeError(doing string, err error) *record.StoreError {
 	e := &record.StoreError{Class: classOfTransport(err), Err: fmt.Errorf("%s: %w", doing, err)}
 	code, message, answered := exception(err)
 	if !answered {
-		e.Slow = errors.Is(err, context.DeadlineExceeded)
+		var network *net.OpError
+		e.Unreached = e.Class == record.ClassRetry && (errors.Is(err, errUnreached) || errors.As(err, &network) && network.Op == "dial")
+		e.Slow = !e.Unreached && errors.Is(err, context.DeadlineExceeded)
 		return e
 	}
 	e.Code, e.Class = int(code), classOf[code]
