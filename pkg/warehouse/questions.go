@@ -101,6 +101,21 @@ func parseQuestion(text string, parameters map[string]Parameter) (Question, erro
 	return q, nil
 }
 
+// With is the statement with a value in the place of each parameter: its
+// example where values has none. It is for programs that ask by text alone.
+func (q Question) With(values map[string]string) string {
+	literal := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+	return placeholder.ReplaceAllStringFunc(q.SQL, func(hole string) string {
+		name := placeholder.FindStringSubmatch(hole)[1]
+		i := slices.IndexFunc(q.Parameters, func(p Parameter) bool { return p.Name == name })
+		value, given := values[name]
+		if !given {
+			value = q.Parameters[i].Example
+		}
+		return "CAST('" + literal.Replace(value) + "', '" + literal.Replace(q.Parameters[i].Type) + "')"
+	})
+}
+
 // comment is what a line of comment says.
 func comment(line string) string {
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "--"))

@@ -44,14 +44,3 @@ func TestPageOfTwo(t *testing.T) {
 		}
 	}
 }
-
-// TestQueriesOfAnalysts finds all of them in their file.
-func TestQueriesOfAnalysts(t *testing.T) {
-	all, err := readQueries("../../../pkg/warehouse/queries.sql")
-	if err != nil || len(all) != 16 {
-		t.Fatalf("%d queries, %v; want 16", len(all), err)
-	}
-	if all[0].name != "q01_instance_duration_percentiles" || strings.HasSuffix(all[0].sql, ";") {
-		t.Errorf("the first is %+v", all[0])
-	}
-}

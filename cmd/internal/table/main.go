@@ -20,7 +20,6 @@ import (
 
 type options struct {
 	Records int64  `default:"20000000" help:"Records to load."`
-	Queries string `type:"path" default:"pkg/warehouse/queries.sql" help:"Queries to time."`
 	Dir     string `type:"path" help:"New folder for the data, which stays; default a temporary one that goes."`
 	Save    string `type:"path" help:"File that gets the figures as JSON."`
 	Beside  string `type:"path" help:"File of figures that were saved before, to be shown beside."`
@@ -46,10 +45,6 @@ func (o options) run(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	queries, err := readQueries(o.Queries)
-	if err != nil {
-		return err
-	}
 	before, err := readFigures(o.Beside)
 	if err != nil {
 		return err
@@ -64,7 +59,7 @@ func (o options) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, stage.Stop()) }()
 	b := &bench{Stage: stage, records: o.Records, log: os.Stderr}
-	f, err := b.measure(ctx, queries)
+	f, err := b.measure(ctx)
 	if err != nil {
 		return err
 	}

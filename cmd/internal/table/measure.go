@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/load"
+	"sluice/pkg/warehouse"
 )
 
 // bench is a measurement under way.
@@ -24,7 +24,7 @@ type bench struct {
 
 // measure fills a lane, lets an ingester drain it, and looks at what is there
 // then and when everything is merged.
-func (b *bench) measure(ctx context.Context, queries []query) (*figures, error) {
+func (b *bench) measure(ctx context.Context) (*figures, error) {
 	f := &figures{Records: b.records, Taken: time.Now().UTC(), Load: loadAverage()}
 	for _, step := range []struct {
 		doing string
@@ -40,12 +40,8 @@ func (b *bench) measure(ctx context.Context, queries []query) (*figures, error) 
 			return nil, fmt.Errorf("%s: %w", step.doing, err)
 		}
 	}
-	for _, q := range queries {
-		took, err := b.time(ctx, q)
-		if err != nil {
-			return nil, fmt.Errorf("query %s: %w", q.name, err)
-		}
-		f.Queries = append(f.Queries, queryTime{q.name, took})
+	if err := b.ask(ctx, f); err != nil {
+		return nil, err
 	}
 	version, err := b.Query(ctx, "SELECT version()")
 	f.Engine = version
@@ -190,31 +186,39 @@ func (b *bench) number(ctx context.Context, sql string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// query is one of those that analysts ask.
-type query struct{ name, sql string }
-
-var named = regexp.MustCompile(`(?m)^-- name: (\w+)\n(.+);$`)
-
-func readQueries(file string) (all []query, err error) {
-	text, err := os.ReadFile(file)
+// ask times every question of analysts, about the process with most instances
+// and one instance of it.
+func (b *bench) ask(ctx context.Context, f *figures) error {
+	questions, err := warehouse.Questions()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, q := range named.FindAllStringSubmatch(string(text), -1) {
-		all = append(all, query{q[1], q[2]})
+	values := map[string]string{"tenant": "", "from": "2000-01-01 00:00:00", "to": "2100-01-01 00:00:00", "now": time.Now().UTC().Format(time.DateTime)}
+	for name, sql := range map[string]string{
+		"process":  "SELECT topK(1)(bpmn_process_id)[1] FROM flow.process_instances",
+		"source":   "SELECT source FROM flow.process_instances LIMIT 1",
+		"instance": "SELECT process_instance_key FROM flow.process_instances LIMIT 1",
+	} {
+		if values[name], err = b.Query(ctx, sql); err != nil {
+			return err
+		}
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s holds no query", file)
+	for _, q := range questions {
+		took, err := b.time(ctx, q.With(values))
+		if err != nil {
+			return fmt.Errorf("question %s: %w", q.Name, err)
+		}
+		f.Queries = append(f.Queries, queryTime{q.Name, took})
 	}
-	return all, nil
+	return nil
 }
 
 // time is the median of three runs after one that fills the caches, in ms.
-func (b *bench) time(ctx context.Context, q query) (float64, error) {
+func (b *bench) time(ctx context.Context, sql string) (float64, error) {
 	var took []float64
 	for range 4 {
 		began := time.Now()
-		if _, err := b.Query(ctx, q.sql); err != nil {
+		if _, err := b.Query(ctx, sql); err != nil {
 			return 0, err
 		}
 		took = append(took, float64(time.Since(began))/float64(time.Millisecond))
