@@ -57,7 +57,7 @@ func ExportTo(ctx context.Context, url string, dir string, rate float64, long ti
 		journal: &journal{out: io.Discard}, links: map[string][]*link{linkClients: {door}},
 	}
 	t := &truth{sources: map[string]posted{}}
-	c := cluster{"one", 1, 1, []form{asWritten, sortedMembers, withoutID, otherSequence}}
+	c := cluster{"one", 1, 1, []form{asWritten, sortedMembers, withoutID, otherSequence}, false}
 	if idsOnly {
 		c.forms = []form{onlyID, onlyIDSorted}
 	}

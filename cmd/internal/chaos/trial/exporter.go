@@ -3,6 +3,7 @@ package trial
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ type exporter struct {
 	log     *partitionLog
 	random  *rand.Rand
 	forms   []form
+	bulks   bool          // for Elasticsearch
 	until   time.Time     // no fall-backs any more
 	deepest time.Duration // of a fall-back
 	mean    time.Duration // between two of them
@@ -182,34 +184,54 @@ func (e *exporter) straggle(body *bytes.Buffer) {
 	})
 }
 
-// body is the buffer as JSON.
+// body is the buffer as JSON, or as a bulk.
 func (e *exporter) body(n int) (*bytes.Buffer, error) {
 	records, err := e.log.read(e.next, e.next+n)
 	if err != nil {
 		return nil, err
 	}
-	body := bytes.NewBufferString("[")
+	var body bytes.Buffer
 	for i, r := range records {
-		if i > 0 {
+		switch {
+		case e.bulks:
+			fmt.Fprintf(&body, `{"index":{"_index":"zeebe-record","_id":"%d","routing":"1"}}`+"\n", e.next+i)
+		case i > 0:
 			body.WriteByte(',')
+		default:
+			body.WriteByte('[')
 		}
-		if err := e.form.write(body, r, e.random.Uint64N(1<<51)); err != nil {
+		if err := e.form.write(&body, r, e.random.Uint64N(1<<51)); err != nil {
 			return nil, err
 		}
+		if e.bulks {
+			body.WriteByte('\n')
+		}
 	}
-	body.WriteByte(']')
-	return body, nil
+	if !e.bulks {
+		body.WriteByte(']')
+	}
+	return &body, nil
 }
 
 // poster posts bodies under a token.
 type poster struct {
 	url, token string
 	client     *http.Client
+	taken      func(answer string) bool // whether a body was taken
 }
 
 func newPoster(addr, token string) *poster {
-	return &poster{"http://" + addr + "/flow/flowRecord/batch", token,
-		&http.Client{Timeout: 8 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	return &poster{"http://" + addr + "/flow/flowRecord/batch", "Bearer " + token,
+		&http.Client{Timeout: 8 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		func(answer string) bool { return strings.TrimSpace(answer) == `{"status":"OK"}` }}
+}
+
+// newBulkPoster posts where Elasticsearch is spoken.
+func newBulkPoster(addr, token string) *poster {
+	p := newPoster(addr, token)
+	p.url, p.token = "http://"+addr+"/_bulk", "Basic "+base64.StdEncoding.EncodeToString([]byte("engine:"+token))
+	p.taken = func(answer string) bool { return strings.Contains(answer, `"errors":false`) }
+	return p
 }
 
 // post sends a body once. Without an error it is durable; otherwise it may be,
@@ -219,7 +241,7 @@ func (p *poster) post(ctx context.Context, body *bytes.Buffer, key string) (agai
 	if err != nil {
 		return false, err
 	}
-	req.Header.Set("Authorization", "Bearer "+p.token)
+	req.Header.Set("Authorization", p.token)
 	req.Header.Set("Content-Type", "application/json")
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
@@ -229,11 +251,11 @@ func (p *poster) post(ctx context.Context, body *bytes.Buffer, key string) (agai
 		return true, err
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
 	switch {
 	case err != nil:
 		return true, err
-	case res.StatusCode == http.StatusOK && strings.TrimSpace(string(answer)) == `{"status":"OK"}`:
+	case res.StatusCode == http.StatusOK && p.taken(string(answer)):
 		return false, nil
 	case res.StatusCode >= 500, res.StatusCode == http.StatusTooManyRequests, res.StatusCode == http.StatusRequestTimeout:
 		return true, errors.New(res.Status)

@@ -46,15 +46,16 @@ type cluster struct {
 	share      float64 // of all records, before they are sent again
 	partitions int
 	forms      []form
+	bulks      bool // posted as to Elasticsearch
 }
 
 // clusters send what they have sent again and again, cut into other requests.
 // Their keys and positions are equal: all of them begin at 1.
 func clusters() []cluster {
 	return []cluster{
-		{"engine-a", 0.12, 3, []form{asWritten, asWritten, sortedMembers, withoutID, otherSequence}},
-		{"engine-b", 0.12, 3, []form{asWritten}},
-		{"ids-only", 0.08, 2, []form{onlyID, onlyIDSorted}},
+		{"engine-a", 0.12, 3, []form{asWritten, asWritten, sortedMembers, withoutID, otherSequence}, false},
+		{"engine-b", 0.12, 3, []form{asWritten}, true},
+		{"ids-only", 0.08, 2, []form{onlyID, onlyIDSorted}, false},
 	}
 }
 
@@ -194,13 +195,16 @@ func (s *stage) export(ctx context.Context, e cluster, seed uint64, t *truth) er
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return w.write(ctx, begin.Add(s.cfg.For)) })
 	p := newPoster(s.door(), s.tokens[e.source])
+	if e.bulks {
+		p = newBulkPoster(s.links[linkExporters][0].addr(), s.tokens[e.source])
+	}
 	defer p.client.CloseIdleConnections()
 	var mu sync.Mutex
 	var count exported
 	for partition, log := range w.logs {
 		x := &exporter{
 			post: func(ctx context.Context, body *bytes.Buffer) (bool, error) { return p.post(ctx, body, "") },
-			log:  log, random: rand.New(rand.NewPCG(seed, uint64(partition))), forms: e.forms,
+			log:  log, random: rand.New(rand.NewPCG(seed, uint64(partition))), forms: e.forms, bulks: e.bulks,
 			until: begin.Add(s.cfg.For * 9 / 10), deepest: s.cfg.For / 3, mean: s.cfg.For / 5,
 			strays: &stragglers, straggl: strays,
 		}

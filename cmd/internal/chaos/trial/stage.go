@@ -24,9 +24,10 @@ const (
 	partAPI      = "api"
 	partIngester = "ingester"
 
-	linkClients = "clients→api"
-	toNATS      = "→nats"
-	toEngine    = "→engine"
+	linkClients   = "clients→api"
+	linkExporters = "exporters→api" // where the api speaks Elasticsearch
+	toNATS        = "→nats"
+	toEngine      = "→engine"
 )
 
 const twins = 2 // apis, and ingesters
@@ -79,18 +80,18 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 		"--http", "", "--clickhouse-library", library); err != nil {
 		return s, err
 	}
-	var apis []string
+	var apis, elastic []string
 	for i := range twins {
-		addr, err := s.addAPI(i + 1)
+		addr, bulks, err := s.addAPI(i + 1)
 		if err != nil {
 			return s, err
 		}
-		apis = append(apis, addr)
+		apis, elastic = append(apis, addr), append(elastic, bulks)
 		if err := s.addIngester(i + 1); err != nil {
 			return s, err
 		}
 	}
-	return s, s.connect(linkClients, apis)
+	return s, errors.Join(s.connect(linkClients, apis), s.connect(linkExporters, elastic))
 }
 
 // data is the folder of a part's data.
@@ -142,17 +143,18 @@ func (s *stage) writeTokens() error {
 
 func (s *stage) tokensFile() string { return filepath.Join(s.dir, "tokens.yaml") }
 
-func (s *stage) addAPI(n int) (string, error) {
+func (s *stage) addAPI(n int) (http, elastic string, err error) {
 	name := fmt.Sprintf("%s-%d", partAPI, n)
 	nats, err := s.via(name+toNATS, s.natsAddrs...)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	http, ops := parts.Address(), parts.Address()
+	http, elastic = parts.Address(), parts.Address()
+	ops := parts.Address()
 	s.ready = append(s.ready, ops)
-	args := append([]string{"--http", http, "--ops", ops, "--nats", natsURL(nats), "--tokens", s.tokensFile(),
+	args := append([]string{"--http", http, "--elasticsearch", elastic, "--ops", ops, "--nats", natsURL(nats), "--tokens", s.tokensFile(),
 		"--fingerprint-key", filepath.Join(s.dir, "fingerprint.key")}, s.streams()...)
-	return http, s.add(name, "api", args...)
+	return http, elastic, s.add(name, "api", args...)
 }
 
 func (s *stage) addIngester(n int) error {
