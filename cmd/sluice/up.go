@@ -45,6 +45,7 @@ type up struct {
 	Private bool `help:"Nobody reads ClickHouse without a password; else whoever connects from this machine without one is the analyst, who reads."`
 	Engine
 
+	run.Elasticsearch
 	run.Limits
 	run.Masking
 	run.Repeats
@@ -55,7 +56,7 @@ type up struct {
 // Run starts the parts in the order of the picture from right to left, and
 // stops them in the other order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
-	if err := run.BoundMemory(u.Memory); err != nil {
+	if err := run.BoundMemory(u.Memory + u.Bulks(u.Limits)); err != nil {
 		return err
 	}
 	library, err := engine.Locate(u.Library)
@@ -120,7 +121,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	warehouse := (&url.URL{Scheme: "clickhouse", User: url.UserPassword("ingester", password), Host: u.ClickHouse, Path: "/flow"}).String()
-	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Limits: u.Limits, Masking: u.Masking}
+	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Elasticsearch: u.Elasticsearch, Limits: u.Limits, Masking: u.Masking}
 	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: warehouse}}
 	afterEngine := func(ctx context.Context) (*stream.Stream, error) {
 		if err := supervisor.Ready(ctx); err != nil {
@@ -146,7 +147,7 @@ func (u *up) greet(w io.Writer) {
   metrics     http://%s/metrics
   NATS        nats://%s
   ClickHouse  %s (native)  http://%s (HTTP)
-  data        %s (passwords in secrets/: whoever gives none reads ClickHouse, and no more)
+%s  data        %s (passwords in secrets/: whoever gives none reads ClickHouse, and no more)
 
 Post a record:
   curl -s http://%s/flow/flowRecord/batch -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
@@ -159,8 +160,16 @@ See the metrics:
 
 Ctrl-C drains and ends; the next start goes on where this one was.
 
-`, u.HTTP, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.Data,
+`, u.HTTP, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
 		u.HTTP, shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
+}
+
+// elasticLine says where exporters post, if they may.
+func (u *up) elasticLine() string {
+	if u.Elasticsearch.Elasticsearch == "" {
+		return ""
+	}
+	return fmt.Sprintf("  exporters   http://%s (as Elasticsearch: any user name, the access token as password)\n", u.Elasticsearch.Elasticsearch)
 }
 
 // shellQuote writes a file's name as a shell takes it.
@@ -179,8 +188,11 @@ const addressPatience = 3 * time.Second
 func (u *up) checkAddresses(ctx context.Context) error {
 	deadline := time.Now().Add(addressPatience)
 	for _, a := range []struct{ flag, address string }{
-		{"http", u.HTTP}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP},
+		{"http", u.HTTP}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP}, {"elasticsearch", u.Elasticsearch.Elasticsearch},
 	} {
+		if a.address == "" {
+			continue
+		}
 		listener, err := net.Listen("tcp", a.address)
 		for errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline) && ctx.Err() == nil {
 			time.Sleep(50 * time.Millisecond)

@@ -25,7 +25,7 @@ func newBodies(cfg Config, m *metrics) *bodies {
 	b := &bodies{
 		cfg:     cfg,
 		metrics: m,
-		budget:  newBudget(cfg.InFlightBytes, int64(capacity(cfg.BodyBytes)), cfg.InFlightWait),
+		budget:  newBudget(cfg.InFlightBytes, int64(capacity(cfg.longestBody())), cfg.InFlightWait),
 		buffers: &buffers{},
 	}
 	// Decompressing is work for a processor: more at once would not be faster.

@@ -12,17 +12,19 @@ import (
 // the defaults.
 type Config struct {
 	Listen  string // host:port; port 0 takes a free one; default 127.0.0.1:8080
+	Elastic string // host:port that speaks Elasticsearch (elastic.go); empty: none
 	TLSCert string // path of a PEM certificate chain, read again when it changes; empty: plain HTTP
 	TLSKey  string // path of its PEM key
 
 	BodyBytes     int           // longest body, after decompression; default 16 MiB
+	BulkBytes     int           // longest body where Elasticsearch is spoken, likewise; default 64 MiB
 	Records       int           // most records in one request; default 50 000
 	RecordBytes   int           // longest record, at most 16 MiB; default 8 MiB
 	Depth         int           // deepest nesting of a record; default 64
 	Mask          []string      // members of records whose values are secrets, besides password
 	Ratio         int           // most bytes one compressed byte may stand for, in bodies beyond 1 MiB; default 200
 	PartBytes     int           // longest message in the stream, compressed, unless one record is longer; default 512 KiB
-	InFlightBytes int64         // memory for bodies being read or published; default 64 MiB, at least 4 × BodyBytes is needed
+	InFlightBytes int64         // memory for bodies being read or published; default 64 MiB, or 256 MiB with Elastic; at least 4 × the longest body is needed
 	InFlightWait  time.Duration // how long a request may wait for that memory; default 2 s
 
 	Connections        int           // most connections at once; near it idle ones are closed, and at it more wait to be accepted; default 4096
@@ -58,7 +60,8 @@ func (c Config) withDefaults() Config {
 	orElse(&c.Depth, 64)
 	orElse(&c.Ratio, 200)
 	orElse(&c.PartBytes, 512<<10)
-	orElse(&c.InFlightBytes, 64<<20)
+	orElse(&c.BulkBytes, 64<<20)
+	orElse(&c.InFlightBytes, int64(4*c.longestBody()))
 	orElse(&c.InFlightWait, 2*time.Second)
 	orElse(&c.Connections, 4096)
 	orElse(&c.AddressConnections, max(1, c.Connections/4))
@@ -79,14 +82,24 @@ func (c Config) withDefaults() Config {
 // compressed.
 const longestRecord = 16 << 20
 
+// longestBody is the longest one that any door takes.
+func (c Config) longestBody() int {
+	if c.Elastic == "" {
+		return c.BodyBytes
+	}
+	return max(c.BodyBytes, c.BulkBytes)
+}
+
 func (c Config) check() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return errors.New("a TLS certificate needs its key, and a key its certificate")
-	case c.InFlightBytes < 4*int64(c.BodyBytes):
+	case c.InFlightBytes < 4*int64(c.longestBody()):
 		return errors.New("the memory for bodies in flight is less than four times the longest body")
 	case c.RecordBytes > c.BodyBytes:
 		return errors.New("the longest record is longer than the longest body")
+	case c.Elastic != "" && c.RecordBytes > record.MaxPartBytes-2:
+		return fmt.Errorf("the longest record is longer than %d bytes: one that can not be compressed would not fit into a message, and an exporter would repeat its bulk for ever", record.MaxPartBytes-2)
 	case c.RecordBytes > longestRecord:
 		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", longestRecord)
 	case !(c.Rate >= 0):

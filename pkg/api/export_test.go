@@ -28,3 +28,10 @@ func Failures() []Failure {
 	}
 	return list
 }
+
+// Action reads the action of a bulk.
+func Action(line []byte) (op string, index, id []byte, ok bool) {
+	var it bulkItem
+	ok = it.action(line)
+	return it.op, it.index, it.id, ok
+}

@@ -118,6 +118,27 @@ func recordsOf(p record.Part) []string {
 	return list
 }
 
+// letters keeps dead letters in memory: the same bytes of a source once.
+type letters struct {
+	mu    sync.Mutex
+	all   []record.Dead
+	fault error
+}
+
+func (l *letters) SetAside(_ context.Context, d record.Dead) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.all {
+		if bytes.Equal(e.Message.Body, d.Message.Body) && e.Message.Source == d.Message.Source {
+			return l.fault
+		}
+	}
+	if l.fault == nil {
+		l.all = append(l.all, d)
+	}
+	return l.fault
+}
+
 // who lets tokens in that are names of identities.
 type who map[string]record.Identity
 
@@ -151,6 +172,7 @@ type door struct {
 	*api.Server
 	stream *stream
 	ledger *ledger
+	dead   *letters
 	reg    *prometheus.Registry
 	log    *bytes.Buffer // not read while requests run
 
@@ -160,9 +182,9 @@ type door struct {
 
 func newDoor(t testing.TB, cfg api.Config) *door {
 	t.Helper()
-	d := &door{stream: &stream{}, ledger: newLedger(), reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
+	d := &door{stream: &stream{}, ledger: newLedger(), dead: &letters{}, reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	s, err := api.New(cfg, api.Deps{
-		Auth: everyone, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger, Usage: d.ledger,
+		Auth: everyone, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger, Usage: d.ledger, Dead: d.dead,
 		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32), Concurrency: 2},
 	}, slog.New(slog.NewTextHandler(d.log, nil)), d.reg)
 	if err != nil {

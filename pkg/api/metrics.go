@@ -16,11 +16,12 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	panics   prometheus.Counter
 
-	wireBytes, bodyBytes             prometheus.Counter
-	records, replayed                prometheus.Counter
-	badTimestamps, unknownMembers    prometheus.Counter
-	changes, warnings, waits         *prometheus.CounterVec
-	publishSeconds, recordsInRequest prometheus.Histogram
+	wireBytes, bodyBytes               prometheus.Counter
+	records, replayed                  prometheus.Counter
+	badTimestamps, unknownMembers      prometheus.Counter
+	changes, warnings, waits, setAside *prometheus.CounterVec
+	elasticRecords                     prometheus.Counter
+	publishSeconds, recordsInRequest   prometheus.Histogram
 
 	connectionsRefused, connectionsClosed prometheus.Counter
 }
@@ -55,6 +56,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		replayed:       counter("sluice_api_records_replayed_total", "Records acknowledged again because the request was a repeat; nothing new was stored."),
 		badTimestamps:  counter("sluice_api_records_bad_timestamp_total", "Records accepted whose timestamp is missing or absurd."),
 		unknownMembers: counter("sluice_api_unknown_members_total", "Members of accepted records that are not in the specification; they are kept."),
+		elasticRecords: counter("sluice_api_elasticsearch_records_total", "Records accepted where Elasticsearch is spoken; sluice_api_records_total counts them too."),
+		setAside: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_api_elasticsearch_set_aside_total",
+			Help: "Documents posted where Elasticsearch is spoken that are no records, by code: they are dead letters. One that is sent again counts again.",
+		}, []string{"code"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_api_changes_total",
 			Help: "Changes of users and dataset fields accepted, by kind: they are durable in the stream.",
@@ -81,7 +87,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.connectionsRefused = counter("sluice_api_connections_refused_total", "Connections refused because their address had as many as it may, all of them busy.")
 	m.connectionsClosed = counter("sluice_api_connections_closed_total", "Idle connections closed to make place for new ones.")
 	reg.MustRegister(m.connectionsRefused, m.connectionsClosed, m.requests, m.seconds, m.refusals, m.inFlight, m.panics, m.wireBytes, m.bodyBytes,
-		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.changes, m.warnings, m.waits, m.publishSeconds, m.recordsInRequest)
+		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.changes, m.warnings, m.waits, m.elasticRecords, m.setAside, m.publishSeconds, m.recordsInRequest)
 	for _, kind := range []change.Kind{change.UserPatched, change.FieldPut, change.FieldDeleted} {
 		m.changes.WithLabelValues(string(kind))
 	}

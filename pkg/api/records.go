@@ -81,7 +81,10 @@ func (s *Server) accept(c *call) (replayed bool, err error) {
 	defer req.Release()
 	p := postings.Get().(*posting)
 	defer p.release()
-	if err := s.prepare(c, req, p, body.bytes, form, key); err != nil {
+	err = s.prepare(c, req, p, len(body.bytes), key, func(received time.Time) error {
+		return req.Parse(body.bytes, form, s.limitsOf(c.who), received)
+	})
+	if err != nil {
 		return false, err
 	}
 	if req.Len() > 0 {
@@ -93,20 +96,21 @@ func (s *Server) accept(c *call) (replayed bool, err error) {
 	return replayed, nil
 }
 
-// prepare checks the records and makes the submission of them.
-func (s *Server) prepare(c *call, req *record.Request, p *posting, body []byte, form record.Form, key string) error {
+// prepare checks the records and makes the submission of them. parse reads them,
+// of a body of n bytes.
+func (s *Server) prepare(c *call, req *record.Request, p *posting, n int, key string, parse func(received time.Time) error) error {
 	// Before the processor is taken: a source that is first seen waits for NATS.
 	slots, err := s.stream.Slots(c.r.Context(), c.who.Source)
 	if err != nil {
 		return err
 	}
-	leave, err := s.bodies.processorFor(c.r.Context(), len(body))
+	leave, err := s.bodies.processorFor(c.r.Context(), n)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	received := time.Now()
-	if err := req.Parse(body, form, s.limitsOf(c.who), received); err != nil {
+	if err := parse(received); err != nil {
 		return err
 	}
 	hash := record.Hash(req.Body()) // of what is kept: it tells nothing about secrets

@@ -23,6 +23,9 @@ type call struct {
 	who record.Identity // zero on routes for everybody
 }
 
+// elastic says whether it came where Elasticsearch is spoken.
+func (c *call) elastic() bool { return c.c.GetBool(elasticKey) }
+
 // handler handles a call; an error becomes a problem in the answer.
 type handler func(*call) error
 
@@ -156,6 +159,11 @@ func (s *Server) refuse(c *call, err error) {
 	if r.code == codeInternal {
 		s.log.Error("request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
 	}
+	if c.elastic() {
+		s.swallow(c)
+		r.answerElastic(c.w)
+		return
+	}
 	s.hurry(c)
 	r.answer(c.w, c.id)
 }
@@ -180,5 +188,10 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 	if answered {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
-	refuse(codeInternal, "the request could not be handled; its id is in the log").answer(c.w, c.id)
+	r := refuse(codeInternal, "the request could not be handled; its id is in the log")
+	if c.elastic() {
+		r.answerElastic(c.w)
+		return
+	}
+	r.answer(c.w, c.id)
 }

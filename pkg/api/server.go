@@ -13,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/pkg/change"
 	"sluice/pkg/record"
@@ -35,6 +36,7 @@ type Deps struct {
 	State    State
 	Usage    Usage
 	Secrets  *change.Secrets // replaces secrets before a change is made
+	Dead     DeadLetters     // of what is no record; needed with Config.Elastic
 }
 
 // Server is the HTTP API. It is inert until Listen or Run.
@@ -50,6 +52,7 @@ type Server struct {
 	state     State
 	usage     Usage
 	secrets   *change.Secrets
+	dead      DeadLetters
 	slots     chan struct{} // taken while a document is parsed
 	bodies    *bodies
 	rates     *rates
@@ -59,9 +62,16 @@ type Server struct {
 	drained   context.CancelFunc         // ends it
 	documents func() (*documents, error) // made when somebody asks first
 	engine    *gin.Engine
+	elastic   *gin.Engine // where Elasticsearch is spoken
 	tls       *tls.Config // nil for plain HTTP
 
-	listener *connections // nil until Listen; owned by Run from then on
+	doors []door // none until Listen; owned by Run from then on
+}
+
+// door is a port, and what is answered there.
+type door struct {
+	listener *connections
+	handler  http.Handler
 }
 
 // New prepares a Server and reads its certificate.
@@ -78,10 +88,10 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 	s := &Server{
 		cfg: cfg, log: log, metrics: m, limits: limits,
 		auth: deps.Auth, stream: deps.Stream, progress: deps.Progress,
-		changes: deps.Changes, last: deps.Last, state: deps.State, usage: deps.Usage, secrets: deps.Secrets,
+		changes: deps.Changes, last: deps.Last, state: deps.State, usage: deps.Usage, secrets: deps.Secrets, dead: deps.Dead,
 		slots:     make(chan struct{}, cfg.Documents),
 		documents: sync.OnceValues(newDocuments),
-		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), trace: newTrace(log, cfg.AccessLog), engine: newEngine(),
+		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), trace: newTrace(log, cfg.AccessLog), engine: newEngine(), elastic: newEngine(),
 	}
 	s.draining, s.drained = context.WithCancel(context.Background())
 	m.watch(reg, s.bodies.budget)
@@ -93,23 +103,36 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
 	}
 	s.routes()
+	s.elasticRoutes()
 	return s, nil
 }
 
 // Handler answers the routes without a listener.
 func (s *Server) Handler() http.Handler { return s.engine }
 
-// Listen takes the port, so that a port in use is known before anything else
+// ElasticHandler answers, without a listener, where Elasticsearch is spoken.
+func (s *Server) ElasticHandler() http.Handler { return s.elastic }
+
+// Listen takes the ports, so that a port in use is known before anything else
 // starts. Run calls it when nobody has.
 func (s *Server) Listen() (net.Addr, error) {
-	if s.listener == nil {
-		ln, err := net.Listen("tcp", s.cfg.Listen)
-		if err != nil {
-			return nil, fmt.Errorf("listen for clients: %w", err)
-		}
-		s.listener = newConnections(ln, s.cfg.Connections, s.cfg.AddressConnections, s.metrics)
+	if len(s.doors) > 0 {
+		return s.doors[0].listener.Addr(), nil
 	}
-	return s.listener.Addr(), nil
+	clients, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for clients: %w", err)
+	}
+	doors := []door{{newConnections(clients, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.engine}}
+	if s.cfg.Elastic != "" {
+		exporters, err := net.Listen("tcp", s.cfg.Elastic)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("listen for clients of Elasticsearch: %w", err), clients.Close())
+		}
+		doors = append(doors, door{newConnections(exporters, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.elastic})
+	}
+	s.doors = doors
+	return clients.Addr(), nil
 }
 
 // Run serves until ctx ends, then takes no more connections, waits for the
@@ -119,10 +142,19 @@ func (s *Server) Run(ctx context.Context) error {
 	if _, err := s.Listen(); err != nil {
 		return err
 	}
-	srv := s.httpServer()
+	all, ctx := errgroup.WithContext(ctx)
+	for _, d := range s.doors {
+		all.Go(func() error { return s.open(ctx, d) })
+	}
+	return all.Wait()
+}
+
+// open serves one door.
+func (s *Server) open(ctx context.Context, d door) error {
+	srv := s.httpServer(d)
 	drained := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() { drained <- s.drain(srv) })
-	err := s.serve(srv)
+	err := s.serve(srv, d.listener)
 	if stop() || !errors.Is(err, http.ErrServerClosed) {
 		_ = srv.Close()
 		return fmt.Errorf("serve clients: %w", err)
@@ -130,11 +162,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return <-drained
 }
 
-func (s *Server) serve(srv *http.Server) error {
+func (s *Server) serve(srv *http.Server, listener net.Listener) error {
 	if s.tls != nil {
-		return srv.ServeTLS(s.listener, "", "")
+		return srv.ServeTLS(listener, "", "")
 	}
-	return srv.Serve(s.listener)
+	return srv.Serve(listener)
 }
 
 // drain lets the requests in flight end. Their contexts stay alive.
@@ -149,10 +181,10 @@ func (s *Server) drain(srv *http.Server) error {
 	return nil
 }
 
-func (s *Server) httpServer() *http.Server {
+func (s *Server) httpServer(d door) *http.Server {
 	return &http.Server{
-		Handler:           s.engine,
-		ConnState:         s.listener.state,
+		Handler:           d.handler,
+		ConnState:         d.listener.state,
 		TLSConfig:         s.tls,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,

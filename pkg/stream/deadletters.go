@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -42,7 +44,7 @@ type DeadLetter struct {
 	Number uint64    // its name here
 	At     time.Time // when it was set aside
 	record.Dead
-	origin string // <lane>.<incarnation>.<sequence>.<index>: what it was, for ever
+	origin string // <lane>.<incarnation>.<sequence>.<index>: what it was, for ever; of NoLane the hash of it
 }
 
 // DeadFilter picks dead letters. The zero value picks all.
@@ -54,11 +56,15 @@ type DeadFilter struct {
 }
 
 // SetAside keeps d durably before it returns nil. It is idempotent per life of
-// the lane, sequence and index, for as long as the letter is kept.
+// the lane, sequence and index, for as long as the letter is kept; of what never
+// was in a lane, and so has no Topic, per source and bytes.
 //
 // Errors: record.ErrFull when there is no room for more dead letters,
 // record.ErrUnavailable.
 func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
+	if d.Message.Topic == "" {
+		d = ofNoLane(d)
+	}
 	origin := fmt.Sprintf("%d.%d.%d.%d", d.Message.Lane, d.Message.Incarnation, d.Message.Seq, d.Index)
 	msg := &nats.Msg{Subject: DeadPrefix + origin, Header: deadHead(d), Data: d.Message.Body}
 	if len(msg.Data) > packAbove && d.Message.Encoding == "" {
@@ -78,6 +84,22 @@ func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
 		answer = fmt.Errorf("the dead letters have no room left: replay or drop some (sluice dead), or give them more (--dead-max-bytes): %w", answer)
 	}
 	return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
+}
+
+// NoLane is the lane of letters that never were in one: the api has set them
+// aside at its door.
+const NoLane = -1
+
+// ofNoLane gives a letter of no lane the name that its bytes have.
+func ofNoLane(d record.Dead) record.Dead {
+	h := sha256.New()
+	h.Write([]byte(d.Message.Source))
+	h.Write([]byte{0})
+	h.Write(d.Message.Body)
+	sum := h.Sum(nil)
+	d.Message.Lane, d.Message.Topic, d.Index = NoLane, RecordTopic(NoLane), 0
+	d.Message.Incarnation, d.Message.Seq = binary.BigEndian.Uint64(sum), binary.BigEndian.Uint64(sum[8:])
+	return d
 }
 
 // isOneTooMany: the subject has its one message.

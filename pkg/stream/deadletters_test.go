@@ -436,3 +436,35 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 		t.Errorf("the lanes hold %v, missing %v", got, want)
 	}
 }
+
+// TestLettersOfTheDoor: what the api sets aside never was in a lane, and is one
+// letter for each source however often it is posted. It is replayed like others.
+func TestLettersOfTheDoor(t *testing.T) {
+	w := open(t, stream.Config{})
+	of := func(source, body string) record.Dead {
+		return record.Dead{
+			Message: record.Message{Source: source, Subject: "engine", Received: time.UnixMilli(1_763_700_000_000).UTC(), Records: 1, Body: []byte(body)},
+			Index:   -1, Code: record.CodeMissing, Reason: "it is none",
+		}
+	}
+	w.setAside(of("a", `{"x":1}`), of("a", `{"x":1}`), of("b", `{"x":1}`), of("a", `{"x":2}`))
+	var got []string
+	for _, d := range w.list(stream.DeadFilter{}) {
+		if d.Message.Lane != stream.NoLane {
+			t.Errorf("lane %d, want %d", d.Message.Lane, stream.NoLane)
+		}
+		got = append(got, d.Message.Source+" "+string(d.Message.Body))
+	}
+	if diff := cmp.Diff([]string{`a {"x":1}`, `b {"x":1}`, `a {"x":2}`}, got); diff != "" {
+		t.Errorf("letters (-want +got):\n%s", diff)
+	}
+	letters := stream.NewDeadLetters(w.Stream)
+	for _, d := range w.list(stream.DeadFilter{}) {
+		if _, err := letters.Replay(t.Context(), w.publisher(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, stored := len(w.list(stream.DeadFilter{})), len(w.all(0)); left != 0 || stored != 3 {
+		t.Errorf("%d letters left, %d messages in the lane, want none and 3", left, stored)
+	}
+}

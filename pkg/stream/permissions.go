@@ -1,5 +1,7 @@
 package stream
 
+import "strconv"
+
 // Permissions are the subjects a NATS user may publish and subscribe to.
 type Permissions struct{ Publish, Subscribe []string }
 
@@ -12,11 +14,12 @@ var ask = []string{
 	"$JS.ACK.>", "$JS.FC.>",
 }
 
-// APIPermissions are those of the api: it adds records and changes. It can
+// APIPermissions are those of the api: it adds records and changes, and sets aside
+// what is no record. It can
 // neither make, change, purge or delete a stream, nor say what is stored.
 func APIPermissions() Permissions {
 	return Permissions{
-		Publish:   append([]string{"flow.*.record", ChangePrefix + ">", "$KV." + SourceBucket + ".>"}, ask...),
+		Publish:   append([]string{"flow.*.record", ChangePrefix + ">", "$KV." + SourceBucket + ".>", DeadPrefix + strconv.Itoa(NoLane) + ".>"}, ask...),
 		Subscribe: []string{"_INBOX_api.>"},
 	}
 }

@@ -29,6 +29,7 @@ type API struct {
 	FingerprintKey string `default:"fingerprint.key" help:"File of the key that fingerprints users' secret keys; made when missing, shared by every api."`
 
 	Auth
+	Elasticsearch
 	Limits
 	Masking
 	Memory int64 `default:"268435456" help:"Memory of the process in bytes, which its budgets are shares of."`
@@ -68,6 +69,12 @@ type Limits struct {
 	BodyTimeout              time.Duration `default:"30s" help:"Time to read the body of a request."`
 }
 
+// Elasticsearch is the second door, for Camunda's exporters and common shippers.
+type Elasticsearch struct {
+	Elasticsearch string `placeholder:"ADDR" help:"Address where clients of Elasticsearch post bulks, as Camunda's exporters do: their password is the access token. Off when empty."`
+	MaxBulk       int    `default:"67108864" help:"Longest bulk in bytes, after decompression. Bulks get memory for four of them, beside --memory."`
+}
+
 // Masking says what of records is never kept.
 type Masking struct {
 	Mask []string `placeholder:"MEMBER,..." help:"Members of records whose values are secrets, in any case of letters and at any depth: *** is stored instead, as it always is of password."`
@@ -89,7 +96,7 @@ func (a Auth) config() auth.Config {
 func (a *API) config() (api.Config, error) {
 	inFlight, err := a.inFlight()
 	return api.Config{
-		Listen: a.HTTP, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
+		Listen: a.HTTP, Elastic: a.Elasticsearch.Elasticsearch, BulkBytes: a.MaxBulk, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
 		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
 		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate, Fields: a.MaxFields, AccessLog: a.AccessLog, Mask: a.Mask,
 		HeaderTimeout: a.HeaderTimeout, BodyTimeout: a.BodyTimeout,
@@ -98,7 +105,7 @@ func (a *API) config() (api.Config, error) {
 
 // Run serves until ctx ends, then finishes what is in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
-	program := alone{name: "api", ops: a.Ops, profiles: a.Pprof, memory: a.Memory, healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
+	program := alone{name: "api", ops: a.Ops, profiles: a.Pprof, memory: a.Memory + a.Bulks(a.Limits), healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
 	return program.run(ctx, log, a.Serve)
 }
 
@@ -128,7 +135,7 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 		return err
 	}
 	server, err := api.New(config, api.Deps{
-		Auth: tokens, Stream: door, Progress: door, Changes: door, Last: door, State: door, Usage: door,
+		Auth: tokens, Stream: door, Progress: door, Changes: door, Last: door, State: door, Usage: door, Dead: door,
 		Secrets: &change.Secrets{Key: key},
 	}, log, operators.Registry())
 	if err != nil {
@@ -152,7 +159,7 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 		}
 		publisher := stream.NewPublisher(lanes)
 		usage := state.NewUsage(bucket, log)
-		door.opened.Store(&behindDoor{lanes, publisher, state.New(bucket, operators.Registry()), usage})
+		door.opened.Store(&behindDoor{lanes, publisher, stream.NewDeadLetters(lanes), state.New(bucket, operators.Registry()), usage})
 		return InOrder(ctx, usage.Run, lanes.Run)
 	}
 	// The listener drains first: what it still has in flight is published.

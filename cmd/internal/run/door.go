@@ -19,6 +19,7 @@ type door struct{ opened atomic.Pointer[behindDoor] }
 type behindDoor struct {
 	*stream.Stream
 	*stream.Publisher
+	dead *stream.DeadLetters
 	*state.Store
 	*state.Usage
 }
@@ -84,6 +85,13 @@ func (d *door) Expect(subject string, t change.Target, size int) {
 func (d *door) Full() bool {
 	open := d.opened.Load()
 	return open != nil && open.Full()
+}
+
+func (d *door) SetAside(ctx context.Context, letter record.Dead) error {
+	if open := d.opened.Load(); open != nil {
+		return open.dead.SetAside(ctx, letter)
+	}
+	return errClosed
 }
 
 func (d *door) check(ctx context.Context) error {

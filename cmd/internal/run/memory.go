@@ -41,12 +41,24 @@ func BoundMemory(memory int64) error {
 func (a *API) inFlight() (int64, error) {
 	share := a.MaxInFlight
 	if share == 0 {
-		share = a.Memory / 4
+		share = a.Memory/4 + a.Bulks(a.Limits)
+	}
+	if a.Elasticsearch.Elasticsearch != "" && share < 4*int64(a.MaxBulk) {
+		return 0, fmt.Errorf("%d bytes are too few for bodies in flight: four times --max-bulk are %d", share, 4*int64(a.MaxBulk))
 	}
 	if least := 4 * int64(a.MaxBody); share < least {
 		return 0, fmt.Errorf("%d bytes are too few for bodies in flight, which get --max-in-flight or else a quarter of --memory: four times --max-body are %d", share, least)
 	}
 	return share, nil
+}
+
+// Bulks is what bodies may take besides, where bulks are taken and nothing else
+// is said.
+func (e Elasticsearch) Bulks(l Limits) int64 {
+	if e.Elasticsearch == "" || l.MaxInFlight > 0 {
+		return 0
+	}
+	return 4 * int64(e.MaxBulk)
 }
 
 // blocks is what the blocks of all lanes may hold together when they are
