@@ -87,7 +87,7 @@ func (b *bench) drain(ctx context.Context, f *figures) error {
 		if now.Sub(moved) > time.Minute {
 			return fmt.Errorf("%d of %d records are stored, and no more for a minute", rows, f.Acknowledged)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(b.pause(rows-first, f.Acknowledged-rows, now.Sub(began)))
 	}
 	if rows > f.Acknowledged {
 		return fmt.Errorf("%d rows are stored of %d records", rows, f.Acknowledged)
@@ -107,6 +107,16 @@ func (b *bench) drain(ctx context.Context, f *figures) error {
 	f.Ingester = f.perMillion(ours)
 	f.Loaded, err = b.tables(ctx)
 	return err
+}
+
+// pause is the time until the next question how many rows there are. Each costs
+// the engine some 5 ms of CPU, so they are rare until the end is near.
+func (*bench) pause(done, left int64, took time.Duration) time.Duration {
+	const least, most = 50 * time.Millisecond, 2 * time.Second
+	if done <= 0 {
+		return least
+	}
+	return max(least, min(most, time.Duration(float64(took)*float64(left)/float64(done)/2)))
 }
 
 // settle waits until the engine has had nothing to merge for three seconds.
