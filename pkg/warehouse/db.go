@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -88,6 +90,6 @@ func (db *DB) dialect(ctx context.Context) (dialect, error) {
 	if err != nil {
 		return dialect{}, err
 	}
-	settings, err := db.knownSettings(ctx, mergingSettings)
+	settings, err := db.knownSettings(ctx, slices.Sorted(maps.Keys(writingSettings)))
 	return dialect{Database: db.name, Cluster: db.cfg.Cluster, Version: v, Settings: settings}, err
 }

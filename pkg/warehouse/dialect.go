@@ -2,6 +2,7 @@ package warehouse
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/template"
@@ -82,19 +83,27 @@ func (d dialect) Deduplicated() string {
 // Durable are the settings that make an insert survive a power cut.
 func (dialect) Durable() string { return "fsync_after_insert = 1, fsync_part_directory = 1" }
 
-// mergingSettings make merges wait for ten parts of about the same size. Left
-// to itself the server joins few parts at a time, so that a row is written
-// again and again; ten at once leave a few tens of parts and a third less work
-// (docs/decisions/0027).
-var mergingSettings = []string{"merge_selector_base", "min_parts_to_merge_at_once"}
+// writingSettings are how inserts and merges write, of the settings that not
+// every version has (docs/decisions/0027 and 0037).
+var writingSettings = map[string]int{
+	// Merges wait for ten parts of about the same size. Left to itself the
+	// server joins few parts at a time, so that a row is written again and again;
+	// ten at once leave a few tens of parts and a third less work.
+	"merge_selector_base":        10,
+	"min_parts_to_merge_at_once": 10,
+
+	// An insert writes all columns to one file, and the first merge each to its
+	// own: a hundred files less to make and to sync for every block.
+	"min_level_for_wide_part": 1,
+}
 
 // TableSettings are those of every table that records end up in: it remembers
-// its inserts, they survive a power cut, and merges wait for ten parts.
+// its inserts, they survive a power cut, and little is written twice.
 func (d dialect) TableSettings() string {
 	all := []string{d.Deduplicated(), d.Durable()}
-	for _, name := range mergingSettings {
+	for _, name := range slices.Sorted(maps.Keys(writingSettings)) {
 		if slices.Contains(d.Settings, name) {
-			all = append(all, name+" = 10")
+			all = append(all, fmt.Sprintf("%s = %d", name, writingSettings[name]))
 		}
 	}
 	if d.Version.atLeast(26, 4) {

@@ -24,7 +24,7 @@ var (
 	StoreError = storeError
 	Classes    = classes
 
-	MergingSettings = mergingSettings
+	WritingSettings = writingSettings
 
 	BlockColumns = blockColumns
 	Months       = months

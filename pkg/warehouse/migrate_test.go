@@ -2,7 +2,10 @@ package warehouse_test
 
 import (
 	"flag"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,12 +48,12 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestTablesWaitForTenPartsToMerge(t *testing.T) {
+func TestHowTablesAreWritten(t *testing.T) {
 	db := open(t)
 	for _, table := range []string{"records", "counts_1m", "sources", "process_instances", "element_instances", "jobs", "incidents"} {
 		created := query(t, db, "SELECT create_table_query FROM system.tables WHERE database = '{db}' AND name = '"+table+"'")
-		for _, setting := range warehouse.MergingSettings {
-			if !strings.Contains(created, setting+" = 10") {
+		for name, value := range warehouse.WritingSettings {
+			if setting := fmt.Sprintf("%s = %d", name, value); !strings.Contains(created, setting) {
 				t.Errorf("%s lacks %s: %s", table, setting, created)
 			}
 		}
@@ -117,7 +120,7 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 	if !strings.Contains(all, "tokenbf_v1(") || strings.Contains(all, "text(") {
 		t.Error("a server before 26.2 has no text index")
 	}
-	for _, setting := range warehouse.MergingSettings {
+	for setting := range warehouse.WritingSettings {
 		if strings.Contains(all, setting) {
 			t.Errorf("the server does not know %s", setting)
 		}
@@ -130,7 +133,7 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 // TestTheClusterSchema compares the schema of a cluster with the golden file,
 // and lets the engine, which can not make replicated tables, parse it.
 func TestTheClusterSchema(t *testing.T) {
-	statements, err := warehouse.Statements("flow", "main", 26, 7, warehouse.MergingSettings...)
+	statements, err := warehouse.Statements("flow", "main", 26, 7, slices.Sorted(maps.Keys(warehouse.WritingSettings))...)
 	if err != nil {
 		t.Fatal(err)
 	}

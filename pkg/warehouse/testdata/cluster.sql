@@ -74,7 +74,7 @@ PRIMARY KEY (toDate(ts), value_type, bpmn_process_id, process_instance_key)
 ORDER BY    (toDate(ts), value_type, bpmn_process_id, process_instance_key,
              ts, source, partition_id, position, key, record_type, intent, own_id, identity)
 TTL toDateTime(received_at) + INTERVAL 400 DAY DELETE
-SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS flow.records ON CLUSTER 'main' AS flow.records_local
 ENGINE = Distributed('main', 'flow', 'records_local', cityHash64(source, process_instance_key));
@@ -115,7 +115,7 @@ ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/counts_
 PARTITION BY toYYYYMM(minute)
 ORDER BY (minute, value_type, bpmn_process_id, intent, record_type, version, tenant_id, source)
 TTL received_at + INTERVAL 400 DAY DELETE
-SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '', ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS flow.counts_1m ON CLUSTER 'main' AS flow.counts_1m_local
 ENGINE = Distributed('main', 'flow', 'counts_1m_local', rand());
@@ -144,7 +144,7 @@ CREATE TABLE IF NOT EXISTS flow.sources_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/sources', '{replica}')
 ORDER BY (source, partition_id, day, lane, incarnation)
-SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.sources ON CLUSTER 'main' AS flow.sources_local
 ENGINE = Distributed('main', 'flow', 'sources_local', cityHash64(source));
@@ -190,7 +190,7 @@ CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/process_instances', '{replica}')
 ORDER BY (source, process_instance_key)
-SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.process_instances ON CLUSTER 'main' AS flow.process_instances_local
 ENGINE = Distributed('main', 'flow', 'process_instances_local', cityHash64(source, process_instance_key));
@@ -259,7 +259,7 @@ CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/element_instances', '{replica}')
 ORDER BY (source, process_instance_key, key)
-SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.element_instances ON CLUSTER 'main' AS flow.element_instances_local
 ENGINE = Distributed('main', 'flow', 'element_instances_local', cityHash64(source, process_instance_key));
@@ -314,7 +314,7 @@ CREATE TABLE IF NOT EXISTS flow.jobs_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/jobs', '{replica}')
 ORDER BY (source, process_instance_key, key)
-SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.jobs ON CLUSTER 'main' AS flow.jobs_local
 ENGINE = Distributed('main', 'flow', 'jobs_local', cityHash64(source, process_instance_key));
@@ -409,7 +409,7 @@ CREATE TABLE IF NOT EXISTS flow.incidents_local ON CLUSTER 'main'
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/incidents', '{replica}')
 ORDER BY (source, process_instance_key, key)
-SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.incidents ON CLUSTER 'main' AS flow.incidents_local
 ENGINE = Distributed('main', 'flow', 'incidents_local', cityHash64(source, process_instance_key));
