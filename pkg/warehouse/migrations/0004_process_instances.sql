@@ -12,7 +12,7 @@
 CREATE TABLE IF NOT EXISTS {{.Table "process_instances"}}{{.OnCluster}}
 (
     source                      LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
-    process_instance_key        String CODEC(ZSTD(1)),                 -- processInstanceKey, text by contract
+    process_instance_key        String CODEC(ZSTD(3)),                 -- processInstanceKey, text by contract
     tenant_id                   SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
     bpmn_process_id             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
     version                     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process, or processDefinitionVersion; likewise

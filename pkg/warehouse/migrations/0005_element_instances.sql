@@ -6,7 +6,7 @@
 CREATE TABLE IF NOT EXISTS {{.Table "element_instances"}}{{.OnCluster}}
 (
     source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
-    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    process_instance_key String CODEC(ZSTD(3)),                 -- processInstanceKey
     key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: elementInstanceKey elsewhere
     tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
     bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated

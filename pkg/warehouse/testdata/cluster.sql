@@ -169,7 +169,7 @@ GROUP BY source, partition_id;
 CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 (
     source                      LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
-    process_instance_key        String CODEC(ZSTD(1)),                 -- processInstanceKey, text by contract
+    process_instance_key        String CODEC(ZSTD(3)),                 -- processInstanceKey, text by contract
     tenant_id                   SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
     bpmn_process_id             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
     version                     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process, or processDefinitionVersion; likewise
@@ -242,7 +242,7 @@ WHERE i.state > 0;
 CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
 (
     source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
-    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    process_instance_key String CODEC(ZSTD(3)),                 -- processInstanceKey
     key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: elementInstanceKey elsewhere
     tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
     bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
@@ -295,22 +295,21 @@ FROM flow.element_instances AS e FINAL;
 CREATE TABLE IF NOT EXISTS flow.jobs_local ON CLUSTER 'main'
 (
     source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
-    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    process_instance_key String CODEC(ZSTD(3)),                 -- processInstanceKey
     key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: jobKey elsewhere
     tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
     bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in steps
     version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- processDefinitionVersion; likewise
     element_id           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId; likewise, and never NO_CATCH_EVENT_FOUND
-    element_distance     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- key - elementInstanceKey, which is small
+    element_distance     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(T64, ZSTD(1)),   -- key - elementInstanceKey, which is small
     job_type             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- type
     created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- CREATED
-    activated_at         SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- last JOB_BATCH ACTIVATED with it
     ended_at             SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- COMPLETED or CANCELED
     outcome              SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)),                  -- 0 none yet, 1 CANCELED, 2 COMPLETED
     worker               SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- worker of COMPLETED or CANCELED
     late_ms              SimpleAggregateFunction(max, Int64) CODEC(ZSTD(1)),                  -- how long after its deadline it was completed, ms; 0 when in time
-    min_retries          SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)),        -- least retries ever left
-    steps                SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)) -- of each event but CREATED, COMPLETED and CANCELED, tab between: order, intent, worker, retries or -1, ms to the deadline or -1, process, version, element, identity where it has no position
+    min_retries          SimpleAggregateFunction(min, Nullable(Int64)) CODEC(T64, ZSTD(1)),   -- least retries ever left
+    steps                SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)) -- of each event but CREATED, COMPLETED and CANCELED, tab between: order, intent, worker, retries or -1, ms to the deadline or -1, process, version and element of MIGRATED, identity where it has no position
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/jobs', '{replica}')
 ORDER BY (source, process_instance_key, key)
@@ -328,7 +327,6 @@ SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key
     maxIf(r.element_id, r.element_id != 'NO_CATCH_EVENT_FOUND') AS element_id,
     max(r.key - r.element_instance_key) AS element_distance, max(r.job_type) AS job_type,
     min(if(r.intent = 'CREATED', at, NULL)) AS created_at,
-    max(if(r.intent = 'ACTIVATED', at, NULL)) AS activated_at,
     max(if(ended > 0, at, NULL)) AS ended_at,
     max(ended) AS outcome,
     maxIf(r.worker, ended > 0) AS worker,
@@ -336,7 +334,7 @@ SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key
     min(if(r.retries >= 0, r.retries, NULL)) AS min_retries,
     groupUniqArrayArray(if(ended > 0 OR r.intent = 'CREATED', [], [concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', toString(r.intent), '\t', toString(r.worker), '\t',
         toString(ifNull(r.retries, -1)), '\t', toString(if(r.deadline > 0, r.deadline - toUnixTimestamp64Milli(r.ts), -1)), '\t',
-        toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(r.element_id), '\t', hex(r.identity))])) AS steps
+        if(r.intent = 'MIGRATED', concat(toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(r.element_id)), '\t\t'), '\t', hex(r.identity))])) AS steps
 FROM
 (
     SELECT source, process_instance_key, key, tenant_id, bpmn_process_id, version, element_id, element_instance_key, job_type,
@@ -366,6 +364,7 @@ WITH
     splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[2] NOT IN ('RETRIES_UPDATED', 'MIGRATED'), happened)[-1]) AS last_state,
     splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[4] != '-1', happened)[-1]) AS counted,
     splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[2] = 'MIGRATED', happened)[-1]) AS migrated,
+    fromUnixTimestamp64Milli(toInt64OrZero(substring(arrayFilter(s -> splitByChar('\t', s)[2] = 'ACTIVATED', happened)[-1], 1, 15)), 'UTC') AS last_activated_at,
     fromUnixTimestamp64Milli(toInt64OrZero(substring(last_step[1], 1, 15)), 'UTC') AS last_step_at,
     multiIf(outcome = 2, 'COMPLETED', outcome = 1, 'CANCELED',
         transform(last_state[2], ['', 'RECURRED_AFTER_BACKOFF', 'YIELDED', 'TIMEOUT_UPDATED'], ['CREATED', 'CREATED', 'CREATED', 'ACTIVATED'], last_state[2])) AS now
@@ -377,7 +376,8 @@ SELECT source, process_instance_key, key, tenant_id,
     now AS state, -- CREATED, ACTIVATED where batches tell, COMPLETED, FAILED, TIMED_OUT, ERROR_THROWN, CANCELED
     if(outcome > 0, j.worker, last_state[3]) AS worker, -- of that state
     if(length(counted) < 2, min_retries, toInt64OrNull(counted[4])) AS retries, -- left now
-    min_retries, created_at, activated_at,
+    min_retries, created_at,
+    if(toUnixTimestamp64Milli(last_activated_at) > 0, toNullable(last_activated_at), NULL) AS activated_at, -- last JOB_BATCH ACTIVATED with it
     if(outcome = 2, ended_at, NULL) AS completed_at,
     if(outcome = 1, ended_at, NULL) AS canceled_at,
     multiIf(outcome > 0, ended_at, empty(steps), created_at, toUnixTimestamp64Milli(last_step_at) > 0, toNullable(last_step_at), NULL) AS last_seen, -- last event or activation
