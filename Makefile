@@ -96,6 +96,10 @@ race: | need-go ## data races in the packages whose goroutines share memory, whe
 	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(GO) test -race -timeout 10m $(RACED); \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
+foreign: build ## clients that others make against sluice up, where Python, Node and Java are there
+	@sh cmd/internal/foreign/install.sh .cache/foreign
+	@$(GO) run ./cmd/internal/foreign $(ARGS)
+
 chaos: engine | need-go ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
 
@@ -118,4 +122,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check vuln race chaos soak bench bench-table microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check vuln race foreign chaos soak bench bench-table microbench clean need-go

@@ -197,3 +197,31 @@ func TestDriverInsertsAsBlocksWhateverItsSettings(t *testing.T) {
 		t.Errorf("an asynchronous insert stored %d rows, want 1", n)
 	}
 }
+
+// TestAnInsertTellsProfileEvents after each block and at its end: some drivers,
+// clickhouse-driver among them, wait for them.
+func TestAnInsertTellsProfileEvents(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+	told := 0
+	ctx := clickhouse.Context(t.Context(), clickhouse.WithProfileEvents(func([]clickhouse.ProfileEvent) { told++ }))
+	batch, err := c.PrepareBatch(ctx, "INSERT INTO t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := range 2 {
+		if err := batch.Append(int64(block)); err != nil {
+			t.Fatal(err)
+		}
+		if err := batch.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := batch.Send(); err != nil {
+		t.Fatal(err)
+	}
+	if told < 3 {
+		t.Errorf("profile events were told %d times, want after two blocks and their end", told)
+	}
+}

@@ -83,6 +83,23 @@ func (c *client) header(q query, columns []column) error {
 	return c.data(q, body.Buf)
 }
 
+// eventsInInsert is the revision from which clients wait for profile events
+// after each block they insert, and after the end of them.
+const eventsInInsert proto.Feature = 54456
+
+// profileEvents sends a block without any, as servers that have nothing to tell.
+func (c *client) profileEvents() error {
+	if !eventsInInsert.In(c.revision) {
+		return nil
+	}
+	c.out.PutByte(byte(proto.ServerProfileEvents))
+	c.out.PutString("") // table name
+	proto.BlockInfo{BucketNum: -1}.Encode(&c.out)
+	c.out.PutInt(0) // columns
+	c.out.PutInt(0) // rows
+	return c.flush()
+}
+
 // compression prepares both directions for a statement.
 func (c *client) compression(q query) {
 	c.blocks.src = c.in.Reader

@@ -208,10 +208,16 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (stats, error) 
 			return stats{}, err
 		}
 		// Only whole blocks are handed on, so an end in the middle of one leaves no part of it.
-		if read.isEnd() {
+		end := read.isEnd()
+		if !end {
+			whole = read.rows == 0 || insertion.append(read.body)
+		}
+		if err := c.profileEvents(); err != nil {
+			return stats{}, err
+		}
+		if end {
 			break
 		}
-		whole = read.rows == 0 || insertion.append(read.body)
 	}
 	// From here on a client that goes away changes nothing: it cannot know whether
 	// its data is stored, and will repeat it. Only an explicit Cancel kills.

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Installs the clients that make foreign runs, into a folder, each by its own
+# client of its registry and exactly as written down in clients/: those whose
+# language this machine has. What is there and the same stays.
+set -eu
+tools=$1
+here=$(cd "$(dirname "$0")/clients" && pwd)
+mkdir -p "$tools"
+tools=$(cd "$tools" && pwd)
+
+# fresh NAME FILE: what was installed is what FILE says.
+fresh() { cmp -s "$here/$2" "$tools/$1.installed"; }
+installed() { cp "$here/$2" "$tools/$1.installed"; }
+
+if command -v python3 >/dev/null && ! fresh python requirements.txt; then
+	rm -rf "$tools/venv"
+	python3 -m venv "$tools/venv"
+	"$tools/venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
+	installed python requirements.txt
+fi
+if command -v npm >/dev/null && ! fresh node package-lock.json; then
+	cp "$here/package.json" "$here/package-lock.json" "$tools/"
+	npm ci --prefix "$tools" --no-audit --no-fund --ignore-scripts --loglevel=error
+	installed node package-lock.json
+fi
+if command -v java >/dev/null && command -v mvn >/dev/null && ! fresh java pom.xml; then
+	rm -rf "$tools/java"
+	mvn --quiet --batch-mode --file "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$tools/java" -Dmdep.useBaseVersion=true
+	installed java pom.xml
+fi

@@ -1,0 +1,235 @@
+// Command foreign runs clients that others make against `sluice up`: what works
+// with them today goes on working. It prints a table of what each of them could
+// do, and exits 0 only if nothing failed.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"sluice/cmd/internal/parts"
+)
+
+type options struct {
+	Checks string `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
+	Sluice string `default:"bin/sluice" type:"path" help:"The program."`
+	Tools  string `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
+	All    bool   `help:"A client that cannot be run here is a failure too."`
+}
+
+func main() {
+	var o options
+	kong.Parse(&o, kong.Name("foreign"), kong.Description("Runs foreign clients against sluice up."))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "foreign:", err)
+		os.Exit(1)
+	}
+}
+
+// client is a program that checks what one client can do. It prints a line for
+// each check: ok, FAIL or unsupported, a tab, its name, a tab and why.
+type client struct {
+	name    string
+	needs   string // a file that install.sh makes where its language is there
+	command []string
+	count   *regexp.Regexp // of what it prints instead of lines: how many checks there were
+}
+
+// clientLimit bounds the checks of one client.
+const clientLimit = 100 * time.Second
+
+func (o options) clients() []client {
+	here := o.Checks + "/"
+	python := filepath.Join(o.Tools, "venv/bin/python")
+	schemathesis := filepath.Join(o.Tools, "venv/bin/schemathesis")
+	return []client{
+		{name: "clickhouse-connect", needs: python, command: []string{python, here + "connect.py"}},
+		{name: "clickhouse-driver", needs: python, command: []string{python, here + "driver.py"}},
+		{name: "@clickhouse/client", needs: filepath.Join(o.Tools, "node_modules/@clickhouse/client"), command: []string{"node", here + "node.mjs"}},
+		{name: "clickhouse-jdbc", needs: filepath.Join(o.Tools, "java"), command: []string{"java", "-cp", filepath.Join(o.Tools, "java", "*"), here + "Jdbc.java"}},
+		{name: "schemathesis", needs: schemathesis, count: regexp.MustCompile(`(\d+) generated, (\d+) passed`), command: []string{
+			schemathesis, "--no-color", "run", "$API/openapi.json", "-H", "Authorization: Bearer $TOKEN", "--phases", "examples,coverage,fuzzing",
+			"--max-examples", "15", "--seed", "1", "--generation-database", "none",
+			"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance",
+		}},
+	}
+}
+
+// result is what came of a client.
+type result struct {
+	ok                  int
+	failed, unsupported []string
+	missing             bool // it is not there
+	took                time.Duration
+}
+
+// run starts the product, then one client after the other.
+func (o options) run(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "sluice-foreign-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	env, stop, err := o.start(ctx, dir)
+	if err != nil {
+		return err
+	}
+	results := map[string]result{}
+	for _, c := range o.clients() {
+		results[c.name] = c.run(ctx, dir, env)
+	}
+	return errors.Join(o.tell(results), stop())
+}
+
+// start starts sluice up in a folder, and returns what the clients need to know.
+func (o options) start(ctx context.Context, dir string) (env map[string]string, stop func() error, err error) {
+	data, api, ops, native, http := filepath.Join(dir, "data"), parts.Address(), parts.Address(), parts.Address(), parts.Address()
+	up, err := parts.Spawn(dir, "up", ops, o.Sluice, "up", "--data", data, "--http", api, "--ops", ops,
+		"--nats", parts.Address(), "--clickhouse", native, "--clickhouse-http", http)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, up.Stop())
+		}
+	}()
+	starting, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := up.Ready(starting); err != nil {
+		return nil, nil, err
+	}
+	secret := func(name string) string {
+		content, failed := os.ReadFile(filepath.Join(data, name))
+		err = errors.Join(err, failed)
+		return strings.TrimSpace(string(content))
+	}
+	host, nativePort, _ := strings.Cut(native, ":")
+	_, httpPort, _ := strings.Cut(http, ":")
+	env = map[string]string{
+		"HOST": host, "HTTP_PORT": httpPort, "NATIVE_PORT": nativePort, "ADMIN_PASSWORD": secret("secrets/clickhouse-admin"),
+		"API": "http://" + api, "TOKEN": secret("token"), "CLIENTS": o.Tools,
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return env, up.Stop, makeDatabase(ctx, http, env["ADMIN_PASSWORD"])
+}
+
+// makeDatabase makes the database of the checks.
+func makeDatabase(ctx context.Context, address, password string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/", strings.NewReader("CREATE DATABASE foreign"))
+	if err != nil {
+		return err
+	}
+	req.SetBasicAuth("admin", password)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("make the database of the checks: %s", res.Status)
+	}
+	return nil
+}
+
+// run runs the checks of a client in a folder, where it may leave what it likes.
+func (c client) run(ctx context.Context, dir string, env map[string]string) result {
+	if _, err := os.Stat(c.needs); err != nil {
+		return result{missing: true}
+	}
+	ctx, cancel := context.WithTimeout(ctx, clientLimit)
+	defer cancel()
+	args := make([]string, len(c.command))
+	for i, arg := range c.command {
+		args[i] = os.Expand(arg, func(name string) string { return env[name] })
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.WaitDelay = time.Second
+	cmd.Dir, cmd.Env = dir, append(parts.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	begun := time.Now()
+	err := cmd.Run()
+	r := c.read(said.String())
+	r.took = time.Since(begun)
+	if err != nil && len(r.failed) == 0 {
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		r.failed = append(r.failed, fmt.Sprintf("%v: %s", err, strings.Join(lines[max(0, len(lines)-40):], "\n    ")))
+	}
+	if err == nil && r.ok == 0 {
+		r.failed = append(r.failed, "it checked nothing")
+	}
+	return r
+}
+
+// read reads what the checks print.
+func (c client) read(said string) (r result) {
+	if c.count != nil {
+		if m := c.count.FindStringSubmatch(said); m != nil {
+			fmt.Sscan(m[2], &r.ok)
+		}
+		return r
+	}
+	for line := range strings.Lines(said) {
+		outcome, rest, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		rest = strings.ReplaceAll(rest, "\t", ": ")
+		switch outcome {
+		case "ok":
+			r.ok++
+		case "FAIL":
+			r.failed = append(r.failed, rest)
+		case "unsupported":
+			r.unsupported = append(r.unsupported, rest)
+		}
+	}
+	return r
+}
+
+// tell prints the table, and says what is wrong.
+func (o options) tell(results map[string]result) (err error) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "client\tok\tfailed\tunsupported\tseconds")
+	for _, c := range o.clients() {
+		r := results[c.name]
+		if r.missing {
+			fmt.Fprintf(w, "%s\tNOT RUN: it is not installed\n", c.name)
+			if o.All {
+				err = errors.Join(err, fmt.Errorf("%s is not installed", c.name))
+			}
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.1f\n", c.name, r.ok, len(r.failed), len(r.unsupported), r.took.Seconds())
+	}
+	w.Flush()
+	for _, c := range o.clients() {
+		for _, what := range results[c.name].unsupported {
+			fmt.Printf("unsupported  %s: %s\n", c.name, what)
+		}
+		for _, what := range results[c.name].failed {
+			fmt.Printf("FAILED       %s: %s\n", c.name, what)
+			err = errors.Join(err, fmt.Errorf("%s: a check failed", c.name))
+		}
+	}
+	return err
+}
