@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/auth"
@@ -24,6 +25,7 @@ import (
 	"sluice/pkg/ops"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
 )
 
 // up is everything on one machine:
@@ -87,10 +89,22 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := openAsOperator(ctx, server, users, u.Streams, log); err != nil {
 		return err
 	}
+	password, err := run.ReadSecret(u.secrets(), run.SecretIngester)
+	if err != nil {
+		return err
+	}
+	address := (&url.URL{Scheme: "clickhouse", User: url.UserPassword("ingester", password), Host: u.ClickHouse, Path: "/flow"}).String()
+	probe, err := warehouse.Open(warehouse.Config{URL: address, Connections: 1}, log, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
 	supervisor := engine.NewSupervisor(engine.SupervisorConfig{
 		Args:    u.engineArgs(library),
 		Env:     withoutOurs(os.Environ()),
 		Metrics: operators.Registry(),
+		Insist:  true, // what is posted meanwhile waits in the stream
+		Probe:   probe.Answers,
 	}, log)
 
 	operators.AddCheck("nats", func(context.Context) error { return server.Healthy() })
@@ -116,13 +130,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 			return stream.Open(ctx, nc, u.Streams.Config(), log, operators.Registry())
 		}
 	}
-	password, err := run.ReadSecret(u.secrets(), run.SecretIngester)
-	if err != nil {
-		return err
-	}
-	warehouse := (&url.URL{Scheme: "clickhouse", User: url.UserPassword("ingester", password), Host: u.ClickHouse, Path: "/flow"}).String()
 	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Elasticsearch: u.Elasticsearch, Limits: u.Limits, Masking: u.Masking}
-	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: warehouse}}
+	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: address}}
 	afterEngine := func(ctx context.Context) (*stream.Stream, error) {
 		if err := supervisor.Ready(ctx); err != nil {
 			<-ctx.Done() // stopped, or the supervisor itself says what is wrong

@@ -64,6 +64,17 @@ func (db *DB) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Answers asks ClickHouse for something that takes no time. A refusal is an
+// answer too.
+func (db *DB) Answers(ctx context.Context) error {
+	var one uint8
+	err := db.queries.QueryRow(ctx, "SELECT 1").Scan(&one)
+	if _, _, answered := exception(err); answered {
+		return nil
+	}
+	return err
+}
+
 // version asks the server for its version.
 func (db *DB) version(ctx context.Context) (version, error) {
 	v, err := db.queries.ServerVersion()

@@ -30,6 +30,18 @@ type SupervisorConfig struct {
 	MaxBackoff time.Duration         // default 5s
 	Stop       time.Duration         // between SIGTERM and SIGKILL; default 10s
 	Metrics    prometheus.Registerer // default: none
+
+	// Insist starts a child again that ends before it was ever ready, too: for a
+	// program that does more than to run the engine.
+	Insist bool
+
+	// Probe asks the engine that serves for something it answers at once, and
+	// fails when it does not within the context. Default: nobody asks.
+	Probe      func(context.Context) error `json:"-"`
+	ProbeEvery time.Duration               // between two questions; default 15s
+	ProbeLimit time.Duration               // how long each may take; default 60s
+	Silent     int                         // a child that has left so many in a row without an answer is killed; default 3
+	Start      time.Duration               // a child that does not serve after so long is killed, when there is a Probe; default 15m
 }
 
 func (c SupervisorConfig) withDefaults() (SupervisorConfig, error) {
@@ -52,10 +64,14 @@ func (c SupervisorConfig) withDefaults() (SupervisorConfig, error) {
 	}{
 		{&c.Settled, 10 * time.Second}, {&c.Backoff, 100 * time.Millisecond},
 		{&c.MaxBackoff, 5 * time.Second}, {&c.Stop, 10 * time.Second},
+		{&c.ProbeEvery, 15 * time.Second}, {&c.ProbeLimit, time.Minute}, {&c.Start, 15 * time.Minute},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.standard
 		}
+	}
+	if c.Silent <= 0 {
+		c.Silent = 3
 	}
 	return c, nil
 }
@@ -101,8 +117,9 @@ func (s *Supervisor) Ready(ctx context.Context) error {
 
 // Run starts the engine's process and starts it again whenever it dies, until
 // ctx ends; then it stops it, and returns nil once it is gone. A child that ends
-// before it was ever ready is not tried again: Run returns what it said, since
-// what is wrong, a port in use or a missing library, needs somebody. Call it once.
+// before it was ever ready is not tried again, unless Insist says so: Run returns
+// what it said, since what is wrong, a port in use or a missing library, needs
+// somebody. Call it once.
 func (s *Supervisor) Run(ctx context.Context) (err error) {
 	defer func() {
 		s.err = err
@@ -120,14 +137,14 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if served = served || lived > 0; !served {
+		if served = served || lived > 0; !served && !s.cfg.Insist {
 			return fmt.Errorf("the ClickHouse engine did not start: %s", cmp.Or(last, fmt.Sprint(err)))
 		}
 		if lived >= s.cfg.Settled {
 			pause = s.cfg.Backoff
 		}
 		s.metrics.restarts.Inc()
-		s.log.Error("clickhouse: the engine died, starting it again", "reason", err, "served_seconds", lived.Seconds())
+		s.log.Error("clickhouse: the engine died, starting it again", "reason", err, "said", last, "served_seconds", lived.Seconds())
 		if lived >= s.cfg.Settled {
 			continue
 		}
@@ -172,6 +189,9 @@ func (s *Supervisor) child(ctx context.Context) (served time.Duration, last stri
 	stopped := make(chan struct{})
 	var stopping sync.WaitGroup
 	stopping.Go(func() { s.stop(ctx, child.Process, stopped) })
+	if s.cfg.Probe != nil {
+		stopping.Go(func() { s.watch(child.Process, stopped) })
+	}
 	since := make(chan time.Time, 1)
 	go func() {
 		defer close(since)
@@ -188,6 +208,51 @@ func (s *Supervisor) child(ctx context.Context) (served time.Duration, last stri
 	}
 	s.setReady(false)
 	return served, lines.lastLine(), err
+}
+
+// watch kills a process that hangs: one that does not come to serve, or that
+// serves and answers nothing any more. What it had acknowledged is stored.
+func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-ended // comes after every start
+		cancel()
+	}()
+	starting, started := context.WithTimeout(ctx, s.cfg.Start)
+	err := s.Ready(starting)
+	started()
+	for silent := 0; err == nil && silent < s.cfg.Silent; {
+		select {
+		case <-ended:
+			return
+		case <-time.After(s.cfg.ProbeEvery):
+		}
+		if s.answers(ctx) {
+			silent = 0
+		} else {
+			silent++
+		}
+	}
+	if ctx.Err() == nil {
+		s.log.Error("clickhouse: the engine does not answer, killing it")
+		_ = process.Kill() // it may just have ended
+	}
+}
+
+// answers asks the engine once. A driver may wait for longer than its context
+// allows, until the process it asks is gone.
+func (s *Supervisor) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProbeLimit)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- s.cfg.Probe(ctx) }()
+	select {
+	case err := <-answer:
+		return err == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // stop stops the process when ctx ends, unless it ends by itself.

@@ -205,6 +205,69 @@ func TestSupervisorGivesUpOnAnEngineThatNeverServed(t *testing.T) {
 	}
 }
 
+// TestSupervisorInsists: a program that does more than to run the engine goes on
+// without it, and has it as soon as that can be.
+func TestSupervisorInsists(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	out := new(output)
+	cfg := engine.SupervisorConfig{Insist: true, Backoff: 20 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, Output: out}
+	cfg.Executable, cfg.Env = clickhousetest.Command(t, engine.Config{Data: t.TempDir(), Listen: taken.Addr().String()})
+	s := engine.NewSupervisor(cfg, slog.New(slog.NewTextHandler(out, nil)))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	eventually(t, "it is tried again", func() bool { return len(out.pids(t)) > 1 })
+	taken.Close()
+	bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := s.Ready(bound); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestSupervisorKillsAnEngineThatHangs: the process is there, and does nothing.
+func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
+	t.Parallel()
+	cfg, address, out := supervised(t)
+	c := open(t, address)
+	cfg.Probe = func(ctx context.Context) error { return c.Exec(ctx, "SELECT 1") }
+	cfg.ProbeEvery, cfg.ProbeLimit = 50*time.Millisecond, time.Second
+	s := engine.NewSupervisor(cfg, slog.New(slog.NewTextHandler(out, nil)))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	ready := func() {
+		t.Helper()
+		bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := s.Ready(bound); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	ready()
+	hung := out.pids(t)[0]
+	if err := syscall.Kill(hung, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is killed", func() bool { return gone(hung) })
+	ready()
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 func TestEngineDiesWithAKilledParent(t *testing.T) {
 	cfg, address, _ := supervised(t)
 	cfg.Output = nil
