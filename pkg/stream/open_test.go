@@ -78,6 +78,16 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 	if got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second {
 		t.Errorf("changed although nobody asked: %+v", got)
 	}
+	// A lane that is added is as those that are there, which stay as they are.
+	operator := openOn(t, w.server, stream.Config{MaxBytes: 7 << 20})
+	if _, err := operator.AddLane(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, lane := range []string{"FLOW_0", "FLOW_1"} {
+		if info, err = js.StreamInfo(lane); err != nil || info.Config.Duplicates != 90*time.Second {
+			t.Errorf("the window of %s: %v, %v, want 1m30s", lane, info.Config.Duplicates, err)
+		}
+	}
 	if _, err := stream.Open(ctx, w.nc, stream.Config{MaxBytes: 9 << 20, DuplicateWindow: 2 * time.Minute}, quiet(), w.reg); err != nil {
 		t.Fatal(err)
 	}

@@ -197,6 +197,9 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = s.Lanes()[0].MaxBytes // the lanes of a source share its load evenly, so they are of one size
 	}
+	if cfg.Duplicates == 0 {
+		cfg.Duplicates = s.Lanes()[0].Window // a request that is cut over several lanes is known in all of them as long
+	}
 	if _, err := s.ensure(ctx, cfg); err != nil {
 		return 0, err
 	}

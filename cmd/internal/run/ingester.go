@@ -74,9 +74,27 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 
 // Blocks says how records are gathered before they are stored.
 type Blocks struct {
-	BlockRows  int           `default:"100000" help:"Close a block at so many records."`
-	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory; 0 for a twelfth of --memory, shared by the lanes worked on."`
+	BlockRows  int           `default:"100000" help:"Close a block at so many records, at most 1000000."`
+	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory, at most 128 MiB; 0 for a twelfth of --memory, shared by the lanes worked on, and no more than that."`
 	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
+}
+
+// A token of ClickHouse covers one block: it would write one of more than about
+// a million rows, or of 256 MiB, as several, of which a repeat might store some
+// twice. A block may go beyond its limit by a message.
+const (
+	mostBlockRows  = 1_000_000
+	mostBlockBytes = 128 << 20
+)
+
+func (b Blocks) check() error {
+	switch {
+	case b.BlockRows > mostBlockRows:
+		return fmt.Errorf("--block-rows %d: the most are %d, which one token of ClickHouse covers", b.BlockRows, mostBlockRows)
+	case b.BlockBytes > mostBlockBytes:
+		return fmt.Errorf("--block-bytes %d: the most are %d, which one token of ClickHouse covers", b.BlockBytes, mostBlockBytes)
+	}
+	return nil
 }
 
 // Repeats says how records that are sent again are told from new ones.
@@ -86,6 +104,9 @@ type Repeats struct {
 
 // Run works until ctx ends, then finishes the block in flight.
 func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
+	if err := i.Blocks.check(); err != nil {
+		return err
+	}
 	program := alone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
 	return program.run(ctx, log, i.Work)
 }

@@ -63,8 +63,9 @@ func (e Elasticsearch) Bulks(l Limits) int64 {
 
 // blocks is what the blocks of all lanes may hold together when they are
 // closed. There are two of each lane, with room to grow, and one is on its way
-// to ClickHouse in another form: five times as much or so.
-func (i *Ingester) blocks() int { return int(i.Memory / 12) }
+// to ClickHouse in another form: five times as much or so. One token of
+// ClickHouse covers no more than mostBlockBytes, however much memory there is.
+func (i *Ingester) blocks() int { return int(min(i.Memory/12, mostBlockBytes)) }
 
 // identities is what may be held of the identities of stored records.
 func (i *Ingester) identities() int {

@@ -51,7 +51,7 @@ type Streams struct {
 	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0 is 256 MiB at first and leaves it as it is later. When it is used up, a lane halts that has to set a record aside."`
 	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0 is 256 MiB at first and leaves it as it is later. Changes are refused with 429 when nine tenths are used."`
 	StreamReplicas  int           `default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."`
-	DuplicateWindow time.Duration `default:"2m" help:"How long a repeated idempotency key is recognised."`
+	DuplicateWindow time.Duration `default:"0" help:"How long a repeated idempotency key is recognised; 0 is 2 min for a first lane and leaves it as it is later."`
 	NATSMonitors    []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk."`
 	AllowLazySync   bool          `help:"Start although a server of --nats-monitors does not sync every message: acknowledged records can be lost with the power."`
 }

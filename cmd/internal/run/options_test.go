@@ -1,0 +1,49 @@
+package run_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/cmd/internal/run"
+	"sluice/pkg/stream"
+)
+
+// TestAnOptionThatIsNotGivenChangesNoStream: an operator's command must not set
+// back what the services use.
+func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
+	var cli struct{ run.Streams }
+	parser, err := kong.New(&cli)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(stream.Config{}, cli.Config()); diff != "" {
+		t.Errorf("without any option (-want +got):\n%s", diff)
+	}
+}
+
+func TestABlockBeyondOneTokenIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		blocks run.Blocks
+		want   string
+	}{
+		"too many rows":  {run.Blocks{BlockRows: 1_000_001}, "--block-rows"},
+		"too many bytes": {run.Blocks{BlockRows: 1, BlockBytes: 128<<20 + 1}, "--block-bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := run.Ingester{Blocks: c.blocks, Memory: 1 << 30, Ops: "127.0.0.1:0"}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := i.Run(ctx, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error that names %s", err, c.want)
+			}
+		})
+	}
+}
