@@ -1,5 +1,20 @@
 package warehouse
 
+import (
+	"context"
+	"os"
+)
+
+// MigrateAs migrates with the files of a folder instead of those of this
+// version.
+func (db *DB) MigrateAs(ctx context.Context, folder string) error {
+	all, err := migrationsIn(os.DirFS("."), folder)
+	if err != nil {
+		return err
+	}
+	return db.migrate(ctx, all)
+}
+
 // Statements renders every migration for a server of a version, or a cluster,
 // that knows these settings.
 func Statements(database, cluster string, major, minor int, settings ...string) ([]string, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"time"
@@ -28,14 +29,16 @@ type migration struct {
 
 // migrations returns all of them in order. Version 0 makes the table in which
 // the others are recorded.
-func migrations() ([]migration, error) {
-	files, err := sources.ReadDir("migrations")
+func migrations() ([]migration, error) { return migrationsIn(sources, "migrations") }
+
+func migrationsIn(fsys fs.FS, folder string) ([]migration, error) {
+	files, err := fs.ReadDir(fsys, folder)
 	if err != nil {
 		return nil, fmt.Errorf("read the migrations: %w", err)
 	}
 	var all []migration
 	for _, f := range files { // sorted by name
-		source, err := sources.ReadFile("migrations/" + f.Name())
+		source, err := fs.ReadFile(fsys, folder+"/"+f.Name())
 		if err != nil {
 			return nil, fmt.Errorf("read migration %s: %w", f.Name(), err)
 		}
@@ -58,6 +61,10 @@ func (db *DB) Migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return db.migrate(ctx, all)
+}
+
+func (db *DB) migrate(ctx context.Context, all []migration) error {
 	d, err := db.dialect(ctx)
 	if err != nil {
 		return err
