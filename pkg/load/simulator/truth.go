@@ -4,12 +4,16 @@ package simulator
 // where, and in which order. All times are epoch milliseconds, 0 where it did
 // not happen; all keys are -1 where there is none, as in the records.
 type Truth struct {
-	Instances []*Instance
-	Elements  []*Element
-	Jobs      []*Job
-	Incidents []*Incident
-	Variables []*Variable
-	UserTasks []*UserTask
+	Instances   []*Instance
+	Elements    []*Element
+	Jobs        []*Job
+	Incidents   []*Incident
+	Variables   []*Variable
+	UserTasks   []*UserTask
+	Timers      []*Timer
+	Waits       []*MessageWait
+	Messages    []*Message
+	Definitions []*Definition
 }
 
 // Process is the definition that something belongs to.
@@ -147,4 +151,47 @@ type UserTask struct {
 	AssignedAt  int64 // last
 	CompletedAt int64
 	CanceledAt  int64
+}
+
+// Timer is a timer that an element waits for.
+type Timer struct {
+	Key         int64
+	Instance    *Instance
+	Element     *Element
+	DueAt       int64
+	CreatedAt   int64
+	TriggeredAt int64
+	CanceledAt  int64
+}
+
+// MessageWait is the subscription of an element to a message.
+type MessageWait struct {
+	Key          int64
+	Instance     *Instance
+	Element      *Element
+	Process      Process
+	Name         string
+	Correlation  string
+	CreatedAt    int64 // CREATING
+	CorrelatedAt int64
+	DeletedAt    int64
+}
+
+// Message is a message that was published.
+type Message struct {
+	Key         int64
+	Tenant      string
+	Name        string
+	Correlation string
+	PublishedAt int64
+	ExpiresAt   int64
+	ExpiredAt   int64
+}
+
+// Definition is a version of a process as it was deployed.
+type Definition struct {
+	Process
+	Name       string // in its XML
+	XML        string
+	DeployedAt int64
 }

@@ -139,7 +139,7 @@ func (t *userTaskValue) appendTo(dst []byte) []byte {
 type timerValue waitingTimer
 
 func (t *timerValue) appendTo(dst []byte) []byte {
-	return begin(dst).number("elementInstanceKey", t.el.Key).number("processInstanceKey", t.el.in.Key).number("dueDate", t.due).
+	return begin(dst).number("elementInstanceKey", t.el.Key).number("processInstanceKey", t.el.in.Key).number("dueDate", t.DueAt).
 		text("targetElementId", t.el.ID).number("repetitions", 1).number("processDefinitionKey", t.el.Process.DefinitionKey).
 		text("tenantId", t.el.in.Tenant).end()
 }
@@ -149,7 +149,7 @@ type instanceSubscriptionValue subscription
 func (s *instanceSubscriptionValue) appendTo(dst []byte) []byte {
 	return begin(dst).number("processInstanceKey", s.el.in.Key).number("elementInstanceKey", s.el.Key).
 		text("bpmnProcessId", s.el.Process.BpmnProcessID).number("messageKey", s.message).text("messageName", s.el.node.does).
-		raw("variables", "{}").raw("interrupting", "true").text("elementId", s.el.ID).text("correlationKey", s.correlation).
+		raw("variables", "{}").raw("interrupting", "true").text("elementId", s.el.ID).text("correlationKey", s.Correlation).
 		text("tenantId", s.el.in.Tenant).end()
 }
 
@@ -157,7 +157,7 @@ type subscriptionValue subscription
 
 func (s *subscriptionValue) appendTo(dst []byte) []byte {
 	return begin(dst).number("processInstanceKey", s.el.in.Key).number("elementInstanceKey", s.el.Key).
-		number("messageKey", s.message).text("messageName", s.el.node.does).text("correlationKey", s.correlation).
+		number("messageKey", s.message).text("messageName", s.el.node.does).text("correlationKey", s.Correlation).
 		raw("interrupting", "true").raw("variables", "{}").text("tenantId", s.el.in.Tenant).end()
 }
 
@@ -167,7 +167,7 @@ type messageValue struct {
 }
 
 func (m *messageValue) appendTo(dst []byte) []byte {
-	return begin(dst).text("name", m.s.el.node.does).text("correlationKey", m.s.correlation).text("messageId", "").
+	return begin(dst).text("name", m.s.el.node.does).text("correlationKey", m.s.Correlation).text("messageId", "").
 		number("timeToLive", 3_600_000).number("deadline", m.deadline).raw("variables", `{"paid":true}`).text("tenantId", m.s.el.in.Tenant).end()
 }
 
@@ -191,6 +191,13 @@ func (e *Engine) deploy() {
 			pr.versions = append(pr.versions, &definition{Process{pr.id, v, first.nextKey()}, pr})
 		}
 	}
+	if truth := e.cfg.Truth; truth != nil {
+		for _, pr := range e.processes {
+			for _, d := range pr.versions {
+				truth.Definitions = append(truth.Definitions, &Definition{Process: d.Process, Name: d.title(), XML: d.xml(), DeployedAt: e.ms()})
+			}
+		}
+	}
 	for _, p := range e.partitions {
 		b := p.batch("DEPLOYMENT", "CREATE", -1, deploymentValue{})
 		for _, pr := range e.processes {
@@ -203,12 +210,17 @@ func (e *Engine) deploy() {
 	e.at(int64(e.cfg.Every), e.beginNext)
 }
 
+func (d *definition) title() string { return "The " + d.BpmnProcessID + " process" }
+
+func (d *definition) xml() string {
+	return `<bpmn:definitions><bpmn:process id="` + d.BpmnProcessID + `" name="` + d.title() + `"/></bpmn:definitions>`
+}
+
 type processValue definition
 
 func (d *processValue) appendTo(dst []byte) []byte {
-	xml := `<bpmn:definitions><bpmn:process id="` + d.BpmnProcessID + `" name="The ` + d.BpmnProcessID + ` process"/></bpmn:definitions>`
 	return begin(dst).text("bpmnProcessId", d.BpmnProcessID).number("version", d.Version).number("processDefinitionKey", d.DefinitionKey).
-		text("resourceName", d.BpmnProcessID+".bpmn").text("checksum", "").text("resource", base64.StdEncoding.EncodeToString([]byte(xml))).
+		text("resourceName", d.BpmnProcessID+".bpmn").text("checksum", "").text("resource", base64.StdEncoding.EncodeToString([]byte((*definition)(d).xml()))).
 		raw("duplicate", "false").text("tenantId", "<default>").text("versionTag", "").end()
 }
 

@@ -85,9 +85,8 @@ func (t *userTask) cancel(b batch) {
 
 // waitingTimer is a timer that an element waits for.
 type waitingTimer struct {
-	el  *element
-	key int64
-	due int64 // epoch ms
+	Timer
+	el *element
 }
 
 func (el *element) activateTimer(b batch) {
@@ -96,13 +95,21 @@ func (el *element) activateTimer(b batch) {
 	if el.node.wait == "PT10M" {
 		wait = 10 * time.Minute
 	}
-	t := &waitingTimer{el: el, key: el.in.p.nextKey(), due: b.ms() + int64(float64(wait.Milliseconds())/e.cfg.Haste)}
+	t := &waitingTimer{el: el}
+	t.Timer = Timer{
+		Key: el.in.p.nextKey(), Instance: &el.in.Instance, Element: &el.Element, CreatedAt: b.ms(),
+		DueAt: b.ms() + int64(float64(wait.Milliseconds())/e.cfg.Haste),
+	}
 	el.timer = t
-	el.in.event(b, "TIMER", "CREATED", t.key, (*timerValue)(t))
+	if truth := e.cfg.Truth; truth != nil {
+		truth.Timers = append(truth.Timers, &t.Timer)
+	}
+	el.in.event(b, "TIMER", "CREATED", t.Key, (*timerValue)(t))
 	el.activated(b)
 	el.after(wait+time.Millisecond, func() {
-		b := el.in.p.batch("TIMER", "TRIGGER", t.key, (*timerValue)(t))
-		el.in.event(b, "TIMER", "TRIGGERED", t.key, (*timerValue)(t))
+		b := el.in.p.batch("TIMER", "TRIGGER", t.Key, (*timerValue)(t))
+		t.TriggeredAt = b.ms()
+		el.in.event(b, "TIMER", "TRIGGERED", t.Key, (*timerValue)(t))
 		el.timer = nil
 		el.triggered(b, el.node, "")
 		el.complete(b)
@@ -110,27 +117,33 @@ func (el *element) activateTimer(b batch) {
 }
 
 func (t *waitingTimer) cancel(b batch) {
-	t.el.in.event(b, "TIMER", "CANCELED", t.key, (*timerValue)(t))
+	t.CanceledAt = b.ms()
+	t.el.in.event(b, "TIMER", "CANCELED", t.Key, (*timerValue)(t))
 }
 
 // subscription is what an element waits for: a message, which arrives on the
 // partition that its correlation key belongs to.
 type subscription struct {
+	MessageWait // the instance's side
 	el          *element
-	key         int64      // of the instance's side
 	there       *partition // of the messages
 	thereKey    int64
 	message     int64
-	correlation string
 	gone        bool
 }
 
 func (el *element) activateMessage(b batch) {
 	e, p := el.in.e, el.in.p
-	s := &subscription{el: el, key: p.nextKey(), there: pick(&e.random, e.partitions), message: -1, thereKey: -1}
-	s.correlation = "order-" + strconv.FormatInt(el.in.Key&(1<<keyBits-1), 10)
+	s := &subscription{el: el, there: pick(&e.random, e.partitions), message: -1, thereKey: -1}
+	s.MessageWait = MessageWait{
+		Key: p.nextKey(), Instance: &el.in.Instance, Element: &el.Element, Process: el.in.def.Process, Name: el.node.does,
+		Correlation: "order-" + strconv.FormatInt(el.in.Key&(1<<keyBits-1), 10), CreatedAt: b.ms(),
+	}
 	el.message = s
-	el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "CREATING", s.key, (*instanceSubscriptionValue)(s))
+	if truth := e.cfg.Truth; truth != nil {
+		truth.Waits = append(truth.Waits, &s.MessageWait)
+	}
+	el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "CREATING", s.Key, (*instanceSubscriptionValue)(s))
 	el.activated(b)
 	e.at(int64(time.Millisecond), func() {
 		b := s.there.batch("MESSAGE_SUBSCRIPTION", "CREATE", -1, (*subscriptionValue)(s))
@@ -142,7 +155,7 @@ func (el *element) activateMessage(b batch) {
 			return
 		}
 		b := p.batch("PROCESS_MESSAGE_SUBSCRIPTION", "CREATE", -1, (*instanceSubscriptionValue)(s))
-		el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "CREATED", s.key, (*instanceSubscriptionValue)(s))
+		el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "CREATED", s.Key, (*instanceSubscriptionValue)(s))
 	})
 	el.after(e.between(time.Second, 2*time.Minute), s.publish)
 }
@@ -152,6 +165,10 @@ func (s *subscription) publish() {
 	e, p := s.el.in.e, s.el.in.p
 	s.message = s.there.nextKey()
 	m := &messageValue{s, e.ms() + 3_600_000}
+	told := &Message{Key: s.message, Tenant: s.el.in.Tenant, Name: s.Name, Correlation: s.Correlation, PublishedAt: e.ms(), ExpiresAt: m.deadline}
+	if truth := e.cfg.Truth; truth != nil {
+		truth.Messages = append(truth.Messages, told)
+	}
 	b := s.there.batch("MESSAGE", "PUBLISH", -1, m)
 	b.event("MESSAGE", "PUBLISHED", s.message, m)
 	b.event("MESSAGE_SUBSCRIPTION", "CORRELATING", s.thereKey, (*subscriptionValue)(s))
@@ -160,7 +177,8 @@ func (s *subscription) publish() {
 			return
 		}
 		b := p.batch("PROCESS_MESSAGE_SUBSCRIPTION", "CORRELATE", -1, (*instanceSubscriptionValue)(s))
-		s.el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "CORRELATED", s.key, (*instanceSubscriptionValue)(s))
+		s.CorrelatedAt = b.ms()
+		s.el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "CORRELATED", s.Key, (*instanceSubscriptionValue)(s))
 		s.gone = true
 		s.el.message = nil
 		s.el.triggered(b, s.el.node, e.result())
@@ -172,6 +190,7 @@ func (s *subscription) publish() {
 	})
 	e.after(time.Hour, func() {
 		b := s.there.batch("MESSAGE", "EXPIRE", s.message, m)
+		told.ExpiredAt = b.ms()
 		b.event("MESSAGE", "EXPIRED", s.message, m)
 	})
 }
@@ -184,13 +203,14 @@ func (s *subscription) cancel(b batch) {
 	}
 	s.gone = true
 	e, p := s.el.in.e, s.el.in.p
-	s.el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "DELETING", s.key, (*instanceSubscriptionValue)(s))
+	s.el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "DELETING", s.Key, (*instanceSubscriptionValue)(s))
 	e.at(int64(2*time.Millisecond), func() {
 		b := s.there.batch("MESSAGE_SUBSCRIPTION", "DELETE", -1, (*subscriptionValue)(s))
 		b.event("MESSAGE_SUBSCRIPTION", "DELETED", s.thereKey, (*subscriptionValue)(s))
 	})
 	e.at(int64(3*time.Millisecond), func() {
 		b := p.batch("PROCESS_MESSAGE_SUBSCRIPTION", "DELETE", -1, (*instanceSubscriptionValue)(s))
-		s.el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "DELETED", s.key, (*instanceSubscriptionValue)(s))
+		s.DeletedAt = b.ms()
+		s.el.in.event(b, "PROCESS_MESSAGE_SUBSCRIPTION", "DELETED", s.Key, (*instanceSubscriptionValue)(s))
 	})
 }
