@@ -123,6 +123,29 @@ func TestFoldsOfOddRecords(t *testing.T) {
 			"SELECT key, process_instance_key, state, worker, retries, deadline_at FROM {db}.v_jobs WHERE source = {case}", "9	7	ACTIVATED	mu	3	2025-11-21 04:45:00.000",
 		},
 		{
+			"a variable of which only changes have come, the last one without a time",
+			[]string{
+				`{"key":5,"id":"a","recordType":"EVENT","valueType":"VARIABLE","intent":"UPDATED"` + at + `,"value":{"processInstanceKey":7,"scopeKey":7,"name":"x","value":"1"}}`,
+				`{"key":5,"id":"b","recordType":"EVENT","valueType":"VARIABLE","intent":"UPDATED","value":{"processInstanceKey":7,"scopeKey":7,"name":"x","value":"2"}}`,
+			},
+			"SELECT name, first_value, value, created_at, updated_at, changes FROM {db}.v_variables WHERE source = {case}", `x		1	\N	2025-11-21 04:40:00.000	2`,
+		},
+		{
+			"a user task whose creation has not come, with a due date that is none",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"USER_TASK","intent":"UPDATED"` + at + `,"value":{"processInstanceKey":7,"assignee":"anna","dueDate":"soon","candidateGroupsList":"none"}}`},
+			"SELECT assignee, candidate_groups, due_at, state, created_at, waiting_ms FROM {db}.v_user_tasks WHERE source = {case}", `anna	[]	\N	CREATED	\N	\N`,
+		},
+		{
+			"a timer without a due date",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"TIMER","intent":"CREATED"` + at + `,"value":{"processInstanceKey":7,"dueDate":-1,"targetElementId":"e"}}`},
+			"SELECT element_id, state, due_at, created_at FROM {db}.v_timers WHERE source = {case}", `e	WAITING	\N	2025-11-21 04:40:00.000`,
+		},
+		{
+			"a model that is no base64",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"PROCESS","intent":"CREATED"` + at + `,"value":{"bpmnProcessId":"p","version":1,"resource":"?"}}`},
+			"SELECT bpmn_process_id, name, xml, deployed_at FROM {db}.v_process_definitions WHERE source = {case}", `p			2025-11-21 04:40:00.000`,
+		},
+		{
 			"an incident that was resolved nobody knows when is not open",
 			[]string{
 				`{"key":5,"recordType":"EVENT","valueType":"INCIDENT","intent":"CREATED"` + at + `,"value":{"processInstanceKey":7,"errorType":"X"}}`,
@@ -151,7 +174,7 @@ func TestFoldsOfOddRecords(t *testing.T) {
 func neverIn1970(t *testing.T, query func(string) string) {
 	t.Helper()
 	columns := query(`SELECT table || ' ' || name FROM system.columns WHERE database = '{db}' AND type LIKE '%DateTime%'
-		AND replaceOne(table, 'v_', '') IN ('process_instances', 'element_instances', 'jobs', 'incidents')`)
+		AND replaceOne(table, 'v_', '') IN ('process_instances', 'element_instances', 'jobs', 'incidents', 'variables', 'user_tasks', 'waits', 'timers', 'message_waits', 'messages', 'process_definitions')`)
 	if strings.Count(columns, "\n") < 20 {
 		t.Fatalf("only these times: %s", columns)
 	}

@@ -51,7 +51,7 @@ func TestFoldsAreTheTruth(t *testing.T) {
 			compareFolds(t, db, truths)
 
 			query(t, db, "SYSTEM START MERGES")
-			for _, table := range []string{"process_instances", "element_instances", "jobs", "incidents"} {
+			for _, table := range []string{"process_instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions"} {
 				query(t, db, "OPTIMIZE TABLE {db}."+table+" FINAL")
 			}
 			compareFolds(t, db, truths)
@@ -231,6 +231,7 @@ func compareFolds(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "open", truth: func(i *simulator.Incident) string { return yes(i.ResolvedAt == 0) }},
 		{name: "resolution_ms", truth: func(i *simulator.Incident) string { return between(i.CreatedAt, i.ResolvedAt) }},
 	})
+	compareWaits(t, db, truths)
 }
 
 // compareFold compares all rows of a view, and demands that each of its columns

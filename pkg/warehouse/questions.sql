@@ -18,6 +18,8 @@
 -- parameter quiet = 3600: seconds
 -- parameter words = ['timed','out']: all of these, as whole words and in this case
 -- parameter instance = 4503599627373721: process instance key
+-- parameter name = country: name of a variable
+-- parameter value = "DE": JSON of its value, a text with its quotes
 -- parameter limit = 100: rows at most
 
 -- question durations: How long do instances take, by process, version and tenant?
@@ -358,3 +360,80 @@ FROM flow.v_process_instances
 WHERE started_at IS NOT NULL
 GROUP BY source, month, tenant_id
 ORDER BY source, month, tenant_id;
+
+-- question variable_filter: Which instances have a variable with this value now?
+-- Variables of the instance itself, not those of a scope inside. Numbers compare better with JSONExtractFloat(value).
+SELECT source, process_instance_key, bpmn_process_id, name, value, first_value, changes, updated_at
+FROM flow.v_variables
+WHERE name = {name:String} AND value = {value:String} AND toString(scope_key) = process_instance_key
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+ORDER BY updated_at DESC, source, process_instance_key
+LIMIT {limit:UInt32};
+
+-- question durations_by_variable: How long do instances take, by the value of a variable?
+-- Completed instances that were started in the time, by the value that the variable of the instance has now.
+SELECT p.source AS source, v.value AS value, count() AS instances, quantileExact(0.5)(p.duration_ms) AS p50_ms, quantileExact(0.95)(p.duration_ms) AS p95_ms
+FROM flow.v_process_instances AS p
+GLOBAL INNER JOIN
+(
+    SELECT source, process_instance_key, value FROM flow.v_variables WHERE name = {name:String} AND toString(scope_key) = process_instance_key
+) AS v ON v.source = p.source AND v.process_instance_key = p.process_instance_key
+WHERE p.state = 'COMPLETED' AND p.started_at >= {from:DateTime64(3, 'UTC')} AND p.started_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR p.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR p.tenant_id = {tenant:String})
+GROUP BY source, value
+ORDER BY instances DESC, source, value
+LIMIT {limit:UInt32};
+
+-- question user_tasks: How long do user tasks wait for somebody, and how long does the work take?
+-- Tasks created in the time, by who has them and to which groups they were offered. waiting is from the creation to
+-- the last assignment, handling from that to the completion.
+-- example process=
+SELECT source, assignee, candidate_groups, count() AS tasks, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CREATED') AS open_now,
+    quantileExact(0.5)(waiting_ms) AS p50_waiting_ms, quantileExact(0.95)(waiting_ms) AS p95_waiting_ms,
+    quantileExact(0.5)(handling_ms) AS p50_handling_ms, quantileExact(0.95)(handling_ms) AS p95_handling_ms
+FROM flow.v_user_tasks
+WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, assignee, candidate_groups
+ORDER BY tasks DESC, source, assignee, candidate_groups;
+
+-- question overdue_tasks: Which user tasks are past their due date?
+-- example process=claim
+SELECT source, bpmn_process_id, process_instance_key, element_id, key, assignee, candidate_groups, due_at,
+    dateDiff('millisecond', due_at, {now:DateTime64(3, 'UTC')}) AS overdue_ms
+FROM flow.v_user_tasks
+WHERE state = 'CREATED' AND due_at < {now:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+ORDER BY due_at, source, key
+LIMIT {limit:UInt32};
+
+-- question overdue_timers: Which timers should have fired and have not?
+-- example process=
+SELECT t.source AS source, d.bpmn_process_id AS bpmn_process_id, t.process_instance_key AS process_instance_key, t.element_id AS element_id, t.key AS key,
+    t.due_at AS due_at, dateDiff('millisecond', t.due_at, {now:DateTime64(3, 'UTC')}) AS overdue_ms
+FROM flow.v_timers AS t
+GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key
+WHERE t.state = 'WAITING' AND t.due_at < {now:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR d.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR t.tenant_id = {tenant:String})
+ORDER BY due_at, source, key
+LIMIT {limit:UInt32};
+
+-- question message_waits: Which messages are waited for, since when, and how long did they take?
+-- Subscriptions opened in the time, by the element that waits. max_wait is of those that wait now.
+SELECT source, bpmn_process_id, element_id, message_name, count() AS subscriptions, countIf(state = 'WAITING') AS waiting,
+    countIf(state = 'CORRELATED') AS correlated, quantileExact(0.5)(dateDiff('millisecond', created_at, correlated_at)) AS p50_ms,
+    quantileExact(0.95)(dateDiff('millisecond', created_at, correlated_at)) AS p95_ms,
+    max(if(state = 'WAITING', dateDiff('millisecond', created_at, {now:DateTime64(3, 'UTC')}), NULL)) AS max_wait_ms
+FROM flow.v_message_waits
+WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, bpmn_process_id, element_id, message_name
+ORDER BY waiting DESC, source, bpmn_process_id, element_id, message_name;
+
+-- question definitions: Which versions are deployed, and how many instances run on each?
+SELECT d.source AS source, d.bpmn_process_id AS bpmn_process_id, d.version AS version, d.name AS name, d.process_definition_key AS process_definition_key,
+    d.deployed_at AS deployed_at, uniqExactIf(i.process_instance_key, i.state IN ('ACTIVE', 'INCIDENT')) AS active, uniqExactIf(i.process_instance_key, i.process_instance_key != '') AS instances
+FROM flow.v_process_definitions AS d
+GLOBAL LEFT JOIN flow.v_process_instances AS i ON i.source = d.source AND i.process_definition_key = d.process_definition_key
+GROUP BY source, bpmn_process_id, version, name, process_definition_key, deployed_at
+ORDER BY source, bpmn_process_id, version;

@@ -13,9 +13,9 @@ import (
 
 // asking are the parameters of a question, read.
 type asking struct {
-	source, process, tenant, first, second, instance string
-	from, to, now, quiet                             int64
-	words                                            []string
+	source, process, tenant, first, second, instance, name, value string
+	from, to, now, quiet                                          int64
+	words                                                         []string
 }
 
 func (a asking) of(process, tenant string) bool {

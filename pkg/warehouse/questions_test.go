@@ -2,6 +2,7 @@ package warehouse_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 		t.Fatal(err)
 	}
 	truths := truths()
+	maps.Copy(truths, truthsOfWaits())
 	for _, q := range questions {
 		truth, known := truths[q.Name]
 		if !known {
@@ -30,7 +32,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 		}
 		for _, params := range []map[string]string{
 			{"limit": "100000"},
-			{"limit": "100000", "process": "survey", "tenant": "acme", "words": "['quota']", "first": "begin", "second": "remind"},
+			{"limit": "100000", "process": "survey", "tenant": "acme", "words": "['quota']", "first": "begin", "second": "remind", "name": "note", "value": `"say \"yes\""`},
 			{"limit": "100000", "process": "claim", "from": "2025-10-31 23:30:00", "to": "2025-11-21 06:00:00", "first": "settle", "second": "approve"},
 			{"limit": "100000", "process": "order-eu", "source": "cluster-b", "now": "2025-11-01 01:30:00", "quiet": "600"},
 		} {
@@ -83,7 +85,7 @@ func read(t *testing.T, q warehouse.Question, params map[string]string) asking {
 	}
 	quiet, _ := strconv.ParseInt(all["quiet"], 10, 64)
 	return asking{
-		source: all["source"], process: all["process"], tenant: all["tenant"], first: all["first"], second: all["second"], instance: all["instance"],
+		source: all["source"], process: all["process"], tenant: all["tenant"], first: all["first"], second: all["second"], instance: all["instance"], name: all["name"], value: all["value"],
 		from: ms("from"), to: ms("to"), now: ms("now"), quiet: quiet, words: strings.Split(strings.Trim(all["words"], "[]'"), "','"),
 	}
 }

@@ -114,7 +114,7 @@ func (w *world) ask(t *testing.T, q warehouse.Question, params map[string]string
 		if !given {
 			value = p.Example
 		}
-		values.Set("param_"+p.Name, value)
+		values.Set("param_"+p.Name, strings.ReplaceAll(value, `\`, `\\`))
 	}
 	answer, err := http.Post(clickhousetest.Shared(t).HTTP()+"/?"+values.Encode(), "text/plain", strings.NewReader(q.SQL))
 	if err != nil {

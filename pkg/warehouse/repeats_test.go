@@ -23,6 +23,7 @@ func TestRecordsSeenTwiceChangeNoFold(t *testing.T) {
 			(SELECT groupBitXor(sipHash64(*)) FROM {db}.v_element_instances),
 			(SELECT groupBitXor(sipHash64(*)) FROM {db}.v_jobs),
 			(SELECT groupBitXor(sipHash64(*)) FROM {db}.v_incidents),
+			(SELECT groupBitXor(sipHash64(*)) FROM {db}.v_variables),
 			(SELECT count() FROM {db}.v_records)`)
 	}
 	var first string

@@ -490,4 +490,5 @@ func statementsOf(t *testing.T, section string) (all []string) {
 var inOrder = map[string]string{
 	"process_instances": "REPLACE(arraySort(incident_keys) AS incident_keys, arraySort(resolved_incident_keys) AS resolved_incident_keys, arraySort(job_failures) AS job_failures)",
 	"jobs":              "REPLACE(arraySort(steps) AS steps)",
+	"variables":         "REPLACE(arraySort(updates) AS updates)",
 }

@@ -437,6 +437,219 @@ SELECT source, process_instance_key, key, tenant_id,
     state < 2 AS open, dateDiff('millisecond', created_at, resolved_at) AS resolution_ms
 FROM flow.incidents AS i FINAL;
 
+CREATE TABLE IF NOT EXISTS flow.variables_local ON CLUSTER 'main'
+(
+    source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record
+    tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
+    scope_distance       SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- key - scopeKey, which is small
+    name                 SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- name
+    created              SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- value of CREATED, JSON
+    created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- CREATED
+    updated              SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order and value of the last UPDATED, tab between; empty when there was none
+    updates              SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- one number for each UPDATED: its position, or a hash of its identity
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order and process of the last MIGRATED, tab between; empty when there was none
+)
+ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/variables', '{replica}')
+ORDER BY (source, process_instance_key, key)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+
+CREATE TABLE IF NOT EXISTS flow.variables ON CLUSTER 'main' AS flow.variables_local
+ENGINE = Distributed('main', 'flow', 'variables_local', cityHash64(source, process_instance_key));
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS flow.variables_mv ON CLUSTER 'main' TO flow.variables_local AS
+WITH JSONExtract(r.extra, 'Tuple(name String, value String)') AS said
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.key - r.scope_key) AS scope_distance, max(said.1) AS name,
+    max(if(r.intent = 'CREATED', said.2, '')) AS created,
+    min(if(r.intent = 'CREATED' AND toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)) AS created_at,
+    max(if(r.intent = 'UPDATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', said.2), '')) AS updated,
+    groupUniqArrayIf(if(r.identity = '', r.position, reinterpretAsInt64(cityHash64(r.identity))), r.intent = 'UPDATED') AS updates,
+    max(if(r.intent = 'MIGRATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', toString(r.bpmn_process_id)), '')) AS migrated
+FROM flow.records_local AS r
+WHERE r.value_type = 'VARIABLE' AND r.record_type = 'EVENT' AND r.key > 0
+GROUP BY source, process_instance_key, key;
+
+CREATE VIEW IF NOT EXISTS flow.v_variables ON CLUSTER 'main' AS
+WITH toInt64OrZero(substring(updated, 1, 15)) AS updated_ms
+SELECT source, process_instance_key, key, tenant_id,
+    if(migrated = '', v.bpmn_process_id, substring(migrated, 37)) AS bpmn_process_id,
+    key - scope_distance AS scope_key, name, created AS first_value,
+    if(updated = '', created, substring(updated, 37)) AS value,
+    created_at, multiIf(updated = '', created_at, updated_ms > 0, fromUnixTimestamp64Milli(updated_ms, 'UTC'), NULL) AS updated_at,
+    length(updates) AS changes
+FROM flow.variables AS v FINAL;
+
+CREATE TABLE IF NOT EXISTS flow.user_tasks_local ON CLUSTER 'main'
+(
+    source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: userTaskKey
+    tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
+    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- processDefinitionVersion; likewise
+    element_id           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId; likewise
+    element_distance     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- key - elementInstanceKey, which is small
+    assigned             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order and assignee of the last CREATED, ASSIGNED or UPDATED, tab between
+    offered              SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, dueDate and candidateGroupsList of the last CREATED or UPDATED, tab between
+    state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 1 any event seen, 2 CANCELED, 3 COMPLETED
+    created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED
+    assigned_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- last ASSIGNED
+    ended_at             SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- COMPLETED or CANCELED
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last MIGRATED, tab between; empty when there was none
+)
+ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/user_tasks', '{replica}')
+ORDER BY (source, process_instance_key, key)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+
+CREATE TABLE IF NOT EXISTS flow.user_tasks ON CLUSTER 'main' AS flow.user_tasks_local
+ENGINE = Distributed('main', 'flow', 'user_tasks_local', cityHash64(source, process_instance_key));
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS flow.user_tasks_mv ON CLUSTER 'main' TO flow.user_tasks_local AS
+WITH if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version, max(r.element_id) AS element_id,
+    max(r.key - r.element_instance_key) AS element_distance,
+    max(if(r.intent IN ('CREATED', 'ASSIGNED', 'UPDATED'), concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', JSONExtractString(r.extra, 'assignee')), '')) AS assigned,
+    max(if(r.intent IN ('CREATED', 'UPDATED'), concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', JSONExtractString(r.extra, 'dueDate'), '\t', JSONExtractRaw(r.extra, 'candidateGroupsList')), '')) AS offered,
+    max(multiIf(r.intent = 'COMPLETED', 3, r.intent = 'CANCELED', 2, 1)) AS state,
+    min(if(r.intent = 'CREATED', at, NULL)) AS created_at,
+    max(if(r.intent = 'ASSIGNED', at, NULL)) AS assigned_at,
+    max(if(r.intent IN ('COMPLETED', 'CANCELED'), at, NULL)) AS ended_at,
+    max(if(r.intent = 'MIGRATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(r.element_id)), '')) AS migrated
+FROM flow.records_local AS r
+WHERE r.value_type = 'USER_TASK' AND r.record_type = 'EVENT' AND r.key > 0
+GROUP BY source, process_instance_key, key;
+
+CREATE VIEW IF NOT EXISTS flow.v_user_tasks ON CLUSTER 'main' AS
+WITH splitByChar('\t', migrated) AS now, splitByChar('\t', offered) AS offer
+SELECT source, process_instance_key, key, tenant_id,
+    if(migrated = '', u.bpmn_process_id, now[2]) AS bpmn_process_id,
+    if(migrated = '', u.version, toInt64OrNull(now[3])) AS version,
+    if(migrated = '', u.element_id, now[4]) AS element_id,
+    key - element_distance AS element_instance_key,
+    substring(assigned, 37) AS assignee,
+    JSONExtract(offer[3], 'Array(String)') AS candidate_groups,
+    parseDateTime64BestEffortOrNull(offer[2], 3, 'UTC') AS due_at,
+    transform(u.state, [2, 3], ['CANCELED', 'COMPLETED'], 'CREATED') AS state,
+    created_at, assigned_at,
+    if(u.state = 3, ended_at, NULL) AS completed_at,
+    if(u.state = 2, ended_at, NULL) AS canceled_at,
+    dateDiff('millisecond', created_at, assigned_at) AS waiting_ms,
+    dateDiff('millisecond', assigned_at, if(u.state = 3, ended_at, NULL)) AS handling_ms,
+    dateDiff('millisecond', created_at, if(u.state = 3, ended_at, NULL)) AS duration_ms
+FROM flow.user_tasks AS u FINAL;
+
+CREATE TABLE IF NOT EXISTS flow.waits_local ON CLUSTER 'main'
+(
+    source                 LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    value_type             LowCardinality(String) CODEC(ZSTD(1)), -- TIMER, PROCESS_MESSAGE_SUBSCRIPTION or MESSAGE
+    process_instance_key   String CODEC(ZSTD(1)),                 -- processInstanceKey; empty of a message
+    key                    Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record
+    tenant_id              SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id        SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId, of a subscription; what it is after a migration stands in migrated
+    process_definition_key SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- processDefinitionKey, of a timer; likewise
+    element_id             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId or targetElementId; likewise
+    element_instance_key   SimpleAggregateFunction(max, Nullable(Int64)) CODEC(Delta(8), ZSTD(1)), -- elementInstanceKey
+    name                   SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- name or messageName
+    correlation_key        SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),                 -- correlationKey
+    due                    SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- dueDate of a timer, deadline of a message: ms since 1970
+    state                  SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 1 waiting, 2 TRIGGERED or CORRELATED, 3 CANCELED, DELETED or EXPIRED
+    created_at             SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED, CREATING or PUBLISHED
+    happened_at            SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- last TRIGGERED or CORRELATED
+    ended_at               SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CANCELED, DELETED or EXPIRED
+    migrated               SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, definition and element of the last MIGRATED, tab between; empty when there was none
+)
+ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/waits', '{replica}')
+ORDER BY (source, value_type, process_instance_key, key)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+
+CREATE TABLE IF NOT EXISTS flow.waits ON CLUSTER 'main' AS flow.waits_local
+ENGINE = Distributed('main', 'flow', 'waits_local', cityHash64(source, process_instance_key));
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS flow.waits_mv ON CLUSTER 'main' TO flow.waits_local AS
+WITH
+    if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at,
+    JSONExtract(r.extra, 'Tuple(name String, messageName String, correlationKey String, dueDate Nullable(Int64))') AS said,
+    multiIf(r.intent IN ('CANCELED', 'DELETED', 'EXPIRED'), 3, r.intent IN ('TRIGGERED', 'CORRELATED'), 2, 1) AS step
+SELECT r.source AS source, r.value_type AS value_type, r.process_instance_key AS process_instance_key, r.key AS key,
+    max(r.tenant_id) AS tenant_id, max(r.bpmn_process_id) AS bpmn_process_id, max(r.process_definition_key) AS process_definition_key,
+    max(r.element_id) AS element_id, max(r.element_instance_key) AS element_instance_key,
+    max(if(said.1 = '', said.2, said.1)) AS name, max(said.3) AS correlation_key,
+    max(if(r.value_type = 'TIMER', said.4, r.deadline)) AS due, max(step) AS state,
+    min(if(r.intent IN ('CREATED', 'CREATING', 'PUBLISHED'), at, NULL)) AS created_at,
+    max(if(step = 2, at, NULL)) AS happened_at, max(if(step = 3, at, NULL)) AS ended_at,
+    max(if(r.intent = 'MIGRATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', toString(r.bpmn_process_id), '\t', toString(ifNull(r.process_definition_key, 0)), '\t', toString(r.element_id)), '')) AS migrated
+FROM flow.records_local AS r
+WHERE r.value_type IN ('TIMER', 'PROCESS_MESSAGE_SUBSCRIPTION', 'MESSAGE') AND r.record_type = 'EVENT' AND r.key > 0
+GROUP BY source, value_type, process_instance_key, key;
+
+CREATE VIEW IF NOT EXISTS flow.v_timers ON CLUSTER 'main' AS
+WITH splitByChar('\t', migrated) AS now
+SELECT source, process_instance_key, key, tenant_id,
+    if(migrated = '', w.process_definition_key, toInt64OrNull(now[3])) AS process_definition_key,
+    if(migrated = '', w.element_id, now[4]) AS element_id,
+    element_instance_key, transform(w.state, [2, 3], ['TRIGGERED', 'CANCELED'], 'WAITING') AS state,
+    if(due > 0, fromUnixTimestamp64Milli(assumeNotNull(due), 'UTC'), NULL) AS due_at,
+    created_at, happened_at AS triggered_at, ended_at AS canceled_at
+FROM flow.waits AS w FINAL
+WHERE value_type = 'TIMER';
+
+CREATE VIEW IF NOT EXISTS flow.v_message_waits ON CLUSTER 'main' AS
+WITH splitByChar('\t', migrated) AS now
+SELECT source, process_instance_key, key, tenant_id,
+    if(migrated = '', w.bpmn_process_id, now[2]) AS bpmn_process_id,
+    if(migrated = '', w.element_id, now[4]) AS element_id,
+    element_instance_key, name AS message_name, correlation_key,
+    transform(w.state, [2, 3], ['CORRELATED', 'DELETED'], 'WAITING') AS state,
+    created_at, happened_at AS correlated_at, ended_at AS deleted_at
+FROM flow.waits AS w FINAL
+WHERE value_type = 'PROCESS_MESSAGE_SUBSCRIPTION';
+
+CREATE VIEW IF NOT EXISTS flow.v_messages ON CLUSTER 'main' AS
+SELECT source, key, tenant_id, name AS message_name, correlation_key,
+    if(w.state = 3, 'EXPIRED', 'PUBLISHED') AS state, created_at AS published_at,
+    if(due > 0, fromUnixTimestamp64Milli(assumeNotNull(due), 'UTC'), NULL) AS expires_at, ended_at AS expired_at
+FROM flow.waits AS w FINAL
+WHERE value_type = 'MESSAGE';
+
+CREATE TABLE IF NOT EXISTS flow.process_definitions_local ON CLUSTER 'main'
+(
+    source          LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    key             Int64 CODEC(ZSTD(1)),                  -- of the record: processDefinitionKey
+    tenant_id       SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId
+    version         SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- version
+    resource_name   SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),                 -- resourceName
+    xml             SimpleAggregateFunction(max, String) CODEC(ZSTD(3)),                 -- resource, decoded
+    deployed_at     SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)), -- first CREATED
+    deleted_at      SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1))  -- last DELETED
+)
+ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/process_definitions', '{replica}')
+ORDER BY (source, key)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+
+CREATE TABLE IF NOT EXISTS flow.process_definitions ON CLUSTER 'main' AS flow.process_definitions_local
+ENGINE = Distributed('main', 'flow', 'process_definitions_local', cityHash64(source, ''));
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS flow.process_definitions_mv ON CLUSTER 'main' TO flow.process_definitions_local AS
+WITH if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at
+SELECT r.source AS source, r.key AS key, max(r.tenant_id) AS tenant_id, max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version,
+    max(JSONExtractString(r.extra, 'resourceName')) AS resource_name,
+    max(tryBase64Decode(JSONExtractString(r.extra, 'resource'))) AS xml,
+    min(if(r.intent = 'CREATED', at, NULL)) AS deployed_at, max(if(r.intent = 'DELETED', at, NULL)) AS deleted_at
+FROM flow.records_local AS r
+WHERE r.value_type = 'PROCESS' AND r.record_type = 'EVENT' AND r.key > 0
+GROUP BY source, key;
+
+CREATE VIEW IF NOT EXISTS flow.v_process_definitions ON CLUSTER 'main' AS
+SELECT source, key AS process_definition_key, tenant_id, bpmn_process_id, version,
+    decodeXMLComponent(extract(xml, '<(?:\\w+:)?process\\s[^>]*?\\bname="([^"]*)"')) AS name,
+    resource_name, xml, deployed_at, deleted_at
+FROM flow.process_definitions AS d FINAL;
+
 CREATE TABLE IF NOT EXISTS flow.changes ON CLUSTER 'main'
 (
     stream_seq  UInt64 CODEC(Delta(8), ZSTD(1)),           -- of the message, in lane 0
