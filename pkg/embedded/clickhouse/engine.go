@@ -32,6 +32,7 @@ type engine struct {
 	slots    chan struct{} // one token per statement that runs
 	kept     chan struct{} // further ones, for the ingester alone
 	ids      atomic.Uint64
+	running  running
 	version  string          // of ClickHouse, as version() says
 	timezone string          // of the engine
 	settings map[string]bool // the names of all settings, aliases included

@@ -109,6 +109,7 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 		return err
 	}
 	defer giveBack()
+	defer w.engine.running.enter(ask.id, s.conn.id)()
 	answer.timezone = w.engine.timezone
 	if err := ask.prepare(in.Context(), s); err != nil {
 		return err

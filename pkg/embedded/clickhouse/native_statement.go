@@ -62,6 +62,7 @@ func (c *client) inSlot(ctx context.Context, q query) (stats, error) {
 		return stats{}, err
 	}
 	defer release()
+	defer c.server.engine.running.enter(q.id, c.session.conn.id)()
 	return c.statement(ctx, q)
 }
 

@@ -9,6 +9,9 @@ var whoFunctions = nameSet("currentuser current_user user authenticateduser")
 // to the engine everybody is its user default. An alias keeps the name of the
 // column. What is stored, the definition of a view, is left as it is.
 func (s *session) named(text string) string {
+	if other, ok := s.served(text); ok {
+		return other
+	}
 	name := s.user.Name
 	if name == "default" || !strings.Contains(strings.ToLower(text), "user") {
 		return text
