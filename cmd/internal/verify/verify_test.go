@@ -1,0 +1,68 @@
+package verify_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/verify"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+func TestMain(m *testing.M) { clickhousetest.Main(m) }
+
+// TestAnInstallationThatNeverHadARecord has an answer at once, whatever of it is
+// there already.
+func TestAnInstallationThatNeverHadARecord(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for name, c := range map[string]struct {
+		migrated bool
+		since    time.Time
+	}{
+		"with tables":                     {true, time.Time{}},
+		"with tables, of the last minute": {true, time.Now().Add(-time.Minute)},
+		"without tables":                  {false, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			nc, err := stream.Connect(stream.Connection{URL: natstest.Start(t).URL, Name: "test"}, log, prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			lanes, err := stream.Open(ctx, nc, stream.Config{MaxBytes: 64 << 20}, log, prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, url := clickhousetest.FreshDatabase(t)
+			db, err := warehouse.Open(warehouse.Config{URL: url}, log, prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { db.Close() })
+			if c.migrated {
+				if err := db.Migrate(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begun := time.Now()
+			report, err := verify.Run(ctx, lanes, db, verify.Config{Since: c.since})
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			switch {
+			case !c.migrated && err == nil:
+				t.Error("no error, although there are no tables")
+			case c.migrated && (err != nil || !report.OK):
+				t.Errorf("got %+v, %v, want that all is well", report, err)
+			}
+		})
+	}
+}
