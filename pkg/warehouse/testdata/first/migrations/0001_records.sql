@@ -14,7 +14,8 @@
 --
 -- The codecs are measured on sorted rows (docs/decisions/0037). Keys and
 -- positions grow with time, as instances do, so the least and the greatest of a
--- granule tell nearly as much as a bloom filter does, which takes 10 bits a row.
+-- granule let most of them be passed over, for none of the 10 bits a row that a
+-- bloom filter takes.
 CREATE TABLE IF NOT EXISTS {{.Table "records"}}{{.OnCluster}}
 (
     source                 LowCardinality(String)      CODEC(ZSTD(1)), -- the engine, as the token says
