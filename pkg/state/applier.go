@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -119,16 +118,10 @@ func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 	return err
 }
 
-// refused says what a change that can not be applied means: that there is
-// something wrong with it, or with what is stored.
-func refused(err error) error {
-	class := record.ClassHalt
-	var bad *change.BadChangeError
-	if errors.As(err, &bad) {
-		class = record.ClassPoison
-	}
-	return &record.StoreError{Class: class, Err: err}
-}
+// refused says that a change can not be applied: for what it is, or because the
+// entry that is stored is damaged. Neither keeps other changes waiting, nor
+// records: it is set aside, and can be replayed once the entry is mended.
+func refused(err error) error { return &record.StoreError{Class: record.ClassPoison, Err: err} }
 
 // token names the messages: the same for the same ones.
 func token(messages []record.Message) string {

@@ -268,18 +268,25 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 	}
 }
 
-func TestADamagedEntryHalts(t *testing.T) {
+// TestAChangeOfADamagedEntryIsSetAside: it keeps nothing else waiting, and the
+// entry is left to whoever mends it.
+func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
 	for _, value := range []string{``, `{`, `{"target":{"user":"bob"}}`, `{"target":{"user":"ann"},"doc":[],"seq":0}`} {
 		w := open(t)
 		w.publish(patch(t, "ann", `{"name":"Ann"}`))
+		w.publish(patch(t, "bob", `{"name":"Bob"}`))
 		key := change.Target{User: "ann"}.Key()
 		if _, err := w.bucket.KeyValue.Put(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
 		}
-		err := w.Apply(t.Context(), w.messages())
-		var refused *record.StoreError
-		if !errors.As(err, &refused) || refused.Class != record.ClassHalt {
-			t.Errorf("%q: got %v, want an error of class halt", value, err)
+		if diff := cmp.Diff([]uint64{1}, w.apply(w.messages()...)); diff != "" {
+			t.Errorf("%q: set aside (-want +got):\n%s", value, diff)
+		}
+		if e, err := w.store.Entry(t.Context(), change.Target{User: "bob"}); err != nil || e.Seq != 2 {
+			t.Errorf("%q: the other one is %+v, %v", value, e, err)
+		}
+		if _, err := w.store.Incarnation(t.Context()); err != nil {
+			t.Errorf("%q: no life can begin: %v", value, err)
 		}
 		if kv, err := w.bucket.Get(t.Context(), key); err != nil || string(kv.Value()) != value {
 			t.Errorf("%q was replaced: %v", value, err)

@@ -60,7 +60,7 @@ func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Ent
 				if kv == nil {
 					return // all that were there when it began
 				}
-				if e, err := decode(kv); !yield(e, err) || err != nil {
+				if !yield(decode(kv)) {
 					return
 				}
 			}
@@ -72,6 +72,10 @@ func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Ent
 // change of a life that is not above it would be ignored.
 func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
 	for e, err := range s.Entries(ctx, ">") {
+		var damaged *record.StoreError
+		if errors.As(err, &damaged) {
+			continue // no change is ignored for it: none is applied to it
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -148,7 +152,7 @@ func decode(kv jetstream.KeyValueEntry) (change.Entry, error) {
 	e, err := change.DecodeEntry(kv.Value())
 	if err != nil || e.Target.Key() != kv.Key() {
 		err = fmt.Errorf("the entry %s of revision %d is damaged", kv.Key(), kv.Revision())
-		return change.Entry{}, &record.StoreError{Class: record.ClassHalt, Err: err}
+		return change.Entry{}, &record.StoreError{Class: record.ClassPoison, Err: err}
 	}
 	return e, nil
 }
