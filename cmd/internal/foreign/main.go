@@ -52,7 +52,7 @@ type client struct {
 }
 
 // clientLimit bounds the checks of one client.
-const clientLimit = 100 * time.Second
+const clientLimit = 150 * time.Second
 
 func (o options) clients() []client {
 	here := o.Checks + "/"
