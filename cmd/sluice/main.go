@@ -19,6 +19,7 @@ type commands struct {
 	Lanes      lanes      `cmd:"" help:"List lanes and the sources on them, add a lane, or move a source."`
 	Dead       dead       `cmd:"" help:"List, show, replay or drop what could not be stored."`
 	Verify     verifyCmd  `cmd:"" help:"Prove that every accepted record is stored once, set aside, or waiting."`
+	Lint       lintCmd    `cmd:"" help:"Look for what is wrong in what engines send."`
 	Recount    recountCmd `cmd:"" help:"Make the counters of days again from the records, while records flow."`
 	Rebuild    rebuildCmd `cmd:"" help:"Make the tables again from what the lanes hold, in another database, and compare."`
 	Tail       tail       `cmd:"" help:"Print the records of a lane as JSON, one per line."`

@@ -11,11 +11,15 @@ import (
 //go:embed questions.sql
 var questionsFile string
 
+//go:embed lint.sql
+var lintFile string
+
 // Question is something that analysts ask, with the statement that answers it.
 type Question struct {
 	Name       string // such as durations
 	Asks       string // in words
 	Means      string // what the answer says, and what it leaves out; may be empty
+	Do         string // of Checks: what to do about what is found
 	SQL        string // one SELECT over the views of the database flow, without a semicolon
 	Parameters []Parameter
 	Reads      []string // views and tables, without the database
@@ -37,8 +41,14 @@ var (
 )
 
 // Questions are all of questions.sql, in its order.
-func Questions() ([]Question, error) {
-	head, rest, _ := strings.Cut(questionsFile, "\n-- question ")
+func Questions() ([]Question, error) { return parseQuestions(questionsFile) }
+
+// Checks are all of lint.sql: each has a line for every engine that something
+// is found of, with the columns source, findings and example.
+func Checks() ([]Question, error) { return parseQuestions(lintFile) }
+
+func parseQuestions(file string) ([]Question, error) {
+	head, rest, _ := strings.Cut(file, "\n-- question ")
 	parameters := map[string]Parameter{}
 	for line := range strings.Lines(head) {
 		if m := parameterLine.FindStringSubmatch(comment(line)); m != nil {
@@ -61,7 +71,7 @@ func parseQuestion(text string, parameters map[string]Parameter) (Question, erro
 	title, text, _ := strings.Cut(text, "\n")
 	name, asks, named := strings.Cut(title, ": ")
 	if !named {
-		return Question{}, fmt.Errorf("questions.sql: %q is no question with a name", title)
+		return Question{}, fmt.Errorf("questions: %q is no question with a name", title)
 	}
 	q := Question{Name: name, Asks: asks}
 	examples := map[string]string{}
@@ -72,11 +82,15 @@ func parseQuestion(text string, parameters map[string]Parameter) (Question, erro
 			examples[m[1]] = m[2]
 			continue
 		}
+		if do, ok := strings.CutPrefix(comment(line), "do: "); ok {
+			q.Do = do
+			continue
+		}
 		q.Means = strings.TrimSpace(q.Means + " " + comment(line))
 	}
 	statement, closed := strings.CutSuffix(strings.TrimSpace(text), ";")
 	if !closed || strings.Contains(statement, ";") {
-		return Question{}, fmt.Errorf("questions.sql: %s is not one statement that ends with a semicolon", name)
+		return Question{}, fmt.Errorf("questions: %s is not one statement that ends with a semicolon", name)
 	}
 	q.SQL = statement
 	for _, m := range placeholder.FindAllStringSubmatch(statement, -1) {
@@ -85,7 +99,7 @@ func parseQuestion(text string, parameters map[string]Parameter) (Question, erro
 		}
 		p, known := parameters[m[1]]
 		if !known {
-			return Question{}, fmt.Errorf("questions.sql: %s has the parameter %s, which the head does not explain", name, m[1])
+			return Question{}, fmt.Errorf("questions: %s has the parameter %s, which the head does not explain", name, m[1])
 		}
 		p.Type = m[2]
 		if example, ok := examples[p.Name]; ok {

@@ -27,7 +27,11 @@ func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := pageHead + pageOfViews(t, w) + pageOfQuestions(t, w, questions)
+	checks, err := warehouse.Checks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pageHead + pageOfViews(t, w) + pageOfQuestions(t, w, questions) + pageOfChecks(checks)
 	if *update {
 		if err := os.WriteFile(analyticsPage, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -42,7 +46,7 @@ func TestTheAnalyticsPageIsFresh(t *testing.T) {
 		t.Errorf("docs/analytics.md is not fresh, run %s (-want +got):\n%s", pageCommand, diff)
 	}
 	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)\n```").FindAllStringSubmatch(string(got), -1) {
-		if !slices.ContainsFunc(questions, func(q warehouse.Question) bool { return q.SQL == block[1] }) {
+		if !slices.ContainsFunc(append(questions, checks...), func(q warehouse.Question) bool { return q.SQL == block[1] }) {
 			w.ask(t, warehouse.Question{Name: "the page", SQL: block[1]}, nil, "TabSeparated")
 		}
 	}
@@ -174,6 +178,15 @@ func pageOfQuestions(t *testing.T, w *world, questions []warehouse.Question) str
 	return b.String()
 }
 
+func pageOfChecks(checks []warehouse.Question) string {
+	var b strings.Builder
+	b.WriteString("\n## Lint\n\n`sluice lint` looks for these. A line of an answer is an engine: how much was found of it, and an example.\n")
+	for _, q := range checks {
+		fmt.Fprintf(&b, "\n### %s\n**%s.** %s What to do: %s\n\n```sql\n%s\n```\n", q.Name, q.Asks, q.Means, q.Do, q.SQL)
+	}
+	return b.String()
+}
+
 // answerTable is the answer to a question with its examples.
 func answerTable(t *testing.T, w *world, q warehouse.Question) string {
 	t.Helper()
@@ -191,6 +204,7 @@ func answerTable(t *testing.T, w *world, q warehouse.Question) string {
 			if len(cell) > 100 {
 				cells[j] = cell[:100] + "…"
 			}
+			cells[j] = strings.ReplaceAll(cells[j], "<", "&lt;")
 		}
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
 		if i == 0 {
