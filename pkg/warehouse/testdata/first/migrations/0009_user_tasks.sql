@@ -1,0 +1,60 @@
+-- User tasks of the engine, one row each. Tasks that job workers offer to
+-- people are jobs.
+CREATE TABLE IF NOT EXISTS {{.Table "user_tasks"}}{{.OnCluster}}
+(
+    source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key String CODEC(ZSTD(1)),                 -- processInstanceKey
+    key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: userTaskKey
+    tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
+    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- processDefinitionVersion; likewise
+    element_id           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId; likewise
+    element_distance     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- key - elementInstanceKey, which is small
+    assigned             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order and assignee of the last CREATED, ASSIGNED or UPDATED, tab between
+    offered              SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, dueDate and candidateGroupsList of the last CREATED or UPDATED, tab between
+    state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 1 any event seen, 2 CANCELED, 3 COMPLETED
+    created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED
+    assigned_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- last ASSIGNED
+    ended_at             SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- COMPLETED or CANCELED
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last MIGRATED, tab between; empty when there was none
+)
+ENGINE = {{.Engine "AggregatingMergeTree" "user_tasks"}}
+ORDER BY (source, process_instance_key, key)
+SETTINGS {{.TableSettings}};
+{{.Distributed "user_tasks" "cityHash64(source, process_instance_key)"}}
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS {{.Database}}.user_tasks_mv{{.OnCluster}} TO {{.Table "user_tasks"}} AS
+WITH if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version, max(r.element_id) AS element_id,
+    max(r.key - r.element_instance_key) AS element_distance,
+    max(if(r.intent IN ('CREATED', 'ASSIGNED', 'UPDATED'), concat({{.Order}}, '\t', JSONExtractString(r.extra, 'assignee')), '')) AS assigned,
+    max(if(r.intent IN ('CREATED', 'UPDATED'), concat({{.Order}}, '\t', JSONExtractString(r.extra, 'dueDate'), '\t', JSONExtractRaw(r.extra, 'candidateGroupsList')), '')) AS offered,
+    max(multiIf(r.intent = 'COMPLETED', 3, r.intent = 'CANCELED', 2, 1)) AS state,
+    min(if(r.intent = 'CREATED', at, NULL)) AS created_at,
+    max(if(r.intent = 'ASSIGNED', at, NULL)) AS assigned_at,
+    max(if(r.intent IN ('COMPLETED', 'CANCELED'), at, NULL)) AS ended_at,
+    max(if(r.intent = 'MIGRATED', concat({{.Order}}, '\t', toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(r.element_id)), '')) AS migrated
+FROM {{.Table "records"}} AS r
+WHERE r.value_type = 'USER_TASK' AND r.record_type = 'EVENT' AND r.key > 0
+GROUP BY source, process_instance_key, key;
+
+-- What people query: one row for each user task, whatever has been merged so far.
+CREATE VIEW IF NOT EXISTS {{.Database}}.v_user_tasks{{.OnCluster}} AS
+WITH splitByChar('\t', migrated) AS now, splitByChar('\t', offered) AS offer
+SELECT source, process_instance_key, key, tenant_id,
+    if(migrated = '', u.bpmn_process_id, now[2]) AS bpmn_process_id,
+    if(migrated = '', u.version, toInt64OrNull(now[3])) AS version,
+    if(migrated = '', u.element_id, now[4]) AS element_id,
+    key - element_distance AS element_instance_key,
+    substring(assigned, 37) AS assignee,
+    JSONExtract(offer[3], 'Array(String)') AS candidate_groups,
+    parseDateTime64BestEffortOrNull(offer[2], 3, 'UTC') AS due_at,
+    transform(u.state, [2, 3], ['CANCELED', 'COMPLETED'], 'CREATED') AS state,
+    created_at, assigned_at,
+    if(u.state = 3, ended_at, NULL) AS completed_at,
+    if(u.state = 2, ended_at, NULL) AS canceled_at,
+    dateDiff('millisecond', created_at, assigned_at) AS waiting_ms,
+    dateDiff('millisecond', assigned_at, if(u.state = 3, ended_at, NULL)) AS handling_ms,
+    dateDiff('millisecond', created_at, if(u.state = 3, ended_at, NULL)) AS duration_ms
+FROM {{.Database}}.user_tasks AS u FINAL;
