@@ -45,7 +45,7 @@ func (s *session) try(ctx context.Context, b *block, c record.Claim) error {
 	named.Timeout = s.cfg.InsertTime * time.Duration(min(longestInsert, 1<<min(s.trials.slow, longestInsert)))
 	var beating sync.WaitGroup
 	done := make(chan struct{})
-	beating.Go(func() { s.beatUntil(done) })
+	beating.Go(func() { s.beatWhile(named.Timeout, done) })
 	err := s.parts.Warehouse.Insert(ctx, named)
 	close(done)
 	beating.Wait()
@@ -66,10 +66,12 @@ func (s *session) try(ctx context.Context, b *block, c record.Claim) error {
 	return err
 }
 
-func (s *session) beatUntil(done <-chan struct{}) {
+// beatWhile beats while an insert may take its time, and no longer: one that does
+// not end then hangs.
+func (s *session) beatWhile(timeout time.Duration, done <-chan struct{}) {
 	tick := time.NewTicker(insertBeat)
 	defer tick.Stop()
-	for {
+	for left := timeout - insertBeat; left > 0; left -= insertBeat {
 		select {
 		case <-tick.C:
 			s.beat()
