@@ -59,7 +59,7 @@ test: engine | need-go ## the whole suite, with real NATS and the real engine
 
 FUZZ_RUNS ?= 2000x
 fuzz: | need-go ## a short run of every fuzz target of what clients send
-	@for package in record change auth api; do \
+	@for package in record change auth api stream; do \
 		for target in $$(grep -ho '^func Fuzz[A-Za-z]*' pkg/$$package/*_test.go | cut -c6-); do \
 			$(GO) test ./pkg/$$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ_RUNS); \
 		done; \

@@ -86,7 +86,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	defer cursor.Close()
 	msg, err := cursor.Next(ctx)
 	ok("the ingester reads a message", err)
-	ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, record.Dead{Message: msg, Index: 0, Code: "c", Reason: "r"}))
+	ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, record.Dead{Message: msg.Messages[0], Index: 0, Code: "c", Reason: "r"}))
 	positions := stream.NewPositions(asIngester)
 	at, err := positions.Read(ctx, 0)
 	ok("the ingester reads its position", err)

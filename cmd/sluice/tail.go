@@ -40,7 +40,7 @@ func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 		for {
 			// What is printed is seen at once when nothing more is waiting.
 			soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			m, err := cursor.Next(soon)
+			e, err := cursor.Next(soon)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 				if err := out.Flush(); err != nil {
@@ -51,7 +51,7 @@ func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 			if err != nil {
 				return errors.Join(err, out.Flush())
 			}
-			if err := printRecords(out, &m); err != nil {
+			if err := printRecords(out, &e); err != nil {
 				return err
 			}
 		}
@@ -68,11 +68,20 @@ func next(s *stream.Stream, lane int) (uint64, error) {
 	return 0, fmt.Errorf("there is no lane %d", lane)
 }
 
-func printRecords(out *bufio.Writer, m *record.Message) error {
-	if m.Topic != stream.RecordTopic(m.Lane) {
-		return line(out, m.Body)
+// printRecords prints the records of an entry, those that are repeated too.
+func printRecords(out *bufio.Writer, e *record.Entry) error {
+	if e.Topic != stream.RecordTopic(e.Lane) {
+		return line(out, e.Body)
 	}
-	return record.Each(m, func(_ int, raw []byte) error { return line(out, raw) })
+	if e.Err != nil {
+		return fmt.Errorf("message %d: %w", e.Seq, e.Err)
+	}
+	for i := range e.Messages {
+		if err := record.Each(&e.Messages[i], func(_ int, raw []byte) error { return line(out, raw) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func line(out *bufio.Writer, json []byte) error {

@@ -114,12 +114,12 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, n int, key st
 		return err
 	}
 	hash := record.Hash(req.Body()) // of what is kept: it tells nothing about secrets
-	id := idOf(c.who.Subject, key, hash, req)
+	id, unique := idOf(c.who.Subject, key, hash, req)
 	req.Spread(slots, id)
 	p.parts, err = req.Parts(s.cfg.PartBytes, p.parts)
 	p.submission = record.Submission{
 		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
-		Received: received, TraceParent: traceParent(c.r.Header), Slots: slots, Parts: p.parts,
+		Received: received, TraceParent: traceParent(c.r.Header), Identified: req.Identified(), Unique: unique, Slots: slots, Parts: p.parts,
 	}
 	return err
 }
@@ -143,15 +143,16 @@ func (s *Server) publish(c *call, p *posting) (bool, error) {
 	return receipt.Replayed, err
 }
 
-// idOf chooses what makes a repeat of the request known.
-func idOf(subject, key, hash string, req *record.Request) string {
+// idOf chooses what makes a repeat of the request known. It is unique when
+// nothing does.
+func idOf(subject, key, hash string, req *record.Request) (id string, unique bool) {
 	switch {
 	case key != "":
-		return submissionID(idOfKey, subject, key)
+		return submissionID(idOfKey, subject, key), false
 	case req.AllIDs():
-		return submissionID(idOfBody, subject, hash)
+		return submissionID(idOfBody, subject, hash), false
 	default:
-		return randomID()
+		return randomID(), true
 	}
 }
 

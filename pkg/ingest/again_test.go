@@ -137,13 +137,13 @@ type finiteReader struct {
 	next uint64
 }
 
-func (r *finiteReader) Next(ctx context.Context) (record.Message, error) {
+func (r *finiteReader) Next(ctx context.Context) (record.Entry, error) {
 	if r.next > uint64(len(r.messages)) {
 		<-ctx.Done()
-		return record.Message{}, ctx.Err()
+		return record.Entry{}, ctx.Err()
 	}
 	m := r.messages[r.next-1]
 	m.Seq = r.next
 	r.next++
-	return m, nil
+	return record.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: []record.Message{m}}, nil
 }

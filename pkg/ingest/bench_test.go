@@ -88,7 +88,8 @@ type flood struct {
 	more     chan int // how many messages are there to be read, beyond those before
 	waiting  int      // of them; owned by Next, as is seq
 	seq      uint64
-	stored   chan struct{} // a block is
+	ring     [4 * perBlock / perMessage][1]record.Message // of the messages on their way
+	stored   chan struct{}                                // a block is
 	position record.Position
 }
 
@@ -97,20 +98,26 @@ func (f *flood) Identity() string                                         { retu
 func (f *flood) Created() time.Time                                       { return time.UnixMilli(1) }
 func (f *flood) Close()                                                   {}
 
-func (f *flood) Next(ctx context.Context) (record.Message, error) {
+func (f *flood) Heads(context.Context, int, uint64, uint64, func(*record.Entry) error) error {
+	return nil
+}
+
+func (f *flood) Next(ctx context.Context) (record.Entry, error) {
 	for f.waiting == 0 {
 		select {
 		case f.waiting = <-f.more:
 		case <-ctx.Done():
-			return record.Message{}, ctx.Err()
+			return record.Entry{}, ctx.Err()
 		}
 	}
-	m := f.messages[f.seq%uint64(len(f.messages))]
+	one := f.ring[f.seq%uint64(len(f.ring))][:]
+	one[0] = f.messages[f.seq%uint64(len(f.messages))]
+	m := &one[0]
 	m.Source = f.sources[f.seq/uint64(len(f.messages))%uint64(len(f.sources))]
 	f.waiting--
 	f.seq++
 	m.Seq = f.seq
-	return m, nil
+	return record.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: one}, nil
 }
 
 func (f *flood) Read(context.Context, int) (record.Position, error) { return f.position, nil }

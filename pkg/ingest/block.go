@@ -27,8 +27,16 @@ type block struct {
 	dead     []record.Dead    // what could not be decoded
 	changes  []record.Message // in order
 	fences   []string         // sources that may have been on other lanes before
+	requests []request        // that the window is to know
+	voids    []record.Run     // messages that count for nothing, counted from the first
 	arrivals []arrival
-	extra    int // bytes of dead and changes
+	extra    int // bytes of dead, changes and requests
+
+	// Of the clock, behind the last message: the first one within the window,
+	// when it is, and behind what an api must have known the lane not to be void.
+	reach      uint64
+	now        time.Duration
+	voidBehind uint64
 
 	// What became of the records so far: those that were decoded or set aside
 	// instead, and those that were dropped.
@@ -62,7 +70,9 @@ func (b *block) reset(of life) {
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
 	clear(b.changes)
+	clear(b.requests)
 	b.dead, b.changes, b.arrivals, b.fences = b.dead[:0], b.changes[:0], b.arrivals[:0], b.fences[:0]
+	b.requests, b.voids = b.requests[:0], b.voids[:0]
 }
 
 // letGo gives the memory of an empty block back when it has much more than it
@@ -81,35 +91,64 @@ func (b *block) empty() bool { return b.first == 0 }
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
 // add adds a message to the end of the block. It never fails: what can not be
-// decoded is set aside.
-func (b *block) add(m record.Message) {
+// decoded is set aside. Of one that is void nothing is kept.
+func (b *block) add(e *record.Entry, void bool) {
 	if b.empty() {
-		b.first = m.Seq
+		b.first = e.Seq
 	}
-	b.last, b.stamp = m.Seq, m.At.UnixNano()
-	m.Incarnation = b.life.incarnation
-	var size [8]byte
-	binary.LittleEndian.PutUint64(size[:], uint64(len(m.Body)))
-	_, _ = b.hash.Write(size[:])
-	_, _ = b.hash.Write(m.Body)
+	b.last, b.stamp = e.Seq, e.Stored.UnixNano()
+	for _, raw := range [...][]byte{e.Table, e.Body} {
+		var size [8]byte
+		binary.LittleEndian.PutUint64(size[:], uint64(len(raw)))
+		_, _ = b.hash.Write(size[:])
+		_, _ = b.hash.Write(raw)
+	}
+	if void {
+		b.voids = addRow(b.voids, int(e.Seq-b.first))
+		n := uint64(e.Records())
+		b.totals.Read += n
+		b.totals.Void += n
+		return
+	}
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		m.Incarnation = b.life.incarnation
+		if e.Err != nil {
+			b.setAside(*m, &record.BadRecordError{Index: -1, Code: record.CodeBadEntry, Reason: e.Err.Error(), Raw: e.Body})
+			continue
+		}
+		b.addMessage(e, m)
+	}
+}
 
+func (b *block) addMessage(e *record.Entry, m *record.Message) {
 	before := b.columns.Rows()
 	switch kind(m.Topic) {
 	case kindRecords:
-		b.decode(m)
+		b.decode(*m)
 	case kindChange:
-		b.changes = append(b.changes, m)
+		b.changes = append(b.changes, *m)
 		b.extra += len(m.Body)
 	case kindFence:
 		b.fences = append(b.fences, m.Source)
 	default:
-		b.setAside(m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
+		b.setAside(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
 	}
-	if n := b.columns.Rows() - before; n > 0 {
+	n := b.columns.Rows() - before
+	if n > 0 {
 		b.totals.Read += uint64(n)
 		b.arrivals = append(b.arrivals, arrival{m.Received, n})
 	}
+	if toKnow(e, m) {
+		b.requests = append(b.requests, request{
+			requestID: idOf(m), seq: m.Seq, reach: b.reach, needs: e.Knew + 1, index: m.Index, row: before, rows: n,
+		})
+		b.extra += requestBytes
+	}
 }
+
+// requestBytes is what a request of the block takes.
+const requestBytes = 200
 
 // decode adds the records of a message, without those that are bad. A message
 // that is broken is set aside as a whole.
@@ -128,17 +167,17 @@ func (b *block) decode(m record.Message) {
 }
 
 func (b *block) setAside(m record.Message, bad *record.BadRecordError) {
-	b.dead = append(b.dead, dead(m, bad.Index, bad.Raw, bad.Code, bad.Reason))
-	b.extra += len(bad.Raw)
-	n := uint64(1)
-	if bad.Index < 0 {
-		n = uint64(max(m.Records, 1)) // the whole message: as many as its publisher has counted
+	index, n := bad.Index, uint64(1)
+	if index < 0 { // the whole message: as many as its publisher has counted
+		index, n = -1-m.Ordinal, uint64(max(m.Records, 1))
 	}
+	b.dead = append(b.dead, dead(m, index, bad.Raw, bad.Code, bad.Reason))
+	b.extra += len(bad.Raw)
 	b.totals.Read += n
 	b.totals.Dead += n
 }
 
-// dead is the record with this index of m, or all of m when the index is -1.
+// dead is the record with this index of m, or all of m when it is below 0.
 func dead(m record.Message, index int, raw []byte, code, reason string) record.Dead {
 	m.Body = raw
 	if index >= 0 {
@@ -148,13 +187,14 @@ func dead(m record.Message, index int, raw []byte, code, reason string) record.D
 }
 
 // token names what is stored of the block: the same for the same messages of the
-// same life of the lane, of which the same rows are dropped, and never for
-// others. It is to be called before the rows are dropped.
+// same life of the lane, of which the same rows are dropped and the same
+// messages are void, and never for others. It is to be called before the rows are
+// dropped.
 func (b *block) token(dropped string) string {
 	sum := b.hash.Sum128().Bytes()
-	if dropped != "" {
+	if dropped != "" || len(b.voids) > 0 {
 		// Rows are named by their number, so that the number of all belongs to it.
-		sum = xxh3.HashString128(fmt.Sprintf("%x %d %s", sum, b.columns.Rows(), dropped)).Bytes()
+		sum = xxh3.HashString128(fmt.Sprintf("%x %d %s %v", sum, b.columns.Rows(), dropped, b.voids)).Bytes()
 	}
 	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s", b.life.lane, b.life.incarnation, b.first, b.last, hex.EncodeToString(sum[:]))
 }

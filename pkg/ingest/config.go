@@ -17,6 +17,9 @@ type Config struct {
 
 	KnownBytes int // what lanes together may hold of the identities of stored records; less means more questions to ClickHouse; default 32 MiB
 
+	RepeatWindow time.Duration // how long a repeated request is known whose records have no identity of their own, in stream time; default 10 min
+	RepeatBytes  int           // what lanes together may hold of such requests; less means that they are forgotten before; default 64 MiB
+
 	MinPause time.Duration // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse; default 250 ms
 
 	InsertTime time.Duration // how long a first attempt to insert may take; one that took longer gets twice as much next time, up to ten times; default 60 s
@@ -43,6 +46,8 @@ func (c Config) withDefaults() Config {
 	positive(&c.MaxRows, 100_000)
 	positive(&c.SharedBytes, 32<<20)
 	positive(&c.KnownBytes, 32<<20)
+	positive(&c.RepeatWindow, 10*time.Minute)
+	positive(&c.RepeatBytes, 64<<20)
 	positive(&c.MaxAge, 500*time.Millisecond)
 	positive(&c.MinPause, 250*time.Millisecond)
 	positive(&c.InsertTime, time.Minute)

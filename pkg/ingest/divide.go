@@ -158,15 +158,15 @@ func (s *session) setAsideRow(ctx context.Context, b *block, row int, reason str
 		return fmt.Errorf("open the lane at message %d: %w", seq, err)
 	}
 	defer reader.Close()
-	m, err := reader.Next(ctx)
+	e, err := reader.Next(ctx)
 	if err != nil {
 		return fmt.Errorf("read message %d again: %w", seq, err)
 	}
-	if m.Seq != seq || reader.Identity() != s.stream {
+	if e.Seq != seq || reader.Identity() != s.stream {
 		return halt("message %d is not there any more", seq)
 	}
+	m, raw, err := e.Record(index)
 	m.Incarnation = s.life.incarnation
-	raw, err := record.Raw(&m, index)
 	if err != nil {
 		return halt("record %d of message %d can not be found again", index, seq)
 	}

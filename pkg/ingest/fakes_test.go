@@ -41,10 +41,10 @@ type place struct {
 type world struct {
 	mu       sync.Mutex
 	identity string
-	created  int64            // when the stream was made, ms
-	messages []record.Message // message i has sequence i+1
-	arrived  chan struct{}    // closed when a message comes
-	purged   uint64           // messages up to here are gone
+	created  int64          // when the stream was made, ms
+	messages []record.Entry // message i has sequence i+1
+	arrived  chan struct{}  // closed when a message comes
+	purged   uint64         // messages up to here are gone
 
 	position record.Position
 
@@ -80,15 +80,28 @@ func newWorld() *world {
 	}
 }
 
-// publish adds messages to the stream.
+// publish adds messages to the stream, each by itself.
 func (w *world) publish(messages ...record.Message) {
+	for _, m := range messages {
+		w.publishEntry(record.Entry{Topic: m.Topic, Body: m.Body, Messages: []record.Message{m}})
+	}
+}
+
+// publishEntry adds one message to the stream.
+func (w *world) publishEntry(e record.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, m := range messages {
-		m.Seq = uint64(len(w.messages) + 1)
-		m.At = time.Unix(0, 1_000+int64(m.Seq))
-		w.messages = append(w.messages, m)
+	e.Seq = uint64(len(w.messages) + 1)
+	if e.Stored.IsZero() {
+		e.Stored = time.Unix(0, 1_000+int64(e.Seq))
 	}
+	index := 0
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		m.Seq, m.Ordinal, m.Index = e.Seq, i, index
+		index += m.Records
+	}
+	w.messages = append(w.messages, e)
 	close(w.arrived)
 	w.arrived = make(chan struct{})
 }
@@ -191,25 +204,44 @@ func (r *reader) Created() time.Time {
 }
 func (r *reader) Close() {}
 
-func (r *reader) Next(ctx context.Context) (record.Message, error) {
+func (s source) Heads(_ context.Context, _ int, from, to uint64, f func(*record.Entry) error) error {
+	return s.do(fmt.Sprintf("heads %d-%d", from, to), func() error {
+		for seq := max(from, s.purged+1); seq <= min(to, uint64(len(s.messages))); seq++ {
+			e := clone(s.messages[seq-1])
+			if err := f(&e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func clone(e record.Entry) record.Entry {
+	e.Body, e.Messages = slices.Clone(e.Body), slices.Clone(e.Messages)
+	for i := range e.Messages {
+		e.Messages[i].Body = slices.Clone(e.Messages[i].Body)
+	}
+	return e
+}
+
+func (r *reader) Next(ctx context.Context) (record.Entry, error) {
 	for {
 		r.mu.Lock()
 		arrived, there := r.arrived, r.next <= uint64(len(r.messages))
 		r.mu.Unlock()
 		if there {
-			var m record.Message
+			var e record.Entry
 			err := r.do("next", func() error {
-				m = r.messages[r.next-1]
-				m.Body = slices.Clone(m.Body)
+				e = clone(r.messages[r.next-1])
 				r.next++
 				return nil
 			})
-			return m, err
+			return e, err
 		}
 		select {
 		case <-arrived:
 		case <-ctx.Done():
-			return record.Message{}, ctx.Err()
+			return record.Entry{}, ctx.Err()
 		}
 	}
 }

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/pkg/record"
@@ -15,16 +16,16 @@ const readAhead = 4
 // read hands on the messages of the lane, and makes sure that none is missing.
 func (s *session) read(ctx context.Context, reader Reader, from uint64) error {
 	for want := from; ; want++ {
-		m, err := reader.Next(ctx)
+		e, err := reader.Next(ctx)
 		if err != nil {
 			return fmt.Errorf("read the lane: %w", err)
 		}
-		if m.Seq != want {
-			return fmt.Errorf("read the lane: got message %d where %d comes next: %w", m.Seq, want, record.ErrGap)
+		if e.Seq != want {
+			return fmt.Errorf("read the lane: got message %d where %d comes next: %w", e.Seq, want, record.ErrGap)
 		}
 		s.metrics.messages.Inc()
 		select {
-		case s.messages <- m:
+		case s.messages <- e:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -35,7 +36,7 @@ func (s *session) read(ctx context.Context, reader Reader, from uint64) error {
 // only when it has nothing else to do. The claim, if there is one, is the
 // first block, whatever its size.
 func (s *session) fill(ctx context.Context, claim *record.Claim) error {
-	next, err := record.Message{}, error(nil) // the message that did not fit into the block before; Seq 0 when there is none
+	next, err := record.Entry{}, error(nil) // the message that did not fit into the block before; Seq 0 when there is none
 	for {
 		var b *block
 		select {
@@ -59,10 +60,17 @@ func (s *session) fill(ctx context.Context, claim *record.Claim) error {
 
 // refill makes the block that was claimed again.
 func (s *session) refill(ctx context.Context, b *block, claim record.Claim) error {
+	void, err := record.ParseRuns(claim.Void)
+	if err != nil {
+		return halt("the position is damaged: claim %s: %w", claim, err)
+	}
 	for b.last < claim.Last {
 		select {
-		case m := <-s.messages:
-			s.add(b, m)
+		case e := <-s.messages:
+			at := int(e.Seq - claim.First)
+			s.add(b, e, func() bool {
+				return slices.ContainsFunc(void, func(r record.Run) bool { return r.From <= at && at < r.To })
+			})
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -77,7 +85,7 @@ func (s *session) refill(ctx context.Context, b *block, claim record.Claim) erro
 
 // fillNew fills b, beginning with next, until it is handed over. It returns
 // the first message of the block after it, if that was read already.
-func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (record.Message, error) {
+func (s *session) fillNew(ctx context.Context, b *block, next record.Entry) (record.Entry, error) {
 	cfg := s.cfg
 	tick := time.NewTimer(cfg.MaxAge)
 	defer tick.Stop()
@@ -90,15 +98,15 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Message) (r
 			}
 		}
 		full := b.bytes() >= s.maxBytes() || b.columns.Rows() >= cfg.MaxRows
-		if next.Seq != 0 && !full && (b.empty() || b.columns.Rows()+next.Records <= cfg.MaxRows) {
-			s.add(b, next)
-			next = record.Message{}
+		if next.Seq != 0 && !full && (b.empty() || b.columns.Rows()+next.Records() <= cfg.MaxRows) {
+			s.add(b, next, func() bool { return s.clock.isVoid(&next) })
+			next = record.Entry{}
 			if time.Since(b.born) < cfg.MaxAge {
 				continue
 			}
 		}
 
-		var in <-chan record.Message
+		var in <-chan record.Entry
 		var out chan<- *block
 		full = full || next.Seq != 0
 		wait := time.Until(s.handedOver.Add(s.pause()))
@@ -141,12 +149,20 @@ func (l *lane) knownBytes() int {
 // leastBytes is a block worth inserting, however many lanes share the memory.
 const leastBytes = 1 << 20
 
-func (s *session) add(b *block, m record.Message) {
+// add adds a message to a block; isVoid says whether it counts.
+func (s *session) add(b *block, e record.Entry, isVoid func() bool) {
 	if b.empty() {
 		b.born = time.Now()
-		s.metrics.lag.begin(m.Received)
+		s.metrics.lag.begin(e.Messages[0].Received)
 	}
-	b.add(m)
+	s.clock.tick(&e)
+	b.reach, b.now, b.voidBehind = s.clock.first, s.clock.times[len(s.clock.times)-1], s.clock.void
+	b.add(&e, isVoid())
+}
+
+// repeatBytes is the share of the lane of what may be held of requests.
+func (l *lane) repeatBytes() int {
+	return l.cfg.RepeatBytes / int(max(1, l.peers.Load()))
 }
 
 // pause is the least time between two blocks that are not full. Lanes that are

@@ -62,6 +62,8 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 		peers:   &i.count,
 		memory:  [2]*block{newBlock(), newBlock()},
 		known:   newKnown(i.cfg.KnownBytes),
+		clock:   clock{window: i.cfg.RepeatWindow},
+		looked:  map[uint64][]requestID{},
 	}
 	i.count.Add(1)
 	defer i.count.Add(-1)

@@ -25,6 +25,14 @@ type lane struct {
 	memory  [2]*block     // one is filled while the other is stored
 	known   *known        // what is stored, as far as a session has learned
 
+	// Of the messages before a position, and of those that a session has read
+	// since: a session that fails leaves them to the next.
+	recalled     string                 // the stream they are of; empty when they know nothing
+	recalledLife uint64                 // and its incarnation
+	clock        clock                  // owned by fill while a session runs
+	window       window                 // owned by store while a session runs
+	looked       map[uint64][]requestID // of messages that were read again; owned by store
+
 	taken    bool   // the position has named us its owner
 	written  uint64 // revision of the position as it was written last
 	compared bool   // the table was compared with the position

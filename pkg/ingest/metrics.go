@@ -11,9 +11,9 @@ import (
 // metrics are those of all lanes. A lane that is given up keeps its counters
 // and loses its gauges: they are another process's now.
 type metrics struct {
-	messages, rows, repeated, blocks, bytes, dead, changes *prometheus.CounterVec
-	lookups, lookedUp                                      *prometheus.CounterVec
-	done, state, missing                                   *prometheus.GaugeVec
+	messages, rows, repeated, void, blocks, bytes, dead, changes *prometheus.CounterVec
+	lookups, lookedUp, readAgain                                 *prometheus.CounterVec
+	done, state, missing, reach                                  *prometheus.GaugeVec
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -32,18 +32,21 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_ingest_" + name, Help: help, Buckets: buckets})
 	}
 	m := &metrics{
-		messages: counter("messages_total", "Messages read from the lane, those read again after a failure included."),
-		rows:     counter("rows_total", "Records stored in ClickHouse."),
-		repeated: counter("repeated_records_total", "Records that were known already and not stored again."),
-		lookups:  counter("lookups_total", "Questions to ClickHouse whether records are known already: at most one for each block, none while records are new and come about in order."),
-		lookedUp: counter("looked_up_records_total", "Records that were asked for in these questions."),
-		blocks:   counter("blocks_total", "Blocks completed. Each makes one part or more in ClickHouse."),
-		bytes:    counter("bytes_total", "Memory that the completed blocks took as columns, in bytes."),
-		dead:     counter("dead_total", "Records and messages set aside as dead letters, those set aside again after a failure included."),
-		changes:  counter("changes_total", "Changes of users and dataset fields applied."),
-		done:     gauge("done_sequence", "Stream sequence up to which every message of the lane is stored or set aside."),
-		state:    gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."),
-		missing:  gauge("table_missing_messages", "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."),
+		messages:  counter("messages_total", "Messages read from the lane, those read again after a failure included."),
+		rows:      counter("rows_total", "Records stored in ClickHouse."),
+		repeated:  counter("repeated_records_total", "Records that were known already and not stored again."),
+		lookups:   counter("lookups_total", "Questions to ClickHouse whether records are known already: at most one for each block, none while records are new and come about in order."),
+		lookedUp:  counter("looked_up_records_total", "Records that were asked for in these questions."),
+		void:      counter("void_records_total", "Records of entries that came too late to count: their api was stopped for minutes in the middle of sending them, and has not answered OK."),
+		readAgain: counter("requests_read_again_total", "Messages that were read again because a request may be repeated."),
+		reach:     gauge("repeat_window_seconds", "How far back, in stream time, a repeated request is known whose records have no identity of their own. Below the configured window memory has run out."),
+		blocks:    counter("blocks_total", "Blocks completed. Each makes one part or more in ClickHouse."),
+		bytes:     counter("bytes_total", "Memory that the completed blocks took as columns, in bytes."),
+		dead:      counter("dead_total", "Records and messages set aside as dead letters, those set aside again after a failure included."),
+		changes:   counter("changes_total", "Changes of users and dataset fields applied."),
+		done:      gauge("done_sequence", "Stream sequence up to which every message of the lane is stored or set aside."),
+		state:     gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."),
+		missing:   gauge("table_missing_messages", "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."),
 
 		insertSeconds: histogram("insert_seconds", "How long a successful insert of one block took.", prometheus.ExponentialBuckets(0.002, 2, 15)),
 		blockRows:     histogram("block_rows", "Records per completed block.", prometheus.ExponentialBuckets(1, 4, 10)),
@@ -53,16 +56,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			[]float64{0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 300, 1800, 7200}),
 		lag: newLag(),
 	}
-	reg.MustRegister(m.messages, m.rows, m.repeated, m.lookups, m.lookedUp, m.blocks, m.bytes, m.dead, m.changes, m.done, m.state, m.missing,
+	reg.MustRegister(m.messages, m.rows, m.repeated, m.void, m.lookups, m.lookedUp, m.readAgain, m.blocks, m.bytes, m.dead, m.changes, m.done, m.state, m.missing, m.reach,
 		m.insertSeconds, m.blockRows, m.blockBytes, m.freshness, m.lag)
 	return m
 }
 
 // laneMetrics are those of one lane.
 type laneMetrics struct {
-	messages, rows, repeated, blocks, bytes, dead, changes prometheus.Counter
-	lookups, lookedUp                                      prometheus.Counter
-	done, state, missing                                   prometheus.Gauge
+	messages, rows, repeated, void, blocks, bytes, dead, changes prometheus.Counter
+	lookups, lookedUp, readAgain                                 prometheus.Counter
+	done, state, missing, reach                                  prometheus.Gauge
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -74,6 +77,7 @@ func (m *metrics) lane(number int) *laneMetrics {
 	return &laneMetrics{
 		messages: m.messages.WithLabelValues(n), rows: m.rows.WithLabelValues(n), repeated: m.repeated.WithLabelValues(n),
 		lookups: m.lookups.WithLabelValues(n), lookedUp: m.lookedUp.WithLabelValues(n),
+		void: m.void.WithLabelValues(n), readAgain: m.readAgain.WithLabelValues(n), reach: m.reach.WithLabelValues(n),
 		blocks: m.blocks.WithLabelValues(n), bytes: m.bytes.WithLabelValues(n),
 		dead: m.dead.WithLabelValues(n), changes: m.changes.WithLabelValues(n),
 		done: m.done.WithLabelValues(n), state: m.state.WithLabelValues(n), missing: m.missing.WithLabelValues(n),
@@ -87,6 +91,7 @@ func (m *metrics) forget(number int) {
 	m.done.DeleteLabelValues(n)
 	m.state.DeleteLabelValues(n)
 	m.missing.DeleteLabelValues(n)
+	m.reach.DeleteLabelValues(n)
 	m.lag.forget(n)
 }
 

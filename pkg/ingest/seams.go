@@ -13,6 +13,11 @@ type Source interface {
 	// first one to come after it. The error is record.ErrGap when a message
 	// from there on is gone, or when the lane has never been as far as from-1.
 	Open(ctx context.Context, lane int, from uint64) (Reader, error)
+
+	// Heads calls f with the messages of a lane from one to another, as many as
+	// it still holds and in order: what their headers say, with or without their
+	// bodies.
+	Heads(ctx context.Context, lane int, from, to uint64, f func(*record.Entry) error) error
 }
 
 // Reader gives the messages of one lane, in order.
@@ -26,7 +31,7 @@ type Reader interface {
 
 	// Next waits for the next message. After an error only Close may be
 	// called.
-	Next(ctx context.Context) (record.Message, error)
+	Next(ctx context.Context) (record.Entry, error)
 
 	Close()
 }

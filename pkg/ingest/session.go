@@ -15,19 +15,20 @@ import (
 // failure. Everything it has to know is in the position; nothing outlives it.
 type session struct {
 	*lane
-	life     life                // of the lane
-	stream   string              // Identity of the stream
-	messages chan record.Message // from read to fill
-	blocks   chan *block         // from fill to store; without a buffer: a block grows as long as store is busy
-	free     chan *block         // and back
+	life     life              // of the lane
+	stream   string            // Identity of the stream
+	messages chan record.Entry // from read to fill
+	blocks   chan *block       // from fill to store; without a buffer: a block grows as long as store is busy
+	free     chan *block       // and back
 
 	handedOver time.Time    // when fill last gave a block away; owned by fill
 	turned     atomic.Int64 // when the loop of fill last turned, unix ns
 
-	position record.Position // as it was written last; owned by store
-	stored   bool            // the claim of position is stored and may be recorded as done; owned by store
-	lastRow  uint64          // the last message that left a row; owned by store
-	repeated bool            // what is claimed may have been inserted already; owned by store
+	position   record.Position // as it was written last; owned by store
+	stored     bool            // the claim of position is stored and may be recorded as done; owned by store
+	voidBehind uint64          // of the clock, behind the claim; owned by store
+	lastRow    uint64          // the last message that left a row; owned by store
+	repeated   bool            // what is claimed may have been inserted already; owned by store
 
 	// What was made of the claim of position, and moves with it; owned by store.
 	moved      record.Totals
@@ -65,12 +66,15 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 	if err := l.compare(ctx, position); err != nil {
 		return err
 	}
+	if err := l.recall(ctx, position); err != nil {
+		return err
+	}
 
 	l.known.forgetAll()
 	s := &session{
 		lane: l, stream: stream, position: position, lastRow: position.Stored,
 		life: life{l.number, position.Incarnation}, known: l.known,
-		messages: make(chan record.Message, readAhead),
+		messages: make(chan record.Entry, readAhead),
 		blocks:   make(chan *block),
 		free:     make(chan *block, len(l.memory)),
 	}

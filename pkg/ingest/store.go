@@ -82,7 +82,9 @@ func (s *session) block(ctx context.Context, b *block) error {
 	s.moved.Read += b.totals.Read
 	s.moved.Repeated += b.totals.Repeated
 	s.moved.Dead += b.totals.Dead
+	s.moved.Void += b.totals.Void
 	s.metrics.repeated.Add(float64(b.totals.Repeated))
+	s.metrics.void.Add(float64(b.totals.Void))
 	s.well()
 	s.beat()
 	s.metrics.observe(b)
@@ -96,7 +98,7 @@ func (s *session) block(ctx context.Context, b *block) error {
 // not decided again.
 func (s *session) claim(ctx context.Context, b *block) error {
 	if c := s.position.Claim; c != nil && !s.stored {
-		return s.reclaimed(b, c)
+		return s.reclaimed(ctx, b, c)
 	}
 	if s.position.Held(time.Now()) {
 		// The block is read again when the lane goes on.
@@ -106,16 +108,25 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	if err != nil {
 		return err
 	}
+	again, err := s.repeatedRequests(ctx, b)
+	if err != nil {
+		return err
+	}
+	runs = merge(runs, again)
 	// Decided. A crash here leaves nothing: it is decided anew, about other
 	// blocks perhaps.
 	dropped := record.FormatRuns(runs)
-	c := &record.Claim{First: b.first, Last: b.last, Stamp: b.stamp, Token: b.token(dropped), Dropped: dropped, At: time.Now().UnixMilli()}
+	c := &record.Claim{
+		First: b.first, Last: b.last, Stamp: b.stamp, Token: b.token(dropped),
+		Dropped: dropped, Void: record.FormatRuns(b.voids), At: time.Now().UnixMilli(),
+	}
 	b.drop(runs)
 	if len(b.ends) > 1 {
 		c.To = b.ends[0]
 		c.Token = pieceToken(c.Token, 0, c.To)
 	}
 	next := s.done()
+	s.voidBehind = b.voidBehind
 	next.Claim = c
 	s.bearable, s.trials.slow = 0, 0
 	return s.swap(ctx, next)
@@ -123,7 +134,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 
 // reclaimed checks that the block is the one that was claimed before this
 // session, and drops what was dropped of it.
-func (s *session) reclaimed(b *block, c *record.Claim) error {
+func (s *session) reclaimed(ctx context.Context, b *block, c *record.Claim) error {
 	runs, err := record.ParseRuns(c.Dropped)
 	if err != nil {
 		return halt("the position is damaged: claim %s: %w", c, err)
@@ -134,8 +145,13 @@ func (s *session) reclaimed(b *block, c *record.Claim) error {
 	if n := len(runs); n > 0 && runs[n-1].To > b.columns.Rows() {
 		return halt("the position is damaged: claim %s drops row %d of a block of %d", c, runs[n-1].To-1, b.columns.Rows())
 	}
+	// The window is to know its requests. What is repeated of them stands in the
+	// claim.
+	if _, err := s.repeatedRequests(ctx, b); err != nil {
+		return err
+	}
 	b.drop(runs)
-	s.repeated = true
+	s.repeated, s.voidBehind = true, b.voidBehind
 	return nil
 }
 
@@ -165,6 +181,8 @@ func (s *session) done() record.Position {
 	next := s.progress()
 	if next.Claim != nil {
 		next.Done, next.Stamp, next.Claim = next.Claim.Last, next.Claim.Stamp, nil
+		// What the claim after this one has decided stands in that claim.
+		next.Window, next.Void = s.window.needed(next.Done), max(next.Void, s.voidBehind)
 	}
 	return next
 }

@@ -12,7 +12,8 @@ func (c *Columns) Append(m *Message) error {
 	return c.AppendExcept(m, func(int) bool { return false })
 }
 
-// AppendExcept is Append without the records that skip names by their index.
+// AppendExcept is Append without the records that skip names by their index in
+// the entry.
 // Those only have to be valid JSON.
 func (c *Columns) AppendExcept(m *Message, skip func(index int) bool) error {
 	before := c.mark()
@@ -113,7 +114,7 @@ func (c *Columns) fill(m *Message, received int64) {
 func (c *Columns) row(m *Message, received int64) {
 	r, row := &c.reader, len(c.TS)
 	if row == c.room {
-		c.extend(row, m.Records-r.index)
+		c.extend(row, m.Index+m.Records-r.index)
 	}
 	var left fieldSet // what no column takes, for extra
 	c.StreamIdx = append(c.StreamIdx, uint32(r.index))

@@ -92,7 +92,7 @@ func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits
 	if r.Len() != len(want.Records) {
 		t.Fatalf("got %d records, want %d: %q", r.Len(), len(want.Records), body)
 	}
-	ids, bad := 0, 0
+	ids, bad, places := 0, 0, 0
 	for i, raw := range want.Records {
 		if !bytes.Equal(r.Record(i), raw) {
 			t.Fatalf("record %d: got %q, want %q", i, r.Record(i), raw)
@@ -104,6 +104,12 @@ func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits
 		if row["ts"] == int64(0) {
 			bad++
 		}
+		if row["kind"] == int64(record.ByPlace) {
+			places++
+		}
+	}
+	if r.Identified() != (places == 0) {
+		t.Fatalf("identified is %v with %d records that have no identity: %q", r.Identified(), places, body)
 	}
 	if r.BadTimestamps() != bad {
 		t.Fatalf("got %d bad timestamps, want %d: %q", r.BadTimestamps(), bad, body)

@@ -39,6 +39,23 @@ func (c *Columns) kind(row int, positioned bool) uint8 {
 	return ByPlace
 }
 
+// positioned says of the record just read whether it will be known by its
+// position.
+func (w *walker) positioned(received int64) bool {
+	for _, f := range [...]field{fieldPartitionID, fieldPosition} {
+		v := w.get(f)
+		if v.kind <= kindNull {
+			return false
+		}
+		if n, code := w.integer(v); code != "" || n < 1 {
+			return false
+		}
+	}
+	v := w.get(fieldTimestamp)
+	ms, _ := w.time(v)
+	return v.kind > kindNull && plausible(ms, received)
+}
+
 // identity adds what makes the record just read the same as another one. All
 // else of its row was added before; its fields add outer and inner to its
 // content, and its id follows from partition and position or not.

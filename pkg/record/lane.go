@@ -16,6 +16,8 @@ type Position struct {
 	Base        uint64   `json:"base,omitempty"`        // messages up to here are of an earlier life of the lane, or were given up: they are not in Totals
 	Stored      uint64   `json:"stored,omitempty"`      // the last message that left a row, of those up to Done and of the pieces of Claim that are stored: the table must reach it
 	Claim       *Claim   `json:"block,omitempty"`       // the block being stored now, nil when none
+	Window      uint64   `json:"window,omitempty"`      // messages from here on tell which requests are repeated, and are kept; 0 before the first write
+	Void        uint64   `json:"void,omitempty"`        // an entry whose api knew no message behind this one is void
 	Totals      Totals   `json:"totals"`                // what became of all records up to Done, and of those of Claim that come before From
 	Recount     []string `json:"recount,omitempty"`     // days, such as 2025-11-21, whose counters may be wrong: what they had heard of a block was not to be found out
 	Hold        *Hold    `json:"hold,omitempty"`        // nothing new is claimed meanwhile, nil when nobody holds the lane
@@ -64,6 +66,10 @@ type Claim struct {
 	// Rows of the block that are known already and are not stored, as
 	// FormatRuns writes them: decided once, before the claim is written.
 	Dropped string `json:"dropped,omitempty"`
+
+	// Messages that count for nothing, as FormatRuns writes them, counted from
+	// First: decided with the same write.
+	Void string `json:"void,omitempty"`
 
 	At int64 `json:"at,omitempty"` // when the claim was made, ms since 1970
 

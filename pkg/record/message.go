@@ -17,12 +17,12 @@ type reader struct {
 	plain []byte // a body, decompressed
 	start int    // where the current record begins
 	end   int    // and the position after it
-	index int    // of the current record
+	index int    // of the current record in its entry
 }
 
 // open begins a message.
 func (r *reader) open(m *Message) *BadRecordError {
-	r.b, r.index, r.end, r.hashes = m.Body, -1, -1, true
+	r.b, r.index, r.end, r.hashes = m.Body, m.Index-1, -1, true
 	if m.Encoding != "" {
 		n, err := s2.DecodedLen(m.Body)
 		if m.Encoding != EncodingS2 || err != nil || n > maxMessageBytes {
@@ -45,15 +45,19 @@ func (r *reader) open(m *Message) *BadRecordError {
 // advance goes to the next record; false at the end of the message.
 func (r *reader) advance(m *Message) (bool, *BadRecordError) {
 	r.index++
-	at, more := r.next(r.end, r.index == 0, ']')
+	at, more := r.next(r.end, r.index == m.Index, ']')
 	if more {
 		r.start = at
 		return true, nil
 	}
-	if at >= 0 && r.space(at) == len(r.b) {
-		return false, nil
+	switch {
+	case at < 0 || r.space(at) < len(r.b):
+		return false, bad(-1, CodeInvalidJSON, m.Body)
+	case m.Records > 0 && r.index-m.Index != m.Records:
+		// The records behind it in the entry would have the places of others.
+		return false, bad(-1, CodeMiscounted, m.Body)
 	}
-	return false, bad(-1, CodeInvalidJSON, m.Body)
+	return false, nil
 }
 
 // pass reads over the current record.
@@ -105,9 +109,9 @@ func bad(index int, code string, raw []byte) *BadRecordError {
 	return &BadRecordError{Index: index, Code: code, Reason: details[code], Raw: bytes.Clone(raw)}
 }
 
-// Each calls f with every record of a message as it was posted, in order, until
-// f fails. raw is good until f returns. A message that is not a JSON array of
-// anything is a *BadRecordError.
+// Each calls f with every record of a message as it was posted, and its index in
+// the entry, in order, until f fails. raw is good until f returns. A message that
+// is not a JSON array of anything is a *BadRecordError.
 func Each(m *Message, f func(index int, raw []byte) error) error {
 	var r reader
 	if broken := r.open(m); broken != nil {
@@ -130,8 +134,8 @@ func Each(m *Message, f func(index int, raw []byte) error) error {
 	}
 }
 
-// Raw returns the record of a message with this index, as it was posted; the
-// memory is the caller's. The error is a *BadRecordError.
+// Raw returns the record of a message with this index in the entry, as it was
+// posted; the memory is the caller's. The error is a *BadRecordError.
 func Raw(m *Message, index int) (raw []byte, err error) {
 	err = Each(m, func(i int, record []byte) error {
 		if i != index {
@@ -147,4 +151,17 @@ func Raw(m *Message, index int) (raw []byte, err error) {
 		return nil, bad(index, CodeNoSuchRecord, nil)
 	}
 	return nil, err
+}
+
+// Record returns the record with this index as it was posted, and the message it
+// stands in; its memory is the caller's. The error is a *BadRecordError.
+func (e *Entry) Record(index int) (m Message, raw []byte, err error) {
+	for i := range e.Messages {
+		m = e.Messages[i]
+		if last := i == len(e.Messages)-1; last || index < e.Messages[i+1].Index {
+			break
+		}
+	}
+	raw, err = Raw(&m, index)
+	return m, raw, err
 }

@@ -152,6 +152,9 @@ func (p *parser) add(at, end int) int {
 	}
 	if id := w.get(fieldID); id.kind <= kindNull || id.kind == kindString && id.end-id.start == 2 {
 		p.noID++
+		if !w.positioned(p.received) {
+			p.byPlace++
+		}
 	}
 	if ms, code := w.time(w.get(fieldTimestamp)); code != "" || !plausible(ms, p.received) {
 		p.badTime++

@@ -37,7 +37,7 @@ func (e *ProblemsError) Error() string {
 
 // BadRecordError says that a message could not be decoded.
 type BadRecordError struct {
-	Index  int    // of the record in the message; -1 when the message as a whole is broken
+	Index  int    // of the record in the entry; -1 when the message as a whole is broken
 	Code   string // stable, machine-readable
 	Reason string // a sentence; never a submitted value
 	Raw    []byte // the record as it was sent, or the message's body; owned by the receiver
@@ -71,6 +71,8 @@ const (
 	CodeBadEncoding  = "broken_encoding" // a message that can not be decompressed
 	CodeNotAnArray   = "not_an_array"    // a message that holds something else
 	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
+	CodeMiscounted   = "miscounted"      // a message with other records than its entry says
+	CodeBadEntry     = "broken_entry"    // an entry whose table can not be read
 )
 
 // details says each code in a sentence.
@@ -92,6 +94,8 @@ var details = map[string]string{
 	CodeBadEncoding:    "the message can not be decompressed",
 	CodeNotAnArray:     "the message is not a JSON array",
 	CodeNoSuchRecord:   "the message has fewer records",
+	CodeMiscounted:     "the message has other records than its entry counts",
+	CodeBadEntry:       "the table of the entry can not be read",
 }
 
 // refusal returns the error for what stopped the scanner.

@@ -28,6 +28,7 @@ type Request struct {
 	slot    int      // that one
 	array   bool     // body is one JSON array
 	noID    int      // records without an id
+	byPlace int      // records without an identity of their own
 	badTime int      // records with a timestamp missing or absurd
 	unknown int      // members that are no fields
 
@@ -66,7 +67,7 @@ func (r *Request) reset(body []byte) {
 	r.w.masked, r.cuts = r.w.masked[:0], r.cuts[:0]
 	r.slot = 0
 	r.array = false
-	r.noID, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0
+	r.noID, r.byPlace, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0, 0
 }
 
 // Len returns the number of records.
@@ -79,6 +80,10 @@ func (r *Request) Record(i int) []byte {
 
 // AllIDs says whether every record has an id that is not empty.
 func (r *Request) AllIDs() bool { return r.noID == 0 }
+
+// Identified says whether every record has an identity of its own, by its
+// position or by its id: then a repeat of it is known whatever request it is in.
+func (r *Request) Identified() bool { return r.byPlace == 0 }
 
 // BadTimestamps returns how many records have no timestamp, or one before 2000
 // or more than a week ahead.

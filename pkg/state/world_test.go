@@ -97,11 +97,11 @@ func (w *world) messages() []record.Message {
 	}
 	var all []record.Message
 	for last := lane.CachedInfo().State.LastSeq; len(all) == 0 || all[len(all)-1].Seq < last; {
-		m, err := cursor.Next(ctx)
+		e, err := cursor.Next(ctx)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		all = append(all, m)
+		all = append(all, e.Messages...)
 	}
 	return all
 }

@@ -42,7 +42,7 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
 	begun := time.Now()
-	a, err := p.settleChange(ctx, msg, c.ID)
+	a, err := p.publishChange(ctx, msg, c)
 	p.note(ctx, err)
 	p.stream.m.seconds.Observe(time.Since(begun).Seconds())
 	p.stream.m.publishes.WithLabelValues(outcome(record.Receipt{Replayed: a.Duplicate}, err)).Inc()
@@ -53,46 +53,47 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 	return a.Sequence, a.Duplicate, err
 }
 
-// settleChange publishes until the outcome is known. Without an ID a second
+// publishChange publishes until the outcome is known. Without an ID a second
 // attempt might be a second change, so only what was certainly not stored is
 // tried again.
-func (p *Publisher) settleChange(ctx context.Context, msg *nats.Msg, id string) (a ack, err error) {
+func (p *Publisher) publishChange(ctx context.Context, msg *nats.Msg, c *change.Change) (got ack, err error) {
 	lane, ok := p.stream.view.Load().lane(0)
 	if !ok {
 		return ack{}, unavailable(errors.New("lane 0 is missing"), 30*time.Second)
 	}
-	s := &settling{p: p, lane: lane, list: []message{{body: msg.Data}}, once: id == ""}
-	err = s.retry(ctx, func() (err error) {
-		a, err = p.attemptChange(ctx, lane, msg, id)
+	a := p.attempts()
+	a.once = c.ID == ""
+	a.full = func(err error) error {
+		return &record.RetryError{Err: err, After: p.stream.roomAfter(0, len(msg.Data)+headRoom)}
+	}
+	err = a.until(ctx, func() (err error) {
+		got, err = p.stream.request(ctx, lane, msg)
+		if isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3) {
+			got, err = p.stale(ctx, msg, c, err)
+		}
 		return err
 	})
-	return a, err
+	return got, err
 }
 
-func (p *Publisher) attemptChange(ctx context.Context, lane *Lane, msg *nats.Msg, id string) (ack, error) {
-	if !p.wire.link.up() {
-		return ack{}, nats.ErrConnectionReconnecting
-	}
-	attempt, done := p.wire.link.attempt(ctx, attemptLimit)
-	defer done()
-	p.stream.m.commits.WithLabelValues("plain").Inc()
-	a, err := p.wire.request(attempt, lane, msg)
-	if !isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3) {
-		return a, err
-	}
-	// The lane looks at the sequence before it looks for duplicates: the last
-	// change of the target may be this very one, from an attempt whose answer
-	// was lost.
-	if id != "" {
-		seq, found, err := p.wire.find(ctx, lane, msg.Subject, id)
-		if err != nil {
-			return ack{}, err
-		}
-		if found {
-			return ack{Sequence: seq, Duplicate: true}, nil
+// stale is asked when a change came after another one than it expected: that may
+// be this very change, of an attempt whose answer was lost. The lane looks at the
+// sequence before it looks for duplicates. Only one change can have come right
+// after the one that was expected.
+func (p *Publisher) stale(ctx context.Context, msg *nats.Msg, c *change.Change, cause error) (ack, error) {
+	if c.ID != "" && c.Expected != nil {
+		ctx, done := p.stream.link.attempt(ctx, attemptLimit)
+		defer done()
+		next, err := p.stream.lane0.GetMsg(ctx, *c.Expected+1, jetstream.WithGetMsgSubject(msg.Subject))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // the target was never so far
+		case err != nil:
+			return ack{}, lost(ctx, err)
+		case first(next.Header, headerID) == c.ID:
+			return ack{Sequence: next.Sequence, Duplicate: true}, nil
 		}
 	}
-	return ack{}, fmt.Errorf("%w: %w", change.ErrStale, err)
+	return ack{}, fmt.Errorf("%w: %w", change.ErrStale, cause)
 }
 
 // LastChange returns the last change of a target that lane 0 still holds, and

@@ -74,20 +74,16 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 	cancel()
 	wg.Wait()
 
-	stored := map[string]int{}
+	stored := map[string]bool{}
 	for _, m := range w.all(0) {
-		stored[m.ID]++
+		stored[pieceOf(m)] = true
 	}
 	messages := 0
 	for id, parts := range acked {
 		for i := range parts {
 			messages++
-			part := id
-			if i > 0 {
-				part = fmt.Sprintf("%s.%d", id, i)
-			}
-			if stored[part] != 1 {
-				t.Errorf("message %s was acknowledged and is stored %d times", part, stored[part])
+			if part := pieceOf(record.Message{ID: id, From: i}); !stored[part] {
+				t.Errorf("%s was acknowledged and is not there", part)
 			}
 		}
 	}

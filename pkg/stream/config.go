@@ -10,7 +10,8 @@ type Config struct {
 	DeadMaxBytes    int64         // bytes of dead letters; default 256 MiB, as above
 	StateMaxBytes   int64         // bytes of users and dataset fields; default 256 MiB for a new bucket, or twice what is there in one without a limit
 	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, as above
-	DuplicateWindow time.Duration // how long a lane knows the ids it has taken; default 2 min for a new lane, as above
+	DuplicateWindow time.Duration // how long a lane knows the ids of its messages; default 2 min for a new lane, as above
+	RepeatWindow    time.Duration // how long a repeated request is known, in stream time (Clock); default 10 min
 	Poll            time.Duration // how often lanes and sources are looked up; default 3 s
 	Fresh           time.Duration // how long what was seen of them may be acted on, the same for all who publish or spread; default 15 s
 	Monitors        []string      // monitoring URLs of the NATS servers; those given are checked for sync_interval always
@@ -37,6 +38,9 @@ const (
 )
 
 func (c Config) withDefaults() Config {
+	if c.RepeatWindow == 0 {
+		c.RepeatWindow = 10 * time.Minute
+	}
 	if c.Poll == 0 {
 		c.Poll = 3 * time.Second
 	}

@@ -245,7 +245,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := open(t, stream.Config{DuplicateWindow: c.window})
+			w := open(t, stream.Config{RepeatWindow: 2 * c.window})
 			p := w.publisher()
 			letters := stream.NewDeadLetters(w.Stream)
 			w.publish(p, "other", 3)
@@ -328,7 +328,7 @@ func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
 
 func TestAReplayThatCanNotBeLookedUpIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	w := open(t, stream.Config{DuplicateWindow: 200 * time.Millisecond})
+	w := open(t, stream.Config{RepeatWindow: 400 * time.Millisecond})
 	p := w.publisher()
 	letters := stream.NewDeadLetters(w.Stream)
 	w.publish(p, "old", 5)

@@ -11,20 +11,14 @@
 //
 // What happens in Publish to what of a submission goes to one lane:
 //
-//  1. Its parts become messages, each with an id of its own.
-//  2. A small one waits while a commit of its lane is in flight; what has
-//     gathered by then is committed as one atomic batch, so that one sync to
-//     disk pays for all of them. When many come, the lane prepares the next
-//     batch while those it has just answered come back.
-//  3. A large one, or one that its group could not settle, is committed by
-//     itself: a message as it is, several parts as one atomic batch.
-//  4. An unknown outcome is settled by sending the same ids to the same lane
-//     again; the lane answers whether it has them.
-//  5. An id the lane has already is compared by the hash of its body: the same
-//     is a repeat, another is a misused key.
+//  1. Its parts become pieces, and wait while an entry of the lane is in flight.
+//  2. When that has ended, all that waits becomes the next entry: one message,
+//     one sync to disk. Nobody waits for company.
+//  3. After an unknown outcome the same bytes go out again under the same id to
+//     the same lane, as long as somebody waits for them.
+//  4. Every submitter is told what became of the entry.
 //
-// What a crash leaves: either every part that goes to a lane or none of it.
-//
-// The servers must be of version 2.14 or later: atomic batches, and their end
-// without a message.
+// What a crash leaves: some pieces of a submission or none of them. Who repeats
+// it has it in the lane twice; the ingester drops the second one, by its id, its
+// hash and the index of each record.
 package stream

@@ -16,19 +16,18 @@ import (
 // only the Purger removes what is stored.
 func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:               LaneName(lane),
-		Description:        "Sluice: records accepted, kept until they are stored and for a while after",
-		Subjects:           laneSubjects(lane),
-		Storage:            jetstream.FileStorage,
-		Retention:          jetstream.LimitsPolicy,
-		Discard:            jetstream.DiscardNew,
-		MaxBytes:           s.cfg.MaxBytes,
-		MaxMsgSize:         maxMessage,
-		Duplicates:         s.cfg.DuplicateWindow,
-		Replicas:           s.cfg.Replicas,
-		DenyDelete:         true,
-		AllowAtomicPublish: true,
-		AllowDirect:        false, // reads ask the leader: a follower may not have what it was just told of
+		Name:        LaneName(lane),
+		Description: "Sluice: records accepted, kept until they are stored and for a while after",
+		Subjects:    laneSubjects(lane),
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		MaxBytes:    s.cfg.MaxBytes,
+		MaxMsgSize:  maxMessage,
+		Duplicates:  s.cfg.DuplicateWindow,
+		Replicas:    s.cfg.Replicas,
+		DenyDelete:  true,
+		AllowDirect: false, // reads ask the leader: a follower may not have what it was just told of
 	}
 }
 
@@ -169,7 +168,6 @@ func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 	set("discard", have.Discard != want.Discard, func() { have.Discard = want.Discard })
 	set("discard_new_per_subject", have.DiscardNewPerSubject != want.DiscardNewPerSubject, func() { have.DiscardNewPerSubject = want.DiscardNewPerSubject })
 	set("max_msgs_per_subject", max(have.MaxMsgsPerSubject, 0) != want.MaxMsgsPerSubject, func() { have.MaxMsgsPerSubject = want.MaxMsgsPerSubject })
-	set("allow_atomic", want.AllowAtomicPublish && !have.AllowAtomicPublish, func() { have.AllowAtomicPublish = true })
 	set("allow_direct", have.AllowDirect != want.AllowDirect, func() { have.AllowDirect = want.AllowDirect })
 	set("duplicate_window", want.Duplicates > 0 && have.Duplicates != want.Duplicates, func() { have.Duplicates = want.Duplicates })
 	set("max_msg_size", want.MaxMsgSize > 0 && have.MaxMsgSize != want.MaxMsgSize, func() { have.MaxMsgSize = want.MaxMsgSize })

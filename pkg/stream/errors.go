@@ -28,17 +28,12 @@ const (
 	codeWrongLastSequence     = 10071
 	codeNotEnabled            = 10076 // JetStream of a server is not up
 	codeStoreFailed           = 10077 // full, when the text says maximum
-	codeRollupFailed          = 10111
 	codeStreamOffline         = 10118
 	codeDuplicateInProcess    = 10158 // the first copy of this id is still being stored
 	codeSubjectNotReady       = 10163
 	codeWrongLastSequenceR3   = 10164
 	codeTooManyRequests       = 10167
-	codeBatchIncomplete       = 10176 // part of the batch was lost on the way, or its stream changed leader
 	codeStreamOfflineReason   = 10194
-	codeDuplicateInBatch      = 10201
-	codeTooManyBatches        = 10210
-	codeTooManyFastBatches    = 10211
 )
 
 // errDisconnected ends an attempt whose connection was lost: the answer will
@@ -51,10 +46,9 @@ type verdict int
 const (
 	giveUp    verdict = iota // it will not get better by trying again soon
 	again                    // not stored: try again
-	unknown                  // perhaps stored: send the same ids again
+	unknown                  // perhaps stored: send the same again
 	cut                      // the same, and nobody is there to ask: not for long
 	unreached                // nobody answers: try again, not for long
-	repeated                 // an id of the batch is known already
 )
 
 // judge is the one table of what NATS may answer to a publish. The error is
@@ -101,21 +95,16 @@ func judgeCode(err *jetstream.APIError) (verdict, string, error) {
 		return giveUp, "too_many_requests", &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}
 	case codeMessageTooLarge:
 		return giveUp, "too_large", fmt.Errorf("%w: %w", record.ErrTooLarge, err)
-	case codeDuplicateInBatch:
-		return repeated, "duplicate_in_batch", unavailable(err, time.Second)
 	case codeDuplicateInProcess:
 		return again, "duplicate_in_process", unavailable(err, time.Second)
-	case codeTooManyBatches, codeTooManyFastBatches:
-		return again, "too_many_batches", unavailable(err, time.Second)
-	case codeClusterUnavailable, codeClusterNotLeader, codeSequenceNotMatch, codeSubjectNotReady, codeBatchIncomplete,
+	case codeClusterUnavailable, codeClusterNotLeader, codeSequenceNotMatch, codeSubjectNotReady,
 		codeStreamOffline, codeStreamOfflineReason:
 		// A new leader may come to have what the old one was given.
 		return unknown, "leader", unavailable(err, 5*time.Second)
 	case codeAccountResources, codeInsufficientResources, codeMemoryResources, codeStorageResources:
 		return giveUp, "resources", unavailable(err, 10*time.Second)
 	}
-	// Sealed, another stream on the subject, no atomic batches: somebody must
-	// mend the server.
+	// Sealed, or another stream on the subject: somebody must mend the server.
 	return giveUp, "refused", unavailable(err, 30*time.Second)
 }
 

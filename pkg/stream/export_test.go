@@ -1,10 +1,7 @@
 package stream
 
 import (
-	"context"
 	"time"
-
-	"github.com/nats-io/nuid"
 
 	"sluice/pkg/record"
 )
@@ -12,32 +9,30 @@ import (
 // ErrStale says that lanes were looked up too long ago.
 var ErrStale = errStale
 
-// CommitAfter commits submissions to lane 0 in one of the ways there are, as if
-// they had been routed for no longer than until.
-func (p *Publisher) CommitAfter(ctx context.Context, way string, until time.Time, subs ...*record.Submission) error {
+// SendUntil sends submissions to lane 0 as if they had been routed for no longer
+// than until, in one entry if it comes to that, and returns what they are told.
+func (p *Publisher) SendUntil(until time.Time, subs ...*record.Submission) (errs []error) {
 	lane, _ := p.stream.view.Load().lane(0)
-	var list []message
+	var list []*piece
 	for _, sub := range subs {
-		m := messages(sub, sub.ID, sub.Parts)[0]
-		m.until = until
-		list = append(list, m)
-	}
-	var err error
-	switch way {
-	case "at once":
-		_, err = p.wire.commit(ctx, lane, list)
-	case "begun":
-		err = p.wire.begin(ctx, lane, nuid.Next(), list[0])
-	case "begun in time":
-		id := nuid.Next()
-		list[0].until = time.Now().Add(time.Minute)
-		if err = p.wire.begin(ctx, lane, id, list[0]); err == nil {
-			list[0].until = until
-			_, err = p.wire.finish(ctx, lane, id, list, 1)
+		some, err := pieces(sub)
+		if err != nil {
+			return []error{err}
 		}
+		for _, pc := range some {
+			pc.lane, pc.until = lane, until
+		}
+		list = append(list, some...)
 	}
-	return err
+	p.gatherer(0).add(list)
+	for _, pc := range list {
+		errs = append(errs, <-pc.told)
+	}
+	return errs
 }
+
+// ErrAnew says that something was not sent, and must be routed anew.
+var ErrAnew = errAnew
 
 // Origin is what names a dead letter in its subjects.
 func Origin(d DeadLetter) string { return d.origin }
@@ -54,7 +49,7 @@ var ErrDisconnected = errDisconnected
 // Judge is what is done about a failed attempt, and what the submitter hears.
 func Judge(err error) (string, error) {
 	v, _, answer := judge(err)
-	return [...]string{"give up", "again", "unknown", "cut", "unreached", "repeated"}[v], answer
+	return [...]string{"give up", "again", "unknown", "cut", "unreached"}[v], answer
 }
 
 // DrainAfter is how long a lane's publishers are told to wait for need bytes,
@@ -82,4 +77,20 @@ func (d *dialer) Forget(network, address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dialing[address] = result
+}
+
+// MakeEntry is the table and the body of an entry of messages, as many as fit.
+func MakeEntry(knew uint64, patience time.Duration, messages ...record.Message) (table, body []byte, taken int) {
+	var e entry
+	e.reset(knew, patience)
+	for taken < len(messages) && e.add(&messages[taken]) {
+		taken++
+	}
+	return e.table, e.body, taken
+}
+
+// ParseEntry reads a table, and cuts a body by it.
+func ParseEntry(table, body []byte) (e record.Entry, err error) {
+	err = parseEntry(&e, table, body)
+	return e, err
 }

@@ -40,11 +40,7 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 		"the queue is full":          {api(10167, ""), "give up", record.ErrBusy, time.Second},
 		"too large for the stream":   {api(10054, ""), "give up", record.ErrTooLarge, 0},
 		"too large for the server":   {nats.ErrMaxPayload, "give up", record.ErrTooLarge, 0},
-		"a duplicate in the batch":   {api(10201, ""), "repeated", record.ErrUnavailable, time.Second},
 		"an id in process":           {api(10158, ""), "again", record.ErrUnavailable, time.Second},
-		"too many batches":           {api(10210, ""), "again", record.ErrUnavailable, time.Second},
-		"too many fast batches":      {api(10211, ""), "again", record.ErrUnavailable, time.Second},
-		"an incomplete batch":        {api(10176, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
 		"no leader":                  {api(10009, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
 		"the cluster is away":        {api(10008, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
 		"replicas disagree":          {api(10063, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
@@ -111,20 +107,12 @@ func TestAServerThatStandsStill(t *testing.T) {
 			t.Errorf("%v, again: %v", sizes, err)
 		}
 	}
-	seen := map[string]int{}
-	for _, m := range w.all(0) {
-		if seen[m.ID]++; seen[m.ID] > 1 {
-			t.Errorf("%s is stored %d times", m.ID, seen[m.ID])
-		}
-	}
-	if len(seen) != 6 {
-		t.Errorf("%d messages are stored, want 6", len(seen))
-	}
+	w.hold(6)
 }
 
-// TestKillsInTheMiddleOfBatches: submissions of several parts and groups of
-// small ones, the server killed under them. None may be half there.
-func TestKillsInTheMiddleOfBatches(t *testing.T) {
+// TestKillsInTheMiddleOfEntries: submissions of several parts and small ones, the
+// server killed under them. What was acknowledged is whole.
+func TestKillsInTheMiddleOfEntries(t *testing.T) {
 	t.Parallel()
 	p := natstest.StartProcess(t)
 	w := openAt(t, p.URL, stream.Config{})
@@ -172,34 +160,24 @@ func TestKillsInTheMiddleOfBatches(t *testing.T) {
 	cancel()
 	wg.Wait()
 
-	stored := map[string]int{}
+	stored := map[string]bool{}
 	for _, m := range w.all(0) {
-		stored[m.ID]++
-	}
-	parts := func(id string) (n int) {
-		for i := 1; i < 5; i++ {
-			n += stored[fmt.Sprintf("%s.%d", id, i)]
-		}
-		return n
+		stored[pieceOf(m)] = true
 	}
 	whole := 0
-	for id, n := range stored {
-		if n != 1 {
-			t.Errorf("%s is stored %d times", id, n)
-		}
-		var client, number, part int
-		if k, _ := fmt.Sscanf(id, "c%d-%d.%d", &client, &number, &part); k == 3 {
-			continue
-		}
-		if client%2 == 1 {
-			if whole++; parts(id) != 4 {
-				t.Errorf("%s has %d further parts, want 4", id, parts(id))
-			}
-		}
-	}
 	for id := range acked {
-		if stored[id] != 1 {
-			t.Errorf("%s was acknowledged and is stored %d times", id, stored[id])
+		var client, number int
+		if _, err := fmt.Sscanf(id, "c%d-%d", &client, &number); err != nil {
+			t.Fatal(err)
+		}
+		parts := 1
+		if client%2 == 1 {
+			parts, whole = 5, whole+1
+		}
+		for i := range parts {
+			if part := pieceOf(record.Message{ID: id, From: i}); !stored[part] {
+				t.Errorf("%s was acknowledged and is not there", part)
+			}
 		}
 	}
 	if len(acked) < 100 || whole < 20 {

@@ -18,8 +18,9 @@ type Lane struct {
 	Messages uint64        // messages it holds
 	Bytes    uint64        // bytes it holds
 	MaxBytes int64         // bytes it may hold
-	Window   time.Duration // how long it knows the ids it has taken
+	Window   time.Duration // how long it knows the ids of the messages it has taken
 	Now      time.Time     // when the server said so, by its own clock, which stamps the lane's messages
+	Looked   time.Time     // when it was asked, or before, by this machine's
 	drain    drain
 }
 
@@ -34,7 +35,7 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 		Number: number, Stream: info.Config.Name, Created: info.Created,
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
 		Messages: info.State.Msgs, Bytes: info.State.Bytes,
-		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Now: info.TimeStamp,
+		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Now: info.TimeStamp, Looked: now,
 	}
 	if before != nil {
 		l.drain = before.drain

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
@@ -15,31 +14,20 @@ func TestWhatWasRoutedTooLongAgoIsNotSent(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	one, two := submission("one", 10), submission("two", 10)
-	past := time.Now().Add(-time.Millisecond)
-	for _, tt := range []struct {
-		way  string
-		subs []*record.Submission
-	}{
-		{"at once", []*record.Submission{one}},
-		{"at once", []*record.Submission{one, two}},
-		{"begun", []*record.Submission{one}},
-		{"begun in time", []*record.Submission{one}},
-		{"begun in time", []*record.Submission{one, two}},
-	} {
-		if err := p.CommitAfter(t.Context(), tt.way, past, tt.subs...); !errors.Is(err, stream.ErrStale) {
-			t.Errorf("%s, %d messages: got %v, want %v", tt.way, len(tt.subs), err, stream.ErrStale)
+	for _, err := range p.SendUntil(time.Now().Add(-time.Millisecond), one, two) {
+		if !errors.Is(err, stream.ErrAnew) {
+			t.Errorf("got %v, want %v", err, stream.ErrAnew)
 		}
 	}
 	if n := len(w.all(0)); n != 0 {
-		t.Errorf("%d messages were stored, want none", n)
+		t.Errorf("%d requests were stored, want none", n)
 	}
-	if err := p.CommitAfter(t.Context(), "begun in time", time.Now().Add(time.Minute), one, two); err != nil {
-		t.Errorf("in time: %v", err)
+	for _, err := range p.SendUntil(time.Now().Add(time.Minute), one, two) {
+		if err != nil {
+			t.Errorf("in time: %v", err)
+		}
 	}
-	if n := len(w.all(0)); n != 2 {
-		t.Errorf("%d messages were stored in time, want 2", n)
-	}
-	if verdict, answer := stream.Judge(stream.ErrStale); verdict != "unreached" || !errors.Is(answer, record.ErrUnavailable) {
-		t.Errorf("it is judged %s, %v", verdict, answer)
+	if n := len(w.entries(0)); n != 1 || len(w.all(0)) != 2 {
+		t.Errorf("%d entries of %d requests were stored in time, want 1 of 2", n, len(w.all(0)))
 	}
 }

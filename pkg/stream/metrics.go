@@ -12,8 +12,7 @@ type metrics struct {
 	messages    prometheus.Counter
 	records     prometheus.Counter
 	bytes       prometheus.Counter
-	commits     *prometheus.CounterVec
-	commitSize  prometheus.Histogram
+	requests    prometheus.Histogram
 	retries     *prometheus.CounterVec
 	readMsgs    *prometheus.CounterVec
 	readBytes   *prometheus.CounterVec
@@ -35,13 +34,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	lane := []string{"lane"}
 	return &metrics{
 		publishes:   counters(reg, "sluice_stream_publishes_total", "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed.", "outcome"),
-		seconds:     histogram(reg, "sluice_stream_publish_seconds", "Seconds from a submission to its answer, waiting for a commit included.", prometheus.ExponentialBuckets(0.00025, 2, 16)),
-		messages:    counter(reg, "sluice_stream_messages_total", "Messages made durable in the lanes."),
+		seconds:     histogram(reg, "sluice_stream_publish_seconds", "Seconds from a submission to its answer, waiting for the entry before it included.", prometheus.ExponentialBuckets(0.00025, 2, 16)),
+		messages:    counter(reg, "sluice_stream_messages_total", "Messages made durable in the lanes: entries of requests, and changes."),
 		records:     counter(reg, "sluice_stream_records_total", "Records made durable in the lanes."),
 		bytes:       counter(reg, "sluice_stream_bytes_total", "Bytes of message bodies made durable in the lanes."),
-		commits:     counters(reg, "sluice_stream_commits_total", "Commits by form: plain for one message, batch for an atomic batch.", "form"),
-		commitSize:  histogram(reg, "sluice_stream_commit_messages", "Messages that shared one commit.", prometheus.ExponentialBuckets(1, 2, 10)),
-		retries:     counters(reg, "sluice_stream_retries_total", "Commits that had to be repeated, by reason.", "reason"),
+		requests:    histogram(reg, "sluice_stream_entry_requests", "Requests, or pieces of them, that shared one entry.", prometheus.ExponentialBuckets(1, 2, 10)),
+		retries:     counters(reg, "sluice_stream_retries_total", "Publishes that had to be tried again, by reason.", "reason"),
 		readMsgs:    counters(reg, "sluice_stream_read_messages_total", "Messages read back from a lane, repeats after a restart included.", lane...),
 		readBytes:   counters(reg, "sluice_stream_read_bytes_total", "Bytes of message bodies read back from a lane.", lane...),
 		reopens:     counter(reg, "sluice_stream_reader_reopens_total", "Times a reader had to be opened again after an interruption."),

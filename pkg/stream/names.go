@@ -50,24 +50,19 @@ const (
 	StateBucket = "flow_state"
 )
 
-// Headers of a message in a lane, beside Nats-Msg-Id and those of an atomic
-// batch. A dead letter keeps them all.
+// Headers of a message in a lane. An entry of requests has the first two, and
+// says the rest in its table; a change, a fence and a dead letter have the rest.
 const (
 	headerID       = "Nats-Msg-Id"
+	headerEntry    = "Sluice-Entry"    // the table of an entry, base64
 	headerEncoding = "Sluice-Encoding" // how the body is compressed: s2, or absent
 	headerRecords  = "Sluice-Records"  // how many records the body holds
 	headerReceived = "Sluice-Received" // when the api took it in, unix milliseconds
 	headerSubject  = "Sluice-Subject"  // subject of the token that posted it
 	headerSource   = "Sluice-Source"   // the engine its records are of, as that token said
-	headerHash     = "Sluice-Hash"     // hash of the whole request body
 	headerTrace    = "traceparent"     // W3C trace context
 
-	headerBatchID     = "Nats-Batch-Id"
-	headerBatchSeq    = "Nats-Batch-Sequence"
-	headerBatchCommit = "Nats-Batch-Commit"
-
 	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
-	headerRollup             = "Nats-Rollup"
 
 	headerKVOperation = "KV-Operation" // of an entry of a bucket that was deleted
 )

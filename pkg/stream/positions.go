@@ -159,7 +159,7 @@ func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (re
 	}
 	return p.Swap(ctx, lane, record.Position{
 		Incarnation: max(uint64(state.Now.UnixMilli()), before.Incarnation+1, above+1),
-		Stream:      state.Identity(), Done: done, Stamp: stamp, Base: done,
+		Stream:      state.Identity(), Done: done, Stamp: stamp, Base: done, Window: done + 1,
 		Recount: before.Recount, Revision: before.Revision,
 	})
 }

@@ -79,7 +79,7 @@ func (w *world) swapTo(lane int, done uint64) record.Position {
 	if pos.Stream, err = stream.NewPositions(w.Stream).Identity(w.t.Context(), lane); err != nil {
 		w.t.Fatal(err)
 	}
-	pos.Owner, pos.Done, pos.Stamp = "test", done, w.stamp(lane, done)
+	pos.Owner, pos.Done, pos.Stamp, pos.Window = "test", done, w.stamp(lane, done), done+1
 	if pos, err = stream.NewPositions(w.Stream).Swap(w.t.Context(), lane, pos); err != nil {
 		w.t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 		t.Error("it was reset to a message it does not have")
 	}
 	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 0, 0)
-	want := record.Position{Incarnation: reset.Incarnation, Stream: identity, Revision: reset.Revision}
+	want := record.Position{Incarnation: reset.Incarnation, Stream: identity, Window: 1, Revision: reset.Revision}
 	if diff := cmp.Diff(want, reset); diff != "" || err != nil {
 		t.Errorf("reset: %v (-want +got):\n%s", err, diff)
 	}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/record"
 )
@@ -16,18 +15,13 @@ import (
 // Publisher makes submissions durable.
 type Publisher struct {
 	stream *Stream
-	wire   *wire
+	sent   sent
 
 	failed atomic.Pointer[failure] // nil while submissions become durable
 
-	mu     sync.Mutex
-	groups map[int]*group        // by lane
-	direct map[int]chan struct{} // by lane: slots for commits outside of the group
+	mu        sync.Mutex
+	gatherers map[int]*gatherer // by lane
 }
-
-// directInFlight is how many commits of one lane go beside its group at a
-// time: enough for the disk to overlap them, far from what a lane buffers.
-const directInFlight = 16
 
 // failure is why a submission did not become durable.
 type failure struct {
@@ -61,16 +55,11 @@ func (p *Publisher) note(ctx context.Context, err error) {
 	}
 }
 
-// NewPublisher returns a Publisher on s. It has nothing to run or to stop: the
-// submissions themselves commit each other. While s runs, it hears at once when
-// the connection is lost.
+// NewPublisher returns a Publisher on s. It has nothing to run or to stop: it
+// works while somebody waits for a submission. While s runs, it hears at once
+// when the connection is lost.
 func NewPublisher(s *Stream) *Publisher {
-	return &Publisher{
-		stream: s,
-		wire:   &wire{nc: s.nc, link: s.link, m: s.m},
-		groups: map[int]*group{},
-		direct: map[int]chan struct{}{},
-	}
+	return &Publisher{stream: s, sent: sent{window: s.cfg.RepeatWindow}, gatherers: map[int]*gatherer{}}
 }
 
 // Slots is over how many lanes the records of a source are spread: a submission
@@ -82,13 +71,10 @@ func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errLimit)
 	defer cancel()
-	s := &settling{p: p, source: source}
+	a := p.attempts()
 	slots := 0
-	err := s.retry(ctx, func() error {
-		if !p.wire.link.up() {
-			return nats.ErrConnectionReconnecting
-		}
-		known, _, err := s.lanes(ctx)
+	err := a.until(ctx, func() error {
+		known, _, err := p.source(ctx, &a, source)
 		if err == nil {
 			slots = len(known.Lanes)
 		}
@@ -99,15 +85,16 @@ func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
 }
 
 // Publish makes a submission durable and returns when it is: without an error
-// every part is on disk in its lane, now or, when Replayed, all since an earlier
-// time. What goes to one lane is stored whole or not at all; after an error,
-// what goes to another lane may be.
+// every part is on disk in its lane, now or, when Replayed, since an earlier
+// time. After an error some parts may be, and none is taken back: the same
+// submission again completes it, however it is cut then.
+//
+// A submission that is published twice is in the lanes twice. Whoever reads them
+// drops the second one, by its ID and Hash.
 //
 // Errors: record.ErrFull, ErrBusy, ErrUnavailable, ErrHeld, ErrKeyReused,
 // ErrTooLarge; a *record.RetryError around them says when it is worth trying
-// again. After ErrUnavailable the submission may be durable or not: sending it
-// again with the same ID settles it. The bodies are not used after Publish
-// returns.
+// again. The bodies are not used after Publish returns.
 func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
 	begun := time.Now()
 	receipt, err := p.publish(ctx, sub)
@@ -119,98 +106,138 @@ func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record
 }
 
 func (p *Publisher) publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
-	if !validID(sub.ID) {
-		return record.Receipt{}, errors.New("publish: the submission's ID is empty, too long or not printable ASCII")
-	}
-	if len(sub.Parts) == 0 {
-		return record.Receipt{}, errors.New("publish: the submission has no parts")
-	}
-	if len(sub.Parts) > maxBatch {
-		return record.Receipt{}, fmt.Errorf("%w: %d parts", record.ErrTooLarge, len(sub.Parts))
-	}
-	pieces, err := p.pieces(sub)
+	pieces, err := pieces(sub)
 	if err != nil {
 		return record.Receipt{}, err
+	}
+	durable, fresh, err := p.sent.begin(sub)
+	if err != nil || durable {
+		return record.Receipt{Replayed: durable}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
-	if len(pieces) == 1 {
-		return p.piece(ctx, pieces[0])
+	sentSome, err := p.send(ctx, pieces)
+	switch {
+	case err == nil:
+		p.sent.end(sub)
+	case fresh && !sentSome && !errors.Is(err, record.ErrUnavailable):
+		p.sent.forget(sub)
 	}
-	all := record.Receipt{Replayed: true}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for _, s := range pieces {
-		wg.Go(func() {
-			receipt, failed := p.piece(ctx, s)
-			mu.Lock()
-			defer mu.Unlock()
-			all.Replayed = all.Replayed && receipt.Replayed
+	return record.Receipt{}, err
+}
+
+// pieces are the parts of a submission as they go into entries.
+func pieces(sub *record.Submission) ([]*piece, error) {
+	if !validID(sub.ID) {
+		return nil, errors.New("publish: the submission's ID is empty, too long or not printable ASCII")
+	}
+	if names := len(sub.ID) + len(sub.Hash) + len(sub.Subject) + len(sub.Source) + len(sub.TraceParent); names > nameBytes {
+		return nil, fmt.Errorf("%w: %d bytes of names", record.ErrTooLarge, names)
+	}
+	if len(sub.Parts) == 0 {
+		return nil, errors.New("publish: the submission has no parts")
+	}
+	slots, from := max(1, sub.Slots), 0
+	all := make([]piece, len(sub.Parts))
+	list := make([]*piece, len(sub.Parts))
+	for i, part := range sub.Parts {
+		switch {
+		case part.Slot < 0 || part.Slot >= slots || i > 0 && part.Slot < sub.Parts[i-1].Slot:
+			return nil, fmt.Errorf("publish: a part of slot %d of %d is not in order", part.Slot, slots)
+		case part.Records < 1:
+			return nil, fmt.Errorf("publish: part %d has no records", i)
+		case len(part.Body)+headRoom > maxMessage:
+			return nil, fmt.Errorf("%w: a part of %d bytes", record.ErrTooLarge, len(part.Body))
+		case i > 0 && part.Slot > sub.Parts[i-1].Slot:
+			from = 0
+		}
+		all[i] = piece{slot: part.Slot, slots: slots, told: make(chan error, 1), message: record.Message{
+			ID: sub.ID, Hash: sub.Hash, Subject: sub.Subject, Source: sub.Source, Received: sub.Received, TraceParent: sub.TraceParent,
+			Identified: sub.Identified, From: from, Records: part.Records, Body: part.Body, Encoding: part.Encoding,
+		}}
+		list[i] = &all[i]
+		from += part.Records
+	}
+	return list, nil
+}
+
+// headRoom is more than the headers of a message take, and what a dead letter
+// adds to them.
+const headRoom = 64 << 10
+
+// validID says whether an id can stand in a table, and be shown to anybody.
+func validID(id string) bool {
+	return id != "" && len(id) <= 256 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// send sends pieces of one source and waits until every one has an outcome. some
+// says that one is durable.
+func (p *Publisher) send(ctx context.Context, list []*piece) (some bool, err error) {
+	begun := time.Now()
+	for len(list) > 0 {
+		a := p.attempts()
+		a.since = begun
+		if failed := a.until(ctx, func() error { return p.route(ctx, &a, list) }); failed != nil {
 			if worse(failed, err) {
 				err = failed
 			}
-		})
-	}
-	wg.Wait()
-	if err != nil {
-		return record.Receipt{}, err
-	}
-	return all, nil
-}
-
-// pieces are what of a submission goes to each lane.
-func (p *Publisher) pieces(sub *record.Submission) ([]*settling, error) {
-	slots := max(1, sub.Slots)
-	pieces := make([]*settling, 0, 1)
-	for rest := sub.Parts; len(rest) > 0; {
-		slot, n := rest[0].Slot, 1
-		for n < len(rest) && rest[n].Slot == slot {
-			n++
+			return some, err
 		}
-		if slot < 0 || slot >= slots || len(pieces) > 0 && slot <= pieces[len(pieces)-1].slot {
-			return nil, fmt.Errorf("publish: a part of slot %d of %d is not in order", slot, slots)
+		for rest := list; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].lane == rest[0].lane {
+				n++
+			}
+			p.gatherer(rest[0].lane.Number).add(rest[:n])
+			rest = rest[n:]
 		}
-		list := messages(sub, pieceID(sub.ID, slot, slots), rest[:n])
-		for _, m := range list {
-			if m.tooLarge() {
-				return nil, fmt.Errorf("%w: %v", record.ErrTooLarge, m)
+		anew := list[:0]
+		for _, pc := range list {
+			switch failed := p.wait(ctx, pc); {
+			case failed == nil:
+				some = true
+			case errors.Is(failed, errAnew):
+				anew = append(anew, pc)
+			case worse(failed, err):
+				err = failed
 			}
 		}
-		pieces = append(pieces, &settling{p: p, source: sub.Source, slot: slot, slots: slots, hash: sub.Hash, list: list, parts: rest[:n]})
-		rest = rest[n:]
+		list = anew
 	}
-	return pieces, nil
+	return some, err
 }
 
-// piece makes what goes to one lane durable.
-func (p *Publisher) piece(ctx context.Context, s *settling) (record.Receipt, error) {
-	receipt, err := s.settle(ctx)
-	if err == nil && !receipt.Replayed {
-		m := p.stream.m
-		for _, part := range s.parts {
-			m.messages.Inc()
-			m.records.Add(float64(part.Records))
-			m.bytes.Add(float64(len(part.Body)))
-		}
+// wait waits for the outcome of a piece, or until ctx ends.
+func (p *Publisher) wait(ctx context.Context, pc *piece) error {
+	select {
+	case err := <-pc.told:
+		return err
+	case <-ctx.Done():
 	}
-	return receipt, err
+	if p.gatherer(pc.lane.Number).leave(pc) {
+		return &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, errNotSent), After: time.Second}
+	}
+	select {
+	case err := <-pc.told: // it was known at the same moment
+		if !errors.Is(err, errAnew) {
+			return err
+		}
+		return &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, errNotSent), After: time.Second}
+	default:
+		return unavailable(fmt.Errorf("wait for the lane: %w", context.Cause(ctx)), 2*time.Second)
+	}
 }
 
-// worse says whether a submitter should rather hear of err than of other: that
-// it will never go in, or that nobody knows whether it is in.
-func worse(err, other error) bool {
-	if err == nil || other == nil {
-		return err != nil
+// gatherer is where the pieces for a lane gather.
+func (p *Publisher) gatherer(lane int) *gatherer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.gatherers[lane]
+	if g == nil {
+		g = &gatherer{p: p, number: lane}
+		p.gatherers[lane] = g
 	}
-	for _, first := range []error{record.ErrKeyReused, record.ErrTooLarge, record.ErrUnavailable} {
-		if errors.Is(other, first) {
-			return false
-		}
-		if errors.Is(err, first) {
-			return true
-		}
-	}
-	return false
+	return g
 }
 
 // outcome labels what became of a submission.
@@ -233,28 +260,4 @@ func outcome(receipt record.Receipt, err error) string {
 		return "replayed"
 	}
 	return "stored"
-}
-
-// group is where the small messages of a lane gather.
-func (p *Publisher) group(lane int) *group {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	g := p.groups[lane]
-	if g == nil {
-		g = &group{wire: p.wire}
-		p.groups[lane] = g
-	}
-	return g
-}
-
-// slots bounds the commits of a lane outside of its group.
-func (p *Publisher) slots(lane int) chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.direct[lane]
-	if c == nil {
-		c = make(chan struct{}, directInFlight)
-		p.direct[lane] = c
-	}
-	return c
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/record"
 )
 
 // PurgeConfig says how much of what is stored the lanes keep.
@@ -23,6 +25,7 @@ const purgeMargin = 30 * time.Second
 // message goes when all of these hold:
 //
 //   - it is stored or set aside, by a position that fits the lane's data,
+//   - the position does not count on it to tell which requests are repeated,
 //   - the duplicate window of its id has passed,
 //   - it is older than the history, or the lane is more than half full.
 //
@@ -83,7 +86,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if err != nil {
 		return err
 	}
-	keep := keepFrom(lane, at.Done, known, history)
+	keep := keepFrom(lane, at, known, history)
 	if keep <= lane.First {
 		return nil
 	}
@@ -100,15 +103,15 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, at.Incarnation, keep)
 }
 
-// keepFrom is the first message a lane needs, given how far it is stored, the
-// first message whose id it must know, and the first that is history.
-func keepFrom(lane *Lane, done, known, history uint64) uint64 {
+// keepFrom is the first message a lane needs, given where it stands, the first
+// message whose id it must know, and the first that is history.
+func keepFrom(lane *Lane, pos record.Position, known, history uint64) uint64 {
 	keep := history
 	if half := uint64(max(lane.MaxBytes, 0)) / 2; lane.MaxBytes > 0 && lane.Bytes > half {
 		mean := max(lane.Bytes/lane.Messages, 1)
 		keep = max(keep, lane.First+(lane.Bytes-half+mean-1)/mean)
 	}
-	return min(keep, known, done+1)
+	return min(keep, known, max(pos.Window, 1), pos.Done+1)
 }
 
 // FirstSince is the sequence of a lane's first message stored at a time or

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"testing"
@@ -18,22 +19,25 @@ func TestWhatAPurgerKeeps(t *testing.T) {
 		lane                 *stream.Lane
 		done, known, history uint64
 		want                 uint64
+		window               uint64 // 0: nothing behind done
 	}{
-		"all of it is history":                         {lane(1, 100, 1000, 10_000), 100, 101, 1, 1},
-		"what is older than the history goes":          {lane(1, 100, 1000, 10_000), 100, 101, 41, 41},
-		"but not what is not stored":                   {lane(1, 100, 1000, 10_000), 20, 101, 41, 21},
-		"nor what the lane must know":                  {lane(1, 100, 1000, 10_000), 100, 31, 41, 31},
-		"a lane more than half full keeps half":        {lane(1, 100, 1000, 1000), 100, 101, 1, 51},
-		"or what is not stored":                        {lane(1, 100, 1000, 1000), 10, 101, 1, 11},
-		"or what it must know":                         {lane(1, 100, 1000, 1000), 100, 31, 1, 31},
-		"a lane that begins later":                     {lane(1001, 100, 1000, 1000), 1100, 1101, 1001, 1051},
-		"a lane without a limit keeps its history":     {lane(1, 100, 1000, -1), 100, 101, 41, 41},
-		"nothing stored, nothing goes":                 {lane(1, 100, 1000, 1000), 0, 101, 101, 1},
-		"everything may go":                            {lane(1, 100, 1000, 10_000), 100, 101, 101, 101},
-		"history may be shorter than the known window": {lane(1, 100, 1000, 10_000), 100, 51, 101, 51},
+		"all of it is history":                         {lane(1, 100, 1000, 10_000), 100, 101, 1, 1, 0},
+		"what is older than the history goes":          {lane(1, 100, 1000, 10_000), 100, 101, 41, 41, 0},
+		"but not what is not stored":                   {lane(1, 100, 1000, 10_000), 20, 101, 41, 21, 0},
+		"nor what the lane must know":                  {lane(1, 100, 1000, 10_000), 100, 31, 41, 31, 0},
+		"a lane more than half full keeps half":        {lane(1, 100, 1000, 1000), 100, 101, 1, 51, 0},
+		"or what is not stored":                        {lane(1, 100, 1000, 1000), 10, 101, 1, 11, 0},
+		"or what it must know":                         {lane(1, 100, 1000, 1000), 100, 31, 1, 31, 0},
+		"a lane that begins later":                     {lane(1001, 100, 1000, 1000), 1100, 1101, 1001, 1051, 0},
+		"a lane without a limit keeps its history":     {lane(1, 100, 1000, -1), 100, 101, 41, 41, 0},
+		"nothing stored, nothing goes":                 {lane(1, 100, 1000, 1000), 0, 101, 101, 1, 0},
+		"everything may go":                            {lane(1, 100, 1000, 10_000), 100, 101, 101, 101, 0},
+		"nor what tells which requests are repeated":   {lane(1, 100, 1000, 1000), 100, 101, 101, 31, 31},
+		"history may be shorter than the known window": {lane(1, 100, 1000, 10_000), 100, 51, 101, 51, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := stream.KeepFrom(c.lane, c.done, c.known, c.history); got != c.want {
+			pos := record.Position{Done: c.done, Window: cmp.Or(c.window, c.done+1)}
+			if got := stream.KeepFrom(c.lane, pos, c.known, c.history); got != c.want {
 				t.Errorf("keeps from %d, want %d", got, c.want)
 			}
 		})

@@ -130,7 +130,7 @@ func (c *Cursor) Created() time.Time { return c.opened.Created }
 // NATS is away it waits too, and goes on where it was. The error is that of
 // ctx, or record.ErrGap when the next message is gone; after either, Next may
 // be called again.
-func (c *Cursor) Next(ctx context.Context) (record.Message, error) {
+func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
 	var wait time.Duration
 	gaps := 0
 	for {
@@ -138,37 +138,35 @@ func (c *Cursor) Next(ctx context.Context) (record.Message, error) {
 		if err == nil {
 			meta, err := msg.Metadata()
 			if err != nil {
-				return record.Message{}, fmt.Errorf("read lane %d: %w", c.lane, err)
+				return record.Entry{}, fmt.Errorf("read lane %d: %w", c.lane, err)
 			}
 			seq := meta.Sequence.Stream
 			if seq == c.next {
 				c.next++
 				c.messages.Inc()
 				c.bytes.Add(float64(len(msg.Data())))
-				m := decode(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data())
-				m.At = meta.Timestamp
-				return m, nil
+				return readEntry(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
 			}
 			// Messages that were on their way when the connection was lost do
 			// not come again by themselves. A new consumer brings them; if it
 			// does not either, they are gone.
 			if gaps++; gaps > 1 {
 				c.drop()
-				return record.Message{}, gap("lane %d has %d after %d", c.lane, seq, c.next-1)
+				return record.Entry{}, gap("lane %d has %d after %d", c.lane, seq, c.next-1)
 			}
 			c.drop()
 			continue
 		}
 		if ctx.Err() != nil {
-			return record.Message{}, ctx.Err()
+			return record.Entry{}, ctx.Err()
 		}
 		if errors.Is(err, record.ErrGap) {
-			return record.Message{}, err
+			return record.Entry{}, err
 		}
 		c.drop()
 		c.reader.stream.m.reopens.Inc()
 		if wait = min(2*wait+50*time.Millisecond, readPause); !sleep(ctx, wait) {
-			return record.Message{}, ctx.Err()
+			return record.Entry{}, ctx.Err()
 		}
 	}
 }
@@ -200,6 +198,58 @@ func (c *Cursor) drop() {
 	if err := c.reader.stream.js.DeleteConsumer(ctx, LaneName(c.lane), name); err != nil {
 		c.reader.stream.log.Debug("delete the consumer of a reader", "lane", c.lane, "error", err)
 	}
+}
+
+// Heads calls f with the messages of a lane from one to another, as many as it
+// still holds and in order, with what their headers say and without their bodies.
+func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*record.Entry) error) error {
+	if from > to {
+		return nil
+	}
+	if from == to { // a consumer would cost more than the body
+		msg, err := r.stream.message(ctx, lane, from)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return unavailable(fmt.Errorf("read message %d of lane %d: %w", from, lane, err), time.Second)
+		}
+		e := readEntry(lane, from, msg.Time, msg.Subject, msg.Header, msg.Data)
+		return f(&e)
+	}
+	for msg, err := range r.stream.scan(ctx, LaneName(lane), scanFrom{seq: max(from, 1), heads: true}) {
+		if err != nil {
+			return unavailable(fmt.Errorf("read the headers of lane %d: %w", lane, err), time.Second)
+		}
+		if msg.seq > to {
+			break
+		}
+		e := readEntry(lane, msg.seq, msg.at, msg.Subject(), msg.Headers(), nil)
+		if err := f(&e); err != nil || msg.seq == to {
+			return err
+		}
+	}
+	return nil
+}
+
+// age is the stream time between two messages of a lane. When the first is gone,
+// it is longer than anybody asks for.
+func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.Duration, err error) {
+	before, found := time.Time{}, false
+	err = (&Reader{stream: s}).Heads(ctx, lane, from, to, func(e *record.Entry) error {
+		switch {
+		case e.Seq == from:
+			found = true
+		case found:
+			age += record.Step(before, e.Stored)
+		}
+		before = e.Stored
+		return nil
+	})
+	if err == nil && !found {
+		age = 1<<63 - 1
+	}
+	return age, err
 }
 
 // Close ends reading. It is not to be called while Next runs.

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -40,8 +40,8 @@ type replayFrom struct {
 //	note that it begins → publish under an id of its own → note that it is settled → remove letter and first note
 //
 // Another attempt searches the lanes for the id, from where they ended when the
-// note was written. Of two at the same time, the lane takes one. Replayed tells
-// that it was there already.
+// note was written. Of two at the same time the ingester drops one, as it does of
+// any request. Replayed tells that it was known to be there already.
 //
 // Errors: those of Publish, ErrHistoryGone and ErrDropped.
 func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
@@ -78,13 +78,13 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 	case err != nil:
 		return record.Receipt{}, unavailable(err, 2*time.Second)
 	default:
-		found, err := l.stream.pieces(ctx, id, note.Data)
+		found, err := l.stream.has(ctx, id, note.Data)
 		switch {
 		case err != nil:
 			return record.Receipt{}, err
-		case found == 1 && d.Index >= 0:
+		case found && d.Index >= 0:
 			return record.Receipt{Replayed: true}, nil
-		case found > 0: // of several lanes perhaps, and one or the other has its piece
+		case found: // of several lanes perhaps, and one or the other has its piece
 			return record.Receipt{}, ErrHistoryGone
 		}
 		return l.publish(ctx, p, id, d)
@@ -139,10 +139,8 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 // that can not be read goes as it was.
 func replayParts(d DeadLetter, slots int, id string) []record.Part {
 	m := d.Message
+	m.Index, m.Records = 0, max(m.Records, 1)
 	asItWas := []record.Part{{Body: m.Body, Encoding: m.Encoding, Records: m.Records, Slot: record.SlotOf(nil, slots, id)}}
-	if d.Index < 0 && slots == 1 {
-		return asItWas
-	}
 	arrays, counts := make([][]byte, slots), make([]int, slots)
 	add := func(_ int, raw []byte) error {
 		slot := record.SlotOf(raw, slots, id)
@@ -154,6 +152,7 @@ func replayParts(d DeadLetter, slots int, id string) []record.Part {
 	if d.Index >= 0 {
 		err = add(0, m.Body)
 	} else {
+		m.Records = 0 // its entry may have counted wrong
 		err = record.Each(&m, add)
 	}
 	if err != nil {
@@ -184,32 +183,38 @@ func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
 	return remove(ctx, l.stream.notes, note.Sequence)
 }
 
-// pieces is how many pieces of a submission the lanes have taken since a note
-// was written. A lane that the note does not name is searched from its
-// beginning.
-func (s *Stream) pieces(ctx context.Context, id string, note []byte) (found int, err error) {
+// has says whether the lanes have taken anything of a submission since a note was
+// written. A lane that the note does not name is searched from its beginning.
+func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) {
 	var ends replayNote
 	if len(note) > 0 {
 		if err := json.Unmarshal(note, &ends); err != nil {
-			return 0, fmt.Errorf("the note of an earlier replay is damaged: %w", err)
+			return false, fmt.Errorf("the note of an earlier replay is damaged: %w", err)
 		}
 	}
 	if err := s.Refresh(ctx); err != nil {
-		return 0, unavailable(err, 2*time.Second)
+		return false, unavailable(err, 2*time.Second)
 	}
 	for _, lane := range s.Lanes() {
 		from, named := ends[lane.Number]
 		if lane.First > from.Last+1 || named && from.Stream != lane.Identity() {
-			return 0, ErrHistoryGone
+			return false, ErrHistoryGone
 		}
 		for msg, err := range s.scan(ctx, LaneName(lane.Number), scanFrom{seq: from.Last + 1, heads: true}) {
 			if err != nil {
-				return 0, unavailable(err, 2*time.Second)
+				return false, unavailable(err, 2*time.Second)
 			}
-			if name := first(msg.Headers(), headerID); name == id || strings.HasPrefix(name, id+"-") {
-				found++
+			e := readEntry(lane.Number, msg.seq, msg.at, msg.Subject(), msg.Headers(), nil)
+			if slices.ContainsFunc(e.Messages, func(m record.Message) bool { return m.ID == id }) {
+				if e.Patience == 0 {
+					return true, nil
+				}
+				age, err := s.age(ctx, lane.Number, e.Knew+1, e.Seq)
+				if err != nil || age <= e.Patience {
+					return err == nil, err
+				}
 			}
 		}
 	}
-	return found, nil
+	return false, nil
 }

@@ -147,5 +147,5 @@ func TestASlowServerIsWaitedFor(t *testing.T) {
 	if tries := value(t, w.reg, "sluice_stream_retries_total", nil); tries != 0 {
 		t.Errorf("it was tried again %v times, want never", tries)
 	}
-	w.storedOnce(6)
+	w.hold(6)
 }

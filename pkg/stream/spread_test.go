@@ -103,7 +103,7 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 		t.Errorf("%d tries were refused, and %q said: the test shows nothing", held.Load(), said)
 	}
 	stored := map[string]int{}
-	lanes := [][]record.Message{w.all(0), w.all(1), w.all(2)}
+	lanes := [][]record.Message{w.once(0), w.once(1), w.once(2)}
 	for number, lane := range lanes {
 		for i, m := range lane {
 			stored[m.ID]++

@@ -206,6 +206,9 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	return next, s.Refresh(ctx)
 }
 
+// RepeatWindow is how long a repeated request is known, in stream time.
+func (s *Stream) RepeatWindow() time.Duration { return s.cfg.RepeatWindow }
+
 // Refresh looks lanes and sources up now.
 func (s *Stream) Refresh(ctx context.Context) error {
 	s.refresh.Lock()

@@ -105,9 +105,9 @@ func submission(id string, sizes ...int) *record.Submission {
 	return sub
 }
 
-// all reads everything a lane has now, without
-// the time at which the stream took it.
-func (w *world) all(lane int) []record.Message {
+// entries reads everything a lane has now, without the time at which the stream
+// took it.
+func (w *world) entries(lane int) []record.Entry {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -129,26 +129,56 @@ func (w *world) all(lane int) []record.Message {
 		w.t.Fatalf("open lane %d: %v", lane, err)
 	}
 	defer c.Close()
-	var list []record.Message
+	var list []record.Entry
 	for uint64(len(list)) < state.Last-state.First+1 {
-		m, err := c.Next(ctx)
+		e, err := c.Next(ctx)
 		if err != nil {
 			w.t.Fatalf("read lane %d after %d messages: %v", lane, len(list), err)
 		}
-		if m.At.IsZero() {
-			w.t.Fatalf("message %d does not say when the stream took it", m.Seq)
+		if e.Err != nil || e.Stored.IsZero() {
+			w.t.Fatalf("message %d, of %v: %v", e.Seq, e.Stored, e.Err)
 		}
-		m.At = time.Time{}
-		list = append(list, m)
+		e.Stored = time.Time{}
+		list = append(list, e)
 	}
 	return list
+}
+
+// all is what the lane has of requests, or changes and fences, in order.
+func (w *world) all(lane int) (list []record.Message) {
+	w.t.Helper()
+	for _, e := range w.entries(lane) {
+		list = append(list, e.Messages...)
+	}
+	return list
+}
+
+// once is all without what is repeated: what an ingester would make of it.
+func (w *world) once(lane int) (list []record.Message) {
+	w.t.Helper()
+	seen := map[string]bool{}
+	for _, m := range w.all(lane) {
+		if name := pieceOf(m); !seen[name] {
+			seen[name] = true
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// pieceOf names a piece of a request.
+func pieceOf(m record.Message) string {
+	if m.From == 0 {
+		return m.ID
+	}
+	return fmt.Sprintf("%s.%d", m.ID, m.From)
 }
 
 // ids are the ids of messages, in order.
 func ids(list []record.Message) []string {
 	var out []string
 	for _, m := range list {
-		out = append(out, m.ID)
+		out = append(out, pieceOf(m))
 	}
 	return out
 }

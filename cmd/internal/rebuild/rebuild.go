@@ -117,6 +117,8 @@ type lane struct {
 	next  uint64       // first message still to insert
 	last  uint64       // last one
 	claim record.Claim // a block that may be inserted or not; zero when none
+
+	requests *ingest.Requests // of the messages before next; nil before the first replay
 }
 
 // plan finds out what to insert.
@@ -217,6 +219,16 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 	if l.next > last {
 		return nil
 	}
+	if l.requests == nil {
+		l.requests = ingest.NewRequests(l.stream.RepeatWindow())
+		err := stream.NewReader(l.stream, 0).Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *record.Entry) error {
+			l.requests.Add(e)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
 	cursor, err := stream.NewReader(l.stream, 0).Open(ctx, l.info.Number, l.next)
 	if err != nil {
 		return err
@@ -226,11 +238,11 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 	for l.next <= last {
 		b.reset()
 		for end := l.blockEnd(last); b.last < end && !b.full(l.claim); {
-			m, err := cursor.Next(ctx)
+			e, err := cursor.Next(ctx)
 			if err != nil {
 				return err
 			}
-			if err := b.add(&m); err != nil {
+			if err := b.add(&e); err != nil {
 				return err
 			}
 		}
@@ -300,6 +312,7 @@ type block struct {
 	first, last uint64
 	columns     record.Columns
 	scratch     record.Columns
+	again       map[int]bool // rows without an identity of their own whose request has brought them before
 	hash        *xxh3.Hasher
 }
 
@@ -307,6 +320,7 @@ func (b *block) reset() {
 	b.first, b.last = 0, 0
 	b.columns.Reset()
 	b.hash.Reset()
+	b.again = map[int]bool{}
 }
 
 // full tells whether the block ends. One that was claimed has the end it had.
@@ -332,8 +346,8 @@ func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
 	if len(rows) > 0 {
 		err = b.into.Known(ctx, c, rows, same.Stored)
 	}
-	for _, row := range rows {
-		if err != nil || !same.Add(row) {
+	for row := range c.Rows() {
+		if err != nil || !b.again[row] && (c.Kind[row] == record.ByPlace || !same.Add(row)) {
 			continue
 		}
 		if n := len(runs) - 1; n >= 0 && runs[n].To == row {
@@ -345,18 +359,42 @@ func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
 	return runs, err
 }
 
-// add adds what of a message is stored: neither what can not be decoded, nor
-// what was set aside for another reason.
-func (b *block) add(m *record.Message) error {
+// add adds what of an entry is stored: neither what can not be decoded, nor what
+// was set aside for another reason.
+func (b *block) add(e *record.Entry) error {
 	if b.first == 0 {
-		b.first = m.Seq
+		b.first = e.Seq
 	}
-	b.last = m.Seq
+	b.last = e.Seq
+	for _, raw := range [...][]byte{e.Table, e.Body} {
+		_, _ = b.hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(raw))))
+		_, _ = b.hash.Write(raw)
+	}
+	void, sentBefore := b.requests.Add(e)
+	if void || e.Err != nil || e.Topic != stream.RecordTopic(e.Lane) {
+		return nil
+	}
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		before := b.columns.Rows()
+		if err := b.addMessage(m); err != nil {
+			return err
+		}
+		for row := before; row < b.columns.Rows(); row++ {
+			if b.columns.Kind[row] == record.ByPlace {
+				if sure, _ := sentBefore(m, int(b.columns.StreamIdx[row])); sure {
+					b.again[row] = true
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *block) addMessage(m *record.Message) error {
 	m.Incarnation = b.life
 	aside := b.aside[place{m.Lane, b.life, m.Seq}]
-	_, _ = b.hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(m.Body))))
-	_, _ = b.hash.Write(m.Body)
-	if m.Topic != stream.RecordTopic(m.Lane) || aside[-1] {
+	if aside[-1-m.Ordinal] {
 		return nil
 	}
 	b.scratch.Reset()

@@ -15,6 +15,7 @@ import (
 
 	"sluice/pkg/ingest"
 	"sluice/pkg/ops"
+	"sluice/pkg/record"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -144,8 +145,8 @@ func (i *Ingester) work(ctx context.Context, open Open, operators *ops.Server, s
 	}
 	ingester := ingest.New(ingest.Config{
 		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge,
-		KnownBytes: i.identities(),
-		Heartbeat:  heartbeats(operators),
+		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
+		Heartbeat: heartbeats(operators),
 	}, ingest.Parts{
 		Leases:      stream.NewLeases(lanes, instanceName()),
 		Source:      source{lanes, i.readAhead},
@@ -206,6 +207,10 @@ func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader,
 		return nil, err
 	}
 	return cursor, nil
+}
+
+func (s source) Heads(ctx context.Context, lane int, from, to uint64, f func(*record.Entry) error) error {
+	return stream.NewReader(s.stream, 0).Heads(ctx, lane, from, to, f)
 }
 
 // instanceName tells this process from every other one that ever ran.

@@ -75,5 +75,9 @@ func (i *Ingester) identities() int {
 	return int(i.Memory / 16)
 }
 
+// requests is what may be held of requests whose records have no identity of
+// their own: four million of them by default.
+func (i *Ingester) requests() int { return int(i.Memory / 8) }
+
 // readAhead is what may be read of each of so many lanes before it is decoded.
 func (i *Ingester) readAhead(lanes int) int { return int(i.Memory/32) / max(lanes, 1) }

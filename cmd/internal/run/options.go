@@ -51,7 +51,8 @@ type Streams struct {
 	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0 is 256 MiB at first and leaves it as it is later. When it is used up, a lane halts that has to set a record aside."`
 	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0 is 256 MiB at first and leaves it as it is later. Changes are refused with 429 when nine tenths are used."`
 	StreamReplicas  int           `default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."`
-	DuplicateWindow time.Duration `default:"0" help:"How long a repeated idempotency key is recognised; 0 is 2 min for a first lane and leaves it as it is later."`
+	DuplicateWindow time.Duration `default:"0" help:"How long a lane recognises a message that is sent to it again; 0 is 2 min for a first lane and leaves it as it is later."`
+	RepeatWindow    time.Duration `default:"10m" help:"How long a repeated request is recognised whose records have no identity of their own, in stream time; the same for every program."`
 	NATSMonitors    []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk."`
 	AllowLazySync   bool          `help:"Start although a server of --nats-monitors does not sync every message: acknowledged records can be lost with the power."`
 }
@@ -59,7 +60,8 @@ type Streams struct {
 // Config is what pkg/stream calls it.
 func (s Streams) Config() stream.Config {
 	return stream.Config{
-		MaxBytes: s.StreamMaxBytes, DeadMaxBytes: s.DeadMaxBytes, StateMaxBytes: s.StateMaxBytes, Replicas: s.StreamReplicas, DuplicateWindow: s.DuplicateWindow,
+		MaxBytes: s.StreamMaxBytes, DeadMaxBytes: s.DeadMaxBytes, StateMaxBytes: s.StateMaxBytes, Replicas: s.StreamReplicas,
+		DuplicateWindow: s.DuplicateWindow, RepeatWindow: s.RepeatWindow,
 		Monitors: s.NATSMonitors, AllowLazySync: s.AllowLazySync,
 	}
 }

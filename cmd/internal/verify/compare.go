@@ -59,14 +59,14 @@ func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 		return err
 	}
 	for seq := first; seq <= last; seq++ {
-		m, err := cursor.Next(ctx)
+		e, err := cursor.Next(ctx)
 		if errors.Is(err, record.ErrGap) {
 			return l.purged(seq, last)
 		}
 		if err != nil {
 			return err
 		}
-		if err := l.inspectMessage(&m, rows); err != nil {
+		if err := l.inspectEntry(&e, rows); err != nil {
 			return err
 		}
 		if l.rowless.columns.Rows() >= searchAtOnce {
@@ -84,30 +84,48 @@ func (l *lane) purged(first, last uint64) error {
 	return nil
 }
 
-// inspectMessage takes the rows of one message from those that come.
-func (l *lane) inspectMessage(m *record.Message, rows *rows) error {
-	due := map[uint32]int{} // rows of columns by index
-	if m.Topic == stream.RecordTopic(m.Lane) {
-		l.decode(m, func(row int) { due[l.columns.StreamIdx[row]] = row }, func(int, int, string) {})
+// inspectEntry takes the rows of one entry from those that come.
+func (l *lane) inspectEntry(e *record.Entry, rows *rows) error {
+	due := map[uint32]due{}
+	l.columns.Reset()
+	if e.Topic == stream.RecordTopic(e.Lane) && !l.void[e.Seq] {
+		for i := range e.Messages {
+			m := &e.Messages[i]
+			l.decode(e, m, func(row int) { due[l.columns.StreamIdx[row]] = dueRow(m, row) }, func(int, int, string) {})
+		}
 	}
 	there := map[uint32]bool{}
-	for !rows.over && rows.row.Seq == m.Seq {
+	for !rows.over && rows.row.Seq == e.Seq {
 		place, err := rows.place()
 		if err != nil {
 			return err
 		}
 		idx := place[0].Idx
-		if row, expected := due[idx]; expected {
-			there[idx] = l.inspectPlace(m, place, row)
+		if d, expected := due[idx]; expected {
+			there[idx] = l.inspectPlace(d.message, place, d.row)
 		} else {
-			l.unexpected(m, place)
+			l.unexpected(e, place)
 		}
 	}
-	return l.rowless.add(m, &l.columns, func(index int) bool {
-		_, expected := due[uint32(index)]
-		return expected && !there[uint32(index)]
-	})
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		if err := l.rowless.add(m, func(index int) bool {
+			d, expected := due[uint32(index)]
+			return expected && d.message == m && !there[uint32(index)]
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// due is a record that must have a row.
+type due struct {
+	message *record.Message
+	row     int // of the columns
+}
+
+func dueRow(m *record.Message, row int) due { return due{m, row} }
 
 // inspectPlace judges the rows of one place, of which there should be one, and
 // tells whether the record has a row.
@@ -137,10 +155,16 @@ func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (
 }
 
 // unexpected are rows where there should be none.
-func (l *lane) unexpected(m *record.Message, place []warehouse.Row) {
+func (l *lane) unexpected(e *record.Entry, place []warehouse.Row) {
 	for _, r := range place {
+		m := &e.Messages[0]
+		for i := range e.Messages {
+			if e.Messages[i].Index <= int(r.Idx) {
+				m = &e.Messages[i]
+			}
+		}
 		f := Finding{Kind: Unknown, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "the message has no such record"}
-		fate := cmp.Or(l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, int(r.Idx)}], l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, -1}])
+		fate := cmp.Or(l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, int(r.Idx)}], l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, -1 - m.Ordinal}])
 		if fate != "" {
 			f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+fate+")"
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -34,11 +35,15 @@ type lane struct {
 	digest   *warehouse.Digest
 	columns  record.Columns
 
-	segment uint64                   // its first message
-	want    map[uint64]warehouse.Sum // of the segment, by run
-	rowless rowless                  // without a row of their own, to be looked for elsewhere
-	kept    record.Totals            // of the messages that were read and are settled
-	gaps    bool                     // messages were purged while the lane was read
+	segment  uint64                   // its first message
+	want     map[uint64]warehouse.Sum // of the segment, by run
+	rowless  rowless                  // without a row of their own, to be looked for elsewhere
+	requests *ingest.Requests
+	void     map[uint64]bool // messages that count for nothing
+	again    map[origin]bool // records without an identity of their own that were sent before; perhaps, when false
+	kept     record.Totals   // of the messages that were read and are settled
+	unsure   uint64          // records without a row whose request came, perhaps, in messages that are purged
+	gaps     bool            // messages were purged while the lane was read
 }
 
 // account reads the lane from First to Last.
@@ -77,6 +82,9 @@ func (l *lane) account(ctx context.Context) error {
 	if err := l.search(ctx); err != nil {
 		return err
 	}
+	if l.unsure > 0 {
+		l.note("%d records of lane %d have no row and no identity of their own, and what they may repeat was purged: only the totals account for them", l.unsure, l.Lane.Lane)
+	}
 	return l.before(ctx)
 }
 
@@ -107,7 +115,7 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 	}
 	defer cursor.Close()
 	for ; seq <= l.Last; seq++ {
-		m, err := cursor.Next(ctx)
+		e, err := cursor.Next(ctx)
 		if errors.Is(err, record.ErrGap) {
 			return seq, nil
 		}
@@ -120,7 +128,7 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 			}
 			l.begin(seq)
 		}
-		l.message(&m)
+		l.entry(&e)
 		if l.verifier.read++; l.verifier.read%512 == 0 {
 			l.cfg.Progress(l.verifier.read, l.total)
 		}
@@ -128,29 +136,57 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 	return seq, nil
 }
 
-// message counts the records of a message by what should have become of them.
-func (l *lane) message(m *record.Message) {
-	switch m.Topic {
-	case stream.RecordTopic(m.Lane):
-	case stream.FenceTopic(m.Lane): // a source has left the lane
+// entry counts the records of an entry by what should have become of them.
+func (l *lane) entry(e *record.Entry) {
+	switch e.Topic {
+	case stream.RecordTopic(e.Lane):
+	case stream.FenceTopic(e.Lane): // a source has left the lane
+		l.requests.Add(e)
 		return
 	default:
-		if strings.HasPrefix(m.Topic, stream.ChangePrefix) {
+		if strings.HasPrefix(e.Topic, stream.ChangePrefix) {
+			l.requests.Add(e)
 			l.Changes++
 			return
 		}
 	}
-	t := l.minutes.at(m.Received)
-	if m.Seq > l.Settled {
-		n := uint64(max(m.Records, 1))
-		t.Accepted += n
-		t.Waiting += n
-		if m.Seq <= l.claimed {
-			l.InDoubt += n
-		}
-		return
+	void, sentBefore := l.requests.Add(e)
+	if void {
+		l.void[e.Seq] = true
 	}
-	records := l.decode(m, func(row int) {
+	l.columns.Reset()
+	for i := range e.Messages {
+		switch m := &e.Messages[i]; {
+		case e.Seq > l.Settled:
+			l.waits(m)
+		case void:
+			n := uint64(m.Records)
+			t := l.minutes.at(m.Received)
+			t.Accepted += n
+			t.Void += n
+			l.kept.Read += n
+			l.kept.Void += n
+		default:
+			l.message(e, m, sentBefore)
+		}
+	}
+}
+
+// waits counts the records of a message that is not settled.
+func (l *lane) waits(m *record.Message) {
+	t := l.minutes.at(m.Received)
+	n := uint64(max(m.Records, 1))
+	t.Accepted += n
+	t.Waiting += n
+	if m.Seq <= l.claimed {
+		l.InDoubt += n
+	}
+}
+
+// message counts the records of a message that is settled.
+func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*record.Message, int) (sure, perhaps bool)) {
+	t := l.minutes.at(m.Received)
+	records := l.decode(e, m, func(row int) {
 		run := (m.Seq - l.segment) / runWidth
 		sum := l.want[run]
 		sum.Rows++
@@ -158,6 +194,12 @@ func (l *lane) message(m *record.Message) {
 		l.want[run] = sum
 		t.Stored++
 		l.kept.Stored++
+		if l.columns.Kind[row] == record.ByPlace {
+			index := int(l.columns.StreamIdx[row])
+			if sure, perhaps := sentBefore(m, index); perhaps {
+				l.again[origin{m.Incarnation, m.Lane, m.Seq, index}] = sure
+			}
+		}
 	}, func(index, n int, fate string) {
 		l.kept.Dead += uint64(n)
 		switch fate {
@@ -175,31 +217,31 @@ func (l *lane) message(m *record.Message) {
 	})
 	t.Accepted += uint64(records)
 	l.kept.Read += uint64(records)
-	if m.Records > 0 && records != m.Records {
-		l.find(Finding{Kind: Miscounts, Lane: m.Lane, Sequence: m.Seq, Index: -1, Received: m.Received,
-			Detail: "the header of the message counts other records than it holds"})
-	}
 }
 
 // decode splits a message as the ingester does, into what must be rows and
-// what must have been set aside, and returns how many records it holds.
-func (l *lane) decode(m *record.Message, row func(row int), aside func(index, n int, fate string)) int {
-	l.columns.Reset()
+// what must have been set aside, and returns how many records it holds. The rows
+// are added to the columns.
+func (l *lane) decode(e *record.Entry, m *record.Message, row func(row int), aside func(index, n int, fate string)) int {
 	m.Incarnation = l.position.Incarnation
+	before := l.columns.Rows()
 	var bad []*record.BadRecordError
 	err := errUnknownTopic
 	if m.Topic == stream.RecordTopic(m.Lane) {
-		bad, err = l.columns.AppendGood(m)
+		if err = e.Err; err == nil {
+			bad, err = l.columns.AppendGood(m)
+		}
 	}
-	if fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, -1}]; known || err != nil {
+	whole := -1 - m.Ordinal
+	if fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, whole}]; known || err != nil {
 		n := max(m.Records, 1)
-		aside(-1, n, fate)
+		aside(whole, n, fate)
 		return n
 	}
 	for _, b := range bad {
 		aside(b.Index, 1, l.fates[origin{m.Incarnation, m.Lane, m.Seq, b.Index}])
 	}
-	for i := range l.columns.Rows() {
+	for i := before; i < l.columns.Rows(); i++ {
 		index := int(l.columns.StreamIdx[i])
 		if fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, index}]; known {
 			aside(index, 1, fate)
@@ -207,5 +249,5 @@ func (l *lane) decode(m *record.Message, row func(row int), aside func(index, n 
 			row(i)
 		}
 	}
-	return len(bad) + l.columns.Rows()
+	return len(bad) + l.columns.Rows() - before
 }

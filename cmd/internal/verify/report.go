@@ -62,6 +62,7 @@ type Tally struct {
 	Stored   uint64 `json:"stored"`
 	Repeated uint64 `json:"repeated"` // known already, and not stored again
 	Dead     uint64 `json:"dead"`
+	Void     uint64 `json:"void,omitempty"` // of entries that came too late to count, and were not answered with OK
 	Waiting  uint64 `json:"waiting"`
 	Replayed uint64 `json:"replayed,omitempty"` // set aside, and sent again as another message
 	Dropped  uint64 `json:"dropped,omitempty"`  // set aside, and given up
@@ -73,7 +74,7 @@ type Tally struct {
 // balanced tells whether every record is accounted for, once.
 func (t Tally) balanced() bool {
 	return t.Missing == 0 && t.Doubled == 0 && t.Changed == 0 &&
-		t.Accepted == t.Stored+t.Repeated+t.Dead+t.Waiting+t.Replayed+t.Dropped
+		t.Accepted == t.Stored+t.Repeated+t.Dead+t.Void+t.Waiting+t.Replayed+t.Dropped
 }
 
 func (t *Tally) add(o Tally) {
@@ -81,6 +82,7 @@ func (t *Tally) add(o Tally) {
 	t.Stored += o.Stored
 	t.Repeated += o.Repeated
 	t.Dead += o.Dead
+	t.Void += o.Void
 	t.Waiting += o.Waiting
 	t.Replayed += o.Replayed
 	t.Dropped += o.Dropped

@@ -17,16 +17,16 @@ type rowless struct {
 	received []time.Time
 }
 
-// add adds the records of a message that pick names by their index.
-func (r *rowless) add(m *record.Message, decoded *record.Columns, pick func(index int) bool) error {
-	before := r.columns.Rows()
+// add adds the records of a message that pick names by their index in the entry.
+func (r *rowless) add(m *record.Message, pick func(index int) bool) error {
 	some := false
-	for _, index := range decoded.StreamIdx {
-		some = some || pick(int(index))
+	for index := m.Index; index < m.Index+max(m.Records, 1); index++ {
+		some = some || pick(index)
 	}
 	if !some {
 		return nil
 	}
+	before := r.columns.Rows()
 	if err := r.columns.AppendExcept(m, func(index int) bool { return !pick(index) }); err != nil {
 		return err
 	}
@@ -58,7 +58,15 @@ func (l *lane) search(ctx context.Context) error {
 		t := l.minutes.at(received)
 		f := Finding{Kind: Repeated, Lane: l.Lane.Lane, Sequence: c.StreamSeq[row], Index: int(c.StreamIdx[row]), ID: c.ID(row), Received: received}
 		t.Stored--
-		if c.Kind[row] != record.ByPlace && same.Add(row) {
+		sentBefore := false
+		if c.Kind[row] != record.ByPlace {
+			sentBefore = same.Add(row)
+		} else if sure, perhaps := l.again[origin{l.position.Incarnation, l.Lane.Lane, f.Sequence, f.Index}]; perhaps {
+			if sentBefore = true; !sure {
+				l.unsure++
+			}
+		}
+		if sentBefore {
 			t.Repeated++
 			l.kept.Stored--
 			l.kept.Repeated++

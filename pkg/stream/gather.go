@@ -1,0 +1,253 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"sluice/pkg/record"
+)
+
+// gatherer gathers what waits for a lane into entries, one in flight at a time:
+// two would share the same writer in the server, and each have half of the
+// requests. What comes while one is in flight goes into the next. So nobody
+// waits for company, and the slower the disk, the larger the entries.
+type gatherer struct {
+	p      *Publisher
+	number int // of the lane
+
+	mu      sync.Mutex
+	waiting []*piece // in order of arrival
+	flying  bool     // fly runs
+
+	// Owned by fly.
+	entry  entry    // its memory, used again
+	pieces []*piece // that it has
+	of     known    // what was known when it was made
+	known  known    // what is known now
+}
+
+// known is how far a lane was at a time.
+type known struct {
+	life time.Time // of the stream
+	last uint64    // a message of it,
+	at   time.Time // and a time at which there was none behind it
+}
+
+// piece is what of a request goes into one entry, with what else it takes to
+// send it.
+type piece struct {
+	message record.Message
+	slot    int // which of the lanes of its source it goes to,
+	slots   int // of how many
+	lane    *Lane
+	since   time.Time  // when it began to wait
+	until   time.Time  // it must not be sent later: its source may have other lanes by then
+	told    chan error // gets its outcome, and nothing else
+	flight  *flight    // that it is in, nil while it waits; owned by the gatherer's lock
+}
+
+// flight is an entry on its way.
+type flight struct {
+	waiting int                // pieces that somebody still waits for; owned by the gatherer's lock
+	end     context.CancelFunc // ends it: nobody waits any more
+}
+
+// add lets pieces wait for the next entry.
+func (g *gatherer) add(list []*piece) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	for _, pc := range list {
+		pc.since = now
+	}
+	g.waiting = append(g.waiting, list...)
+	if !g.flying {
+		g.flying = true
+		// It ends when nobody waits for anything: whoever has called Publish
+		// waits for it.
+		go g.fly()
+	}
+}
+
+// leave takes a piece out that nobody waits for any more. It says whether the
+// piece was never sent.
+func (g *gatherer) leave(pc *piece) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.waiting, pc); i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
+		return true
+	}
+	if f := pc.flight; f != nil {
+		if f.waiting--; f.waiting == 0 {
+			f.end()
+		}
+	}
+	return false
+}
+
+// fly sends entries as long as something waits.
+func (g *gatherer) fly() {
+	for {
+		ctx, f := g.take()
+		if f == nil {
+			return
+		}
+		err := g.send(ctx)
+		f.end()
+		if err == nil {
+			g.count()
+		}
+		for _, pc := range g.pieces {
+			pc.told <- err
+		}
+		clear(g.pieces)
+	}
+}
+
+// take fills an entry with what waits. The bodies are copied: a piece may be
+// left by its submitter while it is in flight.
+func (g *gatherer) take() (context.Context, *flight) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pieces = g.pieces[:0]
+	now, n := time.Now(), 0
+	for ; n < len(g.waiting); n++ {
+		pc := g.waiting[n]
+		if passed(now, pc.until) {
+			pc.told <- errAnew
+			continue
+		}
+		if len(g.pieces) == 0 {
+			g.know(pc.lane)
+			g.of = g.known
+			g.entry.reset(g.of.last, g.p.stream.cfg.RepeatWindow/2)
+		}
+		if pc.lane.Created != g.of.life || !g.entry.add(&pc.message) {
+			break
+		}
+		g.pieces = append(g.pieces, pc)
+	}
+	clear(g.waiting[:n])
+	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
+		g.waiting = nil
+	}
+	if len(g.pieces) == 0 {
+		g.flying = false
+		return nil, nil
+	}
+	ctx, end := context.WithCancel(context.Background())
+	f := &flight{waiting: len(g.pieces), end: end}
+	for _, pc := range g.pieces {
+		pc.flight = f
+	}
+	return ctx, f
+}
+
+// know learns from a look-up how far the lane is.
+func (g *gatherer) know(lane *Lane) {
+	if lane.Created != g.known.life || lane.Last > g.known.last {
+		g.known = known{lane.Created, lane.Last, lane.Looked}
+	}
+}
+
+// send makes the entry durable. Every attempt sends the same bytes under the same
+// id, so that the lane tells a second copy from a second entry.
+func (g *gatherer) send(ctx context.Context) error {
+	lane := g.pieces[0].lane
+	msg := &nats.Msg{Subject: RecordTopic(lane.Number), Data: g.entry.body, Header: nats.Header{
+		headerID:    {nuid.Next()},
+		headerEntry: {g.entry.header()},
+	}}
+	a := g.p.attempts()
+	a.since = g.pieces[0].since
+	a.full = func(err error) error {
+		return &record.RetryError{Err: err, After: g.p.stream.roomAfter(lane.Number, len(g.entry.body)+len(g.entry.table))}
+	}
+	begun := time.Now()
+	return a.until(ctx, func() error {
+		if err := g.stillRouted(ctx, &a); err != nil {
+			return err
+		}
+		got, err := g.p.stream.request(ctx, lane, msg)
+		if err != nil {
+			return err
+		}
+		return g.taken(ctx, lane, got.Sequence, begun)
+	})
+}
+
+// taken is told that the lane has taken the entry. One that came too late counts
+// for nothing: an ingester skips it, because the request may have been repeated
+// and forgotten since. While the clocks say that this cannot be, nobody looks.
+func (g *gatherer) taken(ctx context.Context, lane *Lane, seq uint64, begun time.Time) error {
+	if seq <= g.of.last {
+		// The lane was made again, or set back. What it has taken is void there:
+		// it goes out again once the lane is known as it is.
+		g.known = known{lane.Created, seq, begun}
+		if _, err := g.p.stream.lookNow(ctx); err != nil {
+			return err
+		}
+		return errAnew
+	}
+	if g.known.last < seq {
+		g.known.last, g.known.at = seq, begun
+	}
+	window := g.p.stream.cfg.RepeatWindow
+	if !passed(time.Now(), g.of.at.Add(window/4)) {
+		return nil
+	}
+	age, err := g.p.stream.age(ctx, lane.Number, g.of.last+1, seq)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errStale, err) // it is sent again, known by its id, and looked at again
+	}
+	if age > window/2 {
+		return fmt.Errorf("%w: the lane has moved on by %v", errVoid, age)
+	}
+	return nil
+}
+
+// stillRouted makes sure that the entry may be sent to its lane.
+func (g *gatherer) stillRouted(ctx context.Context, a *attempts) error {
+	now := time.Now()
+	if !slices.ContainsFunc(g.pieces, func(pc *piece) bool { return passed(now, pc.until) }) {
+		return nil
+	}
+	v, err := g.p.stream.routable(ctx)
+	if err != nil {
+		return err
+	}
+	for _, pc := range g.pieces {
+		lane, err := g.p.lane(v, pc.message.Source, pc.slot, pc.slots)
+		switch {
+		case err == nil && lane != nil && lane.Number == g.number && lane.Created.Equal(g.of.life):
+			pc.until = g.p.stream.until(v)
+		case a.uncertain:
+			// It may be in the lane from before. What has an identity is known
+			// there when it is sent again.
+			return errMoved
+		default:
+			return errAnew
+		}
+	}
+	return nil
+}
+
+// count counts what has become durable.
+func (g *gatherer) count() {
+	m := g.p.stream.m
+	m.messages.Inc()
+	m.requests.Observe(float64(len(g.pieces)))
+	m.bytes.Add(float64(len(g.entry.body)))
+	records := 0
+	for _, pc := range g.pieces {
+		records += pc.message.Records
+	}
+	m.records.Add(float64(records))
+}
