@@ -56,7 +56,7 @@ func (b *breaker) carryOut(ctx context.Context, f fault) {
 		b.restart(ctx, f)
 	case cut, slow, stall:
 		b.disturb(ctx, f)
-	case killInInsert, killInBatch:
+	case killInInsert, killInEntry:
 		b.ambush(ctx, f)
 	case killLeader:
 		b.killLeader(ctx, f)
@@ -151,17 +151,17 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 		switch {
 		case f.kind == killInInsert && strings.HasSuffix(name, toEngine):
 			links = append(links, all...)
-		case f.kind == killInBatch && strings.HasPrefix(name, partAPI) && strings.HasSuffix(name, toNATS):
-			text, wait = "Nats-Batch-Sequence", f.fine/20
+		case f.kind == killInEntry && strings.HasPrefix(name, partAPI) && strings.HasSuffix(name, toNATS):
+			text, wait = "Sluice-Entry", f.fine/20
 			links = append(links, all...) // with several servers, to whichever it is connected
 		}
 	}
 	sprung := make(chan struct{}, len(links))
 	for _, l := range links {
 		trap := l.await(text)
-		go func() { <-trap; sprung <- struct{}{} }() // ends with the next batch or insert
+		go func() { <-trap; sprung <- struct{}{} }() // ends with the next entry or insert
 	}
-	if f.kind == killInBatch {
+	if f.kind == killInEntry {
 		gather(ctx, links)
 	}
 	select {
@@ -176,8 +176,8 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 	b.killAs(ctx, f)
 }
 
-// gather holds links for so long that the messages waiting behind them go out
-// as one batch.
+// gather holds links for so long that the requests waiting behind them go out
+// as one entry.
 func gather(ctx context.Context, links []*link) {
 	for _, l := range links {
 		l.stall()

@@ -20,7 +20,7 @@ const (
 	slow                     // every chunk on a link takes this much longer, for hold
 	stall                    // nothing goes through a link for hold
 	killInInsert             // kill -9 the engine soon after an insert went out to it
-	killInBatch              // kill -9 NATS soon after a batch went out to it
+	killInEntry              // kill -9 NATS soon after an entry went out to it
 	killLeader               // kill -9 the NATS server that leads lane 0
 	wipe                     // stop a NATS server, delete its data, start it again
 	addLane                  // sluice lanes add
@@ -31,7 +31,7 @@ const (
 
 func (k kind) String() string {
 	return [...]string{"kill", "stop", "restart", "cut", "delay", "stall", "kill in mid-insert",
-		"kill in mid-batch", "kill the leader", "wipe", "add a lane", "spread", "fill the disk", "outage"}[k]
+		"kill in mid-entry", "kill the leader", "wipe", "add a lane", "spread", "fill the disk", "outage"}[k]
 }
 
 // fault is something that is done to a part or a link.
@@ -140,7 +140,7 @@ func draw(r *rand.Rand, s scene) fault {
 		{69, fault{kind: slow, target: link, hold: short}, true},
 		{76, fault{kind: stall, target: link, hold: short}, true},
 		{85, fault{kind: killInInsert, target: partEngine, hold: down}, true},
-		{92, fault{kind: killInBatch, target: server, hold: down}, true},
+		{92, fault{kind: killInEntry, target: server, hold: down}, true},
 		{100, fault{kind: killLeader, hold: down}, len(s.nats) > 1},
 	}
 	for _, w := range weights {

@@ -34,9 +34,9 @@ type client struct {
 func clients() []client {
 	return []client{
 		{"bulk", 0.35, load.Config{Batch: 500, Connections: 4}},
-		{"large", 0.17, load.Config{Batch: 4000, Connections: 2}},                          // several messages each: atomic batches of their own
+		{"large", 0.17, load.Config{Batch: 4000, Connections: 2}},                          // several pieces each
 		{"small", 0.08, load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // known again by their content
-		{"single", 0.02, load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // gathered into groups
+		{"single", 0.02, load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // many of them in an entry
 	}
 }
 
