@@ -12,11 +12,10 @@ import (
 // Stream is where records go. *stream.Publisher is the real one.
 //
 // Publish returns nil only once every part of the submission is durable. After
-// an error those of one slot may be, and all may when it is
-// record.ErrUnavailable: the same again completes it. It keeps nothing of the
-// submission after it returned. A submission whose ID was published a short time
-// ago stores nothing: it is Replayed when the Hash is the same, else the error
-// is record.ErrKeyReused.
+// an error some may be: the same again completes it. It keeps nothing of the
+// bodies after it returned. A submission whose ID was published a short time ago
+// is stored once: it is Replayed when that is known and the Hash is the same; when
+// it is known to be another, the error is record.ErrKeyReused.
 //
 // Slots says for how many slots a submission of a source must be cut, and within
 // two seconds that this can not be known.
@@ -132,9 +131,9 @@ func (s *Server) limitsOf(who record.Identity) record.Limits {
 }
 
 // publish brings the records into the stream. A crash of this process before
-// the client has its answer leaves all that goes to one lane in the stream or
-// nothing of it; the client sends them again, under the same id when it or the
-// records have one.
+// the client has its answer leaves some pieces of the request in the stream or
+// none; the client sends it again, under the same id when it or the records have
+// one, and what is there is known.
 func (s *Server) publish(c *call, p *posting) (bool, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()

@@ -53,8 +53,6 @@ const (
 	ringAtFirst     = 1 << 10
 )
 
-func (w *window) bytes() int { return len(w.ring) * occurrenceBytes }
-
 // reset forgets everything up to a message.
 func (w *window) reset(last uint64) {
 	clear(w.heads)

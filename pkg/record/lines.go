@@ -51,7 +51,7 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits, now time.Time
 // each checks the record of a span, and leaves no trace of one that is refused.
 func (p *parser) each(span Span) (Problem, bool) {
 	r, w := p.Request, &p.w
-	n, noID, badTime, unknown, hidden := len(r.records), r.noID, r.badTime, r.unknown, len(w.masked)
+	n, noID, byPlace, badTime, unknown, hidden := len(r.records), r.noID, r.byPlace, r.badTime, r.unknown, len(w.masked)
 	w.b = r.body[:span.End]
 	at := w.space(span.Start)
 	end := -1
@@ -73,7 +73,8 @@ func (p *parser) each(span Span) (Problem, bool) {
 	default:
 		return told, true
 	}
-	r.records, r.noID, r.badTime, r.unknown, w.masked = r.records[:n], noID, badTime, unknown, w.masked[:hidden]
+	r.records, r.noID, r.byPlace, r.badTime, r.unknown = r.records[:n], noID, byPlace, badTime, unknown
+	w.masked = w.masked[:hidden]
 	r.problems, r.total = r.problems[:0], 0
 	return told, false
 }

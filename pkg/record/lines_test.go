@@ -115,3 +115,16 @@ func TestSecretsOfWhatIsNoRecord(t *testing.T) {
 		r.Release()
 	}
 }
+
+// TestWhatIsRefusedHasNoPartInTheRequest: not either in whether all of it has an
+// identity.
+func TestWhatIsRefusedHasNoPartInTheRequest(t *testing.T) {
+	good, bad := `{"id":"a"}`, `{"key":true}`
+	body := []byte(good + bad)
+	r := record.NewRequest()
+	defer r.Release()
+	refused, err := r.ParseEach(body, []record.Span{{End: len(good)}, {Start: len(good), End: len(body)}}, record.Limits{}, received)
+	if err != nil || len(refused) != 1 || r.Len() != 1 || !r.AllIDs() || !r.Identified() {
+		t.Errorf("%d refused, %d taken, %v: all ids %v, identified %v, want one each and both", len(refused), r.Len(), err, r.AllIDs(), r.Identified())
+	}
+}
