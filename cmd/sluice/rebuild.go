@@ -20,9 +20,10 @@ import (
 )
 
 type rebuildCmd struct {
-	Into  string `required:"" help:"Database to rebuild into, such as flow_rebuild; made when missing, continued when it is there."`
-	Limit int    `default:"20" help:"Most records to name that differ."`
-	JSON  bool   `name:"json" help:"Print the report as JSON."`
+	Into         string        `required:"" help:"Database to rebuild into, such as flow_rebuild; made when missing, continued when it is there."`
+	Limit        int           `default:"20" help:"Most records to name that differ."`
+	JSON         bool          `name:"json" help:"Print the report as JSON."`
+	RepeatWindow time.Duration `default:"10m" help:"How long a repeated request is recognised, as the ingesters were told."`
 	run.Operator
 	run.NATS
 	run.ClickHouse
@@ -43,7 +44,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--into: %w", err)
 	}
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
 		bar := newBar(1, "rebuilding messages")
 		report, err := rebuild.Run(ctx, s, into, rebuild.Config{
 			Limit: c.Limit,

@@ -22,12 +22,13 @@ import (
 )
 
 type verifyCmd struct {
-	Since   moment        `help:"Only messages from then on: 90m, 24h, or a time such as 2026-01-31T12:00:00Z; all that the lanes hold when empty."`
-	Limit   int           `default:"20" help:"Most records to name."`
-	Deep    bool          `help:"Compare every column of every record, not only ids and places."`
-	Repeats bool          `help:"Name records that were sent again, by lane and sequence; as many as --limit."`
-	Wait    time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
-	JSON    bool          `name:"json" help:"Print the report as JSON, every minute included."`
+	Since        moment        `help:"Only messages from then on: 90m, 24h, or a time such as 2026-01-31T12:00:00Z; all that the lanes hold when empty."`
+	Limit        int           `default:"20" help:"Most records to name."`
+	Deep         bool          `help:"Compare every column of every record, not only ids and places."`
+	Repeats      bool          `help:"Name records that were sent again, by lane and sequence; as many as --limit."`
+	Wait         time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
+	JSON         bool          `name:"json" help:"Print the report as JSON, every minute included."`
+	RepeatWindow time.Duration `default:"10m" help:"How long a repeated request is recognised, as the ingesters were told."`
 	run.Operator
 	run.NATS
 	run.ClickHouse
@@ -47,7 +48,7 @@ func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer db.Close()
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
 		since, err := c.Since.by(ctx, s.Now)
 		if err != nil {
 			return err
