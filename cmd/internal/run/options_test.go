@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
@@ -24,7 +25,8 @@ func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
 	if _, err := parser.Parse(nil); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(stream.Config{}, cli.Config()); diff != "" {
+	want := stream.Config{RepeatWindow: 10 * time.Minute} // which no stream keeps
+	if diff := cmp.Diff(want, cli.Config()); diff != "" {
 		t.Errorf("without any option (-want +got):\n%s", diff)
 	}
 }
