@@ -189,7 +189,23 @@ func (h *half) enqueue(w *waiter) {
 
 // fits tells whether a hold may have more.
 func (h *half) fits(to *hold, more int64) bool {
-	return h.size-h.used >= more && h.beyond(to, more) <= 0 && !h.reserved(to, more)
+	rest := h.rest(to, more)
+	return h.size-h.used >= rest && h.beyond(to, rest) <= 0 && !h.reserved(to, more)
+}
+
+// rest is what must be free for a hold to get more: among small bodies all that
+// its body still needs, as far as that is known, though it takes no more than it
+// asks for. Otherwise many that come at once would all hold a part of what they
+// need, and wait for each other.
+func (h *half) rest(to *hold, more int64) int64 {
+	if h.share == 0 || to.end < 0 {
+		return more
+	}
+	end := to.end
+	if end > smallBody {
+		end = beginning // then it moves to the other half
+	}
+	return max(more, int64(capacity(int(end)))-to.size)
 }
 
 // beyond is how much of a subject's memory would have to come back before it
@@ -244,7 +260,10 @@ func (h *half) poorest() (next *waiter) {
 			continue
 		}
 		w := h.first(a)
-		if w == nil || h.size-h.used >= w.more && h.beyond(w.hold, w.more) > 0 {
+		if w == nil {
+			continue
+		}
+		if rest := h.rest(w.hold, w.more); h.size-h.used >= rest && h.beyond(w.hold, rest) > 0 {
 			continue
 		}
 		next, least = w, a.held
@@ -252,15 +271,19 @@ func (h *half) poorest() (next *waiter) {
 	return next
 }
 
-// first is the request of an account that is served next. Packed bodies do not
-// stand before what others of them need to be unpacked.
-func (h *half) first(a *account) *waiter {
+// first is the request of an account that is served next: the first that can be.
+// Packed bodies do not stand before what others of them need to be unpacked.
+func (h *half) first(a *account) (first *waiter) {
 	for _, w := range a.waiting {
-		if !h.reserved(w.hold, w.more) {
+		switch {
+		case h.reserved(w.hold, w.more):
+		case h.share == 0 || h.fits(w.hold, w.more):
 			return w
+		case first == nil:
+			first = w
 		}
 	}
-	return nil
+	return first
 }
 
 // reserved tells whether more would take what packed bodies leave.
