@@ -54,8 +54,11 @@ engine-lock: ## write down the SHA-512 of this platform's engine, as the npm reg
 	npm install --prefix $(ENGINE_LOCK) --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --ignore-scripts --loglevel=error
 
 test: engine | need-go ## the whole suite, with real NATS and the real engine
-	$(GO) test -timeout 15m -parallel 6 ./...
-	@$(MAKE) fuzz baseline
+	@$(MAKE) -j 2 suite fuzz
+
+# Much of it waits for servers, so packages and tests run side by side.
+suite: engine | need-go
+	$(GO) test -timeout 15m -p 3 -parallel 6 ./...
 
 FUZZ_RUNS ?= 2000x
 fuzz: | need-go ## a short run of every fuzz target of what clients send
@@ -122,4 +125,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check vuln race foreign chaos soak bench bench-table microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign chaos soak bench bench-table microbench clean need-go

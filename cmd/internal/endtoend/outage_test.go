@@ -184,7 +184,7 @@ func TestARestoredBackupOfNATSHalts(t *testing.T) {
 	s := newStack(t)
 	natsServer, _, _, ingester := s.apart()
 	data, backup := filepath.Join(s.data, "nats"), filepath.Join(t.TempDir(), "backup")
-	s.load("--records", "2000", "--batch", "100", "--seed", "1")
+	s.load("--records", "2000", "--batch", "100", "--seed", "1", "--connections", "1") // a message for each request
 	s.stored(2000)
 	eventually(t, 10*time.Second, func() error {
 		if done := s.metric(s.ingesterOps, `sluice_ingest_done_sequence{lane="0"}`); done != 20 {
@@ -204,7 +204,7 @@ func TestARestoredBackupOfNATSHalts(t *testing.T) {
 	}
 	natsServer = s.startNATS()
 	eventually(t, 20*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"8-1"}`))) })
-	s.load("--records", "3000", "--batch", "100", "--seed", "2")
+	s.load("--records", "3000", "--batch", "100", "--seed", "2", "--connections", "1")
 	s.stored(5001)
 
 	stopped()
@@ -217,7 +217,7 @@ func TestARestoredBackupOfNATSHalts(t *testing.T) {
 	natsServer = s.startNATS()
 	// As many new messages as were lost, before anybody could notice.
 	eventually(t, 20*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"8-2"}`))) })
-	s.load("--records", "3500", "--batch", "100", "--seed", "3")
+	s.load("--records", "3500", "--batch", "100", "--seed", "3", "--connections", "1")
 
 	s.halted(ingester, "NATS holds an earlier state", "sluice lanes reset")
 	if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "5001" {

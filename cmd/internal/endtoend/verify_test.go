@@ -376,7 +376,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	_, _, api, ingester := s.apart()
-	s.load("--records", "1000", "--batch", "100", "--seed", "1")
+	s.load("--records", "1000", "--batch", "100", "--seed", "1", "--connections", "1") // a message for each request
 	s.eventuallyStored(1000)
 	for _, p := range []*process{api, ingester} {
 		if code := p.stop(); code != 0 {
@@ -388,7 +388,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	}
 	api = s.startAPI()
 	s.waitReady(api, s.ops)
-	s.load("--records", "3000", "--batch", "250", "--seed", "2") // two messages more than before
+	s.load("--records", "3000", "--batch", "250", "--seed", "2", "--connections", "1") // two messages more than before
 	if r := s.verify(1); len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "lane 0 was deleted and made again") {
 		t.Errorf("problems: %q", r.Problems)
 	}

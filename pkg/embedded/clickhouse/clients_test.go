@@ -273,7 +273,7 @@ func TestNativeVariants(t *testing.T) {
 // TestHTTPTellsOfAnErrorInTheMiddle as servers do, so that no result can be taken
 // for one.
 func TestHTTPTellsOfAnErrorInTheMiddle(t *testing.T) {
-	answer, err := http.DefaultClient.Do(request(t, http.MethodPost, "", "SELECT number, repeat('x', 100), throwIf(number = 200000, 'in the middle') FROM numbers(300000)"))
+	answer, err := http.DefaultClient.Do(request(t, http.MethodPost, "", "SELECT number, repeat('x', 10), throwIf(number = 2000000, 'in the middle') FROM numbers(2100000)"))
 	if err != nil {
 		t.Fatal(err)
 	}
