@@ -41,7 +41,6 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 		sources := leader(t, js, "KV_"+stream.SourceBucket) == fmt.Sprintf("n%d", away) // then they are not known until another leads
 		want := w.LaneNumbers()
 		servers[away].Pause()
-		time.Sleep(50 * time.Millisecond) // until it stands: a signal takes its time
 		began := time.Now()
 		listed = lists(w, js)
 		for time.Since(began) < 6*time.Second {

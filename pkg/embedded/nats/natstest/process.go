@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	embedded "sluice/pkg/embedded/nats"
 )
@@ -160,8 +161,37 @@ func (p *Process) FillDisk(size uint64) {
 // EmptyDisk undoes FillDisk.
 func (p *Process) EmptyDisk() { p.FillDisk(1 << 62) }
 
-// Pause stops the process where it is; its connections stay open.
-func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+// Pause stops the process where it is, and returns once all of its threads
+// stand; its connections stay open.
+func (p *Process) Pause() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	for begun := time.Now(); !p.stands(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 10*time.Second {
+			p.t.Fatal("NATS does not stand still")
+		}
+	}
+}
+
+// stands tells whether all threads are stopped, as Linux says; elsewhere a
+// signal has all the time it takes.
+func (p *Process) stands() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	if len(threads) == 0 {
+		time.Sleep(100 * time.Millisecond)
+		return true
+	}
+	for _, name := range threads {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		if _, state, ok := strings.Cut(string(stat), ") "); ok && !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
+}
 
 // Resume lets it go on.
 func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
