@@ -7,10 +7,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sluice/cmd/internal/run"
-	"sluice/pkg/warehouse"
 )
 
 type lintCmd struct {
@@ -23,12 +20,7 @@ type lintCmd struct {
 // Run prints what is found. Findings are no failure: much of it is history that
 // nobody can change.
 func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
-	cfg, err := c.Operator.Warehouse(c.ClickHouse)
-	if err != nil {
-		return err
-	}
-	cfg.QueryTimeout = queryTime
-	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
+	db, err := openTables(c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}

@@ -11,12 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sluice/cmd/internal/rebuild"
 	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
-	"sluice/pkg/warehouse"
 )
 
 type rebuildCmd struct {
@@ -30,12 +27,7 @@ type rebuildCmd struct {
 }
 
 func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
-	cfg, err := c.Operator.Warehouse(c.ClickHouse)
-	if err != nil {
-		return err
-	}
-	cfg.QueryTimeout = queryTime
-	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
+	db, err := openTables(c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sluice/cmd/internal/recount"
 	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
-	"sluice/pkg/warehouse"
 )
 
 type recountCmd struct {
@@ -34,12 +31,7 @@ func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return fmt.Errorf("%q is not a day such as 2026-01-31", day)
 		}
 	}
-	cfg, err := c.Operator.Warehouse(c.ClickHouse)
-	if err != nil {
-		return err
-	}
-	cfg.QueryTimeout = queryTime
-	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
+	db, err := openTables(c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}

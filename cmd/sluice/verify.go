@@ -37,13 +37,18 @@ type verifyCmd struct {
 // queryTime bounds one query of a command that reads whole tables.
 const queryTime = 15 * time.Minute
 
-func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
-	cfg, err := c.Operator.Warehouse(c.ClickHouse)
+// openTables opens the tables for such a command, which closes them.
+func openTables(operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger) (*warehouse.DB, error) {
+	cfg, err := operator.Warehouse(clickhouse)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg.QueryTimeout = queryTime
-	db, err := warehouse.Open(cfg, log, prometheus.NewRegistry())
+	return warehouse.Open(cfg, log, prometheus.NewRegistry())
+}
+
+func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
+	db, err := openTables(c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}
