@@ -187,12 +187,10 @@ func (s *jsonLine) value() ([]byte, bool) {
 	return value, value[0] != '{' && value[0] != '[' && json.Valid(value)
 }
 
-// answer is what Elasticsearch would say: every member that strict clients look
-// for.
-func (b *bulk) answer(took int64, index string, requestID string) []byte {
+// answer is what Elasticsearch would say, from its second member on: every member
+// that strict clients look for. How long it took is known at the end.
+func (b *bulk) answer(index string, requestID string) []byte {
 	out := make([]byte, 0, 64+192*len(b.items))
-	out = append(out, `{"took":`...)
-	out = strconv.AppendInt(out, took, 10)
 	out = append(out, `,"errors":`...)
 	out = strconv.AppendBool(out, len(b.docs) < len(b.items))
 	out = append(out, `,"items":[`...)

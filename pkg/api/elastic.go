@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -118,12 +119,18 @@ func answers(body string) handler {
 	return func(c *call) error { answerElastic(c.w, http.StatusOK, []byte(body)); return nil }
 }
 
-func answerElastic(w http.ResponseWriter, status int, body []byte) {
+func answerElastic(w http.ResponseWriter, status int, body ...[]byte) {
+	n := 0
+	for _, part := range body {
+		n += len(part)
+	}
 	h := w.Header()
 	h["Content-Type"] = jsonType
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	h["Content-Length"] = []string{strconv.Itoa(n)}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client is gone when this fails
+	for _, part := range body {
+		_, _ = w.Write(part) // the client is gone when this fails
+	}
 }
 
 // acknowledge takes templates, policies and settings, and forgets them: there
@@ -181,7 +188,7 @@ func (r *refusal) answerElastic(w http.ResponseWriter) {
 	}
 	f.Error.RootCause = []elasticReason{{f.Error.Type, f.Error.Reason}}
 	body, err := json.Marshal(f)
-	if err != nil { // strings and integers only: can not happen
+	if err != nil { // strings and integers only: cannot happen
 		panic(err)
 	}
 	h := w.Header()
@@ -206,7 +213,7 @@ func (s *Server) postBulk(c *call) error {
 		return err
 	}
 	index, _, _ := strings.Cut(strings.TrimPrefix(c.r.URL.Path, "/"), "/")
-	answer := b.answer(0, index, c.id)
+	answer := b.answer(index, c.id)
 
 	req := record.NewRequest()
 	defer req.Release()
@@ -230,7 +237,8 @@ func (s *Server) postBulk(c *call) error {
 	}
 	s.metrics.accepted(req, false)
 	s.metrics.elasticRecords.Add(float64(req.Len()))
-	answerElastic(c.w, http.StatusOK, answer)
+	took := fmt.Appendf(nil, `{"took":%d`, time.Since(begun).Milliseconds())
+	answerElastic(c.w, http.StatusOK, took, answer)
 	return nil
 }
 
