@@ -72,7 +72,7 @@ const (
 	CodeNotAnArray   = "not_an_array"    // a message that holds something else
 	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
 	CodeMiscounted   = "miscounted"      // a message with other records than its entry says
-	CodeBadEntry     = "broken_entry"    // an entry whose table can not be read
+	CodeBadEntry     = "broken_entry"    // an entry whose table cannot be read
 )
 
 // details says each code in a sentence.
@@ -95,7 +95,7 @@ var details = map[string]string{
 	CodeNotAnArray:     "the message is not a JSON array",
 	CodeNoSuchRecord:   "the message has fewer records",
 	CodeMiscounted:     "the message has other records than its entry counts",
-	CodeBadEntry:       "the table of the entry can not be read",
+	CodeBadEntry:       "the table of the entry cannot be read",
 }
 
 // refusal returns the error for what stopped the scanner.

@@ -74,5 +74,5 @@ type Message struct {
 	Subject     string    // subject of the token that posted it
 	Source      string    // the engine its records are of, as that token said
 	TraceParent string    // W3C trace context, or empty
-	Incarnation uint64    // life of the lane, ms; 0 as it is read from the stream; whoever knows the position sets it before decoding
+	Incarnation uint64    // life of the lane, ms; 0 as it is read from the stream; the reader of the position sets it before decoding
 }

@@ -23,7 +23,7 @@ const (
 	// publishLimit ends a Publish whose ctx has no nearer deadline.
 	publishLimit = 30 * time.Second
 
-	// patience is how long a Publish waits for somebody to answer at all.
+	// patience is how long a Publish waits for any answer.
 	patience = 1500 * time.Millisecond
 )
 
@@ -44,8 +44,8 @@ type attempts struct {
 	full      func(error) error // adds to record.ErrFull when to come back; nil where that cannot be
 	once      bool              // a second attempt could be a second change
 	uncertain bool              // an earlier attempt may have arrived
-	since     time.Time         // since when somebody waits for it, if that was before the first attempt
-	silent    time.Time         // since when nobody answers; zero while somebody does or may yet
+	since     time.Time         // since when a caller waits for it, if that was before the first attempt
+	silent    time.Time         // since when nothing answers; zero while something does or may yet
 	tries     int
 }
 

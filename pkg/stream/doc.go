@@ -15,7 +15,7 @@
 //  2. When that has ended, all that waits becomes the next entry: one message,
 //     one sync to disk. Nobody waits for company.
 //  3. After an unknown outcome the same bytes go out again under the same id to
-//     the same lane, as long as somebody waits for them.
+//     the same lane, as long as a caller waits for them.
 //  4. Every submitter is told what became of the entry.
 //
 // What a crash leaves: some pieces of a submission or none of them. Who repeats

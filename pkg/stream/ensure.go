@@ -175,3 +175,22 @@ func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 	set("num_replicas", want.Replicas > 0 && have.Replicas != want.Replicas, func() { have.Replicas = want.Replicas })
 	return have, mended
 }
+
+// boundState gives the state store a size: the one asked for, or one when it has
+// none. One that was made before there was a limit has room for as much again.
+func (s *Stream) boundState(ctx context.Context, want *jetstream.StreamConfig) error {
+	want.MaxBytes = s.cfg.StateMaxBytes
+	if want.MaxBytes > 0 {
+		return nil
+	}
+	handle, err := s.js.Stream(ctx, want.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		want.MaxBytes = defaultStateBytes
+	case err != nil:
+		return fmt.Errorf("look up stream %s: %w", want.Name, err)
+	case handle.CachedInfo().Config.MaxBytes <= 0:
+		want.MaxBytes = max(defaultStateBytes, 2*int64(handle.CachedInfo().State.Bytes))
+	}
+	return nil
+}

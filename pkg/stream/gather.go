@@ -54,7 +54,7 @@ type piece struct {
 
 // flight is an entry on its way.
 type flight struct {
-	waiting int                // pieces that somebody still waits for; owned by the gatherer's lock
+	waiting int                // pieces that a caller still waits for; owned by the gatherer's lock
 	end     context.CancelFunc // ends it: nobody waits any more
 }
 
@@ -69,7 +69,7 @@ func (g *gatherer) add(list []*piece) {
 	g.waiting = append(g.waiting, list...)
 	if !g.flying {
 		g.flying = true
-		// It ends when nobody waits for anything: whoever has called Publish
+		// It ends when nothing waits any more: every caller of Publish
 		// waits for it.
 		go g.fly()
 	}

@@ -310,7 +310,7 @@ func (r *leaseRun) end(ctx context.Context, e ended) {
 }
 
 // isResting says whether the other instances share the lanes among them: from
-// here their work can not be done.
+// here their work cannot be done.
 func (r *leaseRun) isResting() bool { return time.Now().Before(r.resting) }
 
 // Others says whether another instance is there.

@@ -56,7 +56,7 @@ func (p *Publisher) note(ctx context.Context, err error) {
 }
 
 // NewPublisher returns a Publisher on s. It has nothing to run or to stop: it
-// works while somebody waits for a submission. While s runs, it hears at once
+// works while a caller waits for a submission. While s runs, it hears at once
 // when the connection is lost.
 func NewPublisher(s *Stream) *Publisher {
 	return &Publisher{stream: s, sent: sent{window: s.cfg.RepeatWindow}, gatherers: map[int]*gatherer{}}
@@ -89,7 +89,7 @@ func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
 // time. After an error some parts may be, and none is taken back: the same
 // submission again completes it, however it is cut then.
 //
-// A submission that is published twice is in the lanes twice. Whoever reads them
+// A submission that is published twice is in the lanes twice. Their reader
 // drops the second one, by its ID and Hash.
 //
 // Errors: record.ErrFull, ErrBusy, ErrUnavailable, ErrHeld, ErrKeyReused,

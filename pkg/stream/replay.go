@@ -136,7 +136,7 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 }
 
 // replayParts cuts what was set aside for the lanes of its source. A message
-// that can not be read goes as it was.
+// that cannot be read goes as it was.
 func replayParts(d DeadLetter, slots int, id string) []record.Part {
 	m := d.Message
 	m.Index, m.Records = 0, max(m.Records, 1)

@@ -12,7 +12,7 @@ import (
 // sent is what this process remembers of the requests it has sent, to answer
 // those who repeat them: that their records are there, or that their key was
 // used for something else. It is bounded, and forgets the oldest first: the
-// ingester is who drops what is repeated, whoever has sent it.
+// ingester is who drops what is repeated, over all apis.
 type sent struct {
 	window time.Duration // how long a request is remembered at least, while there is room
 

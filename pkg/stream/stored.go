@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// lookEvery is how often the position of a lane is read while somebody waits
+	// lookEvery is how often the position of a lane is read while a request waits
 	// for it, however many do.
 	lookEvery = 25 * time.Millisecond
 
@@ -17,7 +17,7 @@ const (
 	lookAgain = 250 * time.Millisecond
 )
 
-// waits are the positions of lanes that somebody waits for, read once for all
+// waits are the positions of lanes that requests wait for, read once for all
 // of them.
 type waits struct {
 	mu    sync.Mutex
@@ -26,7 +26,7 @@ type waits struct {
 
 // seen is a position as it was read last.
 type seen struct {
-	turn chan struct{} // holds one while somebody reads; guards the rest
+	turn chan struct{} // holds one while it is being read; guards the rest
 	at   time.Time     // when that began
 	pos  record.Position
 }

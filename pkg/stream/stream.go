@@ -135,6 +135,19 @@ func connected(ctx context.Context, nc *nats.Conn) error {
 // State is the bucket of users and fields.
 func (s *Stream) State(context.Context) (jetstream.KeyValue, error) { return s.states, nil }
 
+// ForgetState removes an entry of the state store without a trace, if it is of
+// this revision or older: one that was written meanwhile stays.
+func (s *Stream) ForgetState(ctx context.Context, key string, revision uint64) error {
+	bucket, err := s.js.Stream(ctx, "KV_"+StateBucket)
+	if err == nil {
+		err = bucket.Purge(ctx, jetstream.WithPurgeSubject("$KV."+StateBucket+"."+key), jetstream.WithPurgeSequence(revision+1))
+	}
+	if err != nil {
+		return unavailable(fmt.Errorf("remove an entry of the state store: %w", err), 2*time.Second)
+	}
+	return nil
+}
+
 // Now is the time by the clock of the server that stamps what is set aside,
 // which this machine's may differ from.
 func (s *Stream) Now(ctx context.Context) (time.Time, error) {

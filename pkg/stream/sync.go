@@ -15,13 +15,13 @@ import (
 // acknowledged when its machine stops.
 func (s *Stream) checkSync(ctx context.Context) error {
 	if len(s.cfg.Monitors) == 0 {
-		s.log.Debug("no NATS monitoring URL is configured: sync_interval can not be checked")
+		s.log.Debug("no NATS monitoring URL is configured: sync_interval cannot be checked")
 		return nil
 	}
 	for _, url := range s.cfg.Monitors {
 		always, err := syncsAlways(ctx, url)
 		if err != nil {
-			s.log.Warn("NATS monitoring does not answer: sync_interval can not be checked", "url", Redact(url), "error", err)
+			s.log.Warn("NATS monitoring does not answer: sync_interval cannot be checked", "url", Redact(url), "error", err)
 			continue
 		}
 		if always {
