@@ -99,7 +99,7 @@ func (c Config) check() error {
 	case c.RecordBytes > c.BodyBytes:
 		return errors.New("the longest record is longer than the longest body")
 	case c.Elastic != "" && c.RecordBytes > record.MaxPartBytes-2:
-		return fmt.Errorf("the longest record is longer than %d bytes: one that can not be compressed would not fit into a message, and an exporter would repeat its bulk for ever", record.MaxPartBytes-2)
+		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", record.MaxPartBytes-2)
 	case c.RecordBytes > longestRecord:
 		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", longestRecord)
 	case !(c.Rate >= 0):

@@ -22,7 +22,7 @@ type ledger struct {
 	owners  map[string]string // of fields, by key
 	unready bool              // nobody knows who has how many fields
 	full    bool              // there is no room for more
-	fault   error             // of everything: the stream can not be reached
+	fault   error             // of everything: the stream cannot be reached
 }
 
 func newLedger() *ledger {

@@ -13,7 +13,7 @@ import (
 // trace leaves a trace of what was refused to whom, and of every request where
 // that is wanted. Neither holds a token, a header or anything of a body.
 //
-// Refusals are sampled: somebody who tries a thousand tokens a second is one
+// Refusals are sampled: a client that tries a thousand tokens a second is one
 // line in ten seconds, with the number of the others.
 type trace struct {
 	log    *slog.Logger
@@ -47,7 +47,7 @@ func newTrace(log *slog.Logger, access bool) *trace {
 	return &trace{log: log, access: access, told: make(map[sighting]*told)}
 }
 
-// refused notes a refusal, if it is one that somebody should be able to look
+// refused notes a refusal, if it is one that operators should be able to look
 // into: who may not, or may not so often.
 func (t *trace) refused(c *call, r *refusal, status int) {
 	switch status {

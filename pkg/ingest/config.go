@@ -29,7 +29,7 @@ type Config struct {
 	HaltProbe  time.Duration // pause between two tries of a halted lane; default 15 s
 	Refusals   int           // halt when ClickHouse has refused more rows than this of one block, or in a row: then it is not the rows; default 100
 	Unknowns   int           // halt after so many failures in a row that are of no known class; default 10
-	GiveUp     time.Duration // give the lanes up when ClickHouse can not be reached for so long and another process may reach it; default 20 s
+	GiveUp     time.Duration // give the lanes up when ClickHouse cannot be reached for so long and another process may reach it; default 20 s
 	DrainTime  time.Duration // how long a stop waits for the insert in flight; default 5 s
 
 	// Heartbeat is asked once per loop, for a function to call as long as it

@@ -90,7 +90,7 @@
 // It is divided: the claim is narrowed to fewer rows, with a token of its own,
 // by compare-and-swap, before those rows are inserted; down to the one row
 // that is refused, which is set aside. When many are refused it is not the rows:
-// the lane halts until somebody has mended what refuses them. Each piece is a claim like any other,
+// the lane halts until an operator has mended what refuses them. Each piece is a claim like any other,
 // so a crash leaves what it leaves above. A block of which the table already
 // holds rows is never divided: then a materialized view has refused what the
 // table took, and only the same token can complete it, once the view is

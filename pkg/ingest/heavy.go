@@ -38,7 +38,7 @@ func (t trials) tooHeavy(now time.Time) bool { return t.heavy >= heavyTries && n
 // try inserts what the claim names. One that took too long gets more time.
 func (s *session) try(ctx context.Context, b *block, c record.Claim) error {
 	if s.trials.token != c.Token {
-		// Somebody else has claimed it, and may be at it.
+		// Another instance has claimed it, and may be at it.
 		s.trials = trials{token: c.Token, loose: time.Now().Add(longestInsert*s.cfg.InsertTime + insertBeat)}
 	}
 	named := s.named(b, c)

@@ -43,7 +43,7 @@ type lane struct {
 	lost     uint64 // rows that flow.sources and flow.records have both lost
 
 	mu       sync.Mutex
-	cut      time.Time // since when the warehouse can not be reached; zero while it can
+	cut      time.Time // since when the warehouse cannot be reached; zero while it can
 	state    state
 	failures int   // in a row
 	failure  error // the last one; nil when all is well

@@ -118,7 +118,7 @@ func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 	return err
 }
 
-// refused says that a change can not be applied: for what it is, or because the
+// refused says that a change cannot be applied: for what it is, or because the
 // entry that is stored is damaged. Neither keeps other changes waiting, nor
 // records: it is set aside, and can be replayed once the entry is mended.
 func refused(err error) error { return &record.StoreError{Class: record.ClassPoison, Err: err} }

@@ -359,7 +359,7 @@ func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
 	return runs, err
 }
 
-// add adds what of an entry is stored: neither what can not be decoded, nor what
+// add adds what of an entry is stored: neither what cannot be decoded, nor what
 // was set aside for another reason.
 func (b *block) add(e *record.Entry) error {
 	if b.first == 0 {
