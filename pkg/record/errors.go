@@ -15,7 +15,7 @@ var (
 	ErrHeld        = errors.New("the records of the source are held back")               // while it is moved to other lanes
 	ErrKeyReused   = errors.New("the idempotency key was used with another body")        // within the duplicate window
 	ErrTooLarge    = errors.New("a message is larger than the stream takes")             // one record beyond the limit
-	ErrUnreachable = errors.New("the warehouse cannot be reached from here")            // another process may reach it
+	ErrUnreachable = errors.New("the warehouse cannot be reached from here")             // another process may reach it
 	ErrNotOwner    = errors.New("the lane has another owner")                            // a compare-and-swap was lost
 	ErrGap         = errors.New("messages are missing from the lane before their block") // purged or lost before they were stored
 )
