@@ -30,7 +30,7 @@ type plan struct {
 	records     int64
 	warmUp      int64         // records before the first run
 	paced       time.Duration // of a run at a given rate
-	singles     time.Duration // of a run of single records
+	small       time.Duration // of a run of small requests
 	point       time.Duration // of a run of a scaling table
 	settle      time.Duration // at most, for merges to end
 	watch       time.Duration // of the machine, for pauses, before the start
@@ -49,7 +49,7 @@ func (c *Config) plan() (plan, error) {
 	}
 	if c.Short {
 		return plan{
-			runs: 2, records: 30_000, warmUp: 5_000, paced: time.Second, singles: 500 * time.Millisecond,
+			runs: 2, records: 30_000, warmUp: 5_000, paced: time.Second, small: 500 * time.Millisecond,
 			point: 300 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
 		}, nil
@@ -58,7 +58,7 @@ func (c *Config) plan() (plan, error) {
 		return plan{}, errors.New("at least one run and one record are needed")
 	}
 	return plan{
-		runs: c.Runs, records: c.Records, warmUp: c.Records / 4, paced: 10 * time.Second, singles: 5 * time.Second,
+		runs: c.Runs, records: c.Records, warmUp: c.Records / 4, paced: 10 * time.Second, small: 5 * time.Second,
 		point: 3 * time.Second, settle: 20 * time.Second, watch: 20 * time.Second,
 		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
 	}, nil
