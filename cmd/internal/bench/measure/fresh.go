@@ -56,7 +56,7 @@ func (w *watch) start(ctx context.Context) (end func() error, err error) {
 	}, nil
 }
 
-// message is what one request became, as it is stored.
+// message is a request as it is stored.
 type message struct {
 	due  time.Time // when it was to be posted
 	rows int64
@@ -116,12 +116,14 @@ func quantile(sorted []wait, q float64) time.Duration {
 	return 0
 }
 
-// messages are those of a run in the order of the stream. The load gives its
-// records timestamps at the pace at which they are due, and the first record of
-// a request is due when the request is.
+// messages are those of a run in the order of the stream, all of the same number
+// of records: an entry holds one after the other. The load gives its records
+// timestamps at the pace at which they are due, and the first record of a
+// request is due when the request is.
 func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
 	text, err := w.stage.Query(ctx, fmt.Sprintf(`SELECT min(toUnixTimestamp64Milli(ts)), count() FROM flow.records
-		WHERE position BETWEEN %d AND %d GROUP BY lane, stream_seq ORDER BY lane, stream_seq`, p.Acked.MinPosition, p.Acked.MaxPosition))
+		WHERE position BETWEEN %d AND %d GROUP BY lane, stream_seq, intDiv(stream_idx, %d) AS request ORDER BY lane, stream_seq, request`,
+		p.Acked.MinPosition, p.Acked.MaxPosition, halfBatch))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +139,7 @@ func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
 		all = append(all, m)
 	}
 	if int64(len(all)) != p.Requests {
-		return nil, fmt.Errorf("%d requests became %d messages: their times can not be told", p.Requests, len(all))
+		return nil, fmt.Errorf("%d requests were stored as %d: their times cannot be told", p.Requests, len(all))
 	}
 	return all, nil
 }

@@ -112,6 +112,10 @@ func (b *bench) sustained(ctx context.Context, s *parts.Stage) (rows, error) {
 	return r, err
 }
 
+// halfBatch is how many records a request has at half of the sustained rate:
+// each has as many, so that they can be told apart in what is stored.
+const halfBatch = 1000
+
 // half is how long clients and analysts wait at a given rate.
 func (b *bench) half(ctx context.Context, s *parts.Stage, rate float64) (rows, error) {
 	at := fmt.Sprintf(" at half of the sustained rate, %s rec/s", number(rate))
@@ -122,8 +126,8 @@ func (b *bench) half(ctx context.Context, s *parts.Stage, rate float64) (rows, e
 		{What: "freshness p99" + at, Unit: "s", Goal: atMost(1, 0)},
 		{What: "parts per second" + at + ", flow.records", Unit: "1/s"},
 	}
-	cfg := load.Config{Batch: 1000, Connections: connections, Rate: rate}
-	cfg.Records = int64(rate * b.plan.paced.Seconds())
+	cfg := load.Config{Batch: halfBatch, Connections: connections, Rate: rate}
+	cfg.Records = int64(rate*b.plan.paced.Seconds()) / halfBatch * halfBatch
 	watched := &watch{stage: s}
 	err := b.repeat(ctx, s, job{name: "half of the sustained rate", load: cfg, beside: watched.start, took: func(p pass) error {
 		p50, p99, err := watched.freshness(ctx, p)
