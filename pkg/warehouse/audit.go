@@ -69,6 +69,30 @@ func (db *DB) Rows(ctx context.Context, lane int, incarnation, first, last uint6
 	}
 }
 
+// Place is where a record came in, in a life of a lane.
+type Place struct {
+	Seq uint64
+	Idx uint32
+}
+
+// Places are those of the messages from first to last whose records have rows
+// though nothing but their place tells them from others.
+func (db *DB) Places(ctx context.Context, lane int, incarnation, first, last uint64) (map[Place]bool, error) {
+	places := map[Place]bool{}
+	err := db.each(ctx, "read places", fmt.Sprintf(
+		`SELECT stream_seq, stream_idx FROM %s.records
+		WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND startsWith(identity, ?)`, db.name),
+		[]any{lane, incarnation, first, last, fmt.Sprintf("%d.", lane)}, func(rows driver.Rows) error {
+			var p Place
+			if err := rows.Scan(&p.Seq, &p.Idx); err != nil {
+				return err
+			}
+			places[p] = true
+			return nil
+		})
+	return places, err
+}
+
 // Extent is how far the rows of a life of a lane reach.
 type Extent struct {
 	Lane        int

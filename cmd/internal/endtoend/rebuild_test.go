@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"sluice/cmd/internal/rebuild"
 	"sluice/pkg/record"
 )
@@ -145,7 +147,8 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 }
 
 // TestARepeatNeverOutlivesItsOriginal: the lane holds a record only as it was
-// sent again, its original is in the table alone.
+// sent again, its original is in the table alone. A record without an identity
+// of its own came again with its request.
 func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -156,28 +159,37 @@ func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 	}
 	old := fmt.Sprintf(`{"id":"old","timestamp":%d}`, time.Now().AddDate(0, -3, 0).UnixMilli())
 	for _, body := range []string{
-		one(1, ""), one(2, ""), one(3, ""), old, // messages 1 to 4
-		"[" + strings.Join([]string{one(2, `,"sequence":7`), one(3, `,"id":"1-3"`), old, one(4, "")}, ",") + "]", // message 5
-		one(1, ""), one(4, `,"sequence":8`),
+		one(1, ""), one(2, ""), one(3, ""), old, `{"intent":"nameless"}`, // messages 1 to 5
+		"[" + strings.Join([]string{one(2, `,"sequence":7`), one(3, `,"id":"1-3"`), old, one(4, "")}, ",") + "]", // message 6
+		one(1, ""), one(4, `,"sequence":8`), // messages 7 and 8
 	} {
 		if err := wantOK(s.post([]byte(body))); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond) // a message each
 	}
-	s.eventuallyStored(10)
-	places := "SELECT groupArray((id, stream_seq)) FROM (SELECT id, stream_seq FROM %s.records ORDER BY stream_seq)"
+	nameless, err := s.jetStream().GetMsg("FLOW_0", 5) // of an api that knows no more that it has sent it
+	if err != nil {
+		t.Fatal(err)
+	}
+	nameless.Header.Del(nats.MsgIdHdr)
+	s.publish(0, string(nameless.Data), nameless.Header)
+	if err := wantOK(s.post([]byte(`{"intent":"once"}`))); err != nil { // may have come before, for all that the lane will tell
+		t.Fatal(err)
+	}
+	s.eventuallyStored(13)
+	places := "SELECT groupArray((if(intent IN ('nameless', 'once'), intent, id), stream_seq)) FROM (SELECT id, intent, stream_seq FROM %s.records ORDER BY stream_seq)"
 	want, err := s.query(fmt.Sprintf(places, "flow"))
-	if err != nil || want != "[('1-1',1),('1-2',2),('1-3',3),('old',4),('1-4',5)]" {
+	if err != nil || want != "[('1-1',1),('1-2',2),('1-3',3),('old',4),('nameless',5),('1-4',6),('once',10)]" {
 		t.Fatalf("stored: %s, %v", want, err)
 	}
-	s.purge(4)
-	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].First != 5 || r.Lanes[0].Rebuilt != 1 {
-		t.Errorf("got %+v, want one row of message 5 on", r.Lanes[0])
+	s.purge(5)
+	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].First != 6 || r.Lanes[0].Rebuilt != 2 {
+		t.Errorf("got %+v, want two rows of message 6 on", r.Lanes[0])
 	}
 	r := s.rebuild(0, "flow_rebuild") // once more, to catch up
 	s.eventuallyQuery(5*time.Second, fmt.Sprintf(places, "flow_rebuild"), want)
-	s.eventuallyQuery(5*time.Second, "SELECT sum(records), (SELECT sum(rows) FROM flow_rebuild.sources) FROM flow_rebuild.counts_1m", "5\t5")
+	s.eventuallyQuery(5*time.Second, "SELECT sum(records), (SELECT sum(rows) FROM flow_rebuild.sources) FROM flow_rebuild.counts_1m", "7\t7")
 
 	// And the tables work in the place of those in use.
 	if code := ingester.stop(); code != 0 {
@@ -191,8 +203,8 @@ func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 	if err := wantOK(s.post([]byte("[" + one(5, "") + "," + one(2, `,"sequence":9`) + "]"))); err != nil {
 		t.Fatal(err)
 	}
-	s.eventuallyStored(8) // of what the lane holds
-	if r := s.verify(0, "--deep"); r.Total().Repeated != 6 || r.Purged() != (record.Totals{Read: 4, Stored: 4}) {
+	s.eventuallyStored(10) // of what the lane holds
+	if r := s.verify(0, "--deep"); r.Total().Repeated != 7 || r.Purged() != (record.Totals{Read: 5, Stored: 5}) {
 		t.Errorf("got %+v, purged %+v", r.Total(), r.Purged())
 	}
 }

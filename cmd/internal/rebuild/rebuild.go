@@ -3,7 +3,9 @@
 //
 // What is older than the lanes reach is copied first, from the tables in use.
 // Only then the messages are replayed, so that a record that was sent again is
-// known, and never takes the place of one that is older than the lanes.
+// known, and never takes the place of one that is older than the lanes. Whether
+// the request of a record without an identity of its own came before what the
+// lane still holds is asked of the tables in use.
 //
 // A lane is gone through as the ingester does it: read, decode, drop what is
 // known already, claim, insert under a token made of the messages and of what
@@ -269,6 +271,9 @@ func (l *lane) blockEnd(last uint64) uint64 {
 func (l *lane) insert(ctx context.Context, b *block) error {
 	dropped := l.claim.Dropped
 	if l.claim.Last == 0 {
+		if err := b.settle(ctx); err != nil {
+			return err
+		}
 		runs, err := b.repeated(ctx)
 		if err != nil {
 			return err
@@ -313,6 +318,7 @@ type block struct {
 	columns     record.Columns
 	scratch     record.Columns
 	again       map[int]bool // rows without an identity of their own whose request has brought them before
+	unsure      []int        // such rows whose request came, perhaps, in messages that are purged
 	hash        *xxh3.Hasher
 }
 
@@ -321,6 +327,7 @@ func (b *block) reset() {
 	b.columns.Reset()
 	b.hash.Reset()
 	b.again = map[int]bool{}
+	b.unsure = b.unsure[:0]
 }
 
 // full tells whether the block ends. One that was claimed has the end it had.
@@ -331,6 +338,22 @@ func (b *block) full(claim record.Claim) bool {
 func (b *block) token(dropped string) string {
 	sum := b.hash.Sum128().Bytes()
 	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s:%x", b.info.Number, b.life, b.first, b.last, hex.EncodeToString(sum[:]), xxh3.HashString(dropped))
+}
+
+// settle asks the tables in use about what the lane cannot tell any more: a
+// request that came first in a message that is purged has no rows here.
+func (b *block) settle(ctx context.Context) error {
+	if len(b.unsure) == 0 {
+		return nil
+	}
+	c := &b.columns
+	stored, err := b.into.Live().Places(ctx, b.info.Number, b.life, c.StreamSeq[b.unsure[0]], c.StreamSeq[b.unsure[len(b.unsure)-1]])
+	for _, row := range b.unsure {
+		if !stored[warehouse.Place{Seq: c.StreamSeq[row], Idx: c.StreamIdx[row]}] {
+			b.again[row] = true
+		}
+	}
+	return err
 }
 
 // repeated are the rows that the shadow has already, or an earlier row is.
@@ -382,8 +405,11 @@ func (b *block) add(e *record.Entry) error {
 		}
 		for row := before; row < b.columns.Rows(); row++ {
 			if b.columns.Kind[row] == record.ByPlace {
-				if sure, _ := sentBefore(m, int(b.columns.StreamIdx[row])); sure {
+				switch sure, perhaps := sentBefore(m, int(b.columns.StreamIdx[row])); {
+				case sure:
 					b.again[row] = true
+				case perhaps:
+					b.unsure = append(b.unsure, row)
 				}
 			}
 		}
