@@ -46,6 +46,13 @@ func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
+		changes, err := s.ChangeLag(ctx)
+		if err != nil {
+			return err
+		}
+		if changes.Waiting > 0 {
+			fmt.Printf("\n%d changes of users and dataset fields are not applied, from message %d of lane 0 on\n", changes.Waiting, changes.Next)
+		}
 		return listSources(s.Sources())
 	})
 }
@@ -166,7 +173,7 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // remembered is the latest life of a lane that users and dataset fields have
-// heard of: changes of a life that is not above it would be ignored.
+// heard of: changes of a life that is not above it would be passed over.
 func remembered(ctx context.Context, s *stream.Stream, lane int) (uint64, error) {
 	if lane != 0 {
 		return 0, nil

@@ -132,17 +132,17 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Elasticsearch: u.Elasticsearch, Limits: u.Limits, Masking: u.Masking}
 	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: address}}
-	afterEngine := func(ctx context.Context) (*stream.Stream, error) {
+	engineAnswers := func(ctx context.Context) error {
 		if err := supervisor.Ready(ctx); err != nil {
 			<-ctx.Done() // stopped, or the supervisor itself says what is wrong
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 		u.greet(os.Stdout)
-		return open(reading)(ctx)
+		return nil
 	}
 	return run.InOrder(ctx,
 		api.Serve(open(publishing), operators, log),
-		ingester.Work(afterEngine, operators, log),
+		ingester.Work(open(reading), engineAnswers, operators, log),
 		operators.Run,
 		supervisor.Run,
 	)

@@ -93,10 +93,11 @@ type flood struct {
 	position record.Position
 }
 
-func (f *flood) Open(context.Context, int, uint64) (ingest.Reader, error) { return f, nil }
-func (f *flood) Identity() string                                         { return "FLOW_0@1" }
-func (f *flood) Created() time.Time                                       { return time.UnixMilli(1) }
-func (f *flood) Close()                                                   {}
+func (f *flood) Open(context.Context, int, uint64) (ingest.Reader, error)   { return f, nil }
+func (f *flood) OpenChanges(context.Context, uint64) (ingest.Reader, error) { return f, nil }
+func (f *flood) Identity() string                                           { return "FLOW_0@1" }
+func (f *flood) Created() time.Time                                         { return time.UnixMilli(1) }
+func (f *flood) Close()                                                     {}
 
 func (f *flood) Heads(context.Context, int, uint64, uint64, func(*record.Entry) error) error {
 	return nil

@@ -32,11 +32,15 @@ type Config struct {
 	GiveUp     time.Duration // give the lanes up when ClickHouse cannot be reached for so long and another process may reach it; default 20 s
 	DrainTime  time.Duration // how long a stop waits for the insert in flight; default 5 s
 
-	// Heartbeat is asked once per loop, for a function to call as long as it
-	// turns, and one to call when it has ended. While something fails, calls
+	// Ready is closed once the warehouse can be used: until then records wait, and
+	// changes of users and dataset fields do not. At once when it is nil.
+	Ready <-chan struct{}
+
+	// Heartbeat is asked once per loop, by its name, for a function to call as
+	// long as it turns, and one to call when it has ended. While something fails, calls
 	// may be as far apart as InsertTime and RetryMost together.
 	// Default none.
-	Heartbeat func(lane int) (beat, end func())
+	Heartbeat func(loop string) (beat, end func())
 }
 
 func (c Config) withDefaults() Config {
@@ -59,7 +63,7 @@ func (c Config) withDefaults() Config {
 	positive(&c.GiveUp, 20*time.Second)
 	positive(&c.DrainTime, 5*time.Second)
 	if c.Heartbeat == nil {
-		c.Heartbeat = func(int) (func(), func()) { return func() {}, func() {} }
+		c.Heartbeat = func(string) (func(), func()) { return func() {}, func() {} }
 	}
 	return c
 }

@@ -23,6 +23,8 @@ type outcome struct {
 	Dead        map[place]string
 	Bodies      map[place]string
 	Changes     []uint64
+	Applied     uint64 // the last one, by the position of changes
+	Written     map[uint64]bool
 	Done        uint64
 	Stored      uint64
 	Totals      record.Totals
@@ -35,7 +37,7 @@ func (w *world) outcome() outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return outcome{
-		Table: w.table, View: w.view, Dead: w.dead, Bodies: w.bodies, Changes: w.changes,
+		Table: w.table, View: w.view, Dead: w.dead, Bodies: w.bodies, Changes: w.changes, Applied: w.applying.Done, Written: w.written,
 		Done: w.position.Done, Stored: w.position.Stored, Totals: w.position.Totals, Recount: w.position.Recount,
 		Open: w.position.Claim != nil, Broken: w.broken,
 	}
@@ -80,7 +82,7 @@ func (w *world) settle(t *testing.T, cfg ingest.Config) {
 		for range 40_000 {
 			time.Sleep(500 * time.Millisecond)
 			w.mu.Lock()
-			done := w.position.Done == uint64(len(w.messages)) && w.position.Claim == nil
+			done := w.position.Done == uint64(len(w.messages)) && w.position.Claim == nil && w.applying.Done == w.lastChange()
 			gone := p.gone
 			w.mu.Unlock()
 			if done || gone {
@@ -94,6 +96,16 @@ func (w *world) settle(t *testing.T, cfg ingest.Config) {
 			return
 		}
 	}
+}
+
+// lastChange is the sequence of the last change, 0 when there is none.
+func (w *world) lastChange() (seq uint64) {
+	for _, e := range w.messages {
+		if strings.Contains(e.Topic, ".change.") {
+			seq = e.Seq
+		}
+	}
+	return seq
 }
 
 func rec(id string) string { return `{"id":"` + id + `","valueType":"JOB","timestamp":946684800000}` }
@@ -142,7 +154,7 @@ func scene() (*world, outcome) {
 			{4, 1}: rec("poison-1"), {4, 5}: rec("poison-2"),
 			{5, -1}: "[broken", {6, -1}: "?", {7, -1}: "never",
 		},
-		Changes: []uint64{3, 8, 11}, Done: 11, Stored: 10,
+		Changes: []uint64{3, 8, 11}, Applied: 11, Written: map[uint64]bool{3: true, 7: true, 8: true, 11: true}, Done: 11, Stored: 10,
 		// The broken message and the unknown one count as one record each.
 		Totals: record.Totals{Read: 18, Stored: 12, Dead: 6},
 	}

@@ -80,7 +80,7 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to 
 		return err
 	}
 	s.refusals = 0
-	s.well()
+	s.recovered()
 	s.metrics.insertSeconds.Observe(time.Since(start).Seconds())
 	s.metrics.rows.Add(float64(to - from))
 	s.moved.Stored += uint64(to - from)

@@ -2,10 +2,11 @@
 // once, in blocks. It does no input or output of its own.
 //
 //	Source ──▶ fill ──▶ store ──▶ Warehouse
-//	             │        ├─────▶ Positions    where the lane stands
-//	             │        ├─────▶ DeadLetters  what can not be stored
-//	             │        └─────▶ Changes      of users and dataset fields
-//	             └ decodes the next block while the last one is stored
+//	   │         │        ├─────▶ Positions    where the lane stands
+//	   │         │        ├─────▶ DeadLetters  what can not be stored
+//	   │         │        └─────▶ Audits       who changed what
+//	   │         └ decodes the next block while the last one is stored
+//	   └──▶ changes ──▶ Changes   of users and dataset fields, with a position of their own
 //
 // # Life of a block
 //
@@ -21,7 +22,7 @@
 //     messages under the same token.
 //  4. set aside what could not be decoded.
 //  5. insert the rows under the token.
-//  6. apply the changes.
+//  6. write down who changed what.
 //  7. done: the claim of the next block records this one as done, and adds what
 //     became of its records to the totals of the lane. Without a next one the
 //     position is moved for itself.
@@ -32,7 +33,7 @@
 // known is decided anew, perhaps about another block. A crash between 3 and 7
 // leaves a claim: the next loop reads exactly its messages, drops what the claim
 // drops, finds the same token, and goes through 4, 5 and 6 again. Setting aside
-// and applying are idempotent, and the warehouse recognises the token. A failure
+// is idempotent, and the warehouse recognises the tokens. A failure
 // is treated as a crash of the loop alone: whatever failed, the loop ends,
 // waits, and starts from the position, so that recovery is the normal path.
 //
@@ -45,6 +46,13 @@
 //
 // The totals move with the position, so that they say exactly what became of
 // the messages before it, whatever is repeated in between.
+//
+// # Changes of users and dataset fields
+//
+// They stand in lane 0 among the records, and are applied by a loop of their own
+// (changes.go), so that they wait neither for the warehouse nor for a lane that is
+// halted. What is written down of them in the warehouse, who changed what, goes the
+// way of the records.
 //
 // # Records that are sent again
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ type world struct {
 	purged   uint64         // messages up to here are gone
 
 	position record.Position
+	applying record.Position // that of changes
 
 	table, view map[place]int             // how often each record is there
 	rows, told  []row                     // of the table, and those its views have heard of
@@ -56,8 +58,9 @@ type world struct {
 	dead        map[place]string // code of each dead letter
 	bodies      map[place]string // and its bytes
 	full        bool             // there is no room for dead letters
-	changes     []uint64         // sequences applied, without repeats
+	changes     []uint64         // sequences applied, without repeats within a life
 	applied     uint64           // greatest incarnation of those
+	written     map[uint64]bool  // sequences of changes that are written down
 
 	step    int
 	faults  func(step int, op string) fault
@@ -72,7 +75,7 @@ func newWorld() *world {
 		identity: "FLOW_0@1", arrived: make(chan struct{}),
 		table: map[place]int{}, view: map[place]int{},
 		tokens: map[string]map[string]int{"table": {}, "view": {}},
-		dead:   map[place]string{}, bodies: map[place]string{},
+		dead:   map[place]string{}, bodies: map[place]string{}, written: map[uint64]bool{},
 		refuse: func(*record.Columns, int) bool { return false },
 		faults: func(int, string) fault { return none },
 		before: func(string) {},
@@ -161,7 +164,10 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 
 // parts are the seams of an Ingester that works on lane 0.
 func (p *process) parts() ingest.Parts {
-	return ingest.Parts{Leases: lease{}, Source: source{p}, Positions: positions{p}, Warehouse: tables{p}, DeadLetters: deadLetters{p}, Changes: changes{p}}
+	return ingest.Parts{
+		Leases: lease{}, Source: source{p}, Positions: positions{p, &p.position}, Warehouse: tables{p}, DeadLetters: deadLetters{p},
+		Audits: audits{p}, Changes: changes{p}, ChangePositions: positions{p, &p.applying},
+	}
 }
 
 // lease holds lane 0 for ever, and takes work that ends for good.
@@ -190,10 +196,26 @@ func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader,
 	return r, nil
 }
 
+func (s source) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
+	var r *reader
+	err := s.do("open changes", func() error {
+		if from > uint64(len(s.messages))+1 {
+			return record.ErrGap
+		}
+		r = &reader{process: s.process, identity: s.identity, next: max(from, s.purged+1), changes: true}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
 type reader struct {
 	*process
 	identity string
 	next     uint64
+	changes  bool // nothing else
 }
 
 func (r *reader) Identity() string { return r.identity }
@@ -227,6 +249,9 @@ func clone(e record.Entry) record.Entry {
 func (r *reader) Next(ctx context.Context) (record.Entry, error) {
 	for {
 		r.mu.Lock()
+		for r.changes && r.next <= uint64(len(r.messages)) && !strings.Contains(r.messages[r.next-1].Topic, ".change.") {
+			r.next++
+		}
 		arrived, there := r.arrived, r.next <= uint64(len(r.messages))
 		r.mu.Unlock()
 		if there {
@@ -246,20 +271,23 @@ func (r *reader) Next(ctx context.Context) (record.Entry, error) {
 	}
 }
 
-type positions struct{ *process }
+type positions struct {
+	*process
+	at *record.Position
+}
 
 func (s positions) Read(context.Context, int) (p record.Position, err error) {
-	err = s.do("read position", func() error { p = s.position; return nil })
+	err = s.do("read position", func() error { p = *s.at; return nil })
 	return p, err
 }
 
 func (s positions) Swap(_ context.Context, _ int, next record.Position) (record.Position, error) {
 	err := s.do(fmt.Sprintf("swap to done %d claim %v", next.Done, next.Claim), func() error {
-		if next.Revision != s.position.Revision {
+		if next.Revision != s.at.Revision {
 			return record.ErrNotOwner
 		}
 		next.Revision++
-		s.position = next
+		*s.at = next
 		return nil
 	})
 	return next, err
@@ -470,8 +498,12 @@ func (s deadLetters) SetAside(_ context.Context, d record.Dead) error {
 		at := place{d.Message.Seq, d.Index}
 		s.dead[at] = d.Code
 		s.bodies[at] = string(d.Message.Body)
-		if d.Message.Incarnation != s.position.Incarnation {
-			s.broken = append(s.broken, fmt.Sprintf("a dead letter of life %d, the lane is in %d", d.Message.Incarnation, s.position.Incarnation))
+		life := s.position.Incarnation
+		if strings.Contains(d.Message.Topic, ".change.") {
+			life = s.applying.Incarnation
+		}
+		if d.Message.Incarnation != life {
+			s.broken = append(s.broken, fmt.Sprintf("a dead letter of life %d, the lane is in %d", d.Message.Incarnation, life))
 		}
 		return nil
 	})
@@ -487,11 +519,26 @@ func (s changes) Apply(_ context.Context, messages []record.Message) error {
 			if string(m.Body) == "never" {
 				return &record.StoreError{Class: record.ClassPoison, Err: errors.New("not a change")}
 			}
-			if n := len(s.changes); n > 0 && m.Seq <= s.changes[n-1] {
-				continue // idempotent: an entry keeps the sequence that last changed it
+			if n := len(s.changes); n > 0 && m.Incarnation <= s.applied && m.Seq <= s.changes[n-1] {
+				continue // idempotent: an entry keeps the place of the change in it
 			}
-			s.changes = append(s.changes, m.Seq)
+			s.changes, s.applied = append(s.changes, m.Seq), max(s.applied, m.Incarnation)
 		}
 		return nil
 	})
+}
+
+type audits struct{ *process }
+
+func (s audits) WriteDown(_ context.Context, messages []record.Message) error {
+	err := s.do(fmt.Sprintf("write down %d changes", len(messages)), func() error {
+		for _, m := range messages {
+			s.written[m.Seq] = true
+		}
+		return nil
+	})
+	if errors.Is(err, errInjected) {
+		return &record.StoreError{Class: record.ClassRetry, Err: err}
+	}
+	return err
 }

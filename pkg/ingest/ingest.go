@@ -4,23 +4,28 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 )
 
-// Parts are what an Ingester works with. Changes may be nil where no changes
-// are published: a lane halts at the first one.
+// Parts are what an Ingester works with. Where no changes are published, those
+// behind DeadLetters may be nil: a lane halts at the first change.
 type Parts struct {
 	Leases      Leases
 	Source      Source
 	Positions   Positions
 	Warehouse   Warehouse
 	DeadLetters DeadLetters
-	Changes     Changes
+
+	Audits          Audits
+	Changes         Changes
+	ChangePositions Positions
 }
 
 // Ingester works on the lanes this process holds.
@@ -30,9 +35,10 @@ type Ingester struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	mu    sync.Mutex
-	lanes map[int]*lane // those that are worked on now
-	count atomic.Int32  // of lanes
+	mu      sync.Mutex
+	lanes   map[int]*lane // those that are worked on now
+	changes *changes      // nil unless lane 0 is
+	count   atomic.Int32  // of lanes
 }
 
 // New prepares an Ingester; Run does the work.
@@ -53,9 +59,12 @@ func (i *Ingester) Run(ctx context.Context) error {
 	return err
 }
 
-// work works on one lane until ctx is done or another process has the lane.
+// work works on one lane until ctx is done or another process has the lane. With
+// lane 0 come the changes of users and dataset fields: neither loop waits for the
+// other, and what ends one ends both.
 func (i *Ingester) work(ctx context.Context, number int) error {
 	l := &lane{
+		health: health{loop: fmt.Sprintf("lane %d", number), retry: i.cfg, out: i.log.With("lane", number)},
 		number: number, cfg: i.cfg, parts: i.parts,
 		log:     i.log.With("lane", number),
 		metrics: i.metrics.lane(number),
@@ -65,33 +74,55 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 		clock:   clock{window: i.cfg.RepeatWindow},
 		looked:  map[uint64][]requestID{},
 	}
+	l.gauge = l.metrics.state
+	loops := []func(context.Context) error{l.run}
+	var c *changes
+	if number == 0 && i.parts.Changes != nil {
+		c = i.newChanges()
+		loops = append(loops, c.run)
+	}
 	i.count.Add(1)
 	defer i.count.Add(-1)
 	i.mu.Lock()
 	i.lanes[number] = l
+	if c != nil {
+		i.changes = c
+	}
 	i.mu.Unlock()
 	defer func() {
 		i.mu.Lock()
 		delete(i.lanes, number)
+		if c != nil {
+			i.changes = nil
+			i.metrics.changesState.Set(0)
+		}
 		i.mu.Unlock()
 		i.metrics.forget(number)
 	}()
-	return l.run(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	for _, loop := range loops {
+		g.Go(func() error { return loop(ctx) })
+	}
+	return g.Wait()
 }
 
-// Check returns nil when every lane this process holds can be worked on, and
-// otherwise what keeps which lane from it.
+// Check returns nil when every lane this process holds can be worked on, and its
+// changes, and otherwise what keeps which from it.
 func (i *Ingester) Check(context.Context) error {
 	i.mu.Lock()
 	lanes := make([]*lane, 0, len(i.lanes))
 	for _, l := range i.lanes {
 		lanes = append(lanes, l)
 	}
+	c := i.changes
 	i.mu.Unlock()
 	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.number, b.number) })
 	var all []error
 	for _, l := range lanes {
-		all = append(all, l.trouble())
+		all = append(all, l.err())
+	}
+	if c != nil {
+		all = append(all, c.err())
 	}
 	return errors.Join(all...)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 // lane is the loop of one lane while this process holds it.
 type lane struct {
+	health
 	number  int
 	cfg     Config
 	parts   Parts
@@ -36,45 +35,24 @@ type lane struct {
 	taken    bool   // the position has named us its owner
 	written  uint64 // revision of the position as it was written last
 	compared bool   // the table was compared with the position
-	unknowns int    // failures in a row that are of no known class
 	trials   trials // of the claim that is being inserted
 	bearable int    // the most rows that the warehouse bears at once, as the block that is being stored has shown; 0 when it bears all
 	refusals int    // rows that were refused since one was taken
 	lost     uint64 // rows that flow.sources and flow.records have both lost
-
-	mu       sync.Mutex
-	cut      time.Time // since when the warehouse cannot be reached; zero while it can
-	state    state
-	failures int   // in a row
-	failure  error // the last one; nil when all is well
 }
-
-// state is what a lane does.
-type state int
-
-const (
-	running  state = iota
-	retrying       // something fails that should pass
-	isHalted       // somebody has to mend something
-)
-
-// haltError is what only a person can mend.
-type haltError struct{ err error }
-
-func (e *haltError) Error() string { return e.err.Error() }
-func (e *haltError) Unwrap() error { return e.err }
-
-func halt(format string, args ...any) error { return &haltError{fmt.Errorf(format, args...)} }
 
 // run works on the lane until ctx ends, then returns nil; or until another
 // process has taken it, then returns record.ErrNotOwner; or until the warehouse
 // could not be reached for long and another process might, then returns
 // record.ErrUnreachable. Any other failure ends a session, never the loop.
 func (l *lane) run(ctx context.Context) error {
-	beat, end := l.cfg.Heartbeat(l.number)
+	beat, end := l.cfg.Heartbeat(l.loop)
 	defer end()
 	l.beat = beat
-	for {
+	if err := l.untilReady(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
 		l.beat()
 		position, lost, err := l.take(ctx)
 		if lost {
@@ -101,7 +79,29 @@ func (l *lane) run(ctx context.Context) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// untilReady waits until the warehouse can be used, or ctx ends.
+func (l *lane) untilReady(ctx context.Context) error {
+	if l.cfg.Ready == nil {
+		return nil
+	}
+	tick := time.NewTicker(idleTick)
+	defer tick.Stop()
+	for begun := time.Now(); ; {
+		select {
+		case <-l.cfg.Ready:
 			return nil
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			l.beat()
+		}
+		if time.Since(begun) >= l.cfg.GiveUp && l.parts.Leases.Others() {
+			return fmt.Errorf("%w: it was not ready for %v", record.ErrUnreachable, l.cfg.GiveUp)
 		}
 	}
 }
@@ -140,84 +140,3 @@ func (l *lane) take(ctx context.Context) (p record.Position, lost bool, err erro
 	l.taken = true
 	return p, false, nil
 }
-
-// failed decides what a failure means, and returns how long to wait.
-func (l *lane) failed(err error) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failures++
-	l.failure = err
-
-	var mend *haltError
-	var store *record.StoreError
-	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap) ||
-		errors.Is(err, record.ErrFull) // no room for a dead letter: only a person makes some
-	isStore := errors.As(err, &store)
-	if !isStore || !store.Unreached {
-		l.cut = time.Time{}
-	} else if l.cut.IsZero() {
-		l.cut = time.Now()
-	}
-	if isStore {
-		l.unknowns++
-		if store.Class != record.ClassUnknown {
-			l.unknowns = 0
-		}
-		stop = stop || store.Class == record.ClassHalt || l.unknowns >= l.cfg.Unknowns
-	}
-	if stop {
-		l.set(isHalted)
-		l.log.Error("lane halted: it goes on once this is mended", "error", err, "failures", l.failures)
-		return jitter(l.cfg.HaltProbe)
-	}
-	l.set(retrying)
-	pause := l.cfg.RetryMost
-	if n := l.failures - 1; n < 20 {
-		pause = min(pause, l.cfg.RetryFirst<<n)
-	}
-	pause = jitter(pause)
-	l.log.Warn("lane failed, trying again", "error", err, "failures", l.failures, "pause", pause)
-	return pause
-}
-
-// isCutOff says that the warehouse could not be reached for long.
-func (l *lane) isCutOff() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.cut.IsZero() && time.Since(l.cut) >= l.cfg.GiveUp
-}
-
-// well says that a block went through, or that nothing waits.
-func (l *lane) well() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure != nil {
-		l.log.Info("lane goes on", "failures", l.failures)
-	}
-	l.failures, l.unknowns, l.failure, l.cut = 0, 0, nil, time.Time{}
-	l.set(running)
-}
-
-func (l *lane) set(s state) {
-	l.state = s
-	l.metrics.state.Set(float64(s))
-}
-
-// breakerAfter is how many failures in a row make a lane not ready.
-const breakerAfter = 5
-
-// trouble is what keeps the lane from its work, nil when nothing does.
-func (l *lane) trouble() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.state == isHalted:
-		return fmt.Errorf("lane %d is halted: %w", l.number, l.failure)
-	case l.failures >= breakerAfter:
-		return fmt.Errorf("lane %d has failed %d times in a row: %w", l.number, l.failures, l.failure)
-	}
-	return nil
-}
-
-// jitter keeps processes that failed together from trying together.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

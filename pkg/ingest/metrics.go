@@ -11,9 +11,11 @@ import (
 // metrics are those of all lanes. A lane that is given up keeps its counters
 // and loses its gauges: they are another process's now.
 type metrics struct {
-	messages, rows, repeated, void, blocks, bytes, dead, changes *prometheus.CounterVec
-	lookups, lookedUp, readAgain                                 *prometheus.CounterVec
-	done, state, missing, reach                                  *prometheus.GaugeVec
+	messages, rows, repeated, void, blocks, bytes, dead *prometheus.CounterVec
+	lookups, lookedUp, readAgain                        *prometheus.CounterVec
+	done, state, missing, reach                         *prometheus.GaugeVec
+	changes                                             prometheus.Counter
+	changesState                                        prometheus.Gauge
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -43,10 +45,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		blocks:    counter("blocks_total", "Blocks completed. Each makes one part or more in ClickHouse."),
 		bytes:     counter("bytes_total", "Memory that the completed blocks took as columns, in bytes."),
 		dead:      counter("dead_total", "Records and messages set aside as dead letters, those set aside again after a failure included."),
-		changes:   counter("changes_total", "Changes of users and dataset fields applied."),
-		done:      gauge("done_sequence", "Stream sequence up to which every message of the lane is stored or set aside."),
-		state:     gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."),
-		missing:   gauge("table_missing_messages", "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."),
+		changes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_ingest_changes_total", Help: "Changes of users and dataset fields applied, those applied again after a failure included."}),
+		changesState: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_ingest_changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."}),
+		done:    gauge("done_sequence", "Stream sequence up to which every message of the lane is stored or set aside."),
+		state:   gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."),
+		missing: gauge("table_missing_messages", "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."),
 
 		insertSeconds: histogram("insert_seconds", "How long a successful insert of one block took.", prometheus.ExponentialBuckets(0.002, 2, 15)),
 		blockRows:     histogram("block_rows", "Records per completed block.", prometheus.ExponentialBuckets(1, 4, 10)),
@@ -56,16 +61,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			[]float64{0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 300, 1800, 7200}),
 		lag: newLag(),
 	}
-	reg.MustRegister(m.messages, m.rows, m.repeated, m.void, m.lookups, m.lookedUp, m.readAgain, m.blocks, m.bytes, m.dead, m.changes, m.done, m.state, m.missing, m.reach,
+	reg.MustRegister(m.messages, m.rows, m.repeated, m.void, m.lookups, m.lookedUp, m.readAgain, m.blocks, m.bytes, m.dead, m.changes, m.changesState, m.done, m.state, m.missing, m.reach,
 		m.insertSeconds, m.blockRows, m.blockBytes, m.freshness, m.lag)
 	return m
 }
 
 // laneMetrics are those of one lane.
 type laneMetrics struct {
-	messages, rows, repeated, void, blocks, bytes, dead, changes prometheus.Counter
-	lookups, lookedUp, readAgain                                 prometheus.Counter
-	done, state, missing, reach                                  prometheus.Gauge
+	messages, rows, repeated, void, blocks, bytes, dead prometheus.Counter
+	lookups, lookedUp, readAgain                        prometheus.Counter
+	done, state, missing, reach                         prometheus.Gauge
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -79,7 +84,7 @@ func (m *metrics) lane(number int) *laneMetrics {
 		lookups: m.lookups.WithLabelValues(n), lookedUp: m.lookedUp.WithLabelValues(n),
 		void: m.void.WithLabelValues(n), readAgain: m.readAgain.WithLabelValues(n), reach: m.reach.WithLabelValues(n),
 		blocks: m.blocks.WithLabelValues(n), bytes: m.bytes.WithLabelValues(n),
-		dead: m.dead.WithLabelValues(n), changes: m.changes.WithLabelValues(n),
+		dead: m.dead.WithLabelValues(n),
 		done: m.done.WithLabelValues(n), state: m.state.WithLabelValues(n), missing: m.missing.WithLabelValues(n),
 		insertSeconds: m.insertSeconds, blockRows: m.blockRows, blockBytes: m.blockBytes,
 		freshness: m.freshness, lag: m.lag.lane(n),

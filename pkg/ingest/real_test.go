@@ -13,10 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/change"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
+	"sluice/pkg/state"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -79,6 +81,14 @@ func (l lanes) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, 
 	return c, nil
 }
 
+func (l lanes) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
+	c, err := l.Reader.OpenChanges(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // connect is a connection to NATS and no more.
 func (s *site) connect() *nats.Conn {
 	s.t.Helper()
@@ -98,11 +108,18 @@ func (s *site) ingester(name string) (stop func()) {
 
 // ingesterToCheck is ingester, and how it is.
 func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), check func(context.Context) error) {
+	return s.ingesterOf(name, db, func(*ingest.Parts) {})
+}
+
+// ingesterOf is ingesterToCheck with other parts.
+func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Parts)) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
-	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, ingest.Parts{
+	parts := ingest.Parts{
 		Leases: stream.NewLeases(opened, name), Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
 		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
-	}, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
+	}
+	with(&parts)
+	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, parts, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
@@ -255,6 +272,91 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	stored(3)
 	if got, want := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(intent), uniqExact(incarnation) FROM flow.records"), "3\t3\t2\n"; got != want {
 		t.Errorf("rows, records, lives: got %swant %s", got, want)
+	}
+}
+
+// TestChangesAreVisibleWithoutClickHouse: a user is changed and read while it is
+// away, also when the change of another one can never be applied; and it is
+// written down when ClickHouse is back.
+func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
+	db := s.warehouse()
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.engine.Kill()
+	opened := s.open("test")
+	bucket, err := opened.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann, bob := change.Target{User: "ann"}, change.Target{User: "bob"}
+	if _, err := bucket.PutString(t.Context(), bob.Key(), "damaged"); err != nil {
+		t.Fatal(err)
+	}
+	publisher, store := stream.NewPublisher(opened), state.New(bucket, prometheus.NewRegistry())
+	patch := func(target change.Target, body string) {
+		t.Helper()
+		c, _, err := change.NewUserPatch(t.Context(), target.User, false, []byte(body), &change.Secrets{Key: make([]byte, 32)})
+		if err == nil {
+			_, _, err = publisher.PublishChange(t.Context(), c)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	visible := func(doc string) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if e, err := store.Entry(t.Context(), ann); err == nil && string(e.Doc) == doc {
+				return
+			} else if time.Now().After(deadline) {
+				t.Fatalf("the user is %s, %v, want %s", e.Doc, err, doc)
+			}
+		}
+	}
+	run := func(name string) (stop func()) {
+		stop, _ = s.ingesterOf(name, db, func(parts *ingest.Parts) {
+			parts.Audits, parts.ChangePositions = state.NewAuditor(db), stream.NewChangePositions(opened)
+			parts.Changes = state.NewApplier(store, prometheus.NewRegistry())
+		})
+		return stop
+	}
+	if _, err := publisher.Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
+		Parts: []record.Part{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	patch(bob, `{"name":"Bob"}`)
+	patch(ann, `{"name":"Ann"}`)
+	stop := run("a")
+	visible(`{"name":"Ann"}`)
+	stop()
+	patch(ann, `{"remarks":"while nobody was there"}`)
+	stop = run("b")
+	defer func() { stop() }()
+	visible(`{"name":"Ann","remarks":"while nobody was there"}`)
+
+	s.engine.Restart()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		pos, err := stream.NewPositions(opened).Read(t.Context(), 0)
+		if err == nil && pos.Done == 4 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the lane stands at %+v, %v", pos, err)
+		}
+	}
+	if got, want := clickhousetest.Exec(t, s.engine, "SELECT groupArray(stream_seq), (SELECT count() FROM flow.records) FROM (SELECT stream_seq FROM flow.changes ORDER BY stream_seq)"), "[2,3,4]\t1\n"; got != want {
+		t.Errorf("written down, and records: got %swant %s", got, want)
+	}
+	letters := 0
+	for d, err := range stream.NewDeadLetters(opened).List(t.Context(), stream.DeadFilter{}) {
+		if letters++; err != nil || d.Message.Seq != 2 || !strings.Contains(d.Reason, "damaged") {
+			t.Errorf("set aside is %+v, %v", d, err)
+		}
+	}
+	if letters != 1 {
+		t.Errorf("%d letters, want the change of the damaged entry", letters)
 	}
 }
 

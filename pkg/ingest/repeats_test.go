@@ -144,7 +144,7 @@ func sentAgain() (*world, outcome) {
 		Table: rows, View: rows,
 		Dead:    map[place]string{{5, 1}: "refused", {6, 4}: "not_an_object", {8, 2}: "refused"},
 		Bodies:  map[place]string{{5, 1}: poison, {6, 4}: `"no record"`, {8, 2}: poison},
-		Changes: []uint64{4}, Done: 10, Stored: 10,
+		Changes: []uint64{4}, Applied: 4, Written: map[uint64]bool{4: true}, Done: 10, Stored: 10,
 		Totals: record.Totals{Read: 40, Stored: 18, Repeated: 19, Dead: 3},
 	}
 }

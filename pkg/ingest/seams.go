@@ -14,6 +14,11 @@ type Source interface {
 	// from there on is gone, or when the lane has never been as far as from-1.
 	Open(ctx context.Context, lane int, from uint64) (Reader, error)
 
+	// OpenChanges begins to read the changes of lane 0, from the message numbered
+	// from on. The error is record.ErrGap when the lane has never been as far as
+	// from-1.
+	OpenChanges(ctx context.Context, from uint64) (Reader, error)
+
 	// Heads calls f with the messages of a lane from one to another, as many as
 	// it still holds and in order: what their headers say, with or without their
 	// bodies.
@@ -36,7 +41,8 @@ type Reader interface {
 	Close()
 }
 
-// Positions keeps where each lane stands. *stream.Positions is the real one.
+// Positions keeps where each lane stands. *stream.Positions is the real one, for
+// records and for changes.
 type Positions interface {
 	// Read returns the position as it is, not as a replica last heard of it.
 	// A lane that has none yet has the zero Position.
@@ -101,14 +107,24 @@ type DeadLetters interface {
 
 // Changes applies changes of users and dataset fields.
 type Changes interface {
-	// Apply applies messages in order, and is idempotent. After an error the
-	// same messages come again. When a message can never be applied, it
+	// Apply applies messages in order, and is idempotent: those of the same life
+	// of the lane that were applied are passed over. After an error the same
+	// messages come again. When a message can never be applied, it
 	// returns a *record.StoreError of ClassPoison; then the messages come
 	// again one by one, and the one it refuses is set aside.
 	Apply(ctx context.Context, messages []record.Message) error
 
 	// Incarnation returns the greatest one that changes were applied of.
 	Incarnation(ctx context.Context) (uint64, error)
+}
+
+// Audits is where it is written down who changed what. *state.Auditor is the real
+// one.
+type Audits interface {
+	// WriteDown writes down the changes in messages, and passes over what is no
+	// change. It is idempotent for the same messages; its errors are those of
+	// Warehouse.Insert.
+	WriteDown(ctx context.Context, messages []record.Message) error
 }
 
 // Leases says which lanes this process works on. *stream.Leases is the real

@@ -95,9 +95,8 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 }
 
 // begin makes a number for a new life of the lane, of which nothing is stored
-// yet: above that of every row and of every change that was applied, so that
-// nothing of another life is ever taken for something of this; and above the
-// time at which its stream was made. A reset has chosen one already, and may not
+// yet: above that of every row, so that nothing of another life is ever taken for
+// something of this; and above the time at which its stream was made. A reset has chosen one already, and may not
 // have known of all rows.
 //
 // So when there is no position, rows of a life that is above that time are of
@@ -114,16 +113,6 @@ func (l *lane) begin(ctx context.Context, chosen uint64, created time.Time) (uin
 	}
 	if last > made {
 		return 0, halt("the position of the lane is gone, but records of its stream are stored up to message %d: the bucket of positions was lost; restore it, or let the lane go on behind what is stored, and verify: sluice lanes reset --lane %d --done %[1]d --yes (--done 0 if the stream was made again, too)", seq, l.number)
-	}
-	if l.parts.Changes != nil && l.number == 0 {
-		applied, err := l.parts.Changes.Incarnation(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("look for changes of earlier lives of the lane: %w", err)
-		}
-		if applied > made {
-			return 0, halt("the position of the lane is gone, but changes of its stream are applied: the bucket of positions was lost; restore it, or let the lane begin again, which stores nothing twice: sluice lanes reset --lane %d --done 0 --yes", l.number)
-		}
-		last = max(last, applied)
 	}
 	return max(uint64(time.Now().UnixMilli()), last+1, made+1), nil
 }

@@ -37,7 +37,7 @@ func (s *session) store(ctx context.Context) error {
 				return err
 			}
 			if s.position.Claim == nil {
-				s.well()
+				s.recovered()
 			}
 			// fill turns at least every idleTick while nothing waits for it
 			// here; that it does not is for the watch on the heartbeat to see.
@@ -74,7 +74,7 @@ func (s *session) block(ctx context.Context, b *block) error {
 		return err
 	}
 	// Stored. A crash here repeats the insert; the token makes that harmless.
-	if err := s.apply(ctx, b.changes); err != nil {
+	if err := s.writeDown(ctx, b.changes); err != nil {
 		return err
 	}
 	// Complete. A crash here repeats all of it, which changes nothing.
@@ -85,7 +85,7 @@ func (s *session) block(ctx context.Context, b *block) error {
 	s.moved.Void += b.totals.Void
 	s.metrics.repeated.Add(float64(b.totals.Repeated))
 	s.metrics.void.Add(float64(b.totals.Void))
-	s.well()
+	s.recovered()
 	s.beat()
 	s.metrics.observe(b)
 	s.metrics.lag.end()
@@ -214,32 +214,22 @@ func (s *session) setAside(ctx context.Context, d record.Dead) error {
 	return nil
 }
 
-// apply applies changes; one that can never be applied is set aside.
-func (s *session) apply(ctx context.Context, changes []record.Message) error {
+// writeDown writes down who changed what. The changes themselves are applied by a
+// loop of their own.
+func (s *session) writeDown(ctx context.Context, changes []record.Message) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if s.parts.Changes == nil {
-		return halt("message %d is a change, and nothing here applies changes", changes[0].Seq)
+	if s.parts.Audits == nil {
+		return halt("message %d is a change, and nothing here knows of changes", changes[0].Seq)
 	}
-	err := s.parts.Changes.Apply(ctx, changes)
+	err := s.parts.Audits.WriteDown(ctx, changes)
 	var refused *record.StoreError
-	switch {
-	case err == nil:
-		s.metrics.changes.Add(float64(len(changes)))
-		return nil
-	case !errors.As(err, &refused) || refused.Class != record.ClassPoison:
-		return fmt.Errorf("apply changes: %w", err)
-	case len(changes) == 1:
-		return s.setAside(ctx, dead(changes[0], -1, changes[0].Body, codeRefused, refused.Error()))
+	if errors.As(err, &refused) && refused.Class == record.ClassPoison {
+		// It is the table: who changed what is plain text.
+		return halt("ClickHouse refuses to write down changes: %w", err)
 	}
-	for i := range changes {
-		s.beat()
-		if err := s.apply(ctx, changes[i:i+1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // draining is a context that ends d after ctx has.

@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		conflicts: counter("conflicts_total", "Writes of an entry that somebody else got ahead of, and that were tried again."),
 		seconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "sluice_state_apply_seconds",
-			Help:    "How long it took to apply and write down the changes of one block.",
+			Help:    "How long it took to apply changes that had come together.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		})),
 	}

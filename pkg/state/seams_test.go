@@ -11,5 +11,6 @@ import (
 var (
 	_ api.State      = (*state.Store)(nil)
 	_ ingest.Changes = (*state.Applier)(nil)
+	_ ingest.Audits  = (*state.Auditor)(nil)
 	_ state.Audits   = (*warehouse.DB)(nil)
 )

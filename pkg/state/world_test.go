@@ -22,8 +22,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// world is an installation on a real server: the stream, the bucket, and an
-// applier that writes down what it does.
+// world is an installation on a real server: the stream, the bucket, an applier
+// and what is written down.
 type world struct {
 	t      *testing.T
 	server *natstest.Server
@@ -60,7 +60,7 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 	}
 	w.bucket = &flaky{KeyValue: bucket}
 	w.store = state.New(w.bucket, w.reg)
-	w.Applier = state.NewApplier(w.store, w.audits, w.reg)
+	w.Applier = state.NewApplier(w.store, w.reg)
 	return w
 }
 
@@ -106,9 +106,23 @@ func (w *world) messages() []record.Message {
 	return all
 }
 
-// apply does what the ingester does: the same messages again after an error,
-// one by one when one of them is refused. It returns the sequences set aside.
+// apply does what the ingester does: it applies the messages, and writes them
+// down, each again after an error. It returns the sequences set aside.
 func (w *world) apply(messages ...record.Message) (dead []uint64) {
+	w.t.Helper()
+	dead = w.applyOnly(messages...)
+	auditor := state.NewAuditor(w.audits)
+	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
+		if auditor.WriteDown(w.t.Context(), messages) == nil {
+			return dead
+		}
+	}
+	w.t.Fatal("messages are never written down")
+	return nil
+}
+
+// applyOnly goes one by one when a message is refused.
+func (w *world) applyOnly(messages ...record.Message) (dead []uint64) {
 	w.t.Helper()
 	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 		err := w.Apply(w.t.Context(), messages)
@@ -122,7 +136,7 @@ func (w *world) apply(messages ...record.Message) (dead []uint64) {
 			return []uint64{messages[0].Seq}
 		}
 		for _, m := range messages {
-			dead = append(dead, w.apply(m)...)
+			dead = append(dead, w.applyOnly(m)...)
 		}
 		return dead
 	}

@@ -109,7 +109,10 @@ func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.L
 	if err != nil {
 		return change.Last{}, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
 	}
-	pos, err := s.positionEntry(ctx, 0)
+	pos, err := NewChangePositions(s).entry(ctx, 0)
+	if err == nil && pos.Incarnation == 0 { // an ingester of the version before applies them with the records
+		pos, err = NewPositions(s).entry(ctx, 0)
+	}
 	if err != nil {
 		return change.Last{}, err
 	}
@@ -118,4 +121,65 @@ func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.L
 		last.Applied = change.Place{Incarnation: pos.Incarnation, Seq: msg.Sequence}
 	}
 	return last, nil
+}
+
+// nextChange is the first change of lane 0 from a sequence on that it holds, 0
+// when there is none.
+func (s *Stream) nextChange(ctx context.Context, from uint64) (uint64, error) {
+	msg, err := s.lane0.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(ChangePrefix+">"))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look for changes behind message %d of lane 0: %w", from-1, err), 2*time.Second)
+	}
+	return msg.Sequence, nil
+}
+
+// ChangeLag is how far applying the changes of users and dataset fields is behind
+// accepting them.
+type ChangeLag struct {
+	Done    uint64 // every change of lane 0 up to this message is applied or set aside
+	Next    uint64 // the first one that waits, 0 when none does
+	Waiting uint64 // how many do
+}
+
+// ChangeLag looks up how far applying changes is behind, and sets the metric.
+func (s *Stream) ChangeLag(ctx context.Context) (l ChangeLag, err error) {
+	lane, err := s.state(ctx, 0)
+	if err != nil {
+		return ChangeLag{}, err
+	}
+	pos, err := NewChangePositions(s).fitting(ctx, lane)
+	if err != nil {
+		return ChangeLag{}, err
+	}
+	l.Done = pos.Done
+	if l.Next, err = s.nextChange(ctx, l.Done+1); err != nil {
+		return ChangeLag{}, err
+	}
+	if l.Next > 0 {
+		if l.Waiting, err = s.countChanges(ctx, l.Next); err != nil {
+			return ChangeLag{}, err
+		}
+	}
+	s.m.changesWaiting.Set(float64(l.Waiting))
+	return l, nil
+}
+
+// countChanges is how many changes lane 0 holds from a sequence on. A consumer
+// that begins there knows; it is never read.
+func (s *Stream) countChanges(ctx context.Context, from uint64) (uint64, error) {
+	consumer, err := s.js.CreateConsumer(ctx, LaneName(0), jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubject: ChangePrefix + ">",
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
+	})
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("count the changes from message %d of lane 0 on: %w", from, err), 2*time.Second)
+	}
+	info := consumer.CachedInfo()
+	if err := s.js.DeleteConsumer(ctx, LaneName(0), info.Name); err != nil {
+		s.log.Debug("delete the consumer of a question", "lane", 0, "error", err)
+	}
+	return info.NumPending, nil
 }

@@ -1,13 +1,16 @@
 package stream_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/change"
 	"sluice/pkg/record"
@@ -139,4 +142,168 @@ func TestAChangeThatCanNotBe(t *testing.T) {
 	if _, err := w.LastChange(t.Context(), change.Target{User: "ann"}); !errors.Is(err, record.ErrUnavailable) {
 		t.Errorf("last change while NATS is away: got %v, want %v", err, record.ErrUnavailable)
 	}
+}
+
+// mixed publishes changes of ann among records: messages 2, 4, 6, … of 2n.
+func (w *world) mixed(p *stream.Publisher, prefix string, n int) {
+	w.t.Helper()
+	for i := range n {
+		w.publish(p, fmt.Sprint(prefix, i), 1)
+		if _, _, err := p.PublishChange(w.t.Context(), patch("ann", fmt.Sprint(prefix, "-change-", i), nil)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// appliedTo writes a position that counts the changes up to done as applied.
+func (w *world) appliedTo(done uint64) record.Position {
+	w.t.Helper()
+	positions := stream.NewChangePositions(w.Stream)
+	pos, err := positions.Read(w.t.Context(), 0)
+	if err == nil {
+		pos.Stream, err = positions.Identity(w.t.Context(), 0)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pos.Owner, pos.Incarnation, pos.Done, pos.Stamp = "test", max(pos.Incarnation, 1), done, w.stamp(0, done)
+	if pos, err = positions.Swap(w.t.Context(), 0, pos); err != nil {
+		w.t.Fatal(err)
+	}
+	return pos
+}
+
+// TestChangesAreReadAlone: in order, without gaps, also over a restart of the
+// server and where messages between them are gone.
+func TestChangesAreReadAlone(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.mixed(p, "before", 5)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := stream.NewReader(w.Stream, 0).OpenChanges(ctx, 12); !errors.Is(err, record.ErrGap) {
+		t.Errorf("behind the end: got %v, want %v", err, record.ErrGap)
+	}
+	if err := w.jetStream().PurgeStream(stream.LaneName(0), &nats.StreamPurgeRequest{Sequence: 4}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := stream.NewReader(w.Stream, 0).OpenChanges(ctx, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	next := func(want uint64) {
+		t.Helper()
+		e, err := c.Next(ctx)
+		if err != nil || e.Seq != want || len(e.Messages) != 1 || !strings.HasPrefix(e.Messages[0].Topic, stream.ChangePrefix) {
+			t.Fatalf("next: got %+v, %v, want change %d", e, err, want)
+		}
+	}
+	next(4)
+	next(6)
+	w.server.Restart()
+	w.connected(ctx)
+	w.mixed(p, "after", 3)
+	for _, seq := range []uint64{8, 10, 12, 14, 16} {
+		next(seq)
+	}
+}
+
+// TestAPurgeKeepsWhatWaitsToBeApplied: however long it has been stored.
+func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{DuplicateWindow: 100 * time.Millisecond})
+	w.mixed(w.publisher(), "m", 5)
+	w.swapTo(0, 10)
+	time.Sleep(300 * time.Millisecond)
+	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
+	purger.SetMargin(0)
+	purged := func(first uint64) {
+		t.Helper()
+		if err := purger.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Lanes()[0].First; got != first {
+			t.Errorf("the lane begins at %d, want %d", got, first)
+		}
+	}
+	lag := func(want stream.ChangeLag) {
+		t.Helper()
+		got, err := w.ChangeLag(t.Context())
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("lag of changes: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	lag(stream.ChangeLag{Next: 2, Waiting: 5})
+	purged(2) // nobody has applied any
+	w.appliedTo(4)
+	lag(stream.ChangeLag{Done: 4, Next: 6, Waiting: 3})
+	purged(6)
+	w.appliedTo(15) // of a lane that had more: nothing is known of what this one has
+	lag(stream.ChangeLag{Next: 6, Waiting: 3})
+	purged(6)
+	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 10, 0); err != nil {
+		t.Fatal(err)
+	}
+	lag(stream.ChangeLag{Done: 10})
+	purged(11)
+}
+
+// TestAResetTakesTheChangesAlong: to the same message, in one life above that of
+// both, whoever moves them at the time.
+func TestAResetTakesTheChangesAlong(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	w.mixed(w.publisher(), "m", 3)
+	before := w.appliedTo(6)
+	ahead := uint64(time.Now().Add(time.Hour).UnixMilli())
+	before.Incarnation = ahead
+	before, err := stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 3, 0)
+	if err != nil || at.Incarnation != ahead+1 {
+		t.Fatalf("got %+v, %v, want life %d", at, err, ahead+1)
+	}
+	changes, err := stream.NewChangePositions(w.Stream).Read(t.Context(), 0)
+	want := record.Position{Incarnation: ahead + 1, Stream: at.Stream, Done: 3, Stamp: at.Stamp, Base: 3, Revision: changes.Revision}
+	if diff := cmp.Diff(want, changes); diff != "" || err != nil {
+		t.Errorf("changes: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, record.ErrNotOwner) {
+		t.Errorf("who applied them before: got %v, want %v", err, record.ErrNotOwner)
+	}
+	last, err := w.LastChange(t.Context(), change.Target{User: "ann"})
+	if diff := cmp.Diff(change.Last{Seq: 6, Applied: change.Place{Incarnation: ahead + 1, Seq: 6}}, last); diff != "" || err != nil {
+		t.Errorf("last change: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestTheLastChangeFollowsThePositionOfChanges: where records stand does not
+// matter.
+func TestTheLastChangeFollowsThePositionOfChanges(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	w.mixed(w.publisher(), "m", 1)
+	wants := func(want change.Last) {
+		t.Helper()
+		got, err := w.LastChange(t.Context(), change.Target{User: "ann"})
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("last change: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	wants(change.Last{Seq: 2, Unread: true})
+	pos := w.swapTo(0, 1)
+	pos.Incarnation = 7 // an ingester of the version before has begun
+	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos); err != nil {
+		t.Fatal(err)
+	}
+	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: 7, Seq: 2}})
+	pos = w.appliedTo(1)
+	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: pos.Incarnation, Seq: 2}})
 }

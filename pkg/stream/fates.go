@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,15 +79,15 @@ func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error)
 }
 
 // forgetSettled removes the notes about messages of a lane before keep, and
-// about those of other lives of it.
-func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, incarnation, keep uint64) error {
+// about those of other lives of it than these.
+func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64, lives ...uint64) error {
 	info, err := l.stream.notes.Info(ctx, jetstream.WithSubjectFilter(SettledPrefix+strconv.Itoa(lane.Number)+".>"))
 	if err != nil {
 		return unavailable(fmt.Errorf("look up settled dead letters: %w", err), 2*time.Second)
 	}
 	for subject := range info.State.Subjects {
 		_, life, seq, _, err := parseOrigin(strings.TrimPrefix(subject, SettledPrefix))
-		if err == nil && life == incarnation && seq >= keep {
+		if err == nil && slices.Contains(lives, life) && seq >= keep {
 			continue
 		}
 		if err := l.stream.notes.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {

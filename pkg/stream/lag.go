@@ -23,7 +23,7 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 	}
 	var all []Lag
 	for _, lane := range s.view.Load().lanes {
-		at, err := s.stored(ctx, lane)
+		at, err := NewPositions(s).fitting(ctx, lane)
 		if err != nil {
 			return nil, err
 		}

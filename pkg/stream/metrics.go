@@ -7,53 +7,55 @@ import (
 )
 
 type metrics struct {
-	publishes   *prometheus.CounterVec
-	seconds     prometheus.Histogram
-	messages    prometheus.Counter
-	records     prometheus.Counter
-	bytes       prometheus.Counter
-	requests    prometheus.Histogram
-	retries     *prometheus.CounterVec
-	readMsgs    *prometheus.CounterVec
-	readBytes   *prometheus.CounterVec
-	reopens     prometheus.Counter
-	laneBytes   *prometheus.GaugeVec
-	laneMax     *prometheus.GaugeVec
-	laneMsgs    *prometheus.GaugeVec
-	lagMessages *prometheus.GaugeVec
-	lagBytes    *prometheus.GaugeVec
-	leases      prometheus.Gauge
-	dead        *prometheus.CounterVec
-	deadLetters prometheus.Gauge
-	deadBytes   prometheus.Gauge
-	deadMax     prometheus.Gauge
-	purged      *prometheus.CounterVec
+	publishes      *prometheus.CounterVec
+	seconds        prometheus.Histogram
+	messages       prometheus.Counter
+	records        prometheus.Counter
+	bytes          prometheus.Counter
+	requests       prometheus.Histogram
+	retries        *prometheus.CounterVec
+	readMsgs       *prometheus.CounterVec
+	readBytes      *prometheus.CounterVec
+	reopens        prometheus.Counter
+	laneBytes      *prometheus.GaugeVec
+	laneMax        *prometheus.GaugeVec
+	laneMsgs       *prometheus.GaugeVec
+	lagMessages    *prometheus.GaugeVec
+	lagBytes       *prometheus.GaugeVec
+	changesWaiting prometheus.Gauge
+	leases         prometheus.Gauge
+	dead           *prometheus.CounterVec
+	deadLetters    prometheus.Gauge
+	deadBytes      prometheus.Gauge
+	deadMax        prometheus.Gauge
+	purged         *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	lane := []string{"lane"}
 	return &metrics{
-		publishes:   counters(reg, "sluice_stream_publishes_total", "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed.", "outcome"),
-		seconds:     histogram(reg, "sluice_stream_publish_seconds", "Seconds from a submission to its answer, waiting for the entry before it included.", prometheus.ExponentialBuckets(0.00025, 2, 16)),
-		messages:    counter(reg, "sluice_stream_messages_total", "Messages made durable in the lanes: entries of requests, and changes."),
-		records:     counter(reg, "sluice_stream_records_total", "Records made durable in the lanes."),
-		bytes:       counter(reg, "sluice_stream_bytes_total", "Bytes of message bodies made durable in the lanes."),
-		requests:    histogram(reg, "sluice_stream_entry_requests", "Requests, or pieces of them, that shared one entry.", prometheus.ExponentialBuckets(1, 2, 10)),
-		retries:     counters(reg, "sluice_stream_retries_total", "Publishes that had to be tried again, by reason.", "reason"),
-		readMsgs:    counters(reg, "sluice_stream_read_messages_total", "Messages read back from a lane, repeats after a restart included.", lane...),
-		readBytes:   counters(reg, "sluice_stream_read_bytes_total", "Bytes of message bodies read back from a lane.", lane...),
-		reopens:     counter(reg, "sluice_stream_reader_reopens_total", "Times a reader had to be opened again after an interruption."),
-		laneBytes:   gauges(reg, "sluice_stream_lane_bytes", "Bytes a lane holds on disk.", lane...),
-		laneMax:     gauges(reg, "sluice_stream_lane_max_bytes", "Bytes a lane may hold before it refuses more.", lane...),
-		laneMsgs:    gauges(reg, "sluice_stream_lane_messages", "Messages a lane holds, stored ones kept as history included.", lane...),
-		lagMessages: gauges(reg, "sluice_stream_lag_messages", "Messages of a lane that are not stored yet.", lane...),
-		lagBytes:    gauges(reg, "sluice_stream_lag_bytes", "Bytes of a lane that are not stored yet, estimated by its mean message size.", lane...),
-		leases:      gauge(reg, "sluice_stream_leases_held", "Lanes this process reads."),
-		dead:        counters(reg, "sluice_stream_dead_letters_total", "Records and messages set aside, by code.", "code"),
-		deadLetters: gauge(reg, "sluice_stream_dead_letters", "Dead letters that are kept, until they are replayed or dropped."),
-		deadBytes:   gauge(reg, "sluice_stream_dead_bytes", "Bytes of dead letters on disk."),
-		deadMax:     gauge(reg, "sluice_stream_dead_max_bytes", "Bytes dead letters may take: when they do, a lane that has to set something aside halts."),
-		purged:      counters(reg, "sluice_stream_purged_messages_total", "Stored messages removed from a lane.", lane...),
+		publishes:      counters(reg, "sluice_stream_publishes_total", "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed.", "outcome"),
+		seconds:        histogram(reg, "sluice_stream_publish_seconds", "Seconds from a submission to its answer, waiting for the entry before it included.", prometheus.ExponentialBuckets(0.00025, 2, 16)),
+		messages:       counter(reg, "sluice_stream_messages_total", "Messages made durable in the lanes: entries of requests, and changes."),
+		records:        counter(reg, "sluice_stream_records_total", "Records made durable in the lanes."),
+		bytes:          counter(reg, "sluice_stream_bytes_total", "Bytes of message bodies made durable in the lanes."),
+		requests:       histogram(reg, "sluice_stream_entry_requests", "Requests, or pieces of them, that shared one entry.", prometheus.ExponentialBuckets(1, 2, 10)),
+		retries:        counters(reg, "sluice_stream_retries_total", "Publishes that had to be tried again, by reason.", "reason"),
+		readMsgs:       counters(reg, "sluice_stream_read_messages_total", "Messages read back from a lane, repeats after a restart included.", lane...),
+		readBytes:      counters(reg, "sluice_stream_read_bytes_total", "Bytes of message bodies read back from a lane.", lane...),
+		reopens:        counter(reg, "sluice_stream_reader_reopens_total", "Times a reader had to be opened again after an interruption."),
+		laneBytes:      gauges(reg, "sluice_stream_lane_bytes", "Bytes a lane holds on disk.", lane...),
+		laneMax:        gauges(reg, "sluice_stream_lane_max_bytes", "Bytes a lane may hold before it refuses more.", lane...),
+		laneMsgs:       gauges(reg, "sluice_stream_lane_messages", "Messages a lane holds, stored ones kept as history included.", lane...),
+		lagMessages:    gauges(reg, "sluice_stream_lag_messages", "Messages of a lane that are not stored yet.", lane...),
+		lagBytes:       gauges(reg, "sluice_stream_lag_bytes", "Bytes of a lane that are not stored yet, estimated by its mean message size.", lane...),
+		changesWaiting: gauge(reg, "sluice_stream_changes_waiting", "Changes of users and dataset fields that are not applied yet."),
+		leases:         gauge(reg, "sluice_stream_leases_held", "Lanes this process reads."),
+		dead:           counters(reg, "sluice_stream_dead_letters_total", "Records and messages set aside, by code.", "code"),
+		deadLetters:    gauge(reg, "sluice_stream_dead_letters", "Dead letters that are kept, until they are replayed or dropped."),
+		deadBytes:      gauge(reg, "sluice_stream_dead_bytes", "Bytes of dead letters on disk."),
+		deadMax:        gauge(reg, "sluice_stream_dead_max_bytes", "Bytes dead letters may take: when they do, a lane that has to set something aside halts."),
+		purged:         counters(reg, "sluice_stream_purged_messages_total", "Stored messages removed from a lane.", lane...),
 	}
 }
 

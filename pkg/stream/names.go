@@ -35,7 +35,8 @@ const (
 	// dead letter that is gone, kept as long as the lane keeps its message.
 	SettledPrefix = "flow.settled."
 
-	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored.
+	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored; and
+	// changes.0: which changes of lane 0 are applied.
 	PositionBucket = "flow_lanes"
 
 	// SourceBucket holds one entry per source, s<base64url of its name>: which
@@ -94,5 +95,3 @@ func laneSubjects(lane int) []string {
 	}
 	return subjects
 }
-
-func positionKey(lane int) string { return "lane." + strconv.Itoa(lane) }

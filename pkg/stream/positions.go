@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,10 +15,34 @@ import (
 )
 
 // Positions remembers where each lane stands.
-type Positions struct{ stream *Stream }
+type Positions struct {
+	stream *Stream
+	prefix string // of their keys
+}
 
-// NewPositions returns the Positions of s.
-func NewPositions(s *Stream) *Positions { return &Positions{stream: s} }
+const (
+	storedPrefix  = "lane."
+	appliedPrefix = "changes."
+)
+
+// NewPositions returns the Positions of s: what of a lane is stored.
+func NewPositions(s *Stream) *Positions { return &Positions{s, storedPrefix} }
+
+// NewChangePositions returns the Positions of the changes of users and dataset
+// fields, which only lane 0 has: what of them is applied. They have no claims and
+// no totals, and a life of their own, so that nobody who applies changes has to
+// know what is stored.
+func NewChangePositions(s *Stream) *Positions { return &Positions{s, appliedPrefix} }
+
+func (p *Positions) key(lane int) string { return p.prefix + strconv.Itoa(lane) }
+
+// of names a position in errors.
+func (p *Positions) of(lane int) string {
+	if p.prefix == appliedPrefix {
+		return fmt.Sprintf("the changes of lane %d", lane)
+	}
+	return fmt.Sprintf("lane %d", lane)
+}
 
 // Identity names the stream behind a lane, FLOW_n@<creation, unix ns>, by
 // asking the server: a stream made again has another identity.
@@ -41,25 +66,24 @@ func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error)
 	if err != nil {
 		return record.Position{}, err
 	}
-	pos, err := p.stream.positionEntry(ctx, lane)
+	pos, err := p.entry(ctx, lane)
 	if err == nil && pos.Stream == state.Identity() {
 		err = p.check(ctx, state, pos)
 	}
 	return pos, err
 }
 
-// positionEntry reads the position of a lane as it is; the zero one when there
-// is none.
-func (s *Stream) positionEntry(ctx context.Context, lane int) (pos record.Position, err error) {
-	entry, err := s.positions.Get(ctx, positionKey(lane))
+// entry reads a position as it is; the zero one when there is none.
+func (p *Positions) entry(ctx context.Context, lane int) (pos record.Position, err error) {
+	entry, err := p.stream.positions.Get(ctx, p.key(lane))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return record.Position{}, nil
 	}
 	if err != nil {
-		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), 2*time.Second)
+		return record.Position{}, unavailable(fmt.Errorf("read the position of %s: %w", p.of(lane), err), 2*time.Second)
 	}
 	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
-		return record.Position{Revision: entry.Revision()}, fmt.Errorf("read the position of lane %d: %w", lane, err)
+		return record.Position{Revision: entry.Revision()}, fmt.Errorf("read the position of %s: %w", p.of(lane), err)
 	}
 	pos.Revision = entry.Revision()
 	return pos, nil
@@ -115,9 +139,9 @@ func moment(stamp int64) string { return time.Unix(0, stamp).UTC().Format(time.R
 func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (record.Position, error) {
 	value, err := json.Marshal(next)
 	if err != nil {
-		return record.Position{}, fmt.Errorf("write the position of lane %d: %w", lane, err)
+		return record.Position{}, fmt.Errorf("write the position of %s: %w", p.of(lane), err)
 	}
-	key := positionKey(lane)
+	key := p.key(lane)
 	var revision uint64
 	if next.Revision == 0 {
 		revision, err = p.stream.positions.Create(ctx, key, value)
@@ -131,7 +155,7 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 	case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
 		return p.moved(ctx, lane, next, value)
 	}
-	return record.Position{}, unavailable(fmt.Errorf("write the position of lane %d: %w", lane, err), time.Second)
+	return record.Position{}, unavailable(fmt.Errorf("write the position of %s: %w", p.of(lane), err), time.Second)
 }
 
 // Reset makes a lane go on after the message done of the stream it has now,
@@ -140,7 +164,8 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 // is known. It is for an
 // operator who knows that what was before is stored or lost: after a stream was
 // made again, or restored from a backup. Whoever owns the lane is fenced, and
-// takes it again from there.
+// takes it again from there. Changes go on after the same message: those behind
+// it are applied again, which ends in the same.
 func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (record.Position, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
@@ -149,7 +174,7 @@ func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (re
 	if done > state.Last {
 		return record.Position{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
 	}
-	before, err := p.stream.positionEntry(ctx, lane)
+	before, err := p.entry(ctx, lane)
 	if err != nil && before.Revision == 0 { // a damaged one is replaced
 		return record.Position{}, err
 	}
@@ -157,32 +182,62 @@ func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (re
 	if err != nil {
 		return record.Position{}, err
 	}
-	return p.Swap(ctx, lane, record.Position{
+	if lane == 0 {
+		applied, err := NewChangePositions(p.stream).entry(ctx, lane)
+		if err != nil && applied.Revision == 0 {
+			return record.Position{}, err
+		}
+		above = max(above, applied.Incarnation)
+	}
+	at, err := p.Swap(ctx, lane, record.Position{
 		Incarnation: max(uint64(state.Now.UnixMilli()), before.Incarnation+1, above+1),
 		Stream:      state.Identity(), Done: done, Stamp: stamp, Base: done, Window: done + 1,
 		Recount: before.Recount, Revision: before.Revision,
 	})
+	if err != nil || lane != 0 {
+		return at, err
+	}
+	// Reset. A crash here leaves the changes where they were, or halted: another
+	// Reset moves them.
+	return at, NewChangePositions(p.stream).follow(ctx, lane, at)
+}
+
+// follow makes the changes of a lane go on where the lane does, whoever moves
+// them at the time.
+func (p *Positions) follow(ctx context.Context, lane int, at record.Position) error {
+	for try := 1; ; try++ {
+		before, err := p.entry(ctx, lane)
+		if err != nil && before.Revision == 0 {
+			return err
+		}
+		_, err = p.Swap(ctx, lane, record.Position{
+			Incarnation: at.Incarnation, Stream: at.Stream, Done: at.Done, Stamp: at.Stamp, Base: at.Base, Revision: before.Revision,
+		})
+		if err == nil || try == holdTries || !errors.Is(err, record.ErrNotOwner) {
+			return err
+		}
+	}
 }
 
 // moved finds out who moved the entry. It may have been this very Swap in an
 // attempt whose answer was lost: no other owner writes the same.
 func (p *Positions) moved(ctx context.Context, lane int, next record.Position, value []byte) (record.Position, error) {
-	entry, err := p.stream.positions.Get(ctx, positionKey(lane))
+	entry, err := p.stream.positions.Get(ctx, p.key(lane))
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return record.Position{}, unavailable(fmt.Errorf("read the position of lane %d: %w", lane, err), time.Second)
+		return record.Position{}, unavailable(fmt.Errorf("read the position of %s: %w", p.of(lane), err), time.Second)
 	}
 	if err == nil && entry.Revision() > next.Revision && bytes.Equal(entry.Value(), value) {
 		next.Revision = entry.Revision()
 		return next, nil
 	}
-	return record.Position{}, fmt.Errorf("lane %d: %w", lane, record.ErrNotOwner)
+	return record.Position{}, fmt.Errorf("%s: %w", p.of(lane), record.ErrNotOwner)
 }
 
-// stored is the position of a lane if it fits the lane; the zero one when its
+// fitting is the position of a lane if it fits the lane; the zero one when its
 // stream was made again since, or when its data is of an earlier time: then
-// nothing of it is known to be stored.
-func (s *Stream) stored(ctx context.Context, lane *Lane) (record.Position, error) {
-	pos, err := NewPositions(s).Read(ctx, lane.Number)
+// nothing of it is known to be stored, or applied.
+func (p *Positions) fitting(ctx context.Context, lane *Lane) (record.Position, error) {
+	pos, err := p.Read(ctx, lane.Number)
 	if errors.Is(err, record.ErrGap) {
 		return record.Position{}, nil
 	}

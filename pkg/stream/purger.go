@@ -25,6 +25,7 @@ const purgeMargin = 30 * time.Second
 // message goes when all of these hold:
 //
 //   - it is stored or set aside, by a position that fits the lane's data,
+//   - it is not a change that waits to be applied, nor behind one,
 //   - the position does not count on it to tell which requests are repeated,
 //   - the duplicate window of its id has passed,
 //   - it is older than the history, or the lane is more than half full.
@@ -72,9 +73,15 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if err != nil || lane.Messages == 0 {
 		return err
 	}
-	at, err := p.stream.stored(ctx, lane)
+	at, err := NewPositions(p.stream).fitting(ctx, lane)
 	if err != nil || at.Done < lane.First {
 		return err
+	}
+	var waiting, changes uint64
+	if number == 0 {
+		if waiting, changes, err = p.waiting(ctx, lane); err != nil {
+			return err
+		}
 	}
 	// By the server's clock: this machine's may be another, and the messages are
 	// stamped by that one.
@@ -87,6 +94,9 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 		return err
 	}
 	keep := keepFrom(lane, at, known, history)
+	if waiting > 0 {
+		keep = min(keep, waiting)
+	}
 	if keep <= lane.First {
 		return nil
 	}
@@ -100,7 +110,19 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
 	// A crash here leaves notes about messages that are gone to the next purge.
-	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, at.Incarnation, keep)
+	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, at.Incarnation, changes)
+}
+
+// waiting is the first change that is not known to be applied, 0 when there is
+// none, and the life that changes are in. A change that is accepted from now on
+// is behind all that is stored.
+func (p *Purger) waiting(ctx context.Context, lane *Lane) (first, life uint64, err error) {
+	applied, err := NewChangePositions(p.stream).fitting(ctx, lane)
+	if err != nil {
+		return 0, 0, err
+	}
+	first, err = p.stream.nextChange(ctx, applied.Done+1)
+	return first, applied.Incarnation, err
 }
 
 // keepFrom is the first message a lane needs, given where it stands, the first

@@ -44,12 +44,15 @@ func NewReader(s *Stream, ahead int) *Reader {
 	return &Reader{stream: s, ahead: max(ahead, leastAhead)} // below the largest message it would stall
 }
 
-// Cursor reads one lane in order, every message once, without gaps.
+// Cursor reads one lane in order, every message once, without gaps; or only its
+// changes.
 type Cursor struct {
 	reader *Reader
 	lane   int
-	next   uint64
-	opened *Lane // as it was when it was opened first
+	next   uint64 // the next message, or the one behind the last change
+	filter string // the subject of changes, empty when all is read
+	taken  uint64 // messages that the consumer has delivered
+	opened *Lane  // as it was when it was opened first
 
 	consumer jetstream.Consumer
 	iter     jetstream.MessagesContext // nil while it has to be opened again
@@ -63,12 +66,20 @@ type Cursor struct {
 // record.ErrGap when the lane does not hold that message any more, or when it
 // ends before the one that precedes it.
 func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, error) {
-	label := strconv.Itoa(lane)
-	c := &Cursor{
-		reader: r, lane: lane, next: max(from, 1),
-		messages: r.stream.m.readMsgs.WithLabelValues(label),
-		bytes:    r.stream.m.readBytes.WithLabelValues(label),
-	}
+	return r.openAs(ctx, &Cursor{lane: lane, next: max(from, 1)})
+}
+
+// OpenChanges reads the changes of lane 0 from a sequence on. What the lane does
+// not hold any more of before its first message was applied, as far as anybody can
+// tell: the Purger sees to it. The error is record.ErrGap when the lane ends
+// before the message that precedes from.
+func (r *Reader) OpenChanges(ctx context.Context, from uint64) (*Cursor, error) {
+	return r.openAs(ctx, &Cursor{next: max(from, 1), filter: ChangePrefix + ">"})
+}
+
+func (r *Reader) openAs(ctx context.Context, c *Cursor) (*Cursor, error) {
+	label := strconv.Itoa(c.lane)
+	c.reader, c.messages, c.bytes = r, r.stream.m.readMsgs.WithLabelValues(label), r.stream.m.readBytes.WithLabelValues(label)
 	if err := c.open(ctx); err != nil {
 		return nil, err
 	}
@@ -90,15 +101,16 @@ func (c *Cursor) open(ctx context.Context) error {
 	switch {
 	case c.opened != nil && c.opened.Identity() != state.Identity():
 		return gap("lane %d was deleted and made again while it was read", c.lane)
-	case state.First > c.next:
+	case state.First > c.next && c.filter == "":
 		return gap("lane %d begins at %d, wanted %d", c.lane, state.First, c.next)
 	case state.Last+1 < c.next:
 		return gap("lane %d ends at %d, wanted %d", c.lane, state.Last, c.next)
 	}
-	c.opened = state
+	c.opened, c.taken = state, 0
 	c.consumer, err = s.js.CreateConsumer(ctx, LaneName(c.lane), jetstream.ConsumerConfig{
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       c.next,
+		FilterSubject:     c.filter,
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
@@ -141,8 +153,9 @@ func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
 				return record.Entry{}, fmt.Errorf("read lane %d: %w", c.lane, err)
 			}
 			seq := meta.Sequence.Stream
-			if seq == c.next {
-				c.next++
+			if c.follows(meta) {
+				c.next = seq + 1
+				c.taken++
 				c.messages.Inc()
 				c.bytes.Add(float64(len(msg.Data())))
 				return readEntry(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
@@ -169,6 +182,15 @@ func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
 			return record.Entry{}, ctx.Err()
 		}
 	}
+}
+
+// follows says whether a message is the next one. Of changes only their consumer
+// can tell.
+func (c *Cursor) follows(m *jetstream.MsgMetadata) bool {
+	if c.filter != "" {
+		return m.Sequence.Consumer == c.taken+1
+	}
+	return m.Sequence.Stream == c.next
 }
 
 // read takes the next message that arrives, opening again first if need be.

@@ -152,7 +152,7 @@ func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
 		var at record.Position
 		err := s.insist(ctx, func(ctx context.Context) (err error) {
 			if lane, err = s.state(ctx, number); err == nil {
-				at, err = s.stored(ctx, lane)
+				at, err = NewPositions(s).fitting(ctx, lane)
 			}
 			return err
 		})

@@ -83,7 +83,7 @@ func (s *Stream) positionSince(ctx context.Context, lane int, since time.Time) (
 		return w.pos, nil
 	}
 	begun := time.Now()
-	pos, err := s.positionEntry(ctx, lane)
+	pos, err := NewPositions(s).entry(ctx, lane)
 	if err == nil {
 		w.at, w.pos = begun, pos
 	}

@@ -184,7 +184,8 @@ func (s *Stream) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		_, err := s.Lag(ctx) // looks the lanes up
-		err = errors.Join(err, s.deadGauges(ctx))
+		_, changes := s.ChangeLag(ctx)
+		err = errors.Join(err, changes, s.deadGauges(ctx))
 		switch {
 		case err != nil && !failing && ctx.Err() == nil:
 			s.log.Warn("lanes can not be looked up", "error", err)

@@ -130,3 +130,38 @@ func TestAPIStartsWithoutNATS(t *testing.T) {
 		return wantOK(res, body)
 	})
 }
+
+// TestUsersChangeWithoutClickHouse: what is accepted of users can be read at once,
+// though ClickHouse has never been there, and over a restart of the ingester.
+func TestUsersChangeWithoutClickHouse(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.ingesterOps = parts.Address()
+	s.startNATS()
+	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", s.tokenFile(),
+		"--fingerprint-key", filepath.Join(t.TempDir(), "key"))
+	ingester := s.startIngester()
+	s.waitReady(api, s.ops)
+	changed := func(name string) {
+		t.Helper()
+		if err := wantOK(s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"`+name+`"}`)); err != nil {
+			t.Error(err)
+		}
+		eventually(t, 20*time.Second, func() error {
+			_, body := s.send(http.MethodGet, "/spm/login/current/user", "")
+			return wantText(body, `"name":"`+name+`"`)
+		})
+	}
+	changed("Ann")
+	if status, page := s.page(s.ingesterOps, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(page, "ClickHouse") {
+		t.Errorf("/readyz of the ingester answers %d %s, want that it waits for ClickHouse", status, page)
+	}
+	if code := ingester.stop(); code != 0 {
+		t.Errorf("the ingester stopped with exit %d, want 0:\n%s", code, ingester.text())
+	}
+	ingester = s.startIngester()
+	changed("Bob")
+	s.startEngine()
+	s.waitReady(ingester, s.ingesterOps)
+	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.changes", "2")
+}

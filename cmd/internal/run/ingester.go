@@ -25,6 +25,9 @@ import (
 //
 //	NATS JetStream ──pkg/stream──▶ pkg/ingest ──block──▶ pkg/warehouse ──▶ ClickHouse
 //	                                   └──changes──▶ pkg/state ──▶ NATS KV
+//
+// Changes of users and dataset fields do not wait for ClickHouse, also not for one
+// that is missing when the ingester starts.
 type Ingester struct {
 	Ops   string `default:"127.0.0.1:8082" help:"Address for operators: /metrics, /healthz, /readyz."`
 	Pprof string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
@@ -109,17 +112,19 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	program := alone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
-	return program.run(ctx, log, i.Work)
+	return program.run(ctx, log, func(open Open, operators *ops.Server, log *slog.Logger) Part {
+		return i.Work(open, func(context.Context) error { return nil }, operators, log)
+	})
 }
 
-// Work is the ingester on streams that open opens. operators is run by the
-// caller.
-func (i *Ingester) Work(open Open, operators *ops.Server, log *slog.Logger) Part {
+// Work is the ingester on streams that open opens. reachable returns once it makes
+// sense to look for ClickHouse. operators is run by the caller.
+func (i *Ingester) Work(open Open, reachable Part, operators *ops.Server, log *slog.Logger) Part {
 	started := operators.Starting("waiting for NATS, ClickHouse and its schema")
-	return func(ctx context.Context) error { return i.work(ctx, open, operators, started, log) }
+	return func(ctx context.Context) error { return i.work(ctx, open, reachable, operators, started, log) }
 }
 
-func (i *Ingester) work(ctx context.Context, open Open, operators *ops.Server, started func(), log *slog.Logger) error {
+func (i *Ingester) work(ctx context.Context, open Open, reachable Part, operators *ops.Server, started func(), log *slog.Logger) error {
 	reg := operators.Registry()
 	config, err := i.ClickHouse.Config()
 	if err != nil {
@@ -140,26 +145,40 @@ func (i *Ingester) work(ctx context.Context, open Open, operators *ops.Server, s
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	if err := untilReady(ctx, log, db); err != nil {
-		return unlessStopped(ctx, err)
-	}
+	ready := make(chan struct{})
 	ingester := ingest.New(ingest.Config{
 		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge,
 		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
-		Heartbeat: heartbeats(operators),
+		Ready: ready, Heartbeat: heartbeats(operators),
 	}, ingest.Parts{
 		Leases:      stream.NewLeases(lanes, instanceName()),
 		Source:      source{lanes, i.readAhead},
 		Positions:   stream.NewPositions(lanes),
 		Warehouse:   db,
 		DeadLetters: stream.NewDeadLetters(lanes),
-		Changes:     state.NewApplier(state.New(bucket, reg), db, reg),
+
+		Audits:          state.NewAuditor(db),
+		Changes:         state.NewApplier(state.New(bucket, reg), reg),
+		ChangePositions: stream.NewChangePositions(lanes),
 	}, log, reg)
 	operators.AddCheck("lanes", ingester.Check)
-	started()
+	// Ends with the ingester, and ends it when the schema is wrong.
+	prepare := func(ctx context.Context) error {
+		err := reachable(ctx)
+		if err == nil {
+			err = untilReady(ctx, log, db)
+		}
+		if err != nil {
+			return unlessStopped(ctx, err)
+		}
+		close(ready)
+		started()
+		<-ctx.Done()
+		return nil
+	}
 	purger := stream.NewPurger(lanes, stream.PurgeConfig{History: i.History})
 	sweeper := state.NewSweeper(state.New(bucket, reg), lanes, i.Tombstones, log, reg)
-	return InOrder(ctx, ingester.Run, purger.Run, sweeper.Run, lanes.Run)
+	return InOrder(ctx, ingester.Run, prepare, purger.Run, sweeper.Run, lanes.Run)
 }
 
 // untilReady migrates and checks the warehouse, again and again while it can
@@ -185,11 +204,11 @@ func untilReady(ctx context.Context, log *slog.Logger, db *warehouse.DB) error {
 	}
 }
 
-// heartbeats gives every lane a heartbeat of its own.
-func heartbeats(operators *ops.Server) func(lane int) (beat, end func()) {
+// heartbeats gives every loop a heartbeat of its own.
+func heartbeats(operators *ops.Server) func(loop string) (beat, end func()) {
 	const stall = 2 * time.Minute // the longest insert and the longest pause between two tries
-	return func(lane int) (beat, end func()) {
-		h := operators.Heartbeat(fmt.Sprintf("lane %d", lane), stall)
+	return func(loop string) (beat, end func()) {
+		h := operators.Heartbeat(loop, stall)
 		return h.Beat, h.Retire
 	}
 }
@@ -203,6 +222,14 @@ type source struct {
 func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
 	ahead := s.ahead(len(s.stream.LaneNumbers()))
 	cursor, err := stream.NewReader(s.stream, ahead).Open(ctx, lane, from)
+	if err != nil {
+		return nil, err
+	}
+	return cursor, nil
+}
+
+func (s source) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
+	cursor, err := stream.NewReader(s.stream, 0).OpenChanges(ctx, from)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func describe(t *testing.T) []metric {
 	db, err := warehouse.Open(warehouse.Config{}, log, reg)
 	fatal(t, err)
 	t.Cleanup(func() { db.Close() })
-	state.NewApplier(store, db, reg)
+	state.NewApplier(store, reg)
 	state.NewSweeper(store, lanes, 0, log, reg)
 	ingest.New(ingest.Config{}, ingest.Parts{}, log, reg)
 	engine.NewSupervisor(engine.SupervisorConfig{Metrics: reg}, log)

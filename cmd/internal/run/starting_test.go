@@ -14,7 +14,10 @@ import (
 // Operators may ask before a part has run its first line.
 func TestAPartThatHasNotBegunIsNotReady(t *testing.T) {
 	for name, part := range map[string]func(run.Open, *ops.Server, *slog.Logger) run.Part{
-		"api": (&run.API{}).Serve, "ingester": (&run.Ingester{}).Work,
+		"api": (&run.API{}).Serve,
+		"ingester": func(open run.Open, operators *ops.Server, log *slog.Logger) run.Part {
+			return (&run.Ingester{}).Work(open, nil, operators, log)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)

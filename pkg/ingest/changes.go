@@ -1,0 +1,276 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/pkg/record"
+)
+
+// What has come while other changes were applied is applied with one step of the
+// position: at most so many changes, or bytes. A few more are read ahead.
+const (
+	changesAtOnce = 256
+	changesBytes  = 1 << 20
+	changesAhead  = 16
+)
+
+// changes is the loop that applies changes of users and dataset fields, in the
+// process that holds lane 0. Its position is its own: it waits neither for the
+// records of the lane nor for the warehouse, and they do not wait for it.
+//
+//  1. read what has come.
+//  2. look at the position: after a reset, or a takeover, it is another one.
+//  3. apply, in order. A crash here applies some of it again, which changes nothing.
+//  4. move the position, by compare-and-swap.
+//
+// A loop that stood still, and whose lane has another owner by now, may apply
+// once more what the other has applied: every entry knows the last change in it.
+type changes struct {
+	health
+	cfg   Config
+	parts Parts
+	beat  func()
+	taken bool // the position has named us its owner
+
+	applied, dead prometheus.Counter
+}
+
+// changesName is what the loop is called in errors, logs and heartbeats.
+const changesName = "applying changes"
+
+func (i *Ingester) newChanges() *changes {
+	return &changes{
+		health: health{loop: changesName, retry: i.cfg, out: i.log, gauge: i.metrics.changesState},
+		cfg:    i.cfg, parts: i.parts,
+		applied: i.metrics.changes, dead: i.metrics.dead.WithLabelValues("0"),
+	}
+}
+
+// run applies changes until ctx ends, then returns nil; or until another process
+// has taken them, then returns record.ErrNotOwner.
+func (c *changes) run(ctx context.Context) error {
+	beat, end := c.cfg.Heartbeat(c.loop)
+	defer end()
+	c.beat = beat
+	for ctx.Err() == nil {
+		c.beat()
+		position, lost, err := c.take(ctx)
+		if lost {
+			c.out.Info("changes are applied by another process", "owner", position.Owner)
+			return record.ErrNotOwner
+		}
+		if err == nil {
+			err = c.session(ctx, position)
+		}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		c.beat()
+		pause := time.Duration(0)
+		if !errors.Is(err, record.ErrNotOwner) { // who has moved it, the position says
+			pause = c.failed(err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// take reads the position and makes it ours, as that of a lane; what an operator
+// has reset is nobody's.
+func (c *changes) take(ctx context.Context) (p record.Position, lost bool, err error) {
+	p, err = c.parts.ChangePositions.Read(ctx, 0)
+	if err != nil {
+		return p, false, fmt.Errorf("read the position of the changes: %w", err)
+	}
+	if p.Owner == c.cfg.Owner {
+		c.taken = true
+		return p, false, nil
+	}
+	if c.taken && p.Owner != "" {
+		return p, true, nil
+	}
+	p.Owner = c.cfg.Owner
+	if p, err = c.parts.ChangePositions.Swap(ctx, 0, p); err != nil {
+		return p, false, fmt.Errorf("take the changes: %w", err)
+	}
+	c.taken = true
+	return p, false, nil
+}
+
+// session applies changes from the position on until something fails or ctx ends;
+// without a position it makes one.
+func (c *changes) session(ctx context.Context, p record.Position) error {
+	reader, err := c.parts.Source.OpenChanges(ctx, p.Done+1)
+	if err != nil {
+		return fmt.Errorf("open the changes behind message %d: %w", p.Done, err)
+	}
+	defer reader.Close()
+	if p.Stream != "" && p.Stream != reader.Identity() {
+		return halt("the stream was recreated: changes up to message %d were applied from %s, now there is %s; sluice lanes reset says where lane 0 goes on, and its changes with it", p.Done, p.Stream, reader.Identity())
+	}
+	if p.Incarnation == 0 {
+		return c.begin(ctx, p, reader)
+	}
+	arrived := make(chan record.Entry, changesAhead)
+	g, run := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		for {
+			e, err := reader.Next(run)
+			if err != nil {
+				return fmt.Errorf("read the changes: %w", err)
+			}
+			select {
+			case arrived <- e:
+			case <-run.Done():
+				return run.Err()
+			}
+		}
+	})
+	g.Go(func() error { return c.apply(run, p, arrived) })
+	return g.Wait()
+}
+
+// begin makes the first position: where the lane began, in the life of the lane.
+// When the lane has none yet it is a life of their own, above that of every change
+// that was ever applied. What was applied before the position was lost, or by a
+// version that kept none, is applied again: within the same life that changes
+// nothing, and in another one it ends in the same.
+func (c *changes) begin(ctx context.Context, p record.Position, reader Reader) error {
+	lane, err := c.parts.Positions.Read(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("look where lane 0 stands: %w", err)
+	}
+	p.Stream = reader.Identity()
+	if lane.Incarnation > 0 && lane.Stream == p.Stream {
+		p.Incarnation, p.Done, p.Base = lane.Incarnation, lane.Base, lane.Base
+	} else {
+		last, err := c.parts.Changes.Incarnation(ctx)
+		if err != nil {
+			return fmt.Errorf("look for changes of earlier lives of lane 0: %w", err)
+		}
+		p.Incarnation = max(uint64(time.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1)
+	}
+	if p, err = c.parts.ChangePositions.Swap(ctx, 0, p); err != nil {
+		return fmt.Errorf("begin the changes: %w", err)
+	}
+	c.out.Info("changes begin", "incarnation", p.Incarnation, "done", p.Done)
+	return nil
+}
+
+// apply applies what arrives.
+func (c *changes) apply(ctx context.Context, p record.Position, arrived <-chan record.Entry) error {
+	idle := time.NewTicker(idleTick)
+	defer idle.Stop()
+	for {
+		select {
+		case e := <-arrived:
+			batch, last := gather(e, arrived)
+			for i := range batch {
+				batch[i].Incarnation = p.Incarnation
+			}
+			next := p
+			next.Done, next.Stamp = last.Seq, last.Stored.UnixNano()
+			var err error
+			if p, err = c.step(ctx, p, next, batch); err != nil {
+				return err
+			}
+			c.recovered()
+		case <-idle.C:
+			if err := c.unmoved(ctx, p); err != nil {
+				return err
+			}
+			c.recovered()
+			c.beat()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// gather returns the changes of an entry and of those that have arrived behind
+// it, and the last of these entries.
+func gather(e record.Entry, arrived <-chan record.Entry) (batch []record.Message, last record.Entry) {
+	for size := 0; ; {
+		batch, last = append(batch, e.Messages...), e
+		if size += len(e.Body); len(batch) >= changesAtOnce || size >= changesBytes {
+			return batch, last
+		}
+		select {
+		case e = <-arrived:
+		default:
+			return batch, last
+		}
+	}
+}
+
+// step applies a batch and moves the position behind it. It finishes what it has
+// begun for a while after ctx has ended.
+func (c *changes) step(ctx context.Context, p, next record.Position, batch []record.Message) (record.Position, error) {
+	ctx, cancel := draining(ctx, c.cfg.DrainTime)
+	defer cancel()
+	if err := c.unmoved(ctx, p); err != nil {
+		return p, err
+	}
+	if err := c.applyAll(ctx, batch); err != nil {
+		return p, err
+	}
+	// Applied. A crash here applies them again, which changes nothing.
+	next, err := c.parts.ChangePositions.Swap(ctx, 0, next)
+	if err != nil {
+		return p, fmt.Errorf("move the position of the changes: %w", err)
+	}
+	return next, nil
+}
+
+// unmoved fails with record.ErrNotOwner when the position is not as it was
+// written last.
+func (c *changes) unmoved(ctx context.Context, p record.Position) error {
+	now, err := c.parts.ChangePositions.Read(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("read the position of the changes: %w", err)
+	}
+	if now.Revision != p.Revision {
+		return fmt.Errorf("the position of the changes was moved: %w", record.ErrNotOwner)
+	}
+	return nil
+}
+
+// applyAll applies changes; one that can never be applied is set aside.
+func (c *changes) applyAll(ctx context.Context, batch []record.Message) error {
+	c.beat() // a run of those that are set aside may be long
+	err := c.parts.Changes.Apply(ctx, batch)
+	var refused *record.StoreError
+	switch {
+	case err == nil:
+		c.applied.Add(float64(len(batch)))
+		return nil
+	case !errors.As(err, &refused) || refused.Class != record.ClassPoison:
+		return fmt.Errorf("apply changes: %w", err)
+	case len(batch) == 1:
+		return c.setAside(ctx, dead(batch[0], -1, batch[0].Body, codeRefused, refused.Error()))
+	}
+	for i := range batch {
+		if err := c.applyAll(ctx, batch[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *changes) setAside(ctx context.Context, d record.Dead) error {
+	if err := c.parts.DeadLetters.SetAside(ctx, d); err != nil {
+		return fmt.Errorf("set aside the change of message %d: %w", d.Message.Seq, err)
+	}
+	c.dead.Inc()
+	c.out.Warn("set aside a change that can not be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
+	return nil
+}

@@ -1,0 +1,242 @@
+package ingest_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// change is a change of a user.
+func changed() record.Message {
+	return record.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")}
+}
+
+// applied are the changes that were applied, and up to where the position says so.
+func (w *world) appliedTo() ([]uint64, record.Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]uint64{}, w.changes...), w.applying
+}
+
+func (w *world) wantApplied(t *testing.T, done uint64, want ...uint64) {
+	t.Helper()
+	synctest.Wait()
+	got, at := w.appliedTo()
+	if diff := cmp.Diff(want, got); diff != "" || at.Done != done {
+		t.Errorf("applied up to %d, want %d (-want +got):\n%s", at.Done, done, diff)
+	}
+}
+
+// TestChangesDoNotWaitForTheWarehouse: it is away, or not ready yet, or the
+// records before them cannot be stored.
+func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
+	refused := func(class record.Class, unreached bool) func(*world) {
+		return func(w *world) {
+			w.insert = func(record.Block) error {
+				return &record.StoreError{Class: class, Unreached: unreached, Err: errInjected}
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		cfg   ingest.Config
+		spoil func(*world)
+	}{
+		"it is away":          {ingest.Config{}, refused(record.ClassRetry, true)},
+		"its schema is wrong": {ingest.Config{}, refused(record.ClassHalt, false)},
+		"it was never there":  {ingest.Config{Ready: make(chan struct{})}, func(*world) {}},
+		"the lane is halted":  {ingest.Config{}, func(w *world) { w.position = record.Position{Stream: "another", Done: 1} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				tt.spoil(w)
+				w.publish(message(rec("1")), changed(), message(rec("2")), changed())
+				cfg := tt.cfg
+				if cfg.Ready != nil {
+					cfg.Ready = make(chan struct{}) // of this bubble
+				}
+				_, stop := w.start(t, "a", cfg)
+				time.Sleep(time.Second)
+				w.wantApplied(t, 4, 2, 4)
+				w.publish(changed())
+				time.Sleep(time.Second)
+				w.wantApplied(t, 5, 2, 4, 5)
+				if _, rows := w.state(); rows > 0 {
+					t.Errorf("%d rows are stored: the warehouse was there", rows)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestRecordsDoNotWaitForChanges: what halts them is said, and halts nothing else.
+func TestRecordsDoNotWaitForChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		mended := false
+		w.faults = func(_ int, op string) fault {
+			if strings.HasPrefix(op, "apply") && !mended {
+				return failed
+			}
+			return none
+		}
+		w.publish(message(rec("1")), changed(), message(rec("2")))
+		i, stop := w.startIngester(t, ingest.Config{})
+		time.Sleep(time.Minute)
+		if _, rows := w.state(); rows != 2 || w.done() != 3 {
+			t.Errorf("%d rows are stored up to message %d, want 2 up to 3", rows, w.done())
+		}
+		w.wantApplied(t, 0, []uint64{}...)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "applying changes has failed") {
+			t.Errorf("Check says %v, want that changes fail, and nothing else", err)
+		}
+		w.mu.Lock()
+		mended = true
+		w.mu.Unlock()
+		time.Sleep(time.Minute)
+		w.wantApplied(t, 2, 2)
+		if err := i.Check(t.Context()); err != nil {
+			t.Errorf("Check says %v", err)
+		}
+		stop()
+	})
+}
+
+// TestChangesOfALaneThatWasMadeAgainHalt: an operator says where they go on.
+func TestChangesOfALaneThatWasMadeAgainHalt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(changed())
+		w.run(t, ingest.Config{}, time.Second)
+		w.identity = "FLOW_0@2"
+		i, stop := w.startIngester(t, ingest.Config{})
+		defer stop()
+		time.Sleep(time.Second)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "applying changes is halted: the stream was recreated") {
+			t.Errorf("Check says %v, want that changes are halted", err)
+		}
+	})
+}
+
+// TestChangesAfterAReset: they follow, also while nobody changes anything, in
+// another life; those before are passed over.
+func TestChangesAfterAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(changed(), changed(), changed())
+		_, stop := w.start(t, "a", ingest.Config{})
+		time.Sleep(time.Second)
+		w.wantApplied(t, 3, 1, 2, 3)
+		w.mu.Lock()
+		life := w.applying.Incarnation
+		w.applying = record.Position{Incarnation: life + 1, Stream: w.identity, Done: 1, Base: 1, Revision: w.applying.Revision + 1}
+		w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		w.wantApplied(t, 3, 1, 2, 3, 2, 3)
+		if w.applied != life+1 {
+			t.Errorf("applied in life %d, want %d", w.applied, life+1)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestALostPositionOfChangesLosesNone: they are applied again, in a life above
+// that of all that were, or in the life of the lane when it has one.
+func TestALostPositionOfChangesLosesNone(t *testing.T) {
+	for name, lane := range map[string]func(*world){
+		"and the lane's with it": func(w *world) { w.position, w.rows, w.told = record.Position{}, nil, nil },
+		"and no other":           func(*world) {},
+		"a version that kept none has stored the lane": func(w *world) { w.changes, w.applied = nil, 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.publish(message(rec("1")), changed(), changed())
+				w.run(t, ingest.Config{}, time.Second)
+				before := w.applied
+				w.applying = record.Position{}
+				lane(w)
+				life := w.position.Incarnation
+				w.publish(changed())
+				w.run(t, ingest.Config{}, time.Second)
+				got, at := w.appliedTo()
+				if at.Done != 4 || at.Incarnation < before || life > 0 && at.Incarnation != life || got[len(got)-1] != 4 {
+					t.Errorf("applied %v up to %+v, the life before was %d, the lane's is %d", got, at, before, life)
+				}
+			})
+		})
+	}
+}
+
+// TestTwoWhoApplyChanges: one stood still, and has lost the lane meanwhile.
+func TestTwoWhoApplyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(changed())
+		_, stopA := w.start(t, "a", ingest.Config{})
+		time.Sleep(time.Second)
+		_, stopB := w.start(t, "b", ingest.Config{})
+		time.Sleep(time.Second)
+		for range 5 {
+			w.publish(changed())
+			time.Sleep(time.Second)
+		}
+		w.wantApplied(t, 6, 1, 2, 3, 4, 5, 6)
+		if _, at := w.appliedTo(); at.Owner != "b" {
+			t.Errorf("the changes are %q's, want b's", at.Owner)
+		}
+		if err := stopA(); !errors.Is(err, record.ErrNotOwner) {
+			t.Errorf("the first one ended with %v, want %v", err, record.ErrNotOwner)
+		}
+		if err := stopB(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestManyChangesAreAppliedTogether: the position moves once for all that have
+// come meanwhile.
+func TestManyChangesAreAppliedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.before = func(op string) {
+			if strings.HasPrefix(op, "apply") {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		const n = 1000
+		for range n {
+			w.publish(changed())
+		}
+		_, stop := w.start(t, "a", ingest.Config{MaxRows: 10})
+		time.Sleep(time.Minute)
+		if got, at := w.appliedTo(); len(got) != n || at.Done != n {
+			t.Errorf("%d changes are applied, up to %d", len(got), at.Done)
+		}
+		steps := 0
+		for _, line := range w.history {
+			if strings.Contains(line, " apply ") {
+				steps++
+			}
+		}
+		if steps > n/10 {
+			t.Errorf("%d changes were applied in %d steps", n, steps)
+		}
+		if err := stop(); err != nil {
+			t.Error(fmt.Errorf("stop: %w", err))
+		}
+	})
+}
