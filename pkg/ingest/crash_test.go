@@ -36,8 +36,12 @@ type outcome struct {
 func (w *world) outcome() outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	written := w.written
+	if len(written) == 0 {
+		written = nil
+	}
 	return outcome{
-		Table: w.table, View: w.view, Dead: w.dead, Bodies: w.bodies, Changes: w.changes, Applied: w.applying.Done, Written: w.written,
+		Table: w.table, View: w.view, Dead: w.dead, Bodies: w.bodies, Changes: w.changes, Applied: w.applying.Done, Written: written,
 		Done: w.position.Done, Stored: w.position.Stored, Totals: w.position.Totals, Recount: w.position.Recount,
 		Open: w.position.Claim != nil, Broken: w.broken,
 	}
