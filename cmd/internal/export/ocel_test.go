@@ -1,0 +1,340 @@
+package export_test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	_ "modernc.org/sqlite" // the driver of databases
+
+	"sluice/cmd/internal/export"
+	"sluice/pkg/load/simulator"
+	"sluice/pkg/warehouse"
+)
+
+// objectLog is an OCEL log as it was read, all of it as sorted texts.
+type objectLog struct {
+	Objects, Events, OfEvents, OfObjects []string
+}
+
+func (l *objectLog) object(id, kind string) {
+	l.Objects = append(l.Objects, kind+" "+id)
+}
+
+func (l *objectLog) event(kind string, at time.Time, id string) {
+	l.Events = append(l.Events, fmt.Sprintf("%s %s %s", kind, at.UTC().Format(time.RFC3339Nano), strings.TrimPrefix(id, kind+":")))
+}
+
+func (l *objectLog) sorted() *objectLog {
+	for _, all := range []*[]string{&l.Objects, &l.Events, &l.OfEvents, &l.OfObjects} {
+		slices.Sort(*all)
+	}
+	return l
+}
+
+// TestOCELTellsTheTruth reads objects, events and their relations from JSON and
+// from SQLite, and compares them with what has happened.
+func TestOCELTellsTheTruth(t *testing.T) {
+	w := simulated(t)
+	for _, c := range []struct {
+		name, file string
+		of         warehouse.Selection
+		read       func(*testing.T, string) *objectLog
+	}{
+		{"JSON", "log.json", warehouse.Selection{}, readOCEL},
+		{"JSON, compressed", "log.jsonocel.gz", warehouse.Selection{Process: "order"}, readOCEL},
+		{"SQLite", "log.sqlite", warehouse.Selection{}, readSQLite},
+		{"SQLite of a tenant", "log.db", warehouse.Selection{Tenant: "acme", Source: "cluster-a"}, readSQLite},
+		{"nothing as JSON", "log.json", warehouse.Selection{Process: "no such process"}, readOCEL},
+		{"nothing as SQLite", "log.sqlite", warehouse.Selection{Process: "no such process"}, readSQLite},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			file, r := write(t, w, c.of, "ocel", c.file)
+			got := c.read(t, file)
+			if diff := cmp.Diff(w.objects(c.of), got); diff != "" {
+				t.Errorf("-truth +log:\n%s", diff)
+			}
+			if r.Events != uint64(len(got.Events)) {
+				t.Errorf("said %+v of %d events", r, len(got.Events))
+			}
+		})
+	}
+}
+
+func readOCEL(t *testing.T, file string) *objectLog {
+	t.Helper()
+	type relation struct{ ObjectID, Qualifier string }
+	type value struct {
+		Name  string
+		Time  string
+		Value any
+	}
+	var log struct {
+		EventTypes, ObjectTypes []struct {
+			Name       string
+			Attributes []struct{ Name, Type string }
+		}
+		Events []struct {
+			ID, Type      string
+			Time          time.Time
+			Attributes    []value
+			Relationships []relation
+		}
+		Objects []struct {
+			ID, Type      string
+			Attributes    []value
+			Relationships []relation
+		}
+	}
+	if err := json.NewDecoder(open(t, file)).Decode(&log); err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]string{}
+	for _, kind := range append(log.EventTypes, log.ObjectTypes...) {
+		declared[kind.Name] = "is"
+		for _, a := range kind.Attributes {
+			declared[kind.Name+" "+a.Name] = a.Type
+		}
+	}
+	check := func(kind string, values []value) {
+		for _, v := range values {
+			want := map[bool]string{true: "string", false: "integer"}[fmt.Sprintf("%T", v.Value) == "string"]
+			if got := declared[kind+" "+v.Name]; got != want || declared[kind] == "" {
+				t.Errorf("%s has the %s %v, which is declared as %q", kind, v.Name, v.Value, got)
+			}
+		}
+	}
+	l, ids := new(objectLog), map[string]bool{}
+	for _, o := range log.Objects {
+		l.object(o.ID, o.Type)
+		ids[o.ID] = true
+		check(o.Type, o.Attributes)
+		for _, r := range o.Relationships {
+			l.OfObjects = append(l.OfObjects, o.ID+" "+r.Qualifier+" "+r.ObjectID)
+		}
+	}
+	for _, e := range log.Events {
+		l.event(e.Type, e.Time, e.ID)
+		check(e.Type, e.Attributes)
+		for _, r := range e.Relationships {
+			l.OfEvents = append(l.OfEvents, e.ID+" "+r.Qualifier+" "+r.ObjectID)
+		}
+	}
+	for _, r := range append(l.OfEvents, l.OfObjects...) {
+		if to := r[strings.LastIndex(r, " ")+1:]; !ids[to] {
+			t.Errorf("%s relates to something that is not there", r)
+		}
+	}
+	return l.sorted()
+}
+
+func readSQLite(t *testing.T, file string) *objectLog {
+	t.Helper()
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	each := func(query string, f func(cells []string)) {
+		t.Helper()
+		rows, err := db.Query(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		names, err := rows.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			cells, into := make([]sql.NullString, len(names)), make([]any, len(names))
+			for i := range cells {
+				into[i] = &cells[i]
+			}
+			if err := rows.Scan(into...); err != nil {
+				t.Fatal(err)
+			}
+			texts := make([]string, len(cells))
+			for i, c := range cells {
+				texts[i] = c.String
+			}
+			f(texts)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := new(objectLog)
+	each("PRAGMA foreign_key_check", func(cells []string) { t.Errorf("a key that leads nowhere: %v", cells) })
+	each("SELECT ocel_id, ocel_type FROM object", func(cells []string) { l.object(cells[0], cells[1]) })
+	each("SELECT ocel_source_id, ocel_qualifier, ocel_target_id FROM object_object", func(cells []string) { l.OfObjects = append(l.OfObjects, strings.Join(cells, " ")) })
+	each("SELECT ocel_event_id, ocel_qualifier, ocel_object_id FROM event_object", func(cells []string) { l.OfEvents = append(l.OfEvents, strings.Join(cells, " ")) })
+	tables := map[string]string{}
+	each("SELECT ocel_type, ocel_type_map FROM event_map_type", func(cells []string) { tables[cells[0]] = cells[1] })
+	for kind, table := range tables {
+		each(fmt.Sprintf(`SELECT e.ocel_id, t.ocel_time FROM event e JOIN "event_%s" t ON t.ocel_id = e.ocel_id WHERE e.ocel_type = '%s'`, table, kind), func(cells []string) {
+			at, err := time.Parse(time.RFC3339, cells[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.event(kind, at, cells[0])
+		})
+	}
+	each("SELECT ocel_type, ocel_type_map FROM object_map_type", func(cells []string) {
+		tables["object "+cells[0]] = cells[1]
+	})
+	each("SELECT count(DISTINCT ocel_id) FROM object_instance WHERE ocel_changed_field IS NULL", func(cells []string) {
+		instances := slices.DeleteFunc(slices.Clone(l.Objects), func(o string) bool { return !strings.HasPrefix(o, "instance ") })
+		if cells[0] != fmt.Sprint(len(instances)) {
+			t.Errorf("%s instances have attributes, of %d", cells[0], len(instances))
+		}
+	})
+	return l.sorted()
+}
+
+// objects are what the log of a selection must hold.
+func (w *world) objects(s warehouse.Selection) *objectLog {
+	l := new(objectLog)
+	for source, truth := range w.truths {
+		one(l, s, source, truth)
+	}
+	return l.sorted()
+}
+
+func one(l *objectLog, s warehouse.Selection, source string, truth *simulator.Truth) {
+	in := func(i *simulator.Instance) bool { return selected(s, source, i) }
+	id := func(kind string, key int64) string {
+		return fmt.Sprintf("%s:%s/%d", strings.ReplaceAll(kind, " ", "_"), source, key)
+	}
+	relate := func(to *[]string, from, qualifier, other string) {
+		*to = append(*to, from+" "+qualifier+" "+other)
+	}
+	event := func(kind, about string, at int64, with ...[2]string) {
+		if at == 0 {
+			return
+		}
+		l.event(kind, time.UnixMilli(at), kind+":"+about)
+		for _, w := range with {
+			relate(&l.OfEvents, kind+":"+about, w[0], w[1])
+		}
+	}
+	instances, definitions := map[int64]*simulator.Instance{}, map[int64]bool{}
+	for _, i := range truth.Instances {
+		instances[i.Key] = i
+	}
+	for _, i := range truth.Instances {
+		if !in(i) {
+			continue
+		}
+		me, definition := id("instance", i.Key), id("definition", i.Process.DefinitionKey)
+		l.object(me, "instance")
+		if !definitions[i.Process.DefinitionKey] {
+			definitions[i.Process.DefinitionKey] = true
+			l.object(definition, "definition")
+		}
+		relate(&l.OfObjects, me, "definition", definition)
+		if parent := instances[i.ParentInstance]; parent != nil && in(parent) {
+			relate(&l.OfObjects, me, "called by", id("instance", parent.Key))
+		}
+		with := [][2]string{{"instance", me}, {"definition", definition}}
+		event("instance started", me, i.StartedAt, with...)
+		event("instance completed", me, i.CompletedAt, with...)
+		event("instance terminated", me, i.TerminatedAt, with...)
+	}
+	// related are the objects around one of an element.
+	related := func(i *simulator.Instance, e *simulator.Element) (all [][2]string) {
+		all = [][2]string{{"instance", id("instance", i.Key)}}
+		if e != nil && e.Type != "PROCESS" {
+			all = append(all, [2]string{"element", id("element", e.Key)})
+		}
+		return all
+	}
+	of := func(me string, all [][2]string) {
+		for _, r := range all {
+			relate(&l.OfObjects, me, r[0], r[1])
+		}
+	}
+	for _, e := range truth.Elements {
+		if !in(e.Instance) || e.Type == "PROCESS" {
+			continue
+		}
+		me := id("element", e.Key)
+		l.object(me, "element")
+		of(me, related(e.Instance, nil))
+		if e.FlowScope != e.Instance.Key {
+			relate(&l.OfObjects, me, "inside", id("element", e.FlowScope))
+		}
+		if e.Type == "MULTI_INSTANCE_BODY" {
+			continue
+		}
+		with := append([][2]string{{"element", me}}, related(e.Instance, nil)...)
+		event(e.ID, me, e.CompletedAt, with...)
+		if e.CompletedAt == 0 {
+			event(e.ID+" (terminated)", me, e.TerminatedAt, with...)
+		}
+	}
+	for _, j := range truth.Jobs {
+		if !in(j.Instance) {
+			continue
+		}
+		me, around := id("job", j.Key), related(j.Instance, j.Element)
+		l.object(me, "job")
+		of(me, around)
+		around = append([][2]string{{"job", me}}, around...)
+		event("job created", me, j.CreatedAt, around...)
+		event("job completed", me, j.CompletedAt, around...)
+		event("job canceled", me, j.CanceledAt, around...)
+	}
+	for _, u := range truth.UserTasks {
+		if !in(u.Instance) {
+			continue
+		}
+		me, around := id("user task", u.Key), related(u.Instance, u.Element)
+		l.object(me, "user task")
+		of(me, around)
+		around = append([][2]string{{"user task", me}}, around...)
+		event("user task created", me, u.CreatedAt, around...)
+		event("user task assigned", me, u.AssignedAt, around...)
+		event("user task completed", me, u.CompletedAt, around...)
+		event("user task canceled", me, u.CanceledAt, around...)
+	}
+	for _, i := range truth.Incidents {
+		if !in(i.Instance) {
+			continue
+		}
+		me, around := id("incident", i.Key), related(i.Instance, i.Element)
+		if i.Job > 0 {
+			around = append(around, [2]string{"job", id("job", i.Job)})
+		}
+		l.object(me, "incident")
+		of(me, around)
+		around = append([][2]string{{"incident", me}}, around...)
+		event("incident created", me, i.CreatedAt, around...)
+		event("incident resolved", me, i.ResolvedAt, around...)
+	}
+}
+
+// TestNamesOfTables are unique, whatever letters a type has.
+func TestNamesOfTables(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "names.sqlite")
+	if err := export.DeclareEventTypes(file, "a b", "a-b", "A_B", "ü", "é", "object", "map_type"); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var n int
+	if err := db.QueryRow("SELECT count() FROM event_map_type m JOIN sqlite_master t ON t.name = 'event_' || m.ocel_type_map").Scan(&n); err != nil || n != 7 {
+		t.Errorf("%d tables of 7 types: %v", n, err)
+	}
+}

@@ -1,0 +1,154 @@
+package export_test
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/load/simulator"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
+)
+
+func TestMain(m *testing.M) { clickhousetest.Main(m) }
+
+// world is a database with what two engines have sent, and what really happened
+// in them.
+type world struct {
+	db     *warehouse.DB
+	truths map[string]*simulator.Truth
+}
+
+var shared struct {
+	sync.Mutex
+	world *world
+}
+
+// simulated loads the world once for all tests: shuffled, and a third of it
+// twice. Both engines give the same keys.
+func simulated(t *testing.T) *world {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.world != nil {
+		return shared.world
+	}
+	clickhousetest.Exec(t, clickhousetest.Shared(t), "CREATE DATABASE IF NOT EXISTS flow")
+	db, err := warehouse.Open(warehouse.Config{URL: clickhousetest.Shared(t).URL("flow")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{db: db, truths: map[string]*simulator.Truth{}}
+	type sent struct{ source, json string }
+	var all []sent
+	for i, source := range []string{"cluster-a", "cluster-b"} {
+		start := time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC).AddDate(0, 0, i)
+		w.truths[source] = new(simulator.Truth)
+		e := simulator.New(simulator.Config{
+			Seed: 5 + uint64(i), Start: start, Every: 10 * time.Second, Instances: 330, Tenants: []string{"<default>", "acme"}, Truth: w.truths[source],
+		})
+		for r, more := e.NextBy(start.Add(80 * time.Minute)); more; r, more = e.NextBy(start.Add(80 * time.Minute)) {
+			all = append(all, sent{source, string(r.JSON)})
+		}
+	}
+	all = append(all, all[len(all)/3:2*len(all)/3]...)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	seq := uint64(1)
+	for records := range slices.Chunk(all, 20_000) {
+		c, first := new(record.Columns), seq
+		for _, source := range []string{"cluster-a", "cluster-b"} {
+			var bodies []string
+			for _, r := range records {
+				if r.source == source {
+					bodies = append(bodies, r.json)
+				}
+			}
+			m := record.Message{Seq: seq, Topic: "flow.0.record", Received: time.Now(), Source: source, Body: []byte("[" + strings.Join(bodies, ",") + "]")}
+			if err := c.Append(&m); err != nil {
+				t.Fatal(err)
+			}
+			seq++
+		}
+		claim := record.Claim{First: first, Last: seq - 1, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, seq-1)}
+		if err := db.Insert(t.Context(), record.Block{Columns: c, Claim: claim}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shared.world = w
+	return w
+}
+
+// selected tells of an instance whether it is in a selection.
+func selected(s warehouse.Selection, source string, i *simulator.Instance) bool {
+	return i.StartedAt > 0 && (s.Process == "" || s.Process == i.Process.BpmnProcessID) && (s.Tenant == "" || s.Tenant == i.Tenant) &&
+		(s.Source == "" || s.Source == source) && (s.From.IsZero() || i.StartedAt >= s.From.UnixMilli()) && (s.To.IsZero() || i.StartedAt < s.To.UnixMilli())
+}
+
+// line is an event as the tests compare it.
+func line(instance, activity, transition string, at int64, key, kind, resource string) string {
+	return fmt.Sprintf("%s %s %s %s %s %s %q", instance, activity, transition, time.UnixMilli(at).UTC().Format(time.RFC3339Nano), key, kind, resource)
+}
+
+// steps are the events of a selection, in no order.
+func (w *world) steps(s warehouse.Selection) (all []string) {
+	for source, truth := range w.truths {
+		did := did(truth)
+		for _, e := range truth.Elements {
+			if !selected(s, source, e.Instance) || e.Type == "PROCESS" || e.Type == "MULTI_INSTANCE_BODY" {
+				continue
+			}
+			instance, key := fmt.Sprintf("%s/%d", source, e.Instance.Key), strconv.FormatInt(e.Key, 10)
+			if e.ActivatedAt > 0 {
+				all = append(all, line(instance, e.ID, "start", e.ActivatedAt, key, e.Type, ""))
+			}
+			if e.CompletedAt > 0 {
+				all = append(all, line(instance, e.ID, "complete", e.CompletedAt, key, e.Type, did[e]))
+			} else if e.TerminatedAt > 0 {
+				all = append(all, line(instance, e.ID, "ate_abort", e.TerminatedAt, key, e.Type, ""))
+			}
+		}
+	}
+	return all
+}
+
+// did is who has completed which element.
+func did(truth *simulator.Truth) map[*simulator.Element]string {
+	all := map[*simulator.Element]string{}
+	for _, j := range truth.Jobs {
+		if j.CompletedAt > 0 {
+			all[j.Element] = j.Worker
+		}
+	}
+	for _, u := range truth.UserTasks {
+		if u.CompletedAt > 0 {
+			all[u.Element] = u.Assignee
+		}
+	}
+	return all
+}
+
+// cases are the names of the selected instances.
+func (w *world) cases(s warehouse.Selection) []string {
+	all := map[string]bool{}
+	for source, truth := range w.truths {
+		for _, i := range truth.Instances {
+			if selected(s, source, i) {
+				all[fmt.Sprintf("%s/%d", source, i.Key)] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
