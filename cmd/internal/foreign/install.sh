@@ -18,6 +18,12 @@ if command -v python3 >/dev/null && ! fresh python requirements.txt; then
 	"$tools/venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
 	installed python requirements.txt
 fi
+if command -v python3 >/dev/null && ! fresh mining requirements-mining.txt; then
+	rm -rf "$tools/mining"
+	python3 -m venv "$tools/mining"
+	"$tools/mining/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements-mining.txt"
+	installed mining requirements-mining.txt
+fi
 if command -v npm >/dev/null && ! fresh node package-lock.json; then
 	cp "$here/package.json" "$here/package-lock.json" "$tools/"
 	npm ci --prefix "$tools" --no-audit --no-fund --ignore-scripts --loglevel=error

@@ -48,7 +48,8 @@ type client struct {
 	name    string
 	needs   string // a file that install.sh makes where its language is there
 	command []string
-	count   *regexp.Regexp // of what it prints instead of lines: how many checks there were
+	prepare func(ctx context.Context, dir string, env map[string]string) error // what it needs to be there; may be nil
+	count   *regexp.Regexp                                                     // of what it prints instead of lines: how many checks there were
 }
 
 // clientLimit bounds the checks of one client.
@@ -63,6 +64,7 @@ func (o options) clients() []client {
 		{name: "clickhouse-driver", needs: python, command: []string{python, here + "driver.py"}},
 		{name: "@clickhouse/client", needs: filepath.Join(o.Tools, "node_modules/@clickhouse/client"), command: []string{"node", here + "node.mjs"}},
 		{name: "clickhouse-jdbc", needs: filepath.Join(o.Tools, "java"), command: []string{"java", "-cp", filepath.Join(o.Tools, "java", "*"), here + "Jdbc.java"}},
+		o.mining(), // before the next one posts what no engine writes
 		{name: "schemathesis", needs: schemathesis, count: regexp.MustCompile(`(\d+) generated, (\d+) passed`), command: []string{
 			schemathesis, "--no-color", "run", "$API/openapi.json", "-H", "Authorization: Bearer $TOKEN", "--phases", "examples,coverage,fuzzing",
 			"--max-examples", "15", "--seed", "1", "--generation-database", "none",
@@ -125,6 +127,7 @@ func (o options) start(ctx context.Context, dir string) (env map[string]string, 
 	env = map[string]string{
 		"HOST": host, "HTTP_PORT": httpPort, "NATIVE_PORT": nativePort, "ADMIN_PASSWORD": secret("secrets/clickhouse-admin"),
 		"API": "http://" + api, "TOKEN": secret("token"), "CLIENTS": o.Tools,
+		"SLUICE": o.Sluice, "DATA": data,
 	}
 	if err != nil {
 		return nil, nil, err
@@ -157,6 +160,11 @@ func (c client) run(ctx context.Context, dir string, env map[string]string) resu
 	}
 	ctx, cancel := context.WithTimeout(ctx, clientLimit)
 	defer cancel()
+	if c.prepare != nil {
+		if err := c.prepare(ctx, dir, env); err != nil {
+			return result{failed: []string{err.Error()}}
+		}
+	}
 	args := make([]string, len(c.command))
 	for i, arg := range c.command {
 		args[i] = os.Expand(arg, func(name string) string { return env[name] })
