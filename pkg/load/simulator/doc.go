@@ -17,6 +17,7 @@
 //	flow.go        the life of an element, from sequence flow to sequence flow
 //	jobs.go        service tasks: activated, failed, timed out, completed
 //	waits.go       user tasks, timers, messages
+//	decisions.go   business rule tasks, and the decisions that they call
 //	scopes.go      sub-processes, call activities, multi-instance bodies, gateways
 //	operators.go   incidents resolved, instances canceled and migrated
 //	variables.go   variables and their scopes

@@ -10,6 +10,7 @@ import (
 type Record struct {
 	Partition  int64
 	Position   int64
+	Key        int64
 	Timestamp  int64 // epoch ms
 	RecordType string
 	ValueType  string
@@ -26,6 +27,7 @@ type Engine struct {
 	partitions []*partition
 	processes  []*process
 	called     *definition // that call activities call
+	decisions  map[string]*decision
 
 	begun    int // instances, called ones not counted
 	underWay int // of those, the ones that go on

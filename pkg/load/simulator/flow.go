@@ -228,6 +228,8 @@ func (el *element) activate(b batch) {
 		el.activateCall(b)
 	case fork:
 		el.passFork(b)
+	case rule:
+		el.evaluate(b)
 	default:
 		el.activated(b)
 		el.complete(b)

@@ -30,7 +30,7 @@ func (d *definition) name(n *node) string {
 type node struct {
 	kind     kind
 	id       string
-	does     string // job type, message name, or form
+	does     string // job type, message name, form, or decision
 	loop     loop
 	boundary string   // id of the error event at its boundary, after which the flow goes on as after the element
 	children []node   // of a sub-process
@@ -55,6 +55,7 @@ const (
 	wholeProcess
 	boundaryEvent
 	join
+	rule // business rule task that calls a decision
 )
 
 type loop int
@@ -88,6 +89,8 @@ func (k kind) bpmn() (elementType, eventType string) {
 		return "CALL_ACTIVITY", "UNSPECIFIED"
 	case endEvent:
 		return "END_EVENT", "NONE"
+	case rule:
+		return "BUSINESS_RULE_TASK", "UNSPECIFIED"
 	case boundaryEvent:
 		return "BOUNDARY_EVENT", "ERROR"
 	default:
@@ -107,6 +110,7 @@ func catalog() []*process {
 		{kind: service, id: "reserve", does: "stock.reserve", mapping: true},
 		{kind: choice, id: "in_stock"},
 		{kind: service, id: "back_order", does: "stock.order"},
+		{kind: rule, id: "discount", does: "discount"},
 		{kind: service, id: "charge", does: "payment.charge", boundary: "card_refused"},
 		{kind: message, id: "paid", does: "payment-received"},
 		{kind: fork, id: "ready", branches: [][]node{
@@ -117,7 +121,7 @@ func catalog() []*process {
 		{kind: endEvent, id: "order_done"},
 	}}
 	europe := &process{id: "order-eu", elements: order.elements, rename: map[string]string{
-		"charge": "charge_sepa", "reserve": "reserve_eu", "pick": "pick_eu", "pack": "pack_eu", "bill": "bill_eu", "back_order": "back_order_eu",
+		"charge": "charge_sepa", "reserve": "reserve_eu", "pick": "pick_eu", "pack": "pack_eu", "bill": "bill_eu", "back_order": "back_order_eu", "discount": "discount_eu",
 	}}
 	order.target = europe
 	claim := &process{id: "claim", elements: []node{
@@ -126,6 +130,7 @@ func catalog() []*process {
 		{kind: subProcess, id: "settle", children: []node{
 			{kind: startEvent, id: "settle_begin"},
 			{kind: service, id: "fraud", does: "fraud.score", boundary: "fraudulent"},
+			{kind: rule, id: "judge", does: "liability"},
 			{kind: user, id: "approve", does: "approval-form"},
 			{kind: endEvent, id: "settle_end"},
 		}},

@@ -84,7 +84,7 @@ func (b batch) write(recordType, valueType, intent string, key int64, v value) i
 	start := len(p.e.text)
 	p.e.text = b.appendRecord(p.e.text, position, recordType, valueType, intent, key, v)
 	p.e.out = append(p.e.out, Record{
-		Partition: p.id, Position: position, Timestamp: b.ms(),
+		Partition: p.id, Position: position, Key: key, Timestamp: b.ms(),
 		RecordType: recordType, ValueType: valueType, Intent: intent,
 		JSON: p.e.text[start:len(p.e.text):len(p.e.text)],
 	})

@@ -58,6 +58,7 @@ func TestTheSameConfigGivesTheSameBytes(t *testing.T) {
 // TestRecordsAreNumberedLikeThoseOfAnEngine checks positions, sources, keys and
 // times, with and without commands.
 func TestRecordsAreNumberedLikeThoseOfAnEngine(t *testing.T) {
+	deployed := map[string]bool{"PROCESS": true, "DECISION": true, "DECISION_REQUIREMENTS": true} // with the keys of partition 1
 	for _, commands := range []bool{false, true} {
 		last := map[int64]envelope{}
 		written := map[int64]map[int64]bool{1: {}, 2: {}, 3: {}, 4: {}}
@@ -81,7 +82,7 @@ func TestRecordsAreNumberedLikeThoseOfAnEngine(t *testing.T) {
 				t.Fatalf("no record at the source of %s", r.JSON)
 			case v.Timestamp < now:
 				t.Fatalf("time of %s, after %d", r.JSON, now)
-			case v.Key != -1 && v.ValueType != "PROCESS" && v.Key>>51 != v.Partition:
+			case v.Key != -1 && !deployed[v.ValueType] && v.Key>>51 != v.Partition:
 				t.Fatalf("key of another partition: %s", r.JSON)
 			case !commands && v.RecordType != "EVENT":
 				t.Fatalf("not an event: %s", r.JSON)
@@ -103,6 +104,9 @@ func TestEverythingHappens(t *testing.T) {
 	for valueType, intents := range map[string]string{
 		"PROCESS":                      "CREATED",
 		"DEPLOYMENT":                   "CREATED",
+		"DECISION":                     "CREATED",
+		"DECISION_REQUIREMENTS":        "CREATED",
+		"DECISION_EVALUATION":          "EVALUATED FAILED",
 		"PROCESS_INSTANCE_CREATION":    "CREATED",
 		"PROCESS_INSTANCE":             "ELEMENT_ACTIVATING ELEMENT_ACTIVATED ELEMENT_COMPLETING ELEMENT_COMPLETED ELEMENT_TERMINATING ELEMENT_TERMINATED ELEMENT_MIGRATED SEQUENCE_FLOW_TAKEN",
 		"PROCESS_INSTANCE_BATCH":       "ACTIVATED TERMINATED",
@@ -125,7 +129,7 @@ func TestEverythingHappens(t *testing.T) {
 			}
 		}
 	}
-	for _, elementType := range []string{"PROCESS", "START_EVENT", "SERVICE_TASK", "USER_TASK", "INTERMEDIATE_CATCH_EVENT", "EXCLUSIVE_GATEWAY",
+	for _, elementType := range []string{"PROCESS", "START_EVENT", "SERVICE_TASK", "USER_TASK", "BUSINESS_RULE_TASK", "INTERMEDIATE_CATCH_EVENT", "EXCLUSIVE_GATEWAY",
 		"PARALLEL_GATEWAY", "SUB_PROCESS", "CALL_ACTIVITY", "MULTI_INSTANCE_BODY", "BOUNDARY_EVENT", "END_EVENT", "SEQUENCE_FLOW"} {
 		if seen[elementType] == 0 {
 			t.Errorf("no %s", elementType)
@@ -201,6 +205,18 @@ func TestTheTruthIsWhatTheRecordsTell(t *testing.T) {
 			return n
 		})},
 		{"USER_TASK CREATED", len(truth.UserTasks)},
+		{"DECISION_EVALUATION EVALUATED", sum(func() (n int) {
+			for _, d := range truth.Decisions {
+				n += btoi(d.Failure == "")
+			}
+			return n
+		})},
+		{"DECISION_EVALUATION FAILED", sum(func() (n int) {
+			for _, d := range truth.Decisions {
+				n += btoi(d.Failure != "")
+			}
+			return n
+		})},
 	} {
 		if count[c.records] != c.truth {
 			t.Errorf("%s: %d records, the truth is %d", c.records, count[c.records], c.truth)

@@ -13,6 +13,7 @@ type Truth struct {
 	Timers      []*Timer
 	Waits       []*MessageWait
 	Messages    []*Message
+	Decisions   []*Decision
 	Definitions []*Definition
 }
 
@@ -186,6 +187,24 @@ type Message struct {
 	PublishedAt int64
 	ExpiresAt   int64
 	ExpiredAt   int64
+}
+
+// Decision is one evaluation of a decision.
+type Decision struct {
+	Key          int64
+	Instance     *Instance
+	Element      *Element
+	Process      Process // as it was then: no migration changes it
+	ElementID    string  // likewise
+	ID           string
+	Name         string
+	Version      int64
+	DecisionKey  int64
+	Requirements string
+	Output       string // JSON; null when it failed
+	Failure      string // empty when it did not
+	FailedID     string // the decision that failed, of those that this one needs
+	EvaluatedAt  int64
 }
 
 // Definition is a version of a process as it was deployed.

@@ -191,6 +191,12 @@ func (e *Engine) deploy() {
 			pr.versions = append(pr.versions, &definition{Process{pr.id, v, first.nextKey()}, pr})
 		}
 	}
+	tables := decisionTables()
+	e.decisions = map[string]*decision{}
+	for _, d := range tables {
+		d.requirementsKey, d.key, d.needsKey = first.nextKey(), first.nextKey(), first.nextKey()
+		e.decisions[d.id] = d
+	}
 	if truth := e.cfg.Truth; truth != nil {
 		for _, pr := range e.processes {
 			for _, d := range pr.versions {
@@ -205,6 +211,7 @@ func (e *Engine) deploy() {
 				b.event("PROCESS", "CREATED", d.DefinitionKey, (*processValue)(d))
 			}
 		}
+		b.deployDecisions(tables)
 		b.event("DEPLOYMENT", "CREATED", p.nextKey(), deploymentValue{})
 	}
 	e.at(int64(e.cfg.Every), e.beginNext)
