@@ -37,6 +37,10 @@ type Config struct {
 	After int64     // see GeneratorConfig; default by the seed, or by Start when there was none
 	Start time.Time // timestamp of the first record; default now
 
+	// Writer writes the records in place of a Generator, under one token. Seed,
+	// Start and After decide nothing then but the keys of requests.
+	Writer Writer
+
 	Timeout  time.Duration // of one attempt; default 10s
 	GiveUp   time.Duration // no further attempt at a request this long after it was first sent; default 30s
 	Failures int           // end the run after this many requests that were not acknowledged; default 10
@@ -89,6 +93,8 @@ func (c *Config) set() error {
 		return fmt.Errorf("a rate of %v records per second can not be kept", c.Rate)
 	case c.Prepare && c.Records == 0:
 		return errors.New("preparing the bodies needs to know how many records")
+	case c.Writer != nil && len(c.Tokens) > 0:
+		return errors.New("a writer of records has one token")
 	}
 	if c.Records == 0 {
 		c.Records = 100_000

@@ -24,7 +24,14 @@ type request struct {
 // source is what is posted under one token.
 type source struct {
 	token   string
-	records *Generator
+	records Writer
+}
+
+// Writer is where records come from. *Generator is the real one.
+type Writer interface {
+	// AppendBatch writes the next n records as one JSON array to the end of dst.
+	// It returns what they add up to and where they are on each partition.
+	AppendBatch(dst []byte, n int) ([]byte, Totals, []Range)
 }
 
 // feed hands out the requests of a run, one after the other.
@@ -43,6 +50,10 @@ type feed struct {
 func newFeed(cfg Config) (*feed, error) {
 	f := &feed{cfg: cfg, left: cfg.Records}
 	for i, token := range append([]string{cfg.Token}, cfg.Tokens...) {
+		if cfg.Writer != nil {
+			f.sources = append(f.sources, source{token, cfg.Writer})
+			break
+		}
 		records, err := NewGenerator(GeneratorConfig{Seed: cfg.Seed + uint64(i), Start: cfg.Start, Step: cfg.step(), After: cfg.After})
 		if err != nil {
 			return nil, err

@@ -46,6 +46,7 @@ func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 		{name: "bodies are prepared and compressed", cfg: load.Config{Prepare: true, Gzip: true}},
 		{name: "records are paced", cfg: load.Config{Rate: 50_000}},
 		{name: "no key is sent", cfg: load.Config{NoKey: true}},
+		{name: "records of a writer", cfg: load.Config{Writer: generator(t)}},
 		{
 			name:   "unavailable, nothing stored",
 			before: func(n int, w http.ResponseWriter) bool { return once(n, func() { refuse(w, 503, "") }) }, retries: 1, failed: "503",
@@ -296,6 +297,15 @@ func TestApiThatIsNotThere(t *testing.T) {
 	}
 }
 
+func generator(t *testing.T) *load.Generator {
+	t.Helper()
+	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
 func TestUnusableConfigurations(t *testing.T) {
 	tests := map[string]load.Config{
 		"an address without scheme":        {URL: "127.0.0.1:8080"},
@@ -304,6 +314,7 @@ func TestUnusableConfigurations(t *testing.T) {
 		"a negative number of records":     {Records: -1},
 		"a negative rate":                  {Rate: -1},
 		"a negative number of connections": {Connections: -1},
+		"a writer of two sources":          {Writer: generator(t), Tokens: []string{"other"}},
 	}
 	for name, cfg := range tests {
 		t.Run(name, func(t *testing.T) {
