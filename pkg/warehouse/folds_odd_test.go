@@ -146,6 +146,16 @@ func TestFoldsOfOddRecords(t *testing.T) {
 			"SELECT bpmn_process_id, name, xml, deployed_at FROM {db}.v_process_definitions WHERE source = {case}", `p			2025-11-21 04:40:00.000`,
 		},
 		{
+			"a decision that was asked for alone, by a client that writes keys as texts",
+			[]string{`{"key":"5","recordType":"EVENT","valueType":"DECISION_EVALUATION","intent":"EVALUATED"` + at + `,"value":{"processInstanceKey":"-1","elementInstanceKey":"-1","decisionId":"d","decisionKey":"9007199254740993","decisionVersion":2,"decisionOutput":"[1]"}}`},
+			"SELECT process_instance_key, element_instance_key, decision_id, decision_key, decision_version, state, output, evaluated_at FROM {db}.v_decisions WHERE source = {case}", `-1	\N	d	9007199254740993	2	EVALUATED	[1]	2025-11-21 04:40:00.000`,
+		},
+		{
+			"a decision that failed nobody knows when, without what it is about",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"DECISION_EVALUATION","intent":"FAILED","value":{"processInstanceKey":7,"evaluationFailureMessage":"no \u00e4nswer"}}`},
+			"SELECT state, decision_id, decision_key, decision_version, output, failure, evaluated_at FROM {db}.v_decisions WHERE source = {case}", `FAILED		\N	\N		no änswer	\N`,
+		},
+		{
 			"an incident that was resolved nobody knows when is not open",
 			[]string{
 				`{"key":5,"recordType":"EVENT","valueType":"INCIDENT","intent":"CREATED"` + at + `,"value":{"processInstanceKey":7,"errorType":"X"}}`,

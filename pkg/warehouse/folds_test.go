@@ -51,7 +51,7 @@ func TestFoldsAreTheTruth(t *testing.T) {
 			compareFolds(t, db, truths)
 
 			query(t, db, "SYSTEM START MERGES")
-			for _, table := range []string{"process_instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions"} {
+			for _, table := range []string{"process_instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions", "decisions"} {
 				query(t, db, "OPTIMIZE TABLE {db}."+table+" FINAL")
 			}
 			compareFolds(t, db, truths)

@@ -10,8 +10,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// compareWaits compares variables, user tasks, what elements wait for, and
-// definitions.
+// compareWaits compares variables, user tasks, what elements wait for, decisions
+// and definitions.
 func compareWaits(t *testing.T, db *warehouse.DB, truths map[string]*simulator.Truth) {
 	t.Helper()
 	compareFold(t, db, "v_variables", truths, func(truth *simulator.Truth) []*simulator.Variable { return truth.Variables }, []column[*simulator.Variable]{
@@ -99,6 +99,25 @@ func compareWaits(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "expires_at", truth: func(m *simulator.Message) string { return moment(m.ExpiresAt) }},
 		{name: "expired_at", truth: func(m *simulator.Message) string { return moment(m.ExpiredAt) }},
 	})
+	compareFold(t, db, "v_decisions", truths, func(truth *simulator.Truth) []*simulator.Decision { return truth.Decisions }, []column[*simulator.Decision]{
+		{name: "process_instance_key", truth: func(d *simulator.Decision) string { return number(d.Instance.Key) }},
+		{name: "key", truth: func(d *simulator.Decision) string { return number(d.Key) }},
+		{name: "tenant_id", truth: func(d *simulator.Decision) string { return d.Instance.Tenant }},
+		{name: "bpmn_process_id", truth: func(d *simulator.Decision) string { return d.Process.BpmnProcessID }},
+		{name: "process_definition_key", truth: func(d *simulator.Decision) string { return number(d.Process.DefinitionKey) }},
+		{name: "element_id", truth: func(d *simulator.Decision) string { return d.ElementID }},
+		{name: "element_instance_key", truth: func(d *simulator.Decision) string { return number(d.Element.Key) }},
+		{name: "decision_id", truth: func(d *simulator.Decision) string { return d.ID }},
+		{name: "decision_name", truth: func(d *simulator.Decision) string { return d.Name }},
+		{name: "decision_version", truth: func(d *simulator.Decision) string { return number(d.Version) }},
+		{name: "decision_key", truth: func(d *simulator.Decision) string { return number(d.DecisionKey) }},
+		{name: "requirements_id", truth: func(d *simulator.Decision) string { return d.Requirements }},
+		{name: "state", truth: decisionState},
+		{name: "output", truth: func(d *simulator.Decision) string { return escaped(d.Output) }},
+		{name: "failed_decision_id", truth: func(d *simulator.Decision) string { return d.FailedID }},
+		{name: "failure", truth: func(d *simulator.Decision) string { return escaped(d.Failure) }},
+		{name: "evaluated_at", truth: func(d *simulator.Decision) string { return moment(d.EvaluatedAt) }},
+	})
 	compareFold(t, db, "v_process_definitions", truths, func(truth *simulator.Truth) []*simulator.Definition { return truth.Definitions }, []column[*simulator.Definition]{
 		{name: "process_definition_key", truth: func(d *simulator.Definition) string { return number(d.DefinitionKey) }},
 		{name: "tenant_id", truth: func(*simulator.Definition) string { return "<default>" }},
@@ -110,6 +129,13 @@ func compareWaits(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "deployed_at", truth: func(d *simulator.Definition) string { return moment(d.DeployedAt) }},
 		{name: "deleted_at", truth: func(*simulator.Definition) string { return null }},
 	})
+}
+
+func decisionState(d *simulator.Decision) string {
+	if d.Failure != "" {
+		return "FAILED"
+	}
+	return "EVALUATED"
 }
 
 func waitState(happened int64, as string, ended int64, or string) string {

@@ -1,12 +1,14 @@
 -- What looks wrong in what engines send. Each statement has one line for each
 -- engine that it finds something of: how much, and one example. The format is
--- that of questions.sql; "-- do" says what to do about it.
+-- that of questions.sql; "-- do" says what to do about it. The view flow.v_lint
+-- is made of this file: go test ./pkg/warehouse -run LintView -update
 
 -- question position_gaps: Positions are missing
 -- Positions between the first and the last one of a partition that no record has. Only engines that export commands are
 -- looked at: without them, positions are missing as a rule.
 -- do: look whether the exporter filters records or has lost some; sluice verify says whether Sluice has.
-SELECT source, toUInt64(sum(missing)) AS findings, concat('partition ', toString(argMax(partition_id, missing)), ' lacks ', toString(max(missing)), ' positions') AS example
+SELECT source, toUInt64(sum(missing)) AS findings,
+    arrayStringConcat(arrayMap(p -> concat('partition ', toString(p.1), ' lacks ', toString(p.2), ' positions'), arraySort(groupArray((partition_id, missing)))), ', ') AS example
 FROM
 (
     SELECT source, partition_id, toUInt64(max(position) - min(position) + 1) - uniqExact(position) AS missing

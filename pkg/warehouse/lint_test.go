@@ -2,9 +2,14 @@ package warehouse_test
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/warehouse"
 )
 
 // TestLintFindsNothingInAnEngineAtWork looks at the simulated engines, whose
@@ -20,9 +25,44 @@ func TestLintFindsNothingInAnEngineAtWork(t *testing.T) {
 	}
 }
 
-// TestLintFindsWhatIsWrong gives an engine of its own to each thing that can be
-// wrong, named as the check that finds it, beside the few that follow from it.
+// TestLintFindsWhatIsWrong also asks the view, which has to say the same.
 func TestLintFindsWhatIsWrong(t *testing.T) {
+	db := wrong(t)
+	found, err := db.Lint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, said []string
+	for _, f := range found {
+		if f.Do == "" || f.SQL == "" {
+			t.Errorf("%s does not say what to do, or how it was found", f.Check)
+		}
+		got = append(got, fmt.Sprintf("%s of %s: %d, %s", f.Check, f.Source, f.Count, f.Example))
+		said = append(said, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", f.Source, f.Check, f.Asks, f.Count, f.Example, f.Do))
+	}
+	want := []string{
+		"position_gaps of position_gaps: 5, partition 1 lacks 2 positions, partition 2 lacks 3 positions",
+		"no_start of no_instance: 1, instance 7",
+		"no_start of no_start: 1, instance 7",
+		"no_instance of no_instance: 1, element instance 8 of instance 7",
+		"rounded_keys of rounded_keys: 25, key 9007199254741090",
+		"bad_timestamps of bad_timestamps: 1, record a with the timestamp 1763700000",
+		"after_end of after_end: 1, instance 7",
+		"doubled_ids of doubled_ids: 1, id a",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	slices.Sort(said)
+	if diff := cmp.Diff(strings.Join(said, "\n"), query(t, db, "SELECT source, check_name, finding, findings, example, what_to_do FROM {db}.v_lint ORDER BY source, check_name")); diff != "" {
+		t.Errorf("the view (-lint +view):\n%s", diff)
+	}
+}
+
+// wrong is a database with an engine of its own for each thing that can be
+// wrong, named as the check that finds it, beside the few that follow from it.
+func wrong(t *testing.T) *warehouse.DB {
+	t.Helper()
 	const at, later = 1763700000000, 1763700009000
 	element := func(position, key, ms int, intent, kind, instance string) string {
 		return fmt.Sprintf(`{"partitionId":1,"position":%d,"key":%d,"timestamp":%d,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":%q,"value":{"processInstanceKey":%q,"bpmnElementType":%q}}`,
@@ -34,8 +74,8 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 			all = append(all, sent{source: source, json: r})
 		}
 	}
-	command := `{"partitionId":1,"position":%d,"timestamp":1763700000000,"recordType":"COMMAND","valueType":"JOB","intent":"COMPLETE","value":{}}`
-	send("position_gaps", fmt.Sprintf(command, 1), fmt.Sprintf(command, 2), fmt.Sprintf(command, 5))
+	command := `{"partitionId":%d,"position":%d,"timestamp":1763700000000,"recordType":"COMMAND","valueType":"JOB","intent":"COMPLETE","value":{}}`
+	send("position_gaps", fmt.Sprintf(command, 1, 1), fmt.Sprintf(command, 1, 2), fmt.Sprintf(command, 1, 5), fmt.Sprintf(command, 2, 1), fmt.Sprintf(command, 2, 5), fmt.Sprintf(command, 3, 1))
 	send("no_start", element(1, 7, at, "ELEMENT_COMPLETED", "PROCESS", "7"))
 	send("no_instance", element(1, 8, at, "ELEMENT_ACTIVATED", "USER_TASK", "7"))
 	for i := range 25 {
@@ -47,29 +87,39 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 		fmt.Sprintf(`{"id":"a","key":2,"timestamp":%d,"recordType":"EVENT","valueType":"DEPLOYMENT","intent":"CREATED","value":{}}`, at))
 	db := open(t)
 	store(t, db, 1, again(all), 1000)
+	return db
+}
 
-	found, err := db.Lint(t.Context())
+// TestTheLintViewIsFresh holds the migration that makes flow.v_lint against
+// lint.sql.
+func TestTheLintViewIsFresh(t *testing.T) {
+	const file = "migrations/0014_lint.sql"
+	checks, err := warehouse.Checks()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []string
-	for _, f := range found {
-		if f.Do == "" || f.SQL == "" {
-			t.Errorf("%s does not say what to do, or how it was found", f.Check)
+	quoted := strings.NewReplacer("'", "''")
+	var branches []string
+	for _, c := range checks {
+		branches = append(branches, fmt.Sprintf("SELECT source, '%s' AS check_name, '%s' AS finding, findings, example,\n    '%s' AS what_to_do\nFROM\n(\n%s\n)\n",
+			c.Name, quoted.Replace(c.Asks), quoted.Replace(c.Do), strings.ReplaceAll(c.SQL, "flow.", "{{.Database}}.")))
+	}
+	want := `-- What looks wrong in what engines send, made of lint.sql by
+-- go test ./pkg/warehouse -run LintView -update. Once there are installations,
+-- a check that changes is a migration of a higher number.
+CREATE VIEW IF NOT EXISTS {{.Database}}.v_lint{{.OnCluster}} AS
+` + strings.TrimSuffix(strings.Join(branches, "UNION ALL\n"), "\n") + ";\n"
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		got = append(got, fmt.Sprintf("%s of %s: %d, %s", f.Check, f.Source, f.Count, f.Example))
+		return
 	}
-	want := []string{
-		"position_gaps of position_gaps: 2, partition 1 lacks 2 positions",
-		"no_start of no_instance: 1, instance 7",
-		"no_start of no_start: 1, instance 7",
-		"no_instance of no_instance: 1, element instance 8 of instance 7",
-		"rounded_keys of rounded_keys: 25, key 9007199254741090",
-		"bad_timestamps of bad_timestamps: 1, record a with the timestamp 1763700000",
-		"after_end of after_end: 1, instance 7",
-		"doubled_ids of doubled_ids: 1, id a",
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is not made of lint.sql (-want +got):\n%s", file, diff)
 	}
 }

@@ -17,7 +17,7 @@
 -- parameter second = ship: element id
 -- parameter quiet = 3600: seconds
 -- parameter words = ['timed','out']: all of these, as whole words and in this case
--- parameter instance = 4503599627373721: process instance key
+-- parameter instance = 4503599627371432: process instance key
 -- parameter name = country: name of a variable
 -- parameter value = "DE": JSON of its value, a text with its quotes
 -- parameter limit = 100: rows at most
@@ -171,43 +171,36 @@ LIMIT {limit:UInt32};
 -- Within one scope, an element follows the one whose end let it begin, so a branch never follows an element of
 -- a branch beside it, and no time is negative. Elements after which nothing begins wait for the next parallel or
 -- inclusive gateway of their scope: their time is what they wait at the join. Turns of a multi-instance body follow nothing.
-WITH steps AS
-(
-    SELECT source, process_instance_key, assumeNotNull(flow_scope_key) AS scope, key, toString(element_id) AS id,
-        bpmn_element_type AS type, entered_at, coalesce(completed_at, terminated_at) AS ended_at, state = 'COMPLETED' AS completed
-    FROM flow.v_element_instances
-    WHERE flow_scope_key > 0 AND (source, process_instance_key) GLOBAL IN
-        (
-            SELECT source, process_instance_key FROM flow.v_process_instances
-            WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-                AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
-        )
-        AND (source, flow_scope_key) GLOBAL NOT IN (SELECT source, toNullable(key) FROM flow.v_element_instances WHERE bpmn_element_type = 'MULTI_INSTANCE_BODY')
-),
-moments AS
-(
-    SELECT source, process_instance_key, key, id, type, completed, moment.1 AS is_end, moment.2 AS at,
-        anyLast(if(is_end, toNullable(key), NULL)) OVER before AS ended_key, anyLast(if(is_end, toNullable(id), NULL)) OVER before AS ended_id,
-        anyLast(if(is_end, at, NULL)) OVER before AS last_end,
-        anyLast(if(NOT is_end AND type IN ('PARALLEL_GATEWAY', 'INCLUSIVE_GATEWAY'), toNullable(id), NULL)) OVER after AS join_id,
-        anyLast(if(NOT is_end AND type IN ('PARALLEL_GATEWAY', 'INCLUSIVE_GATEWAY'), at, NULL)) OVER after AS join_at
-    FROM (SELECT *, arrayJoin([(false, entered_at), (true, ended_at)]) AS moment FROM steps)
-    WHERE at IS NOT NULL
-    WINDOW before AS (PARTITION BY source, process_instance_key, scope ORDER BY at, key, is_end ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
-        after AS (PARTITION BY source, process_instance_key, scope ORDER BY at DESC, key DESC, is_end DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
-)
-SELECT source, from_id, to_id, count() AS times, uniqExact(process_instance_key) AS instances,
-    quantileExact(0.5)(gap_ms) AS p50_gap_ms, max(gap_ms) AS max_gap_ms
+SELECT source, edge.1 AS from_id, edge.2 AS to_id, count() AS times, uniqExact(process_instance_key) AS instances,
+    quantileExact(0.5)(edge.3) AS p50_gap_ms, max(edge.3) AS max_gap_ms
 FROM
 (
-    SELECT source, process_instance_key, assumeNotNull(ended_id) AS from_id, id AS to_id, dateDiff('millisecond', assumeNotNull(last_end), assumeNotNull(at)) AS gap_ms
-    FROM moments
-    WHERE NOT is_end AND ended_id IS NOT NULL
-    UNION ALL
-    SELECT source, process_instance_key, id AS from_id, assumeNotNull(join_id) AS to_id, dateDiff('millisecond', assumeNotNull(at), assumeNotNull(join_at)) AS gap_ms
-    FROM moments
-    WHERE is_end AND completed AND join_id IS NOT NULL AND type != 'END_EVENT'
-        AND (source, toNullable(key)) NOT IN (SELECT source, ended_key FROM moments WHERE NOT is_end AND ended_key IS NOT NULL)
+    -- A moment is (ms, key, whether it is an end, element, whether it may be a join, whether something comes after).
+    SELECT source, process_instance_key,
+        arraySort(arrayMap(m -> m.2, arrayFilter(m -> m.1 = scope, moments))) AS within,
+        arrayFill(m -> m.3, within) AS ends,                        -- the end before each, or at once
+        arrayReverseFill(m -> m.5 AND NOT m.3, within) AS joins,    -- the gateway that is entered after each
+        arrayFilter((edge, m, e) -> e.3 AND NOT m.3, arrayMap((m, e) -> (e.4, m.4, m.1 - e.1, e.2), within, ends), within, ends) AS begun,
+        arrayFilter((edge, m, j) -> m.6 AND j.5 AND NOT j.3 AND NOT has(begun.4, m.2), arrayMap((m, j) -> (m.4, j.4, j.1 - m.1, m.2), within, joins), within, joins) AS waited,
+        arrayJoin(arrayConcat(begun, waited)) AS edge
+    FROM
+    (
+        WITH ifNull(toUnixTimestamp64Milli(entered_at), 0) AS entered, ifNull(toUnixTimestamp64Milli(coalesce(completed_at, terminated_at)), 0) AS ended,
+            bpmn_element_type IN ('PARALLEL_GATEWAY', 'INCLUSIVE_GATEWAY') AS may_join, state = 'COMPLETED' AND bpmn_element_type != 'END_EVENT' AS goes_on
+        SELECT source, process_instance_key, groupArrayIf(key, bpmn_element_type = 'MULTI_INSTANCE_BODY') AS bodies,
+            groupArrayArray(arrayFilter(m -> m.1 > 0 AND m.2.1 > 0, [
+                (ifNull(flow_scope_key, 0), (entered, key, false, toString(element_id), may_join, false)),
+                (ifNull(flow_scope_key, 0), (ended, key, true, toString(element_id), may_join, goes_on))])) AS moments
+        FROM flow.v_element_instances
+        WHERE (source, process_instance_key) GLOBAL IN
+            (
+                SELECT source, process_instance_key FROM flow.v_process_instances
+                WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+                    AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+            )
+        GROUP BY source, process_instance_key
+    )
+    ARRAY JOIN arrayFilter(s -> NOT has(bodies, s), arrayDistinct(moments.1)) AS scope
 )
 GROUP BY source, from_id, to_id
 ORDER BY source, times DESC, from_id, to_id;
@@ -324,10 +317,18 @@ GROUP BY source, tenant_id
 ORDER BY source, tenant_id;
 
 -- question timeline: What has happened in an instance?
--- Every event of it once, whichever partition wrote it. Positions order the records of one partition only.
+-- Every event of it once, whichever partition wrote it. Positions order the records of one partition only. Only days are
+-- read on which the instance may have had any: from the day before its first event on, and of one that has ended to the day after its last.
+WITH
+    (
+        SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(countIf(state NOT IN ('COMPLETED', 'TERMINATED')) = 0, ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
+        FROM flow.v_process_instances
+        WHERE source = {source:String} AND process_instance_key = {instance:String}
+    ) AS days
 SELECT ts, partition_id, position, value_type, intent, element_id, bpmn_element_type, key, job_type, worker, retries, error_message
 FROM flow.v_records
 WHERE source = {source:String} AND process_instance_key = {instance:String} AND record_type = 'EVENT'
+    AND (toDate(ts) BETWEEN days.1 AND days.2 OR toDate(ts) = toDate('1970-01-01'))
 ORDER BY ts, partition_id, position;
 
 -- question instance_tree: Which instances has an instance called?
@@ -429,6 +430,35 @@ WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, element_id, message_name
 ORDER BY waiting DESC, source, bpmn_process_id, element_id, message_name;
+
+-- question decision_results: What do decisions come to, and how often?
+-- Evaluations in the time, by the task that called them. share is of the evaluations of that decision and version by that task.
+-- example process=
+SELECT source, decision_id, decision_version, bpmn_process_id, element_id, state, output, count() AS evaluations,
+    round(evaluations / sum(evaluations) OVER (PARTITION BY source, decision_id, decision_version, bpmn_process_id, element_id), 4) AS share,
+    uniqExact(process_instance_key) AS instances
+FROM flow.v_decisions
+WHERE evaluated_at >= {from:DateTime64(3, 'UTC')} AND evaluated_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+GROUP BY source, decision_id, decision_version, bpmn_process_id, element_id, state, output
+ORDER BY source, decision_id, decision_version, bpmn_process_id, element_id, evaluations DESC, state, output
+LIMIT {limit:UInt32};
+
+-- question failed_decisions: Which decisions fail, why, and are they still open?
+-- Failed evaluations in the time, by the decision that failed and what it said. open_now are tasks that still wait, with an incident.
+-- example process=
+SELECT f.source AS source, f.decision_id AS decision_id, f.failed_decision_id AS failed_decision_id, f.failure AS failure, count() AS failures,
+    uniqExact(f.process_instance_key) AS instances, uniqExactIf(f.element_instance_key, i.open = 1) AS open_now, max(f.evaluated_at) AS last_at
+FROM flow.v_decisions AS f
+GLOBAL LEFT JOIN
+(
+    SELECT source, element_instance_key, max(open) AS open FROM flow.v_incidents WHERE error_type = 'DECISION_EVALUATION_ERROR' GROUP BY source, element_instance_key
+) AS i ON i.source = f.source AND i.element_instance_key = f.element_instance_key
+WHERE f.state = 'FAILED' AND f.evaluated_at >= {from:DateTime64(3, 'UTC')} AND f.evaluated_at < {to:DateTime64(3, 'UTC')}
+    AND ({process:String} = '' OR f.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR f.tenant_id = {tenant:String})
+GROUP BY source, decision_id, failed_decision_id, failure
+ORDER BY failures DESC, source, decision_id, failed_decision_id, failure
+LIMIT {limit:UInt32};
 
 -- question definitions: Which versions are deployed, and how many instances run on each?
 SELECT d.source AS source, d.bpmn_process_id AS bpmn_process_id, d.version AS version, d.name AS name, d.process_definition_key AS process_definition_key,

@@ -1,6 +1,7 @@
 package warehouse_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -31,7 +32,7 @@ func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := pageHead + pageOfViews(t, w) + pageOfQuestions(t, w, questions) + pageOfChecks(checks)
+	want := pageHead + pageOfViews(t, w) + pageOfTables(t, w) + pageOfQuestions(t, w, questions) + pageOfChecks(t, checks)
 	if *update {
 		if err := os.WriteFile(analyticsPage, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -157,7 +158,8 @@ func pageOfQuestions(t *testing.T, w *world, questions []warehouse.Question) str
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("\n## Questions\n\nAnswers are of two simulated engines that were looked at after two hours of work")
-	fmt.Fprintf(&b, "; of each, the first %d lines.\n\n", answerRows)
+	fmt.Fprintf(&b, "; of each, the first %d lines. What an answer takes was measured\nby `make bench-analytics`: [what questions cost](performance/analytics.md).\n\n", answerRows)
+	takes := measured(t)
 	for _, q := range questions {
 		fmt.Fprintf(&b, "- [%s](#%s)\n", q.Asks, q.Name)
 	}
@@ -166,7 +168,7 @@ func pageOfQuestions(t *testing.T, w *world, questions []warehouse.Question) str
 		if q.Means != "" {
 			b.WriteString(" " + q.Means)
 		}
-		fmt.Fprintf(&b, "\n\nReads %s.\n", strings.Join(q.Reads, ", "))
+		fmt.Fprintf(&b, "\n\nReads %s.%s\n", strings.Join(q.Reads, ", "), takes[q.Name])
 		if len(q.Parameters) > 0 {
 			b.WriteString("\n| parameter | | in the answer below |\n|---|---|---|\n")
 			for _, p := range q.Parameters {
@@ -178,11 +180,60 @@ func pageOfQuestions(t *testing.T, w *world, questions []warehouse.Question) str
 	return b.String()
 }
 
-func pageOfChecks(checks []warehouse.Question) string {
+// measured says what each question took in docs/performance/analytics.json, at
+// the largest number of records that was loaded through the pipeline. A question
+// that is newer than that file says nothing.
+func measured(t *testing.T) map[string]string {
+	t.Helper()
+	type cost struct {
+		Cold, Hot   float64
+		Rows, Bytes float64
+	}
+	var figures struct {
+		Steps []struct {
+			Records float64
+			Copies  int
+			Answers []struct {
+				Name     string
+				All, Day cost
+			}
+		}
+	}
+	text, err := os.ReadFile("../../docs/performance/analytics.json")
+	if err == nil {
+		err = json.Unmarshal(text, &figures)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := map[string]string{}
+	for _, step := range figures.Steps {
+		for _, a := range step.Answers {
+			if step.Copies > 0 {
+				continue
+			}
+			says[a.Name] = fmt.Sprintf(" Takes %.0f ms at %g million records (%.0f ms with cold caches), for which it reads %.3g million rows, %.3g MB", a.All.Hot, step.Records/1e6, a.All.Cold, a.All.Rows/1e6, a.All.Bytes/1e6)
+			if a.Day.Hot > 0 {
+				says[a.Name] += fmt.Sprintf("; about a day of a month of these %.0f ms, %.3g million rows", a.Day.Hot, a.Day.Rows/1e6)
+			}
+			says[a.Name] += "."
+		}
+	}
+	return says
+}
+
+// pageOfChecks shows each check with what it finds in engines that are wrong.
+func pageOfChecks(t *testing.T, checks []warehouse.Question) string {
+	t.Helper()
+	found, err := wrong(t).Lint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b strings.Builder
-	b.WriteString("\n## Lint\n\n`sluice lint` looks for these. A line of an answer is an engine: how much was found of it, and an example.\n")
+	b.WriteString("\n## Lint\n\n`sluice lint` looks for these, and `SELECT * FROM flow.v_lint` answers the same: a line for each engine that something is found of, how much, and an example.\n")
 	for _, q := range checks {
-		fmt.Fprintf(&b, "\n### %s\n**%s.** %s What to do: %s\n\n```sql\n%s\n```\n", q.Name, q.Asks, q.Means, q.Do, q.SQL)
+		i := slices.IndexFunc(found, func(f warehouse.Finding) bool { return f.Check == q.Name })
+		fmt.Fprintf(&b, "\n### %s\n**%s.** %s Such as: %d found, %s. What to do: %s\n\n```sql\n%s\n```\n", q.Name, q.Asks, q.Means, found[i].Count, found[i].Example, q.Do, q.SQL)
 	}
 	return b.String()
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // truthsOfWaits answer the questions about variables, user tasks, timers,
-// messages and definitions.
+// messages, decisions and definitions.
 func truthsOfWaits() map[string]func(*world, asking) []string {
 	return map[string]func(*world, asking) []string{
 		"variable_filter": func(w *world, a asking) []string {
@@ -33,11 +33,13 @@ func truthsOfWaits() map[string]func(*world, asking) []string {
 				return []any{len(all), quantile(ms, 0.5), quantile(ms, 0.95)}
 			})
 		},
-		"user_tasks":     userTasks,
-		"overdue_tasks":  overdueTasks,
-		"overdue_timers": overdueTimers,
-		"message_waits":  messageWaits,
-		"definitions":    definitions,
+		"user_tasks":       userTasks,
+		"overdue_tasks":    overdueTasks,
+		"overdue_timers":   overdueTimers,
+		"message_waits":    messageWaits,
+		"decision_results": decisionResults,
+		"failed_decisions": failedDecisions,
+		"definitions":      definitions,
 	}
 }
 
@@ -109,6 +111,50 @@ func messageWaits(w *world, a asking) []string {
 			return a.now - o.it.CreatedAt, state(o.it) == "WAITING"
 		})
 		return []any{len(all), in("WAITING"), in("CORRELATED"), quantile(took, 0.5), quantile(took, 0.95), last(waits)}
+	})
+}
+
+func (w *world) decisions(a asking) []found[*simulator.Decision] {
+	return gather(w, func(t *simulator.Truth) []*simulator.Decision { return t.Decisions }, func(d *simulator.Decision) bool {
+		return a.when(d.EvaluatedAt) && a.of(d.Process.BpmnProcessID, d.Instance.Tenant)
+	})
+}
+
+func decisionResults(w *world, a asking) []string {
+	all := w.decisions(a)
+	task := func(o found[*simulator.Decision]) string {
+		return line(o.source, o.it.ID, o.it.Version, o.it.Process.BpmnProcessID, o.it.ElementID)
+	}
+	whole := map[string]int{}
+	for _, o := range all {
+		whole[task(o)]++
+	}
+	return lines(all, func(o found[*simulator.Decision]) string {
+		return line(task(o), decisionState(o.it), escaped(o.it.Output))
+	}, func(all []found[*simulator.Decision]) []any {
+		return []any{len(all), share(len(all), whole[task(all[0])]), distinct(all, func(o found[*simulator.Decision]) int64 { return o.it.Instance.Key })}
+	})
+}
+
+func failedDecisions(w *world, a asking) []string {
+	open := map[*simulator.Element]bool{}
+	for _, o := range w.incidents(func(i *simulator.Incident) bool {
+		return i.ErrorType == "DECISION_EVALUATION_ERROR" && i.ResolvedAt == 0
+	}) {
+		open[o.it.Element] = true
+	}
+	failed := slices.DeleteFunc(w.decisions(a), func(o found[*simulator.Decision]) bool { return o.it.Failure == "" })
+	return lines(failed, func(o found[*simulator.Decision]) string {
+		return line(o.source, o.it.ID, o.it.FailedID, escaped(o.it.Failure))
+	}, func(all []found[*simulator.Decision]) []any {
+		at := collect(all, func(o found[*simulator.Decision]) (int64, bool) { return o.it.EvaluatedAt, true })
+		waiting := map[*simulator.Element]bool{}
+		for _, o := range all {
+			if open[o.it.Element] {
+				waiting[o.it.Element] = true
+			}
+		}
+		return []any{len(all), distinct(all, func(o found[*simulator.Decision]) int64 { return o.it.Instance.Key }), len(waiting), moment(last(at).(int64))}
 	})
 }
 

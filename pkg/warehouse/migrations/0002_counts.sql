@@ -2,16 +2,16 @@
 -- carries its token, and both this table and the one it is fed from know it.
 CREATE TABLE IF NOT EXISTS {{.Table "counts_1m"}}{{.OnCluster}}
 (
-    source          LowCardinality(String) CODEC(ZSTD(1)),
-    minute          DateTime('UTC')        CODEC(Delta(4), ZSTD(1)),
+    source          LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    minute          DateTime('UTC')        CODEC(Delta(4), ZSTD(1)), -- that the timestamps are in, UTC
     tenant_id       LowCardinality(String) CODEC(ZSTD(1)),
     value_type      LowCardinality(String) CODEC(ZSTD(1)),
     record_type     LowCardinality(String) CODEC(ZSTD(1)),
     intent          LowCardinality(String) CODEC(ZSTD(1)),
     bpmn_process_id LowCardinality(String) CODEC(ZSTD(1)),
     version         Int64                  CODEC(ZSTD(1)), -- 0 when the record has none
-    records         SimpleAggregateFunction(sum, Int64)  CODEC(T64, ZSTD(1)), -- a recount inserts differences
-    received_at     SimpleAggregateFunction(max, DateTime('UTC')) CODEC(Delta(4), ZSTD(1))
+    records         SimpleAggregateFunction(sum, Int64)  CODEC(T64, ZSTD(1)), -- how many; sum it, as a recount inserts differences
+    received_at     SimpleAggregateFunction(max, DateTime('UTC')) CODEC(Delta(4), ZSTD(1)) -- when the api took the last of them in, UTC
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "counts_1m"}}
 PARTITION BY toYYYYMM(minute)

@@ -5,18 +5,18 @@
 -- expires here, or what comes again after a year would be taken for new.
 CREATE TABLE IF NOT EXISTS {{.Table "sources"}}{{.OnCluster}}
 (
-    source         LowCardinality(String) CODEC(ZSTD(1)),
-    partition_id   Int64                  CODEC(ZSTD(1)), -- 0: records that are not known by their position
+    source         LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    partition_id   Int64                  CODEC(ZSTD(1)), -- partitionId; 0: records that are not known by their position
     day            Date                   CODEC(ZSTD(1)), -- of the records' timestamps, UTC
-    lane           UInt16                 CODEC(ZSTD(1)),
-    incarnation    UInt64                 CODEC(ZSTD(1)),
-    first_position SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)),
-    last_position  SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),
-    first_ts       SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    last_ts        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    received_at    SimpleAggregateFunction(max, DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
-    last_seq       SimpleAggregateFunction(max, UInt64) CODEC(ZSTD(1)),
-    rows           SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1))
+    lane           UInt16                 CODEC(ZSTD(1)), -- of the stream, that they came in by
+    incarnation    UInt64                 CODEC(ZSTD(1)), -- life of that lane, ms since 1970
+    first_position SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)), -- lowest position of the day
+    last_position  SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)), -- highest position of the day
+    first_ts       SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)), -- earliest timestamp, UTC
+    last_ts        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)), -- latest timestamp, UTC
+    received_at    SimpleAggregateFunction(max, DateTime64(3, 'UTC')) CODEC(ZSTD(1)), -- when the api took the last one in, UTC
+    last_seq       SimpleAggregateFunction(max, UInt64) CODEC(ZSTD(1)), -- last message in that lane with one of them
+    rows           SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1))  -- how many were stored
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "sources"}}
 ORDER BY (source, partition_id, day, lane, incarnation)

@@ -2,10 +2,10 @@ CREATE DATABASE IF NOT EXISTS flow ON CLUSTER 'main';
 
 CREATE TABLE IF NOT EXISTS flow.migrations ON CLUSTER 'main'
 (
-    version    UInt32,
-    name       String,
+    version    UInt32, -- number of the file
+    name       String, -- of the file
     checksum   String, -- of the file as it stands in the source
-    applied_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')
+    applied_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') -- UTC
 )
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/all/flow/migrations', '{shard}-{replica}')
 ORDER BY version
@@ -100,16 +100,16 @@ WHERE value_type = 'PROCESS_INSTANCE' AND record_type = 'EVENT'
 
 CREATE TABLE IF NOT EXISTS flow.counts_1m_local ON CLUSTER 'main'
 (
-    source          LowCardinality(String) CODEC(ZSTD(1)),
-    minute          DateTime('UTC')        CODEC(Delta(4), ZSTD(1)),
+    source          LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    minute          DateTime('UTC')        CODEC(Delta(4), ZSTD(1)), -- that the timestamps are in, UTC
     tenant_id       LowCardinality(String) CODEC(ZSTD(1)),
     value_type      LowCardinality(String) CODEC(ZSTD(1)),
     record_type     LowCardinality(String) CODEC(ZSTD(1)),
     intent          LowCardinality(String) CODEC(ZSTD(1)),
     bpmn_process_id LowCardinality(String) CODEC(ZSTD(1)),
     version         Int64                  CODEC(ZSTD(1)), -- 0 when the record has none
-    records         SimpleAggregateFunction(sum, Int64)  CODEC(T64, ZSTD(1)), -- a recount inserts differences
-    received_at     SimpleAggregateFunction(max, DateTime('UTC')) CODEC(Delta(4), ZSTD(1))
+    records         SimpleAggregateFunction(sum, Int64)  CODEC(T64, ZSTD(1)), -- how many; sum it, as a recount inserts differences
+    received_at     SimpleAggregateFunction(max, DateTime('UTC')) CODEC(Delta(4), ZSTD(1)) -- when the api took the last of them in, UTC
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/counts_1m', '{replica}')
 PARTITION BY toYYYYMM(minute)
@@ -129,18 +129,18 @@ GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_proces
 
 CREATE TABLE IF NOT EXISTS flow.sources_local ON CLUSTER 'main'
 (
-    source         LowCardinality(String) CODEC(ZSTD(1)),
-    partition_id   Int64                  CODEC(ZSTD(1)), -- 0: records that are not known by their position
+    source         LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    partition_id   Int64                  CODEC(ZSTD(1)), -- partitionId; 0: records that are not known by their position
     day            Date                   CODEC(ZSTD(1)), -- of the records' timestamps, UTC
-    lane           UInt16                 CODEC(ZSTD(1)),
-    incarnation    UInt64                 CODEC(ZSTD(1)),
-    first_position SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)),
-    last_position  SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),
-    first_ts       SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    last_ts        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),
-    received_at    SimpleAggregateFunction(max, DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
-    last_seq       SimpleAggregateFunction(max, UInt64) CODEC(ZSTD(1)),
-    rows           SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1))
+    lane           UInt16                 CODEC(ZSTD(1)), -- of the stream, that they came in by
+    incarnation    UInt64                 CODEC(ZSTD(1)), -- life of that lane, ms since 1970
+    first_position SimpleAggregateFunction(min, Nullable(Int64)) CODEC(ZSTD(1)), -- lowest position of the day
+    last_position  SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)), -- highest position of the day
+    first_ts       SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)), -- earliest timestamp, UTC
+    last_ts        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)), -- latest timestamp, UTC
+    received_at    SimpleAggregateFunction(max, DateTime64(3, 'UTC')) CODEC(ZSTD(1)), -- when the api took the last one in, UTC
+    last_seq       SimpleAggregateFunction(max, UInt64) CODEC(ZSTD(1)), -- last message in that lane with one of them
+    rows           SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1))  -- how many were stored
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/sources', '{replica}')
 ORDER BY (source, partition_id, day, lane, incarnation)
@@ -653,7 +653,7 @@ FROM flow.process_definitions AS d FINAL;
 CREATE TABLE IF NOT EXISTS flow.changes ON CLUSTER 'main'
 (
     stream_seq  UInt64 CODEC(Delta(8), ZSTD(1)),           -- of the message, in lane 0
-    changed_at  DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    changed_at  DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)), -- UTC
     changed_by  LowCardinality(String) CODEC(ZSTD(1)),     -- subject of the token
     kind        LowCardinality(String) CODEC(ZSTD(1)),     -- such as user.patched
     target_kind LowCardinality(String) CODEC(ZSTD(1)),     -- user or field
@@ -663,3 +663,143 @@ CREATE TABLE IF NOT EXISTS flow.changes ON CLUSTER 'main'
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/all/flow/changes', '{shard}-{replica}')
 ORDER BY (stream_seq, changed_at)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+
+CREATE TABLE IF NOT EXISTS flow.decisions_local ON CLUSTER 'main'
+(
+    source                 LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key   String CODEC(ZSTD(1)),                 -- processInstanceKey; -1 when it was asked for alone
+    key                    Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record
+    tenant_id              SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
+    bpmn_process_id        SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId, as it was then
+    process_definition_key SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- processDefinitionKey, as it was then
+    element_id             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId, as it was then
+    element_distance       SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- key - elementInstanceKey, which is small
+    decision_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- decisionId
+    decision_name          SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- decisionName
+    decision_version       SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- decisionVersion
+    decision_key           SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(1)),        -- decisionKey: that version of the decision
+    requirements_id        SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- decisionRequirementsId
+    output                 SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),                 -- decisionOutput, JSON
+    failed                 SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)),                  -- 1 of FAILED
+    failed_decision_id     SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- failedDecisionId: it, or one that it needs
+    failure                SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),                 -- evaluationFailureMessage
+    evaluated_at           SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)) -- EVALUATED or FAILED
+)
+ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/decisions', '{replica}')
+ORDER BY (source, process_instance_key, key)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+
+CREATE TABLE IF NOT EXISTS flow.decisions ON CLUSTER 'main' AS flow.decisions_local
+ENGINE = Distributed('main', 'flow', 'decisions_local', cityHash64(source, process_instance_key));
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS flow.decisions_mv ON CLUSTER 'main' TO flow.decisions_local AS
+WITH JSONExtract(r.extra, 'Tuple(decisionId String, decisionName String, decisionVersion Nullable(Int64), decisionKey Nullable(Int64), decisionRequirementsId String, decisionOutput String, failedDecisionId String, evaluationFailureMessage String)') AS said
+SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
+    max(r.bpmn_process_id) AS bpmn_process_id, max(r.process_definition_key) AS process_definition_key, max(r.element_id) AS element_id,
+    max(r.key - r.element_instance_key) AS element_distance,
+    max(said.1) AS decision_id, max(said.2) AS decision_name, max(said.3) AS decision_version, max(said.4) AS decision_key,
+    max(said.5) AS requirements_id, max(said.6) AS output, max(r.intent = 'FAILED') AS failed,
+    max(said.7) AS failed_decision_id, max(said.8) AS failure,
+    max(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)) AS evaluated_at
+FROM flow.records_local AS r
+WHERE r.value_type = 'DECISION_EVALUATION' AND r.record_type = 'EVENT' AND r.key > 0
+GROUP BY source, process_instance_key, key;
+
+CREATE VIEW IF NOT EXISTS flow.v_decisions ON CLUSTER 'main' AS
+SELECT source, process_instance_key, key, tenant_id, bpmn_process_id, process_definition_key, element_id,
+    nullIf(key - element_distance, -1) AS element_instance_key,
+    decision_id, decision_name, decision_version, decision_key, requirements_id,
+    if(d.failed, 'FAILED', 'EVALUATED') AS state, output, failed_decision_id, failure, evaluated_at
+FROM flow.decisions AS d FINAL;
+
+CREATE VIEW IF NOT EXISTS flow.v_lint ON CLUSTER 'main' AS
+SELECT source, 'position_gaps' AS check_name, 'Positions are missing' AS finding, findings, example,
+    'look whether the exporter filters records or has lost some; sluice verify says whether Sluice has.' AS what_to_do
+FROM
+(
+SELECT source, toUInt64(sum(missing)) AS findings,
+    arrayStringConcat(arrayMap(p -> concat('partition ', toString(p.1), ' lacks ', toString(p.2), ' positions'), arraySort(groupArray((partition_id, missing)))), ', ') AS example
+FROM
+(
+    SELECT source, partition_id, toUInt64(max(position) - min(position) + 1) - uniqExact(position) AS missing
+    FROM flow.v_records
+    WHERE partition_id > 0 AND position > 0
+    GROUP BY source, partition_id
+    HAVING countIf(record_type = 'COMMAND') > 0 AND missing > 0
+)
+GROUP BY source
+ORDER BY source
+)
+UNION ALL
+SELECT source, 'no_start' AS check_name, 'Instances have no beginning' AS finding, findings, example,
+    'nothing, when the engine had instances before it sent records here; else look for a filter in the exporter.' AS what_to_do
+FROM
+(
+SELECT source, count() AS findings, concat('instance ', min(process_instance_key)) AS example
+FROM flow.v_process_instances
+WHERE started_at IS NULL
+GROUP BY source
+ORDER BY source
+)
+UNION ALL
+SELECT source, 'no_instance' AS check_name, 'Elements belong to no instance' AS finding, findings, example,
+    'export PROCESS_INSTANCE records of every element type.' AS what_to_do
+FROM
+(
+SELECT source, count() AS findings, concat('element instance ', toString(min(key)), ' of instance ', argMin(process_instance_key, key)) AS example
+FROM flow.v_element_instances
+WHERE (source, process_instance_key) GLOBAL NOT IN (SELECT source, process_instance_key FROM flow.v_element_instances WHERE bpmn_element_type = 'PROCESS')
+GROUP BY source
+ORDER BY source
+)
+UNION ALL
+SELECT source, 'rounded_keys' AS check_name, 'Keys look rounded' AS finding, findings, example,
+    'send keys as texts, or parse JSON without floating point.' AS what_to_do
+FROM
+(
+SELECT source, uniqExact(key) AS findings, concat('key ', toString(max(key))) AS example
+FROM flow.v_records
+WHERE key > 9007199254740992
+GROUP BY source
+HAVING findings >= 20 AND countIf(key % 2 = 1) = 0
+ORDER BY source
+)
+UNION ALL
+SELECT source, 'bad_timestamps' AS check_name, 'Timestamps are not milliseconds of our time' AS finding, findings, example,
+    'send milliseconds since 1970, and set the clock of the engine.' AS what_to_do
+FROM
+(
+SELECT source, count() AS findings, concat('record ', min(id), ' with the timestamp ', argMin(coalesce(nullIf(JSONExtractRaw(extra, '_record', 'timestamp'), ''), 'missing'), id)) AS example
+FROM flow.v_records
+WHERE toYear(ts) < 2000
+GROUP BY source
+ORDER BY source
+)
+UNION ALL
+SELECT source, 'after_end' AS check_name, 'Things happen after the end' AS finding, findings, example,
+    'look whether the clocks of the brokers differ, or one engine has the source of another.' AS what_to_do
+FROM
+(
+SELECT source, count() AS findings, concat('instance ', min(process_instance_key)) AS example
+FROM flow.v_process_instances
+WHERE last_seen > coalesce(completed_at, terminated_at)
+GROUP BY source
+ORDER BY source
+)
+UNION ALL
+SELECT source, 'doubled_ids' AS check_name, 'Ids are used for different records' AS finding, findings, example,
+    'give every engine a source of its own; look whether one was wiped or restored, and numbers anew.' AS what_to_do
+FROM
+(
+SELECT source, count() AS findings, concat('id ', min(id)) AS example
+FROM
+(
+    SELECT source, id
+    FROM flow.v_records
+    WHERE id NOT IN ('', '0-0')
+    GROUP BY source, id
+    HAVING count() > 1
+)
+GROUP BY source
+ORDER BY source
+);
