@@ -22,7 +22,7 @@ ENGINE     := $(ENGINE_DIR)/node_modules/$(ENGINE_PACKAGE)/libchdb.so
 ENGINE_STAMP := $(ENGINE_DIR)/$(ENGINE_PLATFORM)-$(ENGINE_VERSION)
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## fetch what is missing, build, and run everything on this machine
 	@bin/sluice up $(ARGS)
@@ -115,6 +115,9 @@ bench: engine | need-go ## measure every goal of speed and how it scales, and wr
 bench-table: engine | need-go ## measure what 20 million records cost in ClickHouse: bytes, processor time, queries
 	$(GO) run ./cmd/internal/table $(ARGS)
 
+bench-analytics: engine | need-go ## measure what the questions of analysts cost at 2 and 20 million records, and write docs/performance/analytics.md
+	$(GO) run ./cmd/internal/analytics --save docs/performance/analytics.json --out docs/performance/analytics.md $(ARGS)
+
 STAGES := ^Benchmark(Parse|Parts|Post|Publish|Append|Lane|Encode|Insert)$$
 microbench: engine | need-go ## each stage alone, six times, for benchstat (docs/benchmarks.md)
 	@$(GO) test -p 1 -run '^$$' -bench '$(STAGES)' -count 6 ./pkg/...
@@ -125,4 +128,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign chaos soak bench bench-table microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign chaos soak bench bench-table bench-analytics microbench clean need-go

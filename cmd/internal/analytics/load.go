@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/load"
+	"sluice/pkg/load/simulator"
+)
+
+const (
+	// span is the time in which all records happen.
+	span = 30 * 24 * time.Hour
+
+	// ofInstance is how many records an instance comes to, more or less.
+	ofInstance = 122
+)
+
+// bench is a measurement under way.
+type bench struct {
+	*parts.Stage
+	dir     string // of the data
+	engine  *simulator.Engine
+	loaded  int64 // records posted
+	copies  int
+	figures *figures
+	log     io.Writer
+}
+
+// newBench begins with an engine that writes all records in a month that ends now.
+func newBench(stage *parts.Stage, dir string, records int64) *bench {
+	return &bench{
+		Stage: stage, dir: dir, log: os.Stderr,
+		engine: simulator.New(simulator.Config{
+			Seed: 1, Start: time.Now().Add(-span).UTC(), Every: span * ofInstance / time.Duration(records),
+			Tenants: []string{"<default>", "acme", "globex"},
+		}),
+		figures: newFigures(),
+	}
+}
+
+// step brings the tables to so many records, and asks.
+func (b *bench) step(ctx context.Context, records int64, load func(context.Context, int64) error) error {
+	s := &step{Records: records, Load: loadAverage(), Copies: b.copies}
+	if load != nil {
+		b.say("load up to %d records", records)
+		began := time.Now()
+		if err := load(ctx, records); err != nil {
+			return err
+		}
+		s.Took = time.Since(began).Seconds()
+	}
+	b.say("wait for merges")
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	b.say("ask")
+	if err := b.ask(ctx, s); err != nil {
+		return err
+	}
+	b.figures.Steps = append(b.figures.Steps, s)
+	return nil
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.log, "%s %s\n", time.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...)) // a terminal that is gone is no reason to fail
+}
+
+// load posts what is missing to the api, and waits until it can be queried.
+func (b *bench) load(ctx context.Context, records int64) error {
+	_, err := load.Run(ctx, load.Config{
+		URL: b.URL, Token: b.Token, Records: records - b.loaded, Batch: 1000, Progress: b.log, Seed: uint64(records), Timeout: time.Minute, GiveUp: 5 * time.Minute,
+		Writer: &simulated{b.engine},
+		Stored: func(ctx context.Context, _ load.Totals) error { return b.stored(ctx, records) },
+	})
+	b.loaded = records
+	return err
+}
+
+// stored waits until so many rows can be queried.
+func (b *bench) stored(ctx context.Context, records int64) error {
+	var last int64
+	for moved := time.Now(); last < records; time.Sleep(500 * time.Millisecond) {
+		now, err := b.number(ctx, "SELECT count() FROM flow.records")
+		if err != nil {
+			return err
+		}
+		if now != last {
+			last, moved = now, time.Now()
+		}
+		if time.Since(moved) > time.Minute {
+			return fmt.Errorf("%d of %d records are stored, and no more for a minute", last, records)
+		}
+	}
+	if last > records {
+		return fmt.Errorf("%d rows are stored of %d records", last, records)
+	}
+	return nil
+}
+
+// settle waits until the engine has had nothing to merge for three seconds.
+func (b *bench) settle(ctx context.Context) error {
+	for quiet := 0; quiet < 15; quiet++ {
+		merges, err := b.number(ctx, "SELECT count() FROM system.merges")
+		if err != nil {
+			return err
+		}
+		if merges > 0 {
+			quiet = -1
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
+}
+
+// copy stores what was posted once more: as the records of another engine, all
+// of them a month earlier than the ones before. The folds hear of them as of any
+// others. Due dates within extra stay what they were.
+func (b *bench) copy(ctx context.Context) error {
+	b.copies++
+	b.say("copy all records, copy %d", b.copies)
+	days := strconv.Itoa(b.copies * int(span.Hours()/24))
+	return b.Exec(ctx, `INSERT INTO flow.records SELECT * REPLACE (concat('load-copy-', '`+strconv.Itoa(b.copies)+`') AS source, ts - toIntervalDay(`+days+`) AS ts,
+		if(deadline > 0, deadline - 86400000 * `+days+`, deadline) AS deadline) FROM flow.records WHERE source = 'load'
+		SETTINGS max_partitions_per_insert_block = 0, max_insert_block_size = 500000, min_insert_block_size_rows = 500000`)
+}
+
+func (b *bench) number(ctx context.Context, sql string) (int64, error) {
+	text, err := b.Query(ctx, sql)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// simulated writes what a simulated engine does, in the order in which it happens.
+type simulated struct{ engine *simulator.Engine }
+
+// AppendBatch writes n records. An engine that exports no commands leaves gaps
+// between positions, so no ranges are told.
+func (s *simulated) AppendBatch(dst []byte, n int) ([]byte, load.Totals, []load.Range) {
+	sum := load.Totals{}
+	dst = append(dst, '[')
+	for range n {
+		r, more := s.engine.Next()
+		if !more {
+			break
+		}
+		if sum.Records == 0 {
+			sum.MinPosition, sum.MaxPosition = r.Position, r.Position
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, r.JSON...)
+		sum.Records++
+		sum.Bytes += int64(len(r.JSON))
+		sum.KeySum += r.Key
+		sum.PositionSum += r.Position
+		sum.MinPosition, sum.MaxPosition = min(sum.MinPosition, r.Position), max(sum.MaxPosition, r.Position)
+	}
+	return append(dst, ']'), sum, nil
+}
