@@ -30,7 +30,7 @@ const EncodingS2 = "s2"
 
 // Receipt is what the stream answers once a Submission is durable.
 type Receipt struct {
-	Replayed bool // the same ID and body were already stored: nothing new was
+	Replayed bool // the same ID and body were sent before: nothing of it is stored twice
 }
 
 // Entry is one message of a lane as it is read back: what several requests have

@@ -1,7 +1,9 @@
 package stream
 
 import (
+	"context"
 	"time"
+	"unsafe"
 
 	"sluice/pkg/record"
 )
@@ -94,3 +96,30 @@ func ParseEntry(table, body []byte) (e record.Entry, err error) {
 	err = parseEntry(&e, table, body)
 	return e, err
 }
+
+// Skim gives the ids and hashes that are followed of a table, as they stand there.
+func Skim(table []byte) (names [][2]string, err error) {
+	err = skim(table, func(id, hash []byte) { names = append(names, [2]string{string(id), string(hash)}) })
+	return names, err
+}
+
+// Name is a text as it stands in a table.
+func Name(text string) string { return string(appendName(nil, text)) }
+
+// Heard are requests that were heard of.
+type Heard struct{ h heard }
+
+func NewHeard(window time.Duration) *Heard { return &Heard{newHeard(window)} }
+
+func (h *Heard) Add(id, hash string, at time.Time) { h.h.add([]byte(id), []byte(hash), at) }
+func (h *Heard) Find(id, hash string, now time.Time) (known, same bool) {
+	return h.h.find([]byte(id), []byte(hash), now)
+}
+
+// Bytes are what Heard takes, and for how many requests.
+func (h *Heard) Bytes() (bytes uintptr, requests int) {
+	return uintptr(len(h.h.places)) * unsafe.Sizeof(place{}), heardRequests
+}
+
+// Follow reads what others have sent up to the last look-up.
+func (p *Publisher) Follow(ctx context.Context) error { return p.others.follow(ctx) }

@@ -199,6 +199,7 @@ func (g *gatherer) taken(ctx context.Context, lane *Lane, seq uint64, begun time
 	if g.known.last < seq {
 		g.known.last, g.known.at = seq, begun
 	}
+	g.p.others.sent(lane.Number, seq)
 	window := g.p.stream.cfg.RepeatWindow
 	if !passed(time.Now(), g.of.at.Add(window/4)) {
 		return nil

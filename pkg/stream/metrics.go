@@ -16,6 +16,7 @@ type metrics struct {
 	retries        *prometheus.CounterVec
 	readMsgs       *prometheus.CounterVec
 	readBytes      *prometheus.CounterVec
+	followed       prometheus.Counter
 	reopens        prometheus.Counter
 	laneBytes      *prometheus.GaugeVec
 	laneMax        *prometheus.GaugeVec
@@ -43,6 +44,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		retries:        counters(reg, "sluice_stream_retries_total", "Publishes that had to be tried again, by reason.", "reason"),
 		readMsgs:       counters(reg, "sluice_stream_read_messages_total", "Messages read back from a lane, repeats after a restart included.", lane...),
 		readBytes:      counters(reg, "sluice_stream_read_bytes_total", "Bytes of message bodies read back from a lane.", lane...),
+		followed:       counter(reg, "sluice_stream_followed_entries_total", "Entries whose tables an api has read because another one was sending, to answer who repeats a request elsewhere."),
 		reopens:        counter(reg, "sluice_stream_reader_reopens_total", "Times a reader had to be opened again after an interruption."),
 		laneBytes:      gauges(reg, "sluice_stream_lane_bytes", "Bytes a lane holds on disk.", lane...),
 		laneMax:        gauges(reg, "sluice_stream_lane_max_bytes", "Bytes a lane may hold before it refuses more.", lane...),

@@ -16,6 +16,7 @@ import (
 type Publisher struct {
 	stream *Stream
 	sent   sent
+	others *follower
 
 	failed atomic.Pointer[failure] // nil while submissions become durable
 
@@ -55,11 +56,27 @@ func (p *Publisher) note(ctx context.Context, err error) {
 	}
 }
 
-// NewPublisher returns a Publisher on s. It has nothing to run or to stop: it
-// works while a caller waits for a submission. While s runs, it hears at once
-// when the connection is lost.
+// NewPublisher returns a Publisher on s. It works while a caller waits for a
+// submission, also when it does not run. While s runs, it hears at once when the
+// connection is lost.
 func NewPublisher(s *Stream) *Publisher {
-	return &Publisher{stream: s, sent: sent{window: s.cfg.RepeatWindow}, gatherers: map[int]*gatherer{}}
+	return &Publisher{stream: s, sent: sent{window: s.cfg.RepeatWindow}, others: newFollower(s), gatherers: map[int]*gatherer{}}
+}
+
+// Run follows what other publishers send, and what this one had sent before it was
+// started, until ctx is done: Publish tells those who repeat it.
+func (p *Publisher) Run(ctx context.Context) error {
+	failing := false
+	for {
+		err := p.others.follow(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			p.stream.log.Warn("requests of other apis cannot be followed", "error", err)
+		}
+		failing = err != nil
+		if !sleep(ctx, p.stream.cfg.Poll) {
+			return nil
+		}
+	}
 }
 
 // Slots is over how many lanes the records of a source are spread: a submission
@@ -85,8 +102,7 @@ func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
 }
 
 // Publish makes a submission durable and returns when it is: without an error
-// every part is on disk in its lane, now or, when Replayed, since an earlier
-// time. After an error some parts may be, and none is taken back: the same
+// every part is on disk in its lane; when Replayed, it was sent before. After an error some parts may be, and none is taken back: the same
 // submission again completes it, however it is cut then.
 //
 // A submission that is published twice is in the lanes twice. Their reader
@@ -114,6 +130,13 @@ func (p *Publisher) publish(ctx context.Context, sub *record.Submission) (record
 	if err != nil || durable {
 		return record.Receipt{Replayed: durable}, err
 	}
+	elsewhere := false
+	if fresh && !sub.Unique {
+		if elsewhere, err = p.others.knows(sub); err != nil {
+			p.sent.forget(sub)
+			return record.Receipt{}, err
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
 	sentSome, err := p.send(ctx, pieces)
@@ -123,7 +146,7 @@ func (p *Publisher) publish(ctx context.Context, sub *record.Submission) (record
 	case fresh && !sentSome && !errors.Is(err, record.ErrUnavailable):
 		p.sent.forget(sub)
 	}
-	return record.Receipt{}, err
+	return record.Receipt{Replayed: elsewhere && err == nil}, err
 }
 
 // pieces are the parts of a submission as they go into entries.

@@ -1,6 +1,7 @@
 package endtoend
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -164,4 +165,39 @@ func TestUsersChangeWithoutClickHouse(t *testing.T) {
 	s.startEngine()
 	s.waitReady(ingester, s.ingesterOps)
 	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.changes", "2")
+}
+
+// TestTwoApisKnowAKey: it was used at one, and is known at the other.
+func TestTwoApisKnowAKey(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.startNATS()
+	tokens, key := s.tokenFile(), filepath.Join(t.TempDir(), "key")
+	run := func() *stack {
+		one := *s
+		one.http, one.ops = parts.Address(), parts.Address()
+		p := start(t, "api", "--http", one.http, "--ops", one.ops, "--nats", "nats://"+s.nats, "--tokens", tokens, "--fingerprint-key", key)
+		one.waitReady(p, one.ops)
+		return &one
+	}
+	a, b := run(), run()
+	post := func(s *stack, body string) (*http.Response, string) {
+		t.Helper()
+		return s.sendWith(http.Header{"Idempotency-Key": {"key-1"}}, http.MethodPost, "/flow/flowRecord/batch", []byte(body))
+	}
+	if res, body := post(a, `{"valueType":"JOB"}`); wantOK(res, body) != nil || res.Header.Get("Idempotent-Replayed") != "" {
+		t.Fatalf("answered %s %s %v", res.Status, body, res.Header)
+	}
+	eventually(t, 20*time.Second, func() error {
+		if b.metric(b.ops, "sluice_stream_followed_entries_total") < 1 {
+			return errors.New("the other api has not heard of it")
+		}
+		return nil
+	})
+	if res, body := post(b, `{"valueType":"INCIDENT"}`); res.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, "idempotency_key_reused") {
+		t.Errorf("another body is answered %s %s, want 422 idempotency_key_reused", res.Status, body)
+	}
+	if res, body := post(b, `{"valueType":"JOB"}`); wantOK(res, body) != nil || res.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the same again is answered %s %s %v, want OK and that it is replayed", res.Status, body, res.Header)
+	}
 }

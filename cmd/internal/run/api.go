@@ -160,7 +160,7 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 		publisher := stream.NewPublisher(lanes)
 		usage := state.NewUsage(bucket, log)
 		door.opened.Store(&behindDoor{lanes, publisher, stream.NewDeadLetters(lanes), state.New(bucket, operators.Registry()), usage})
-		return InOrder(ctx, usage.Run, lanes.Run)
+		return InOrder(ctx, usage.Run, publisher.Run, lanes.Run)
 	}
 	// The listener drains first: what it still has in flight is published.
 	return InOrder(ctx, server.Run, tokens.Run, publish)
