@@ -15,7 +15,7 @@ type commands struct {
 	Clickhouse clickhouse `cmd:"" help:"Run the embedded ClickHouse engine alone."`
 	Nats       natsCmd    `cmd:"" help:"Run the embedded NATS server alone."`
 	Load       loadCmd    `cmd:"" help:"Post realistic records and measure the answers."`
-	Migrate    migrate    `cmd:"" help:"Bring the ClickHouse schema up to date."`
+	Migrate    migrate    `cmd:"" help:"Bring the ClickHouse schema up to date, or say how long tables keep rows."`
 	Lanes      lanes      `cmd:"" help:"List lanes and the sources on them, add a lane, or move a source."`
 	Dead       dead       `cmd:"" help:"List, show, replay or drop what could not be stored."`
 	Verify     verifyCmd  `cmd:"" help:"Prove that every accepted record is stored once, set aside, or waiting."`

@@ -173,10 +173,6 @@ func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 	return err
 }
 
-// kept is how long a row is surely kept: less than the retention of the tables,
-// which remove what is older each at its own time.
-const kept = 390 * 24 * time.Hour
-
 // RowsPerDay counts the rows of records by the day of the record, none merged,
 // without days of which rows may have expired.
 func (db *DB) RowsPerDay(ctx context.Context) (map[string]int64, error) {
@@ -191,8 +187,12 @@ func (db *DB) CountedPerDay(ctx context.Context) (map[string]int64, error) {
 }
 
 func (db *DB) perDay(ctx context.Context, query string) (map[string]int64, error) {
+	kept, err := db.Kept(ctx)
+	if err != nil {
+		return nil, err
+	}
 	days := map[string]int64{}
-	return days, db.each(ctx, "count by day", query, []any{time.Now().Add(-kept)}, func(rows driver.Rows) error {
+	return days, db.each(ctx, "count by day", query, []any{time.Unix(max(time.Now().Add(-kept).Unix(), 0), 0)}, func(rows driver.Rows) error {
 		var day string
 		var n int64
 		err := rows.Scan(&day, &n)

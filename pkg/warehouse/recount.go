@@ -69,6 +69,10 @@ func (db *DB) Recount(ctx context.Context, day string) (*Recount, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept, err := db.Kept(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if oldest != nil && time.Since(*oldest) > kept {
 		return nil, fmt.Errorf("records of %s may have expired: the counters of that day can not be made again", day)
 	}

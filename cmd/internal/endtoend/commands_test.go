@@ -74,6 +74,20 @@ func TestOperatorsCommands(t *testing.T) {
 			t.Errorf("exit %d: %s", code, out)
 		}
 	})
+	t.Run("tables say how long they keep rows, and are told", func(t *testing.T) {
+		args := []string{"migrate", "ttl", "--data", s.data, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
+		const before = "flow.records keeps rows 400 days after they came in\nflow.counts_1m keeps rows 400 days after they came in\nflow.changes keeps rows forever"
+		if code, out := run(t, "sluice", args...); code != 0 || wantText(out, before) != nil {
+			t.Errorf("exit %d: %s", code, out)
+		}
+		const then = "flow.records keeps rows forever\nflow.counts_1m keeps rows 400 days after they came in\nflow.changes keeps rows 30 days after they came in"
+		if code, out := run(t, "sluice", append(args, "--keep-records=forever", "--keep-changes=30d")...); code != 0 || wantText(out, then) != nil {
+			t.Errorf("exit %d: %s", code, out)
+		}
+		if code, out := run(t, "sluice", append(args, "--keep-records=7")...); code == 0 || wantText(out, "say 30d or forever") != nil {
+			t.Errorf("exit %d: %s", code, out)
+		}
+	})
 }
 
 func TestMisspeltSettingsAreRefused(t *testing.T) {

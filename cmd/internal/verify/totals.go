@@ -8,9 +8,6 @@ import (
 	"sluice/pkg/record"
 )
 
-// kept is how long a row is surely kept by the retention of the tables.
-const kept = 390 * 24 * time.Hour
-
 // before accounts for the messages that were not read, because they were purged
 // or are older than asked for: what the totals count beyond what was read must
 // be what the table has rows of.
@@ -41,6 +38,10 @@ func (l *lane) before(ctx context.Context) error {
 		return err
 	}
 	l.Before = rows
+	kept, err := l.db.Kept(ctx)
+	if err != nil {
+		return err
+	}
 	switch {
 	case rows == purged.Stored:
 	case l.gaps:
