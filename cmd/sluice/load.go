@@ -11,6 +11,7 @@ import (
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/load"
+	"sluice/pkg/load/camunda"
 )
 
 type loadCmd struct {
@@ -20,8 +21,10 @@ type loadCmd struct {
 	TokenFile   string         `default:"./data/token" help:"File with the access token, as sluice up keeps it."`
 	Records     int64          `help:"Records to post; 100000 unless --duration is given."`
 	Duration    time.Duration  `help:"How long to post, such as 30s."`
-	Batch       int            `default:"500" help:"Records per request."`
-	Connections int            `default:"8" help:"Requests in flight at a time."`
+	Elastic     string         `name:"elasticsearch" placeholder:"URL" help:"Post bulks there, such as http://127.0.0.1:9200, where the api speaks Elasticsearch, as the exporters of Camunda's brokers do: each connection is the exporter of one partition."`
+	Batch       int            `help:"Records per request; 500, of bulks 1000 unless given."`
+	Connections int            `help:"Requests in flight at a time; 8, of bulks 3 unless given."`
+	Full        bool           `help:"Every record names its partition and position, as those of bulks do."`
 	Rate        float64        `help:"Records per second; 0 as fast as they are acknowledged."`
 	Gzip        bool           `help:"Compress the requests."`
 	Prepare     bool           `help:"Make all requests before the clock starts; needs --records."`
@@ -53,8 +56,14 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		NoKey: c.NoKey, Timeout: c.Timeout, GiveUp: c.GiveUp, Failures: c.Failures,
 		Progress: os.Stderr, PIDs: c.Pid,
 	}
+	if c.Full {
+		cfg.Envelope = load.FullEnvelope
+	}
 	if c.Wait {
 		cfg.Stored = load.StoredAt(cfg)
+	}
+	if c.Elastic != "" {
+		cfg.URL, cfg.Bulk = c.Elastic, camunda.Append
 	}
 	if c.ClickHouse != "" {
 		address, err := c.Operator.HTTP(c.ClickHouse)

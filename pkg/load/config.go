@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,9 @@ import (
 // BatchPath is where records are posted when the URL names no path.
 const BatchPath = "/flow/flowRecord/batch"
 
+// BulkPath is where bulks are posted when the URL names no path.
+const BulkPath = "/_bulk"
+
 // Config says what to post, where, and how hard.
 type Config struct {
 	URL   string // of the api, http or https; BatchPath is added when it has no path; default http://127.0.0.1:8080
@@ -24,11 +28,18 @@ type Config struct {
 	// of them in turn, with records of its own.
 	Tokens []string
 
+	// Bulk makes each request a bulk as Elasticsearch has it: it adds a record of a
+	// partition to one. Every connection then is the exporter of one partition,
+	// whose records it posts one bulk after the other to BulkPath, the token being
+	// the password. Default: requests are as Sluice has them.
+	Bulk func(bulk []byte, partition int64, record []byte) []byte
+
 	Records     int64         // stop after this many; default 100 000, or without end when Duration is set
 	Duration    time.Duration // stop after this long; default without end
-	Batch       int           // records per request, 1 is sent as an object, more as an array; default 500
-	Connections int           // requests in flight at a time; default 8
+	Batch       int           // records per request, 1 is sent as an object, more as an array; default 500, of bulks 1000
+	Connections int           // requests in flight at a time; default 8, of bulks 3
 	Rate        float64       // records per second, each request due at its own time whatever happened to those before; default as fast as they are answered
+	Envelope    Envelope      // see GeneratorConfig; bulks have FullEnvelope
 	Gzip        bool          // compress bodies
 	NoKey       bool          // send no Idempotency-Key: the api then tells a repeat by the ids of the records
 	Prepare     bool          // make all bodies before the clock starts, in memory; needs Records
@@ -62,11 +73,15 @@ func (c *Config) set() error {
 	if c.URL == "" {
 		c.URL = "http://127.0.0.1:8080"
 	}
+	batch, connections := 500, 8
+	if c.Bulk != nil { // as Camunda's exporters
+		batch, connections, c.Envelope, c.NoKey = 1000, 3, FullEnvelope, true
+	}
 	if c.Batch == 0 {
-		c.Batch = 500
+		c.Batch = batch
 	}
 	if c.Connections == 0 {
-		c.Connections = 8
+		c.Connections = connections
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
@@ -91,10 +106,12 @@ func (c *Config) set() error {
 		return errors.New("records, duration, batch, connections, timeout, give-up and failures can not be negative")
 	case c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0):
 		return fmt.Errorf("a rate of %v records per second can not be kept", c.Rate)
+	case c.Prepare && c.Bulk != nil:
+		return errors.New("bulks cannot be prepared: each connection makes its own")
 	case c.Prepare && c.Records == 0:
 		return errors.New("preparing the bodies needs to know how many records")
-	case c.Writer != nil && len(c.Tokens) > 0:
-		return errors.New("a writer of records has one token")
+	case c.Writer != nil && (len(c.Tokens) > 0 || c.Bulk != nil):
+		return errors.New("a writer of records has one token, and writes no bulks")
 	}
 	if c.Records == 0 {
 		c.Records = 100_000
@@ -116,6 +133,9 @@ func (c *Config) target() (*url.URL, error) {
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = BatchPath
+		if c.Bulk != nil {
+			u.Path = BulkPath
+		}
 	}
 	return u, nil
 }
@@ -126,4 +146,15 @@ func (c *Config) step() time.Duration {
 		return max(1, time.Duration(float64(time.Second)/c.Rate))
 	}
 	return 0
+}
+
+// authorization is the header that a token is sent in.
+func (c *Config) authorization(token string) string {
+	switch {
+	case token == "":
+		return ""
+	case c.Bulk != nil:
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte("load:"+token))
+	}
+	return "Bearer " + token
 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -17,13 +18,16 @@ import (
 // answer is what the api said to one attempt.
 type answer struct {
 	status     int
-	body       []byte        // its first 64 KiB
+	body       []byte        // its beginning
 	retryAfter time.Duration // 0 when it named none
 }
 
 // ok tells whether the records are durable: nothing but this is an
 // acknowledgement.
-func (a answer) ok() bool {
+func (a answer) ok(bulk bool) bool {
+	if bulk {
+		return a.status == http.StatusOK && bytes.Contains(a.body[:min(len(a.body), 64)], []byte(`"errors":false`))
+	}
 	return a.status == http.StatusOK && strings.TrimSpace(string(a.body)) == `{"status":"OK"}`
 }
 
@@ -35,6 +39,7 @@ type conn struct {
 	head    string // of every request, up to what differs
 	timeout time.Duration
 	tls     *tls.Config
+	most    int64 // bytes of an answer that are read
 
 	open   net.Conn // nil when there is none
 	in     *bufio.Reader
@@ -47,23 +52,27 @@ func newConn(cfg Config, u *url.URL) *conn {
 	if cfg.Gzip {
 		head += "Content-Encoding: gzip\r\n"
 	}
-	return &conn{url: u, head: head, timeout: cfg.Timeout, tls: cfg.TLS}
+	c := &conn{url: u, head: head, timeout: cfg.Timeout, tls: cfg.TLS, most: 64 << 10}
+	if cfg.Bulk != nil {
+		c.most += 1024 * int64(cfg.Batch) // it names every item
+	}
+	return c
 }
 
 // post sends a body and waits for the answer. After an error the outcome is
 // unknown and the connection is closed.
-func (c *conn) post(ctx context.Context, body []byte, token, key string) (answer, error) {
+func (c *conn) post(ctx context.Context, body []byte, authorization, key string) (answer, error) {
 	if err := c.dial(ctx); err != nil {
 		return answer{}, err
 	}
-	a, keep, err := c.exchange(ctx, body, token, key)
+	a, keep, err := c.exchange(ctx, body, authorization, key)
 	if err != nil || !keep {
 		c.close()
 	}
 	return a, err
 }
 
-func (c *conn) exchange(ctx context.Context, body []byte, token, key string) (a answer, keep bool, err error) {
+func (c *conn) exchange(ctx context.Context, body []byte, authorization, key string) (a answer, keep bool, err error) {
 	if err := c.open.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return answer{}, false, err
 	}
@@ -73,8 +82,8 @@ func (c *conn) exchange(ctx context.Context, body []byte, token, key string) (a 
 		return answer{}, false, err
 	}
 	c.out = append(c.out[:0], c.head...)
-	if token != "" {
-		c.out = append(append(append(c.out, "Authorization: Bearer "...), token...), "\r\n"...)
+	if authorization != "" {
+		c.out = append(append(append(c.out, "Authorization: "...), authorization...), "\r\n"...)
 	}
 	if key != "" {
 		c.out = append(append(append(c.out, "Idempotency-Key: "...), key...), "\r\n"...)
@@ -99,13 +108,12 @@ func (c *conn) read() (answer, bool, error) {
 	if err != nil {
 		return answer{}, false, err
 	}
-	const most = 64 << 10
-	body, err := io.ReadAll(io.LimitReader(response.Body, most))
+	body, err := io.ReadAll(io.LimitReader(response.Body, c.most))
 	if err != nil {
 		return answer{}, false, err
 	}
 	a := answer{status: response.StatusCode, body: body, retryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
-	return a, !response.Close && len(body) < most, response.Body.Close()
+	return a, !response.Close && int64(len(body)) < c.most, response.Body.Close()
 }
 
 func (c *conn) dial(ctx context.Context) error {

@@ -16,15 +16,17 @@ type request struct {
 	zipped bytes.Buffer
 	totals Totals
 	ranges []Range
-	token  string    // access token
-	key    string    // Idempotency-Key
-	due    time.Time // when it should be sent; zero means at once
+
+	authorization string    // the header
+	key           string    // Idempotency-Key
+	due           time.Time // when it should be sent; zero means at once
 }
 
-// source is what is posted under one token.
+// source is what is posted under one token, or of it what one partition writes.
 type source struct {
-	token   string
-	records Writer
+	authorization string
+	records       Writer
+	partition     *Generator // of bulks
 }
 
 // Writer is where records come from. *Generator is the real one.
@@ -41,7 +43,7 @@ type feed struct {
 	every time.Duration // between two requests; 0 means no pace
 
 	mu       sync.Mutex
-	sources  []source // of each token
+	sources  []source // of each token; of bulks those of each connection one after the other
 	left     int64
 	next     int64      // number of the next request
 	prepared []*request // all that are left, when they were made in advance
@@ -49,16 +51,26 @@ type feed struct {
 
 func newFeed(cfg Config) (*feed, error) {
 	f := &feed{cfg: cfg, left: cfg.Records}
-	for i, token := range append([]string{cfg.Token}, cfg.Tokens...) {
-		if cfg.Writer != nil {
-			f.sources = append(f.sources, source{token, cfg.Writer})
-			break
+	partitions := 1
+	if cfg.Bulk != nil {
+		partitions = cfg.Connections
+	}
+	if cfg.Writer != nil {
+		partitions = 0
+		f.sources = append(f.sources, source{authorization: cfg.authorization(cfg.Token), records: cfg.Writer})
+	}
+	for partition := range partitions {
+		for i, token := range append([]string{cfg.Token}, cfg.Tokens...) {
+			g := GeneratorConfig{Seed: cfg.Seed + uint64(i), Start: cfg.Start, Step: cfg.step(), After: cfg.After, Envelope: cfg.Envelope}
+			if cfg.Bulk != nil {
+				g.Only = partition + 1
+			}
+			records, err := NewGenerator(g)
+			if err != nil {
+				return nil, err
+			}
+			f.sources = append(f.sources, source{cfg.authorization(token), records, records})
 		}
-		records, err := NewGenerator(GeneratorConfig{Seed: cfg.Seed + uint64(i), Start: cfg.Start, Step: cfg.step(), After: cfg.After})
-		if err != nil {
-			return nil, err
-		}
-		f.sources = append(f.sources, source{token, records})
 	}
 	if cfg.Rate > 0 {
 		f.every = time.Duration(float64(cfg.Batch) / cfg.Rate * float64(time.Second))
@@ -69,7 +81,7 @@ func newFeed(cfg Config) (*feed, error) {
 	zip := newZipper(cfg.Gzip)
 	for f.left > 0 {
 		r := new(request)
-		f.fill(r)
+		f.fill(r, 0)
 		if err := zip.compress(r); err != nil {
 			return nil, err
 		}
@@ -82,9 +94,9 @@ func newFeed(cfg Config) (*feed, error) {
 	return f, nil
 }
 
-// take gives the next request, made in the memory of r unless it was prepared;
-// nil when the run is over. The caller owns it until it takes another one.
-func (f *feed) take(r *request) *request {
+// take gives a connection its next request, made in the memory of r unless it was
+// prepared; nil when the run is over. The caller owns it until it takes another one.
+func (f *feed) take(r *request, connection int) *request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	due := f.began.Add(time.Duration(f.next) * f.every)
@@ -99,7 +111,7 @@ func (f *feed) take(r *request) *request {
 		r = f.prepared[f.next]
 		f.next++
 	case !f.cfg.Prepare && f.left > 0:
-		f.fill(r)
+		f.fill(r, connection)
 	default:
 		return nil
 	}
@@ -111,14 +123,24 @@ func (f *feed) take(r *request) *request {
 }
 
 // fill makes the next request. A batch of one is an object, not an array.
-func (f *feed) fill(r *request) {
+func (f *feed) fill(r *request, connection int) {
 	n := int(min(f.left, int64(f.cfg.Batch)))
-	of := f.sources[f.next%int64(len(f.sources))]
-	r.token = of.token
-	r.plain, r.totals, r.ranges = of.records.AppendBatch(r.plain[:0], n)
-	r.body = r.plain
-	if f.cfg.Batch == 1 {
-		r.body = r.plain[1 : len(r.plain)-1]
+	tokens := int64(1 + len(f.cfg.Tokens))
+	of := f.sources[f.next%tokens]
+	if f.cfg.Bulk != nil {
+		of = f.sources[int64(connection)*tokens+f.next%tokens]
+	}
+	r.authorization = of.authorization
+	switch {
+	case f.cfg.Bulk != nil:
+		r.plain, r.totals, r.ranges = of.partition.appendBulk(r.plain[:0], n, f.cfg.Bulk)
+		r.body = r.plain
+	default:
+		r.plain, r.totals, r.ranges = of.records.AppendBatch(r.plain[:0], n)
+		r.body = r.plain
+		if f.cfg.Batch == 1 {
+			r.body = r.plain[1 : len(r.plain)-1]
+		}
 	}
 	// Named after everything that decides the body: the same key never stands
 	// for two bodies, and the same run repeated is recognised as a repeat.

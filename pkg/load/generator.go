@@ -12,6 +12,7 @@ type GeneratorConfig struct {
 	Start      time.Time     // timestamp of the first record; default now
 	Step       time.Duration // from one record to the next; default 5µs
 	Partitions int           // of the engine; default 5, so that keys on both sides of 2^53 occur
+	Only       int           // write the records of this partition alone; default those of all
 	Instances  int           // process instances under way at a time; default 1000
 	Envelope   Envelope      // what every record says about itself; default as its process does
 	After      int64         // the position and key before the first ones of every partition; default by the seed, so that two seeds share no id
@@ -38,6 +39,7 @@ type Generator struct {
 	total     Totals
 	limit     int        // of instances
 	latest    *partition // of the latest record
+	record    []byte     // of a bulk, the latest
 
 	workers, countries, assignees []string
 	failures                      []failureText
@@ -109,7 +111,12 @@ func NewGenerator(cfg GeneratorConfig) (*Generator, error) {
 	if cfg.After > 0 {
 		first = cfg.After
 	}
-	for id := int64(1); id <= int64(cfg.Partitions); id++ {
+	from, to := int64(1), int64(cfg.Partitions)
+	if cfg.Only > 0 {
+		from, to = int64(cfg.Only), int64(cfg.Only)
+		g.random += random(cfg.Only) << 32 // or each partition would do the same
+	}
+	for id := from; id <= to; id++ {
 		g.homes = append(g.homes, &partition{id: id, text: strconv.FormatInt(id, 10), position: first, key: id<<51 + first})
 	}
 	definition := int64(firstDefinition)
@@ -149,23 +156,39 @@ func (g *Generator) Latest() (partition, position int64) {
 // AppendBatch writes the next n records as one JSON array to the end of dst. It
 // returns what they add up to and where they are on each partition.
 func (g *Generator) AppendBatch(dst []byte, n int) ([]byte, Totals, []Range) {
+	dst = append(dst, '[')
+	dst, sum, ranges := g.several(dst, n, func(dst []byte, i int, sum *Totals) []byte {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		return g.next(dst, sum)
+	})
+	return append(dst, ']'), sum, ranges
+}
+
+// appendBulk writes the next n records as a bulk.
+func (g *Generator) appendBulk(dst []byte, n int, bulk func([]byte, int64, []byte) []byte) ([]byte, Totals, []Range) {
+	return g.several(dst, n, func(dst []byte, _ int, sum *Totals) []byte {
+		g.record = g.next(g.record[:0], sum)
+		return bulk(dst, g.latest.id, g.record)
+	})
+}
+
+// several writes n records, and tells what they add up to and where they are.
+func (g *Generator) several(dst []byte, n int, write func(dst []byte, i int, sum *Totals) []byte) ([]byte, Totals, []Range) {
 	ranges := make([]Range, len(g.homes))
 	for i, h := range g.homes {
 		ranges[i] = Range{Partition: h.id, First: h.position + 1}
 	}
 	var sum Totals
-	dst = append(dst, '[')
 	for i := range n {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = g.next(dst, &sum)
+		dst = write(dst, i, &sum)
 	}
 	for i, h := range g.homes {
 		ranges[i].Last = h.position
 	}
 	g.total.add(sum)
-	return append(dst, ']'), sum, ranges
+	return dst, sum, ranges
 }
 
 // next plays one step of one of the instances.

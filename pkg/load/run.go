@@ -53,8 +53,8 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	watch.Go(func() error { bar.run(done, tally); return nil })
 
 	var workers errgroup.Group
-	for range cfg.Connections {
-		w := &worker{cfg: cfg, feed: feed, tally: tally, conn: newConn(cfg, target), halt: halt}
+	for i := range cfg.Connections {
+		w := &worker{cfg: cfg, number: i, feed: feed, tally: tally, conn: newConn(cfg, target), halt: halt}
 		workers.Go(func() error { return w.run(stop, inFlight) })
 	}
 	err = workers.Wait()
@@ -75,11 +75,12 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 // worker is one connection at work.
 type worker struct {
-	cfg   Config
-	feed  *feed
-	tally *tally
-	conn  *conn
-	halt  context.CancelCauseFunc
+	cfg    Config
+	number int // of the connection, from 0
+	feed   *feed
+	tally  *tally
+	conn   *conn
+	halt   context.CancelCauseFunc
 }
 
 func (w *worker) run(stop, inFlight context.Context) error {
@@ -87,7 +88,7 @@ func (w *worker) run(stop, inFlight context.Context) error {
 	zip := newZipper(w.cfg.Gzip && !w.cfg.Prepare)
 	own := new(request)
 	for stop.Err() == nil {
-		r := w.feed.take(own)
+		r := w.feed.take(own, w.number)
 		if r == nil {
 			return nil
 		}
@@ -120,8 +121,8 @@ func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 		key = ""
 	}
 	for attempt := 0; ; attempt++ {
-		a, err := w.conn.post(inFlight, r.body, r.token, key)
-		if err == nil && a.ok() {
+		a, err := w.conn.post(inFlight, r.body, r.authorization, key)
+		if err == nil && a.ok(w.cfg.Bulk != nil) {
 			return w.tally.acknowledged(r, time.Since(since))
 		}
 		w.tally.failed(reason(a, err))

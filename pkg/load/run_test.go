@@ -311,6 +311,7 @@ func TestUnusableConfigurations(t *testing.T) {
 		"an address without scheme":        {URL: "127.0.0.1:8080"},
 		"another scheme":                   {URL: "nats://127.0.0.1:4222"},
 		"preparing without end":            {Prepare: true, Duration: time.Second},
+		"preparing bulks":                  {Prepare: true, Records: 1, Bulk: func(b []byte, _ int64, _ []byte) []byte { return b }},
 		"a negative number of records":     {Records: -1},
 		"a negative rate":                  {Rate: -1},
 		"a negative number of connections": {Connections: -1},

@@ -14,6 +14,7 @@ type Config struct {
 	Every          time.Duration // mean time between two faults; default 2.5 s
 	StreamMaxBytes int64         // disk budget of a lane; default 1 GiB
 	SmallDisk      bool          // fill the disks of NATS and of the engine too; needs root
+	Brokers        bool          // nobody posts but the exporters of a Camunda cluster of three partitions
 	Outage         time.Duration // when set, the only fault: the engine is away for so long
 	Dir            string        // of data and logs; default a temporary one
 	Keep           bool          // keep Dir also when all is well

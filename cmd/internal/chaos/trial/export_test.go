@@ -13,8 +13,9 @@ import (
 // Plan is the schedule of a run with so many NATS servers, as text.
 func Plan(cfg Config, servers int) []string {
 	s := scene{
-		parts: []string{partEngine, partAPI + "-1", partIngester + "-1", partAPI + "-2", partIngester + "-2"},
-		links: []string{linkClients, partAPI + "-1" + toNATS, partIngester + "-1" + toNATS, partIngester + "-1" + toEngine},
+		sources: Config{}.posts().sources(),
+		parts:   []string{partEngine, partAPI + "-1", partIngester + "-1", partAPI + "-2", partIngester + "-2"},
+		links:   []string{linkClients, partAPI + "-1" + toNATS, partIngester + "-1" + toNATS, partIngester + "-1" + toEngine},
 	}
 	for i := range servers {
 		s.nats = append(s.nats, fmt.Sprintf("%s-%d", partNATS, i+1))

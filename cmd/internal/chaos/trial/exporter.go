@@ -3,7 +3,6 @@ package trial
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,8 @@ import (
 	"time"
 )
 
-// exporter sends the log of one partition as Camunda's exporters do: it fills a
-// buffer, posts it, and posts all of it again, together with what has come
+// exporter sends the log of one partition as an exporter of records does that
+// posts to the api's own route: it fills a buffer, posts it, and posts all of it again, together with what has come
 // meanwhile, until it is acknowledged. When the partition gets another leader,
 // or its broker starts again, it goes on from an acknowledgement up to ten
 // minutes old, with other buffers. Sometimes the leader before has not
@@ -25,7 +24,6 @@ type exporter struct {
 	log     *partitionLog
 	random  *rand.Rand
 	forms   []form
-	bulks   bool          // for Elasticsearch
 	until   time.Time     // no fall-backs any more
 	deepest time.Duration // of a fall-back
 	mean    time.Duration // between two of them
@@ -122,7 +120,7 @@ func (e *exporter) fallBack(now time.Time) {
 // is over when all are acknowledged and no more will come.
 func (e *exporter) fill(ctx context.Context) (n int, over bool) {
 	for waited := time.Duration(0); ; waited += 20 * time.Millisecond {
-		there, whole := e.log.len()
+		there, whole := e.log.Len()
 		n = min(there-e.next, e.size)
 		switch {
 		case n == e.size, n > 0 && (whole || waited > time.Second):
@@ -162,7 +160,7 @@ func (e *exporter) deliver(ctx context.Context, n int) (acked bool, err error) {
 		if !sleep(ctx, min(50*time.Millisecond<<min(attempt, 10), 2*time.Second)) {
 			return false, ctx.Err()
 		}
-		if there, _ := e.log.len(); e.random.IntN(2) == 0 { // the buffer has grown
+		if there, _ := e.log.Len(); e.random.IntN(2) == 0 { // the buffer has grown
 			n = min(there-e.next, n+e.size/2, 2*e.size)
 		}
 	}
@@ -184,32 +182,24 @@ func (e *exporter) straggle(body *bytes.Buffer) {
 	})
 }
 
-// body is the buffer as JSON, or as a bulk.
+// body is the buffer as JSON.
 func (e *exporter) body(n int) (*bytes.Buffer, error) {
-	records, err := e.log.read(e.next, e.next+n)
+	records, err := e.log.Read(e.next, e.next+n)
 	if err != nil {
 		return nil, err
 	}
 	var body bytes.Buffer
 	for i, r := range records {
-		switch {
-		case e.bulks:
-			fmt.Fprintf(&body, `{"index":{"_index":"zeebe-record","_id":"%d","routing":"1"}}`+"\n", e.next+i)
-		case i > 0:
+		if i > 0 {
 			body.WriteByte(',')
-		default:
+		} else {
 			body.WriteByte('[')
 		}
 		if err := e.form.write(&body, r, e.random.Uint64N(1<<51)); err != nil {
 			return nil, err
 		}
-		if e.bulks {
-			body.WriteByte('\n')
-		}
 	}
-	if !e.bulks {
-		body.WriteByte(']')
-	}
+	body.WriteByte(']')
 	return &body, nil
 }
 
@@ -217,21 +207,11 @@ func (e *exporter) body(n int) (*bytes.Buffer, error) {
 type poster struct {
 	url, token string
 	client     *http.Client
-	taken      func(answer string) bool // whether a body was taken
 }
 
 func newPoster(addr, token string) *poster {
 	return &poster{"http://" + addr + "/flow/flowRecord/batch", "Bearer " + token,
-		&http.Client{Timeout: 8 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
-		func(answer string) bool { return strings.TrimSpace(answer) == `{"status":"OK"}` }}
-}
-
-// newBulkPoster posts where Elasticsearch is spoken.
-func newBulkPoster(addr, token string) *poster {
-	p := newPoster(addr, token)
-	p.url, p.token = "http://"+addr+"/_bulk", "Basic "+base64.StdEncoding.EncodeToString([]byte("engine:"+token))
-	p.taken = func(answer string) bool { return strings.Contains(answer, `"errors":false`) }
-	return p
+		&http.Client{Timeout: 8 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 }
 
 // post sends a body once. Without an error it is durable; otherwise it may be,
@@ -251,11 +231,11 @@ func (p *poster) post(ctx context.Context, body *bytes.Buffer, key string) (agai
 		return true, err
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
 	switch {
 	case err != nil:
 		return true, err
-	case res.StatusCode == http.StatusOK && p.taken(string(answer)):
+	case res.StatusCode == http.StatusOK && strings.TrimSpace(string(answer)) == `{"status":"OK"}`:
 		return false, nil
 	case res.StatusCode >= 500, res.StatusCode == http.StatusTooManyRequests, res.StatusCode == http.StatusRequestTimeout:
 		return true, errors.New(res.Status)

@@ -60,6 +60,8 @@ type scene struct {
 	links []string
 	disks []string
 	nats  []string // among parts
+
+	sources []string // whose records are posted
 }
 
 // plan makes the schedule of a run. It follows from its arguments alone.
@@ -93,7 +95,9 @@ func milestones(cfg Config, s scene) []fault {
 	add(0.05, fault{kind: addLane})
 	if cfg.For >= 10*time.Minute { // each takes longer than the duplicate window
 		for i, source := range []string{"engine-a", "ids-only", "bulk", anonymousSource} {
-			add(0.15+0.15*float64(i), fault{kind: spread, target: source})
+			if slices.Contains(s.sources, source) {
+				add(0.15+0.15*float64(i), fault{kind: spread, target: source})
+			}
 		}
 	}
 	if cfg.For >= 3*time.Minute {

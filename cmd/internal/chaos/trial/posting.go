@@ -46,7 +46,7 @@ type cluster struct {
 	share      float64 // of all records, before they are sent again
 	partitions int
 	forms      []form
-	bulks      bool // posted as to Elasticsearch
+	brokers    bool // Camunda's: they post bulks, as written
 }
 
 // clusters send what they have sent again and again, cut into other requests.
@@ -54,7 +54,7 @@ type cluster struct {
 func clusters() []cluster {
 	return []cluster{
 		{"engine-a", 0.12, 3, []form{asWritten, asWritten, sortedMembers, withoutID, otherSequence}, false},
-		{"engine-b", 0.12, 3, []form{asWritten}, true},
+		{brokerSource, 0.12, 3, nil, true},
 		{"ids-only", 0.08, 2, []form{onlyID, onlyIDSorted}, false},
 	}
 }
@@ -68,13 +68,31 @@ const (
 	anonymousShare  = 0.04
 )
 
+// posting is who posts in a run.
+type posting struct {
+	clients   []client
+	clusters  []cluster
+	anonymous bool
+}
+
+// posts are all of them, or the brokers alone.
+func (c Config) posts() posting {
+	if c.Brokers {
+		return posting{clusters: []cluster{{brokerSource, 1, 3, nil, true}}}
+	}
+	return posting{clients(), clusters(), true}
+}
+
 // sources are the names of all of them.
-func sources() []string {
-	names := []string{anonymousSource}
-	for _, c := range clients() {
+func (p posting) sources() []string {
+	var names []string
+	if p.anonymous {
+		names = append(names, anonymousSource)
+	}
+	for _, c := range p.clients {
 		names = append(names, c.source)
 	}
-	for _, e := range clusters() {
+	for _, e := range p.clusters {
 		names = append(names, e.source)
 	}
 	return names
@@ -97,21 +115,24 @@ type posted struct {
 
 // post posts until the time is up and everything is answered or given up.
 func (s *stage) post(ctx context.Context) (*truth, error) {
-	t := &truth{sources: map[string]posted{}}
+	t := &truth{sources: map[string]posted{}, anonymous: &anonymous{}}
+	all := s.cfg.posts()
 	seeds := rand.New(rand.NewPCG(s.cfg.Seed, 0x10ad))
 	posting, ctx := errgroup.WithContext(ctx)
-	for _, c := range clients() {
+	for _, c := range all.clients {
 		c.cfg.Seed = seeds.Uint64() | 1
 		posting.Go(func() error { return s.postAs(ctx, c, t) })
 	}
-	for _, e := range clusters() {
+	for _, e := range all.clusters {
 		seed := seeds.Uint64()
 		posting.Go(func() error { return s.export(ctx, e, seed, t) })
 	}
-	t.anonymous = &anonymous{
-		poster: newPoster(s.door(), s.tokens[anonymousSource]), rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seeds.Uint64(),
+	if all.anonymous {
+		t.anonymous = &anonymous{
+			poster: newPoster(s.door(), s.tokens[anonymousSource]), rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seeds.Uint64(),
+		}
+		posting.Go(func() error { return t.anonymous.run(ctx, s.cfg.For) })
 	}
-	posting.Go(func() error { return t.anonymous.run(ctx, s.cfg.For) })
 	err := posting.Wait()
 	s.journal.note("exporters: %d records acknowledged, %d of them again, after %d fall-backs and %d retries",
 		t.exported.records, t.exported.again, t.exported.fallbacks, t.exported.retries)
@@ -182,29 +203,44 @@ func (t *truth) abandoned() (n int64) {
 func (s *stage) export(ctx context.Context, e cluster, seed uint64, t *truth) error {
 	begin := time.Now()
 	w, err := newSource(s.dir, e.source, simulator.Config{
-		Seed: seed, Start: begin, Partitions: e.partitions, UnderWay: 200, Haste: 600, Commands: true,
+		Seed: seed, Start: begin, Partitions: e.partitions, UnderWay: 200, Haste: 600, Commands: !e.brokers, NoIDs: e.brokers,
 		Every: time.Duration(recordsOfInstance / (s.cfg.Rate * e.share) * float64(time.Second)),
 	})
 	if err != nil {
 		return err
 	}
 	defer w.close()
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return w.write(ctx, begin.Add(s.cfg.For)) })
+	var count exported
+	work.Go(func() (err error) {
+		if e.brokers {
+			count, err = s.brokers(ctx, e, seed, w)
+		} else {
+			count, err = s.exporters(ctx, e, seed, w)
+		}
+		return err
+	})
+	err = work.Wait()
+	wrote := w.wrote()
+	t.add(e.source, posted{sent: wrote, acked: wrote, counts: w.counts}, count)
+	return err
+}
+
+// exporters post the logs of a source to the api's own route.
+func (s *stage) exporters(ctx context.Context, e cluster, seed uint64, w *source) (count exported, err error) {
+	begin := time.Now()
 	strays, abandon := context.WithCancel(ctx)
 	defer abandon()
 	var stragglers sync.WaitGroup
 	work, ctx := errgroup.WithContext(ctx)
-	work.Go(func() error { return w.write(ctx, begin.Add(s.cfg.For)) })
 	p := newPoster(s.door(), s.tokens[e.source])
-	if e.bulks {
-		p = newBulkPoster(s.links[linkExporters][0].addr(), s.tokens[e.source])
-	}
 	defer p.client.CloseIdleConnections()
 	var mu sync.Mutex
-	var count exported
 	for partition, log := range w.logs {
 		x := &exporter{
 			post: func(ctx context.Context, body *bytes.Buffer) (bool, error) { return p.post(ctx, body, "") },
-			log:  log, random: rand.New(rand.NewPCG(seed, uint64(partition))), forms: e.forms, bulks: e.bulks,
+			log:  log, random: rand.New(rand.NewPCG(seed, uint64(partition))), forms: e.forms,
 			until: begin.Add(s.cfg.For * 9 / 10), deepest: s.cfg.For / 3, mean: s.cfg.For / 5,
 			strays: &stragglers, straggl: strays,
 		}
@@ -222,9 +258,7 @@ func (s *stage) export(ctx context.Context, e cluster, seed uint64, t *truth) er
 	err = work.Wait()
 	abandon()
 	stragglers.Wait()
-	wrote := w.wrote()
-	t.add(e.source, posted{sent: wrote, acked: wrote, counts: w.counts}, count)
-	return err
+	return count, err
 }
 
 // firstOf is where the first n records of a seed are: they are made again.

@@ -153,15 +153,15 @@ func (l *partitionLog) finish() {
 	l.whole = true
 }
 
-// len is how many records there are, and whether there will be no more.
-func (l *partitionLog) len() (n int, whole bool) {
+// Len is how many records there are, and whether there will be no more.
+func (l *partitionLog) Len() (n int, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.ends), l.whole
 }
 
-// read gives the records from..to-1, counted from 0.
-func (l *partitionLog) read(from, to int) ([][]byte, error) {
+// Read gives the records from..to-1, counted from 0.
+func (l *partitionLog) Read(from, to int) ([][]byte, error) {
 	l.mu.Lock()
 	start := int64(0)
 	if from > 0 {

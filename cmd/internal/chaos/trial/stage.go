@@ -133,7 +133,7 @@ func (s *stage) via(name string, servers ...string) ([]string, error) {
 // writeTokens makes a token for every source.
 func (s *stage) writeTokens() error {
 	var file strings.Builder
-	for _, name := range sources() {
+	for _, name := range s.cfg.posts().sources() {
 		s.tokens[name] = auth.NewToken()
 		entry := auth.Entry{Subject: name, SHA256: auth.Digest(s.tokens[name]), Scopes: []record.Scope{record.ScopeRecordsWrite}}
 		fmt.Fprintln(&file, entry.Line())
@@ -183,7 +183,7 @@ func natsURL(addrs []string) string { return "nats://" + strings.Join(addrs, ",n
 
 // scene is what of it may be broken.
 func (s *stage) scene() scene {
-	sc := scene{parts: s.order, nats: s.nats}
+	sc := scene{parts: s.order, nats: s.nats, sources: s.cfg.posts().sources()}
 	for name := range s.links {
 		sc.links = append(sc.links, name)
 	}

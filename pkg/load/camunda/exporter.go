@@ -1,0 +1,162 @@
+package camunda
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Exporter exports the log of one partition. Fail may be called at any time;
+// everything else belongs to Run.
+type Exporter struct {
+	cfg      Config
+	failures chan Failure
+
+	bulk  bulk
+	next  int       // record to read
+	acked int       // records before it are acknowledged
+	most  int       // the highest that acked ever was, which no broker remembers
+	timer time.Time // of the next flush of whatever there is
+	tries int       // of a full bulk
+	again time.Time // when a full bulk is tried next
+
+	open       bool // the templates are made, under this leadership
+	leadership int
+	remembered remembered
+
+	strays    sync.WaitGroup // bulks of leaders before
+	straying  context.Context
+	endStrays context.CancelFunc
+
+	count Count
+}
+
+// Count is what an exporter did.
+type Count struct {
+	Records  int64 // acknowledged, every time
+	Again    int64 // of them, that had been acknowledged before
+	Bulks    int64 // acknowledged
+	Retries  int64 // bulks that were not
+	Failures int64 // of the broker
+	Late     int64 // bulks of leaders before, acknowledged
+}
+
+// Add adds what another exporter did.
+func (c *Count) Add(o Count) {
+	c.Records += o.Records
+	c.Again += o.Again
+	c.Bulks += o.Bulks
+	c.Retries += o.Retries
+	c.Failures += o.Failures
+	c.Late += o.Late
+}
+
+// New makes an exporter that Run starts.
+func New(cfg Config) *Exporter {
+	return &Exporter{cfg: cfg.withDefaults(), failures: make(chan Failure, 16)}
+}
+
+// poll is how soon what was written is exported.
+const poll = 20 * time.Millisecond
+
+// Run exports until the log is whole and all of it is acknowledged, or until ctx
+// ends. The error is that of the log or of ctx: what Elasticsearch says is tried
+// again for ever.
+func (e *Exporter) Run(ctx context.Context) (Count, error) {
+	var late sync.Mutex
+	e.straying, e.endStrays = context.WithCancel(ctx)
+	defer func() { e.endStrays(); e.strays.Wait() }()
+	e.lead(time.Now(), 0)
+	for {
+		over, err := e.step(ctx, &late)
+		if over || err != nil {
+			e.endStrays()
+			e.strays.Wait()
+			return e.count, err
+		}
+	}
+}
+
+// step does what is due, or waits for it.
+func (e *Exporter) step(ctx context.Context, late *sync.Mutex) (over bool, err error) {
+	now := time.Now()
+	e.remember(now)
+	full := e.bulk.records >= e.cfg.BulkRecords || e.bulk.documents >= e.cfg.BulkBytes
+	switch {
+	case !now.Before(e.timer):
+		e.timer = now.Add(e.cfg.BulkDelay)
+		if e.bulk.records > 0 {
+			e.flush(ctx)
+		}
+		return false, nil
+	case full && !now.Before(e.again):
+		if !e.flush(ctx) {
+			e.again = time.Now().Add(min(e.cfg.Backoff<<min(e.tries, 10), e.cfg.BackoffMost))
+			e.tries++
+		}
+		return false, nil
+	case !full:
+		if read, whole, err := e.read(); read || err != nil {
+			return false, err
+		} else if whole && e.bulk.records == 0 {
+			return true, nil
+		}
+	}
+	wait := e.timer.Sub(now)
+	if full {
+		wait = min(wait, e.again.Sub(now))
+	} else {
+		wait = min(wait, poll)
+	}
+	select {
+	case f := <-e.failures:
+		e.fail(time.Now(), f, late)
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	return false, nil
+}
+
+// read adds to the bulk what there is, until it is full.
+func (e *Exporter) read() (read, whole bool, err error) {
+	there, whole := e.cfg.Log.Len()
+	to := min(there, e.next+e.cfg.BulkRecords-e.bulk.records)
+	if to <= e.next {
+		return false, whole, nil
+	}
+	records, err := e.cfg.Log.Read(e.next, to)
+	if err != nil {
+		return false, whole, err
+	}
+	for _, record := range records {
+		e.bulk.add(e.cfg.Partition, e.leadership, record)
+		e.next++
+		if e.bulk.documents >= e.cfg.BulkBytes {
+			break
+		}
+	}
+	return true, whole, nil
+}
+
+// flush posts the bulk once. Unless it is taken all of it stays.
+func (e *Exporter) flush(ctx context.Context) bool {
+	if !e.open {
+		if err := e.cfg.To.Templates(ctx); err != nil {
+			e.count.Retries++
+			return false
+		}
+		e.open = true
+	}
+	if err := e.cfg.To.Bulk(ctx, e.bulk.body); err != nil {
+		e.count.Retries++
+		return false
+	}
+	e.count.Bulks++
+	e.count.Records += int64(e.bulk.records)
+	e.count.Again += int64(max(0, min(e.most, e.next)-e.acked))
+	e.acked, e.most = e.next, max(e.most, e.next)
+	e.tries, e.again = 0, time.Time{}
+	e.bulk.reset()
+	return true
+}
