@@ -78,6 +78,7 @@ check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml, v
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
+	cd cmd/internal/foreign/shippers && $(GO) vet . && $(GO) mod tidy -diff
 	@$(MAKE) compose-check vuln race
 
 compose-check:
@@ -99,7 +100,7 @@ race: | need-go ## data races in the packages whose goroutines share memory, whe
 	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(GO) test -race -timeout 10m $(RACED); \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
-foreign: build ## clients that others make against sluice up, where Python, Node and Java are there
+foreign: build ## clients that others make against sluice up, brokers of Camunda among them, where Python, Node and Java are there
 	@sh cmd/internal/foreign/install.sh .cache/foreign
 	@$(GO) run ./cmd/internal/foreign $(ARGS)
 

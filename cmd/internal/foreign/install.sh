@@ -34,3 +34,22 @@ if command -v java >/dev/null && command -v mvn >/dev/null && ! fresh java pom.x
 	mvn --quiet --batch-mode --file "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$tools/java" -Dmdep.useBaseVersion=true
 	installed java pom.xml
 fi
+
+# Go's clients are a module of their own. It is built each time: go knows what is new.
+if command -v go >/dev/null; then
+	go build -C "$here/../shippers" -o "$tools/shippers" .
+fi
+# Camunda's distributions, 300 MB each, side by side. Maven keeps the archives in
+# the home folder.
+camunda() {
+	[ ! -e "$tools/camunda-zeebe-$1.installed" ] || return 0
+	rm -rf "$tools/camunda-zeebe-$1"
+	mvn --quiet --batch-mode dependency:unpack -Dartifact="io.camunda:camunda-zeebe:$1:tar.gz" -DoutputDirectory="$tools"
+	touch "$tools/camunda-zeebe-$1.installed"
+}
+if command -v java >/dev/null && command -v mvn >/dev/null; then
+	camunda 8.5.8 & first=$!
+	camunda 8.6.0 & second=$!
+	wait $first
+	wait $second
+fi

@@ -14,12 +14,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/cmd/internal/parts"
 )
@@ -28,6 +31,7 @@ type options struct {
 	Checks string `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
 	Sluice string `default:"bin/sluice" type:"path" help:"The program."`
 	Tools  string `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
+	Only   string `help:"Run those clients alone whose name has this in it."`
 	All    bool   `help:"A client that cannot be run here is a failure too."`
 }
 
@@ -48,18 +52,19 @@ type client struct {
 	name    string
 	needs   string // a file that install.sh makes where its language is there
 	command []string
-	prepare func(ctx context.Context, dir string, env map[string]string) error // what it needs to be there; may be nil
-	count   *regexp.Regexp                                                     // of what it prints instead of lines: how many checks there were
+	run     func(ctx context.Context, dir string, env map[string]string) result // instead of the command
+	prepare func(ctx context.Context, dir string, env map[string]string) error  // what it needs to be there; may be nil
+	count   *regexp.Regexp                                                      // of what it prints instead of lines: how many checks there were
 }
 
 // clientLimit bounds the checks of one client.
-const clientLimit = 150 * time.Second
+const clientLimit = 4 * time.Minute
 
 func (o options) clients() []client {
 	here := o.Checks + "/"
 	python := filepath.Join(o.Tools, "venv/bin/python")
 	schemathesis := filepath.Join(o.Tools, "venv/bin/schemathesis")
-	return []client{
+	all := []client{
 		{name: "clickhouse-connect", needs: python, command: []string{python, here + "connect.py"}},
 		{name: "clickhouse-driver", needs: python, command: []string{python, here + "driver.py"}},
 		{name: "@clickhouse/client", needs: filepath.Join(o.Tools, "node_modules/@clickhouse/client"), command: []string{"node", here + "node.mjs"}},
@@ -70,14 +75,25 @@ func (o options) clients() []client {
 			"--max-examples", "15", "--seed", "1", "--generation-database", "none",
 			"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance",
 		}},
+		{name: "go-elasticsearch, opensearch-go", needs: filepath.Join(o.Tools, "shippers"), command: []string{filepath.Join(o.Tools, "shippers")}},
 	}
+	for _, version := range camundas {
+		b := broker{version: version, checks: o.Checks, home: filepath.Join(o.Tools, "camunda-zeebe-"+version)}
+		all = append(all, client{name: "camunda " + version, needs: filepath.Join(b.home, "bin", "broker"), run: b.check})
+	}
+	return slices.DeleteFunc(all, func(c client) bool { return !strings.Contains(c.name, o.Only) })
 }
+
+// camundas are the versions of which Maven Central has a broker with its
+// exporters (docs/camunda.md); install.sh fetches them.
+var camundas = []string{"8.5.8", "8.6.0"}
 
 // result is what came of a client.
 type result struct {
 	ok                  int
 	failed, unsupported []string
-	missing             bool // it is not there
+	notes               []string // what else there is to say
+	missing             bool     // it is not there
 	took                time.Duration
 }
 
@@ -93,17 +109,26 @@ func (o options) run(ctx context.Context) error {
 		return err
 	}
 	results := map[string]result{}
-	for _, c := range o.clients() {
-		results[c.name] = c.run(ctx, dir, env)
+	var mu sync.Mutex
+	var all errgroup.Group
+	all.SetLimit(2) // a broker waits for much, and the others go on beside it
+	for _, c := range slices.Backward(o.clients()) {
+		all.Go(func() error {
+			r := c.check(ctx, dir, env)
+			mu.Lock()
+			defer mu.Unlock()
+			results[c.name] = r
+			return nil
+		})
 	}
-	return errors.Join(o.tell(results), stop())
+	return errors.Join(all.Wait(), o.tell(results), stop())
 }
 
 // start starts sluice up in a folder, and returns what the clients need to know.
 func (o options) start(ctx context.Context, dir string) (env map[string]string, stop func() error, err error) {
-	data, api, ops, native, http := filepath.Join(dir, "data"), parts.Address(), parts.Address(), parts.Address(), parts.Address()
+	data, api, ops, native, http, elastic := filepath.Join(dir, "data"), parts.Address(), parts.Address(), parts.Address(), parts.Address(), parts.Address()
 	up, err := parts.Spawn(dir, "up", ops, o.Sluice, "up", "--data", data, "--http", api, "--ops", ops,
-		"--nats", parts.Address(), "--clickhouse", native, "--clickhouse-http", http)
+		"--nats", parts.Address(), "--clickhouse", native, "--clickhouse-http", http, "--elasticsearch", elastic)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -128,6 +153,7 @@ func (o options) start(ctx context.Context, dir string) (env map[string]string, 
 		"HOST": host, "HTTP_PORT": httpPort, "NATIVE_PORT": nativePort, "ADMIN_PASSWORD": secret("secrets/clickhouse-admin"),
 		"API": "http://" + api, "TOKEN": secret("token"), "CLIENTS": o.Tools,
 		"SLUICE": o.Sluice, "DATA": data,
+		"ELASTIC": "http://" + elastic, "TOKENS": filepath.Join(data, "tokens.yaml"),
 	}
 	if err != nil {
 		return nil, nil, err
@@ -153,13 +179,19 @@ func makeDatabase(ctx context.Context, address, password string) error {
 	return nil
 }
 
-// run runs the checks of a client in a folder, where it may leave what it likes.
-func (c client) run(ctx context.Context, dir string, env map[string]string) result {
+// check runs the checks of a client in a folder, where it may leave what it likes.
+func (c client) check(ctx context.Context, dir string, env map[string]string) result {
 	if _, err := os.Stat(c.needs); err != nil {
 		return result{missing: true}
 	}
 	ctx, cancel := context.WithTimeout(ctx, clientLimit)
 	defer cancel()
+	if c.run != nil {
+		begun := time.Now()
+		r := c.run(ctx, dir, env)
+		r.took = time.Since(begun)
+		return r
+	}
 	if c.prepare != nil {
 		if err := c.prepare(ctx, dir, env); err != nil {
 			return result{failed: []string{err.Error()}}
@@ -231,6 +263,9 @@ func (o options) tell(results map[string]result) (err error) {
 	}
 	w.Flush()
 	for _, c := range o.clients() {
+		for _, what := range results[c.name].notes {
+			fmt.Printf("note         %s: %s\n", c.name, what)
+		}
 		for _, what := range results[c.name].unsupported {
 			fmt.Printf("unsupported  %s: %s\n", c.name, what)
 		}

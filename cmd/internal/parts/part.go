@@ -113,6 +113,23 @@ func (p *Part) Metrics(ctx context.Context) (map[string]float64, error) {
 	return all, lines.Err()
 }
 
+// Kill ends the part without warning and waits until it is gone.
+func (p *Part) Kill() error {
+	err := p.cmd.Process.Kill()
+	<-p.exited
+	return errors.Join(err, p.log.Close())
+}
+
+// Tail is the end of what the part has written.
+func (p *Part) Tail(lines int) string {
+	said, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(said)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
 // Stop ends the part and waits for it. The error says how it ended, if not by
 // itself and well.
 func (p *Part) Stop() error {
