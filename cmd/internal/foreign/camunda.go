@@ -20,12 +20,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
-	"sluice/pkg/record"
 )
 
 // broker is a real broker of Camunda, as its distribution has it. Both of its
@@ -144,26 +142,12 @@ func (b *broker) prepare(ctx context.Context) (err error) {
 	if b.witness, err = newWitness(b.env["ELASTIC"]); err != nil {
 		return err
 	}
-	var lines strings.Builder
 	for _, e := range b.sources {
-		entry := auth.Entry{Subject: e.source, Source: e.source, SHA256: auth.Digest(e.token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
-		fmt.Fprintln(&lines, entry.Line())
+		if err := addToken(ctx, b.env, e.source, e.token); err != nil {
+			return err
+		}
 	}
-	return appendTo(b.env["TOKENS"], lines.String())
-}
-
-// tokens guards the file of tokens, to which every broker adds its own.
-var tokens sync.Mutex
-
-func appendTo(name, lines string) error {
-	tokens.Lock()
-	defer tokens.Unlock()
-	file, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(lines)
-	return errors.Join(err, file.Close())
+	return nil
 }
 
 func (b *broker) classPath() string { return filepath.Join(b.home, "lib", "*") }

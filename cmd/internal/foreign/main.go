@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/cmd/internal/parts"
+	"sluice/pkg/auth"
 )
 
 type options struct {
@@ -75,7 +76,7 @@ func (o options) clients() []client {
 			"--max-examples", "15", "--seed", "1", "--generation-database", "none",
 			"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance",
 		}},
-		{name: "go-elasticsearch, opensearch-go", needs: filepath.Join(o.Tools, "shippers"), command: []string{filepath.Join(o.Tools, "shippers")}},
+		{name: "go-elasticsearch, opensearch-go", needs: filepath.Join(o.Tools, "shippers"), prepare: ship, command: []string{filepath.Join(o.Tools, "shippers")}},
 	}
 	for _, version := range camundas {
 		b := broker{version: version, checks: o.Checks, home: filepath.Join(o.Tools, "camunda-zeebe-"+version)}
@@ -110,17 +111,25 @@ func (o options) run(ctx context.Context) error {
 	}
 	results := map[string]result{}
 	var mu sync.Mutex
-	var all errgroup.Group
-	all.SetLimit(2) // a broker waits for much, and the others go on beside it
-	for _, c := range slices.Backward(o.clients()) {
-		all.Go(func() error {
-			r := c.check(ctx, dir, env)
-			mu.Lock()
-			defer mu.Unlock()
-			results[c.name] = r
+	inTurn := func(clients []client) func() error {
+		return func() error {
+			for _, c := range clients {
+				r := c.check(ctx, dir, env)
+				mu.Lock()
+				results[c.name] = r
+				mu.Unlock()
+			}
 			return nil
-		})
+		}
 	}
+	clients := o.clients()
+	first := slices.IndexFunc(clients, func(c client) bool { return c.run != nil })
+	if first < 0 {
+		first = len(clients)
+	}
+	var all errgroup.Group
+	all.Go(inTurn(clients[:first]))
+	all.Go(inTurn(clients[first:])) // brokers wait for much
 	return errors.Join(all.Wait(), o.tell(results), stop())
 }
 
@@ -153,7 +162,7 @@ func (o options) start(ctx context.Context, dir string) (env map[string]string, 
 		"HOST": host, "HTTP_PORT": httpPort, "NATIVE_PORT": nativePort, "ADMIN_PASSWORD": secret("secrets/clickhouse-admin"),
 		"API": "http://" + api, "TOKEN": secret("token"), "CLIENTS": o.Tools,
 		"SLUICE": o.Sluice, "DATA": data,
-		"ELASTIC": "http://" + elastic, "TOKENS": filepath.Join(data, "tokens.yaml"),
+		"ELASTIC": "http://" + elastic, "TOKENS": filepath.Join(data, "tokens.yaml"), "SHIPPERS_TOKEN": auth.NewToken(),
 	}
 	if err != nil {
 		return nil, nil, err

@@ -22,7 +22,7 @@ def run(*command):
 
 
 def export(kind, name):
-    run("export", "--data", data, "--clickhouse", clickhouse, "--format", kind, "--out", name)
+    run("export", "--data", data, "--clickhouse", clickhouse, "--source", "local", "--format", kind, "--out", name)
     return name
 
 

@@ -68,7 +68,7 @@ func check(ctx context.Context, partition int, ship shipper) error {
 		if err := settled(ctx); err != nil {
 			return err
 		}
-		const each = "SELECT concat(toString(count()), ' ', toString(uniqExact(position)), ' ', toString(max(position))) FROM flow.records WHERE partition_id = %d AND value_type = 'JOB'"
+		const each = "SELECT concat(toString(count()), ' ', toString(uniqExact(position)), ' ', toString(max(position))) FROM flow.records WHERE source = 'shippers' AND partition_id = %d"
 		want := fmt.Sprintf("%d %d %d", documents, documents, documents)
 		got, err := ask(ctx, fmt.Sprintf(each, partition))
 		if err != nil {
@@ -88,7 +88,7 @@ func settled(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		req.Header.Set("Authorization", "Bearer "+os.Getenv("TOKEN"))
+		req.Header.Set("Authorization", "Bearer "+os.Getenv("SHIPPERS_TOKEN"))
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Prefer", "wait=30")
 		res, err := http.DefaultClient.Do(req)
@@ -135,7 +135,7 @@ var began = time.Now().Add(-time.Hour).Truncate(time.Second)
 func elastic(compress bool) shipper {
 	return func(ctx context.Context, partition int) (stored, failed uint64, err error) {
 		client, err := elasticsearch.NewClient(elasticsearch.Config{
-			Addresses: []string{os.Getenv("ELASTIC")}, Username: "shipper", Password: os.Getenv("TOKEN"), CompressRequestBody: compress,
+			Addresses: []string{os.Getenv("ELASTIC")}, Username: "shipper", Password: os.Getenv("SHIPPERS_TOKEN"), CompressRequestBody: compress,
 		})
 		if err != nil {
 			return 0, 0, err
@@ -176,7 +176,7 @@ func elastic(compress bool) shipper {
 
 func openSearch(ctx context.Context, partition int) (stored, failed uint64, err error) {
 	client, err := opensearchapi.NewClient(opensearchapi.Config{Client: opensearch.Config{
-		Addresses: []string{os.Getenv("ELASTIC")}, Username: "shipper", Password: os.Getenv("TOKEN"),
+		Addresses: []string{os.Getenv("ELASTIC")}, Username: "shipper", Password: os.Getenv("SHIPPERS_TOKEN"),
 	}})
 	if err != nil {
 		return 0, 0, err

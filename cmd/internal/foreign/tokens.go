@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"sluice/pkg/auth"
+	"sluice/pkg/record"
+)
+
+// tokens guards the file of tokens, which grows while clients run.
+var tokens sync.Mutex
+
+// addToken makes a source of its own for what a client posts, and waits until
+// Sluice has noticed.
+func addToken(ctx context.Context, env map[string]string, source, token string) error {
+	entry := auth.Entry{Subject: source, Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+	if err := appendTo(env["TOKENS"], entry.Line()+"\n"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, env["ELASTIC"]+"/", nil)
+		if err != nil {
+			return err
+		}
+		req.SetBasicAuth(source, token)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		res.Body.Close()
+		if res.StatusCode == http.StatusOK {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("the token of %s is not taken: %s", source, res.Status)
+		}
+	}
+}
+
+func appendTo(name, lines string) error {
+	tokens.Lock()
+	defer tokens.Unlock()
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(lines)
+	return errors.Join(err, file.Close())
+}
+
+// ship makes the source of the bulk indexers.
+func ship(ctx context.Context, _ string, env map[string]string) error {
+	return addToken(ctx, env, "shippers", env["SHIPPERS_TOKEN"])
+}
