@@ -15,6 +15,7 @@ import (
 
 	"sluice/pkg/change"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/lease"
 	"sluice/pkg/record"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
@@ -103,7 +104,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	held, done := make(chan int, 1), make(chan error, 1)
 	leasing, stop := context.WithCancel(ctx)
 	go func() {
-		done <- stream.NewLeases(asIngester, "one").Run(leasing, func(ctx context.Context, lane int) error {
+		done <- lease.New(lease.Config{Instance: "one", Bucket: asIngester.Leases(), TTL: stream.LeaseTTL, Lanes: asIngester.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Run(leasing, func(ctx context.Context, lane int) error {
 			held <- lane
 			<-ctx.Done()
 			return nil

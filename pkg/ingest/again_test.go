@@ -106,7 +106,7 @@ func (f *finite) drain(b *testing.B, db *warehouse.DB, more []record.Message) ti
 	f.messages = append(f.messages, more...)
 	f.reached = make(chan struct{})
 	i := ingest.New(ingest.Config{Owner: "bench"}, ingest.Parts{
-		Leases: lease{}, Source: f, Positions: f, Warehouse: db, DeadLetters: deadLetters{},
+		Leases: onlyLane{}, Source: f, Positions: f, Warehouse: db, DeadLetters: deadLetters{},
 	}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan error, 1)

@@ -59,7 +59,7 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	}
 	i := ingest.New(
 		ingest.Config{MaxRows: perBlock, MaxBytes: 1 << 30, MaxAge: time.Hour, MinPause: time.Hour}, // only full blocks
-		ingest.Parts{Leases: lease{}, Source: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
+		ingest.Parts{Leases: onlyLane{}, Source: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
 		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()

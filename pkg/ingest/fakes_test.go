@@ -165,19 +165,19 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 // parts are the seams of an Ingester that works on lane 0.
 func (p *process) parts() ingest.Parts {
 	return ingest.Parts{
-		Leases: lease{}, Source: source{p}, Positions: positions{p, &p.position}, Warehouse: tables{p}, DeadLetters: deadLetters{p},
+		Leases: onlyLane{}, Source: source{p}, Positions: positions{p, &p.position}, Warehouse: tables{p}, DeadLetters: deadLetters{p},
 		Audits: audits{p}, Changes: changes{p}, ChangePositions: positions{p, &p.applying},
 	}
 }
 
-// lease holds lane 0 for ever, and takes work that ends for good.
-type lease struct{}
+// onlyLane holds lane 0 for ever, and takes work that ends for good.
+type onlyLane struct{}
 
-func (lease) Run(ctx context.Context, work func(context.Context, int) error) error {
+func (onlyLane) Run(ctx context.Context, work func(context.Context, int) error) error {
 	return work(ctx, 0)
 }
 
-func (lease) Others() bool { return false }
+func (onlyLane) Others() bool { return false }
 
 type source struct{ *process }
 

@@ -17,6 +17,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/ingest"
+	"sluice/pkg/lease"
 	"sluice/pkg/record"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
@@ -115,7 +116,8 @@ func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), chec
 func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Parts)) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
 	parts := ingest.Parts{
-		Leases: stream.NewLeases(opened, name), Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
+		Leases: lease.New(lease.Config{Instance: name, Bucket: opened.Leases(), TTL: stream.LeaseTTL, Lanes: opened.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
+		Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
 		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
 	}
 	with(&parts)

@@ -127,8 +127,7 @@ type Audits interface {
 	WriteDown(ctx context.Context, messages []record.Message) error
 }
 
-// Leases says which lanes this process works on. *stream.Leases is the real
-// one.
+// Leases says which lanes this process works on. *lease.Leases is the real one.
 type Leases interface {
 	// Run calls work for every lane this process comes to hold, in a goroutine
 	// of its own and never twice at once for the same lane. The context of

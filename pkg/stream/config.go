@@ -33,8 +33,8 @@ const (
 	// comes: its subjects count too.
 	leastAhead = maxMessage + 64<<10
 
-	// leaseTTL is how long a lease outlives its holder.
-	leaseTTL = 10 * time.Second
+	// LeaseTTL is how long a lease outlives its holder.
+	LeaseTTL = 10 * time.Second
 )
 
 func (c Config) withDefaults() Config {

@@ -3,7 +3,7 @@
 //
 //	Publish ──▶ lane FLOW_n ──▶ Reader ──▶ (the ingester)
 //	               ▲    │                      │
-//	        Purger ┘    └─ Lag     Positions, Leases, DeadLetters
+//	        Purger ┘    └─ Lag     Positions, DeadLetters
 //
 // A lane is one JetStream stream: one log, one writer thread in the server,
 // one reader at a time. A record always goes to the same lane of those its

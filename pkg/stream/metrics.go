@@ -24,7 +24,6 @@ type metrics struct {
 	lagMessages    *prometheus.GaugeVec
 	lagBytes       *prometheus.GaugeVec
 	changesWaiting prometheus.Gauge
-	leases         prometheus.Gauge
 	dead           *prometheus.CounterVec
 	deadLetters    prometheus.Gauge
 	deadBytes      prometheus.Gauge
@@ -52,7 +51,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lagMessages:    gauges(reg, "sluice_stream_lag_messages", "Messages of a lane that are not stored yet.", lane...),
 		lagBytes:       gauges(reg, "sluice_stream_lag_bytes", "Bytes of a lane that are not stored yet, estimated by its mean message size.", lane...),
 		changesWaiting: gauge(reg, "sluice_stream_changes_waiting", "Changes of users and dataset fields that are not applied yet."),
-		leases:         gauge(reg, "sluice_stream_leases_held", "Lanes this process reads."),
 		dead:           counters(reg, "sluice_stream_dead_letters_total", "Records and messages set aside, by code.", "code"),
 		deadLetters:    gauge(reg, "sluice_stream_dead_letters", "Dead letters that are kept, until they are replayed or dropped."),
 		deadBytes:      gauge(reg, "sluice_stream_dead_bytes", "Bytes of dead letters on disk."),

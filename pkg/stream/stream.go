@@ -76,7 +76,7 @@ func (s *Stream) open(ctx context.Context) (err error) {
 	if s.sources, err = s.bucket(ctx, SourceBucket, 0); err != nil {
 		return err
 	}
-	if s.leases, err = s.bucket(ctx, LeaseBucket, leaseTTL); err != nil {
+	if s.leases, err = s.bucket(ctx, LeaseBucket, LeaseTTL); err != nil {
 		return err
 	}
 	if s.states, err = s.bucket(ctx, StateBucket, 0); err != nil {
@@ -134,6 +134,10 @@ func connected(ctx context.Context, nc *nats.Conn) error {
 
 // State is the bucket of users and fields.
 func (s *Stream) State(context.Context) (jetstream.KeyValue, error) { return s.states, nil }
+
+// Leases is the bucket of who works on which lane. It drops what is not renewed for
+// LeaseTTL.
+func (s *Stream) Leases() jetstream.KeyValue { return s.leases }
 
 // ForgetState removes an entry of the state store without a trace, if it is of
 // this revision or older: one that was written meanwhile stays.

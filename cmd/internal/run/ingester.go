@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"sluice/pkg/ingest"
+	"sluice/pkg/lease"
 	"sluice/pkg/ops"
 	"sluice/pkg/record"
 	"sluice/pkg/state"
@@ -151,7 +152,7 @@ func (i *Ingester) work(ctx context.Context, open Open, reachable Part, operator
 		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
 		Ready: ready, Heartbeat: heartbeats(operators),
 	}, ingest.Parts{
-		Leases:      stream.NewLeases(lanes, instanceName()),
+		Leases:      lease.New(lease.Config{Instance: instanceName(), Bucket: lanes.Leases(), TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Source:      source{lanes, i.readAhead},
 		Positions:   stream.NewPositions(lanes),
 		Warehouse:   db,

@@ -20,6 +20,7 @@ import (
 	engine "sluice/pkg/embedded/clickhouse"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/ingest"
+	"sluice/pkg/lease"
 	"sluice/pkg/ops"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
@@ -81,6 +82,7 @@ func describe(t *testing.T) []metric {
 	t.Cleanup(func() { db.Close() })
 	state.NewApplier(store, reg)
 	state.NewSweeper(store, lanes, 0, log, reg)
+	lease.New(lease.Config{}, log, reg)
 	ingest.New(ingest.Config{}, ingest.Parts{}, log, reg)
 	engine.NewSupervisor(engine.SupervisorConfig{Metrics: reg}, log)
 

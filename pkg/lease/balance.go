@@ -1,4 +1,4 @@
-package stream
+package lease
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 )
 
 // share takes and gives lanes until this instance has its share.
-func (r *leaseRun) share(ctx context.Context) {
+func (r *holder) share(ctx context.Context) {
 	if !r.known || r.leaving {
 		return
 	}
-	lanes := r.stream.LaneNumbers()
+	lanes := r.cfg.Lanes()
 	members, holders := r.census(lanes)
 	r.others.Store(len(members) > 1)
 	if r.isResting() {
@@ -29,7 +29,7 @@ func (r *leaseRun) share(ctx context.Context) {
 			mine++
 		}
 	}
-	if slices.ContainsFunc(members, func(m string) bool { return m != r.instance && holders[m] < least }) {
+	if slices.ContainsFunc(members, func(m string) bool { return m != r.cfg.Instance && holders[m] < least }) {
 		// Somebody has too few: one lane less here, and then look again.
 		most = max(least, min(most, mine-1))
 	}
@@ -45,15 +45,15 @@ func (r *leaseRun) share(ctx context.Context) {
 
 // census returns the instances that are there, this one among them, and how
 // many lanes each holds.
-func (r *leaseRun) census(lanes []int) (members []string, holders map[string]int) {
-	members, holders = []string{r.instance}, map[string]int{}
+func (r *holder) census(lanes []int) (members []string, holders map[string]int) {
+	members, holders = []string{r.cfg.Instance}, map[string]int{}
 	for key, s := range r.seen {
-		if name, ok := strings.CutPrefix(key, memberPrefix); ok && name != r.instance && time.Since(s.at) < leaseTTL {
+		if name, ok := strings.CutPrefix(key, memberPrefix); ok && name != r.cfg.Instance && time.Since(s.at) < r.cfg.TTL {
 			members = append(members, name)
 		}
 	}
 	for _, lane := range lanes {
-		if s, ok := r.seen[lanePrefix+strconv.Itoa(lane)]; ok && time.Since(s.at) < leaseTTL {
+		if s, ok := r.seen[lanePrefix+strconv.Itoa(lane)]; ok && time.Since(s.at) < r.cfg.TTL {
 			holders[s.owner]++
 		}
 	}
@@ -61,7 +61,7 @@ func (r *leaseRun) census(lanes []int) (members []string, holders map[string]int
 }
 
 // give tells the work on the lane of the highest number to end.
-func (r *leaseRun) give() {
+func (r *holder) give() {
 	most := -1
 	for lane, held := range r.held {
 		if !held.giving && !held.lost {
@@ -74,18 +74,18 @@ func (r *leaseRun) give() {
 }
 
 // take takes a lane that nobody holds, and says whether it did.
-func (r *leaseRun) take(ctx context.Context, lane int) bool {
+func (r *holder) take(ctx context.Context, lane int) bool {
 	key := lanePrefix + strconv.Itoa(lane)
-	if s, ok := r.seen[key]; ok && s.owner != r.instance && time.Since(s.at) < leaseTTL {
+	if s, ok := r.seen[key]; ok && s.owner != r.cfg.Instance && time.Since(s.at) < r.cfg.TTL {
 		return false
 	}
 	if r.held[lane] != nil || time.Now().Before(r.cooling[lane]) {
 		return false
 	}
 	begun := time.Now()
-	asking, cancel := context.WithTimeout(ctx, leaseBeat)
+	asking, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	revision, err := r.stream.leases.Create(asking, key, []byte(r.instance))
+	revision, err := r.cfg.Bucket.Create(asking, key, []byte(r.cfg.Instance))
 	held := &lease{revision: revision, renewed: begun}
 	if err != nil && !r.ours(asking, lane, held, begun) {
 		return false // somebody was quicker, or the server has not dropped it yet
@@ -93,7 +93,7 @@ func (r *leaseRun) take(ctx context.Context, lane int) bool {
 	var working context.Context
 	working, held.cancel = context.WithCancel(ctx)
 	r.held[lane] = held
-	r.stream.m.leases.Set(float64(len(r.held)))
+	r.m.held.Set(float64(len(r.held)))
 	r.log.Info("lease taken", "lane", lane)
 	go func() { r.ended <- ended{lane, r.work(working, lane)} }()
 	return true

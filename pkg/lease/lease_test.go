@@ -1,15 +1,52 @@
-package stream_test
+package lease_test
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/lease"
 	"sluice/pkg/stream"
 )
+
+// world is an installation on a real server, as one process reaches it.
+type world struct {
+	*stream.Stream
+	server *natstest.Server
+	nc     *nats.Conn
+}
+
+func open(t *testing.T) *world { return openOn(t, natstest.Start(t)) }
+
+func openOn(t *testing.T, server *natstest.Server) *world {
+	t.Helper()
+	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, log, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	opened, err := stream.Open(t.Context(), nc, stream.Config{MaxBytes: 1 << 20, Poll: 50 * time.Millisecond}, log, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- opened.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return &world{opened, server, nc}
+}
+
+func (w *world) leases(instance string) *lease.Leases {
+	return lease.New(lease.Config{Instance: instance, Bucket: w.Leases(), TTL: stream.LeaseTTL, Lanes: w.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
 
 // board shows who works on what, and complains when two work on one lane.
 type board struct {
@@ -64,12 +101,12 @@ type worker struct {
 }
 
 func (b *board) join(server *natstest.Server, instance string) *worker {
-	w := openOn(b.t, server, stream.Config{})
+	w := openOn(b.t, server)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err := stream.NewLeases(w.Stream, instance).Run(ctx, func(ctx context.Context, lane int) error {
+		err := w.leases(instance).Run(ctx, func(ctx context.Context, lane int) error {
 			b.enter(instance, lane)
 			defer b.exit(lane)
 			<-ctx.Done()
@@ -87,7 +124,7 @@ func (b *board) join(server *natstest.Server, instance string) *worker {
 
 func TestLanesAreShared(t *testing.T) {
 	t.Parallel()
-	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	w := open(t)
 	for range 3 {
 		if _, err := w.AddLane(t.Context()); err != nil {
 			t.Fatal(err)
@@ -128,7 +165,7 @@ func TestLanesAreShared(t *testing.T) {
 
 func TestALaneOfAnInstanceThatDiedIsTakenOver(t *testing.T) {
 	t.Parallel()
-	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	w := open(t)
 	b := &board{t: t, on: map[int]string{}}
 	a := b.join(w.server, "a")
 	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 1 })
@@ -144,7 +181,7 @@ func TestALaneOfAnInstanceThatDiedIsTakenOver(t *testing.T) {
 
 func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	w := open(t)
 	b := &board{t: t, on: map[int]string{}}
 	b.join(w.server, "a")
 	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 1 })
@@ -168,19 +205,33 @@ func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
 // a restored backup, and those who watch it wait for higher ones.
 func TestLanesAreSharedAfterTheBucketWasSetBack(t *testing.T) {
 	t.Parallel()
-	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	w := open(t)
 	if _, err := w.AddLane(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	js, err := w.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 500 {
-		if _, err := w.jetStream().Publish("$KV."+stream.LeaseBucket+".other", nil); err != nil {
+		if _, err := js.Publish("$KV."+stream.LeaseBucket+".other", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b := &board{t: t, on: map[int]string{}}
 	b.join(w.server, "a")
 	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 2 })
-	w.recreate("KV_" + stream.LeaseBucket)
+	bucket := "KV_" + stream.LeaseBucket
+	info, err := js.StreamInfo(bucket)
+	if err == nil {
+		err = js.DeleteStream(bucket)
+	}
+	if err == nil {
+		_, err = js.AddStream(&info.Config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	time.Sleep(6 * time.Second) // a finds its leases gone, and takes them again
 	b.join(w.server, "b")
 	even := func(s map[string]int) bool { return s["a"] == 1 && s["b"] == 1 }
@@ -190,11 +241,11 @@ func TestLanesAreSharedAfterTheBucketWasSetBack(t *testing.T) {
 
 func TestWorkThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	w := open(t, stream.Config{MaxBytes: 1 << 20})
+	w := open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	calls := 0
-	err := stream.NewLeases(w.Stream, "a").Run(ctx, func(context.Context, int) error {
+	err := w.leases("a").Run(ctx, func(context.Context, int) error {
 		if calls++; calls == 2 {
 			cancel()
 		}
@@ -206,9 +257,9 @@ func TestWorkThatFailsIsTriedAgain(t *testing.T) {
 }
 
 func TestAnInstanceNeedsAName(t *testing.T) {
-	w := open(t, stream.Config{})
+	w := open(t)
 	for _, name := range []string{"", "a b", "a.b", "ä", "*"} {
-		if err := stream.NewLeases(w.Stream, name).Run(t.Context(), nil); err == nil {
+		if err := w.leases(name).Run(t.Context(), nil); err == nil {
 			t.Errorf("%q was taken", name)
 		}
 	}

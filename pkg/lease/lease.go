@@ -1,4 +1,4 @@
-package stream
+package lease
 
 import (
 	"context"
@@ -11,20 +11,17 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/record"
 )
 
 const (
-	// leaseBeat is how often leases are renewed and the shares looked at.
-	leaseBeat = 2 * time.Second
+	// beat is how often leases are renewed and the balance looked at.
+	beat = 2 * time.Second
 
-	// leaseFence is when a holder that could not renew stops working: before
-	// others may take the lane.
-	leaseFence = leaseTTL - leaseBeat
-
-	// leaseCooling is how long a lane whose work has failed is left alone.
-	leaseCooling = 3 * time.Second
+	// cooling is how long a lane whose work has failed is left alone.
+	cooling = 3 * time.Second
 
 	// restFirst is for how long an instance takes no lanes whose work has given
 	// one up to the others; each time again it is twice as long, up to restMost.
@@ -32,32 +29,44 @@ const (
 	restMost  = 5 * time.Minute
 )
 
+// Keys of the bucket are version 1; changing one needs a migration.
 const (
-	lanePrefix   = "lane."
-	memberPrefix = "member."
+	lanePrefix   = "lane."   // and a number: the instance that holds the lane
+	memberPrefix = "member." // and a name: an instance that is there
 
 	instanceLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 )
 
-// Leases shares the lanes among the instances that run: each lane is worked on
-// by one of them, each works on as many as the others give or take one. A lane
-// of one that stopped is taken at once, of one that died after leaseTTL.
-//
-// A lease keeps two instances from doing the same work. It is not what keeps
-// them from harm: somebody whose clock or process stood still may believe in a
-// lease that has run out. That is what the compare-and-swap of Positions is for.
-type Leases struct {
-	stream   *Stream
-	instance string // of this process, unlike any other's
-	log      *slog.Logger
-	others   atomic.Bool // another instance is there
+// Config says whose leases, and of what.
+type Config struct {
+	Instance string             // name of this process, unlike any other's: letters, digits, - and _
+	Bucket   jetstream.KeyValue // where the leases are
+	TTL      time.Duration      // how long the bucket keeps an entry that is not renewed
+	Lanes    func() []int       // numbers of the lanes there are, as they were looked up last
 }
 
-// NewLeases returns the Leases of an instance, named by letters, digits, dashes
-// and underscores, unlike any other.
-func NewLeases(s *Stream, instance string) *Leases {
-	return &Leases{stream: s, instance: instance, log: s.log.With("instance", instance)}
+// Leases shares the lanes among the instances that run: each lane is worked on
+// by one of them, each works on as many as the others give or take one. A lane
+// of one that stopped is taken at once, of one that died after Config.TTL.
+//
+// A lease keeps two instances from doing the same work. It is not what keeps
+// them from harm: one whose clock or process stood still may believe in a lease
+// that has run out. That is what the compare-and-swap of positions is for.
+type Leases struct {
+	cfg    Config
+	log    *slog.Logger
+	m      *metrics
+	others atomic.Bool // another instance is there
 }
+
+// New prepares the Leases of an instance; Run holds them.
+func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) *Leases {
+	return &Leases{cfg: cfg, log: log.With("instance", cfg.Instance), m: newMetrics(reg)}
+}
+
+// fence is when a holder that could not renew stops working: before others may
+// take the lane.
+func (l *Leases) fence() time.Duration { return l.cfg.TTL - beat }
 
 // Run calls work for every lane this instance comes to hold, each in a
 // goroutine of its own and never twice at once for one lane. The context of
@@ -66,13 +75,13 @@ func NewLeases(s *Stream, instance string) *Leases {
 // call it again later; with record.ErrUnreachable, the other instances share the
 // lanes for a while. Run returns when ctx is done and all work has returned.
 func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane int) error) error {
-	if l.instance == "" || strings.Trim(l.instance, instanceLetters) != "" {
-		return fmt.Errorf("instance %q: a name of letters, digits, - and _ is needed", l.instance)
+	if l.cfg.Instance == "" || strings.Trim(l.cfg.Instance, instanceLetters) != "" {
+		return fmt.Errorf("instance %q: a name of letters, digits, - and _ is needed", l.cfg.Instance)
 	}
 	// Leases are kept until the work has ended, so beyond ctx.
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	r := &leaseRun{
+	r := &holder{
 		Leases: l, work: work, held: map[int]*lease{}, ended: make(chan ended),
 		seen: map[string]sighting{}, cooling: map[int]time.Time{},
 	}
@@ -81,8 +90,8 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 	go func() { defer close(watched); l.watch(alive, updates, blind) }()
 	defer func() { stop(); <-watched }()
 
-	beat := time.NewTicker(leaseBeat)
-	defer beat.Stop()
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
 	done := ctx.Done()
 	for {
 		select {
@@ -94,7 +103,7 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 			if r.known {
 				r.share(alive) // somebody came, went or gave up a lane
 			}
-		case <-beat.C:
+		case <-tick.C:
 			r.renew(alive)
 			r.share(alive)
 			if r.isBlind() {
@@ -125,7 +134,7 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEntry, blind <-chan struct{}) {
 	for {
 		l.watchOnce(ctx, updates, blind)
-		if !sleep(ctx, leaseBeat/2) {
+		if !sleep(ctx, beat/2) {
 			return
 		}
 	}
@@ -134,7 +143,7 @@ func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEnt
 func (l *Leases) watchOnce(ctx context.Context, updates chan<- jetstream.KeyValueEntry, blind <-chan struct{}) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	watcher, err := l.stream.leases.WatchAll(ctx)
+	watcher, err := l.cfg.Bucket.WatchAll(ctx)
 	if err != nil {
 		return
 	}
@@ -158,8 +167,8 @@ func (l *Leases) watchOnce(ctx context.Context, updates chan<- jetstream.KeyValu
 	}
 }
 
-// leaseRun is the state of one Run, used by its goroutine only.
-type leaseRun struct {
+// holder is the state of one Run, used by its goroutine only.
+type holder struct {
 	*Leases
 	work    func(context.Context, int) error
 	ended   chan ended
@@ -196,7 +205,7 @@ type ended struct {
 	err  error
 }
 
-func (r *leaseRun) see(entry jetstream.KeyValueEntry) {
+func (r *holder) see(entry jetstream.KeyValueEntry) {
 	if entry == nil {
 		r.known = true
 		return
@@ -206,7 +215,7 @@ func (r *leaseRun) see(entry jetstream.KeyValueEntry) {
 		return
 	}
 	r.seen[entry.Key()] = sighting{owner: string(entry.Value()), at: time.Now()}
-	if entry.Key() == memberPrefix+r.instance {
+	if entry.Key() == memberPrefix+r.cfg.Instance {
 		r.said = time.Time{}
 	}
 }
@@ -214,8 +223,8 @@ func (r *leaseRun) see(entry jetstream.KeyValueEntry) {
 // isBlind says whether what this instance says has not been heard of for long.
 // After the bucket was set back, by a backup that was restored, a watch waits
 // for numbers that the bucket will not reach for as long again.
-func (r *leaseRun) isBlind() bool {
-	if r.said.IsZero() || time.Since(r.said) < leaseTTL/2 {
+func (r *holder) isBlind() bool {
+	if r.said.IsZero() || time.Since(r.said) < r.cfg.TTL/2 {
 		return false
 	}
 	r.said = time.Time{}
@@ -225,11 +234,11 @@ func (r *leaseRun) isBlind() bool {
 // renew says that this instance is there, and keeps what it holds. Whoever can
 // not renew for long, because NATS is away or because this process stood still,
 // stops its work before others may begin.
-func (r *leaseRun) renew(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
+func (r *holder) renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
 	if !r.leaving && !r.isResting() {
-		switch _, err := r.stream.leases.PutString(ctx, memberPrefix+r.instance, r.instance); {
+		switch _, err := r.cfg.Bucket.PutString(ctx, memberPrefix+r.cfg.Instance, r.cfg.Instance); {
 		case err != nil:
 			r.log.Debug("renew membership", "error", err)
 		case r.said.IsZero():
@@ -241,15 +250,15 @@ func (r *leaseRun) renew(ctx context.Context) {
 			continue
 		}
 		begun := time.Now()
-		if begun.Sub(held.renewed) > leaseFence {
+		if begun.Sub(held.renewed) > r.fence() {
 			r.lose(lane, held, errors.New("it could not be renewed in time"))
 			continue
 		}
-		revision, err := r.stream.leases.Update(ctx, lanePrefix+strconv.Itoa(lane), []byte(r.instance), held.revision)
+		revision, err := r.cfg.Bucket.Update(ctx, lanePrefix+strconv.Itoa(lane), []byte(r.cfg.Instance), held.revision)
 		switch {
 		case err == nil:
 			held.revision, held.renewed = revision, begun
-		case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
+		case isMoved(err):
 			if !r.ours(ctx, lane, held, begun) {
 				r.lose(lane, held, err)
 			}
@@ -261,27 +270,27 @@ func (r *leaseRun) renew(ctx context.Context) {
 
 // ours says whether the lease is still held here although its revision is
 // another: the answer to an earlier renewal was lost.
-func (r *leaseRun) ours(ctx context.Context, lane int, held *lease, begun time.Time) bool {
-	entry, err := r.stream.leases.Get(ctx, lanePrefix+strconv.Itoa(lane))
-	if err != nil || string(entry.Value()) != r.instance {
+func (r *holder) ours(ctx context.Context, lane int, held *lease, begun time.Time) bool {
+	entry, err := r.cfg.Bucket.Get(ctx, lanePrefix+strconv.Itoa(lane))
+	if err != nil || string(entry.Value()) != r.cfg.Instance {
 		return false
 	}
 	held.revision, held.renewed = entry.Revision(), begun
 	return true
 }
 
-func (r *leaseRun) lose(lane int, held *lease, err error) {
+func (r *holder) lose(lane int, held *lease, err error) {
 	r.log.Warn("lease lost", "lane", lane, "error", err)
 	held.lost = true
 	held.cancel()
 }
 
 // end lets go of a lane whose work has ended.
-func (r *leaseRun) end(ctx context.Context, e ended) {
+func (r *holder) end(ctx context.Context, e ended) {
 	held := r.held[e.lane]
 	held.cancel()
 	delete(r.held, e.lane)
-	r.stream.m.leases.Set(float64(len(r.held)))
+	r.m.held.Set(float64(len(r.held)))
 	switch {
 	case held.giving || held.lost || r.leaving:
 	case errors.Is(e.err, record.ErrUnreachable):
@@ -296,14 +305,14 @@ func (r *leaseRun) end(ctx context.Context, e ended) {
 		r.log.Error("giving up a lane to instances that may do better", "lane", e.lane, "error", e.err, "pause", time.Until(r.resting))
 	default:
 		r.log.Error("the work on a lane ended", "lane", e.lane, "error", e.err)
-		r.cooling[e.lane] = time.Now().Add(leaseCooling)
+		r.cooling[e.lane] = time.Now().Add(cooling)
 	}
 	if held.lost {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
+	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	err := r.stream.leases.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), jetstream.LastRevision(held.revision))
+	err := r.cfg.Bucket.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), jetstream.LastRevision(held.revision))
 	if err != nil {
 		r.log.Warn("release lease: it will run out", "lane", e.lane, "error", err)
 	}
@@ -311,16 +320,33 @@ func (r *leaseRun) end(ctx context.Context, e ended) {
 
 // isResting says whether the other instances share the lanes among them: from
 // here their work cannot be done.
-func (r *leaseRun) isResting() bool { return time.Now().Before(r.resting) }
+func (r *holder) isResting() bool { return time.Now().Before(r.resting) }
 
 // Others says whether another instance is there.
 func (l *Leases) Others() bool { return l.others.Load() }
 
 // leave says that this instance is gone.
-func (r *leaseRun) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
+func (r *holder) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	if err := r.stream.leases.Delete(ctx, memberPrefix+r.instance); err != nil {
+	if err := r.cfg.Bucket.Delete(ctx, memberPrefix+r.cfg.Instance); err != nil {
 		r.log.Debug("end membership", "error", err)
+	}
+}
+
+// isMoved says whether an entry was not of the revision that was expected.
+func isMoved(err error) bool {
+	const single, replicated = 10071, 10164 // wrong last sequence, of one server and of several
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == single || api.ErrorCode == replicated)
+}
+
+// sleep waits and says whether ctx still stands.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
