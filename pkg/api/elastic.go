@@ -72,9 +72,10 @@ func (s *Server) elasticRoutes() {
 	})
 }
 
-// isBulk: /_bulk, or /INDEX/_bulk as some shippers have it.
+// isBulk: /_bulk, /INDEX/_bulk as some shippers have it, or /_bulk/ as Fluent Bit
+// does with a pipeline.
 func isBulk(path string) bool {
-	rest, ok := strings.CutSuffix(path, "/_bulk")
+	rest, ok := strings.CutSuffix(strings.TrimSuffix(path, "/"), "/_bulk")
 	return ok && strings.Count(rest, "/") <= 1
 }
 
