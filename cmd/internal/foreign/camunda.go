@@ -382,7 +382,7 @@ func (b *broker) tables(ctx context.Context, e exporting) error {
 
 // eventually tries until it is so: the exporters flush every 5 s.
 func (b *broker) eventually(ctx context.Context, try func() error) (err error) {
-	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
 		if err = try(); err == nil {
 			return nil
 		}

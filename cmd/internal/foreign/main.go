@@ -58,8 +58,12 @@ type client struct {
 	count   *regexp.Regexp                                                      // of what it prints instead of lines: how many checks there were
 }
 
-// clientLimit bounds the checks of one client.
-const clientLimit = 4 * time.Minute
+// Bounds of the checks of one client, far above what they take: a broker
+// starts twice, and a machine may have much else to do.
+const (
+	clientLimit = 4 * time.Minute
+	brokerLimit = 10 * time.Minute
+)
 
 func (o options) clients() []client {
 	here := o.Checks + "/"
@@ -193,7 +197,11 @@ func (c client) check(ctx context.Context, dir string, env map[string]string) re
 	if _, err := os.Stat(c.needs); err != nil {
 		return result{missing: true}
 	}
-	ctx, cancel := context.WithTimeout(ctx, clientLimit)
+	limit := clientLimit
+	if c.run != nil {
+		limit = brokerLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if c.run != nil {
 		begun := time.Now()

@@ -81,6 +81,12 @@ func (e *Exporter) Run(ctx context.Context) (Count, error) {
 func (e *Exporter) step(ctx context.Context, late *sync.Mutex) (over bool, err error) {
 	now := time.Now()
 	e.remember(now)
+	select {
+	case f := <-e.failures:
+		e.fail(now, f, late)
+		return false, nil
+	default:
+	}
 	full := e.bulk.records >= e.cfg.BulkRecords || e.bulk.documents >= e.cfg.BulkBytes
 	switch {
 	case !now.Before(e.timer):

@@ -118,7 +118,7 @@ public class Camunda {
 
   static <T> T until(String what, Attempt<T> attempt) throws Exception {
     Exception last = null;
-    for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(90); System.nanoTime() < end; Thread.sleep(300)) {
+    for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(240); System.nanoTime() < end; Thread.sleep(300)) {
       try {
         T got = attempt.call();
         if (got != null) return got;
@@ -126,6 +126,6 @@ public class Camunda {
         last = e;
       }
     }
-    throw new IllegalStateException("after 90 s it is not so: " + what, last);
+    throw new IllegalStateException("after 4 minutes it is not so: " + what, last);
   }
 }
