@@ -51,6 +51,7 @@ type up struct {
 	run.Limits
 	run.Masking
 	run.Repeats
+	run.Retention
 	Memory int64 `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`
 	run.Streams
 }
@@ -131,7 +132,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		}
 	}
 	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Elasticsearch: u.Elasticsearch, Limits: u.Limits, Masking: u.Masking}
-	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, ClickHouse: run.ClickHouse{ClickHouse: address}}
+	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, Retention: u.Retention, ClickHouse: run.ClickHouse{ClickHouse: address}}
 	engineAnswers := func(ctx context.Context) error {
 		if err := supervisor.Ready(ctx); err != nil {
 			<-ctx.Done() // stopped, or the supervisor itself says what is wrong

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -109,5 +110,32 @@ func TestMisspeltSettingsAreRefused(t *testing.T) {
 				t.Errorf("the help names no variables: %v", err)
 			}
 		})
+	}
+}
+
+// TestUpHasTheOptionsOfItsParts: what one can tell the programs one can tell
+// sluice up, but for what it decides itself.
+func TestUpHasTheOptionsOfItsParts(t *testing.T) {
+	flags := func(args ...string) []string {
+		_, page := run(t, args[0], append(args[1:], "--help")...)
+		return regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z0-9-]+)`).FindAllString(page, -1)
+	}
+	const itsOwn = `^(healthcheck|nats-.*|clickhouse-(cluster|password-file)|block-.*|tokens|fingerprint-key|jwt-.*|tls-.*)$`
+	decided := regexp.MustCompile(itsOwn)
+	up := map[string]bool{}
+	for _, flag := range flags("sluice", "up") {
+		up[flag[strings.Index(flag, "--"):]] = true
+	}
+	for _, program := range []string{"api", "ingester"} {
+		all := flags(program)
+		if len(all) < 20 {
+			t.Fatalf("%s --help shows %d options", program, len(all))
+		}
+		for _, flag := range all {
+			flag = flag[strings.Index(flag, "--"):]
+			if !up[flag] && !decided.MatchString(strings.TrimPrefix(flag, "--")) {
+				t.Errorf("sluice up lacks %s of the %s", flag, program)
+			}
+		}
 	}
 }

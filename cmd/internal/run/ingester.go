@@ -36,9 +36,8 @@ type Ingester struct {
 	ClickHouse
 	Blocks
 	Repeats
-	Memory     int64         `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
-	Tombstones time.Duration `default:"720h" help:"Forget dataset fields so long after they were deleted, once the stream holds no change of them."`
-	History    time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
+	Retention
+	Memory int64 `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
 
 	NATS
 	Streams
@@ -105,6 +104,12 @@ func (b Blocks) check() error {
 // Repeats says how records that are sent again are told from new ones.
 type Repeats struct {
 	IdentityMemory int `default:"0" help:"What the ingester may hold of the identities of stored records, in bytes, shared by its lanes: less means more questions to ClickHouse; 0 for a sixteenth of its memory."`
+}
+
+// Retention says how long what is no longer needed is kept.
+type Retention struct {
+	Tombstones time.Duration `default:"720h" help:"Forget dataset fields so long after they were deleted, once the stream holds no change of them."`
+	History    time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
 }
 
 // Run works until ctx ends, then finishes the block in flight.
