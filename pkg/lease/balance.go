@@ -2,10 +2,13 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // share takes and gives lanes until this instance has its share.
@@ -76,7 +79,8 @@ func (r *holder) give() {
 // take takes a lane that nobody holds, and says whether it did.
 func (r *holder) take(ctx context.Context, lane int) bool {
 	key := lanePrefix + strconv.Itoa(lane)
-	if s, ok := r.seen[key]; ok && s.owner != r.cfg.Instance && time.Since(s.at) < r.cfg.TTL {
+	s, ok := r.seen[key]
+	if ok && s.owner != r.cfg.Instance && time.Since(s.at) < r.cfg.TTL {
 		return false
 	}
 	if r.held[lane] != nil || time.Now().Before(r.cooling[lane]) {
@@ -86,6 +90,11 @@ func (r *holder) take(ctx context.Context, lane int) bool {
 	asking, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
 	revision, err := r.cfg.Bucket.Create(asking, key, []byte(r.cfg.Instance))
+	if errors.Is(err, jetstream.ErrKeyExists) && ok && time.Since(s.at) >= r.cfg.TTL+beat {
+		// Nobody has renewed it for longer than its holder goes on without, or the
+		// revision is another by now.
+		revision, err = r.cfg.Bucket.Update(asking, key, []byte(r.cfg.Instance), s.revision)
+	}
 	held := &lease{revision: revision, renewed: begun}
 	if err != nil && !r.ours(asking, lane, held, begun) {
 		return false // somebody was quicker, or the server has not dropped it yet

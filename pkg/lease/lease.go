@@ -192,11 +192,13 @@ type lease struct {
 }
 
 // sighting is an entry of the bucket. The server drops entries by age without
-// a word, so one that was not seen for longer is taken for gone; whether it is,
-// the server says when somebody takes the lane.
+// a word, so one that was not renewed for longer is taken for gone; whether it is,
+// the server says when an instance takes the lane. A server whose clock was set
+// back keeps entries for as long again: then it is the revision that says so.
 type sighting struct {
-	owner string
-	at    time.Time
+	owner    string
+	revision uint64
+	at       time.Time // by the clock of this process, which does not step
 }
 
 // ended is the end of the work on a lane.
@@ -214,7 +216,7 @@ func (r *holder) see(entry jetstream.KeyValueEntry) {
 		delete(r.seen, entry.Key())
 		return
 	}
-	r.seen[entry.Key()] = sighting{owner: string(entry.Value()), at: time.Now()}
+	r.seen[entry.Key()] = sighting{string(entry.Value()), entry.Revision(), time.Now()}
 	if entry.Key() == memberPrefix+r.cfg.Instance {
 		r.said = time.Time{}
 	}

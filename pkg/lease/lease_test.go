@@ -179,6 +179,33 @@ func TestALaneOfAnInstanceThatDiedIsTakenOver(t *testing.T) {
 	t.Logf("taken over after %v", took)
 }
 
+// TestALeaseOfTheFutureIsTakenOver: a server whose clock was set back by ten
+// minutes keeps the lease of an instance that died for as long.
+func TestALeaseOfTheFutureIsTakenOver(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	js, err := w.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := js.StreamInfo("KV_" + stream.LeaseBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases.Config.MaxAge = 10 * time.Minute
+	b := &board{t: t, on: map[int]string{}}
+	a := b.join(w.server, "a")
+	b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 1 })
+	b.join(w.server, "b")
+	if _, err := js.UpdateStream(&leases.Config); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second) // b sees it renewed
+	a.nc.Close()
+	took := b.wait("b alone", 20*time.Second, func(s map[string]int) bool { return s["b"] == 1 })
+	t.Logf("taken over after %v", took)
+}
+
 func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	w := open(t)
