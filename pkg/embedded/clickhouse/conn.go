@@ -26,6 +26,8 @@ type stats struct {
 	readRows, readBytes       uint64
 	writtenRows, writtenBytes uint64
 	blocks                    uint64
+
+	told progress // of what was read, to the client, before the end
 }
 
 func (s *stats) add(lib *library, result uintptr) {

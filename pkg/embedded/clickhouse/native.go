@@ -111,6 +111,7 @@ type client struct {
 
 	in       wire
 	out      proto.Buffer // gathers packets until flush
+	sending  sync.Mutex   // held for a packet while a statement runs: its progress is told beside it
 	beyond   bool         // one more than there may be: it is told so
 	revision int
 	begun    time.Time // of the statement

@@ -38,9 +38,11 @@ func (c *client) flush() error {
 	return err
 }
 
-// data sends a block: what FORMAT Native prints of it.
-func (c *client) data(q query, body []byte) error {
-	proto.ServerCodeData.Encode(&c.out)
+// data sends a block of rows, totals or extremes: what FORMAT Native prints of it.
+func (c *client) data(q query, code proto.ServerCode, body []byte) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	code.Encode(&c.out)
 	c.out.PutString("") // table name
 	if !q.compressed {
 		proto.BlockInfo{BucketNum: -1}.Encode(&c.out)
@@ -80,7 +82,7 @@ func (c *client) header(q query, columns []column) error {
 			body.PutBool(false)
 		}
 	}
-	return c.data(q, body.Buf)
+	return c.data(q, proto.ServerCodeData, body.Buf)
 }
 
 // eventsInInsert is the revision from which clients wait for profile events

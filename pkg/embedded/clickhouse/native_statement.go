@@ -93,7 +93,9 @@ func (c *client) statement(ctx context.Context, q query) (stats, error) {
 		return stats{}, err
 	}
 	watched, stop := c.watch(ctx, true)
+	told := c.tellProgress(watched)
 	done, err := c.rows(watched, q, stmt)
+	done.told = told()
 	if gone := stop(); gone != nil {
 		return done, gone
 	}
@@ -110,6 +112,11 @@ func (c *client) rows(ctx context.Context, q query, stmt statement) (stats, erro
 	sql := stmt.text
 	if stmt.insert == nil {
 		sql = stmt.withoutFormat()
+	}
+	if c.mayHaveMore(q, stmt) {
+		if done, sent, err := c.rowsAndMore(ctx, q, sql); sent {
+			return done, err
+		}
 	}
 	out := &resultBlocks{client: c, query: q, describe: func() ([]column, error) { return c.session.describeApart(ctx, sql) }}
 	done, err := c.session.conn.stream(ctx, sql, "Native", out.one)
@@ -141,7 +148,7 @@ func (r *resultBlocks) many(printed []byte) error { return eachBlock(printed, fa
 // one sends a block. It is looked into only as far as needed.
 func (r *resultBlocks) one(printed []byte) error {
 	if r.begun && r.zones == nil && !proto.FeatureCustomSerialization.In(r.client.revision) {
-		return r.client.data(r.query, printed)
+		return r.client.data(r.query, proto.ServerCodeData, printed)
 	}
 	return eachBlock(printed, true, r.send)
 }
@@ -157,7 +164,7 @@ func (r *resultBlocks) send(body []byte, read *blockReader) error {
 			return err
 		}
 	}
-	return r.client.data(r.query, forRevision(body, read, r.client.revision, r.zones))
+	return r.client.data(r.query, proto.ServerCodeData, forRevision(body, read, r.client.revision, r.zones))
 }
 
 // summary sends what a statement has done.
@@ -168,7 +175,7 @@ func (c *client) summary(done stats) {
 	}
 	proto.ServerCodeProgress.Encode(&c.out)
 	progress := proto.Progress{
-		Rows: done.readRows, Bytes: done.readBytes,
+		Rows: done.readRows - min(done.readRows, done.told.rows), Bytes: done.readBytes - min(done.readBytes, done.told.bytes),
 		WroteRows: done.writtenRows, WroteBytes: done.writtenBytes,
 		ElapsedNs: uint64(time.Since(c.begun)),
 	}

@@ -38,21 +38,18 @@ func eachBlock(printed []byte, single bool, do func(body []byte, read *blockRead
 }
 
 // forRevision is a block as a client of this revision reads it, without its info.
-// Each column's type is replaced by the one of types, if there are any.
-func forRevision(body []byte, read *blockReader, revision int, types []column) []byte {
+// Each column gets the name and the type that columns say, if there are any.
+func forRevision(body []byte, read *blockReader, revision int, columns []column) []byte {
 	custom := proto.FeatureCustomSerialization.In(revision)
-	if !custom && types == nil {
+	if !custom && columns == nil {
 		return body
 	}
 	out := make([]byte, 0, len(body)+len(read.marks)+64)
 	from := 0
 	for i, mark := range read.marks {
-		typ := read.columns[i].typ
-		if types != nil && types[i].typ != typ {
-			size := len(binary.AppendUvarint(nil, uint64(len(typ)))) + len(typ)
-			out = append(out, body[from:mark-size]...)
-			out = binary.AppendUvarint(out, uint64(len(types[i].typ)))
-			out = append(out, types[i].typ...)
+		if is := read.columns[i]; columns != nil && columns[i] != is {
+			out = append(out, body[from:mark-len(is.encoded())]...)
+			out = append(out, columns[i].encoded()...)
 		} else {
 			out = append(out, body[from:mark]...)
 		}
@@ -62,6 +59,14 @@ func forRevision(body []byte, read *blockReader, revision int, types []column) [
 		from = mark
 	}
 	return append(out, body[from:]...)
+}
+
+// encoded is a column's name and type as they stand in a block.
+func (c column) encoded() (b []byte) {
+	for _, text := range []string{c.name, c.typ} {
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	return b
 }
 
 // zonesOf are the columns of a result with the time zones of DateTime, which the

@@ -84,4 +84,4 @@ def totals():
     equal(rows, [(0, 5), (1, 5), (0, 10)])
 
 
-checks.run([connects, types, inserts, compressed, parameters, streams, progress, errors, dbapi], unsupported=[totals])
+checks.run([connects, types, inserts, compressed, parameters, streams, progress, errors, dbapi, totals])
