@@ -166,13 +166,34 @@ SELECT s.source AS source, s.partition_id AS partition_id, sum(s.rows) AS record
 FROM flow.sources AS s
 GROUP BY source, partition_id;
 
+CREATE TABLE IF NOT EXISTS flow.migrated_instances_local ON CLUSTER 'main'
+(
+    source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    process_instance_key String CODEC(ZSTD(3)),                 -- processInstanceKey, text by contract
+    migrated_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)) -- last ELEMENT_MIGRATED of the PROCESS; NULL when there was none
+)
+ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/migrated_instances', '{replica}')
+ORDER BY (source, process_instance_key)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
+
+CREATE TABLE IF NOT EXISTS flow.migrated_instances ON CLUSTER 'main' AS flow.migrated_instances_local
+ENGINE = Distributed('main', 'flow', 'migrated_instances_local', cityHash64(source, process_instance_key));
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS flow.migrated_instances_mv ON CLUSTER 'main' TO flow.migrated_instances_local AS
+SELECT r.source AS source, r.process_instance_key AS process_instance_key,
+    max(if(r.intent = 'ELEMENT_MIGRATED' AND r.bpmn_element_type = 'PROCESS' AND toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)) AS migrated_at
+FROM flow.records_local AS r
+WHERE r.record_type = 'EVENT' AND r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT') AND (r.intent IN ('ELEMENT_MIGRATED', 'MIGRATED') OR r.bpmn_process_id = '')
+    AND r.process_instance_key NOT IN ('', '-1', '0')
+GROUP BY source, process_instance_key;
+
 CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
 (
     source                      LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    bpmn_process_id             LowCardinality(String) CODEC(ZSTD(1)), -- bpmnProcessId of the event
     process_instance_key        String CODEC(ZSTD(3)),                 -- processInstanceKey, text by contract
     tenant_id                   SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
-    bpmn_process_id             SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
-    version                     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process, or processDefinitionVersion; likewise
+    version                     SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process, or processDefinitionVersion; what it is after a migration stands in migrated
     process_definition_key      SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- processDefinitionKey; likewise
     began                       SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- process, version and definition of its first event (ELEMENT_ACTIVATING of the PROCESS), tab between; empty until that is here
     migrated                    SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, version and definition of the last ELEMENT_MIGRATED of the PROCESS, tab between; empty when there was none
@@ -189,7 +210,7 @@ CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
     job_failures                SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1))  -- one number for each JOB FAILED: its position, or a hash of its identity
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/process_instances', '{replica}')
-ORDER BY (source, process_instance_key)
+ORDER BY (source, bpmn_process_id, process_instance_key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.process_instances ON CLUSTER 'main' AS flow.process_instances_local
@@ -201,8 +222,8 @@ WITH
     r.value_type = 'PROCESS_INSTANCE' AS of_element,
     of_element AND r.bpmn_element_type = 'PROCESS' AS of_process,
     concat(toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(ifNull(r.process_definition_key, 0))) AS definition
-SELECT r.source AS source, r.process_instance_key AS process_instance_key, max(r.tenant_id) AS tenant_id,
-    max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version, max(r.process_definition_key) AS process_definition_key,
+SELECT r.source AS source, r.bpmn_process_id AS bpmn_process_id, r.process_instance_key AS process_instance_key,
+    max(r.tenant_id) AS tenant_id, max(r.version) AS version, max(r.process_definition_key) AS process_definition_key,
     max(if(of_process AND r.intent = 'ELEMENT_ACTIVATING', definition, '')) AS began,
     max(if(of_process AND r.intent = 'ELEMENT_MIGRATED', concat(concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0')), '\t', definition), '')) AS migrated,
     max(r.parent_process_instance_key) AS parent_process_instance_key,
@@ -217,17 +238,12 @@ SELECT r.source AS source, r.process_instance_key AS process_instance_key, max(r
     groupUniqArrayIf(if(r.identity = '', r.position, reinterpretAsInt64(cityHash64(r.identity))), r.value_type = 'JOB' AND r.intent = 'FAILED') AS job_failures
 FROM flow.records_local AS r
 WHERE r.record_type = 'EVENT' AND r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT') AND r.process_instance_key NOT IN ('', '-1', '0')
-GROUP BY source, process_instance_key;
+GROUP BY source, bpmn_process_id, process_instance_key;
 
 CREATE VIEW IF NOT EXISTS flow.v_process_instances ON CLUSTER 'main' AS
-WITH splitByChar('\t', migrated) AS now, splitByChar('\t', began) AS first
 SELECT source, process_instance_key, tenant_id,
-    if(migrated = '', i.bpmn_process_id, now[2]) AS bpmn_process_id,             -- the process it belongs to
-    if(migrated = '', i.version, toInt64OrNull(now[3])) AS version,
-    if(migrated = '', i.process_definition_key, toInt64OrNull(now[4])) AS process_definition_key,
-    if(began = '', i.bpmn_process_id, first[1]) AS first_bpmn_process_id,       -- the process it began with
-    if(began = '', i.version, toInt64OrNull(first[2])) AS first_version,
-    if(began = '', i.process_definition_key, toInt64OrNull(first[3])) AS first_process_definition_key,
+    bpmn_process_id, version, process_definition_key,                   -- what it belongs to
+    first_bpmn_process_id, first_version, first_process_definition_key, -- what it began with
     nullIf(i.parent_process_instance_key, -1) AS parent_process_instance_key,
     nullIf(i.parent_element_instance_key, -1) AS parent_element_instance_key,
     started_at, completed_at, terminated_at, first_seen, last_seen,
@@ -236,17 +252,48 @@ SELECT source, process_instance_key, tenant_id,
     incident_keys, resolved_incident_keys, length(incident_keys) AS incidents,
     length(arrayFilter(k -> NOT has(resolved_incident_keys, k), incident_keys)) AS open_incidents,
     length(i.job_failures) AS job_failures
-FROM flow.process_instances AS i FINAL
-WHERE i.state > 0;
+FROM
+(
+    SELECT source, process_instance_key, tenant_id, bpmn_process_id, version, process_definition_key,
+        bpmn_process_id AS first_bpmn_process_id, version AS first_version, process_definition_key AS first_process_definition_key,
+        parent_process_instance_key, parent_element_instance_key, started_at, completed_at, terminated_at, first_seen, last_seen, state,
+        incident_keys, resolved_incident_keys, job_failures
+    FROM flow.process_instances FINAL
+    WHERE state > 0 AND (source, process_instance_key) GLOBAL NOT IN (SELECT source, process_instance_key FROM flow.migrated_instances)
+    UNION ALL
+    WITH splitByChar('\t', m.migrated) AS now, splitByChar('\t', m.began) AS first
+    SELECT source, process_instance_key, tenant_id,
+        if(m.migrated = '', m.bpmn_process_id, now[2]) AS bpmn_process_id,
+        if(m.migrated = '', m.version, toInt64OrNull(now[3])) AS version,
+        if(m.migrated = '', m.process_definition_key, toInt64OrNull(now[4])) AS process_definition_key,
+        if(m.began = '', m.bpmn_process_id, first[1]) AS first_bpmn_process_id,
+        if(m.began = '', m.version, toInt64OrNull(first[2])) AS first_version,
+        if(m.began = '', m.process_definition_key, toInt64OrNull(first[3])) AS first_process_definition_key,
+        parent_process_instance_key, parent_element_instance_key, started_at, completed_at, terminated_at, first_seen, last_seen, state,
+        incident_keys, resolved_incident_keys, job_failures
+    FROM
+    (
+        SELECT source, process_instance_key, max(p.tenant_id) AS tenant_id, max(p.bpmn_process_id) AS bpmn_process_id, max(p.version) AS version,
+            max(p.process_definition_key) AS process_definition_key, max(p.began) AS began, max(p.migrated) AS migrated,
+            max(p.parent_process_instance_key) AS parent_process_instance_key, max(p.parent_element_instance_key) AS parent_element_instance_key,
+            max(p.state) AS state, min(p.started_at) AS started_at, max(p.completed_at) AS completed_at, max(p.terminated_at) AS terminated_at,
+            min(p.first_seen) AS first_seen, max(p.last_seen) AS last_seen, groupUniqArrayArray(p.incident_keys) AS incident_keys,
+            groupUniqArrayArray(p.resolved_incident_keys) AS resolved_incident_keys, groupUniqArrayArray(p.job_failures) AS job_failures
+        FROM flow.process_instances AS p
+        WHERE (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.migrated_instances)
+        GROUP BY source, process_instance_key
+    ) AS m
+    WHERE m.state > 0
+) AS i;
 
 CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
 (
     source               LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    bpmn_process_id      LowCardinality(String) CODEC(ZSTD(1)), -- bpmnProcessId of the event
     process_instance_key String CODEC(ZSTD(3)),                 -- processInstanceKey
     key                  Int64  CODEC(Delta(8), T64('bit'), ZSTD(1)), -- of the record: elementInstanceKey elsewhere
     tenant_id            SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- tenantId
-    bpmn_process_id      SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnProcessId; what it is after a migration stands in migrated
-    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process; likewise
+    version              SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- version of the process; what it is after a migration stands in migrated
     element_id           SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- elementId; likewise
     bpmn_element_type    SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnElementType
     flow_scope_key       SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- flowScopeKey: the element instance around it; -1 of a process
@@ -258,7 +305,7 @@ CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
     migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last ELEMENT_MIGRATED, tab between; empty when there was none
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/element_instances', '{replica}')
-ORDER BY (source, process_instance_key, key)
+ORDER BY (source, bpmn_process_id, process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.element_instances ON CLUSTER 'main' AS flow.element_instances_local
@@ -266,8 +313,8 @@ ENGINE = Distributed('main', 'flow', 'element_instances_local', cityHash64(sourc
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS flow.element_instances_mv ON CLUSTER 'main' TO flow.element_instances_local AS
 WITH if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at
-SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
-    max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version, max(r.element_id) AS element_id,
+SELECT r.source AS source, r.bpmn_process_id AS bpmn_process_id, r.process_instance_key AS process_instance_key, r.key AS key,
+    max(r.tenant_id) AS tenant_id, max(r.version) AS version, max(r.element_id) AS element_id,
     max(r.bpmn_element_type) AS bpmn_element_type, max(r.flow_scope_key) AS flow_scope_key,
     max(multiIf(r.intent = 'ELEMENT_TERMINATED', 4, r.intent = 'ELEMENT_COMPLETED', 3, r.intent = 'ELEMENT_ACTIVATED', 2, r.intent = 'ELEMENT_ACTIVATING', 1, 0)) AS state,
     min(if(r.intent = 'ELEMENT_ACTIVATING', at, NULL)) AS entered_at,
@@ -278,19 +325,39 @@ SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key
 FROM flow.records_local AS r
 WHERE r.value_type = 'PROCESS_INSTANCE' AND r.record_type = 'EVENT' AND r.key > 0
     AND r.intent IN ('ELEMENT_ACTIVATING', 'ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED', 'ELEMENT_MIGRATED')
-GROUP BY source, process_instance_key, key;
+GROUP BY source, bpmn_process_id, process_instance_key, key;
 
 CREATE VIEW IF NOT EXISTS flow.v_element_instances ON CLUSTER 'main' AS
-WITH splitByChar('\t', migrated) AS now
 SELECT source, process_instance_key, key, tenant_id,
-    if(migrated = '', e.bpmn_process_id, now[2]) AS bpmn_process_id, -- the process it belongs to
-    if(migrated = '', e.version, toInt64OrNull(now[3])) AS version,
-    if(migrated = '', e.element_id, now[4]) AS element_id,
+    bpmn_process_id, version, element_id, -- what it belongs to
     bpmn_element_type, nullIf(e.flow_scope_key, -1) AS flow_scope_key,
     entered_at, activated_at, completed_at, terminated_at,
     multiIf(e.state = 4, 'TERMINATED', e.state = 3, 'COMPLETED', e.state = 1, 'ACTIVATING', 'ACTIVE') AS state,
     dateDiff('millisecond', activated_at, completed_at) AS duration_ms
-FROM flow.element_instances AS e FINAL;
+FROM
+(
+    SELECT source, process_instance_key, key, tenant_id, bpmn_process_id, version, element_id,
+        bpmn_element_type, flow_scope_key, entered_at, activated_at, completed_at, terminated_at, state
+    FROM flow.element_instances FINAL
+    WHERE (source, process_instance_key) GLOBAL NOT IN (SELECT source, process_instance_key FROM flow.migrated_instances)
+    UNION ALL
+    WITH splitByChar('\t', m.migrated) AS now
+    SELECT source, process_instance_key, key, tenant_id,
+        if(m.migrated = '', m.bpmn_process_id, now[2]) AS bpmn_process_id,
+        if(m.migrated = '', m.version, toInt64OrNull(now[3])) AS version,
+        if(m.migrated = '', m.element_id, now[4]) AS element_id,
+        bpmn_element_type, flow_scope_key, entered_at, activated_at, completed_at, terminated_at, state
+    FROM
+    (
+        SELECT source, process_instance_key, key, max(p.tenant_id) AS tenant_id, max(p.bpmn_process_id) AS bpmn_process_id, max(p.version) AS version,
+            max(p.element_id) AS element_id, max(p.bpmn_element_type) AS bpmn_element_type, max(p.flow_scope_key) AS flow_scope_key, max(p.state) AS state,
+            min(p.entered_at) AS entered_at, min(p.activated_at) AS activated_at, max(p.completed_at) AS completed_at, max(p.terminated_at) AS terminated_at,
+            max(p.migrated) AS migrated
+        FROM flow.element_instances AS p
+        WHERE (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.migrated_instances)
+        GROUP BY source, process_instance_key, key
+    ) AS m
+) AS e;
 
 CREATE TABLE IF NOT EXISTS flow.jobs_local ON CLUSTER 'main'
 (
@@ -361,10 +428,10 @@ CREATE VIEW IF NOT EXISTS flow.v_jobs ON CLUSTER 'main' AS
 WITH
     arraySort(steps) AS happened,
     splitByChar('\t', happened[-1]) AS last_step,
-    splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[2] NOT IN ('RETRIES_UPDATED', 'MIGRATED'), happened)[-1]) AS last_state,
+    splitByChar('\t', arrayFilter(s -> position(s, '\tRETRIES_UPDATED\t') != 36 AND position(s, '\tMIGRATED\t') != 36, happened)[-1]) AS last_state,
     splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[4] != '-1', happened)[-1]) AS counted,
-    splitByChar('\t', arrayFilter(s -> splitByChar('\t', s)[2] = 'MIGRATED', happened)[-1]) AS migrated,
-    fromUnixTimestamp64Milli(toInt64OrZero(substring(arrayFilter(s -> splitByChar('\t', s)[2] = 'ACTIVATED', happened)[-1], 1, 15)), 'UTC') AS last_activated_at,
+    splitByChar('\t', arrayFilter(s -> position(s, '\tMIGRATED\t') = 36, happened)[-1]) AS migrated,
+    fromUnixTimestamp64Milli(toInt64OrZero(substring(arrayFilter(s -> position(s, '\tACTIVATED\t') = 36, happened)[-1], 1, 15)), 'UTC') AS last_activated_at,
     fromUnixTimestamp64Milli(toInt64OrZero(substring(last_step[1], 1, 15)), 'UTC') AS last_step_at,
     multiIf(outcome = 2, 'COMPLETED', outcome = 1, 'CANCELED',
         transform(last_state[2], ['', 'RECURRED_AFTER_BACKOFF', 'YIELDED', 'TIMEOUT_UPDATED'], ['CREATED', 'CREATED', 'CREATED', 'ACTIVATED'], last_state[2])) AS now
@@ -384,9 +451,9 @@ SELECT source, process_instance_key, key, tenant_id,
     if(now = 'ACTIVATED' AND toInt64OrZero(last_state[5]) > 0,
         fromUnixTimestamp64Milli(toInt64OrZero(substring(last_state[1], 1, 15)) + toInt64OrZero(last_state[5]), 'UTC'), NULL) AS deadline_at, -- until when the worker has it
     dateDiff('millisecond', created_at, if(outcome = 2, ended_at, NULL)) AS duration_ms,
-    arrayCount(s -> splitByChar('\t', s)[2] = 'FAILED', steps) AS failures,
-    arrayCount(s -> splitByChar('\t', s)[2] = 'TIMED_OUT', steps) AS timeouts,
-    arrayCount(s -> splitByChar('\t', s)[2] = 'ERROR_THROWN', steps) AS errors_thrown,
+    arrayCount(s -> position(s, '\tFAILED\t') = 36, steps) AS failures,
+    arrayCount(s -> position(s, '\tTIMED_OUT\t') = 36, steps) AS timeouts,
+    arrayCount(s -> position(s, '\tERROR_THROWN\t') = 36, steps) AS errors_thrown,
     late_ms, late_ms > 0 AS completed_late
 FROM flow.jobs AS j FINAL;
 
