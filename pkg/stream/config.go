@@ -1,6 +1,17 @@
 package stream
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
 
 // Config says how the streams are kept. The zero value is one machine with
 // the defaults. What exists already keeps its size and its replicas unless
@@ -48,4 +59,318 @@ func (c Config) withDefaults() Config {
 		c.Fresh = 15 * time.Second
 	}
 	return c
+}
+
+// Names in NATS, version 1. They are part of what users see and of the rights
+// they give; changing one needs a migration.
+const (
+	// LanePrefix and a number name a lane's stream: FLOW_0, FLOW_1, …
+	LanePrefix = "FLOW_"
+
+	// DeadStream holds what can not be stored, until somebody decides.
+	DeadStream = "FLOW_DEAD"
+
+	// NoteStream holds the notes about dead letters: they must have room when the
+	// letters have none.
+	NoteStream = "FLOW_NOTES"
+
+	// ChangePrefix and the key of a target are the subject of its changes, all
+	// on lane 0.
+	ChangePrefix = "flow.0.change."
+
+	// DeadPrefix and <lane>.<incarnation>.<sequence>.<index> are the
+	// subject of a dead letter, so that none is ever stored twice.
+	DeadPrefix = "flow.dead."
+
+	// ReplayPrefix and the same are the subject of a note that a dead letter is
+	// being replayed.
+	ReplayPrefix = "flow.replay."
+
+	// SettledPrefix and the same are the subject of a note of what became of a
+	// dead letter that is gone, kept as long as the lane keeps its message.
+	SettledPrefix = "flow.settled."
+
+	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored; and
+	// changes.0: which changes of lane 0 are applied.
+	PositionBucket = "flow_lanes"
+
+	// SourceBucket holds one entry per source, s<base64url of its name>: which
+	// lanes its records go to.
+	SourceBucket = "flow_sources"
+
+	// LeaseBucket holds who reads which lane, lane.<n>, and who could,
+	// member.<instance>. Its entries live as long as they are renewed.
+	LeaseBucket = "flow_leases"
+
+	// StateBucket holds users and dataset fields.
+	StateBucket = "flow_state"
+)
+
+// Headers of a message in a lane. An entry of requests has the first two, and
+// says the rest in its table; a change, a fence and a dead letter have the rest.
+const (
+	headerID       = "Nats-Msg-Id"
+	headerEntry    = "Sluice-Entry"    // the table of an entry, base64
+	headerEncoding = "Sluice-Encoding" // how the body is compressed: s2, or absent
+	headerRecords  = "Sluice-Records"  // how many records the body holds
+	headerReceived = "Sluice-Received" // when the api took it in, unix milliseconds
+	headerSubject  = "Sluice-Subject"  // subject of the token that posted it
+	headerSource   = "Sluice-Source"   // the engine its records are of, as that token said
+	headerTrace    = "traceparent"     // W3C trace context
+
+	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
+
+	headerKVOperation = "KV-Operation" // of an entry of a bucket that was deleted
+)
+
+// LaneName is the stream of a lane.
+func LaneName(lane int) string { return LanePrefix + strconv.Itoa(lane) }
+
+// RecordTopic is the NATS subject of a lane's records.
+func RecordTopic(lane int) string { return fmt.Sprintf("flow.%d.record", lane) }
+
+// laneNumber reads the lane out of a stream's name.
+func laneNumber(name string) (int, bool) {
+	text, ok := strings.CutPrefix(name, LanePrefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	return int(n), err == nil && text == strconv.FormatUint(n, 10)
+}
+
+// FenceTopic is the NATS subject of fences in a lane: from there on the lane has
+// no more records of the source they name.
+func FenceTopic(lane int) string { return fmt.Sprintf("flow.%d.fence", lane) }
+
+func laneSubjects(lane int) []string {
+	subjects := []string{RecordTopic(lane), FenceTopic(lane)}
+	if lane == 0 {
+		subjects = append(subjects, ChangePrefix+">")
+	}
+	return subjects
+}
+
+// Permissions are the subjects a NATS user may publish and subscribe to.
+type Permissions struct{ Publish, Subscribe []string }
+
+// ask is what everybody asks of JetStream: what there is, and to read it. A
+// wildcard stands for a whole token, so streams cannot be told by a prefix; what
+// is read is what every part sees anyway.
+var ask = []string{
+	"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*",
+	"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.API.CONSUMER.DELETE.>",
+	"$JS.ACK.>", "$JS.FC.>",
+}
+
+// APIPermissions are those of the api: it adds records and changes, and sets aside
+// what is no record. It can
+// neither make, change, purge or delete a stream, nor say what is stored.
+func APIPermissions() Permissions {
+	return Permissions{
+		Publish:   append([]string{"flow.*.record", ChangePrefix + ">", "$KV." + SourceBucket + ".>", DeadPrefix + strconv.Itoa(NoLane) + ".>"}, ask...),
+		Subscribe: []string{"_INBOX_api.>"},
+	}
+}
+
+// IngesterPermissions are those of the ingester: it moves positions, holds
+// leases, keeps the state, sets dead letters aside and purges what is stored. It
+// can add neither records nor changes, nor make or delete a stream.
+func IngesterPermissions() Permissions {
+	return Permissions{
+		Publish: append([]string{
+			"$KV." + PositionBucket + ".>", "$KV." + LeaseBucket + ".>", "$KV." + StateBucket + ".>",
+			DeadPrefix + ">", SettledPrefix + ">", "$JS.API.STREAM.PURGE.*",
+		}, ask...),
+		Subscribe: []string{"_INBOX_ingester.>"},
+	}
+}
+
+// OperatorPermissions are those of the operator's commands, which also make the
+// streams: everything.
+func OperatorPermissions() Permissions {
+	return Permissions{Publish: []string{">"}, Subscribe: []string{">"}}
+}
+
+// laneConfig is how a lane must be. Nothing leaves it by age or to make room:
+// only the Purger removes what is stored.
+func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        LaneName(lane),
+		Description: "Sluice: records accepted, kept until they are stored and for a while after",
+		Subjects:    laneSubjects(lane),
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		MaxBytes:    s.cfg.MaxBytes,
+		MaxMsgSize:  maxMessage,
+		Duplicates:  s.cfg.DuplicateWindow,
+		Replicas:    s.cfg.Replicas,
+		DenyDelete:  true,
+		AllowDirect: false, // reads ask the leader: a follower may not have what it was just told of
+	}
+}
+
+// deadConfig: one message per subject and no second one, which makes setting
+// aside idempotent for ever and not only within the duplicate window.
+func (s *Stream) deadConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:                 DeadStream,
+		Description:          "Sluice: what could not be stored, with the reason",
+		Subjects:             []string{DeadPrefix + ">"},
+		Storage:              jetstream.FileStorage,
+		Retention:            jetstream.LimitsPolicy,
+		Discard:              jetstream.DiscardNew,
+		DiscardNewPerSubject: true,
+		MaxMsgsPerSubject:    1,
+		MaxBytes:             s.cfg.DeadMaxBytes,
+		Replicas:             s.cfg.Replicas,
+	}
+}
+
+// noteConfig: a note is small, and goes with the message it is about, so that
+// there is no bound that it could run into.
+func (s *Stream) noteConfig() jetstream.StreamConfig {
+	cfg := s.deadConfig()
+	cfg.Name, cfg.Description, cfg.MaxBytes = NoteStream, "Sluice: what became of dead letters", 0
+	cfg.Subjects = []string{ReplayPrefix + ">", SettledPrefix + ">"}
+	return cfg
+}
+
+// bucketConfig is the stream of a KV bucket as nats.go would make it, except
+// that reads ask the leader.
+func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              "KV_" + bucket,
+		Subjects:          []string{"$KV." + bucket + ".>"},
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardNew,
+		MaxMsgsPerSubject: 1,
+		MaxAge:            ttl,
+		Replicas:          s.cfg.Replicas,
+		AllowRollup:       true,
+		DenyDelete:        true,
+		AllowDirect:       false,
+	}
+}
+
+// ensure makes the stream when it is missing and mends what of it can be
+// mended. What can not, or is somebody's decision, is an error that says so.
+func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	handle, err := s.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return s.create(ctx, want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", want.Name, err)
+	}
+	have := handle.CachedInfo().Config
+	if err := refuse(have, want); err != nil {
+		return nil, err
+	}
+	next, mended := mend(have, want)
+	if len(mended) == 0 {
+		return handle, nil
+	}
+	s.log.Warn("mending the configuration of a stream", "stream", want.Name, "settings", mended)
+	if handle, err = s.js.UpdateStream(ctx, next); err != nil {
+		return nil, fmt.Errorf("mend %s of stream %s: %w", strings.Join(mended, ", "), want.Name, err)
+	}
+	return handle, nil
+}
+
+func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	if _, isLane := laneNumber(want.Name); isLane {
+		want.MaxBytes = cmp.Or(want.MaxBytes, defaultMaxBytes)
+		want.Duplicates = cmp.Or(want.Duplicates, defaultWindow)
+	}
+	if want.Name == DeadStream {
+		want.MaxBytes = cmp.Or(want.MaxBytes, defaultDeadMaxBytes)
+	}
+	want.Replicas = max(want.Replicas, 1)
+	// Two programs may start at once: the second finds the same stream made.
+	handle, err := s.js.CreateStream(ctx, want)
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == codeStorageResources {
+		return nil, fmt.Errorf("create stream %s of %d MiB: the NATS server has less room for JetStream: make room, or allow the stream fewer bytes: %w", want.Name, want.MaxBytes>>20, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create stream %s: %w", want.Name, err)
+	}
+	return handle, nil
+}
+
+// refuse names the settings that would lose or hide data and that are not
+// ours to change.
+func refuse(have, want jetstream.StreamConfig) error {
+	var wrong []string
+	if have.Storage != want.Storage {
+		wrong = append(wrong, "storage is not file")
+	}
+	if have.Retention != want.Retention {
+		wrong = append(wrong, "retention is not limits")
+	}
+	if have.MaxAge != want.MaxAge {
+		wrong = append(wrong, fmt.Sprintf("max age is %v instead of %v", have.MaxAge, want.MaxAge))
+	}
+	if have.PersistMode != want.PersistMode {
+		wrong = append(wrong, "it acknowledges before it writes (persist mode async)")
+	}
+	if have.Sealed || have.NoAck {
+		wrong = append(wrong, "it is sealed or does not acknowledge")
+	}
+	if have.Mirror != nil || len(have.Sources) > 0 || have.SubjectTransform != nil {
+		wrong = append(wrong, "it mirrors, sources or renames")
+	}
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("stream %s can not be used: %s", want.Name, strings.Join(wrong, "; "))
+}
+
+// mend returns have with the settings of want that are safe to change, and
+// their names. Sizes and replicas change only when they were asked for.
+func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) {
+	var mended []string
+	set := func(name string, differs bool, apply func()) {
+		if differs {
+			apply()
+			mended = append(mended, name)
+		}
+	}
+	for _, subject := range want.Subjects {
+		set("subject "+subject, !slices.Contains(have.Subjects, subject), func() { have.Subjects = append(have.Subjects, subject) })
+	}
+	if want.Name == DeadStream { // it had the notes too
+		others := slices.DeleteFunc(slices.Clone(have.Subjects), func(s string) bool { return slices.Contains(want.Subjects, s) })
+		set("subjects", len(others) > 0, func() { have.Subjects = want.Subjects })
+	}
+	set("discard", have.Discard != want.Discard, func() { have.Discard = want.Discard })
+	set("discard_new_per_subject", have.DiscardNewPerSubject != want.DiscardNewPerSubject, func() { have.DiscardNewPerSubject = want.DiscardNewPerSubject })
+	set("max_msgs_per_subject", max(have.MaxMsgsPerSubject, 0) != want.MaxMsgsPerSubject, func() { have.MaxMsgsPerSubject = want.MaxMsgsPerSubject })
+	set("allow_direct", have.AllowDirect != want.AllowDirect, func() { have.AllowDirect = want.AllowDirect })
+	set("duplicate_window", want.Duplicates > 0 && have.Duplicates != want.Duplicates, func() { have.Duplicates = want.Duplicates })
+	set("max_msg_size", want.MaxMsgSize > 0 && have.MaxMsgSize != want.MaxMsgSize, func() { have.MaxMsgSize = want.MaxMsgSize })
+	set("max_bytes", want.MaxBytes > 0 && have.MaxBytes != want.MaxBytes, func() { have.MaxBytes = want.MaxBytes })
+	set("num_replicas", want.Replicas > 0 && have.Replicas != want.Replicas, func() { have.Replicas = want.Replicas })
+	return have, mended
+}
+
+// boundState gives the state store a size: the one asked for, or one when it has
+// none. One that was made before there was a limit has room for as much again.
+func (s *Stream) boundState(ctx context.Context, want *jetstream.StreamConfig) error {
+	want.MaxBytes = s.cfg.StateMaxBytes
+	if want.MaxBytes > 0 {
+		return nil
+	}
+	handle, err := s.js.Stream(ctx, want.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		want.MaxBytes = defaultStateBytes
+	case err != nil:
+		return fmt.Errorf("look up stream %s: %w", want.Name, err)
+	case handle.CachedInfo().Config.MaxBytes <= 0:
+		want.MaxBytes = max(defaultStateBytes, 2*int64(handle.CachedInfo().State.Bytes))
+	}
+	return nil
 }

@@ -347,3 +347,58 @@ func first(head nats.Header, name string) string {
 	}
 	return ""
 }
+
+// skim calls f with id and hash of every request in the table of an entry that
+// needs the memory of requests, as they stand there. It looks no closer than it
+// must: parseEntry does.
+func skim(table []byte, f func(id, hash []byte)) error {
+	r := tableReader{b: table, row: -1}
+	if len(table) == 0 || table[0] != entryVersion {
+		r.fail("it is not of version %d", entryVersion)
+		return r.err
+	}
+	r.at = 1
+	r.skip(2) // what the api knew, and its patience
+	for r.row = 0; r.err == nil && r.at < len(table); r.row++ {
+		flags := r.number("the flags", 1<<rowFlags-1)
+		id := r.raw()
+		hash := r.raw()
+		if r.number("the caller", 1<<31) == 0 {
+			r.raw()
+			r.raw()
+		}
+		r.skip(1) // when it was received
+		r.raw()   // the trace context
+		r.skip(3) // the first record, how many, and the bytes of the body
+		if r.err == nil && flags&rowIdentified == 0 {
+			f(id, hash)
+		}
+	}
+	return r.err
+}
+
+// raw is a text as it stands in the table, its length included.
+func (r *tableReader) raw() []byte {
+	begin := r.at
+	size := int(r.number("the length of a name", 1<<24) >> 1)
+	if r.err == nil && size > len(r.b)-r.at {
+		r.fail("a name has %d bytes, and %d are left", size, len(r.b)-r.at)
+	}
+	if r.err != nil {
+		return nil
+	}
+	r.at += size
+	return r.b[begin:r.at]
+}
+
+// skip passes over numbers.
+func (r *tableReader) skip(n int) {
+	for range n {
+		_, size := binary.Uvarint(r.b[min(r.at, len(r.b)):])
+		if size <= 0 {
+			r.fail("a number is missing")
+			return
+		}
+		r.at += size
+	}
+}

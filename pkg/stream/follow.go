@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +13,75 @@ import (
 
 	"sluice/pkg/record"
 )
+
+// sent is what this process remembers of the requests it has sent, to answer
+// those who repeat them: that their records are there, or that their key was
+// used for something else. It is bounded, and forgets the oldest first: the
+// ingester is who drops what is repeated, over all apis.
+type sent struct {
+	window time.Duration // how long a request is remembered at least, while there is room
+
+	mu        sync.Mutex
+	now, past map[[16]byte]request // by the hash of the id
+	since     time.Time            // when now was begun
+}
+
+// request is one that was sent.
+type request struct {
+	hash    [16]byte // of what it holds
+	durable bool     // all of it
+}
+
+// sentAtOnce is how many requests one of the two maps holds: about 16 MiB both.
+const sentAtOnce = 1 << 17
+
+// begin remembers a request before it is sent, and tells what is known of it.
+// fresh says that nothing is.
+func (s *sent) begin(sub *record.Submission) (durable, fresh bool, err error) {
+	if sub.Unique {
+		return false, true, nil
+	}
+	id, hash := xxh3.HashString128(sub.ID).Bytes(), xxh3.HashString128(sub.Hash).Bytes()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, there := s.now[id]
+	if !there {
+		before, there = s.past[id]
+	}
+	switch {
+	case !there:
+		s.put(id, request{hash: hash})
+		return false, true, nil
+	case before.hash != hash:
+		return false, false, record.ErrKeyReused
+	}
+	return before.durable, false, nil
+}
+
+// end remembers that all of a request is durable.
+func (s *sent) end(sub *record.Submission) {
+	if !sub.Unique {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.put(xxh3.HashString128(sub.ID).Bytes(), request{hash: xxh3.HashString128(sub.Hash).Bytes(), durable: true})
+	}
+}
+
+// forget is called when a fresh request was certainly not sent: its key is free.
+func (s *sent) forget(sub *record.Submission) {
+	if !sub.Unique {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.now, xxh3.HashString128(sub.ID).Bytes())
+	}
+}
+
+func (s *sent) put(id [16]byte, r request) {
+	if now := time.Now(); s.now == nil || len(s.now) >= sentAtOnce || passed(now, s.since.Add(s.window)) {
+		s.past, s.now, s.since = s.now, make(map[[16]byte]request), now
+	}
+	s.now[id] = r
+}
 
 const (
 	// followAtOnce bounds the messages of a lane that are read of one look-up.
@@ -232,59 +300,4 @@ func (h *heard) find(idName, hashName []byte, now time.Time) (known, same bool) 
 		}
 	}
 	return false, false
-}
-
-// skim calls f with id and hash of every request in the table of an entry that
-// needs the memory of requests, as they stand there. It looks no closer than it
-// must: parseEntry does.
-func skim(table []byte, f func(id, hash []byte)) error {
-	r := tableReader{b: table, row: -1}
-	if len(table) == 0 || table[0] != entryVersion {
-		r.fail("it is not of version %d", entryVersion)
-		return r.err
-	}
-	r.at = 1
-	r.skip(2) // what the api knew, and its patience
-	for r.row = 0; r.err == nil && r.at < len(table); r.row++ {
-		flags := r.number("the flags", 1<<rowFlags-1)
-		id := r.raw()
-		hash := r.raw()
-		if r.number("the caller", 1<<31) == 0 {
-			r.raw()
-			r.raw()
-		}
-		r.skip(1) // when it was received
-		r.raw()   // the trace context
-		r.skip(3) // the first record, how many, and the bytes of the body
-		if r.err == nil && flags&rowIdentified == 0 {
-			f(id, hash)
-		}
-	}
-	return r.err
-}
-
-// raw is a text as it stands in the table, its length included.
-func (r *tableReader) raw() []byte {
-	begin := r.at
-	size := int(r.number("the length of a name", 1<<24) >> 1)
-	if r.err == nil && size > len(r.b)-r.at {
-		r.fail("a name has %d bytes, and %d are left", size, len(r.b)-r.at)
-	}
-	if r.err != nil {
-		return nil
-	}
-	r.at += size
-	return r.b[begin:r.at]
-}
-
-// skip passes over numbers.
-func (r *tableReader) skip(n int) {
-	for range n {
-		_, size := binary.Uvarint(r.b[min(r.at, len(r.b)):])
-		if size <= 0 {
-			r.fail("a number is missing")
-			return
-		}
-		r.at += size
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -245,4 +246,152 @@ func (p *Positions) fitting(ctx context.Context, lane *Lane) (record.Position, e
 		return record.Position{}, err
 	}
 	return pos, nil
+}
+
+// holdTries is how often a position is read again that moves while it is
+// written: whoever works on the lane moves it with every block.
+const holdTries = 100
+
+// Hold asks whoever works on a lane to claim nothing new until then, or until
+// Release, and returns the position with the hold in it. A block that is
+// claimed is stored and recorded as done first. The error says so when somebody
+// else holds the lane.
+//
+// Whoever dies holding a lane leaves it to the clock.
+func (p *Positions) Hold(ctx context.Context, lane int, by string, until time.Time) (record.Position, error) {
+	return p.rewrite(ctx, lane, func(pos *record.Position) error {
+		if pos.Held(time.Now()) && pos.Hold.By != by {
+			return fmt.Errorf("lane %d is held by %s until %s", lane, pos.Hold.By, time.UnixMilli(pos.Hold.Until).UTC().Format(time.RFC3339))
+		}
+		pos.Hold = &record.Hold{By: by, Until: until.UnixMilli()}
+		return nil
+	})
+}
+
+// Release ends a hold, unless it is somebody else's.
+func (p *Positions) Release(ctx context.Context, lane int, by string) error {
+	_, err := p.rewrite(ctx, lane, func(pos *record.Position) error {
+		if pos.Hold == nil || pos.Hold.By != by {
+			return errAsItIs
+		}
+		pos.Hold = nil
+		return nil
+	})
+	return err
+}
+
+// errAsItIs says that a position needs no change.
+var errAsItIs = errors.New("as it is")
+
+// rewrite changes the position of a lane, whoever else moves it.
+func (p *Positions) rewrite(ctx context.Context, lane int, change func(*record.Position) error) (record.Position, error) {
+	for try := 1; ; try++ {
+		pos, err := p.Read(ctx, lane)
+		if err != nil {
+			return pos, err
+		}
+		if err := change(&pos); errors.Is(err, errAsItIs) {
+			return pos, nil
+		} else if err != nil {
+			return pos, err
+		}
+		next, err := p.Swap(ctx, lane, pos)
+		if err == nil || try == holdTries || !errors.Is(err, record.ErrNotOwner) {
+			return next, err
+		}
+	}
+}
+
+const (
+	// lookEvery is how often the position of a lane is read while a request waits
+	// for it, however many do.
+	lookEvery = 25 * time.Millisecond
+
+	// lookAgain is the pause after NATS could not be asked.
+	lookAgain = 250 * time.Millisecond
+)
+
+// waits are the positions of lanes that requests wait for, read once for all
+// of them.
+type waits struct {
+	mu    sync.Mutex
+	lanes map[int]*seen
+}
+
+// seen is a position as it was read last.
+type seen struct {
+	turn chan struct{} // holds one while it is being read; guards the rest
+	at   time.Time     // when that began
+	pos  record.Position
+}
+
+// Stored returns nil once everything that the lanes of a source hold when it is
+// called can be queried, or is set aside. It waits as long as ctx allows, also
+// for an ingester or a NATS that is away, and returns its error then.
+func (s *Stream) Stored(ctx context.Context, source string) error {
+	known := s.view.Load().sources[source]
+	if known == nil {
+		return nil // it has published nothing
+	}
+	for _, lane := range known.Lanes {
+		if err := s.storedLane(ctx, lane); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storedLane is Stored for one lane.
+func (s *Stream) storedLane(ctx context.Context, lane int) error {
+	state, err := s.state(ctx, lane)
+	for ; err != nil; state, err = s.state(ctx, lane) {
+		if !sleep(ctx, lookAgain) {
+			return ctx.Err()
+		}
+	}
+	for begun := time.Now(); ; begun = time.Now() {
+		pos, err := s.positionSince(ctx, lane, begun.Add(-lookEvery))
+		pause := lookEvery
+		switch {
+		case err != nil:
+			pause = lookAgain
+		case pos.Done >= state.Last && (pos.Stream == state.Identity() || state.Last == 0):
+			return nil
+		}
+		if !sleep(ctx, pause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// positionSince is the position of a lane, read after a time.
+func (s *Stream) positionSince(ctx context.Context, lane int, since time.Time) (record.Position, error) {
+	w := s.waits.of(lane)
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return record.Position{}, ctx.Err()
+	}
+	if w.at.After(since) {
+		return w.pos, nil
+	}
+	begun := time.Now()
+	pos, err := NewPositions(s).entry(ctx, lane)
+	if err == nil {
+		w.at, w.pos = begun, pos
+	}
+	return pos, err
+}
+
+func (w *waits) of(lane int) *seen {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lanes == nil {
+		w.lanes = map[int]*seen{}
+	}
+	if w.lanes[lane] == nil {
+		w.lanes[lane] = &seen{turn: make(chan struct{}, 1)}
+	}
+	return w.lanes[lane]
 }

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/change"
 	"sluice/pkg/record"
 )
 
@@ -283,4 +288,86 @@ func outcome(receipt record.Receipt, err error) string {
 		return "replayed"
 	}
 	return "stored"
+}
+
+// PublishChange makes a change durable on lane 0, where it is applied in order
+// with all others. It returns the change's sequence there, and whether it was
+// there already under the same ID.
+//
+// Errors: change.ErrStale when c.Expected is not the last sequence of the
+// target any more; record.ErrFull, ErrBusy, ErrUnavailable and ErrTooLarge as
+// for Publish.
+func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error) {
+	body, err := c.Encode()
+	if err != nil {
+		return 0, false, fmt.Errorf("encode change: %w", err)
+	}
+	msg := &nats.Msg{Subject: ChangePrefix + c.Target.Key(), Data: body, Header: nats.Header{
+		headerReceived: {strconv.FormatInt(c.At.UnixMilli(), 10)},
+		headerSubject:  {c.By},
+	}}
+	if c.ID != "" {
+		msg.Header[headerID] = []string{c.ID}
+	}
+	if c.Expected != nil {
+		msg.Header[headerExpectedSubjectSeq] = []string{strconv.FormatUint(*c.Expected, 10)}
+	}
+	if len(body)+headRoom > maxMessage {
+		return 0, false, fmt.Errorf("%w: a change of %d bytes", record.ErrTooLarge, len(body))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
+	defer cancel()
+	begun := time.Now()
+	a, err := p.publishChange(ctx, msg, c)
+	p.note(ctx, err)
+	p.stream.m.seconds.Observe(time.Since(begun).Seconds())
+	p.stream.m.publishes.WithLabelValues(outcome(record.Receipt{Replayed: a.Duplicate}, err)).Inc()
+	if err == nil && !a.Duplicate {
+		p.stream.m.messages.Inc()
+		p.stream.m.bytes.Add(float64(len(body)))
+	}
+	return a.Sequence, a.Duplicate, err
+}
+
+// publishChange publishes until the outcome is known. Without an ID a second
+// attempt might be a second change, so only what was certainly not stored is
+// tried again.
+func (p *Publisher) publishChange(ctx context.Context, msg *nats.Msg, c *change.Change) (got ack, err error) {
+	lane, ok := p.stream.view.Load().lane(0)
+	if !ok {
+		return ack{}, unavailable(errors.New("lane 0 is missing"), 30*time.Second)
+	}
+	a := p.attempts()
+	a.once = c.ID == ""
+	a.full = func(err error) error {
+		return &record.RetryError{Err: err, After: p.stream.roomAfter(0, len(msg.Data)+headRoom)}
+	}
+	err = a.until(ctx, func() (err error) {
+		got, err = p.stream.request(ctx, lane, msg)
+		if isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3) {
+			got, err = p.stale(ctx, msg, c, err)
+		}
+		return err
+	})
+	return got, err
+}
+
+// stale is asked when a change came after another one than it expected: that may
+// be this very change, of an attempt whose answer was lost. The lane looks at the
+// sequence before it looks for duplicates. Only one change can have come right
+// after the one that was expected.
+func (p *Publisher) stale(ctx context.Context, msg *nats.Msg, c *change.Change, cause error) (ack, error) {
+	if c.ID != "" && c.Expected != nil {
+		ctx, done := p.stream.link.attempt(ctx, attemptLimit)
+		defer done()
+		next, err := p.stream.lane0.GetMsg(ctx, *c.Expected+1, jetstream.WithGetMsgSubject(msg.Subject))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // the target was never so far
+		case err != nil:
+			return ack{}, lost(ctx, err)
+		case first(next.Header, headerID) == c.ID:
+			return ack{Sequence: next.Sequence, Duplicate: true}, nil
+		}
+	}
+	return ack{}, fmt.Errorf("%w: %w", change.ErrStale, cause)
 }

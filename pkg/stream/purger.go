@@ -2,12 +2,14 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/change"
 	"sluice/pkg/record"
 )
 
@@ -153,4 +155,147 @@ func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uin
 		s.log.Debug("delete the consumer of a question", "lane", lane, "error", err)
 	}
 	return info.Delivered.Stream + 1, nil
+}
+
+// Lag is how far storing a lane is behind accepting.
+type Lag struct {
+	Lane     int
+	Done     uint64 // every message up to here is stored or set aside
+	Last     uint64 // the newest message
+	Messages uint64 // waiting
+	Bytes    uint64 // of those, estimated by the lane's mean message size
+}
+
+// Lag looks up how far storing every lane is behind, and sets the metrics.
+func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	var all []Lag
+	for _, lane := range s.view.Load().lanes {
+		at, err := NewPositions(s).fitting(ctx, lane)
+		if err != nil {
+			return nil, err
+		}
+		done := at.Done
+		l := Lag{Lane: lane.Number, Done: done, Last: lane.Last}
+		if lane.Last > done {
+			l.Messages = lane.Last - done
+		}
+		if lane.Messages > 0 {
+			l.Bytes = uint64(float64(lane.Bytes) / float64(lane.Messages) * float64(min(l.Messages, lane.Messages)))
+		}
+		label := strconv.Itoa(lane.Number)
+		s.m.lagMessages.WithLabelValues(label).Set(float64(l.Messages))
+		s.m.lagBytes.WithLabelValues(label).Set(float64(l.Bytes))
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// deadGauges looks up how much room dead letters take.
+func (s *Stream) deadGauges(ctx context.Context) error {
+	info, err := s.dead.Info(ctx)
+	if err != nil {
+		return unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
+	}
+	s.m.deadLetters.Set(float64(info.State.Msgs))
+	s.m.deadBytes.Set(float64(info.State.Bytes))
+	s.m.deadMax.Set(float64(info.Config.MaxBytes))
+	return nil
+}
+
+func (s *Stream) laneGauges(l *Lane) {
+	label := strconv.Itoa(l.Number)
+	s.m.laneBytes.WithLabelValues(label).Set(float64(l.Bytes))
+	s.m.laneMax.WithLabelValues(label).Set(float64(l.MaxBytes))
+	s.m.laneMsgs.WithLabelValues(label).Set(float64(l.Messages))
+}
+
+// LastChange returns the last change of a target that lane 0 still holds, and
+// where an entry must stand that has it. What an operator has passed over by
+// resetting the lane is never applied, and nobody waits for it.
+func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.Last, error) {
+	ctx, done := s.link.attempt(ctx, attemptLimit)
+	defer done()
+	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return change.Last{}, nil
+	}
+	if err != nil {
+		return change.Last{}, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
+	}
+	pos, err := NewChangePositions(s).entry(ctx, 0)
+	if err == nil && pos.Incarnation == 0 { // an ingester of the version before applies them with the records
+		pos, err = NewPositions(s).entry(ctx, 0)
+	}
+	if err != nil {
+		return change.Last{}, err
+	}
+	last := change.Last{Seq: msg.Sequence, Unread: pos.Incarnation == 0}
+	if !last.Unread && msg.Sequence > pos.Base {
+		last.Applied = change.Place{Incarnation: pos.Incarnation, Seq: msg.Sequence}
+	}
+	return last, nil
+}
+
+// nextChange is the first change of lane 0 from a sequence on that it holds, 0
+// when there is none.
+func (s *Stream) nextChange(ctx context.Context, from uint64) (uint64, error) {
+	msg, err := s.lane0.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(ChangePrefix+">"))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look for changes behind message %d of lane 0: %w", from-1, err), 2*time.Second)
+	}
+	return msg.Sequence, nil
+}
+
+// ChangeLag is how far applying the changes of users and dataset fields is behind
+// accepting them.
+type ChangeLag struct {
+	Done    uint64 // every change of lane 0 up to this message is applied or set aside
+	Next    uint64 // the first one that waits, 0 when none does
+	Waiting uint64 // how many do
+}
+
+// ChangeLag looks up how far applying changes is behind, and sets the metric.
+func (s *Stream) ChangeLag(ctx context.Context) (l ChangeLag, err error) {
+	lane, err := s.state(ctx, 0)
+	if err != nil {
+		return ChangeLag{}, err
+	}
+	pos, err := NewChangePositions(s).fitting(ctx, lane)
+	if err != nil {
+		return ChangeLag{}, err
+	}
+	l.Done = pos.Done
+	if l.Next, err = s.nextChange(ctx, l.Done+1); err != nil {
+		return ChangeLag{}, err
+	}
+	if l.Next > 0 {
+		if l.Waiting, err = s.countChanges(ctx, l.Next); err != nil {
+			return ChangeLag{}, err
+		}
+	}
+	s.m.changesWaiting.Set(float64(l.Waiting))
+	return l, nil
+}
+
+// countChanges is how many changes lane 0 holds from a sequence on. A consumer
+// that begins there knows; it is never read.
+func (s *Stream) countChanges(ctx context.Context, from uint64) (uint64, error) {
+	consumer, err := s.js.CreateConsumer(ctx, LaneName(0), jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubject: ChangePrefix + ">",
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
+	})
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("count the changes from message %d of lane 0 on: %w", from, err), 2*time.Second)
+	}
+	info := consumer.CachedInfo()
+	if err := s.js.DeleteConsumer(ctx, LaneName(0), info.Name); err != nil {
+		s.log.Debug("delete the consumer of a question", "lane", 0, "error", err)
+	}
+	return info.NumPending, nil
 }

@@ -13,7 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/record"
 )
 
 // Source is an engine as the lanes know it: which of them its records go to. A
@@ -157,4 +160,235 @@ func (s *Stream) Sources() []Source {
 	}
 	slices.SortFunc(list, func(a, b Source) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+// Spreading says where a source is to go.
+type Spreading struct {
+	Source string
+	Lanes  []int                // a record of slot i will go to Lanes[i]
+	Say    func(string, ...any) // told what happens next; default nobody
+}
+
+const (
+	// spreadLook is how often it is looked whether a lane is stored past its
+	// fence.
+	spreadLook = 100 * time.Millisecond
+
+	// spreadQuestion is how long one question may take before it is asked again:
+	// the connection it went out on may be gone.
+	spreadQuestion = 5 * time.Second
+
+	// undoLimit is how long the end of an attempt may take.
+	undoLimit = 30 * time.Second
+)
+
+// Spread moves a source to other lanes. Each lane knows only what it has seen
+// itself, so whatever was sent before must be stored before anything goes
+// another way:
+//
+//	mark the source → wait until nobody sends by the old list → fences → wait until they are stored → write the new list
+//
+// From the mark to the end its posts are refused with record.ErrHeld. When ctx
+// ends before, or something fails, the mark is taken back and the source stays
+// where it is. A crash leaves the mark: Spread again begins anew, to the same
+// lanes or to others, and Stay takes the mark back.
+func (s *Stream) Spread(ctx context.Context, to Spreading) error {
+	if to.Say == nil {
+		to.Say = func(string, ...any) {}
+	}
+	var source Source
+	err := s.insist(ctx, func(ctx context.Context) (err error) {
+		source, err = s.markMoving(ctx, to) // a mark that nobody heard of is found
+		return err
+	})
+	if err != nil || source.Moving == nil {
+		return err
+	}
+	if err := s.moveMarked(ctx, source, to.Say); err != nil {
+		return errors.Join(err, s.unmark(ctx, source))
+	}
+	return nil
+}
+
+// markMoving marks a source, unless it is where it should be.
+func (s *Stream) markMoving(ctx context.Context, to Spreading) (Source, error) {
+	if err := s.Refresh(ctx); err != nil {
+		return Source{}, err
+	}
+	for i, lane := range to.Lanes {
+		if _, ok := s.view.Load().lane(lane); !ok {
+			return Source{}, fmt.Errorf("there is no lane %d", lane)
+		}
+		if slices.Contains(to.Lanes[:i], lane) {
+			return Source{}, fmt.Errorf("lane %d is named twice", lane)
+		}
+	}
+	source, found, err := s.source(ctx, to.Source)
+	switch {
+	case err != nil:
+		return Source{}, err
+	case !found:
+		return Source{}, fmt.Errorf("source %q has not been seen yet: its first record gives it all lanes there are", to.Source)
+	case len(to.Lanes) == 0:
+		return Source{}, errors.New("a source needs a lane")
+	case source.Moving == nil && slices.Equal(source.Lanes, to.Lanes):
+		to.Say("source %q has lanes %v already", to.Source, to.Lanes)
+		return source, nil
+	case source.Moving != nil:
+		to.Say("source %q is marked by an earlier attempt: beginning anew", to.Source)
+	}
+	source.Moving = to.Lanes
+	return s.swapSource(ctx, source)
+}
+
+// moveMarked moves a source once it is marked.
+func (s *Stream) moveMarked(ctx context.Context, source Source, say func(string, ...any)) error {
+	// Marked. Who knows sources from before the mark may act on that for a
+	// while. And the lanes must have forgotten the ids of requests: one that is
+	// repeated afterwards goes another way.
+	wait := s.cfg.Fresh + attemptLimit + time.Second
+	for _, lane := range s.view.Load().lanes {
+		wait = max(wait, s.cfg.Fresh+attemptLimit+lane.Window)
+	}
+	say("records of source %q are refused from now on; waiting %v until no api sends to lanes %v any more", source.Name, wait, source.Lanes)
+	if !sleep(ctx, wait) {
+		return fmt.Errorf("wait until no api sends to the old lanes: %w", ctx.Err())
+	}
+	for _, lane := range source.Lanes {
+		var fence uint64
+		err := s.insist(ctx, func(ctx context.Context) (err error) {
+			fence, err = s.fence(ctx, lane, source.Name) // two say no more than one
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		say("waiting until lane %d is stored up to message %d", lane, fence)
+		if err := s.storedUpTo(ctx, lane, fence); err != nil {
+			return fmt.Errorf("wait until lane %d is stored up to message %d: %w", lane, fence, err)
+		}
+	}
+	// All of the source is stored. A crash here leaves the mark.
+	source.Lanes, source.Moving = source.Moving, nil
+	if err := s.insist(ctx, func(ctx context.Context) error {
+		_, err := s.swapSource(ctx, source)
+		return err
+	}); err != nil {
+		return err
+	}
+	say("records of source %q go to lanes %v", source.Name, source.Lanes)
+	return nil
+}
+
+// fence puts a message into a lane behind the last record of a source.
+func (s *Stream) fence(ctx context.Context, lane int, source string) (uint64, error) {
+	body, err := json.Marshal(map[string]string{"fence": source}) // for those who look at the lane
+	if err != nil {
+		return 0, err
+	}
+	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: FenceTopic(lane), Header: nats.Header{headerSource: {source}}, Data: body})
+	if err != nil {
+		_, _, answer := judge(err)
+		return 0, fmt.Errorf("put a fence into lane %d: %w", lane, answer)
+	}
+	return ack.Sequence, nil
+}
+
+// storedUpTo waits until a lane is stored up to a message.
+func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
+	for {
+		var lane *Lane
+		var at record.Position
+		err := s.insist(ctx, func(ctx context.Context) (err error) {
+			if lane, err = s.state(ctx, number); err == nil {
+				at, err = NewPositions(s).fitting(ctx, lane)
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case lane.Last < seq:
+			return fmt.Errorf("the lane ends at %d by now: it was made again", lane.Last)
+		case at.Done >= seq:
+			return nil
+		case !sleep(ctx, spreadLook):
+			return ctx.Err()
+		}
+	}
+}
+
+// insist asks NATS until it is answered or ctx ends, each time for a while: a
+// question whose connection is lost is never answered.
+func (s *Stream) insist(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		limited, cancel := context.WithTimeout(ctx, spreadQuestion)
+		err := ask(limited)
+		cancel()
+		if err == nil || !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if !sleep(ctx, spreadLook) {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// unmark takes the mark of an attempt back.
+func (s *Stream) unmark(ctx context.Context, source Source) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	source.Moving = nil
+	if err := s.insist(ctx, func(ctx context.Context) error {
+		_, err := s.swapSource(ctx, source)
+		return err
+	}); err != nil {
+		if now, found, asked := s.source(ctx, source.Name); asked == nil && found && now.Moving == nil {
+			return nil // somebody else was quicker, or the end of this attempt was written though nobody heard of it
+		}
+		return fmt.Errorf("source %q is still marked, and its records are refused until it is moved or told to stay: %w", source.Name, err)
+	}
+	return nil
+}
+
+// Stay takes the mark of an attempt back that was interrupted.
+func (s *Stream) Stay(ctx context.Context, name string) error {
+	var source Source
+	var found bool
+	err := s.insist(ctx, func(ctx context.Context) (err error) {
+		source, found, err = s.source(ctx, name)
+		return err
+	})
+	if err != nil || !found || source.Moving == nil {
+		return err
+	}
+	return s.unmark(ctx, source)
+}
+
+// Fences are when fences were put into the lanes, in order: from there on the
+// records of a source are in other lanes.
+func (s *Stream) Fences(ctx context.Context) (all []time.Time, err error) {
+	for _, lane := range s.LaneNumbers() {
+		state, err := s.state(ctx, lane)
+		if err != nil {
+			return nil, err
+		}
+		handle, err := s.handle(ctx, lane)
+		if err != nil {
+			return nil, err
+		}
+		for next := max(state.First, 1); next <= state.Last; {
+			m, err := handle.GetMsg(ctx, next, jetstream.WithGetMsgSubject(FenceTopic(lane)))
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("look for fences in lane %d: %w", lane, err)
+			}
+			all = append(all, m.Time)
+			next = m.Sequence + 1
+		}
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return all, nil
 }

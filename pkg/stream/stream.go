@@ -2,9 +2,12 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -227,74 +230,105 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 // RepeatWindow is how long a repeated request is known, in stream time.
 func (s *Stream) RepeatWindow() time.Duration { return s.cfg.RepeatWindow }
 
-// Refresh looks lanes and sources up now.
-func (s *Stream) Refresh(ctx context.Context) error {
-	s.refresh.Lock()
-	defer s.refresh.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return s.look(ctx)
-}
+const (
+	// openLimit ends one try to open: servers without a leader do not answer,
+	// and do not come back to it when they have one.
+	openLimit = 5 * time.Second
 
-// Lanes are the lanes as they were looked up last, in order.
-func (s *Stream) Lanes() []Lane {
-	v := s.view.Load()
-	lanes := make([]Lane, len(v.lanes))
-	for i, l := range v.lanes {
-		lanes[i] = *l
-	}
-	return lanes
-}
+	// openPause is the pause between two tries.
+	openPause = 500 * time.Millisecond
+)
 
-// LaneNumbers are the numbers of Lanes.
-func (s *Stream) LaneNumbers() []int {
-	v := s.view.Load()
-	numbers := make([]int, len(v.lanes))
-	for i, l := range v.lanes {
-		numbers[i] = l.Number
-	}
-	return numbers
-}
-
-// message reads one message of a lane from its leader.
-func (s *Stream) message(ctx context.Context, lane int, seq uint64) (*jetstream.RawStreamMsg, error) {
-	handle, err := s.handle(ctx, lane)
-	if err != nil {
-		return nil, err
-	}
-	return handle.GetMsg(ctx, seq)
-}
-
-// handle is the lane for reading.
-func (s *Stream) handle(ctx context.Context, lane int) (jetstream.Stream, error) {
-	if lane == 0 {
-		return s.lane0, nil
-	}
-	return s.js.Stream(ctx, LaneName(lane))
-}
-
-// roomAfter is how long until a full lane is likely to have room for size
-// bytes.
-func (s *Stream) roomAfter(lane, size int) time.Duration {
-	l, ok := s.view.Load().lane(lane)
-	if !ok {
-		return unknownRetryAfter
-	}
-	return l.drain.after(size, time.Now())
-}
-
-// state looks a lane up now, and its limits with it.
-func (s *Stream) state(ctx context.Context, lane int) (*Lane, error) {
-	handle, err := s.handle(ctx, lane)
-	if err == nil {
-		var info *jetstream.StreamInfo
-		if info, err = handle.Info(ctx); err == nil {
-			before, _ := s.view.Load().lane(lane)
-			return newLane(info, before, time.Now()), nil
+// untilOpen opens until it succeeds, ctx ends, or something fails that does
+// not pass: the servers of a cluster answer connections before they have
+// agreed on a leader, and whoever starts meanwhile is not to give up.
+func (s *Stream) untilOpen(ctx context.Context) error {
+	for said := false; ; said = true {
+		try, cancel := context.WithTimeout(ctx, openLimit)
+		err := s.open(try)
+		cancel()
+		if err == nil || !passes(err) {
+			return err
+		}
+		if !said && ctx.Err() == nil {
+			s.log.Warn("waiting for JetStream", "error", err)
+		}
+		if !sleep(ctx, openPause) {
+			return err
 		}
 	}
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("lane %d: %w", lane, err)
+}
+
+// passes tells whether an error of opening comes from servers that are just
+// starting, or from nobody.
+func passes(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		switch api.ErrorCode {
+		case codeNoSuitablePeers, codeNotEnabled, codeInsufficientResources:
+			return true
+		}
+		v, _, _ := judgeCode(api)
+		return v != giveUp
 	}
-	return nil, unavailable(fmt.Errorf("look up lane %d: %w", lane, err), 2*time.Second)
+	for _, transient := range []error{
+		record.ErrUnavailable, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, jetstream.ErrJetStreamNotEnabled,
+	} {
+		if errors.Is(err, transient) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkSync asks the monitoring pages of the servers whether they sync every
+// message before acknowledging it. A server that does not may lose what it
+// acknowledged when its machine stops.
+func (s *Stream) checkSync(ctx context.Context) error {
+	if len(s.cfg.Monitors) == 0 {
+		s.log.Debug("no NATS monitoring URL is configured: sync_interval cannot be checked")
+		return nil
+	}
+	for _, url := range s.cfg.Monitors {
+		always, err := syncsAlways(ctx, url)
+		if err != nil {
+			s.log.Warn("NATS monitoring does not answer: sync_interval cannot be checked", "url", Redact(url), "error", err)
+			continue
+		}
+		if always {
+			continue
+		}
+		if !s.cfg.AllowLazySync {
+			return fmt.Errorf("the NATS server at %s acknowledges messages before they are on disk: set jetstream { sync_interval: always } there", Redact(url))
+		}
+		s.log.Warn("the NATS server acknowledges messages before they are on disk: a power failure may lose some", "url", Redact(url))
+	}
+	return nil
+}
+
+func syncsAlways(ctx context.Context, url string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/jsz", nil)
+	if err != nil {
+		return false, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close() // read to its end or given up
+	var page struct {
+		Config *struct {
+			SyncAlways bool `json:"sync_always"`
+		} `json:"config"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
+		return false, err
+	}
+	if page.Config == nil {
+		return false, errors.New("it says nothing about JetStream")
+	}
+	return page.Config.SyncAlways, nil
 }
