@@ -81,31 +81,6 @@ func (d *dialer) Forget(network, address string) {
 	d.dialing[address] = result
 }
 
-// MakeEntry is the table and the body of an entry of messages, as many as fit.
-func MakeEntry(knew uint64, patience time.Duration, messages ...record.Message) (table, body []byte, taken int) {
-	var e entry
-	e.reset(knew, patience)
-	for taken < len(messages) && e.add(&messages[taken]) {
-		taken++
-	}
-	return e.table, e.body, taken
-}
-
-// ParseEntry reads a table, and cuts a body by it.
-func ParseEntry(table, body []byte) (e record.Entry, err error) {
-	err = parseEntry(&e, table, body)
-	return e, err
-}
-
-// Skim gives the ids and hashes that are followed of a table, as they stand there.
-func Skim(table []byte) (names [][2]string, err error) {
-	err = skim(table, func(id, hash []byte) { names = append(names, [2]string{string(id), string(hash)}) })
-	return names, err
-}
-
-// Name is a text as it stands in a table.
-func Name(text string) string { return string(appendName(nil, text)) }
-
 // Heard are requests that were heard of.
 type Heard struct{ h heard }
 

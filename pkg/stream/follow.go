@@ -205,7 +205,7 @@ func (f *follower) read(ctx context.Context, lane *Lane, from, to uint64) error 
 		text := first(msg.Headers(), headerEntry)
 		if table, err = base64.RawStdEncoding.AppendDecode(table[:0], []byte(text)); err == nil {
 			ago := max(0, lane.Now.Sub(msg.at))
-			err = skim(table, func(id, hash []byte) { f.heard.add(id, hash, lane.Looked.Add(-ago)) })
+			err = record.SkimEntry(table, func(id, hash []byte) { f.heard.add(id, hash, lane.Looked.Add(-ago)) })
 		}
 		if err != nil { // the ingester sets it aside
 			f.stream.log.Debug("an entry cannot be followed", "lane", lane.Number, "seq", msg.seq, "error", err)
@@ -219,8 +219,8 @@ func (f *follower) read(ctx context.Context, lane *Lane, from, to uint64) error 
 // another body.
 func (f *follower) knows(sub *record.Submission) (bool, error) {
 	var names [512]byte
-	id := appendName(names[:0], sub.ID)
-	hash := appendName(id, sub.Hash)[len(id):]
+	id := record.AppendName(names[:0], sub.ID)
+	hash := record.AppendName(id, sub.Hash)[len(id):]
 	known, same := f.heard.find(id, hash, time.Now())
 	if known && !same {
 		return false, record.ErrKeyReused

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/benchtest"
 	"sluice/pkg/record"
@@ -166,23 +163,6 @@ func TestWhatIsHeard(t *testing.T) {
 	}
 	if more, _ := h.Bytes(); more != bytes {
 		t.Errorf("it takes %d bytes now", more)
-	}
-}
-
-// TestSkimmingATableGivesWhatReadingItGives, for what is not identified.
-func TestSkimmingATableGivesWhatReadingItGives(t *testing.T) {
-	table, _, _ := stream.MakeEntry(41, 5*time.Minute, example()...)
-	got, err := stream.Skim(table)
-	want := [][2]string{{stream.Name("key-7"), stream.Name("ffeeddccbbaa99887766554433221100")}}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("skimmed: %v (-want +got):\n%s", err, diff)
-	}
-	for n := range table {
-		if _, err := stream.Skim(table[:n]); err == nil && n > 0 && n < len(table) {
-			if _, full := stream.ParseEntry(table[:n], nil); full != nil && !strings.Contains(full.Error(), "row 0") {
-				t.Errorf("the first %d bytes are skimmed, and reading them fails: %v", n, full)
-			}
-		}
 	}
 }
 

@@ -27,10 +27,10 @@ type gatherer struct {
 	flying  bool     // fly runs
 
 	// Owned by fly.
-	entry  entry    // its memory, used again
-	pieces []*piece // that it has
-	of     known    // what was known when it was made
-	known  known    // what is known now
+	entry  record.EntryWriter // its memory, used again
+	pieces []*piece           // that it has
+	of     known              // what was known when it was made
+	known  known              // what is known now
 }
 
 // known is how far a lane was at a time.
@@ -128,9 +128,9 @@ func (g *gatherer) take() (context.Context, *flight) {
 		if len(g.pieces) == 0 {
 			g.know(pc.lane)
 			g.of = g.known
-			g.entry.reset(g.of.last, g.p.stream.cfg.RepeatWindow/2)
+			g.entry.Reset(g.of.last, g.p.stream.cfg.RepeatWindow/2)
 		}
-		if pc.lane.Created != g.of.life || !g.entry.add(&pc.message) {
+		if pc.lane.Created != g.of.life || !g.entry.Add(&pc.message) {
 			break
 		}
 		g.pieces = append(g.pieces, pc)
@@ -162,14 +162,14 @@ func (g *gatherer) know(lane *Lane) {
 // id, so that the lane tells a second copy from a second entry.
 func (g *gatherer) send(ctx context.Context) error {
 	lane := g.pieces[0].lane
-	msg := &nats.Msg{Subject: RecordTopic(lane.Number), Data: g.entry.body, Header: nats.Header{
+	msg := &nats.Msg{Subject: RecordTopic(lane.Number), Data: g.entry.Body(), Header: nats.Header{
 		headerID:    {nuid.Next()},
-		headerEntry: {g.entry.header()},
+		headerEntry: {g.entry.Header()},
 	}}
 	a := g.p.attempts()
 	a.since = g.pieces[0].since
 	a.full = func(err error) error {
-		return &record.RetryError{Err: err, After: g.p.stream.roomAfter(lane.Number, len(g.entry.body)+len(g.entry.table))}
+		return &record.RetryError{Err: err, After: g.p.stream.roomAfter(lane.Number, len(g.entry.Body())+len(g.entry.Table()))}
 	}
 	begun := time.Now()
 	return a.until(ctx, func() error {
@@ -246,7 +246,7 @@ func (g *gatherer) count() {
 	m := g.p.stream.m
 	m.messages.Inc()
 	m.requests.Observe(float64(len(g.pieces)))
-	m.bytes.Add(float64(len(g.entry.body)))
+	m.bytes.Add(float64(len(g.entry.Body())))
 	records := 0
 	for _, pc := range g.pieces {
 		records += pc.message.Records

@@ -159,7 +159,7 @@ func pieces(sub *record.Submission) ([]*piece, error) {
 	if !validID(sub.ID) {
 		return nil, errors.New("publish: the submission's ID is empty, too long or not printable ASCII")
 	}
-	if names := len(sub.ID) + len(sub.Hash) + len(sub.Subject) + len(sub.Source) + len(sub.TraceParent); names > nameBytes {
+	if names := len(sub.ID) + len(sub.Hash) + len(sub.Subject) + len(sub.Source) + len(sub.TraceParent); names > record.EntryNameBytes {
 		return nil, fmt.Errorf("%w: %d bytes of names", record.ErrTooLarge, names)
 	}
 	if len(sub.Parts) == 0 {

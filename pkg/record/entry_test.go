@@ -1,4 +1,4 @@
-package stream_test
+package record_test
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,31 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/record"
-	"sluice/pkg/stream"
 )
+
+// makeEntry is the table and the body of an entry of messages, as many as fit.
+func makeEntry(knew uint64, patience time.Duration, messages ...record.Message) (table, body []byte, taken int) {
+	var w record.EntryWriter
+	w.Reset(knew, patience)
+	for taken < len(messages) && w.Add(&messages[taken]) {
+		taken++
+	}
+	return w.Table(), w.Body(), taken
+}
+
+func parseEntry(table, body []byte) (e record.Entry, err error) {
+	err = e.Parse(table, body)
+	return e, err
+}
+
+// skim gives the ids and hashes that are skimmed of a table, as they stand there.
+func skim(table []byte) (names [][2]string, err error) {
+	err = record.SkimEntry(table, func(id, hash []byte) { names = append(names, [2]string{string(id), string(hash)}) })
+	return names, err
+}
+
+// name is a text as it stands in a table.
+func name(text string) string { return string(record.AppendName(nil, text)) }
 
 // example is the entry that docs/format.md takes apart.
 func example() []record.Message {
@@ -35,11 +59,11 @@ func example() []record.Message {
 
 func TestAnEntryIsReadBack(t *testing.T) {
 	want := example()
-	table, body, n := stream.MakeEntry(41, 5*time.Minute, want...)
+	table, body, n := makeEntry(41, 5*time.Minute, want...)
 	if n != len(want) {
 		t.Fatalf("%d messages fit, want %d", n, len(want))
 	}
-	got, err := stream.ParseEntry(table, body)
+	got, err := parseEntry(table, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +75,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 	for i := range want {
 		want[i].Body = nil
 	}
-	got, err = stream.ParseEntry(table, nil)
+	got, err = parseEntry(table, nil)
 	if diff := cmp.Diff(record.Entry{Knew: 41, Patience: 5 * time.Minute, Messages: want}, got); err != nil || diff != "" {
 		t.Errorf("entry without bodies: %v (-want +got):\n%s", err, diff)
 	}
@@ -74,7 +98,7 @@ func TestTheExampleOfTheFormat(t *testing.T) {
 		}
 		b = append(b, part...)
 	}
-	table, body, _ := stream.MakeEntry(41, 5*time.Minute, example()...)
+	table, body, _ := makeEntry(41, 5*time.Minute, example()...)
 	if !found || !bytes.Equal(b, table) {
 		t.Errorf("docs/format.md shows %x\nthe table is            %x", b, table)
 	}
@@ -101,14 +125,14 @@ func TestAnEntryThatIsFull(t *testing.T) {
 		"names of all sorts":              {many(100, 1, "%d"+strings.Repeat("x", 2000)), 22},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table, body, n := stream.MakeEntry(0, 0, c.messages...)
+			table, body, n := makeEntry(0, 0, c.messages...)
 			if n != c.want {
 				t.Errorf("%d messages are in the entry, want %d", n, c.want)
 			}
 			if header := base64.RawStdEncoding.EncodedLen(len(table)); header > 60<<10 {
 				t.Errorf("the header has %d bytes, more than NATS takes", header)
 			}
-			if got, err := stream.ParseEntry(table, body); err != nil || len(got.Messages) != n {
+			if got, err := parseEntry(table, body); err != nil || len(got.Messages) != n {
 				t.Errorf("read back %d, %v", len(got.Messages), err)
 			}
 		})
@@ -116,7 +140,7 @@ func TestAnEntryThatIsFull(t *testing.T) {
 }
 
 func TestWhatIsNoEntry(t *testing.T) {
-	table, body, _ := stream.MakeEntry(41, 5*time.Minute, example()...)
+	table, body, _ := makeEntry(41, 5*time.Minute, example()...)
 	changed := func(at int, b byte) []byte {
 		c := bytes.Clone(table)
 		c[at] = b
@@ -137,7 +161,7 @@ func TestWhatIsNoEntry(t *testing.T) {
 		"a name that is longer than it": {append(bytes.Clone(table[:6]), 0xfe, 1), nil, "in row 0: the id has 127 bytes, and 0 are left"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := stream.ParseEntry(c.table, c.body)
+			got, err := parseEntry(c.table, c.body)
 			if err == nil || !strings.Contains(err.Error(), c.want) || len(got.Messages) > 0 {
 				t.Errorf("got %d messages, %v, want that %s", len(got.Messages), err, c.want)
 			}
@@ -145,28 +169,54 @@ func TestWhatIsNoEntry(t *testing.T) {
 	}
 }
 
+// TestSkimmingATableGivesWhatReadingItGives, for what is not identified.
+func TestSkimmingATableGivesWhatReadingItGives(t *testing.T) {
+	table, _, _ := makeEntry(41, 5*time.Minute, example()...)
+	got, err := skim(table)
+	want := [][2]string{{name("key-7"), name("ffeeddccbbaa99887766554433221100")}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("skimmed: %v (-want +got):\n%s", err, diff)
+	}
+	for n := range table {
+		if _, err := skim(table[:n]); err == nil && n > 0 && n < len(table) {
+			if _, full := parseEntry(table[:n], nil); full != nil && !strings.Contains(full.Error(), "row 0") {
+				t.Errorf("the first %d bytes are skimmed, and reading them fails: %v", n, full)
+			}
+		}
+	}
+}
+
 // FuzzEntry: what is read as an entry is written again as the same bytes, so that
 // every table means one thing and can be written in one way.
 func FuzzEntry(f *testing.F) {
-	table, body, _ := stream.MakeEntry(41, 5*time.Minute, example()...)
+	table, body, _ := makeEntry(41, 5*time.Minute, example()...)
 	f.Add(table, body)
 	f.Add(table[:5], []byte(nil))
-	table, body, _ = stream.MakeEntry(1<<40, 0, record.Message{Records: 1, TraceParent: "x", Hash: "ab", Received: time.UnixMilli(-5)})
+	table, body, _ = makeEntry(1<<40, 0, record.Message{Records: 1, TraceParent: "x", Hash: "ab", Received: time.UnixMilli(-5)})
 	f.Add(table, body)
 	f.Fuzz(func(t *testing.T, table, body []byte) {
 		if body == nil {
 			body = []byte{}
 		}
-		e, err := stream.ParseEntry(table, body)
+		e, err := parseEntry(table, body)
 		if err != nil {
 			if len(e.Messages) > 0 {
 				t.Fatalf("%d messages and %v", len(e.Messages), err)
 			}
 			return
 		}
-		again, same, n := stream.MakeEntry(e.Knew, e.Patience, e.Messages...)
+		again, same, n := makeEntry(e.Knew, e.Patience, e.Messages...)
 		if n < len(e.Messages) {
 			return // larger than we would make it
+		}
+		var want [][2]string
+		for _, m := range e.Messages {
+			if !m.Identified {
+				want = append(want, [2]string{name(m.ID), name(m.Hash)})
+			}
+		}
+		if got, err := skim(table); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%x was skimmed as %q, %v, and read as %q", table, got, err, want)
 		}
 		if !bytes.Equal(again, table) || !bytes.Equal(same, body) {
 			t.Fatalf("%x %x was read, and written as %x %x", table, body, again, same)

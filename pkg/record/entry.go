@@ -1,4 +1,4 @@
-package stream
+package record
 
 import (
 	"encoding/base64"
@@ -6,18 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/nats-io/nats.go"
-
-	"sluice/pkg/record"
 )
-
-// An entry is one message of a lane: what several requests have brought in
-// together. Its body is their bodies, one after the other; its header has a
-// table that says which bytes are whose, so that the requests of a lane are
-// known without its bodies. docs/format.md has every byte of it.
 
 // entryVersion is the first byte of every table.
 const entryVersion = 1
@@ -30,9 +20,9 @@ const (
 	// headers, into the 64 KiB that NATS takes.
 	tableBytes = 44 << 10
 
-	// nameBytes bounds what a row may be longer for its names, and so that the
+	// EntryNameBytes bounds what a row may be longer for its names, so that the
 	// table of an entry of one request fits.
-	nameBytes = 32 << 10
+	EntryNameBytes = 32 << 10
 )
 
 // Flags of a row.
@@ -42,57 +32,62 @@ const (
 	rowFlags      = iota      // how many there are
 )
 
-// entry is one on its way into a lane.
-type entry struct {
+// EntryWriter puts an entry together. The zero value is for Reset.
+//
+// An entry is one message of a lane: what several requests have brought in
+// together. Its body is their bodies, one after the other; its header has a
+// table that says which bytes are whose, so that the requests of a lane are
+// known without its bodies. docs/format.md has every byte of it.
+type EntryWriter struct {
 	table   []byte
 	body    []byte
 	rows    int
-	callers map[caller]int // by what they are called, their number from 1 on
-	before  int64          // when the request of the row before was received, ms
+	callers map[entryCaller]int // by what they are called, their number from 1 on
+	before  int64               // when the request of the row before was received, ms
 }
 
-// caller is who has sent a request.
-type caller struct{ subject, source string }
+// entryCaller is who has sent a request.
+type entryCaller struct{ subject, source string }
 
-// reset begins an entry by one who knew the lane up to a message.
-func (e *entry) reset(knew uint64, patience time.Duration) {
+// Reset begins an entry by one who knew the lane up to a message.
+func (e *EntryWriter) Reset(knew uint64, patience time.Duration) {
 	e.table = append(e.table[:0], entryVersion)
 	e.table = binary.AppendUvarint(e.table, knew)
 	e.table = binary.AppendUvarint(e.table, uint64(patience.Milliseconds()))
 	e.body, e.rows, e.before = e.body[:0], 0, 0
 	if e.callers == nil {
-		e.callers = map[caller]int{}
+		e.callers = map[entryCaller]int{}
 	}
 	clear(e.callers)
 }
 
-// add adds what is in the entry of a request, unless the entry is full. The
+// Add adds what is in the entry of a request, unless the entry is full. The
 // first one always fits.
-func (e *entry) add(m *record.Message) bool {
+func (e *EntryWriter) Add(m *Message) bool {
 	if e.rows > 0 && len(e.body)+len(m.Body) > entryBytes {
 		return false
 	}
 	end := len(e.table)
 	before := e.before
 	var flags byte
-	if m.Encoding == record.EncodingS2 {
+	if m.Encoding == EncodingS2 {
 		flags |= rowS2
 	}
 	if m.Identified {
 		flags |= rowIdentified
 	}
 	t := append(e.table, flags)
-	t = appendName(t, m.ID)
-	t = appendName(t, m.Hash)
-	who := caller{m.Subject, m.Source}
+	t = AppendName(t, m.ID)
+	t = AppendName(t, m.Hash)
+	who := entryCaller{m.Subject, m.Source}
 	number := e.callers[who]
 	t = binary.AppendUvarint(t, uint64(number))
 	if number == 0 {
-		t = appendName(appendName(t, m.Subject), m.Source)
+		t = AppendName(AppendName(t, m.Subject), m.Source)
 	}
 	received := m.Received.UnixMilli()
 	t = binary.AppendVarint(t, received-before)
-	t = appendName(t, packTrace(m.TraceParent))
+	t = AppendName(t, packTrace(m.TraceParent))
 	t = binary.AppendUvarint(t, uint64(m.From))
 	t = binary.AppendUvarint(t, uint64(m.Records))
 	t = binary.AppendUvarint(t, uint64(len(m.Body)))
@@ -109,12 +104,17 @@ func (e *entry) add(m *record.Message) bool {
 	return true
 }
 
-// header is the table as it stands in the header of the message.
-func (e *entry) header() string { return base64.RawStdEncoding.EncodeToString(e.table) }
+// Header is the table as it stands in the header of the message.
+func (e *EntryWriter) Header() string { return base64.RawStdEncoding.EncodeToString(e.table) }
 
-// appendName appends text: its length and itself, or, of hex digits, half as
+// Table is the table itself, and Body what it is about. Both are good until the
+// next Reset.
+func (e *EntryWriter) Table() []byte { return e.table }
+func (e *EntryWriter) Body() []byte  { return e.body }
+
+// AppendName appends text as a table has it: its length and itself, or, of hex digits, half as
 // many bytes. The lowest bit of the length tells which.
-func appendName(dst []byte, text string) []byte {
+func AppendName(dst []byte, text string) []byte {
 	if n := len(text); n > 0 && n%2 == 0 && isHex(text) {
 		dst = binary.AppendUvarint(dst, uint64(n/2)<<1|1)
 		for i := 0; i < n; i += 2 {
@@ -226,9 +226,9 @@ func (r *tableReader) name(what string) string {
 	return hex.EncodeToString(text)
 }
 
-// parseEntry reads the table of an entry, and cuts its body by it, unless that is
-// nil. Every table can be written in one way only.
-func parseEntry(e *record.Entry, table, body []byte) error {
+// Parse reads the table of an entry, and cuts its body by it, unless that is nil.
+// Every table can be written in one way only. After an error there are no messages.
+func (e *Entry) Parse(table, body []byte) error {
 	const mostMS = 1 << 50 // far beyond every time there will be
 	r := tableReader{b: table, row: -1}
 	if len(table) == 0 || table[0] != entryVersion {
@@ -238,22 +238,22 @@ func parseEntry(e *record.Entry, table, body []byte) error {
 	r.at = 1
 	e.Knew = r.number("the last known message", 1<<63)
 	e.Patience = time.Duration(r.number("the patience", uint64((1<<63-1)/time.Millisecond))) * time.Millisecond
-	var callers []caller
+	var callers []entryCaller
 	var received int64
 	index, left := 0, len(body)
 	if body == nil { // it was not asked for
 		left = 1 << 31
 	}
 	for r.row = 0; r.err == nil && (r.at < len(table) || r.row == 0); r.row++ {
-		m := record.Message{Lane: e.Lane, Seq: e.Seq, Topic: e.Topic, Ordinal: r.row, Index: index}
+		m := Message{Lane: e.Lane, Seq: e.Seq, Topic: e.Topic, Ordinal: r.row, Index: index}
 		flags := r.number("the flags", 1<<rowFlags-1)
 		if flags&rowS2 != 0 {
-			m.Encoding = record.EncodingS2
+			m.Encoding = EncodingS2
 		}
 		m.Identified = flags&rowIdentified != 0
 		m.ID, m.Hash = r.name("the id"), r.name("the hash")
 		if number := r.number("the caller", uint64(len(callers))); number == 0 {
-			who := caller{r.name("the subject"), r.name("the source")}
+			who := entryCaller{r.name("the subject"), r.name("the source")}
 			if slices.Contains(callers, who) {
 				r.fail("a caller comes twice")
 			}
@@ -296,62 +296,11 @@ func parseEntry(e *record.Entry, table, body []byte) error {
 	return r.err
 }
 
-// readEntry turns a message of a lane into the domain's. One without a table was
-// not written by an api: it is a change, a fence, or by hand, and what its
-// headers say about it.
-func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) record.Entry {
-	e := record.Entry{Lane: lane, Seq: seq, Topic: topic, Stored: at, Body: body}
-	text := first(head, headerEntry)
-	if text == "" {
-		e.Messages = []record.Message{decode(lane, seq, at, topic, head, body)}
-		return e
-	}
-	table, err := base64.RawStdEncoding.DecodeString(text)
-	if err == nil {
-		e.Table = table
-		err = parseEntry(&e, table, body)
-	} else {
-		err = fmt.Errorf("the table of the entry is not base64: %w", err)
-	}
-	if err != nil {
-		e.Err = err
-		e.Messages = []record.Message{decode(lane, seq, at, topic, head, body)}
-	}
-	return e
-}
-
-// decode turns a message without a table, or a dead letter, into the domain's.
-func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) record.Message {
-	m := record.Message{
-		Lane: lane, Seq: seq, Topic: topic, Body: body,
-		Received:    at.UTC().Truncate(time.Millisecond), // of one that we did not write; never 1970, which no retention keeps
-		ID:          first(head, headerID),
-		Encoding:    first(head, headerEncoding),
-		Subject:     first(head, headerSubject),
-		Source:      first(head, headerSource),
-		TraceParent: first(head, headerTrace),
-	}
-	// A number that does not parse was not written by us; the ingester counts
-	// the records itself.
-	m.Records, _ = strconv.Atoi(first(head, headerRecords))
-	if ms, err := strconv.ParseInt(first(head, headerReceived), 10, 64); err == nil {
-		m.Received = time.UnixMilli(ms).UTC()
-	}
-	return m
-}
-
-// first is the first value of a header, its name as written.
-func first(head nats.Header, name string) string {
-	if v := head[name]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
-}
-
-// skim calls f with id and hash of every request in the table of an entry that
+// SkimEntry calls f with id and hash of every request in the table of an entry that
 // needs the memory of requests, as they stand there. It looks no closer than it
-// must: parseEntry does.
-func skim(table []byte, f func(id, hash []byte)) error {
+// must: Parse does. They are as AppendName
+// writes them, and good until f returns.
+func SkimEntry(table []byte, f func(id, hash []byte)) error {
 	r := tableReader{b: table, row: -1}
 	if len(table) == 0 || table[0] != entryVersion {
 		r.fail("it is not of version %d", entryVersion)
