@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/change"
+	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/lease"
 	"sluice/pkg/record"
@@ -25,7 +26,7 @@ import (
 func connectAs(t *testing.T, srv *embedded.Server, name string) (nc *nats.Conn, refused chan error) {
 	t.Helper()
 	refused = make(chan error, 64)
-	c := stream.Connection{URL: srv.ClientURL(), Name: name, User: name, Password: passwordOf(name)}
+	c := dial.Config{URL: srv.ClientURL(), Name: name, User: name, Password: passwordOf(name)}
 	options := append(c.Options(slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	nc, err := nats.Connect(c.URL, options...)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/stream"
 )
@@ -35,8 +36,8 @@ func natsUsers(folder string) ([]embedded.User, error) {
 }
 
 // as is the connection of one of these users.
-func as(users []embedded.User, name string) stream.Connection {
-	c := stream.Connection{Name: name}
+func as(users []embedded.User, name string) dial.Config {
+	c := dial.Config{Name: name}
 	for _, u := range users {
 		if u.Name == name {
 			c.User, c.Password = u.Name, u.Password

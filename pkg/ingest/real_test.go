@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/change"
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/ingest"
@@ -37,7 +38,7 @@ type site struct {
 func (s *site) open(name string) *stream.Stream {
 	s.t.Helper()
 	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	nc, err := stream.Connect(stream.Connection{URL: s.nats.URL, Name: name}, log, reg)
+	nc, err := dial.Connect(dial.Config{URL: s.nats.URL, Name: name}, log, reg)
 	if err != nil {
 		s.t.Fatal(err)
 	}

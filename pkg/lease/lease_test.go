@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/lease"
 	"sluice/pkg/stream"
@@ -28,7 +29,7 @@ func open(t *testing.T) *world { return openOn(t, natstest.Start(t)) }
 func openOn(t *testing.T, server *natstest.Server) *world {
 	t.Helper()
 	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, log, reg)
+	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, log, reg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,15 @@
 //     the same lane, as long as a caller waits for them.
 //  4. Every submitter is told what became of the entry.
 //
+// Where what is:
+//
+//	stream.go       opening everything        config.go     sizes, names, rights, settings of streams
+//	lanes.go        the lanes there are       sources.go    which source has which, and its moves
+//	publisher.go    making durable            gather.go     many requests into one entry
+//	attempt.go      trying until it is known  follow.go     what was sent already, here and elsewhere
+//	reader.go       reading back              positions.go  how far each lane is stored or applied
+//	purger.go       lag, and what may go      deadletters.go, replay.go  what cannot be stored
+//
 // What a crash leaves: some pieces of a submission or none of them. Who repeats
 // it has it in the lane twice; the ingester drops the second one, by its id, its
 // hash and the index of each record.

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/record"
@@ -204,7 +205,7 @@ authorization { users: [
 	server := natstest.StartWith(t, embedded.Config{ConfigFile: conf, Listen: "127.0.0.1:0"})
 	reg := prometheus.NewRegistry()
 	url := "nats://api:b@" + server.URL[len("nats://"):]
-	nc, err := stream.Connect(stream.Connection{URL: url, Name: "api"}, quiet(), reg)
+	nc, err := dial.Connect(dial.Config{URL: url, Name: "api"}, quiet(), reg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/stream"
 )
@@ -21,7 +22,7 @@ func TestOpenWaitsForALeader(t *testing.T) {
 	}
 	cluster.Start(0)
 	reg := prometheus.NewRegistry()
-	nc, err := stream.Connect(stream.Connection{URL: cluster.URL, Name: "early"}, quiet(), reg)
+	nc, err := dial.Connect(dial.Config{URL: cluster.URL, Name: "early"}, quiet(), reg)
 	if err != nil {
 		t.Fatal(err)
 	}

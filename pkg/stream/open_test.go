@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/record"
@@ -138,7 +139,7 @@ func TestNoRoomForALaneIsSaidInWords(t *testing.T) {
 func TestOpenWaitsForNATSAsLongAsItMay(t *testing.T) {
 	server := natstest.Start(t)
 	server.Stop()
-	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, quiet(), prometheus.NewRegistry())
+	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, quiet(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatalf("connect while no server answers: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -79,7 +80,7 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := natstest.StartProcess(t)
-			w := openBy(t, stream.Connection{URL: p.URL, Name: "test", Silence: silence}, c.cfg)
+			w := openBy(t, dial.Config{URL: p.URL, Name: "test", Silence: silence}, c.cfg)
 			pub := w.publisher()
 			if err := c.send(w, pub, "before")(t.Context()); err != nil {
 				t.Fatal(err)
@@ -146,7 +147,7 @@ func (w *world) hold(n int) {
 // whatever was on its way is stored once.
 func TestOneOfThreeServersStandsStill(t *testing.T) {
 	url, servers := natstest.StartProcesses(t, 3)
-	w := openBy(t, stream.Connection{URL: url, Name: "test", Silence: silence}, stream.Config{Replicas: 3})
+	w := openBy(t, dial.Config{URL: url, Name: "test", Silence: silence}, stream.Config{Replicas: 3})
 	pub := w.publisher()
 	var at *natstest.Process
 	for _, s := range servers {

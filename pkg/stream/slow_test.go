@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/stream"
 )
@@ -120,7 +121,7 @@ func nextOp(in *bufio.Reader) (op []byte, isMessage bool, err error) {
 // for, but it is there.
 func TestASlowServerIsWaitedFor(t *testing.T) {
 	disk, url := slow(t, natstest.Start(t).URL)
-	w := openBy(t, stream.Connection{URL: url, Name: "test", Silence: silence}, stream.Config{})
+	w := openBy(t, dial.Config{URL: url, Name: "test", Silence: silence}, stream.Config{})
 	pub := w.publisher()
 	w.publish(pub, "known", 1) // a source that is first seen is looked up, which is not waited for as long
 	const takes = 2500 * time.Millisecond

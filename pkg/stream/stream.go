@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -293,18 +294,27 @@ func (s *Stream) checkSync(ctx context.Context) error {
 	for _, url := range s.cfg.Monitors {
 		always, err := syncsAlways(ctx, url)
 		if err != nil {
-			s.log.Warn("NATS monitoring does not answer: sync_interval cannot be checked", "url", Redact(url), "error", err)
+			s.log.Warn("NATS monitoring does not answer: sync_interval cannot be checked", "url", shown(url), "error", err)
 			continue
 		}
 		if always {
 			continue
 		}
 		if !s.cfg.AllowLazySync {
-			return fmt.Errorf("the NATS server at %s acknowledges messages before they are on disk: set jetstream { sync_interval: always } there", Redact(url))
+			return fmt.Errorf("the NATS server at %s acknowledges messages before they are on disk: set jetstream { sync_interval: always } there", shown(url))
 		}
-		s.log.Warn("the NATS server acknowledges messages before they are on disk: a power failure may lose some", "url", Redact(url))
+		s.log.Warn("the NATS server acknowledges messages before they are on disk: a power failure may lose some", "url", shown(url))
 	}
 	return nil
+}
+
+// shown is a URL without its password.
+func shown(monitor string) string {
+	parsed, err := url.Parse(monitor)
+	if err != nil {
+		return "of --nats-monitors that is none"
+	}
+	return parsed.Redacted()
 }
 
 func syncsAlways(ctx context.Context, url string) (bool, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -44,11 +45,11 @@ func openOn(t testing.TB, server *natstest.Server, cfg stream.Config) *world {
 // openAt opens a Stream on the servers at a URL.
 func openAt(t testing.TB, url string, cfg stream.Config) *world {
 	t.Helper()
-	return openBy(t, stream.Connection{URL: url, Name: "test"}, cfg)
+	return openBy(t, dial.Config{URL: url, Name: "test"}, cfg)
 }
 
 // openBy opens a Stream over a connection of its own.
-func openBy(t testing.TB, connection stream.Connection, cfg stream.Config) *world {
+func openBy(t testing.TB, connection dial.Config, cfg stream.Config) *world {
 	t.Helper()
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = 256 << 20
@@ -57,7 +58,7 @@ func openBy(t testing.TB, connection stream.Connection, cfg stream.Config) *worl
 		cfg.Poll = 50 * time.Millisecond
 	}
 	reg := prometheus.NewRegistry()
-	nc, err := stream.Connect(connection, quiet(), reg)
+	nc, err := dial.Connect(connection, quiet(), reg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
+	"sluice/pkg/dial"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -448,7 +449,7 @@ func (r *resender) spread(source string, lanes ...int) (done chan struct{}) {
 	go func() {
 		defer close(done)
 		log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-		nc, err := stream.Connect(stream.Connection{URL: "nats://" + r.nats, Name: "operator"}, log, reg)
+		nc, err := dial.Connect(dial.Config{URL: "nats://" + r.nats, Name: "operator"}, log, reg)
 		if err != nil {
 			r.t.Error(err)
 			return

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/ops"
 	"sluice/pkg/stream"
 )
@@ -38,7 +39,7 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(Open, *ops.S
 		return err
 	}
 	connection.Silence = a.silence
-	nc, err := stream.Connect(connection, log, operators.Registry())
+	nc, err := dial.Connect(connection, log, operators.Registry())
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/auth"
+	"sluice/pkg/dial"
 	engine "sluice/pkg/embedded/clickhouse"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/ingest"
@@ -62,7 +63,7 @@ func describe(t *testing.T) []metric {
 	reg := operators.Registry()
 
 	server := natstest.Start(t)
-	nc, err := stream.Connect(stream.Connection{URL: server.URL, Name: "test"}, log, reg)
+	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, log, reg)
 	fatal(t, err)
 	t.Cleanup(nc.Close)
 	lanes, err := stream.Open(t.Context(), nc, stream.Config{}, log, reg)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/stream"
 )
 
@@ -29,8 +30,8 @@ type NATS struct {
 }
 
 // Connection describes the connection of one program, by name.
-func (n NATS) Connection(name string) (stream.Connection, error) {
-	c := stream.Connection{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey, User: n.user, Password: n.password}
+func (n NATS) Connection(name string) (dial.Config, error) {
+	c := dial.Config{URL: n.NATS, Name: name, Credentials: n.NATSCreds, CA: n.NATSCA, Cert: n.NATSCert, Key: n.NATSKey, User: n.user, Password: n.password}
 	if n.NATSUser == "" && n.NATSPasswordFile == "" {
 		return c, nil
 	}
@@ -100,7 +101,7 @@ func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Lo
 	if err != nil {
 		return err
 	}
-	nc, err := stream.Connect(connection, log, reg)
+	nc, err := dial.Connect(connection, log, reg)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Lo
 	defer cancel()
 	opened, err := stream.Open(opening, nc, s.Config(), log, reg)
 	if err != nil {
-		return fmt.Errorf("%s: %w", stream.Redact(n.NATS), err)
+		return fmt.Errorf("%s: %w", dial.Redact(n.NATS), err)
 	}
 	return do(opened)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/verify"
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/stream"
@@ -32,7 +33,7 @@ func TestAnInstallationThatNeverHadARecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			nc, err := stream.Connect(stream.Connection{URL: natstest.Start(t).URL, Name: "test"}, log, prometheus.NewRegistry())
+			nc, err := dial.Connect(dial.Config{URL: natstest.Start(t).URL, Name: "test"}, log, prometheus.NewRegistry())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package stream_test
+package dial_test
 
 import (
 	"crypto/ecdsa"
@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -18,9 +19,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/stream"
 )
 
 // certificates writes a CA, and a certificate for this machine signed by it,
@@ -74,16 +75,16 @@ func TestConnectingWithCertificates(t *testing.T) {
 	}
 	server := natstest.StartWith(t, embedded.Config{ConfigFile: conf, Listen: "127.0.0.1:0"})
 	for name, c := range map[string]struct {
-		connection stream.Connection
+		connection dial.Config
 		connects   bool
 	}{
-		"all of them":           {stream.Connection{CA: ca, Cert: cert, Key: key}, true},
-		"a CA nobody knows":     {stream.Connection{Cert: cert, Key: key}, false},
-		"without a certificate": {stream.Connection{CA: ca}, false},
+		"all of them":           {dial.Config{CA: ca, Cert: cert, Key: key}, true},
+		"a CA nobody knows":     {dial.Config{Cert: cert, Key: key}, false},
+		"without a certificate": {dial.Config{CA: ca}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.connection.URL, c.connection.Name = server.URL, "test"
-			nc, err := stream.Connect(c.connection, quiet(), prometheus.NewRegistry())
+			nc, err := dial.Connect(c.connection, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,13 +101,13 @@ func TestConnectingWithCertificates(t *testing.T) {
 }
 
 func TestOptionsThatAreWrongAreSaid(t *testing.T) {
-	for name, c := range map[string]stream.Connection{
+	for name, c := range map[string]dial.Config{
 		"a CA that is not there":          {URL: "nats://127.0.0.1:1", CA: "/nowhere/ca.pem"},
 		"a certificate that is not there": {URL: "nats://127.0.0.1:1", Cert: "/nowhere/cert.pem", Key: "/nowhere/key.pem"},
 		"a URL that is none":              {URL: "nats://127.0.0.1:port"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nc, err := stream.Connect(c, quiet(), prometheus.NewRegistry())
+			nc, err := dial.Connect(c, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			if err == nil {
 				nc.Close()
 				t.Fatal("it connected")
@@ -125,7 +126,7 @@ func TestNoAddressShowsAPassword(t *testing.T) {
 		"nats://api:s3cret@host:bad", "nats://api:s3cret@[::1", "nats://api:s3%zzs3cret@host", "api:s3 cret@host:1", "nats://api:x#s3cret@127.0.0.1:1",
 		"nats://api:x/s3cret@127.0.0.1:1", "nats://api:s3\x7fs3cret@h:1", "nats://api:s3cret@h:1,nats://api:s3cret@h:x", "nats://api:s3cret,s3cret@h:x",
 	} {
-		nc, err := stream.Connect(stream.Connection{URL: url}, quiet(), prometheus.NewRegistry())
+		nc, err := dial.Connect(dial.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err == nil {
 			nc.Close()
 			t.Errorf("%s: no error", url)
@@ -143,7 +144,7 @@ func TestNoAddressShowsAPassword(t *testing.T) {
 		"nats://token@one:4222":                        "nats://***@one:4222",
 		"nats://127.0.0.1:4222, nats://127.0.0.1:4223": "nats://127.0.0.1:4222, nats://127.0.0.1:4223",
 	} {
-		if got := stream.Redact(url); got != want {
+		if got := dial.Redact(url); got != want {
 			t.Errorf("%s is shown as %s, want %s", url, got, want)
 		}
 	}

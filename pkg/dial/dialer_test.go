@@ -1,7 +1,8 @@
-package stream_test
+package dial_test
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -10,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/stream"
 )
 
 // listen takes connections and greets them, if so, but says nothing else.
@@ -57,7 +58,7 @@ func listen(t *testing.T, greeting string) (address string, taken func() int) {
 func TestTheClientAnswersWhileItConnects(t *testing.T) {
 	t.Parallel()
 	address, taken := listen(t, "")
-	nc, err := stream.Connect(stream.Connection{URL: "nats://" + address, Name: "test"}, quiet(), prometheus.NewRegistry())
+	nc, err := dial.Connect(dial.Config{URL: "nats://" + address, Name: "test"}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestAServerThatDoesNotGreetIsPassedOver(t *testing.T) {
 	server := natstest.Start(t)
 	for range 6 { // clients begin with any of them
 		begun := time.Now()
-		nc, err := stream.Connect(stream.Connection{URL: "nats://" + address + "," + server.URL, Name: "test"}, quiet(), prometheus.NewRegistry())
+		nc, err := dial.Connect(dial.Config{URL: "nats://" + address + "," + server.URL, Name: "test"}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestAServerThatDoesNotGreetIsPassedOver(t *testing.T) {
 func TestANameIsLookedUp(t *testing.T) {
 	server := natstest.Start(t)
 	url := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
-	nc, err := stream.Connect(stream.Connection{URL: url, Name: "test"}, quiet(), prometheus.NewRegistry())
+	nc, err := dial.Connect(dial.Config{URL: url, Name: "test"}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestANameIsLookedUp(t *testing.T) {
 func TestAConnectionNobodyCameForIsNotUsed(t *testing.T) {
 	t.Parallel()
 	address, taken := listen(t, "INFO {}\r\n")
-	d := stream.NewDialer(time.Minute)
+	d := dial.NewDialer(time.Minute)
 	first, err := d.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +143,7 @@ func TestAConnectionNobodyCameForIsNotUsed(t *testing.T) {
 // TestASilentConnectionEnds, for whoever reads and whoever writes.
 func TestASilentConnectionEnds(t *testing.T) {
 	address, _ := listen(t, "+")
-	c, err := stream.NewDialer(300*time.Millisecond).Dial("tcp", address)
+	c, err := dial.NewDialer(300*time.Millisecond).Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,136 @@
+package dial
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config says how to reach NATS.
+type Config struct {
+	URL         string // nats://host:4222, several separated by commas; user and password may stand in it
+	Name        string // shown by the server for this connection, such as api
+	User        string // user, if none stands in URL
+	Password    string // its password
+	Credentials string // file of a NATS user's credentials (.creds)
+	CA          string // file of PEM certificates the server's must be signed by; default the system's
+	Cert        string // file of this client's PEM certificate
+	Key         string // file of its key
+
+	// Silence is how long a server may say nothing, though it is asked three
+	// times meanwhile, until the connection is given up and made again, if need
+	// be to another server; default 15 s. A link on which a message takes longer
+	// looks silent too.
+	Silence time.Duration
+}
+
+// Connect connects, and keeps connecting for ever afterwards: it returns a
+// connection even while no server answers, unless the options are wrong.
+func Connect(c Config, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn, error) {
+	nc, err := nats.Connect(c.URL, append(c.Options(log, reg), nats.RetryOnFailedConnect(true))...)
+	if bad := new(url.Error); errors.As(err, &bad) { // it shows the URL, and pieces of a password
+		return nil, fmt.Errorf("connect to NATS: %s is no URL such as nats://user:password@host:4222: a user or password with special characters needs them percent-encoded", Redact(c.URL))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	return nc, nil
+}
+
+// Redact is a list of URLs as it may be shown: without users and passwords. Of
+// an odd one it shows too little rather than too much.
+func Redact(urls string) string {
+	if !strings.Contains(urls, "@") {
+		return urls
+	}
+	shown := strings.Split(urls, ",") // a password may have a comma, too
+	for i, u := range shown {
+		scheme, rest, ok := strings.Cut(u, "://")
+		if !ok || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz") != "" {
+			scheme, rest = "nats", u
+		}
+		host := ""
+		if at := strings.LastIndex(rest, "@"); at >= 0 {
+			host = rest[at+1:]
+		}
+		shown[i] = scheme + "://***@" + host
+	}
+	return strings.Join(shown, ",")
+}
+
+// Options are the options of Connect, also for a server within this process.
+func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Option {
+	reconnects := counter(reg, "sluice_stream_reconnects_total", "Times a connection to NATS was made again after it was lost.")
+	asyncErrors := counter(reg, "sluice_stream_connection_errors_total", "Errors NATS reported outside of any call, such as a denied permission or a slow reader.")
+	silence := cmp.Or(c.Silence, 15*time.Second)
+	opts := []nats.Option{
+		nats.Name("sluice " + c.Name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(200 * time.Millisecond),
+		nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
+		nats.ReconnectBufSize(-1), // nothing is buffered while away: it would look sent and be lost
+		nats.PingInterval(silence / 3),
+		nats.MaxPingsOutstanding(3), // conn notices before that
+		nats.SetCustomDialer(newDialer(silence, !strings.HasPrefix(c.URL, "ws"))),
+		nats.SkipHostLookup(), // the dialer does it, without the lock
+		nats.Timeout(dialLimit),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			asyncErrors.Inc()
+			attrs := []any{"error", err}
+			if sub != nil {
+				attrs = append(attrs, "subject", sub.Subject)
+			}
+			log.Error("NATS reported an error", attrs...)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil: closed by us
+				log.Warn("NATS connection lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			reconnects.Inc()
+			log.Info("NATS connection is back", "server", nc.ConnectedUrlRedacted())
+		}),
+	}
+	if c.Name != "" {
+		// Replies of one role can not be read by another with rights of its own.
+		opts = append(opts, nats.CustomInboxPrefix("_INBOX_"+c.Name))
+	}
+	if c.User != "" {
+		opts = append(opts, nats.UserInfo(c.User, c.Password))
+	}
+	if c.Credentials != "" {
+		opts = append(opts, nats.UserCredentials(c.Credentials))
+	}
+	if c.CA != "" {
+		opts = append(opts, nats.RootCAs(c.CA))
+	}
+	if c.Cert != "" || c.Key != "" {
+		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
+	}
+	return opts
+}
+
+// counter registers a counter, or returns the one that another connection of this
+// process has registered under the same name: they count together.
+func counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	err := reg.Register(c)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if same, ok := already.ExistingCollector.(prometheus.Counter); ok {
+			return same
+		}
+	}
+	if err != nil {
+		panic(err) // two different metrics of one name: a mistake in the program
+	}
+	return c
+}
