@@ -88,6 +88,7 @@ func TestBrokersThatFail(t *testing.T) {
 
 	now := time.Now().Add(-time.Hour)
 	written := byPartition(11, now, 1, 30)
+	to := &camunda.Client{URLs: []string{"http://" + elastic}, User: "production", Token: tokens[1]}
 	logs, exporters := map[int64]*brokerLog{}, map[int64]*camunda.Exporter{}
 	var mu sync.Mutex
 	var did camunda.Count
@@ -98,7 +99,7 @@ func TestBrokersThatFail(t *testing.T) {
 		logs[p] = &brokerLog{}
 		e := camunda.New(camunda.Config{
 			Partition: p, Log: logs[p], Random: rand.New(rand.NewPCG(7, uint64(p))),
-			To:          &camunda.Client{URLs: []string{"http://" + elastic}, User: "production", Token: tokens[1]},
+			To:          to,
 			BulkRecords: 100, BulkDelay: 100 * time.Millisecond, Backoff: 40 * time.Millisecond, BackoffMost: 200 * time.Millisecond,
 			Followers: 300 * time.Millisecond, Snapshot: 2 * time.Second,
 		})
@@ -127,6 +128,11 @@ func TestBrokersThatFail(t *testing.T) {
 			api = startAPI()
 		case 5:
 			natsServer.kill()
+			began := time.Now()
+			err := to.Bulk(ctx, camunda.Append(nil, 1, written[1][0]))
+			if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "503") || took > 15*time.Second {
+				t.Errorf("without NATS a bulk is answered %v after %v, want 503 soon: the client gives up after 30 s", err, took)
+			}
 			natsServer = s.startNATS()
 		case 7:
 			r.ingester.kill()

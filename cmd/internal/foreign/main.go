@@ -82,6 +82,9 @@ func (o options) clients() []client {
 		}},
 		{name: "go-elasticsearch, opensearch-go", needs: filepath.Join(o.Tools, "shippers"), prepare: ship, command: []string{filepath.Join(o.Tools, "shippers")}},
 	}
+	newest := filepath.Join(o.Tools, "camunda-zeebe-"+camundas[len(camundas)-1]) // it has the client among its libraries
+	all = append(all, client{name: "elasticsearch-java", needs: filepath.Join(newest, "bin", "broker"), prepare: ship, command: []string{
+		"java", "-cp", filepath.Join(newest, "lib", "*"), here + "Strict.java"}})
 	for _, version := range camundas {
 		b := broker{version: version, checks: o.Checks, home: filepath.Join(o.Tools, "camunda-zeebe-"+version)}
 		all = append(all, client{name: "camunda " + version, needs: filepath.Join(b.home, "bin", "broker"), run: b.check})

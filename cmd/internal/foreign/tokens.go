@@ -16,16 +16,12 @@ import (
 // tokens guards the file of tokens, which grows while clients run.
 var tokens sync.Mutex
 
-// addToken makes a source of its own for what a client posts, and waits until
-// Sluice has noticed.
+// addToken makes a source of its own for what a client posts, unless it is there,
+// and waits until Sluice has noticed.
 func addToken(ctx context.Context, env map[string]string, source, token string) error {
-	entry := auth.Entry{Subject: source, Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
-	if err := appendTo(env["TOKENS"], entry.Line()+"\n"); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	for {
+	for attempt := 0; ; attempt++ {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, env["ELASTIC"]+"/", nil)
 		if err != nil {
 			return err
@@ -38,6 +34,12 @@ func addToken(ctx context.Context, env map[string]string, source, token string) 
 		res.Body.Close()
 		if res.StatusCode == http.StatusOK {
 			return nil
+		}
+		if attempt == 0 {
+			entry := auth.Entry{Subject: source, Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+			if err := appendTo(env["TOKENS"], entry.Line()+"\n"); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
