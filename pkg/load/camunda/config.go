@@ -30,7 +30,7 @@ type Config struct {
 	Partition int64
 	Log       Log
 	To        Elasticsearch
-	Random    *rand.Rand // decides what a broker that fails leaves behind
+	Random    *rand.Rand // decides when a leader that has not noticed posts
 
 	BulkRecords int           // flush at so many records; default 1000
 	BulkBytes   int           // or at so many bytes of them; default 10 MiB

@@ -18,8 +18,11 @@ type Kind int
 
 const (
 	// LeaderChanged: a follower leads. It knows what was acknowledged some seconds
-	// ago. The leader before may not have noticed, and posts its bulk still.
+	// ago.
 	LeaderChanged Kind = iota
+	// Unnoticed: likewise, but the leader before has not noticed, and posts its
+	// bulk still.
+	Unnoticed
 	// Restarted: the broker goes on from its last snapshot.
 	Restarted
 	// RestartedOlder: likewise, but the last snapshot had failed.
@@ -30,7 +33,7 @@ const (
 )
 
 func (k Kind) String() string {
-	return [...]string{"another leader", "killed", "killed, its last snapshot had failed", "restored"}[k]
+	return [...]string{"another leader", "another leader, unnoticed", "killed", "killed, its last snapshot had failed", "restored"}[k]
 }
 
 // Fail lets something happen to the broker, soon.
@@ -77,8 +80,8 @@ func (e *Exporter) fail(now time.Time, f Failure, late *sync.Mutex) {
 	e.count.Failures++
 	r := e.remembered
 	switch f.Kind {
-	case LeaderChanged:
-		if e.bulk.records > 0 && e.cfg.Random.IntN(2) == 0 {
+	case LeaderChanged, Unnoticed:
+		if e.bulk.records > 0 && f.Kind == Unnoticed {
 			e.stray(slices.Clone(e.bulk.body), late)
 		}
 		e.lead(now, r.followers)

@@ -54,7 +54,7 @@ func (s *stage) brokers(ctx context.Context, e cluster, seed uint64, w *source) 
 
 // failBrokers lets the broker of a partition fail now and then.
 func (s *stage) failBrokers(ctx context.Context, random *rand.Rand, partition int64, x *camunda.Exporter) {
-	kinds := []camunda.Kind{camunda.LeaderChanged, camunda.LeaderChanged, camunda.Restarted, camunda.RestartedOlder}
+	kinds := []camunda.Kind{camunda.LeaderChanged, camunda.Unnoticed, camunda.Restarted, camunda.RestartedOlder}
 	for sleep(ctx, min(s.cfg.For/4, time.Duration(random.ExpFloat64()*float64(s.cfg.For/8)))) {
 		kind := kinds[random.IntN(len(kinds))]
 		x.Fail(camunda.Failure{Kind: kind})
