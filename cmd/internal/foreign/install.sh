@@ -44,7 +44,9 @@ fi
 camunda() {
 	[ ! -e "$tools/camunda-zeebe-$1.installed" ] || return 0
 	rm -rf "$tools/camunda-zeebe-$1"
-	mvn --quiet --batch-mode dependency:unpack -Dartifact="io.camunda:camunda-zeebe:$1:tar.gz" -DoutputDirectory="$tools"
+	work=$(mktemp -d) # Maven leaves marks where it stands
+	(cd "$work" && mvn --quiet --batch-mode dependency:unpack -Dartifact="io.camunda:camunda-zeebe:$1:tar.gz" -DoutputDirectory="$tools")
+	rm -rf "$work"
 	touch "$tools/camunda-zeebe-$1.installed"
 }
 if command -v java >/dev/null && command -v mvn >/dev/null; then
