@@ -123,6 +123,16 @@ func (dialect) OrderOf(ms, position string) string {
 	return fmt.Sprintf("concat(leftPad(toString(%s), 15, '0'), leftPad(toString(greatest(%s, 0)), 20, '0'))", ms, position)
 }
 
+// Begun sorts instances by when they began, whichever partition of the engine
+// runs them: a key is the partition, then a number that only grows. Keys that are
+// no numbers come first. Rows of one time lie together so, and apart from all that
+// is older, which FINAL then has nothing to merge with; and an index of a time
+// passes over all other times. The text itself stands behind it, and not in the
+// primary key, or a look-up would bind to the text alone.
+func (dialect) Begun() string {
+	return "bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)" // 2^51 - 1
+}
+
 // Mark is a number that tells one record from another in a set of them: its
 // position where that is its identity, else a hash of its identity.
 func (dialect) Mark() string {

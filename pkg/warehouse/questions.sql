@@ -42,7 +42,7 @@ SELECT source, element_id, bpmn_element_type, count() AS executions, countIf(sta
     quantileExact(0.5)(duration_ms) AS p50_ms, quantileExact(0.95)(duration_ms) AS p95_ms, sum(duration_ms) AS total_ms
 FROM flow.v_element_instances
 WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-    AND coalesce(entered_at, activated_at) >= {from:DateTime64(3, 'UTC')} AND coalesce(entered_at, activated_at) < {to:DateTime64(3, 'UTC')}
+    AND entered_at >= {from:DateTime64(3, 'UTC')} AND entered_at < {to:DateTime64(3, 'UTC')}
 GROUP BY source, element_id, bpmn_element_type
 ORDER BY total_ms DESC, source, element_id, bpmn_element_type;
 
@@ -73,7 +73,7 @@ ORDER BY incidents DESC, source, bpmn_process_id, element_id, error_type;
 -- Instances started in the time that have completed, and those of them that had no user task and no manual task.
 -- example process=
 SELECT source, bpmn_process_id, version, count() AS completed,
-    countIf((source, process_instance_key) GLOBAL NOT IN (SELECT source, process_instance_key FROM flow.v_element_instances WHERE bpmn_element_type IN ('USER_TASK', 'MANUAL_TASK'))) AS automatic,
+    countIf((source, process_instance_key) GLOBAL NOT IN (SELECT source, process_instance_key FROM flow.v_element_instances WHERE bpmn_element_type IN ('USER_TASK', 'MANUAL_TASK') AND entered_at >= {from:DateTime64(3, 'UTC')})) AS automatic,
     round(automatic / completed, 4) AS automation_rate
 FROM flow.v_process_instances
 WHERE state = 'COMPLETED' AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
@@ -95,7 +95,7 @@ ORDER BY source, bpmn_process_id, version;
 -- Elements that are entered and not left; what only holds others (processes, sub-processes,
 -- call activities, multi-instance bodies) does not wait itself. ACTIVATING is stuck before it is active.
 -- example process=
-WITH coalesce(entered_at, activated_at) AS since, dateDiff('millisecond', since, {now:DateTime64(3, 'UTC')}) AS wait_ms
+WITH entered_at AS since, dateDiff('millisecond', since, {now:DateTime64(3, 'UTC')}) AS wait_ms
 SELECT source, bpmn_process_id, element_id, bpmn_element_type, state, count() AS waiting, min(since) AS oldest,
     quantileExact(0.5)(wait_ms) AS p50_wait_ms, max(wait_ms) AS max_wait_ms
 FROM flow.v_element_instances
@@ -106,17 +106,18 @@ ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, s
 
 -- question outliers: Which executions of an element took far longer than the others?
 -- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence).
-SELECT e.source AS source, e.element_id AS element_id, e.bpmn_element_type AS bpmn_element_type, e.process_instance_key AS process_instance_key,
-    e.key AS element_instance_key, e.duration_ms AS duration_ms, q.quartiles[2] AS p50_ms, toInt64(q.quartiles[3] + 1.5 * (q.quartiles[3] - q.quartiles[1])) AS fence_ms
-FROM flow.v_element_instances AS e
-GLOBAL INNER JOIN
+WITH quartiles[3] + 1.5 * (quartiles[3] - quartiles[1]) AS fence
+SELECT source, element_id, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.1 AS duration_ms,
+    quartiles[2] AS p50_ms, toInt64(fence) AS fence_ms
+FROM
 (
-    SELECT source, element_id, bpmn_element_type, quantilesExact(0.25, 0.5, 0.75)(assumeNotNull(duration_ms)) AS quartiles
+    SELECT source, element_id, bpmn_element_type, quantilesExact(0.25, 0.5, 0.75)(assumeNotNull(duration_ms)) AS quartiles,
+        groupArray((assumeNotNull(duration_ms), process_instance_key, key)) AS all
     FROM flow.v_element_instances
     WHERE bpmn_process_id = {process:String} AND duration_ms IS NOT NULL
     GROUP BY source, element_id, bpmn_element_type
-) AS q ON q.source = e.source AND q.element_id = e.element_id AND q.bpmn_element_type = e.bpmn_element_type
-WHERE e.bpmn_process_id = {process:String} AND e.duration_ms > q.quartiles[3] + 1.5 * (q.quartiles[3] - q.quartiles[1])
+)
+ARRAY JOIN arrayFilter(e -> e.1 > fence, all) AS one
 ORDER BY duration_ms DESC, source, element_instance_key
 LIMIT {limit:UInt32};
 
@@ -332,25 +333,36 @@ WHERE source = {source:String} AND process_instance_key = {instance:String} AND 
 ORDER BY ts, partition_id, position;
 
 -- question instance_tree: Which instances has an instance called?
--- The instance itself has depth 0; element_id is the call activity that began the others.
-WITH RECURSIVE tree AS
-(
-    SELECT 0 AS depth, source, process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, started_at, duration_ms
-    FROM flow.v_process_instances
-    WHERE source = {source:String} AND process_instance_key = {instance:String}
-    UNION ALL
-    SELECT t.depth + 1 AS depth, i.source AS source, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key,
-        i.parent_element_instance_key AS parent_element_instance_key, i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state,
-        i.started_at AS started_at, i.duration_ms AS duration_ms
-    FROM flow.v_process_instances AS i
-    INNER JOIN tree AS t ON toString(i.parent_process_instance_key) = t.process_instance_key
-    WHERE i.source = {source:String} AND i.parent_process_instance_key IS NOT NULL
-)
+-- The instance itself has depth 0; element_id is the call activity that began the others. All of them began
+-- while it was there, so only that time is looked at.
+WITH RECURSIVE
+    (
+        SELECT (ifNull(min(started_at), toDateTime64(0, 3, 'UTC')), coalesce(max(completed_at), max(terminated_at), toDateTime64('2200-01-01', 3, 'UTC')))
+        FROM flow.v_process_instances
+        WHERE source = {source:String} AND process_instance_key = {instance:String}
+    ) AS life,
+    tree AS
+    (
+        SELECT 0 AS depth, source, process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, started_at, duration_ms
+        FROM flow.v_process_instances
+        WHERE source = {source:String} AND process_instance_key = {instance:String}
+        UNION ALL
+        SELECT t.depth + 1 AS depth, i.source AS source, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key,
+            i.parent_element_instance_key AS parent_element_instance_key, i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state,
+            i.started_at AS started_at, i.duration_ms AS duration_ms
+        FROM flow.v_process_instances AS i
+        INNER JOIN tree AS t ON toString(i.parent_process_instance_key) = t.process_instance_key
+        WHERE i.source = {source:String} AND i.parent_process_instance_key IS NOT NULL AND i.started_at >= life.1 AND i.started_at <= life.2
+    )
 SELECT t.depth AS depth, t.process_instance_key AS process_instance_key, t.parent_process_instance_key AS parent_process_instance_key, e.element_id AS element_id,
     t.bpmn_process_id AS bpmn_process_id, t.version AS version, t.state AS state, t.started_at AS started_at, t.duration_ms AS duration_ms
 FROM tree AS t
-LEFT JOIN (SELECT key, process_instance_key, element_id FROM flow.v_element_instances WHERE source = {source:String} AND bpmn_element_type = 'CALL_ACTIVITY') AS e
-    ON e.key = t.parent_element_instance_key AND e.process_instance_key = toString(t.parent_process_instance_key)
+LEFT JOIN
+(
+    SELECT key, process_instance_key, element_id
+    FROM flow.v_element_instances
+    WHERE source = {source:String} AND bpmn_element_type = 'CALL_ACTIVITY' AND entered_at >= life.1 AND entered_at <= life.2
+) AS e ON e.key = t.parent_element_instance_key AND e.process_instance_key = toString(t.parent_process_instance_key)
 ORDER BY depth, process_instance_key;
 
 -- question usage: How much is used, by month and tenant?

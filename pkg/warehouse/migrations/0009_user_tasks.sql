@@ -16,10 +16,12 @@ CREATE TABLE IF NOT EXISTS {{.Table "user_tasks"}}{{.OnCluster}}
     created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED
     assigned_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- last ASSIGNED
     ended_at             SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- COMPLETED or CANCELED
-    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last MIGRATED, tab between; empty when there was none
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, version and element of the last MIGRATED, tab between; empty when there was none
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "user_tasks"}}
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, {{.Begun}})
+ORDER BY    (source, {{.Begun}}, process_instance_key, key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "user_tasks" "cityHash64(source, process_instance_key)"}}
 

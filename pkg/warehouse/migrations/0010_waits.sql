@@ -20,10 +20,12 @@ CREATE TABLE IF NOT EXISTS {{.Table "waits"}}{{.OnCluster}}
     created_at             SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED, CREATING or PUBLISHED
     happened_at            SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- last TRIGGERED or CORRELATED
     ended_at               SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CANCELED, DELETED or EXPIRED
-    migrated               SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, definition and element of the last MIGRATED, tab between; empty when there was none
+    migrated               SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, definition and element of the last MIGRATED, tab between; empty when there was none
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "waits"}}
-ORDER BY (source, value_type, process_instance_key, key)
+PRIMARY KEY (source, value_type, {{.Begun}})
+ORDER BY    (source, value_type, {{.Begun}}, process_instance_key, key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "waits" "cityHash64(source, process_instance_key)"}}
 

@@ -173,7 +173,8 @@ CREATE TABLE IF NOT EXISTS flow.migrated_instances_local ON CLUSTER 'main'
     migrated_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)) -- last ELEMENT_MIGRATED of the PROCESS; NULL when there was none
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/migrated_instances', '{replica}')
-ORDER BY (source, process_instance_key)
+PRIMARY KEY (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.migrated_instances ON CLUSTER 'main' AS flow.migrated_instances_local
@@ -207,10 +208,12 @@ CREATE TABLE IF NOT EXISTS flow.process_instances_local ON CLUSTER 'main'
     last_seen                   SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- last event of these
     incident_keys               SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- keys of INCIDENT CREATED
     resolved_incident_keys      SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- keys of INCIDENT RESOLVED
-    job_failures                SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1))  -- one number for each JOB FAILED: its position, or a hash of its identity
+    job_failures                SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- one number for each JOB FAILED: its position, or a hash of its identity
+    INDEX ix_started started_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/process_instances', '{replica}')
-ORDER BY (source, bpmn_process_id, process_instance_key)
+PRIMARY KEY (source, bpmn_process_id, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bpmn_process_id, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.process_instances ON CLUSTER 'main' AS flow.process_instances_local
@@ -298,14 +301,16 @@ CREATE TABLE IF NOT EXISTS flow.element_instances_local ON CLUSTER 'main'
     bpmn_element_type    SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnElementType
     flow_scope_key       SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- flowScopeKey: the element instance around it; -1 of a process
     state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 0 ELEMENT_MIGRATED alone seen, 1 ELEMENT_ACTIVATING, 2 ELEMENT_ACTIVATED, 3 ELEMENT_COMPLETED, 4 ELEMENT_TERMINATED
-    entered_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATING
+    entered_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATING, or ELEMENT_ACTIVATED where that is missing
     activated_at         SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATED
     completed_at         SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_COMPLETED
     terminated_at        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),                       -- ELEMENT_TERMINATED
-    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last ELEMENT_MIGRATED, tab between; empty when there was none
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, version and element of the last ELEMENT_MIGRATED, tab between; empty when there was none
+    INDEX ix_entered entered_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/element_instances', '{replica}')
-ORDER BY (source, bpmn_process_id, process_instance_key, key)
+PRIMARY KEY (source, bpmn_process_id, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bpmn_process_id, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.element_instances ON CLUSTER 'main' AS flow.element_instances_local
@@ -317,7 +322,7 @@ SELECT r.source AS source, r.bpmn_process_id AS bpmn_process_id, r.process_insta
     max(r.tenant_id) AS tenant_id, max(r.version) AS version, max(r.element_id) AS element_id,
     max(r.bpmn_element_type) AS bpmn_element_type, max(r.flow_scope_key) AS flow_scope_key,
     max(multiIf(r.intent = 'ELEMENT_TERMINATED', 4, r.intent = 'ELEMENT_COMPLETED', 3, r.intent = 'ELEMENT_ACTIVATED', 2, r.intent = 'ELEMENT_ACTIVATING', 1, 0)) AS state,
-    min(if(r.intent = 'ELEMENT_ACTIVATING', at, NULL)) AS entered_at,
+    min(if(r.intent IN ('ELEMENT_ACTIVATING', 'ELEMENT_ACTIVATED'), at, NULL)) AS entered_at,
     min(if(r.intent = 'ELEMENT_ACTIVATED', at, NULL)) AS activated_at,
     max(if(r.intent = 'ELEMENT_COMPLETED', at, NULL)) AS completed_at,
     max(if(r.intent = 'ELEMENT_TERMINATED', at, NULL)) AS terminated_at,
@@ -376,10 +381,12 @@ CREATE TABLE IF NOT EXISTS flow.jobs_local ON CLUSTER 'main'
     worker               SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- worker of COMPLETED or CANCELED
     late_ms              SimpleAggregateFunction(max, Int64) CODEC(ZSTD(1)),                  -- how long after its deadline it was completed, ms; 0 when in time
     min_retries          SimpleAggregateFunction(min, Nullable(Int64)) CODEC(T64, ZSTD(1)),   -- least retries ever left
-    steps                SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)) -- of each event but CREATED, COMPLETED and CANCELED, tab between: order, intent, worker, retries or -1, ms to the deadline or -1, process, version and element of MIGRATED, identity where it has no position
+    steps                SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)), -- of each event but CREATED, COMPLETED and CANCELED, tab between: order, intent, worker, retries or -1, ms to the deadline or -1, process, version and element of MIGRATED, identity where it has no position
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/jobs', '{replica}')
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.jobs ON CLUSTER 'main' AS flow.jobs_local
@@ -472,10 +479,12 @@ CREATE TABLE IF NOT EXISTS flow.incidents_local ON CLUSTER 'main'
     state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 1 CREATED or MIGRATED, 2 RESOLVED
     created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED
     resolved_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- RESOLVED, by somebody or by the end of its element
-    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process and element of the last MIGRATED, tab between; empty when there was none
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process and element of the last MIGRATED, tab between; empty when there was none
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/incidents', '{replica}')
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.incidents ON CLUSTER 'main' AS flow.incidents_local
@@ -520,7 +529,8 @@ CREATE TABLE IF NOT EXISTS flow.variables_local ON CLUSTER 'main'
     migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order and process of the last MIGRATED, tab between; empty when there was none
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/variables', '{replica}')
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.variables ON CLUSTER 'main' AS flow.variables_local
@@ -565,10 +575,12 @@ CREATE TABLE IF NOT EXISTS flow.user_tasks_local ON CLUSTER 'main'
     created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED
     assigned_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- last ASSIGNED
     ended_at             SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- COMPLETED or CANCELED
-    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last MIGRATED, tab between; empty when there was none
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, version and element of the last MIGRATED, tab between; empty when there was none
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/user_tasks', '{replica}')
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.user_tasks ON CLUSTER 'main' AS flow.user_tasks_local
@@ -627,10 +639,12 @@ CREATE TABLE IF NOT EXISTS flow.waits_local ON CLUSTER 'main'
     created_at             SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED, CREATING or PUBLISHED
     happened_at            SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- last TRIGGERED or CORRELATED
     ended_at               SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CANCELED, DELETED or EXPIRED
-    migrated               SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, definition and element of the last MIGRATED, tab between; empty when there was none
+    migrated               SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, definition and element of the last MIGRATED, tab between; empty when there was none
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/waits', '{replica}')
-ORDER BY (source, value_type, process_instance_key, key)
+PRIMARY KEY (source, value_type, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, value_type, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.waits ON CLUSTER 'main' AS flow.waits_local
@@ -750,10 +764,12 @@ CREATE TABLE IF NOT EXISTS flow.decisions_local ON CLUSTER 'main'
     failed                 SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)),                  -- 1 of FAILED
     failed_decision_id     SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- failedDecisionId: it, or one that it needs
     failure                SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),                 -- evaluationFailureMessage
-    evaluated_at           SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)) -- EVALUATED or FAILED
+    evaluated_at           SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- EVALUATED or FAILED
+    INDEX ix_evaluated evaluated_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplicatedAggregatingMergeTree('/clickhouse/tables/{shard}/flow/decisions', '{replica}')
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247))
+ORDER BY    (source, bitAnd(toInt64OrZero(process_instance_key), 2251799813685247), process_instance_key, key)
 SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1, merge_selector_base = 10, min_level_for_wide_part = 1, min_parts_to_merge_at_once = 10, auto_statistics_types = '';
 
 CREATE TABLE IF NOT EXISTS flow.decisions ON CLUSTER 'main' AS flow.decisions_local

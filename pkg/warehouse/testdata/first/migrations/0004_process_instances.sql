@@ -8,7 +8,8 @@ CREATE TABLE IF NOT EXISTS {{.Table "migrated_instances"}}{{.OnCluster}}
     migrated_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)) -- last ELEMENT_MIGRATED of the PROCESS; NULL when there was none
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "migrated_instances"}}
-ORDER BY (source, process_instance_key)
+PRIMARY KEY (source, {{.Begun}})
+ORDER BY    (source, {{.Begun}}, process_instance_key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "migrated_instances" "cityHash64(source, process_instance_key)"}}
 
@@ -55,10 +56,12 @@ CREATE TABLE IF NOT EXISTS {{.Table "process_instances"}}{{.OnCluster}}
     last_seen                   SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- last event of these
     incident_keys               SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- keys of INCIDENT CREATED
     resolved_incident_keys      SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- keys of INCIDENT RESOLVED
-    job_failures                SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1))  -- one number for each JOB FAILED: its position, or a hash of its identity
+    job_failures                SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) CODEC(ZSTD(1)), -- one number for each JOB FAILED: its position, or a hash of its identity
+    INDEX ix_started started_at TYPE minmax GRANULARITY 1
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "process_instances"}}
-ORDER BY (source, bpmn_process_id, process_instance_key)
+PRIMARY KEY (source, bpmn_process_id, {{.Begun}})
+ORDER BY    (source, bpmn_process_id, {{.Begun}}, process_instance_key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "process_instances" "cityHash64(source, process_instance_key)"}}
 

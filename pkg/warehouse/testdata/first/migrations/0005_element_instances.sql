@@ -15,14 +15,16 @@ CREATE TABLE IF NOT EXISTS {{.Table "element_instances"}}{{.OnCluster}}
     bpmn_element_type    SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- bpmnElementType
     flow_scope_key       SimpleAggregateFunction(max, Nullable(Int64)) CODEC(ZSTD(3)),        -- flowScopeKey: the element instance around it; -1 of a process
     state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 0 ELEMENT_MIGRATED alone seen, 1 ELEMENT_ACTIVATING, 2 ELEMENT_ACTIVATED, 3 ELEMENT_COMPLETED, 4 ELEMENT_TERMINATED
-    entered_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATING
+    entered_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATING, or ELEMENT_ACTIVATED where that is missing
     activated_at         SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_ACTIVATED
     completed_at         SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), T64('bit'), ZSTD(1)), -- ELEMENT_COMPLETED
     terminated_at        SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(ZSTD(1)),                       -- ELEMENT_TERMINATED
-    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process, version and element of the last ELEMENT_MIGRATED, tab between; empty when there was none
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process, version and element of the last ELEMENT_MIGRATED, tab between; empty when there was none
+    INDEX ix_entered entered_at TYPE minmax GRANULARITY 1
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "element_instances"}}
-ORDER BY (source, bpmn_process_id, process_instance_key, key)
+PRIMARY KEY (source, bpmn_process_id, {{.Begun}})
+ORDER BY    (source, bpmn_process_id, {{.Begun}}, process_instance_key, key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "element_instances" "cityHash64(source, process_instance_key)"}}
 
@@ -32,7 +34,7 @@ SELECT r.source AS source, r.bpmn_process_id AS bpmn_process_id, r.process_insta
     max(r.tenant_id) AS tenant_id, max(r.version) AS version, max(r.element_id) AS element_id,
     max(r.bpmn_element_type) AS bpmn_element_type, max(r.flow_scope_key) AS flow_scope_key,
     max(multiIf(r.intent = 'ELEMENT_TERMINATED', 4, r.intent = 'ELEMENT_COMPLETED', 3, r.intent = 'ELEMENT_ACTIVATED', 2, r.intent = 'ELEMENT_ACTIVATING', 1, 0)) AS state,
-    min(if(r.intent = 'ELEMENT_ACTIVATING', at, NULL)) AS entered_at,
+    min(if(r.intent IN ('ELEMENT_ACTIVATING', 'ELEMENT_ACTIVATED'), at, NULL)) AS entered_at,
     min(if(r.intent = 'ELEMENT_ACTIVATED', at, NULL)) AS activated_at,
     max(if(r.intent = 'ELEMENT_COMPLETED', at, NULL)) AS completed_at,
     max(if(r.intent = 'ELEMENT_TERMINATED', at, NULL)) AS terminated_at,

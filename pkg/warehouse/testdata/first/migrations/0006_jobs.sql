@@ -22,10 +22,12 @@ CREATE TABLE IF NOT EXISTS {{.Table "jobs"}}{{.OnCluster}}
     worker               SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- worker of COMPLETED or CANCELED
     late_ms              SimpleAggregateFunction(max, Int64) CODEC(ZSTD(1)),                  -- how long after its deadline it was completed, ms; 0 when in time
     min_retries          SimpleAggregateFunction(min, Nullable(Int64)) CODEC(T64, ZSTD(1)),   -- least retries ever left
-    steps                SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)) -- of each event but CREATED, COMPLETED and CANCELED, tab between: order, intent, worker, retries or -1, ms to the deadline or -1, process, version and element of MIGRATED, identity where it has no position
+    steps                SimpleAggregateFunction(groupUniqArrayArray, Array(String)) CODEC(ZSTD(1)), -- of each event but CREATED, COMPLETED and CANCELED, tab between: order, intent, worker, retries or -1, ms to the deadline or -1, process, version and element of MIGRATED, identity where it has no position
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "jobs"}}
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, {{.Begun}})
+ORDER BY    (source, {{.Begun}}, process_instance_key, key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "jobs" "cityHash64(source, process_instance_key)"}}
 

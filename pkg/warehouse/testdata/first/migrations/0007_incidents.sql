@@ -14,10 +14,12 @@ CREATE TABLE IF NOT EXISTS {{.Table "incidents"}}{{.OnCluster}}
     state                SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)), -- 1 CREATED or MIGRATED, 2 RESOLVED
     created_at           SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- CREATED
     resolved_at          SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- RESOLVED, by somebody or by the end of its element
-    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order, process and element of the last MIGRATED, tab between; empty when there was none
+    migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)), -- order, process and element of the last MIGRATED, tab between; empty when there was none
+    INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "incidents"}}
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, {{.Begun}})
+ORDER BY    (source, {{.Begun}}, process_instance_key, key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "incidents" "cityHash64(source, process_instance_key)"}}
 

@@ -17,7 +17,8 @@ CREATE TABLE IF NOT EXISTS {{.Table "variables"}}{{.OnCluster}}
     migrated             SimpleAggregateFunction(max, String) CODEC(ZSTD(1)) -- order and process of the last MIGRATED, tab between; empty when there was none
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "variables"}}
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, {{.Begun}})
+ORDER BY    (source, {{.Begun}}, process_instance_key, key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "variables" "cityHash64(source, process_instance_key)"}}
 

@@ -22,10 +22,12 @@ CREATE TABLE IF NOT EXISTS {{.Table "decisions"}}{{.OnCluster}}
     failed                 SimpleAggregateFunction(max, UInt8) CODEC(ZSTD(1)),                  -- 1 of FAILED
     failed_decision_id     SimpleAggregateFunction(max, LowCardinality(String)) CODEC(ZSTD(1)), -- failedDecisionId: it, or one that it needs
     failure                SimpleAggregateFunction(max, String) CODEC(ZSTD(1)),                 -- evaluationFailureMessage
-    evaluated_at           SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)) -- EVALUATED or FAILED
+    evaluated_at           SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) CODEC(Delta(8), ZSTD(1)), -- EVALUATED or FAILED
+    INDEX ix_evaluated evaluated_at TYPE minmax GRANULARITY 1
 )
 ENGINE = {{.Engine "AggregatingMergeTree" "decisions"}}
-ORDER BY (source, process_instance_key, key)
+PRIMARY KEY (source, {{.Begun}})
+ORDER BY    (source, {{.Begun}}, process_instance_key, key)
 SETTINGS {{.TableSettings}};
 {{.Distributed "decisions" "cityHash64(source, process_instance_key)"}}
 
