@@ -78,9 +78,9 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	ok("the api publishes a change", err)
 	_, err = asAPI.LastChange(ctx, wanted.Target)
 	ok("the api reads the last change", err)
-	bucket, err := asAPI.State(ctx)
+	bucket, err := asAPI.State()
 	ok("the api opens the state", err)
-	_, err = state.New(bucket, prometheus.NewRegistry()).Entry(ctx, wanted.Target)
+	_, err = state.New(asAPI.State, prometheus.NewRegistry()).Entry(ctx, wanted.Target)
 	ok("the api reads the state", err)
 
 	cursor, err := stream.NewReader(asIngester, 0).Open(ctx, 0, 1)
@@ -105,7 +105,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	held, done := make(chan int, 1), make(chan error, 1)
 	leasing, stop := context.WithCancel(ctx)
 	go func() {
-		done <- lease.New(lease.Config{Instance: "one", Bucket: asIngester.Leases(), TTL: stream.LeaseTTL, Lanes: asIngester.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Run(leasing, func(ctx context.Context, lane int) error {
+		done <- lease.New(lease.Config{Instance: "one", Bucket: asIngester.Leases, TTL: stream.LeaseTTL, Lanes: asIngester.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Run(leasing, func(ctx context.Context, lane int) error {
 			held <- lane
 			<-ctx.Done()
 			return nil
@@ -118,7 +118,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	}
 	stop()
 	ok("the ingester lets go of its lease", <-done)
-	bucket, err = asIngester.State(ctx)
+	bucket, err = asIngester.State()
 	ok("the ingester opens the state", err)
 	_, err = bucket.Put(ctx, "user.x", []byte("{}"))
 	ok("the ingester keeps the state", err)

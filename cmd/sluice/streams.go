@@ -178,9 +178,5 @@ func remembered(ctx context.Context, s *stream.Stream, lane int) (uint64, error)
 	if lane != 0 {
 		return 0, nil
 	}
-	bucket, err := s.State(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return state.New(bucket, prometheus.NewRegistry()).Incarnation(ctx)
+	return state.New(s.State, prometheus.NewRegistry()).Incarnation(ctx)
 }

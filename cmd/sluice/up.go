@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/run"
@@ -126,10 +125,13 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer reading.Close()
-	open := func(nc *nats.Conn) run.Open {
-		return func(ctx context.Context) (*stream.Stream, error) {
-			return stream.Open(ctx, nc, u.Streams.Config(), log, operators.Registry())
-		}
+	publishTo, err := stream.New(publishing, u.Streams.Config(), log, operators.Registry())
+	if err != nil {
+		return err
+	}
+	readFrom, err := stream.New(reading, u.Streams.Config(), log, operators.Registry())
+	if err != nil {
+		return err
 	}
 	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Elasticsearch: u.Elasticsearch, Limits: u.Limits, Masking: u.Masking}
 	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, Retention: u.Retention, ClickHouse: run.ClickHouse{ClickHouse: address}}
@@ -142,8 +144,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return nil
 	}
 	return run.InOrder(ctx,
-		api.Serve(open(publishing), operators, log),
-		ingester.Work(open(reading), engineAnswers, operators, log),
+		api.Serve(publishTo, operators, log),
+		ingester.Work(readFrom, engineAnswers, operators, log),
 		operators.Run,
 		supervisor.Run,
 	)

@@ -117,7 +117,7 @@ func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), chec
 func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Parts)) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
 	parts := ingest.Parts{
-		Leases: lease.New(lease.Config{Instance: name, Bucket: opened.Leases(), TTL: stream.LeaseTTL, Lanes: opened.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
+		Leases: lease.New(lease.Config{Instance: name, Bucket: opened.Leases, TTL: stream.LeaseTTL, Lanes: opened.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
 		Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
 		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
 	}
@@ -290,7 +290,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 	}
 	s.engine.Kill()
 	opened := s.open("test")
-	bucket, err := opened.State(t.Context())
+	bucket, err := opened.State()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 	if _, err := bucket.PutString(t.Context(), bob.Key(), "damaged"); err != nil {
 		t.Fatal(err)
 	}
-	publisher, store := stream.NewPublisher(opened), state.New(bucket, prometheus.NewRegistry())
+	publisher, store := stream.NewPublisher(opened), state.New(opened.State, prometheus.NewRegistry())
 	patch := func(target change.Target, body string) {
 		t.Helper()
 		c, _, err := change.NewUserPatch(t.Context(), target.User, false, []byte(body), &change.Secrets{Key: make([]byte, 32)})

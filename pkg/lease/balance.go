@@ -89,11 +89,11 @@ func (r *holder) take(ctx context.Context, lane int) bool {
 	begun := time.Now()
 	asking, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	revision, err := r.cfg.Bucket.Create(asking, key, []byte(r.cfg.Instance))
+	revision, err := r.bucket.Create(asking, key, []byte(r.cfg.Instance))
 	if errors.Is(err, jetstream.ErrKeyExists) && ok && time.Since(s.at) >= r.cfg.TTL+beat {
 		// Nobody has renewed it for longer than its holder goes on without, or the
 		// revision is another by now.
-		revision, err = r.cfg.Bucket.Update(asking, key, []byte(r.cfg.Instance), s.revision)
+		revision, err = r.bucket.Update(asking, key, []byte(r.cfg.Instance), s.revision)
 	}
 	held := &lease{revision: revision, renewed: begun}
 	if err != nil && !r.ours(asking, lane, held, begun) {

@@ -39,10 +39,12 @@ const (
 
 // Config says whose leases, and of what.
 type Config struct {
-	Instance string             // name of this process, unlike any other's: letters, digits, - and _
-	Bucket   jetstream.KeyValue // where the leases are
-	TTL      time.Duration      // how long the bucket keeps an entry that is not renewed
-	Lanes    func() []int       // numbers of the lanes there are, as they were looked up last
+	Instance string        // name of this process, unlike any other's: letters, digits, - and _
+	TTL      time.Duration // how long the bucket keeps an entry that is not renewed
+	Lanes    func() []int  // numbers of the lanes there are, as they were looked up last
+
+	// Bucket is where the leases are; it is there when Run begins.
+	Bucket func() (jetstream.KeyValue, error)
 }
 
 // Leases shares the lanes among the instances that run: each lane is worked on
@@ -54,6 +56,7 @@ type Config struct {
 // that has run out. That is what the compare-and-swap of positions is for.
 type Leases struct {
 	cfg    Config
+	bucket jetstream.KeyValue // from the beginning of Run on
 	log    *slog.Logger
 	m      *metrics
 	others atomic.Bool // another instance is there
@@ -77,6 +80,10 @@ func (l *Leases) fence() time.Duration { return l.cfg.TTL - beat }
 func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane int) error) error {
 	if l.cfg.Instance == "" || strings.Trim(l.cfg.Instance, instanceLetters) != "" {
 		return fmt.Errorf("instance %q: a name of letters, digits, - and _ is needed", l.cfg.Instance)
+	}
+	var err error
+	if l.bucket, err = l.cfg.Bucket(); err != nil {
+		return fmt.Errorf("open the leases: %w", err)
 	}
 	// Leases are kept until the work has ended, so beyond ctx.
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -143,7 +150,7 @@ func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEnt
 func (l *Leases) watchOnce(ctx context.Context, updates chan<- jetstream.KeyValueEntry, blind <-chan struct{}) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	watcher, err := l.cfg.Bucket.WatchAll(ctx)
+	watcher, err := l.bucket.WatchAll(ctx)
 	if err != nil {
 		return
 	}
@@ -240,7 +247,7 @@ func (r *holder) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
 	if !r.leaving && !r.isResting() {
-		switch _, err := r.cfg.Bucket.PutString(ctx, memberPrefix+r.cfg.Instance, r.cfg.Instance); {
+		switch _, err := r.bucket.PutString(ctx, memberPrefix+r.cfg.Instance, r.cfg.Instance); {
 		case err != nil:
 			r.log.Debug("renew membership", "error", err)
 		case r.said.IsZero():
@@ -256,7 +263,7 @@ func (r *holder) renew(ctx context.Context) {
 			r.lose(lane, held, errors.New("it could not be renewed in time"))
 			continue
 		}
-		revision, err := r.cfg.Bucket.Update(ctx, lanePrefix+strconv.Itoa(lane), []byte(r.cfg.Instance), held.revision)
+		revision, err := r.bucket.Update(ctx, lanePrefix+strconv.Itoa(lane), []byte(r.cfg.Instance), held.revision)
 		switch {
 		case err == nil:
 			held.revision, held.renewed = revision, begun
@@ -273,7 +280,7 @@ func (r *holder) renew(ctx context.Context) {
 // ours says whether the lease is still held here although its revision is
 // another: the answer to an earlier renewal was lost.
 func (r *holder) ours(ctx context.Context, lane int, held *lease, begun time.Time) bool {
-	entry, err := r.cfg.Bucket.Get(ctx, lanePrefix+strconv.Itoa(lane))
+	entry, err := r.bucket.Get(ctx, lanePrefix+strconv.Itoa(lane))
 	if err != nil || string(entry.Value()) != r.cfg.Instance {
 		return false
 	}
@@ -314,7 +321,7 @@ func (r *holder) end(ctx context.Context, e ended) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	err := r.cfg.Bucket.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), jetstream.LastRevision(held.revision))
+	err := r.bucket.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), jetstream.LastRevision(held.revision))
 	if err != nil {
 		r.log.Warn("release lease: it will run out", "lane", e.lane, "error", err)
 	}
@@ -331,7 +338,7 @@ func (l *Leases) Others() bool { return l.others.Load() }
 func (r *holder) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	if err := r.cfg.Bucket.Delete(ctx, memberPrefix+r.cfg.Instance); err != nil {
+	if err := r.bucket.Delete(ctx, memberPrefix+r.cfg.Instance); err != nil {
 		r.log.Debug("end membership", "error", err)
 	}
 }

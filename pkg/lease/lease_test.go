@@ -46,7 +46,7 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 }
 
 func (w *world) leases(instance string) *lease.Leases {
-	return lease.New(lease.Config{Instance: instance, Bucket: w.Leases(), TTL: stream.LeaseTTL, Lanes: w.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return lease.New(lease.Config{Instance: instance, Bucket: w.Leases, TTL: stream.LeaseTTL, Lanes: w.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
 // board shows who works on what, and complains when two work on one lane.

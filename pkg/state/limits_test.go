@@ -40,7 +40,7 @@ func TestUsageCountsFieldsBySubject(t *testing.T) {
 	w := open(t)
 	w.publish(fieldPut(t, "ann", "a"), fieldPut(t, "ann", "b"), fieldPut(t, "bob", "c"), fieldPut(t, "bob", "b"), fieldDeleted(t, "ann", "d"))
 	w.apply(w.messages()...)
-	usage := state.NewUsage(w.bucket, slog.New(slog.DiscardHandler))
+	usage := state.NewUsage(w.open, slog.New(slog.DiscardHandler))
 	if _, _, ready := usage.Fields("ann", change.Target{Table: "t", Field: "a"}); ready {
 		t.Error("it knows how many there are before it has looked")
 	}
@@ -90,7 +90,7 @@ func TestTheStateHasASize(t *testing.T) {
 	if _, err := stream.Open(t.Context(), w.server.Connect(), stream.Config{StateMaxBytes: limit}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
-	usage := state.NewUsage(w.bucket, slog.New(slog.DiscardHandler))
+	usage := state.NewUsage(w.open, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- usage.Run(ctx) }()

@@ -15,16 +15,20 @@ import (
 	"sluice/pkg/record"
 )
 
+// Bucket gives the bucket of users and fields, or fails while it is not open yet.
+// *stream.Stream's State is the real one.
+type Bucket func() (jetstream.KeyValue, error)
+
 // Store reads and writes the entries of a bucket.
 type Store struct {
-	bucket jetstream.KeyValue
+	bucket Bucket
 	m      *metrics
 }
 
 // New makes a store of a bucket. Reads of the bucket must ask the leader
 // (direct gets off), as *stream.Stream's State sees to: a replica may not have
 // an entry that was just written.
-func New(bucket jetstream.KeyValue, reg prometheus.Registerer) *Store {
+func New(bucket Bucket, reg prometheus.Registerer) *Store {
 	return &Store{bucket: bucket, m: newMetrics(reg)}
 }
 
@@ -41,7 +45,12 @@ func (s *Store) Entry(ctx context.Context, target change.Target) (change.Entry, 
 // them. It ends after the first error.
 func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Entry, error] {
 	return func(yield func(change.Entry, error) bool) {
-		watch, err := s.bucket.WatchFiltered(ctx, []string{filter}, jetstream.IgnoreDeletes())
+		bucket, err := s.bucket()
+		if err != nil {
+			yield(change.Entry{}, err)
+			return
+		}
+		watch, err := bucket.WatchFiltered(ctx, []string{filter}, jetstream.IgnoreDeletes())
 		if err != nil {
 			yield(change.Entry{}, unavailable("list the entries", err))
 			return
@@ -116,7 +125,11 @@ func (s *Store) update(ctx context.Context, key string, next func(change.Entry) 
 
 // read returns the entry under key and its revision, zeros when there is none.
 func (s *Store) read(ctx context.Context, key string) (change.Entry, uint64, error) {
-	kv, err := s.bucket.Get(ctx, key)
+	bucket, err := s.bucket()
+	if err != nil {
+		return change.Entry{}, 0, err
+	}
+	kv, err := bucket.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return change.Entry{}, 0, nil
 	}
@@ -132,10 +145,14 @@ var errConflict = errors.New("another revision was written")
 
 // write replaces the entry of this revision, 0 for none or a deleted one.
 func (s *Store) write(ctx context.Context, key string, value []byte, revision uint64) (err error) {
+	bucket, err := s.bucket()
+	if err != nil {
+		return err
+	}
 	if revision == 0 {
-		_, err = s.bucket.Create(ctx, key, value)
+		_, err = bucket.Create(ctx, key, value)
 	} else {
-		_, err = s.bucket.Update(ctx, key, value, revision)
+		_, err = bucket.Update(ctx, key, value, revision)
 	}
 	switch {
 	case err == nil:

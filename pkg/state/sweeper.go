@@ -61,7 +61,11 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // a change of the field, which a lane that is read again would apply, it stays.
 // After that it says nothing that is not so without it.
 func (s *Sweeper) Sweep(ctx context.Context) error {
-	watch, err := s.store.bucket.WatchFiltered(ctx, []string{"field.>"}, jetstream.IgnoreDeletes())
+	bucket, err := s.store.bucket()
+	if err != nil {
+		return err
+	}
+	watch, err := bucket.WatchFiltered(ctx, []string{"field.>"}, jetstream.IgnoreDeletes())
 	if err != nil {
 		return unavailable("list the entries", err)
 	}

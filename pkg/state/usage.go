@@ -18,7 +18,7 @@ import (
 // Usage knows how many dataset fields each subject has, and how full the bucket
 // is, by following every entry while it runs. It holds some 60 bytes for each.
 type Usage struct {
-	bucket jetstream.KeyValue
+	bucket Bucket
 	log    *slog.Logger
 
 	mu  sync.Mutex
@@ -30,7 +30,7 @@ type Usage struct {
 const followFor = time.Hour
 
 // NewUsage makes the Usage of a bucket.
-func NewUsage(bucket jetstream.KeyValue, log *slog.Logger) *Usage {
+func NewUsage(bucket Bucket, log *slog.Logger) *Usage {
 	return &Usage{bucket: bucket, log: log}
 }
 
@@ -57,11 +57,15 @@ func (u *Usage) Run(ctx context.Context) error {
 
 // follow follows the bucket for a while.
 func (u *Usage) follow(ctx context.Context) error {
-	status, err := u.bucket.Status(ctx)
+	bucket, err := u.bucket()
+	if err != nil {
+		return err
+	}
+	status, err := bucket.Status(ctx)
 	if err != nil {
 		return unavailable("ask for the size of the state store", err)
 	}
-	watch, err := u.bucket.WatchAll(ctx)
+	watch, err := bucket.WatchAll(ctx)
 	if err != nil {
 		return unavailable("watch the state store", err)
 	}

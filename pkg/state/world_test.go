@@ -54,15 +54,18 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.stream.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	bucket, err := w.stream.State(t.Context())
+	bucket, err := w.stream.State()
 	if err != nil {
 		t.Fatalf("open the bucket: %v", err)
 	}
 	w.bucket = &flaky{KeyValue: bucket}
-	w.store = state.New(w.bucket, w.reg)
+	w.store = state.New(w.open, w.reg)
 	w.Applier = state.NewApplier(w.store, w.reg)
 	return w
 }
+
+// open is the bucket, with its faults.
+func (w *world) open() (jetstream.KeyValue, error) { return w.bucket, nil }
 
 // publish makes changes durable in the stream.
 func (w *world) publish(changes ...*change.Change) {

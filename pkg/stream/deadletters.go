@@ -64,6 +64,9 @@ type DeadFilter struct {
 // Errors: record.ErrFull when there is no room for more dead letters,
 // record.ErrUnavailable.
 func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
+	if err := l.stream.ready(); err != nil {
+		return err
+	}
 	if d.Message.Topic == "" {
 		d = ofNoLane(d)
 	}

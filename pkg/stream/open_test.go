@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/change"
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
@@ -207,4 +208,53 @@ func jsz(t *testing.T, page string) string {
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+// TestAStreamThatIsNotOpenYet: New touches nothing, who comes before is told to come
+// again, and Run opens it.
+func TestAStreamThatIsNotOpenYet(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	nc := server.Connect()
+	s, err := stream.New(nc, stream.Config{MaxBytes: 1 << 20}, quiet(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := stream.NewPublisher(s)
+	for name, ask := range map[string]func() error{
+		"publish":     func() error { _, err := p.Publish(t.Context(), submission("id", 10)); return err },
+		"slots":       func() error { _, err := p.Slots(t.Context(), "a"); return err },
+		"change":      func() error { _, _, err := p.PublishChange(t.Context(), patch("ann", "id", nil)); return err },
+		"last change": func() error { _, err := s.LastChange(t.Context(), change.Target{User: "ann"}); return err },
+		"stored":      func() error { return s.Stored(t.Context(), "a") },
+		"check":       func() error { return s.Check(t.Context()) },
+		"state":       func() error { _, err := s.State(); return err },
+		"leases":      func() error { _, err := s.Leases(); return err },
+		"set aside":   func() error { return stream.NewDeadLetters(s).SetAside(t.Context(), record.Dead{}) },
+	} {
+		var retry *record.RetryError
+		if err := ask(); !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) {
+			t.Errorf("%s: got %v, want %v and when to come back", name, err, record.ErrUnavailable)
+		}
+	}
+	js, err := nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range js.StreamNames() {
+		t.Errorf("stream %s was made", name)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	if err := s.Opened(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Publish(t.Context(), submission("id", 10)); err != nil {
+		t.Errorf("after it is open: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
 }

@@ -329,6 +329,9 @@ type seen struct {
 // called can be queried, or is set aside. It waits as long as ctx allows, also
 // for an ingester or a NATS that is away, and returns its error then.
 func (s *Stream) Stored(ctx context.Context, source string) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
 	known := s.view.Load().sources[source]
 	if known == nil {
 		return nil // it has published nothing

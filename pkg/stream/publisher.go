@@ -71,6 +71,9 @@ func NewPublisher(s *Stream) *Publisher {
 // Run follows what other publishers send, and what this one had sent before it was
 // started, until ctx is done: Publish tells those who repeat it.
 func (p *Publisher) Run(ctx context.Context) error {
+	if err := p.stream.Opened(ctx); err != nil {
+		return nil
+	}
 	failing := false
 	for {
 		err := p.others.follow(ctx)
@@ -88,6 +91,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 // of it must be cut for as many. Its errors are those of Publish; it waits for a
 // source that is first seen, and not for long.
 func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
+	if err := p.stream.ready(); err != nil {
+		return 0, err
+	}
 	if known := p.stream.view.Load().sources[source]; known != nil && len(known.Lanes) > 0 {
 		return len(known.Lanes), nil // Publish hears of it when that is old
 	}
@@ -117,6 +123,9 @@ func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
 // ErrTooLarge; a *record.RetryError around them says when it is worth trying
 // again. The bodies are not used after Publish returns.
 func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+	if err := p.stream.ready(); err != nil {
+		return record.Receipt{}, err
+	}
 	begun := time.Now()
 	receipt, err := p.publish(ctx, sub)
 	p.note(ctx, err)
@@ -298,6 +307,9 @@ func outcome(receipt record.Receipt, err error) string {
 // target any more; record.ErrFull, ErrBusy, ErrUnavailable and ErrTooLarge as
 // for Publish.
 func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error) {
+	if err := p.stream.ready(); err != nil {
+		return 0, false, err
+	}
 	body, err := c.Encode()
 	if err != nil {
 		return 0, false, fmt.Errorf("encode change: %w", err)

@@ -52,6 +52,9 @@ func NewPurger(s *Stream, cfg PurgeConfig) *Purger {
 
 // Run purges again and again until ctx is done.
 func (p *Purger) Run(ctx context.Context) error {
+	if err := p.stream.Opened(ctx); err != nil {
+		return nil
+	}
 	for sleep(ctx, p.cfg.Every) {
 		if err := p.Purge(ctx); err != nil && ctx.Err() == nil {
 			p.stream.log.Warn("purge lanes", "error", err) // the next look goes on
@@ -216,6 +219,9 @@ func (s *Stream) laneGauges(l *Lane) {
 // where an entry must stand that has it. What an operator has passed over by
 // resetting the lane is never applied, and nobody waits for it.
 func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.Last, error) {
+	if err := s.ready(); err != nil {
+		return change.Last{}, err
+	}
 	ctx, done := s.link.attempt(ctx, attemptLimit)
 	defer done()
 	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())

@@ -41,26 +41,74 @@ type Stream struct {
 	refresh sync.Mutex           // one look-up at a time
 	lane0   jetstream.Stream     // for changes
 	waits   waits                // of who waits until records are stored
+
+	opening sync.Mutex    // one Open at a time
+	opened  chan struct{} // closed once all of the above is there
 }
 
-// Open makes or checks lane 0, the dead letters and the buckets, and finds the
-// other lanes. It waits for NATS as long as ctx allows.
-func Open(ctx context.Context, nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
+// New prepares a Stream; Run, or Open, opens it. Until it is open nothing can be
+// published or asked: the answer is record.ErrUnavailable.
+func New(nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg), link: newLink(nc)}
-	if err := connected(ctx, nc); err != nil {
+	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg), link: newLink(nc), opened: make(chan struct{})}
+	s.view.Store(&view{})
+	return s, nil
+}
+
+// Open is New and the method Open.
+func Open(ctx context.Context, nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
+	s, err := New(nc, cfg, log, reg)
+	if err != nil {
 		return nil, err
+	}
+	return s, s.Open(ctx)
+}
+
+// Open makes or checks lane 0, the dead letters and the buckets, and finds the
+// other lanes, unless that is done. It waits for NATS as long as ctx allows.
+func (s *Stream) Open(ctx context.Context) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.ready() == nil {
+		return nil
+	}
+	if err := connected(ctx, s.nc); err != nil {
+		return err
 	}
 	if err := s.checkSync(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.untilOpen(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return s, nil
+	close(s.opened)
+	return nil
+}
+
+// Opened waits until the Stream is open, or ctx ends.
+func (s *Stream) Opened(ctx context.Context) error {
+	select {
+	case <-s.opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// errNotOpen is the answer to whoever comes before: nothing was published.
+var errNotOpen = &record.RetryError{Err: fmt.Errorf("%w: it is not open yet", record.ErrUnavailable), After: time.Second}
+
+// ready fails until the Stream is open.
+func (s *Stream) ready() error {
+	select {
+	case <-s.opened:
+		return nil
+	default:
+		return errNotOpen
+	}
 }
 
 // open makes or checks everything once.
@@ -137,11 +185,11 @@ func connected(ctx context.Context, nc *nats.Conn) error {
 }
 
 // State is the bucket of users and fields.
-func (s *Stream) State(context.Context) (jetstream.KeyValue, error) { return s.states, nil }
+func (s *Stream) State() (jetstream.KeyValue, error) { return s.states, s.ready() }
 
 // Leases is the bucket of who works on which lane. It drops what is not renewed for
 // LeaseTTL.
-func (s *Stream) Leases() jetstream.KeyValue { return s.leases }
+func (s *Stream) Leases() (jetstream.KeyValue, error) { return s.leases, s.ready() }
 
 // ForgetState removes an entry of the state store without a trace, if it is of
 // this revision or older: one that was written meanwhile stays.
@@ -168,6 +216,9 @@ func (s *Stream) Now(ctx context.Context) (time.Time, error) {
 
 // Check says whether NATS answers for lane 0: for readiness.
 func (s *Stream) Check(ctx context.Context) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
 	if s.nc.Status() != nats.CONNECTED {
 		return fmt.Errorf("%w: NATS is %s", record.ErrUnavailable, s.nc.Status())
 	}
@@ -177,8 +228,15 @@ func (s *Stream) Check(ctx context.Context) error {
 	return nil
 }
 
-// Run watches the connection and keeps the lanes up to date until ctx is done.
+// Run opens the Stream, watches the connection and keeps the lanes up to date until
+// ctx is done. It fails when what there is cannot be used.
 func (s *Stream) Run(ctx context.Context) error {
+	if err := s.Open(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	var watch sync.WaitGroup
 	watch.Go(func() { s.link.run(ctx) })
 	defer watch.Wait()

@@ -23,7 +23,7 @@ type alone struct {
 }
 
 // run runs the part until ctx ends; operators can reach it until its end.
-func (a alone) run(ctx context.Context, log *slog.Logger, part func(Open, *ops.Server, *slog.Logger) Part) error {
+func (a alone) run(ctx context.Context, log *slog.Logger, part func(*stream.Stream, *ops.Server, *slog.Logger) Part) error {
 	if a.healthcheck {
 		return askReady(ctx, a.ops)
 	}
@@ -44,8 +44,9 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(Open, *ops.S
 		return err
 	}
 	defer nc.Close()
-	open := func(ctx context.Context) (*stream.Stream, error) {
-		return stream.Open(ctx, nc, a.streams.Config(), log, operators.Registry())
+	lanes, err := stream.New(nc, a.streams.Config(), log, operators.Registry())
+	if err != nil {
+		return err
 	}
-	return InOrder(ctx, part(open, operators, log), operators.Run)
+	return InOrder(ctx, part(lanes, operators, log), operators.Run)
 }

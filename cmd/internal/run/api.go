@@ -113,14 +113,14 @@ func (a *API) Run(ctx context.Context, log *slog.Logger) error {
 // promised a 503 within 2 s. Others have more patience.
 const natsSilence = 1200 * time.Millisecond
 
-// Serve is the api on streams that open opens, which may take until NATS is
+// Serve is the api on streams that it opens, which may take until NATS is
 // there: until then every post is answered 503. operators is run by the caller.
-func (a *API) Serve(open Open, operators *ops.Server, log *slog.Logger) Part {
+func (a *API) Serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) Part {
 	started := operators.Starting("the api does not listen yet")
-	return func(ctx context.Context) error { return a.serve(ctx, open, operators, started, log) }
+	return func(ctx context.Context) error { return a.serve(ctx, lanes, operators, started, log) }
 }
 
-func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, started func(), log *slog.Logger) error {
+func (a *API) serve(ctx context.Context, lanes *stream.Stream, operators *ops.Server, started func(), log *slog.Logger) error {
 	tokens, err := auth.New(a.Auth.config(), log, operators.Registry())
 	if err != nil {
 		return err
@@ -129,13 +129,15 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 	if err != nil {
 		return fmt.Errorf("--fingerprint-key: %w", err)
 	}
-	door := &door{}
+	publisher := stream.NewPublisher(lanes)
+	usage := state.NewUsage(lanes.State, log)
 	config, err := a.config()
 	if err != nil {
 		return err
 	}
 	server, err := api.New(config, api.Deps{
-		Auth: tokens, Stream: door, Progress: door, Changes: door, Last: door, State: door, Usage: door, Dead: door,
+		Auth: tokens, Stream: publisher, Progress: lanes, Changes: publisher, Last: lanes,
+		State: state.New(lanes.State, operators.Registry()), Usage: usage, Dead: stream.NewDeadLetters(lanes),
 		Secrets: &change.Secrets{Key: key},
 	}, log, operators.Registry())
 	if err != nil {
@@ -144,24 +146,15 @@ func (a *API) serve(ctx context.Context, open Open, operators *ops.Server, start
 	if _, err := server.Listen(); err != nil {
 		return err
 	}
-	operators.AddCheck("stream", door.check)
+	operators.AddCheck("stream", func(ctx context.Context) error {
+		if err := lanes.Check(ctx); err != nil {
+			return err
+		}
+		return publisher.Check()
+	})
 	operators.AddCheck("tokens", tokens.Check)
 	started()
 
-	publish := func(ctx context.Context) error {
-		lanes, err := open(ctx)
-		if err != nil {
-			return unlessStopped(ctx, err)
-		}
-		bucket, err := lanes.State(ctx)
-		if err != nil {
-			return unlessStopped(ctx, err)
-		}
-		publisher := stream.NewPublisher(lanes)
-		usage := state.NewUsage(bucket, log)
-		door.opened.Store(&behindDoor{lanes, publisher, stream.NewDeadLetters(lanes), state.New(bucket, operators.Registry()), usage})
-		return InOrder(ctx, usage.Run, publisher.Run, lanes.Run)
-	}
 	// The listener drains first: what it still has in flight is published.
-	return InOrder(ctx, server.Run, tokens.Run, publish)
+	return InOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), publisher.Run, lanes.Run)
 }

@@ -118,19 +118,19 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	program := alone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
-	return program.run(ctx, log, func(open Open, operators *ops.Server, log *slog.Logger) Part {
-		return i.Work(open, func(context.Context) error { return nil }, operators, log)
+	return program.run(ctx, log, func(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) Part {
+		return i.Work(lanes, func(context.Context) error { return nil }, operators, log)
 	})
 }
 
-// Work is the ingester on streams that open opens. reachable returns once it makes
+// Work is the ingester on streams that it opens. reachable returns once it makes
 // sense to look for ClickHouse. operators is run by the caller.
-func (i *Ingester) Work(open Open, reachable Part, operators *ops.Server, log *slog.Logger) Part {
+func (i *Ingester) Work(lanes *stream.Stream, reachable Part, operators *ops.Server, log *slog.Logger) Part {
 	started := operators.Starting("waiting for NATS, ClickHouse and its schema")
-	return func(ctx context.Context) error { return i.work(ctx, open, reachable, operators, started, log) }
+	return func(ctx context.Context) error { return i.work(ctx, lanes, reachable, operators, started, log) }
 }
 
-func (i *Ingester) work(ctx context.Context, open Open, reachable Part, operators *ops.Server, started func(), log *slog.Logger) error {
+func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Part, operators *ops.Server, started func(), log *slog.Logger) error {
 	reg := operators.Registry()
 	config, err := i.ClickHouse.Config()
 	if err != nil {
@@ -143,28 +143,21 @@ func (i *Ingester) work(ctx context.Context, open Open, reachable Part, operator
 	defer db.Close()
 	operators.AddCheck("clickhouse", db.Ping)
 
-	lanes, err := open(ctx)
-	if err != nil {
-		return unlessStopped(ctx, err)
-	}
-	bucket, err := lanes.State(ctx)
-	if err != nil {
-		return unlessStopped(ctx, err)
-	}
+	store := state.New(lanes.State, reg)
 	ready := make(chan struct{})
 	ingester := ingest.New(ingest.Config{
 		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge,
 		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
 		Ready: ready, Heartbeat: heartbeats(operators),
 	}, ingest.Parts{
-		Leases:      lease.New(lease.Config{Instance: instanceName(), Bucket: lanes.Leases(), TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
+		Leases:      lease.New(lease.Config{Instance: instanceName(), Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Source:      source{lanes, i.readAhead},
 		Positions:   stream.NewPositions(lanes),
 		Warehouse:   db,
 		DeadLetters: stream.NewDeadLetters(lanes),
 
 		Audits:          state.NewAuditor(db),
-		Changes:         state.NewApplier(state.New(bucket, reg), reg),
+		Changes:         state.NewApplier(store, reg),
 		ChangePositions: stream.NewChangePositions(lanes),
 	}, log, reg)
 	operators.AddCheck("lanes", ingester.Check)
@@ -183,8 +176,8 @@ func (i *Ingester) work(ctx context.Context, open Open, reachable Part, operator
 		return nil
 	}
 	purger := stream.NewPurger(lanes, stream.PurgeConfig{History: i.History})
-	sweeper := state.NewSweeper(state.New(bucket, reg), lanes, i.Tombstones, log, reg)
-	return InOrder(ctx, ingester.Run, prepare, purger.Run, sweeper.Run, lanes.Run)
+	sweeper := state.NewSweeper(store, lanes, i.Tombstones, log, reg)
+	return InOrder(ctx, after(lanes, ingester.Run), after(lanes, prepare), purger.Run, sweeper.Run, lanes.Run)
 }
 
 // untilReady migrates and checks the warehouse, again and again while it can

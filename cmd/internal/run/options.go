@@ -87,9 +87,6 @@ func askReady(ctx context.Context, ops string) error {
 	return nil
 }
 
-// Open opens the streams, waiting for NATS as long as its context allows.
-type Open func(context.Context) (*stream.Stream, error)
-
 // WithStream opens the streams for a command that ends by itself.
 func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Logger, do func(*stream.Stream) error) error {
 	n, err := o.LogIn(n)

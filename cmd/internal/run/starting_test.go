@@ -9,14 +9,15 @@ import (
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/ops"
+	"sluice/pkg/stream"
 )
 
 // Operators may ask before a part has run its first line.
 func TestAPartThatHasNotBegunIsNotReady(t *testing.T) {
-	for name, part := range map[string]func(run.Open, *ops.Server, *slog.Logger) run.Part{
+	for name, part := range map[string]func(*stream.Stream, *ops.Server, *slog.Logger) run.Part{
 		"api": (&run.API{}).Serve,
-		"ingester": func(open run.Open, operators *ops.Server, log *slog.Logger) run.Part {
-			return (&run.Ingester{}).Work(open, nil, operators, log)
+		"ingester": func(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) run.Part {
+			return (&run.Ingester{}).Work(lanes, nil, operators, log)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

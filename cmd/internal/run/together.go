@@ -3,6 +3,8 @@ package run
 import (
 	"context"
 	"errors"
+
+	"sluice/pkg/stream"
 )
 
 // Part is something that runs until its context ends, and then returns nil.
@@ -28,6 +30,16 @@ func InOrder(ctx context.Context, parts ...Part) error {
 	err := parts[0](firstCtx)
 	stopRest()
 	return errors.Join(err, <-rest)
+}
+
+// after is a part that begins once the lanes are open.
+func after(lanes *stream.Stream, part Part) Part {
+	return func(ctx context.Context) error {
+		if err := lanes.Opened(ctx); err != nil {
+			return nil // stopped before
+		}
+		return part(ctx)
+	}
 }
 
 // unlessStopped forgets an error that came because ctx ended.
