@@ -322,8 +322,8 @@ ORDER BY source, tenant_id;
 -- read on which the instance may have had any: from the day before its first event on, and of one that has ended to the day after its last.
 WITH
     (
-        SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(countIf(state NOT IN ('COMPLETED', 'TERMINATED')) = 0, ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
-        FROM flow.v_process_instances
+        SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(max(state) >= 3, ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
+        FROM flow.process_instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS days
 SELECT ts, partition_id, position, value_type, intent, element_id, bpmn_element_type, key, job_type, worker, retries, error_message
@@ -338,31 +338,39 @@ ORDER BY ts, partition_id, position;
 WITH RECURSIVE
     (
         SELECT (ifNull(min(started_at), toDateTime64(0, 3, 'UTC')), coalesce(max(completed_at), max(terminated_at), toDateTime64('2200-01-01', 3, 'UTC')))
-        FROM flow.v_process_instances
+        FROM flow.process_instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS life,
     tree AS
     (
-        SELECT 0 AS depth, source, process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, started_at, duration_ms
-        FROM flow.v_process_instances
-        WHERE source = {source:String} AND process_instance_key = {instance:String}
+        SELECT 0 AS depth, {instance:String} AS process_instance_key
         UNION ALL
-        SELECT t.depth + 1 AS depth, i.source AS source, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key,
-            i.parent_element_instance_key AS parent_element_instance_key, i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state,
-            i.started_at AS started_at, i.duration_ms AS duration_ms
-        FROM flow.v_process_instances AS i
-        INNER JOIN tree AS t ON toString(i.parent_process_instance_key) = t.process_instance_key
-        WHERE i.source = {source:String} AND i.parent_process_instance_key IS NOT NULL AND i.started_at >= life.1 AND i.started_at <= life.2
+        SELECT t.depth + 1 AS depth, i.process_instance_key AS process_instance_key
+        FROM
+        (
+            SELECT process_instance_key, toString(assumeNotNull(max(parent_process_instance_key))) AS parent
+            FROM flow.process_instances
+            WHERE source = {source:String} AND parent_process_instance_key > 0 AND started_at >= life.1 AND started_at <= life.2
+            GROUP BY process_instance_key
+        ) AS i
+        INNER JOIN tree AS t ON i.parent = t.process_instance_key
     )
-SELECT t.depth AS depth, t.process_instance_key AS process_instance_key, t.parent_process_instance_key AS parent_process_instance_key, e.element_id AS element_id,
-    t.bpmn_process_id AS bpmn_process_id, t.version AS version, t.state AS state, t.started_at AS started_at, t.duration_ms AS duration_ms
+SELECT t.depth AS depth, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key, e.element_id AS element_id,
+    i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state, i.started_at AS started_at, i.duration_ms AS duration_ms
 FROM tree AS t
+INNER JOIN
+(
+    SELECT process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, started_at, duration_ms
+    FROM flow.v_process_instances
+    WHERE source = {source:String} AND process_instance_key IN (SELECT process_instance_key FROM tree)
+) AS i ON i.process_instance_key = t.process_instance_key
 LEFT JOIN
 (
-    SELECT key, process_instance_key, element_id
-    FROM flow.v_element_instances
-    WHERE source = {source:String} AND bpmn_element_type = 'CALL_ACTIVITY' AND entered_at >= life.1 AND entered_at <= life.2
-) AS e ON e.key = t.parent_element_instance_key AND e.process_instance_key = toString(t.parent_process_instance_key)
+    SELECT key, if(max(migrated) = '', max(e.element_id), splitByChar('\t', max(migrated))[4]) AS element_id
+    FROM flow.element_instances AS e
+    WHERE source = {source:String} AND bpmn_element_type = 'CALL_ACTIVITY' AND process_instance_key IN (SELECT process_instance_key FROM tree)
+    GROUP BY key
+) AS e ON e.key = i.parent_element_instance_key
 ORDER BY depth, process_instance_key;
 
 -- question usage: How much is used, by month and tenant?
