@@ -74,7 +74,7 @@ func TestBrokersThatFail(t *testing.T) {
 	s := newStack(t)
 	s.ingesterOps = parts.Address()
 	elastic := parts.Address()
-	file, tokens := s.tokensOf("once", "brokers")
+	file, tokens := s.tokensOf("once", "brokers", "load")
 	r := &resender{stack: s, tokens: map[string]string{"once": tokens[0], "brokers": tokens[1]}, apis: []string{s.http}}
 	natsServer := s.startNATS()
 	r.engine = s.startEngine()
@@ -195,4 +195,8 @@ func TestBrokersThatFail(t *testing.T) {
 		r.soon(table, fmt.Sprintf(query, "brokers"), want)
 	}
 	r.noDeadLetters()
+
+	s.token = tokens[2]
+	s.load("--elasticsearch", "http://"+elastic, "--records", "7000", "--seed", "1")
+	s.eventuallyQuery(time.Minute, "SELECT count(), uniqExact(position, partition_id), uniqExact(partition_id) FROM flow.records WHERE source = 'load'", "7000\t7000\t3")
 }
