@@ -100,7 +100,7 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 		}),
 	}
 	if c.Name != "" {
-		// Replies of one role can not be read by another with rights of its own.
+		// Replies of one role cannot be read by another with rights of its own.
 		opts = append(opts, nats.CustomInboxPrefix("_INBOX_"+c.Name))
 	}
 	if c.User != "" {

@@ -271,6 +271,6 @@ func (c *changes) setAside(ctx context.Context, d record.Dead) error {
 		return fmt.Errorf("set aside the change of message %d: %w", d.Message.Seq, err)
 	}
 	c.dead.Inc()
-	c.out.Warn("set aside a change that can not be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
+	c.out.Warn("set aside a change that cannot be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
 	return nil
 }

@@ -305,7 +305,7 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 }
 
 // link watches the connection, so that what waits for an answer hears at once
-// when the answer can not come any more: NATS does not tell it.
+// when the answer cannot come any more: NATS does not tell it.
 type link struct {
 	nc    *nats.Conn
 	heard atomic.Int64 // when a lane has answered last, in Unix nanoseconds

@@ -67,7 +67,7 @@ const (
 	// LanePrefix and a number name a lane's stream: FLOW_0, FLOW_1, …
 	LanePrefix = "FLOW_"
 
-	// DeadStream holds what can not be stored, until somebody decides.
+	// DeadStream holds what cannot be stored, until somebody decides.
 	DeadStream = "FLOW_DEAD"
 
 	// NoteStream holds the notes about dead letters: they must have room when the
@@ -255,7 +255,7 @@ func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.Stream
 }
 
 // ensure makes the stream when it is missing and mends what of it can be
-// mended. What can not, or is somebody's decision, is an error that says so.
+// mended. What cannot, or is somebody's decision, is an error that says so.
 func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	handle, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -34,7 +34,7 @@ const (
 // its own may be larger than the message it came in.
 const packAbove = 512 << 10
 
-// DeadLetters keeps what can not be stored, as it was, until somebody replays
+// DeadLetters keeps what cannot be stored, as it was, until somebody replays
 // or drops it.
 type DeadLetters struct{ stream *Stream }
 

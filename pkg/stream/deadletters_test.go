@@ -371,7 +371,7 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 		t.Errorf("got %s, want %s", got[0].Body, body)
 	}
 
-	// One that is no change can not be replayed, and stays.
+	// One that is no change cannot be replayed, and stays.
 	d.Message.Seq, d.Message.Body = 5, []byte("{}")
 	if err := letters.SetAside(t.Context(), d); err != nil {
 		t.Fatal(err)

@@ -54,11 +54,11 @@ func Judge(err error) (string, error) {
 	return [...]string{"give up", "again", "unknown", "cut", "unreached"}[v], answer
 }
 
-// DrainAfter is how long a lane's publishers are told to wait for need bytes,
+// FreeAfter is how long a lane's publishers are told to wait for need bytes,
 // after observations of a lane whose messages have 100 bytes each: seconds
 // since the first, and the first sequence.
-func DrainAfter(need int, seen ...[2]int) time.Duration {
-	var d drain
+func FreeAfter(need int, seen ...[2]int) time.Duration {
+	var d freeRate
 	begin := time.Unix(1_700_000_000, 0)
 	now := begin
 	for _, s := range seen {

@@ -153,7 +153,7 @@ func TestRetryAfterIsTheRateOfPurging(t *testing.T) {
 		"long ago":                        {500, [][2]int{{0, 1}, {10, 1001}, {400, 1001}, {500, 1001}}, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := stream.DrainAfter(c.need, c.seen...); got != c.want {
+			if got := stream.FreeAfter(c.need, c.seen...); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})

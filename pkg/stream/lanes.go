@@ -27,7 +27,7 @@ type Lane struct {
 	Window   time.Duration // how long it knows the ids of the messages it has taken
 	Now      time.Time     // when the server said so, by its own clock, which stamps the lane's messages
 	Looked   time.Time     // when it was asked, or before, by this machine's
-	drain    drain
+	freeRate freeRate
 }
 
 // Identity names the stream behind the lane for ever: name@creation, unix ns.
@@ -44,9 +44,9 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Now: info.TimeStamp, Looked: now,
 	}
 	if before != nil {
-		l.drain = before.drain
+		l.freeRate = before.freeRate
 	}
-	l.drain.observe(l, now)
+	l.freeRate.observe(l, now)
 	return l
 }
 
@@ -122,7 +122,7 @@ func (s *Stream) roomAfter(lane, size int) time.Duration {
 	if !ok {
 		return unknownRetryAfter
 	}
-	return l.drain.after(size, time.Now())
+	return l.freeRate.after(size, time.Now())
 }
 
 // state looks a lane up now, and its limits with it.
@@ -286,9 +286,9 @@ func passed(now, t time.Time) bool {
 	return now.After(t) || now.Round(0).After(t.Round(0))
 }
 
-// drain estimates how fast a full lane makes room, from what was purged of it
+// freeRate estimates how fast a full lane makes room, from what was purged of it
 // in the last minutes.
-type drain struct {
+type freeRate struct {
 	seen  []freed
 	first uint64 // First at the last observation
 	mean  float64
@@ -300,7 +300,7 @@ type freed struct {
 }
 
 const (
-	drainSpan = 5 * time.Minute
+	freeRateSpan = 5 * time.Minute
 
 	minRetryAfter     = time.Second
 	maxRetryAfter     = time.Minute
@@ -308,7 +308,7 @@ const (
 )
 
 // observe notes what of the lane was purged since the last observation.
-func (d *drain) observe(l *Lane, now time.Time) {
+func (d *freeRate) observe(l *Lane, now time.Time) {
 	var gone float64
 	if d.first != 0 && l.First > d.first {
 		gone = float64(l.First-d.first) * d.mean
@@ -320,7 +320,7 @@ func (d *drain) observe(l *Lane, now time.Time) {
 	// A copy: the lane set before this one is still being read.
 	seen := make([]freed, 0, len(d.seen)+1)
 	for _, f := range d.seen {
-		if now.Sub(f.at) < drainSpan {
+		if now.Sub(f.at) < freeRateSpan {
 			seen = append(seen, f)
 		}
 	}
@@ -331,7 +331,7 @@ func (d *drain) observe(l *Lane, now time.Time) {
 // a second and a minute. When nothing was freed in the whole span nobody knows,
 // and the longest wait is the honest answer; right after a start a shorter one
 // finds out.
-func (d *drain) after(need int, now time.Time) time.Duration {
+func (d *freeRate) after(need int, now time.Time) time.Duration {
 	if len(d.seen) < 2 {
 		return unknownRetryAfter
 	}

@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// ErrHistoryGone is a replay whose earlier attempt can not be looked up any
+// ErrHistoryGone is a replay whose earlier attempt cannot be looked up any
 // more, because the lane was purged since. Whether it was replayed only the
 // warehouse knows.
 var ErrHistoryGone = errors.New("an earlier replay was interrupted, and the lanes do not reach back to it")

@@ -254,7 +254,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		err = errors.Join(err, changes, s.deadGauges(ctx))
 		switch {
 		case err != nil && !failing && ctx.Err() == nil:
-			s.log.Warn("lanes can not be looked up", "error", err)
+			s.log.Warn("lanes cannot be looked up", "error", err)
 		case err == nil && failing:
 			s.log.Info("lanes can be looked up again")
 		}
