@@ -28,6 +28,7 @@ type options struct {
 	SmallDisk      bool          `help:"Fill the disks of NATS and of the engine too. Needs root: it mounts file systems in memory."`
 	Brokers        bool          `help:"Nobody posts but the exporters of a simulated Camunda cluster of three partitions, as the real ones do; brokers fail too."`
 	Outage         time.Duration `help:"Instead of faults at random: stop the engine for so long in the middle of the run."`
+	RepeatWindow   time.Duration `default:"5m" help:"Window in which the programs recognise a repeated request, shorter than theirs, so that a run outlives it."`
 	Dir            string        `type:"path" help:"Folder for data and logs; a temporary one when empty. It stays when something is wrong."`
 	Keep           bool          `help:"Keep the folder in any case."`
 }
@@ -44,7 +45,7 @@ func run() int {
 	defer stop()
 	result, err := trial.Run(ctx, trial.Config{
 		For: o.For, Seed: o.Seed, NATS: o.NATS, Rate: o.Rate, Every: o.Every, StreamMaxBytes: o.StreamMaxBytes,
-		SmallDisk: o.SmallDisk, Brokers: o.Brokers, Outage: o.Outage, Dir: o.Dir, Keep: o.Keep, Journal: os.Stdout,
+		SmallDisk: o.SmallDisk, Brokers: o.Brokers, Outage: o.Outage, RepeatWindow: o.RepeatWindow, Dir: o.Dir, Keep: o.Keep, Journal: os.Stdout,
 	})
 	if err == nil || errors.Is(err, trial.ErrBroken) {
 		fmt.Println(result)

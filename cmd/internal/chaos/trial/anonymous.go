@@ -11,11 +11,12 @@ import (
 
 // anonymous posts records without any identity: neither id nor position, many
 // of them equal to the last byte. Only the key of their request protects them,
-// which the client sends with every try, and now and then once more after it
-// was acknowledged.
+// which the client sends with every try, now and then to all apis at once, and
+// now and then once more after it was acknowledged.
 type anonymous struct {
 	poster      *poster
-	rate        float64 // records per second
+	each        []*poster // to each of the apis
+	rate        float64   // records per second
 	connections int
 	seed        uint64
 
@@ -73,6 +74,9 @@ func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
 	a.mu.Lock()
 	a.requests[mark] = of
 	a.mu.Unlock()
+	if r.IntN(8) == 0 {
+		a.deliverToEach(ctx, body, mark)
+	}
 	if !a.deliver(ctx, body, mark) {
 		return
 	}
@@ -82,6 +86,16 @@ func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
 	if r.IntN(5) == 0 && sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
 		a.deliver(ctx, body, mark) // its answer was lost, for all the api knows
 	}
+}
+
+// deliverToEach posts a request to all apis at the same moment. The answers do
+// not matter: it is posted again.
+func (a *anonymous) deliverToEach(ctx context.Context, body *bytes.Buffer, mark string) {
+	var all sync.WaitGroup
+	for _, p := range a.each {
+		all.Go(func() { _, _ = p.post(ctx, body, "anonymous-"+mark) })
+	}
+	all.Wait()
 }
 
 func (a *anonymous) deliver(ctx context.Context, body *bytes.Buffer, mark string) (acked bool) {

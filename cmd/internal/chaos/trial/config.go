@@ -16,6 +16,9 @@ type Config struct {
 	SmallDisk      bool          // fill the disks of NATS and of the engine too; needs root
 	Brokers        bool          // nobody posts but the exporters of a Camunda cluster of three partitions
 	Outage         time.Duration // when set, the only fault: the engine is away for so long
+	RepeatWindow   time.Duration // in which the programs recognise a repeated request; default 5 min: void is what lands half of it late, and a step of NATS's clock counts for 30 s
+	History        time.Duration // that the lanes keep what is stored; default a sixth of For
+	Bin            string        // folder of the programs, by Build; built anew when empty
 	Dir            string        // of data and logs; default a temporary one
 	Keep           bool          // keep Dir also when all is well
 	Journal        io.Writer     // gets one line per fault; default none
@@ -36,6 +39,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.StreamMaxBytes == 0 {
 		c.StreamMaxBytes = 1 << 30
+	}
+	if c.RepeatWindow == 0 {
+		c.RepeatWindow = 5 * time.Minute
+	}
+	if c.History == 0 {
+		c.History = c.For / 6
 	}
 	if c.Journal == nil {
 		c.Journal = io.Discard

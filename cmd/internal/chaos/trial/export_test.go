@@ -1,9 +1,11 @@
 package trial
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ func Plan(cfg Config, servers int) []string {
 	s := scene{
 		sources: Config{}.posts().sources(),
 		parts:   []string{partEngine, partAPI + "-1", partIngester + "-1", partAPI + "-2", partIngester + "-2"},
+		apis:    []string{partAPI + "-1", partAPI + "-2"},
 		links:   []string{linkClients, partAPI + "-1" + toNATS, partIngester + "-1" + toNATS, partIngester + "-1" + toEngine},
 	}
 	for i := range servers {
@@ -22,7 +25,7 @@ func Plan(cfg Config, servers int) []string {
 	}
 	s.parts = append(s.nats, s.parts...)
 	var lines []string
-	for _, f := range plan(cfg, s) {
+	for _, f := range plan(cfg.withDefaults(), s) {
 		lines = append(lines, f.at.Round(time.Millisecond).String()+" "+f.String())
 	}
 	return lines
@@ -109,3 +112,98 @@ func Judge(ctx context.Context, addr, database string, all []Sent, anonymously m
 
 // Anonymous is the source whose records have no identity.
 const Anonymous = anonymousSource
+
+// Site is a stage that runs, for tests of single faults.
+type Site struct {
+	*breaker
+	posters []*poster // to each api
+}
+
+// NewSite starts everything; close ends it.
+func NewSite(ctx context.Context, cfg Config, dir string) (s *Site, close func(), err error) {
+	cfg = cfg.withDefaults()
+	st, err := newStage(cfg, dir, &journal{began: time.Now(), out: cfg.Journal})
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := newView(st)
+	if err != nil {
+		return nil, st.close, err
+	}
+	site := &Site{breaker: &breaker{stage: st, view: v}, posters: st.posters(anonymousSource)}
+	for _, p := range site.posters {
+		p.client.Timeout = time.Minute
+	}
+	return site, func() { v.close(); st.close() }, st.start(ctx)
+}
+
+// Post posts so many records without identity under a key to an api, counted
+// from 0.
+func (s *Site) Post(ctx context.Context, api int, key string, records int) error {
+	body := bytes.NewBufferString("[")
+	for i := range records {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		fmt.Fprintf(body, `{"recordType":"EVENT","valueType":"VARIABLE","intent":"CREATED","timestamp":1763701200123,"value":{"bpmnProcessId":%q,"name":"n","value":"1"}}`, key)
+	}
+	body.WriteByte(']')
+	_, err := s.posters[api].post(ctx, body, key)
+	return err
+}
+
+// SetClock steps the clock of a machine: it is off by so much.
+func (s *Site) SetClock(machine string, off time.Duration) error { return s.setClock(machine, off) }
+
+// Freeze freezes an api with an entry on its way.
+func (s *Site) Freeze(ctx context.Context, api string, hold time.Duration) {
+	s.freeze(ctx, fault{kind: freeze, target: api, hold: hold})
+}
+
+// Freezes is how often one was frozen.
+func (s *Site) Freezes() int { return s.journal.sum().Freezes }
+
+// Operate runs a command as an operator.
+func (s *Site) Operate(ctx context.Context, args ...string) {
+	s.operate(ctx, args[0], func(*Counts) {}, args...)
+}
+
+// Machines are those that have a clock.
+func (s *Site) Machines() []string { return slices.Concat(s.nats, s.apis, []string{operator}) }
+
+const storedOfKeys = `SELECT bpmn_process_id, count() FROM flow.records GROUP BY bpmn_process_id`
+
+// Stored is how many records of a key are stored, once nothing waits, and Void how many
+// came too late.
+func (s *Site) Stored(ctx context.Context) (byKey map[string]int, void uint64, err error) {
+	if err := s.view.drained(ctx); err != nil {
+		return nil, 0, err
+	}
+	t, err := openTables(s.engine, "flow")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer t.close()
+	rows, err := t.db.Query(ctx, storedOfKeys)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer rows.Close()
+	byKey = map[string]int{}
+	for rows.Next() {
+		var key string
+		var n uint64
+		if err := rows.Scan(&key, &n); err != nil {
+			return nil, 0, err
+		}
+		byKey[key] = int(n)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, 0, err
+	}
+	void, err = s.view.void(ctx)
+	return byKey, void, err
+}
+
+// Verify asks sluice verify.
+func (s *Site) Verify(ctx context.Context) (bool, error) { return s.verify(ctx) }

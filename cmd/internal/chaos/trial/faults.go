@@ -23,6 +23,8 @@ type breaker struct {
 	// server may lose its data only while the others have all of it. More than
 	// that no number of copies survives.
 	wiping sync.RWMutex
+
+	spared spared
 }
 
 // run breaks what the plan says, each fault at its time, and returns when the
@@ -42,10 +44,14 @@ func (b *breaker) run(ctx context.Context, plan []fault) {
 func (b *breaker) carryOut(ctx context.Context, f fault) {
 	if strings.HasPrefix(f.target, partNATS) && f.kind != wipe || f.kind == killLeader {
 		if !b.wiping.TryRLock() {
-			b.journal.note("%v: not now, a server is being wiped", f)
+			b.journal.note("%v: not now, the servers are needed", f)
 			return
 		}
 		defer b.wiping.RUnlock()
+	}
+	if f.kind != freeze && f.kind != stepClock && b.spared.has(f.target) {
+		b.journal.note("%v: not now, another fault has it", f)
+		return
 	}
 	switch f.kind {
 	case kill:
@@ -70,6 +76,14 @@ func (b *breaker) carryOut(ctx context.Context, f fault) {
 		b.fill(ctx, f)
 	case outage:
 		b.outage(ctx, f)
+	case stepClock:
+		b.step(ctx, f)
+	case freeze:
+		b.freeze(ctx, f)
+	case addInRetry:
+		b.retryAcrossLanes(ctx, f)
+	case fillLane:
+		b.fillLane(ctx, f)
 	}
 }
 
@@ -151,8 +165,8 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 		switch {
 		case f.kind == killInInsert && strings.HasSuffix(name, toEngine):
 			links = append(links, all...)
-		case f.kind == killInEntry && strings.HasPrefix(name, partAPI) && strings.HasSuffix(name, toNATS):
-			text, wait = "Sluice-Entry", f.fine/20
+		case f.kind == killInEntry && strings.HasPrefix(name, partAPI) && strings.HasSuffix(name, toNATS) && !b.spared.has(name):
+			text, wait = entryOnItsWay, f.fine/20
 			links = append(links, all...) // with several servers, to whichever it is connected
 		}
 	}
@@ -247,8 +261,8 @@ func (b *breaker) wipe(ctx context.Context, f fault) {
 func (b *breaker) operate(ctx context.Context, doing string, done func(*Counts), args ...string) {
 	args = append(args, "--nats", natsURL(b.natsAddrs))
 	for {
-		cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "bin", "sluice"), args...)
-		cmd.Env = environ()
+		cmd := exec.CommandContext(ctx, filepath.Join(b.cfg.Bin, "sluice"), args...)
+		cmd.Env = b.withClock(operator)
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			b.journal.count(done)

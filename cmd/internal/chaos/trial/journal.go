@@ -26,6 +26,9 @@ type Counts struct {
 	Wipes     int // NATS servers that lost their data
 	Lanes     int // lanes added
 	Spreads   int // sources moved to other lanes
+	Steps     int // clocks stepped
+	Freezes   int // apis that stood still in the middle of a publish for longer than the window
+	FullLanes int // lanes that had no room for a while
 	Crashes   int // parts that ended although nobody asked
 	Unclean   int // graceful stops that took too long or did not exit with 0
 	Abandoned int // records given up by their client

@@ -27,11 +27,16 @@ const (
 	spread                   // sluice lanes spread, of a source
 	fillDisk                 // no room on a disk for hold
 	outage                   // stop the engine for hold
+	stepClock                // step the clock of a machine, and back after hold
+	freeze                   // SIGSTOP an api in the middle of a publish, for hold: longer than the window
+	addInRetry               // sluice lanes add while requests are on their way, for hold
+	fillLane                 // a lane has no room for hold
 )
 
 func (k kind) String() string {
 	return [...]string{"kill", "stop", "restart", "cut", "delay", "stall", "kill in mid-insert",
-		"kill in mid-entry", "kill the leader", "wipe", "add a lane", "spread", "fill the disk", "outage"}[k]
+		"kill in mid-entry", "kill the leader", "wipe", "add a lane", "spread", "fill the disk", "outage",
+		"step the clock of", "freeze", "add a lane in mid-retry", "fill lane"}[k]
 }
 
 // fault is something that is done to a part or a link.
@@ -41,12 +46,16 @@ type fault struct {
 	target string        // part, link or disk; empty when the kind says it
 	hold   time.Duration // how long it lasts
 	fine   time.Duration // a delay within the fault
+	step   time.Duration // of a clock
 }
 
 func (f fault) String() string {
 	s := f.kind.String()
 	if f.target != "" {
 		s += " " + f.target
+	}
+	if f.step != 0 {
+		s += fmt.Sprintf(" by %v", f.step)
 	}
 	if f.hold > 0 {
 		s += fmt.Sprintf(" for %v", f.hold)
@@ -60,6 +69,7 @@ type scene struct {
 	links []string
 	disks []string
 	nats  []string // among parts
+	apis  []string // among parts
 
 	sources []string // whose records are posted
 }
@@ -82,6 +92,26 @@ func plan(cfg Config, s scene) []fault {
 		f.at = at
 		all = append(all, f)
 	}
+	all = append(all, steps(cfg, s)...)
+	slices.SortStableFunc(all, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// clockStep is how far clocks are stepped.
+const clockStep = 10 * time.Minute
+
+// steps are the faults of clocks: a schedule of their own, beside the others.
+func steps(cfg Config, s scene) []fault {
+	clocks := slices.Concat(s.nats, s.apis, []string{operator})
+	r := rand.New(rand.NewPCG(cfg.Seed, 0xc10c))
+	var all []fault
+	for at := 2*time.Second + gap(r, 6*cfg.Every); at < cfg.For; at += gap(r, 6*cfg.Every) {
+		f := fault{at: at, kind: stepClock, target: pick(r, clocks), step: clockStep, hold: between(r, time.Second, time.Minute)}
+		if r.IntN(2) == 0 {
+			f.step = -clockStep
+		}
+		all = append(all, f)
+	}
 	return all
 }
 
@@ -101,10 +131,20 @@ func milestones(cfg Config, s scene) []fault {
 		}
 	}
 	if cfg.For >= 3*time.Minute {
-		add(0.50, fault{kind: addLane})
+		add(0.50, fault{kind: addInRetry, hold: 9 * time.Second})
 		if last := len(s.nats) - 1; last > 0 {
 			add(0.30, fault{kind: wipe, target: s.nats[0]})
 			add(0.70, fault{kind: wipe, target: s.nats[last]})
+		}
+	}
+	for i, lane := range []string{"FLOW_1", "FLOW_0", "FLOW_1"} { // where the source that came last is
+		add(0.25+0.2*float64(i), fault{kind: fillLane, target: lane, hold: time.Duration(3+3*i) * time.Second})
+	}
+	hold := cfg.RepeatWindow + cfg.RepeatWindow/6
+	if cfg.For >= 2*hold {
+		n := max(1, int(cfg.For/(4*hold)))
+		for i := range n {
+			add((0.2+float64(i))/float64(n), fault{kind: freeze, target: s.apis[i%len(s.apis)], hold: hold})
 		}
 	}
 	for i, name := range s.disks {

@@ -30,9 +30,11 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%d servers: %d kills in half an hour, want at least 250", servers, n)
 		}
 		want := []string{"kill api-1", "kill ingester-2", "kill engine", "kill nats-1", "stop api-2", "stop engine", "restart nats-1",
-			"cut clients→api", "delay api-1→nats", "stall ingester-1→engine", "kill in mid-insert engine", "kill in mid-entry nats-1", "add a lane", "spread engine-a"}
+			"cut clients→api", "delay api-1→nats", "stall ingester-1→engine", "kill in mid-insert engine", "kill in mid-entry nats-1", "add a lane", "spread engine-a",
+			"step the clock of nats-1 by 10m0s", "step the clock of nats-1 by -10m0s", "step the clock of api-1", "step the clock of api-2", "step the clock of operator",
+			"freeze api-1 for 5m50s", "add a lane in mid-retry", "fill lane FLOW_0", "fill lane FLOW_1"}
 		if servers == 3 {
-			want = append(want, "kill the leader", "wipe nats-1", "wipe nats-3", "kill in mid-entry nats-3")
+			want = append(want, "kill the leader", "wipe nats-1", "wipe nats-3", "kill in mid-entry nats-3", "step the clock of nats-3")
 		}
 		for _, fault := range want {
 			if !strings.Contains(text, fault) {

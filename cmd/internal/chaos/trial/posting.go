@@ -28,15 +28,17 @@ type client struct {
 	source string
 	share  float64 // of all records
 	cfg    load.Config
+	after  float64 // of the run, it begins
 }
 
 // clients are all ways: they meet different paths of the stream.
 func clients() []client {
 	return []client{
-		{"bulk", 0.35, load.Config{Batch: 500, Connections: 4}},
-		{"large", 0.17, load.Config{Batch: 4000, Connections: 2}},                          // several pieces each
-		{"small", 0.08, load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // known again by their content
-		{"single", 0.02, load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // many of them in an entry
+		{source: "bulk", share: 0.32, cfg: load.Config{Batch: 500, Connections: 4}},
+		{source: "large", share: 0.15, cfg: load.Config{Batch: 4000, Connections: 2}},                          // several pieces each
+		{source: "small", share: 0.08, cfg: load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // known again by their content
+		{source: "single", share: 0.02, cfg: load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // many of them in an entry
+		{source: "late", share: 0.05, cfg: load.Config{Batch: 1000, Connections: 2, NoKey: true}, after: 0.15}, // has two lanes, and its requests are cut
 	}
 }
 
@@ -129,7 +131,8 @@ func (s *stage) post(ctx context.Context) (*truth, error) {
 	}
 	if all.anonymous {
 		t.anonymous = &anonymous{
-			poster: newPoster(s.door(), s.tokens[anonymousSource]), rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seeds.Uint64(),
+			poster: newPoster(s.door(), s.tokens[anonymousSource]), each: s.posters(anonymousSource),
+			rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seeds.Uint64(),
 		}
 		posting.Go(func() error { return t.anonymous.run(ctx, s.cfg.For) })
 	}
@@ -137,6 +140,15 @@ func (s *stage) post(ctx context.Context) (*truth, error) {
 	s.journal.note("exporters: %d records acknowledged, %d of them again, after %d fall-backs and %d retries",
 		t.exported.records, t.exported.again, t.exported.fallbacks, t.exported.retries)
 	return t, err
+}
+
+// posters post to each of the apis.
+func (s *stage) posters(source string) []*poster {
+	var all []*poster
+	for _, addr := range s.doors {
+		all = append(all, newPoster(addr, s.tokens[source]))
+	}
+	return all
 }
 
 // door is where all clients post.
@@ -150,7 +162,11 @@ func (s *stage) postAs(ctx context.Context, c client, t *truth) error {
 	defer file.Close()
 	cfg := c.cfg
 	cfg.URL, cfg.Token = "http://"+s.door(), s.tokens[c.source]
-	cfg.Rate, cfg.Duration = s.cfg.Rate*c.share, s.cfg.For
+	wait := time.Duration(c.after * float64(s.cfg.For))
+	if !sleep(ctx, wait) {
+		return ctx.Err()
+	}
+	cfg.Rate, cfg.Duration = s.cfg.Rate*c.share, s.cfg.For-wait
 	cfg.GiveUp, cfg.Failures = giveUp, 1<<30
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 8 * time.Second

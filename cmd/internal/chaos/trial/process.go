@@ -17,6 +17,7 @@ type part struct {
 	name    string
 	program string
 	args    []string
+	env     []string
 	log     *os.File
 	ended   func(*part, string) // called when it ends although nobody asked
 
@@ -41,7 +42,7 @@ func (p *part) start() error {
 	}
 	cmd := exec.Command(p.program, p.args...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
-	cmd.Env = environ()
+	cmd.Env = p.env
 	cmd.SysProcAttr = parts.DieWithUs()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)

@@ -25,6 +25,7 @@ type link struct {
 // trap waits for a chunk that holds a text.
 type trap struct {
 	text   []byte
+	stall  bool // the link, with that chunk the first that is held
 	sprung chan struct{}
 }
 
@@ -124,6 +125,10 @@ func (l *link) wait(b []byte) {
 	gate, delay := l.gate, l.delay
 	if l.trap != nil && bytes.Contains(b, l.trap.text) {
 		close(l.trap.sprung)
+		if l.trap.stall && l.flows() && !l.shut {
+			l.gate = make(chan struct{})
+			gate = l.gate
+		}
 		l.trap = nil
 	}
 	l.mu.Unlock()
@@ -187,6 +192,24 @@ func (l *link) await(text string) <-chan struct{} {
 		l.trap = &trap{text: []byte(text), sprung: make(chan struct{})}
 	}
 	return l.trap.sprung
+}
+
+// stallAt is await, and stalls the link with that chunk.
+func (l *link) stallAt(text string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.trap == nil || string(l.trap.text) != text {
+		l.trap = &trap{text: []byte(text), sprung: make(chan struct{})}
+	}
+	l.trap.stall = true
+	return l.trap.sprung
+}
+
+// letPass takes a trap away.
+func (l *link) letPass() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trap = nil
 }
 
 func (l *link) close() {

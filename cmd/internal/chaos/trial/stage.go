@@ -44,6 +44,8 @@ type stage struct {
 	links map[string][]*link // one per server behind it
 	disks map[string]*disk   // by the part they belong to; none without SmallDisk
 
+	apis      []string // names
+	doors     []string // addresses of the apis themselves
 	nats      []string // names
 	natsAddrs []string // of the servers themselves, for our own questions
 	monitors  []string // their monitoring addresses
@@ -61,8 +63,10 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 		cfg: cfg, dir: dir, journal: j, tokens: map[string]string{},
 		parts: map[string]*part{}, links: map[string][]*link{}, disks: map[string]*disk{},
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o700); err != nil {
-		return nil, err
+	for _, name := range []string{"logs", "clocks"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.writeTokens(); err != nil {
 		return nil, err
@@ -102,7 +106,7 @@ func (s *stage) add(name, program string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	s.parts[name] = &part{name: name, program: filepath.Join(s.dir, "bin", program), args: args, log: log, ended: s.crashed}
+	s.parts[name] = &part{name: name, program: filepath.Join(s.cfg.Bin, program), args: args, env: s.withClock(name), log: log, ended: s.crashed}
 	s.order = append(s.order, name)
 	return nil
 }
@@ -152,6 +156,7 @@ func (s *stage) addAPI(n int) (http, elastic string, err error) {
 	http, elastic = parts.Address(), parts.Address()
 	ops := parts.Address()
 	s.ready = append(s.ready, ops)
+	s.apis, s.doors = append(s.apis, name), append(s.doors, http)
 	args := append([]string{"--http", http, "--elasticsearch", elastic, "--ops", ops, "--nats", natsURL(nats), "--tokens", s.tokensFile(),
 		"--fingerprint-key", filepath.Join(s.dir, "fingerprint.key")}, s.streams()...)
 	return http, elastic, s.add(name, "api", args...)
@@ -170,20 +175,21 @@ func (s *stage) addIngester(n int) error {
 	ops := parts.Address()
 	s.ready = append(s.ready, ops)
 	args := append([]string{"--ops", ops, "--nats", natsURL(nats),
-		"--clickhouse", "clickhouse://default@" + warehouse[0] + "/flow"}, s.streams()...)
+		"--clickhouse", "clickhouse://default@" + warehouse[0] + "/flow", "--history", s.cfg.History.String()}, s.streams()...)
 	return s.add(name, "ingester", args...)
 }
 
 // streams are the options of every program that may make a stream.
 func (s *stage) streams() []string {
-	return []string{"--stream-max-bytes", fmt.Sprint(s.cfg.StreamMaxBytes), "--stream-replicas", fmt.Sprint(s.cfg.NATS)}
+	return []string{"--stream-max-bytes", fmt.Sprint(s.cfg.StreamMaxBytes), "--stream-replicas", fmt.Sprint(s.cfg.NATS),
+		"--repeat-window", s.cfg.RepeatWindow.String()}
 }
 
 func natsURL(addrs []string) string { return "nats://" + strings.Join(addrs, ",nats://") }
 
 // scene is what of it may be broken.
 func (s *stage) scene() scene {
-	sc := scene{parts: s.order, nats: s.nats, sources: s.cfg.posts().sources()}
+	sc := scene{parts: s.order, nats: s.nats, apis: s.apis, sources: s.cfg.posts().sources()}
 	for name := range s.links {
 		sc.links = append(sc.links, name)
 	}

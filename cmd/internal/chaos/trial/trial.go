@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
-
-	"sluice/cmd/internal/parts"
 )
 
 // ErrBroken is what Run returns when a promise was broken.
@@ -29,6 +27,7 @@ type Result struct {
 	FallBacks int    // of exporters
 	Verified  bool   // sluice verify accounts for everything too
 	Dead      uint64 // records set aside; none of those posted should be
+	Void      uint64 // records of entries that came too late to count
 	Mended    int    // inserts that a kill of the engine had left half-way
 	Duration  time.Duration
 	Drain     time.Duration // from the last fault until everything was stored
@@ -41,8 +40,8 @@ func (r Result) String() string {
 	s := fmt.Sprintf("acked=%d again=%d stored=%d unique=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d folds=%d/%d verified=%v kills=%d stops=%d restarts=%d cuts=%d",
 		r.Acked, r.Again, r.Stored, r.Unique, r.Counted, r.Lost+r.Below, max(r.Doubled, r.Above), r.Strangers, r.Dead, r.Folds-r.Differ, r.Folds, r.Verified,
 		r.Kills, r.Stops, r.Restarts, r.Cuts)
-	return s + fmt.Sprintf(" fall-backs=%d fills=%d wipes=%d lanes-added=%d spreads=%d mended=%d crashes=%d unclean=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d",
-		r.FallBacks, r.Fills, r.Wipes, r.Lanes, r.Spreads, r.Mended, r.Crashes, r.Unclean, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed)
+	return s + fmt.Sprintf(" fall-backs=%d fills=%d wipes=%d lanes-added=%d lanes-filled=%d spreads=%d clocks=%d freezes=%d void=%d mended=%d crashes=%d unclean=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d",
+		r.FallBacks, r.Fills, r.Wipes, r.Lanes, r.FullLanes, r.Spreads, r.Steps, r.Freezes, r.Void, r.Mended, r.Crashes, r.Unclean, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed)
 }
 
 // Clean tells whether every promise was kept.
@@ -75,8 +74,11 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 		}
 	}()
 
-	if err := parts.Build(ctx, filepath.Join(dir, "bin")); err != nil {
-		return Result{}, err
+	if cfg.Bin == "" {
+		cfg.Bin = filepath.Join(dir, "bin")
+		if err := Build(ctx, cfg.Bin); err != nil {
+			return Result{}, err
+		}
 	}
 	s, err := newStage(cfg, dir, j)
 	if s != nil {
@@ -197,6 +199,9 @@ func (s *stage) compare(ctx context.Context, v *view, all *truth) (Result, error
 	if r.Dead, err = v.dead(ctx); err != nil {
 		return r, err
 	}
+	if r.Void, err = v.void(ctx); err != nil {
+		return r, err
+	}
 	r.Verified, err = s.verify(ctx)
 	return r, err
 }
@@ -230,7 +235,7 @@ func (t *tables) judge(ctx context.Context, all *truth, j *journal) (r Result, e
 
 // verify asks sluice verify, which compares the lanes with the tables.
 func (s *stage) verify(ctx context.Context) (bool, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.dir, "bin", "sluice"), "verify", "--deep",
+	cmd := exec.CommandContext(ctx, filepath.Join(s.cfg.Bin, "sluice"), "verify", "--deep", "--repeat-window", s.cfg.RepeatWindow.String(),
 		"--nats", natsURL(s.natsAddrs), "--clickhouse", "clickhouse://default@"+s.engine+"/flow")
 	cmd.Env = environ()
 	out, err := cmd.CombinedOutput()

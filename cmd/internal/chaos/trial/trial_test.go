@@ -8,12 +8,29 @@ import (
 	"sluice/cmd/internal/chaos/trial"
 )
 
-// TestChaosForAMinute is `make chaos` in small: every kind of fault that needs
-// one NATS server, for less than a minute, under a moderate load.
-func TestChaosForAMinute(t *testing.T) {
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	programs := t.TempDir()
+	if err := trial.Build(t.Context(), programs); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]func(*testing.T, string){
+		"for a minute":           forAMinute,
+		"clocks and frozen apis": clocksAndFrozenApis,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, programs)
+		})
+	}
+}
+
+// forAMinute is `make chaos` in small: every kind of fault that needs one NATS
+// server and no patience, for less than a minute, under a moderate load.
+func forAMinute(t *testing.T, programs string) {
 	var journal bytes.Buffer
 	result, err := trial.Run(t.Context(), trial.Config{
-		For: 45 * time.Second, Seed: 5, Rate: 2000, Every: 1500 * time.Millisecond, Journal: &journal,
+		Bin: programs, For: 45 * time.Second, Seed: 5, Rate: 2000, Every: 1500 * time.Millisecond, Journal: &journal,
 	})
 	t.Log(result)
 	if err != nil {

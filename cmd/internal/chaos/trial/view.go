@@ -65,6 +65,24 @@ func (v *view) drained(ctx context.Context) error {
 	}
 }
 
+// void is how many records came too late to count.
+func (v *view) void(ctx context.Context) (n uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	lanes, err := stream.Open(ctx, v.nc, stream.Config{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		return 0, err
+	}
+	for _, lane := range lanes.LaneNumbers() {
+		at, err := stream.NewPositions(lanes).Read(ctx, lane)
+		if err != nil {
+			return 0, err
+		}
+		n += at.Totals.Void
+	}
+	return n, nil
+}
+
 // dead is how many records were set aside.
 func (v *view) dead(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
