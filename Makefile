@@ -119,6 +119,9 @@ bench-table: engine | need-go ## measure what 20 million records cost in ClickHo
 bench-analytics: engine | need-go ## measure what the questions of analysts cost at 2 and 20 million records, and write docs/performance/analytics.md
 	$(GO) run ./cmd/internal/analytics --save docs/performance/analytics.json --out docs/performance/analytics.md $(ARGS)
 
+hostile: | need-go ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else
+	API_TEST_QUIET=1 $(GO) test -count=1 -v -run '^TestNobodyStarvesOthersWhateverClientsDo$$' ./pkg/api
+
 STAGES := ^Benchmark(Parse|Parts|Post|Publish|Append|Lane|Encode|Insert)$$
 microbench: engine | need-go ## each stage alone, six times, for benchstat (docs/benchmarks.md)
 	@$(GO) test -p 1 -run '^$$' -bench '$(STAGES)' -count 6 ./pkg/...
@@ -129,4 +132,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign chaos soak bench bench-table bench-analytics microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign chaos soak bench bench-table bench-analytics hostile microbench clean need-go

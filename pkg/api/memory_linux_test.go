@@ -33,6 +33,8 @@ import (
 const (
 	serverOfItsOwn  = "API_TEST_SERVE"
 	hostileOfItsOwn = "API_TEST_ATTACK" // the address
+
+	quietMachine = "API_TEST_QUIET" // nothing else runs here: no allowance is made for it, see make hostile
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +43,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(serverOfItsOwn) != "":
 		err = serveUntilStdinEnds()
 	case os.Getenv(hostileOfItsOwn) != "":
-		err = attackUntilStdinEnds(os.Getenv(hostileOfItsOwn))
+		err = attackAsToldByStdin(os.Getenv(hostileOfItsOwn))
 	default:
 		os.Exit(m.Run())
 	}
@@ -89,9 +91,16 @@ func serveUntilStdinEnds() error {
 	return nil
 }
 
-// apart runs this test binary once more, as something else, and returns the
-// first line that it says. It ends with its input, or with the test.
-func apart(t *testing.T, setting string) (line string, pid int, end func() string) {
+// process is this test binary once more, as something else. It ends with its
+// input, which is at the end of the test.
+type process struct {
+	t    *testing.T
+	pid  int
+	tell io.Writer
+	said *bufio.Reader
+}
+
+func apart(t *testing.T, setting string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), setting)
@@ -107,25 +116,38 @@ func apart(t *testing.T, setting string) (line string, pid int, end func() strin
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said := bufio.NewReader(stdout)
-	end = sync.OnceValue(func() string {
+	t.Cleanup(func() {
 		stdin.Close()
-		rest, _ := io.ReadAll(said)
+		_, _ = io.Copy(io.Discard, stdout)
 		_ = cmd.Wait() // cut off in the middle of bodies that never end
-		return string(rest)
 	})
-	t.Cleanup(func() { end() })
-	if line, err = said.ReadString('\n'); err != nil {
-		t.Fatal(err)
+	return &process{t, cmd.Process.Pid, stdin, bufio.NewReader(stdout)}
+}
+
+// line is the next line that it says.
+func (p *process) line() string {
+	p.t.Helper()
+	line, err := p.said.ReadString('\n')
+	if err != nil {
+		p.t.Fatal(err)
 	}
-	return strings.TrimSpace(line), cmd.Process.Pid, end
+	return strings.TrimSpace(line)
+}
+
+// attack begins another attack, and returns the answers to the one before.
+func (p *process) attack(name string) (answers string) {
+	p.t.Helper()
+	if _, err := fmt.Fprintln(p.tell, name); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.line()
 }
 
 // serveApart starts the api in a process of its own.
 func serveApart(t *testing.T) (addr string, pid int) {
 	t.Helper()
-	addr, pid, _ = apart(t, serverOfItsOwn+"=1")
-	return addr, pid
+	server := apart(t, serverOfItsOwn+"=1")
+	return server.line(), server.pid
 }
 
 // peakMemory reads the largest resident size a process ever had, in MiB.
@@ -147,44 +169,84 @@ func peakMemory(t *testing.T, pid int) int {
 
 // TestNobodyStarvesOthersWhateverClientsDo lets 64 clients post bodies of 16 MiB,
 // bombs, bodies that never end, that lie about their size or come slowly, and
-// passwords, and hoard connections, all at once, over and over, while two
-// clients post as they should. The memory of the api stays bounded, and those
-// two hardly notice.
+// passwords, and hoard connections: each of it alone, and then all at once, over
+// and over, while two clients post as they should. The memory of the api stays
+// bounded, and those two hardly notice.
 func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 	addr, pid := serveApart(t)
 	control, _ := serveApart(t) // nobody attacks this one: it shows what the machine itself makes of it
-	_, _, end := apart(t, hostileOfItsOwn+"="+addr)
-	time.Sleep(time.Second) // they are all at it
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	var beside, alone []time.Duration
-	var wg sync.WaitGroup
-	for _, client := range []struct {
-		addr, token string
-		waits       *[]time.Duration
-	}{{addr, "other", &beside}, {control, "other", &alone}} {
-		wg.Go(func() { *client.waits = postAsOneShould(ctx, t, client.addr, client.token) })
+	attacker := apart(t, hostileOfItsOwn+"="+addr)
+	const long = 1200 * time.Millisecond
+	var names []string
+	for _, a := range newClient("127.0.0.1", addr, "").attacks() {
+		names = append(names, a.name)
 	}
-	wg.Wait()
-	answers := end()
-	peak := peakMemory(t, pid)
-	p99 := func(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
-	t.Logf("peak %d MiB; %d good posts beside it, p50 %s, p99 %s (%s where nobody attacks), max %s; answers to hostile ones %s",
-		peak, len(beside), beside[len(beside)/2], p99(beside), p99(alone), beside[len(beside)-1], answers)
-	if peak > 256*slowdown {
-		t.Errorf("the api took %d MiB, want at most %d", peak, 256*slowdown)
+	for _, name := range append(names, everyAttack) {
+		attacker.attack(name)
+		time.Sleep(300 * time.Millisecond) // they are all at it
+		long := long
+		if name == everyAttack {
+			long = 4 * time.Second
+		}
+		// What others do on this machine passes; what the api does stays.
+		var missed string
+		for range 3 {
+			beside, alone := postBeside(t, addr, control, long)
+			if missed = hardlyNoticed(t, name, beside, alone); missed == "" {
+				break
+			}
+		}
+		if missed != "" {
+			t.Errorf("%s: %s", name, missed)
+		}
 	}
-	// The clients of this test take the same processors: what they cost a post to
-	// a server that nobody attacks is not the api's doing.
-	if most := max(25*time.Millisecond*slowdown, 4*p99(alone)); p99(beside) > most {
-		t.Errorf("p99 of good posts is %s beside the hostile ones, want at most %s", p99(beside), most)
-	}
-	if len(beside) < 50/slowdown {
-		t.Errorf("only %d good posts went through beside the hostile ones", len(beside))
-	}
+	answers := attacker.attack("none")
+	t.Logf("answers to all at once: %s", answers)
 	if !strings.Contains(answers, "413:") || !strings.Contains(answers, "429:") {
 		t.Errorf("the hostile clients did not come up against the limits: %s", answers)
 	}
+	peak := peakMemory(t, pid)
+	t.Logf("peak %d MiB", peak)
+	if peak > 256*slowdown {
+		t.Errorf("the api took %d MiB, want at most %d", peak, 256*slowdown)
+	}
+}
+
+// goodPosts is what 99 of 100 good posts take at most, whatever others do.
+const goodPosts = 25 * time.Millisecond
+
+// hardlyNoticed says what is wrong with the times of good posts beside an attack,
+// given those of posts to a server that nobody attacks: the clients of this test
+// take the same processors, and what they cost a post there is not the api's doing.
+func hardlyNoticed(t *testing.T, name string, beside, alone []time.Duration) string {
+	p99 := func(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
+	t.Logf("%-26s %4d good posts beside it, p50 %6s, p99 %6s (%6s where nobody attacks), max %6s", name,
+		len(beside), ms(beside[len(beside)/2]), ms(p99(beside)), ms(p99(alone)), ms(beside[len(beside)-1]))
+	most := goodPosts * slowdown
+	if os.Getenv(quietMachine) == "" {
+		most = max(most, 4*p99(alone))
+	}
+	switch {
+	case p99(beside) > most:
+		return fmt.Sprintf("p99 of good posts is %s, want at most %s", p99(beside), most)
+	case len(beside) < 20/slowdown:
+		return fmt.Sprintf("only %d good posts went through", len(beside))
+	}
+	return ""
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond)) }
+
+// postBeside posts as one should to a server that is attacked, and to one that is
+// not, and returns how long each post took, in order.
+func postBeside(t *testing.T, addr, control string, long time.Duration) (beside, alone []time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	var both sync.WaitGroup
+	both.Go(func() { beside = postAsOneShould(ctx, t, addr, "other") })
+	both.Go(func() { alone = postAsOneShould(ctx, t, control, "other") })
+	both.Wait()
+	return beside, alone
 }
 
 // postAsOneShould posts batches of 100 KB from two clients until ctx ends, and
@@ -211,23 +273,35 @@ func postAsOneShould(ctx context.Context, t *testing.T, addr, token string) []ti
 	return slices.Sorted(slices.Values(slices.Concat(waits...)))
 }
 
-// attackUntilStdinEnds is 64 clients that do harm. It says when it begins, and
-// at its end how often it got which answer.
-func attackUntilStdinEnds(addr string) error {
+// everyAttack is all of them at once.
+const everyAttack = "all at once"
+
+// attackAsToldByStdin is 64 clients that do harm: what each line says, until the
+// next. It says how often it got which answer to what came before.
+func attackAsToldByStdin(addr string) error {
 	attacks := newClient("127.0.0.1", addr, "engine").attacks()
+	end := func() map[int]int { return nil }
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		fmt.Println(end())
+		end = attack(slices.DeleteFunc(slices.Clone(attacks), func(a hostile) bool {
+			return a.name != lines.Text() && lines.Text() != everyAttack
+		}))
+	}
+	end()
+	return lines.Err()
+}
+
+// attack attacks until end, which returns how often it got which answer.
+func attack(attacks []hostile) (end func() map[int]int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	fmt.Println("attacking")
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
 	var mu sync.Mutex
 	answers := map[int]int{}
-	var wg sync.WaitGroup
-	for i := range 64 {
-		wg.Go(func() {
+	var clients sync.WaitGroup
+	for i := range min(64, 64*len(attacks)) {
+		clients.Go(func() {
 			for ctx.Err() == nil {
-				if status, err := attacks[i%len(attacks)](ctx); err == nil {
+				if status, err := attacks[i%len(attacks)].once(ctx); err == nil {
 					mu.Lock()
 					answers[status]++
 					mu.Unlock()
@@ -235,9 +309,11 @@ func attackUntilStdinEnds(addr string) error {
 			}
 		})
 	}
-	wg.Wait()
-	fmt.Println(answers)
-	return nil
+	return func() map[int]int {
+		cancel()
+		clients.Wait()
+		return answers
+	}
 }
 
 // client is a client of the api at an address.
@@ -274,8 +350,13 @@ func (c *client) send(ctx context.Context, method, path string, body io.Reader, 
 	return resp.StatusCode, err
 }
 
-// attacks are the ways to take more than one should.
-func (c *client) attacks() []func(context.Context) (int, error) {
+// hostile is a way to take more than one should.
+type hostile struct {
+	name string
+	once func(context.Context) (status int, err error)
+}
+
+func (c *client) attacks() []hostile {
 	t := &testing.B{} // of the helpers, which fail for a defect only
 	huge := scrambled(16 << 20)
 	gzipBomb, zstdBomb := gzipped(t, strings.Repeat(" ", 16<<20)), zstded(t, strings.Repeat(" ", 16<<20))
@@ -290,21 +371,21 @@ func (c *client) attacks() []func(context.Context) (int, error) {
 	stream := func(body func() io.Reader) func(context.Context) (int, error) {
 		return func(ctx context.Context) (int, error) { return c.post(ctx, body(), -1, "") }
 	}
-	return []func(context.Context) (int, error){
-		whole(huge, ""),
-		stream(func() io.Reader { return strings.NewReader(huge) }),
-		whole(dense, "gzip"),
-		whole(gzipBomb, "gzip"),
-		whole(zstdBomb, "zstd"),
-		stream(func() io.Reader { return endless{} }),
-		stream(func() io.Reader { return endless{200 * time.Microsecond} }),
-		func(ctx context.Context) (int, error) { return 0, sayAndWait(ctx, c.addr, 16<<20, 1) },
-		func(ctx context.Context) (int, error) { return 0, sayAndWait(ctx, c.addr, 1<<19, 8) },
-		whole(falseSize, "gzip"),
-		func(ctx context.Context) (int, error) {
+	return []hostile{
+		{"16 MiB", whole(huge, "")},
+		{"16 MiB of unknown length", stream(func() io.Reader { return strings.NewReader(huge) })},
+		{"16 MiB in gzip", whole(dense, "gzip")},
+		{"a bomb in gzip", whole(gzipBomb, "gzip")},
+		{"a bomb in zstd", whole(zstdBomb, "zstd")},
+		{"without an end", stream(func() io.Reader { return endless{} })},
+		{"without an end, in pieces", stream(func() io.Reader { return endless{200 * time.Microsecond} })},
+		{"16 MiB slowly", func(ctx context.Context) (int, error) { return 0, sayAndWait(ctx, c.addr, 16<<20, 1) }},
+		{"512 KiB slowly", func(ctx context.Context) (int, error) { return 0, sayAndWait(ctx, c.addr, 1<<19, 8) }},
+		{"a false size in gzip", whole(falseSize, "gzip")},
+		{"passwords", func(ctx context.Context) (int, error) {
 			return c.send(ctx, http.MethodPatch, "/spm/login/current/user", strings.NewReader(passwords), int64(len(passwords)), "")
-		},
-		func(ctx context.Context) (int, error) { return 0, hoard(ctx, c.addr, 64) },
+		}},
+		{"hoarded connections", func(ctx context.Context) (int, error) { return 0, hoard(ctx, c.addr, 64) }},
 	}
 }
 
