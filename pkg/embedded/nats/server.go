@@ -67,7 +67,10 @@ func (s *Server) start(cfg Config, opts *server.Options) error {
 			return err
 		}
 	}
-	var err error
+	err := finishMeta(opts.StoreDir, s.log)
+	if err != nil {
+		return err
+	}
 	if s.server, err = server.NewServer(opts); err != nil {
 		return fmt.Errorf("configure NATS server: %w", err)
 	}
