@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/pkg/record"
 )
 
 // raw sends bytes over a connection of its own and returns all that comes back
@@ -126,6 +128,26 @@ func TestAClientThatMayNotIsToldBeforeItSendsItsBody(t *testing.T) {
 		if err != nil || !strings.HasPrefix(line, want) {
 			t.Errorf("%s: got %q %v, want %s", token, line, err, want)
 		}
+	}
+}
+
+// TestAConnectionWhoseContextHasEndedIsClosed: a deadline that meets the end of a
+// body ends the context of the connection, and with it of whatever is posted on it
+// from then on.
+func TestAConnectionWhoseContextHasEndedIsClosed(t *testing.T) {
+	d := newDoor(t, config())
+	ctx, end := context.WithCancel(t.Context())
+	d.stream.before = func(context.Context) error {
+		end()
+		return &record.RetryError{Err: record.ErrBusy, After: time.Second}
+	}
+	resp := d.post(`{"id":"1-1"}`, func(r *http.Request) { *r = *r.WithContext(ctx) })
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Connection") != "close" {
+		t.Errorf("answered %s, Connection %q, want 429 and the end of the connection", resp.Status, resp.Header.Get("Connection"))
+	}
+	d.stream.before = func(context.Context) error { return &record.RetryError{Err: record.ErrBusy, After: time.Second} }
+	if resp := d.post(`{"id":"1-2"}`); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Connection") != "" {
+		t.Errorf("answered %s, Connection %q, want 429 on a connection that stays", resp.Status, resp.Header.Get("Connection"))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,10 +56,14 @@ func (p *pace) deadline(t time.Time) error {
 }
 
 // done lifts the deadline of a body that was read to its end. It would end the
-// request's context while the records are being published.
+// request's context while the records are being published; one that was cut off
+// at that very moment has ended it.
 func (p *pace) done() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.cut {
+		return os.ErrDeadlineExceeded
+	}
 	return p.setDeadline(time.Time{})
 }
 

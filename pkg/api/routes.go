@@ -159,6 +159,11 @@ func (s *Server) refuse(c *call, err error) {
 	if r.code == codeInternal {
 		s.log.Error("request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
 	}
+	if r.code == codeBodyTimeout || c.r.Context().Err() != nil {
+		// The deadline that ended the body, or met its end, has ended the
+		// context of whatever else would come on the connection.
+		c.w.Header().Set("Connection", "close")
+	}
 	if c.elastic() {
 		s.swallow(c)
 		r.answerElastic(c.w)
