@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"sluice/cmd/internal/parts"
 )
 
@@ -320,5 +322,82 @@ func TestAFullStreamRefusesAndResumes(t *testing.T) {
 		t.Errorf("room for %d records was made of %d", again, first)
 	}
 	s.stored(accepted)
+	s.noDeadLetters()
+}
+
+// TestAnOutageLongerThanTheWindow: ClickHouse is away for longer than a lane
+// recognises repeated requests, and what is stored is purged. A request that was
+// sent again within the window is stored once all the same, whether its first
+// message waits by then, or is stored and all before it is purged, and whoever
+// has the lane.
+func TestAnOutageLongerThanTheWindow(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.ingesterOps = parts.Address()
+	s.startNATS()
+	const window = 5 * time.Second
+	known := []string{"--repeat-window", window.String(), "--duplicate-window", "1s"}
+	s.startAPI(known...)
+	ingester := s.startIngesterAt(s.ingesterOps, append(known, "--history", "1s")...)
+	engine := s.startEngine()
+	s.waitReady(engine, s.ops, s.ingesterOps)
+
+	sent, others := 0, 0
+	send := func(body string) {
+		t.Helper()
+		if err := wantOK(s.post([]byte(body))); err != nil {
+			t.Fatal(err)
+		}
+		sent++
+	}
+	again := func(m *nats.RawStreamMsg) { // as an api does that knows nothing of the first time
+		t.Helper()
+		m.Header.Del(nats.MsgIdHdr)
+		s.publish(0, string(m.Data), m.Header)
+		sent++
+	}
+	last := func() *nats.RawStreamMsg {
+		t.Helper()
+		m, err := s.jetStream().GetLastMsg("FLOW_0", "flow.0.record")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	flow := func(d time.Duration) { // of time and of the stream
+		t.Helper()
+		for began := time.Now(); time.Since(began) < d; time.Sleep(200 * time.Millisecond) {
+			others++
+			send(fmt.Sprintf(`{"id":"1-%d"}`, others))
+		}
+	}
+	once := func(intent string) {
+		t.Helper()
+		s.eventuallyQuery(60*time.Second, fmt.Sprintf("SELECT countIf(intent = '%s'), countIf(intent = '') FROM flow.records", intent), fmt.Sprintf("1\t%d", others))
+	}
+
+	engine.kill()
+	send(`{"intent":"first waits"}`)
+	first := last()
+	flow(2 * time.Second)
+	again(first)
+	flow(window + time.Second)
+	engine = s.startEngine()
+	once("first waits")
+
+	send(`{"intent":"first is stored"}`)
+	first = last()
+	once("first is stored")
+	flow(time.Second)
+	s.purge(first.Sequence - 1) // all that the purger may take: the window begins behind it
+	ingester.kill()
+	ingester = s.startIngesterAt(s.ingesterOps, append(known, "--history", "1s")...)
+	s.waitReady(ingester, s.ingesterOps)
+	again(first)
+	flow(time.Second)
+	once("first is stored")
+	if r := s.verify(0); r.Total().Repeated+r.Purged().Repeated != 2 || r.Total().Accepted+r.Purged().Read != uint64(sent) {
+		t.Errorf("%d were sent, the lane holds %+v, purged is %+v; want 2 repeated", sent, r.Total(), r.Purged())
+	}
 	s.noDeadLetters()
 }
