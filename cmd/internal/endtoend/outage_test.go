@@ -382,7 +382,7 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 	flow(2 * time.Second)
 	again(first)
 	flow(window + time.Second)
-	engine = s.startEngine()
+	s.startEngine()
 	once("first waits")
 
 	send(`{"intent":"first is stored"}`)
