@@ -65,6 +65,7 @@ type body struct {
 	hold    *hold
 	buffers *buffers
 	over    [1]byte // where a byte goes for which there is no room yet
+	late    bool    // it was cut off, and had come whole at the same moment
 }
 
 // release gives the memory back. Nobody may use the bytes any more.
@@ -132,13 +133,17 @@ func (b *bodies) read(c *call, limit int) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
+	if sent.late { // it is whole all the same, and the last one of its connection
+		c.r = r.WithContext(context.WithoutCancel(r.Context()))
+		w.Header().Set("Connection", "close")
+	}
 	b.metrics.wireBytes.Add(float64(len(sent.bytes)))
 	if encoding == "" {
 		b.metrics.bodyBytes.Add(float64(len(sent.bytes)))
 		return sent, nil
 	}
 	defer sent.release()
-	plain, err := b.inflate(r.Context(), subject, encoding, sent, limit)
+	plain, err := b.inflate(c.r.Context(), subject, encoding, sent, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +168,7 @@ func (b *bodies) receive(w http.ResponseWriter, r *http.Request, subject string,
 	err = sent.fill(pace, func() error { return sent.room(r.Context()) })
 	h.arrived()
 	if err == nil {
-		err = pace.done()
+		sent.late, err = pace.done()
 	}
 	if err != nil {
 		sent.release()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,15 +55,12 @@ func (p *pace) deadline(t time.Time) error {
 }
 
 // done lifts the deadline of a body that was read to its end. It would end the
-// request's context while the records are being published; one that was cut off
-// at that very moment has ended it.
-func (p *pace) done() error {
+// request's context while the records are being published. late says that it has
+// done so: the body was cut off at the very moment of its end.
+func (p *pace) done() (late bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cut {
-		return os.ErrDeadlineExceeded
-	}
-	return p.setDeadline(time.Time{})
+	return p.cut, p.setDeadline(time.Time{})
 }
 
 func (p *pace) setDeadline(t time.Time) error {
