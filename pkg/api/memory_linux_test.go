@@ -184,13 +184,13 @@ func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 	for _, name := range append(names, everyAttack) {
 		attacker.attack(name)
 		time.Sleep(300 * time.Millisecond) // they are all at it
-		long := long
+		long, tries := long, 3
 		if name == everyAttack {
-			long = 4 * time.Second
+			long, tries = 5*time.Second, 1
 		}
 		// What others do on this machine passes; what the api does stays.
 		var missed string
-		for range 3 {
+		for range tries {
 			beside, alone := postBeside(t, addr, control, long)
 			if missed = hardlyNoticed(t, name, beside, alone); missed == "" {
 				break
@@ -222,14 +222,17 @@ func hardlyNoticed(t *testing.T, name string, beside, alone []time.Duration) str
 	p99 := func(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
 	t.Logf("%-26s %4d good posts beside it, p50 %6s, p99 %6s (%6s where nobody attacks), max %6s", name,
 		len(beside), ms(beside[len(beside)/2]), ms(p99(beside)), ms(p99(alone)), ms(beside[len(beside)-1]))
-	most := goodPosts * slowdown
+	most, least := goodPosts*slowdown, 20/slowdown
+	if name == everyAttack { // for longer than one alone
+		least = 50 / slowdown
+	}
 	if os.Getenv(quietMachine) == "" {
 		most = max(most, 4*p99(alone))
 	}
 	switch {
 	case p99(beside) > most:
 		return fmt.Sprintf("p99 of good posts is %s, want at most %s", p99(beside), most)
-	case len(beside) < 20/slowdown:
+	case len(beside) < least:
 		return fmt.Sprintf("only %d good posts went through", len(beside))
 	}
 	return ""
