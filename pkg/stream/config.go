@@ -259,7 +259,15 @@ func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.Stream
 func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	handle, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return s.create(ctx, want)
+		made, refused := s.create(ctx, want)
+		if refused == nil {
+			return made, nil
+		}
+		// Programs start at once: NATS may refuse the second of them for the
+		// room or the subjects of the very stream that the first has just made.
+		if handle, err = s.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil, refused
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", want.Name, err)
@@ -288,7 +296,6 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetst
 		want.MaxBytes = cmp.Or(want.MaxBytes, defaultDeadMaxBytes)
 	}
 	want.Replicas = max(want.Replicas, 1)
-	// Two programs may start at once: the second finds the same stream made.
 	handle, err := s.js.CreateStream(ctx, want)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == codeStorageResources {

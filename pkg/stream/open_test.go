@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/pkg/change"
 	"sluice/pkg/dial"
@@ -95,6 +96,28 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 	}
 	if info, err = js.StreamInfo("FLOW_0"); err != nil || info.Config.MaxBytes != 9<<20 || info.Config.Duplicates != 2*time.Minute {
 		t.Errorf("not changed although asked: %+v, %v", info.Config, err)
+	}
+}
+
+// TestProgramsThatStartAtOnceFindOneStream: the server counts the room of a
+// stream that one of them has just made against all the others.
+func TestProgramsThatStartAtOnceFindOneStream(t *testing.T) {
+	t.Parallel()
+	const lane = 512 << 20
+	for range 10 {
+		server := natstest.StartWith(t, embedded.Config{MaxStore: lane + lane - 64<<20})
+		var group errgroup.Group
+		for range 8 {
+			nc := server.Connect()
+			group.Go(func() error {
+				_, err := stream.Open(t.Context(), nc, stream.Config{MaxBytes: lane, DeadMaxBytes: 1 << 20}, quiet(), prometheus.NewRegistry())
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		server.Stop()
 	}
 }
 
