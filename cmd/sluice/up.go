@@ -143,8 +143,12 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		u.greet(os.Stdout)
 		return nil
 	}
+	serve, err := api.Serve(publishTo, operators, log)
+	if err != nil {
+		return err
+	}
 	return run.InOrder(ctx,
-		api.Serve(publishTo, operators, log),
+		serve,
 		ingester.Work(readFrom, engineAnswers, operators, log),
 		operators.Run,
 		supervisor.Run,

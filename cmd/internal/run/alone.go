@@ -23,7 +23,7 @@ type alone struct {
 }
 
 // run runs the part until ctx ends; operators can reach it until its end.
-func (a alone) run(ctx context.Context, log *slog.Logger, part func(*stream.Stream, *ops.Server, *slog.Logger) Part) error {
+func (a alone) run(ctx context.Context, log *slog.Logger, part func(*stream.Stream, *ops.Server, *slog.Logger) (Part, error)) error {
 	if a.healthcheck {
 		return askReady(ctx, a.ops)
 	}
@@ -48,5 +48,9 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(*stream.Stre
 	if err != nil {
 		return err
 	}
-	return InOrder(ctx, part(lanes, operators, log), operators.Run)
+	runs, err := part(lanes, operators, log)
+	if err != nil {
+		return err
+	}
+	return InOrder(ctx, runs, operators.Run)
 }

@@ -113,27 +113,24 @@ func (a *API) Run(ctx context.Context, log *slog.Logger) error {
 // promised a 503 within 2 s. Others have more patience.
 const natsSilence = 1200 * time.Millisecond
 
-// Serve is the api on streams that it opens, which may take until NATS is
-// there: until then every post is answered 503. operators is run by the caller.
-func (a *API) Serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) Part {
-	started := operators.Starting("the api does not listen yet")
-	return func(ctx context.Context) error { return a.serve(ctx, lanes, operators, started, log) }
-}
-
-func (a *API) serve(ctx context.Context, lanes *stream.Stream, operators *ops.Server, started func(), log *slog.Logger) error {
+// Serve is the api, which listens from here on: operators, run by the caller
+// after it, never hear of an api whose clients are refused. It opens the streams
+// when it runs, which may take until NATS is there: until then every post is
+// answered 503.
+func (a *API) Serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) (Part, error) {
 	tokens, err := auth.New(a.Auth.config(), log, operators.Registry())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	key, err := change.LoadOrCreateKey(a.FingerprintKey)
 	if err != nil {
-		return fmt.Errorf("--fingerprint-key: %w", err)
+		return nil, fmt.Errorf("--fingerprint-key: %w", err)
 	}
 	publisher := stream.NewPublisher(lanes)
 	usage := state.NewUsage(lanes.State, log)
 	config, err := a.config()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	server, err := api.New(config, api.Deps{
 		Auth: tokens, Stream: publisher, Progress: lanes, Changes: publisher, Last: lanes,
@@ -141,10 +138,10 @@ func (a *API) serve(ctx context.Context, lanes *stream.Stream, operators *ops.Se
 		Secrets: &change.Secrets{Key: key},
 	}, log, operators.Registry())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := server.Listen(); err != nil {
-		return err
+		return nil, err
 	}
 	operators.AddCheck("stream", func(ctx context.Context) error {
 		if err := lanes.Check(ctx); err != nil {
@@ -153,8 +150,9 @@ func (a *API) serve(ctx context.Context, lanes *stream.Stream, operators *ops.Se
 		return publisher.Check()
 	})
 	operators.AddCheck("tokens", tokens.Check)
-	started()
 
-	// The listener drains first: what it still has in flight is published.
-	return InOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), publisher.Run, lanes.Run)
+	return func(ctx context.Context) error {
+		// The listener drains first: what it still has in flight is published.
+		return InOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), publisher.Run, lanes.Run)
+	}, nil
 }

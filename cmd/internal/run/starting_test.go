@@ -2,33 +2,65 @@ package run_test
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/parts"
 	"sluice/cmd/internal/run"
+	"sluice/pkg/dial"
 	"sluice/pkg/ops"
 	"sluice/pkg/stream"
 )
 
+var quiet = slog.New(slog.DiscardHandler)
+
 // Operators may ask before a part has run its first line.
-func TestAPartThatHasNotBegunIsNotReady(t *testing.T) {
-	for name, part := range map[string]func(*stream.Stream, *ops.Server, *slog.Logger) run.Part{
-		"api": (&run.API{}).Serve,
-		"ingester": func(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) run.Part {
-			return (&run.Ingester{}).Work(lanes, nil, operators, log)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			log := slog.New(slog.DiscardHandler)
-			operators := ops.New(ops.Config{}, log)
-			part(nil, operators, log)
-			w := httptest.NewRecorder()
-			operators.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"name":"start"`) {
-				t.Errorf("got %d %s, want 503 naming the start", w.Code, w.Body)
-			}
-		})
+func TestAnIngesterThatHasNotBegunIsNotReady(t *testing.T) {
+	operators := ops.New(ops.Config{}, quiet)
+	(&run.Ingester{}).Work(nil, nil, operators, quiet)
+	wantUnready(t, operators, "start")
+}
+
+func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(tokens, []byte("- {sha256: "+strings.Repeat("0", 64)+", subject: a, source: a, scopes: [read]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := dial.Connect(dial.Config{URL: "nats://" + parts.Address(), Name: "test"}, quiet, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	lanes, err := stream.New(nc, stream.Config{}, quiet, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators := ops.New(ops.Config{}, quiet)
+	api := &run.API{HTTP: parts.Address(), FingerprintKey: filepath.Join(t.TempDir(), "key"), Auth: run.Auth{Tokens: tokens}, Memory: 256 << 20}
+	if _, err := api.Serve(lanes, operators, quiet); err != nil {
+		t.Fatal(err)
+	}
+	wantUnready(t, operators, "stream")
+	client, err := net.Dial("tcp", api.HTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+}
+
+// wantUnready wants operators to be told that what is named is missing.
+func wantUnready(t *testing.T, operators *ops.Server, name string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	operators.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"name":"`+name+`"`) {
+		t.Errorf("got %d %s, want 503 naming %s", w.Code, w.Body, name)
 	}
 }
