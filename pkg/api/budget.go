@@ -61,6 +61,8 @@ type hold struct {
 	packed  bool  // it will be unpacked
 	pace    *pace // of the body that is being read into it; nil when none is
 	size    int64
+
+	promised int64 // what its half keeps free for it beside
 }
 
 // receive waits for n bytes for a body that is being read.

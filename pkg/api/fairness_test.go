@@ -78,9 +78,8 @@ func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	for range cap(answers) {
 		go func() { answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", body)) }()
 	}
-	// Of 8 MiB for small bodies four fifths are theirs: 12 of half a MiB. The others
-	// wait with what they have begun, which may take the place of one or two.
-	eventually(t, "they hold what they may", func() bool { return blocked.Load() >= 10 })
+	// Of 8 MiB for small bodies four fifths are theirs: 12 of half a MiB.
+	eventually(t, "they hold what they may", func() bool { return blocked.Load() == 12 })
 	free.Store(true)
 	start := time.Now()
 	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", body, header("Authorization", "other"))))

@@ -17,6 +17,7 @@ type half struct {
 	mu       sync.Mutex
 	used     int64
 	packed   int64               // of that, by bodies that will be unpacked
+	promised int64               // what bodies that are on their way will need beside what they hold
 	accounts map[string]*account // of subjects that hold some or wait
 	waiting  int                 // requests, of all accounts
 	reading  map[*hold]struct{}  // those whose bodies are being read
@@ -25,7 +26,7 @@ type half struct {
 
 // account is one subject's.
 type account struct {
-	held    int64
+	held    int64     // with what its bodies are promised
 	waiting []*waiter // oldest first
 }
 
@@ -50,8 +51,11 @@ func (h *half) held() int64 {
 // acquire adds bytes to a hold, and waits for them at most so long.
 func (h *half) acquire(ctx context.Context, to *hold, more int64, longest time.Duration) error {
 	h.mu.Lock()
-	h.relieve(time.Now())
-	if h.waiting == 0 && h.fits(to, more) {
+	now := time.Now()
+	h.relieve(now)
+	kept := to.promised >= more
+	h.promise(to, 0)
+	if kept || h.waiting == 0 && h.fits(to, more) {
 		h.charge(to, more)
 		h.mu.Unlock()
 		return nil
@@ -78,6 +82,8 @@ func (h *half) await(ctx context.Context, w *waiter, longest time.Duration) erro
 			return nil
 		case now := <-ticks.C:
 			h.mu.Lock()
+			h.withdraw(now)
+			h.grant()
 			h.cutFor(now, w)
 			h.mu.Unlock()
 		case <-ctx.Done():
@@ -120,6 +126,7 @@ func (h *half) giveBack(from *hold, n int64) {
 	defer h.mu.Unlock()
 	less := from.size - n
 	from.size = n
+	h.promise(from, 0)
 	h.used -= less
 	if from.packed {
 		h.packed -= less
@@ -145,6 +152,7 @@ func (h *half) waits(from *hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.reading, from)
+	h.promise(from, 0)
 }
 
 // rename makes one hold stand for another of the same memory.
@@ -187,16 +195,20 @@ func (h *half) enqueue(w *waiter) {
 	h.waiting++
 }
 
+// free is what nobody holds, and nobody is promised.
+func (h *half) free() int64 { return h.size - h.used - h.promised }
+
 // fits tells whether a hold may have more.
 func (h *half) fits(to *hold, more int64) bool {
 	rest := h.rest(to, more)
-	return h.size-h.used >= rest && h.beyond(to, rest) <= 0 && !h.reserved(to, more)
+	return h.free() >= rest && h.beyond(to, rest) <= 0 && !h.reserved(to, more)
 }
 
 // rest is what must be free for a hold to get more: among small bodies all that
-// its body still needs, as far as that is known, though it takes no more than it
-// asks for. Otherwise many that come at once would all hold a part of what they
-// need, and wait for each other.
+// its body still needs, as far as that is known. It takes no more than it asks
+// for, and is promised the others while its body comes as it should. Many that
+// come at once would all hold a part of what they need otherwise, and wait for
+// each other.
 func (h *half) rest(to *hold, more int64) int64 {
 	if h.share == 0 || to.end < 0 {
 		return more
@@ -208,6 +220,26 @@ func (h *half) rest(to *hold, more int64) int64 {
 	return max(more, int64(capacity(int(end)))-to.size)
 }
 
+// promise keeps so many bytes free for a hold, instead of what was kept for it.
+func (h *half) promise(to *hold, bytes int64) {
+	if bytes == to.promised {
+		return
+	}
+	bytes, to.promised = bytes-to.promised, bytes
+	h.promised += bytes
+	h.account(to.subject).held += bytes
+}
+
+// withdraw takes back what was promised to bodies that come slowly: announcing
+// is not sending.
+func (h *half) withdraw(now time.Time) {
+	for r := range h.reading {
+		if r.promised > 0 && r.pace.slow(now) {
+			h.promise(r, 0)
+		}
+	}
+}
+
 // beyond is how much of a subject's memory would have to come back before it
 // may have more, by its share. Whoever has nothing may have some.
 func (h *half) beyond(to *hold, more int64) int64 {
@@ -215,11 +247,11 @@ func (h *half) beyond(to *hold, more int64) int64 {
 	if h.share == 0 || a == nil || a.held == 0 {
 		return 0
 	}
-	free := h.size - h.used - more
-	return (a.held + more - h.share*free + h.share) / (h.share + 1)
+	return (a.held + more - h.share*(h.free()-more) + h.share) / (h.share + 1)
 }
 
 func (h *half) charge(to *hold, more int64) {
+	rest := h.rest(to, more)
 	h.used += more
 	if to.packed {
 		h.packed += more
@@ -228,6 +260,7 @@ func (h *half) charge(to *hold, more int64) {
 	to.size += more
 	if to.pace != nil {
 		h.reading[to] = struct{}{}
+		h.promise(to, rest-more)
 	}
 }
 
@@ -263,7 +296,7 @@ func (h *half) poorest() (next *waiter) {
 		if w == nil {
 			continue
 		}
-		if rest := h.rest(w.hold, w.more); h.size-h.used >= rest && h.beyond(w.hold, rest) > 0 {
+		if rest := h.rest(w.hold, w.more); h.free() >= rest && h.beyond(w.hold, rest) > 0 {
 			continue
 		}
 		next, least = w, a.held
@@ -306,13 +339,14 @@ func (h *half) relieve(now time.Time) {
 // cutFor makes room for somebody who waits: of its own subject's memory when
 // that is over its share, else of anybody's.
 func (h *half) cutFor(now time.Time, w *waiter) {
-	if lacking := w.more - (h.size - h.used); lacking > 0 {
+	rest := h.rest(w.hold, w.more)
+	if lacking := rest - h.free(); lacking > 0 {
 		slow, _ := h.slow(now, nil)
 		h.cut(slow, lacking, now)
 		return
 	}
 	slow, _ := h.slow(now, &w.hold.subject)
-	h.cut(slow, h.beyond(w.hold, w.more), now)
+	h.cut(slow, h.beyond(w.hold, rest), now)
 }
 
 // slow lists the holds whose bodies come slowly, of one subject or of all, and
