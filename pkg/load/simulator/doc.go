@@ -22,5 +22,6 @@
 //	operators.go   incidents resolved, instances canceled and migrated
 //	variables.go   variables and their scopes
 //	values.go      the JSON of each kind of record
+//	diagram.go     the BPMN of each process, with its picture
 //	truth.go       what is so
 package simulator

@@ -124,15 +124,15 @@ func (el *element) run(b batch, nodes []node, done func(batch, *element)) {
 func (el *element) prepare(b batch, nodes []node, i int, done func(batch, *element)) *element {
 	n := &nodes[i]
 	return el.child(b, n, func(b batch, last *element) {
-		next := i + 1
+		next, way := i+1, 0
 		if n.kind == choice && el.in.e.random.chance(500) {
-			next++
+			next, way = i+2, 1
 		}
 		if next >= len(nodes) {
 			done(b, last)
 			return
 		}
-		el.take(b, n)
+		el.take(b, last, way)
 		c := el.prepare(b, nodes, next, done)
 		c.follow(last)
 		c.enter(b)
@@ -173,10 +173,11 @@ func (el *element) newChild(n *node, elementType, eventType string) *element {
 	return c
 }
 
-// take takes the sequence flow behind an element of the scope.
-func (el *element) take(b batch, from *node) {
+// take takes a sequence flow behind an element of the scope: the only one, or
+// of several the way that is chosen.
+func (el *element) take(b batch, from *element, way int) {
 	flow := &element{in: el.in, scope: el, event: "UNSPECIFIED"}
-	flow.Element = Element{Key: el.in.p.nextKey(), ID: "flow_" + from.id, Type: flowType, FlowScope: el.Key}
+	flow.Element = Element{Key: el.in.p.nextKey(), ID: flowID(from.node.id, way), Type: flowType, FlowScope: el.Key}
 	el.in.event(b, "PROCESS_INSTANCE", "SEQUENCE_FLOW_TAKEN", flow.Key, (*elementValue)(flow))
 }
 

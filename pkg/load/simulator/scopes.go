@@ -27,7 +27,7 @@ func (el *element) passFork(b batch) {
 	var ends []*element
 	arrived := func(b batch, last *element) {
 		ends = append(ends, last)
-		scope.take(b, n)
+		scope.take(b, last, 0)
 		if waiting--; waiting > 0 {
 			b.command("PROCESS_INSTANCE", "ACTIVATE_ELEMENT", -1, (*elementValue)(el))
 			b.reject("PROCESS_INSTANCE", "ACTIVATE_ELEMENT", -1, (*elementValue)(el))
@@ -42,8 +42,8 @@ func (el *element) passFork(b batch) {
 	}
 	el.then = func(b batch, _ *element) {
 		var first []*element
-		for _, branch := range n.branches {
-			scope.take(b, n)
+		for way, branch := range n.branches {
+			scope.take(b, el, way)
 			c := scope.prepare(b, branch, 0, arrived)
 			c.follow(el)
 			first = append(first, c)

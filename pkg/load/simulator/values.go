@@ -219,10 +219,6 @@ func (e *Engine) deploy() {
 
 func (d *definition) title() string { return "The " + d.BpmnProcessID + " process" }
 
-func (d *definition) xml() string {
-	return `<bpmn:definitions><bpmn:process id="` + d.BpmnProcessID + `" name="` + d.title() + `"/></bpmn:definitions>`
-}
-
 type processValue definition
 
 func (d *processValue) appendTo(dst []byte) []byte {
