@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/run"
+	"sluice/cmd/internal/simulated"
 	"sluice/pkg/load"
 	"sluice/pkg/load/camunda"
 )
@@ -22,6 +23,8 @@ type loadCmd struct {
 	Records     int64          `help:"Records to post; 100000 unless --duration is given."`
 	Duration    time.Duration  `help:"How long to post, such as 30s."`
 	Elastic     string         `name:"elasticsearch" placeholder:"URL" help:"Post bulks there, such as http://127.0.0.1:9200, where the api speaks Elasticsearch, as the exporters of Camunda's brokers do: each connection is the exporter of one partition."`
+	Simulated   bool           `help:"Post what a simulated workflow engine has written until now: processes with their diagrams, instances, incidents, variables, decisions."`
+	Over        time.Duration  `default:"24h" help:"How long the simulated engine has run."`
 	Batch       int            `help:"Records per request; 500, of bulks 1000 unless given."`
 	Connections int            `help:"Requests in flight at a time; 8, of bulks 3 unless given."`
 	Full        bool           `help:"Every record names its partition and position, as those of bulks do."`
@@ -55,6 +58,20 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		Connections: c.Connections, Rate: c.Rate, Gzip: c.Gzip, Prepare: c.Prepare, Seed: c.Seed,
 		NoKey: c.NoKey, Timeout: c.Timeout, GiveUp: c.GiveUp, Failures: c.Failures,
 		Progress: os.Stderr, PIDs: c.Pid,
+	}
+	if c.Simulated {
+		if c.Duration > 0 || c.Acked != "" || c.Over <= 0 {
+			return errors.New("--simulated posts --records of the time that --over names, which is more than 0: it goes with neither --duration nor --acked")
+		}
+		if cfg.Records == 0 {
+			cfg.Records = 100_000
+		}
+		now := time.Now()
+		seed := c.Seed
+		if seed == 0 {
+			seed = uint64(now.UnixNano())
+		}
+		cfg.Writer = &simulated.Writer{Engine: simulated.Engine(seed, cfg.Records, c.Over, now)}
 	}
 	if c.Full {
 		cfg.Envelope = load.FullEnvelope

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/pkg/load/simulator"
 )
 
 // TestPage saves figures, reads them again and shows them.
@@ -51,20 +49,5 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, &text)
 		}
-	}
-}
-
-// TestSimulatedRecordsAreNumbered adds up a batch of an engine that ends.
-func TestSimulatedRecordsAreNumbered(t *testing.T) {
-	w := &simulated{simulator.New(simulator.Config{Seed: 1, Instances: 3})}
-	body, sum, _ := w.AppendBatch(nil, 100_000)
-	if n := strings.Count(string(body), `"recordVersion"`); int64(n) != sum.Records || n < 10 {
-		t.Errorf("%d records are written, %d are told", n, sum.Records)
-	}
-	if sum.MinPosition != 2 || sum.MaxPosition <= 2 || sum.KeySum == 0 {
-		t.Errorf("they add up to %+v", sum)
-	}
-	if body, sum, _ = w.AppendBatch(body[:0], 10); string(body) != "[]" || sum.Records != 0 {
-		t.Errorf("an engine that has ended writes %s", body)
 	}
 }

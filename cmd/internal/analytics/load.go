@@ -9,17 +9,13 @@ import (
 	"time"
 
 	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/simulated"
 	"sluice/pkg/load"
 	"sluice/pkg/load/simulator"
 )
 
-const (
-	// span is the time in which all records happen.
-	span = 30 * 24 * time.Hour
-
-	// ofInstance is how many records an instance comes to, more or less.
-	ofInstance = 122
-)
+// span is the time in which all records happen.
+const span = 30 * 24 * time.Hour
 
 // bench is a measurement under way.
 type bench struct {
@@ -37,7 +33,7 @@ func newBench(stage *parts.Stage, dir string, records int64) *bench {
 	return &bench{
 		Stage: stage, dir: dir, log: os.Stderr,
 		engine: simulator.New(simulator.Config{
-			Seed: 1, Start: time.Now().Add(-span).UTC(), Every: span * ofInstance / time.Duration(records),
+			Seed: 1, Start: time.Now().Add(-span).UTC(), Every: span * simulated.OfInstance / time.Duration(records),
 			Tenants: []string{"<default>", "acme", "globex"},
 		}),
 		figures: newFigures(),
@@ -75,7 +71,7 @@ func (b *bench) say(format string, args ...any) {
 func (b *bench) load(ctx context.Context, records int64) error {
 	_, err := load.Run(ctx, load.Config{
 		URL: b.URL, Token: b.Token, Records: records - b.loaded, Batch: 1000, Progress: b.log, Seed: uint64(records), Timeout: time.Minute, GiveUp: 5 * time.Minute,
-		Writer: &simulated{b.engine},
+		Writer: &simulated.Writer{Engine: b.engine},
 		Stored: func(ctx context.Context, _ load.Totals) error { return b.stored(ctx, records) },
 	})
 	b.loaded = records
@@ -136,32 +132,4 @@ func (b *bench) number(ctx context.Context, sql string) (int64, error) {
 		return 0, err
 	}
 	return strconv.ParseInt(text, 10, 64)
-}
-
-// simulated writes what a simulated engine does, in the order in which it happens.
-type simulated struct{ engine *simulator.Engine }
-
-// AppendBatch writes n records. An engine that exports no commands leaves gaps
-// between positions, so no ranges are told.
-func (s *simulated) AppendBatch(dst []byte, n int) ([]byte, load.Totals, []load.Range) {
-	sum := load.Totals{}
-	dst = append(dst, '[')
-	for range n {
-		r, more := s.engine.Next()
-		if !more {
-			break
-		}
-		if sum.Records == 0 {
-			sum.MinPosition, sum.MaxPosition = r.Position, r.Position
-		} else {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, r.JSON...)
-		sum.Records++
-		sum.Bytes += int64(len(r.JSON))
-		sum.KeySum += r.Key
-		sum.PositionSum += r.Position
-		sum.MinPosition, sum.MaxPosition = min(sum.MinPosition, r.Position), max(sum.MaxPosition, r.Position)
-	}
-	return append(dst, ']'), sum, nil
 }

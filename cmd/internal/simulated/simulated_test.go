@@ -1,0 +1,44 @@
+package simulated_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/cmd/internal/simulated"
+	"sluice/pkg/load/simulator"
+)
+
+// TestRecordsAreNumbered adds up a batch of an engine that ends.
+func TestRecordsAreNumbered(t *testing.T) {
+	w := &simulated.Writer{Engine: simulator.New(simulator.Config{Seed: 1, Instances: 3})}
+	body, sum, _ := w.AppendBatch(nil, 100_000)
+	if n := strings.Count(string(body), `"recordVersion"`); int64(n) != sum.Records || n < 10 {
+		t.Errorf("%d records are written, %d are told", n, sum.Records)
+	}
+	if sum.MinPosition != 2 || sum.MaxPosition <= 2 || sum.KeySum == 0 {
+		t.Errorf("they add up to %+v", sum)
+	}
+	if body, sum, _ = w.AppendBatch(body[:0], 10); string(body) != "[]" || sum.Records != 0 {
+		t.Errorf("an engine that has ended writes %s", body)
+	}
+}
+
+// TestAnEngineFillsItsSpan looks when the last of so many records happened.
+func TestAnEngineFillsItsSpan(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, records := range []int64{1, 20_000, 200_000} {
+		e := simulated.Engine(3, records, 24*time.Hour, now)
+		var last simulator.Record
+		for range records {
+			last, _ = e.Next()
+		}
+		missing := now.Sub(time.UnixMilli(last.Timestamp))
+		if records > 1 && (missing > 4*time.Hour || missing < -4*time.Hour) {
+			t.Errorf("the last of %d records is %s before the end of its day", records, missing)
+		}
+		if last.Position < now.UnixMicro() {
+			t.Errorf("position %d", last.Position)
+		}
+	}
+}
