@@ -125,7 +125,7 @@ func compareWaits(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "version", truth: func(d *simulator.Definition) string { return number(d.Version) }},
 		{name: "name", truth: func(d *simulator.Definition) string { return d.Name }},
 		{name: "resource_name", truth: func(d *simulator.Definition) string { return d.BpmnProcessID + ".bpmn" }},
-		{name: "xml", truth: func(d *simulator.Definition) string { return d.XML }},
+		{name: "xml", truth: func(d *simulator.Definition) string { return escaped(d.XML) }},
 		{name: "deployed_at", truth: func(d *simulator.Definition) string { return moment(d.DeployedAt) }},
 		{name: "deleted_at", truth: func(*simulator.Definition) string { return null }},
 	})

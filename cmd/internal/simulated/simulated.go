@@ -12,12 +12,12 @@ import (
 // OfInstance is how many records an instance comes to, more or less.
 const OfInstance = 122
 
-// Engine plays an engine that writes so many records within a span, which ends
+// Engine plays an engine that writes so many records within a span, which ends a little before
 // now. Its positions and keys are above those of every engine played before: no
 // partition writes one in a microsecond.
 func Engine(seed uint64, records int64, span time.Duration, now time.Time) *simulator.Engine {
 	return simulator.New(simulator.Config{
-		Seed: seed, Start: now.Add(-span).UTC(), Every: span * OfInstance / time.Duration(max(records, OfInstance)), First: now.UnixMicro(),
+		Seed: seed, Start: now.Add(-span).UTC(), Every: span * (OfInstance - 4) / time.Duration(max(records, OfInstance)), First: now.UnixMicro(),
 	})
 }
 
