@@ -96,6 +96,40 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 	}
 }
 
+// TestALeaderMayHaveToCatchUp: of several servers a new leader may answer before
+// it has written what they agreed on. That is no lane of an earlier time yet.
+func TestALeaderMayHaveToCatchUp(t *testing.T) {
+	t.Parallel()
+	cluster := natstest.StartCluster(t, 3)
+	w := openAt(t, cluster.URL, stream.Config{Replicas: 3})
+	p := w.publisher()
+	w.publish(p, "id", 10)
+	w.swapTo(0, 15)
+	open := func() error {
+		_, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 16)
+		return err
+	}
+	read := func() error {
+		_, err := w.position(0)
+		return err
+	}
+	for name, ask := range map[string]func() error{"its position": read, "the reader": open} {
+		w.SetSettle(time.Hour)
+		if err := ask(); !errors.Is(err, record.ErrUnavailable) || errors.Is(err, record.ErrGap) {
+			t.Errorf("%s, at first: got %v, want %v", name, err, record.ErrUnavailable)
+		}
+		w.SetSettle(0)
+		if err := ask(); !errors.Is(err, record.ErrGap) {
+			t.Errorf("%s, when it stays so: got %v, want %v", name, err, record.ErrGap)
+		}
+	}
+	w.SetSettle(time.Hour)
+	w.publish(p, "more", 5)
+	if err := read(); err != nil {
+		t.Errorf("when it has caught up: %v", err)
+	}
+}
+
 func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)

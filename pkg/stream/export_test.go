@@ -36,6 +36,24 @@ func (p *Publisher) SendUntil(until time.Time, subs ...*record.Submission) (errs
 // ErrAnew says that something was not sent, and must be routed anew.
 var ErrAnew = errAnew
 
+// ErrSilent says that a server has kept messages to itself.
+var ErrSilent = errSilent
+
+// SeenAll says whether a scan that has seen a message has seen all up to the end.
+func (s *Stream) SeenAll(ctx context.Context, stream, subject string, seen, end uint64) error {
+	handle, err := s.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	return seenAll(ctx, handle, scanFrom{subject: subject}, seen, end)
+}
+
+// SetSilence sets how long a reader hears of no message before it looks.
+func (r *Reader) SetSilence(d time.Duration) *Reader { r.silence = d; return r }
+
+// SetSettle sets how long a new leader has to write what it is behind.
+func (s *Stream) SetSettle(d time.Duration) { s.settle = d }
+
 // Origin is what names a dead letter in its subjects.
 func Origin(d DeadLetter) string { return d.origin }
 

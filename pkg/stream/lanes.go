@@ -25,6 +25,7 @@ type Lane struct {
 	Bytes    uint64        // bytes it holds
 	MaxBytes int64         // bytes it may hold
 	Window   time.Duration // how long it knows the ids of the messages it has taken
+	Replicas int           // servers that hold it
 	Now      time.Time     // when the server said so, by its own clock, which stamps the lane's messages
 	Looked   time.Time     // when it was asked, or before, by this machine's
 	freeRate freeRate
@@ -41,7 +42,8 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 		Number: number, Stream: info.Config.Name, Created: info.Created,
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
 		Messages: info.State.Msgs, Bytes: info.State.Bytes,
-		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Now: info.TimeStamp, Looked: now,
+		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Replicas: info.Config.Replicas,
+		Now: info.TimeStamp, Looked: now,
 	}
 	if before != nil {
 		l.freeRate = before.freeRate
@@ -97,6 +99,23 @@ func (s *Stream) LaneNumbers() []int {
 	}
 	return numbers
 }
+
+// endsBefore judges a lane that ends before a message that was read from it. Of
+// several servers one that has just become the leader may answer before it has
+// written all that they agreed on; what still is so after settleTime is a gap.
+func (s *Stream) endsBefore(lane *Lane, gap error) error {
+	since, _ := s.behind.LoadOrStore(lane.Number, time.Now())
+	if lane.Replicas > 1 && time.Since(since.(time.Time)) < s.settle {
+		return unavailable(fmt.Errorf("the leader of lane %d may not have caught up yet: %s", lane.Number, gap), time.Second)
+	}
+	return gap
+}
+
+// reaches forgets that a lane was behind.
+func (s *Stream) reaches(lane *Lane) { s.behind.Delete(lane.Number) }
+
+// settleTime is how long the new leader of a lane has to write what it is behind.
+const settleTime = 20 * time.Second
 
 // message reads one message of a lane from its leader.
 func (s *Stream) message(ctx context.Context, lane int, seq uint64) (*jetstream.RawStreamMsg, error) {

@@ -63,15 +63,16 @@ func (p *Positions) Identity(ctx context.Context, lane int) (string, error) {
 // time, as after a backup was restored. A stream made again is not an error
 // here: its identity differs from Position.Stream.
 func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error) {
+	pos, unread := p.entry(ctx, lane)
+	// After the position, which may move meanwhile.
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
 		return record.Position{}, err
 	}
-	pos, err := p.entry(ctx, lane)
-	if err == nil && pos.Stream == state.Identity() {
-		err = p.check(ctx, state, pos)
+	if unread == nil && pos.Stream == state.Identity() {
+		return pos, p.check(ctx, state, pos)
 	}
-	return pos, err
+	return pos, unread
 }
 
 // entry reads a position as it is; the zero one when there is none.
@@ -99,8 +100,9 @@ func (p *Positions) check(ctx context.Context, lane *Lane, pos record.Position) 
 		needed, stamp = pos.Claim.Last, pos.Claim.Stamp
 	}
 	if lane.Last < needed {
-		return gap("lane %d ends at %d, but %d was read from it: its data is of an earlier time", lane.Number, lane.Last, needed)
+		return p.stream.endsBefore(lane, gap("lane %d ends at %d, but %d was read from it: its data is of an earlier time", lane.Number, lane.Last, needed))
 	}
+	p.stream.reaches(lane)
 	if stamp == 0 {
 		return nil // the position says nothing about it
 	}

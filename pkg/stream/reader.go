@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -18,8 +19,9 @@ import (
 
 // Reader reads lanes.
 type Reader struct {
-	stream *Stream
-	ahead  int
+	stream  *Stream
+	ahead   int
+	silence time.Duration // readSilence
 }
 
 const (
@@ -36,6 +38,13 @@ const (
 
 	// readPause is the longest pause between two tries to open again.
 	readPause = 2 * time.Second
+
+	// readSilence is how long a Cursor hears of no message before it looks whether
+	// the lane has one since the silence before: the server of its consumer may hold
+	// a copy that has fallen behind the others, or may not have noticed what it has
+	// caught up with. Its heartbeats come all the while; that they do not is noticed
+	// within one wait, which must be longer than two of them.
+	readSilence = 3 * readHeartbeat
 )
 
 // NewReader returns a Reader on s whose cursors hold at most ahead bytes of
@@ -44,7 +53,7 @@ func NewReader(s *Stream, ahead int) *Reader {
 	if ahead == 0 {
 		ahead = 16 << 20
 	}
-	return &Reader{stream: s, ahead: max(ahead, leastAhead)} // below the largest message it would stall
+	return &Reader{s, max(ahead, leastAhead), readSilence} // below the largest message it would stall
 }
 
 // Cursor reads one lane in order, every message once, without gaps; or only its
@@ -107,7 +116,7 @@ func (c *Cursor) open(ctx context.Context) error {
 	case state.First > c.next && c.filter == "":
 		return gap("lane %d begins at %d, wanted %d", c.lane, state.First, c.next)
 	case state.Last+1 < c.next:
-		return gap("lane %d ends at %d, wanted %d", c.lane, state.Last, c.next)
+		return s.endsBefore(state, gap("lane %d ends at %d, wanted %d", c.lane, state.Last, c.next))
 	}
 	c.opened, c.taken = state, 0
 	c.consumer, err = s.js.CreateConsumer(ctx, LaneName(c.lane), jetstream.ConsumerConfig{
@@ -203,8 +212,35 @@ func (c *Cursor) read(ctx context.Context) (jetstream.Msg, error) {
 			return nil, err
 		}
 	}
-	return c.iter.Next(jetstream.NextContext(ctx))
+	for known := uint64(0); ; {
+		waiting, cancel := context.WithTimeout(ctx, c.reader.silence)
+		msg, err := c.iter.Next(jetstream.NextContext(waiting))
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return msg, err
+		}
+		if known >= c.next && c.waits(ctx) {
+			c.reader.stream.log.Warn("a server has told of no message though there is one: reading from another", "lane", c.lane, "next", c.next, "last", known)
+			return nil, errSilent
+		}
+		if lane, ok := c.reader.stream.view.Load().lane(c.lane); ok {
+			known = lane.Last
+		}
+	}
 }
+
+// waits says whether one of the messages that the lane has is for this reader.
+func (c *Cursor) waits(ctx context.Context) bool {
+	if c.filter == "" {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.reader.silence)
+	defer cancel()
+	first, err := c.reader.stream.nextChange(ctx, c.next)
+	return err == nil && first > 0
+}
+
+var errSilent = errors.New("the server that is read from has fallen behind the others")
 
 // drop gives up the consumer; the next read opens another.
 func (c *Cursor) drop() {
@@ -310,7 +346,9 @@ type scanFrom struct {
 }
 
 // scan gives the messages that a stream holds now, oldest first. For people and
-// for rare questions: it stops at an error, and begins again from nothing.
+// for rare questions: it stops at an error, and begins again from nothing. When
+// the server that is read from has fallen behind the others, that is an error: who
+// asks counts on all there is.
 func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
 		cfg := jetstream.ConsumerConfig{
@@ -323,12 +361,24 @@ func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Se
 		case from.seq > 0:
 			cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from.seq
 		}
-		consumer, err := s.js.CreateConsumer(ctx, stream, cfg)
+		handle, err := s.js.Stream(ctx, stream)
+		if err != nil {
+			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
+			return
+		}
+		end := handle.CachedInfo().State.LastSeq
+		consumer, err := handle.CreateConsumer(ctx, cfg)
 		if err != nil {
 			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
 			return
 		}
 		info := consumer.CachedInfo()
+		seen := info.Delivered.Stream // it begins behind it
+		complete := func() {
+			if err := seenAll(ctx, handle, from, seen, end); err != nil {
+				yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
+			}
+		}
 		defer func() {
 			// It would go by itself after readerIdle.
 			if err := s.js.DeleteConsumer(context.WithoutCancel(ctx), stream, info.Name); err != nil {
@@ -336,6 +386,7 @@ func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Se
 			}
 		}()
 		if info.NumPending == 0 {
+			complete()
 			return
 		}
 		messages, err := consumer.Messages(
@@ -355,6 +406,7 @@ func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Se
 				// What was still to come may have been removed meanwhile.
 				now, err := consumer.Info(ctx)
 				if err == nil && now.NumPending == 0 && now.Delivered.Consumer == delivered {
+					complete()
 					return
 				}
 				continue
@@ -372,11 +424,32 @@ func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Se
 				return
 			}
 			delivered++
-			if !yield(scanned{Msg: msg, seq: meta.Sequence.Stream, at: meta.Timestamp}, nil) || meta.NumPending == 0 {
+			seen = meta.Sequence.Stream
+			if !yield(scanned{Msg: msg, seq: seen, at: meta.Timestamp}, nil) {
+				return
+			}
+			if meta.NumPending == 0 {
+				complete()
 				return
 			}
 		}
 	}
+}
+
+// seenAll is an error when a stream has messages of a scan between the last one
+// that was seen and the end, as its leader knows.
+func seenAll(ctx context.Context, handle jetstream.Stream, from scanFrom, seen, end uint64) error {
+	if seen >= end {
+		return nil
+	}
+	next, err := handle.GetMsg(ctx, seen+1, jetstream.WithGetMsgSubject(cmp.Or(from.subject, ">")))
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && next.Sequence > end {
+		return nil // they are under other subjects, or gone
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: message %d was not read", errSilent, next.Sequence)
 }
 
 // readEntry turns a message of a lane into the domain's. One without a table was

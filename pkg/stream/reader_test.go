@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -127,6 +128,81 @@ func TestNothingIsPassedOverInSilence(t *testing.T) {
 				t.Errorf("got %v, want %v", err, record.ErrGap)
 			}
 		})
+	}
+}
+
+// TestAReaderIsNotLeftInSilence: the consumer lives and tells that there is
+// nothing, as it does on a server whose copy of the lane has stopped to follow.
+func TestAReaderIsNotLeftInSilence(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{Poll: 20 * time.Millisecond})
+	p := w.publisher()
+	w.publish(p, "before", 1)
+	reader := stream.NewReader(w.Stream, 0).SetSilence(200 * time.Millisecond)
+	all, err := reader.Open(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	changes, err := reader.OpenChanges(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Close()
+	if e, err := all.Next(t.Context()); err != nil || e.Seq != 1 {
+		t.Fatalf("got %d, %v, want the first message", e.Seq, err)
+	}
+
+	js, err := jetstream.New(w.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane, err := js.Stream(t.Context(), "FLOW_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paused := 0
+	for consumer := range lane.ListConsumers(t.Context()).Info() {
+		if _, err := lane.PauseConsumer(t.Context(), consumer.Name, time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		paused++
+	}
+	if paused != 2 {
+		t.Fatalf("%d consumers are paused, want both", paused)
+	}
+	w.mixed(p, "after", 1)
+	for name, c := range map[string]struct {
+		cursor *stream.Cursor
+		want   uint64
+	}{"of all": {all, 2}, "of changes": {changes, 3}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if e, err := c.cursor.Next(ctx); err != nil || e.Seq != c.want {
+			t.Errorf("the reader %s: got %d, %v, want %d", name, e.Seq, err, c.want)
+		}
+		cancel()
+	}
+}
+
+// TestAScanKnowsWhetherItHasSeenAll: its server may have fallen behind.
+func TestAScanKnowsWhetherItHasSeenAll(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 5)
+	for name, c := range map[string]struct {
+		subject   string
+		seen, end uint64
+		want      error
+	}{
+		"all":                             {"", 5, 5, nil},
+		"all that were there":             {"", 4, 4, nil},
+		"all of a subject":                {"flow.0.change.>", 0, 5, nil},
+		"not the last":                    {"", 4, 5, stream.ErrSilent},
+		"none of a subject that has some": {"flow.0.record", 0, 5, stream.ErrSilent},
+	} {
+		if err := w.SeenAll(t.Context(), "FLOW_0", c.subject, c.seen, c.end); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
 	}
 }
 

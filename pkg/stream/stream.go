@@ -41,6 +41,8 @@ type Stream struct {
 	refresh sync.Mutex           // one look-up at a time
 	lane0   jetstream.Stream     // for changes
 	waits   waits                // of who waits until records are stored
+	behind  sync.Map             // since when a lane ends before what was read from it, by number
+	settle  time.Duration        // settleTime
 
 	opening sync.Mutex    // one Open at a time
 	opened  chan struct{} // closed once all of the above is there
@@ -53,7 +55,7 @@ func New(nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg), link: newLink(nc), opened: make(chan struct{})}
+	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg), link: newLink(nc), settle: settleTime, opened: make(chan struct{})}
 	s.view.Store(&view{})
 	return s, nil
 }
