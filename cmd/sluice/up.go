@@ -31,6 +31,7 @@ import (
 //
 //	clients ──HTTP──▶ api ──▶ embedded NATS ──▶ ingester ──native──▶ ClickHouse engine,
 //	                   └────────── ops ──────────┘                   a process of its own
+//	browsers ─HTTP─▶ console, which looks at all of them
 type up struct {
 	Data           string `default:"./data" help:"Folder of everything that is kept."`
 	HTTP           string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
@@ -39,6 +40,7 @@ type up struct {
 	NATS           string `name:"nats" default:"127.0.0.1:4222" help:"Address of the embedded NATS server."`
 	ClickHouse     string `name:"clickhouse" default:"127.0.0.1:9000" help:"Address of the ClickHouse engine's native protocol."`
 	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
+	Console        string `default:"127.0.0.1:8083" help:"Address of the web page; off when empty."`
 	AllowFiles     bool   `help:"Let statements leave the database: file(), url(), s3(), remote() and their kin; the engine's process is then not confined to its folder."`
 	Token          string `help:"Access token; made once and kept in the data folder when empty."`
 	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program when empty, and nowhere else."`
@@ -135,12 +137,16 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Elasticsearch: u.Elasticsearch, Limits: u.Limits, Masking: u.Masking}
 	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, Retention: u.Retention, ClickHouse: run.ClickHouse{ClickHouse: address}}
+	page, link, err := u.page(server, users, tokens, log)
+	if err != nil {
+		return err
+	}
 	engineAnswers := func(ctx context.Context) error {
 		if err := supervisor.Ready(ctx); err != nil {
 			<-ctx.Done() // stopped, or the supervisor itself says what is wrong
 			return ctx.Err()
 		}
-		u.greet(os.Stdout)
+		u.greet(os.Stdout, link)
 		return nil
 	}
 	serve, err := api.Serve(publishTo, operators, log)
@@ -148,6 +154,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	return run.InOrder(ctx,
+		page,
 		serve,
 		ingester.Work(readFrom, engineAnswers, operators, log),
 		operators.Run,
@@ -155,11 +162,12 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	)
 }
 
-// greet shows where everything is and what to try first. What it says is kept by
-// whoever keeps logs, so it names the file of the token and not the token.
-func (u *up) greet(w io.Writer) {
+// greet shows where everything is and what to try first. What it says may be kept
+// in a log, so it names the file of the token and not the token; the link to the
+// console signs in once, within the hour.
+func (u *up) greet(w io.Writer, link string) {
 	fmt.Fprintf(w, `
-  api         http://%s
+%s  api         http://%s
   metrics     http://%s/metrics
   NATS        nats://%s
   ClickHouse  %s (native)  http://%s (HTTP)
@@ -176,8 +184,56 @@ See the metrics:
 
 Ctrl-C drains and ends; the next start goes on where this one was.
 
-`, u.HTTP, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
+`, consoleLine(link), u.HTTP, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
 		u.HTTP, shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
+}
+
+// consoleLine says where to look, if anywhere.
+func consoleLine(link string) string {
+	if link == "" {
+		return ""
+	}
+	return fmt.Sprintf("  console     %s (signs in once, within the hour)\n", link)
+}
+
+// page is the console of this machine, and the link that signs in there once. It
+// looks at the ops port as it would at that of any api and ingester.
+func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, log *slog.Logger) (part run.Part, link string, err error) {
+	if u.Console == "" {
+		return func(ctx context.Context) error { <-ctx.Done(); return nil }, "", nil
+	}
+	reg := prometheus.NewRegistry() // those of its streams would stand beside the api's and the ingester's
+	nc, err := server.Connect(as(users, "console").Options(log, reg)...)
+	if err != nil {
+		return nil, "", err
+	}
+	lanes, err := stream.New(nc, u.Streams.Config(), log, reg)
+	if err != nil {
+		return nil, "", err
+	}
+	known, err := run.NewTokens(tokens, log)
+	if err != nil {
+		return nil, "", err
+	}
+	console := &run.Console{Listen: u.Console, Watch: []string{u.Ops}, Operator: run.Operator{Data: u.Data},
+		ClickHouse: run.ClickHouse{ClickHouse: (&url.URL{Scheme: "clickhouse", Host: u.ClickHouse, Path: "/flow"}).String()}}
+	page, closing, err := console.New(lanes, known, log)
+	if err != nil {
+		return nil, "", err
+	}
+	address, err := page.Listen()
+	if err != nil {
+		return nil, "", err
+	}
+	token, err := u.keptToken()
+	if err != nil {
+		return nil, "", err
+	}
+	return func(ctx context.Context) error {
+		defer nc.Close()
+		defer closing()
+		return run.InOrder(ctx, page.Run, known.Run, lanes.Run)
+	}, "http://" + address.String() + page.Link(token), nil
 }
 
 // elasticLine says where exporters post, if they may.
@@ -204,7 +260,7 @@ const addressPatience = 3 * time.Second
 func (u *up) checkAddresses(ctx context.Context) error {
 	deadline := time.Now().Add(addressPatience)
 	for _, a := range []struct{ flag, address string }{
-		{"http", u.HTTP}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP}, {"elasticsearch", u.Elasticsearch.Elasticsearch},
+		{"http", u.HTTP}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP}, {"console", u.Console}, {"elasticsearch", u.Elasticsearch.Elasticsearch},
 	} {
 		if a.address == "" {
 			continue
@@ -232,7 +288,7 @@ func (u *up) prepareData() (tokens string, err error) {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	if err := run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst,
-		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator); err != nil {
+		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	token, err := u.keptToken()

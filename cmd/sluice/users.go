@@ -25,6 +25,7 @@ func natsUsers(folder string) ([]embedded.User, error) {
 		{"api", run.SecretNATSAPI, stream.APIPermissions()},
 		{"ingester", run.SecretNATSIngester, stream.IngesterPermissions()},
 		{"operator", run.SecretNATSOperator, stream.OperatorPermissions()},
+		{"console", run.SecretNATSConsole, stream.ConsolePermissions()},
 	} {
 		password, err := run.ReadSecret(folder, u.secret)
 		if err != nil {

@@ -186,6 +186,20 @@ func IngesterPermissions() Permissions {
 	}
 }
 
+// ConsolePermissions are those of the console: it reads, and replays and drops
+// dead letters for an admin, which are records and changes again then. It can
+// move no position, and neither make, purge nor delete a stream.
+func ConsolePermissions() Permissions {
+	const remove = "$JS.API.STREAM.MSG.DELETE."
+	return Permissions{
+		Publish: append([]string{
+			"flow.*.record", ChangePrefix + ">", "$KV." + SourceBucket + ".>", ReplayPrefix + ">", SettledPrefix + ">",
+			remove + DeadStream, remove + NoteStream,
+		}, ask...),
+		Subscribe: []string{"_INBOX_console.>"},
+	}
+}
+
 // OperatorPermissions are those of the operator's commands, which also make the
 // streams: everything.
 func OperatorPermissions() Permissions {

@@ -180,14 +180,8 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 		if err != nil {
 			return nil, err
 		}
-		done := at.Done
-		l := Lag{Lane: lane.Number, Done: done, Last: lane.Last}
-		if lane.Last > done {
-			l.Messages = lane.Last - done
-		}
-		if lane.Messages > 0 {
-			l.Bytes = uint64(float64(lane.Bytes) / float64(lane.Messages) * float64(min(l.Messages, lane.Messages)))
-		}
+		l := Lag{Lane: lane.Number, Done: at.Done, Last: lane.Last}
+		l.Messages, l.Bytes = waiting(lane, at.Done)
 		label := strconv.Itoa(lane.Number)
 		s.m.lagMessages.WithLabelValues(label).Set(float64(l.Messages))
 		s.m.lagBytes.WithLabelValues(label).Set(float64(l.Bytes))

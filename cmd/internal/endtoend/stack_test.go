@@ -23,6 +23,7 @@ type stack struct {
 	data                     string
 	http, ops, ingesterOps   string
 	nats, clickhouse, chHTTP string
+	console                  string
 	token                    string
 	flags                    []string // further ones of `sluice up`
 	client                   *http.Client
@@ -33,7 +34,7 @@ func newStack(t *testing.T) *stack {
 	return &stack{
 		t: t, data: filepath.Join(t.TempDir(), "data"),
 		http: parts.Address(), ops: ops, ingesterOps: ops,
-		nats: parts.Address(), clickhouse: parts.Address(), chHTTP: parts.Address(),
+		nats: parts.Address(), clickhouse: parts.Address(), chHTTP: parts.Address(), console: parts.Address(),
 		client: &http.Client{Timeout: 30 * time.Second},
 	}
 }
@@ -42,7 +43,7 @@ func newStack(t *testing.T) *stack {
 func (s *stack) up() *process {
 	s.t.Helper()
 	p := start(s.t, "sluice", append([]string{"up", "--data", s.data, "--http", s.http, "--ops", s.ops,
-		"--nats", s.nats, "--clickhouse", s.clickhouse, "--clickhouse-http", s.chHTTP}, s.flags...)...)
+		"--nats", s.nats, "--clickhouse", s.clickhouse, "--clickhouse-http", s.chHTTP, "--console", s.console}, s.flags...)...)
 	s.waitReady(p, s.ops)
 	token, err := os.ReadFile(filepath.Join(s.data, "token"))
 	if err != nil {

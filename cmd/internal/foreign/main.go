@@ -144,7 +144,7 @@ func (o options) run(ctx context.Context) error {
 func (o options) start(ctx context.Context, dir string) (env map[string]string, stop func() error, err error) {
 	data, api, ops, native, http, elastic := filepath.Join(dir, "data"), parts.Address(), parts.Address(), parts.Address(), parts.Address(), parts.Address()
 	up, err := parts.Spawn(dir, "up", ops, o.Sluice, "up", "--data", data, "--http", api, "--ops", ops,
-		"--nats", parts.Address(), "--clickhouse", native, "--clickhouse-http", http, "--elasticsearch", elastic)
+		"--nats", parts.Address(), "--clickhouse", native, "--clickhouse-http", http, "--console", parts.Address(), "--elasticsearch", elastic)
 	if err != nil {
 		return nil, nil, err
 	}

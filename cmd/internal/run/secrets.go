@@ -23,6 +23,7 @@ const (
 	SecretNATSAPI      = "nats-api"
 	SecretNATSIngester = "nats-ingester"
 	SecretNATSOperator = "nats-operator"
+	SecretNATSConsole  = "nats-console"
 )
 
 // MakeSecrets makes the folder and those of the files that are missing. What is
@@ -91,7 +92,10 @@ func (o Operator) secret(name string, hosts []string) (string, error) {
 }
 
 // LogIn is how to reach NATS as its operator.
-func (o Operator) LogIn(n NATS) (NATS, error) {
+func (o Operator) LogIn(n NATS) (NATS, error) { return o.logInAs("operator", SecretNATSOperator, n) }
+
+// logInAs is how to reach NATS as one of its users.
+func (o Operator) logInAs(user, name string, n NATS) (NATS, error) {
 	if n.NATSCreds != "" || n.NATSUser != "" || n.user != "" || strings.Contains(n.NATS, "@") {
 		return n, nil
 	}
@@ -103,15 +107,20 @@ func (o Operator) LogIn(n NATS) (NATS, error) {
 			hosts = append(hosts, server)
 		}
 	}
-	secret, err := o.secret(SecretNATSOperator, hosts)
+	secret, err := o.secret(name, hosts)
 	if secret != "" {
-		n.user, n.password = "operator", secret
+		n.user, n.password = user, secret
 	}
 	return n, err
 }
 
 // Warehouse is how to reach ClickHouse as its admin.
 func (o Operator) Warehouse(c ClickHouse) (warehouse.Config, error) {
+	return o.warehouseAs("admin", SecretAdmin, c)
+}
+
+// warehouseAs is how to reach ClickHouse as one of its users.
+func (o Operator) warehouseAs(user, name string, c ClickHouse) (warehouse.Config, error) {
 	cfg, err := c.Config()
 	if err != nil {
 		return cfg, err
@@ -123,9 +132,9 @@ func (o Operator) Warehouse(c ClickHouse) (warehouse.Config, error) {
 	if _, has := address.User.Password(); has || address.User.Username() != "" && address.User.Username() != "default" || address.Query().Has("password") {
 		return cfg, nil
 	}
-	secret, err := o.secret(SecretAdmin, strings.Split(address.Host, ","))
+	secret, err := o.secret(name, strings.Split(address.Host, ","))
 	if secret != "" {
-		address.User = url.UserPassword("admin", secret)
+		address.User = url.UserPassword(user, secret)
 		cfg.URL = address.String()
 	}
 	return cfg, err

@@ -37,7 +37,7 @@ func (b *bench) up(ctx context.Context, n int) (took time.Duration, err error) {
 	began := time.Now()
 	p, err := parts.Spawn(b.dir, "up", ops, filepath.Join(b.dir, "bin", "sluice"), "up", "--data", filepath.Join(b.dir, "up-"+strconv.Itoa(n)),
 		"--http", parts.Address(), "--ops", ops, "--nats", parts.Address(), "--clickhouse", parts.Address(), "--clickhouse-http", parts.Address(),
-		"--clickhouse-library", library)
+		"--console", parts.Address(), "--clickhouse-library", library)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,124 @@
+package run
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/auth"
+	"sluice/pkg/console"
+	"sluice/pkg/ops"
+	"sluice/pkg/stream"
+)
+
+// Console is the web page of operators and analysts, and its options.
+//
+//	browsers ──HTTP──▶ pkg/console ──▶ pkg/auth: who may
+//	                       ├──the analyst──▶ ClickHouse
+//	                       ├──lanes, dead letters──▶ pkg/stream ──▶ NATS
+//	                       └──metrics──▶ the ops ports of api and ingester
+type Console struct {
+	Listen string   `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
+	HTTPS  bool     `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
+	Watch  []string `default:"127.0.0.1:8081,127.0.0.1:8082" help:"Ops ports of apis and ingesters, comma-separated, whose metrics are shown."`
+	Ops    string   `default:"127.0.0.1:8084" help:"Address for operators: /metrics, /healthz, /readyz."`
+	Memory int64    `default:"268435456" help:"Memory of the process in bytes."`
+
+	Auth
+	Operator
+	ClickHouse
+	NATS
+
+	Healthcheck bool `help:"Ask the console on --ops whether it is ready, and exit 0 or 1."`
+}
+
+// Run serves until ctx ends.
+func (c *Console) Run(ctx context.Context, log *slog.Logger) error {
+	nats, err := c.Operator.logInAs("console", SecretNATSConsole, c.NATS)
+	if err != nil {
+		return err
+	}
+	program := alone{name: "console", ops: c.Ops, memory: c.Memory, healthcheck: c.Healthcheck, nats: nats}
+	return program.run(ctx, log, c.serve)
+}
+
+// serve makes the console and takes its port.
+func (c *Console) serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) (Part, error) {
+	started := operators.Starting("waiting for NATS")
+	tokens, err := auth.New(c.Auth.config(), log, operators.Registry())
+	if err != nil {
+		return nil, err
+	}
+	server, closing, err := c.New(lanes, tokens, log)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := server.Listen(); err != nil {
+		closing()
+		return nil, err
+	}
+	operators.AddCheck("tokens", tokens.Check)
+	opened := func(ctx context.Context) error {
+		started()
+		<-ctx.Done()
+		return nil
+	}
+	return func(ctx context.Context) error {
+		defer closing()
+		return InOrder(ctx, server.Run, after(lanes, opened), tokens.Run, lanes.Run)
+	}, nil
+}
+
+// New makes the console on streams that the caller runs.
+func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slog.Logger) (server *console.Server, closing func(), err error) {
+	// The analyst, never the admin: what people ask may only read.
+	cfg, err := c.Operator.warehouseAs("analyst", SecretAnalyst, c.ClickHouse)
+	if err != nil {
+		return nil, nil, err
+	}
+	reader, err := console.NewReader(cfg.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	deps := console.Deps{Auth: tokens, Warehouse: reader, Stream: standing{lanes, stream.NewDeadLetters(lanes)}}
+	for _, address := range c.Watch {
+		deps.Programs = append(deps.Programs, console.NewProgram(address))
+	}
+	server, err = console.New(console.Config{Listen: c.Listen, Secure: c.HTTPS}, deps, log)
+	if err != nil {
+		reader.Close()
+		return nil, nil, err
+	}
+	return server, func() { reader.Close() }, nil
+}
+
+// NewTokens reads a token file for a console beside an api in one process, whose
+// metrics the api's own have.
+func NewTokens(file string, log *slog.Logger) (*auth.Authenticator, error) {
+	return auth.New(auth.Config{Tokens: file}, log, prometheus.NewRegistry())
+}
+
+// standing shows the console what the lanes are.
+type standing struct {
+	stream *stream.Stream
+	dead   *stream.DeadLetters
+}
+
+func (s standing) Standing(ctx context.Context) (now console.Standing, err error) {
+	lanes, err := s.stream.Standings(ctx)
+	if err != nil {
+		return now, err
+	}
+	for _, l := range lanes {
+		now.Lanes = append(now.Lanes, console.Lane{
+			Number: l.Number, Stream: l.Stream, Last: l.Last, Bytes: l.Bytes, MaxBytes: l.MaxBytes,
+			Waiting: l.Waiting, WaitingBytes: l.WaitingBytes, Position: l.Position,
+		})
+	}
+	for _, source := range s.stream.Sources() {
+		now.Sources = append(now.Sources, console.Source{Name: source.Name, Lanes: source.Lanes, Moving: source.Moving})
+	}
+	now.Dead.Letters, now.Dead.Bytes, now.Dead.Max, err = s.dead.Room(ctx)
+	return now, err
+}

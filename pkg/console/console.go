@@ -1,0 +1,199 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// Config says where the console listens and how long its sessions last.
+type Config struct {
+	Listen  string        // address for browsers; default 127.0.0.1:8083
+	Secure  bool          // browsers come by https, through a proxy: the cookie goes nowhere else
+	Idle    time.Duration // a session ends when nothing was asked for so long; default 1 h
+	Session time.Duration // a session ends after so long; default 12 h
+	Every   time.Duration // how often is looked while somebody watches; default 1 s
+	Rest    time.Duration // how often while nobody does; default 15 s
+	Answer  time.Duration // how long a page may take to gather what it shows; default 5 s
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:8083"
+	}
+	set(&c.Idle, time.Hour)
+	set(&c.Session, 12*time.Hour)
+	set(&c.Every, time.Second)
+	set(&c.Rest, 15*time.Second)
+	set(&c.Answer, 5*time.Second)
+	return c
+}
+
+// Authenticator knows who may. *auth.Authenticator is the real one. Its errors
+// are record.ErrTokenMissing, record.ErrTokenInvalid and
+// record.ErrTokenUnverified.
+type Authenticator interface {
+	Authenticate(header string) (record.Identity, error)
+}
+
+// Deps are what the console works with. All are needed.
+type Deps struct {
+	Auth      Authenticator
+	Warehouse Warehouse
+	Stream    Stream
+	Programs  []Program // apis and ingesters, by their ops ports
+}
+
+// Server is the console. It is inert until Listen or Run.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	auth     Authenticator
+	sessions *sessions
+	once     *onceCodes
+	db       Warehouse
+	watch    *watch
+	assets   *assets
+	pages    pages
+	handler  http.Handler
+	draining context.Context    // ends when Run does, and with it what is live
+	drained  context.CancelFunc // ends it
+
+	listener net.Listener // nil until Listen; owned by Run from then on
+}
+
+// New prepares a Server and its pages.
+func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
+	cfg = cfg.withDefaults()
+	files, err := loadAssets()
+	if err != nil {
+		return nil, fmt.Errorf("assets of the console: %w", err)
+	}
+	s := &Server{
+		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, assets: files,
+		sessions: newSessions(cfg.Idle, cfg.Session), once: newOnceCodes(),
+		watch: newWatch(cfg, deps, log),
+	}
+	if s.pages, err = s.loadPages(); err != nil {
+		return nil, fmt.Errorf("pages of the console: %w", err)
+	}
+	s.draining, s.drained = context.WithCancel(context.Background())
+	s.handler = s.routes()
+	return s, nil
+}
+
+// menu is what stands on top of every page, in this order.
+var menu = []menuItem{
+	{"Now", "/"},
+}
+
+// routes are all pages there are. To add one: a line here, one in menu, a method
+// of Server in a file of its own, and pages/<name>.html, which defines "main".
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /assets/", s.assets.serve)
+	mux.HandleFunc("GET /sign-in", s.signInPage)
+	mux.HandleFunc("POST /sign-in", s.signIn)
+	mux.HandleFunc("POST /sign-in/once", s.signInOnce)
+	mux.HandleFunc("POST /sign-out", s.signOut)
+
+	mux.HandleFunc("GET /{$}", s.page(s.now))
+	mux.HandleFunc("GET /now/events", s.live(s.nowEvents))
+	mux.HandleFunc("GET /now/series", s.page(s.nowSeries))
+	mux.HandleFunc("GET /how", s.page(s.how))
+
+	mux.HandleFunc("/", s.page(func(http.ResponseWriter, *http.Request, *session) error {
+		return refuse(http.StatusNotFound, "There is no such page.")
+	}))
+	return s.guard(mux)
+}
+
+// guard sets what every answer carries, and refuses what comes from other sites.
+func (s *Server) guard(next http.Handler) http.Handler {
+	next = http.NewCrossOriginProtection().Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
+			"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if s.cfg.Secure {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Handler answers without a listener.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Listen takes the port, so that a port in use is known before anything else
+// starts. Run calls it when nobody has.
+func (s *Server) Listen() (net.Addr, error) {
+	if s.listener == nil {
+		listener, err := net.Listen("tcp", s.cfg.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("listen for browsers: %w", err)
+		}
+		s.listener = listener
+	}
+	return s.listener.Addr(), nil
+}
+
+// Run serves until ctx ends, then ends what is live, lets the answers in flight
+// be written, and returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	if _, err := s.Listen(); err != nil {
+		return err
+	}
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		s.watch.run(s.draining)
+	}()
+	srv := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10, // a query may stand in the address
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		s.drained()
+		soon, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if srv.Shutdown(soon) != nil {
+			_ = srv.Close() // a page that somebody looks at is nothing to wait for
+		}
+	})
+	err := srv.Serve(s.listener)
+	if stop() { // it has ended by itself
+		s.drained()
+		<-watching
+		return fmt.Errorf("serve browsers: %w", err)
+	}
+	<-stopped
+	<-watching
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

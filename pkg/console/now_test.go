@@ -1,0 +1,109 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/pkg/console"
+)
+
+// events are what a browser is told within a while.
+func (s *site) events(t *testing.T, enough func(n int, told string) bool) (all []string) {
+	t.Helper()
+	res, err := s.client.Get(s.url + "/now/events")
+	fatal(t, err)
+	defer res.Body.Close()
+	if kind := res.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Fatalf("%s, of type %q", res.Status, kind)
+	}
+	stop := time.AfterFunc(20*time.Second, func() { res.Body.Close() })
+	defer stop.Stop()
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		told, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		if all = append(all, told); enough(len(all), told) {
+			return all
+		}
+	}
+	t.Errorf("it ended after %d messages: %v", len(all), lines.Err())
+	return all
+}
+
+func TestNowShowsLanesAndWhatNeedsAPerson(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.signIn(reader)
+	res, body := s.get("/")
+	wants(t, "now", res, body, http.StatusOK,
+		"ClickHouse does not answer: connection refused", "ingester-1", "1.0 MiB of 4.0 GiB", "11,990", "not at this rate", `href="/how#sluice_stream_lag_messages"`)
+}
+
+// TestBrowsersShareOneLook: ten browsers cost what one does, and are told the
+// same small message at the same pace.
+func TestBrowsersShareOneLook(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	s := newSite(t, func(c *console.Config, d *console.Deps) {
+		c.Every, c.Rest = 300*time.Millisecond, time.Hour
+		d.Stream = counted{d.Stream, &looks}
+	})
+	s.signIn(reader)
+	began, before := time.Now(), looks.Load()
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			for _, told := range s.events(t, func(n int, _ string) bool { return n == 5 }) {
+				var message struct {
+					Shape string
+					V     map[string]string
+					P     []float64
+				}
+				if err := json.Unmarshal([]byte(told), &message); err != nil || message.V["lane.0.waiting"] != "2" || len(message.P) != 4 {
+					t.Errorf("told %s (%v)", told, err)
+				}
+				if len(told) > 4<<10 {
+					t.Errorf("a message has %d bytes", len(told))
+				}
+			}
+		})
+	}
+	all.Wait()
+	most := int64(time.Since(began)/(300*time.Millisecond)) + 12 // each browser that comes may wake it once
+	if n := looks.Load() - before; n > most {
+		t.Errorf("ten browsers made %d looks within %s, want at most %d", n, time.Since(began), most)
+	}
+}
+
+// TestEventsEndWithTheSession: an open page is told, and signs in again.
+func TestEventsEndWithTheSession(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.signIn(reader)
+	s.events(t, func(n int, told string) bool {
+		if n == 1 {
+			writeTokens(t, s.tokens)
+		}
+		return told == "{}"
+	})
+}
+
+type counted struct {
+	console.Stream
+	looks *atomic.Int64
+}
+
+func (c counted) Standing(ctx context.Context) (console.Standing, error) {
+	c.looks.Add(1)
+	return c.Stream.Standing(ctx)
+}

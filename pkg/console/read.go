@@ -1,0 +1,96 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+// Warehouse is ClickHouse, asked as the analyst. *Reader is the real one.
+type Warehouse interface {
+	Query(ctx context.Context, sql string, args ...any) (driver.Rows, error)
+}
+
+// Reader asks ClickHouse. It connects when it is first asked, and again after
+// ClickHouse was away.
+type Reader struct{ conn driver.Conn }
+
+// NewReader prepares a Reader of the ClickHouse at an address such as
+// clickhouse://analyst:password@127.0.0.1:9000/flow. No error repeats the password.
+func NewReader(address string) (*Reader, error) {
+	o, err := clickhouse.ParseDSN(address)
+	if err != nil {
+		return nil, fmt.Errorf("parse the ClickHouse URL: %w", err) // the driver hides credentials
+	}
+	if o.Protocol != clickhouse.Native {
+		return nil, errors.New("parse the ClickHouse URL: it must begin with clickhouse://")
+	}
+	if o.Auth.Database == "" {
+		o.Auth.Database = "flow"
+	}
+	for i, addr := range o.Addr {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			o.Addr[i] = net.JoinHostPort(addr, "9000")
+		}
+	}
+	if o.DialTimeout <= 0 {
+		o.DialTimeout = 2 * time.Second
+	}
+	o.ReadTimeout = 70 * time.Second // a statement of the analyst may take a minute
+	o.MaxOpenConns, o.MaxIdleConns = 6, 3
+	o.ConnMaxLifetime = 10 * time.Minute
+	conn, err := clickhouse.Open(o)
+	if err != nil {
+		return nil, fmt.Errorf("open ClickHouse: %w", err)
+	}
+	return &Reader{conn}, nil
+}
+
+// Query asks. The rows are to be closed.
+func (r *Reader) Query(ctx context.Context, sql string, args ...any) (driver.Rows, error) {
+	return r.conn.Query(ctx, sql, args...)
+}
+
+// Ping returns nil when ClickHouse answers.
+func (r *Reader) Ping(ctx context.Context) error { return r.conn.Ping(ctx) }
+
+// Close closes the connections.
+func (r *Reader) Close() error { return r.conn.Close() }
+
+// one scans the only row of an answer.
+func one(ctx context.Context, db Warehouse, into []any, sql string, args ...any) error {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// each scans every row of an answer into what place points at.
+func each[T any](ctx context.Context, db Warehouse, place func(*T) []any, sql string, args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		var row T
+		if err := rows.Scan(place(&row)...); err != nil {
+			return nil, err
+		}
+		all = append(all, row)
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,246 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed pages/*.html
+var pageFiles embed.FS
+
+// pages are the templates, each with the layout around it, by name.
+type pages map[string]*template.Template
+
+type menuItem struct{ Title, Path string }
+
+// frame is what the layout needs around the data of a page.
+type frame struct {
+	Title string
+	Path  string     // of the menu's item that is current
+	Menu  []menuItem // empty for who has not signed in
+	Who   *session   // nil for the same
+	Data  any
+}
+
+// loadPages reads every page. A page defines "main", and may define "head" for
+// scripts and styles that it alone needs.
+func (s *Server) loadPages() (pages, error) {
+	layout, err := template.New("layout.html").Funcs(s.functions()).ParseFS(pageFiles, "pages/layout.html", "pages/parts.html")
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(pageFiles, "pages/*.html")
+	if err != nil {
+		return nil, err
+	}
+	all := pages{}
+	for _, name := range names {
+		page := strings.TrimSuffix(path.Base(name), ".html")
+		if page == "layout" || page == "parts" {
+			continue
+		}
+		one, err := layout.Clone()
+		if err == nil {
+			one, err = one.ParseFS(pageFiles, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[page] = one
+	}
+	return all, nil
+}
+
+// functions are what templates can call.
+func (s *Server) functions() template.FuncMap {
+	return template.FuncMap{
+		"asset":       s.assets.path,
+		"number":      number,
+		"bytes":       byteSize,
+		"span":        span,
+		"when":        when,
+		"incarnation": func(ms uint64) template.HTML { return when(time.UnixMilli(int64(ms))) },
+		"metric":      func(name string) string { return "/how#" + name },
+		"sql":         func(query string) string { return "/query?sql=" + urlQuery(query) },
+		"join":        strings.Join,
+		"live": func(v figures, key string) template.HTML {
+			return template.HTML(`<span data-live="` + template.HTMLEscapeString(key) + `">` + template.HTMLEscapeString(v[key]) + `</span>`)
+		},
+		"key": fmt.Sprint,
+	}
+}
+
+// show answers with a page.
+func (s *Server) show(w http.ResponseWriter, r *http.Request, who *session, name, title string, data any) error {
+	s.render(w, r, who, http.StatusOK, name, title, data)
+	return nil
+}
+
+// render writes a page whole, or says that it is broken.
+func (s *Server) render(w http.ResponseWriter, r *http.Request, who *session, status int, name, title string, data any) {
+	f := frame{Title: title, Who: who, Data: data}
+	if who != nil {
+		f.Menu = menuOf(who)
+		f.Path = current(f.Menu, r.URL.Path)
+	}
+	var b bytes.Buffer
+	if err := s.pages[name].ExecuteTemplate(&b, "layout.html", f); err != nil {
+		s.log.Error("a page of the console is broken", "page", name, "error", err)
+		http.Error(w, "This page is broken; the log says why.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the browser is gone when this fails
+}
+
+// menuOf is the menu without what a token of some tenants cannot see.
+func menuOf(who *session) []menuItem {
+	var seen []menuItem
+	for _, item := range menu {
+		if !who.Limited() || !wholeOnly[item.Path] {
+			seen = append(seen, item)
+		}
+	}
+	return seen
+}
+
+// wholeOnly are the pages that show all tenants or nothing.
+var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true, "/tail": true}
+
+// current is the menu's item that a path belongs to.
+func current(items []menuItem, path string) string {
+	best := ""
+	for _, item := range items {
+		within := path == item.Path || item.Path != "/" && strings.HasPrefix(path, item.Path+"/")
+		if within && len(item.Path) > len(best) {
+			best = item.Path
+		}
+	}
+	return best
+}
+
+// refusal is an error that is shown as it is.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// refuse is an error that is shown with its status and its sentence.
+func refuse(status int, sentence string, args ...any) error {
+	if len(args) > 0 {
+		sentence = fmt.Sprintf(sentence, args...)
+	}
+	return &refusal{status, sentence}
+}
+
+// showError answers with a page that says what is wrong.
+func (s *Server) showError(w http.ResponseWriter, r *http.Request, who *session, err error) {
+	status, text := http.StatusBadGateway, "What this page shows could not be read: "+err.Error()
+	var refused *refusal
+	if errors.As(err, &refused) {
+		status, text = refused.status, refused.text
+	}
+	s.render(w, r, who, status, "error", http.StatusText(status), text)
+}
+
+func urlQuery(text string) string { return url.QueryEscape(text) }
+
+// number is a whole number with its digits in groups of three.
+func number(value any) string {
+	var text string
+	switch n := value.(type) {
+	case int:
+		text = strconv.Itoa(n)
+	case int64:
+		text = strconv.FormatInt(n, 10)
+	case uint64:
+		text = strconv.FormatUint(n, 10)
+	case float64:
+		text = strconv.FormatFloat(n, 'f', 0, 64)
+	default:
+		text = fmt.Sprint(n)
+	}
+	sign := ""
+	if strings.HasPrefix(text, "-") {
+		sign, text = "-", text[1:]
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return sign + text
+		}
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// byteSize is a number of bytes as people read it.
+func byteSize(value any) string {
+	var n float64
+	switch v := value.(type) {
+	case int:
+		n = float64(v)
+	case int64:
+		n = float64(v)
+	case uint64:
+		n = float64(v)
+	case float64:
+		n = v
+	}
+	unit := 0
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
+	for n >= 1024 && unit < len(units)-1 {
+		n, unit = n/1024, unit+1
+	}
+	if unit == 0 || n >= 100 {
+		return fmt.Sprintf("%.0f %s", n, units[unit])
+	}
+	return fmt.Sprintf("%.1f %s", n, units[unit])
+}
+
+// span is how long something takes, as people say it.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + span(-d)
+	case d == 0:
+		return "0 s"
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%.0f h", d.Hours())
+	}
+	return fmt.Sprintf("%.0f days", d.Hours()/24)
+}
+
+// when is a moment, which the script shows in the viewer's zone.
+func when(t time.Time) template.HTML {
+	if t.IsZero() || t.Unix() == 0 {
+		return "never"
+	}
+	exact := t.UTC().Format("2006-01-02T15:04:05.000Z")
+	return template.HTML(`<time datetime="` + exact + `" title="` + exact + `">` + t.UTC().Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}

@@ -1,0 +1,201 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/pkg/console"
+	"sluice/pkg/record"
+)
+
+func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	for _, path := range []string{"/", "/how", "/now/series", "/nothing"} {
+		res, body := s.get(path)
+		if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/sign-in?next="+url.QueryEscape(path) {
+			t.Errorf("%s: %s to %q, want to be sent to sign in\n%s", path, res.Status, res.Header.Get("Location"), body)
+		}
+	}
+	req, err := http.NewRequest(http.MethodGet, s.url+"/now/events", nil)
+	fatal(t, err)
+	res, err := s.client.Do(req)
+	fatal(t, err)
+	res.Body.Close()
+	if res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("events: %s, want 401", res.Status)
+	}
+}
+
+func TestATokenSignsInAsItsScopesSay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, token, text string
+		status            int
+	}{
+		{"with read", reader, "", http.StatusSeeOther},
+		{"with admin", admin, "", http.StatusSeeOther},
+		{"one that only posts", poster, "may not look", http.StatusForbidden},
+		{"one that nobody knows", "sluice_nobody", "not valid", http.StatusForbidden},
+		{"none", "", "Type an access token", http.StatusBadRequest},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t, nil)
+			res, body := s.post("/sign-in", url.Values{"token": {c.token}, "next": {"//elsewhere.example/"}})
+			wants(t, "sign in", res, body, c.status, c.text)
+			if c.token != "" && strings.Contains(body, c.token) {
+				t.Error("the page shows the token")
+			}
+			cookies := res.Cookies()
+			if c.status != http.StatusSeeOther {
+				if len(cookies) > 0 {
+					t.Errorf("a cookie was set: %v", cookies)
+				}
+				return
+			}
+			if to := res.Header.Get("Location"); to != "/" {
+				t.Errorf("sent to %q, want no other site", to)
+			}
+			if len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode || cookies[0].Path != "/" {
+				t.Errorf("cookies %v, want one that is HttpOnly and SameSite=Strict", cookies)
+			}
+			res, body = s.get("/")
+			wants(t, "the first page", res, body, http.StatusOK, "Sign out", "What needs a person")
+		})
+	}
+}
+
+func TestEveryAnswerCarriesAStrictPolicy(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.signIn(reader)
+	for _, path := range []string{"/", "/sign-in", "/nothing", "/assets/console.js"} {
+		res, body := s.get(path)
+		policy := res.Header.Get("Content-Security-Policy")
+		for _, part := range []string{"default-src 'none'", "script-src 'self';", "style-src 'self';", "connect-src 'self';", "form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
+			if !strings.Contains(policy, part) {
+				t.Errorf("%s: the policy %q lacks %q", path, policy, part)
+			}
+		}
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"} {
+			if got := res.Header.Get(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+		if strings.Contains(body, " style=") && !strings.HasPrefix(path, "/assets/") || strings.Contains(body, "<script>") {
+			t.Errorf("%s: it has what its policy forbids:\n%s", path, body)
+		}
+	}
+}
+
+func TestALinkSignsInOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	page, secret, ok := strings.Cut(s.server.Link(reader), "#once=")
+	if !ok || page != "/sign-in" {
+		t.Fatalf("the link is to %q, want its secret behind the #", page)
+	}
+	res, body := s.post("/sign-in/once", url.Values{"code": {secret}})
+	wants(t, "first", res, body, http.StatusSeeOther)
+	res, body = s.get("/")
+	wants(t, "the first page", res, body, http.StatusOK)
+
+	s.client = newBrowser()
+	res, body = s.post("/sign-in/once", url.Values{"code": {secret}})
+	wants(t, "again", res, body, http.StatusForbidden, "was used before")
+}
+
+func TestAFormOfAnotherSiteOrSessionIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	csrf := s.signIn(admin)
+	for _, wrong := range []url.Values{{}, {"csrf": {"wrong"}}} {
+		res, body := s.post("/sign-out", wrong)
+		wants(t, "without the token of the session", res, body, http.StatusForbidden, "not of your session")
+	}
+	req, err := http.NewRequest(http.MethodPost, s.url+"/sign-out", strings.NewReader(url.Values{"csrf": {csrf}}.Encode()))
+	fatal(t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	res, err := s.client.Do(req)
+	fatal(t, err)
+	res.Body.Close()
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("from another site: %s, want 403", res.Status)
+	}
+
+	res, body := s.post("/sign-out", url.Values{"csrf": {csrf}})
+	wants(t, "sign out", res, body, http.StatusSeeOther)
+	res, _ = s.get("/")
+	wants(t, "after that", res, "", http.StatusSeeOther)
+}
+
+func TestASessionEndsWithItsTimeAndItsToken(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *console.Config, _ *console.Deps) { c.Session = time.Second })
+	s.signIn(reader)
+	ends(t, s, "after its time")
+
+	s = newSite(t, func(c *console.Config, _ *console.Deps) { c.Idle = 500 * time.Millisecond })
+	s.signIn(reader)
+	time.Sleep(600 * time.Millisecond) // longer than it may be idle
+	res, _ := s.get("/")
+	wants(t, "after it was idle", res, "", http.StatusSeeOther)
+
+	s = newSite(t, nil)
+	s.signIn(reader)
+	writeTokens(t, s.tokens, admin)
+	ends(t, s, "after its token was revoked")
+}
+
+// ends waits until the site asks to sign in again.
+func ends(t *testing.T, s *site, when string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if res, _ := s.get("/how"); res.StatusCode == http.StatusSeeOther {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%s it goes on", when)
+			return
+		}
+	}
+}
+
+// TestATokenOfSomeTenantsSeesNoPageOfAll: what cannot be cut down is refused.
+func TestATokenOfSomeTenantsSeesNoPageOfAll(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	res, _ := s.post("/sign-in", url.Values{"token": {tenants}})
+	wants(t, "sign in", res, "", http.StatusSeeOther)
+	res, _ = s.get("/")
+	if to := res.Header.Get("Location"); to != "/processes" {
+		t.Errorf("the first page leads to %q, want /processes", to)
+	}
+	for _, path := range []string{"/how", "/now/events", "/now/series"} {
+		res, body := s.get(path)
+		wants(t, path, res, body, http.StatusForbidden, "of some tenants")
+	}
+}
+
+func TestConditionsOfTenants(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		tenants []string
+		want    string
+		args    []any
+	}{
+		{"all", nil, "1", nil},
+		{"none", []string{}, "0", nil},
+		{"two", []string{"a", "b"}, "tenant_id IN (?,?)", []any{"a", "b"}},
+	} {
+		got, args := console.Scoped(record.Identity{Tenants: c.tenants}, "tenant_id")
+		if got != c.want || !slices.Equal(args, c.args) {
+			t.Errorf("%s: %q %v, want %q %v", c.name, got, args, c.want, c.args)
+		}
+	}
+}
