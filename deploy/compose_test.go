@@ -190,7 +190,7 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 }
 
 // TestProgramsTakeTheSettingsOfCompose runs the programs as the health checks
-// do: they refuse a SLUICE_ variable they do not know and a value they can not
+// do: they refuse a SLUICE_ variable they do not know and a value they cannot
 // use.
 func TestProgramsTakeTheSettingsOfCompose(t *testing.T) {
 	c := compose(t)

@@ -124,7 +124,7 @@ func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
 
 type deadDrop struct {
 	letterChoice
-	Yes bool `help:"Drop them: they can not be had back." env:"-"`
+	Yes bool `help:"Drop them: they cannot be had back." env:"-"`
 }
 
 func (c *deadDrop) Run(ctx context.Context, log *slog.Logger) error {

@@ -41,7 +41,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	defer c.mu.Unlock()
 	if time.Since(c.looked) >= time.Second {
 		if err := c.reload(); err != nil {
-			c.log.Error("TLS certificate can not be used, the one before stays in force", "error", err)
+			c.log.Error("TLS certificate cannot be used, the one before stays in force", "error", err)
 		}
 	}
 	return c.current, nil

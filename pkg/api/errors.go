@@ -75,11 +75,11 @@ var failures = []failure{
 	{codeEmptyBody, http.StatusBadRequest, "The body is empty", 0},
 	{codeInvalidJSON, http.StatusBadRequest, "The body is not valid JSON", 0},
 	{codeInvalidUTF8, http.StatusBadRequest, "The body is not valid UTF-8", 0},
-	{codeBadCompression, http.StatusBadRequest, "The body can not be decompressed", 0},
+	{codeBadCompression, http.StatusBadRequest, "The body cannot be decompressed", 0},
 	{codeBodyIncomplete, http.StatusBadRequest, "The body is incomplete", 0},
-	{codeBadKey, http.StatusBadRequest, "The Idempotency-Key can not be used", 0},
+	{codeBadKey, http.StatusBadRequest, "The Idempotency-Key cannot be used", 0},
 	{codeBadTarget, http.StatusBadRequest, "Nothing can have this name", 0},
-	{codeBadParameter, http.StatusBadRequest, "A parameter of the address can not be used", 0},
+	{codeBadParameter, http.StatusBadRequest, "A parameter of the address cannot be used", 0},
 	{codeTokenMissing, http.StatusUnauthorized, "An access token is needed", 0},
 	{codeTokenInvalid, http.StatusUnauthorized, "The access token is not valid", 0},
 	{codeScopeMissing, http.StatusForbidden, "The access token does not allow this", 0},
@@ -111,10 +111,10 @@ var failures = []failure{
 	{codeStreamBusy, http.StatusTooManyRequests, "The stream takes no more at the moment", time.Second},
 	{codeStateFull, http.StatusTooManyRequests, "The state store is full", time.Minute},
 	{codeInternal, http.StatusInternalServerError, "Something went wrong here", 0},
-	{codeStreamUnavailable, http.StatusServiceUnavailable, "The stream can not be reached", 2 * time.Second},
+	{codeStreamUnavailable, http.StatusServiceUnavailable, "The stream cannot be reached", 2 * time.Second},
 	{codeSourceHeld, http.StatusServiceUnavailable, "Records of this source are held back", 10 * time.Second},
 	{codeStateBehind, http.StatusServiceUnavailable, "The newest state is not there yet", time.Second},
-	{codeTokenUnverified, http.StatusServiceUnavailable, "The access token can not be checked", 5 * time.Second},
+	{codeTokenUnverified, http.StatusServiceUnavailable, "The access token cannot be checked", 5 * time.Second},
 }
 
 // byCode is the row of a code.

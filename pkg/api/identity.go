@@ -63,7 +63,7 @@ func submissionID(kind, subject, key string) string {
 	return hex.EncodeToString(h.Sum(sum[:0])[:16])
 }
 
-// randomID is the id of a request that can not be told from another one like
+// randomID is the id of a request that cannot be told from another one like
 // it, and so is never a repeat.
 func randomID() string {
 	var b [16]byte

@@ -23,7 +23,7 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, packed *
 	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent))
 	most := min(limit, allowed)
 	expect := min(8*len(sent), most)
-	// What can not be true is what a body that was cut off or never was
+	// What cannot be true is what a body that was cut off or never was
 	// compressed happens to say: unpacking it will tell.
 	if claim, said := claimedSize(encoding, sent); said && claim <= uint64(limit) {
 		if expect = int(claim); expect > allowed {
@@ -169,7 +169,7 @@ func inflateFailure(err error, limit, ratio int) error {
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return refuse(codeBadCompression, fmt.Sprintf("the body needs a zstd window of more than %d bytes", zstdWindow))
 	default:
-		return refuse(codeBadCompression, "the body can not be decompressed as its Content-Encoding says")
+		return refuse(codeBadCompression, "the body cannot be decompressed as its Content-Encoding says")
 	}
 }
 

@@ -59,7 +59,7 @@ func (r *refusal) answer(w http.ResponseWriter, requestID string) {
 	h := w.Header()
 	r.headers(h, row)
 	body, err := json.Marshal(p)
-	if err != nil { // strings and integers only: can not happen
+	if err != nil { // strings and integers only: cannot happen
 		panic(err)
 	}
 	h["Content-Type"] = problemType

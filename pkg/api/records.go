@@ -18,7 +18,7 @@ import (
 // it is known to be another, the error is record.ErrKeyReused.
 //
 // Slots says for how many slots a submission of a source must be cut, and within
-// two seconds that this can not be known.
+// two seconds that this cannot be known.
 type Stream interface {
 	Slots(ctx context.Context, source string) (int, error)
 	Publish(ctx context.Context, s *record.Submission) (record.Receipt, error)

@@ -83,7 +83,7 @@ func TestTheTokenDecides(t *testing.T) {
 		{"none", without("Authorization"), 401, "token_missing", `Bearer realm="sluice"`},
 		{"unknown", header("Authorization", "Bearer swordfish"), 401, "token_invalid", `Bearer realm="sluice", error="invalid_token"`},
 		{"without the scope", header("Authorization", "Bearer reader"), 403, "scope_missing", `Bearer realm="sluice", error="insufficient_scope", scope="records:write"`},
-		{"that can not be checked", header("Authorization", "Bearer unverified"), 503, "token_unverified", ""},
+		{"that cannot be checked", header("Authorization", "Bearer unverified"), 503, "token_unverified", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

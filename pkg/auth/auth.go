@@ -130,7 +130,7 @@ func (a *Authenticator) follow() {
 		switch {
 		case err != nil && err.Error() != a.broken:
 			a.broken = err.Error()
-			a.log.Error("token file can not be used, the tokens before it stay in force", "path", a.cfg.Tokens, "error", err)
+			a.log.Error("token file cannot be used, the tokens before it stay in force", "path", a.cfg.Tokens, "error", err)
 		case err == nil && changed:
 			a.broken = ""
 			a.log.Info("token file was read again", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))

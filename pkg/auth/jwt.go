@@ -251,7 +251,7 @@ func (v *verifier) refreshSoon() {
 }
 
 // refresh takes over the keys from the file or the URL if they changed. When
-// they can not be had the keys before stay in force.
+// they cannot be had the keys before stay in force.
 func (v *verifier) refresh(ctx context.Context) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -275,7 +275,7 @@ func (v *verifier) refreshLocked(ctx context.Context) {
 	switch old := v.keys.Load(); {
 	case err != nil && err.Error() != v.broken:
 		v.broken = err.Error()
-		v.log.Error("JWT keys can not be used, the keys before them stay in force", "error", err)
+		v.log.Error("JWT keys cannot be used, the keys before them stay in force", "error", err)
 	case err != nil:
 	case old == nil || !bytes.Equal(old.raw, raw):
 		v.broken = ""

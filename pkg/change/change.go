@@ -66,7 +66,7 @@ func Decode(body []byte) (Change, error) {
 	return c, c.check()
 }
 
-// check refuses what Apply can not apply.
+// check refuses what Apply cannot apply.
 func (c *Change) check() error {
 	var wanted Target
 	switch c.Kind {

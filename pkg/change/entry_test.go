@@ -101,7 +101,7 @@ func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := mustApply(t, entry, *back, 2)
-		// The element whose id is no text can not be told apart: its mask goes.
+		// The element whose id is no text cannot be told apart: its mask goes.
 		var stored map[string]any
 		if err := json.Unmarshal(entry.Doc, &stored); err != nil {
 			t.Fatal(err)

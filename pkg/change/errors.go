@@ -36,7 +36,7 @@ type SyntaxError struct {
 
 func (e *SyntaxError) Error() string { return fmt.Sprintf("byte %d: %s", e.Offset, e.Detail) }
 
-// TargetError is a subject, table or field that can not be named.
+// TargetError is a subject, table or field that cannot be named.
 type TargetError struct {
 	Name   string // user, tableId or fieldId
 	Detail string
@@ -44,7 +44,7 @@ type TargetError struct {
 
 func (e *TargetError) Error() string { return e.Name + " " + e.Detail }
 
-// BadChangeError is a change that can not be applied, now or ever. It belongs
+// BadChangeError is a change that cannot be applied, now or ever. It belongs
 // into the dead letters.
 type BadChangeError struct {
 	Code   string // stable, machine-readable

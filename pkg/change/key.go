@@ -16,7 +16,7 @@ const keySize = 32
 
 // LoadOrCreateKey reads the fingerprint key from a file, or makes one there
 // (mode 0600) when there is no such file. Processes that start at the same
-// time agree on one key. Fingerprints can not be compared once it is lost.
+// time agree on one key. Fingerprints cannot be compared once it is lost.
 func LoadOrCreateKey(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,7 +32,7 @@ const (
 //   - password becomes an argon2id hash in the PHC form;
 //   - password1 must equal the password beside it, and is dropped;
 //   - sk becomes a fingerprint, HMAC-SHA256 under Key: equal keys can be
-//     told, the key itself can not be had from it;
+//     told, the key itself cannot be had from it;
 //   - nothing, asterisks and the placeholders of the specification mean that
 //     the secret stays as it was.
 //

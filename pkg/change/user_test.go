@@ -33,7 +33,7 @@ func TestNewUserPatch(t *testing.T) {
 		{name: "unknown members are kept as they are", body: `{"shoe":{"size":42.50,"a":[null,9007199254740993]}}`,
 			want: `{"shoe":{"a":[null,9007199254740993],"size":42.50}}`, members: []string{"shoe"}},
 		{name: "the own id is no change", body: `{"id":"ann","name":"n"}`, want: `{"name":"n"}`, members: []string{"name"}},
-		{name: "the id can not be removed", body: `{"id":null}`, want: `{}`},
+		{name: "the id cannot be removed", body: `{"id":null}`, want: `{}`},
 		{name: "of two members the last counts", body: `{"name":1,"name":"n"}`, want: `{"name":"n"}`, members: []string{"name"}},
 		{name: "integers keep their text", admin: true, body: `{"type":5.0,"privileges":[1e3,-9223372036854775808]}`,
 			want: `{"privileges":[1e3,-9223372036854775808],"type":5.0}`, members: []string{"privileges", "type"}},

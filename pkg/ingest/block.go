@@ -90,7 +90,7 @@ func (b *block) empty() bool { return b.first == 0 }
 
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
-// add adds a message to the end of the block. It never fails: what can not be
+// add adds a message to the end of the block. It never fails: what cannot be
 // decoded is set aside. Of one that is void nothing is kept.
 func (b *block) add(e *record.Entry, void bool) {
 	if b.empty() {
@@ -162,7 +162,7 @@ func (b *block) decode(m record.Message) {
 	case errors.As(err, &broken):
 		b.setAside(m, broken)
 	case err != nil:
-		b.setAside(m, &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message can not be decoded", Raw: m.Body})
+		b.setAside(m, &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message cannot be decoded", Raw: m.Body})
 	}
 }
 

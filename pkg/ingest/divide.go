@@ -168,7 +168,7 @@ func (s *session) setAsideRow(ctx context.Context, b *block, row int, reason str
 	m, raw, err := e.Record(index)
 	m.Incarnation = s.life.incarnation
 	if err != nil {
-		return halt("record %d of message %d can not be found again", index, seq)
+		return halt("record %d of message %d cannot be found again", index, seq)
 	}
 	if err := s.setAside(ctx, dead(m, index, raw, codeRefused, reason)); err != nil {
 		return err

@@ -3,7 +3,7 @@
 //
 //	Source ──▶ fill ──▶ store ──▶ Warehouse
 //	   │         │        ├─────▶ Positions    where the lane stands
-//	   │         │        ├─────▶ DeadLetters  what can not be stored
+//	   │         │        ├─────▶ DeadLetters  what cannot be stored
 //	   │         │        └─────▶ Audits       who changed what
 //	   │         └ decodes the next block while the last one is stored
 //	   └──▶ changes ──▶ Changes   of users and dataset fields, with a position of their own

@@ -129,7 +129,7 @@ func (l *lane) take(ctx context.Context) (p record.Position, lost bool, err erro
 		}
 		before := p.Owner
 		p.Owner = l.cfg.Owner
-		// From here on the owner before us can not move the position. What it
+		// From here on the owner before us cannot move the position. What it
 		// has claimed we store too, under the same token.
 		if p, err = l.parts.Positions.Swap(ctx, l.number, p); err != nil {
 			return p, false, fmt.Errorf("take the lane: %w", err)

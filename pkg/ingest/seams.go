@@ -96,7 +96,7 @@ type Warehouse interface {
 	LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error)
 }
 
-// DeadLetters keeps what can not be stored. *stream.DeadLetters is the real
+// DeadLetters keeps what cannot be stored. *stream.DeadLetters is the real
 // one.
 type DeadLetters interface {
 	// SetAside keeps d durably before it returns nil. It is idempotent per life

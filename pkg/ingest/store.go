@@ -210,7 +210,7 @@ func (s *session) setAside(ctx context.Context, d record.Dead) error {
 		return fmt.Errorf("set aside record %d of message %d: %w", d.Index, d.Message.Seq, err)
 	}
 	s.metrics.dead.Inc()
-	s.log.Warn("set aside what can not be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
+	s.log.Warn("set aside what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
 	return nil
 }
 

@@ -68,7 +68,7 @@ type Config struct {
 	TLS      *tls.Config    // for https; default the system's roots
 }
 
-// set fills in the defaults and says what can not be.
+// set fills in the defaults and says what cannot be.
 func (c *Config) set() error {
 	if c.URL == "" {
 		c.URL = "http://127.0.0.1:8080"
@@ -103,9 +103,9 @@ func (c *Config) set() error {
 	}
 	switch {
 	case c.Records < 0 || c.Duration < 0 || c.Batch < 0 || c.Connections < 0 || c.Timeout < 0 || c.GiveUp < 0 || c.Failures < 0:
-		return errors.New("records, duration, batch, connections, timeout, give-up and failures can not be negative")
+		return errors.New("records, duration, batch, connections, timeout, give-up and failures cannot be negative")
 	case c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0):
-		return fmt.Errorf("a rate of %v records per second can not be kept", c.Rate)
+		return fmt.Errorf("a rate of %v records per second cannot be kept", c.Rate)
 	case c.Prepare && c.Bulk != nil:
 		return errors.New("bulks cannot be prepared: each connection makes its own")
 	case c.Prepare && c.Records == 0:

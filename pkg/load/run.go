@@ -19,7 +19,7 @@ const grace = 5 * time.Second
 // Run posts records as cfg says and measures the answers. It returns when all
 // are answered, when the time is up, or when ctx is cancelled: then what is in
 // flight gets 5 s more. The report is complete in every case but a Config that
-// can not be used. The error wraps ErrNotAcknowledged when any record that was
+// cannot be used. The error wraps ErrNotAcknowledged when any record that was
 // sent was not acknowledged, and the error of ctx when it was cancelled; when
 // neither is so it is that of Config.Stored.
 func Run(ctx context.Context, cfg Config) (Report, error) {

@@ -44,6 +44,6 @@ func (i Identity) MayTouch(table string) bool {
 // Why a request has no Identity.
 var (
 	ErrTokenMissing    = errors.New("no access token was sent")
-	ErrTokenInvalid    = errors.New("the access token is not valid")                     // unknown, malformed, expired, for somebody else
-	ErrTokenUnverified = errors.New("the access token can not be checked at the moment") // its keys can not be had
+	ErrTokenInvalid    = errors.New("the access token is not valid")                    // unknown, malformed, expired, for somebody else
+	ErrTokenUnverified = errors.New("the access token cannot be checked at the moment") // its keys cannot be had
 )

@@ -11,7 +11,7 @@ import (
 var (
 	ErrFull        = errors.New("the stream is full")                                    // the disk budget is used up
 	ErrBusy        = errors.New("the stream takes no more at the moment")                // too much in flight
-	ErrUnavailable = errors.New("the stream can not be reached")                         // outcome unknown
+	ErrUnavailable = errors.New("the stream cannot be reached")                          // outcome unknown
 	ErrHeld        = errors.New("the records of the source are held back")               // while it is moved to other lanes
 	ErrKeyReused   = errors.New("the idempotency key was used with another body")        // within the duplicate window
 	ErrTooLarge    = errors.New("a message is larger than the stream takes")             // one record beyond the limit

@@ -96,7 +96,7 @@ type Block struct {
 	Timeout time.Duration // how long the attempt to store it may take; the warehouse's default when 0
 }
 
-// Dead is a record, or a whole message, that can not be stored.
+// Dead is a record, or a whole message, that cannot be stored.
 type Dead struct {
 	Message Message // where it came from; Body is the bytes set aside
 	Index   int     // index of the record within the message, -1 for the whole message

@@ -68,7 +68,7 @@ const (
 	CodeOutOfRange   = "out_of_range"     // an integer beyond 64 bits
 	CodeNotATime     = "not_a_time"       // neither milliseconds nor ISO 8601
 
-	CodeBadEncoding  = "broken_encoding" // a message that can not be decompressed
+	CodeBadEncoding  = "broken_encoding" // a message that cannot be decompressed
 	CodeNotAnArray   = "not_an_array"    // a message that holds something else
 	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
 	CodeMiscounted   = "miscounted"      // a message with other records than its entry says
@@ -91,7 +91,7 @@ var details = map[string]string{
 	CodeNotAnInteger:   "must be an integer, or a string of its decimal digits",
 	CodeOutOfRange:     "must be an integer of 64 bits",
 	CodeNotATime:       "must be milliseconds since 1970, or an ISO 8601 date and time",
-	CodeBadEncoding:    "the message can not be decompressed",
+	CodeBadEncoding:    "the message cannot be decompressed",
 	CodeNotAnArray:     "the message is not a JSON array",
 	CodeNoSuchRecord:   "the message has fewer records",
 	CodeMiscounted:     "the message has other records than its entry counts",

@@ -57,7 +57,7 @@ func (r *Request) Spread(slots int, id string) {
 	slices.SortStableFunc(r.sorted, func(a, b posted) int { return int(a.lot) - int(b.lot) })
 }
 
-// SlotOf is the slot of one record as it was posted; of one that can not be
+// SlotOf is the slot of one record as it was posted; of one that cannot be
 // read it is that of its request.
 func SlotOf(raw []byte, slots int, id string) int {
 	if slots <= 1 {

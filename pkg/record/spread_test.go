@@ -71,20 +71,20 @@ func TestASlotFollowsFromWhatARecordIs(t *testing.T) {
 		raw  string
 		want int
 	}{
-		"its partition":                              {`{"partitionId":7,"id":"a"}`, 7},
-		"a partition beyond the slots":               {`{"partitionId":2003}`, 3},
-		"a partition that is sent as text":           {`{"partitionId":"7","id":"b"}`, 7},
-		"a partition that is written with zeros":     {`{"partitionId":7.0,"id":"b"}`, 7},
-		"without one, its id":                        {`{"id":"ab","key":3}`, by(`{"key":4,"id":"ab"}`, "other")},
-		"a partition that is none is as without":     {`{"id":"ab","partitionId":0}`, by(`{"id":"ab"}`, "other")},
-		"so is one that is no number":                {`{"id":"ab","partitionId":{}}`, by(`{"id":"ab"}`, "other")},
-		"an id is what it says, not how":             {`{"id":"\u0061b"}`, by(`{"id":"ab"}`, "other")},
-		"an id that is a number is its text":         {`{"id":17}`, by(`{"id":"17"}`, "other")},
-		"the last one counts":                        {`{"partitionId":3,"partitionId":4}`, 4},
-		"without both, its request":                  {`{"key":3}`, by(`{}`, "request")},
-		"an empty id is none":                        {`{"id":""}`, by(`{}`, "request")},
-		"what can not be read goes with its request": {`{"id":"ab"`, by(`{}`, "request")},
-		"so does what is no record":                  {`[1]`, by(`{}`, "request")},
+		"its partition":                             {`{"partitionId":7,"id":"a"}`, 7},
+		"a partition beyond the slots":              {`{"partitionId":2003}`, 3},
+		"a partition that is sent as text":          {`{"partitionId":"7","id":"b"}`, 7},
+		"a partition that is written with zeros":    {`{"partitionId":7.0,"id":"b"}`, 7},
+		"without one, its id":                       {`{"id":"ab","key":3}`, by(`{"key":4,"id":"ab"}`, "other")},
+		"a partition that is none is as without":    {`{"id":"ab","partitionId":0}`, by(`{"id":"ab"}`, "other")},
+		"so is one that is no number":               {`{"id":"ab","partitionId":{}}`, by(`{"id":"ab"}`, "other")},
+		"an id is what it says, not how":            {`{"id":"\u0061b"}`, by(`{"id":"ab"}`, "other")},
+		"an id that is a number is its text":        {`{"id":17}`, by(`{"id":"17"}`, "other")},
+		"the last one counts":                       {`{"partitionId":3,"partitionId":4}`, 4},
+		"without both, its request":                 {`{"key":3}`, by(`{}`, "request")},
+		"an empty id is none":                       {`{"id":""}`, by(`{}`, "request")},
+		"what cannot be read goes with its request": {`{"id":"ab"`, by(`{}`, "request")},
+		"so does what is no record":                 {`[1]`, by(`{}`, "request")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := by(c.raw, "request"); got != c.want {

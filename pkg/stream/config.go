@@ -346,7 +346,7 @@ func refuse(have, want jetstream.StreamConfig) error {
 	if wrong == nil {
 		return nil
 	}
-	return fmt.Errorf("stream %s can not be used: %s", want.Name, strings.Join(wrong, "; "))
+	return fmt.Errorf("stream %s cannot be used: %s", want.Name, strings.Join(wrong, "; "))
 }
 
 // mend returns have with the settings of want that are safe to change, and

@@ -100,7 +100,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // until its knowledge is old again
 	begun := time.Now()
 	if _, err := p.Publish(t.Context(), submission("late", 10)); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("while the sources can not be looked up: got %v, want %v", err, record.ErrUnavailable)
+		t.Errorf("while the sources cannot be looked up: got %v, want %v", err, record.ErrUnavailable)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
 		t.Errorf("it took %v to say so, want at most 2s", took)

@@ -174,7 +174,7 @@ func (t *table) check() error {
 	case replicated:
 		name = "replicated_deduplication_window"
 	case !strings.HasSuffix(t.engine, "MergeTree"):
-		return fmt.Errorf("table %s has engine %s, which can not tell a repeated insert: drop the materialized view that feeds it", t.name, t.engine)
+		return fmt.Errorf("table %s has engine %s, which cannot tell a repeated insert: drop the materialized view that feeds it", t.name, t.engine)
 	}
 	if got := t.setting(name); got < window {
 		return fmt.Errorf("table %s would count a repeated insert twice: %s is %d, and must be at least %d: ALTER TABLE %s MODIFY SETTING %s = %d",

@@ -131,7 +131,7 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 }
 
 // TestTheClusterSchema compares the schema of a cluster with the golden file,
-// and lets the engine, which can not make replicated tables, parse it.
+// and lets the engine, which cannot make replicated tables, parse it.
 func TestTheClusterSchema(t *testing.T) {
 	statements, err := warehouse.Statements("flow", "main", 26, 7, slices.Sorted(maps.Keys(warehouse.WritingSettings))...)
 	if err != nil {

@@ -74,7 +74,7 @@ func (db *DB) Recount(ctx context.Context, day string) (*Recount, error) {
 		return nil, err
 	}
 	if oldest != nil && time.Since(*oldest) > kept {
-		return nil, fmt.Errorf("records of %s may have expired: the counters of that day can not be made again", day)
+		return nil, fmt.Errorf("records of %s may have expired: the counters of that day cannot be made again", day)
 	}
 	r := &Recount{Day: day}
 	return r, db.each(ctx, "compare the counters of a day with its records", fmt.Sprintf(cellsOfDay, db.name), []any{day, day}, func(rows driver.Rows) error {

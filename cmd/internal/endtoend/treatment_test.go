@@ -89,7 +89,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// TestEveryRefusalOfARecord: what can not be stored is refused at the door,
+// TestEveryRefusalOfARecord: what cannot be stored is refused at the door,
 // by status, code and place, and nothing of the request is stored.
 func TestEveryRefusalOfARecord(t *testing.T) {
 	s := newStack(t)

@@ -11,7 +11,7 @@ func TestAnAddressIsFreeAndKept(t *testing.T) {
 	addr := parts.Address()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		t.Fatalf("what the address is for can not listen there: %v", err)
+		t.Fatalf("what the address is for cannot listen there: %v", err)
 	}
 	l.Close()
 	if other, err := net.ListenPacket("udp", addr); err == nil {

@@ -4,5 +4,5 @@ package parts
 
 import "syscall"
 
-// DieWithUs can not be had here.
+// DieWithUs cannot be had here.
 func DieWithUs() *syscall.SysProcAttr { return nil }

@@ -212,7 +212,7 @@ func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*reco
 		default:
 			t.Missing += uint64(n)
 			l.find(Finding{Kind: Missing, Lane: m.Lane, Sequence: m.Seq, Index: index, Received: m.Received,
-				Detail: "it can not be decoded, and is not among the dead letters"})
+				Detail: "it cannot be decoded, and is not among the dead letters"})
 		}
 	})
 	t.Accepted += uint64(records)

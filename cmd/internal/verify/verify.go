@@ -160,7 +160,7 @@ func (v *verifier) position(ctx context.Context, positions *stream.Positions, in
 	case err != nil:
 		return pos, err
 	case pos.Stream != "" && pos.Stream != info.Identity():
-		v.problem("lane %d was deleted and made again: what was stored from %s can not be verified, and the lane is halted", info.Number, pos.Stream)
+		v.problem("lane %d was deleted and made again: what was stored from %s cannot be verified, and the lane is halted", info.Number, pos.Stream)
 	default:
 		return pos, nil
 	}
@@ -239,7 +239,7 @@ func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 		case !known:
 			v.problem("the table has %d rows of lane %d, which does not exist", e.Rows, e.Lane)
 		case e.Incarnation < p.Incarnation, p.Incarnation == 0 && p.Revision > 0: // or it was reset, and its next life has not begun
-			v.note("the table has %d rows of an earlier life of lane %d, before it was made again or set back: they can not be compared with anything", e.Rows, e.Lane)
+			v.note("the table has %d rows of an earlier life of lane %d, before it was made again or set back: they cannot be compared with anything", e.Rows, e.Lane)
 		case e.Incarnation > p.Incarnation:
 			v.problem("the table has %d rows of a life of lane %d that its position does not know: NATS holds an earlier state, or the table is of another installation", e.Rows, e.Lane)
 		case e.Last > end:

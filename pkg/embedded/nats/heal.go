@@ -39,7 +39,7 @@ func (s *Server) heal(opts *server.Options) {
 			continue
 		}
 		if !said {
-			s.log.Error("NATS can not write any more; it starts again when there is room", "error", err, "folder", opts.StoreDir)
+			s.log.Error("NATS cannot write any more; it starts again when there is room", "error", err, "folder", opts.StoreDir)
 			said = true
 		}
 		if err := room(opts.StoreDir); err != nil {

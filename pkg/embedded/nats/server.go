@@ -98,10 +98,10 @@ func (s *Server) start(cfg Config, opts *server.Options) error {
 func portFree(address string) error {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("NATS can not listen on %s: the address is in use by another process", address)
+		return fmt.Errorf("NATS cannot listen on %s: the address is in use by another process", address)
 	}
 	if err != nil {
-		return fmt.Errorf("NATS can not listen: %w", err)
+		return fmt.Errorf("NATS cannot listen: %w", err)
 	}
 	return l.Close()
 }

@@ -156,7 +156,7 @@ func TestWhatIsWrongIsSaidInWords(t *testing.T) {
 		"a port in use":                     {nats.Config{Listen: busy.Addr().String()}, "in use by another process"},
 		"a monitoring port in use":          {nats.Config{Monitor: busy.Addr().String()}, "start NATS server"},
 		"a folder in use":                   {nats.Config{Data: inUse}, "in use by another process"},
-		"a folder that can not be":          {nats.Config{Data: filepath.Join(file, "data")}, "make NATS data folder"},
+		"a folder that cannot be":           {nats.Config{Data: filepath.Join(file, "data")}, "make NATS data folder"},
 		"no port":                           {nats.Config{Listen: "127.0.0.1"}, "missing port"},
 		"a port that is none":               {nats.Config{Listen: "127.0.0.1:http"}, "not a number"},
 		"open to others, no password":       {nats.Config{Listen: "0.0.0.0:0"}, "give a user and a password"},

@@ -128,7 +128,7 @@ func number(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) 
 // Queried returns the record that a row of flow.records was made from, in the
 // form of Posted. The row may come from RowOf, from a query over the native
 // protocol, or from one in a JSON format, by the names of the columns; columns
-// it does not need are ignored. The error says what can not be.
+// it does not need are ignored. The error says what cannot be.
 func Queried(row map[string]any) (map[string]any, error) {
 	outer, value := map[string]any{}, map[string]any{}
 	if extra, _ := row["extra"].(string); extra != "" {
