@@ -2,6 +2,7 @@ package api
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -162,10 +163,7 @@ func (l *connections) wake() {
 
 // state follows what the HTTP server says of its connections.
 func (l *connections) state(conn net.Conn, state http.ConnState) {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	c, ok := conn.(*connection)
+	c, ok := beneathTLS(conn).(*connection)
 	if !ok {
 		return
 	}
@@ -177,6 +175,23 @@ func (l *connections) state(conn net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		l.wait(c)
 	}
+}
+
+// connectionKey is where the context of a request has the connection it came on.
+type connectionKey struct{}
+
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := beneathTLS(conn).(*connection); ok {
+		return context.WithValue(ctx, connectionKey{}, c.Conn)
+	}
+	return ctx
+}
+
+func beneathTLS(conn net.Conn) net.Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return conn
 }
 
 // Close gives the place back; more than once is harmless.

@@ -1,6 +1,32 @@
 package api
 
-import "strconv"
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ReadLate makes each read of a body late by so much, as on a machine that has
+// something else to do, between Listen and Run.
+func (s *Server) ReadLate(by time.Duration) {
+	for i, d := range s.doors {
+		s.doors[i].handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = lateBody{r.Body, by}
+			d.handler.ServeHTTP(w, r)
+		})
+	}
+}
+
+type lateBody struct {
+	io.ReadCloser
+	by time.Duration
+}
+
+func (l lateBody) Read(b []byte) (int, error) {
+	time.Sleep(l.by)
+	return l.ReadCloser.Read(b)
+}
 
 // Route is a route as tests compare it with documents.
 type Route struct{ Method, Path, Scope string }

@@ -21,6 +21,7 @@ type half struct {
 	accounts map[string]*account // of subjects that hold some or wait
 	waiting  int                 // requests, of all accounts
 	reading  map[*hold]struct{}  // those whose bodies are being read
+	leaving  map[*hold]struct{}  // those whose bodies were cut off: their memory is about to come back
 	swept    time.Time           // when the slow were looked for last
 }
 
@@ -39,7 +40,7 @@ type waiter struct {
 }
 
 func newHalf(size, share, reserve int64) *half {
-	return &half{size: size, share: share, reserve: reserve, accounts: map[string]*account{}, reading: map[*hold]struct{}{}}
+	return &half{size: size, share: share, reserve: reserve, accounts: map[string]*account{}, reading: map[*hold]struct{}{}, leaving: map[*hold]struct{}{}}
 }
 
 func (h *half) held() int64 {
@@ -52,7 +53,9 @@ func (h *half) held() int64 {
 func (h *half) acquire(ctx context.Context, to *hold, more int64, longest time.Duration) error {
 	h.mu.Lock()
 	now := time.Now()
-	h.relieve(now)
+	if h.used > h.size/2 {
+		h.sweep(now)
+	}
 	kept := to.promised >= more
 	h.promise(to, 0)
 	if kept || h.waiting == 0 && h.fits(to, more) {
@@ -82,9 +85,7 @@ func (h *half) await(ctx context.Context, w *waiter, longest time.Duration) erro
 			return nil
 		case now := <-ticks.C:
 			h.mu.Lock()
-			h.withdraw(now)
-			h.grant()
-			h.cutFor(now, w)
+			h.sweep(now)
 			h.mu.Unlock()
 		case <-ctx.Done():
 			return h.giveUp(w)
@@ -134,6 +135,7 @@ func (h *half) giveBack(from *hold, n int64) {
 	h.account(from.subject).held -= less
 	if n == 0 {
 		delete(h.reading, from)
+		delete(h.leaving, from)
 	}
 	h.settle(from.subject)
 	h.grant()
@@ -143,6 +145,7 @@ func (h *half) arrived(from *hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.reading, from)
+	delete(h.leaving, from) // if it was cut off at its very end, it is taken
 	from.pace = nil
 }
 
@@ -230,16 +233,6 @@ func (h *half) promise(to *hold, bytes int64) {
 	h.account(to.subject).held += bytes
 }
 
-// withdraw takes back what was promised to bodies that come slowly: announcing
-// is not sending.
-func (h *half) withdraw(now time.Time) {
-	for r := range h.reading {
-		if r.promised > 0 && r.pace.slow(now) {
-			h.promise(r, 0)
-		}
-	}
-}
-
 // beyond is how much of a subject's memory would have to come back before it
 // may have more, by its share. Whoever has nothing may have some.
 func (h *half) beyond(to *hold, more int64) int64 {
@@ -278,7 +271,7 @@ func (h *half) grant() {
 		h.waiting--
 		h.charge(next.hold, next.more)
 		if p := next.hold.pace; p != nil {
-			p.start = p.start.Add(time.Since(next.began)) // that time was not its client's
+			p.start += time.Since(next.began) // that time was not its client's
 		}
 		close(next.granted)
 	}
@@ -324,62 +317,79 @@ func (h *half) reserved(to *hold, more int64) bool {
 	return to.packed && h.packed+more > h.size-h.reserve
 }
 
-// relieve keeps those whose bodies come slowly from holding more than half of
-// this half together, so that the others need not wait for them.
-func (h *half) relieve(now time.Time) {
+// sweep looks for bodies that come slowly. Nothing is kept for them: announcing
+// is not sending. They hold at most half of this half together, so that others
+// need not wait for them, and make place for those who wait all the same.
+func (h *half) sweep(now time.Time) {
 	const every = 10 * time.Millisecond
-	if h.used <= h.size/2 || now.Sub(h.swept) < every {
+	if now.Sub(h.swept) < every {
 		return
 	}
 	h.swept = now
-	slow, sum := h.slow(now, nil)
-	h.cut(slow, sum-h.size/2, now)
-}
-
-// cutFor makes room for somebody who waits: of its own subject's memory when
-// that is over its share, else of anybody's.
-func (h *half) cutFor(now time.Time, w *waiter) {
-	rest := h.rest(w.hold, w.more)
-	if lacking := rest - h.free(); lacking > 0 {
-		slow, _ := h.slow(now, nil)
-		h.cut(slow, lacking, now)
-		return
-	}
-	slow, _ := h.slow(now, &w.hold.subject)
-	h.cut(slow, h.beyond(w.hold, rest), now)
-}
-
-// slow lists the holds whose bodies come slowly, of one subject or of all, and
-// what they hold together.
-func (h *half) slow(now time.Time, of *string) (slow []*hold, sum int64) {
+	var slow []*hold
+	var sum int64
 	for r := range h.reading {
-		if (of == nil || r.subject == *of) && r.pace.slow(now) {
+		if r.pace.slow(now) {
+			h.promise(r, 0)
 			slow = append(slow, r)
 			sum += r.size
 		}
 	}
-	return slow, sum
-}
-
-// cut cuts off as many as hold so many bytes: first those of the subject that
-// holds most, and of one subject those who hold most.
-func (h *half) cut(slow []*hold, bytes int64, now time.Time) {
-	if bytes <= 0 {
+	if len(slow) == 0 {
 		return
 	}
-	slices.SortFunc(slow, func(a, b *hold) int {
-		return cmp.Or(
-			cmp.Compare(h.accounts[b.subject].held, h.accounts[a.subject].held),
-			cmp.Compare(b.size, a.size),
-			a.pace.start.Compare(b.pace.start),
-		)
-	})
-	for _, r := range slow {
+	h.grant() // what was kept for them
+	slices.SortFunc(slow, h.compare)
+	slow = h.cut(slow, nil, sum-h.size/2, now)
+	for subject, a := range h.accounts {
+		if w := h.first(a); w != nil {
+			slow = h.cutFor(slow, w, &subject, now)
+		}
+	}
+}
+
+// compare puts first those of the subject that holds most, and of one subject
+// those who hold most.
+func (h *half) compare(a, b *hold) int {
+	return cmp.Or(
+		cmp.Compare(h.accounts[b.subject].held, h.accounts[a.subject].held),
+		cmp.Compare(b.size, a.size),
+		cmp.Compare(a.pace.start, b.pace.start),
+	)
+}
+
+// cutFor makes room for a request that waits: of its own subject's memory when
+// that is over its share, else of anybody's. It returns those that are left.
+func (h *half) cutFor(slow []*hold, w *waiter, subject *string, now time.Time) []*hold {
+	var all, own int64 // comes back soon
+	for r := range h.leaving {
+		all += r.size
+		if r.subject == *subject {
+			own += r.size
+		}
+	}
+	rest := h.rest(w.hold, w.more)
+	if lacking := rest - h.free(); lacking > 0 {
+		return h.cut(slow, nil, lacking-all, now)
+	}
+	return h.cut(slow, subject, h.beyond(w.hold, rest)-own, now)
+}
+
+// cut cuts off as many as hold so many bytes, of one subject or of all, and
+// returns those that are left.
+func (h *half) cut(slow []*hold, of *string, bytes int64, now time.Time) (left []*hold) {
+	for i, r := range slow {
 		if bytes <= 0 {
-			return
+			return append(left, slow[i:]...)
+		}
+		if of != nil && r.subject != *of {
+			left = append(left, r)
+			continue
 		}
 		r.pace.cutOff(now)
-		delete(h.reading, r) // its memory comes back when its reader notices
+		delete(h.reading, r)
+		h.leaving[r] = struct{}{} // until its reader notices
 		bytes -= r.size
 	}
+	return left
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -12,36 +13,74 @@ import (
 // pace reads a body and cuts off clients that keep us waiting: after a grace
 // the body must have come at a certain rate, and it must end in time. Where
 // others wait for the memory it holds, it must come faster.
+//
+// How fast it comes is told by its silence alone: the time in which a read waited
+// and there was nothing to read. A machine that is busy reads late what has long
+// come, and the client cannot help that.
 type pace struct {
 	body  io.Reader
+	conn  net.Conn // nil where there is none: in tests
 	cfg   *Config
-	start time.Time
-	n     atomic.Int64 // bytes read
-	set   time.Time    // when the deadline was set last
+	start time.Duration // since epoch, as all times here
+	set   time.Duration // when the deadline was set last; 0 for never
+
+	n      atomic.Int64 // bytes read
+	silent atomic.Int64 // silence, of the reads that have ended
+	waits  atomic.Int64 // when the read that waits now began; 0 for none
 
 	mu      sync.Mutex // of the deadline
-	control *http.ResponseController
+	control http.ResponseController
 	cut     bool
 }
 
 func newPace(w http.ResponseWriter, r *http.Request, cfg *Config) *pace {
-	return &pace{body: r.Body, cfg: cfg, start: time.Now(), control: http.NewResponseController(w)}
+	conn, _ := r.Context().Value(connectionKey{}).(net.Conn)
+	return &pace{body: r.Body, conn: conn, cfg: cfg, start: time.Since(epoch), control: *http.NewResponseController(w)}
 }
+
+// epoch is where times that are kept as numbers begin.
+var epoch = time.Now()
 
 // setEvery spares a system call for each read of a fast body.
 const setEvery = 500 * time.Millisecond
 
 func (p *pace) Read(b []byte) (int, error) {
-	if now := time.Now(); now.Sub(p.set) >= min(setEvery, p.cfg.BodyGrace/4) {
+	began := time.Since(epoch)
+	if p.set == 0 || began-p.set >= min(setEvery, p.cfg.BodyGrace/4) {
 		earned := p.cfg.BodyGrace + time.Duration(p.n.Load())*time.Second/time.Duration(p.cfg.BodyRate)
-		if err := p.deadline(p.start.Add(min(earned, p.cfg.BodyTimeout))); err != nil {
+		silent := time.Duration(p.silent.Load())
+		if err := p.deadline(epoch.Add(min(began-silent+earned, p.start+p.cfg.BodyTimeout))); err != nil {
 			return 0, err
 		}
-		p.set = now
+		p.set = began
 	}
+	p.waits.Store(int64(began))
 	n, err := p.body.Read(b)
+	waited := time.Since(epoch) - began
+	if waited >= late {
+		waited -= sinceBytesCame(p.conn)
+	}
+	p.waits.Store(0) // first: who looks in between may count too little, not twice
+	p.silent.Add(int64(max(0, waited)))
 	p.n.Add(int64(n))
 	return n, err
+}
+
+// late is how long a read waits before it is worth a system call to ask whether
+// its bytes had come before it was its turn.
+const late = 5 * time.Millisecond
+
+// silence is how long the client has kept us waiting.
+func (p *pace) silence(now time.Time) time.Duration {
+	silent, began := time.Duration(p.silent.Load()), time.Duration(p.waits.Load())
+	if began == 0 {
+		return silent
+	}
+	waits := now.Sub(epoch) - began
+	if waits >= late && bytesWait(p.conn) {
+		waits -= sinceBytesCame(p.conn)
+	}
+	return silent + max(0, waits)
 }
 
 // deadline sets when reading ends, unless it was ended already.
@@ -75,15 +114,14 @@ const (
 	// crowdedRate is the bytes per second that a body must keep up while others
 	// need the memory it holds.
 	crowdedRate = 1 << 20
-	// newcomer is how long a body may take before its rate is looked at.
+	// newcomer is how long a body may keep us waiting before its rate is looked at.
 	newcomer = 100 * time.Millisecond
 )
 
-// slow tells whether others should not wait for the body. The lock of the half
-// that its memory belongs to is held, here and when start moves.
+// slow tells whether others should not wait for the body.
 func (p *pace) slow(now time.Time) bool {
-	took := now.Sub(p.start)
-	return took >= newcomer && float64(p.n.Load()) < crowdedRate*took.Seconds()
+	silent := p.silence(now)
+	return silent >= newcomer && float64(p.n.Load()) < crowdedRate*silent.Seconds()
 }
 
 // cutOff ends the reading of the body.

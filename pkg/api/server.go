@@ -185,6 +185,7 @@ func (s *Server) httpServer(d door) *http.Server {
 	return &http.Server{
 		Handler:           d.handler,
 		ConnState:         d.listener.state,
+		ConnContext:       withConnection,
 		TLSConfig:         s.tls,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,

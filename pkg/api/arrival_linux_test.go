@@ -1,0 +1,66 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestABusyMachineIsNotASlowClient: whose bodies have come, and are read late, is
+// waited for, however many wait for their memory. A client that says nothing is
+// cut off beside them.
+func TestABusyMachineIsNotASlowClient(t *testing.T) {
+	t.Parallel()
+	cfg := config()
+	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 20*time.Second
+	cfg.BodyGrace, cfg.BodyTimeout = 300*time.Millisecond, time.Minute
+	d := newDoor(t, cfg)
+	if _, err := d.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	d.ReadLate(100 * time.Millisecond)
+	addr, _ := d.run(t)
+	silent, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	fmt.Fprintf(silent, "%sContent-Length: %d\r\n\r\n[%s", head, 1<<19, strings.Repeat(" ", 1<<18))
+	eventually(t, "it holds memory", func() bool { return d.held(t) >= 1<<18 })
+
+	statuses := make(chan int, 30)
+	for i := range cap(statuses) {
+		go func() {
+			r := request(http.MethodPost, "http://"+addr+"/flow/flowRecord/batch", fmt.Sprintf(`{"id":"1-%d"}`, i)+strings.Repeat(" ", 500<<10))
+			r.RequestURI = ""
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Error(err)
+				statuses <- 0
+				return
+			}
+			resp.Body.Close()
+			statuses <- resp.StatusCode
+		}()
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(silent), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := wantProblem(t, resp, http.StatusRequestTimeout, "body_timeout"); !strings.Contains(p.Detail, "others waited") {
+		t.Errorf("the client that says nothing was not cut off for others: %s", p.Detail)
+	}
+	got := map[int]int{}
+	for range cap(statuses) {
+		got[<-statuses]++
+	}
+	if diff := cmp.Diff(map[int]int{http.StatusOK: cap(statuses)}, got); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+}
