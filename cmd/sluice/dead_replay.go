@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"os/user"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -90,7 +91,7 @@ type deadReplay struct{ letterChoice }
 
 func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
-		letters, publisher := stream.NewDeadLetters(s), stream.NewPublisher(s)
+		letters, publisher := stream.NewDeadLetters(s).As(operatorName()), stream.NewPublisher(s)
 		if c.DryRun {
 			return c.dryRun(ctx, letters, "would be replayed")
 		}
@@ -129,7 +130,7 @@ type deadDrop struct {
 
 func (c *deadDrop) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
-		letters := stream.NewDeadLetters(s)
+		letters := stream.NewDeadLetters(s).As(operatorName())
 		if c.DryRun || !c.Yes {
 			if err := c.dryRun(ctx, letters, "would be dropped"); err != nil || c.DryRun {
 				return err
@@ -158,6 +159,14 @@ func (c *letterChoice) dryRun(ctx context.Context, letters *stream.DeadLetters, 
 		fmt.Printf("%d %s\n", n, what)
 	}
 	return err
+}
+
+// operatorName is who runs the command, as the notes about dead letters say it.
+func operatorName() string {
+	if who, err := user.Current(); err == nil {
+		return "sluice dead, as " + who.Username
+	}
+	return "sluice dead"
 }
 
 func failures(n int, done string) error {

@@ -14,10 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/klauspost/compress/s2"
-
 	"sluice/cmd/internal/run"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
@@ -37,7 +34,7 @@ func (c *deadShow) Run(ctx context.Context, log *slog.Logger) error {
 				return err
 			}
 			if c.Raw {
-				_, err = os.Stdout.Write(plainBody(d))
+				_, err = os.Stdout.Write(run.PlainBody(d))
 			} else {
 				if i > 0 {
 					fmt.Println()
@@ -68,21 +65,8 @@ func showLetter(w io.Writer, d stream.DeadLetter) error {
 	}
 	_, err := fmt.Fprintf(w, "dead letter %d\n  set aside  %s\n  reason     %s (%s)\n  what       %s of lane %d\n  received   %s from %s\n  topic      %s\n\n%s\n",
 		d.Number, d.At.UTC().Format(time.RFC3339), d.Reason, d.Code, what, m.Lane,
-		m.Received.UTC().Format(time.RFC3339Nano), short(m.Subject), m.Topic, readable(plainBody(d)))
+		m.Received.UTC().Format(time.RFC3339Nano), short(m.Subject), m.Topic, readable(run.PlainBody(d)))
 	return err
-}
-
-// plainBody is what was set aside, decompressed if that can be done.
-func plainBody(d stream.DeadLetter) []byte {
-	const most = 64 << 20
-	body := d.Message.Body
-	if n, err := s2.DecodedLen(body); d.Message.Encoding != record.EncodingS2 || err != nil || n > most {
-		return body
-	}
-	if plain, err := s2.Decode(nil, body); err == nil {
-		return plain
-	}
-	return body
 }
 
 // readable is JSON with line breaks, other text as it is, and anything else,

@@ -52,6 +52,7 @@ type Deps struct {
 	Auth      Authenticator
 	Warehouse Warehouse
 	Stream    Stream
+	Letters   Letters
 	Programs  []Program // apis and ingesters, by their ops ports
 }
 
@@ -63,6 +64,7 @@ type Server struct {
 	sessions *sessions
 	once     *onceCodes
 	db       Warehouse
+	letters  Letters
 	watch    *watch
 	assets   *assets
 	pages    pages
@@ -81,7 +83,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("assets of the console: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, assets: files,
+		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, assets: files,
 		sessions: newSessions(cfg.Idle, cfg.Session), once: newOnceCodes(),
 		watch: newWatch(cfg, deps, log),
 	}
@@ -96,6 +98,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 // menu is what stands on top of every page, in this order.
 var menu = []menuItem{
 	{"Now", "/"},
+	{"Dead letters", "/dead"},
 }
 
 // routes are all pages there are. To add one: a line here, one in menu, a method
@@ -111,6 +114,12 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /{$}", s.page(s.now))
 	mux.HandleFunc("GET /now/events", s.live(s.nowEvents))
 	mux.HandleFunc("GET /now/series", s.page(s.nowSeries))
+	mux.HandleFunc("GET /dead", s.page(s.dead))
+	mux.HandleFunc("GET /dead/{number}", s.page(s.letter))
+	mux.HandleFunc("GET /dead/{number}/bytes", s.page(s.letterBytes))
+	mux.HandleFunc("POST /dead/plan", s.act(s.deadPlan))
+	mux.HandleFunc("POST /dead/replay", s.act(s.deadReplay))
+	mux.HandleFunc("POST /dead/drop", s.act(s.deadDrop))
 	mux.HandleFunc("GET /how", s.page(s.how))
 
 	mux.HandleFunc("/", s.page(func(http.ResponseWriter, *http.Request, *session) error {

@@ -9,6 +9,18 @@ func Scoped(who record.Identity, column string) (string, []any) {
 
 // What pages of people who act, and of tables, are made with.
 var (
-	_ = (*Server).act
 	_ = each[int]
 )
+
+// Place marks in a body what was refused: the text, with marks around it, and
+// the places in words.
+func Place(body []byte, reason string) (text string, places []string) {
+	p := place(body, reason)
+	for _, piece := range p.Pieces {
+		if piece.Marked {
+			piece.Text = ">>" + piece.Text + "<<"
+		}
+		text += piece.Text
+	}
+	return text, p.Places
+}

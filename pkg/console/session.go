@@ -342,12 +342,17 @@ func (s *Server) live(show view) http.HandlerFunc {
 	}
 }
 
-// act is page for what changes something: only an admin may.
+// actFor is how long what somebody has asked for may take.
+const actFor = 5 * time.Minute
+
+// act is page for what changes something, and may take a while: only an admin may.
 func (s *Server) act(do view) http.HandlerFunc {
-	return s.page(func(w http.ResponseWriter, r *http.Request, who *session) error {
+	return s.live(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		if !who.May() {
 			return refuse(http.StatusForbidden, "Your token may look and not act: that takes the scope admin.")
 		}
-		return do(w, r, who)
+		ctx, cancel := context.WithTimeout(r.Context(), actFor)
+		defer cancel()
+		return do(w, r.WithContext(ctx), who)
 	})
 }

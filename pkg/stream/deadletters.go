@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,10 +37,17 @@ const packAbove = 512 << 10
 
 // DeadLetters keeps what cannot be stored, as it was, until somebody replays
 // or drops it.
-type DeadLetters struct{ stream *Stream }
+type DeadLetters struct {
+	stream *Stream
+	by     string // who replays and drops, for the notes; empty when nobody says
+}
 
 // NewDeadLetters returns the DeadLetters of s.
 func NewDeadLetters(s *Stream) *DeadLetters { return &DeadLetters{stream: s} }
+
+// As is the same dead letters, replayed and dropped by somebody: the notes about
+// them say who it was.
+func (l *DeadLetters) As(by string) *DeadLetters { return &DeadLetters{stream: l.stream, by: by} }
 
 // DeadLetter is one record, or one whole message, that was set aside.
 type DeadLetter struct {
@@ -55,6 +63,7 @@ type DeadFilter struct {
 	Code  string    // with this code only
 	Since time.Time // set aside then or later, by the server's clock
 	Upto  uint64    // with this number or a lower one only, when it is not 0
+	Heads bool      // without what was set aside: its Body is empty
 }
 
 // SetAside keeps d durably before it returns nil. It is idempotent per life of
@@ -140,7 +149,7 @@ func parseDead(number uint64, at time.Time, subject string, head nats.Header, bo
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("dead letter %d: %w", number, err)
 	}
-	if first(head, headerPacked) != "" {
+	if first(head, headerPacked) != "" && len(body) > 0 {
 		if body, err = s2.Decode(nil, body); err != nil {
 			return DeadLetter{}, fmt.Errorf("dead letter %d: unpack: %w", number, err)
 		}
@@ -165,6 +174,9 @@ func parseOrigin(origin string) (lane int, incarnation, seq uint64, index int, e
 
 // Get returns one dead letter; ok is false when there is none of that number.
 func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok bool, err error) {
+	if err := l.stream.ready(); err != nil {
+		return DeadLetter{}, false, err
+	}
 	raw, err := l.stream.dead.GetMsg(ctx, number)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return DeadLetter{}, false, nil
@@ -212,6 +224,9 @@ func (l *DeadLetters) Now(ctx context.Context) (time.Time, error) { return l.str
 // Last is the number of the newest dead letter. What is set aside from now on has
 // a higher one.
 func (l *DeadLetters) Last(ctx context.Context) (uint64, error) {
+	if err := l.stream.ready(); err != nil {
+		return 0, err
+	}
 	info, err := l.stream.dead.Info(ctx)
 	if err != nil {
 		return 0, unavailable(fmt.Errorf("look for the last dead letter: %w", err), 2*time.Second)
@@ -226,7 +241,7 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 		subject = DeadPrefix + strconv.Itoa(*f.Lane) + ".>"
 	}
 	return func(yield func(DeadLetter, error) bool) {
-		for msg, err := range l.stream.scan(ctx, DeadStream, scanFrom{subject: subject, since: f.Since}) {
+		for msg, err := range l.stream.scan(ctx, DeadStream, scanFrom{subject: subject, since: f.Since, heads: f.Heads}) {
 			if err != nil {
 				yield(DeadLetter{}, fmt.Errorf("list dead letters: %w", err))
 				return
@@ -245,7 +260,11 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 	}
 }
 
-const headerFate = "Sluice-Fate" // of a note that a dead letter is settled
+// Headers of a note that a dead letter is settled.
+const (
+	headerFate = "Sluice-Fate"
+	headerBy   = "Sluice-By" // who did it, base64url: a token's subject, or an operator's name
+)
 
 // Fates of what was set aside.
 const (
@@ -286,9 +305,44 @@ func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
 	}
 }
 
+// Settled is a note of what became of a dead letter, and by whom.
+type Settled struct {
+	Fate // what it was, and what became of it
+	At   time.Time
+	By   string // empty where the note does not say
+	Code string // why it was set aside; empty where the note does not say
+}
+
+// Settled gives the notes about letters that were replayed or dropped, oldest
+// first, for as long as the lane holds the message.
+func (l *DeadLetters) Settled(ctx context.Context) iter.Seq2[Settled, error] {
+	return func(yield func(Settled, error) bool) {
+		for msg, err := range l.stream.scan(ctx, NoteStream, scanFrom{subject: SettledPrefix + ">", heads: true}) {
+			if err != nil {
+				yield(Settled{}, fmt.Errorf("read what became of dead letters: %w", err))
+				return
+			}
+			head := msg.Headers()
+			s := Settled{At: msg.at, Code: first(head, headerCode)}
+			s.Fate.Fate = first(head, headerFate)
+			if by, err := base64.RawURLEncoding.DecodeString(first(head, headerBy)); err == nil {
+				s.By = string(by)
+			}
+			s.Lane, s.Incarnation, s.Seq, s.Index, err = parseOrigin(strings.TrimPrefix(msg.Subject(), SettledPrefix))
+			if !yield(s, err) {
+				return
+			}
+		}
+	}
+}
+
 // settle notes what became of a letter. The first note stands.
 func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, fate string) error {
-	_, err := l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: nats.Header{headerFate: {fate}}})
+	head := nats.Header{headerFate: {fate}, headerCode: {d.Code}}
+	if l.by != "" {
+		head[headerBy] = []string{base64.RawURLEncoding.EncodeToString([]byte(l.by))}
+	}
+	_, err := l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: head})
 	if err != nil && !isOneTooMany(err) {
 		_, _, answer := judge(err)
 		return fmt.Errorf("note that it is %s: %w", fate, answer)

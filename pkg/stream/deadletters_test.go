@@ -468,3 +468,40 @@ func TestLettersOfTheDoor(t *testing.T) {
 		t.Errorf("%d letters left, %d messages in the lane, want none and 3", left, stored)
 	}
 }
+
+// TestNotesSayWhoSettledALetter: replays and drops are noted with who did them.
+func TestNotesSayWhoSettledALetter(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	letters := stream.NewDeadLetters(w.Stream)
+	for seq := range uint64(3) {
+		if err := letters.SetAside(context.Background(), dead(seq+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range w.list(stream.DeadFilter{Heads: true}) {
+		if len(d.Message.Body) > 0 || d.Code != "too_deep" || d.Message.Source != "cluster-a" {
+			t.Errorf("without bodies: %+v", d)
+		}
+	}
+	all := w.list(stream.DeadFilter{})
+	if _, err := letters.As("ann").Replay(context.Background(), stream.NewPublisher(w.Stream), all[0]); err != nil {
+		t.Fatal(err)
+	}
+	for by, d := range map[string]stream.DeadLetter{"Änn ✓ a: b": all[1], "": all[2]} {
+		if err := letters.As(by).Drop(context.Background(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[uint64]string{}
+	for note, err := range letters.Settled(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[note.Seq] = note.By + " " + note.Fate.Fate + " " + note.Code
+	}
+	want := map[uint64]string{1: "ann replayed too_deep", 2: "Änn ✓ a: b dropped too_deep", 3: " dropped too_deep"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}

@@ -2,13 +2,18 @@ package run
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"iter"
 	"log/slog"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
 	"sluice/pkg/console"
 	"sluice/pkg/ops"
+	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
@@ -81,7 +86,11 @@ func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slo
 	if err != nil {
 		return nil, nil, err
 	}
-	deps := console.Deps{Auth: tokens, Warehouse: reader, Stream: standing{lanes, stream.NewDeadLetters(lanes)}}
+	dead := stream.NewDeadLetters(lanes)
+	deps := console.Deps{
+		Auth: tokens, Warehouse: reader, Stream: standing{lanes, dead},
+		Letters: letters{dead, stream.NewPublisher(lanes)},
+	}
 	for _, address := range c.Watch {
 		deps.Programs = append(deps.Programs, console.NewProgram(address))
 	}
@@ -121,4 +130,83 @@ func (s standing) Standing(ctx context.Context) (now console.Standing, err error
 	}
 	now.Dead.Letters, now.Dead.Bytes, now.Dead.Max, err = s.dead.Room(ctx)
 	return now, err
+}
+
+// letters shows the console the dead letters.
+type letters struct {
+	dead      *stream.DeadLetters
+	publisher *stream.Publisher // replays them
+}
+
+func (l letters) List(ctx context.Context) iter.Seq2[console.Letter, error] {
+	return func(yield func(console.Letter, error) bool) {
+		last, err := l.dead.Last(ctx) // what is set aside meanwhile is for the next time
+		if err != nil {
+			yield(console.Letter{}, err)
+			return
+		}
+		for d, err := range l.dead.List(ctx, stream.DeadFilter{Upto: last, Heads: true}) {
+			if !yield(letterOf(d), err) {
+				return
+			}
+		}
+	}
+}
+
+func (l letters) Get(ctx context.Context, number uint64) (console.Letter, bool, error) {
+	d, ok, err := l.dead.Get(ctx, number)
+	shown := letterOf(d)
+	shown.Message.Body = PlainBody(d)
+	return shown, ok, err
+}
+
+func (l letters) Replay(ctx context.Context, by string, shown console.Letter) (before bool, err error) {
+	d, ok, err := l.dead.Get(ctx, shown.Number)
+	if err != nil || !ok {
+		return !ok, err // somebody else has replayed it meanwhile
+	}
+	receipt, err := l.dead.As(by).Replay(ctx, l.publisher, d)
+	if errors.Is(err, stream.ErrHistoryGone) {
+		err = fmt.Errorf("%w: look for its record in ClickHouse, then drop the letter if it is there", err)
+	}
+	return receipt.Replayed, err
+}
+
+func (l letters) Drop(ctx context.Context, by string, shown console.Letter) error {
+	d, ok, err := l.dead.Get(ctx, shown.Number)
+	if err != nil || !ok {
+		return err
+	}
+	return l.dead.As(by).Drop(ctx, d)
+}
+
+func (l letters) Settled(ctx context.Context) iter.Seq2[console.Settled, error] {
+	return func(yield func(console.Settled, error) bool) {
+		for note, err := range l.dead.Settled(ctx) {
+			shown := console.Settled{
+				At: note.At, By: note.By, Code: note.Code, Fate: note.Fate.Fate,
+				Lane: note.Lane, Incarnation: note.Incarnation, Number: note.Seq, Index: note.Index,
+			}
+			if !yield(shown, err) {
+				return
+			}
+		}
+	}
+}
+
+func letterOf(d stream.DeadLetter) console.Letter {
+	return console.Letter{Number: d.Number, At: d.At, Dead: d.Dead}
+}
+
+// PlainBody is what was set aside, decompressed if that can be done.
+func PlainBody(d stream.DeadLetter) []byte {
+	const most = 64 << 20
+	body := d.Message.Body
+	if n, err := s2.DecodedLen(body); d.Message.Encoding != record.EncodingS2 || err != nil || n > most {
+		return body
+	}
+	if plain, err := s2.Decode(nil, body); err == nil {
+		return plain
+	}
+	return body
 }

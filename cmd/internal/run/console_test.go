@@ -1,0 +1,221 @@
+package run_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/run"
+	"sluice/pkg/auth"
+	"sluice/pkg/dial"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// consoleOnNATS is a console on a real NATS, whose ClickHouse is away, and two
+// browsers: one of an admin, one of somebody who looks only.
+type consoleOnNATS struct {
+	t            *testing.T
+	lanes        *stream.Stream
+	url          string
+	admin, looks *http.Client
+	csrf         map[*http.Client]string
+}
+
+func newConsole(t *testing.T) *consoleOnNATS {
+	t.Helper()
+	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	server := natstest.Start(t)
+	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, log, reg)
+	fatal(t, err)
+	t.Cleanup(nc.Close)
+	lanes, err := stream.Open(t.Context(), nc, stream.Config{}, log, reg)
+	fatal(t, err)
+
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	admin := auth.Entry{Subject: "root", SHA256: auth.Digest("sluice_admin"), Scopes: []record.Scope{record.ScopeAdmin}}
+	looks := auth.Entry{Subject: "ann", SHA256: auth.Digest("sluice_looks"), Scopes: []record.Scope{record.ScopeRead}}
+	fatal(t, os.WriteFile(file, []byte(admin.Line()+"\n"+looks.Line()+"\n"), 0o600))
+	tokens, err := run.NewTokens(file, log)
+	fatal(t, err)
+	settings := run.Console{Listen: "127.0.0.1:0", ClickHouse: run.ClickHouse{ClickHouse: "clickhouse://127.0.0.1:1/flow"}}
+	page, closing, err := settings.New(lanes, tokens, log)
+	fatal(t, err)
+	t.Cleanup(closing)
+	address, err := page.Listen()
+	fatal(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- page.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		fatal(t, <-ended)
+	})
+	c := &consoleOnNATS{t: t, lanes: lanes, url: "http://" + address.String(), csrf: map[*http.Client]string{}}
+	c.admin, c.looks = c.browser("sluice_admin"), c.browser("sluice_looks")
+	return c
+}
+
+// browser signs in.
+func (c *consoleOnNATS) browser(token string) *http.Client {
+	c.t.Helper()
+	jar, err := cookiejar.New(nil)
+	fatal(c.t, err)
+	b := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+	_, page := c.send(b, "/sign-in", url.Values{"token": {token}, "next": {"/dead"}})
+	found := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(page)
+	if found == nil {
+		c.t.Fatalf("signing in leads to\n%s", page)
+	}
+	c.csrf[b] = found[1]
+	return b
+}
+
+// send posts a form, or gets a page where there is none, and follows where that
+// leads.
+func (c *consoleOnNATS) send(b *http.Client, path string, form url.Values) (status int, page string) {
+	c.t.Helper()
+	method := http.MethodGet
+	if form != nil {
+		method = http.MethodPost
+		form.Set("csrf", c.csrf[b])
+	}
+	req, err := http.NewRequest(method, c.url+path, strings.NewReader(form.Encode()))
+	fatal(c.t, err)
+	req.Header.Set("Accept", "text/html")
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	res, err := b.Do(req)
+	fatal(c.t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	fatal(c.t, err)
+	return res.StatusCode, string(body)
+}
+
+// shows fails unless a page has the status and every part.
+func (c *consoleOnNATS) shows(b *http.Client, path string, form url.Values, status int, parts ...string) string {
+	c.t.Helper()
+	got, page := c.send(b, path, form)
+	if got != status {
+		c.t.Errorf("%s: answered %d, want %d", path, got, status)
+	}
+	for _, part := range parts {
+		if !strings.Contains(page, part) {
+			c.t.Errorf("%s: %q is not in\n%s", path, part, page)
+		}
+	}
+	return page
+}
+
+// setAside sets records aside, as ClickHouse may refuse them.
+func (c *consoleOnNATS) setAside(n uint64) {
+	c.t.Helper()
+	for seq := range n {
+		fatal(c.t, stream.NewDeadLetters(c.lanes).SetAside(c.t.Context(), record.Dead{
+			Message: record.Message{
+				Lane: 0, Incarnation: 1, Seq: 100 + seq, Topic: stream.RecordTopic(0), Subject: "engine", Source: "engine",
+				Records: 1, Received: time.Now(), Body: []byte(`{"id":"1-1","value":{"errorMessage":"<poison>"}}`),
+			},
+			Index: 2, Code: "refused", Reason: "Expression: (error_message != 'poison')",
+		}))
+	}
+}
+
+func (c *consoleOnNATS) letters() uint64 {
+	c.t.Helper()
+	n, err := stream.NewDeadLetters(c.lanes).Count(c.t.Context())
+	fatal(c.t, err)
+	return n
+}
+
+func (c *consoleOnNATS) messages() uint64 {
+	c.t.Helper()
+	fatal(c.t, c.lanes.Refresh(c.t.Context()))
+	return c.lanes.Lanes()[0].Messages
+}
+
+// TestDeadLettersAreReplayedAndDroppedByAnAdmin goes the way of a person: list,
+// look, what would be done, do it, and who it was.
+func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.shows(c.looks, "/dead", nil, http.StatusOK, "There are none")
+	c.setAside(4)
+	c.shows(c.admin, "/dead", nil, http.StatusOK, "The newest 4 of 4", "refused", "error_message", "Replay the chosen ones")
+	c.shows(c.admin, "/dead?source=other", nil, http.StatusOK, "takes none of them")
+	c.shows(c.admin, "/dead?lane=x", nil, http.StatusBadRequest, "is not the number of a lane")
+	c.shows(c.looks, "/dead/1", nil, http.StatusOK, "record 2 of message 100 of lane 0", "<mark>&#34;&lt;poison&gt;&#34;</mark>", "/value/errorMessage")
+	if got, bytes := c.send(c.looks, "/dead/1/bytes", nil); got != http.StatusOK || bytes != `{"id":"1-1","value":{"errorMessage":"<poison>"}}` {
+		t.Errorf("the bytes: %d %s", got, bytes)
+	}
+	c.shows(c.looks, "/dead/99", nil, http.StatusNotFound, "There is no dead letter 99")
+
+	// Who looks only may not even ask what would be done.
+	if page := c.shows(c.looks, "/dead", nil, http.StatusOK); strings.Contains(page, "/dead/plan\" class") || strings.Contains(page, "Replay") && strings.Contains(page, "<button name=\"do\"") {
+		t.Error("who looks only is offered to replay")
+	}
+	for _, path := range []string{"/dead/plan", "/dead/replay", "/dead/drop"} {
+		c.shows(c.looks, path, url.Values{"number": {"1"}, "do": {"drop"}, "forever": {"1"}}, http.StatusForbidden, "the scope admin")
+	}
+
+	// The dry run of either changes nothing.
+	c.shows(c.admin, "/dead/plan", url.Values{"do": {"replay"}, "number": {"1", "2"}}, http.StatusOK, "2 letters would be replayed", "Nothing has been done yet")
+	c.shows(c.admin, "/dead/plan", url.Values{"do": {"drop"}, "all": {"1"}, "code": {"refused"}, "upto": {"3"}}, http.StatusOK, "3 letters would be dropped", `value="1 2 3 "`)
+	c.shows(c.admin, "/dead/plan", url.Values{"do": {"drop"}}, http.StatusBadRequest, "Which ones?")
+	c.shows(c.admin, "/dead/drop", url.Values{"numbers": {"3"}}, http.StatusBadRequest, "Nothing was dropped")
+	c.shows(c.admin, "/dead/drop", url.Values{"numbers": {"three"}, "forever": {"1"}}, http.StatusBadRequest, "is not the number of a dead letter")
+	if letters, messages := c.letters(), c.messages(); letters != 4 || messages != 0 {
+		t.Fatalf("%d letters and %d messages before anything was confirmed, want 4 and 0", letters, messages)
+	}
+
+	c.shows(c.admin, "/dead/replay", url.Values{"numbers": {"1 2"}}, http.StatusOK, "2 replayed")
+	c.shows(c.admin, "/dead/replay", url.Values{"numbers": {"1 2"}}, http.StatusOK, "2 are not there any more")
+	c.shows(c.admin, "/dead/drop", url.Values{"numbers": {"3"}, "forever": {"1"}}, http.StatusOK, "1 dropped")
+	if letters := c.letters(); letters != 1 || c.messages() == 0 {
+		t.Errorf("%d letters and %d messages, want 1 letter and those that were replayed", letters, c.messages())
+	}
+	c.shows(c.looks, "/dead", nil, http.StatusOK, "replayed</td><td>root", "dropped</td><td>root", "The newest 1 of 1")
+}
+
+// TestAnotherFormIsRefusedBeforeItActs: no letter is touched without what the
+// session's own forms bring.
+func TestAnotherFormIsRefusedBeforeItActs(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.setAside(1)
+	c.csrf[c.admin] = "of-another-session"
+	c.shows(c.admin, "/dead/drop", url.Values{"numbers": {"1"}, "forever": {"1"}}, http.StatusForbidden, "not of your session")
+	if c.letters() != 1 {
+		t.Error("it was dropped")
+	}
+}
+
+// TestNowShowsTheLanesOfNATS: what the page says of lanes is what NATS says.
+func TestNowShowsTheLanesOfNATS(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.setAside(3)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		_, page := c.send(c.looks, "/", nil)
+		if strings.Contains(page, "3 dead letters wait for a decision") && strings.Contains(page, "ClickHouse does not answer") && strings.Contains(page, "0 B of 4.0 GiB") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the page shows\n%s", page)
+		}
+	}
+}
