@@ -75,6 +75,25 @@ func (a *Authenticator) Authenticate(header string) (record.Identity, error) {
 	return record.Identity{}, record.ErrTokenInvalid
 }
 
+// Tokens are the static tokens in force, in no order and without their digests,
+// expired ones left out.
+func (a *Authenticator) Tokens() []Entry {
+	tokens := a.tokens.Load()
+	if tokens == nil {
+		return nil
+	}
+	var all []Entry
+	now := time.Now()
+	for _, e := range tokens.entries {
+		if !e.expires.IsZero() && !now.Before(e.expires) {
+			continue
+		}
+		i := e.identity
+		all = append(all, Entry{Subject: i.Subject, Source: i.Source, Scopes: i.Scopes, Tables: i.Tables, Tenants: i.Tenants, Rate: i.Rate, Expires: e.expires})
+	}
+	return all
+}
+
 // maxToken bounds what is hashed and parsed for a caller nobody knows yet.
 const maxToken = 8 << 10
 

@@ -305,3 +305,15 @@ func TestRunFollowsTheTokenFileUntilItEnds(t *testing.T) {
 		}
 	})
 }
+
+func TestTokensInForceAreListedWithoutTheirDigests(t *testing.T) {
+	entries := []auth.Entry{
+		{Subject: "a", Source: "cluster", SHA256: auth.Digest("one"), Scopes: []record.Scope{record.ScopeRead}, Tenants: []string{"t"}},
+		{Subject: "gone", SHA256: auth.Digest("two"), Scopes: record.Scopes(), Expires: time.Now().Add(-time.Hour)},
+	}
+	a := newAuth(t, auth.Config{Tokens: tokenFile(t, entries[0].Line()+"\n"+entries[1].Line())})
+	want := []auth.Entry{{Subject: "a", Source: "cluster", Scopes: []record.Scope{record.ScopeRead}, Tenants: []string{"t"}}}
+	if diff := cmp.Diff(want, a.Tokens()); diff != "" {
+		t.Errorf("tokens (-want +got):\n%s", diff)
+	}
+}

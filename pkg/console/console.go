@@ -53,7 +53,8 @@ type Deps struct {
 	Warehouse Warehouse
 	Stream    Stream
 	Letters   Letters
-	Programs  []Program // apis and ingesters, by their ops ports
+	Tokens    func() []Token // the static ones in force
+	Programs  []Program      // apis and ingesters, by their ops ports
 }
 
 // Server is the console. It is inert until Listen or Run.
@@ -65,6 +66,7 @@ type Server struct {
 	once     *onceCodes
 	db       Warehouse
 	letters  Letters
+	tokens   func() []Token
 	watch    *watch
 	assets   *assets
 	pages    pages
@@ -83,7 +85,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("assets of the console: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, assets: files,
+		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, tokens: deps.Tokens, assets: files,
 		sessions: newSessions(cfg.Idle, cfg.Session), once: newOnceCodes(),
 		watch: newWatch(cfg, deps, log),
 	}
@@ -99,6 +101,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 var menu = []menuItem{
 	{"Now", "/"},
 	{"Dead letters", "/dead"},
+	{"Sources", "/sources"},
 }
 
 // routes are all pages there are. To add one: a line here, one in menu, a method
@@ -120,6 +123,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead/plan", s.act(s.deadPlan))
 	mux.HandleFunc("POST /dead/replay", s.act(s.deadReplay))
 	mux.HandleFunc("POST /dead/drop", s.act(s.deadDrop))
+	mux.HandleFunc("GET /sources", s.page(s.sources))
 	mux.HandleFunc("GET /how", s.page(s.how))
 
 	mux.HandleFunc("/", s.page(func(http.ResponseWriter, *http.Request, *session) error {

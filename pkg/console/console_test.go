@@ -74,7 +74,7 @@ func newSite(t *testing.T, change func(*console.Config, *console.Deps)) *site {
 	programs := httptest.NewServer(operators.Handler())
 	t.Cleanup(programs.Close)
 	cfg := console.Config{Listen: "127.0.0.1:0", Every: 50 * time.Millisecond, Rest: 100 * time.Millisecond}
-	deps := console.Deps{Auth: authenticator, Warehouse: away{}, Stream: still{oneLane}, Programs: []console.Program{console.NewProgram(programs.URL)}}
+	deps := console.Deps{Auth: authenticator, Warehouse: away{}, Stream: still{oneLane}, Tokens: func() []console.Token { return nil }, Programs: []console.Program{console.NewProgram(programs.URL)}}
 	if change != nil {
 		change(&cfg, &deps)
 	}

@@ -7,11 +7,6 @@ func Scoped(who record.Identity, column string) (string, []any) {
 	return (&session{identity: who}).scoped(column)
 }
 
-// What pages of people who act, and of tables, are made with.
-var (
-	_ = each[int]
-)
-
 // Place marks in a body what was refused: the text, with marks around it, and
 // the places in words.
 func Place(body []byte, reason string) (text string, places []string) {

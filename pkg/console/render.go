@@ -76,7 +76,18 @@ func (s *Server) functions() template.FuncMap {
 		"live": func(v figures, key string) template.HTML {
 			return template.HTML(`<span data-live="` + template.HTMLEscapeString(key) + `">` + template.HTMLEscapeString(v[key]) + `</span>`)
 		},
-		"key": fmt.Sprint,
+		"gaps": func(p partition) string {
+			if n, known := p.Gaps(); known {
+				return number(n)
+			}
+			return "–"
+		},
+		"behind": func(p partition, now time.Time) string {
+			if d, known := p.Behind(now); known {
+				return span(d)
+			}
+			return "–"
+		},
 	}
 }
 
@@ -167,6 +178,8 @@ func number(value any) string {
 		text = strconv.Itoa(n)
 	case int64:
 		text = strconv.FormatInt(n, 10)
+	case *int64:
+		text = strconv.FormatInt(*n, 10)
 	case uint64:
 		text = strconv.FormatUint(n, 10)
 	case float64:
@@ -236,8 +249,13 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-// when is a moment, which the script shows in the viewer's zone.
-func when(t time.Time) template.HTML {
+// when is a moment, a time.Time or a pointer to one, which the script shows in
+// the viewer's zone.
+func when(moment any) template.HTML {
+	t, _ := moment.(time.Time)
+	if at, ok := moment.(*time.Time); ok && at != nil {
+		t = *at
+	}
 	if t.IsZero() || t.Unix() == 0 {
 		return "never"
 	}

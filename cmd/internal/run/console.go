@@ -89,7 +89,7 @@ func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slo
 	dead := stream.NewDeadLetters(lanes)
 	deps := console.Deps{
 		Auth: tokens, Warehouse: reader, Stream: standing{lanes, dead},
-		Letters: letters{dead, stream.NewPublisher(lanes)},
+		Letters: letters{dead, stream.NewPublisher(lanes)}, Tokens: func() []console.Token { return listed(tokens) },
 	}
 	for _, address := range c.Watch {
 		deps.Programs = append(deps.Programs, console.NewProgram(address))
@@ -106,6 +106,15 @@ func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slo
 // metrics the api's own have.
 func NewTokens(file string, log *slog.Logger) (*auth.Authenticator, error) {
 	return auth.New(auth.Config{Tokens: file}, log, prometheus.NewRegistry())
+}
+
+// listed are the static tokens in force, as people may see them.
+func listed(tokens *auth.Authenticator) []console.Token {
+	var all []console.Token
+	for _, t := range tokens.Tokens() {
+		all = append(all, console.Token{Subject: t.Subject, Source: t.Source, Scopes: t.Scopes, Tables: t.Tables, Tenants: t.Tenants, Expires: t.Expires})
+	}
+	return all
 }
 
 // standing shows the console what the lanes are.

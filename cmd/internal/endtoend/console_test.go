@@ -1,0 +1,133 @@
+package endtoend
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/cmd/internal/parts"
+)
+
+// visitor is a browser at the console.
+type visitor struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+// visit signs in by the link that `sluice up` prints.
+func visit(t *testing.T, greeting string) *visitor {
+	t.Helper()
+	found := regexp.MustCompile(`(http://[^ ]+)/sign-in#once=([^ ]+) `).FindStringSubmatch(greeting)
+	if found == nil {
+		t.Fatalf("the greeting has no link to the console:\n%s", greeting)
+	}
+	v := newVisitor(t, found[1])
+	if status, page := v.send("/sign-in/once", url.Values{"code": {found[2]}}); status != http.StatusOK || !strings.Contains(page, "Sign out") {
+		t.Fatalf("the link leads to %d\n%s", status, page)
+	}
+	return v
+}
+
+func newVisitor(t *testing.T, at string) *visitor {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &visitor{t: t, url: at, client: &http.Client{Jar: jar, Timeout: 30 * time.Second}}
+}
+
+func (v *visitor) send(path string, form url.Values) (status int, page string) {
+	v.t.Helper()
+	method := http.MethodGet
+	if form != nil {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequest(method, v.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/html")
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	res, err := v.client.Do(req)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+// eventuallyShows waits until a page shows every part.
+func (v *visitor) eventuallyShows(path string, want ...string) {
+	v.t.Helper()
+	eventually(v.t, 30*time.Second, func() error {
+		status, page := v.send(path, nil)
+		for _, part := range want {
+			if !strings.Contains(page, part) {
+				return fmt.Errorf("%s answers %d without %q:\n%s", path, status, part, page)
+			}
+		}
+		return nil
+	})
+}
+
+// TestTheConsoleShowsWhatUpDoes is the newcomer's way: follow the link that is
+// printed first, load, and see it.
+func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	p := s.up()
+	greeting := p.text()
+	if at := strings.Index(greeting, "  console  "); at < 0 || at > strings.Index(greeting, "  api  ") {
+		t.Errorf("the console is not the first thing that is printed:\n%s", greeting)
+	}
+	v := visit(t, greeting)
+	s.load("--records", "5000", "--batch", "500", "--connections", "1", "--seed", "1")
+	v.eventuallyShows("/", ">5,000</span> in sum", ">5,000</span></a> rows", "works</span>", "What needs a person")
+	v.eventuallyShows("/sources", "<h2 id=\"source-0\">local</h2>", "<th scope=\"row\">local</th>", "<th scope=\"row\">1</th>")
+	v.eventuallyShows("/how", `id="sluice_api_records_total"`, "Records accepted")
+	if strings.Contains(greeting, s.token) {
+		t.Error("the greeting shows the token")
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("stopped with exit %d, want 0", code)
+	}
+}
+
+// TestTheConsoleRunsApart beside what it looks at, with tokens of its own.
+func TestTheConsoleRunsApart(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.up()
+	listen, ops := parts.Address(), parts.Address()
+	p := start(t, "sluice", "console", "--listen", listen, "--ops", ops, "--watch", s.ops, "--data", s.data, "--tokens", filepath.Join(s.data, "tokens.yaml"),
+		"--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://"+s.clickhouse+"/flow")
+	s.waitReady(p, ops)
+	token, err := os.ReadFile(filepath.Join(s.data, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := newVisitor(t, "http://"+listen)
+	v.send("/sign-in", url.Values{"token": {strings.TrimSpace(string(token))}})
+	v.eventuallyShows("/", "works</span>", "NATS answers in", "http://"+s.ops+" is ready", `database.version">2`)
+	if code, out := run(t, "sluice", "console", "--ops", ops, "--healthcheck"); code != 0 {
+		t.Errorf("the health check says %d: %s", code, out)
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("stopped with exit %d, want 0", code)
+	}
+}

@@ -1,0 +1,119 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// Token is an access token as people may see it: without the token.
+type Token struct {
+	Subject, Source string
+	Scopes          []record.Scope
+	Tables, Tenants []string // nil: all
+	Expires         time.Time
+}
+
+// partition is what one partition of an engine has sent.
+type partition struct {
+	Source      string
+	Number      int64 // 0: records that are not known by a position
+	Records     uint64
+	First, Last *int64
+	LastTS      *time.Time
+	Received    time.Time
+	Lanes       []uint16
+}
+
+// Behind is how old the newest record is, by the engine's own clock.
+func (p partition) Behind(now time.Time) (d time.Duration, known bool) {
+	if p.LastTS == nil {
+		return 0, false
+	}
+	return now.Sub(*p.LastTS).Round(time.Millisecond), true
+}
+
+// Gaps is how many positions between the first and the last have no record here.
+// An exporter that leaves records out makes some; so does an engine that was
+// wiped and numbers anew.
+func (p partition) Gaps() (n int64, known bool) {
+	if p.Number < 1 || p.First == nil || p.Last == nil {
+		return 0, false
+	}
+	n = *p.Last - *p.First + 1 - int64(p.Records)
+	return n, n >= 0
+}
+
+// partitionsQuery reads the fold of sources alone: it has one row for each day
+// of a partition, however many records there are.
+const partitionsQuery = `SELECT source, partition_id, sum(rows) AS records,
+    min(first_position) AS first_position, max(last_position) AS last_position,
+    max(last_ts) AS last_ts, max(received_at) AS received_at, arraySort(groupUniqArray(lane)) AS lanes
+FROM flow.sources
+GROUP BY source, partition_id
+ORDER BY source, partition_id
+LIMIT 1000`
+
+// engine is a source: where its records go, and what came of it.
+type engine struct {
+	Source
+	Partitions []partition
+	Repeated   uint64 // in its lanes, those of other sources there included
+}
+
+type sourcesPage struct {
+	Now     time.Time
+	SQL     string
+	Engines []engine
+	Unread  error // why the partitions are not known
+	Unseen  error // why the lanes are not known
+	Tokens  []Token
+}
+
+// sources lists engines with their partitions, and the tokens there are.
+func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) error {
+	if err := who.whole("Sources and tokens"); err != nil {
+		return err
+	}
+	page := sourcesPage{Now: time.Now(), SQL: partitionsQuery, Tokens: s.tokens()}
+	slices.SortFunc(page.Tokens, func(a, b Token) int { return cmp.Or(cmp.Compare(a.Subject, b.Subject), a.Expires.Compare(b.Expires)) })
+	engines := map[string]*engine{}
+	of := func(name string) *engine {
+		if engines[name] == nil {
+			engines[name] = &engine{Source: Source{Name: name}}
+		}
+		return engines[name]
+	}
+	look, _, err := s.watch.state(r.Context())
+	if err != nil {
+		return err
+	}
+	page.Unseen = look.NATS
+	repeated := map[int]uint64{}
+	for _, lane := range look.Standing.Lanes {
+		repeated[lane.Number] = lane.Position.Totals.Repeated
+	}
+	for _, source := range look.Standing.Sources {
+		e := of(source.Name)
+		e.Source = source
+		for _, lane := range source.Lanes {
+			e.Repeated += repeated[lane]
+		}
+	}
+	partitions, err := each(r.Context(), s.db, func(p *partition) []any {
+		return []any{&p.Source, &p.Number, &p.Records, &p.First, &p.Last, &p.LastTS, &p.Received, &p.Lanes}
+	}, partitionsQuery)
+	page.Unread = err
+	for _, p := range partitions {
+		e := of(p.Source)
+		e.Partitions = append(e.Partitions, p)
+	}
+	for _, e := range engines {
+		page.Engines = append(page.Engines, *e)
+	}
+	slices.SortFunc(page.Engines, func(a, b engine) int { return cmp.Compare(a.Name, b.Name) })
+	return s.show(w, r, who, "sources", "Sources", page)
+}
