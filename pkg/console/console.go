@@ -55,24 +55,26 @@ type Deps struct {
 	Letters   Letters
 	Tokens    func() []Token // the static ones in force
 	Programs  []Program      // apis and ingesters, by their ops ports
+	Questions []Question     // that the page of statements offers; may be empty
 }
 
 // Server is the console. It is inert until Listen or Run.
 type Server struct {
-	cfg      Config
-	log      *slog.Logger
-	auth     Authenticator
-	sessions *sessions
-	once     *onceCodes
-	db       Warehouse
-	letters  Letters
-	tokens   func() []Token
-	watch    *watch
-	assets   *assets
-	pages    pages
-	handler  http.Handler
-	draining context.Context    // ends when Run does, and with it what is live
-	drained  context.CancelFunc // ends it
+	cfg       Config
+	log       *slog.Logger
+	auth      Authenticator
+	sessions  *sessions
+	once      *onceCodes
+	db        Warehouse
+	letters   Letters
+	questions []Question
+	tokens    func() []Token
+	watch     *watch
+	assets    *assets
+	pages     pages
+	handler   http.Handler
+	draining  context.Context    // ends when Run does, and with it what is live
+	drained   context.CancelFunc // ends it
 
 	listener net.Listener // nil until Listen; owned by Run from then on
 }
@@ -85,7 +87,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("assets of the console: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, tokens: deps.Tokens, assets: files,
+		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, tokens: deps.Tokens, questions: deps.Questions, assets: files,
 		sessions: newSessions(cfg.Idle, cfg.Session), once: newOnceCodes(),
 		watch: newWatch(cfg, deps, log),
 	}
@@ -100,6 +102,9 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 // menu is what stands on top of every page, in this order.
 var menu = []menuItem{
 	{"Now", "/"},
+	{"Processes", "/processes"},
+	{"Instances", "/instances"},
+	{"Query", "/query"},
 	{"Dead letters", "/dead"},
 	{"Sources", "/sources"},
 }
@@ -125,6 +130,15 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead/drop", s.act(s.deadDrop))
 	mux.HandleFunc("GET /sources", s.page(s.sources))
 	mux.HandleFunc("GET /how", s.page(s.how))
+	mux.HandleFunc("GET /processes", s.page(s.processes))
+	mux.HandleFunc("GET /process", s.page(s.process))
+	mux.HandleFunc("GET /definition", s.page(s.definition))
+	mux.HandleFunc("GET /instances", s.page(s.instances))
+	mux.HandleFunc("GET /instance", s.page(s.instance))
+	mux.HandleFunc("GET /record", s.page(s.record))
+	mux.HandleFunc("GET /query", s.page(s.query))
+	mux.HandleFunc("POST /query", s.live(s.runQuery)) // has a longer time
+	mux.HandleFunc("POST /query.csv", s.live(s.queryCSV))
 
 	mux.HandleFunc("/", s.page(func(http.ResponseWriter, *http.Request, *session) error {
 		return refuse(http.StatusNotFound, "There is no such page.")

@@ -22,11 +22,18 @@ import (
 
 	"sluice/pkg/auth"
 	"sluice/pkg/console"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/ops"
 	"sluice/pkg/record"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("CLICKHOUSETEST_SERVE") != "" {
+		clickhousetest.Main(m) // this process is the engine
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // away is a ClickHouse that does not answer.
 type away struct{}

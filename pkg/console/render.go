@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -88,6 +89,14 @@ func (s *Server) functions() template.FuncMap {
 			}
 			return "–"
 		},
+		"key":     fmt.Sprint,
+		"path":    link,
+		"how":     how,
+		"json":    jsonText,
+		"spark":   drawSpark,
+		"ms":      milliseconds,
+		"moment":  whenever,
+		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
 	}
 }
 
@@ -128,7 +137,7 @@ func menuOf(who *session) []menuItem {
 }
 
 // wholeOnly are the pages that show all tenants or nothing.
-var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true, "/tail": true}
+var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true, "/records": true}
 
 // current is the menu's item that a path belongs to.
 func current(items []menuItem, path string) string {
@@ -166,6 +175,37 @@ func (s *Server) showError(w http.ResponseWriter, r *http.Request, who *session,
 		status, text = refused.status, refused.text
 	}
 	s.render(w, r, who, status, "error", http.StatusText(status), text)
+}
+
+// how links to a statement that made what is shown. A token of some tenants cannot
+// run it, so it sees no link.
+func how(f frame, sql string) string {
+	if sql == "" || f.Who.Limited() {
+		return ""
+	}
+	return link("/query", "sql", sql)
+}
+
+func jsonText(value any) (string, error) {
+	text, err := json.Marshal(value)
+	return string(text), err
+}
+
+// milliseconds is how long something takes, as people say it; nothing when it is
+// not known.
+func milliseconds(ms *int64) string {
+	if ms == nil {
+		return "–"
+	}
+	return span(time.Duration(*ms) * time.Millisecond)
+}
+
+// whenever is a moment that may not be known.
+func whenever(t *time.Time) template.HTML {
+	if t == nil {
+		return "–"
+	}
+	return when(*t)
 }
 
 func urlQuery(text string) string { return url.QueryEscape(text) }

@@ -15,6 +15,7 @@ import (
 	"sluice/pkg/ops"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
 )
 
 // Console is the web page of operators and analysts, and its options.
@@ -94,12 +95,28 @@ func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slo
 	for _, address := range c.Watch {
 		deps.Programs = append(deps.Programs, console.NewProgram(address))
 	}
+	if deps.Questions, err = questions(); err != nil {
+		return nil, nil, errors.Join(err, reader.Close())
+	}
 	server, err = console.New(console.Config{Listen: c.Listen, Secure: c.HTTPS}, deps, log)
 	if err != nil {
 		reader.Close()
 		return nil, nil, err
 	}
 	return server, func() { reader.Close() }, nil
+}
+
+// questions are those of docs/analytics.md.
+func questions() (all []console.Question, err error) {
+	known, err := warehouse.Questions()
+	for _, q := range known {
+		one := console.Question{Name: q.Name, Asks: q.Asks, Means: q.Means, SQL: q.SQL}
+		for _, p := range q.Parameters {
+			one.Parameters = append(one.Parameters, console.Parameter{Name: p.Name, Type: p.Type, Means: p.Means, Example: p.Example})
+		}
+		all = append(all, one)
+	}
+	return all, err
 }
 
 // NewTokens reads a token file for a console beside an api in one process, whose

@@ -1,0 +1,170 @@
+package console
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// answer is what a statement of any shape says.
+type answer struct {
+	Columns []answerColumn
+	Rows    [][]cell
+	More    bool // there are more rows than were read
+	Took    time.Duration
+}
+
+type answerColumn struct {
+	Name, Type string
+	Number     bool // can be drawn
+	Moment     bool // a date or a time
+}
+
+// cell is one value as text, and as a number where it is one or a time.
+type cell struct {
+	Text  string
+	Null  bool
+	Value float64 // of a time, Unix seconds
+}
+
+// read runs a statement and hands over its rows, at most so many; more says that
+// there would have been others.
+func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]answerColumn) error, row func([]cell) error) (more bool, err error) {
+	rows, err := db.Query(ctx, sql)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	types := rows.ColumnTypes()
+	columns := make([]answerColumn, len(types))
+	places := make([]any, len(types))
+	for i, t := range types {
+		columns[i] = answerColumn{Name: t.Name(), Type: t.DatabaseTypeName()}
+		plain := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(columns[i].Type, "LowCardinality("), "Nullable("), ")")
+		columns[i].Moment = strings.HasPrefix(plain, "Date")
+		for _, kind := range []string{"Int", "UInt", "Float", "Decimal"} {
+			columns[i].Number = columns[i].Number || strings.HasPrefix(plain, kind)
+		}
+		places[i] = reflect.New(t.ScanType()).Interface()
+	}
+	if err := begin(columns); err != nil {
+		return false, err
+	}
+	for n := 0; rows.Next(); n++ {
+		if n == most {
+			return true, nil
+		}
+		if err := rows.Scan(places...); err != nil {
+			return false, err
+		}
+		cells := make([]cell, len(places))
+		for i, place := range places {
+			cells[i] = cellOf(reflect.ValueOf(place).Elem())
+		}
+		if err := row(cells); err != nil {
+			return false, err
+		}
+	}
+	return false, rows.Err()
+}
+
+// cellOf shows a value as ClickHouse would, or as JSON when it holds others.
+func cellOf(v reflect.Value) cell {
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		if v.IsNil() {
+			return cell{Text: "NULL", Null: true}
+		}
+		v = v.Elem()
+	}
+	switch value := v.Interface().(type) {
+	case time.Time:
+		return cell{Text: value.UTC().Format("2006-01-02T15:04:05.000Z"), Value: float64(value.UnixMilli()) / 1000}
+	case string:
+		return cell{Text: value}
+	case fmt.Stringer:
+		number, _ := strconv.ParseFloat(value.String(), 64) // a decimal, or nothing to draw
+		return cell{Text: value.String(), Value: number}
+	}
+	switch v.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return cell{Text: strconv.FormatInt(v.Int(), 10), Value: float64(v.Int())}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return cell{Text: strconv.FormatUint(v.Uint(), 10), Value: float64(v.Uint())}
+	case reflect.Float32, reflect.Float64:
+		return cell{Text: strconv.FormatFloat(v.Float(), 'g', -1, 64), Value: v.Float()}
+	}
+	value := v.Interface()
+	if small, ok := value.([]uint8); ok { // numbers, which JSON would take for bytes
+		wide := make([]uint16, len(small))
+		for i, n := range small {
+			wide[i] = uint16(n)
+		}
+		value = wide
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		text = fmt.Append(nil, v.Interface()) // such as a NaN within an array
+	}
+	return cell{Text: string(text)}
+}
+
+// ask runs a statement and keeps its first rows.
+func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err error) {
+	began := time.Now()
+	a.More, err = read(ctx, db, sql, most,
+		func(columns []answerColumn) error { a.Columns = columns; return nil },
+		func(row []cell) error { a.Rows = append(a.Rows, row); return nil })
+	a.Took = time.Since(began)
+	return a, err
+}
+
+// writeCSV writes an answer as comma-separated values, at most so many rows.
+func writeCSV(ctx context.Context, db Warehouse, sql string, most int, w io.Writer) error {
+	out := csv.NewWriter(w)
+	var columns []answerColumn
+	var line []string
+	more, err := read(ctx, db, sql, most,
+		func(all []answerColumn) error {
+			columns, line = all, make([]string, len(all))
+			for i, c := range all {
+				line[i] = harmless(c.Name)
+			}
+			return out.Write(line)
+		},
+		func(row []cell) error {
+			for i, c := range row {
+				switch {
+				case c.Null:
+					line[i] = ""
+				case columns[i].Number || columns[i].Moment:
+					line[i] = c.Text
+				default:
+					line[i] = harmless(c.Text)
+				}
+			}
+			return out.Write(line)
+		})
+	out.Flush()
+	if err == nil && more {
+		err = fmt.Errorf("there are more than %d rows: add a LIMIT or a condition", most)
+	}
+	if err == nil {
+		err = out.Error()
+	}
+	return err
+}
+
+// harmless keeps spreadsheets from taking a text for a formula: such a text gets
+// a quote in front, which they do not show.
+func harmless(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}

@@ -1,0 +1,107 @@
+// Diagrams and charts of the pages of processes, instances and statements.
+(function () {
+  'use strict';
+
+  function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+  function say(figure, text) {
+    var p = document.createElement('p');
+    p.className = 'missing';
+    p.textContent = text;
+    figure.replaceChildren(p);
+  }
+  function badge(kind, text, title) {
+    var b = document.createElement('span');
+    b.className = 'badge ' + kind;
+    b.textContent = text;
+    b.title = title;
+    return b;
+  }
+
+  // A diagram: <figure class="diagram" data-xml="/path" data-heat="{element: numbers}">
+  // of a process, or data-marks="{element: state}" of an instance.
+  function diagram(figure) {
+    var heat = figure.dataset.heat && JSON.parse(figure.dataset.heat);
+    var marks = figure.dataset.marks && JSON.parse(figure.dataset.marks);
+    fetch(figure.dataset.xml).then(function (res) {
+      if (!res.ok) throw new Error('the diagram cannot be read (' + res.status + ')');
+      return res.text();
+    }).then(function (xml) {
+      figure.replaceChildren();
+      var viewer = new window.BpmnJS({
+        container: figure,
+        bpmnRenderer: { defaultFillColor: colour('--page'), defaultStrokeColor: colour('--ink'), defaultLabelColor: colour('--ink') }
+      });
+      return viewer.importXML(xml).then(function () {
+        var canvas = viewer.get('canvas');
+        var known = function (id) { return viewer.get('elementRegistry').get(id); };
+        var fit = function () {
+          if (!figure.clientWidth || !figure.clientHeight) return; // it is hidden
+          canvas.resized();
+          canvas.zoom('fit-viewport', 'auto');
+        };
+        fit();
+        if (heat) showHeat(viewer, heat, known);
+        if (marks) showMarks(viewer, marks, known);
+        figure.dataset.drawn = 'yes';
+        window.addEventListener('resize', fit);
+      });
+    }).catch(function (err) { say(figure, 'The diagram is not available: ' + err.message + '. The tables have its numbers.'); });
+  }
+
+  // showHeat colours each element by its share of the most, and says who is there.
+  function showHeat(viewer, heat, known) {
+    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5;
+    function paint(by) {
+      var most = 0;
+      Object.keys(heat).forEach(function (id) { most = Math.max(most, heat[id][by]); });
+      Object.keys(heat).forEach(function (id) {
+        if (!known(id)) return;
+        for (var i = 1; i <= steps; i++) canvas.removeMarker(id, 'heat-' + i);
+        var holds = (known(id).children || []).length > 0; // a sub-process would drown what is in it
+        if (heat[id][by] > 0 && !holds) canvas.addMarker(id, 'heat-' + Math.max(1, Math.ceil(steps * heat[id][by] / most)));
+      });
+    }
+    Object.keys(heat).forEach(function (id) {
+      var h = heat[id], shape = known(id);
+      if (!shape || shape.waypoints) return;
+      if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now') });
+      if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents') });
+      if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half) });
+    });
+    var by = { count: 'count', time: 'time', incidents: 'incidents' };
+    document.querySelectorAll('.modes input').forEach(function (input) {
+      input.addEventListener('change', function () { paint(by[input.value]); });
+      if (input.checked) paint(by[input.value]);
+    });
+  }
+
+  // showMarks shows the way of one instance.
+  function showMarks(viewer, marks, known) {
+    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays');
+    Object.keys(marks).forEach(function (id) {
+      var shape = known(id);
+      if (!shape) return;
+      canvas.addMarker(id, 'at-' + marks[id].state);
+      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times') });
+      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents') });
+    });
+  }
+
+  // A chart of an answer: <figure class="plot" data-plot="{x, time, series}">.
+  function plot(figure) {
+    var chart = JSON.parse(figure.dataset.plot);
+    var axis = { stroke: colour('--soft'), grid: { stroke: colour('--rule') }, ticks: { stroke: colour('--rule') } };
+    var drawn = new window.uPlot({
+      width: figure.clientWidth, height: 260,
+      scales: { x: { time: chart.time } },
+      axes: [axis, Object.assign({ size: 80 }, axis)],
+      series: [{ label: chart.time ? 'time' : 'row' }].concat(chart.series.map(function (s, i) {
+        return { label: s.label, stroke: colour('--line' + (i + 1)), width: 2 };
+      }))
+    }, [chart.x].concat(chart.series.map(function (s) { return s.values; })), figure);
+    window.addEventListener('resize', function () { drawn.setSize({ width: figure.clientWidth, height: 260 }); });
+  }
+
+  document.querySelectorAll('figure.diagram[data-xml]').forEach(diagram);
+  document.querySelectorAll('figure.plot[data-plot]').forEach(plot);
+})();

@@ -1,0 +1,46 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"sluice/pkg/record"
+)
+
+// Asked is what the pages of processes, instances and records are made of, for
+// tests that compare it with the truth.
+type Asked struct {
+	S   *Server
+	Who *session
+}
+
+// Ask asks a database, as a token of these tenants; nil are all.
+func Ask(db Warehouse, tenants []string) Asked {
+	return Asked{&Server{db: db}, &session{identity: record.Identity{Tenants: tenants}}}
+}
+
+// Between is a window.
+func Between(from, to time.Time) window { return window{Name: "24h", From: from, To: to} }
+
+// The rows that pages show.
+type (
+	ProcessRow  = processRow
+	ElementRow  = elementRow
+	VersionRow  = versionRow
+	ProcessPage = processPage
+)
+
+func (a Asked) Processes(ctx context.Context, w window) ([]processRow, error) {
+	p := a.S.processList(ctx, a.Who, w)
+	return p.Rows, p.Err
+}
+
+func (a Asked) Process(ctx context.Context, source, process string, version int64, w window) *processPage {
+	return a.S.processData(ctx, a.Who, chosen{Source: source, Process: process, Version: version, Window: w})
+}
+
+// Follows is the graph that is shown of a process without a diagram.
+func (a Asked) Follows(ctx context.Context, source, process string, w window) ([]followRow, error) {
+	p := a.S.follows(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
+	return p.Rows, p.Err
+}

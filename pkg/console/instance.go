@@ -1,0 +1,457 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// instanceRow is a process instance.
+type instanceRow struct {
+	Source, Key, Tenant, Process string
+	Version, Definition          int64
+	Caller, CallerElement        int64 // -1 when none called it
+	Reached                      uint8
+	Started, Ended               *time.Time
+	Noticed, Seen                *time.Time // first and last event of it
+	Raised, Open                 uint64     // incidents
+}
+
+const instanceColumns = `source, instance, tenant, process, process_version, definition, caller, caller_element, reached, started, ended, noticed, seen, length(raised), toUInt64(open)`
+
+func (i *instanceRow) places() []any {
+	return []any{&i.Source, &i.Key, &i.Tenant, &i.Process, &i.Version, &i.Definition, &i.Caller, &i.CallerElement, &i.Reached, &i.Started, &i.Ended, &i.Noticed, &i.Seen, &i.Raised, &i.Open}
+}
+
+// State is what v_process_instances calls it.
+func (i instanceRow) State() string {
+	switch {
+	case i.Reached == 4:
+		return "TERMINATED"
+	case i.Reached == 3:
+		return "COMPLETED"
+	case i.Open > 0:
+		return "INCIDENT"
+	}
+	return "ACTIVE"
+}
+
+// Took is how long it took, or has taken until now.
+func (i instanceRow) Took() time.Duration {
+	switch {
+	case i.Started == nil:
+		return 0
+	case i.Ended != nil:
+		return i.Ended.Sub(*i.Started)
+	}
+	return max(0, time.Since(*i.Started))
+}
+
+func (i instanceRow) Path() string { return link("/instance", "source", i.Source, "key", i.Key) }
+
+func (i instanceRow) ProcessPath() string {
+	return link("/process", "source", i.Source, "id", i.Process, "version", itoa(i.Version))
+}
+
+// stepRow is one element instance, in the order in which they were entered.
+type stepRow struct {
+	Key, Scope int64
+	ID, Type   string
+	Reached    uint8
+	Entered    *time.Time
+	Ended      *time.Time
+	Depth      int
+	Jobs       []spanRow
+	Incidents  []spanRow
+}
+
+func (s stepRow) State() string {
+	return [...]string{"MIGRATED", "ACTIVATING", "ACTIVE", "COMPLETED", "TERMINATED"}[min(s.Reached, 4)]
+}
+
+// spanRow is something that lasts: a job, an incident, a user task, a timer, a
+// message that is waited for, or a decision.
+type spanRow struct {
+	Kind, Name, Element string
+	Key, ElementKey     int64
+	State, Note         string
+	From, To            *time.Time
+	Count               uint32 // failures
+}
+
+// Took is how long it lasted, or has lasted until now.
+func (s spanRow) Took() time.Duration {
+	switch {
+	case s.From == nil:
+		return 0
+	case s.To != nil:
+		return s.To.Sub(*s.From)
+	}
+	return max(0, time.Since(*s.From))
+}
+
+// variableRow is a variable of one scope.
+type variableRow struct {
+	Name, Value string
+	Scope       int64
+	ScopeID     string // the element whose it is
+	CreatedAt   *time.Time
+	UpdatedAt   *time.Time
+	Updates     uint64
+}
+
+// recordRow is a record of the instance.
+type recordRow struct {
+	At                                    time.Time
+	Partition, Position, Key              int64
+	ID, Kind, Type, Intent, Element, Note string
+}
+
+// instancePage is what pages/instance.html shows.
+type instancePage struct {
+	Row       instanceRow
+	Steps     section[[]stepRow]
+	Spans     section[[]spanRow]
+	Variables section[[]variableRow]
+	Tree      section[[]treeRow]
+	Records   section[[]recordRow]
+	More      bool // there are more records than are shown
+	Gantt     drawing
+	Diagram   string // where its XML is; empty when there is none
+	Marks     map[string]mark
+	Now       time.Time
+}
+
+// mark is what the diagram shows at an element.
+type mark struct {
+	State string `json:"state"` // done, active, stuck or ended
+	Count int    `json:"count"`
+	Open  int    `json:"open"` // incidents
+}
+
+// instance is the page of one process instance.
+func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) error {
+	source, key := r.FormValue("source"), r.FormValue("key")
+	row, err := s.oneInstance(r.Context(), who, source, key)
+	switch {
+	case err != nil:
+		return err
+	case row == nil:
+		return refuse(http.StatusNotFound, "There is no instance %q of the source %q, or your token may not see it.", key, source)
+	}
+	page := s.instanceData(r.Context(), who, *row)
+	return s.show(w, r, who, "instance", row.Process+" "+row.Key, page)
+}
+
+// oneInstance is nil when there is none.
+func (s *Server) oneInstance(ctx context.Context, who *session, source, key string) (*instanceRow, error) {
+	sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "seed", "source = "+quote(source)+" AND process_instance_key = "+quote(key), "tenants", who.only("tenant")) + "\n)"
+	rows, err := each(ctx, s.db, (*instanceRow).places, sql)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+const stepsSQL = `
+SELECT element, ifNull(scope, -1), id, type, reached, entered, coalesce(completed, terminated)
+FROM
+(
+    $elements
+)
+ORDER BY entered, element
+LIMIT 1000`
+
+const spansSQL = `
+SELECT 'job' AS kind, job_type AS name, element_id, key, ifNull(element_instance_key, -1) AS element_key, state,
+    if(worker = '', '', concat('worker ', worker, ', ')) || toString(ifNull(retries, 0)) || ' retries left' AS note,
+    created_at AS begun, if(state IN ('COMPLETED', 'CANCELED'), last_seen, NULL) AS ended, toUInt32(failures)
+FROM flow.v_jobs WHERE $of
+UNION ALL
+SELECT 'incident', error_type, element_id, key, ifNull(element_instance_key, -1), if(open, 'OPEN', 'RESOLVED'), error_message, created_at, resolved_at, toUInt32(0)
+FROM flow.v_incidents WHERE $of
+UNION ALL
+SELECT 'user task', if(assignee = '', 'nobody', assignee), element_id, key, ifNull(element_instance_key, -1), state, arrayStringConcat(candidate_groups, ', '), created_at, coalesce(completed_at, canceled_at), toUInt32(0)
+FROM flow.v_user_tasks WHERE $of
+UNION ALL
+SELECT 'timer', toString(due_at), element_id, key, ifNull(element_instance_key, -1), state, '', created_at, coalesce(triggered_at, canceled_at), toUInt32(0)
+FROM flow.v_timers WHERE $of
+UNION ALL
+SELECT 'message', message_name, element_id, key, ifNull(element_instance_key, -1), state, concat('for ', correlation_key), created_at, coalesce(correlated_at, deleted_at), toUInt32(0)
+FROM flow.v_message_waits WHERE $of
+UNION ALL
+SELECT 'decision', decision_id, element_id, key, ifNull(element_instance_key, -1), state, if(failure = '', output, failure), evaluated_at, evaluated_at, toUInt32(0)
+FROM flow.v_decisions WHERE $of`
+
+const variablesSQL = `
+SELECT name, value, ifNull(scope_key, -1), created_at, updated_at, changes
+FROM flow.v_variables
+WHERE $of
+ORDER BY name, scope_key
+LIMIT 500`
+
+// most records that the page of an instance shows.
+const mostRecords = 1000
+
+const recordsSQL = `
+SELECT ts, partition_id, position, key, id, record_type, value_type, intent, element_id,
+    multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type != '', concat(job_type, if(worker = '', '', ' by '), worker), bpmn_element_type) AS note
+FROM flow.v_records
+WHERE $of AND toDate(ts) BETWEEN toDate('$first') AND toDate('$last')
+ORDER BY ts, partition_id, position
+LIMIT $limit`
+
+// instanceData reads all sections side by side.
+func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow) *instancePage {
+	p := &instancePage{Row: row, Now: time.Now()}
+	of := fmt.Sprintf("source = %s AND process_instance_key = %s", quote(row.Source), quote(row.Key))
+	visible := of + " AND " + who.only("tenant_id")
+	var g errgroup.Group
+	g.SetLimit(4) // of the connections that all pages share
+	read := func(do func()) { g.Go(func() error { do(); return nil }) }
+	read(func() {
+		p.Steps.SQL = fill(stepsSQL, "elements", fill(elementsOf, "elements", of)+" AND "+who.only("tenant"))
+		p.Steps.Rows, p.Steps.Err = each(ctx, s.db, func(e *stepRow) []any {
+			return []any{&e.Key, &e.Scope, &e.ID, &e.Type, &e.Reached, &e.Entered, &e.Ended}
+		}, p.Steps.SQL)
+	})
+	read(func() {
+		p.Spans.SQL = fill(spansSQL, "of", visible)
+		p.Spans.Rows, p.Spans.Err = each(ctx, s.db, func(e *spanRow) []any {
+			return []any{&e.Kind, &e.Name, &e.Element, &e.Key, &e.ElementKey, &e.State, &e.Note, &e.From, &e.To, &e.Count}
+		}, p.Spans.SQL)
+	})
+	read(func() {
+		p.Variables.SQL = fill(variablesSQL, "of", visible)
+		p.Variables.Rows, p.Variables.Err = each(ctx, s.db, func(v *variableRow) []any {
+			return []any{&v.Name, &v.Value, &v.Scope, &v.CreatedAt, &v.UpdatedAt, &v.Updates}
+		}, p.Variables.SQL)
+	})
+	read(func() { p.Tree = s.tree(ctx, who, row) })
+	read(func() { p.Records = s.records(ctx, row, visible) })
+	read(func() { p.Diagram = s.diagramPath(ctx, row) })
+	_ = g.Wait() // each keeps its own error
+	if len(p.Records.Rows) > mostRecords {
+		p.Records.Rows, p.More = p.Records.Rows[:mostRecords], true
+	}
+	p.finish()
+	return p
+}
+
+// records are the events of the instance; one more than is shown, if there are more.
+func (s *Server) records(ctx context.Context, row instanceRow, of string) (p section[[]recordRow]) {
+	first, last := "1970-01-02", "2149-06-06"
+	if row.Noticed != nil {
+		first = row.Noticed.UTC().AddDate(0, 0, -1).Format(time.DateOnly)
+	}
+	if row.Ended != nil && row.Seen != nil {
+		last = row.Seen.UTC().AddDate(0, 0, 1).Format(time.DateOnly)
+	}
+	p.SQL = fill(recordsSQL, "of", of, "first", first, "last", last, "limit", strconv.Itoa(mostRecords+1))
+	p.Rows, p.Err = each(ctx, s.db, func(r *recordRow) []any {
+		return []any{&r.At, &r.Partition, &r.Position, &r.Key, &r.ID, &r.Kind, &r.Type, &r.Intent, &r.Element, &r.Note}
+	}, p.SQL)
+	return p
+}
+
+// diagramPath is where the XML of the version is that the instance belongs to.
+func (s *Server) diagramPath(ctx context.Context, row instanceRow) string {
+	var found uint64
+	sql := fmt.Sprintf("SELECT count() FROM flow.process_definitions WHERE source = %s AND key = %d AND xml != ''", quote(row.Source), row.Definition)
+	if err := one(ctx, s.db, []any{&found}, sql); err != nil || found == 0 {
+		return ""
+	}
+	return definitionPath(row.Source, row.Definition)
+}
+
+func definitionPath(source string, key int64) string {
+	return link("/definition", "source", source, "key", itoa(key))
+}
+
+// finish puts together what was read.
+func (p *instancePage) finish() {
+	spans := p.Spans.Rows
+	slices.SortStableFunc(spans, func(a, b spanRow) int { return compareTimes(a.From, b.From) })
+	at := map[int64]int{}
+	p.Marks = map[string]mark{}
+	for i := range p.Steps.Rows {
+		step := &p.Steps.Rows[i]
+		at[step.Key] = i
+		if above, ok := at[step.Scope]; ok {
+			step.Depth = p.Steps.Rows[above].Depth + 1
+		}
+		if step.Type == "PROCESS" {
+			continue
+		}
+		m := p.Marks[step.ID]
+		m.Count++
+		switch {
+		case step.Reached < 3:
+			m.State = "active"
+		case m.State == "" || m.State == "ended":
+			m.State = [...]string{"done", "ended"}[step.Reached-3]
+		}
+		p.Marks[step.ID] = m
+	}
+	for _, span := range spans {
+		i, ok := at[span.ElementKey]
+		switch {
+		case !ok:
+		case span.Kind == "incident":
+			p.Steps.Rows[i].Incidents = append(p.Steps.Rows[i].Incidents, span)
+		case span.Kind != "decision":
+			p.Steps.Rows[i].Jobs = append(p.Steps.Rows[i].Jobs, span)
+		}
+		if m := p.Marks[span.Element]; span.Kind == "incident" && span.State == "OPEN" {
+			m.Open++
+			m.State = "stuck"
+			p.Marks[span.Element] = m
+		}
+	}
+	for i := range p.Variables.Rows {
+		if step, ok := at[p.Variables.Rows[i].Scope]; ok {
+			p.Variables.Rows[i].ScopeID = p.Steps.Rows[step].ID
+		}
+	}
+	for _, r := range p.Records.Rows {
+		if r.Intent == "SEQUENCE_FLOW_TAKEN" {
+			m := p.Marks[r.Element]
+			m.Count++
+			m.State = "done"
+			p.Marks[r.Element] = m
+		}
+	}
+	p.Gantt = drawGantt(p.Steps.Rows, p.Now)
+}
+
+func compareTimes(a, b *time.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return a.Compare(*b)
+}
+
+// Of are the spans of one kind.
+func (p *instancePage) Of(kinds ...string) (all []spanRow) {
+	for _, s := range p.Spans.Rows {
+		if slices.Contains(kinds, s.Kind) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// treeRow is an instance of the tree, Depth steps below the one at its top.
+type treeRow struct {
+	instanceRow
+	Depth int
+	Here  bool // it is the one that the page is about
+}
+
+// How far a tree goes up and down, and how many it shows.
+const (
+	deepest  = 8
+	mostTree = 200
+)
+
+// tree is the instance with those that called it, up to the top, and all that it
+// has called.
+func (s *Server) tree(ctx context.Context, who *session, row instanceRow) (p section[[]treeRow]) {
+	list := func(seed string) ([]instanceRow, error) {
+		sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "seed", "source = "+quote(row.Source)+" AND "+seed, "tenants", who.only("tenant")) +
+			"\n)\nORDER BY started, instance\nLIMIT " + strconv.Itoa(mostTree)
+		if p.SQL == "" {
+			p.SQL = sql
+		}
+		return each(ctx, s.db, (*instanceRow).places, sql)
+	}
+	var above []instanceRow
+	for caller := row.Caller; caller > 0 && len(above) < deepest; {
+		rows, err := list("process_instance_key = " + quote(itoa(caller)))
+		if err != nil {
+			p.Err = err
+			return p
+		}
+		if len(rows) == 0 {
+			break
+		}
+		above = append([]instanceRow{rows[0]}, above...)
+		caller = rows[0].Caller
+	}
+	called := map[string][]instanceRow{}
+	count := len(above) + 1
+	for level, depth := []instanceRow{row}, 0; len(level) > 0 && depth < deepest && count < mostTree; depth++ {
+		var keys []string
+		for _, i := range level {
+			if _, err := strconv.ParseInt(i.Key, 10, 64); err == nil {
+				keys = append(keys, i.Key)
+			}
+		}
+		if len(keys) == 0 {
+			break
+		}
+		rows, err := list("parent_process_instance_key IN (" + strings.Join(keys, ", ") + ")")
+		if err != nil {
+			p.Err = err
+			return p
+		}
+		for _, i := range rows {
+			called[itoa(i.Caller)] = append(called[itoa(i.Caller)], i)
+		}
+		count += len(rows)
+		level = rows
+	}
+	for depth, i := range above {
+		p.Rows = append(p.Rows, treeRow{i, depth, false})
+	}
+	var add func(i instanceRow, depth int)
+	add = func(i instanceRow, depth int) {
+		p.Rows = append(p.Rows, treeRow{i, depth, i.Key == row.Key})
+		for _, child := range called[i.Key] {
+			if depth < len(above)+deepest {
+				add(child, depth+1)
+			}
+		}
+	}
+	add(row, len(above))
+	return p
+}
+
+// definition answers with the XML of a version, for the diagram.
+func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session) error {
+	key, err := strconv.ParseInt(r.FormValue("key"), 10, 64)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "The key %q of the definition is no number.", r.FormValue("key"))
+	}
+	var xml string
+	sql := fmt.Sprintf("SELECT xml FROM flow.v_process_definitions WHERE source = %s AND process_definition_key = %d AND %s",
+		quote(r.FormValue("source")), key, who.onlyShared("tenant_id"))
+	if err := one(r.Context(), s.db, []any{&xml}, sql); err != nil {
+		return err
+	}
+	if xml == "" {
+		return refuse(http.StatusNotFound, "There is no diagram of the definition %d.", key)
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // the script draws it; no browser shall read it as a page
+	_, _ = w.Write([]byte(xml))                                 // the browser is gone when this fails
+	return nil
+}
+
+// onlyShared is only, with what an engine deployed for all tenants.
+func (s *session) onlyShared(column string) string {
+	if !s.Limited() {
+		return "1"
+	}
+	return "(" + s.only(column) + " OR " + column + " IN ('', '<default>'))"
+}

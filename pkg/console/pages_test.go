@@ -1,0 +1,168 @@
+package console_test
+
+import (
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"sluice/pkg/console"
+	"sluice/pkg/load/simulator"
+)
+
+// open is a console of the world, at which a token has signed in.
+func (w *world) open(t *testing.T, token string) (s *site, csrf string) {
+	t.Helper()
+	s = newSite(t, func(_ *console.Config, deps *console.Deps) {
+		deps.Warehouse = w.db
+		deps.Questions = []console.Question{{
+			Name: "ages", Asks: "How old are they?", Means: "In years.", SQL: "SELECT number AS n, {word:String} AS word FROM numbers(3) WHERE {from:DateTime64(3, 'UTC')} < now64()",
+			Parameters: []console.Parameter{{Name: "word", Means: "any word", Example: "it's"}},
+		}}
+	})
+	return s, s.signIn(token)
+}
+
+// incident is one that is open, of a tenant.
+func (w *world) incident(t *testing.T, tenant string) *simulator.Incident {
+	t.Helper()
+	for _, i := range w.truth.Incidents {
+		if i.ResolvedAt == 0 && i.Instance.Tenant == tenant && i.Process.BpmnProcessID == "order" {
+			return i
+		}
+	}
+	t.Fatalf("no incident of an order of %s is open", tenant)
+	return nil
+}
+
+// testPages looks at each page: what happened is on it, with the ways to what
+// made the numbers.
+func testPages(t *testing.T, w *world) {
+	s, _ := w.open(t, reader)
+	i := w.incident(t, "<default>")
+	instance := fmt.Sprintf("/instance?key=%d&amp;source=cluster-a", i.Instance.Key)
+	get := func(path string, status int, texts ...string) string {
+		t.Helper()
+		res, body := s.get(path)
+		wants(t, path, res, body, status, texts...)
+		if strings.Contains(body, "Not available") || strings.Contains(body, "ZgotmplZ") {
+			t.Errorf("%s is not whole:\n%s", path, body)
+		}
+		return body
+	}
+	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "/query?sql=")
+	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "back_order", "card_refused → paid", "<svg class=\"bars\"", "With incidents")
+	get("/process?source=cluster-a&id=order&version=1&window=all", http.StatusOK, "version 1", "all versions")
+	get("/process?source=cluster-a&id=nothing", http.StatusOK, "neither a diagram nor an instance")
+	get("/process?source=cluster-a&id=nothing&window=all", http.StatusNotFound, "no process")
+	get(fmt.Sprintf("/definition?source=cluster-a&key=%d", i.Process.DefinitionKey), http.StatusOK, "<bpmndi:BPMNShape")
+	get("/definition?source=cluster-a&key=7", http.StatusNotFound)
+
+	// An incident is found by its key, what it says, and its variable.
+	get("/instances?q="+itoa(i.Instance.Key), http.StatusOK, instance, "is its key")
+	get("/instances?q="+itoa(i.Key), http.StatusOK, instance, "is a key in it")
+	get("/instances?window=all&q="+url.QueryEscape(i.ErrorMessage[:30]), http.StatusOK, instance)
+	get("/instances?window=all&q=nothing+says+this", http.StatusOK, "Nothing was found")
+	get("/instances?state=INCIDENT&source=cluster-a&id=order", http.StatusOK, instance)
+	v := w.variable(t, i.Instance)
+	get("/instances?window=all&q="+url.QueryEscape(v.Name+"="+v.Value), http.StatusOK, v.Name+" = ")
+	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "INCIDENT", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED")
+	_, after, _ := strings.Cut(body, `<a href="/record?`)
+	record, _, _ := strings.Cut(after, `"`)
+	get("/record?"+strings.ReplaceAll(record, "&amp;", "&"), http.StatusOK, "cluster-a", "value_type", "received_at")
+	get("/record?day=x", http.StatusBadRequest)
+	get("/instance?source=cluster-a&key=17", http.StatusNotFound, "no instance")
+}
+
+func itoa(n int64) string { return fmt.Sprint(n) }
+
+// variable is one of an instance.
+func (w *world) variable(t *testing.T, in *simulator.Instance) *simulator.Variable {
+	t.Helper()
+	for _, v := range w.truth.Variables {
+		if v.Instance == in {
+			return v
+		}
+	}
+	t.Fatalf("instance %d has no variable", in.Key)
+	return nil
+}
+
+// testTenants asks for pages with a token of some tenants.
+func testTenants(t *testing.T, w *world) {
+	s, _ := w.open(t, tenants)
+	theirs, other := w.incident(t, "a"), w.incident(t, "<default>")
+	for path, status := range map[string]int{
+		"/query": http.StatusForbidden, "/processes": http.StatusOK,
+		fmt.Sprintf("/instance?source=cluster-a&key=%d", theirs.Instance.Key): http.StatusOK,
+		fmt.Sprintf("/instance?source=cluster-a&key=%d", other.Instance.Key):  http.StatusNotFound,
+	} {
+		res, body := s.get(path)
+		wants(t, path, res, body, status)
+		if strings.Contains(body, "/query?sql=") {
+			t.Errorf("%s leads to a statement, which the token may not run", path)
+		}
+	}
+	for _, q := range []string{itoa(other.Instance.Key), itoa(other.Key)} {
+		res, body := s.get("/instances?window=all&q=" + q)
+		wants(t, q, res, body, http.StatusOK, "Nothing was found")
+	}
+	res, body := s.get("/instances?window=all&q=" + url.QueryEscape(other.ErrorMessage[:20]))
+	wants(t, "search", res, body, http.StatusOK)
+	for _, in := range w.truth.Instances {
+		if in.Tenant != "a" && strings.Contains(body, itoa(in.Key)) {
+			t.Errorf("an instance of another tenant was found")
+		}
+	}
+}
+
+// testQuery runs statements.
+func testQuery(t *testing.T, w *world) {
+	s, csrf := w.open(t, reader)
+	res, body := s.get("/query?question=ages")
+	wants(t, "a question", res, body, http.StatusOK, "FROM numbers(3)", `name="param_word" value="it&#39;s"`, `name="param_from"`)
+
+	const sql = "SELECT 'so <b>bold</b>' AS text, number AS n, toDateTime('2026-01-02 03:04:05', 'UTC') + number AS at, NULL AS nothing, [1, 2] AS list FROM numbers(2)"
+	res, body = s.get("/query?sql=" + url.QueryEscape(sql))
+	wants(t, "a link", res, body, http.StatusOK, "so &lt;b&gt;bold")
+	if strings.Contains(body, "Answer</h2>") {
+		t.Error("a link runs its statement")
+	}
+	res, body = s.post("/query", url.Values{"sql": {sql}})
+	wants(t, "no csrf", res, body, http.StatusForbidden)
+	res, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}})
+	wants(t, "run", res, body, http.StatusOK, "2 rows", "so &lt;b&gt;bold&lt;/b&gt;</td>", "2026-01-02T03:04:06.000Z", "NULL", "[1,2]", "data-plot=", "/query?sql=SELECT")
+	if strings.Contains(body, "<b>bold") {
+		t.Error("what is stored is not escaped")
+	}
+	res, body = s.post("/query", url.Values{"question": {"ages"}, "sql": {"SELECT {word:String} AS word"}, "param_word": {"o'clock"}, "csrf": {csrf}})
+	wants(t, "a parameter", res, body, http.StatusOK, "o&#39;clock</td>", "1 rows", "param_word=o%27clock")
+	res, body = s.post("/query", url.Values{"sql": {"SELECT number FROM numbers(100000)"}, "csrf": {csrf}})
+	wants(t, "many rows", res, body, http.StatusOK, "The first 1,000 rows")
+	res, body = s.post("/query", url.Values{"sql": {"SELECT nothing FROM nowhere"}, "csrf": {csrf}})
+	wants(t, "a mistake", res, body, http.StatusOK, `role="alert"`, "nowhere")
+
+	res, body = s.post("/query.csv", url.Values{"csrf": {csrf}, "sql": {"SELECT arrayJoin(['=1+1', '@x', '-a', 'plain, text']) AS text, -5 AS n, NULL AS nothing"}})
+	wants(t, "csv", res, body, http.StatusOK)
+	rows, err := csv.NewReader(strings.NewReader(body)).ReadAll()
+	want := "[[text n nothing] ['=1+1 -5 ] ['@x -5 ] ['-a -5 ] [plain, text -5 ]]"
+	if err != nil || fmt.Sprint(rows) != want || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/csv") {
+		t.Errorf("got %q, %v, want %s", rows, err, want)
+	}
+	res, body = s.post("/query.csv", url.Values{"csrf": {csrf}, "sql": {"SELECT number FROM numbers(200000)"}})
+	wants(t, "a large file", res, body, http.StatusOK, "more than 100000 rows")
+}
+
+// TestPagesSayWhatIsMissing looks at pages while ClickHouse is away.
+func TestPagesSayWhatIsMissing(t *testing.T) {
+	s := newSite(t, nil)
+	s.signIn(reader)
+	for _, path := range []string{"/processes", "/process?source=a&id=b", "/instances?q=x"} {
+		res, body := s.get(path)
+		wants(t, path, res, body, http.StatusOK, "Not available: connection refused")
+	}
+	res, body := s.get("/instance?source=a&key=1")
+	wants(t, "an instance", res, body, http.StatusBadGateway, "connection refused")
+}

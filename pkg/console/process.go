@@ -1,0 +1,400 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// ofProcess finds instances by rows of a process, and those whose rows may name
+// another one: what they belong to now is decided when they are put together.
+const ofProcess = `source = $source AND (bpmn_process_id = $process OR (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.migrated_instances WHERE source = $source))`
+
+// chosen is the process that a page is about.
+type chosen struct {
+	Source, Process string
+	Version         int64 // 0 is all of them
+	Window          window
+}
+
+// instances are those of the process that $seed finds.
+func (c chosen) instances(who *session, seed string) string {
+	return fill(instancesOf, "seed", fill(ofProcess, c.pairs()...)+" AND "+seed,
+		"tenants", who.only("tenant")+" AND process = "+quote(c.Process)+c.ofVersion("process_version"))
+}
+
+func (c chosen) pairs() []string {
+	return []string{"source", quote(c.Source), "process", quote(c.Process)}
+}
+
+func (c chosen) ofVersion(column string) string {
+	if c.Version == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" AND %s = %d", column, c.Version)
+}
+
+// versionRow compares one version with the others.
+type versionRow struct {
+	Version                                  int64
+	Instances, Active, Completed, Terminated uint64
+	WithIncidents                            uint64
+	P50, P95                                 *int64
+}
+
+// IncidentShare is the share of the instances that had an incident.
+func (v versionRow) IncidentShare() float64 {
+	if v.Instances == 0 {
+		return 0
+	}
+	return float64(v.WithIncidents) / float64(v.Instances)
+}
+
+const versionsSQL = `
+WITH started IS NOT NULL AND $within AS begun
+SELECT process_version, countIf(begun) AS instances, countIf(reached < 3) AS active, countIf(begun AND reached = 3) AS completed,
+    countIf(begun AND reached = 4) AS terminated, countIf(begun AND notEmpty(raised)) AS with_incidents,
+    quantileExactIf(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, begun AND reached = 3) AS p95
+FROM
+(
+    $instances
+)
+GROUP BY process_version
+ORDER BY process_version DESC`
+
+// versions compares the versions, whichever of them is chosen.
+func (s *Server) versions(ctx context.Context, who *session, c chosen) (p section[[]versionRow]) {
+	c.Version = 0
+	p.SQL = fill(versionsSQL, "within", c.Window.within("started"), "instances", c.instances(who, "("+c.Window.within("started_at")+" OR state < 3)"))
+	p.Rows, p.Err = each(ctx, s.db, func(r *versionRow) []any {
+		return []any{&r.Version, &r.Instances, &r.Active, &r.Completed, &r.Terminated, &r.WithIncidents, &r.P50, &r.P95}
+	}, p.SQL)
+	return p
+}
+
+// bar is a bar of the histogram of durations, which double with each second one.
+type bar struct {
+	Step      int64 // the duration in ms is 2^(Step/2) or more
+	Instances uint64
+}
+
+const histogramSQL = `
+SELECT toInt64(floor(2 * log2(greatest(took_ms, 1)))) AS step, count() AS instances
+FROM
+(
+    $instances
+)
+WHERE reached = 3 AND took_ms IS NOT NULL
+GROUP BY step
+ORDER BY step`
+
+// histogram counts the completed instances by how long they took.
+func (s *Server) histogram(ctx context.Context, who *session, c chosen) (p section[[]bar]) {
+	p.SQL = fill(histogramSQL, "instances", c.instances(who, c.Window.within("started_at")))
+	p.Rows, p.Err = each(ctx, s.db, func(b *bar) []any { return []any{&b.Step, &b.Instances} }, p.SQL)
+	return p
+}
+
+// elementRow is what has happened at an element.
+type elementRow struct {
+	ID, Type              string
+	Executions, Completed uint64
+	Terminated            uint64
+	P50, P95, Total       *int64 // ms
+	Active                uint64 // are there now, also of instances that began before the window
+	Incidents             uint64 // created in the window
+	Open                  uint64 // incidents open now
+}
+
+// elementsOf are the elements of instances, one row each, read without FINAL:
+// what $elements finds by any of their rows.
+const elementsOf = `SELECT source, process_instance_key AS instance, key AS element, splitByChar('\t', max(e.migrated)) AS moved,
+        if(length(moved) < 4, max(e.element_id), moved[4]) AS id, if(length(moved) < 4, max(e.bpmn_process_id), moved[2]) AS process,
+        ifNull(if(length(moved) < 4, max(e.version), toInt64OrNull(moved[3])), 0) AS process_version,
+        max(e.bpmn_element_type) AS type, max(e.flow_scope_key) AS scope, max(e.state) AS reached, max(e.tenant_id) AS tenant,
+        min(e.entered_at) AS entered, min(e.activated_at) AS activated, max(e.completed_at) AS completed, max(e.terminated_at) AS terminated,
+        dateDiff('millisecond', activated, completed) AS took_ms
+    FROM flow.element_instances AS e
+    WHERE $elements
+    GROUP BY source, process_instance_key, key
+    HAVING reached > 0`
+
+const heatSQL = `
+SELECT id, type, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
+    quantileExact(0.5)(took_ms) AS p50, quantileExact(0.95)(took_ms) AS p95, sum(took_ms) AS total
+FROM
+(
+    $elements
+)
+WHERE type != 'PROCESS'
+GROUP BY id, type
+ORDER BY total DESC, id, type`
+
+// heat is what has happened at each element, of the instances begun in the window.
+func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+	p.SQL = fill(heatSQL, "elements", c.elements(who, c.Window.within("started_at")))
+	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any {
+		return []any{&r.ID, &r.Type, &r.Executions, &r.Completed, &r.Terminated, &r.P50, &r.P95, &r.Total}
+	}, p.SQL)
+	return p
+}
+
+// elements are those of the instances that seed finds.
+func (c chosen) elements(who *session, seed string) string {
+	return fill(elementsOf, "elements", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+c.instances(who, seed)+"))")
+}
+
+const tokensSQL = `
+SELECT id, count() AS active
+FROM
+(
+    $elements
+)
+WHERE reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND process = $process$version AND $tenants
+GROUP BY id
+ORDER BY id`
+
+// present counts where instances are now.
+func (s *Server) present(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+	p.SQL = fill(tokensSQL, "version", c.ofVersion("process_version"), "process", quote(c.Process), "tenants", who.only("tenant"),
+		"elements", fill(elementsOf, "elements", fill(`source = $source AND (source, process_instance_key, key) GLOBAL IN
+        (SELECT source, process_instance_key, key FROM flow.element_instances WHERE `+ofProcess+` AND state < 3)`, c.pairs()...)))
+	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Active} }, p.SQL)
+	return p
+}
+
+const troublesSQL = `
+SELECT id, countIf(created IS NOT NULL AND $within) AS incidents, countIf(reached < 2) AS open
+FROM
+(
+    SELECT source, key, splitByChar('\t', max(i.migrated)) AS moved, if(length(moved) < 3, max(i.element_id), moved[3]) AS id,
+        if(length(moved) < 3, max(i.bpmn_process_id), moved[2]) AS process, max(i.state) AS reached, min(i.created_at) AS created, max(i.tenant_id) AS tenant
+    FROM flow.incidents AS i
+    WHERE source = $source AND (source, process_instance_key, key) GLOBAL IN
+        (SELECT source, process_instance_key, key FROM flow.incidents WHERE source = $source AND (state < 2 OR $at))
+    GROUP BY source, process_instance_key, key
+    HAVING process = $process AND $tenants
+)
+GROUP BY id
+ORDER BY id`
+
+// troubles counts the incidents of each element, whatever its version.
+func (s *Server) troubles(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+	p.SQL = fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "at", c.Window.within("created_at"), "tenants", who.only("tenant"))...)
+	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Incidents, &r.Open} }, p.SQL)
+	return p
+}
+
+// variantRow is a way that instances take.
+type variantRow struct {
+	Path      []string
+	Instances uint64
+	P50       *int64
+	Sample    string // an instance
+}
+
+// lately bounds what is read of each instance's way: so many that began last.
+const lately = 2000
+
+const variantsSQL = `
+SELECT path, count() AS instances, quantileExact(0.5)(took) AS p50, any(instance) AS sample
+FROM
+(
+    SELECT instance, any(w.took_ms) AS took,
+        arrayCompact(arrayMap(step -> step.3, arraySort(groupArray((assumeNotNull(e.activated), e.element, e.id))))) AS path
+    FROM
+    (
+        $elements
+    ) AS e
+    GLOBAL INNER JOIN ($ways) AS w ON w.instance = e.instance
+    WHERE e.type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND e.activated IS NOT NULL
+    GROUP BY instance
+)
+GROUP BY path
+ORDER BY instances DESC, path
+LIMIT 10`
+
+// variants are the ways that the instances took which began last in the window
+// and have completed.
+func (s *Server) variants(ctx context.Context, who *session, c chosen) (p section[[]variantRow]) {
+	ways := fmt.Sprintf("SELECT source, instance, took_ms FROM (%s) WHERE reached = 3 ORDER BY started DESC LIMIT %d", c.instances(who, c.Window.within("started_at")), lately)
+	p.SQL = fill(variantsSQL, "ways", ways, "elements", fill(elementsOf, "elements",
+		"source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+ways+"))"))
+	p.Rows, p.Err = each(ctx, s.db, func(r *variantRow) []any { return []any{&r.Path, &r.Instances, &r.P50, &r.Sample} }, p.SQL)
+	return p
+}
+
+// definitionRow is a version that was deployed.
+type definitionRow struct {
+	Version    int64
+	Key        int64
+	Name       string
+	DeployedAt *time.Time
+	HasXML     bool
+}
+
+const definitionsSQL = `
+SELECT ifNull(version, 0) AS of_version, process_definition_key, name, deployed_at, xml != ''
+FROM flow.v_process_definitions
+WHERE source = $source AND bpmn_process_id = $process
+ORDER BY of_version DESC, process_definition_key DESC`
+
+func (s *Server) definitions(ctx context.Context, c chosen) (p section[[]definitionRow]) {
+	p.SQL = fill(definitionsSQL, c.pairs()...)
+	p.Rows, p.Err = each(ctx, s.db, func(r *definitionRow) []any { return []any{&r.Version, &r.Key, &r.Name, &r.DeployedAt, &r.HasXML} }, p.SQL)
+	return p
+}
+
+// processPage is what pages/process.html shows.
+type processPage struct {
+	chosen
+	Versions    section[[]versionRow]
+	Histogram   section[[]bar]
+	Heat        section[[]elementRow]
+	Tokens      section[[]elementRow]
+	Troubles    section[[]elementRow]
+	Variants    section[[]variantRow]
+	Definitions section[[]definitionRow]
+	Follows     section[[]followRow] // only without a diagram
+	Definition  *definitionRow       // whose diagram is shown
+	Elements    []elementRow         // heat, tokens and troubles together
+	Bars        drawing
+	Graph       drawing
+}
+
+// VersionText is the version that is chosen; empty for all of them.
+func (p *processPage) VersionText() string {
+	if p.Version == 0 {
+		return ""
+	}
+	return itoa(p.Version)
+}
+
+// DiagramPath is where the XML of the diagram is.
+func (p *processPage) DiagramPath() string { return definitionPath(p.Source, p.Definition.Key) }
+
+// Deployed is when a version was deployed; nil when that is not known.
+func (p *processPage) Deployed(version int64) *time.Time {
+	for _, d := range p.Definitions.Rows {
+		if d.Version == version {
+			return d.DeployedAt
+		}
+	}
+	return nil
+}
+
+// heatMark is what the diagram shows at an element.
+type heatMark struct {
+	Count     uint64 `json:"count"`
+	Active    uint64 `json:"active"`
+	Time      int64  `json:"time"` // ms, in all
+	Incidents uint64 `json:"incidents"`
+	Open      uint64 `json:"open"`
+	Half      string `json:"half"` // how long half of them take
+}
+
+// HeatMarks are what the diagram shows, by element. A multi-instance body and its turns
+// are one place: the turns count, the time is that of the body.
+func (p *processPage) HeatMarks() map[string]heatMark {
+	marks := map[string]heatMark{}
+	for _, e := range p.Elements {
+		m := marks[e.ID]
+		if e.Type != "MULTI_INSTANCE_BODY" {
+			m.Count += e.Executions
+			m.Half = milliseconds(e.P50)
+		}
+		m.Active, m.Incidents, m.Open = m.Active+e.Active, m.Incidents+e.Incidents, m.Open+e.Open
+		if e.Total != nil {
+			m.Time = max(m.Time, *e.Total)
+		}
+		marks[e.ID] = m
+	}
+	return marks
+}
+
+// process is the page of one process.
+func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) error {
+	c := chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Window: windowOf(r, time.Now())}
+	if c.Process == "" {
+		return refuse(http.StatusBadRequest, "Which process? The address needs source and id: choose one of the list of processes.")
+	}
+	if text := r.FormValue("version"); text != "" {
+		var err error
+		if c.Version, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return refuse(http.StatusBadRequest, "The version %q is no number.", text)
+		}
+	}
+	page := s.processData(r.Context(), who, c)
+	if page.Versions.Err == nil && len(page.Versions.Rows) == 0 && len(page.Definitions.Rows) == 0 && c.Window.Name == "all" {
+		return refuse(http.StatusNotFound, "There is no process %q of the source %q.", c.Process, c.Source)
+	}
+	return s.show(w, r, who, "process", c.Process, page)
+}
+
+// processData reads all sections side by side.
+func (s *Server) processData(ctx context.Context, who *session, c chosen) *processPage {
+	p := &processPage{chosen: c}
+	var g errgroup.Group
+	g.SetLimit(4) // of the connections that all pages share
+	read := func(do func()) { g.Go(func() error { do(); return nil }) }
+	read(func() {
+		p.Definitions = s.definitions(ctx, c)
+		p.Definition = shown(p.Definitions.Rows, c.Version)
+		if p.Definition == nil && p.Definitions.Err == nil {
+			p.Follows = s.follows(ctx, who, c)
+		}
+	})
+	read(func() { p.Heat = s.heat(ctx, who, c) })
+	read(func() { p.Variants = s.variants(ctx, who, c) })
+	read(func() { p.Tokens = s.present(ctx, who, c) })
+	read(func() { p.Versions = s.versions(ctx, who, c) })
+	read(func() { p.Troubles = s.troubles(ctx, who, c) })
+	read(func() { p.Histogram = s.histogram(ctx, who, c) })
+	_ = g.Wait() // each keeps its own error
+	p.Elements = together(p.Heat.Rows, p.Tokens.Rows, p.Troubles.Rows)
+	p.Bars = drawBars(p.Histogram.Rows)
+	p.Graph = drawGraph(p.Follows.Rows)
+	return p
+}
+
+// shown is the definition whose diagram is shown: of the version that is chosen,
+// or the newest one; nil when none has XML.
+func shown(all []definitionRow, version int64) *definitionRow {
+	for i := range all {
+		if all[i].HasXML && (version == 0 || all[i].Version == version) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// together adds to what has happened at elements who is there now, and what is
+// wrong there. A multi-instance body counts as its activity.
+func together(heat, tokens, troubles []elementRow) []elementRow {
+	all := slices.Clone(heat)
+	at := func(id string) *elementRow {
+		for i := range all {
+			if all[i].ID == id && all[i].Type != "MULTI_INSTANCE_BODY" {
+				return &all[i]
+			}
+		}
+		all = append(all, elementRow{ID: id})
+		return &all[len(all)-1]
+	}
+	for _, t := range tokens {
+		at(t.ID).Active += t.Active
+	}
+	for _, t := range troubles {
+		e := at(t.ID)
+		e.Incidents += t.Incidents
+		e.Open += t.Open
+	}
+	return all
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

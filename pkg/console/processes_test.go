@@ -1,0 +1,207 @@
+package console_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/console"
+)
+
+// count is what a list of processes says of one.
+type count struct {
+	Instances, Active, Open, Completed, Terminated, Failed uint64
+	Half                                                   int64
+}
+
+// median is the value of which half of all values are smaller, as quantileExact has it.
+func median(all []int64) int64 {
+	if len(all) == 0 {
+		return -1
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func (w *world) counts(from, to time.Time, tenant string) map[string]count {
+	took, all := map[string][]int64{}, map[string]count{}
+	for _, i := range w.truth.Instances {
+		begun := i.StartedAt >= from.UnixMilli() && i.StartedAt < to.UnixMilli()
+		active := i.CompletedAt == 0 && i.TerminatedAt == 0
+		if i.FirstSeen == 0 || !begun && !active || tenant != "" && i.Tenant != tenant {
+			continue
+		}
+		c := all[i.Process.BpmnProcessID]
+		if active {
+			c.Active++
+			c.Open += uint64(i.OpenIncidents)
+		}
+		if begun {
+			c.Instances++
+			if i.CompletedAt > 0 {
+				c.Completed++
+				took[i.Process.BpmnProcessID] = append(took[i.Process.BpmnProcessID], i.CompletedAt-i.StartedAt)
+			}
+			if i.TerminatedAt > 0 {
+				c.Terminated++
+			}
+			if i.TerminatedAt > 0 || i.Incidents > 0 {
+				c.Failed++
+			}
+		}
+		all[i.Process.BpmnProcessID] = c
+	}
+	for id, c := range all {
+		c.Half = median(took[id])
+		all[id] = c
+	}
+	return all
+}
+
+// testProcesses compares the list with what really happened.
+func testProcesses(t *testing.T, w *world) {
+	from, to := w.start.Add(20*time.Minute), w.start.Add(80*time.Minute)
+	for _, tenants := range [][]string{nil, {"a"}, {}} {
+		list, err := console.Ask(w.db, tenants).Processes(t.Context(), console.Between(from, to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]count{}
+		for _, p := range list {
+			half := int64(-1)
+			if p.P50 != nil {
+				half = *p.P50
+			}
+			got[p.ID] = count{p.Instances, p.Active, p.Incidents, p.Completed, p.Terminated, p.Failed, half}
+			var steps uint64
+			for _, n := range p.Begun {
+				steps += n
+			}
+			if steps != p.Instances && to.Sub(from) < time.Hour {
+				t.Errorf("%s: the sparkline has %d of %d instances", p.ID, steps, p.Instances)
+			}
+		}
+		want := map[string]count{}
+		switch {
+		case tenants == nil:
+			want = w.counts(from, to, "")
+		case len(tenants) > 0:
+			want = w.counts(from, to, tenants[0])
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("tenants %q (-truth +page):\n%s", tenants, diff)
+		}
+		if tenants == nil && len(got) != 6 {
+			t.Errorf("%d processes", len(got))
+		}
+	}
+}
+
+// testProcess compares what the page of a process says with what happened.
+func testProcess(t *testing.T, w *world) {
+	from, to := w.start.Add(10*time.Minute), w.start.Add(100*time.Minute)
+	for _, process := range []string{"order-eu", "survey"} {
+		p := console.Ask(w.db, nil).Process(t.Context(), "cluster-a", process, 0, console.Between(from, to))
+		for name, err := range map[string]error{
+			"versions": p.Versions.Err, "histogram": p.Histogram.Err, "heat": p.Heat.Err, "tokens": p.Tokens.Err,
+			"troubles": p.Troubles.Err, "variants": p.Variants.Err, "definitions": p.Definitions.Err,
+		} {
+			if err != nil {
+				t.Errorf("%s: %s: %v", process, name, err)
+			}
+		}
+		if p.Definition == nil || len(p.Definitions.Rows) != 2 || p.Definition.Version != 2 {
+			t.Errorf("%s: definitions %+v", process, p.Definitions.Rows)
+		}
+		w.compareElements(t, p, process, from, to)
+		truth := w.counts(from, to, "")[process]
+		var sum console.VersionRow
+		for _, v := range p.Versions.Rows {
+			sum.Instances += v.Instances
+			sum.Active += v.Active
+			sum.Completed += v.Completed
+			sum.Terminated += v.Terminated
+		}
+		if sum.Instances != truth.Instances || sum.Active != truth.Active || sum.Completed != truth.Completed || sum.Terminated != truth.Terminated || len(p.Versions.Rows) != 2 {
+			t.Errorf("%s: versions %+v, truth %+v", process, p.Versions.Rows, truth)
+		}
+		var bars, ways uint64
+		for _, b := range p.Histogram.Rows {
+			bars += b.Instances
+		}
+		for _, v := range p.Variants.Rows {
+			ways += v.Instances
+		}
+		if bars != truth.Completed || ways > truth.Completed || ways == 0 {
+			t.Errorf("%s: %d instances in the histogram, %d in the ten first variants, %d have completed", process, bars, ways, truth.Completed)
+		}
+	}
+}
+
+// compareElements compares what is said of each element.
+func (w *world) compareElements(t *testing.T, p *console.ProcessPage, process string, from, to time.Time) {
+	t.Helper()
+	type at struct{ Executions, Active, Incidents, Open uint64 }
+	want, got := map[string]at{}, map[string]at{}
+	for _, e := range w.truth.Elements {
+		if e.Type == "PROCESS" || e.EnteredAt == 0 {
+			continue
+		}
+		k := want[e.ID]
+		if i := e.Instance; i.Process.BpmnProcessID == process && i.StartedAt >= from.UnixMilli() && i.StartedAt < to.UnixMilli() {
+			k.Executions++
+		}
+		if e.Process.BpmnProcessID == process && e.CompletedAt == 0 && e.TerminatedAt == 0 && e.Type != "MULTI_INSTANCE_BODY" {
+			k.Active++
+		}
+		want[e.ID] = k
+	}
+	for _, i := range w.truth.Incidents {
+		if i.Process.BpmnProcessID != process {
+			continue
+		}
+		k := want[i.ElementID]
+		if i.CreatedAt >= from.UnixMilli() && i.CreatedAt < to.UnixMilli() {
+			k.Incidents++
+		}
+		if i.ResolvedAt == 0 {
+			k.Open++
+		}
+		want[i.ElementID] = k
+	}
+	for _, e := range p.Elements {
+		k := got[e.ID]
+		got[e.ID] = at{k.Executions + e.Executions, k.Active + e.Active, k.Incidents + e.Incidents, k.Open + e.Open}
+	}
+	maps.DeleteFunc(want, func(_ string, k at) bool { return k == at{} })
+	maps.DeleteFunc(got, func(_ string, k at) bool { return k == at{} })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-truth +page):\n%s", process, diff)
+	}
+}
+
+// testGraph compares which element follows which.
+func testGraph(t *testing.T, w *world) {
+	follows, err := console.Ask(w.db, nil).Follows(t.Context(), "cluster-a", "sync", console.Between(w.start, w.end))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := map[string]uint64{}, map[string]uint64{}
+	for _, e := range w.truth.Elements {
+		if e.Instance.Process.BpmnProcessID != "sync" || e.EnteredAt == 0 {
+			continue
+		}
+		for _, before := range e.Follows {
+			want[before.ID+" > "+e.ID]++
+		}
+	}
+	for _, f := range follows {
+		got[f.From+" > "+f.To] += f.Times
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(want) != 3 {
+		t.Errorf("(-truth +graph):\n%s", diff)
+	}
+}

@@ -1,0 +1,269 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Question is something that analysts ask, with the statement that answers it:
+// one of docs/analytics.md.
+type Question struct {
+	Name, Asks, Means string
+	SQL               string // with its parameters as {name:Type}
+	Parameters        []Parameter
+}
+
+// Parameter is what a statement has as {name:Type}.
+type Parameter struct{ Name, Type, Means, Example string }
+
+// Bounds of a statement that people type. ClickHouse has limits of its own for
+// the analyst.
+const (
+	longestStatement = 64 << 10 // bytes
+	mostRows         = 1000     // that the page shows
+	mostCSV          = 100_000  // that a file gets
+	statementTime    = 60 * time.Second
+)
+
+var placeholders = regexp.MustCompile(`\{(\w+):\s*([^{}]+)\}`)
+
+// queryPage is what pages/query.html shows.
+type queryPage struct {
+	SQL       string
+	Question  *Question // that was chosen of the menu
+	Questions []Question
+	Fields    []field // a value for each parameter
+	Answer    *answer // nil until it is run
+	Failed    string  // what ClickHouse says is wrong
+	Link      string  // keeps the statement and its values
+	Most      int
+	Chart     *chartData
+}
+
+type field struct {
+	Parameter
+	Value string
+}
+
+// query shows a statement, of a link or of the menu, and does not run it: that
+// takes the button, whose form is of the session.
+func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) error {
+	page, err := s.queryOf(r, who)
+	if err != nil {
+		return err
+	}
+	return s.show(w, r, who, "query", "Query", page)
+}
+
+// queryOf reads what is asked from the fields of the page.
+func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
+	if err := who.whole("Answers to statements"); err != nil {
+		return nil, err
+	}
+	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: mostRows}
+	if len(page.SQL) > longestStatement {
+		return nil, refuse(http.StatusRequestEntityTooLarge, "The statement is longer than %s.", byteSize(longestStatement))
+	}
+	if i := slices.IndexFunc(s.questions, func(q Question) bool { return q.Name == r.FormValue("question") }); i >= 0 {
+		page.Question = &s.questions[i]
+		if page.SQL == "" {
+			page.SQL = page.Question.SQL
+		}
+	}
+	pairs := []string{"sql", page.SQL}
+	if page.Question != nil {
+		pairs = append(pairs, "question", page.Question.Name)
+	}
+	for _, m := range placeholders.FindAllStringSubmatch(page.SQL, -1) {
+		if slices.ContainsFunc(page.Fields, func(f field) bool { return f.Name == m[1] }) {
+			continue
+		}
+		f := s.fieldOf(m[1], m[2], time.Now())
+		if value, given := r.Form["param_"+f.Name]; given {
+			f.Value = value[0]
+			pairs = append(pairs, "param_"+f.Name, f.Value)
+		}
+		page.Fields = append(page.Fields, f)
+	}
+	page.Link = link("/query", pairs...)
+	return page, nil
+}
+
+// fieldOf is a parameter with what it is asked with when nobody says otherwise:
+// times are the last 24 hours.
+func (s *Server) fieldOf(name, kind string, now time.Time) field {
+	f := field{Parameter: Parameter{Name: name, Type: kind}}
+	for _, q := range s.questions {
+		if i := slices.IndexFunc(q.Parameters, func(p Parameter) bool { return p.Name == name }); i >= 0 {
+			f.Parameter = q.Parameters[i]
+			f.Type = kind
+		}
+	}
+	f.Value = f.Example
+	const layout = "2006-01-02 15:04:05"
+	switch name {
+	case "now":
+		f.Value = now.UTC().Format(layout)
+	case "from":
+		f.Value = now.UTC().Add(-24 * time.Hour).Format(layout)
+	case "to":
+		f.Value = now.UTC().Add(time.Hour).Format(layout)
+	}
+	return f
+}
+
+// statement is what is run: each parameter with its value.
+func (p *queryPage) statement() string {
+	return placeholders.ReplaceAllStringFunc(p.SQL, func(hole string) string {
+		m := placeholders.FindStringSubmatch(hole)
+		i := slices.IndexFunc(p.Fields, func(f field) bool { return f.Name == m[1] })
+		return "CAST(" + quote(p.Fields[i].Value) + ", " + quote(strings.TrimSpace(m[2])) + ")"
+	})
+}
+
+// runQuery runs the statement as the analyst.
+func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) error {
+	page, err := s.queryOf(r, who)
+	if err != nil {
+		return err
+	}
+	if page.SQL == "" {
+		return refuse(http.StatusBadRequest, "There is no statement to run. Type one, or choose a question.")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
+	defer cancel()
+	a, err := ask(ctx, s.db, page.statement(), mostRows)
+	if err != nil {
+		page.Failed = err.Error()
+	} else {
+		page.Answer, page.Chart = &a, chartOf(a)
+	}
+	s.log.Info("a statement was run at the console", "subject", who.Subject(), "rows", len(a.Rows), "took", a.Took.String(), "failed", err != nil)
+	return s.show(w, r, who, "query", "Query", page)
+}
+
+// queryCSV answers with the rows of a statement as a file.
+func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) error {
+	page, err := s.queryOf(r, who)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
+	defer cancel()
+	var file bytes.Buffer // whole before the first byte goes out, so that no half of a file looks like one
+	if err := writeCSV(ctx, s.db, page.statement(), mostCSV, &limited{&file, 64 << 20}); err != nil {
+		page.Failed = err.Error()
+		return s.show(w, r, who, "query", "Query", page)
+	}
+	name := "query"
+	if page.Question != nil {
+		name = page.Question.Name
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8; header=present")
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
+	_, _ = w.Write(file.Bytes()) // the browser is gone when this fails
+	return nil
+}
+
+// limited is a buffer that refuses to grow past some bytes.
+type limited struct {
+	*bytes.Buffer
+	most int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.Len()+len(p) > l.most {
+		return 0, fmt.Errorf("the file would be larger than %s: ask for fewer rows or columns", byteSize(l.most))
+	}
+	return l.Buffer.Write(p)
+}
+
+// chartData is an answer as uPlot takes it.
+type chartData struct {
+	X      []float64     `json:"x"`
+	Time   bool          `json:"time"` // X are Unix seconds
+	Series []chartSeries `json:"series"`
+}
+
+type chartSeries struct {
+	Label  string     `json:"label"`
+	Values []*float64 `json:"values"`
+}
+
+// chartOf draws numbers over the first column of times, or over the number of the
+// row; nil when there is nothing to draw.
+func chartOf(a answer) *chartData {
+	if len(a.Rows) < 2 {
+		return nil
+	}
+	c := &chartData{}
+	at := slices.IndexFunc(a.Columns, func(c answerColumn) bool { return c.Moment })
+	rows := slices.Clone(a.Rows)
+	if at >= 0 {
+		c.Time = true
+		rows = slices.DeleteFunc(rows, func(row []cell) bool { return row[at].Null })
+		slices.SortStableFunc(rows, func(a, b []cell) int { return cmp.Compare(a[at].Value, b[at].Value) })
+	}
+	for i, row := range rows {
+		x := float64(i + 1)
+		if at >= 0 {
+			x = row[at].Value
+		}
+		c.X = append(c.X, x)
+	}
+	for i, column := range a.Columns {
+		if !column.Number || len(c.Series) == 4 {
+			continue
+		}
+		series := chartSeries{Label: column.Name}
+		for _, row := range rows {
+			if row[i].Null {
+				series.Values = append(series.Values, nil)
+				continue
+			}
+			series.Values = append(series.Values, &row[i].Value)
+		}
+		c.Series = append(c.Series, series)
+	}
+	if len(c.Series) == 0 || len(rows) < 2 {
+		return nil
+	}
+	return c
+}
+
+// recordPage is what pages/record.html shows: one record, all of it.
+type recordPage struct {
+	Answer answer
+	SQL    string
+	Back   string
+}
+
+// record shows a record with all its members.
+func (s *Server) record(w http.ResponseWriter, r *http.Request, who *session) error {
+	day, err := time.Parse(time.DateOnly, r.FormValue("day"))
+	key := r.FormValue("key")
+	if err != nil || !wholeNumber.MatchString(key) {
+		return refuse(http.StatusBadRequest, "Which record? The address needs source, instance, day, id and key: follow a link of the page of an instance.")
+	}
+	page := recordPage{Back: link("/instance", "source", r.FormValue("source"), "key", r.FormValue("instance"))}
+	page.SQL = fill(`SELECT * FROM flow.v_records
+WHERE source = $source AND process_instance_key = $instance AND toDate(ts) = toDate('$day') AND key = $key AND id = $id AND $tenants
+LIMIT 1`, "source", quote(r.FormValue("source")), "instance", quote(r.FormValue("instance")), "day", day.Format(time.DateOnly),
+		"key", key, "id", quote(r.FormValue("id")), "tenants", who.only("tenant_id"))
+	if page.Answer, err = ask(r.Context(), s.db, page.SQL, 1); err != nil {
+		return err
+	}
+	if len(page.Answer.Rows) == 0 {
+		return refuse(http.StatusNotFound, "There is no such record, or your token may not see it.")
+	}
+	return s.show(w, r, who, "record", "Record "+r.FormValue("id"), page)
+}
+
+var wholeNumber = regexp.MustCompile(`^-?[0-9]{1,19}$`)

@@ -1,0 +1,231 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// asked is what is looked for among instances.
+type asked struct {
+	Text            string // a key, name=value of a variable, or a text of an error or a value
+	Source, Process string
+	State           string // ACTIVE, INCIDENT, COMPLETED or TERMINATED; empty for all
+	Version         string
+	Window          window
+}
+
+// hit is an instance that was found, and why.
+type hit struct {
+	instanceRow
+	Why string
+}
+
+// mostHits is how many instances the page shows.
+const mostHits = 100
+
+var (
+	onlyDigits = regexp.MustCompile(`^[0-9]{1,19}$`)
+	nameValue  = regexp.MustCompile(`^\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*?)\s*$`)
+)
+
+// instancesPage is what pages/instances.html shows.
+type instancesPage struct {
+	asked
+	States []string
+	Found  section[[]hit]
+	Most   int
+}
+
+// instances is the page that lists instances and looks for them.
+func (s *Server) instances(w http.ResponseWriter, r *http.Request, who *session) error {
+	a := asked{
+		Text: strings.TrimSpace(r.FormValue("q")), Source: r.FormValue("source"), Process: r.FormValue("id"),
+		State: r.FormValue("state"), Version: r.FormValue("version"), Window: windowOf(r, time.Now()),
+	}
+	if a.Version != "" && !onlyDigits.MatchString(a.Version) {
+		return refuse(http.StatusBadRequest, "The version %q is no number.", a.Version)
+	}
+	page := instancesPage{asked: a, States: []string{"ACTIVE", "INCIDENT", "COMPLETED", "TERMINATED"}, Most: mostHits}
+	page.Found = s.search(r.Context(), who, a)
+	return s.show(w, r, who, "instances", "Instances", page)
+}
+
+// search finds instances by what is typed.
+func (s *Server) search(ctx context.Context, who *session, a asked) section[[]hit] {
+	m := nameValue.FindStringSubmatch(a.Text)
+	switch {
+	case a.Text == "":
+		return s.latest(ctx, who, a)
+	case onlyDigits.MatchString(a.Text):
+		return s.byKey(ctx, who, a.Text)
+	case m != nil:
+		return s.byText(ctx, who, a, s.withVariable(who, a, m[1], m[2]))
+	}
+	return s.byText(ctx, who, a, s.withVariable(who, a, "", a.Text), s.withError(who, a, a.Text))
+}
+
+const latestSQL = `
+SELECT $columns
+FROM
+(
+    $instances
+)
+WHERE $filters
+ORDER BY ifNull(started, noticed) DESC, source, instance
+LIMIT $limit`
+
+// filters are the conditions that the fields of the page set.
+func (a asked) filters() string {
+	all := []string{"1"}
+	if a.Source != "" {
+		all = append(all, "source = "+quote(a.Source))
+	}
+	if a.Process != "" {
+		all = append(all, "process = "+quote(a.Process))
+	}
+	if a.Version != "" {
+		all = append(all, "process_version = "+a.Version)
+	}
+	switch a.State {
+	case "ACTIVE":
+		all = append(all, "reached < 3")
+	case "INCIDENT":
+		all = append(all, "reached < 3 AND open > 0")
+	case "COMPLETED":
+		all = append(all, "reached = 3")
+	case "TERMINATED":
+		all = append(all, "reached = 4")
+	}
+	return strings.Join(all, " AND ")
+}
+
+// seed finds the rows of instances that may be shown: those that are active need
+// not have begun in the window.
+func (a asked) seed() string {
+	seed := a.Window.within("started_at")
+	if a.State == "ACTIVE" || a.State == "INCIDENT" {
+		seed = "state < 3"
+	}
+	if a.Source != "" {
+		seed = "source = " + quote(a.Source) + " AND " + seed
+	}
+	if a.Source != "" && a.Process != "" {
+		seed = fill(ofProcess, "source", quote(a.Source), "process", quote(a.Process)) + " AND " + seed
+	}
+	return seed
+}
+
+// latest are the instances that began last.
+func (s *Server) latest(ctx context.Context, who *session, a asked) section[[]hit] {
+	return s.hits(ctx, "", fill(latestSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits),
+		"instances", fill(instancesOf, "seed", a.seed(), "tenants", who.only("tenant"))))
+}
+
+// hits are the instances of a statement, all found for the same reason.
+func (s *Server) hits(ctx context.Context, why, sql string) (p section[[]hit]) {
+	p.SQL = sql
+	rows, err := each(ctx, s.db, (*instanceRow).places, sql)
+	for _, row := range rows {
+		p.Rows = append(p.Rows, hit{row, why})
+	}
+	p.Err = err
+	return p
+}
+
+// byKey finds the instance with a key, else those that have a record with it: of
+// an element, a job, an incident, a variable.
+func (s *Server) byKey(ctx context.Context, who *session, key string) section[[]hit] {
+	of := func(seed string) string {
+		return fill(latestSQL, "columns", instanceColumns, "filters", "1", "limit", itoa(mostHits),
+			"instances", fill(instancesOf, "seed", seed, "tenants", who.only("tenant")))
+	}
+	p := s.hits(ctx, "is its key", of("process_instance_key = "+quote(key)))
+	if p.Err != nil || len(p.Rows) > 0 {
+		return p
+	}
+	return s.hits(ctx, "is a key in it", of(fmt.Sprintf(
+		"(source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.records WHERE key = %s AND %s LIMIT 10)", key, who.only("tenant_id"))))
+}
+
+// clue finds instances by a text of theirs: SQL with the columns source,
+// instance and why.
+type clue string
+
+// withVariable finds values of variables, of the instances that the page is
+// about: there is no index of values.
+func (s *Server) withVariable(who *session, a asked, name, value string) clue {
+	condition := fmt.Sprintf("(position(created, %s) > 0 OR position(updated, %s) > 0)", quote(value), quote(value))
+	if name != "" {
+		condition = "name = " + quote(name) + " AND " + condition
+	}
+	return clue(fmt.Sprintf(`SELECT source, process_instance_key AS instance, concat(name, ' = ', substring(if(updated = '', created, substring(updated, 37)), 1, 120)) AS why
+    FROM flow.variables
+    WHERE %s AND %s AND (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.process_instances WHERE %s)
+    LIMIT 1000`, condition, who.only("tenant_id"), a.seed()))
+}
+
+// withError finds what incidents and failed jobs say, in the window.
+func (s *Server) withError(who *session, a asked, text string) clue {
+	return clue(fmt.Sprintf(`SELECT source, process_instance_key AS instance, concat(if(error_type = '', '', concat(error_type, ': ')), substring(error_message, 1, 160)) AS why
+    FROM flow.records
+    WHERE value_type IN ('JOB', 'INCIDENT') AND record_type = 'EVENT' AND intent IN ('FAILED', 'ERROR_THROWN', 'CREATED') AND %s AND %s
+        AND positionCaseInsensitive(concat(error_type, ' ', error_message), %s) > 0
+    ORDER BY ts DESC
+    LIMIT 1000`, a.Window.within("ts"), who.only("tenant_id"), quote(text)))
+}
+
+// byText finds the instances of clues.
+func (s *Server) byText(ctx context.Context, who *session, a asked, clues ...clue) section[[]hit] {
+	found := make([]section[[]hit], len(clues))
+	var g errgroup.Group
+	for i, c := range clues {
+		g.Go(func() error {
+			found[i] = s.followClue(ctx, who, a, c)
+			return nil // each keeps its own error
+		})
+	}
+	_ = g.Wait()
+	all := found[0]
+	seen := map[string]bool{}
+	for _, h := range all.Rows {
+		seen[h.Source+" "+h.Key] = true
+	}
+	for _, p := range found[1:] {
+		if p.Err != nil {
+			all.Err = p.Err
+		}
+		for _, h := range p.Rows {
+			if !seen[h.Source+" "+h.Key] && len(all.Rows) < mostHits {
+				all.Rows = append(all.Rows, h)
+			}
+		}
+	}
+	return all
+}
+
+const clueSQL = `
+SELECT $columns, why
+FROM
+(
+    $instances
+) AS i
+GLOBAL INNER JOIN
+(
+    SELECT source, instance, any(why) AS why FROM ($clue) GROUP BY source, instance LIMIT 300
+) AS c ON c.source = i.source AND c.instance = i.instance
+WHERE $filters
+ORDER BY ifNull(started, noticed) DESC, source, instance
+LIMIT $limit`
+
+func (s *Server) followClue(ctx context.Context, who *session, a asked, c clue) (p section[[]hit]) {
+	p.SQL = fill(clueSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits), "clue", string(c),
+		"instances", fill(instancesOf, "seed", "(source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+string(c)+"))", "tenants", who.only("tenant")))
+	p.Rows, p.Err = each(ctx, s.db, func(h *hit) []any { return append(h.places(), &h.Why) }, p.SQL)
+	return p
+}

@@ -1,0 +1,130 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// window is the time that a page is about: what began in it.
+type window struct {
+	Name string // such as 24h, as it stands in the address
+	From time.Time
+	To   time.Time
+
+	page *url.URL // that it was read from
+}
+
+// windowChoice is a window that can be chosen.
+type windowChoice struct {
+	Name, Title string
+	span        time.Duration // 0 is all the time there is
+}
+
+var windowChoices = []windowChoice{
+	{"1h", "last hour", time.Hour},
+	{"24h", "last 24 hours", 24 * time.Hour},
+	{"7d", "last 7 days", 7 * 24 * time.Hour},
+	{"30d", "last 30 days", 30 * 24 * time.Hour},
+	{"all", "all the time", 0},
+}
+
+// windowOf reads the window of an address; the last 24 hours when it names none.
+// Clocks of engines may be a little ahead, so it ends an hour from now.
+func windowOf(r *http.Request, now time.Time) window {
+	chosen := windowChoices[1]
+	for _, c := range windowChoices {
+		if c.Name == r.FormValue("window") {
+			chosen = c
+		}
+	}
+	w := window{page: r.URL, Name: chosen.Name, From: now.Add(-chosen.span).Truncate(time.Second), To: now.Add(time.Hour).Truncate(time.Second)}
+	if chosen.span == 0 {
+		w.From = time.Unix(0, 0)
+	}
+	return w
+}
+
+// Title is the window in words.
+func (w window) Title() string {
+	for _, c := range windowChoices {
+		if c.Name == w.Name {
+			return c.Title
+		}
+	}
+	return w.Name
+}
+
+// Choices are all windows there are.
+func (window) Choices() []windowChoice { return windowChoices }
+
+// Href is the same page with another window.
+func (w window) Href(name string) string {
+	values := w.page.Query()
+	values.Set("window", name)
+	return w.page.Path + "?" + values.Encode()
+}
+
+// within is a condition on a column with a time.
+func (w window) within(column string) string {
+	return fmt.Sprintf("%s >= %s AND %s < %s", column, moment(w.From), column, moment(w.To))
+}
+
+// moment is a time as ClickHouse reads it.
+func moment(t time.Time) string {
+	return fmt.Sprintf("toDateTime64('%s', 3, 'UTC')", t.UTC().Format("2006-01-02 15:04:05.000"))
+}
+
+var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+
+// quote is a text as a literal of SQL. What people type comes into a statement
+// by it alone; the statement runs as the analyst, who can only read.
+func quote(text string) string { return "'" + escapes.Replace(text) + "'" }
+
+// fill puts values in the place of $names: pairs of a name and SQL. The
+// statement is then a text that people can run too.
+func fill(sql string, pairs ...string) string {
+	for i := 0; i < len(pairs); i += 2 {
+		pairs[i] = "$" + pairs[i]
+	}
+	return strings.TrimSpace(strings.NewReplacer(pairs...).Replace(sql))
+}
+
+// only is a condition that leaves the tenants that a session may see.
+func (s *session) only(column string) string {
+	if !s.Limited() {
+		return "1"
+	}
+	tenants := make([]string, len(s.identity.Tenants))
+	for i, t := range s.identity.Tenants {
+		tenants[i] = quote(t)
+	}
+	if len(tenants) == 0 {
+		return "0"
+	}
+	return column + " IN (" + strings.Join(tenants, ", ") + ")"
+}
+
+// link is a path with a query of pairs; empty values are left out.
+func link(path string, pairs ...string) string {
+	values := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			values.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return path
+	}
+	return path + "?" + values.Encode()
+}
+
+// section is what a page reads on its own: what it holds, or why it is not
+// available, and the statement that made it.
+type section[T any] struct {
+	Rows T
+	Err  error
+	SQL  string
+}

@@ -1,0 +1,76 @@
+package console_test
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/console"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/load/simulator"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
+)
+
+// world is a database with the records of a simulated engine, cluster-a, and
+// what really happened in it.
+type world struct {
+	db    *console.Reader
+	truth *simulator.Truth
+	start time.Time
+	end   time.Time // until then the engine was looked at
+}
+
+// newWorld loads a world: shuffled, so that no block holds what belongs together.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	server := clickhousetest.Start(t)
+	clickhousetest.Exec(t, server, "CREATE DATABASE flow")
+	w := &world{truth: new(simulator.Truth), start: time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)}
+	w.end = w.start.Add(2 * time.Hour)
+	engine := simulator.New(simulator.Config{Seed: 23, Start: w.start, Every: 20 * time.Second, Instances: 300, Tenants: []string{"<default>", "a"}, Truth: w.truth})
+	var all []string
+	for r, more := engine.NextBy(w.end); more; r, more = engine.NextBy(w.end) {
+		all = append(all, string(r.JSON))
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	w.store(t, server.URL("flow"), all)
+	var err error
+	w.db, err = console.NewReader(server.URL("flow"))
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, w.db.Close()) })
+	return w
+}
+
+func (w *world) store(t *testing.T, url string, all []string) {
+	t.Helper()
+	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	fatal(t, err)
+	defer db.Close()
+	fatal(t, db.Migrate(t.Context()))
+	const blocks = 5
+	for i := range uint64(blocks) {
+		size := len(all)/blocks + 1
+		body := all[min(int(i)*size, len(all)):min(int(i+1)*size, len(all))]
+		c := new(record.Columns)
+		m := record.Message{Seq: i + 1, Topic: "flow.0.record", Received: w.end, Source: "cluster-a", Body: []byte("[" + strings.Join(body, ",") + "]")}
+		fatal(t, c.Append(&m))
+		fatal(t, db.Insert(t.Context(), record.Block{Columns: c, Claim: record.Claim{First: i + 1, Last: i + 1, Token: fmt.Sprintf("FLOW_0@1:%d:0", i)}}))
+	}
+}
+
+// TestPagesTellWhatHappened compares what pages say of a simulated engine with
+// what really happened in it.
+func TestPagesTellWhatHappened(t *testing.T) {
+	w := newWorld(t)
+	for name, test := range map[string]func(*testing.T, *world){
+		"processes": testProcesses, "process": testProcess, "graph": testGraph, "pages": testPages, "tenants": testTenants, "query": testQuery,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, w) })
+	}
+}
