@@ -1,0 +1,186 @@
+package deploy_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const runbooks = "../docs/runbooks"
+
+var (
+	headings = regexp.MustCompile(`(?m)^#+ .*$`)
+	blocks   = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+	inline   = regexp.MustCompile("`(sluice [^`]+|--[a-z-]+)`")
+)
+
+// TestEachAlertHasItsRunbook: the page is where the alert says, it answers the
+// four questions in their order, and what it asks Prometheus can be asked.
+func TestEachAlertHasItsRunbook(t *testing.T) {
+	known := metricNames(t)
+	index := string(read(t, filepath.Join(runbooks, "README.md")))
+	pages, err := filepath.Glob(filepath.Join(runbooks, "[A-Z]*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = slices.DeleteFunc(pages, func(page string) bool { return filepath.Base(page) == "README.md" })
+	all := alerts(t)
+	if len(pages) != len(all) {
+		t.Errorf("there are %d alerts and %d pages", len(all), len(pages))
+	}
+	for _, rule := range all {
+		page := "docs/runbooks/" + rule.Alert + ".md"
+		if got := rule.Annotations["runbook_url"]; got != page {
+			t.Errorf("alert %s links %q, want %s", rule.Alert, got, page)
+		}
+		text := string(read(t, filepath.Join("..", page)))
+		want := []string{"# " + rule.Alert, "## Meaning", "## First look", "## Mend", "## Over"}
+		if got := headings.FindAllString(blocks.ReplaceAllString(text, ""), -1); !slices.Equal(got, want) {
+			t.Errorf("%s has the headings %q, want %q", page, got, want)
+		}
+		_, over, _ := strings.Cut(text, "## Over")
+		if !strings.Contains(over, "```promql") {
+			t.Errorf("%s does not say what Prometheus answers when it is over", page)
+		}
+		if !strings.Contains(index, "]("+rule.Alert+".md)") {
+			t.Errorf("docs/runbooks/README.md does not list %s", rule.Alert)
+		}
+		for _, expr := range blocksOf(text, "promql") {
+			for _, name := range metricsOf(expr) {
+				if !known(name) {
+					t.Errorf("%s asks for %s, which nothing has", page, name)
+				}
+			}
+		}
+	}
+}
+
+// TestCommandsOfRunbooksExist asks the operator's command for its help: every
+// command of a runbook is one, with the options that stand there.
+func TestCommandsOfRunbooksExist(t *testing.T) {
+	t.Parallel()
+	program := build(t, "sluice")
+	help := map[string]string{}
+	helpOf := func(command string) string {
+		if _, ok := help[command]; !ok {
+			out, err := exec.Command(program, append(strings.Fields(command), "--help")...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "Usage: sluice "+command) {
+				t.Errorf("sluice %s --help: %v\n%s", command, err, out)
+			}
+			help[command] = string(out)
+		}
+		return help[command]
+	}
+	helpOf("up") // what stands alone is an option of it, or of a command of the page
+	pages, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, page := range pages {
+		text := string(read(t, page))
+		for _, said := range append(commandsIn(text), blocksOf(text, "sh")...) {
+			command, options := split(said)
+			if command == "" {
+				continue
+			}
+			there := helpOf(command)
+			for _, option := range options {
+				if !strings.Contains(there, option) {
+					t.Errorf("%s: sluice %s has no %s", page, command, option)
+				}
+			}
+		}
+		for _, said := range inline.FindAllStringSubmatch(strings.ReplaceAll(text, "\n", " "), -1) {
+			if option := said[1]; strings.HasPrefix(option, "--") && !slices.ContainsFunc(commandsIn(text), func(said string) bool {
+				command, _ := split(said)
+				return command != "" && strings.Contains(helpOf(command), option)
+			}) && !strings.Contains(help["up"], option) {
+				t.Errorf("%s speaks of %s, which neither sluice up nor a command of the page has", page, option)
+			}
+		}
+	}
+}
+
+// commandsIn are the operator's commands in the text of a page.
+func commandsIn(text string) (all []string) {
+	for _, said := range inline.FindAllStringSubmatch(strings.ReplaceAll(blocks.ReplaceAllString(text, ""), "\n", " "), -1) {
+		if strings.HasPrefix(said[1], "sluice ") {
+			all = append(all, said[1])
+		}
+	}
+	return all
+}
+
+// split takes the options off a command line of ours.
+func split(line string) (command string, options []string) {
+	words := strings.Fields(line)
+	if len(words) < 2 || words[0] != "sluice" || words[1] == "…" {
+		return "", nil
+	}
+	first := slices.IndexFunc(words, func(word string) bool { return strings.HasPrefix(word, "-") })
+	if first < 0 {
+		first = len(words)
+	}
+	for _, word := range words[first:] {
+		if strings.HasPrefix(word, "--") {
+			options = append(options, word)
+		}
+	}
+	return strings.Join(words[1:first], " "), options
+}
+
+// blocksOf are the lines of the blocks of a language on a page.
+func blocksOf(text, language string) (lines []string) {
+	for _, block := range blocks.FindAllStringSubmatch(text, -1) {
+		if block[1] == language {
+			lines = append(lines, strings.Split(strings.TrimSpace(block[2]), "\n")...)
+		}
+	}
+	return lines
+}
+
+// TestEachAlertHasItsUnitTest: `promtool test rules` can only prove what it is
+// asked. Each alert is asked for three times: not yet, now, and no more.
+func TestEachAlertHasItsUnitTest(t *testing.T) {
+	var file struct {
+		Rules []string `yaml:"rule_files"`
+		Tests []struct {
+			Name    string `yaml:"name"`
+			Series  []any  `yaml:"input_series"`
+			Queries []struct {
+				Expr    string `yaml:"expr"`
+				Samples []struct {
+					Labels string  `yaml:"labels"`
+					Value  float64 `yaml:"value"`
+				} `yaml:"exp_samples"`
+			} `yaml:"promql_expr_test"`
+		} `yaml:"tests"`
+	}
+	readYAML(t, "prometheus/alerts_test.yml", &file)
+	if !slices.Equal(file.Rules, []string{"alerts.yml"}) {
+		t.Errorf("it tests %q", file.Rules)
+	}
+	var got, want []string
+	for _, rule := range alerts(t) {
+		want = append(want, rule.Alert)
+	}
+	for _, test := range file.Tests {
+		got = append(got, test.Name)
+		expr := `ALERTS{alertname="` + test.Name + `", alertstate="firing"}`
+		for i, query := range test.Queries {
+			fires := len(query.Samples) == 1 && query.Samples[0].Value == 1 && strings.HasPrefix(query.Samples[0].Labels, strings.TrimSuffix(expr, "}")+", ")
+			if query.Expr != expr || fires != (i == 1) || !fires && len(query.Samples) > 0 {
+				t.Errorf("question %d of the test of %s is %+v", i+1, test.Name, query)
+			}
+		}
+		if len(test.Queries) != 3 || len(test.Series) == 0 {
+			t.Errorf("the test of %s asks %d questions of %d series, want 3", test.Name, len(test.Queries), len(test.Series))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("tested are %q\nwant the alerts in their order %q", got, want)
+	}
+}
