@@ -117,7 +117,7 @@ func drawBars(bars []bar) drawing {
 }
 
 // lasting is how long a step of the histogram is, in words.
-func lasting(step int64) string {
+func lasting(step int8) string {
 	return span(time.Duration(math.Exp2(float64(step)/2) * float64(time.Millisecond)))
 }
 

@@ -151,7 +151,7 @@ func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) 
 
 // oneInstance is nil when there is none.
 func (s *Server) oneInstance(ctx context.Context, who *session, source, key string) (*instanceRow, error) {
-	sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "seed", "source = "+quote(source)+" AND process_instance_key = "+quote(key), "tenants", who.only("tenant")) + "\n)"
+	sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", "source = "+quote(source)+" AND process_instance_key = "+quote(key), "tenants", who.only("tenant")) + "\n)"
 	rows, err := each(ctx, s.db, (*instanceRow).places, sql)
 	if err != nil || len(rows) == 0 {
 		return nil, err
@@ -165,6 +165,7 @@ FROM
 (
     $elements
 )
+WHERE reached > 0 AND $tenants
 ORDER BY entered, element
 LIMIT 1000`
 
@@ -216,7 +217,7 @@ func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow
 	g.SetLimit(4) // of the connections that all pages share
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
 	read(func() {
-		p.Steps.SQL = fill(stepsSQL, "elements", fill(elementsOf, "elements", of)+" AND "+who.only("tenant"))
+		p.Steps.SQL = fill(stepsSQL, "elements", fill(elementsOf, "elements", of), "tenants", who.only("tenant"))
 		p.Steps.Rows, p.Steps.Err = each(ctx, s.db, func(e *stepRow) []any {
 			return []any{&e.Key, &e.Scope, &e.ID, &e.Type, &e.Reached, &e.Entered, &e.Ended}
 		}, p.Steps.SQL)
@@ -369,7 +370,7 @@ const (
 // has called.
 func (s *Server) tree(ctx context.Context, who *session, row instanceRow) (p section[[]treeRow]) {
 	list := func(seed string) ([]instanceRow, error) {
-		sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "seed", "source = "+quote(row.Source)+" AND "+seed, "tenants", who.only("tenant")) +
+		sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", found("source = "+quote(row.Source)+" AND "+seed), "tenants", who.only("tenant")) +
 			"\n)\nORDER BY started, instance\nLIMIT " + strconv.Itoa(mostTree)
 		if p.SQL == "" {
 			p.SQL = sql

@@ -144,6 +144,17 @@ func testQuery(t *testing.T, w *world) {
 	res, body = s.post("/query", url.Values{"sql": {"SELECT nothing FROM nowhere"}, "csrf": {csrf}})
 	wants(t, "a mistake", res, body, http.StatusOK, `role="alert"`, "nowhere")
 
+	for _, wrong := range []string{"SET max_result_rows = 1", "USE system", "/* SELECT */ INSERT INTO flow.changes SELECT 1", "DROP TABLE flow.records", ""} {
+		for _, path := range []string{"/query", "/query.csv"} {
+			res, body = s.post(path, url.Values{"sql": {wrong}, "csrf": {csrf}})
+			if !strings.Contains(body, "it asks, and changes nothing") && !strings.Contains(body, "no statement to run") {
+				t.Errorf("%s of %q: %s\n%s", path, wrong, res.Status, body)
+			}
+		}
+	}
+	res, body = s.post("/query", url.Values{"sql": {"-- how many\n/* of\nthem */ (SELECT 42 AS n)"}, "csrf": {csrf}})
+	wants(t, "comments", res, body, http.StatusOK, "42</td>")
+
 	res, body = s.post("/query.csv", url.Values{"csrf": {csrf}, "sql": {"SELECT arrayJoin(['=1+1', '@x', '-a', 'plain, text']) AS text, -5 AS n, NULL AS nothing"}})
 	wants(t, "csv", res, body, http.StatusOK)
 	rows, err := csv.NewReader(strings.NewReader(body)).ReadAll()

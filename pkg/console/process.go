@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -24,8 +25,17 @@ type chosen struct {
 
 // instances are those of the process that $seed finds.
 func (c chosen) instances(who *session, seed string) string {
-	return fill(instancesOf, "seed", fill(ofProcess, c.pairs()...)+" AND "+seed,
-		"tenants", who.only("tenant")+" AND process = "+quote(c.Process)+c.ofVersion("process_version"))
+	return fill(instancesOf, "rows", c.found(seed), "tenants", c.mine(who))
+}
+
+// found leaves the rows of instances of the process that $seed finds, and some more.
+func (c chosen) found(seed string) string {
+	return found(fill(ofProcess, c.pairs()...) + " AND " + seed)
+}
+
+// mine leaves the instances that belong to the process now.
+func (c chosen) mine(who *session) string {
+	return who.only("tenant") + " AND process = " + quote(c.Process) + c.ofVersion("process_version")
 }
 
 func (c chosen) pairs() []string {
@@ -45,6 +55,7 @@ type versionRow struct {
 	Instances, Active, Completed, Terminated uint64
 	WithIncidents                            uint64
 	P50, P95                                 *int64
+	Steps                                    []int8 // of each completed instance the bar of the histogram
 }
 
 // IncidentShare is the share of the instances that had an incident.
@@ -56,10 +67,10 @@ func (v versionRow) IncidentShare() float64 {
 }
 
 const versionsSQL = `
-WITH started IS NOT NULL AND $within AS begun
-SELECT process_version, countIf(begun) AS instances, countIf(reached < 3) AS active, countIf(begun AND reached = 3) AS completed,
+SELECT process_version, countIf(begun) AS instances, countIf(NOT begun) AS active, countIf(begun AND reached = 3) AS completed,
     countIf(begun AND reached = 4) AS terminated, countIf(begun AND notEmpty(raised)) AS with_incidents,
-    quantileExactIf(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, begun AND reached = 3) AS p95
+    quantileExactIf(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, begun AND reached = 3) AS p95,
+    groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), begun AND reached = 3 AND took_ms IS NOT NULL) AS steps
 FROM
 (
     $instances
@@ -70,34 +81,34 @@ ORDER BY process_version DESC`
 // versions compares the versions, whichever of them is chosen.
 func (s *Server) versions(ctx context.Context, who *session, c chosen) (p section[[]versionRow]) {
 	c.Version = 0
-	p.SQL = fill(versionsSQL, "within", c.Window.within("started"), "instances", c.instances(who, "("+c.Window.within("started_at")+" OR state < 3)"))
+	p.SQL = fill(versionsSQL, "instances", begunAndActive(c.found(c.Window.within("started_at")), active("source = "+quote(c.Source)), c.mine(who)))
 	p.Rows, p.Err = each(ctx, s.db, func(r *versionRow) []any {
-		return []any{&r.Version, &r.Instances, &r.Active, &r.Completed, &r.Terminated, &r.WithIncidents, &r.P50, &r.P95}
+		return []any{&r.Version, &r.Instances, &r.Active, &r.Completed, &r.Terminated, &r.WithIncidents, &r.P50, &r.P95, &r.Steps}
 	}, p.SQL)
 	return p
 }
 
 // bar is a bar of the histogram of durations, which double with each second one.
 type bar struct {
-	Step      int64 // the duration in ms is 2^(Step/2) or more
+	Step      int8 // the duration in ms is 2^(Step/2) or more
 	Instances uint64
 }
 
-const histogramSQL = `
-SELECT toInt64(floor(2 * log2(greatest(took_ms, 1)))) AS step, count() AS instances
-FROM
-(
-    $instances
-)
-WHERE reached = 3 AND took_ms IS NOT NULL
-GROUP BY step
-ORDER BY step`
-
-// histogram counts the completed instances by how long they took.
-func (s *Server) histogram(ctx context.Context, who *session, c chosen) (p section[[]bar]) {
-	p.SQL = fill(histogramSQL, "instances", c.instances(who, c.Window.within("started_at")))
-	p.Rows, p.Err = each(ctx, s.db, func(b *bar) []any { return []any{&b.Step, &b.Instances} }, p.SQL)
-	return p
+// histogram counts the completed instances of a version, or of all with 0, by how
+// long they took.
+func histogram(versions []versionRow, version int64) (bars []bar) {
+	counts := map[int8]uint64{}
+	for _, v := range versions {
+		for _, step := range v.Steps {
+			if version == 0 || version == v.Version {
+				counts[step]++
+			}
+		}
+	}
+	for _, step := range slices.Sorted(maps.Keys(counts)) {
+		bars = append(bars, bar{step, counts[step]})
+	}
+	return bars
 }
 
 // elementRow is what has happened at an element.
@@ -121,8 +132,7 @@ const elementsOf = `SELECT source, process_instance_key AS instance, key AS elem
         dateDiff('millisecond', activated, completed) AS took_ms
     FROM flow.element_instances AS e
     WHERE $elements
-    GROUP BY source, process_instance_key, key
-    HAVING reached > 0`
+    GROUP BY source, process_instance_key, key`
 
 const heatSQL = `
 SELECT id, type, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
@@ -131,7 +141,7 @@ FROM
 (
     $elements
 )
-WHERE type != 'PROCESS'
+WHERE type != 'PROCESS' AND reached > 0
 GROUP BY id, type
 ORDER BY total DESC, id, type`
 
@@ -149,21 +159,24 @@ func (c chosen) elements(who *session, seed string) string {
 	return fill(elementsOf, "elements", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+c.instances(who, seed)+"))")
 }
 
+// All rows of an element that is not left have a state below 3, and what it is
+// called after a migration stands in the row of the process that it was moved to.
 const tokensSQL = `
 SELECT id, count() AS active
 FROM
 (
     $elements
 )
-WHERE reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND process = $process$version AND $tenants
+WHERE process = $process$version AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants AND element GLOBAL NOT IN
+    (SELECT key FROM flow.element_instances WHERE source = $source AND (state >= 3 OR bpmn_process_id != $process AND migrated != '') AND key GLOBAL IN
+        (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3))
 GROUP BY id
 ORDER BY id`
 
 // present counts where instances are now.
 func (s *Server) present(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
-	p.SQL = fill(tokensSQL, "version", c.ofVersion("process_version"), "process", quote(c.Process), "tenants", who.only("tenant"),
-		"elements", fill(elementsOf, "elements", fill(`source = $source AND (source, process_instance_key, key) GLOBAL IN
-        (SELECT source, process_instance_key, key FROM flow.element_instances WHERE `+ofProcess+` AND state < 3)`, c.pairs()...)))
+	p.SQL = fill(tokensSQL, append(c.pairs(), "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
+		"elements", fill(elementsOf, "elements", fill("source = $source AND bpmn_process_id = $process AND state < 3", c.pairs()...)))...)
 	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Active} }, p.SQL)
 	return p
 }
@@ -205,14 +218,12 @@ const variantsSQL = `
 SELECT path, count() AS instances, quantileExact(0.5)(took) AS p50, any(instance) AS sample
 FROM
 (
-    SELECT instance, any(w.took_ms) AS took,
-        arrayCompact(arrayMap(step -> step.3, arraySort(groupArray((assumeNotNull(e.activated), e.element, e.id))))) AS path
+    SELECT instance, maxIf(took_ms, type = 'PROCESS') AS took,
+        arrayCompact(arrayMap(step -> step.3, arraySort(groupArrayIf((assumeNotNull(activated), element, id), type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND activated IS NOT NULL)))) AS path
     FROM
     (
         $elements
-    ) AS e
-    GLOBAL INNER JOIN ($ways) AS w ON w.instance = e.instance
-    WHERE e.type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND e.activated IS NOT NULL
+    )
     GROUP BY instance
 )
 GROUP BY path
@@ -222,9 +233,9 @@ LIMIT 10`
 // variants are the ways that the instances took which began last in the window
 // and have completed.
 func (s *Server) variants(ctx context.Context, who *session, c chosen) (p section[[]variantRow]) {
-	ways := fmt.Sprintf("SELECT source, instance, took_ms FROM (%s) WHERE reached = 3 ORDER BY started DESC LIMIT %d", c.instances(who, c.Window.within("started_at")), lately)
-	p.SQL = fill(variantsSQL, "ways", ways, "elements", fill(elementsOf, "elements",
-		"source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+ways+"))"))
+	p.SQL = fill(variantsSQL, "elements", fill(elementsOf, "elements", fmt.Sprintf(
+		"source = %s AND (source, process_instance_key) GLOBAL IN (SELECT source, instance FROM (%s) WHERE reached = 3 ORDER BY started DESC LIMIT %d)",
+		quote(c.Source), c.instances(who, c.Window.within("started_at")), lately)))
 	p.Rows, p.Err = each(ctx, s.db, func(r *variantRow) []any { return []any{&r.Path, &r.Instances, &r.P50, &r.Sample} }, p.SQL)
 	return p
 }
@@ -254,7 +265,7 @@ func (s *Server) definitions(ctx context.Context, c chosen) (p section[[]definit
 type processPage struct {
 	chosen
 	Versions    section[[]versionRow]
-	Histogram   section[[]bar]
+	Histogram   []bar
 	Heat        section[[]elementRow]
 	Tokens      section[[]elementRow]
 	Troubles    section[[]elementRow]
@@ -354,10 +365,10 @@ func (s *Server) processData(ctx context.Context, who *session, c chosen) *proce
 	read(func() { p.Tokens = s.present(ctx, who, c) })
 	read(func() { p.Versions = s.versions(ctx, who, c) })
 	read(func() { p.Troubles = s.troubles(ctx, who, c) })
-	read(func() { p.Histogram = s.histogram(ctx, who, c) })
 	_ = g.Wait() // each keeps its own error
 	p.Elements = together(p.Heat.Rows, p.Tokens.Rows, p.Troubles.Rows)
-	p.Bars = drawBars(p.Histogram.Rows)
+	p.Histogram = histogram(p.Versions.Rows, c.Version)
+	p.Bars = drawBars(p.Histogram)
 	p.Graph = drawGraph(p.Follows.Rows)
 	return p
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// instancesOf are process instances as they are now, one row each: those that
-// $seed finds by any of their rows. It says what v_process_instances says, and
-// reads the fold without FINAL and only near the rows that were found, so that
-// its cost is that of what is asked for.
+// instancesOf are process instances as they are now, one row each, made of the
+// rows of the fold that $rows leaves: all of an instance or none. It says what
+// v_process_instances says, and reads the fold without FINAL and only near what is
+// asked for, so that it costs no more than that.
 const instancesOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id) AS tenant,
         splitByChar('\t', max(p.migrated)) AS moved,
         if(length(moved) < 4, max(p.bpmn_process_id), moved[2]) AS process,
@@ -21,10 +21,29 @@ const instancesOf = `SELECT source, process_instance_key AS instance, max(p.tena
         groupUniqArrayArray(p.incident_keys) AS raised,
         if(empty(raised), 0, length(arrayFilter(k -> NOT has(groupUniqArrayArray(p.resolved_incident_keys), k), raised))) AS open
     FROM flow.process_instances AS p
-    WHERE (source, process_instance_key) GLOBAL IN
-        (SELECT source, process_instance_key FROM flow.process_instances WHERE $seed)
+    WHERE $rows
     GROUP BY source, process_instance_key
     HAVING reached > 0 AND $tenants`
+
+// found leaves the rows of instances of which any row is found by a condition.
+func found(condition string) string {
+	return "(source, process_instance_key) GLOBAL IN\n        (SELECT source, process_instance_key FROM flow.process_instances WHERE " + condition + ")"
+}
+
+// active leaves the rows of instances that go on. All rows of such a one say so;
+// of one that has ended some may not have heard of it, until they are merged.
+func active(condition string) string {
+	return condition + ` AND state < 3 AND (source, process_instance_key) GLOBAL NOT IN
+        (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state >= 3 AND (source, process_instance_key) GLOBAL IN
+            (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state < 3))`
+}
+
+// begunAndActive are the instances that began in a window and, once more, those
+// that go on, whenever they began: begun tells which.
+func begunAndActive(begun, goesOn, tenants string) string {
+	return "SELECT *, 1 AS begun FROM (" + fill(instancesOf, "rows", begun, "tenants", tenants) +
+		")\n    UNION ALL\n    SELECT *, 0 FROM (" + fill(instancesOf, "rows", goesOn, "tenants", tenants) + ")"
+}
 
 // processRow is a line of the list of processes.
 type processRow struct {
@@ -59,9 +78,8 @@ func (p processRow) FailureRate() float64 {
 const sparks = 24
 
 const processListSQL = `
-WITH started IS NOT NULL AND $within AS begun
 SELECT source, process, arraySort(groupUniqArray(process_version)) AS versions,
-    countIf(begun) AS instances, countIf(reached < 3) AS active, sumIf(open, reached < 3) AS incidents,
+    countIf(begun) AS instances, countIf(NOT begun) AS active, sumIf(open, NOT begun) AS incidents,
     countIf(begun AND reached = 3) AS completed, countIf(begun AND reached = 4) AS terminated,
     countIf(begun AND (reached = 4 OR notEmpty(raised))) AS failed,
     quantileExactIfOrNull(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIfOrNull(0.95)(took_ms, begun AND reached = 3) AS p95,
@@ -84,8 +102,7 @@ func (s *Server) processList(ctx context.Context, who *session, w window) (p sec
 	}
 	step := max(int64(w.To.Add(-time.Hour).Sub(from).Seconds())/sparks, 1)
 	p.SQL = fill(processListSQL,
-		"instances", fill(instancesOf, "seed", w.within("started_at")+" OR state < 3", "tenants", who.only("tenant")),
-		"within", w.within("started"), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
+		"instances", begunAndActive(found(w.within("started_at")), active("1"), who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
 	p.Rows, p.Err = each(ctx, s.db, func(r *processRow) []any {
 		return []any{&r.Source, &r.ID, &r.Versions, &r.Instances, &r.Active, &r.Incidents, &r.Completed, &r.Terminated, &r.Failed, &r.P50, &r.P95, &r.Begun, &r.LastAt}
 	}, p.SQL)

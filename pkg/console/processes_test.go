@@ -106,7 +106,7 @@ func testProcess(t *testing.T, w *world) {
 	for _, process := range []string{"order-eu", "survey"} {
 		p := console.Ask(w.db, nil).Process(t.Context(), "cluster-a", process, 0, console.Between(from, to))
 		for name, err := range map[string]error{
-			"versions": p.Versions.Err, "histogram": p.Histogram.Err, "heat": p.Heat.Err, "tokens": p.Tokens.Err,
+			"versions": p.Versions.Err, "heat": p.Heat.Err, "tokens": p.Tokens.Err,
 			"troubles": p.Troubles.Err, "variants": p.Variants.Err, "definitions": p.Definitions.Err,
 		} {
 			if err != nil {
@@ -129,7 +129,7 @@ func testProcess(t *testing.T, w *world) {
 			t.Errorf("%s: versions %+v, truth %+v", process, p.Versions.Rows, truth)
 		}
 		var bars, ways uint64
-		for _, b := range p.Histogram.Rows {
+		for _, b := range p.Histogram {
 			bars += b.Instances
 		}
 		for _, v := range p.Variants.Rows {

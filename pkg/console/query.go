@@ -34,6 +34,12 @@ const (
 
 var placeholders = regexp.MustCompile(`\{(\w+):\s*([^{}]+)\}`)
 
+// asks begins a statement that asks; comments may stand before it. SET and USE
+// would stay with a connection that other pages share.
+var asks = regexp.MustCompile(`(?is)^(\s+|--[^\n]*\n|/\*.*?\*/|\()*(SELECT|WITH|SHOW|DESCRIBE|DESC|EXPLAIN|EXISTS|FROM|VALUES)\b`)
+
+const onlyAsks = "A statement begins with SELECT, WITH, SHOW, DESCRIBE, EXPLAIN or EXISTS here: it asks, and changes nothing."
+
 // queryPage is what pages/query.html shows.
 type queryPage struct {
 	SQL       string
@@ -137,6 +143,10 @@ func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) 
 	if page.SQL == "" {
 		return refuse(http.StatusBadRequest, "There is no statement to run. Type one, or choose a question.")
 	}
+	if !asks.MatchString(page.SQL) {
+		page.Failed = onlyAsks
+		return s.show(w, r, who, "query", "Query", page)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
 	defer cancel()
 	a, err := ask(ctx, s.db, page.statement(), mostRows)
@@ -154,6 +164,10 @@ func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) 
 	page, err := s.queryOf(r, who)
 	if err != nil {
 		return err
+	}
+	if !asks.MatchString(page.SQL) {
+		page.Failed = onlyAsks
+		return s.show(w, r, who, "query", "Query", page)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
 	defer cancel()

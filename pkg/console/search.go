@@ -121,10 +121,21 @@ func (a asked) seed() string {
 	return seed
 }
 
+// rows leaves the rows of those instances.
+func (a asked) rows() string {
+	if a.State != "ACTIVE" && a.State != "INCIDENT" {
+		return found(a.seed())
+	}
+	if a.Source == "" {
+		return active("1")
+	}
+	return active("source = " + quote(a.Source))
+}
+
 // latest are the instances that began last.
 func (s *Server) latest(ctx context.Context, who *session, a asked) section[[]hit] {
 	return s.hits(ctx, "", fill(latestSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits),
-		"instances", fill(instancesOf, "seed", a.seed(), "tenants", who.only("tenant"))))
+		"instances", fill(instancesOf, "rows", a.rows(), "tenants", who.only("tenant"))))
 }
 
 // hits are the instances of a statement, all found for the same reason.
@@ -141,9 +152,9 @@ func (s *Server) hits(ctx context.Context, why, sql string) (p section[[]hit]) {
 // byKey finds the instance with a key, else those that have a record with it: of
 // an element, a job, an incident, a variable.
 func (s *Server) byKey(ctx context.Context, who *session, key string) section[[]hit] {
-	of := func(seed string) string {
+	of := func(rows string) string {
 		return fill(latestSQL, "columns", instanceColumns, "filters", "1", "limit", itoa(mostHits),
-			"instances", fill(instancesOf, "seed", seed, "tenants", who.only("tenant")))
+			"instances", fill(instancesOf, "rows", rows, "tenants", who.only("tenant")))
 	}
 	p := s.hits(ctx, "is its key", of("process_instance_key = "+quote(key)))
 	if p.Err != nil || len(p.Rows) > 0 {
@@ -225,7 +236,7 @@ LIMIT $limit`
 
 func (s *Server) followClue(ctx context.Context, who *session, a asked, c clue) (p section[[]hit]) {
 	p.SQL = fill(clueSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits), "clue", string(c),
-		"instances", fill(instancesOf, "seed", "(source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+string(c)+"))", "tenants", who.only("tenant")))
+		"instances", fill(instancesOf, "rows", "(source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+string(c)+"))", "tenants", who.only("tenant")))
 	p.Rows, p.Err = each(ctx, s.db, func(h *hit) []any { return append(h.places(), &h.Why) }, p.SQL)
 	return p
 }
