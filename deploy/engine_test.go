@@ -17,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
 )
 
 // TestTheEngineIsLockedByItsHash: every platform that can be installed names
@@ -41,8 +41,8 @@ func TestTheEngineIsLockedByItsHash(t *testing.T) {
 			t.Errorf("%s names %d packages, want itself and the engine of %s", file, len(lock.Packages), platform)
 		}
 		hash, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(engine.Integrity, "sha512-"))
-		if err != nil || len(hash) != sha512.Size || engine.Version != clickhouse.Version || engine.HasInstallScript {
-			t.Errorf("%s: version %q with hash %q, want %s with a SHA-512 and no script", file, engine.Version, engine.Integrity, clickhouse.Version)
+		if err != nil || len(hash) != sha512.Size || engine.Version != library.Version || engine.HasInstallScript {
+			t.Errorf("%s: version %q with hash %q, want %s with a SHA-512 and no script", file, engine.Version, engine.Integrity, library.Version)
 		}
 		if engine.Resolved != "" {
 			t.Errorf("%s names a registry: %s", file, engine.Resolved)
@@ -51,8 +51,8 @@ func TestTheEngineIsLockedByItsHash(t *testing.T) {
 	if len(locks) == 0 {
 		t.Error("no platform is locked")
 	}
-	if made := regexp.MustCompile(`(?m)^ENGINE_VERSION\s*:= (.*)$`).FindSubmatch(read(t, "../Makefile")); made == nil || string(made[1]) != clickhouse.Version {
-		t.Errorf("the Makefile fetches version %s, the programs are made for %s", made, clickhouse.Version)
+	if made := regexp.MustCompile(`(?m)^ENGINE_VERSION\s*:= (.*)$`).FindSubmatch(read(t, "../Makefile")); made == nil || string(made[1]) != library.Version {
+		t.Errorf("the Makefile fetches version %s, the programs are made for %s", made, library.Version)
 	}
 }
 
@@ -101,7 +101,7 @@ func foreignRegistry(t *testing.T) string {
 		}
 		sum := sha512.Sum512(tarball(t, name))
 		fmt.Fprintf(w, `{"name":%q,"dist-tags":{"latest":%[2]q},"versions":{%[2]q:{"name":%[1]q,"version":%[2]q,"dist":{"tarball":"%[3]s/%[1]s/-/package.tgz","integrity":"sha512-%[4]s"}}}}`,
-			name, clickhouse.Version, server.URL, base64.StdEncoding.EncodeToString(sum[:]))
+			name, library.Version, server.URL, base64.StdEncoding.EncodeToString(sum[:]))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
@@ -113,7 +113,7 @@ func tarball(t *testing.T, name string) []byte {
 	zipped := gzip.NewWriter(&b)
 	archive := tar.NewWriter(zipped)
 	for _, file := range []struct{ name, content string }{
-		{"package/package.json", fmt.Sprintf(`{"name":%q,"version":%q}`, name, clickhouse.Version)},
+		{"package/package.json", fmt.Sprintf(`{"name":%q,"version":%q}`, name, library.Version)},
 		{"package/libchdb.so", "another library"},
 	} {
 		if err := archive.WriteHeader(&tar.Header{Name: file.name, Mode: 0o644, Size: int64(len(file.content))}); err != nil {

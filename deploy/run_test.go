@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/embedded/clickhouse"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/load"
 )
 
@@ -39,7 +39,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	secrets := variables(made[".env"])
 	natsPasswords(t, secrets)
 	nats := startNATS(t)
-	engine := clickhousetest.Start(t, func(c *clickhouse.Config) {
+	engine := clickhousetest.Start(t, func(c *server.Config) {
 		c.User, c.Password = "flow_writer", secrets["FLOW_WRITER_PASSWORD"]
 	})
 	mounted := mount(t, filepath.Join(root, "deploy/secrets/api"))

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"sluice/cmd/internal/run"
-	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/embedded/clickhouse/server"
 )
 
 type clickhouse struct {
@@ -39,18 +40,18 @@ func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {
 			return errors.New("--secrets and --password: give one of them")
 		}
 		// Once: confined, the process cannot see the folder any more.
-		if !engine.Confined() {
+		if !library.Confined() {
 			if err := run.MakeSecrets(c.Secrets, run.SecretAdmin, run.SecretIngester, run.SecretAnalyst); err != nil {
 				return err
 			}
 		}
 	}
-	cfg := engine.Config{
+	cfg := server.Config{
 		Library: c.Library, Data: c.Data, Listen: c.Listen, HTTP: c.HTTP, User: c.User, Password: c.Password,
 		Secrets: c.Secrets, Private: c.Private, AllowFiles: c.AllowFiles,
-		Analyst: engine.Limits{Memory: c.AnalystMemory, Time: c.AnalystTime, Rows: c.AnalystRows}, Slots: c.Slots, Kept: c.KeptSlots,
+		Analyst: server.Limits{Memory: c.AnalystMemory, Time: c.AnalystTime, Rows: c.AnalystRows}, Slots: c.Slots, Kept: c.KeptSlots,
 	}
-	return engine.Serve(ctx, cfg, log, func(native, http net.Addr) {
+	return server.Serve(ctx, cfg, log, func(native, http net.Addr) {
 		attrs := []any{"native", native.String(), "data", c.Data}
 		if http != nil {
 			attrs = append(attrs, "http", "http://"+http.String())

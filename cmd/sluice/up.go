@@ -19,7 +19,8 @@ import (
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/auth"
-	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/embedded/clickhouse/supervise"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/ops"
 	"sluice/pkg/record"
@@ -63,7 +64,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := run.BoundMemory(u.Memory + u.Bulks(u.Limits)); err != nil {
 		return err
 	}
-	library, err := engine.Locate(u.Library)
+	file, err := library.Locate(u.Library)
 	if err != nil {
 		return err
 	}
@@ -101,8 +102,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer probe.Close()
-	supervisor := engine.NewSupervisor(engine.SupervisorConfig{
-		Args:    u.engineArgs(library),
+	supervisor := supervise.New(supervise.Config{
+		Args:    u.engineArgs(file),
 		Env:     withoutOurs(os.Environ()),
 		Metrics: operators.Registry(),
 		Insist:  true, // what is posted meanwhile waits in the stream
@@ -317,13 +318,13 @@ func (u *up) keptToken() (string, error) {
 	return strings.TrimSpace(string(kept)), err
 }
 
-func (u *up) engineArgs(library string) []string {
+func (u *up) engineArgs(file string) []string {
 	format := "json"
 	if run.IsTerminal(os.Stderr) {
 		format = "text"
 	}
 	args := []string{"--log", format, "clickhouse", "--data", filepath.Join(u.Data, "clickhouse"), "--listen", u.ClickHouse,
-		"--http", u.ClickHouseHTTP, "--clickhouse-library", library, "--secrets", u.secrets(),
+		"--http", u.ClickHouseHTTP, "--clickhouse-library", file, "--secrets", u.secrets(),
 		"--analyst-memory", strconv.FormatInt(u.AnalystMemory, 10), "--analyst-time", u.AnalystTime.String(),
 		"--analyst-rows", strconv.FormatInt(u.AnalystRows, 10),
 		"--clickhouse-slots", strconv.Itoa(u.Slots), "--clickhouse-kept-slots", strconv.Itoa(u.KeptSlots)}

@@ -14,8 +14,8 @@ import (
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
 
-	"sluice/pkg/embedded/clickhouse"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
 )
@@ -160,7 +160,7 @@ func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
 
 func TestAWrongPasswordHaltsAndIsNeverShown(t *testing.T) {
 	const right, wrong = "r1ght-s3cret", "wr0ng-s3cret"
-	e := clickhousetest.Start(t, func(c *clickhouse.Config) { c.Password = right })
+	e := clickhousetest.Start(t, func(c *server.Config) { c.Password = right })
 	good := openURL(t, e.URL("flow"))
 	if err := good.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
 )
 
 // bin holds the programs under test, built once for the whole package.
@@ -44,11 +44,11 @@ func TestMain(m *testing.M) {
 
 // linkEngine puts the engine next to the programs, as make build does.
 func linkEngine(dir string) error {
-	library, err := engine.Fetched()
+	file, err := library.Fetched()
 	if err != nil {
 		return err
 	}
-	return os.Symlink(library, filepath.Join(dir, filepath.Base(library)))
+	return os.Symlink(file, filepath.Join(dir, filepath.Base(file)))
 }
 
 // process is a program that was started and whose output is kept.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"sluice/pkg/auth"
-	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/record"
 )
 
@@ -54,7 +54,7 @@ func Build(ctx context.Context, bin string) error {
 // bin, and waits until they can work. Data and logs go to dir. When that fails
 // nothing is left running.
 func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
-	library, err := engine.Fetched()
+	file, err := library.Fetched()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 		args               []string
 	}{
 		{NATS, "", "sluice", []string{"nats", "--data", filepath.Join(dir, "nats"), "--listen", nats}},
-		{Engine, "", "sluice", []string{"clickhouse", "--data", filepath.Join(dir, "clickhouse"), "--listen", s.native, "--http", s.HTTP, "--clickhouse-library", library}},
+		{Engine, "", "sluice", []string{"clickhouse", "--data", filepath.Join(dir, "clickhouse"), "--listen", s.native, "--http", s.HTTP, "--clickhouse-library", file}},
 		{API, apiOps, "api", []string{"--http", http, "--ops", apiOps, "--nats", s.NATS, "--tokens", tokens, "--fingerprint-key", filepath.Join(dir, "key")}},
 	} {
 		if err := s.spawn(p.name, p.ops, p.program, p.args...); err != nil {

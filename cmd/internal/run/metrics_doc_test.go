@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/api"
 	"sluice/pkg/auth"
 	"sluice/pkg/dial"
-	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/supervise"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
@@ -83,7 +83,7 @@ func describe(t *testing.T) []metric {
 	state.NewSweeper(store, lanes, 0, log, reg)
 	lease.New(lease.Config{}, log, reg)
 	ingest.New(ingest.Config{}, ingest.Parts{}, log, reg)
-	engine.NewSupervisor(engine.SupervisorConfig{Metrics: reg}, log)
+	supervise.New(supervise.Config{Metrics: reg}, log)
 
 	descriptions := make(chan *prometheus.Desc)
 	go func() { reg.Describe(descriptions); close(descriptions) }()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/parts"
-	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
 )
 
 // start is how long `sluice up` takes from nothing until it is ready.
@@ -27,7 +27,7 @@ func (b *bench) start(ctx context.Context) (rows, error) {
 }
 
 func (b *bench) up(ctx context.Context, n int) (took time.Duration, err error) {
-	library, err := engine.Fetched()
+	file, err := library.Fetched()
 	if err != nil {
 		return 0, err
 	}
@@ -37,7 +37,7 @@ func (b *bench) up(ctx context.Context, n int) (took time.Duration, err error) {
 	began := time.Now()
 	p, err := parts.Spawn(b.dir, "up", ops, filepath.Join(b.dir, "bin", "sluice"), "up", "--data", filepath.Join(b.dir, "up-"+strconv.Itoa(n)),
 		"--http", parts.Address(), "--ops", ops, "--nats", parts.Address(), "--clickhouse", parts.Address(), "--clickhouse-http", parts.Address(),
-		"--console", parts.Address(), "--clickhouse-library", library)
+		"--console", parts.Address(), "--clickhouse-library", file)
 	if err != nil {
 		return 0, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
-	engine "sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/record"
 )
 
@@ -55,7 +55,7 @@ type stage struct {
 
 // newStage prepares all parts and links in dir; nothing is started.
 func newStage(cfg Config, dir string, j *journal) (*stage, error) {
-	library, err := engine.Fetched()
+	file, err := library.Fetched()
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 	}
 	s.engine = parts.Address()
 	if err := s.add(partEngine, "sluice", "clickhouse", "--data", s.data(partEngine), "--listen", s.engine,
-		"--http", "", "--clickhouse-library", library); err != nil {
+		"--http", "", "--clickhouse-library", file); err != nil {
 		return s, err
 	}
 	var apis, elastic []string

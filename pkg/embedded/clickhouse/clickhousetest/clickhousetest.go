@@ -30,7 +30,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/embedded/clickhouse"
+	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/embedded/clickhouse/server"
 )
 
 const (
@@ -54,14 +55,14 @@ func Main(m *testing.M) {
 
 // Command is how a process that is the engine is started: a program and its
 // whole environment. It is for tests of what starts the engine by itself.
-func Command(t testing.TB, cfg clickhouse.Config) (executable string, env []string) {
+func Command(t testing.TB, cfg server.Config) (executable string, env []string) {
 	t.Helper()
 	if cfg.Library == "" {
-		library, err := clickhouse.Fetched()
+		file, err := library.Fetched()
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Library = library
+		cfg.Library = file
 	}
 	config, err := json.Marshal(cfg)
 	if err != nil {
@@ -72,7 +73,7 @@ func Command(t testing.TB, cfg clickhouse.Config) (executable string, env []stri
 
 // serve is the engine's process.
 func serve(config string) {
-	var cfg clickhouse.Config
+	var cfg server.Config
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		fail(err)
 	}
@@ -85,7 +86,7 @@ func serve(config string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	err := clickhouse.Serve(ctx, cfg, log, func(native, http net.Addr) {
+	err := server.Serve(ctx, cfg, log, func(native, http net.Addr) {
 		fmt.Printf("ready %s %s\n", native, http)
 	})
 	if err != nil {
@@ -101,7 +102,7 @@ func fail(err error) {
 // Engine is an engine in a process of its own.
 type Engine struct {
 	t       testing.TB
-	cfg     clickhouse.Config
+	cfg     server.Config
 	process *exec.Cmd
 	input   io.Closer // the process ends when it is closed
 	log     *tail
@@ -109,16 +110,16 @@ type Engine struct {
 
 // Start starts an engine with an empty data folder and stops it after the test.
 // Options change its Config; addresses and data folder are chosen by Start.
-func Start(t testing.TB, options ...func(*clickhouse.Config)) *Engine {
+func Start(t testing.TB, options ...func(*server.Config)) *Engine {
 	t.Helper()
 	e := newEngine(t, t.TempDir(), options)
 	t.Cleanup(e.stop)
 	return e
 }
 
-func newEngine(t testing.TB, data string, options []func(*clickhouse.Config)) *Engine {
+func newEngine(t testing.TB, data string, options []func(*server.Config)) *Engine {
 	t.Helper()
-	e := &Engine{t: t, cfg: clickhouse.Config{Data: data, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}}
+	e := &Engine{t: t, cfg: server.Config{Data: data, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}}
 	for _, option := range options {
 		option(&e.cfg)
 	}

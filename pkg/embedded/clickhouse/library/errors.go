@@ -1,0 +1,93 @@
+package library
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// codes are those that the front itself raises, by their names in ClickHouse.
+var codes = map[string]int{
+	"BAD_ARGUMENTS":                 36,
+	"CANNOT_READ_ALL_DATA":          33,
+	"CHECKSUM_DOESNT_MATCH":         40,
+	"NOT_IMPLEMENTED":               48,
+	"SYNTAX_ERROR":                  62,
+	"UNKNOWN_COMPRESSION_METHOD":    89,
+	"UNEXPECTED_PACKET_FROM_CLIENT": 101,
+	"UNKNOWN_SETTING":               115,
+	"READONLY":                      164,
+	"INCORRECT_DATA":                117,
+	"REQUIRED_PASSWORD":             194,
+	"TOO_MANY_SIMULTANEOUS_QUERIES": 202,
+	"CANNOT_DECOMPRESS":             271,
+	"SESSION_NOT_FOUND":             372,
+	"SESSION_IS_LOCKED":             373,
+	"INVALID_SESSION_TIMEOUT":       374,
+	"QUERY_WAS_CANCELLED":           394,
+	"QUERY_IS_TOO_LARGE":            229,
+	"ACCESS_DENIED":                 497,
+	"AUTHENTICATION_FAILED":         516,
+	"STD_EXCEPTION":                 1001,
+}
+
+// Exception is an error of ClickHouse, with its code.
+type Exception struct {
+	Code    int    // https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp
+	Message string // "DB::Exception: … (NAME)"
+}
+
+func (e *Exception) Error() string { return fmt.Sprintf("Code: %d. %s", e.Code, e.Message) }
+
+var (
+	exceptionText = regexp.MustCompile(`(?s)^Code: (\d+)\. (.*)$`)
+	exceptionName = regexp.MustCompile(`\(([A-Z][A-Z0-9_]*)\)$`)
+	versionSuffix = regexp.MustCompile(`\s*\(version [^()]*(?:\([^()]*\))?\)\s*$`)
+)
+
+// ParseException reads what the engine reports as the text of an error.
+func ParseException(text string) *Exception {
+	text = strings.TrimSpace(versionSuffix.ReplaceAllString(text, ""))
+	match := exceptionText.FindStringSubmatch(text)
+	if match == nil {
+		return &Exception{Code: codes["STD_EXCEPTION"], Message: "DB::Exception: " + text}
+	}
+	code, err := strconv.Atoi(match[1])
+	if err != nil {
+		code = codes["STD_EXCEPTION"]
+	}
+	message := match[2]
+	// What a part of the engine that is its own client reports is wrapped once
+	// more: Code: 6. DB::Exception: Code: 6. DB::Exception: … (version …). (NAME)
+	if inner, ok := strings.CutPrefix(message, "DB::Exception: Code: "+match[1]+". "); ok {
+		message = inner
+		if at := strings.LastIndex(message, " (version "); at > 0 {
+			message = message[:at]
+		}
+	}
+	return &Exception{Code: code, Message: message}
+}
+
+// AsException is err as ClickHouse would put it.
+func AsException(err error) *Exception {
+	var exception *Exception
+	if errors.As(err, &exception) {
+		return exception
+	}
+	return Exceptionf("STD_EXCEPTION", "%v", err)
+}
+
+// Exceptionf is an Exception of one of the codes.
+func Exceptionf(name, format string, args ...any) *Exception {
+	return &Exception{Code: codes[name], Message: "DB::Exception: " + fmt.Sprintf(format, args...) + " (" + name + ")"}
+}
+
+// Name is ClickHouse's name for the code, or "" if the message does not end with it.
+func (e *Exception) Name() string {
+	if match := exceptionName.FindStringSubmatch(e.Message); match != nil {
+		return match[1]
+	}
+	return ""
+}

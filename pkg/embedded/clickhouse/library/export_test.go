@@ -1,0 +1,3 @@
+package library
+
+func Codes() map[string]int { return codes }

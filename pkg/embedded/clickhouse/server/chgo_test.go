@@ -1,0 +1,247 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+var chCompressions = map[string]ch.Compression{"plain": ch.CompressionDisabled, "lz4": ch.CompressionLZ4, "zstd": ch.CompressionZSTD}
+
+func dial(t *testing.T, database string, options ch.Options) *ch.Client {
+	t.Helper()
+	options.Address, options.Database = clickhousetest.Shared(t).Addr(), database
+	c, err := ch.Dial(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func do(t *testing.T, c *ch.Client, q ch.Query) {
+	t.Helper()
+	if err := c.Do(t.Context(), q); err != nil {
+		t.Fatalf("%.200s: %v", q.Body, err)
+	}
+}
+
+func chCount(t *testing.T, c *ch.Client, from string) uint64 {
+	t.Helper()
+	var n proto.ColUInt64
+	do(t, c, ch.Query{Body: "SELECT count() AS n FROM " + from, Result: proto.Results{{Name: "n", Data: &n}}})
+	return n.Row(0)
+}
+
+// chTable is a table with the types of columns our ingester sends.
+const chTable = `CREATE OR REPLACE TABLE t (
+	id String, key Int64, lc LowCardinality(String), ts DateTime64(3, 'UTC'), retries Nullable(Int64), seq UInt64, idx UInt32, lane UInt16
+) ENGINE = MergeTree ORDER BY (key) SETTINGS non_replicated_deduplication_window = 100`
+
+type chBlock struct {
+	id      proto.ColStr
+	key     proto.ColInt64
+	lc      *proto.ColLowCardinality[string]
+	ts      proto.ColDateTime64
+	retries *proto.ColNullable[int64]
+	seq     proto.ColUInt64
+	idx     proto.ColUInt32
+	lane    proto.ColUInt16
+}
+
+func newChBlock() *chBlock {
+	b := &chBlock{lc: new(proto.ColStr).LowCardinality(), retries: new(proto.ColInt64).Nullable()}
+	b.ts.WithPrecision(proto.PrecisionMilli)
+	return b
+}
+
+func (b *chBlock) input() proto.Input {
+	return proto.Input{
+		{Name: "id", Data: &b.id}, {Name: "key", Data: &b.key}, {Name: "lc", Data: b.lc}, {Name: "ts", Data: &b.ts},
+		{Name: "retries", Data: b.retries}, {Name: "seq", Data: &b.seq}, {Name: "idx", Data: &b.idx}, {Name: "lane", Data: &b.lane},
+	}
+}
+
+func (b *chBlock) add(n int64) {
+	b.id.Append("id-" + time.Unix(n, 0).UTC().Format(time.RFC3339))
+	b.key.Append(n)
+	b.lc.Append([]string{"", "a", "b"}[n%3])
+	b.ts.Append(time.UnixMilli(n).UTC())
+	if n%2 == 0 {
+		b.retries.Append(proto.NewNullable(n))
+	} else {
+		b.retries.Append(proto.Null[int64]())
+	}
+	b.seq.Append(uint64(n))
+	b.idx.Append(uint32(n))
+	b.lane.Append(uint16(n))
+}
+
+func TestChGoInsertsTypedColumns(t *testing.T) {
+	database, _ := clickhousetest.FreshDatabase(t)
+	for name, compression := range chCompressions {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, database, ch.Options{Compression: compression})
+			if err := c.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			do(t, c, ch.Query{Body: chTable})
+			b := newChBlock()
+			for n := range int64(1000) {
+				b.add(n)
+			}
+			token := []ch.Setting{
+				{Key: "insert_deduplication_token", Value: "x", Important: true},
+				{Key: "async_insert", Value: "0", Important: true},
+			}
+			for range 3 { // The same client, and the same token.
+				input := b.input()
+				do(t, c, ch.Query{Body: input.Into("t"), Input: input, Settings: token})
+			}
+			if n := chCount(t, c, "t"); n != 1000 {
+				t.Fatalf("got %d rows, want 1000", n)
+			}
+			got := newChBlock()
+			var results proto.Results
+			for _, column := range got.input() {
+				results = append(results, proto.ResultColumn{Name: column.Name, Data: column.Data.(proto.ColResult)})
+			}
+			do(t, c, ch.Query{Body: "SELECT * FROM t ORDER BY key", Result: results})
+			for n := range 1000 {
+				if got.id.Row(n) != b.id.Row(n) || got.key.Row(n) != b.key.Row(n) || got.lc.Row(n) != b.lc.Row(n) || !got.ts.Row(n).Equal(b.ts.Row(n)) ||
+					got.retries.Row(n) != b.retries.Row(n) || got.seq.Row(n) != b.seq.Row(n) || got.idx.Row(n) != b.idx.Row(n) || got.lane.Row(n) != b.lane.Row(n) {
+					t.Fatalf("row %d differs", n)
+				}
+			}
+		})
+	}
+}
+
+func TestChGoStreamsInputAndGoesOnAfterExceptions(t *testing.T) {
+	database, _ := clickhousetest.FreshDatabase(t)
+	for name, compression := range chCompressions {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, database, ch.Options{Compression: compression})
+			do(t, c, ch.Query{Body: "CREATE OR REPLACE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a PARTITION BY a % 10"})
+			var a proto.ColInt64
+			blocks := 0
+			input := proto.Input{{Name: "a", Data: &a}}
+			next := func(context.Context) error {
+				a.Reset()
+				if blocks++; blocks > 5 {
+					return io.EOF
+				}
+				for n := range int64(100) {
+					a.Append(n)
+				}
+				return nil
+			}
+			do(t, c, ch.Query{Body: input.Into("t"), Input: input, OnInput: next})
+			if n := chCount(t, c, "t"); n != 500 {
+				t.Fatalf("got %d rows, want 500", n)
+			}
+			wantChCode(t, c.Do(t.Context(), ch.Query{Body: "SELECT nosuch"}), 47)
+			wantChCode(t, c.Do(t.Context(), ch.Query{Body: input.Into("nosuch"), Input: input}), 60)
+			blocks = 0
+			limited := []ch.Setting{{Key: "max_partitions_per_insert_block", Value: "3", Important: true}}
+			wantChCode(t, c.Do(t.Context(), ch.Query{Body: input.Into("t"), Input: input, OnInput: next, Settings: limited}), 252)
+			if err := c.Ping(t.Context()); err != nil {
+				t.Fatalf("after exceptions: %v", err)
+			}
+			if n := chCount(t, c, "t"); n != 500 {
+				t.Fatalf("got %d rows, want 500", n)
+			}
+		})
+	}
+}
+
+func wantChCode(t *testing.T, err error, code int) {
+	t.Helper()
+	if exception, ok := ch.AsException(err); !ok || int(exception.Code) != code {
+		t.Fatalf("got %v, want code %d", err, code)
+	}
+}
+
+// errStop ends an INSERT in the middle.
+var errStop = errors.New("stop here")
+
+func TestClientGoneInMidInsertStoresNothing(t *testing.T) {
+	database, address := clickhousetest.FreshDatabase(t)
+	check := open(t, address)
+	for name, compression := range chCompressions {
+		for _, way := range []string{"cancel between blocks", "close between blocks", "close inside of a block"} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				run(t, check, "CREATE OR REPLACE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+				socket := &cutConn{left: -1}
+				options := ch.Options{Compression: compression, ReadTimeout: 200 * time.Millisecond, Dialer: socket}
+				c := dial(t, database, options)
+				var a proto.ColInt64
+				blocks := 0
+				input := proto.Input{{Name: "a", Data: &a}}
+				err := c.Do(t.Context(), ch.Query{Body: input.Into("t"), Input: input, OnInput: func(ctx context.Context) error {
+					a.Reset()
+					for n := range int64(100_000) {
+						a.Append(n * n * 7919)
+					}
+					if blocks++; blocks == 4 {
+						switch way {
+						case "cancel between blocks":
+							return errStop
+						case "close between blocks":
+							socket.left = 0
+						case "close inside of a block":
+							socket.left = 70_000
+						}
+					}
+					return nil
+				}})
+				if err == nil {
+					t.Fatal("the INSERT did not fail")
+				}
+				running := "system.processes WHERE query LIKE 'INSERT%' AND current_database = '" + database + "'"
+				for deadline := time.Now().Add(5 * time.Second); count(t, check, running) > 0; time.Sleep(10 * time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatal("the INSERT still runs in the engine")
+					}
+				}
+				if diff := cmp.Diff(uint64(0), count(t, check, "t")); diff != "" {
+					t.Errorf("rows stored (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// cutConn is a connection that is closed after so many more bytes, if left is
+// not negative.
+type cutConn struct {
+	net.Conn
+	left int
+}
+
+func (c *cutConn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	var err error
+	c.Conn, err = new(net.Dialer).DialContext(ctx, network, address)
+	return c, err
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if c.left < 0 || len(p) <= c.left {
+		if c.left > 0 {
+			c.left -= len(p)
+		}
+		return c.Conn.Write(p)
+	}
+	n, _ := c.Conn.Write(p[:c.left])
+	c.Conn.Close()
+	return n, net.ErrClosed
+}

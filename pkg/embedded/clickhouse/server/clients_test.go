@@ -1,0 +1,287 @@
+package server_test
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/andybalholm/brotli"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pierrec/lz4/v4"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+// TestDriverOverHTTP is Grafana's data source and clickhouse-go's other protocol.
+func TestDriverOverHTTP(t *testing.T) {
+	database, _ := clickhousetest.FreshDatabase(t)
+	for _, compress := range []string{"none", "lz4", "zstd", "gzip", "deflate", "br"} {
+		t.Run(compress, func(t *testing.T) {
+			c := open(t, strings.Replace(clickhousetest.Shared(t).HTTP(), "http://", "http://default@", 1)+"/"+database+"?compress="+compress)
+			run(t, c, "CREATE OR REPLACE TABLE t (a Int64, s LowCardinality(String), d DateTime('Asia/Tokyo'), n Nullable(Float64), l Array(String), tu Tuple(x Int8, y String)) ENGINE = MergeTree ORDER BY a")
+			batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+			for i := range 1000 {
+				if err := batch.Append(int64(i), fmt.Sprint(i%7), at, nil, []string{"a", fmt.Sprint(i)}, map[string]any{"x": int8(1), "y": "z"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := batch.Send(); err != nil {
+				t.Fatal(err)
+			}
+			rows, err := c.Query(t.Context(), "SELECT a, s, d, n, l FROM t ORDER BY a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rows.Close()
+			if got := rows.ColumnTypes()[2].DatabaseTypeName(); got != "DateTime('Asia/Tokyo')" {
+				t.Errorf("a DateTime is a %s", got)
+			}
+			n := 0
+			for rows.Next() {
+				var a int64
+				var s string
+				var d time.Time
+				var f *float64
+				var l []string
+				if err := rows.Scan(&a, &s, &d, &f, &l); err != nil {
+					t.Fatal(err)
+				}
+				if a != int64(n) || s != fmt.Sprint(n%7) || !d.Equal(at) || d.Location().String() != "Asia/Tokyo" || f != nil || l[1] != fmt.Sprint(n) {
+					t.Fatalf("row %d: %v %v %v %v %v", n, a, s, d, f, l)
+				}
+				n++
+			}
+			if err := rows.Err(); err != nil || n != 1000 {
+				t.Errorf("%d rows: %v", n, err)
+			}
+			if n := count(t, c, "t WHERE a < 0"); n != 0 {
+				t.Errorf("%d rows", n)
+			}
+			wantCode(t, c.Exec(t.Context(), "SELECT * FROM nosuch"), 60)
+		})
+	}
+}
+
+// TestNativeTellsColumnsFirst: some clients take the columns from a block without
+// rows before the first with rows, and time zones from their types.
+func TestNativeTellsColumnsFirst(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	for sql, want := range map[string]string{
+		"SELECT toDateTime(0, 'Asia/Tokyo') AS d":                         "DateTime('Asia/Tokyo')",
+		"SELECT d FROM (SELECT toDateTime(0, 'UTC') AS d) WHERE 0":        "DateTime('UTC')",
+		"SELECT CAST(0, 'DateTime') AS d":                                 "DateTime",
+		"SELECT [toDateTime(0, 'Asia/Tokyo')] AS d":                       "Array(DateTime('Asia/Tokyo'))",
+		"SELECT toNullable(toDateTime(0, 'Asia/Tokyo')) AS d FORMAT JSON": "Nullable(DateTime('Asia/Tokyo'))",
+	} {
+		rows, err := c.Query(t.Context(), sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rows.ColumnTypes()[0].DatabaseTypeName(); got != want {
+			t.Errorf("%s: %s, want %s", sql, got, want)
+		}
+		rows.Close()
+	}
+	var sizes []int
+	var numbers proto.ColUInt64
+	do(t, dial(t, "default", ch.Options{}), ch.Query{
+		Body: "SELECT number FROM numbers(100000) SETTINGS max_block_size = 50000", Result: proto.Results{{Name: "number", Data: &numbers}},
+		OnResult: func(_ context.Context, block proto.Block) error { sizes = append(sizes, block.Rows); return nil },
+	})
+	if len(sizes) < 2 || sizes[0] != 0 || sizes[1] == 0 {
+		t.Errorf("blocks are of %v rows, want the first of 0", sizes)
+	}
+}
+
+func TestHTTPBodiesInEveryEncoding(t *testing.T) {
+	for name, with := range map[string]func(io.Writer) io.WriteCloser{
+		"lz4":     func(w io.Writer) io.WriteCloser { return lz4.NewWriter(w) },
+		"br":      func(w io.Writer) io.WriteCloser { return brotli.NewWriter(w) },
+		"deflate": func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+	} {
+		r := request(t, http.MethodPost, "", pack(t, "SELECT 'packed'", with))
+		r.Header.Set("Content-Encoding", name)
+		if got, _ := send(t, r); got != ok("packed\n") {
+			t.Errorf("%s: %+v", name, got)
+		}
+		r = request(t, http.MethodPost, "", "SELECT 'not packed'")
+		r.Header.Set("Content-Encoding", name)
+		if got, _ := send(t, r); got.Status == 200 {
+			t.Errorf("%s, not packed: %+v", name, got)
+		}
+	}
+}
+
+func TestHTTPForms(t *testing.T) {
+	post := func(fields ...[2]string) reply {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		for _, field := range fields {
+			if err := form.WriteField(field[0], field[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := form.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := request(t, http.MethodPost, "?default_format=JSONCompactEachRow", body.String())
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		got, _ := send(t, r)
+		return got
+	}
+	if got := post([2]string{"query", "SELECT {a:Int32} + 1, getSetting('max_threads')"}, [2]string{"param_a", "41"}, [2]string{"max_threads", "3"}); got != ok("[42, 3]\n") {
+		t.Errorf("%+v", got)
+	}
+	if got := post([2]string{"query", "SELECT 1"}, [2]string{"t_structure", "a Int8"}); got.Exception != "48" {
+		t.Errorf("an external table: %+v", got)
+	}
+}
+
+func TestHTTPSessionsLast(t *testing.T) {
+	t.Parallel()
+	e := clickhousetest.Start(t)
+	ask := func(method, sql string, more ...string) reply {
+		t.Helper()
+		values := url.Values{"query": {sql}, "session_id": {"one"}}
+		for i := 0; i < len(more); i += 2 {
+			values.Set(more[i], more[i+1])
+		}
+		r, err := http.NewRequest(method, e.HTTP()+"/?"+values.Encode(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := send(t, r)
+		return got
+	}
+	steps := []struct {
+		method, sql string
+		more        []string
+		want        reply
+	}{
+		{"POST", "SELECT 1", []string{"session_check", "1"}, reply{500, "372", ""}},
+		{"POST", "CREATE TEMPORARY TABLE mine (a Int8)", nil, ok("")},
+		{"POST", "INSERT INTO mine VALUES (7)", nil, ok("")},
+		{"POST", "SET max_threads = 3", nil, ok("")},
+		{"GET", "SELECT a, getSetting('max_threads') FROM mine", nil, ok("7\t3\n")},
+		{"GET", "DROP TABLE mine", nil, reply{500, "164", ""}},
+		{"POST", "SELECT getSetting('max_threads')", []string{"max_threads", "2"}, ok("2\n")},
+		{"POST", "SELECT getSetting('max_threads')", []string{"session_check", "1"}, ok("3\n")},
+		{"POST", "USE system", nil, ok("")},
+		{"POST", "SELECT currentDatabase()", nil, ok("system\n")},
+		{"POST", "SELECT * FROM mine", []string{"session_id", "two"}, reply{404, "60", ""}},
+		{"POST", "SELECT 1", []string{"session_timeout", "100000"}, reply{500, "374", ""}},
+		{"POST", "SELECT 1", []string{"session_timeout", "1"}, ok("1\n")},
+	}
+	for _, step := range steps {
+		got := ask(step.method, step.sql, step.more...)
+		if step.want.Status != 200 {
+			got.Body = ""
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("%s %s %v (-want +got):\n%s", step.method, step.sql, step.more, diff)
+		}
+	}
+	time.Sleep(1500 * time.Millisecond) // Asking would keep it.
+	if got := ask("POST", "SELECT 1", "session_check", "1"); got.Exception != "372" {
+		t.Errorf("after its time the session is there: %+v", got)
+	}
+	slow := make(chan reply)
+	go func() { slow <- ask("POST", "SELECT sleep(2)") }()
+	eventually(t, "a second request finds it locked", func() bool { return ask("POST", "SELECT 1", "session_check", "1").Exception == "373" })
+	if got := <-slow; got != ok("0\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestNativeQueryParameters: values that stand apart from the statement.
+func TestNativeQueryParameters(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	for name, tt := range map[string]struct {
+		sql    string
+		params clickhouse.Parameters
+		want   string
+	}{
+		"a number":      {"SELECT toString({n:Int64} + 1)", clickhouse.Parameters{"n": "41"}, "42"},
+		"a text":        {"SELECT {s:String}", clickhouse.Parameters{"s": "it's a 'text'; DROP TABLE t"}, "it's a 'text'; DROP TABLE t"},
+		"a list":        {"SELECT toString({l:Array(Int8)})", clickhouse.Parameters{"l": "[1,2]"}, "[1,2]"},
+		"an identifier": {"SELECT toString(count()) FROM system.{t:Identifier}", clickhouse.Parameters{"t": "one"}, "1"},
+	} {
+		var got string
+		if err := c.QueryRow(clickhouse.Context(t.Context(), clickhouse.WithParameters(tt.params)), tt.sql).Scan(&got); err != nil || got != tt.want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, tt.want)
+		}
+	}
+	wantCode(t, c.Exec(t.Context(), "SELECT {nosuch:String}"), 456)
+	wantCode(t, c.Exec(clickhouse.Context(t.Context(), clickhouse.WithParameters(clickhouse.Parameters{"a b": "1"})), "SELECT 1"), 36)
+}
+
+func TestNativeVariants(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	run(t, c, "CREATE TABLE t (v Variant(Bool, Int64, String), a Int64) ENGINE = MergeTree ORDER BY a SETTINGS allow_experimental_variant_type = 1")
+	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range []any{int64(1), "text", true, nil, int64(5)} {
+		if err := batch.Append(v, int64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := batch.Send(); err != nil {
+		t.Fatal(err)
+	}
+	var all string
+	if row(t, c, "SELECT toString(groupArray((v, variantType(v)::String))) FROM (SELECT * FROM t ORDER BY a)", &all); all != `[(1,'Int64'),('text','String'),(true,'Bool'),(NULL,'None'),(5,'Int64')]` {
+		t.Error(all)
+	}
+	rows, err := c.Query(t.Context(), "SELECT v, a FROM t ORDER BY a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	n := int64(0)
+	for ; rows.Next(); n++ {
+		var v clickhouse.Variant
+		var a int64
+		if err := rows.Scan(&v, &a); err != nil || a != n || (v.Any() == nil) != (n == 3) {
+			t.Errorf("row %d: %v, %v, %v", n, v.Any(), a, err)
+		}
+	}
+	if n != 5 {
+		t.Errorf("%d rows: %v", n, rows.Err())
+	}
+}
+
+// TestHTTPTellsOfAnErrorInTheMiddle as servers do, so that no result can be taken
+// for one.
+func TestHTTPTellsOfAnErrorInTheMiddle(t *testing.T) {
+	answer, err := http.DefaultClient.Do(request(t, http.MethodPost, "", "SELECT number, repeat('x', 10), throwIf(number = 2000000, 'in the middle') FROM numbers(2100000)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body) // It is cut off.
+	tag := answer.Header.Get("X-ClickHouse-Exception-Tag")
+	at := bytes.LastIndex(body, []byte("\r\n__exception__\r\n"+tag+"\r\nCode: 395. DB::Exception: in the middle"))
+	if answer.StatusCode != 200 || len(tag) != 16 || at < 0 || !bytes.HasSuffix(body, []byte(" "+tag+"\r\n__exception__\r\n")) {
+		t.Errorf("status %d, tag %q, %d bytes, which end in %q", answer.StatusCode, tag, len(body), body[max(0, len(body)-300):])
+	}
+}

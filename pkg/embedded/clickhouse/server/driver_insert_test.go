@@ -1,0 +1,227 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+// insert sends rows as one block.
+func insert(t *testing.T, c driver.Conn, table string, rows ...[]any) {
+	t.Helper()
+	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO "+table)
+	if err != nil {
+		t.Fatalf("prepare: %v", err)
+	}
+	for _, values := range rows {
+		if err := batch.Append(values...); err != nil {
+			t.Fatalf("append: %v", err)
+		}
+	}
+	if err := batch.Send(); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+}
+
+func TestDriverStoresATokenOnceInTableAndViews(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	for name, suffix := range connections {
+		t.Run(name, func(t *testing.T) {
+			c := open(t, address+suffix)
+			countedTable(t, c, "counted_"+name)
+			send := func(token string, from, to int) {
+				t.Helper()
+				batch, err := c.PrepareBatch(clickhouse.Context(t.Context(), clickhouse.WithSettings(tokenSettings(token))), "INSERT INTO counted_"+name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := from; i < to; i++ {
+					batch.Append(int64(i), fmt.Sprint("g", i%3))
+				}
+				if err := batch.Send(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			send("one", 0, 1000)
+			send("one", 0, 1000)
+			send("two", 0, 1000) // Another token: stored, although its rows are the same.
+			send("one", 0, 1000)
+			if diff := cmp.Diff(counts{2000, 2000, 2000}, counted(t, c, "counted_"+name)); diff != "" {
+				t.Errorf("table and views (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// tokenSettings are what our ingester sends with each INSERT.
+func tokenSettings(token string) clickhouse.Settings {
+	return clickhouse.Settings{
+		"async_insert": 0, "insert_deduplicate": 1, "deduplicate_blocks_in_dependent_materialized_views": 1,
+		"insert_deduplication_token": token, "max_partitions_per_insert_block": 100,
+	}
+}
+
+// countedTable makes a table with two materialized views that count its rows.
+func countedTable(t *testing.T, c driver.Conn, name string) {
+	t.Helper()
+	const window = " SETTINGS non_replicated_deduplication_window = 10000"
+	run(t, c, "CREATE TABLE "+name+" (a Int64, g LowCardinality(String)) ENGINE = MergeTree ORDER BY a PARTITION BY a % 2"+window)
+	for _, view := range []string{"_by_group", "_by_rest"} {
+		run(t, c, "CREATE TABLE "+name+view+" (k String, n SimpleAggregateFunction(sum, UInt64)) ENGINE = AggregatingMergeTree ORDER BY k"+window)
+	}
+	run(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv1 TO "+name+"_by_group AS SELECT g AS k, count() AS n FROM "+name+" GROUP BY k")
+	run(t, c, "CREATE MATERIALIZED VIEW "+name+"_mv2 TO "+name+"_by_rest AS SELECT toString(a % 7) AS k, count() AS n FROM "+name+" GROUP BY k")
+}
+
+type counts struct{ Rows, ByGroup, ByRest uint64 }
+
+func counted(t *testing.T, c driver.Conn, name string) (n counts) {
+	t.Helper()
+	row(t, c, fmt.Sprintf("SELECT (SELECT count() FROM %[1]s), (SELECT sum(n) FROM %[1]s_by_group), (SELECT sum(n) FROM %[1]s_by_rest)", name),
+		&n.Rows, &n.ByGroup, &n.ByRest)
+	return n
+}
+
+func TestDriverRunsSeveralConnectionsAtOnce(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address+"?compress=lz4&max_open_conns=8&max_idle_conns=8")
+	run(t, c, "CREATE TABLE t (worker Int64, n Int64) ENGINE = MergeTree ORDER BY worker")
+	var group sync.WaitGroup
+	for worker := range 8 {
+		group.Go(func() {
+			for round := range 5 {
+				batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for n := range 500 {
+					batch.Append(int64(worker), int64(round*500+n))
+				}
+				if err := batch.Send(); err != nil {
+					t.Error(err)
+				}
+				var sum int64
+				if err := c.QueryRow(t.Context(), "SELECT sum(n) FROM t WHERE worker = ?", int64(worker)).Scan(&sum); err != nil {
+					t.Error(err)
+				}
+				last := int64((round + 1) * 500)
+				if want := last * (last - 1) / 2; sum != want {
+					t.Errorf("worker %d reads %d of its own rows' sum, want %d", worker, sum, want)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := count(t, c, "t"); n != 8*5*500 {
+		t.Errorf("got %d rows, want %d", n, 8*5*500)
+	}
+}
+
+func TestDriverMayFlushABatchInBlocks(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address+"?compress=lz4")
+	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		batch.Append(int64(i))
+		if i%1000 == 999 {
+			if err := batch.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := batch.Send(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, c, "t"); n != 3000 {
+		t.Errorf("got %d rows, want 3000", n)
+	}
+	empty, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := empty.Send(); err != nil {
+		t.Errorf("an empty batch: %v", err)
+	}
+}
+
+func withSettings(t *testing.T, settings clickhouse.Settings) context.Context {
+	return clickhouse.Context(t.Context(), clickhouse.WithSettings(settings))
+}
+
+func TestDriverInsertsAsBlocksWhateverItsSettings(t *testing.T) {
+	database, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+	for name, settings := range map[string]clickhouse.Settings{
+		"small blocks":     {"max_insert_block_size": 100},
+		"small text reads": {"max_read_buffer_size": 1000},
+		"in parallel":      {"input_format_parallel_parsing": 1, "max_insert_threads": 4, "min_chunk_bytes_for_parallel_parsing": 1},
+		"asynchronously":   {"async_insert": 1, "wait_for_async_insert": 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, c, "TRUNCATE TABLE t")
+			batch, err := c.PrepareBatch(withSettings(t, settings), "INSERT INTO t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := range 10_000 {
+				batch.Append(int64(n))
+			}
+			if err := batch.Send(); err != nil {
+				t.Fatal(err)
+			}
+			var parts, rows uint64
+			row(t, c, "SELECT count(), sum(rows) FROM system.parts WHERE active AND table = 't' AND database = '"+database+"'", &parts, &rows)
+			if parts != 1 || rows != 10_000 {
+				t.Errorf("got %d parts of %d rows, want one of 10000, at once", parts, rows)
+			}
+		})
+	}
+	run(t, c, "TRUNCATE TABLE t")
+	if err := c.Exec(clickhouse.Context(t.Context(), clickhouse.WithAsync(true)), "INSERT INTO t VALUES (?)", int64(1)); err != nil {
+		t.Errorf("an asynchronous insert: %v", err)
+	}
+	if n := count(t, c, "t"); n != 1 {
+		t.Errorf("an asynchronous insert stored %d rows, want 1", n)
+	}
+}
+
+// TestAnInsertTellsProfileEvents after each block and at its end: some drivers,
+// clickhouse-driver among them, wait for them.
+func TestAnInsertTellsProfileEvents(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
+	told := 0
+	ctx := clickhouse.Context(t.Context(), clickhouse.WithProfileEvents(func([]clickhouse.ProfileEvent) { told++ }))
+	batch, err := c.PrepareBatch(ctx, "INSERT INTO t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := range 2 {
+		if err := batch.Append(int64(block)); err != nil {
+			t.Fatal(err)
+		}
+		if err := batch.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := batch.Send(); err != nil {
+		t.Fatal(err)
+	}
+	if told < 3 {
+		t.Errorf("profile events were told %d times, want after two blocks and their end", told)
+	}
+}

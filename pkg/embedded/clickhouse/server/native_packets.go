@@ -1,0 +1,185 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ClickHouse/ch-go/compress"
+	"github.com/ClickHouse/ch-go/proto"
+
+	"sluice/pkg/embedded/clickhouse/library"
+)
+
+// readBlock reads the rest of a Data packet.
+func (c *client) readBlock() (read block, err error) {
+	defer func() { c.broken = c.broken || err != nil }()
+	if _, err := c.in.text(maxText); err != nil { // table name
+		return block{}, err
+	}
+	if read, err = c.blocks.read(); err != nil {
+		return block{}, err
+	}
+	if c.blocks.src == c.frames && c.frames.rest() > 0 {
+		return block{}, library.Exceptionf("INCORRECT_DATA", "%d bytes follow a block in its frame", c.frames.rest())
+	}
+	return read, nil
+}
+
+// exception tells the client of an error.
+func (c *client) exception(err *library.Exception) {
+	proto.ServerCodeException.Encode(&c.out)
+	answer := proto.Exception{Code: proto.Error(err.Code), Name: "DB::Exception", Message: err.Message}
+	answer.EncodeAware(&c.out, c.revision)
+}
+
+// flush sends what is gathered. A client that does not read blocks it, and with
+// it its own statement, but nobody else's.
+func (c *client) flush() error {
+	_, err := c.socket.Write(c.out.Buf)
+	c.out.Reset()
+	return err
+}
+
+// data sends a block of rows, totals or extremes: what FORMAT Native prints of it.
+func (c *client) data(q query, code proto.ServerCode, body []byte) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	code.Encode(&c.out)
+	c.out.PutString("") // table name
+	if !q.compressed {
+		proto.BlockInfo{BucketNum: -1}.Encode(&c.out)
+		if err := c.flush(); err != nil {
+			return err
+		}
+		_, err := c.socket.Write(body)
+		return err
+	}
+	var info proto.Buffer
+	proto.BlockInfo{BucketNum: -1}.Encode(&info)
+	for _, part := range [][]byte{info.Buf, body} {
+		for len(part) > 0 {
+			piece := part[:min(len(part), library.PieceSize)]
+			part = part[len(piece):]
+			if err := c.packer.Compress(piece); err != nil {
+				return err
+			}
+			c.out.Buf = append(c.out.Buf, c.packer.Data...)
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// header sends a block of these columns without rows.
+func (c *client) header(q query, columns []column) error {
+	var body proto.Buffer
+	body.PutInt(len(columns))
+	body.PutInt(0)
+	for _, column := range columns {
+		body.PutString(column.name)
+		body.PutString(column.typ)
+		if proto.FeatureCustomSerialization.In(c.revision) {
+			body.PutBool(false)
+		}
+	}
+	return c.data(q, proto.ServerCodeData, body.Buf)
+}
+
+// eventsInInsert is the revision from which clients wait for profile events
+// after each block they insert, and after the end of them.
+const eventsInInsert proto.Feature = 54456
+
+// profileEvents sends a block without any, as servers that have nothing to tell.
+func (c *client) profileEvents() error {
+	if !eventsInInsert.In(c.revision) {
+		return nil
+	}
+	c.out.PutByte(byte(proto.ServerProfileEvents))
+	c.out.PutString("") // table name
+	proto.BlockInfo{BucketNum: -1}.Encode(&c.out)
+	c.out.PutInt(0) // columns
+	c.out.PutInt(0) // rows
+	return c.flush()
+}
+
+// compression prepares both directions for a statement.
+func (c *client) compression(q query) {
+	c.blocks.src = c.in.Reader
+	if !q.compressed {
+		return
+	}
+	if c.frames == nil {
+		c.frames = &frames{src: c.in.Reader}
+	}
+	c.blocks.src = c.frames
+	method := compress.LZ4
+	for _, s := range q.settings {
+		if s.name == "network_compression_method" {
+			switch s.value {
+			case "ZSTD", "zstd":
+				method = compress.ZSTD
+			case "NONE", "none":
+				method = compress.None
+			}
+		}
+	}
+	if c.packer == nil || c.packing != method {
+		c.packer, c.packing = compress.NewWriter(compress.LevelZero, method), method
+	}
+}
+
+var errGone = fmt.Errorf("the client went away: %w", io.ErrUnexpectedEOF)
+
+// The library says nothing of a statement while it runs. system.processes does:
+// a client hears of a statement that takes longer than a moment, less and less
+// often.
+const (
+	firstProgress = 300 * time.Millisecond
+	restProgress  = 2 * time.Second
+)
+
+// tellProgress tells the client how far its statement is, until the function it
+// returns is called, which returns what was told.
+func (c *client) tellProgress(ctx context.Context) (stop func() library.Progress) {
+	ctx, cancel := context.WithCancel(ctx)
+	result := make(chan library.Progress, 1)
+	go func() {
+		var told library.Progress
+		defer func() { result <- told }()
+		for wait := firstProgress; ; wait = min(2*wait, restProgress) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			now, ok := c.server.engine.Progress(c.session.conn.ID)
+			if !ok || now.Rows <= told.Rows {
+				continue
+			}
+			more := proto.Progress{Rows: now.Rows - told.Rows, Bytes: now.Bytes - min(now.Bytes, told.Bytes), ElapsedNs: uint64(time.Since(c.begun))}
+			if now.Total > told.Total {
+				more.TotalRows = now.Total - told.Total
+			}
+			if err := c.progress(more); err != nil {
+				return // The statement itself finds out that the client is gone.
+			}
+			told = library.Progress{Rows: now.Rows, Bytes: max(now.Bytes, told.Bytes), Total: max(now.Total, told.Total)}
+		}
+	}()
+	return func() library.Progress { cancel(); return <-result }
+}
+
+// progress sends a packet of its own between those of the result.
+func (c *client) progress(more proto.Progress) error {
+	var packet proto.Buffer
+	proto.ServerCodeProgress.Encode(&packet)
+	more.EncodeAware(&packet, c.revision)
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	_, err := c.socket.Write(packet.Buf)
+	return err
+}

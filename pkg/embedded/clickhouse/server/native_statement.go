@@ -1,0 +1,294 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/ch-go/proto"
+
+	"sluice/pkg/embedded/clickhouse/library"
+)
+
+// answer runs a statement and sends what comes of it. An error ends the
+// connection; an exception of the statement does not.
+func (c *client) answer(ctx context.Context, q query) error {
+	c.begun = time.Now()
+	c.compression(q)
+	if err := c.externalTables(); err != nil {
+		return err
+	}
+	done, err := c.inSlot(ctx, q)
+	var exception *library.Exception
+	if err != nil && (c.broken || !errors.As(err, &exception)) {
+		return err
+	}
+	if exception != nil {
+		c.log.Debug("clickhouse: statement failed", "query_id", q.id, "code", exception.Code)
+		c.exception(exception)
+		return c.flush()
+	}
+	c.summary(done)
+	proto.ServerCodeEndOfStream.Encode(&c.out)
+	return c.flush()
+}
+
+// externalTables reads the tables a client sends along with a statement, which
+// end with an empty block. There are none but that block in practice.
+func (c *client) externalTables() error {
+	for {
+		packet, err := c.in.ReadByte()
+		if err != nil {
+			return unexpectedEnd(err)
+		}
+		if packet != packetData {
+			return library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d after a query", packet)
+		}
+		read, err := c.readBlock()
+		if err != nil || read.isEnd() {
+			return err
+		}
+		if read.rows > 0 {
+			return library.Exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+		}
+	}
+}
+
+// inSlot runs a statement when its turn has come.
+func (c *client) inSlot(ctx context.Context, q query) (library.Stats, error) {
+	release, err := c.server.engine.slot(ctx, c.session.user.Role, waitForSlot)
+	if err != nil {
+		return library.Stats{}, err
+	}
+	defer release()
+	defer c.server.engine.running.enter(q.id, c.session.conn.ID)()
+	return c.statement(ctx, q)
+}
+
+func (c *client) statement(ctx context.Context, q query) (library.Stats, error) {
+	c.told = library.Progress{}
+	stmt := parseStatement(c.session.named(q.body))
+	if err := stmt.check(); err != nil {
+		return library.Stats{}, err
+	}
+	if err := c.session.apply(ctx, q.settings); err != nil {
+		return library.Stats{}, err
+	}
+	for _, p := range q.params { // Its value came as ClickHouse quotes texts.
+		value := p.value
+		if strings.HasPrefix(value, "'") {
+			value = unescape(value[1:], '\'')
+		}
+		if err := c.session.parameter(ctx, p.name, value); err != nil {
+			return library.Stats{}, err
+		}
+	}
+	if i := stmt.insert; i != nil && strings.Trim(i.data, "; \t\r\n\f\v") == "" {
+		if err := c.session.permitInsert(i); err != nil {
+			return library.Stats{}, err
+		}
+		return c.insert(ctx, q, i)
+	}
+	if err := c.session.permit(ctx, stmt); err != nil {
+		return library.Stats{}, err
+	}
+	watched, stop := c.watch(ctx, true)
+	told := c.tellProgress(watched)
+	done, err := c.rows(watched, q, stmt)
+	c.told = told()
+	if gone := stop(); gone != nil {
+		return done, gone
+	}
+	if err == nil {
+		c.session.ran(stmt)
+	}
+	return done, err
+}
+
+// rows runs a statement that brings its own data, and sends its result: first the
+// columns, in a block without rows, as servers do and some clients rely on, then
+// the blocks.
+func (c *client) rows(ctx context.Context, q query, stmt statement) (library.Stats, error) {
+	sql := stmt.text
+	if stmt.insert == nil {
+		sql = stmt.withoutFormat()
+	}
+	if c.mayHaveMore(q, stmt) {
+		if done, sent, err := c.rowsAndMore(ctx, q, sql); sent {
+			return done, err
+		}
+	}
+	out := &resultBlocks{client: c, query: q, describe: func() ([]column, error) { return c.session.describeApart(ctx, sql) }}
+	done, err := c.session.conn.Stream(ctx, sql, "Native", out.one)
+	if err == nil && !out.begun {
+		columns, err := c.session.describe(ctx, sql)
+		if err != nil {
+			return done, err
+		}
+		return done, c.header(q, columns)
+	}
+	if !library.IsNotStreamable(err) {
+		return done, err
+	}
+	return c.session.conn.Run(ctx, sql, "Native", out.many)
+}
+
+// resultBlocks sends the blocks of a result.
+type resultBlocks struct {
+	client   *client
+	query    query
+	describe func() ([]column, error) // of the statement, if it is a SELECT
+	begun    bool                     // the columns are sent
+	zones    []column                 // the columns with the time zones of DateTime, which the engine leaves out; nil: there are none
+}
+
+// many sends all blocks of a result that was printed in one piece.
+func (r *resultBlocks) many(printed []byte) error { return eachBlock(printed, false, r.send) }
+
+// one sends a block. It is looked into only as far as needed.
+func (r *resultBlocks) one(printed []byte) error {
+	if r.begun && r.zones == nil && !proto.FeatureCustomSerialization.In(r.client.revision) {
+		return r.client.data(r.query, proto.ServerCodeData, printed)
+	}
+	return eachBlock(printed, true, r.send)
+}
+
+func (r *resultBlocks) send(body []byte, read *blockReader) error {
+	if !r.begun {
+		columns := slices.Clone(read.columns)
+		if r.zones = zonesOf(columns, r.describe); r.zones != nil {
+			columns = r.zones
+		}
+		r.begun = true
+		if err := r.client.header(r.query, columns); err != nil {
+			return err
+		}
+	}
+	return r.client.data(r.query, proto.ServerCodeData, forRevision(body, read, r.client.revision, r.zones))
+}
+
+// summary sends what a statement has done.
+func (c *client) summary(done library.Stats) {
+	if done.ResultRows > 0 {
+		profile := proto.Profile{Rows: done.ResultRows, Blocks: done.Blocks, Bytes: done.ResultBytes}
+		profile.EncodeAware(&c.out, c.revision) // Writes its code too, unlike the others.
+	}
+	proto.ServerCodeProgress.Encode(&c.out)
+	progress := proto.Progress{
+		Rows: done.ReadRows - min(done.ReadRows, c.told.Rows), Bytes: done.ReadBytes - min(done.ReadBytes, c.told.Bytes),
+		WroteRows: done.WrittenRows, WroteBytes: done.WrittenBytes,
+		ElapsedNs: uint64(time.Since(c.begun)),
+	}
+	progress.EncodeAware(&c.out, c.revision)
+}
+
+// insert runs an INSERT whose data the client sends in blocks.
+func (c *client) insert(ctx context.Context, q query, i *insert) (library.Stats, error) {
+	columns, err := c.session.insertColumns(ctx, i)
+	if err != nil {
+		return library.Stats{}, err
+	}
+	insertion, err := c.session.conn.Insert(i.head, "Native")
+	if err != nil {
+		return library.Stats{}, err
+	}
+	defer insertion.Cancel() // The client went away, or cancelled: nothing is stored.
+	if err := c.header(q, columns); err != nil {
+		return library.Stats{}, err
+	}
+	defer c.lendBuffer()()
+	whole := true
+	for whole {
+		packet, err := c.in.ReadByte()
+		if err != nil {
+			return library.Stats{}, unexpectedEnd(err)
+		}
+		switch packet {
+		case packetData:
+		case packetCancel:
+			return library.Stats{}, library.Exceptionf("QUERY_WAS_CANCELLED", "Query was cancelled by the client")
+		default:
+			c.broken = true
+			return library.Stats{}, library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d in an INSERT", packet)
+		}
+		read, err := c.readBlock()
+		if err != nil {
+			return library.Stats{}, err
+		}
+		// Only whole blocks are handed on, so an end in the middle of one leaves no part of it.
+		end := read.isEnd()
+		if !end {
+			whole = read.rows == 0 || insertion.Append(read.body)
+		}
+		if err := c.profileEvents(); err != nil {
+			return library.Stats{}, err
+		}
+		if end {
+			break
+		}
+	}
+	// From here on a client that goes away changes nothing: it cannot know whether
+	// its data is stored, and will repeat it. Only an explicit Cancel kills.
+	watched, stop := c.watch(ctx, false)
+	done, err := insertion.Finish(watched)
+	if err == nil && !whole {
+		err = library.Exceptionf("CANNOT_READ_ALL_DATA", "The engine took only a part of the data")
+	}
+	if gone := stop(); gone != nil && err == nil {
+		err = gone
+	}
+	return done, err
+}
+
+// lendBuffer gives the client a large buffer for the blocks of an INSERT, if
+// one is at hand, and returns what takes it back: an idle client keeps none.
+func (c *client) lendBuffer() (takeBack func()) {
+	const large = 8 << 20
+	if lent, ok := c.server.buffers.Get().(*[]byte); ok {
+		c.blocks.buf = *lent
+	}
+	return func() {
+		if buf := c.blocks.buf; cap(buf) > large {
+			c.blocks.buf = nil
+			c.server.buffers.Put(&buf)
+		}
+	}
+}
+
+// watch reads what the client sends while its statement runs: a Cancel ends the
+// context it returns, and so does, if endWithClient, that the client goes away.
+// The function it returns ends the watch; its error says that the client is gone.
+func (c *client) watch(ctx context.Context, endWithClient bool) (context.Context, func() error) {
+	watched, cancel := context.WithCancel(ctx)
+	result := make(chan error, 1)
+	go func() {
+		result <- func() error {
+			next, err := c.in.Peek(1)
+			switch {
+			case errors.Is(err, os.ErrDeadlineExceeded): // by stop
+				return nil
+			case err != nil:
+				if endWithClient {
+					cancel()
+				}
+				return errGone
+			case next[0] == packetCancel:
+				c.in.Discard(1)
+				cancel()
+			}
+			return nil // Whatever else it is comes after the statement.
+		}()
+	}()
+	return watched, func() error {
+		c.socket.SetReadDeadline(time.Unix(1, 0))
+		gone := <-result
+		if ctx.Err() == nil {
+			c.socket.SetReadDeadline(time.Time{})
+		}
+		cancel()
+		return gone
+	}
+}

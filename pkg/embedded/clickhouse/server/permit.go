@@ -1,0 +1,188 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	"sluice/pkg/embedded/clickhouse/library"
+)
+
+// permit refuses a text that is not one statement, or one that this session may
+// not run. What its role allows, the engine itself checks when it runs the
+// statement; here is what it cannot check.
+func (s *session) permit(ctx context.Context, stmt statement) error {
+	if err := s.inside(stmt.text); err != nil {
+		return err
+	}
+	if s.limited() && setsDefault(stmt.text) {
+		return library.Exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: settings are given values, not DEFAULT, which would lift a limit")
+	}
+	about := s.conn.Classify(stmt.text)
+	switch {
+	case about.Statements > 1:
+		return errManyStatements
+	case about.Statements == 0:
+		return s.explainSyntax(ctx, stmt.text)
+	case about.Class == library.Reads:
+		return nil
+	case stmt.setsRole:
+		return library.Exceptionf("ACCESS_DENIED", "Roles cannot be changed: they follow from the user")
+	case stmt.verb == "SET" || stmt.verb == "USE":
+		return nil
+	case s.limited():
+		return errOnlyReads
+	case s.readonly:
+		return errReadonly
+	case about.Class >= library.Control && s.user.Role == roleIngester:
+		return library.Exceptionf("ACCESS_DENIED", "ingester: Not enough privileges: it makes tables and views, and inserts")
+	}
+	return nil
+}
+
+// permitInsert is permit for an INSERT whose data comes apart from its text.
+func (s *session) permitInsert(i *insert) error {
+	switch {
+	case s.limited():
+		return errOnlyReads
+	case s.readonly:
+		return errReadonly
+	}
+	return s.inside(i.head)
+}
+
+// setsDefault looks for `SET a = DEFAULT` and `SETTINGS a = 1, b = DEFAULT`, which
+// the engine holds against no limit.
+func setsDefault(text string) bool {
+	l := &lexer{text: text}
+	var last [3]token // those before t, the latest first
+	for t := l.next(); t.kind != tokenEnd; t = l.next() {
+		named := last[1].kind == tokenWord || last[1].kind == tokenName
+		first := isWord(text, last[2], "SET") || isWord(text, last[2], "SETTINGS") || isMark(text, last[2], ',')
+		if isWord(text, t, "DEFAULT") && isMark(text, last[0], '=') && named && first {
+			return true
+		}
+		last = [3]token{t, last[0], last[1]}
+	}
+	return false
+}
+
+var (
+	errOnlyReads = library.Exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: it only reads. "+
+		"Log in as admin to do more (deploy/README.md says where its password is)")
+	errReadonly = library.Exceptionf("READONLY", "Cannot execute query in readonly mode. "+
+		"For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
+	errManyStatements = library.Exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
+)
+
+// explainSyntax is what the engine says of a text it cannot parse as a whole. It
+// is not run: the first of several statements might parse, and run.
+func (s *session) explainSyntax(ctx context.Context, text string) error {
+	if err := s.do(ctx, "SELECT formatQuery("+quoteText(text)+")"); err != nil {
+		return err
+	}
+	return library.Exceptionf("SYNTAX_ERROR", "Syntax error: this is not one statement")
+}
+
+// What leaves the database: it reads or writes files, connects elsewhere, or
+// runs programs. Without Config.AllowFiles none of it runs. There are three
+// walls, each of which would do alone for most of it: the names below are
+// refused with a clear error; the engine's roles grant no source and no such
+// table engine (roles.go); and the process itself can reach neither files nor
+// addresses (library.Confine).
+//
+// leaves are the functions, table functions, table and database engines, sources
+// of dictionaries, disks and places of backups that leave it, in lower case. A
+// test compares them with what the engine lists.
+var leaves = nameSet(`
+	arrowstream azureblobstorage azureblobstoragecluster azurequeue cosn
+	deltalake deltalakeazure deltalakeazurecluster deltalakecluster deltalakelocal deltalakes3 deltalakes3cluster
+	hudi hudicluster paimon paimonazure paimonazurecluster paimoncluster paimonhdfs paimonhdfscluster paimonlocal paimons3 paimons3cluster
+	iceberg icebergazure icebergazurecluster icebergcluster iceberghdfs iceberghdfscluster iceberglocal iceberglocalcluster icebergs3 icebergs3cluster
+	cluster clusterallreplicas distributed remote remotesecure clickhouse
+	executable executablepool file filecluster filelog filesystem
+	gcs hdfs hdfscluster http jdbc kafka library keepermap
+	materializedpostgresql mongodb mysql nats odbc oss postgresql rabbitmq redis s3 s3cluster s3queue sqlite
+	url urlcluster ytsaurus arrowflight cassandra hive
+	disk eval queryrunner
+	catboostevaluate aiclassify aiembed aiextract aigenerate aitranslate reversednsquery`)
+
+func nameSet(names string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range strings.Fields(names) {
+		set[name] = true
+	}
+	return set
+}
+
+// leavesDatabase looks for a call of one of these names, also as in
+// `APPLY file`, and for a clause that names a file, and returns what it found.
+func leavesDatabase(text string) (what string, found bool) {
+	l := &lexer{text: text}
+	first := peek(l)
+	creates := isWord(text, first, "CREATE") || isWord(text, first, "REPLACE") || isWord(text, first, "ATTACH")
+	var before, last token
+	for t := l.next(); t.kind != tokenEnd; before, last, t = last, t, l.next() {
+		switch {
+		case isMark(text, t, '(') && isCall(text, before, last) && !(creates && isWord(text, before, "TABLE")):
+			if name := nameOf(text, last); leaves[strings.ToLower(name)] {
+				return name, true
+			}
+		case (t.kind == tokenWord || t.kind == tokenName) && isWord(text, last, "APPLY"),
+			(t.kind == tokenWord || t.kind == tokenName) && isMark(text, last, '(') && isWord(text, before, "APPLY"),
+			(t.kind == tokenWord || t.kind == tokenName) && isMark(text, last, '=') && isWord(text, before, "ENGINE"):
+			if name := nameOf(text, t); leaves[strings.ToLower(name)] {
+				return name, true
+			}
+		case isWord(text, t, "OUTFILE") && isWord(text, last, "INTO"):
+			return "INTO OUTFILE", true
+		case isWord(text, t, "INFILE") && isWord(text, last, "FROM"):
+			return "FROM INFILE", true
+		}
+	}
+	return "", false
+}
+
+// namesFile looks for the name of a file where a table's is expected.
+func namesFile(text string) (what string, found bool) {
+	l := &lexer{text: text}
+	var last token
+	for t := l.next(); t.kind != tokenEnd; last, t = t, l.next() {
+		table := isMark(text, last, '.') || isMark(text, last, ',')
+		for _, word := range []string{"FROM", "JOIN", "TABLE", "IN", "DESCRIBE", "DESC", "EXISTS"} {
+			table = table || isWord(text, last, word)
+		}
+		isTable := t.kind == tokenName || t.kind == tokenText && !isMark(text, last, ',') && !isWord(text, last, "IN")
+		if name := nameOf(text, t); table && isTable && strings.ContainsAny(name, "/.*?{") {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// isCall tells whether a parenthesis after last opens the arguments of a
+// function, and not the columns of `INSERT INTO url (a, b)`.
+func isCall(text string, before, last token) bool {
+	if last.kind != tokenWord && last.kind != tokenName {
+		return false
+	}
+	return !isWord(text, before, "INTO") && !isWord(text, before, "EXISTS") && !isMark(text, before, '.')
+}
+
+// inside refuses a text that leaves the database, unless that is allowed.
+func (s *session) inside(text string) error {
+	if s.engine.allowFiles && !s.readonly {
+		return nil
+	}
+	what, leaves := leavesDatabase(text)
+	if !leaves && s.engine.allowFiles { // The engine asks only once whether a file may be read as a table.
+		what, leaves = namesFile(text)
+	}
+	switch {
+	case !leaves:
+		return nil
+	case s.engine.allowFiles:
+		return library.Exceptionf("ACCESS_DENIED", "%.64s leaves the database, which a query over HTTP with method GET may not. "+
+			"Use method POST", what)
+	}
+	return library.Exceptionf("ACCESS_DENIED", "%.64s leaves the database: it is off unless the server is started with --allow-files", what)
+}

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The engine has one user, default, in every session; what a session may do
+// follows from the role it takes on before its first statement, which the
+// engine then enforces: SET ROLE is the only way to another one, and permit
+// refuses it.
+//
+// A role is what a user of the front may do.
+type role string
+
+const (
+	roleAdmin    role = "admin"    // everything inside the database
+	roleIngester role = "ingester" // makes tables and views, and inserts
+	roleAnalyst  role = "analyst"  // reads
+)
+
+// inDatabase are the table and database engines whose data stays in the folder.
+const inDatabase = `AggregatingMergeTree Alias Atomic Buffer CoalescingMergeTree CollapsingMergeTree Dictionary
+	EmbeddedRocksDB FuzzJSON GenerateRandom GraphiteMergeTree Join Log Loop MaterializedView Memory Merge MergeTree Null
+	Ordinary ReplacingMergeTree Set StripeLog SummingMergeTree TimeSeries TinyLog VersionedCollapsingMergeTree View WindowView`
+
+const (
+	analystGrants  = `SELECT, SHOW, dictGet, CREATE TEMPORARY TABLE ON *.*` // The last is for table functions such as view().
+	ingesterGrants = `SELECT, SHOW, dictGet, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE TEMPORARY TABLE,
+		DROP TABLE, DROP VIEW, TRUNCATE, OPTIMIZE ON *.*`
+	adminGrants = `SELECT, SHOW, dictGet, CHECK, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE FUNCTION,
+		CREATE TEMPORARY VIEW, CREATE ARBITRARY TEMPORARY TABLE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, KILL TRANSACTION, SHOW ACCESS, SYSTEM,
+		INTROSPECTION ON *.*`
+)
+
+// grants are those of each role.
+func grants(allowFiles bool) map[role][]string {
+	admin, ingester := []string{adminGrants}, []string{ingesterGrants}
+	for _, engine := range strings.Fields(inDatabase) {
+		admin = append(admin, "TABLE ENGINE ON "+engine)
+		ingester = append(ingester, "TABLE ENGINE ON "+engine)
+	}
+	if allowFiles {
+		admin = []string{"ALL ON *.*"}
+	}
+	return map[role][]string{roleAdmin: admin, roleIngester: ingester, roleAnalyst: {analystGrants}}
+}
+
+// settings are limits as ClickHouse names them.
+func (l Limits) settings() map[string]string {
+	return map[string]string{
+		"max_memory_usage":                          strconv.FormatInt(l.Memory, 10),
+		"max_execution_time":                        strconv.FormatInt(max(1, int64(l.Time/time.Second)), 10),
+		"max_result_rows":                           strconv.FormatInt(l.Rows, 10),
+		"max_temporary_data_on_disk_size_for_query": strconv.FormatInt(l.Memory, 10),
+	}
+}
+
+// constants are settings that nobody changes, since statements are looked at in
+// the language of ClickHouse before they run.
+var constants = []string{"dialect", "allow_experimental_eval_table_function"}
+
+// writeEngineConfig writes the configuration the engine starts with, and returns
+// its file. The engine reads it at its start alone. Naming one also keeps it
+// from a config.xml that lies in the working folder.
+func writeEngineConfig(cfg Config) (string, error) {
+	folder := filepath.Join(cfg.Data, "engine")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", fmt.Errorf("write the engine's configuration: %w", err)
+	}
+	users := filepath.Join(folder, "users.xml")
+	for file, content := range map[string]string{
+		filepath.Join(folder, "config.xml"): "<clickhouse><users_config>" + xmlText(users) + "</users_config></clickhouse>\n",
+		users:                               usersXML(cfg),
+	} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			return "", fmt.Errorf("write the engine's configuration: %w", err)
+		}
+	}
+	return filepath.Join(folder, "config.xml"), nil
+}
+
+func usersXML(cfg Config) string {
+	var b strings.Builder
+	b.WriteString("<clickhouse>\n<profiles><default><constraints>\n")
+	for _, setting := range constants {
+		fmt.Fprintf(&b, "<%s><const/></%[1]s>\n", setting)
+	}
+	b.WriteString("</constraints></default>\n<analyst><constraints>\n")
+	limits := cfg.Analyst.settings()
+	for _, setting := range slices.Sorted(maps.Keys(limits)) {
+		fmt.Fprintf(&b, "<%s><min>1</min><max>%s</max></%[1]s>\n", setting, limits[setting])
+	}
+	b.WriteString("</constraints></analyst></profiles>\n<quotas><default></default></quotas>\n<roles>\n")
+	all := grants(cfg.AllowFiles)
+	for _, r := range []role{roleAdmin, roleIngester, roleAnalyst} {
+		fmt.Fprintf(&b, "<%s><grants>\n", r)
+		for _, grant := range all[r] {
+			fmt.Fprintf(&b, "<query>GRANT %s</query>\n", grant)
+		}
+		fmt.Fprintf(&b, "</grants></%s>\n", r)
+	}
+	fmt.Fprintf(&b, "</roles>\n<users><default><password></password><networks><ip>::/0</ip></networks>"+
+		"<profile>default</profile><quota>default</quota><grants><query>GRANT %s, %s, %s</query></grants></default></users>\n</clickhouse>\n",
+		roleAdmin, roleIngester, roleAnalyst)
+	return b.String()
+}
+
+func xmlText(text string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
+}

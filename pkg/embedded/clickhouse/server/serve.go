@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/embedded/clickhouse/supervise"
+)
+
+// Serve makes this process the engine: it opens the data folder and serves it
+// until ctx ends. It calls ready, if there is one, when both addresses answer;
+// http is nil when HTTP is off.
+//
+// When ctx ends no further statement begins; those that run may finish for
+// cfg.Drain, then they are killed, and the engine is closed. To stop at once,
+// end the process: whatever was acknowledged is stored, and nothing of what was
+// not is half of a part.
+//
+// A process can be the engine once: the library does not start a second time.
+// On Linux it is executed anew, with the same arguments, to be confined to its
+// data folder: what it did before Serve, it does twice.
+func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native, http net.Addr)) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	if cfg.Library, err = library.Locate(cfg.Library); err != nil {
+		return err
+	}
+	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		return fmt.Errorf("make the engine's data folder: %w", err)
+	}
+	var all accounts
+	confined, err := library.Inherit(&all)
+	if err != nil {
+		return err
+	}
+	if !confined {
+		if all, err = cfg.users(); err != nil { // Confined, it could not.
+			return err
+		}
+		if cfg.AllowFiles {
+			log.Warn("clickhouse: statements may read and write files and connect elsewhere (--allow-files)")
+		} else if err := library.Confine(ctx, cfg.Data, cfg.Library, all, log); err != nil {
+			return err
+		}
+	}
+	ctx, end, ready := supervise.Child(ctx, ready)
+	defer end(nil)
+	unlock, err := library.LockFolder(ctx, cfg.Data)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	tcp, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for ClickHouse's native protocol: %w", err)
+	}
+	defer tcp.Close()
+	var web net.Listener
+	if cfg.HTTP != "" {
+		if web, err = net.Listen("tcp", cfg.HTTP); err != nil {
+			return fmt.Errorf("listen for ClickHouse over HTTP: %w", err)
+		}
+		defer web.Close()
+	}
+	started := time.Now()
+	if err := library.ForgetUnfinished(cfg.Data, log); err != nil {
+		return err
+	}
+	e, err := openEngine(cfg)
+	if err != nil {
+		return err
+	}
+	if confined {
+		log.Info("clickhouse: the process is confined to its data folder", "by", "Landlock", "data", cfg.Data)
+	}
+	log.Info("clickhouse: engine is open", "version", e.Version, "data", cfg.Data, "seconds", time.Since(started).Seconds())
+	if err := serveEngine(ctx, cfg, e, newLogins(all, log), log, tcp, web, ready); err != nil {
+		return err // The engine is not closed under statements that still run, or for a parent that is gone.
+	}
+	e.Close()
+	log.Info("clickhouse: engine is closed")
+	return nil
+}
+
+// serveEngine serves an open engine until ctx ends and everything has stopped.
+func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger, tcp, web net.Listener, ready func(native, http net.Addr)) error {
+	running, kill := context.WithCancel(context.WithoutCancel(ctx)) // what statements run under
+	defer kill()
+	n := newNative(cfg, e, l, log)
+	server, kept := newWeb(running, cfg, e, l, log)
+	failed := make(chan error, 2)
+	var webAddr net.Addr
+	go func() { failed <- n.serve(running, tcp) }()
+	if web != nil {
+		webAddr = web.Addr()
+		go func() { failed <- server.Serve(web) }()
+	}
+	if ready != nil {
+		ready(tcp.Addr(), webAddr)
+	}
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
+		return err
+	}
+	if errors.Is(context.Cause(ctx), supervise.ErrOrphaned) {
+		return supervise.ErrOrphaned
+	}
+	log.Info("clickhouse: stopping")
+	tcp.Close()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		var all sync.WaitGroup
+		all.Go(n.drain)
+		all.Go(func() { server.Shutdown(running) })
+		all.Wait()
+		e.idle()
+		kept.close() // The engine closes only after all its connections.
+	}()
+	select {
+	case <-drained:
+		return nil
+	case <-time.After(cfg.Drain):
+	}
+	log.Warn("clickhouse: statements still run, killing them", "after_seconds", cfg.Drain.Seconds())
+	kill()
+	server.Close()
+	select {
+	case <-drained:
+		return nil
+	case <-time.After(killTimeout):
+		return errors.New("statements of the ClickHouse engine do not end")
+	}
+}
+
+// killTimeout is how long killed statements may take to end.
+const killTimeout = 5 * time.Second

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"strings"
+	"sync"
+
+	"sluice/pkg/embedded/clickhouse/library"
+)
+
+// What the engine does not know and a server does: the ids that clients give
+// their statements, and what its system tables are made of. Statements that ask
+// for just that are put in its words.
+
+// running is what runs now under an id of a client's.
+type running struct {
+	mu  sync.Mutex
+	ids map[string]string // id of the connection, by that of the statement
+}
+
+// enter notes that a statement runs, until the function it returns is called.
+func (r *running) enter(statement, connection string) (leave func()) {
+	if statement == "" {
+		return func() {}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ids == nil {
+		r.ids = map[string]string{}
+	}
+	r.ids[statement] = connection
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.ids[statement] == connection {
+			delete(r.ids, statement)
+		}
+	}
+}
+
+func (r *running) find(statement string) (connection string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	connection, ok = r.ids[statement]
+	return connection, ok
+}
+
+// served is what to run for a statement that only a server could answer.
+func (s *session) served(text string) (string, bool) {
+	l := &lexer{text: text}
+	switch first := l.next(); {
+	case isWord(text, first, "KILL"):
+		return s.killOf(text, l)
+	case isWord(text, first, "SHOW"):
+		return createOf(text, l)
+	}
+	return "", false
+}
+
+// killOf is KILL QUERY WHERE query_id = '…', as clients cancel a statement, for
+// one of a client's own ids: the engine finds it by its connection. Any other
+// condition is the engine's.
+func (s *session) killOf(text string, l *lexer) (string, bool) {
+	if !isWord(text, l.next(), "QUERY") || !isWord(text, l.next(), "WHERE") || !isWord(text, l.next(), "query_id") || !isMark(text, l.next(), '=') {
+		return "", false
+	}
+	id := l.next()
+	tail := peek(l)
+	if id.kind != tokenText || text[id.start] != '\'' || tail.kind != tokenEnd && tail.kind != tokenWord && !isMark(text, tail, ';') ||
+		isWord(text, tail, "AND") || isWord(text, tail, "OR") || isWord(text, tail, "LIKE") || isWord(text, tail, "IN") {
+		return "", false
+	}
+	connection, ok := s.engine.running.find(unescape(text[id.start+1:id.end], '\''))
+	if !ok {
+		return "", false
+	}
+	return "KILL QUERY WHERE Settings['" + library.Marker + "'] = '" + connection + "'" + text[id.end:], true
+}
+
+// createOf is SHOW CREATE TABLE of a table of system: its columns and its engine,
+// which is all there is to it.
+func createOf(text string, l *lexer) (string, bool) {
+	if !isWord(text, l.next(), "CREATE") {
+		return "", false
+	}
+	t := l.next()
+	if isWord(text, t, "TABLE") {
+		t = l.next()
+	}
+	if !isWord(text, t, "system") || !isMark(text, l.next(), '.') {
+		return "", false
+	}
+	name := l.next()
+	tail := peek(l)
+	if name.kind != tokenWord || tail.kind != tokenEnd && !isMark(text, tail, ';') && !isWord(text, tail, "FORMAT") && !isWord(text, tail, "SETTINGS") {
+		return "", false
+	}
+	table := text[name.start:name.end]
+	return "SELECT concat('CREATE TABLE system." + table + "\\n(\\n', arrayStringConcat(groupArray(concat('    `', name, '` ', type)), ',\\n'), " +
+		"'\\n)\\nENGINE = ', (SELECT any(engine) FROM system.tables WHERE database = 'system' AND name = '" + table + "')) AS statement " +
+		"FROM (SELECT name, type FROM system.columns WHERE database = 'system' AND table = '" + table + "' ORDER BY position) " +
+		"HAVING count() > throwIf(count() = 0, 'Table system." + table + " does not exist')" + text[name.end:], true
+}
+
+// names of the function that tells the user.
+var whoFunctions = nameSet("currentuser current_user user authenticateduser")
+
+// named is a statement in which the user's name stands in place of currentUser():
+// to the engine everybody is its user default. An alias keeps the name of the
+// column. What is stored, the definition of a view, is left as it is.
+func (s *session) named(text string) string {
+	if other, ok := s.served(text); ok {
+		return other
+	}
+	name := s.user.Name
+	if name == "default" || !strings.Contains(strings.ToLower(text), "user") {
+		return text
+	}
+	l := &lexer{text: text}
+	if first := peek(l); !isWord(text, first, "SELECT") && !isWord(text, first, "WITH") && !isMark(text, first, '(') {
+		return text
+	}
+	var out strings.Builder
+	var before, last token // the two before t
+	from, open := 0, token{}
+	for t := l.next(); t.kind != tokenEnd; before, last, t = last, t, l.next() {
+		call := isMark(text, last, '(') && open == last && isMark(text, t, ')')
+		if call {
+			written := text[before.start:t.end]
+			out.WriteString(text[from:before.start] + "(" + quoteText(name) + " AS " + quoteName(written) + ")")
+			from = t.end
+		}
+		if isMark(text, t, '(') && last.kind == tokenWord && !isMark(text, before, '.') && whoFunctions[strings.ToLower(text[last.start:last.end])] {
+			open = t
+		}
+	}
+	return out.String() + text[from:]
+}

@@ -1,0 +1,76 @@
+package server_test
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+// TestAStatementIsKilledByTheIDOfItsClient, over either protocol.
+func TestAStatementIsKilledByTheIDOfItsClient(t *testing.T) {
+	e := clickhousetest.Shared(t)
+	_, address := clickhousetest.FreshDatabase(t)
+	const long = "SELECT sum(sleepEachRow(0.01)) FROM numbers(1000) SETTINGS max_block_size = 10, function_sleep_max_microseconds_per_block = 0"
+	post := func(id, sql string) (*http.Response, error) {
+		return http.Post(e.HTTP()+"/?query_id="+url.QueryEscape(id), "text/plain", strings.NewReader(sql))
+	}
+	over := map[string]func(id string) error{
+		"HTTP": func(id string) error {
+			res, err := post(id, long)
+			if err != nil {
+				return err
+			}
+			defer res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+			return errors.New("code: " + res.Header.Get("X-ClickHouse-Exception-Code"))
+		},
+		"native": func(id string) error {
+			return open(t, address).Exec(clickhouse.Context(t.Context(), clickhouse.WithQueryID(id)), long)
+		},
+	}
+	for name, run := range over {
+		t.Run(name, func(t *testing.T) {
+			id := "it's " + name
+			ended, begun := make(chan error, 1), time.Now()
+			go func() { ended <- run(id) }()
+			for {
+				res, err := post("killer", "KILL QUERY WHERE query_id = 'it\\'s "+name+"' SYNC")
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+				select {
+				case err := <-ended:
+					if err == nil || !strings.Contains(err.Error(), "code: 394") || time.Since(begun) > 8*time.Second {
+						t.Errorf("it ended after %v: %v", time.Since(begun), err)
+					}
+					return
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+		})
+	}
+}
+
+func TestSystemTablesAreShown(t *testing.T) {
+	_, address := clickhousetest.FreshDatabase(t)
+	c := open(t, address)
+	for _, sql := range []string{"SHOW CREATE TABLE system.one", "show create system.one;", "SHOW CREATE TABLE system . one SETTINGS max_threads = 1"} {
+		var said string
+		if row(t, c, sql, &said); said != "CREATE TABLE system.one\n(\n    `dummy` UInt8\n)\nENGINE = SystemOne" {
+			t.Errorf("%s gives %s", sql, said)
+		}
+	}
+	if err := c.Exec(t.Context(), "SHOW CREATE TABLE system.nosuch"); err == nil || !strings.Contains(err.Error(), "system.nosuch does not exist") {
+		t.Errorf("of a table that is not there: %v", err)
+	}
+}

@@ -1,0 +1,60 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+)
+
+// TestAnInsertKilledBeforeItsPartIsInPlace leaves what a kill leaves between
+// the two steps of an INSERT, in a table or in the target of a view: the token
+// is remembered, the part is not there. The repeated INSERT must store its rows
+// wherever they are missing, and nowhere twice.
+func TestAnInsertKilledBeforeItsPartIsInPlace(t *testing.T) {
+	for _, table := range []string{"counted", "counted_by_group", "counted_by_rest"} {
+		t.Run("in "+table, func(t *testing.T) {
+			e := clickhousetest.Start(t)
+			clickhousetest.Exec(t, e, "CREATE DATABASE kills")
+			c := open(t, e.URL("kills")+"?compress=lz4&dial_timeout=1s")
+			countedTable(t, c, "counted")
+			for number, token := range []string{"first", "second"} {
+				if err := sendBlock(t.Context(), c, token, number, 100); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var path string
+			row(t, c, "SELECT data_paths[1] FROM system.tables WHERE database = 'kills' AND name = '"+table+"'", &path)
+			e.Kill()
+			last, err := filepath.Glob(filepath.Join(path, "*_[0-9]_[0-9]_[01]")) // one insert each
+			if err != nil || len(last) < 2 {
+				t.Fatalf("parts of %s: %v, %v", table, last, err)
+			}
+			part := last[len(last)-1]
+			if err := os.RemoveAll(part); err != nil {
+				t.Fatal(err)
+			}
+			e.Restart()
+			if want := filepath.Base(part); !strings.Contains(e.Log(), want) {
+				t.Errorf("the log does not name part %s:\n%s", want, e.Log())
+			}
+			for number, token := range []string{"first", "second"} {
+				if err := sendBlock(t.Context(), c, token, number, 100); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(counts{200, 200, 200}, counted(t, c, "counted")); diff != "" {
+				t.Errorf("table and views (-want +got):\n%s", diff)
+			}
+			e.Kill()
+			e.Restart()
+			if log := e.Log(); strings.Contains(log, "not finished") {
+				t.Errorf("an insert that was finished is forgotten:\n%s", log)
+			}
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice/pkg/embedded/clickhouse/library"
+)
+
+// user is who has logged in.
+type user struct {
+	Name   string // what currentUser() says
+	Role   role
+	Digest [sha256.Size]byte // of the password
+	Free   bool              // logs in without a password
+}
+
+// Files of Config.Secrets: one line each.
+const (
+	AdminSecret    = "clickhouse-admin"
+	IngesterSecret = "clickhouse-ingester"
+	AnalystSecret  = "clickhouse-analyst"
+)
+
+// users are those that cfg names: the one of its User and Password, who may do
+// everything, or those whose passwords lie in its Secrets.
+func (c Config) users() ([]user, error) {
+	if c.Secrets == "" {
+		return []user{{Name: c.User, Role: roleAdmin, Digest: sha256.Sum256([]byte(c.Password)), Free: c.Password == ""}}, nil
+	}
+	var all []user
+	for _, u := range []struct {
+		user user
+		file string
+	}{
+		{user{Name: "admin", Role: roleAdmin}, AdminSecret},
+		{user{Name: "ingester", Role: roleIngester}, IngesterSecret},
+		{user{Name: "analyst", Role: roleAnalyst, Free: !c.Private}, AnalystSecret},
+	} {
+		password, err := readSecret(filepath.Join(c.Secrets, u.file))
+		if err != nil {
+			return nil, fmt.Errorf("the password of the ClickHouse user %s: %w", u.user.Name, err)
+		}
+		u.user.Digest = sha256.Sum256([]byte(password))
+		all = append(all, u.user)
+	}
+	return all, nil
+}
+
+// readSecret reads a file of one line.
+func readSecret(file string) (string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	secret := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	if secret == "" || strings.ContainsAny(secret, "\r\n") {
+		return "", fmt.Errorf("%s must hold one line", file)
+	}
+	return secret, nil
+}
+
+// isPrivate tells whether nobody logs in without a password.
+func (c Config) isPrivate() bool {
+	if c.Secrets != "" {
+		return c.Private
+	}
+	return c.Password != ""
+}
+
+// onLoopback refuses an address that others than this machine can reach.
+func onLoopback(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("embedded clickhouse: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("embedded clickhouse: where somebody logs in without a password it listens on loopback only, not on %s: "+
+		"whoever can connect may read what is there; set a password or use 127.0.0.1", address)
+}
+
+// accounts are the users there are.
+type accounts []user
+
+// logIn finds who a name and a password are of. Whoever gives no name, or
+// "default" where there is no such user, is the analyst. It takes the same time
+// for every wrong one.
+func (a accounts) logIn(name, password string) (user, error) {
+	digest := sha256.Sum256([]byte(password))
+	known := func(name string) bool {
+		for _, u := range a {
+			if u.Name == name {
+				return true
+			}
+		}
+		return false
+	}
+	asked := name
+	if asked == "" {
+		asked = "default"
+	}
+	if asked == "default" && !known(asked) {
+		asked = "analyst"
+	}
+	var found *user
+	for i := range a {
+		right := subtle.ConstantTimeCompare(digest[:], a[i].Digest[:]) == 1
+		if a[i].Name == asked && (right || a[i].Free && password == "") {
+			found = &a[i]
+		}
+	}
+	if found == nil {
+		return user{}, library.Exceptionf("AUTHENTICATION_FAILED",
+			"%.64s: Authentication failed: password is incorrect, or there is no user with such name.", name)
+	}
+	return *found, nil
+}
+
+// A log-in that fails is answered later the more of them an address has made
+// lately. Those that succeed never wait, so nobody can lock another one out.
+const (
+	firstDelay  = 50 * time.Millisecond
+	longDelay   = time.Second
+	forgetAfter = time.Minute
+	maxGuessers = 4096 // addresses remembered at a time
+)
+
+// logins lets users in and remembers failures by address.
+type logins struct {
+	accounts accounts
+	log      *slog.Logger
+
+	mu       sync.Mutex
+	guessers map[string]*guesser
+}
+
+type guesser struct {
+	failures int
+	last     time.Time
+}
+
+func newLogins(a accounts, log *slog.Logger) *logins {
+	return &logins{accounts: a, log: log, guessers: map[string]*guesser{}}
+}
+
+// logIn is that of accounts, slowed for who fails. The log names the user that
+// was tried, never the password.
+func (l *logins) logIn(ctx context.Context, from net.Addr, protocol, name, password string) (user, error) {
+	who, err := l.accounts.logIn(name, password)
+	if err == nil {
+		return who, nil
+	}
+	delay, failures := l.failed(addressOf(from), time.Now())
+	l.log.Warn("clickhouse: a log-in failed", "user", firstOf(name, 64), "client", from.String(), "protocol", protocol, "failures", failures)
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+	}
+	return who, err
+}
+
+// failed counts a failure, and says how long to wait with the answer.
+func (l *logins) failed(address string, now time.Time) (time.Duration, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.guessers) >= maxGuessers {
+		for address, g := range l.guessers {
+			if now.Sub(g.last) > forgetAfter || len(l.guessers) >= maxGuessers {
+				delete(l.guessers, address)
+			}
+		}
+	}
+	g := l.guessers[address]
+	if g == nil || now.Sub(g.last) > forgetAfter {
+		g = &guesser{}
+		l.guessers[address] = g
+	}
+	g.failures++
+	g.last = now
+	delay := firstDelay
+	for range min(g.failures-1, 5) {
+		delay *= 2
+	}
+	return min(delay, longDelay), g.failures
+}
+
+func addressOf(from net.Addr) string {
+	host, _, err := net.SplitHostPort(from.String())
+	if err != nil {
+		return from.String()
+	}
+	return host
+}
+
+// firstOf is the beginning of a text, of at most size bytes.
+func firstOf(text string, size int) string { return text[:min(len(text), size)] }

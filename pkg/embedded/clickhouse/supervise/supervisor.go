@@ -1,0 +1,330 @@
+package supervise
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config says which process is the engine.
+type Config struct {
+	Executable string                // program that serves the engine; default: this one
+	Args       []string              // its arguments, like clickhouse --data …
+	Env        []string              // its environment; default: this process's
+	Output     io.Writer             // where its log lines go, as they are; default: os.Stderr
+	Settled    time.Duration         // a child that was ready for so long is started again at once; default 10s
+	Backoff    time.Duration         // pause before a younger one is, doubled each time; default 100ms
+	MaxBackoff time.Duration         // default 5s
+	Stop       time.Duration         // between SIGTERM and SIGKILL; default 10s
+	Metrics    prometheus.Registerer // default: none
+
+	// Insist starts a child again that ends before it was ever ready, too: for a
+	// program that does more than to run the engine.
+	Insist bool
+
+	// Probe asks the engine that serves for something it answers at once, and
+	// fails when it does not within the context. Default: nobody asks.
+	Probe      func(context.Context) error `json:"-"`
+	ProbeEvery time.Duration               // between two questions; default 15s
+	ProbeLimit time.Duration               // how long each may take; default 60s
+	Silent     int                         // a child that has left so many in a row without an answer is killed; default 3
+	Start      time.Duration               // a child that does not serve after so long is killed, when there is a Probe; default 15m
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Executable == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return c, fmt.Errorf("find this program: %w", err)
+		}
+		c.Executable = self
+	}
+	if c.Env == nil {
+		c.Env = os.Environ()
+	}
+	if c.Output == nil {
+		c.Output = os.Stderr
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&c.Settled, 10 * time.Second}, {&c.Backoff, 100 * time.Millisecond},
+		{&c.MaxBackoff, 5 * time.Second}, {&c.Stop, 10 * time.Second},
+		{&c.ProbeEvery, 15 * time.Second}, {&c.ProbeLimit, time.Minute}, {&c.Start, 15 * time.Minute},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.standard
+		}
+	}
+	if c.Silent <= 0 {
+		c.Silent = 3
+	}
+	return c, nil
+}
+
+// Supervisor keeps the engine's process running. The child does not outlive
+// this process, however it ends: it holds the other end of a pipe, and on Linux
+// the kernel kills it.
+type Supervisor struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics metrics
+
+	mu    sync.Mutex
+	ready chan struct{} // closed while a child serves
+	up    bool
+	ended chan struct{} // closed when Run returns
+	err   error         // of Run
+}
+
+// New makes a Supervisor. Nothing happens before Run.
+func New(cfg Config, log *slog.Logger) *Supervisor {
+	return &Supervisor{cfg: cfg, log: log, metrics: newMetrics(cfg.Metrics), ready: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// Ready waits until the engine serves. It fails when ctx ends first, or when Run
+// has given up.
+func (s *Supervisor) Ready(ctx context.Context) error {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-s.ended:
+		if s.err != nil {
+			return s.err
+		}
+		return errors.New("the ClickHouse engine has been stopped")
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the ClickHouse engine: %w", ctx.Err())
+	}
+}
+
+// Run starts the engine's process and starts it again whenever it dies, until
+// ctx ends; then it stops it, and returns nil once it is gone. A child that ends
+// before it was ever ready is not tried again, unless Insist says so: Run returns
+// what it said, since what is wrong, a port in use or a missing library, needs
+// somebody. Call it once.
+func (s *Supervisor) Run(ctx context.Context) (err error) {
+	defer func() {
+		s.err = err
+		close(s.ended)
+	}()
+	if s.cfg, err = s.cfg.withDefaults(); err != nil {
+		return err
+	}
+	// The kernel kills the child when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pause, served := s.cfg.Backoff, false
+	for {
+		lived, last, err := s.child(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if served = served || lived > 0; !served && !s.cfg.Insist {
+			return fmt.Errorf("the ClickHouse engine did not start: %s", cmp.Or(last, fmt.Sprint(err)))
+		}
+		if lived >= s.cfg.Settled {
+			pause = s.cfg.Backoff
+		}
+		s.metrics.restarts.Inc()
+		s.log.Error("clickhouse: the engine died, starting it again", "reason", err, "said", last, "served_seconds", lived.Seconds())
+		if lived >= s.cfg.Settled {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, s.cfg.MaxBackoff)
+	}
+}
+
+// child runs one process. It returns how long it served, its last line, and how
+// it ended.
+func (s *Supervisor) child(ctx context.Context) (served time.Duration, last string, err error) {
+	lifeline, hold, err := os.Pipe()
+	if err != nil {
+		return 0, "", err
+	}
+	defer hold.Close() // Ended by this process's end, whatever kind it is.
+	news, tell, err := os.Pipe()
+	if err != nil {
+		lifeline.Close()
+		return 0, "", err
+	}
+	defer news.Close()
+
+	lines := &lineWriter{to: s.cfg.Output}
+	child := exec.Command(s.cfg.Executable, s.cfg.Args...)
+	child.Env = append(s.cfg.Env[:len(s.cfg.Env):len(s.cfg.Env)], envSupervised+"=1")
+	child.Stdout, child.Stderr = lines, lines
+	child.ExtraFiles = []*os.File{lifelineFD - 3: lifeline, newsFD - 3: tell}
+	child.SysProcAttr = childAttributes()
+	err = child.Start()
+	lifeline.Close()
+	tell.Close()
+	if err != nil {
+		return 0, "", err
+	}
+	s.log.Info("clickhouse: engine process started", "pid", child.Process.Pid)
+
+	stopped := make(chan struct{})
+	var stopping sync.WaitGroup
+	stopping.Go(func() { s.stop(ctx, child.Process, stopped) })
+	if s.cfg.Probe != nil {
+		stopping.Go(func() { s.watch(child.Process, stopped) })
+	}
+	since := make(chan time.Time, 1)
+	go func() {
+		defer close(since)
+		if _, err := bufio.NewReader(news).ReadString('\n'); err == nil {
+			s.setReady(true)
+			since <- time.Now()
+		}
+	}()
+	err = child.Wait()
+	close(stopped)
+	stopping.Wait()
+	if begin, ok := <-since; ok { // Its end of the pipe is closed now.
+		served = max(time.Since(begin), 1)
+	}
+	s.setReady(false)
+	return served, lines.lastLine(), err
+}
+
+// watch kills a process that hangs: one that does not come to serve, or that
+// serves and answers nothing any more. What it had acknowledged is stored.
+func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-ended // comes after every start
+		cancel()
+	}()
+	starting, started := context.WithTimeout(ctx, s.cfg.Start)
+	err := s.Ready(starting)
+	started()
+	for silent := 0; err == nil && silent < s.cfg.Silent; {
+		select {
+		case <-ended:
+			return
+		case <-time.After(s.cfg.ProbeEvery):
+		}
+		if s.answers(ctx) {
+			silent = 0
+		} else {
+			silent++
+		}
+	}
+	if ctx.Err() == nil {
+		s.log.Error("clickhouse: the engine does not answer, killing it")
+		_ = process.Kill() // it may just have ended
+	}
+}
+
+// answers asks the engine once. A driver may wait for longer than its context
+// allows, until the process it asks is gone.
+func (s *Supervisor) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProbeLimit)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- s.cfg.Probe(ctx) }()
+	select {
+	case err := <-answer:
+		return err == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// stop stops the process when ctx ends, unless it ends by itself.
+func (s *Supervisor) stop(ctx context.Context, process *os.Process, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	if err := process.Signal(syscall.SIGTERM); err != nil {
+		return // It has just ended.
+	}
+	select {
+	case <-ended:
+	case <-time.After(s.cfg.Stop):
+		s.log.Warn("clickhouse: the engine does not stop, killing it", "after_seconds", s.cfg.Stop.Seconds())
+		process.Kill()
+	}
+}
+
+func (s *Supervisor) setReady(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if up == s.up {
+		return
+	}
+	s.up = up
+	if up {
+		s.metrics.up.Set(1)
+		close(s.ready)
+		return
+	}
+	s.metrics.up.Set(0)
+	s.ready = make(chan struct{})
+}
+
+// lineWriter passes whole lines on and remembers the last one.
+type lineWriter struct {
+	to   io.Writer
+	part []byte
+	last string
+}
+
+const maxLine = 64 << 10
+
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.part = append(l.part, p...)
+	end := strings.LastIndexByte(string(l.part), '\n') + 1
+	if end == 0 && len(l.part) > maxLine {
+		end = len(l.part)
+	}
+	if end == 0 {
+		return len(p), nil
+	}
+	_, err := l.to.Write(l.part[:end])
+	l.note(l.part[:end])
+	l.part = append(l.part[:0], l.part[end:]...)
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (l *lineWriter) note(lines []byte) {
+	all := strings.Split(strings.TrimSpace(string(lines)), "\n")
+	if last := strings.TrimSpace(all[len(all)-1]); last != "" {
+		l.last = last
+	}
+}
+
+// lastLine is the last line written. Call it when nothing writes any more.
+func (l *lineWriter) lastLine() string {
+	l.note(l.part)
+	return l.last
+}

@@ -1,0 +1,336 @@
+package supervise_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/embedded/clickhouse/supervise"
+)
+
+// envParent makes the test binary a process that supervises the engine of the
+// Config in it, to be killed.
+const envParent = "CLICKHOUSE_TEST_PARENT"
+
+func TestMain(m *testing.M) {
+	if config := os.Getenv(envParent); config != "" {
+		var cfg supervise.Config
+		if err := json.Unmarshal([]byte(config), &cfg); err != nil {
+			panic(err)
+		}
+		supervise.New(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil))).Run(context.Background())
+		return
+	}
+	clickhousetest.Main(m)
+}
+
+// output gathers what processes write.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+var pidInLog = regexp.MustCompile(`engine process started" pid=(\d+)`)
+
+// pids are the processes a Supervisor has started, as its log says.
+func (o *output) pids(t *testing.T) (pids []int) {
+	t.Helper()
+	for _, match := range pidInLog.FindAllStringSubmatch(o.String(), -1) {
+		pid, err := strconv.Atoi(match[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// open is a driver's connection.
+func open(t *testing.T, address string) driver.Conn {
+	t.Helper()
+	options, err := clickhouse.ParseDSN(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := clickhouse.Open(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// gone reports whether a process has ended.
+func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// freeAddress is an address nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// supervised is a Config for an engine with an empty data folder.
+func supervised(t *testing.T) (cfg supervise.Config, address string, out *output) {
+	t.Helper()
+	serve := server.Config{Data: t.TempDir(), Listen: freeAddress(t)}
+	out = new(output)
+	cfg.Executable, cfg.Env = clickhousetest.Command(t, serve)
+	cfg.Output = out
+	return cfg, "clickhouse://default@" + serve.Listen + "/default", out
+}
+
+func TestSupervisorRestartsAnEngineThatDies(t *testing.T) {
+	cfg, address, out := supervised(t)
+	registry := prometheus.NewRegistry()
+	cfg.Metrics = registry
+	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	ready := func() {
+		t.Helper()
+		bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := s.Ready(bound); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	ready()
+	c := open(t, address)
+	for _, sql := range []string{"CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", "INSERT INTO t VALUES (1)"} {
+		if err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kill := range 3 {
+		pids := out.pids(t)
+		if err := syscall.Kill(pids[len(pids)-1], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "another engine starts", func() bool { return len(out.pids(t)) == len(pids)+1 })
+		ready()
+		eventually(t, "the driver's pool has lost its dead connection", func() bool { return c.Ping(t.Context()) == nil })
+		var n uint64
+		if err := c.QueryRow(t.Context(), "SELECT count() FROM t").Scan(&n); err != nil || n != 1 {
+			t.Errorf("after kill %d: got %d rows, %v, want 1", kill, n, err)
+		}
+	}
+	const want = `
+# HELP sluice_clickhouse_engine_restarts_total How often the embedded ClickHouse engine died and was started again.
+# TYPE sluice_clickhouse_engine_restarts_total counter
+sluice_clickhouse_engine_restarts_total 3
+# HELP sluice_clickhouse_engine_up Whether the embedded ClickHouse engine serves: 1, or 0 while it starts or is dead.
+# TYPE sluice_clickhouse_engine_up gauge
+sluice_clickhouse_engine_up 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	for _, pid := range out.pids(t) {
+		if !gone(pid) {
+			t.Errorf("process %d lives on", pid)
+		}
+	}
+	if !strings.Contains(out.String(), "engine is closed") {
+		t.Errorf("the engine was not closed, or its log did not come through:\n%s", out)
+	}
+	if err := s.Ready(t.Context()); err == nil {
+		t.Error("ready after the end")
+	}
+}
+
+func TestSupervisorGivesUpOnAnEngineThatNeverServed(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	e := clickhousetest.Shared(t)
+	for name, c := range map[string]struct {
+		cfg  server.Config
+		want string
+	}{
+		"a port in use":               {server.Config{Data: t.TempDir(), Listen: taken.Addr().String()}, "address already in use"},
+		"an address without password": {server.Config{Data: t.TempDir(), Listen: "0.0.0.0:0"}, "set a password"},
+		"a folder in use":             {server.Config{Data: e.Data(), Listen: "127.0.0.1:0"}, "is in use by another engine"},
+		"a folder that cannot be":     {server.Config{Data: os.DevNull + "/data", Listen: "127.0.0.1:0"}, "not a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := new(output)
+			var cfg supervise.Config
+			cfg.Executable, cfg.Env = clickhousetest.Command(t, c.cfg)
+			cfg.Output = out
+			s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
+			err := s.Run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Run: %v, want %q", err, c.want)
+			}
+			if ready := s.Ready(t.Context()); ready != err {
+				t.Errorf("Ready: %v, want %v", ready, err)
+			}
+		})
+	}
+}
+
+// TestSupervisorInsists: a program that does more than to run the engine goes on
+// without it, and has it as soon as that can be.
+func TestSupervisorInsists(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	out := new(output)
+	cfg := supervise.Config{Insist: true, Backoff: 20 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, Output: out}
+	cfg.Executable, cfg.Env = clickhousetest.Command(t, server.Config{Data: t.TempDir(), Listen: taken.Addr().String()})
+	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	eventually(t, "it is tried again", func() bool { return len(out.pids(t)) > 1 })
+	taken.Close()
+	bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := s.Ready(bound); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestSupervisorKillsAnEngineThatHangs: the process is there, and does nothing.
+func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
+	t.Parallel()
+	cfg, address, out := supervised(t)
+	c := open(t, address)
+	cfg.Probe = func(ctx context.Context) error { return c.Exec(ctx, "SELECT 1") }
+	cfg.ProbeEvery, cfg.ProbeLimit = 50*time.Millisecond, time.Second
+	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	ready := func() {
+		t.Helper()
+		bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := s.Ready(bound); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	ready()
+	hung := out.pids(t)[0]
+	if err := syscall.Kill(hung, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is killed", func() bool { return gone(hung) })
+	ready()
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestEngineDiesWithAKilledParent(t *testing.T) {
+	cfg, address, _ := supervised(t)
+	cfg.Output = nil
+	config, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(output)
+	parent := exec.Command(os.Args[0])
+	parent.Env, parent.Stderr = append(os.Environ(), envParent+"="+string(config)), out
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, address)
+	eventually(t, "the engine serves", func() bool { return c.Ping(t.Context()) == nil })
+	parent.Process.Kill()
+	parent.Process.Wait() // Not parent.Wait: its output ends with the engine.
+	eventually(t, "the engine is gone", func() bool { return gone(out.pids(t)[0]) })
+}
+
+// TestEngineDiesWithItsLifeline is the same without the help of the kernel,
+// which only Linux gives.
+func TestEngineDiesWithItsLifeline(t *testing.T) {
+	cfg, _, out := supervised(t)
+	lifeline, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	news, tell, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(cfg.Executable)
+	child.Env, child.Stderr = append(cfg.Env, "EMBEDDED_CLICKHOUSE_SUPERVISED=1"), out
+	child.ExtraFiles = []*os.File{lifeline, tell}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tell.Close()
+	lifeline.Close()
+	if _, err := bufio.NewReader(news).ReadString('\n'); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	hold.Close()
+	if err := child.Wait(); err == nil || !strings.Contains(out.String(), "the process that started the engine is gone") {
+		t.Errorf("the engine ended with %v:\n%s", err, out)
+	}
+}
