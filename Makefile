@@ -100,7 +100,7 @@ race: | need-go ## data races in the packages whose goroutines share memory, whe
 	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(GO) test -race -timeout 10m $(RACED); \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
-foreign: build ## clients that others make against sluice up, brokers of Camunda among them, where Python, Node and Java are there
+foreign: build ## what others make against sluice up, where Python, Node, Java and apt are there: clients, brokers of Camunda, Prometheus
 	@sh cmd/internal/foreign/install.sh .cache/foreign
 	@$(GO) run ./cmd/internal/foreign $(ARGS)
 

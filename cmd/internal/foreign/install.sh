@@ -39,6 +39,18 @@ fi
 if command -v go >/dev/null; then
 	go build -C "$here/../shippers" -o "$tools/shippers" .
 fi
+# Debian's Prometheus and its promtool: unpacked, not installed, so that the
+# machine gets no further service. Where apt has no lists yet, root fetches them.
+if command -v apt-get >/dev/null && command -v dpkg >/dev/null && [ ! -x "$tools/prometheus/usr/bin/promtool" ]; then
+	work=$(mktemp -d)
+	chmod 755 "$work" # apt downloads as a user of its own
+	if (cd "$work" && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }) 2>"$work/said"; then
+		dpkg -x "$work"/prometheus_*.deb "$tools/prometheus"
+	else
+		cat "$work/said" >&2
+	fi
+	rm -rf "$work"
+fi
 # Camunda's distributions, 300 MB each, side by side. Maven keeps the archives in
 # the home folder.
 camunda() {

@@ -1,6 +1,6 @@
-// Command foreign runs clients that others make against `sluice up`: what works
-// with them today goes on working. It prints a table of what each of them could
-// do, and exits 0 only if nothing failed.
+// Command foreign runs programs that others make, clients mostly, against
+// `sluice up`: what works with them today goes on working. It prints a table of
+// what each of them could do, and exits 0 only if nothing failed.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -30,6 +31,7 @@ import (
 
 type options struct {
 	Checks string `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
+	Deploy string `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
 	Sluice string `default:"bin/sluice" type:"path" help:"The program."`
 	Tools  string `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
 	Only   string `help:"Run those clients alone whose name has this in it."`
@@ -51,6 +53,7 @@ func main() {
 // each check: ok, FAIL or unsupported, a tab, its name, a tab and why.
 type client struct {
 	name    string
+	queue   string // clients of one queue are run one after the other, beside those of others
 	needs   string // a file that install.sh makes where its language is there
 	command []string
 	run     func(ctx context.Context, dir string, env map[string]string) result // instead of the command
@@ -87,8 +90,10 @@ func (o options) clients() []client {
 		"java", "-cp", filepath.Join(newest, "lib", "*"), here + "Strict.java"}})
 	for _, version := range camundas {
 		b := broker{version: version, checks: o.Checks, home: filepath.Join(o.Tools, "camunda-zeebe-"+version)}
-		all = append(all, client{name: "camunda " + version, needs: filepath.Join(b.home, "bin", "broker"), run: b.check})
+		all = append(all, client{name: "camunda " + version, queue: "brokers", needs: filepath.Join(b.home, "bin", "broker"), run: b.check})
 	}
+	w := watched{bin: filepath.Join(o.Tools, "prometheus/usr/bin"), deploy: o.Deploy, sluice: o.Sluice}
+	all = append(all, client{name: "prometheus", queue: "prometheus", needs: filepath.Join(w.bin, "promtool"), run: w.check})
 	return slices.DeleteFunc(all, func(c client) bool { return !strings.Contains(c.name, o.Only) })
 }
 
@@ -118,8 +123,13 @@ func (o options) run(ctx context.Context) error {
 	}
 	results := map[string]result{}
 	var mu sync.Mutex
-	inTurn := func(clients []client) func() error {
-		return func() error {
+	queues := map[string][]client{}
+	for _, c := range o.clients() {
+		queues[c.queue] = append(queues[c.queue], c)
+	}
+	var all errgroup.Group
+	for _, clients := range queues { // brokers wait for much
+		all.Go(func() error {
 			for _, c := range clients {
 				r := c.check(ctx, dir, env)
 				mu.Lock()
@@ -127,16 +137,8 @@ func (o options) run(ctx context.Context) error {
 				mu.Unlock()
 			}
 			return nil
-		}
+		})
 	}
-	clients := o.clients()
-	first := slices.IndexFunc(clients, func(c client) bool { return c.run != nil })
-	if first < 0 {
-		first = len(clients)
-	}
-	var all errgroup.Group
-	all.Go(inTurn(clients[:first]))
-	all.Go(inTurn(clients[first:])) // brokers wait for much
 	return errors.Join(all.Wait(), o.tell(results), stop())
 }
 
@@ -174,12 +176,12 @@ func (o options) start(ctx context.Context, dir string) (env map[string]string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return env, up.Stop, makeDatabase(ctx, http, env["ADMIN_PASSWORD"])
+	return env, up.Stop, statement(ctx, http, env["ADMIN_PASSWORD"], "CREATE DATABASE foreign")
 }
 
-// makeDatabase makes the database of the checks.
-func makeDatabase(ctx context.Context, address, password string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/", strings.NewReader("CREATE DATABASE foreign"))
+// statement runs a statement in ClickHouse as the administrator.
+func statement(ctx context.Context, address, password, sql string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/", strings.NewReader(sql))
 	if err != nil {
 		return err
 	}
@@ -190,7 +192,8 @@ func makeDatabase(ctx context.Context, address, password string) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("make the database of the checks: %s", res.Status)
+		said, _ := io.ReadAll(res.Body) // what there is of it
+		return fmt.Errorf("%s: %s %s", sql, res.Status, said)
 	}
 	return nil
 }

@@ -1,0 +1,441 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/load"
+)
+
+// watched is Debian's Prometheus, which scrapes a sluice up of its own under
+// load while its engine is killed, its lane halted and its disk budget filled.
+// The rules are those of deploy/prometheus, but for one thing: where they wait
+// for minutes (for:), the copy of this check waits for a second. That minutes
+// are waited for, and that each alert resolves, is what promtool is asked.
+type watched struct {
+	bin    string // folder of prometheus and promtool
+	deploy string
+	sluice string
+
+	up         *parts.Part
+	prometheus string            // address
+	env        map[string]string // what there is to know of sluice up
+	token      string
+	done       result
+}
+
+// budget is the disk budget of the lane: small enough to be filled in seconds.
+const budget = 8 << 20
+
+// atFault are the alerts that our faults raise, and nothing before them.
+var atFault = []string{"EngineDied", "LaneHalted", "NotReady", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRefusing"}
+
+// check runs promtool beside everything else.
+func (w watched) check(ctx context.Context, dir string, _ map[string]string) result {
+	dir = filepath.Join(dir, "watched")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return result{failed: []string{err.Error()}}
+	}
+	tool := watched{bin: w.bin, deploy: w.deploy}
+	var beside errgroup.Group
+	beside.Go(func() error { tool.promtool(ctx); return nil })
+	err := w.watch(ctx, dir)
+	_ = beside.Wait() // it notes what it finds
+	r := w.done
+	r.ok, r.failed = r.ok+tool.done.ok, append(r.failed, tool.done.failed...)
+	if err != nil {
+		r.failed = append(r.failed, err.Error())
+	}
+	return r
+}
+
+// promtool checks the files, and that each alert fires and resolves.
+func (w *watched) promtool(ctx context.Context) {
+	for _, arguments := range [][]string{
+		{"check", "config", "prometheus.yml"}, {"check", "config", "sluice-up.yml"}, {"test", "rules", "alerts_test.yml"},
+	} {
+		cmd := exec.CommandContext(ctx, filepath.Join(w.bin, "promtool"), arguments...)
+		cmd.Dir = filepath.Join(w.deploy, "prometheus")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		w.checked("promtool "+strings.Join(arguments, " "), err)
+	}
+}
+
+// checked notes what came of a check.
+func (w *watched) checked(what string, err error) {
+	if err != nil {
+		w.done.failed = append(w.done.failed, what+": "+err.Error())
+		return
+	}
+	w.done.ok++
+}
+
+// watch starts everything, does the damage, and asks Prometheus.
+func (w *watched) watch(ctx context.Context, dir string) (err error) {
+	env, stop, err := w.start(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	starting, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := w.up.Ready(starting); err != nil {
+		return err
+	}
+	token, err := os.ReadFile(filepath.Join(dir, "data/token"))
+	if err != nil {
+		return err
+	}
+	admin, err := os.ReadFile(filepath.Join(dir, "data/secrets/clickhouse-admin"))
+	if err != nil {
+		return err
+	}
+	w.env, w.token = env, strings.TrimSpace(string(token))
+
+	posting, enough := context.WithCancel(ctx)
+	defer enough()
+	var load errgroup.Group
+	defer func() { enough(); err = errors.Join(err, load.Wait()) }()
+	load.Go(func() error { return w.post(posting, 1000, 100) })
+
+	prometheus, err := parts.Spawn(dir, "prometheus", "", filepath.Join(w.bin, "prometheus"), "--config.file", filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path", filepath.Join(dir, "tsdb"), "--web.listen-address", w.prometheus, "--log.level", "warn")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, prometheus.Stop()) }()
+
+	err = w.until(ctx, "nothing of what we break is reported before", func() error {
+		up, err := w.value(ctx, `up{job="sluice"} == 1 and on () sum(rate(sluice_ingest_rows_total[5s])) > 0`)
+		if err != nil || up != 1 {
+			return fmt.Errorf("the target is not up and stored from: %w", err)
+		}
+		firing, err := w.firing(ctx)
+		for _, name := range atFault {
+			if _, fires := firing[name]; fires && err == nil {
+				err = fmt.Errorf("%s fires", name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+
+	engine, err := childOf(w.up.PID())
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(engine, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := w.raised(ctx, "the engine is killed", "EngineDied"); err != nil {
+		return err
+	}
+	again, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := w.up.Ready(again); err != nil {
+		return err
+	}
+
+	password := strings.TrimSpace(string(admin))
+	if err := statement(ctx, env["HTTP"], password, "RENAME TABLE flow.records TO flow.records_away"); err != nil {
+		return err
+	}
+	if err := w.raised(ctx, "a table is away", "LaneHalted", "NotReady"); err != nil {
+		return err
+	}
+	load.Go(func() error { return w.post(posting, 0, 2000) })
+	if err := w.raised(ctx, "the disk budget is filled", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRefusing"); err != nil {
+		return err
+	}
+	enough()
+	if err := statement(ctx, env["HTTP"], password, "RENAME TABLE flow.records_away TO flow.records"); err != nil {
+		return err
+	}
+	if err := w.expressions(ctx); err != nil { // while the lane waits for its next try
+		return err
+	}
+	return w.until(ctx, "the lane goes on, and its alert resolves", func() error {
+		firing, err := w.firing(ctx)
+		if _, fires := firing["LaneHalted"]; fires {
+			return errors.Join(err, errors.New("LaneHalted still fires"))
+		}
+		return err
+	})
+}
+
+// start writes the settings of Prometheus and starts sluice up.
+func (w *watched) start(dir string) (env map[string]string, stop func() error, err error) {
+	api, ops, clickhouse := parts.Address(), parts.Address(), parts.Address()
+	w.prometheus = parts.Address()
+	if err := w.configure(dir, ops); err != nil {
+		return nil, nil, err
+	}
+	w.up, err = parts.Spawn(dir, "watched", ops, w.sluice, "up", "--data", filepath.Join(dir, "data"), "--http", api, "--ops", ops, "--nats", parts.Address(),
+		"--clickhouse", parts.Address(), "--clickhouse-http", clickhouse, "--console", "", "--stream-max-bytes", strconv.Itoa(budget))
+	if err != nil {
+		return nil, nil, err
+	}
+	return map[string]string{"API": "http://" + api, "HTTP": clickhouse}, w.up.Stop, nil
+}
+
+// configure copies sluice-up.yml with an address and pauses of this check, and
+// alerts.yml with shorter waits.
+func (w *watched) configure(dir, ops string) error {
+	content, err := os.ReadFile(filepath.Join(w.deploy, "prometheus/sluice-up.yml"))
+	if err != nil {
+		return err
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(content, &config); err != nil {
+		return err
+	}
+	config["global"] = map[string]string{"scrape_interval": "500ms", "evaluation_interval": "500ms"}
+	if content, err = yaml.Marshal(config); err != nil {
+		return err
+	}
+	text := strings.ReplaceAll(string(content), "127.0.0.1:8081", ops)
+	if !strings.Contains(text, ops) {
+		return errors.New("sluice-up.yml does not scrape 127.0.0.1:8081")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	rules, err := os.ReadFile(filepath.Join(w.deploy, "prometheus/alerts.yml"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "alerts.yml"), regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(rules, []byte("$1 1s")), 0o600)
+}
+
+// post posts records until it is told that it is enough; 0 a second is as many
+// as are taken. That they are refused is what this check is for.
+func (w *watched) post(ctx context.Context, perSecond float64, batch int) error {
+	_, err := load.Run(ctx, load.Config{URL: w.env["API"], Token: w.token, Rate: perSecond, Batch: batch, Connections: 4,
+		Duration: time.Hour, GiveUp: time.Second, Failures: 1 << 30})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// alert is one that fires.
+type alert struct {
+	State       string            `json:"state"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// firing are the alerts that Prometheus says fire, by name.
+func (w *watched) firing(ctx context.Context) (map[string]alert, error) {
+	var answer struct{ Alerts []alert }
+	if err := w.get(ctx, "/api/v1/alerts", &answer); err != nil {
+		return nil, err
+	}
+	firing := map[string]alert{}
+	for _, a := range answer.Alerts {
+		if a.State == "firing" {
+			firing[a.Labels["alertname"]] = a
+		}
+	}
+	return firing, nil
+}
+
+// raised waits until all of these alerts fire, and looks what they say.
+func (w *watched) raised(ctx context.Context, why string, names ...string) error {
+	begun := time.Now()
+	return w.until(ctx, why+": "+strings.Join(names, ", "), func() error {
+		firing, err := w.firing(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			a, ok := firing[name]
+			if !ok {
+				return fmt.Errorf("%s does not fire, but %q", name, slices.Sorted(maps.Keys(firing)))
+			}
+			if said := fmt.Sprint(a.Annotations); strings.Contains(said, "error expanding") || a.Annotations["runbook_url"] != "docs/runbooks/"+name+".md" {
+				return fmt.Errorf("%s says %s", name, said)
+			}
+		}
+		w.done.notes = append(w.done.notes, fmt.Sprintf("%s: %s after %.1f s", why, strings.Join(names, ", "), time.Since(begun).Seconds()))
+		return nil
+	})
+}
+
+// until tries a check until it succeeds, for longer than it ever takes.
+func (w *watched) until(ctx context.Context, what string, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			w.checked(what, nil)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w\n%s", what, err, w.up.Tail(5))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// interval is what Grafana puts there, twenty scrapes of this check.
+var interval = strings.NewReplacer("$__rate_interval", "10s")
+
+// ofServers are expressions of what sluice up has not.
+var ofServers = regexp.MustCompile(`ClickHouse[A-Z]\w+_|"clickhouse"`)
+
+// expressions asks Prometheus everything that dashboards, alerts and runbooks
+// ask. What a panel shows has to be there: but for what servers have, and for
+// what has only happened now and then (> 0) or not yet.
+func (w *watched) expressions(ctx context.Context) error {
+	all := map[string]bool{} // and whether there has to be an answer
+	add := func(expr string, needed bool) { all[expr] = all[expr] || needed }
+	files, err := filepath.Glob(filepath.Join(w.deploy, "grafana/dashboards/*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		var dashboard struct {
+			Panels []struct{ Targets []struct{ Expr string } }
+		}
+		if err := readJSON(file, &dashboard); err != nil {
+			return err
+		}
+		for _, panel := range dashboard.Panels {
+			for _, target := range panel.Targets {
+				add(target.Expr, !ofServers.MatchString(target.Expr) && !strings.HasSuffix(target.Expr, "> 0") && !strings.Contains(target.Expr, "_purged_"))
+			}
+		}
+	}
+	shown := len(all)
+	var rules struct {
+		Groups []struct{ Rules []struct{ Expr string } }
+	}
+	content, err := os.ReadFile(filepath.Join(w.deploy, "prometheus/alerts.yml"))
+	if err == nil {
+		err = yaml.Unmarshal(content, &rules)
+	}
+	if err != nil {
+		return err
+	}
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			add(rule.Expr, false)
+		}
+	}
+	pages, err := filepath.Glob(filepath.Join(w.deploy, "../docs/runbooks/*.md"))
+	if err != nil {
+		return err
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return err
+		}
+		for _, block := range regexp.MustCompile("(?ms)^```promql\n(.*?)\n```$").FindAllSubmatch(text, -1) {
+			for line := range strings.Lines(string(block[1])) {
+				add(strings.TrimSpace(line), false)
+			}
+		}
+	}
+	w.done.notes = append(w.done.notes, fmt.Sprintf("%d expressions of %d dashboards, %d of alerts and runbooks", shown, len(files), len(all)-shown))
+	for expr, needed := range all {
+		answers, err := w.query(ctx, interval.Replace(expr))
+		if err == nil && needed && len(answers) == 0 {
+			err = errors.New("no answer")
+		}
+		w.checked(expr, err)
+	}
+	return nil
+}
+
+// query asks Prometheus for what an expression is now.
+func (w *watched) query(ctx context.Context, expr string) ([]json.RawMessage, error) {
+	var answer struct {
+		Type   string            `json:"resultType"`
+		Result []json.RawMessage `json:"result"`
+	}
+	err := w.get(ctx, "/api/v1/query?query="+url.QueryEscape(expr), &answer)
+	return answer.Result, err
+}
+
+// value is how many series answer an expression.
+func (w *watched) value(ctx context.Context, expr string) (int, error) {
+	answers, err := w.query(ctx, expr)
+	return len(answers), err
+}
+
+// get asks the HTTP API of Prometheus.
+func (w *watched) get(ctx context.Context, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.prometheus+path, nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	var answer struct {
+		Status, Error string
+		Data          json.RawMessage
+	}
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("prometheus answers %s: %w", res.Status, err)
+	}
+	if answer.Status != "success" {
+		return fmt.Errorf("prometheus answers %s: %s", res.Status, answer.Error)
+	}
+	return json.Unmarshal(answer.Data, into)
+}
+
+// childOf is the one child of a process: the engine of sluice up.
+func childOf(pid int) (int, error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, task := range tasks {
+		children, _ := os.ReadFile(task) // a thread may have ended meanwhile
+		for _, child := range strings.Fields(string(children)) {
+			return strconv.Atoi(child)
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child", pid)
+}
+
+func readJSON(file string, into any) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
