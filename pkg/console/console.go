@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"sluice/pkg/record"
@@ -73,6 +74,7 @@ type Server struct {
 	assets    *assets
 	pages     pages
 	handler   http.Handler
+	tails     atomic.Int64       // browsers that are told of records
 	draining  context.Context    // ends when Run does, and with it what is live
 	drained   context.CancelFunc // ends it
 
@@ -104,6 +106,7 @@ var menu = []menuItem{
 	{"Now", "/"},
 	{"Processes", "/processes"},
 	{"Instances", "/instances"},
+	{"Records", "/records"},
 	{"Query", "/query"},
 	{"Dead letters", "/dead"},
 	{"Sources", "/sources"},
@@ -136,6 +139,8 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /instances", s.page(s.instances))
 	mux.HandleFunc("GET /instance", s.page(s.instance))
 	mux.HandleFunc("GET /record", s.page(s.record))
+	mux.HandleFunc("GET /records", s.page(s.tail))
+	mux.HandleFunc("GET /records/events", s.live(s.tailEvents))
 	mux.HandleFunc("GET /query", s.page(s.query))
 	mux.HandleFunc("POST /query", s.live(s.runQuery)) // has a longer time
 	mux.HandleFunc("POST /query.csv", s.live(s.queryCSV))

@@ -17,7 +17,13 @@ import (
 // events are what a browser is told within a while.
 func (s *site) events(t *testing.T, enough func(n int, told string) bool) (all []string) {
 	t.Helper()
-	res, err := s.client.Get(s.url + "/now/events")
+	return s.follow(t, "/now/events", enough)
+}
+
+// follow is events of any page.
+func (s *site) follow(t *testing.T, path string, enough func(n int, told string) bool) (all []string) {
+	t.Helper()
+	res, err := s.client.Get(s.url + path)
 	fatal(t, err)
 	defer res.Body.Close()
 	if kind := res.Header.Get("Content-Type"); kind != "text/event-stream" {

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"sluice/pkg/console"
 	"sluice/pkg/load/simulator"
+	"sluice/pkg/record"
 )
 
 // open is a console of the world, at which a token has signed in.
@@ -164,6 +166,43 @@ func testQuery(t *testing.T, w *world) {
 	}
 	res, body = s.post("/query.csv", url.Values{"csrf": {csrf}, "sql": {"SELECT number FROM numbers(200000)"}})
 	wants(t, "a large file", res, body, http.StatusOK, "more than 100000 rows")
+}
+
+// testTail follows what is stored while it is.
+func testTail(t *testing.T, w *world) {
+	lanes := oneLane
+	lanes.Lanes = []console.Lane{{Position: record.Position{Done: w.messages}}}
+	s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse, deps.Stream = w.db, still{lanes} })
+	s.signIn(tenants)
+	res, body := s.get("/records?type=DEPLOYMENT")
+	wants(t, "the page", res, body, http.StatusOK, `data-tail="/records/events?type=DEPLOYMENT"`)
+
+	const one = `{"id":"1-%d","partitionId":1,"position":%d,"key":%d,"timestamp":1763704800000,"recordType":"EVENT","valueType":"%s","intent":"CREATED","value":{"tenantId":"%s"}}`
+	var told []struct {
+		Rows  []struct{ ID, Path string }
+		Error string
+	}
+	s.follow(t, "/records/events?type=DEPLOYMENT", func(n int, text string) bool {
+		var next struct {
+			Rows  []struct{ ID, Path string }
+			Error string
+		}
+		fatal(t, json.Unmarshal([]byte(text), &next))
+		told = append(told, next)
+		if n == 1 { // it is there now, and has been told what was there before: nothing
+			for i, kind := range []string{"DEPLOYMENT", "DEPLOYMENT", "RESOURCE"} {
+				at := 900_000_000 + i
+				w.store(t, fmt.Sprintf(one, at, at, at, kind, []string{"a", "other", "a"}[i]))
+			}
+		}
+		return next.Error != "" || len(next.Rows) > 0
+	})
+	last := told[len(told)-1]
+	if len(told[0].Rows) != 0 || len(last.Rows) != 1 || last.Error != "" {
+		t.Fatalf("told %+v, want the deployment of tenant a alone, after it was stored", told)
+	}
+	res, body = s.get(last.Rows[0].Path)
+	wants(t, last.Rows[0].Path, res, body, http.StatusOK, "900000000", "DEPLOYMENT")
 }
 
 // TestPagesSayWhatIsMissing looks at pages while ClickHouse is away.

@@ -137,7 +137,7 @@ func menuOf(who *session) []menuItem {
 }
 
 // wholeOnly are the pages that show all tenants or nothing.
-var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true, "/records": true}
+var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true}
 
 // current is the menu's item that a path belongs to.
 func current(items []menuItem, path string) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ type world struct {
 	truth *simulator.Truth
 	start time.Time
 	end   time.Time // until then the engine was looked at
+
+	inserter *warehouse.DB
+	messages uint64 // of lane 0 that are stored
 }
 
 // newWorld loads a world: shuffled, so that no block holds what belongs together.
@@ -39,29 +43,28 @@ func newWorld(t *testing.T) *world {
 		all = append(all, string(r.JSON))
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	w.store(t, server.URL("flow"), all)
 	var err error
+	w.inserter, err = warehouse.Open(warehouse.Config{URL: server.URL("flow")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	fatal(t, err)
+	t.Cleanup(func() { w.inserter.Close() })
+	fatal(t, w.inserter.Migrate(t.Context()))
+	for records := range slices.Chunk(all, len(all)/5+1) {
+		w.store(t, records...)
+	}
 	w.db, err = console.NewReader(server.URL("flow"))
 	fatal(t, err)
 	t.Cleanup(func() { fatal(t, w.db.Close()) })
 	return w
 }
 
-func (w *world) store(t *testing.T, url string, all []string) {
+// store inserts records as one block, the next message of lane 0.
+func (w *world) store(t *testing.T, records ...string) {
 	t.Helper()
-	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	fatal(t, err)
-	defer db.Close()
-	fatal(t, db.Migrate(t.Context()))
-	const blocks = 5
-	for i := range uint64(blocks) {
-		size := len(all)/blocks + 1
-		body := all[min(int(i)*size, len(all)):min(int(i+1)*size, len(all))]
-		c := new(record.Columns)
-		m := record.Message{Seq: i + 1, Topic: "flow.0.record", Received: w.end, Source: "cluster-a", Body: []byte("[" + strings.Join(body, ",") + "]")}
-		fatal(t, c.Append(&m))
-		fatal(t, db.Insert(t.Context(), record.Block{Columns: c, Claim: record.Claim{First: i + 1, Last: i + 1, Token: fmt.Sprintf("FLOW_0@1:%d:0", i)}}))
-	}
+	w.messages++
+	c := new(record.Columns)
+	m := record.Message{Seq: w.messages, Topic: "flow.0.record", Received: w.end, Source: "cluster-a", Body: []byte("[" + strings.Join(records, ",") + "]")}
+	fatal(t, c.Append(&m))
+	fatal(t, w.inserter.Insert(t.Context(), record.Block{Columns: c, Claim: record.Claim{First: w.messages, Last: w.messages, Token: fmt.Sprintf("FLOW_0@1:%d:0", w.messages)}}))
 }
 
 // TestPagesTellWhatHappened compares what pages say of a simulated engine with
@@ -69,7 +72,7 @@ func (w *world) store(t *testing.T, url string, all []string) {
 func TestPagesTellWhatHappened(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
-		"processes": testProcesses, "process": testProcess, "graph": testGraph, "pages": testPages, "tenants": testTenants, "query": testQuery,
+		"processes": testProcesses, "process": testProcess, "graph": testGraph, "pages": testPages, "tenants": testTenants, "query": testQuery, "tail": testTail,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, w) })
 	}

@@ -102,6 +102,59 @@
     window.addEventListener('resize', function () { drawn.setSize({ width: figure.clientWidth, height: 260 }); });
   }
 
+  // The tail: records as they are stored, the newest on top.
+  function tail(table) {
+    var body = table.tBodies[0], paused = false, count = 0;
+    var pulse = document.getElementById('tailing'), button = document.getElementById('pause');
+    var local = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
+    function status(text, lost) { if (pulse.textContent !== text) pulse.textContent = text; pulse.classList.toggle('lost', !!lost); }
+    button.addEventListener('click', function () {
+      paused = !paused;
+      button.setAttribute('aria-pressed', paused);
+      button.textContent = paused ? 'Go on' : 'Pause';
+      if (paused) status('Paused. What is stored meanwhile is not shown later.');
+    });
+    function cell(row, text, path) {
+      var td = row.insertCell();
+      if (!path) { td.textContent = text; return td; }
+      var a = document.createElement('a');
+      a.href = path;
+      a.textContent = text;
+      td.appendChild(a);
+      return td;
+    }
+    function show(r) {
+      var row = document.createElement('tr'), at = document.createElement('time');
+      at.dateTime = at.title = r.at;
+      at.textContent = local.format(new Date(r.at));
+      row.insertCell().appendChild(at);
+      cell(row, r.kind === 'EVENT' ? r.type : r.type + ' ' + r.kind);
+      cell(row, r.intent);
+      cell(row, r.process, r.process && '/process?' + new URLSearchParams({ source: r.source, id: r.process }));
+      cell(row, r.instance, /^[1-9]/.test(r.instance) && '/instance?' + new URLSearchParams({ source: r.source, key: r.instance }));
+      cell(row, r.element);
+      cell(row, r.source);
+      cell(row, r.note).className = 'why';
+      cell(row, r.id, r.path);
+      return row;
+    }
+    var events = new EventSource(table.dataset.tail);
+    events.addEventListener('records', function (e) {
+      var told = JSON.parse(e.data);
+      if (paused) return;
+      if (told.error) { status('Not available: ' + told.error, true); return; }
+      var rows = (told.rows || []).map(show);
+      body.prepend.apply(body, rows);
+      while (body.rows.length > 200) body.deleteRow(-1);
+      count += rows.length;
+      status('Live: ' + count + ' records shown' + (told.more ? '; more are stored than can be shown' : ''));
+    });
+    events.addEventListener('end', function () { events.close(); location.reload(); });
+    events.onerror = function () { status('The connection to the console is lost. Trying again…', true); };
+    window.addEventListener('pagehide', function () { events.close(); });
+  }
+
+  document.querySelectorAll('table[data-tail]').forEach(tail);
   document.querySelectorAll('figure.diagram[data-xml]').forEach(diagram);
   document.querySelectorAll('figure.plot[data-plot]').forEach(plot);
 })();
