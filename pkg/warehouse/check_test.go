@@ -6,6 +6,7 @@ import (
 )
 
 func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name string
 		harm []string

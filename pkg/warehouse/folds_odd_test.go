@@ -22,6 +22,7 @@ func jobEvent(intent, worker string, retries, more string) string {
 // TestFoldsOfOddRecords gives the folds what engines and clients send beside
 // the ordinary, in both orders and twice.
 func TestFoldsOfOddRecords(t *testing.T) {
+	t.Parallel()
 	const at = `,"timestamp":1763700000000`
 	db := open(t)
 	first := uint64(1) // message

@@ -21,6 +21,7 @@ import (
 // what really happened in two engines whose keys and positions are equal,
 // however their records came.
 func TestFoldsAreTheTruth(t *testing.T) {
+	t.Parallel()
 	const seed = 11
 	for _, c := range []struct {
 		name      string

@@ -27,6 +27,7 @@ func TestLintFindsNothingInAnEngineAtWork(t *testing.T) {
 
 // TestLintFindsWhatIsWrong also asks the view, which has to say the same.
 func TestLintFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	db := wrong(t)
 	found, err := db.Lint(t.Context())
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 // TestRecordsSeenTwiceChangeNoFold stores everything again under other tokens,
 // as when an engine sends its records again.
 func TestRecordsSeenTwiceChangeNoFold(t *testing.T) {
+	t.Parallel()
 	db := open(t)
 	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 8, Start: received.Add(-time.Hour), Step: time.Millisecond, Instances: 100})
 	if err != nil {

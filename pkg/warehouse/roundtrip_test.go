@@ -51,6 +51,7 @@ func compareStored(t *testing.T, db *warehouse.DB, seq uint64, posted [][]byte) 
 }
 
 func TestWhatAQueryGivesBackIsWhatWasPosted(t *testing.T) {
+	t.Parallel()
 	db := open(t)
 	var samples [][]byte
 	for _, raw := range recordtest.Samples() {
