@@ -79,7 +79,8 @@ check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml, v
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 	cd cmd/internal/foreign/shippers && $(GO) vet . && $(GO) mod tidy -diff
-	@$(MAKE) compose-check vuln race
+	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
+	@$(MAKE) compose-check console-check vuln race
 
 compose-check:
 	@if docker compose version >/dev/null 2>&1; then docker compose config -q; \
@@ -94,15 +95,46 @@ vuln: | need-go ## known vulnerabilities in what is called of our dependencies
 		printf 'make vuln: NOT LOOKED FOR known vulnerabilities, the database or its tool cannot be reached:\n%s\n' "$$(echo "$$said" | tail -n 2)" >&2; exit 0;; esac; \
 	echo "$$said" >&2; exit 1
 
+# The console's third-party files, as npm packages ship them. SHA256SUMS ties what
+# is committed to the lock; only fetching them anew needs npm.
+VENDOR := pkg/console/assets/vendor
+console-assets: ## fetch the console's third-party files anew, as their lock says
+	@rm -rf .cache/console && mkdir -p .cache/console && cp $(VENDOR)/package.json $(VENDOR)/package-lock.json .cache/console/
+	npm ci --prefix .cache/console --no-audit --no-fund --ignore-scripts --loglevel=error
+	@cp .cache/console/node_modules/uplot/dist/uPlot.iife.min.js .cache/console/node_modules/uplot/dist/uPlot.min.css \
+		.cache/console/node_modules/bpmn-js/dist/bpmn-navigated-viewer.production.min.js \
+		.cache/console/node_modules/bpmn-js/dist/assets/diagram-js.css $(VENDOR)/
+	@cp .cache/console/node_modules/uplot/LICENSE $(VENDOR)/LICENSE.uPlot; cp .cache/console/node_modules/bpmn-js/LICENSE $(VENDOR)/LICENSE.bpmn-js
+	@cd $(VENDOR) && { command -v sha256sum >/dev/null && sha256sum package-lock.json *.js *.css || shasum -a 256 package-lock.json *.js *.css; } >SHA256SUMS
+
+console-check:
+	@$(GO) test -count=1 -run '^TestAssetsAreThoseOfTheLock$$' ./pkg/console >/dev/null || { echo "make check: files of $(VENDOR) are not those of its lock: make console-assets" >&2; exit 1; }
+
 # Where goroutines of ours meet. The race detector needs a C compiler.
 RACED := ./pkg/api ./pkg/auth ./pkg/ops
 race: | need-go ## data races in the packages whose goroutines share memory, where there is a C compiler
 	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(GO) test -race -timeout 10m $(RACED); \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
-foreign: build ## what others make against sluice up, where Python, Node, Java and apt are there: clients, brokers of Camunda, Prometheus
+foreign: build browser ## what others make against sluice up, where Python, Node, Java and apt are there: clients, brokers of Camunda, Prometheus; and the console in a browser
 	@sh cmd/internal/foreign/install.sh .cache/foreign
 	@$(GO) run ./cmd/internal/foreign $(ARGS)
+
+# Chromium is Debian's; as root it is installed, as make test's CI does docker-compose.
+BROWSER := cmd/internal/browser
+browser-tools: build
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+		{ echo "make browser: Chromium is missing: apt-get install chromium" >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "make browser: npm is missing, it fetches axe-core: install Node.js (https://nodejs.org)" >&2; exit 1; }
+	@mkdir -p .cache/browser; cmp -s $(BROWSER)/axe/package-lock.json .cache/browser/installed.json || { cp $(BROWSER)/axe/*.json .cache/browser/ && \
+		npm ci --prefix .cache/browser --no-audit --no-fund --ignore-scripts --loglevel=error && cp $(BROWSER)/axe/package-lock.json .cache/browser/installed.json; }
+
+browser: browser-tools ## the console in a real browser: what people do there, script errors, accessibility
+	cd $(BROWSER) && $(GO) test -count=1 -timeout 5m .
+
+screenshots: browser-tools ## the same, and write the pictures of docs/console/
+	@mkdir -p docs/console
+	cd $(BROWSER) && SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -count=1 -timeout 5m .
 
 chaos: engine | need-go ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
@@ -132,4 +164,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign chaos soak bench bench-table bench-analytics hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos soak bench bench-table bench-analytics hostile microbench clean need-go

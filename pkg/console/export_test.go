@@ -1,6 +1,10 @@
 package console
 
-import "sluice/pkg/record"
+import (
+	"context"
+
+	"sluice/pkg/record"
+)
 
 // Scoped is the condition of a session of such a token.
 func Scoped(who record.Identity, column string) (string, []any) {
@@ -18,4 +22,13 @@ func Place(body []byte, reason string) (text string, places []string) {
 		text += piece.Text
 	}
 	return text, p.Places
+}
+
+// Histogram is what programs that show such metrics say of one, as a quantile.
+func Histogram(programs []Program, name string, q float64) (seconds float64, ok bool) {
+	var all reports
+	for _, p := range programs {
+		all = append(all, p.ask(context.Background()))
+	}
+	return all.histogram(name, nil).quantile(q)
 }

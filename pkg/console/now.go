@@ -72,7 +72,7 @@ func (w *watch) figures(s *sample, points []point, problems []problem) figures {
 	put("waiting.sum", p.HasStored, number(p.Waiting))
 	put("dead.kept", p.HasStored, number(s.Standing.Dead.Letters))
 	for name, seconds := range map[string]float64{"fresh.p50": p.freshMedian, "fresh.p99": p.freshP99, "ack.p50": p.ackMedian, "ack.p99": p.ackP99} {
-		text := "nothing in the last minute"
+		text := "–" // nothing in the last minute
 		if seconds >= 0 {
 			text = span(time.Duration(seconds * float64(time.Second)))
 		}

@@ -4,14 +4,20 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"log/slog"
+	"math"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sluice/pkg/console"
+	"sluice/pkg/ops"
 )
 
 // events are what a browser is told within a while.
@@ -112,4 +118,30 @@ type counted struct {
 func (c counted) Standing(ctx context.Context) (console.Standing, error) {
 	c.looks.Add(1)
 	return c.Stream.Standing(ctx)
+}
+
+// TestQuantilesAreThoseOfPrometheus: of values that were observed by two
+// programs.
+func TestQuantilesAreThoseOfPrometheus(t *testing.T) {
+	t.Parallel()
+	var programs []console.Program
+	for _, values := range [][]float64{{.5, 1.5, 1.5}, {3, 3, 3, 3, 100}} {
+		operators := ops.New(ops.Config{}, slog.New(slog.DiscardHandler))
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: []float64{1, 2, 4}})
+		operators.Registry().MustRegister(h)
+		for _, v := range values {
+			h.Observe(v)
+		}
+		served := httptest.NewServer(operators.Handler())
+		t.Cleanup(served.Close)
+		programs = append(programs, console.NewProgram(served.URL))
+	}
+	for q, want := range map[float64]float64{.125: 1, .25: 1.5, .5: 2.5, .875: 4, .99: 4} {
+		if got, ok := console.Histogram(programs, "h", q); !ok || math.Abs(got-want) > 1e-9 {
+			t.Errorf("quantile %v is %v (%t), want %v", q, got, ok, want)
+		}
+	}
+	if _, ok := console.Histogram(programs, "none", .5); ok {
+		t.Error("nothing was measured, and it has a quantile")
+	}
 }

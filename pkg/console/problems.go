@@ -60,7 +60,11 @@ func (w *watch) problems(s *sample) []problem {
 		add(problem{Key: "changes", Urgent: true, Text: "Changes of users and dataset fields are not applied.", Do: "The log of the ingester says why. Records go on."})
 	}
 	if dead := s.Standing.Dead; dead.Letters > 0 {
-		add(problem{Key: "dead", Text: fmt.Sprintf("%s dead letters wait for a decision.", number(dead.Letters)), Do: "Look at their reasons, then replay or drop them.", Link: "/dead"})
+		text := fmt.Sprintf("%s dead letters wait for a decision.", number(dead.Letters))
+		if dead.Letters == 1 {
+			text = "1 dead letter waits for a decision."
+		}
+		add(problem{Key: "dead", Text: text, Do: "Look at their reasons, then replay or drop them.", Link: "/dead"})
 		if used := share(float64(dead.Bytes), float64(dead.Max)); used > tight {
 			add(problem{Key: "deadroom", Urgent: true, Text: fmt.Sprintf("Dead letters use %.0f %% of their room.", used),
 				Do: "When it is used up, a lane that has to set a record aside halts. Replay or drop some, or give them more (--dead-max-bytes).", Link: "/dead"})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -43,31 +44,48 @@ type finding struct {
 	Reason string `json:"reason"`
 }
 
+// readyFor is how long a program may take to say whether it can do its work: one
+// whose ClickHouse hangs takes longer, and the rest is not to wait for that.
+const readyFor = 700 * time.Millisecond
+
 // ask asks a program for its metrics, and whether it can do its work.
 func (p Program) ask(ctx context.Context) report {
 	r := report{Address: p.Address}
+	var both sync.WaitGroup
+	both.Go(func() { r.Missing = p.missing(ctx) })
+	r.metrics, r.Err = p.metrics(ctx)
+	both.Wait()
+	if r.Err != nil {
+		r.Missing = nil // that it does not answer says enough
+	}
+	return r
+}
+
+func (p Program) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	body, err := p.get(ctx, "/metrics")
 	if err != nil {
-		r.Err = err
-		return r
+		return nil, err
 	}
 	defer body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if r.metrics, r.Err = parser.TextToMetricFamilies(io.LimitReader(body, 8<<20)); r.Err != nil {
-		return r
-	}
-	ready, err := p.get(ctx, "/readyz")
+	return parser.TextToMetricFamilies(io.LimitReader(body, 8<<20))
+}
+
+func (p Program) missing(ctx context.Context) []finding {
+	ctx, cancel := context.WithTimeout(ctx, readyFor)
+	defer cancel()
+	body, err := p.get(ctx, "/readyz")
 	if err != nil {
-		r.Err = err
-		return r
+		return []finding{{"readyz", "it does not say in time whether it can do its work"}}
 	}
-	defer ready.Close()
+	defer body.Close()
 	var answer struct {
 		Missing []finding `json:"missing"`
 	}
-	r.Err = json.NewDecoder(io.LimitReader(ready, 1<<20)).Decode(&answer)
-	r.Missing = answer.Missing
-	return r
+	if err := json.NewDecoder(io.LimitReader(body, 1<<20)).Decode(&answer); err != nil {
+		return []finding{{"readyz", err.Error()}}
+	}
+	return answer.Missing
 }
 
 func (p Program) get(ctx context.Context, path string) (io.ReadCloser, error) {
@@ -150,7 +168,9 @@ func (all reports) histogram(name string, pick func(labels map[string]string) bo
 				continue
 			}
 			for _, b := range m.GetHistogram().GetBucket() {
-				sum[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+				if !math.IsInf(b.GetUpperBound(), 1) { // the count of all says the same
+					sum[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+				}
 			}
 			sum[math.Inf(1)] += float64(m.GetHistogram().GetSampleCount())
 		}

@@ -202,7 +202,7 @@ func (w *watch) measure(s *sample) point {
 }
 
 // batchRoute is how the api names the route of records in its metrics.
-const batchRoute = "/flow/flowRecord/batch"
+const batchRoute = "POST /flow/flowRecord/batch"
 
 func quantileOr(b buckets, q float64) float64 {
 	if seconds, ok := b.quantile(q); ok {

@@ -37,7 +37,7 @@
         return { label: s.label, stroke: colour('--line' + (i + 1)), width: 2, scale: /\/s$/.test(s.label) ? 'rate' : 'n', points: { show: false } };
       });
       var rates = lines.some(function (l) { return l.scale === 'rate'; }), counts = lines.some(function (l) { return l.scale === 'n'; });
-      var axis = { stroke: colour('--soft'), grid: { stroke: colour('--rule') }, ticks: { stroke: colour('--rule') } };
+      var axis = { stroke: colour('--soft'), grid: { stroke: colour('--rule'), width: 1 }, ticks: { stroke: colour('--rule'), width: 1 } };
       var axes = [axis];
       if (rates) axes.push(Object.assign({ scale: 'rate', size: 70 }, axis));
       if (counts) axes.push(Object.assign({ scale: 'n', size: 70, side: rates ? 1 : 3 }, axis, rates ? { grid: { show: false } } : {}));

@@ -1,0 +1,169 @@
+package browser
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// TestSignIn: the link signs in once, a token signs in, a wrong one does not, and
+// signing out ends it.
+func TestSignIn(t *testing.T) {
+	tb := newTab(t)
+	tb.do(chromedp.Navigate(stage.link))
+	tb.shows("What needs a person")
+	tb.is("the secret left the address", `location.hash === '' && location.pathname === '/'`)
+	tb.is("no script can read the cookie", `document.cookie === ''`)
+	tb.do(chromedp.Click(chromedp.CSS(`form.who button`)))
+	tb.shows("Access token")
+
+	tb.do(chromedp.Navigate("about:blank"), chromedp.Navigate(stage.link))
+	tb.shows("That link was used before")
+	tb.open("/dead")
+	tb.shows("Access token")
+	tb.accessible()
+	tb.picture("sign-in")
+	tb.do(chromedp.SendKeys(chromedp.CSS("#token"), "wrong"+kb.Enter))
+	tb.shows("That token is not valid here")
+	tb.do(chromedp.SendKeys(chromedp.CSS("#token"), stage.token+kb.Enter))
+	tb.shows("Dead letters", "Sign out")
+	tb.is("it goes where one wanted to go", `location.pathname === '/dead'`)
+	tb.allow403()
+}
+
+// signedIn is a tab of somebody who has signed in with the token.
+func signedIn(t *testing.T) *tab {
+	t.Helper()
+	tb := newTab(t)
+	tb.open("/sign-in")
+	tb.do(chromedp.SendKeys(chromedp.CSS("#token"), stage.token+kb.Enter))
+	tb.shows("Sign out")
+	return tb
+}
+
+// allow403 forgets what Chromium says about answers that were meant to be
+// refusals.
+func (tb *tab) allow403() {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	var rest []string
+	for _, what := range tb.wrong {
+		if !strings.Contains(what, "status of 403") {
+			rest = append(rest, what)
+		}
+	}
+	tb.wrong = rest
+}
+
+// TestNowIsLiveUnderLoad: numbers move by themselves, the chart is drawn, and the
+// keyboard reaches everything.
+func TestNowIsLiveUnderLoad(t *testing.T) {
+	load(t, "--records", "1000000", "--rate", "3000", "--batch", "100", "--connections", "4")
+	tb := signedIn(t)
+	tb.open("/")
+	tb.shows("Live: looked at")
+	tb.is("the chart is drawn", `!!document.querySelector('figure.chart canvas')`)
+	tb.is("records are accepted", `parseInt(document.querySelector('[data-live="accepted.rate"]').textContent.replace(/,/g, '')) > 500`)
+	tb.is("records are stored", `parseInt(document.querySelector('[data-live="stored.rate"]').textContent.replace(/,/g, '')) > 500`)
+	for _, figure := range []string{"fresh.p50", "fresh.p99", "ack.p50", "ack.p99"} {
+		tb.is(figure+" is measured, below the promised second or what a busy machine makes of it", `/^[0-9.]+ m?s$/.test(document.querySelector('[data-live="`+figure+`"]').textContent)`)
+	}
+	before, err := evaluate[string](tb, `document.querySelector('[data-live="accepted.sum"]').textContent`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb.is("the sum moves", fmt.Sprintf(`document.querySelector('[data-live="accepted.sum"]').textContent !== %s`, quoted(before)))
+	tb.accessible()
+	tb.picture("now")
+	tb.is("one message came each second, and no more", `new Promise(done => {
+		const at = [], from = new EventSource('/now/events');
+		from.addEventListener('now', e => { at.push(e.data.length); });
+		setTimeout(() => { from.close(); done(at.length >= 2 && at.length <= 6 && Math.max(...at) < 4096); }, 4000);
+	})`)
+	// The first key goes to the link that skips the menu, the second into it.
+	tb.open("/")
+	tb.do(chromedp.KeyEvent(kb.Tab))
+	tb.is("the skip link comes first", `document.activeElement.className === 'skip' && document.activeElement.getBoundingClientRect().left >= 0`)
+	tb.do(chromedp.KeyEvent(kb.Enter))
+	tb.is("it leads to the content", `document.activeElement.id === 'main'`)
+}
+
+// TestEveryPageUnderLoad opens each page of the menu while records come in.
+func TestEveryPageUnderLoad(t *testing.T) {
+	load(t, "--records", "1000000", "--rate", "3000", "--batch", "100", "--connections", "4")
+	tb := signedIn(t)
+	tb.open("/")
+	pages, err := evaluate[[]string](tb, `[...document.querySelectorAll('header nav a')].map(a => a.getAttribute('href'))`)
+	if err != nil || len(pages) < 3 {
+		t.Fatalf("the menu has %q (%v)", pages, err)
+	}
+	for _, path := range append(pages, "/how") {
+		tb.open(path)
+		tb.is(path+" shows something", `document.querySelector('main').innerText.length > 40 && !document.querySelector('main [role=alert]')`)
+		tb.accessible()
+	}
+}
+
+// TestADeadLetterIsReplayed: ClickHouse refuses a record; it is found, looked at,
+// replayed when it would be taken, and stored.
+func TestADeadLetterIsReplayed(t *testing.T) {
+	query(t, "ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
+	post(t, fmt.Sprintf(`[{"id":"browser-1","recordType":"EVENT","valueType":"JOB","intent":"FAILED","timestamp":%d,"value":{"bpmnProcessId":"order","errorMessage":"poison"}}]`, time.Now().UnixMilli()))
+	tb := signedIn(t)
+	tb.open("/")
+	tb.shows("1 dead letter waits for a decision")
+	tb.open("/dead")
+	tb.shows("refused", "VIOLATED_CONSTRAINT")
+	tb.picture("dead-letters")
+	tb.accessible()
+	tb.do(chromedp.Click(chromedp.CSS(`th[scope=row] a[href^="/dead/"]`)), chromedp.WaitVisible(chromedp.CSS("pre")))
+	tb.shows("Dead letter 1", "the record as a whole", `"errorMessage": "poison"`)
+	tb.accessible()
+	tb.picture("dead-letter")
+	query(t, "ALTER TABLE flow.records DROP CONSTRAINT not_poison")
+	tb.do(chromedp.Click(chromedp.CSS(`button[value=replay]`)))
+	tb.shows("1 letter would be replayed", "Nothing has been done yet")
+	if n := query(t, "SELECT count() FROM flow.records WHERE id = 'browser-1'"); n != "0" {
+		t.Errorf("the dry run has stored %s records", n)
+	}
+	tb.accessible()
+	tb.do(chromedp.Click(chromedp.CSS(`form.confirm button`)))
+	tb.shows("1 replayed")
+	eventually(t, patience, func() error {
+		if n := query(t, "SELECT count() FROM flow.records WHERE id = 'browser-1'"); n != "1" {
+			return fmt.Errorf("%s records are stored, want 1", n)
+		}
+		return nil
+	})
+	tb.open("/dead")
+	tb.shows("What became of earlier ones", "replayed", "local")
+}
+
+// TestTheEngineDiesAndComesBackWhileThePageIsOpen: the page says so in words, by
+// itself, and so it does when all is well again.
+func TestTheEngineDiesAndComesBackWhileThePageIsOpen(t *testing.T) {
+	tb := signedIn(t)
+	tb.open("/")
+	tb.shows("Live: looked at", "answers in")
+	pid := engine(t)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // long enough to be seen
+		t.Fatal(err)
+	}
+	tb.shows("ClickHouse does not answer")
+	tb.picture("clickhouse-away")
+	tb.accessible()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() error {
+		if page := tb.text(); strings.Contains(page, "ClickHouse does not answer") || !strings.Contains(page, "is ready") {
+			return fmt.Errorf("the page does not see that it is back:\n%s", page)
+		}
+		return nil
+	})
+}
