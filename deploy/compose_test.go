@@ -145,7 +145,7 @@ func TestComposeSeparatesFrontAndBack(t *testing.T) {
 	front, back := []string{"front"}, []string{"back"}
 	want := map[string][]string{
 		"secrets": nil, // network_mode: none
-		"grafana": front, "api": {"front", "back"}, "prometheus": {"front", "back"},
+		"grafana": front, "api": {"front", "back"}, "console": {"front", "back"}, "prometheus": {"front", "back"},
 		"nats": back, "clickhouse": back, "ingester": back, "sluice": back, "streams": back,
 	}
 	for name, s := range c.Services {

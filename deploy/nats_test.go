@@ -22,6 +22,7 @@ var natsUsers = []struct {
 	{"api", "NATS_API_PASSWORD", stream.APIPermissions()},
 	{"ingester", "NATS_INGESTER_PASSWORD", stream.IngesterPermissions()},
 	{"operator", "NATS_OPERATOR_PASSWORD", stream.OperatorPermissions()},
+	{"console", "NATS_CONSOLE_PASSWORD", stream.ConsolePermissions()},
 }
 
 // passwordOf is the password of a user in these tests.

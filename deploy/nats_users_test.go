@@ -86,7 +86,9 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	defer cursor.Close()
 	msg, err := cursor.Next(ctx)
 	ok("the ingester reads a message", err)
-	ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, record.Dead{Message: msg.Messages[0], Index: 0, Code: "c", Reason: "r"}))
+	for index := range 3 {
+		ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, record.Dead{Message: msg.Messages[0], Index: index, Code: "c", Reason: "r"}))
+	}
 	positions := stream.NewPositions(asIngester)
 	at, err := positions.Read(ctx, 0)
 	ok("the ingester reads its position", err)
@@ -121,6 +123,24 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	_, err = bucket.Put(ctx, "user.x", []byte("{}"))
 	ok("the ingester keeps the state", err)
 
+	asConsole := openAs(t, ctx, srv, "console")
+	_, err = asConsole.Standings(ctx)
+	ok("the console looks at the lanes", err)
+	shown := stream.NewDeadLetters(asConsole).As("ann")
+	for letter, err := range shown.List(ctx, stream.DeadFilter{}) {
+		ok("the console lists dead letters", err)
+		switch letter.Index {
+		case 0:
+			_, err = shown.Replay(ctx, stream.NewPublisher(asConsole), letter)
+			ok("the console replays", err)
+		case 1:
+			ok("the console drops", shown.Drop(ctx, letter))
+		}
+	}
+	for _, err := range shown.Settled(ctx) {
+		ok("the console reads what became of them", err)
+	}
+
 	letters := stream.NewDeadLetters(asOperator)
 	for letter, err := range letters.List(ctx, stream.DeadFilter{}) {
 		ok("the operator lists dead letters", err)
@@ -153,6 +173,10 @@ func TestUsersOfNATSDoNoOtherWork(t *testing.T) {
 		"ingester": {
 			"flow.0.record", "flow.0.change.user.x", "flow.replay.x", "flow.0.fence", "$KV.flow_sources.s", "$JS.API.STREAM.DELETE.FLOW_0",
 			"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_DEAD", "elsewhere", "_INBOX_api.x",
+		},
+		"console": {
+			"flow.dead.x", "flow.0.fence", "$KV.flow_lanes.lane.0", "$KV.flow_state.user.x", "$KV.flow_leases.lane.0", "$JS.API.STREAM.PURGE.FLOW_0",
+			"$JS.API.STREAM.DELETE.FLOW_0", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_0", "elsewhere", "_INBOX_api.x",
 		},
 	}
 	for user, subjects := range no {

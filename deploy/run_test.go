@@ -6,10 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +31,7 @@ var rare = map[string]bool{
 	"sluice_clickhouse_engine_up":             true,
 }
 
-// TestSluiceRunsInTheEnvironmentOfCompose starts api and ingester with the
+// TestSluiceRunsInTheEnvironmentOfCompose starts api, ingester and console with the
 // variables of docker-compose.yml and the secrets of secrets.sh, as their users
 // and where they cannot write, before servers that let in nobody without
 // secrets, and sends records through. Only addresses and paths are the test's
@@ -43,10 +45,12 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		c.User, c.Password = "flow_writer", secrets["FLOW_WRITER_PASSWORD"]
 	})
 	mounted := mount(t, filepath.Join(root, "deploy/secrets/api"))
-	door, apiOps, ingesterOps := freeAddress(t), freeAddress(t), freeAddress(t)
+	door, apiOps, ingesterOps, page, pageOps := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
 	place := strings.NewReplacer(
 		"@nats:4222", "@"+hostOf(t, nats.ClientURL()), "http://nats:8222", nats.MonitorURL(), "@clickhouse:9000", "@"+engine.Addr(),
 		"0.0.0.0:8080", door, "0.0.0.0:8081", apiOps, "0.0.0.0:8082", ingesterOps,
+		"0.0.0.0:8083", page, "127.0.0.1:8084", pageOps, "api:8081,ingester:8082", apiOps+","+ingesterOps,
+		"//flow_analyst:"+secrets["FLOW_ANALYST_PASSWORD"], "//flow_writer:"+secrets["FLOW_WRITER_PASSWORD"], // the one user there
 		"/etc/sluice/", mounted+"/", "//api:8080", "//"+door,
 	)
 	environment := func(name string) (env []string) {
@@ -66,6 +70,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	for _, name := range []string{"ingester", "api"} {
 		start(t, compose(t).Services[name], build(t, name), environment(name))
 	}
+	start(t, compose(t).Services["console"], operator, environment("console"))
 
 	report, err := load.Run(t.Context(), load.Config{
 		URL: "http://" + door, Token: strings.TrimSpace(made["deploy/secrets/token"]), Records: 20_000, Gzip: true,
@@ -86,6 +91,12 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 			t.Errorf("sluice %s: %v\n%s", arguments, err, out)
 		}
 	}
+
+	var shown string
+	eventually(t, func() bool {
+		shown = signedIn(t, "http://"+page, strings.TrimSpace(made["deploy/secrets/token"]))
+		return strings.Contains(shown, "works</span>") && strings.Contains(shown, ">20,100</span></a> rows")
+	}, func() string { return "the console shows\n" + shown })
 
 	var missing []string
 	eventually(t, func() bool {
@@ -117,7 +128,7 @@ func withoutSeries(t *testing.T, scraped string) []string {
 func start(t *testing.T, s service, program string, env []string) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := confined(t, s, program)
+	cmd := confined(t, s, program, s.Command...)
 	cmd.Env, cmd.Stderr = env, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -135,7 +146,7 @@ func start(t *testing.T, s service, program string, env []string) {
 	})
 	var answer []byte
 	eventually(t, func() bool {
-		check := confined(t, s, program, "--healthcheck")
+		check := confined(t, s, program, append(slices.Clone(s.Command), "--healthcheck")...)
 		check.Env = env
 		var err error
 		answer, err = check.CombinedOutput()
@@ -193,4 +204,25 @@ func variables(env string) map[string]string {
 		all[name] = value
 	}
 	return all
+}
+
+// signedIn is the first page of the console, as who has a token sees it.
+func signedIn(t *testing.T, at, token string) string {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar, Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	res, err := client.PostForm(at+"/sign-in", url.Values{"token": {token}})
+	if err != nil {
+		return err.Error() // it does not listen yet
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(body)
 }
