@@ -67,8 +67,22 @@ func (e *EntryWriter) Add(m *Message) bool {
 	if e.rows > 0 && len(e.body)+len(m.Body) > entryBytes {
 		return false
 	}
-	end := len(e.table)
+	end, callers := len(e.table), len(e.callers)
 	before := e.before
+	e.add(m)
+	if e.rows > 1 && len(e.table) > tableBytes {
+		if len(e.callers) > callers {
+			delete(e.callers, entryCaller{m.Subject, m.Source})
+		}
+		e.table, e.before = e.table[:end], before
+		e.body, e.rows = e.body[:len(e.body)-len(m.Body)], e.rows-1
+		return false
+	}
+	return true
+}
+
+// add adds it even when the entry is full.
+func (e *EntryWriter) add(m *Message) {
 	var flags byte
 	if m.Encoding == EncodingS2 {
 		flags |= rowS2
@@ -84,24 +98,16 @@ func (e *EntryWriter) Add(m *Message) bool {
 	t = binary.AppendUvarint(t, uint64(number))
 	if number == 0 {
 		t = AppendName(AppendName(t, m.Subject), m.Source)
+		e.callers[who] = len(e.callers) + 1
 	}
 	received := m.Received.UnixMilli()
-	t = binary.AppendVarint(t, received-before)
+	t = binary.AppendVarint(t, received-e.before)
 	t = AppendName(t, packTrace(m.TraceParent))
 	t = binary.AppendUvarint(t, uint64(m.From))
 	t = binary.AppendUvarint(t, uint64(m.Records))
-	t = binary.AppendUvarint(t, uint64(len(m.Body)))
-	if e.rows > 0 && len(t) > tableBytes {
-		e.table = t[:end]
-		return false
-	}
-	e.table, e.before = t, received
-	if number == 0 {
-		e.callers[who] = len(e.callers) + 1
-	}
+	e.table, e.before = binary.AppendUvarint(t, uint64(len(m.Body))), received
 	e.body = append(e.body, m.Body...)
 	e.rows++
-	return true
 }
 
 // Header is the table as it stands in the header of the message.

@@ -46,6 +46,8 @@ type Entry struct {
 	Body     []byte        // all of it; the bodies of Messages are slices of it
 	Messages []Message     // one for each piece of a request, in order; a change or a fence is one
 	Err      error         // why the table cannot be read; then Messages has one, which is all of it
+
+	Forgotten Forgotten // records that were taken out of it later, where null stands now
 }
 
 // Records is how many records the publisher counted.
