@@ -90,6 +90,15 @@ const (
 	// dead letter that is gone, kept as long as the lane keeps its message.
 	SettledPrefix = "flow.settled."
 
+	// RedactedStream holds what is left of messages of lanes of which records were
+	// forgotten: a lane cannot change a message, so it is deleted there, and
+	// readers get what is here instead.
+	RedactedStream = "FLOW_REDACTED"
+
+	// RedactedPrefix and <lane>.<creation of its stream, unix ns>.<sequence> are
+	// the subject of such a message.
+	RedactedPrefix = "flow.redacted."
+
 	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored; and
 	// changes.0: which changes of lane 0 are applied.
 	PositionBucket = "flow_lanes"
@@ -119,6 +128,11 @@ const (
 	headerTrace    = "traceparent"     // W3C trace context
 
 	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
+
+	// Of a redacted message, beside those that it had.
+	headerStored    = "Sluice-Stored"    // when the lane took it, unix nanoseconds
+	headerForgotten = "Sluice-Forgotten" // which records are not in it any more, as record.Forgotten says
+	headerReceipts  = "Sluice-Receipts"  // receipts of what was forgotten: <id>=<records>, a space between
 
 	headerKVOperation = "KV-Operation" // of an entry of a bucket that was deleted
 )
@@ -207,7 +221,8 @@ func OperatorPermissions() Permissions {
 }
 
 // laneConfig is how a lane must be. Nothing leaves it by age or to make room:
-// only the Purger removes what is stored.
+// only the Purger removes what is stored, and Redact what is to be forgotten, for
+// which it has to allow deletions. Neither api nor ingester may ask for one.
 func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        LaneName(lane),
@@ -220,7 +235,6 @@ func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 		MaxMsgSize:  maxMessage,
 		Duplicates:  s.cfg.DuplicateWindow,
 		Replicas:    s.cfg.Replicas,
-		DenyDelete:  true,
 		AllowDirect: false, // reads ask the leader: a follower may not have what it was just told of
 	}
 }
@@ -249,6 +263,20 @@ func (s *Stream) noteConfig() jetstream.StreamConfig {
 	cfg.Name, cfg.Description, cfg.MaxBytes = NoteStream, "Sluice: what became of dead letters", 0
 	cfg.Subjects = []string{ReplayPrefix + ">", SettledPrefix + ">"}
 	return cfg
+}
+
+// redactedConfig: as large as what is deleted of the lanes, and no larger.
+func (s *Stream) redactedConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        RedactedStream,
+		Description: "Sluice: messages of lanes, without the records that were forgotten",
+		Subjects:    []string{RedactedPrefix + ">"},
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		MaxMsgSize:  maxMessage,
+		Replicas:    s.cfg.Replicas,
+	}
 }
 
 // bucketConfig is the stream of a KV bucket as nats.go would make it, except

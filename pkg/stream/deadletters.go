@@ -197,6 +197,14 @@ func (l *DeadLetters) Drop(ctx context.Context, d DeadLetter) error {
 	return remove(ctx, l.stream.dead, d.Number)
 }
 
+// Erase is Drop, and the server writes over the bytes of the letter.
+func (l *DeadLetters) Erase(ctx context.Context, d DeadLetter) error {
+	if err := l.settle(ctx, d, FateDropped); err != nil {
+		return fmt.Errorf("erase dead letter %d: %w", d.Number, err)
+	}
+	return l.stream.secureDelete(ctx, l.stream.dead, d.Number)
+}
+
 // remove removes a dead letter, or a note about one.
 func remove(ctx context.Context, from jetstream.Stream, number uint64) error {
 	err := from.DeleteMsg(ctx, number)

@@ -34,7 +34,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	got.Metadata, got.Description = nil, ""
 	want := nats.StreamConfig{
 		Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.fence", "flow.0.change.>"}, Storage: nats.FileStorage, Retention: nats.LimitsPolicy,
-		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 16 << 20, Duplicates: 90 * time.Second, Replicas: 1, DenyDelete: true,
+		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 16 << 20, Duplicates: 90 * time.Second, Replicas: 1,
 		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

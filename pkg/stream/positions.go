@@ -125,7 +125,11 @@ func (p *Positions) stamp(ctx context.Context, lane *Lane, seq uint64) (int64, e
 	}
 	msg, err := p.stream.message(ctx, lane.Number, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
+		e, err := p.stream.redactedEntry(ctx, lane, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return 0, nil
+		}
+		return e.Stored.UnixNano(), err
 	}
 	if err != nil {
 		return 0, unavailable(fmt.Errorf("look at message %d of lane %d: %w", seq, lane.Number, err), 2*time.Second)

@@ -114,7 +114,10 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	}
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
-	// A crash here leaves notes about messages that are gone to the next purge.
+	// A crash here leaves what is kept about messages that are gone to the next purge.
+	if err := p.stream.forgetRedacted(ctx, lane, keep); err != nil {
+		return err
+	}
 	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, at.Incarnation, changes)
 }
 

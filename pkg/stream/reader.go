@@ -66,6 +66,9 @@ type Cursor struct {
 	taken  uint64 // messages that the consumer has delivered
 	opened *Lane  // as it was when it was opened first
 
+	redacted []uint64      // messages from next on that are read elsewhere, as of the last look
+	held     jetstream.Msg // one that came while a message before it was redacted, nil when there is none
+
 	consumer jetstream.Consumer
 	iter     jetstream.MessagesContext // nil while it has to be opened again
 
@@ -110,10 +113,15 @@ func (c *Cursor) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.filter == "" {
+		if c.redacted, err = s.redactedFrom(ctx, state, c.next); err != nil {
+			return err
+		}
+	}
 	switch {
 	case c.opened != nil && c.opened.Identity() != state.Identity():
 		return gap("lane %d was deleted and made again while it was read", c.lane)
-	case state.First > c.next && c.filter == "":
+	case state.First > c.next && c.filter == "" && !c.isRedacted():
 		return gap("lane %d begins at %d, wanted %d", c.lane, state.First, c.next)
 	case state.Last+1 < c.next:
 		return s.endsBefore(state, gap("lane %d ends at %d, wanted %d", c.lane, state.Last, c.next))
@@ -158,19 +166,43 @@ func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
 	var wait time.Duration
 	gaps := 0
 	for {
+		if c.isRedacted() {
+			e, err := c.reader.stream.redactedEntry(ctx, c.opened, c.next)
+			if err == nil {
+				c.next++
+				c.redacted = c.redacted[1:]
+			}
+			return e, err
+		}
 		msg, err := c.read(ctx)
+		if err == nil && msg == nil {
+			continue // the next one is read elsewhere
+		}
 		if err == nil {
 			meta, err := msg.Metadata()
 			if err != nil {
 				return record.Entry{}, fmt.Errorf("read lane %d: %w", c.lane, err)
 			}
 			seq := meta.Sequence.Stream
+			if c.filter == "" && seq < c.next { // it was redacted, and is not deleted yet
+				continue
+			}
 			if c.follows(meta) {
 				c.next = seq + 1
 				c.taken++
 				c.messages.Inc()
 				c.bytes.Add(float64(len(msg.Data())))
 				return readEntry(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
+			}
+			// It may have been redacted since it was looked for.
+			if c.filter == "" {
+				if c.redacted, err = c.reader.stream.redactedFrom(ctx, c.opened, c.next); err != nil {
+					return record.Entry{}, err
+				}
+				if c.isRedacted() {
+					c.held = msg
+					continue
+				}
 			}
 			// Messages that were on their way when the connection was lost do
 			// not come again by themselves. A new consumer brings them; if it
@@ -205,12 +237,32 @@ func (c *Cursor) follows(m *jetstream.MsgMetadata) bool {
 	return m.Sequence.Stream == c.next
 }
 
-// read takes the next message that arrives, opening again first if need be.
+// isRedacted says whether the next message is read elsewhere, by what is known.
+func (c *Cursor) isRedacted() bool { return len(c.redacted) > 0 && c.redacted[0] == c.next }
+
+// dueAfter is how long a Cursor waits for a message that was there when it was
+// opened. It may have been redacted since, and be the last one.
+const dueAfter = 5 * time.Second
+
+// read takes the next message that arrives, opening again first if need be; nil
+// when that finds that the next one is redacted.
 func (c *Cursor) read(ctx context.Context) (jetstream.Msg, error) {
+	if held := c.held; held != nil {
+		c.held = nil
+		return held, nil
+	}
 	if c.iter == nil {
 		if err := c.open(ctx); err != nil {
 			return nil, err
 		}
+		if c.isRedacted() {
+			return nil, nil
+		}
+	}
+	if c.filter == "" && c.next <= c.opened.Last {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, dueAfter)
+		defer cancel()
 	}
 	for known := uint64(0); ; {
 		waiting, cancel := context.WithTimeout(ctx, c.reader.silence)
@@ -244,6 +296,7 @@ var errSilent = errors.New("the server that is read from has fallen behind the o
 
 // drop gives up the consumer; the next read opens another.
 func (c *Cursor) drop() {
+	c.held = nil
 	if c.iter == nil {
 		return
 	}
@@ -270,13 +323,45 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*r
 	if from == to { // a consumer would cost more than the body
 		msg, err := r.stream.message(ctx, lane, from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
+			state, err := r.stream.state(ctx, lane)
+			if err != nil {
+				return err
+			}
+			e, err := r.stream.redactedEntry(ctx, state, from)
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return f(&e)
 		}
 		if err != nil {
 			return unavailable(fmt.Errorf("read message %d of lane %d: %w", from, lane, err), time.Second)
 		}
 		e := readEntry(lane, from, msg.Time, msg.Subject, msg.Header, msg.Data)
 		return f(&e)
+	}
+	state, err := r.stream.state(ctx, lane)
+	if err != nil {
+		return err
+	}
+	redacted, err := r.stream.redactedFrom(ctx, state, from)
+	if err != nil {
+		return err
+	}
+	before := func(seq uint64) error { // what was redacted before a message
+		for ; len(redacted) > 0 && redacted[0] < min(seq, to+1); redacted = redacted[1:] {
+			e, err := r.stream.redactedEntry(ctx, state, redacted[0])
+			if err != nil {
+				return err
+			}
+			e.Body = nil
+			if err := f(&e); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	for msg, err := range r.stream.scan(ctx, LaneName(lane), scanFrom{seq: max(from, 1), heads: true}) {
 		if err != nil {
@@ -285,12 +370,18 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*r
 		if msg.seq > to {
 			break
 		}
+		if err := before(msg.seq); err != nil {
+			return err
+		}
+		if len(redacted) > 0 && redacted[0] == msg.seq { // and is not deleted yet
+			redacted = redacted[1:]
+		}
 		e := readEntry(lane, msg.seq, msg.at, msg.Subject(), msg.Headers(), nil)
 		if err := f(&e); err != nil || msg.seq == to {
 			return err
 		}
 	}
-	return nil
+	return before(to + 1)
 }
 
 // age is the stream time between two messages of a lane. When the first is gone,

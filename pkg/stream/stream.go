@@ -36,6 +36,7 @@ type Stream struct {
 	states    jetstream.KeyValue
 	dead      jetstream.Stream
 	notes     jetstream.Stream // about dead letters
+	redacted  jetstream.Stream // messages of lanes, without what was forgotten
 
 	view    atomic.Pointer[view] // what was looked up last
 	refresh sync.Mutex           // one look-up at a time
@@ -122,6 +123,9 @@ func (s *Stream) open(ctx context.Context) (err error) {
 		return err
 	}
 	if s.notes, err = s.ensure(ctx, s.noteConfig()); err != nil {
+		return err
+	}
+	if s.redacted, err = s.ensure(ctx, s.redactedConfig()); err != nil {
 		return err
 	}
 	if s.positions, err = s.bucket(ctx, PositionBucket, 0); err != nil {

@@ -153,7 +153,7 @@ func streamed(ctx context.Context, s *parts.Stage) (float64, error) {
 	var bytes float64
 	lanes := js.ListStreams(ctx)
 	for info := range lanes.Info() {
-		if strings.HasPrefix(info.Config.Name, stream.LanePrefix) && !slices.Contains([]string{stream.DeadStream, stream.NoteStream}, info.Config.Name) {
+		if strings.HasPrefix(info.Config.Name, stream.LanePrefix) && !slices.Contains([]string{stream.DeadStream, stream.NoteStream, stream.RedactedStream}, info.Config.Name) {
 			bytes += float64(info.State.Bytes)
 		}
 	}
