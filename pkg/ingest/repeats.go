@@ -250,6 +250,9 @@ func (s *same) add(row int) (there bool) {
 	if c.Kind[row] == record.ByContent {
 		content := byContent{k, id, contentHash(c.Identity.Value(row))}
 		_, there = s.contents[content]
+		if !there && id != "" { // of one that was forgotten no id is kept
+			_, there = s.contents[byContent{k, "", content.hash}]
+		}
 		s.contents[content] = struct{}{}
 		return there
 	}

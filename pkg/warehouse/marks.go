@@ -101,10 +101,16 @@ func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64
 	if err != nil || found == expected {
 		return found, err
 	}
+	// The rows of that message may all be forgotten.
+	err = db.row(ctx, "find the last forgotten message", fmt.Sprintf(
+		"SELECT max(stream_seq) FROM %s.forgotten WHERE lane = ? AND incarnation = ?", db.name), args, &found)
+	if err != nil || found == expected {
+		return found, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	err = db.eachUntil(ctx, "find the last stored message", fmt.Sprintf(
-		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ?", db.name), args,
+		"SELECT greatest(max(stream_seq), %d) FROM %s.records WHERE lane = ? AND incarnation = ?", found, db.name), args,
 		func(rows driver.Rows) error { return rows.Scan(&found) })
 	return found, err
 }

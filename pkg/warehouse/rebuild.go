@@ -66,7 +66,53 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 	if err == nil && plan == 0 && rows > 0 {
 		err = fmt.Errorf("database %s holds records that no rebuild has put there: choose another", s.name)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.forgotten(ctx, plan == 0)
+}
+
+// forgotten makes the shadow know what was forgotten, when it is fresh: the repeats
+// of it that the lanes still hold are not to be stored, and the marks of flow.sources
+// are not to sink. Of a rebuild that was begun before something was forgotten, nobody
+// knows whether it holds that.
+func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
+	live, err := s.live.Receipts(ctx)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(live, func(r Receipt) bool { return !r.Done }); i >= 0 {
+		return fmt.Errorf("receipt %s was begun and is not finished: run sluice forget first", live[i].ID)
+	}
+	if !fresh {
+		known, err := s.Receipts(ctx)
+		if err == nil && len(known) < len(live) {
+			err = fmt.Errorf("records were forgotten after the rebuild into %s was begun, and may be in it: drop that database and begin again", s.name)
+		}
+		return err
+	}
+	if len(live) == 0 {
+		return nil
+	}
+	d := dialect{Database: s.name, Cluster: s.cfg.Cluster}
+	_, columns, _ := strings.Cut(forgottenColumns, ", ")
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0, "insert_deduplicate": 0}))
+	for _, statement := range []string{
+		fmt.Sprintf("TRUNCATE TABLE %s%s", d.Table("sources"), d.OnCluster()), // as an interruption leaves it
+		fmt.Sprintf(`INSERT INTO %[1]s.sources (source, partition_id, day, lane, incarnation, first_position, last_position, first_ts, last_ts, received_at, last_seq, rows)
+			SELECT r.source, if(r.identity = '', r.partition_id, 0) AS p, toDate(r.ts) AS d, r.lane, r.incarnation,
+				min(if(r.identity = '', toNullable(r.position), NULL)), max(if(r.identity = '', toNullable(r.position), NULL)),
+				min(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)), max(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)),
+				max(r.received_at), max(r.stream_seq), count()
+			FROM (SELECT DISTINCT %[3]s FROM %[2]s.forgotten) AS r GROUP BY r.source, p, d, r.lane, r.incarnation`, s.name, s.live.name, columns),
+		fmt.Sprintf("INSERT INTO %[1]s.forgotten (%[3]s) SELECT %[3]s FROM %[2]s.forgotten", s.name, s.live.name, forgottenColumns),
+		fmt.Sprintf("INSERT INTO %[1]s.receipts (id, begun_at, done_at, changed, receipt) SELECT id, begun_at, done_at, changed, receipt FROM %[2]s.receipts", s.name, s.live.name),
+	} {
+		if err := s.exec(ctx, statement); err != nil {
+			return storeError("tell the shadow what was forgotten", err)
+		}
+	}
+	return nil
 }
 
 // Start is where the rebuild of a lane begins: what is older is copied.

@@ -2,6 +2,7 @@ package warehouse
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -54,6 +55,9 @@ GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_proces
 HAVING records != counted
 ORDER BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version`
 
+// ErrExpired is why a day is not counted again.
+var ErrExpired = errors.New("records may have expired")
+
 // Recount compares the counters of a day with its records. It tells the truth
 // only while nothing is inserted.
 //
@@ -74,7 +78,7 @@ func (db *DB) Recount(ctx context.Context, day string) (*Recount, error) {
 		return nil, err
 	}
 	if oldest != nil && time.Since(*oldest) > kept {
-		return nil, fmt.Errorf("records of %s may have expired: the counters of that day cannot be made again", day)
+		return nil, fmt.Errorf("%w of %s: the counters of that day cannot be made again", ErrExpired, day)
 	}
 	r := &Recount{Day: day}
 	return r, db.each(ctx, "compare the counters of a day with its records", fmt.Sprintf(cellsOfDay, db.name), []any{day, day}, func(rows driver.Rows) error {

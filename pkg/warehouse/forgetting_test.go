@@ -1,0 +1,111 @@
+package warehouse_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/load/simulator"
+	"sluice/pkg/warehouse"
+)
+
+// TestNothingIsLeftOfAForgottenInstance removes an instance with those that it
+// called, and looks for its keys in every table; all others stay as they are.
+func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	truth := new(simulator.Truth)
+	start := time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
+	e := simulator.New(simulator.Config{Seed: 9, Start: start, Every: 20 * time.Second, Instances: 60, Commands: true, Truth: truth})
+	var all []sent
+	for r, more := e.NextBy(start.Add(2 * time.Hour)); more; r, more = e.NextBy(start.Add(2 * time.Hour)) {
+		all = append(all, sent{"cluster-a", r.Position, r.Timestamp, string(r.JSON)}, sent{"cluster-b", r.Position, r.Timestamp, string(r.JSON)})
+	}
+	store(t, db, 1, all, 500)
+	var caller, called *simulator.Instance
+	for _, i := range truth.Instances {
+		if i.ParentInstance > 0 && i.CompletedAt > 0 {
+			called = i
+		}
+	}
+	for _, i := range truth.Instances {
+		if called != nil && i.Key == called.ParentInstance {
+			caller = i
+		}
+	}
+	if caller == nil {
+		t.Fatal("no instance has called another one")
+	}
+	key := strconv.FormatInt(caller.Key, 10)
+	subjects, err := db.SubjectsOf(t.Context(), "cluster-a", key)
+	want := []warehouse.Subject{{Source: "cluster-a", Keys: []string{key, strconv.FormatInt(called.Key, 10)}}}
+	slices.Sort(want[0].Keys)
+	if diff := cmp.Diff(want, subjects); err != nil || diff != "" {
+		t.Fatalf("%v, -want +got:\n%s", err, diff)
+	}
+	s := subjects[0]
+	others := func() string {
+		return query(t, db, fmt.Sprintf("SELECT source, count(), sum(cityHash64(*)) FROM {db}.v_element_instances WHERE NOT (source = 'cluster-a' AND process_instance_key IN ('%s')) GROUP BY source ORDER BY source", strings.Join(s.Keys, "', '")))
+	}
+	before := others()
+	rows := query(t, db, "SELECT count() FROM {db}.records")
+	if n, err := db.RecordsOf(t.Context(), s, []warehouse.Start{{Lane: 0, First: 1}}); err != nil || n != 0 {
+		t.Errorf("%d rows of messages that are not settled count, %v", n, err)
+	}
+	for range 2 { // as after a crash
+		if err := db.Note(t.Context(), "r1", s, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lanes, days, err := db.Forgotten(t.Context(), "r1")
+	if err != nil || len(lanes) != 1 || lanes[0].Records < 50 || !slices.Equal(days, []string{"2025-11-21"}) {
+		t.Fatalf("%+v of %v, %v", lanes, days, err)
+	}
+	removed, err := db.RowsOf(t.Context(), "r1", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fold := range []string{"process_instances", "element_instances", "jobs", "variables"} {
+		if removed[fold] == 0 {
+			t.Errorf("nothing goes of %s: %v", fold, removed)
+		}
+	}
+	for range 2 {
+		if err := db.Remove(t.Context(), "r1", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, table := range strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree' AND name NOT IN ('sources', 'migrations', 'counts_1m', 'changes', 'process_definitions', 'forgotten', 'receipts')")) {
+		for _, k := range s.Keys {
+			// A sequence may be the same number, and is no name.
+			n := query(t, db, fmt.Sprintf(`SELECT countIf(source = 'cluster-a'), countIf(source = 'cluster-b') > 0 FROM {db}.%s
+				WHERE has(extractAll(replaceRegexpAll(toString(tuple(*)), '"sequence\\\\*":[0-9]+', ''), '[0-9]+'), '%s')`, table, k))
+			if !strings.HasPrefix(n, "0\t") {
+				t.Errorf("%s rows of %s name %s", n, table, k)
+			}
+		}
+	}
+	if after := others(); after != before {
+		t.Errorf("elements of others were\n%s\nand are\n%s", before, after)
+	}
+	if left := query(t, db, fmt.Sprintf("SELECT count() + %d FROM {db}.records", lanes[0].Records)); left != rows {
+		t.Errorf("%s rows with those that went, %s before", left, rows)
+	}
+	left, err := db.RowsOf(t.Context(), "r1", s)
+	for fold, n := range left {
+		if n > 0 || err != nil {
+			t.Errorf("%d rows are left of %s, %v", n, fold, err)
+		}
+	}
+	if n, err := db.RecordsOf(t.Context(), s, nil); err != nil || n != 0 {
+		t.Errorf("a second look finds %d records, %v", n, err)
+	}
+	if n, err := db.ForgottenBefore(t.Context(), 0, lanes[0].Incarnation, lanes[0].Last); err != nil || n == 0 || n >= lanes[0].Records {
+		t.Errorf("%d of %d are before the last message, %v", n, lanes[0].Records, err)
+	}
+}
