@@ -77,7 +77,12 @@ func printRecords(out *bufio.Writer, e *record.Entry) error {
 		return fmt.Errorf("message %d: %w", e.Seq, e.Err)
 	}
 	for i := range e.Messages {
-		if err := record.Each(&e.Messages[i], func(_ int, raw []byte) error { return line(out, raw) }); err != nil {
+		if err := record.Each(&e.Messages[i], func(index int, raw []byte) error {
+			if e.Forgotten.Has(index) {
+				return nil
+			}
+			return line(out, raw)
+		}); err != nil {
 			return err
 		}
 	}

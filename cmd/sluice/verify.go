@@ -96,6 +96,7 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 		{"waiting", func(t verify.Tally) uint64 { return t.Waiting }, true},
 		{"replayed", func(t verify.Tally) uint64 { return t.Replayed }, false},
 		{"dropped", func(t verify.Tally) uint64 { return t.Dropped }, false},
+		{"forgotten", func(t verify.Tally) uint64 { return t.Forgotten }, false},
 		{"missing", func(t verify.Tally) uint64 { return t.Missing }, true},
 		{"doubled", func(t verify.Tally) uint64 { return t.Doubled }, true},
 		{"changed", func(t verify.Tally) uint64 { return t.Changed }, false},

@@ -19,6 +19,7 @@
 package recount
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -36,6 +37,7 @@ type Config struct {
 	Hold time.Duration // most a lane stands still for one day, if recount dies; default 1 min
 	Wait time.Duration // for blocks that are claimed; default 30 s
 	Dry  bool          // compare, and change nothing
+	By   string        // who holds the lanes: one of the same name takes over a hold at once; default a random name
 }
 
 func (c Config) withDefaults() Config {
@@ -92,7 +94,7 @@ type recount struct {
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, days []string, cfg Config) ([]Day, error) {
 	r := &recount{
 		cfg: cfg.withDefaults(), stream: s, positions: stream.NewPositions(s), db: db,
-		by: "recount-" + rand.Text()[:8],
+		by: cmp.Or(cfg.By, "recount-"+rand.Text()[:8]),
 	}
 	var all []Day
 	for _, day := range days {

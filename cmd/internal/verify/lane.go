@@ -22,6 +22,12 @@ const (
 )
 
 // errUnknownTopic says that a message is set aside as a whole.
+// Beside the fates of what was set aside: what was forgotten, and had become of it.
+const (
+	forgottenStored   = "forgotten, and was stored"
+	forgottenRepeated = "forgotten, and was repeated"
+)
+
 var errUnknownTopic = errors.New("a message of an unknown topic")
 
 // lane accounts for one lane.
@@ -209,6 +215,14 @@ func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*reco
 			t.Replayed += uint64(n)
 		case stream.FateDropped:
 			t.Dropped += uint64(n)
+		case forgottenStored, forgottenRepeated:
+			t.Forgotten += uint64(n)
+			l.kept.Dead -= uint64(n)
+			if fate == forgottenStored {
+				l.kept.Stored += uint64(n)
+			} else {
+				l.kept.Repeated += uint64(n)
+			}
 		default:
 			t.Missing += uint64(n)
 			l.find(Finding{Kind: Missing, Lane: m.Lane, Sequence: m.Seq, Index: index, Received: m.Received,
@@ -239,7 +253,15 @@ func (l *lane) decode(e *record.Entry, m *record.Message, row func(row int), asi
 		return n
 	}
 	for _, b := range bad {
-		aside(b.Index, 1, l.fates[origin{m.Incarnation, m.Lane, m.Seq, b.Index}])
+		fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, b.Index}]
+		switch {
+		case known:
+		case e.Forgotten.WasStored(b.Index):
+			fate = forgottenStored
+		case e.Forgotten.WasRepeated(b.Index):
+			fate = forgottenRepeated
+		}
+		aside(b.Index, 1, fate)
 	}
 	for i := before; i < l.columns.Rows(); i++ {
 		index := int(l.columns.StreamIdx[i])

@@ -46,6 +46,8 @@ type Lane struct {
 	Purged record.Totals `json:"purged"`
 	Before uint64        `json:"before"`
 
+	ForgottenBefore uint64 `json:"forgotten_before,omitempty"` // rows of these that were removed by a receipt
+
 	Tally
 	Minutes []Minute `json:"minutes"`
 }
@@ -66,15 +68,17 @@ type Tally struct {
 	Waiting  uint64 `json:"waiting"`
 	Replayed uint64 `json:"replayed,omitempty"` // set aside, and sent again as another message
 	Dropped  uint64 `json:"dropped,omitempty"`  // set aside, and given up
-	Missing  uint64 `json:"missing"`
-	Doubled  uint64 `json:"doubled"`           // rows too many; no part of accepted
-	Changed  uint64 `json:"changed,omitempty"` // of those stored, with other content than was accepted
+
+	Forgotten uint64 `json:"forgotten,omitempty"` // removed from everywhere, by a receipt
+	Missing   uint64 `json:"missing"`
+	Doubled   uint64 `json:"doubled"`           // rows too many; no part of accepted
+	Changed   uint64 `json:"changed,omitempty"` // of those stored, with other content than was accepted
 }
 
 // balanced tells whether every record is accounted for, once.
 func (t Tally) balanced() bool {
 	return t.Missing == 0 && t.Doubled == 0 && t.Changed == 0 &&
-		t.Accepted == t.Stored+t.Repeated+t.Dead+t.Void+t.Waiting+t.Replayed+t.Dropped
+		t.Accepted == t.Stored+t.Repeated+t.Dead+t.Void+t.Waiting+t.Replayed+t.Dropped+t.Forgotten
 }
 
 func (t *Tally) add(o Tally) {
@@ -86,6 +90,7 @@ func (t *Tally) add(o Tally) {
 	t.Waiting += o.Waiting
 	t.Replayed += o.Replayed
 	t.Dropped += o.Dropped
+	t.Forgotten += o.Forgotten
 	t.Missing += o.Missing
 	t.Doubled += o.Doubled
 	t.Changed += o.Changed

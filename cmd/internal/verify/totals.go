@@ -38,6 +38,10 @@ func (l *lane) before(ctx context.Context) error {
 		return err
 	}
 	l.Before = rows
+	if l.ForgottenBefore, err = l.db.ForgottenBefore(ctx, l.Lane.Lane, p.Incarnation, l.First); err != nil {
+		return err
+	}
+	rows += l.ForgottenBefore
 	kept, err := l.db.Kept(ctx)
 	if err != nil {
 		return err

@@ -93,6 +93,9 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 	if err := v.counters(ctx); err != nil {
 		return nil, err
 	}
+	if err := v.receipts(ctx); err != nil {
+		return nil, err
+	}
 	r := v.report
 	r.OK = r.Found == 0 && len(r.Problems) == 0 && r.Total().balanced()
 	return r, nil
@@ -213,6 +216,17 @@ func (v *verifier) find(f Finding) {
 	if v.report.Found++; v.report.Found <= uint64(v.cfg.Limit) {
 		v.report.Findings = append(v.report.Findings, f)
 	}
+}
+
+// receipts looks for what was begun to be forgotten, and was not finished.
+func (v *verifier) receipts(ctx context.Context) error {
+	receipts, err := v.db.Receipts(ctx)
+	for _, r := range receipts {
+		if !r.Done {
+			v.problem("receipt %s was begun, and something of what it names may be left: sluice forget finishes it", r.ID)
+		}
+	}
+	return err
 }
 
 // extents looks for rows of lanes, or of messages, that there are not.

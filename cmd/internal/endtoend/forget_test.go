@@ -1,0 +1,310 @@
+package endtoend
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats.go"
+
+	"sluice/cmd/internal/forget"
+	"sluice/pkg/record"
+)
+
+const person = "anna.lindqvist@example.org"
+
+// forget runs sluice forget and returns the receipts; the exit status must be want.
+func (s *stack) forget(want int, args ...string) (all []forget.Receipt, out string) {
+	s.t.Helper()
+	out = s.sluice(want, s.forgetArgs(args...)...)
+	for line := range strings.Lines(out) { // log lines may come before
+		if strings.HasPrefix(line, `{"id"`) {
+			var r forget.Receipt
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				s.t.Fatalf("%v in:\n%s", err, out)
+			}
+			all = append(all, r)
+		}
+	}
+	return all, out
+}
+
+func (s *stack) forgetArgs(args ...string) []string {
+	return append([]string{"forget", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)
+}
+
+// lifeOf are the records of an instance with a variable, of every kind of identity.
+func lifeOf(key, position int, value string, now time.Time) (positioned, others []string) {
+	of := func(n int, valueType, intent, value string) string {
+		return fmt.Sprintf(`{"partitionId":1,"position":%d,"key":%d,"recordType":"EVENT","valueType":%q,"intent":%q,"timestamp":%d,"value":{"bpmnProcessId":"letters","processInstanceKey":%d,%s}}`,
+			position+n, key+n, valueType, intent, now.UnixMilli()+int64(n), key, value)
+	}
+	process := `"elementId":"letters","bpmnElementType":"PROCESS","version":1,"parentProcessInstanceKey":-1`
+	positioned = []string{
+		of(0, "PROCESS_INSTANCE", "ELEMENT_ACTIVATING", process),
+		strings.Replace(of(1, "PROCESS_INSTANCE", "ELEMENT_ACTIVATED", process), fmt.Sprint(key+1), fmt.Sprint(key), 1),
+		of(2, "VARIABLE", "CREATED", fmt.Sprintf(`"name":"email","value":%q,"scopeKey":%d`, fmt.Sprintf("%q", value), key)),
+		of(3, "JOB", "CREATED", fmt.Sprintf(`"type":"send","retries":3,"variables":{"email":%q}`, value)),
+		of(4, "JOB", "COMPLETED", fmt.Sprintf(`"type":"send","retries":3,"variables":{"email":%q}`, value)),
+		strings.Replace(of(5, "PROCESS_INSTANCE", "ELEMENT_COMPLETED", process), fmt.Sprintf(`"key":%d`, key+5), fmt.Sprintf(`"key":%d`, key), 1),
+	}
+	others = []string{
+		fmt.Sprintf(`{"id":"note-%d","valueType":"NOTE","timestamp":%d,"value":{"processInstanceKey":"%d","about":%q}}`, key, now.UnixMilli(), key, value),
+		fmt.Sprintf(`{"valueType":"REMARK","timestamp":%d,"value":{"processInstanceKey":%d,"about":%q}}`, now.UnixMilli(), key, value),
+		fmt.Sprintf(`{"id":"batch-%d","valueType":"JOB_BATCH","timestamp":%d,"value":{"jobs":[{"processInstanceKey":%d,"variables":{"email":%q}}]}}`, key, now.UnixMilli(), key, value),
+	}
+	return positioned, others
+}
+
+// TestForgetAPerson: everything that a person's instances have left goes, from
+// tables, lanes and dead letters, while records flow and however often the command
+// is killed; and what others have sent is all there, for verify and for rebuild.
+func TestForgetAPerson(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	p := s.up()
+	s.exec("ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
+	now := time.Now().Add(-time.Minute)
+	const instances = 6
+	var all, again []string
+	for i := range instances {
+		value := person
+		if i%2 == 1 {
+			value = fmt.Sprintf("somebody-%d@example.org", i)
+		}
+		positioned, others := lifeOf(9_000_000_000_000_000+i*1000, 1+i*10, value, now)
+		all = append(append(all, positioned...), others...)
+		again = append(again, append(positioned, others[0], others[2])...)
+	}
+	post := func(records []string, size int) {
+		t.Helper()
+		for batch := range slices.Chunk(records, size) {
+			if err := wantOK(s.post([]byte("[" + strings.Join(batch, ",") + "]"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	post([]string{`{"id":"the lane begins with it"}`}, 1)
+	post(all, 7)
+	post(again, 5) // of which nothing is stored again
+	const key = 9_000_000_000_000_000
+	if err := wantOK(s.post(fmt.Appendf(nil, `{"id":"p","value":{"processInstanceKey":%d,"errorMessage":"poison","about":%q}}`, key, person))); err != nil {
+		t.Fatal(err)
+	}
+	loaded := s.loading("--records", "9000", "--rate", "1000", "--batch", "20", "--seed", "1")
+	eventually(t, 20*time.Second, func() error {
+		if n := len(s.letters()); n != 1 {
+			return fmt.Errorf("%d dead letters, want 1", n)
+		}
+		return nil
+	})
+	s.eventuallyQuery(20*time.Second, "SELECT count() > 1000 FROM flow.records", "1")
+	others := fmt.Sprintf("SELECT count(), sum(cityHash64(toString((process_instance_key, state, started_at, completed_at)))) FROM flow.v_process_instances WHERE process_instance_key LIKE '9000%%' AND process_instance_key NOT IN ('%d', '%d', '%d')", key, key+2000, key+4000)
+	before, err := s.query(others)
+	if err != nil || !strings.HasPrefix(before, "3\t") {
+		t.Fatalf("instances of others: %s, %v", before, err)
+	}
+
+	planned, out := s.forget(0, "--variable", "email="+person)
+	if len(planned) != 1 || planned[0].Found == nil || planned[0].Found.Records != 27 || planned[0].Found.DeadLetters != 1 || !planned[0].Done.IsZero() {
+		t.Fatalf("what there is: %+v:\n%s", planned, out)
+	}
+	s.verify(0, "--wait", "60s")
+	kills := 0
+	for pause := 300 * time.Millisecond; ; pause += pause / 2 {
+		p := start(t, "sluice", append(s.forgetArgs("--variable", "email="+person, "--yes", "--by", "the law"), "--data", s.data)...)
+		select {
+		case <-p.exited:
+		case <-time.After(pause):
+			p.kill()
+			kills++
+			continue
+		}
+		if code := p.wait(time.Second); code != 0 && !strings.Contains(p.text(), "nothing has such a value") {
+			t.Fatalf("exit %d:\n%s", code, p.text())
+		}
+		break
+	}
+	t.Logf("%d kills", kills)
+	if kills == 0 {
+		t.Error("it was never killed")
+	}
+	if _, out := s.forget(1, "--variable", "email="+person, "--yes"); !strings.Contains(out, "nothing has such a value of the variable email") {
+		t.Errorf("once more:\n%s", out)
+	}
+	loaded()
+
+	s.goneFromTables(person)
+	s.goneFromStreams(person)
+	s.eventuallyQuery(5*time.Second, others, before)
+	text, err := s.query("SELECT argMax(receipt, changed) FROM flow.receipts WHERE done_at > toDateTime64(0, 3) GROUP BY id FORMAT TSVRaw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r forget.Receipt
+	if err := json.Unmarshal([]byte(strings.SplitN(text, "\n", 2)[0]), &r); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if r.Done.IsZero() || r.Records != 27 || len(r.Subjects) != 1 || len(r.Subjects[0].Keys) != 3 || r.Found.DeadLetters != 1 || r.Messages == 0 ||
+		r.Copies != 27+24+1 || len(r.Recounted) == 0 || r.Asked != "variable email" || r.By != "the law" || strings.Contains(text, person) {
+		t.Errorf("the receipt is %s", text)
+	}
+	t.Log(strings.SplitN(text, "\n", 2)[0])
+	accounts := func(repeated uint64) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() error {
+			got := s.verify(0, "--deep").Total()
+			if got.Waiting > 0 || got.Forgotten != 27+24 || got.Dropped != 1 || got.Repeated != repeated {
+				return fmt.Errorf("verify says %+v, want %d repeated", got, repeated)
+			}
+			return nil
+		})
+	}
+	accounts(24)
+	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].Differ != 0 {
+		t.Errorf("rebuilt: %+v", r)
+	}
+
+	// What comes again does not come back, now and after a restart, which reads in
+	// the lanes which requests it knows.
+	post(again, 4)
+	s.eventuallyQuery(20*time.Second, fmt.Sprintf("SELECT countIf(process_instance_key = '%d'), countIf(process_instance_key = '%d') FROM flow.records", key, key+1000), "0\t8")
+	accounts(24 + 48)
+	if code := p.stop(); code != 0 {
+		t.Fatalf("exit %d:\n%s", code, p.text())
+	}
+	p = s.up()
+	post(again, 3)
+	accounts(24 + 96)
+	s.eventuallyQuery(5*time.Second, others, before)
+	if text := p.text(); strings.Contains(text, "have lost") || strings.Contains(text, person) {
+		t.Errorf("sluice up says:\n%s", text)
+	}
+}
+
+// TestForgetRefuses: an instance that has not ended, and one that there is not.
+func TestForgetRefuses(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.up()
+	positioned, _ := lifeOf(9_000_000_000_000_000, 1, person, time.Now())
+	for i := range positioned[:5] {
+		if err := wantOK(s.post([]byte(positioned[i]))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.eventuallyStored(5)
+	for args, want := range map[string]string{
+		"--instance 9000000000000000 --yes":                    "--running",
+		"--instance 9000000000000000 --source cluster-b --yes": "nothing is instance 9000000000000000",
+		"--instance 1 --variable a=b":                          "not both",
+		"--variable email=":                                    "no value",
+		"--variable =x":                                        "name of a variable",
+	} {
+		if _, out := s.forget(1, strings.Fields(args)...); !strings.Contains(out, want) {
+			t.Errorf("forget %s: want %q in\n%s", args, want, out)
+		}
+	}
+	if got := s.forgotten("--instance", "9000000000000000", "--running", "--yes"); got.Records != 5 {
+		t.Errorf("got %+v, want 5 records", got)
+	}
+	s.goneFromStreams(person) // the first and the last message of the lane among them
+	s.verify(0)
+	if err := wantOK(s.post([]byte(positioned[5]))); err != nil {
+		t.Fatal(err)
+	}
+	s.eventuallyStored(1) // what the lane begins with
+	if r := s.verify(0); r.Purged() != (record.Totals{Read: 5, Stored: 5}) || r.Lanes[0].ForgottenBefore != 5 {
+		t.Errorf("before: %+v", r.Lanes[0])
+	}
+}
+
+// forgotten is the receipt of a command that has done it.
+func (s *stack) forgotten(args ...string) forget.Receipt {
+	s.t.Helper()
+	all, out := s.forget(0, args...)
+	if len(all) != 1 || all[0].Done.IsZero() {
+		s.t.Fatalf("%d receipts:\n%s", len(all), out)
+	}
+	return all[0]
+}
+
+// goneFromTables looks for a text in every row of every table.
+func (s *stack) goneFromTables(text string) {
+	s.t.Helper()
+	tables, err := s.query("SELECT name FROM system.tables WHERE database = 'flow' AND engine LIKE '%MergeTree' ORDER BY name")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, table := range strings.Fields(tables) {
+		n, err := s.query(fmt.Sprintf("SELECT count() FROM flow.%s AS t WHERE position(toString(tuple(t.*)), '%s') > 0", table, text))
+		if err != nil || n != "0" {
+			s.t.Errorf("%s rows of %s have it, %v", n, table, err)
+		}
+	}
+}
+
+// goneFromStreams looks for a text in every message of every stream, and in the
+// files of NATS.
+func (s *stack) goneFromStreams(text string) {
+	s.t.Helper()
+	js := s.jetStream()
+	seen := 0
+	for name := range js.StreamNames() {
+		info, err := js.StreamInfo(name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
+			msg, err := js.GetMsg(name, seq)
+			if err != nil {
+				continue // deleted
+			}
+			seen++
+			if strings.Contains(plainText(msg), text) {
+				s.t.Errorf("message %d of %s has it", seq, name)
+			}
+		}
+	}
+	if seen == 0 {
+		s.t.Error("the streams are empty")
+	}
+	err := filepath.WalkDir(filepath.Join(s.data, "nats"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // such as a file that is being replaced
+		}
+		content, _ := os.ReadFile(path)
+		if bytes.Contains(content, []byte(text)) {
+			s.t.Errorf("%s has it", path)
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Error(err)
+	}
+}
+
+// plainText is a message, and behind it what the requests of an entry say.
+func plainText(msg *nats.RawStreamMsg) string {
+	all := fmt.Sprint(msg.Header) + string(msg.Data)
+	var e record.Entry
+	table, err := base64.RawStdEncoding.DecodeString(msg.Header.Get("Sluice-Entry"))
+	if err != nil || e.Parse(table, msg.Data) != nil {
+		return all
+	}
+	for _, m := range e.Messages {
+		if plain, err := s2.Decode(nil, m.Body); err == nil {
+			all += string(plain)
+		}
+	}
+	return all
+}
