@@ -1,0 +1,116 @@
+package browser
+
+import (
+	"fmt"
+	"os/exec"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// simulated posts what a simulated engine wrote in the last day, and waits until
+// it can be queried.
+func simulated(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command(stage.sluice, "load", "--simulated", "--seed", "7", "--records", "20000", "--wait", "--url", "http://"+stage.http, "--token", stage.token).CombinedOutput()
+	if err != nil {
+		t.Fatalf("sluice load: %v\n%s", err, out)
+	}
+}
+
+// drawn waits until the diagram is there.
+func (tb *tab) drawn() {
+	tb.t.Helper()
+	tb.is("the diagram is drawn", `document.querySelector('.diagram').dataset.drawn === 'yes' && document.querySelectorAll('.diagram .djs-shape').length > 5`)
+}
+
+// TestAnIncidentIsSeenAndFound: the list of processes shows that there are some,
+// the diagram where, and the instance why; it is found by what it says.
+func TestAnIncidentIsSeenAndFound(t *testing.T) {
+	simulated(t)
+	tb := signedIn(t)
+	tb.open("/processes")
+	tb.shows("order", "claim", "survey", "shipment")
+	tb.accessible()
+	tb.do(chromedp.Click(chromedp.CSS(`a[href^="/process?id=order&"]`)), chromedp.WaitVisible(chromedp.CSS("#diagram")))
+	tb.drawn()
+	tb.is("it is coloured", `document.querySelectorAll('.diagram [class*=heat-]').length > 3`)
+	tb.is("it says how many are where", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
+	tb.is("most is not hottest by every measure", `(function () {
+		const hot = () => [...document.querySelectorAll('.diagram [class*=heat-]')].map(g => g.dataset.elementId + g.getAttribute('class').match(/heat-./)[0]).join();
+		const before = hot();
+		document.querySelector('.modes input[value=time]').click();
+		const after = hot();
+		document.querySelector('.modes input[value=count]').click();
+		return before !== after && hot() === before;
+	})()`)
+	tb.shows("Versions", "How long instances take", "Slowest elements", "Variants")
+	tb.picture("process")
+	tb.accessible()
+
+	tb.do(chromedp.Navigate("http://"+stage.console+"/instances?state=INCIDENT&source=local&id=order"), chromedp.WaitVisible(chromedp.CSS("tbody a.id")))
+	tb.accessible()
+	key, err := evaluate[string](tb, `document.querySelector('tbody a.id').textContent`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb.do(chromedp.Click(chromedp.CSS("tbody a.id")), chromedp.WaitVisible(chromedp.CSS("#timeline")))
+	tb.shows("INCIDENT", "OPEN", key)
+	tb.drawn()
+	tb.is("where it is stuck is marked", `!!document.querySelector('.diagram .at-stuck') && !!document.querySelector('.diagram .at-done.djs-connection')`)
+	tb.is("the timeline shows it", `!!document.querySelector('svg.gantt rect.incident')`)
+	tb.picture("instance")
+	tb.accessible()
+
+	said, err := evaluate[string](tb, `document.querySelector('#incidents ~ .wide tbody td.why').textContent`)
+	if err != nil || len(said) < 10 {
+		t.Fatalf("the incident says %q (%v)", said, err)
+	}
+	tb.open("/instances")
+	tb.do(chromedp.SendKeys(chromedp.CSS("#q"), said[:min(len(said), 40)]+kb.Enter))
+	tb.shows("What was found", key)
+	tb.do(chromedp.Navigate("http://"+stage.console+"/instances?q="+key), chromedp.WaitVisible(chromedp.CSS("tbody a.id")))
+	tb.shows("is its key")
+}
+
+// TestAStatementIsAsked: a question of the menu is run, drawn, kept in a link, and
+// what is no question is refused.
+func TestAStatementIsAsked(t *testing.T) {
+	simulated(t)
+	tb := signedIn(t)
+	tb.open("/query?question=throughput")
+	tb.is("it has not been run", `!document.querySelector('#answer')`)
+	tb.accessible()
+	tb.do(chromedp.Click(chromedp.CSS(`form[method=post][action="/query"] button`)), chromedp.WaitVisible(chromedp.CSS("#answer")))
+	tb.is("its chart is drawn", `!!document.querySelector('figure.plot canvas') && document.querySelectorAll('tbody tr').length > 10`)
+	tb.is("it is in sight", `document.querySelector('#answer').scrollIntoView() === undefined`)
+	tb.picture("query")
+	tb.accessible()
+	tb.is("the link keeps it", `new URLSearchParams(document.querySelector('a[href^="/query?"]').search).get('question') === 'throughput'`)
+	for statement, answer := range map[string]string{
+		"SELECT currentUser() AS who":                         "analyst",
+		"SELECT '<img src=x onerror=alert(1)>' AS harm":       "<img src=x onerror=alert(1)>",
+		"INSERT INTO flow.changes SELECT * FROM flow.changes": "it asks, and changes nothing",
+	} {
+		tb.open("/query")
+		tb.do(chromedp.SetValue(chromedp.CSS("#sql"), statement), chromedp.Click(chromedp.CSS(`form[method=post][action="/query"] button`)))
+		tb.is(statement, fmt.Sprintf(`document.querySelector('main').innerText.includes(%s)`, quoted(answer)))
+	}
+}
+
+// TestRecordsAreFollowed: what is stored is seen while it is, until somebody says
+// stop.
+func TestRecordsAreFollowed(t *testing.T) {
+	load(t, "--records", "1000000", "--rate", "2000", "--batch", "100", "--connections", "2")
+	tb := signedIn(t)
+	tb.open("/records?type=JOB")
+	tb.is("jobs come", `document.querySelectorAll('#tail tbody tr').length > 20 && [...document.querySelectorAll('#tail tbody tr')].every(r => r.cells[1].textContent.startsWith('JOB'))`)
+	tb.accessible()
+	tb.do(chromedp.Click(chromedp.CSS("#pause")))
+	tb.shows("Paused")
+	tb.is("nothing moves", `new Promise(done => {
+		const rows = document.querySelectorAll('#tail tbody tr').length, first = document.querySelector('#tail tbody').innerText;
+		setTimeout(() => done(rows > 0 && first === document.querySelector('#tail tbody').innerText), 2500);
+	})`)
+}
