@@ -21,6 +21,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/embedded/clickhouse/server"
 )
 
 // TestDriverOverHTTP is Grafana's data source and clickhouse-go's other protocol.
@@ -150,6 +151,66 @@ func TestHTTPForms(t *testing.T) {
 	}
 	if got := post([2]string{"query", "SELECT 1"}, [2]string{"t_structure", "a Int8"}); got.Exception != "48" {
 		t.Errorf("an external table: %+v", got)
+	}
+	for parameter, code := range map[string]string{"t_format": "48", "t_types": "48", "nosuch": "115"} { // as clickhouse-go sends it
+		if got, _ := get(t, url.Values{"query": {"SELECT 1"}, parameter: {"Native"}}); got.Exception != code {
+			t.Errorf("%s: %+v, want code %s", parameter, got, code)
+		}
+	}
+}
+
+// TestNativeExternalTablesAreRefused, however much of them there is, and the
+// connection goes on.
+func TestNativeExternalTablesAreRefused(t *testing.T) {
+	c := dial(t, "default", ch.Options{})
+	rows := make(proto.ColUInt64, 100_000)
+	wantChCode(t, c.Do(t.Context(), ch.Query{
+		Body: "SELECT count() FROM given", ExternalTable: "given", ExternalData: proto.Input{{Name: "n", Data: rows}},
+		Result: proto.Results{{Name: "n", Data: new(proto.ColUInt64)}},
+	}), 48)
+	if n := chCount(t, c, "numbers(3)"); n != 3 {
+		t.Errorf("afterwards there are %d of 3 rows", n)
+	}
+}
+
+// TestWithoutTheDefaultDatabaseClientsAreToldSo: the library opens no connection
+// then, until it is made again.
+func TestWithoutTheDefaultDatabaseClientsAreToldSo(t *testing.T) {
+	t.Parallel() // an engine of its own
+	e := clickhousetest.Start(t)
+	c := open(t, e.URL("system"))
+	run(t, c, "DROP DATABASE default")
+	err := open(t, e.URL("system")).Ping(t.Context())
+	wantCode(t, err, 1001)
+	if !strings.Contains(err.Error(), "default") {
+		t.Errorf("it does not say what is missing: %v", err)
+	}
+	run(t, c, "CREATE DATABASE default")
+	run(t, open(t, e.URL("system")), "SELECT 1")
+}
+
+// TestWrongPasswordsAreAnsweredLaterAndLater, and the right one at once.
+func TestWrongPasswordsAreAnsweredLaterAndLater(t *testing.T) {
+	t.Parallel() // an engine of its own, and much waiting
+	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.User, cfg.Password = "me", "secret" })
+	begun := time.Now()
+	for range 4 { // 50, 100, 200 and 400 ms
+		r, err := http.NewRequest(http.MethodPost, e.HTTP()+"/?query=SELECT+1&user=me&password=wrong", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := send(t, r); got.Exception != "516" {
+			t.Errorf("%+v", got)
+		}
+	}
+	if took := time.Since(begun); took < 750*time.Millisecond {
+		t.Errorf("four wrong passwords were answered within %s", took)
+	}
+	for range 20 { // were it slowed as the wrong ones are, for 20 s
+		clickhousetest.Exec(t, e, "SELECT 1")
+	}
+	if took := time.Since(begun); took > 15*time.Second {
+		t.Errorf("the right password waits: %s", took)
 	}
 }
 

@@ -121,7 +121,7 @@ func (r *request) readForm(in *http.Request) (query string, err error) {
 			return "", fmt.Errorf("read the form: %w", err)
 		}
 		if part.FileName() != "" {
-			return "", library.Exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+			return "", errExternalTables
 		}
 		limit := int64(maxField)
 		if part.FormName() == "query" {
@@ -137,12 +137,18 @@ func (r *request) readForm(in *http.Request) (query string, err error) {
 		switch name := part.FormName(); {
 		case name == "query":
 			query += string(value)
-		case strings.HasSuffix(name, "_structure"), strings.HasSuffix(name, "_types"), strings.HasSuffix(name, "_format"):
-			return "", library.Exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+		case ofExternalTable(name):
+			return "", errExternalTables
 		default:
 			r.add(name, string(value))
 		}
 	}
+}
+
+// ofExternalTable tells whether a name is none of a setting but says what an
+// external table is like. Settings are known by their names, and looked for first.
+func ofExternalTable(name string) bool {
+	return strings.HasSuffix(name, "_structure") || strings.HasSuffix(name, "_types") || strings.HasSuffix(name, "_format")
 }
 
 // read finds the statement: in the query parameter, in the body, or begun in one

@@ -18,10 +18,16 @@ import (
 func (c *client) answer(ctx context.Context, q query) error {
 	c.begun = time.Now()
 	c.compression(q)
-	if err := c.externalTables(); err != nil {
+	external, err := c.externalTables()
+	if err != nil {
 		return err
 	}
-	done, err := c.inSlot(ctx, q)
+	var done library.Stats
+	if external {
+		err = errExternalTables
+	} else {
+		done, err = c.inSlot(ctx, q)
+	}
 	var exception *library.Exception
 	if err != nil && (c.broken || !errors.As(err, &exception)) {
 		return err
@@ -37,23 +43,22 @@ func (c *client) answer(ctx context.Context, q query) error {
 }
 
 // externalTables reads the tables a client sends along with a statement, which
-// end with an empty block. There are none but that block in practice.
-func (c *client) externalTables() error {
+// end with an empty block, and tells whether there are any but that block. They
+// come before the client listens, so all of them are read.
+func (c *client) externalTables() (some bool, err error) {
 	for {
 		packet, err := c.in.ReadByte()
 		if err != nil {
-			return unexpectedEnd(err)
+			return some, unexpectedEnd(err)
 		}
 		if packet != packetData {
-			return library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d after a query", packet)
+			return some, library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d after a query", packet)
 		}
 		read, err := c.readBlock()
 		if err != nil || read.isEnd() {
-			return err
+			return some, err
 		}
-		if read.rows > 0 {
-			return library.Exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
-		}
+		some = some || read.rows > 0
 	}
 }
 

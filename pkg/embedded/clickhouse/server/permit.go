@@ -71,6 +71,7 @@ var (
 		"Log in as admin to do more (deploy/README.md says where its password is)")
 	errReadonly = library.Exceptionf("READONLY", "Cannot execute query in readonly mode. "+
 		"For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
+	errExternalTables = library.Exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
 	errManyStatements = library.Exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 )
 

@@ -33,8 +33,8 @@ type session struct {
 // one has the rights of the analyst, whoever it is of. The caller holds a slot.
 func newSession(ctx context.Context, e *engine, database string, who user, readonly bool) (*session, error) {
 	c, err := e.Connect()
-	if err != nil {
-		return nil, err
+	if err != nil { // so it is with `DROP DATABASE default`, until that is there again
+		return nil, library.Exceptionf("STD_EXCEPTION", "%v; or is the database default gone?", err)
 	}
 	s := &session{engine: e, conn: c, lent: map[string]string{}, user: who, readonly: readonly}
 	if err := s.become(ctx); err != nil {
@@ -131,6 +131,8 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 			if value, send := s.within(set); send {
 				wanted[set.name] = value
 			}
+		} else if set.important && ofExternalTable(set.name) {
+			return errExternalTables
 		} else if set.important {
 			return library.Exceptionf("UNKNOWN_SETTING", "Unknown setting '%s'", set.name)
 		}
