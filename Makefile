@@ -72,13 +72,14 @@ BASELINES := ./pkg/record ./pkg/api ./pkg/ingest ./pkg/warehouse
 baseline: | need-go ## allocations of each stage against the committed ones; times are only shown
 	$(GO) test -count=1 -v -run '^TestBaseline$$' $(BASELINES)
 
-check: | need-go ## formatting, vet, staticcheck, modules, docker-compose.yml, vulnerabilities, races
+check: | need-go ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, vulnerabilities, races
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 	cd cmd/internal/foreign/shippers && $(GO) vet . && $(GO) mod tidy -diff
+	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
 	@$(MAKE) compose-check console-check vuln race
 

@@ -357,3 +357,13 @@ func build(t *testing.T, name string) string {
 	}
 	return program
 }
+
+// buildAll builds the three programs.
+func buildAll(t *testing.T) map[string]string {
+	t.Helper()
+	programs := map[string]string{}
+	for _, name := range []string{"api", "ingester", "sluice"} {
+		programs[name] = build(t, name)
+	}
+	return programs
+}

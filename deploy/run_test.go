@@ -53,40 +53,21 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		"//flow_analyst:"+secrets["FLOW_ANALYST_PASSWORD"], "//flow_writer:"+secrets["FLOW_WRITER_PASSWORD"], // the one user there
 		"/etc/sluice/", mounted+"/", "//api:8080", "//"+door,
 	)
-	environment := func(name string) (env []string) {
-		for key, value := range compose(t).Services[name].Environment {
+	d := deployed{services: compose(t).Services, door: door, apiOps: apiOps, ingesterOps: ingesterOps,
+		engine: engine, token: strings.TrimSpace(made["deploy/secrets/token"])}
+	d.environment = func(name string) (env []string) {
+		for key, value := range d.services[name].Environment {
 			value = os.Expand(value, func(name string) string { return secrets[strings.TrimSuffix(name, "-")] })
 			env = append(env, key+"="+place.Replace(value))
 		}
 		return env
 	}
-	operator := build(t, "sluice")
-	streams := compose(t).Services["streams"]
-	cmd := confined(t, streams, operator, streams.Command...)
-	cmd.Env = environment("streams")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make the streams: %v\n%s", err, out)
-	}
-	for _, name := range []string{"ingester", "api"} {
-		start(t, compose(t).Services[name], build(t, name), environment(name))
-	}
-	start(t, compose(t).Services["console"], operator, environment("console"))
-
-	report, err := load.Run(t.Context(), load.Config{
-		URL: "http://" + door, Token: strings.TrimSpace(made["deploy/secrets/token"]), Records: 20_000, Gzip: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stored string
-	eventually(t, func() bool {
-		stored = strings.TrimSpace(clickhousetest.Exec(t, engine, report.Acked.Query()))
-		return stored == report.Acked.Row()
-	}, func() string { return "stored are " + stored + ", acknowledged " + report.Acked.Row() })
+	programs := buildAll(t)
+	d.store(t, programs)
 
 	for _, arguments := range []string{"lanes list", "migrate", "load --records 100"} {
-		cmd := confined(t, compose(t).Services["sluice"], operator, strings.Fields(arguments)...)
-		cmd.Env = append(environment("sluice"), "SLUICE_TOKEN="+strings.TrimSpace(made["deploy/secrets/token"]))
+		cmd := confined(t, d.services["sluice"], programs["sluice"], strings.Fields(arguments)...)
+		cmd.Env = append(d.environment("sluice"), "SLUICE_TOKEN="+d.token)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("sluice %s: %v\n%s", arguments, err, out)
 		}
@@ -94,7 +75,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 
 	var shown string
 	eventually(t, func() bool {
-		shown = signedIn(t, "http://"+page, strings.TrimSpace(made["deploy/secrets/token"]))
+		shown = signedIn(t, "http://"+page, d.token)
 		return strings.Contains(shown, "works</span>") && strings.Contains(shown, ">20,100</span></a> rows")
 	}, func() string { return "the console shows\n" + shown })
 
@@ -105,6 +86,40 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	}, func() string {
 		return "alerts and dashboards use metrics that have no series: " + strings.Join(missing, " ")
 	})
+}
+
+// deployed is what docker compose or Kubernetes would run, with addresses and
+// paths of a test.
+type deployed struct {
+	services                  map[string]service
+	environment               func(name string) []string
+	door, apiOps, ingesterOps string
+	token                     string
+	engine                    *clickhousetest.Engine
+}
+
+// store makes the streams, starts ingester, api and console, and sends records
+// through.
+func (d deployed) store(t *testing.T, programs map[string]string) {
+	t.Helper()
+	cmd := confined(t, d.services["streams"], programs["sluice"], d.services["streams"].Command...)
+	cmd.Env = d.environment("streams")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make the streams: %v\n%s", err, out)
+	}
+	for _, name := range []string{"ingester", "api"} {
+		start(t, d.services[name], programs[name], d.environment(name))
+	}
+	start(t, d.services["console"], programs["sluice"], d.environment("console"))
+	report, err := load.Run(t.Context(), load.Config{URL: "http://" + d.door, Token: d.token, Records: 20_000, Gzip: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored string
+	eventually(t, func() bool {
+		stored = strings.TrimSpace(clickhousetest.Exec(t, d.engine, report.Acked.Query()))
+		return stored == report.Acked.Row()
+	}, func() string { return "stored are " + stored + ", acknowledged " + report.Acked.Row() })
 }
 
 // withoutSeries are the metrics of ours in alerts and dashboards that a scrape

@@ -1,0 +1,507 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/embedded/clickhouse/server"
+)
+
+var update = flag.Bool("update", false, "write deploy/kubernetes/base/rules.yaml instead of comparing it")
+
+// overlays are built into files of their own, which these tests read: by what
+// they are built is held against them in cmd/internal/foreign/kubernetes.
+var overlays = []string{"small", "r3"}
+
+// manifests is what an overlay is built into.
+type manifests struct {
+	pods     map[string]pod // by name of their Deployment or Job
+	services map[string]front
+	policies []networkPolicy
+	monitor  struct {
+		JobLabel  string `yaml:"jobLabel"`
+		Endpoints []struct{ Port string }
+		Selector  struct {
+			MatchExpressions []struct {
+				Key    string
+				Values []string
+			} `yaml:"matchExpressions"`
+		}
+	}
+	rules    yaml.Node
+	budgeted map[string]string // names of PodDisruptionBudgets and autoscalers, and the component they are for
+}
+
+// front is a Service.
+type front struct {
+	labels   map[string]string
+	Selector map[string]string
+	Ports    []struct {
+		Port   int
+		Target string `yaml:"targetPort"`
+	}
+}
+
+type pod struct {
+	labels map[string]string
+	spec   podSpec
+}
+
+type podSpec struct {
+	Automount    *bool `yaml:"automountServiceAccountToken"`
+	ServiceLinks *bool `yaml:"enableServiceLinks"`
+	Security     struct {
+		NonRoot bool                  `yaml:"runAsNonRoot"`
+		User    int                   `yaml:"runAsUser"`
+		Group   int                   `yaml:"runAsGroup"`
+		FSGroup int                   `yaml:"fsGroup"`
+		Seccomp struct{ Type string } `yaml:"seccompProfile"`
+	} `yaml:"securityContext"`
+	Containers []struct {
+		Name, Image   string
+		Command, Args []string
+		Env           []struct {
+			Name, Value string
+			From        yaml.Node `yaml:"valueFrom"`
+		}
+		Ports []struct {
+			Name string
+			Port int `yaml:"containerPort"`
+		}
+		Startup   *probe `yaml:"startupProbe"`
+		Liveness  *probe `yaml:"livenessProbe"`
+		Readiness *probe `yaml:"readinessProbe"`
+		Resources struct{ Limits, Requests map[string]string }
+		Security  struct {
+			Escalation   *bool `yaml:"allowPrivilegeEscalation"`
+			ReadOnly     bool  `yaml:"readOnlyRootFilesystem"`
+			Capabilities struct{ Drop, Add []string }
+		} `yaml:"securityContext"`
+		Mounts []struct {
+			Name     string
+			Path     string `yaml:"mountPath"`
+			ReadOnly bool   `yaml:"readOnly"`
+		} `yaml:"volumeMounts"`
+	}
+	Volumes []volume
+}
+
+type volume struct {
+	Name   string
+	Secret *struct {
+		Name  string `yaml:"secretName"`
+		Mode  int    `yaml:"defaultMode"`
+		Items []struct{ Key, Path string }
+	}
+}
+
+type probe struct {
+	Get struct{ Path, Port string } `yaml:"httpGet"`
+}
+
+type networkPolicy struct {
+	Selector struct {
+		Labels map[string]string `yaml:"matchLabels"`
+	} `yaml:"podSelector"`
+	Types   []string `yaml:"policyTypes"`
+	Ingress []struct{ Ports []struct{ Port int } }
+	Egress  []struct{ Ports []struct{ Port int } }
+}
+
+// built reads what an overlay is built into.
+func built(t *testing.T, overlay string) manifests {
+	t.Helper()
+	m := manifests{pods: map[string]pod{}, services: map[string]front{}, budgeted: map[string]string{}}
+	file := "kubernetes/" + overlay + ".yaml"
+	decode := func(node yaml.Node, into any) {
+		if err := node.Decode(into); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	for documents := yaml.NewDecoder(bytes.NewReader(read(t, file))); ; {
+		var one struct {
+			Kind     string
+			Metadata struct {
+				Name   string
+				Labels map[string]string
+			}
+			Spec yaml.Node
+		}
+		if err := documents.Decode(&one); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		name := one.Metadata.Name
+		switch one.Kind {
+		case "Deployment", "Job":
+			var spec struct {
+				Template struct {
+					Metadata struct{ Labels map[string]string }
+					Spec     podSpec
+				}
+			}
+			decode(one.Spec, &spec)
+			m.pods[name] = pod{spec.Template.Metadata.Labels, spec.Template.Spec}
+		case "Service":
+			spec := front{labels: one.Metadata.Labels}
+			decode(one.Spec, &spec)
+			m.services[name] = spec
+		case "NetworkPolicy":
+			var policy networkPolicy
+			decode(one.Spec, &policy)
+			m.policies = append(m.policies, policy)
+		case "PodDisruptionBudget":
+			var spec struct {
+				Selector struct {
+					Labels map[string]string `yaml:"matchLabels"`
+				}
+			}
+			decode(one.Spec, &spec)
+			m.budgeted["budget "+name] = spec.Selector.Labels[component]
+		case "HorizontalPodAutoscaler":
+			var spec struct {
+				Target struct{ Name string } `yaml:"scaleTargetRef"`
+			}
+			decode(one.Spec, &spec)
+			m.budgeted["autoscaler "+name] = spec.Target.Name
+		case "ServiceMonitor":
+			decode(one.Spec, &m.monitor)
+		case "PrometheusRule":
+			m.rules = one.Spec
+		}
+	}
+	return m
+}
+
+const component = "app.kubernetes.io/component"
+
+// service is what a pod is to these tests: a service as docker compose has it.
+func (p pod) service() service {
+	c := p.spec.Containers[0]
+	s := service{Image: c.Image, Command: c.Args, Environment: map[string]string{}, ReadOnly: c.Security.ReadOnly,
+		User: fmt.Sprintf("%d:%d", p.spec.Security.User, p.spec.Security.Group)}
+	for _, variable := range c.Env {
+		s.Environment[variable.Name] = variable.Value
+	}
+	return s
+}
+
+// program is the one that the image of a pod runs.
+func (p pod) program() string {
+	name := p.spec.Containers[0].Image
+	name = strings.TrimPrefix(name[strings.LastIndex(name, "/")+1:], "sluice-")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+func TestPodsOfKubernetesAreConfined(t *testing.T) {
+	no := false
+	for _, overlay := range overlays {
+		m := built(t, overlay)
+		if got, want := slices.Sorted(maps.Keys(m.pods)), []string{"api", "console", "ingester", "streams"}; !slices.Equal(got, want) {
+			t.Fatalf("%s runs %q, want %q", overlay, got, want)
+		}
+		for name, p := range m.pods {
+			s := p.spec.Security
+			if !s.NonRoot || s.User != 65532 || s.Group != 65532 || s.FSGroup != 65532 || s.Seccomp.Type != "RuntimeDefault" {
+				t.Errorf("%s: the pods of %s run as %+v", overlay, name, s)
+			}
+			if diff := cmp.Diff([]*bool{&no, &no}, []*bool{p.spec.Automount, p.spec.ServiceLinks}); diff != "" {
+				t.Errorf("%s: pods of %s have a token of Kubernetes, or variables of Services that begin with SLUICE_:\n%s", overlay, name, diff)
+			}
+			for _, c := range p.spec.Containers {
+				if !cmp.Equal(&no, c.Security.Escalation) || !c.Security.ReadOnly || !slices.Equal(c.Security.Capabilities.Drop, []string{"ALL"}) || len(c.Security.Capabilities.Add) > 0 {
+					t.Errorf("%s: container %s is confined by %+v", overlay, c.Name, c.Security)
+				}
+				if c.Resources.Requests["cpu"] == "" || c.Resources.Requests["memory"] == "" {
+					t.Errorf("%s: container %s asks for %v", overlay, c.Name, c.Resources.Requests)
+				}
+				memory := p.service().Environment["SLUICE_MEMORY"]
+				if memory != "" && 2*bytesOf(t, memory) != bytesOf(t, c.Resources.Limits["memory"]) || c.Resources.Limits["memory"] == "" {
+					t.Errorf("%s: container %s takes %s bytes and may take %s, want twice as many", overlay, c.Name, memory, c.Resources.Limits["memory"])
+				}
+			}
+		}
+	}
+}
+
+// bytesOf reads a quantity of memory.
+func bytesOf(t *testing.T, quantity string) int64 {
+	t.Helper()
+	digits := strings.TrimRight(quantity, "GMi")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		t.Fatalf("%q is no quantity of memory", quantity)
+	}
+	return n << map[string]int{"": 0, "Mi": 20, "Gi": 30}[quantity[len(digits):]]
+}
+
+// TestKubernetesRefersToWhatIsThere: a selector that finds nothing, a port
+// without a name or a file that is not mounted is no error for Kubernetes.
+func TestKubernetesRefersToWhatIsThere(t *testing.T) {
+	for _, overlay := range overlays {
+		m := built(t, overlay)
+		for name, p := range m.pods {
+			c, ports, mounted := p.spec.Containers[0], map[string]int{}, []string{}
+			for _, port := range c.Ports {
+				ports[port.Name] = port.Port
+			}
+			for _, mount := range c.Mounts {
+				i := slices.IndexFunc(p.spec.Volumes, func(v volume) bool { return v.Name == mount.Name })
+				if i < 0 || p.spec.Volumes[i].Secret == nil || !mount.ReadOnly || len(p.spec.Volumes[i].Secret.Items) == 0 {
+					t.Fatalf("%s: %s mounts %s, which is no secret to read some keys of", overlay, name, mount.Name)
+				}
+				for _, item := range p.spec.Volumes[i].Secret.Items {
+					mounted = append(mounted, mount.Path+"/"+item.Path)
+				}
+			}
+			for variable, value := range p.service().Environment {
+				if strings.HasPrefix(value, "/") && !slices.Contains(mounted, value) {
+					t.Errorf("%s: %s of %s names %s, which is not mounted", overlay, variable, name, value)
+				}
+				if listen, ok := strings.CutPrefix(value, "0.0.0.0:"); ok && !slices.Contains(slices.Collect(maps.Values(ports)), int(bytesOf(t, listen))) {
+					t.Errorf("%s: %s of %s is no port of the container: %v", overlay, variable, name, ports)
+				}
+			}
+			if p.labels[component] != name {
+				t.Errorf("%s: pods of %s are labelled %v", overlay, name, p.labels)
+			}
+			if name == "streams" {
+				continue // it ends by itself
+			}
+			for path, probe := range map[string]*probe{"/healthz": c.Liveness, "/readyz": c.Readiness} {
+				if probe == nil || probe.Get.Path != path || probe.Get.Port != "ops" || c.Startup == nil {
+					t.Errorf("%s: %s is not asked for %s", overlay, name, path)
+				}
+			}
+			if _, port, _ := strings.Cut(p.service().Environment["SLUICE_OPS"], ":"); strconv.Itoa(ports["ops"]) != port {
+				t.Errorf("%s: port ops of %s is %d, its metrics are at %s", overlay, name, ports["ops"], port)
+			}
+			s := m.services[name]
+			if s.Selector[component] != name || s.labels[component] != name {
+				t.Errorf("%s: Service %s selects %v and is labelled %v", overlay, name, s.Selector, s.labels)
+			}
+			for _, port := range s.Ports {
+				if ports[port.Target] != port.Port {
+					t.Errorf("%s: port %d of Service %s leads to %s, which is %d", overlay, port.Port, name, port.Target, ports[port.Target])
+				}
+			}
+			if !slices.Contains(m.monitor.Selector.MatchExpressions[0].Values, name) || m.monitor.Endpoints[0].Port != "ops" || m.monitor.JobLabel != component {
+				t.Errorf("%s: %s is not scraped by %+v", overlay, name, m.monitor)
+			}
+		}
+		if want := map[string]string{"budget api": "api", "budget ingester": "ingester", "autoscaler api": "api"}; !maps.Equal(m.budgeted, want) {
+			t.Errorf("%s: disruptions and scaling are of %v, want %v", overlay, m.budgeted, want)
+		}
+	}
+}
+
+// TestNetworkPoliciesLetThroughWhatProgramsNeed: every address that a program is
+// given can be reached by its pods, every port of a pod by others, no more.
+func TestNetworkPoliciesLetThroughWhatProgramsNeed(t *testing.T) {
+	for _, overlay := range overlays {
+		m := built(t, overlay)
+		for name, p := range m.pods {
+			in, out, closed := map[int]bool{}, map[int]bool{53: true}, false
+			wantIn, wantOut := map[int]bool{}, map[int]bool{53: true}
+			for _, policy := range m.policies {
+				of := policy.Selector.Labels[component]
+				if of != "" && of != name {
+					continue
+				}
+				closed = closed || of == "" && slices.Equal(policy.Types, []string{"Ingress", "Egress"}) && len(policy.Ingress)+len(policy.Egress) == 0
+				for _, rule := range policy.Ingress {
+					for _, port := range rule.Ports {
+						in[port.Port] = true
+					}
+				}
+				for _, rule := range policy.Egress {
+					for _, port := range rule.Ports {
+						out[port.Port] = true
+					}
+				}
+			}
+			for _, port := range p.spec.Containers[0].Ports {
+				wantIn[port.Port] = true
+			}
+			for _, value := range p.service().Environment {
+				for _, address := range strings.Split(value, ",") {
+					if u, err := url.Parse(address); err == nil && u.Host != "" && u.Port() != "" {
+						wantOut[int(bytesOf(t, u.Port()))] = true
+					} else if at := regexp.MustCompile(`^[a-z]+:(\d+)$`).FindStringSubmatch(address); at != nil {
+						wantOut[int(bytesOf(t, at[1]))] = true
+					}
+				}
+			}
+			if !closed || !maps.Equal(in, wantIn) || !maps.Equal(out, wantOut) {
+				t.Errorf("%s: %s is closed otherwise: %t; may be reached at %v and reach %v, want %v and %v", overlay, name, closed, in, out, wantIn, wantOut)
+			}
+		}
+	}
+}
+
+// TestSecretsOfKubernetesAreReferences: no variable holds one.
+func TestSecretsOfKubernetesAreReferences(t *testing.T) {
+	secret := regexp.MustCompile(`PASSWORD|TOKEN|KEY|SECRET`)
+	for _, overlay := range overlays {
+		for name, p := range built(t, overlay).pods {
+			for variable, value := range p.service().Environment {
+				written := false
+				if u, err := url.Parse(value); err == nil {
+					_, written = u.User.Password()
+				}
+				if written || secret.MatchString(variable) && !strings.HasPrefix(value, "/run/sluice/") {
+					t.Errorf("%s: %s of %s is written down", overlay, variable, name)
+				}
+			}
+			for _, volume := range p.spec.Volumes {
+				if volume.Secret.Mode != 0o440 {
+					t.Errorf("%s: %s reads secret %s with mode %o", overlay, name, volume.Secret.Name, volume.Secret.Mode)
+				}
+			}
+		}
+	}
+}
+
+// TestAlertsOfKubernetesAreThoseOfPrometheus: one file of alerts, in the clothes
+// that the Prometheus Operator wants.
+func TestAlertsOfKubernetesAreThoseOfPrometheus(t *testing.T) {
+	head := "# Written from deploy/prometheus/alerts.yml by go test ./deploy -run OfKubernetes -update.\n" +
+		"apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: sluice\nspec:\n"
+	_, groups, _ := strings.Cut(string(read(t, "prometheus/alerts.yml")), "\ngroups:\n")
+	want := head + regexp.MustCompile(`(?m)^(.)`).ReplaceAllString("groups:\n"+groups, "  $1")
+	if *update {
+		if err := os.WriteFile("kubernetes/base/rules.yaml", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, string(read(t, "kubernetes/base/rules.yaml"))); diff != "" {
+		t.Errorf("rules.yaml is not fresh (-want +got):\n%s", diff)
+	}
+	var alerts struct{ Groups any }
+	readYAML(t, "prometheus/alerts.yml", &alerts)
+	for _, overlay := range overlays {
+		var rules struct{ Groups any }
+		m := built(t, overlay)
+		if err := m.rules.Decode(&rules); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(alerts, rules); diff != "" {
+			t.Errorf("%s has other alerts (-want +got):\n%s", overlay, diff)
+		}
+	}
+}
+
+// knowTheirSettings asks each command line for its help: every variable of the
+// pod is one of its options.
+func knowTheirSettings(t *testing.T, overlay string, programs map[string]string) {
+	t.Helper()
+	for name, p := range built(t, overlay).pods {
+		help, err := exec.Command(programs[p.program()], append(slices.Clone(p.service().Command), "--help")...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: the command line of %s: %v\n%s", overlay, name, err, help)
+		}
+		for variable := range p.service().Environment {
+			if !bytes.Contains(help, []byte("($"+variable+")")) {
+				t.Errorf("%s: %s does not know %s", overlay, name, variable)
+			}
+		}
+	}
+}
+
+// TestSluiceRunsInTheEnvironmentOfKubernetes starts the command lines of the
+// pods, with their variables, as their users, where they cannot write, and with
+// their secrets mounted as Kubernetes mounts them, and sends records through.
+func TestSluiceRunsInTheEnvironmentOfKubernetes(t *testing.T) {
+	programs := buildAll(t)
+	for _, overlay := range overlays {
+		knowTheirSettings(t, overlay, programs)
+	}
+	root, made := makeSecrets(t)
+	m := built(t, "small")
+	natsPasswords(t, nil)
+	nats := startNATS(t)
+	engine := clickhousetest.Start(t, func(c *server.Config) { c.User, c.Password = "flow_writer", "c1" })
+	secrets := map[string]map[string]string{
+		"sluice-nats":       {},
+		"sluice-clickhouse": {"flow_writer": "c1", "flow_analyst": "c1"},
+		"sluice-api": {
+			"tokens.yaml":     string(read(t, filepath.Join(root, "deploy/secrets/api/tokens.yaml"))),
+			"fingerprint.key": string(read(t, filepath.Join(root, "deploy/secrets/api/fingerprint.key"))),
+		},
+	}
+	for _, user := range natsUsers {
+		secrets["sluice-nats"][user.name] = passwordOf(user.name)
+	}
+	d := deployed{services: map[string]service{}, door: freeAddress(t), apiOps: freeAddress(t), ingesterOps: freeAddress(t),
+		engine: engine, token: strings.TrimSpace(made["deploy/secrets/token"])}
+	page, pageOps := freeAddress(t), freeAddress(t)
+	addresses := strings.NewReplacer("nats.nats.svc:4222", hostOf(t, nats.ClientURL()), "http://nats-0.nats-headless.nats.svc:8222", nats.MonitorURL(),
+		"flow_analyst@", "flow_writer@", // the one user that this engine has
+		"clickhouse.clickhouse.svc:9000", engine.Addr(), "api:8081", d.apiOps, "ingester:8082", d.ingesterOps, "0.0.0.0:8080", d.door,
+		"0.0.0.0:8081", d.apiOps, "0.0.0.0:8082", d.ingesterOps, "0.0.0.0:8083", page, "0.0.0.0:8084", pageOps)
+	for name, p := range m.pods {
+		s := p.service()
+		mounts := p.mount(t, secrets)
+		for variable, value := range s.Environment {
+			s.Environment[variable] = strings.NewReplacer(mounts...).Replace(addresses.Replace(value))
+		}
+		d.services[name] = s
+	}
+	d.environment = func(name string) (env []string) {
+		for variable, value := range d.services[name].Environment {
+			env = append(env, variable+"="+value)
+		}
+		return env
+	}
+	d.store(t, programs)
+	if shown := scrape(t, pageOps); !strings.Contains(shown, "sluice_ready 1") {
+		t.Errorf("the console says %s", shown)
+	}
+}
+
+// mount writes the secrets of a pod as Kubernetes mounts them for its fsGroup,
+// each into a folder of its own: where they are to stand, and where they do.
+func (p pod) mount(t *testing.T, secrets map[string]map[string]string) (places []string) {
+	t.Helper()
+	for _, volume := range p.spec.Volumes {
+		dir := reachable(t)
+		for _, item := range volume.Secret.Items {
+			content, ok := secrets[volume.Secret.Name][item.Key]
+			if !ok {
+				t.Fatalf("secret %s has no %s", volume.Secret.Name, item.Key)
+			}
+			file := filepath.Join(dir, item.Path)
+			if err := os.WriteFile(file, []byte(content), os.FileMode(volume.Secret.Mode)); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chown(file, 0, p.spec.Security.FSGroup); os.Getuid() == 0 && err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, mount := range p.spec.Containers[0].Mounts {
+			if mount.Name == volume.Name {
+				places = append(places, mount.Path+"/", dir+"/")
+			}
+		}
+	}
+	return places
+}
