@@ -67,13 +67,13 @@ func (v versionRow) IncidentShare() float64 {
 }
 
 const versionsSQL = `
-SELECT process_version, countIf(begun) AS instances, countIf(NOT begun) AS active, countIf(begun AND reached = 3) AS completed,
-    countIf(begun AND reached = 4) AS terminated, countIf(begun AND notEmpty(raised)) AS with_incidents,
-    quantileExactIf(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, begun AND reached = 3) AS p95,
-    groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), begun AND reached = 3 AND took_ms IS NOT NULL) AS steps
+SELECT process_version, countIf(what = 1) AS instances, countIf(what = 2) AS active, countIf(what = 1 AND reached = 3) AS completed,
+    countIf(what = 1 AND reached = 4) AS terminated, countIf(what = 1 AND stopped) AS with_incidents,
+    quantileExactIf(0.5)(took_ms, what = 1 AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, what = 1 AND reached = 3) AS p95,
+    groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), what = 1 AND reached = 3 AND took_ms IS NOT NULL) AS steps
 FROM
 (
-    $instances
+    $rows
 )
 GROUP BY process_version
 ORDER BY process_version DESC`
@@ -81,7 +81,7 @@ ORDER BY process_version DESC`
 // versions compares the versions, whichever of them is chosen.
 func (s *Server) versions(ctx context.Context, who *session, c chosen) (p section[[]versionRow]) {
 	c.Version = 0
-	p.SQL = fill(versionsSQL, "instances", begunAndActive(c.found(c.Window.within("started_at")), active("source = "+quote(c.Source)), c.mine(who)))
+	p.SQL = fill(versionsSQL, "rows", begunAndActive(c.found(c.Window.within("started_at")), active("source = "+quote(c.Source)), c.mine(who)))
 	p.Rows, p.Err = each(ctx, s.db, func(r *versionRow) []any {
 		return []any{&r.Version, &r.Instances, &r.Active, &r.Completed, &r.Terminated, &r.WithIncidents, &r.P50, &r.P95, &r.Steps}
 	}, p.SQL)
@@ -141,22 +141,25 @@ FROM
 (
     $elements
 )
-WHERE type != 'PROCESS' AND reached > 0
+WHERE type != 'PROCESS' AND reached > 0 AND process = $process$version AND $tenants
 GROUP BY id, type
 ORDER BY total DESC, id, type`
 
-// heat is what has happened at each element, of the instances begun in the window.
+// heat is what has happened at each element of the process, of the instances begun
+// in the window. What an instance did before it was migrated stays where it was.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
-	p.SQL = fill(heatSQL, "elements", c.elements(who, c.Window.within("started_at")))
+	p.SQL = fill(heatSQL, "elements", c.elements(""), "tenants", who.only("tenant"), "process", quote(c.Process), "version", c.ofVersion("process_version"))
 	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any {
 		return []any{&r.ID, &r.Type, &r.Executions, &r.Completed, &r.Terminated, &r.P50, &r.P95, &r.Total}
 	}, p.SQL)
 	return p
 }
 
-// elements are those of the instances that seed finds.
-func (c chosen) elements(who *session, seed string) string {
-	return fill(elementsOf, "elements", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+c.instances(who, seed)+"))")
+// elements are those of the instances that began in the window with a row of the
+// process, or may have been migrated to it; order may choose some of them.
+func (c chosen) elements(order string) string {
+	return fill(elementsOf, "elements", fill(`source = $source AND (source, process_instance_key) GLOBAL IN
+        (SELECT source, process_instance_key FROM flow.process_instances WHERE `+ofProcess+` AND `+c.Window.within("started_at")+order+`)`, c.pairs()...))
 }
 
 // All rows of an element that is not left have a state below 3, and what it is
@@ -225,17 +228,17 @@ FROM
         $elements
     )
     GROUP BY instance
+    HAVING countIf(type = 'PROCESS' AND reached = 3 AND process = $process$version AND $tenants) > 0
 )
 GROUP BY path
 ORDER BY instances DESC, path
 LIMIT 10`
 
-// variants are the ways that the instances took which began last in the window
-// and have completed.
+// variants are the ways of the instances that began last in the window, of those
+// that have completed.
 func (s *Server) variants(ctx context.Context, who *session, c chosen) (p section[[]variantRow]) {
-	p.SQL = fill(variantsSQL, "elements", fill(elementsOf, "elements", fmt.Sprintf(
-		"source = %s AND (source, process_instance_key) GLOBAL IN (SELECT source, instance FROM (%s) WHERE reached = 3 ORDER BY started DESC LIMIT %d)",
-		quote(c.Source), c.instances(who, c.Window.within("started_at")), lately)))
+	p.SQL = fill(variantsSQL, "elements", c.elements(fmt.Sprintf(" ORDER BY started_at DESC LIMIT %d", lately)),
+		"tenants", who.only("tenant"), "process", quote(c.Process), "version", c.ofVersion("process_version"))
 	p.Rows, p.Err = each(ctx, s.db, func(r *variantRow) []any { return []any{&r.Path, &r.Instances, &r.P50, &r.Sample} }, p.SQL)
 	return p
 }

@@ -32,18 +32,41 @@ func found(condition string) string {
 
 // active leaves the rows of instances that go on. All rows of such a one say so;
 // of one that has ended some may not have heard of it, until they are merged.
+// Keys are compared before sources are: that is quicker, and leaves more.
 func active(condition string) string {
 	return condition + ` AND state < 3 AND (source, process_instance_key) GLOBAL NOT IN
-        (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state >= 3 AND (source, process_instance_key) GLOBAL IN
-            (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state < 3))`
+        (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state >= 3 AND process_instance_key GLOBAL IN
+            (SELECT process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state < 3))`
 }
 
-// begunAndActive are the instances that began in a window and, once more, those
-// that go on, whenever they began: begun tells which.
+// activeOf are instances that go on, with less of them than instancesOf has.
+const activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id) AS tenant,
+        splitByChar('\t', max(p.migrated)) AS moved,
+        if(length(moved) < 4, max(p.bpmn_process_id), moved[2]) AS process,
+        ifNull(if(length(moved) < 4, max(p.version), toInt64OrNull(moved[3])), 0) AS process_version,
+        max(p.state) AS reached, max(p.last_seen) AS seen
+    FROM flow.process_instances AS p
+    WHERE $rows
+    GROUP BY source, process_instance_key
+    HAVING reached > 0 AND $tenants`
+
+// begunAndActive are the instances that began in a window, what = 1, and those
+// that go on, whenever they began, what = 2.
 func begunAndActive(begun, goesOn, tenants string) string {
-	return "SELECT *, 1 AS begun FROM (" + fill(instancesOf, "rows", begun, "tenants", tenants) +
-		")\n    UNION ALL\n    SELECT *, 0 FROM (" + fill(instancesOf, "rows", goesOn, "tenants", tenants) + ")"
+	return "SELECT source, process, process_version, reached, started, took_ms, notEmpty(raised) AS stopped, seen, 1 AS what FROM\n    (" +
+		fill(instancesOf, "rows", begun, "tenants", tenants) +
+		")\n    UNION ALL\n    SELECT source, process, process_version, reached, NULL, NULL, 0, seen, 2 FROM\n    (" +
+		fill(activeOf, "rows", goesOn, "tenants", tenants) + ")"
 }
+
+// openOf are the incidents that are open, what = 3.
+const openOf = `SELECT source, process, 0, toUInt8(1), NULL, NULL, 0, NULL, 3 FROM
+    (SELECT source, key, max(i.tenant_id) AS tenant, splitByChar('\t', max(i.migrated)) AS moved, if(length(moved) < 3, max(i.bpmn_process_id), moved[2]) AS process
+    FROM flow.incidents AS i
+    WHERE state < 2 AND (source, key) GLOBAL NOT IN
+        (SELECT source, key FROM flow.incidents WHERE state = 2 AND key GLOBAL IN (SELECT key FROM flow.incidents WHERE state < 2))
+    GROUP BY source, key
+    HAVING $tenants)`
 
 // processRow is a line of the list of processes.
 type processRow struct {
@@ -78,16 +101,18 @@ func (p processRow) FailureRate() float64 {
 const sparks = 24
 
 const processListSQL = `
-SELECT source, process, arraySort(groupUniqArray(process_version)) AS versions,
-    countIf(begun) AS instances, countIf(NOT begun) AS active, sumIf(open, NOT begun) AS incidents,
-    countIf(begun AND reached = 3) AS completed, countIf(begun AND reached = 4) AS terminated,
-    countIf(begun AND (reached = 4 OR notEmpty(raised))) AS failed,
-    quantileExactIfOrNull(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIfOrNull(0.95)(took_ms, begun AND reached = 3) AS p95,
-    arrayMap(i -> countEqual(groupArrayIf(intDiv(toUnixTimestamp(assumeNotNull(started)) - $first, $step), begun) AS steps, i), range($sparks)) AS over_time,
+SELECT source, process, arraySort(groupUniqArrayIf(process_version, what < 3)) AS versions,
+    countIf(what = 1) AS instances, countIf(what = 2) AS active, countIf(what = 3) AS incidents,
+    countIf(what = 1 AND reached = 3) AS completed, countIf(what = 1 AND reached = 4) AS terminated,
+    countIf(what = 1 AND (reached = 4 OR stopped)) AS failed,
+    quantileExactIf(0.5)(took_ms, what = 1 AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, what = 1 AND reached = 3) AS p95,
+    arrayMap(i -> countEqual(groupArrayIf(toInt8(intDiv(toUnixTimestamp(assumeNotNull(started)) - $first, $step)), what = 1) AS steps, i), range($sparks)) AS over_time,
     max(seen) AS last_at
 FROM
 (
-    $instances
+    $rows
+    UNION ALL
+    $open
 )
 GROUP BY source, process
 ORDER BY incidents DESC, active DESC, instances DESC, source, process
@@ -102,7 +127,7 @@ func (s *Server) processList(ctx context.Context, who *session, w window) (p sec
 	}
 	step := max(int64(w.To.Add(-time.Hour).Sub(from).Seconds())/sparks, 1)
 	p.SQL = fill(processListSQL,
-		"instances", begunAndActive(found(w.within("started_at")), active("1"), who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
+		"rows", begunAndActive(found(w.within("started_at")), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
 	p.Rows, p.Err = each(ctx, s.db, func(r *processRow) []any {
 		return []any{&r.Source, &r.ID, &r.Versions, &r.Instances, &r.Active, &r.Incidents, &r.Completed, &r.Terminated, &r.Failed, &r.P50, &r.P95, &r.Begun, &r.LastAt}
 	}, p.SQL)

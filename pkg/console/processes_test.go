@@ -151,7 +151,7 @@ func (w *world) compareElements(t *testing.T, p *console.ProcessPage, process st
 			continue
 		}
 		k := want[e.ID]
-		if i := e.Instance; i.Process.BpmnProcessID == process && i.StartedAt >= from.UnixMilli() && i.StartedAt < to.UnixMilli() {
+		if i := e.Instance; e.Process.BpmnProcessID == process && i.StartedAt >= from.UnixMilli() && i.StartedAt < to.UnixMilli() {
 			k.Executions++
 		}
 		if e.Process.BpmnProcessID == process && e.CompletedAt == 0 && e.TerminatedAt == 0 && e.Type != "MULTI_INSTANCE_BODY" {
