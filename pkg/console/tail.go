@@ -46,6 +46,10 @@ func (t tailed) condition() string {
 	return strings.Join(all, " AND ")
 }
 
+// partDelay is how long ago a part may have been written, as ClickHouse says, whose
+// rows were not there at the look before.
+const partDelay = 5 * time.Second
+
 // reached is how far a tail has got on a lane.
 type reached struct{ incarnation, message uint64 }
 
@@ -80,7 +84,7 @@ type tailRow struct {
 }
 
 // recentParts is a condition on the parts that may have new rows: those that were
-// written in the last minute. Of a cluster the parts of other servers are not
+// written $seconds ago or later. Of a cluster the parts of other servers are not
 // known, so there it is the records of the last minutes.
 func (s *Server) recentParts(ctx context.Context) (string, error) {
 	var engine string
@@ -90,7 +94,7 @@ func (s *Server) recentParts(ctx context.Context) (string, error) {
 	if !strings.HasSuffix(engine, "MergeTree") {
 		return "ts >= now() - toIntervalMinute(10)", nil
 	}
-	return "_part IN (SELECT name FROM system.parts WHERE database = 'flow' AND table = 'records' AND active AND modification_time >= now() - 60)", nil
+	return "_part IN (SELECT name FROM system.parts WHERE database = 'flow' AND table = 'records' AND active AND modification_time >= now() - $seconds)", nil
 }
 
 // tailEvents tells a browser of the records that are stored, until it goes. All
@@ -110,12 +114,15 @@ func (s *Server) tailEvents(w http.ResponseWriter, r *http.Request, who *session
 	s.tails.Add(1)
 	defer s.tails.Add(-1)
 	at := map[int]reached{}
+	last := time.Now().Add(-partDelay)
 	for {
 		if now, err := s.visitor(r); now == nil && err == nil {
 			_, _ = w.Write([]byte("event: end\ndata: {}\n\n"))
 			return nil
 		}
-		told := s.stored(r.Context(), who, of, recent, at)
+		since := time.Since(last) + partDelay
+		last = time.Now()
+		told := s.stored(r.Context(), who, of, fill(recent, "seconds", itoa(int64(since.Seconds())+1)), at)
 		text, err := json.Marshal(told)
 		if err != nil {
 			return nil // only texts and numbers: never
