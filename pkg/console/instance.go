@@ -437,7 +437,7 @@ func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session
 	}
 	var xml string
 	sql := fmt.Sprintf("SELECT xml FROM flow.v_process_definitions WHERE source = %s AND process_definition_key = %d AND %s",
-		quote(r.FormValue("source")), key, who.onlyShared("tenant_id"))
+		quote(r.FormValue("source")), key, who.theirs(r.FormValue("source")))
 	if err := one(r.Context(), s.db, []any{&xml}, sql); err != nil {
 		return err
 	}
@@ -449,10 +449,12 @@ func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session
 	return nil
 }
 
-// onlyShared is only, with what an engine deployed for all tenants.
-func (s *session) onlyShared(column string) string {
+// theirs is a condition that leaves the definitions that a session may see: those
+// of its tenants, and those that instances of theirs belong to.
+func (s *session) theirs(source string) string {
 	if !s.Limited() {
 		return "1"
 	}
-	return "(" + s.only(column) + " OR " + column + " IN ('', '<default>'))"
+	return fmt.Sprintf("(%s OR process_definition_key GLOBAL IN (SELECT assumeNotNull(process_definition_key) FROM flow.process_instances WHERE source = %s AND %s))",
+		s.only("tenant_id"), quote(source), s.only("tenant_id"))
 }

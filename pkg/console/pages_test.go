@@ -107,11 +107,33 @@ func testTenants(t *testing.T, w *world) {
 			t.Errorf("%s leads to a statement, which the token may not run", path)
 		}
 	}
+	// What is typed never becomes a part of a statement.
+	for _, typed := range []string{"$tenants", "$process", "$source", "x' OR '1' = '1", `x\' OR 1 --`, "$columns $instances"} {
+		typed = url.QueryEscape(typed)
+		for _, path := range []string{"/process?source=%s&id=%[1]s", "/instances?window=all&q=%s&source=%[1]s&id=%[1]s", "/instances?window=all&q=a%%3D%s", "/instances?state=ACTIVE&source=%s&id=%[1]s"} {
+			path = fmt.Sprintf(path, typed)
+			res, body := s.get(path)
+			wants(t, path, res, body, http.StatusOK)
+			if strings.Contains(body, "Not available") || strings.Contains(body, `href="/instance?`) {
+				t.Errorf("%s finds something, or fails:\n%s", path, body)
+			}
+		}
+	}
+
+	// A diagram is theirs when an instance of theirs is drawn on it.
+	res, body := s.get(fmt.Sprintf("/definition?source=cluster-a&key=%d", theirs.Process.DefinitionKey))
+	wants(t, "their diagram", res, body, http.StatusOK, "<bpmn:process")
+	for tenant, versions := range map[string]int{"a": 2, "nobody": 0} {
+		p := console.Ask(w.db, []string{tenant}).Process(t.Context(), "cluster-a", "order", 0, console.Between(w.start, w.end))
+		if p.Definitions.Err != nil || len(p.Definitions.Rows) != versions {
+			t.Errorf("%s sees %d versions (%v), want %d", tenant, len(p.Definitions.Rows), p.Definitions.Err, versions)
+		}
+	}
 	for _, q := range []string{itoa(other.Instance.Key), itoa(other.Key)} {
 		res, body := s.get("/instances?window=all&q=" + q)
 		wants(t, q, res, body, http.StatusOK, "Nothing was found")
 	}
-	res, body := s.get("/instances?window=all&q=" + url.QueryEscape(other.ErrorMessage[:20]))
+	res, body = s.get("/instances?window=all&q=" + url.QueryEscape(other.ErrorMessage[:20]))
 	wants(t, "search", res, body, http.StatusOK)
 	for _, in := range w.truth.Instances {
 		if in.Tenant != "a" && strings.Contains(body, itoa(in.Key)) {

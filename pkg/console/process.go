@@ -255,11 +255,11 @@ type definitionRow struct {
 const definitionsSQL = `
 SELECT ifNull(version, 0) AS of_version, process_definition_key, name, deployed_at, xml != ''
 FROM flow.v_process_definitions
-WHERE source = $source AND bpmn_process_id = $process
+WHERE source = $source AND bpmn_process_id = $process AND $theirs
 ORDER BY of_version DESC, process_definition_key DESC`
 
-func (s *Server) definitions(ctx context.Context, c chosen) (p section[[]definitionRow]) {
-	p.SQL = fill(definitionsSQL, c.pairs()...)
+func (s *Server) definitions(ctx context.Context, who *session, c chosen) (p section[[]definitionRow]) {
+	p.SQL = fill(definitionsSQL, append(c.pairs(), "theirs", who.theirs(c.Source))...)
 	p.Rows, p.Err = each(ctx, s.db, func(r *definitionRow) []any { return []any{&r.Version, &r.Key, &r.Name, &r.DeployedAt, &r.HasXML} }, p.SQL)
 	return p
 }
@@ -357,7 +357,7 @@ func (s *Server) processData(ctx context.Context, who *session, c chosen) *proce
 	g.SetLimit(4) // of the connections that all pages share
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
 	read(func() {
-		p.Definitions = s.definitions(ctx, c)
+		p.Definitions = s.definitions(ctx, who, c)
 		p.Definition = shown(p.Definitions.Rows, c.Version)
 		if p.Definition == nil && p.Definitions.Err == nil {
 			p.Follows = s.follows(ctx, who, c)

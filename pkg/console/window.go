@@ -77,10 +77,11 @@ func moment(t time.Time) string {
 	return fmt.Sprintf("toDateTime64('%s', 3, 'UTC')", t.UTC().Format("2006-01-02 15:04:05.000"))
 }
 
-var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "$", `\x24`)
 
 // quote is a text as a literal of SQL. What people type comes into a statement
-// by it alone; the statement runs as the analyst, who can only read.
+// by it alone; the statement runs as the analyst, who can only read. There is no $
+// in it, so fill finds no name in what was typed.
 func quote(text string) string { return "'" + escapes.Replace(text) + "'" }
 
 // fill puts values in the place of $names: pairs of a name and SQL. The
