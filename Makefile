@@ -152,6 +152,9 @@ bench-table: engine | need-go ## measure what 20 million records cost in ClickHo
 bench-analytics: engine | need-go ## measure what the questions of analysts cost at 2 and 20 million records, and write docs/performance/analytics.md
 	$(GO) run ./cmd/internal/analytics --save docs/performance/analytics.json --out docs/performance/analytics.md $(ARGS)
 
+bench-console: build ## what the console costs while ten browsers look, on a machine that does nothing else
+	$(GO) run ./cmd/internal/watchers $(ARGS)
+
 hostile: | need-go ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else
 	API_TEST_QUIET=1 $(GO) test -count=1 -v -run '^TestNobodyStarvesOthersWhateverClientsDo$$' ./pkg/api
 
@@ -165,4 +168,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos soak bench bench-table bench-analytics hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos soak bench bench-table bench-analytics bench-console hostile microbench clean need-go

@@ -84,7 +84,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	tb.accessible()
 	tb.do(chromedp.Click(chromedp.CSS(`form[method=post][action="/query"] button`)), chromedp.WaitVisible(chromedp.CSS("#answer")))
 	tb.is("its chart is drawn", `!!document.querySelector('figure.plot canvas') && document.querySelectorAll('tbody tr').length > 10`)
-	tb.is("it is in sight", `document.querySelector('#answer').scrollIntoView() === undefined`)
+	tb.is("it is in sight", `(document.querySelector('#answer').scrollIntoView(), true)`)
 	tb.picture("query")
 	tb.accessible()
 	tb.is("the link keeps it", `new URLSearchParams(document.querySelector('a[href^="/query?"]').search).get('question') === 'throughput'`)
@@ -95,7 +95,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	} {
 		tb.open("/query")
 		tb.do(chromedp.SetValue(chromedp.CSS("#sql"), statement), chromedp.Click(chromedp.CSS(`form[method=post][action="/query"] button`)))
-		tb.is(statement, fmt.Sprintf(`document.querySelector('main').innerText.includes(%s)`, quoted(answer)))
+		tb.is(statement, fmt.Sprintf(`(said => !!said && said.innerText.includes(%s))(document.querySelector('main table, main [role=alert]'))`, quoted(answer)))
 	}
 }
 
