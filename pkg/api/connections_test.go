@@ -81,12 +81,15 @@ func TestAnIdleConnectionMakesPlaceForANewOneOfItsAddress(t *testing.T) {
 	d := newDoor(t, cfg)
 	addr, _ := d.run(t)
 	var kept []net.Conn
-	for range 4 {
-		conn := dialFrom(t, "127.0.0.1", addr)
+	used := func(conn net.Conn) { // and waits again, which comes after its answer
 		wantUsed(t, conn)
-		kept = append(kept, conn)
+		eventually(t, "they all wait", func() bool { return d.Idle() == len(kept) })
 	}
-	wantUsed(t, kept[0]) // now the second one waits longest
+	for range 4 {
+		kept = append(kept, dialFrom(t, "127.0.0.1", addr))
+		used(kept[len(kept)-1])
+	}
+	used(kept[0]) // now the second one waits longest
 	wantUsed(t, dialFrom(t, "127.0.0.1", addr))
 	if !closedByServer(kept[1]) {
 		t.Error("the connection that waited longest is still there")

@@ -18,6 +18,16 @@ func (s *Server) ReadLate(by time.Duration) {
 	}
 }
 
+// Idle is how many connections wait for a request.
+func (s *Server) Idle() (n int) {
+	for _, d := range s.doors {
+		d.listener.mu.Lock()
+		n += d.listener.idle.Len()
+		d.listener.mu.Unlock()
+	}
+	return n
+}
+
 type lateBody struct {
 	io.ReadCloser
 	by time.Duration

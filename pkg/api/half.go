@@ -342,8 +342,8 @@ func (h *half) sweep(now time.Time) {
 	slices.SortFunc(slow, h.compare)
 	slow = h.cut(slow, nil, sum-h.size/2, now)
 	for subject, a := range h.accounts {
-		if w := h.first(a); w != nil {
-			slow = h.cutFor(slow, w, &subject, now)
+		if len(a.waiting) > 0 && len(slow) > 0 {
+			slow = h.cutFor(slow, a, &subject, now)
 		}
 	}
 }
@@ -358,21 +358,26 @@ func (h *half) compare(a, b *hold) int {
 	)
 }
 
-// cutFor makes room for a request that waits: of its own subject's memory when
-// that is over its share, else of anybody's. It returns those that are left.
-func (h *half) cutFor(slow []*hold, w *waiter, subject *string, now time.Time) []*hold {
-	var all, own int64 // comes back soon
+// cutFor makes room for a subject's requests that wait: of its own memory as far
+// as they are over its share, else of anybody's. It returns those that are left.
+func (h *half) cutFor(slow []*hold, a *account, subject *string, now time.Time) []*hold {
+	var rest int64
+	for _, w := range a.waiting {
+		rest += h.rest(w.hold, w.more)
+	}
+	over := max(0, h.beyond(a.waiting[0].hold, rest))
+	slow = h.cut(slow, subject, over-h.comesBack(subject), now)
+	return h.cut(slow, nil, rest-over-h.free()-h.comesBack(nil), now)
+}
+
+// comesBack is what bodies that were cut off still hold, of one subject or of all.
+func (h *half) comesBack(of *string) (bytes int64) {
 	for r := range h.leaving {
-		all += r.size
-		if r.subject == *subject {
-			own += r.size
+		if of == nil || r.subject == *of {
+			bytes += r.size
 		}
 	}
-	rest := h.rest(w.hold, w.more)
-	if lacking := rest - h.free(); lacking > 0 {
-		return h.cut(slow, nil, lacking-all, now)
-	}
-	return h.cut(slow, subject, h.beyond(w.hold, rest)-own, now)
+	return bytes
 }
 
 // cut cuts off as many as hold so many bytes, of one subject or of all, and

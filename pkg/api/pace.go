@@ -58,12 +58,23 @@ func (p *pace) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b)
 	waited := time.Since(epoch) - began
 	if waited >= late {
-		waited -= sinceBytesCame(p.conn)
+		waited = silenceOf(waited, p.conn)
 	}
 	p.waits.Store(0) // first: who looks in between may count too little, not twice
-	p.silent.Add(int64(max(0, waited)))
+	p.silent.Add(int64(waited))
 	p.n.Add(int64(n))
 	return n, err
+}
+
+// silenceOf is what of a read's time was its client's: until the last bytes came.
+// Where more of them lie there already, the client is ahead of us, and the last
+// came when we had made room.
+func silenceOf(waited time.Duration, conn net.Conn) time.Duration {
+	ago := sinceBytesCame(conn)
+	if bytesWait(conn) {
+		return 0
+	}
+	return max(0, waited-ago)
 }
 
 // late is how long a read waits before it is worth a system call to ask whether
@@ -78,7 +89,7 @@ func (p *pace) silence(now time.Time) time.Duration {
 	}
 	waits := now.Sub(epoch) - began
 	if waits >= late && bytesWait(p.conn) {
-		waits -= sinceBytesCame(p.conn)
+		return silent // it is our turn
 	}
 	return silent + max(0, waits)
 }
