@@ -144,7 +144,7 @@ func drawGraph(follows []followRow) drawing {
 	}
 	var p pen
 	p.begin("graph", "Which element follows which, and how often", columns*across+20, rows*down+40)
-	p.WriteString(`<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>`)
+	p.WriteString(`<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="12" markerHeight="12" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>`)
 	for _, f := range follows {
 		x1, y1 := column[f.From]*across+10+width, row[f.From]*down+30+height/2
 		x2, y2 := column[f.To]*across+10, row[f.To]*down+30+height/2
@@ -158,7 +158,7 @@ func drawGraph(follows []followRow) drawing {
 		}
 		p.f(`<g><title>%s → %s: %d times%s</title><path marker-end="url(#arrow)" stroke-width="%.1f" d="M%d %d C%d %d %d %d %d %d"/>`,
 			f.From, f.To, f.Times, gap, 1+4*float64(f.Times)/float64(most), x1, y1, x1+bend, y1, x2-bend, y2, x2, y2)
-		p.f(`<text x="%d" y="%d" text-anchor="middle">%d</text></g>`, (x1+x2)/2, (y1+y2)/2-6, f.Times)
+		p.f(`<text x="%d" y="%d" text-anchor="middle">%d</text></g>`, (x1+x2)/2-4, (y1+y2)/2-7, f.Times)
 	}
 	for _, id := range ids {
 		x, y := column[id]*across+10, row[id]*down+30
