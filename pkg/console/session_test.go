@@ -136,18 +136,22 @@ func TestAFormOfAnotherSiteOrSessionIsRefused(t *testing.T) {
 
 func TestASessionEndsWithItsTimeAndItsToken(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(c *console.Config, _ *console.Deps) { c.Session = time.Second })
-	s.signIn(reader)
-	ends(t, s, "after its time")
+	begin := func(change func(*console.Config)) *site {
+		s := newSite(t, func(c *console.Config, _ *console.Deps) { change(c) })
+		res, body := s.post("/sign-in", url.Values{"token": {reader}})
+		wants(t, "sign in", res, body, http.StatusSeeOther)
+		return s
+	}
+	ends(t, begin(func(c *console.Config) { c.Session = time.Second }), "after its time")
 
-	s = newSite(t, func(c *console.Config, _ *console.Deps) { c.Idle = 500 * time.Millisecond })
-	s.signIn(reader)
+	s := begin(func(c *console.Config) { c.Idle = 500 * time.Millisecond })
 	time.Sleep(600 * time.Millisecond) // longer than it may be idle
 	res, _ := s.get("/")
 	wants(t, "after it was idle", res, "", http.StatusSeeOther)
 
-	s = newSite(t, nil)
-	s.signIn(reader)
+	s = begin(func(*console.Config) {})
+	res, body := s.get("/how")
+	wants(t, "before its token was revoked", res, body, http.StatusOK)
 	writeTokens(t, s.tokens, admin)
 	ends(t, s, "after its token was revoked")
 }
