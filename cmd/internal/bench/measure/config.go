@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// The halves of a measurement, for Config.Only.
+// What can be measured by itself, for Config.Only.
 const (
 	Goals   = "goals"
+	Again   = "again" // of the goals, records that are sent again
 	Scaling = "scaling"
 )
 
 // Config says what to measure and where to write it.
 type Config struct {
-	Only    string    // Goals or Scaling; both when empty
+	Only    string    // Goals, Again or Scaling; all when empty
 	Runs    int       // of each row, after a warm-up
 	Records int64     // of a run that is not bounded by time
 	Out     string    // folder of performance.md; the plots go to performance/ in it
@@ -44,8 +45,8 @@ func (c *Config) plan() (plan, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
-	if c.Only != "" && c.Only != Goals && c.Only != Scaling {
-		return plan{}, fmt.Errorf("there are %s and %s, no %s", Goals, Scaling, c.Only)
+	if c.Only != "" && c.Only != Goals && c.Only != Again && c.Only != Scaling {
+		return plan{}, fmt.Errorf("there are %s, %s and %s, no %s", Goals, Again, Scaling, c.Only)
 	}
 	if c.Short {
 		return plan{

@@ -15,7 +15,12 @@ const connections = 8
 // start of `sluice up` apart.
 func (b *bench) goals(ctx context.Context, page *Page) error {
 	return b.on(ctx, "goals", func(s *parts.Stage) error {
-		if err := page.Versions.ask(ctx, s); err != nil {
+		err := page.Versions.ask(ctx, s)
+		if err != nil {
+			return err
+		}
+		if b.cfg.Only == Again {
+			page.Goals, err = b.again(ctx, s)
 			return err
 		}
 		cost, err := b.cost(ctx, s)
@@ -34,11 +39,15 @@ func (b *bench) goals(ctx context.Context, page *Page) error {
 		if err != nil {
 			return err
 		}
+		again, err := b.again(ctx, s)
+		if err != nil {
+			return err
+		}
 		start, err := b.start(ctx)
 		if err != nil {
 			return err
 		}
-		for _, rows := range [][]Row{cost, sustained, half, small, start} {
+		for _, rows := range [][]Row{cost, sustained, half, small, again, start} {
 			page.Goals = append(page.Goals, rows...)
 		}
 		return nil

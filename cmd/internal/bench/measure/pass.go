@@ -20,6 +20,7 @@ import (
 // took until the last record could be queried.
 type pass struct {
 	load.Report
+	load    load.Config
 	started time.Time // timestamp of the first record
 	change  counters  // from before the first request until all could be queried
 }
@@ -40,6 +41,17 @@ func (b *bench) pass(ctx context.Context, s *parts.Stage, cfg load.Config) (pass
 	b.seed++
 	cfg.URL, cfg.Token, cfg.Seed, cfg.Start = s.URL, s.Token, b.seed, time.Now()
 	cfg.After = cfg.Start.UnixMicro() // an engine that goes on: positions below earlier ones would be looked up
+	before, err := stored(ctx, s)
+	if err != nil {
+		return pass{}, err
+	}
+	return b.send(ctx, s, cfg, func(ctx context.Context, acked load.Totals) error {
+		return untilStored(ctx, s, before+acked.Records)
+	})
+}
+
+// send is pass with records that cfg says, until all of them have arrived.
+func (b *bench) send(ctx context.Context, s *parts.Stage, cfg load.Config, arrived func(context.Context, load.Totals) error) (pass, error) {
 	cfg.PIDs = map[string]int{}
 	for _, p := range s.Parts {
 		cfg.PIDs[p.Name] = p.PID()
@@ -48,9 +60,7 @@ func (b *bench) pass(ctx context.Context, s *parts.Stage, cfg load.Config) (pass
 	if err != nil {
 		return pass{}, err
 	}
-	cfg.Stored = func(ctx context.Context, acked load.Totals) error {
-		return untilStored(ctx, s, before.rows+acked.Records)
-	}
+	cfg.Stored = arrived
 	report, err := load.Run(ctx, cfg)
 	if err != nil {
 		return pass{}, err
@@ -67,7 +77,7 @@ func (b *bench) pass(ctx context.Context, s *parts.Stage, cfg load.Config) (pass
 	if err := load.StoredIn(s.HTTP)(ctx, report.Acked); err != nil {
 		return pass{}, err
 	}
-	return pass{Report: report, started: cfg.Start, change: after.since(before)}, nil
+	return pass{Report: report, load: cfg, started: cfg.Start, change: after.since(before)}, nil
 }
 
 // pause is the time between two questions how many records there are. The

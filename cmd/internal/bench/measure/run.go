@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 			return Page{}, err
 		}
 	}
-	if cfg.Only != Goals {
+	if cfg.Only == "" || cfg.Only == Scaling {
 		if err := b.scaling(ctx, &page); err != nil {
 			return Page{}, err
 		}
