@@ -28,8 +28,9 @@ func (f *filter) reset() {
 	f.generation++
 }
 
-// add adds a hash, and says whether it may have been there.
-func (f *filter) add(high, low uint64) bool {
+// add adds a hash, and says whether it may have been there: in the older generation
+// only where that is asked for.
+func (f *filter) add(high, low uint64, older bool) bool {
 	if f.slots[0] == nil {
 		f.slots[0] = make([]uint32, slotsAtFirst)
 	}
@@ -41,7 +42,7 @@ func (f *filter) add(high, low uint64) bool {
 	// It goes into the current generation even when the older one has it:
 	// there it would be forgotten before its timestamp is.
 	f.slots[0][at] = fingerprint
-	if len(f.slots[1]) > 0 {
+	if older && len(f.slots[1]) > 0 {
 		found, _ = probe(f.slots[1], fingerprint, low)
 	}
 	if f.used++; f.used > len(f.slots[0])*5/8 {

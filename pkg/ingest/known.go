@@ -220,9 +220,12 @@ func (k *known) drop(s record.SourceDay, m *mark) {
 func (k *known) content(m *mark, ts int64, hash uint64) (ask bool) {
 	m.roll(k.contents.generation)
 	ask = ts <= m.floor
+	// Nothing so late is in the older generation: a read less that waits for
+	// memory.
+	older := ts <= m.newest[1]
 	m.newest[0] = max(m.newest[0], ts)
 	hash ^= m.salt
-	return k.contents.add(hash>>32, hash) || ask
+	return k.contents.add(hash>>32, hash, older) || ask
 }
 
 // roll raises the floor over the timestamps of what the filter has let go of.

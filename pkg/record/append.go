@@ -155,9 +155,19 @@ func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) 
 			if column.symbol.set(row, r.text(v)); v.kind == kindString || v.kind == kindEscaped {
 				symbol = column.symbol
 			}
+			if content && symbol != nil && v.end-v.start > uint32(len(`""`)) {
+				if known := symbol.hash(); *known != (xxh3.Uint128{}) { // as content would
+					sum = add(sum, *known)
+					continue
+				}
+			}
 		case column.number != nil:
 			if n, code := r.integer(v); code == "" {
 				column.number.set(row, n)
+				if content && v.kind == kindInt { // as content would, which reads it again
+					sum = add(sum, multiply(n, fieldFactors[f]))
+					continue
+				}
 			} else {
 				left.add(f)
 			}
