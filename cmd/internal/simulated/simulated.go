@@ -12,13 +12,36 @@ import (
 // OfInstance is how many records an instance comes to, more or less.
 const OfInstance = 122
 
-// Engine plays an engine that writes so many records within a span, which ends a little before
-// now. Its positions and keys are above those of every engine played before: no
-// partition writes one in a microsecond.
+// Engine plays an engine that writes so many records within a span, which ends a
+// little before now. Its positions and keys are above those of every engine played
+// before: no partition writes one in a microsecond.
 func Engine(seed uint64, records int64, span time.Duration, now time.Time) *simulator.Engine {
-	return simulator.New(simulator.Config{
+	cfg := simulator.Config{
 		Seed: seed, Start: now.Add(-span).UTC(), Every: span * (OfInstance - 4) / time.Duration(max(records, OfInstance)), First: now.UnixMicro(),
-	})
+	}
+	// How long so many take is chance, and nothing happens in the future.
+	if late := lastOf(cfg, records).Sub(now); late > 0 {
+		cfg.Start = cfg.Start.Add(-late)
+	}
+	return simulator.New(cfg)
+}
+
+// fewRecords are those that chance matters to: more than that keep to their span.
+const fewRecords = 1_000_000
+
+// lastOf is when the last of few records happens.
+func lastOf(cfg simulator.Config, records int64) (last time.Time) {
+	if records > fewRecords {
+		return last
+	}
+	engine := simulator.New(cfg)
+	for range records {
+		r, _ := engine.Next()
+		if at := time.UnixMilli(r.Timestamp); at.After(last) {
+			last = at
+		}
+	}
+	return last
 }
 
 // Writer writes what an engine does, in the order in which it happens. It is a
