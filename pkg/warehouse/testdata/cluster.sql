@@ -886,3 +886,37 @@ FROM
 GROUP BY source
 ORDER BY source
 );
+
+CREATE TABLE IF NOT EXISTS flow.forgotten ON CLUSTER 'main'
+(
+    receipt      String                 CODEC(ZSTD(1)), -- id in receipts
+    source       LowCardinality(String) CODEC(ZSTD(1)), -- the engine, as the token says
+    identity     String                 CODEC(ZSTD(1)), -- as in records
+    key          Int64                  CODEC(Delta(8), ZSTD(1)), -- of the record
+    record_type  LowCardinality(String) CODEC(ZSTD(1)), -- such as EVENT
+    value_type   LowCardinality(String) CODEC(ZSTD(1)), -- such as VARIABLE
+    intent       LowCardinality(String) CODEC(ZSTD(1)), -- such as CREATED
+    ts           DateTime64(3, 'UTC')   CODEC(Delta(8), ZSTD(1)), -- timestamp of the record, UTC
+    partition_id Int64                  CODEC(ZSTD(1)), -- partition of the engine
+    position     Int64                  CODEC(Delta(8), ZSTD(1)), -- in that partition
+    received_at  DateTime64(3, 'UTC')   CODEC(Delta(8), ZSTD(1)), -- when the api took it in, UTC
+    lane         UInt16                 CODEC(ZSTD(1)), -- of the stream, that it came in by
+    incarnation  UInt64                 CODEC(ZSTD(1)), -- life of that lane, ms since 1970
+    stream_seq   UInt64                 CODEC(Delta(8), ZSTD(1)), -- of its message, in that lane
+    stream_idx   UInt32                 CODEC(ZSTD(1))  -- of the record, in that message
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/all/flow/forgotten', '{shard}-{replica}')
+ORDER BY (toDate(ts), source, partition_id, position, lane, incarnation, stream_seq, stream_idx)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
+
+CREATE TABLE IF NOT EXISTS flow.receipts ON CLUSTER 'main'
+(
+    id       String CODEC(ZSTD(1)), -- of the receipt
+    begun_at DateTime64(3, 'UTC') CODEC(ZSTD(1)), -- UTC
+    done_at  DateTime64(3, 'UTC') CODEC(ZSTD(1)), -- UTC; 1970 until nothing is left
+    changed  UInt64 CODEC(ZSTD(1)), -- the greatest counts, ns since 1970
+    receipt  String CODEC(ZSTD(1))  -- all of it, JSON
+)
+ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/all/flow/receipts', '{shard}-{replica}')
+ORDER BY (id, changed)
+SETTINGS replicated_deduplication_window = 100000, replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1, fsync_part_directory = 1;
