@@ -22,6 +22,7 @@ type Lane struct {
 	First    uint64        // sequence of the oldest message it holds, LastSeq+1 when it holds none
 	Last     uint64        // sequence of the newest message it ever took
 	Messages uint64        // messages it holds
+	Deleted  int           // messages between First and Last that it does not hold any more
 	Bytes    uint64        // bytes it holds
 	MaxBytes int64         // bytes it may hold
 	Window   time.Duration // how long it knows the ids of the messages it has taken
@@ -41,7 +42,7 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 	l := &Lane{
 		Number: number, Stream: info.Config.Name, Created: info.Created,
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
-		Messages: info.State.Msgs, Bytes: info.State.Bytes,
+		Messages: info.State.Msgs, Deleted: info.State.NumDeleted, Bytes: info.State.Bytes,
 		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Replicas: info.Config.Replicas,
 		Now: info.TimeStamp, Looked: now,
 	}

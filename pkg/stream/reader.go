@@ -114,7 +114,7 @@ func (c *Cursor) open(ctx context.Context) error {
 		return err
 	}
 	if c.filter == "" {
-		if c.redacted, err = s.redactedFrom(ctx, state, c.next); err != nil {
+		if c.redacted, err = s.redactedIfKnown(ctx, state, c.next); err != nil {
 			return err
 		}
 	}
@@ -346,7 +346,7 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*r
 	if err != nil {
 		return err
 	}
-	redacted, err := r.stream.redactedFrom(ctx, state, from)
+	redacted, err := r.stream.redactedIfKnown(ctx, state, from)
 	if err != nil {
 		return err
 	}

@@ -213,3 +213,26 @@ func TestPurgedRedactions(t *testing.T) {
 		t.Errorf("a purged message: got %v, want %v", err, record.ErrGap)
 	}
 }
+
+// TestAWholeLaneIsReadWithoutItsRedactions: the servers of that stream may be away
+// while those of the lane are not. Where messages are missing they are needed.
+func TestAWholeLaneIsReadWithoutItsRedactions(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 3)
+	js := w.jetStream()
+	if err := js.DeleteStream(stream.RedactedStream); err != nil {
+		t.Fatal(err)
+	}
+	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatalf("a lane that is whole: %v", err)
+	}
+	c.Close()
+	if err := js.DeleteMsg("FLOW_0", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1); !errors.Is(err, record.ErrUnavailable) {
+		t.Errorf("a lane that lacks a message: got %v, want %v", err, record.ErrUnavailable)
+	}
+}
