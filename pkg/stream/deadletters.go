@@ -388,3 +388,16 @@ func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64
 	}
 	return nil
 }
+
+// Room is how many dead letters there are, and the bytes they take of those they
+// may take.
+func (l *DeadLetters) Room(ctx context.Context) (letters, bytes uint64, most int64, err error) {
+	if err := l.stream.ready(); err != nil {
+		return 0, 0, 0, err
+	}
+	info, err := l.stream.dead.Info(ctx)
+	if err != nil {
+		return 0, 0, 0, unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
+	}
+	return info.State.Msgs, info.State.Bytes, info.Config.MaxBytes, nil
+}

@@ -193,6 +193,53 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 	return all, nil
 }
 
+// Standing is a lane with its entry as it is written, for people to look at.
+type Standing struct {
+	Lane
+	Position     record.Position
+	Waiting      uint64 // messages that are not stored yet
+	WaitingBytes uint64 // of those, estimated by the lane's mean message size
+}
+
+// Standings looks lanes, their entries and the sources up now. It compares no
+// entry with its lane: who works on the lane does that.
+func (s *Stream) Standings(ctx context.Context) ([]Standing, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	positions := NewPositions(s)
+	var all []Standing
+	for _, lane := range s.Lanes() {
+		pos, err := positions.entry(ctx, lane.Number)
+		if err != nil {
+			return nil, err
+		}
+		at := Standing{Lane: lane, Position: pos}
+		done := pos.Done
+		if pos.Stream != "" && pos.Stream != lane.Identity() { // nothing of this stream is known to be stored
+			done = 0
+		}
+		at.Waiting, at.WaitingBytes = waiting(&lane, done)
+		all = append(all, at)
+	}
+	return all, nil
+}
+
+// waiting is what of a lane comes after a message: how many messages, and about
+// how many bytes.
+func waiting(lane *Lane, done uint64) (messages, bytes uint64) {
+	if lane.Last > done {
+		messages = lane.Last - done
+	}
+	if lane.Messages > 0 {
+		bytes = uint64(float64(lane.Bytes) / float64(lane.Messages) * float64(min(messages, lane.Messages)))
+	}
+	return messages, bytes
+}
+
 // deadGauges looks up how much room dead letters take.
 func (s *Stream) deadGauges(ctx context.Context) error {
 	info, err := s.dead.Info(ctx)

@@ -3,14 +3,12 @@ package stream
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -541,56 +539,4 @@ func seenAll(ctx context.Context, handle jetstream.Stream, from scanFrom, seen, 
 		return err
 	}
 	return fmt.Errorf("%w: message %d was not read", errSilent, next.Sequence)
-}
-
-// readEntry turns a message of a lane into the domain's. One without a table was
-// not written by an api: it is a change, a fence, or by hand, and what its
-// headers say about it.
-func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) record.Entry {
-	e := record.Entry{Lane: lane, Seq: seq, Topic: topic, Stored: at, Body: body}
-	text := first(head, headerEntry)
-	if text == "" {
-		e.Messages = []record.Message{decode(lane, seq, at, topic, head, body)}
-		return e
-	}
-	table, err := base64.RawStdEncoding.DecodeString(text)
-	if err == nil {
-		e.Table = table
-		err = e.Parse(table, body)
-	} else {
-		err = fmt.Errorf("the table of the entry is not base64: %w", err)
-	}
-	if err != nil {
-		e.Err = err
-		e.Messages = []record.Message{decode(lane, seq, at, topic, head, body)}
-	}
-	return e
-}
-
-// decode turns a message without a table, or a dead letter, into the domain's.
-func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) record.Message {
-	m := record.Message{
-		Lane: lane, Seq: seq, Topic: topic, Body: body,
-		Received:    at.UTC().Truncate(time.Millisecond), // of one that we did not write; never 1970, which no retention keeps
-		ID:          first(head, headerID),
-		Encoding:    first(head, headerEncoding),
-		Subject:     first(head, headerSubject),
-		Source:      first(head, headerSource),
-		TraceParent: first(head, headerTrace),
-	}
-	// A number that does not parse was not written by us; the ingester counts
-	// the records itself.
-	m.Records, _ = strconv.Atoi(first(head, headerRecords))
-	if ms, err := strconv.ParseInt(first(head, headerReceived), 10, 64); err == nil {
-		m.Received = time.UnixMilli(ms).UTC()
-	}
-	return m
-}
-
-// first is the first value of a header, its name as written.
-func first(head nats.Header, name string) string {
-	if v := head[name]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
 }

@@ -193,8 +193,8 @@ func (s *Stream) redactedFrom(ctx context.Context, lane *Lane, from uint64) (all
 const redactedAsked = time.Second
 
 // redactedIfKnown is redactedFrom for a lane as it is now. One that lacks nothing is
-// read as it is when the servers of the other stream do not answer: whoever forgets
-// something has not gone further than to write it there.
+// read as it is when the servers of the other stream do not answer: a redaction that
+// has gone no further than that stream will be finished.
 func (s *Stream) redactedIfKnown(ctx context.Context, lane *Lane, from uint64) ([]uint64, error) {
 	if lane.Deleted > 0 || lane.First > from {
 		return s.redactedFrom(ctx, lane, from)
