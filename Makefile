@@ -140,6 +140,9 @@ screenshots: browser-tools ## the same, and write the pictures of docs/console/
 chaos: engine | need-go ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
 
+upgrade: engine | need-go ## roll apis and ingesters from the release before (PREVIOUS, else the newest tag) to this version and back, under load
+	$(GO) run ./cmd/internal/upgrade $(if $(PREVIOUS),--previous $(PREVIOUS)) $(ARGS)
+
 soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everything is stored once
 	$(GO) run ./cmd/internal/soak $(ARGS)
 
@@ -168,4 +171,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos soak bench bench-table bench-analytics bench-console hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos soak upgrade bench bench-table bench-analytics bench-console hostile microbench clean need-go

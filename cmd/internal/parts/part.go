@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 type Part struct {
 	Name string
 	Ops  string // address of its ops port, empty when it has none
+	HTTP string // address of its clients; empty when it is no api
 
 	cmd    *exec.Cmd
 	log    *os.File
@@ -28,22 +30,46 @@ type Part struct {
 // Spawn starts a program that writes to a log of its name in dir. It dies with
 // this process, and does not see settings meant for another program.
 func Spawn(dir, name, ops, program string, args ...string) (*Part, error) {
-	log, err := os.OpenFile(dir+"/"+name+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	p := &Part{Name: name, Ops: ops}
+	if err := p.start(dir+"/"+name+".log", program, args); err != nil {
 		return nil, err
 	}
-	p := &Part{Name: name, Ops: ops, log: log, cmd: exec.Command(program, args...), exited: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = Environ()
-	p.cmd.SysProcAttr = DieWithUs()
-	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}()
 	return p, nil
+}
+
+func (p *Part) start(file, program string, args []string) error {
+	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	cmd, exited := exec.Command(program, args...), make(chan struct{})
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = Environ()
+	cmd.SysProcAttr = DieWithUs()
+	if err := cmd.Start(); err != nil {
+		return errors.Join(fmt.Errorf("start %s: %w", p.Name, err), log.Close())
+	}
+	p.cmd, p.log, p.exited, p.err = cmd, log, exited, nil
+	go func() {
+		p.err = cmd.Wait()
+		close(exited)
+	}()
+	return nil
+}
+
+// Replace stops the part, which must end by itself and well, starts it again with
+// the program of that name in the folder bin, and waits until it can work: what a
+// rolling restart does to each process.
+func (p *Part) Replace(ctx context.Context, bin string) error {
+	if err := p.Stop(); err != nil {
+		return err
+	}
+	if err := p.start(p.log.Name(), filepath.Join(bin, filepath.Base(p.cmd.Path)), p.cmd.Args[1:]); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return p.Ready(ctx)
 }
 
 // Environ is the environment without settings of Sluice.

@@ -19,7 +19,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// Names of the parts. Further ingesters are called "ingester 2" and so on.
+// Names of the parts. Further apis and ingesters are called "api 2", "ingester 2"
+// and so on.
 const (
 	NATS     = "nats"
 	Engine   = "engine"
@@ -29,7 +30,7 @@ const (
 
 // Stage is a deployment that runs.
 type Stage struct {
-	Token string // may write records
+	Token string // may write records, and dataset fields
 	URL   string // of the api
 	NATS  string // URL of NATS
 	HTTP  string // address of the engine's HTTP
@@ -61,9 +62,9 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	nats, http, apiOps := Address(), Address(), Address()
+	nats := Address()
 	s = &Stage{
-		Token: auth.NewToken(), URL: "http://" + http, NATS: "nats://" + nats, HTTP: Address(),
+		Token: auth.NewToken(), NATS: "nats://" + nats, HTTP: Address(),
 		bin: bin, dir: dir, native: Address(),
 	}
 	defer func() {
@@ -71,24 +72,29 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 			err = errors.Join(err, s.Stop())
 		}
 	}()
-	tokens := filepath.Join(dir, "tokens.yaml")
-	if err := s.writeTokens(tokens); err != nil {
+	if err := s.writeTokens(s.tokens()); err != nil {
 		return s, err
 	}
 	for _, p := range []struct {
-		name, ops, program string
-		args               []string
+		name string
+		args []string
 	}{
-		{NATS, "", "sluice", []string{"nats", "--data", filepath.Join(dir, "nats"), "--listen", nats}},
-		{Engine, "", "sluice", []string{"clickhouse", "--data", filepath.Join(dir, "clickhouse"), "--listen", s.native, "--http", s.HTTP, "--clickhouse-library", file}},
-		{API, apiOps, "api", []string{"--http", http, "--ops", apiOps, "--nats", s.NATS, "--tokens", tokens, "--fingerprint-key", filepath.Join(dir, "key")}},
+		{NATS, []string{"nats", "--data", filepath.Join(dir, "nats"), "--listen", nats}},
+		{Engine, []string{"clickhouse", "--data", filepath.Join(dir, "clickhouse"), "--listen", s.native, "--http", s.HTTP, "--clickhouse-library", file}},
 	} {
-		if err := s.spawn(p.name, p.ops, p.program, p.args...); err != nil {
+		if _, err := s.spawn(p.name, "", "sluice", p.args...); err != nil {
 			return s, err
 		}
 	}
+	api, err := s.spawnAPI()
+	if err != nil {
+		return s, err
+	}
+	s.URL = "http://" + api.HTTP
 	return s, s.AddIngester(ctx)
 }
+
+func (s *Stage) tokens() string { return filepath.Join(s.dir, "tokens.yaml") }
 
 // writeTokens writes a file with the token, and some of other sources.
 func (s *Stage) writeTokens(file string) error {
@@ -100,7 +106,7 @@ func (s *Stage) writeTokens(file string) error {
 			token, source = auth.NewToken(), fmt.Sprintf("load-%d", i)
 			s.spare = append(s.spare, token)
 		}
-		entry := auth.Entry{Subject: "load", Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+		entry := auth.Entry{Subject: "load", Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeFieldsWrite, record.ScopeRead}}
 		fmt.Fprintln(&lines, entry.Line())
 	}
 	return os.WriteFile(file, []byte(lines.String()), 0o600)
@@ -118,14 +124,41 @@ func (s *Stage) NextSource() error {
 
 // AddIngester starts one more ingester and waits until all parts can work.
 func (s *Stage) AddIngester(ctx context.Context) error {
-	name := Ingester
-	if n := len(s.Ingesters()); n > 0 {
-		name = fmt.Sprintf("%s %d", Ingester, n+1)
-	}
 	ops := Address()
-	if err := s.spawn(name, ops, "ingester", "--ops", ops, "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.native+"/flow"); err != nil {
+	if _, err := s.spawn(numbered(Ingester, s.Ingesters()), ops, "ingester", "--ops", ops, "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.native+"/flow"); err != nil {
 		return err
 	}
+	return s.ready(ctx)
+}
+
+// AddAPI starts one more api, for the same tokens, and waits until all parts can
+// work.
+func (s *Stage) AddAPI(ctx context.Context) error {
+	if _, err := s.spawnAPI(); err != nil {
+		return err
+	}
+	return s.ready(ctx)
+}
+
+func (s *Stage) spawnAPI() (*Part, error) {
+	http, ops := Address(), Address()
+	p, err := s.spawn(numbered(API, s.APIs()), ops, "api", "--http", http, "--ops", ops, "--nats", s.NATS, "--tokens", s.tokens(), "--fingerprint-key", filepath.Join(s.dir, "key"))
+	if err == nil {
+		p.HTTP = http
+	}
+	return p, err
+}
+
+// numbered is the name of the next part of some.
+func numbered(name string, there []*Part) string {
+	if len(there) == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s %d", name, len(there)+1)
+}
+
+// ready waits until all parts can work.
+func (s *Stage) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, p := range s.Parts {
@@ -136,12 +169,12 @@ func (s *Stage) AddIngester(ctx context.Context) error {
 	return nil
 }
 
-func (s *Stage) spawn(name, ops, program string, args ...string) error {
+func (s *Stage) spawn(name, ops, program string, args ...string) (*Part, error) {
 	p, err := Spawn(s.dir, name, ops, filepath.Join(s.bin, program), args...)
 	if err == nil {
 		s.Parts = append(s.Parts, p)
 	}
-	return err
+	return p, err
 }
 
 // Part is the part of that name; nil when there is none.
@@ -155,10 +188,15 @@ func (s *Stage) Part(name string) *Part {
 }
 
 // Ingesters are the parts that are one.
-func (s *Stage) Ingesters() []*Part {
+func (s *Stage) Ingesters() []*Part { return s.named(Ingester) }
+
+// APIs are the parts that are one.
+func (s *Stage) APIs() []*Part { return s.named(API) }
+
+func (s *Stage) named(name string) []*Part {
 	var all []*Part
 	for _, p := range s.Parts {
-		if strings.HasPrefix(p.Name, Ingester) {
+		if strings.HasPrefix(p.Name, name) {
 			all = append(all, p)
 		}
 	}
@@ -166,13 +204,21 @@ func (s *Stage) Ingesters() []*Part {
 }
 
 // Sluice runs a command of the operator.
-func (s *Stage) Sluice(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "sluice"), args...)
+func (s *Stage) Sluice(ctx context.Context, args ...string) error { return sluice(ctx, s.bin, args...) }
+
+func sluice(ctx context.Context, bin string, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "sluice"), args...)
 	cmd.Env = Environ()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
+}
+
+// Verify proves with the programs in bin that every accepted record is stored once,
+// set aside, or waiting.
+func (s *Stage) Verify(ctx context.Context, bin string) error {
+	return sluice(ctx, bin, "verify", "--deep", "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.native+"/flow")
 }
 
 // Query asks the engine over HTTP. Rows are lines, columns separated by tabs.
