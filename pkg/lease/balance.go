@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,11 +40,24 @@ func (r *holder) share(ctx context.Context) {
 	for ; mine > most; mine-- {
 		r.give()
 	}
-	for _, lane := range lanes {
-		if mine < most && r.take(ctx, lane) {
+	// Each begins elsewhere, or all would try for the same lanes; and after a while
+	// it looks after what it holds and at what the others have taken meanwhile.
+	begun := time.Now()
+	for i := range lanes {
+		if mine >= most || time.Since(begun) > beat/2 {
+			return
+		}
+		if r.take(ctx, lanes[(r.first(len(lanes))+i)%len(lanes)]) {
 			mine++
 		}
 	}
+}
+
+// first is the index of the lane that this instance tries for first.
+func (r *holder) first(lanes int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(r.cfg.Instance))
+	return int(h.Sum32() % uint32(lanes))
 }
 
 // census returns the instances that are there, this one among them, and how
@@ -95,12 +109,18 @@ func (r *holder) take(ctx context.Context, lane int) bool {
 		// revision is another by now.
 		revision, err = r.bucket.Update(asking, key, []byte(r.cfg.Instance), s.revision)
 	}
-	held := &lease{revision: revision, renewed: begun}
-	if err != nil && !r.ours(asking, lane, held, begun) {
-		return false // somebody was quicker, or the server has not dropped it yet
-	}
+	held := &lease{}
 	var working context.Context
 	working, held.cancel = context.WithCancel(ctx)
+	held.until = time.AfterFunc(r.fence(), held.cancel)
+	switch {
+	case err == nil:
+		r.renewed(held, revision, begun)
+	case !r.ours(asking, lane, held, begun):
+		held.until.Stop()
+		held.cancel()
+		return false // somebody was quicker, or the server has not dropped it yet
+	}
 	r.held[lane] = held
 	r.m.held.Set(float64(len(r.held)))
 	r.log.Info("lease taken", "lane", lane)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,6 +29,9 @@ const (
 	// one up to the others; each time again it is twice as long, up to restMost.
 	restFirst = 30 * time.Second
 	restMost  = 5 * time.Minute
+
+	// backlog is how many changes of the bucket wait to be seen.
+	backlog = 4096
 )
 
 // Keys of the bucket are version 1; changing one needs a migration.
@@ -92,7 +97,7 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 		Leases: l, work: work, held: map[int]*lease{}, ended: make(chan ended),
 		seen: map[string]sighting{}, cooling: map[int]time.Time{},
 	}
-	updates, blind := make(chan jetstream.KeyValueEntry), make(chan struct{}, 1)
+	updates, blind := make(chan jetstream.KeyValueEntry, backlog), make(chan struct{}, 1)
 	watched := make(chan struct{})
 	go func() { defer close(watched); l.watch(alive, updates, blind) }()
 	defer func() { stop(); <-watched }()
@@ -103,11 +108,14 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 	for {
 		select {
 		case entry := <-updates:
-			r.see(entry)
-			if entry == nil {
+			known, news := r.known, r.see(entry)
+			for range len(updates) { // All that is known by now, or lanes are tried for that others have.
+				news = r.see(<-updates) || news
+			}
+			if r.known && !known {
 				r.renew(alive) // all that are there are known: join them
 			}
-			if r.known {
+			if r.known && news {
 				r.share(alive) // somebody came, went or gave up a lane
 			}
 		case <-tick.C:
@@ -194,6 +202,7 @@ type lease struct {
 	revision uint64
 	renewed  time.Time          // when the last renewal that succeeded was begun
 	cancel   context.CancelFunc // ends the work
+	until    *time.Timer        // calls it when the lease was not renewed in time, whatever Run is busy with
 	giving   bool               // the work has been told to end
 	lost     bool               // somebody else may hold the lane
 }
@@ -214,19 +223,25 @@ type ended struct {
 	err  error
 }
 
-func (r *holder) see(entry jetstream.KeyValueEntry) {
+// see takes in an entry, nil when all present ones were sent, and says whether it
+// is news. That something goes on as before is not: with a thousand lanes there
+// are five hundred renewals a second, and sharing anew looks at every lane.
+func (r *holder) see(entry jetstream.KeyValueEntry) (news bool) {
 	if entry == nil {
 		r.known = true
-		return
+		return true
 	}
+	before, known := r.seen[entry.Key()]
 	if entry.Operation() != jetstream.KeyValuePut {
 		delete(r.seen, entry.Key())
-		return
+		return true
 	}
-	r.seen[entry.Key()] = sighting{string(entry.Value()), entry.Revision(), time.Now()}
+	now := sighting{string(entry.Value()), entry.Revision(), time.Now()}
+	r.seen[entry.Key()] = now
 	if entry.Key() == memberPrefix+r.cfg.Instance {
 		r.said = time.Time{}
 	}
+	return !known || before.owner != now.owner || now.at.Sub(before.at) >= r.cfg.TTL
 }
 
 // isBlind says whether what this instance says has not been heard of for long.
@@ -254,7 +269,11 @@ func (r *holder) renew(ctx context.Context) {
 			r.said = time.Now()
 		}
 	}
-	for lane, held := range r.held {
+	// The one renewed longest ago comes first, so that none runs out when there is
+	// not the time for all.
+	lanes := slices.SortedFunc(maps.Keys(r.held), func(a, b int) int { return r.held[a].renewed.Compare(r.held[b].renewed) })
+	for _, lane := range lanes {
+		held := r.held[lane]
 		if held.lost {
 			continue
 		}
@@ -266,7 +285,7 @@ func (r *holder) renew(ctx context.Context) {
 		revision, err := r.bucket.Update(ctx, lanePrefix+strconv.Itoa(lane), []byte(r.cfg.Instance), held.revision)
 		switch {
 		case err == nil:
-			held.revision, held.renewed = revision, begun
+			r.renewed(held, revision, begun)
 		case isMoved(err):
 			if !r.ours(ctx, lane, held, begun) {
 				r.lose(lane, held, err)
@@ -281,11 +300,25 @@ func (r *holder) renew(ctx context.Context) {
 // another: the answer to an earlier renewal was lost.
 func (r *holder) ours(ctx context.Context, lane int, held *lease, begun time.Time) bool {
 	entry, err := r.bucket.Get(ctx, lanePrefix+strconv.Itoa(lane))
-	if err != nil || string(entry.Value()) != r.cfg.Instance {
+	if err != nil {
 		return false
 	}
-	held.revision, held.renewed = entry.Revision(), begun
+	if owner := string(entry.Value()); owner != r.cfg.Instance {
+		// The watch has not told it yet. When it did, it counts from then: one that
+		// nobody renews is to be taken some time.
+		if s, known := r.seen[entry.Key()]; !known || s.revision != entry.Revision() {
+			r.seen[entry.Key()] = sighting{owner, entry.Revision(), time.Now()}
+		}
+		return false
+	}
+	r.renewed(held, entry.Revision(), begun)
 	return true
+}
+
+// renewed notes that a lease was renewed, by something that was begun then.
+func (l *Leases) renewed(held *lease, revision uint64, begun time.Time) {
+	held.revision, held.renewed = revision, begun
+	held.until.Reset(l.fence() - time.Since(begun))
 }
 
 func (r *holder) lose(lane int, held *lease, err error) {
@@ -297,6 +330,9 @@ func (r *holder) lose(lane int, held *lease, err error) {
 // end lets go of a lane whose work has ended.
 func (r *holder) end(ctx context.Context, e ended) {
 	held := r.held[e.lane]
+	if held.until.Stop(); time.Since(held.renewed) >= r.fence() {
+		held.lost = true // its time had run out
+	}
 	held.cancel()
 	delete(r.held, e.lane)
 	r.m.held.Set(float64(len(r.held)))

@@ -1,0 +1,584 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/ingest"
+	"sluice/pkg/lease"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+)
+
+// What the simulation has, and how long its steps take: those of a cluster whose
+// NATS syncs three copies and whose ClickHouse waits for a quorum.
+const (
+	manyLanes     = 1000
+	manyIngesters = 20
+	kvTime        = 2 * time.Millisecond   // a write to a key-value bucket
+	insertTime    = 150 * time.Millisecond // an insert, with its views
+	entryEvery    = 3 * time.Second        // a lane gets an entry
+)
+
+// TestAThousandLanes simulates a thousand lanes and twenty ingesters in virtual
+// time: the leases and the ingester are the real ones, NATS and ClickHouse are the
+// fakes of this package. One ingester dies, one is cut off from NATS and comes
+// back, one stops. No lane is ever worked on twice at once, each is owned again in
+// time, the lanes are even again, and every record is stored once.
+//
+// docs/scaling.md has its figures: go test ./pkg/ingest -run AThousandLanes -v
+func TestAThousandLanes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		for i := range manyIngesters {
+			f.join(fmt.Sprintf("i%02d", i))
+		}
+		f.report("twenty ingesters have begun", f.untilEven(30*time.Second), 10*time.Second)
+		publishing, stop := context.WithCancel(t.Context())
+		var published sync.WaitGroup
+		published.Go(func() { f.publish(publishing) })
+
+		time.Sleep(10 * time.Second)
+		f.report("one has died", f.untilOwned(func() { f.kill("i03") }), 15*time.Second)
+		f.report("and they share evenly", f.untilEven(30*time.Second), 15*time.Second)
+
+		f.report("one is cut off from NATS", f.untilOwned(func() { f.cut("i07", true) }), 15*time.Second)
+		f.cut("i07", false)
+		f.report("it is back, and they share evenly", f.untilEven(60*time.Second), 45*time.Second)
+
+		f.report("one has stopped", f.untilOwned(func() { f.stop("i11") }), 8*time.Second)
+		f.report("and they share evenly", f.untilEven(30*time.Second), 15*time.Second)
+
+		stop()
+		published.Wait()
+		time.Sleep(10 * time.Second)
+		f.end()
+		f.settled()
+	})
+}
+
+// fleet are a thousand lanes and who works on them.
+type fleet struct {
+	t      *testing.T
+	began  time.Time
+	lanes  []*world
+	leases *leaseBucket
+
+	mu        sync.Mutex
+	ingesters map[string]*ingester
+	on        map[int]string    // who works on a lane, of those that live
+	left      map[int]time.Time // when somebody last worked on it
+	longest   time.Duration     // that a lane was nobody's
+}
+
+// ingester is one of the fleet.
+type ingester struct {
+	processes []*process // of each lane
+	bucket    *ownBucket
+	cancel    context.CancelFunc
+	ended     chan error
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{t: t, began: time.Now(), ingesters: map[string]*ingester{}, on: map[int]string{}, left: map[int]time.Time{},
+		leases: &leaseBucket{entries: map[string]leaseEntry{}, watchers: map[chan jetstream.KeyValueEntry]bool{}}}
+	for n := range manyLanes {
+		w := newWorld()
+		w.identity, w.created = fmt.Sprintf("FLOW_%d@1", n), 1
+		w.before = func(op string) {
+			switch {
+			case strings.HasPrefix(op, "swap"):
+				time.Sleep(kvTime)
+			case strings.HasPrefix(op, "insert"):
+				time.Sleep(insertTime)
+			}
+		}
+		f.lanes = append(f.lanes, w)
+		f.left[n] = f.began
+	}
+	return f
+}
+
+// publish gives every lane an entry now and then, each at its own time.
+func (f *fleet) publish(ctx context.Context) {
+	var all sync.WaitGroup
+	for n, w := range f.lanes {
+		all.Go(func() {
+			pause := time.NewTimer(rand.N(entryEvery))
+			for i := 0; ; i++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-pause.C:
+				}
+				m := message(rec(fmt.Sprintf("%d-%d", n, i)))
+				m.Topic = fmt.Sprintf("flow.%d.record", n)
+				w.publishEntry(record.Entry{Lane: n, Topic: m.Topic, Body: m.Body, Messages: []record.Message{m}})
+				pause.Reset(entryEvery)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (f *fleet) numbers() []int {
+	all := make([]int, manyLanes)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// join starts an ingester.
+func (f *fleet) join(name string) {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	i := &ingester{bucket: &ownBucket{leaseBucket: f.leases, name: name}, cancel: cancel, ended: make(chan error, 1)}
+	for _, w := range f.lanes {
+		i.processes = append(i.processes, &process{world: w, name: name, crash: func() {}})
+	}
+	numbers, log, reg := f.numbers(), slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	leases := lease.New(lease.Config{
+		Instance: name, TTL: stream.LeaseTTL, Lanes: func() []int { return numbers },
+		Bucket: func() (jetstream.KeyValue, error) { return i.bucket, nil },
+	}, log, reg)
+	f.mu.Lock()
+	f.ingesters[name] = i
+	f.mu.Unlock()
+	real := ingest.New(ingest.Config{Owner: name, KnownBytes: 1 << 16, RepeatBytes: 1 << 16}, ingest.Parts{
+		Leases: watchedLeases{leases, f, name}, Source: everySource{i}, Positions: everyPosition{i},
+		Warehouse: everyTable{i}, DeadLetters: noDeadLetters{},
+	}, log, reg)
+	go func() { i.ended <- real.Run(ctx) }()
+}
+
+// kill ends an ingester so that nothing of what it does has an effect any more.
+func (f *fleet) kill(name string) {
+	i := f.ingesters[name]
+	i.bucket.setAway(true)
+	for _, p := range i.processes {
+		p.mu.Lock()
+		p.gone = true
+		p.mu.Unlock()
+	}
+	f.mu.Lock()
+	delete(f.ingesters, name)
+	for lane, owner := range f.on {
+		if owner == name {
+			delete(f.on, lane)
+			f.left[lane] = time.Now()
+		}
+	}
+	f.mu.Unlock()
+	i.cancel()
+}
+
+// cut makes an ingester see nothing of the leases, and nobody hear of it.
+func (f *fleet) cut(name string, away bool) { f.ingesters[name].bucket.setAway(away) }
+
+// stop stops an ingester as SIGTERM does.
+func (f *fleet) stop(name string) {
+	f.mu.Lock()
+	i := f.ingesters[name]
+	delete(f.ingesters, name)
+	f.mu.Unlock()
+	i.cancel()
+}
+
+// end stops all that are left.
+func (f *fleet) end() {
+	f.mu.Lock()
+	all := f.ingesters
+	f.ingesters = map[string]*ingester{}
+	f.mu.Unlock()
+	for _, i := range all {
+		i.cancel()
+	}
+	for name, i := range all {
+		if err := <-i.ended; err != nil {
+			f.t.Errorf("ingester %s ended: %v", name, err)
+		}
+	}
+}
+
+// enter says that an ingester begins to work on a lane.
+func (f *fleet) enter(name string, lane int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if other, is := f.on[lane]; is {
+		f.t.Errorf("%s: %s begins lane %d while %s works on it", time.Since(f.began), name, lane, other)
+	}
+	if f.ingesters[name] == nil {
+		f.t.Errorf("%s: %s takes lane %d after its end", time.Since(f.began), name, lane)
+	}
+	f.on[lane] = name
+	f.longest = max(f.longest, time.Since(f.left[lane]))
+}
+
+func (f *fleet) exit(name string, lane int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.on[lane] == name { // not killed meanwhile
+		delete(f.on, lane)
+		f.left[lane] = time.Now()
+	}
+}
+
+// untilOwned does something and waits until every lane that was let go of has an
+// owner again, and returns the longest time that one had none.
+func (f *fleet) untilOwned(do func()) time.Duration {
+	f.mu.Lock()
+	f.longest = 0
+	f.mu.Unlock()
+	do()
+	for range 300 {
+		time.Sleep(100 * time.Millisecond)
+		f.mu.Lock()
+		longest, owned := f.longest, len(f.on)
+		f.mu.Unlock()
+		if longest > 0 && owned == manyLanes {
+			return longest
+		}
+	}
+	f.t.Errorf("%s: the lanes are not all owned after 30 s", time.Since(f.began))
+	return 0
+}
+
+// untilEven waits until nobody has two lanes more than another, and returns how
+// long that took.
+func (f *fleet) untilEven(patience time.Duration) time.Duration {
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {
+		f.mu.Lock()
+		shares := map[string]int{}
+		for name := range f.ingesters {
+			shares[name] = 0
+		}
+		for _, name := range f.on {
+			shares[name]++
+		}
+		owned := len(f.on)
+		f.mu.Unlock()
+		least, most := manyLanes, 0
+		for _, n := range shares {
+			least, most = min(least, n), max(most, n)
+		}
+		if owned == manyLanes && most-least <= 1 {
+			return time.Since(began)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	shares := map[string]int{}
+	for _, name := range f.on {
+		shares[name]++
+	}
+	f.t.Errorf("%s: the lanes are not even after %s: %v", time.Since(f.began), patience, shares)
+	return patience
+}
+
+func (f *fleet) report(what string, took, most time.Duration) {
+	f.t.Logf("%6.1fs  %s: %.1fs", time.Since(f.began).Seconds(), what, took.Seconds())
+	if took > most {
+		f.t.Errorf("%s: took %s, want at most %s", what, took, most)
+	}
+}
+
+// settled wants every record to be stored once, by the table and by its views.
+func (f *fleet) settled() {
+	for n, w := range f.lanes {
+		if len(w.broken) > 0 {
+			f.t.Errorf("lane %d: %s", n, w.broken[0])
+		}
+		if w.position.Done != uint64(len(w.messages)) || len(w.table) != len(w.messages) || len(w.view) != len(w.messages) {
+			f.t.Errorf("lane %d: %d messages done, %d rows and %d in views of %d messages", n, w.position.Done, len(w.table), len(w.view), len(w.messages))
+		}
+		for at, times := range w.table {
+			if times != 1 || w.view[at] != 1 {
+				f.t.Errorf("lane %d: the record of message %d is stored %d times and counted %d times", n, at.Seq, times, w.view[at])
+			}
+		}
+	}
+}
+
+// watchedLeases tells the fleet who works on what.
+type watchedLeases struct {
+	*lease.Leases
+	fleet *fleet
+	name  string
+}
+
+func (l watchedLeases) Run(ctx context.Context, work func(context.Context, int) error) error {
+	return l.Leases.Run(ctx, func(ctx context.Context, lane int) error {
+		l.fleet.enter(l.name, lane)
+		defer l.fleet.exit(l.name, lane)
+		return work(ctx, lane)
+	})
+}
+
+// What an ingester of many lanes works with is what it works with on each.
+type (
+	everySource   struct{ *ingester }
+	everyPosition struct{ *ingester }
+	everyTable    struct{ *ingester }
+)
+
+func (s everySource) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
+	return source{s.processes[lane]}.Open(ctx, lane, from)
+}
+func (s everySource) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
+	return source{s.processes[0]}.OpenChanges(ctx, from)
+}
+func (s everySource) Heads(ctx context.Context, lane int, from, to uint64, do func(*record.Entry) error) error {
+	return source{s.processes[lane]}.Heads(ctx, lane, from, to, do)
+}
+
+func (s everyPosition) at(lane int) positions {
+	return positions{s.processes[lane], &s.processes[lane].position}
+}
+func (s everyPosition) Read(ctx context.Context, lane int) (record.Position, error) {
+	return s.at(lane).Read(ctx, lane)
+}
+func (s everyPosition) Swap(ctx context.Context, lane int, next record.Position) (record.Position, error) {
+	return s.at(lane).Swap(ctx, lane, next)
+}
+
+func (s everyTable) of(lane int) tables { return tables{s.processes[lane]} }
+func (s everyTable) Insert(ctx context.Context, b record.Block) error {
+	return s.of(b.Lane).Insert(ctx, b)
+}
+func (s everyTable) Stored(ctx context.Context, b record.Block) (map[int]uint64, error) {
+	return s.of(b.Lane).Stored(ctx, b)
+}
+func (s everyTable) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
+	return s.of(0).PartsSince(ctx, then)
+}
+func (s everyTable) Refold(ctx context.Context, b record.Block) error {
+	return s.of(b.Lane).Refold(ctx, b)
+}
+func (s everyTable) Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+	return s.of(int(c.Lane[0])).Known(ctx, c, rows, found)
+}
+func (s everyTable) Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error) {
+	return s.of(lane).Marks(ctx, lane, incarnation, days)
+}
+func (s everyTable) Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error) {
+	return s.of(lane).Lacking(ctx, lane, incarnation)
+}
+func (s everyTable) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
+	return s.of(lane).LastSeq(ctx, lane, incarnation)
+}
+func (s everyTable) LastLife(ctx context.Context, lane int) (uint64, uint64, error) {
+	return s.of(lane).LastLife(ctx, lane)
+}
+
+type noDeadLetters struct{}
+
+func (noDeadLetters) SetAside(context.Context, record.Dead) error {
+	return errors.New("nothing is to be set aside here")
+}
+
+// leaseBucket is the bucket of leases as NATS keeps it: an entry that is not
+// renewed is dropped without a word, and every change has a revision.
+type leaseBucket struct {
+	mu       sync.Mutex
+	revision uint64
+	entries  map[string]leaseEntry
+	watchers map[chan jetstream.KeyValueEntry]bool
+}
+
+type leaseEntry struct {
+	jetstream.KeyValueEntry // what leases do not ask for
+
+	key, value string
+	revision   uint64
+	deleted    bool
+	at         time.Time
+}
+
+func (e leaseEntry) Key() string      { return e.key }
+func (e leaseEntry) Value() []byte    { return []byte(e.value) }
+func (e leaseEntry) Revision() uint64 { return e.revision }
+func (e leaseEntry) Operation() jetstream.KeyValueOp {
+	if e.deleted {
+		return jetstream.KeyValueDelete
+	}
+	return jetstream.KeyValuePut
+}
+
+// get is what the bucket holds of a key.
+func (b *leaseBucket) get(key string) (leaseEntry, bool) {
+	e, is := b.entries[key]
+	return e, is && !e.deleted && time.Since(e.at) < stream.LeaseTTL
+}
+
+// put stores an entry and tells the watchers.
+func (b *leaseBucket) put(key, value string, deleted bool) uint64 {
+	b.revision++
+	e := leaseEntry{key: key, value: value, revision: b.revision, deleted: deleted, at: time.Now()}
+	b.entries[key] = e
+	for w := range b.watchers {
+		w <- e // there is room
+	}
+	return e.revision
+}
+
+var errAway = errors.New("nats: timeout")
+
+// ownBucket is the bucket as one ingester reaches it.
+type ownBucket struct {
+	jetstream.KeyValue // what leases do not use
+	*leaseBucket
+	name string
+	away bool // guarded by leaseBucket.mu
+}
+
+func (b *ownBucket) setAway(away bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.away = away
+}
+
+// do is one operation, which takes its time; while NATS is away it takes all that
+// it is given.
+func (b *ownBucket) do(ctx context.Context, apply func() error) error {
+	select {
+	case <-time.After(kvTime):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.mu.Lock()
+	if !b.away {
+		defer b.mu.Unlock()
+		return apply()
+	}
+	b.mu.Unlock()
+	<-ctx.Done()
+	return errAway
+}
+
+func (b *ownBucket) Create(ctx context.Context, key string, value []byte, _ ...jetstream.KVCreateOpt) (revision uint64, err error) {
+	return revision, b.do(ctx, func() error {
+		if _, there := b.get(key); there {
+			return jetstream.ErrKeyExists
+		}
+		revision = b.put(key, string(value), false)
+		return nil
+	})
+}
+
+func (b *ownBucket) Update(ctx context.Context, key string, value []byte, last uint64) (revision uint64, err error) {
+	return revision, b.do(ctx, func() error {
+		if e, there := b.get(key); !there || e.revision != last {
+			return &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}
+		}
+		revision = b.put(key, string(value), false)
+		return nil
+	})
+}
+
+func (b *ownBucket) PutString(ctx context.Context, key, value string) (revision uint64, err error) {
+	return revision, b.do(ctx, func() error { revision = b.put(key, value, false); return nil })
+}
+
+func (b *ownBucket) Get(ctx context.Context, key string) (entry jetstream.KeyValueEntry, err error) {
+	return entry, b.do(ctx, func() error {
+		e, there := b.get(key)
+		if !there {
+			return jetstream.ErrKeyNotFound
+		}
+		entry = e
+		return nil
+	})
+}
+
+// Delete removes what this ingester has written last: leases give the revision of
+// that, which cannot be read here.
+func (b *ownBucket) Delete(ctx context.Context, key string, _ ...jetstream.KVDeleteOpt) error {
+	return b.do(ctx, func() error {
+		if e, there := b.get(key); there && e.value != b.name {
+			return &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}
+		}
+		b.put(key, b.name, true)
+		return nil
+	})
+}
+
+func (b *ownBucket) WatchAll(ctx context.Context, _ ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	w := &leaseWatcher{updates: make(chan jetstream.KeyValueEntry)}
+	changes := make(chan jetstream.KeyValueEntry, 100_000)
+	var present []leaseEntry
+	err := b.do(ctx, func() error {
+		for key := range b.entries {
+			if e, there := b.get(key); there {
+				present = append(present, e)
+			}
+		}
+		b.watchers[changes] = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(present, func(a, b leaseEntry) int { return int(a.revision) - int(b.revision) })
+	go b.tell(ctx, present, changes, w.updates)
+	return w, nil
+}
+
+// tell sends what is there, nil, and what changes. Who is cut off misses what is
+// said meanwhile, as a watcher whose connection is gone does until it has another.
+func (b *ownBucket) tell(ctx context.Context, present []leaseEntry, changes chan jetstream.KeyValueEntry, updates chan<- jetstream.KeyValueEntry) {
+	defer close(updates)
+	defer func() {
+		b.mu.Lock()
+		delete(b.watchers, changes)
+		b.mu.Unlock()
+	}()
+	send := func(e jetstream.KeyValueEntry) bool {
+		select {
+		case updates <- e:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for _, e := range present {
+		if !send(e) {
+			return
+		}
+	}
+	if !send(nil) {
+		return
+	}
+	for {
+		select {
+		case e := <-changes:
+			b.mu.Lock()
+			away := b.away
+			b.mu.Unlock()
+			if !away && !send(e) {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+type leaseWatcher struct {
+	jetstream.KeyWatcher // what leases do not use
+	updates              chan jetstream.KeyValueEntry
+}
+
+func (w *leaseWatcher) Updates() <-chan jetstream.KeyValueEntry { return w.updates }
