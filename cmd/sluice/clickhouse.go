@@ -51,11 +51,11 @@ func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {
 		Secrets: c.Secrets, Private: c.Private, AllowFiles: c.AllowFiles,
 		Analyst: server.Limits{Memory: c.AnalystMemory, Time: c.AnalystTime, Rows: c.AnalystRows}, Slots: c.Slots, Kept: c.KeptSlots,
 	}
-	return server.Serve(ctx, cfg, log, func(native, http net.Addr) {
+	return run.UntilStopped(ctx, server.Serve(ctx, cfg, log, func(native, http net.Addr) {
 		attrs := []any{"native", native.String(), "data", c.Data}
 		if http != nil {
 			attrs = append(attrs, "http", "http://"+http.String())
 		}
 		log.Info("ClickHouse takes connections", attrs...)
-	})
+	}))
 }

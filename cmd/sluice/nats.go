@@ -40,7 +40,7 @@ func (c *natsCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer server.Shutdown()
 	if c.Secrets != "" {
 		if err := openAsOperator(ctx, server, cfg.Users, c.Streams, log); err != nil {
-			return err
+			return run.UntilStopped(ctx, err)
 		}
 	}
 	log.Info("NATS takes connections", "url", server.ClientURL(), "data", c.Data)

@@ -61,6 +61,7 @@ type up struct {
 // Run starts the parts in the order of the picture from right to left, and
 // stops them in the other order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
+	defer func() { err = run.UntilStopped(ctx, err) }()
 	if err := run.BoundMemory(u.Memory + u.Bulks(u.Limits)); err != nil {
 		return err
 	}

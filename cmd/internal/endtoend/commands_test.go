@@ -2,6 +2,8 @@ package endtoend
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -45,6 +47,22 @@ func TestOperatorsCommands(t *testing.T) {
 		}
 		if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "3004" {
 			t.Errorf("after the load there are %s records, %v; want 3004", got, err)
+		}
+	})
+	t.Run("a load that is stopped before all is acknowledged fails", func(t *testing.T) {
+		asked := make(chan struct{}, 1)
+		refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}))
+		defer refuses.Close()
+		load := start(t, "sluice", "load", "--url", refuses.URL, "--token-file", filepath.Join(s.data, "token"), "--records", "1000")
+		<-asked
+		if code := load.stop(); code != 1 || wantText(load.text(), "not acknowledged") != nil {
+			t.Errorf("exit %d: %s", code, load.text())
 		}
 	})
 	t.Run("lanes are listed and added", func(t *testing.T) {

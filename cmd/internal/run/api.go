@@ -106,7 +106,7 @@ func (a *API) config() (api.Config, error) {
 // Run serves until ctx ends, then finishes what is in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
 	program := alone{name: "api", ops: a.Ops, profiles: a.Pprof, memory: a.Memory + a.Bulks(a.Limits), healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
-	return program.run(ctx, log, a.Serve)
+	return UntilStopped(ctx, program.run(ctx, log, a.Serve))
 }
 
 // natsSilence is how long NATS may say nothing to the api, whose clients are

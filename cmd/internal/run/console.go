@@ -46,7 +46,7 @@ func (c *Console) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	program := alone{name: "console", ops: c.Ops, memory: c.Memory, healthcheck: c.Healthcheck, nats: nats}
-	return program.run(ctx, log, c.serve)
+	return UntilStopped(ctx, program.run(ctx, log, c.serve))
 }
 
 // serve makes the console and takes its port.

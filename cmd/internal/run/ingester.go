@@ -118,9 +118,9 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	program := alone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
-	return program.run(ctx, log, func(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) (Part, error) {
+	return UntilStopped(ctx, program.run(ctx, log, func(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) (Part, error) {
 		return i.Work(lanes, func(context.Context) error { return nil }, operators, log), nil
-	})
+	}))
 }
 
 // Work is the ingester on streams that it opens. reachable returns once it makes

@@ -58,10 +58,37 @@ func Program(name, description string, cli any) int {
 
 	command.BindTo(ctx, (*context.Context)(nil))
 	err = command.Run(log)
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = stoppedEarly(UntilStopped(ctx, err))
+	}
+	if err != nil {
 		return fail(os.Stderr, name, err)
 	}
 	return 0
+}
+
+// stoppedEarly is the error of a command that was stopped, and what else it has to say.
+func stoppedEarly(rest error) error {
+	if rest == nil {
+		return errors.New("stopped before it was done")
+	}
+	return fmt.Errorf("stopped before it was done: %w", rest)
+}
+
+// UntilStopped is what a command has to say that runs until it is stopped: nothing
+// of what it gave up for that. One that has something to do is not done then.
+func UntilStopped(ctx context.Context, err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		var left []error
+		for _, e := range several.Unwrap() {
+			left = append(left, UntilStopped(ctx, e))
+		}
+		return errors.Join(left...)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 func fail(w io.Writer, name string, err error) int {

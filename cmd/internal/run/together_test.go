@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -48,6 +49,35 @@ func TestInOrderEndsEveryPartWhenOneFails(t *testing.T) {
 	} {
 		if err := run.InOrder(t.Context(), parts...); !errors.Is(err, broken) {
 			t.Errorf("%s fails: got %v, want %v", name, err, broken)
+		}
+	}
+}
+
+func TestUntilStoppedForgetsOnlyWhatStoppingGaveUp(t *testing.T) {
+	running, stop := context.WithCancel(t.Context())
+	waited := fmt.Errorf("open the streams: %w", context.Canceled)
+	broken := errors.New("the disk is gone")
+	if err := run.UntilStopped(running, waited); err != waited {
+		t.Errorf("while it runs: %v, want %v", err, waited)
+	}
+	stop()
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"nothing", nil, ""},
+		{"it was waiting", waited, ""},
+		{"two were waiting", errors.Join(waited, context.Canceled), ""},
+		{"one was waiting, one is broken", errors.Join(waited, errors.Join(broken, waited)), "the disk is gone"},
+		{"it is broken", broken, "the disk is gone"},
+	} {
+		got := ""
+		if err := run.UntilStopped(running, c.err); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
