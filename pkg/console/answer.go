@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
 // answer is what a statement of any shape says.
@@ -17,26 +20,37 @@ type answer struct {
 	Columns []answerColumn
 	Rows    [][]cell
 	More    bool // there are more rows than were read
+	Cut     bool // some values are longer than is kept of them
 	Took    time.Duration
 }
+
+// Bounds of what a page keeps of an answer: values of records may have 16 MiB.
+const (
+	longestValue  = 16 << 10  // bytes of one value
+	longestAnswer = 8 << 20   // bytes of all rows
+	largestResult = 128 << 20 // bytes that ClickHouse may send, as it counts them
+)
 
 type answerColumn struct {
 	Name, Type string
 	Number     bool // can be drawn
 	Moment     bool // a date or a time
+	Day        bool // a date: it has no zone
 }
 
 // cell is one value as text, and as a number where it is one or a time.
 type cell struct {
-	Text  string
-	Null  bool
-	Value float64 // of a time, Unix seconds
+	Text   string
+	Null   bool
+	Value  float64   // of a time, Unix seconds
+	Moment bool      // it is a point in time, and not a date
+	At     time.Time // of a moment
 }
 
 // read runs a statement and hands over its rows, at most so many; more says that
 // there would have been others.
 func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]answerColumn) error, row func([]cell) error) (more bool, err error) {
-	rows, err := db.Query(ctx, sql)
+	rows, err := db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_result_bytes": largestResult})), sql)
 	if err != nil {
 		return false, err
 	}
@@ -48,6 +62,7 @@ func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]
 		columns[i] = answerColumn{Name: t.Name(), Type: t.DatabaseTypeName()}
 		plain := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(columns[i].Type, "LowCardinality("), "Nullable("), ")")
 		columns[i].Moment = strings.HasPrefix(plain, "Date")
+		columns[i].Day = columns[i].Moment && !strings.HasPrefix(plain, "DateTime")
 		for _, kind := range []string{"Int", "UInt", "Float", "Decimal"} {
 			columns[i].Number = columns[i].Number || strings.HasPrefix(plain, kind)
 		}
@@ -65,7 +80,7 @@ func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]
 		}
 		cells := make([]cell, len(places))
 		for i, place := range places {
-			cells[i] = cellOf(reflect.ValueOf(place).Elem())
+			cells[i] = cellOf(reflect.ValueOf(place).Elem(), columns[i])
 		}
 		if err := row(cells); err != nil {
 			return false, err
@@ -75,7 +90,7 @@ func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]
 }
 
 // cellOf shows a value as ClickHouse would, or as JSON when it holds others.
-func cellOf(v reflect.Value) cell {
+func cellOf(v reflect.Value, of answerColumn) cell {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
 			return cell{Text: "NULL", Null: true}
@@ -84,7 +99,10 @@ func cellOf(v reflect.Value) cell {
 	}
 	switch value := v.Interface().(type) {
 	case time.Time:
-		return cell{Text: value.UTC().Format("2006-01-02T15:04:05.000Z"), Value: float64(value.UnixMilli()) / 1000}
+		if of.Day {
+			return cell{Text: value.Format(time.DateOnly), Value: float64(value.Unix())}
+		}
+		return cell{Text: exactly(value), Value: float64(value.UnixMilli()) / 1000, Moment: true, At: value}
 	case string:
 		return cell{Text: value}
 	case fmt.Stringer:
@@ -114,12 +132,31 @@ func cellOf(v reflect.Value) cell {
 	return cell{Text: string(text)}
 }
 
-// ask runs a statement and keeps its first rows.
+// errEnough ends the reading of an answer of which as much is kept as may be.
+var errEnough = errors.New("that is enough")
+
+// ask runs a statement and keeps its first rows, and of long values the beginning.
 func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err error) {
-	began := time.Now()
+	began, size := time.Now(), 0
 	a.More, err = read(ctx, db, sql, most,
 		func(columns []answerColumn) error { a.Columns = columns; return nil },
-		func(row []cell) error { a.Rows = append(a.Rows, row); return nil })
+		func(row []cell) error {
+			for i := range row {
+				if len(row[i].Text) > longestValue {
+					row[i].Text = strings.ToValidUTF8(row[i].Text[:longestValue], "") + "…" // a copy: the whole value is let go
+					a.Cut = true
+				}
+				size += len(row[i].Text)
+			}
+			if size > longestAnswer && len(a.Rows) > 0 {
+				return errEnough
+			}
+			a.Rows = append(a.Rows, row)
+			return nil
+		})
+	if errors.Is(err, errEnough) {
+		a.More, err = true, nil
+	}
 	a.Took = time.Since(began)
 	return a, err
 }

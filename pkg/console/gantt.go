@@ -44,7 +44,7 @@ func drawGantt(steps []stepRow, now time.Time) drawing {
 	p.begin("gantt", fmt.Sprintf("When %d elements were entered and left, in %s", len(steps), span(whole)), labels+width+20, top+row*len(steps)+8)
 	for i := range 5 {
 		at := labels + width*i/4
-		p.f(`<line x1="%d" y1="%d" x2="%d" y2="%d"/><text x="%d" y="16" text-anchor="%s">%s</text>`,
+		p.f(`<line x1="%d" y1="%d" x2="%d" y2="%d"/><text class="axis" x="%d" y="16" text-anchor="%s">%s</text>`,
 			at, top-6, at, top+row*len(steps), at, [...]string{"start", "middle", "middle", "middle", "end"}[i], "+"+span(whole*time.Duration(i)/4))
 	}
 	for i, s := range steps {
@@ -55,7 +55,7 @@ func drawGantt(steps []stepRow, now time.Time) drawing {
 		bar := func(class, title string, from, to time.Time, y, height int) {
 			p.f(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d" rx="2"><title>%s</title></rect>`, class, x(from), y, max(2, x(to)-x(from)), height, title)
 		}
-		p.f(`<g><text x="%d" y="%d">%s<title>%s</title></text>`, 4+10*min(s.Depth, 6), y+16, short(s.ID, 28-min(s.Depth, 6)), s.ID+" "+s.Type)
+		p.f(`<g><text class="name" x="%d" y="%d">%s<title>%s</title></text>`, 4+10*min(s.Depth, 6), y+16, short(s.ID, 28-min(s.Depth, 6)), s.ID+" "+s.Type)
 		ended := until(s.Ended)
 		bar("state-"+s.State(), fmt.Sprintf("%s %s %s: %s", s.ID, s.Type, s.State(), span(ended.Sub(*s.Entered))), *s.Entered, ended, y+6, 10)
 		for _, j := range s.Jobs {
@@ -65,7 +65,7 @@ func drawGantt(steps []stepRow, now time.Time) drawing {
 		}
 		for _, n := range s.Incidents {
 			if n.From != nil {
-				bar("incident", fmt.Sprintf("incident %s %s: %s", n.Name, n.State, n.Note), *n.From, until(n.To), y+1, 4)
+				bar("incident", fmt.Sprintf("incident %s %s: %s", n.Name, n.State, short(n.Note, 200)), *n.From, until(n.To), y+1, 4)
 			}
 		}
 		p.WriteString("</g>")

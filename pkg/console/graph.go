@@ -70,7 +70,12 @@ func (p *pen) f(format string, args ...any) {
 }
 
 func (p *pen) begin(class, title string, width, height int) {
-	p.f(`<svg class="%s" role="img" aria-label="%s" viewBox="0 0 %d %d" width="%d" height="%d" xmlns="http://www.w3.org/2000/svg">`, class, title, width, height, width, height)
+	p.open("img", class, title, width, height)
+}
+
+// open begins a picture: of the role group when there are links in it.
+func (p *pen) open(role, class, title string, width, height int) {
+	p.f(`<svg class="%s" role="%s" aria-label="%s" viewBox="0 0 %d %d" width="%d" height="%d" xmlns="http://www.w3.org/2000/svg">`, class, role, title, width, height, width, height)
 }
 
 func (p *pen) end() drawing {
@@ -94,7 +99,7 @@ func drawSpark(counts []uint64) drawing {
 }
 
 // drawBars draws durations, each bar the square root of two longer than the one before.
-func drawBars(bars []bar) drawing {
+func drawBars(f frame, version int64, bars []bar) drawing {
 	if len(bars) == 0 {
 		return ""
 	}
@@ -104,26 +109,31 @@ func drawBars(bars []bar) drawing {
 		most, sum = max(most, b.Instances), sum+b.Instances
 	}
 	var p pen
-	p.begin("bars", fmt.Sprintf("How long %d completed instances took: from %s to %s", sum, lasting(first), lasting(last+1)), int(last-first+1)*width+40, height+2*room)
+	p.open("group", "bars", fmt.Sprintf("How long %d completed instances took: from %s to %s", sum, stepSpan(first), stepSpan(last+1)), int(last-first+1)*width+40, height+2*room)
 	for _, b := range bars {
 		x, tall := int(b.Step-first)*width, int(math.Ceil(height*float64(b.Instances)/float64(most)))
-		p.f(`<g><title>%s to %s: %d instances</title><rect x="%d" y="%d" width="%d" height="%d"/>`, lasting(b.Step), lasting(b.Step+1), b.Instances, x+2, room+height-tall, width-4, tall)
-		p.f(`<text x="%d" y="%d" text-anchor="middle">%d</text></g>`, x+width/2, room+height-tall-4, b.Instances)
+		p.f(`<g><title>%s to %s: %d instances</title><rect x="%d" y="%d" width="%d" height="%d"/>`, stepSpan(b.Step), stepSpan(b.Step+1), b.Instances, x+2, room+height-tall, width-4, tall)
+		row := []any{"step", b.Step}
+		if version != 0 {
+			row = append(row, "process_version", version)
+		}
+		p.f(`<a class="fig" tabindex="-1" href="%s"><text x="%d" y="%d" text-anchor="middle">%d</text></a></g>`,
+			f.href("bars.instances", row...), x+width/2, room+height-tall-4, b.Instances)
 	}
 	for step := first; step <= last+1; step += 2 {
-		p.f(`<text x="%d" y="%d">%s</text>`, int(step-first)*width, height+2*room-5, lasting(step))
+		p.f(`<text class="axis" x="%d" y="%d">%s</text>`, int(step-first)*width, height+2*room-5, stepSpan(step))
 	}
 	return p.end()
 }
 
-// lasting is how long a step of the histogram is, in words.
-func lasting(step int8) string {
+// stepSpan is how long a step of the histogram is, in words.
+func stepSpan(step int8) string {
 	return span(time.Duration(math.Exp2(float64(step)/2) * float64(time.Millisecond)))
 }
 
 // drawGraph draws which element follows which, from left to right: an element
 // stands right of the one that leads to it most often.
-func drawGraph(follows []followRow) drawing {
+func drawGraph(at frame, follows []followRow) drawing {
 	if len(follows) == 0 {
 		return ""
 	}
@@ -143,7 +153,7 @@ func drawGraph(follows []followRow) drawing {
 		most = max(most, f.Times)
 	}
 	var p pen
-	p.begin("graph", "Which element follows which, and how often", columns*across+20, rows*down+40)
+	p.open("group", "graph", "Which element follows which, and how often", columns*across+20, rows*down+40)
 	p.WriteString(`<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="12" markerHeight="12" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>`)
 	for _, f := range follows {
 		x1, y1 := column[f.From]*across+10+width, row[f.From]*down+30+height/2
@@ -158,11 +168,12 @@ func drawGraph(follows []followRow) drawing {
 		}
 		p.f(`<g><title>%s → %s: %d times%s</title><path marker-end="url(#arrow)" stroke-width="%.1f" d="M%d %d C%d %d %d %d %d %d"/>`,
 			f.From, f.To, f.Times, gap, 1+4*float64(f.Times)/float64(most), x1, y1, x1+bend, y1, x2-bend, y2, x2, y2)
-		p.f(`<text x="%d" y="%d" text-anchor="middle">%d</text></g>`, (x1+x2)/2-4, (y1+y2)/2-7, f.Times)
+		p.f(`<a class="fig" tabindex="-1" href="%s"><text x="%d" y="%d" text-anchor="middle">%d</text></a></g>`,
+			at.href("follows.times", "from_id", f.From, "to_id", f.To), (x1+x2)/2-4, (y1+y2)/2-7, f.Times)
 	}
 	for _, id := range ids {
 		x, y := column[id]*across+10, row[id]*down+30
-		p.f(`<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" rx="6"/><text x="%d" y="%d" text-anchor="middle">%s</text></g>`,
+		p.f(`<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" rx="6"/><text class="name" x="%d" y="%d" text-anchor="middle">%s</text></g>`,
 			id, x, y, width, height, x+width/2, y+height/2+5, short(id, 20))
 	}
 	return p.end()

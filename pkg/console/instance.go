@@ -23,7 +23,7 @@ type instanceRow struct {
 	Raised, Open                 uint64     // incidents
 }
 
-const instanceColumns = `source, instance, tenant, process, process_version, definition, caller, caller_element, reached, started, ended, noticed, seen, length(raised), toUInt64(open)`
+const instanceColumns = `source, instance, tenant, process, process_version, definition, caller, caller_element, reached, started, ended, noticed, seen, length(raised) AS raised_incidents, toUInt64(open) AS open_incidents`
 
 func (i *instanceRow) places() []any {
 	return []any{&i.Source, &i.Key, &i.Tenant, &i.Process, &i.Version, &i.Definition, &i.Caller, &i.CallerElement, &i.Reached, &i.Started, &i.Ended, &i.Noticed, &i.Seen, &i.Raised, &i.Open}
@@ -43,14 +43,16 @@ func (i instanceRow) State() string {
 }
 
 // Took is how long it took, or has taken until now.
-func (i instanceRow) Took() time.Duration {
+func (i instanceRow) Took(now time.Time) time.Duration { return lasting(i.Started, i.Ended, now) }
+
+func lasting(begun, ended *time.Time, now time.Time) time.Duration {
 	switch {
-	case i.Started == nil:
+	case begun == nil:
 		return 0
-	case i.Ended != nil:
-		return i.Ended.Sub(*i.Started)
+	case ended != nil:
+		return ended.Sub(*begun)
 	}
-	return max(0, time.Since(*i.Started))
+	return max(0, now.Sub(*begun))
 }
 
 func (i instanceRow) Path() string { return link("/instance", "source", i.Source, "key", i.Key) }
@@ -86,25 +88,33 @@ type spanRow struct {
 }
 
 // Took is how long it lasted, or has lasted until now.
-func (s spanRow) Took() time.Duration {
-	switch {
-	case s.From == nil:
-		return 0
-	case s.To != nil:
-		return s.To.Sub(*s.From)
+func (s spanRow) Took(now time.Time) time.Duration { return lasting(s.From, s.To, now) }
+
+// Due is when a timer is to fire, which stands in place of its name.
+func (s spanRow) Due() *time.Time {
+	if s.Kind != "timer" {
+		return nil
 	}
-	return max(0, time.Since(*s.From))
+	due, err := time.Parse("2006-01-02 15:04:05.999999999", s.Name)
+	if err != nil {
+		return nil
+	}
+	return &due
 }
 
 // variableRow is a variable of one scope.
 type variableRow struct {
-	Name, Value string
+	Name, Value string // the beginning of it, when it is long
+	Size        uint64 // bytes of all of it
 	Scope       int64
 	ScopeID     string // the element whose it is
 	CreatedAt   *time.Time
 	UpdatedAt   *time.Time
 	Updates     uint64
 }
+
+// Cut tells whether there is more of the value than is shown.
+func (v variableRow) Cut() bool { return uint64(len(v.Value)) < v.Size }
 
 // recordRow is a record of the instance.
 type recordRow struct {
@@ -151,12 +161,15 @@ func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) 
 
 // oneInstance is nil when there is none.
 func (s *Server) oneInstance(ctx context.Context, who *session, source, key string) (*instanceRow, error) {
-	sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", "source = "+quote(source)+" AND process_instance_key = "+quote(key), "tenants", who.only("tenant")) + "\n)"
-	rows, err := each(ctx, s.db, (*instanceRow).places, sql)
+	rows, err := each(ctx, s.db, (*instanceRow).places, oneInstanceSQL(who, source, key))
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	return &rows[0], nil
+}
+
+func oneInstanceSQL(who *session, source, key string) string {
+	return "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", "source = "+quote(source)+" AND process_instance_key = "+quote(key), "tenants", who.only("tenant")) + "\n)"
 }
 
 const stepsSQL = `
@@ -172,10 +185,10 @@ LIMIT 1000`
 const spansSQL = `
 SELECT 'job' AS kind, job_type AS name, element_id, key, ifNull(element_instance_key, -1) AS element_key, state,
     if(worker = '', '', concat('worker ', worker, ', ')) || toString(ifNull(retries, 0)) || ' retries left' AS note,
-    created_at AS begun, if(state IN ('COMPLETED', 'CANCELED'), last_seen, NULL) AS ended, toUInt32(failures)
+    created_at AS begun, if(state IN ('COMPLETED', 'CANCELED'), last_seen, NULL) AS ended, toUInt32(failures) AS times_failed
 FROM flow.v_jobs WHERE $of
 UNION ALL
-SELECT 'incident', error_type, element_id, key, ifNull(element_instance_key, -1), if(open, 'OPEN', 'RESOLVED'), error_message, created_at, resolved_at, toUInt32(0)
+SELECT 'incident', error_type, element_id, key, ifNull(element_instance_key, -1), if(open, 'OPEN', 'RESOLVED'), substringUTF8(error_message, 1, 2000), created_at, resolved_at, toUInt32(0)
 FROM flow.v_incidents WHERE $of
 UNION ALL
 SELECT 'user task', if(assignee = '', 'nobody', assignee), element_id, key, ifNull(element_instance_key, -1), state, arrayStringConcat(candidate_groups, ', '), created_at, coalesce(completed_at, canceled_at), toUInt32(0)
@@ -187,11 +200,11 @@ UNION ALL
 SELECT 'message', message_name, element_id, key, ifNull(element_instance_key, -1), state, concat('for ', correlation_key), created_at, coalesce(correlated_at, deleted_at), toUInt32(0)
 FROM flow.v_message_waits WHERE $of
 UNION ALL
-SELECT 'decision', decision_id, element_id, key, ifNull(element_instance_key, -1), state, if(failure = '', output, failure), evaluated_at, evaluated_at, toUInt32(0)
+SELECT 'decision', decision_id, element_id, key, ifNull(element_instance_key, -1), state, substringUTF8(if(failure = '', output, failure), 1, 2000), evaluated_at, evaluated_at, toUInt32(0)
 FROM flow.v_decisions WHERE $of`
 
 const variablesSQL = `
-SELECT name, value, ifNull(scope_key, -1), created_at, updated_at, changes
+SELECT name, substringUTF8(value, 1, 2000) AS beginning, length(value) AS size, ifNull(scope_key, -1) AS scope, created_at, updated_at, changes
 FROM flow.v_variables
 WHERE $of
 ORDER BY name, scope_key
@@ -202,7 +215,7 @@ const mostRecords = 1000
 
 const recordsSQL = `
 SELECT ts, partition_id, position, key, id, record_type, value_type, intent, element_id,
-    multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type != '', concat(job_type, if(worker = '', '', ' by '), worker), bpmn_element_type) AS note
+    substringUTF8(multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type != '', concat(job_type, if(worker = '', '', ' by '), worker), bpmn_element_type), 1, 500) AS note
 FROM flow.v_records
 WHERE $of AND toDate(ts) BETWEEN toDate('$first') AND toDate('$last')
 ORDER BY ts, partition_id, position
@@ -210,7 +223,7 @@ LIMIT $limit`
 
 // instanceData reads all sections side by side.
 func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow) *instancePage {
-	p := &instancePage{Row: row, Now: time.Now()}
+	p := &instancePage{Row: row, Now: who.at}
 	of := fmt.Sprintf("source = %s AND process_instance_key = %s", quote(row.Source), quote(row.Key))
 	visible := of + " AND " + who.only("tenant_id")
 	var g errgroup.Group
@@ -231,7 +244,7 @@ func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow
 	read(func() {
 		p.Variables.SQL = fill(variablesSQL, "of", visible)
 		p.Variables.Rows, p.Variables.Err = each(ctx, s.db, func(v *variableRow) []any {
-			return []any{&v.Name, &v.Value, &v.Scope, &v.CreatedAt, &v.UpdatedAt, &v.Updates}
+			return []any{&v.Name, &v.Value, &v.Size, &v.Scope, &v.CreatedAt, &v.UpdatedAt, &v.Updates}
 		}, p.Variables.SQL)
 	})
 	read(func() { p.Tree = s.tree(ctx, who, row) })
@@ -369,13 +382,12 @@ const (
 // tree is the instance with those that called it, up to the top, and all that it
 // has called.
 func (s *Server) tree(ctx context.Context, who *session, row instanceRow) (p section[[]treeRow]) {
-	list := func(seed string) ([]instanceRow, error) {
-		sql := "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", found("source = "+quote(row.Source)+" AND "+seed), "tenants", who.only("tenant")) +
+	statement := func(seed string) string {
+		return "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", found("source = "+quote(row.Source)+" AND "+seed), "tenants", who.only("tenant")) +
 			"\n)\nORDER BY started, instance\nLIMIT " + strconv.Itoa(mostTree)
-		if p.SQL == "" {
-			p.SQL = sql
-		}
-		return each(ctx, s.db, (*instanceRow).places, sql)
+	}
+	list := func(seed string) ([]instanceRow, error) {
+		return each(ctx, s.db, (*instanceRow).places, statement(seed))
 	}
 	var above []instanceRow
 	for caller := row.Caller; caller > 0 && len(above) < deepest; {
@@ -426,6 +438,11 @@ func (s *Server) tree(ctx context.Context, who *session, row instanceRow) (p sec
 		}
 	}
 	add(row, len(above))
+	keys := make([]string, len(p.Rows))
+	for i, r := range p.Rows {
+		keys[i] = quote(r.Key)
+	}
+	p.SQL = statement("process_instance_key IN (" + strings.Join(keys, ", ") + ")") // all of it, which was found level by level
 	return p
 }
 

@@ -24,6 +24,7 @@ type nowPage struct {
 	Programs reports
 	Database error
 	NATS     error
+	RowsSQL  string
 }
 
 // now is the first page: what goes on, and what needs a person.
@@ -48,6 +49,7 @@ func (s *Server) nowData(r *http.Request) (nowPage, error) {
 	return nowPage{
 		V: s.watch.figures(look, points, problems), Shape: shapeOf(look, problems), Problems: problems,
 		Lanes: look.Standing.Lanes, Programs: look.Programs, Database: look.Database, NATS: look.NATS,
+		RowsSQL: rowsQuery,
 	}, nil
 }
 
@@ -93,8 +95,8 @@ const unknown = "not available"
 
 // laneFigures are the numbers of each lane.
 func (w *watch) laneFigures(v figures, s *sample) {
-	states := s.Programs.highest("sluice_ingest_state", "lane")
-	ages := s.Programs.highest("sluice_ingest_lag_seconds", "lane")
+	states := s.Programs.highest(laneStateMetric, "lane")
+	ages := s.Programs.highest(laneAgeMetric, "lane")
 	for _, lane := range s.Standing.Lanes {
 		at, label := fmt.Sprintf("lane.%d.", lane.Number), strconv.Itoa(lane.Number)
 		v[at+"waiting"] = number(lane.Waiting)
@@ -226,7 +228,7 @@ func (s *Server) nowEvents(w http.ResponseWriter, r *http.Request, who *session)
 			return nil // the browser has gone
 		}
 		if told != now {
-			if who, err := s.visitor(r); who == nil && err == nil {
+			if who, err := s.visitor(r); err == nil && (who == nil || who.Limited()) { // of a token that was changed, too
 				_, _ = w.Write([]byte("event: end\ndata: {}\n\n"))
 				return nil
 			}
@@ -290,10 +292,12 @@ func answerJSON(w http.ResponseWriter, value any) error {
 	return nil
 }
 
-// howPage explains the numbers: every metric as the programs show it now.
+// howPage explains the numbers: what a look has found, and every metric as the
+// programs show it now.
 type howPage struct {
+	Look     *sample
+	Programs reports
 	Metrics  []howMetric
-	Programs reports // those that were asked
 }
 
 type howMetric struct {
@@ -312,9 +316,9 @@ func (s *Server) how(w http.ResponseWriter, r *http.Request, who *session) error
 	if err != nil {
 		return err
 	}
-	page := howPage{Programs: look.Programs}
+	page := howPage{Look: look, Programs: s.watch.ask(r.Context())}
 	at := map[string]int{}
-	for _, program := range look.Programs {
+	for _, program := range page.Programs {
 		for name, family := range program.metrics {
 			if !strings.HasPrefix(name, "sluice_") {
 				continue

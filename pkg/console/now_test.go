@@ -58,7 +58,7 @@ func TestNowShowsLanesAndWhatNeedsAPerson(t *testing.T) {
 	s.signIn(reader)
 	res, body := s.get("/")
 	wants(t, "now", res, body, http.StatusOK,
-		"ClickHouse does not answer: connection refused", "ingester-1", "1.0 MiB of 4.0 GiB", "11,990", "not at this rate", `href="/how#sluice_stream_lag_messages"`)
+		"ClickHouse does not answer: connection refused", "ingester-1", "1.0 MiB of 4.0 GiB", "11,990", "not at this rate", `href="/how#lane-entries"`)
 }
 
 // TestBrowsersShareOneLook: ten browsers cost what one does, and are told the

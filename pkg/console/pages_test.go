@@ -54,7 +54,7 @@ func testPages(t *testing.T, w *world) {
 		}
 		return body
 	}
-	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "/query?sql=")
+	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "/query?of=")
 	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "back_order", "card_refused → paid", "<svg class=\"bars\"", "With incidents")
 	get("/process?source=cluster-a&id=order&version=1&window=all", http.StatusOK, "version 1", "all versions")
 	get("/process?source=cluster-a&id=nothing", http.StatusOK, "neither a diagram nor an instance")
@@ -71,7 +71,7 @@ func testPages(t *testing.T, w *world) {
 	v := w.variable(t, i.Instance)
 	get("/instances?window=all&q="+url.QueryEscape(v.Name+"="+v.Value), http.StatusOK, v.Name+" = ")
 	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "INCIDENT", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED")
-	_, after, _ := strings.Cut(body, `<a href="/record?`)
+	_, after, _ := strings.Cut(body, `href="/record?`)
 	record, _, _ := strings.Cut(after, `"`)
 	get("/record?"+strings.ReplaceAll(record, "&amp;", "&"), http.StatusOK, "cluster-a", "value_type", "received_at")
 	get("/record?day=x", http.StatusBadRequest)
@@ -97,7 +97,7 @@ func testTenants(t *testing.T, w *world) {
 	s, _ := w.open(t, tenants)
 	theirs, other := w.incident(t, "a"), w.incident(t, "<default>")
 	for path, status := range map[string]int{
-		"/query": http.StatusForbidden, "/processes": http.StatusOK,
+		"/query": http.StatusForbidden, "/query?sql=SELECT+1": http.StatusForbidden, "/processes": http.StatusOK,
 		fmt.Sprintf("/instance?source=cluster-a&key=%d", theirs.Instance.Key): http.StatusOK,
 		fmt.Sprintf("/instance?source=cluster-a&key=%d", other.Instance.Key):  http.StatusNotFound,
 	} {
@@ -157,14 +157,14 @@ func testQuery(t *testing.T, w *world) {
 	res, body = s.post("/query", url.Values{"sql": {sql}})
 	wants(t, "no csrf", res, body, http.StatusForbidden)
 	res, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}})
-	wants(t, "run", res, body, http.StatusOK, "2 rows", "so &lt;b&gt;bold&lt;/b&gt;</td>", "2026-01-02T03:04:06.000Z", "NULL", "[1,2]", "data-plot=", "/query?sql=SELECT")
+	wants(t, "run", res, body, http.StatusOK, "2 rows</a>", "so &lt;b&gt;bold&lt;/b&gt;</td>", "2026-01-02T03:04:06.000Z", "NULL", "[1,2]", "data-plot=", "/query?sql=SELECT")
 	if strings.Contains(body, "<b>bold") {
 		t.Error("what is stored is not escaped")
 	}
 	res, body = s.post("/query", url.Values{"question": {"ages"}, "sql": {"SELECT {word:String} AS word"}, "param_word": {"o'clock"}, "csrf": {csrf}})
-	wants(t, "a parameter", res, body, http.StatusOK, "o&#39;clock</td>", "1 rows", "param_word=o%27clock")
+	wants(t, "a parameter", res, body, http.StatusOK, "o&#39;clock</td>", "1 row</a>", "param_word=o%27clock")
 	res, body = s.post("/query", url.Values{"sql": {"SELECT number FROM numbers(100000)"}, "csrf": {csrf}})
-	wants(t, "many rows", res, body, http.StatusOK, "The first 1,000 rows")
+	wants(t, "many rows", res, body, http.StatusOK, `The first <a class="fig" href="#sql">1,000 rows`)
 	res, body = s.post("/query", url.Values{"sql": {"SELECT nothing FROM nowhere"}, "csrf": {csrf}})
 	wants(t, "a mistake", res, body, http.StatusOK, `role="alert"`, "nowhere")
 
@@ -233,7 +233,7 @@ func TestPagesSayWhatIsMissing(t *testing.T) {
 	s.signIn(reader)
 	for _, path := range []string{"/processes", "/process?source=a&id=b", "/instances?q=x"} {
 		res, body := s.get(path)
-		wants(t, path, res, body, http.StatusOK, "Not available: connection refused")
+		wants(t, path, res, body, http.StatusOK, `Not available: <span class="text">connection refused`)
 	}
 	res, body := s.get("/instance?source=a&key=1")
 	wants(t, "an instance", res, body, http.StatusBadGateway, "connection refused")

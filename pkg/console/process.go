@@ -122,6 +122,10 @@ type elementRow struct {
 	Open                  uint64 // incidents open now
 }
 
+// Body tells whether it is what holds the turns of a multi-instance activity: who
+// is there, and what is wrong there, counts with the activity.
+func (e elementRow) Body() bool { return e.Type == "MULTI_INSTANCE_BODY" }
+
 // elementsOf are the elements of instances, one row each, read without FINAL:
 // what $elements finds by any of their rows.
 const elementsOf = `SELECT source, process_instance_key AS instance, key AS element, splitByChar('\t', max(e.migrated)) AS moved,
@@ -277,8 +281,6 @@ type processPage struct {
 	Follows     section[[]followRow] // only without a diagram
 	Definition  *definitionRow       // whose diagram is shown
 	Elements    []elementRow         // heat, tokens and troubles together
-	Bars        drawing
-	Graph       drawing
 }
 
 // VersionText is the version that is chosen; empty for all of them.
@@ -331,17 +333,25 @@ func (p *processPage) HeatMarks() map[string]heatMark {
 	return marks
 }
 
-// process is the page of one process.
-func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) error {
-	c := chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Window: windowOf(r, time.Now())}
+// chosenOf reads what an address chooses.
+func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
+	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Window: windowOf(r, now)}
 	if c.Process == "" {
-		return refuse(http.StatusBadRequest, "Which process? The address needs source and id: choose one of the list of processes.")
+		return c, refuse(http.StatusBadRequest, "Which process? The address needs source and id: choose one of the list of processes.")
 	}
 	if text := r.FormValue("version"); text != "" {
-		var err error
 		if c.Version, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return refuse(http.StatusBadRequest, "The version %q is no number.", text)
+			return c, refuse(http.StatusBadRequest, "The version %q is no number.", text)
 		}
+	}
+	return c, nil
+}
+
+// process is the page of one process.
+func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) error {
+	c, err := chosenOf(r, who.at)
+	if err != nil {
+		return err
 	}
 	page := s.processData(r.Context(), who, c)
 	if page.Versions.Err == nil && len(page.Versions.Rows) == 0 && len(page.Definitions.Rows) == 0 && c.Window.Name == "all" {
@@ -371,8 +381,6 @@ func (s *Server) processData(ctx context.Context, who *session, c chosen) *proce
 	_ = g.Wait() // each keeps its own error
 	p.Elements = together(p.Heat.Rows, p.Tokens.Rows, p.Troubles.Rows)
 	p.Histogram = histogram(p.Versions.Rows, c.Version)
-	p.Bars = drawBars(p.Histogram)
-	p.Graph = drawGraph(p.Follows.Rows)
 	return p
 }
 

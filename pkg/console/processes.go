@@ -142,6 +142,6 @@ type processesPage struct {
 
 // processes is the list of processes.
 func (s *Server) processes(w http.ResponseWriter, r *http.Request, who *session) error {
-	at := windowOf(r, time.Now())
+	at := windowOf(r, who.at)
 	return s.show(w, r, who, "processes", "Processes", processesPage{at, s.processList(r.Context(), who, at)})
 }

@@ -7,9 +7,9 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -28,7 +28,7 @@ func NewProgram(address string) Program {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
-	return Program{Address: strings.TrimSuffix(address, "/"), client: &http.Client{Timeout: 2 * time.Second}}
+	return Program{Address: strings.TrimSuffix(address, "/"), client: &http.Client{Timeout: programTime}}
 }
 
 // report is what a program says of itself.
@@ -44,25 +44,39 @@ type finding struct {
 	Reason string `json:"reason"`
 }
 
-// readyFor is how long a program may take to say whether it can do its work: one
-// whose ClickHouse hangs takes longer, and the rest is not to wait for that.
+// readyFor is how long a program may take to say what it lacks: one whose
+// ClickHouse hangs takes longer, and the rest is not to wait for that.
 const readyFor = 700 * time.Millisecond
 
-// ask asks a program for its metrics, and whether it can do its work.
-func (p Program) ask(ctx context.Context) report {
+// readyMetric is 1 of a program that can do its work.
+const readyMetric = "sluice_ready"
+
+// watched are the metrics that a look needs, every second: a program writes, and
+// the console reads, no others.
+var watched = []string{
+	readyMetric, acceptedMetric, freshMetric, ackMetric, laneStateMetric, laneAgeMetric,
+	"sluice_ingest_table_missing_messages", "sluice_ingest_changes_state", "sluice_auth_stale",
+}
+
+// ask asks a program for metrics of these names, or all of them without any, and
+// what it lacks when it says that it cannot do its work.
+func (p Program) ask(ctx context.Context, names ...string) report {
 	r := report{Address: p.Address}
-	var both sync.WaitGroup
-	both.Go(func() { r.Missing = p.missing(ctx) })
-	r.metrics, r.Err = p.metrics(ctx)
-	both.Wait()
-	if r.Err != nil {
-		r.Missing = nil // that it does not answer says enough
+	if r.metrics, r.Err = p.metrics(ctx, names); r.Err != nil {
+		return r // that it does not answer says enough
+	}
+	if ready, known := (reports{r}).sum(readyMetric, nil); !known || ready == 0 {
+		r.Missing = p.missing(ctx)
 	}
 	return r
 }
 
-func (p Program) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
-	body, err := p.get(ctx, "/metrics")
+func (p Program) metrics(ctx context.Context, names []string) (map[string]*dto.MetricFamily, error) {
+	path := "/metrics"
+	if len(names) > 0 {
+		path += "?" + url.Values{"name[]": names}.Encode()
+	}
+	body, err := p.get(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +107,7 @@ func (p Program) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Accept-Encoding", "identity") // packing costs more than it spares
 	res, err := p.client.Do(req)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,7 +52,15 @@ type queryPage struct {
 	Link      string  // keeps the statement and its values
 	Most      int
 	Chart     *chartData
+	Number    url.Values // which number the statement is of; empty for any other
+	Back      string     // the page of that number
 }
+
+// Fixed tells whether the statement cannot be changed.
+func (f frame) Fixed() bool { return f.Who.Limited() }
+
+// mostLink bounds a link: proxies and browsers take no longer ones.
+const mostLink = 24 << 10
 
 type field struct {
 	Parameter
@@ -70,10 +79,13 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) err
 
 // queryOf reads what is asked from the fields of the page.
 func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
+	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: mostRows}
+	if of := r.FormValue("of"); of != "" && (page.SQL == "" || who.Limited()) {
+		return page, s.ofNumber(r, who, page)
+	}
 	if err := who.whole("Answers to statements"); err != nil {
 		return nil, err
 	}
-	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: mostRows}
 	if len(page.SQL) > longestStatement {
 		return nil, refuse(http.StatusRequestEntityTooLarge, "The statement is longer than %s.", byteSize(longestStatement))
 	}
@@ -98,8 +110,21 @@ func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 		}
 		page.Fields = append(page.Fields, f)
 	}
-	page.Link = link("/query", pairs...)
+	if page.Link = link("/query", pairs...); len(page.Link) > mostLink {
+		page.Link = ""
+	}
 	return page, nil
+}
+
+// ofNumber makes the statement of a number that was followed. A token of some
+// tenants runs that one, which is cut down to them, and no other.
+func (s *Server) ofNumber(r *http.Request, who *session, page *queryPage) (err error) {
+	if page.SQL, page.Back, err = s.numberOf(r, who); err != nil {
+		return err
+	}
+	page.Number = url.Values{"of": {r.FormValue("of")}, "at": {r.FormValue("at")}, "get": {r.FormValue("get")}, "row": r.Form["row"]}
+	page.Link = "/query?" + page.Number.Encode()
+	return nil
 }
 
 // fieldOf is a parameter with what it is asked with when nobody says otherwise:
@@ -127,6 +152,9 @@ func (s *Server) fieldOf(name, kind string, now time.Time) field {
 
 // statement is what is run: each parameter with its value.
 func (p *queryPage) statement() string {
+	if p.Number != nil {
+		return p.SQL // as it was made; it has no parameters
+	}
 	return placeholders.ReplaceAllStringFunc(p.SQL, func(hole string) string {
 		m := placeholders.FindStringSubmatch(hole)
 		i := slices.IndexFunc(p.Fields, func(f field) bool { return f.Name == m[1] })
@@ -255,29 +283,35 @@ func chartOf(a answer) *chartData {
 // recordPage is what pages/record.html shows: one record, all of it.
 type recordPage struct {
 	Answer answer
-	SQL    string
 	Back   string
 }
 
 // record shows a record with all its members.
 func (s *Server) record(w http.ResponseWriter, r *http.Request, who *session) error {
-	day, err := time.Parse(time.DateOnly, r.FormValue("day"))
-	key := r.FormValue("key")
-	if err != nil || !wholeNumber.MatchString(key) {
-		return refuse(http.StatusBadRequest, "Which record? The address needs source, instance, day, id and key: follow a link of the page of an instance.")
+	sql, err := recordSQL(r, who)
+	if err != nil {
+		return err
 	}
 	page := recordPage{Back: link("/instance", "source", r.FormValue("source"), "key", r.FormValue("instance"))}
-	page.SQL = fill(`SELECT * FROM flow.v_records
-WHERE source = $source AND process_instance_key = $instance AND toDate(ts) = toDate('$day') AND key = $key AND id = $id AND $tenants
-LIMIT 1`, "source", quote(r.FormValue("source")), "instance", quote(r.FormValue("instance")), "day", day.Format(time.DateOnly),
-		"key", key, "id", quote(r.FormValue("id")), "tenants", who.only("tenant_id"))
-	if page.Answer, err = ask(r.Context(), s.db, page.SQL, 1); err != nil {
+	if page.Answer, err = ask(r.Context(), s.db, sql, 1); err != nil {
 		return err
 	}
 	if len(page.Answer.Rows) == 0 {
 		return refuse(http.StatusNotFound, "There is no such record, or your token may not see it.")
 	}
 	return s.show(w, r, who, "record", "Record "+r.FormValue("id"), page)
+}
+
+func recordSQL(r *http.Request, who *session) (string, error) {
+	day, err := time.Parse(time.DateOnly, r.FormValue("day"))
+	key := r.FormValue("key")
+	if err != nil || !wholeNumber.MatchString(key) {
+		return "", refuse(http.StatusBadRequest, "Which record? The address needs source, instance, day, id and key: follow a link of the page of an instance.")
+	}
+	return fill(`SELECT * FROM flow.v_records
+WHERE source = $source AND process_instance_key = $instance AND toDate(ts) = toDate('$day') AND key = $key AND id = $id AND $tenants
+LIMIT 1`, "source", quote(r.FormValue("source")), "instance", quote(r.FormValue("instance")), "day", day.Format(time.DateOnly),
+		"key", key, "id", quote(r.FormValue("id")), "tenants", who.only("tenant_id")), nil
 }
 
 var wholeNumber = regexp.MustCompile(`^-?[0-9]{1,19}$`)

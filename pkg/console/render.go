@@ -31,6 +31,9 @@ type frame struct {
 	Menu  []menuItem // empty for who has not signed in
 	Who   *session   // nil for the same
 	Data  any
+
+	Numbers string // where the links of its numbers begin, see numbers
+	inTable bool   // see Cells
 }
 
 // loadPages reads every page. A page defines "main", and may define "head" for
@@ -70,33 +73,26 @@ func (s *Server) functions() template.FuncMap {
 		"bytes":       byteSize,
 		"span":        span,
 		"when":        when,
+		"stamp":       stamp,
+		"figure":      frame.figure,
 		"incarnation": func(ms uint64) template.HTML { return when(time.UnixMilli(int64(ms))) },
 		"metric":      func(name string) string { return "/how#" + name },
-		"sql":         func(query string) string { return "/query?sql=" + urlQuery(query) },
 		"join":        strings.Join,
 		"live": func(v figures, key string) template.HTML {
 			return template.HTML(`<span data-live="` + template.HTMLEscapeString(key) + `">` + template.HTMLEscapeString(v[key]) + `</span>`)
 		},
-		"gaps": func(p partition) string {
-			if n, known := p.Gaps(); known {
-				return number(n)
-			}
-			return "–"
-		},
-		"behind": func(p partition, now time.Time) string {
-			if d, known := p.Behind(now); known {
-				return span(d)
-			}
-			return "–"
-		},
-		"key":     fmt.Sprint,
-		"path":    link,
-		"how":     how,
-		"json":    jsonText,
-		"spark":   drawSpark,
-		"ms":      milliseconds,
-		"moment":  whenever,
-		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
+		"key":    fmt.Sprint,
+		"path":   link,
+		"how":    how,
+		"json":   jsonText,
+		"spark":  drawSpark,
+		"moment": whenever,
+		"count":  frame.count,
+		"lasts":  frame.lasts,
+		"share":  frame.share,
+		"query":  frame.query,
+		"bars":   drawBars,
+		"graph":  drawGraph,
 	}
 }
 
@@ -112,6 +108,7 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, who *session, st
 	if who != nil {
 		f.Menu = menuOf(who)
 		f.Path = current(f.Menu, r.URL.Path)
+		f.Numbers = numbers(r.URL.RequestURI(), who.at)
 	}
 	var b bytes.Buffer
 	if err := s.pages[name].ExecuteTemplate(&b, "layout.html", f); err != nil {
@@ -177,8 +174,8 @@ func (s *Server) showError(w http.ResponseWriter, r *http.Request, who *session,
 	s.render(w, r, who, status, "error", http.StatusText(status), text)
 }
 
-// how links to a statement that made what is shown. A token of some tenants cannot
-// run it, so it sees no link.
+// how links to a statement that can be changed. A token of some tenants cannot run
+// it, so it sees no link.
 func how(f frame, sql string) string {
 	if sql == "" || f.Who.Limited() {
 		return ""
@@ -207,6 +204,8 @@ func whenever(t *time.Time) template.HTML {
 	}
 	return when(*t)
 }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 func urlQuery(text string) string { return url.QueryEscape(text) }
 
@@ -299,6 +298,23 @@ func when(moment any) template.HTML {
 	if t.IsZero() || t.Unix() == 0 {
 		return "never"
 	}
-	exact := t.UTC().Format("2006-01-02T15:04:05.000Z")
+	return stamp(t)
+}
+
+// stamp is when of a time that may be any.
+func stamp(t time.Time) template.HTML {
+	exact := exactly(t)
 	return template.HTML(`<time datetime="` + exact + `" title="` + exact + `">` + t.UTC().Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}
+
+// exactly is a time in UTC, to the millisecond, or as far as it goes.
+func exactly(t time.Time) string {
+	layout := "2006-01-02T15:04:05.000Z"
+	switch ns := t.Nanosecond(); {
+	case ns%1e3 != 0:
+		layout = "2006-01-02T15:04:05.000000000Z"
+	case ns%1e6 != 0:
+		layout = "2006-01-02T15:04:05.000000Z"
+	}
+	return t.UTC().Format(layout)
 }

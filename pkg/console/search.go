@@ -39,19 +39,19 @@ type instancesPage struct {
 	asked
 	States []string
 	Found  section[[]hit]
-	Most   int
+	Now    time.Time
 }
 
 // instances is the page that lists instances and looks for them.
 func (s *Server) instances(w http.ResponseWriter, r *http.Request, who *session) error {
 	a := asked{
 		Text: strings.TrimSpace(r.FormValue("q")), Source: r.FormValue("source"), Process: r.FormValue("id"),
-		State: r.FormValue("state"), Version: r.FormValue("version"), Window: windowOf(r, time.Now()),
+		State: r.FormValue("state"), Version: r.FormValue("version"), Window: windowOf(r, who.at),
 	}
 	if a.Version != "" && !onlyDigits.MatchString(a.Version) {
 		return refuse(http.StatusBadRequest, "The version %q is no number.", a.Version)
 	}
-	page := instancesPage{asked: a, States: []string{"ACTIVE", "INCIDENT", "COMPLETED", "TERMINATED"}, Most: mostHits}
+	page := instancesPage{asked: a, Now: who.at, States: []string{"ACTIVE", "INCIDENT", "COMPLETED", "TERMINATED"}}
 	page.Found = s.search(r.Context(), who, a)
 	return s.show(w, r, who, "instances", "Instances", page)
 }
@@ -208,6 +208,7 @@ func (s *Server) byText(ctx context.Context, who *session, a asked, clues ...clu
 		seen[h.Source+" "+h.Key] = true
 	}
 	for _, p := range found[1:] {
+		all.Also = p.SQL
 		if p.Err != nil {
 			all.Err = p.Err
 		}

@@ -28,6 +28,7 @@ type session struct {
 	subject string    // of the token, also when it is not valid any more
 
 	identity record.Identity // of this request
+	at       time.Time       // when this request came: what its page says is as of then
 }
 
 // May tells whether the session may act, and not only look.
@@ -292,6 +293,7 @@ func (s *Server) visitor(r *http.Request) (*session, error) {
 	if who == nil {
 		return nil, nil
 	}
+	who.at = time.Now()
 	who.identity, err = s.auth.Authenticate(who.token)
 	if errors.Is(err, record.ErrTokenUnverified) {
 		return nil, refuse(http.StatusServiceUnavailable, "Your token cannot be checked at the moment. Try again in a while.")
@@ -326,7 +328,7 @@ func (s *Server) live(show view) http.HandlerFunc {
 		case err != nil:
 			s.showError(w, r, nil, err)
 			return
-		case who == nil && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
+		case who == nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.Contains(r.Header.Get("Accept"), "text/html"):
 			http.Redirect(w, r, "/sign-in?next="+urlQuery(r.URL.RequestURI()), http.StatusSeeOther)
 			return
 		case who == nil:

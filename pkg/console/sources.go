@@ -28,23 +28,21 @@ type partition struct {
 	Lanes       []uint16
 }
 
-// Behind is how old the newest record is, by the engine's own clock.
-func (p partition) Behind(now time.Time) (d time.Duration, known bool) {
-	if p.LastTS == nil {
-		return 0, false
-	}
-	return now.Sub(*p.LastTS).Round(time.Millisecond), true
-}
+// Behind is how old the newest record is that has a time, by the engine's own clock.
+func (p partition) Behind(now time.Time) time.Duration { return now.Sub(*p.LastTS) }
 
-// Gaps is how many positions between the first and the last have no record here.
+// Missing is how many positions between the first and the last have no record
+// here; nil where that is not known.
 // An exporter that leaves records out makes some; so does an engine that was
 // wiped and numbers anew.
-func (p partition) Gaps() (n int64, known bool) {
+func (p partition) Missing() *int64 {
 	if p.Number < 1 || p.First == nil || p.Last == nil {
-		return 0, false
+		return nil
 	}
-	n = *p.Last - *p.First + 1 - int64(p.Records)
-	return n, n >= 0
+	if n := *p.Last - *p.First + 1 - int64(p.Records); n >= 0 {
+		return &n
+	}
+	return nil
 }
 
 // partitionsQuery reads the fold of sources alone: it has one row for each day
@@ -66,7 +64,6 @@ type engine struct {
 
 type sourcesPage struct {
 	Now     time.Time
-	SQL     string
 	Engines []engine
 	Unread  error // why the partitions are not known
 	Unseen  error // why the lanes are not known
@@ -78,7 +75,7 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) e
 	if err := who.whole("Sources and tokens"); err != nil {
 		return err
 	}
-	page := sourcesPage{Now: time.Now(), SQL: partitionsQuery, Tokens: s.tokens()}
+	page := sourcesPage{Now: who.at, Tokens: s.tokens()}
 	slices.SortFunc(page.Tokens, func(a, b Token) int { return cmp.Or(cmp.Compare(a.Subject, b.Subject), a.Expires.Compare(b.Expires)) })
 	engines := map[string]*engine{}
 	of := func(name string) *engine {

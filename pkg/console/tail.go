@@ -57,7 +57,7 @@ type reached struct{ incarnation, message uint64 }
 // of its messages. $recent leaves the parts in which they can be.
 const tailSQL = `
 SELECT ts, source, value_type, record_type, intent, bpmn_process_id, process_instance_key, element_id, key, id, lane, incarnation, stream_seq,
-    multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type) AS note
+    substringUTF8(multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type), 1, 300) AS note
 FROM flow.records
 WHERE $recent AND ($since) AND $condition AND $tenants
 ORDER BY stream_seq DESC, stream_idx DESC
@@ -116,9 +116,13 @@ func (s *Server) tailEvents(w http.ResponseWriter, r *http.Request, who *session
 	at := map[int]reached{}
 	last := time.Now().Add(-partDelay)
 	for {
-		if now, err := s.visitor(r); now == nil && err == nil {
+		switch now, err := s.visitor(r); {
+		case err != nil: // it cannot be told: nothing is told meanwhile but what was
+		case now == nil:
 			_, _ = w.Write([]byte("event: end\ndata: {}\n\n"))
 			return nil
+		default:
+			who = now // its tenants may have changed
 		}
 		since := time.Since(last) + partDelay
 		last = time.Now()

@@ -127,23 +127,42 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// look asks everybody at once, and none of them longer than two seconds.
-func (w *watch) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	next := &sample{At: time.Now(), Programs: make(reports, len(w.deps.Programs))}
-	var all sync.WaitGroup
+// How long a look waits: a program answers after it has asked its own servers.
+const (
+	serverTime  = 2 * time.Second
+	programTime = 3 * time.Second
+)
+
+// ask asks all programs at once for metrics of these names, or all without any.
+func (w *watch) ask(ctx context.Context, names ...string) reports {
+	all := make(reports, len(w.deps.Programs))
+	var asking sync.WaitGroup
 	for i, p := range w.deps.Programs {
-		all.Go(func() { next.Programs[i] = p.ask(ctx) })
+		asking.Go(func() { all[i] = p.ask(ctx, names...) })
 	}
+	asking.Wait()
+	return all
+}
+
+// look asks everybody at once, and waits for none of them long.
+func (w *watch) look(ctx context.Context) {
+	next := &sample{At: time.Now()}
+	var all sync.WaitGroup
+	all.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, programTime)
+		defer cancel()
+		next.Programs = w.ask(ctx, watched...)
+	})
+	soon, cancel := context.WithTimeout(ctx, serverTime)
+	defer cancel()
 	all.Go(func() {
 		begun := time.Now()
-		next.Standing, next.NATS = w.deps.Stream.Standing(ctx)
+		next.Standing, next.NATS = w.deps.Stream.Standing(soon)
 		next.Answered = time.Since(begun)
 	})
 	all.Go(func() {
 		begun := time.Now()
-		next.Database = one(ctx, w.deps.Warehouse, []any{&next.Rows, &next.Version}, rowsQuery)
+		next.Database = one(soon, w.deps.Warehouse, []any{&next.Rows, &next.Version}, rowsQuery)
 		next.Took = time.Since(begun)
 	})
 	all.Wait()
@@ -165,7 +184,7 @@ const rowsQuery = "SELECT count(), version() FROM flow.records SETTINGS final = 
 // measure tells rates and percentiles from a look and those before it.
 func (w *watch) measure(s *sample) point {
 	p := point{At: s.At, WaitingBytes: map[int]float64{}}
-	p.Accepted, p.HasAccepted = s.Programs.sum("sluice_api_records_total", nil)
+	p.Accepted, p.HasAccepted = s.Programs.sum(acceptedMetric, nil)
 	p.HasStored = s.NATS == nil
 	for _, lane := range s.Standing.Lanes {
 		t := lane.Position.Totals
@@ -175,8 +194,8 @@ func (w *watch) measure(s *sample) point {
 		p.Waiting += float64(lane.Waiting)
 		p.WaitingBytes[lane.Number] = float64(lane.WaitingBytes)
 	}
-	p.fresh = s.Programs.histogram("sluice_ingest_freshness_seconds", nil)
-	p.ack = s.Programs.histogram("sluice_api_request_seconds", func(labels map[string]string) bool { return labels["route"] == batchRoute })
+	p.fresh = s.Programs.histogram(freshMetric, nil)
+	p.ack = s.Programs.histogram(ackMetric, func(labels map[string]string) bool { return labels["route"] == batchRoute })
 
 	if before, ok := w.before(s.At, rateSpan); ok {
 		seconds := s.At.Sub(before.At).Seconds()
@@ -201,8 +220,16 @@ func (w *watch) measure(s *sample) point {
 	return p
 }
 
-// batchRoute is how the api names the route of records in its metrics.
-const batchRoute = "POST /flow/flowRecord/batch"
+// Metrics of api and ingester, as they name them.
+const (
+	acceptedMetric  = "sluice_api_records_total"
+	freshMetric     = "sluice_ingest_freshness_seconds"
+	ackMetric       = "sluice_api_request_seconds"
+	laneStateMetric = "sluice_ingest_state"
+	laneAgeMetric   = "sluice_ingest_lag_seconds"
+
+	batchRoute = "POST /flow/flowRecord/batch" // the route of records in ackMetric
+)
 
 func quantileOr(b buckets, q float64) float64 {
 	if seconds, ok := b.quantile(q); ok {

@@ -77,11 +77,11 @@ func moment(t time.Time) string {
 	return fmt.Sprintf("toDateTime64('%s', 3, 'UTC')", t.UTC().Format("2006-01-02 15:04:05.000"))
 }
 
-var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "$", `\x24`)
+var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "$", `\x24`, "{", `\x7b`, "\x00", `\0`)
 
 // quote is a text as a literal of SQL. What people type comes into a statement
-// by it alone; the statement runs as the analyst, who can only read. There is no $
-// in it, so fill finds no name in what was typed.
+// by it alone; the statement runs as the analyst, who can only read. There is
+// neither $ nor { in it, so that nobody finds a name or a parameter in what was typed.
 func quote(text string) string { return "'" + escapes.Replace(text) + "'" }
 
 // fill puts values in the place of $names: pairs of a name and SQL. The
@@ -128,4 +128,5 @@ type section[T any] struct {
 	Rows T
 	Err  error
 	SQL  string
+	Also string // a second statement, where rows are of two
 }

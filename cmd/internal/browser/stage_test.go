@@ -36,6 +36,7 @@ var stage struct {
 	up                    *exec.Cmd
 	browser               context.Context
 	out                   *os.File
+	simulated             bool // records of a simulated engine are there
 }
 
 func TestMain(m *testing.M) {

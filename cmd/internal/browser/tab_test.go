@@ -192,9 +192,15 @@ func (tb *tab) picture(name string) {
 }
 
 // accessible checks the page with axe-core, in both schemes and at the width of a
-// phone, where nothing but tables may be wider than the screen.
+// phone, where nothing but tables may be wider than the screen; and that each of
+// its numbers leads to what makes it.
 func (tb *tab) accessible() {
 	tb.t.Helper()
+	path, err := evaluate[string](tb, `location.pathname + location.search`)
+	if err != nil {
+		tb.t.Fatal(err)
+	}
+	tb.linked(path)
 	for _, screen := range []struct {
 		scheme        string
 		width, height int64

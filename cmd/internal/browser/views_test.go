@@ -9,10 +9,14 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// simulated posts what a simulated engine wrote in the last day, and waits until
-// it can be queried.
+// simulated posts what a simulated engine wrote in the last day, once for all
+// tests, and waits until it can be queried.
 func simulated(t *testing.T) {
 	t.Helper()
+	if stage.simulated {
+		return
+	}
+	stage.simulated = true
 	out, err := exec.Command(stage.sluice, "load", "--simulated", "--seed", "7", "--records", "20000", "--wait", "--url", "http://"+stage.http, "--token", stage.token).CombinedOutput()
 	if err != nil {
 		t.Fatalf("sluice load: %v\n%s", err, out)

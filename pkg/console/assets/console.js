@@ -11,6 +11,52 @@
       if (!isNaN(at)) t.textContent = local.format(at);
     });
   }
+  // timeOf is a moment as an element, shown as localTimes does.
+  function timeOf(moment) {
+    var t = document.createElement('time');
+    t.dateTime = t.title = new Date(moment).toISOString();
+    t.textContent = local.format(new Date(moment));
+    return t;
+  }
+
+  // listen follows server-sent events: told[name] gets what each one holds, and say
+  // what is wrong with the connection. A page that nobody sees lets go of it: a
+  // browser has six to a server, and all its tabs share them. Where the server does
+  // not take it up again, the session may be over: the page then asks who one is.
+  function listen(path, told, say) {
+    var events, again;
+    function close() {
+      clearTimeout(again);
+      if (events) events.close();
+      events = null;
+    }
+    function open() {
+      close();
+      events = new EventSource(path);
+      Object.keys(told).forEach(function (name) {
+        events.addEventListener(name, function (e) { told[name](JSON.parse(e.data)); });
+      });
+      events.addEventListener('end', function () { close(); location.reload(); });
+      events.onerror = function () {
+        say('The connection to the console is lost. Trying again…', true);
+        if (events && events.readyState === EventSource.CLOSED) again = setTimeout(look, 2000);
+      };
+    }
+    function look() {
+      fetch(location.href, { method: 'HEAD', headers: { Accept: 'text/html' } }).then(function (res) {
+        if (res.redirected) location.reload(); else open();
+      }).catch(function () { again = setTimeout(look, 2000); });
+    }
+    document.addEventListener('visibilitychange', function () {
+      if (!document.hidden) { if (!events) open(); return; }
+      close();
+      say('Not followed while nobody looks.');
+    });
+    window.addEventListener('pagehide', close);
+    window.addEventListener('pageshow', function (e) { if (e.persisted) open(); });
+    if (!document.hidden) open();
+  }
+  window.sluice = { listen: listen, timeOf: timeOf };
 
   // A link that signs in once: its secret stands behind the #, and leaves the
   // address before anything else happens.
@@ -72,13 +118,14 @@
   // server-sent events what its numbers are. When it needs other rows, and not
   // only other numbers, the page is fetched again and the part replaced.
   function follow(root) {
-    var pulse = function (text, lost) {
-      var p = document.getElementById('pulse');
-      if (!p) return;
-      if (p.textContent !== text) p.textContent = text;
-      p.classList.toggle('lost', !!lost);
+    var pulse = function (text, lost, moment) {
+      var state = document.getElementById('pulse'), at = document.getElementById('looked');
+      if (state.textContent !== text) state.textContent = text; // who listens hears what is new, not every second
+      state.classList.toggle('lost', !!lost);
+      at.replaceChildren();
+      if (moment) at.append(timeOf(moment));
     };
-    var events, late, fetching = false;
+    var late, fetching = false;
     function show(told) {
       Object.keys(told.v).forEach(function (key) {
         root.querySelectorAll('[data-live="' + CSS.escape(key) + '"]').forEach(function (place) {
@@ -90,9 +137,9 @@
       });
       if (told.p) addPoint(told.p);
       if (told.shape !== root.dataset.shape && !fetching) reshape();
-      pulse('Live: looked at ' + local.format(new Date(told.v.at)));
+      pulse('Live: looked at', false, told.v.at);
       clearTimeout(late);
-      late = setTimeout(function () { pulse('Nothing was heard for a while. What you see may be old.', true); }, 10000);
+      late = setTimeout(function () { if (!document.hidden) pulse('Nothing was heard for a while. What you see may be old.', true); }, 10000);
     }
     function reshape() {
       fetching = true;
@@ -111,22 +158,25 @@
         if (olds[i] && !olds[i].querySelector('figure') && olds[i].innerHTML !== section.innerHTML) olds[i].replaceWith(section);
       });
     }
-    function open() {
-      events = new EventSource(root.dataset.events);
-      events.addEventListener('now', function (e) { show(JSON.parse(e.data)); });
-      events.addEventListener('end', function () { events.close(); location.reload(); });
-      events.onerror = function () {
-        pulse('The connection to the console is lost. Trying again…', true);
-        if (events.readyState === EventSource.CLOSED) setTimeout(open, 2000);
-      };
-    }
-    open();
-    window.addEventListener('pagehide', function () { events.close(); });
+    window.sluice.listen(root.dataset.events, { now: show }, pulse);
   }
 
-  localTimes(document);
-  signInOnce();
-  document.querySelectorAll('figure[data-chart]').forEach(drawChart);
-  var live = document.getElementById('live');
-  if (live) follow(live);
+  // A form that takes a while says so: <form data-busy="id of a status">.
+  document.querySelectorAll('form[data-busy]').forEach(function (form) {
+    form.addEventListener('submit', function (e) {
+      if (e.submitter && e.submitter.formAction.endsWith('.csv')) return; // the page stays
+      document.getElementById(form.dataset.busy).textContent = 'Running…';
+    });
+  });
+  window.addEventListener('pageshow', function () {
+    document.querySelectorAll('form[data-busy]').forEach(function (form) { document.getElementById(form.dataset.busy).textContent = ''; });
+  });
+
+  document.addEventListener('DOMContentLoaded', function () { // all scripts of the page are there
+    localTimes(document);
+    signInOnce();
+    document.querySelectorAll('figure[data-chart]').forEach(drawChart);
+    var live = document.getElementById('live');
+    if (live) follow(live);
+  });
 })();

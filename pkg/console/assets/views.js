@@ -9,11 +9,14 @@
     p.textContent = text;
     figure.replaceChildren(p);
   }
-  function badge(kind, text, title) {
-    var b = document.createElement('span');
-    b.className = 'badge ' + kind;
+  // badge is a number on a diagram: a link to the query that makes it.
+  function badge(kind, text, title, figure, number, row) {
+    var b = document.createElement('a');
+    b.className = 'fig badge ' + kind;
     b.textContent = text;
     b.title = title;
+    b.tabIndex = -1; // Tab passes over the diagram: the tables have the same numbers
+    b.href = figure.dataset.numbers + '&' + new URLSearchParams({ get: number, row: row });
     return b;
   }
 
@@ -40,8 +43,8 @@
           canvas.zoom('fit-viewport', 'auto');
         };
         fit();
-        if (heat) showHeat(viewer, heat, known);
-        if (marks) showMarks(viewer, marks, known);
+        if (heat) showHeat(figure, viewer, heat, known);
+        if (marks) showMarks(figure, viewer, marks, known);
         figure.dataset.drawn = 'yes';
         window.addEventListener('resize', fit);
       });
@@ -49,7 +52,7 @@
   }
 
   // showHeat colours each element by its share of the most, and says who is there.
-  function showHeat(viewer, heat, known) {
+  function showHeat(figure, viewer, heat, known) {
     var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5;
     function paint(by) {
       var most = 0;
@@ -64,9 +67,9 @@
     Object.keys(heat).forEach(function (id) {
       var h = heat[id], shape = known(id);
       if (!shape || shape.waypoints) return;
-      if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now') });
-      if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents') });
-      if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half) });
+      if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure, 'tokens.active', 'id:' + id) });
+      if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure, 'troubles.open', 'id:' + id) });
+      if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half, figure, 'turns.executions', 'id:' + id) });
     });
     var by = { count: 'count', time: 'time', incidents: 'incidents' };
     document.querySelectorAll('.modes input').forEach(function (input) {
@@ -76,14 +79,14 @@
   }
 
   // showMarks shows the way of one instance.
-  function showMarks(viewer, marks, known) {
+  function showMarks(figure, viewer, marks, known) {
     var canvas = viewer.get('canvas'), overlays = viewer.get('overlays');
     Object.keys(marks).forEach(function (id) {
       var shape = known(id);
       if (!shape) return;
       canvas.addMarker(id, 'at-' + marks[id].state);
-      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times') });
-      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents') });
+      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times', figure, 'steps.times', 'id:' + id) });
+      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents', figure, 'spans.open', 'element_id:' + id) });
     });
   }
 
@@ -105,8 +108,7 @@
   // The tail: records as they are stored, the newest on top.
   function tail(table) {
     var body = table.tBodies[0], paused = false, count = 0;
-    var pulse = document.getElementById('tailing'), button = document.getElementById('pause');
-    var local = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
+    var pulse = document.getElementById('tailing'), shown = document.getElementById('tailed'), button = document.getElementById('pause');
     function status(text, lost) { if (pulse.textContent !== text) pulse.textContent = text; pulse.classList.toggle('lost', !!lost); }
     button.addEventListener('click', function () {
       paused = !paused;
@@ -124,10 +126,8 @@
       return td;
     }
     function show(r) {
-      var row = document.createElement('tr'), at = document.createElement('time');
-      at.dateTime = at.title = r.at;
-      at.textContent = local.format(new Date(r.at));
-      row.insertCell().appendChild(at);
+      var row = document.createElement('tr');
+      row.insertCell().appendChild(window.sluice.timeOf(r.at));
       cell(row, r.kind === 'EVENT' ? r.type : r.type + ' ' + r.kind);
       cell(row, r.intent);
       cell(row, r.process, r.process && '/process?' + new URLSearchParams({ source: r.source, id: r.process }));
@@ -136,22 +136,20 @@
       cell(row, r.source);
       cell(row, r.note).className = 'why';
       cell(row, r.id, r.path);
+      [3, 4, 5, 6, 8].forEach(function (i) { row.cells[i].classList.add('id'); });
       return row;
     }
-    var events = new EventSource(table.dataset.tail);
-    events.addEventListener('records', function (e) {
-      var told = JSON.parse(e.data);
+    function told(news) {
       if (paused) return;
-      if (told.error) { status('Not available: ' + told.error, true); return; }
-      var rows = (told.rows || []).map(show);
+      if (news.error) { status('Not available: ' + news.error, true); return; }
+      var rows = (news.rows || []).map(show);
       body.prepend.apply(body, rows);
       while (body.rows.length > 200) body.deleteRow(-1);
       count += rows.length;
-      status('Live: ' + count + ' records shown' + (told.more ? '; more are stored than can be shown' : ''));
-    });
-    events.addEventListener('end', function () { events.close(); location.reload(); });
-    events.onerror = function () { status('The connection to the console is lost. Trying again…', true); };
-    window.addEventListener('pagehide', function () { events.close(); });
+      status('Live');
+      shown.textContent = count + ' shown' + (news.more ? '; more are stored than can be shown' : '');
+    }
+    window.sluice.listen(table.dataset.tail, { records: told }, function (text, lost) { if (!paused || lost) status(text, lost); });
   }
 
   document.querySelectorAll('table[data-tail]').forEach(tail);
