@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +25,13 @@ type Config struct {
 	CA          string // file of PEM certificates the server's must be signed by; default the system's
 	Cert        string // file of this client's PEM certificate
 	Key         string // file of its key
+
+	// PasswordFile is the file of the password of User, one line, instead of
+	// Password. Like the other files it is read for every connection that is
+	// made, so that what is replaced is taken up without a restart. Then a server
+	// that refuses the user is asked again, for ever: it may not know the new
+	// password yet, or this program may still have the old one.
+	PasswordFile string
 
 	// Silence is how long a server may say nothing, though it is asked three
 	// times meanwhile, until the connection is given up and made again, if need
@@ -70,6 +79,7 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 	reconnects := counter(reg, "sluice_stream_reconnects_total", "Times a connection to NATS was made again after it was lost.")
 	asyncErrors := counter(reg, "sluice_stream_connection_errors_total", "Errors NATS reported outside of any call, such as a denied permission or a slow reader.")
 	silence := cmp.Or(c.Silence, 15*time.Second)
+	said := &reasons{log: log}
 	opts := []nats.Option{
 		nats.Name("sluice " + c.Name),
 		nats.MaxReconnects(-1),
@@ -83,6 +93,10 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 		nats.Timeout(dialLimit),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			asyncErrors.Inc()
+			if errors.Is(err, nats.ErrAuthorization) {
+				said.say(err)
+				return
+			}
 			attrs := []any{"error", err}
 			if sub != nil {
 				attrs = append(attrs, "subject", sub.Subject)
@@ -94,7 +108,10 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 				log.Warn("NATS connection lost", "error", err)
 			}
 		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { said.say(err) }),
+		nats.ConnectHandler(func(*nats.Conn) { said.forget() }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
+			said.forget()
 			reconnects.Inc()
 			log.Info("NATS connection is back", "server", nc.ConnectedUrlRedacted())
 		}),
@@ -103,7 +120,10 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 		// Replies of one role cannot be read by another with rights of its own.
 		opts = append(opts, nats.CustomInboxPrefix("_INBOX_"+c.Name))
 	}
-	if c.User != "" {
+	switch {
+	case c.PasswordFile != "":
+		opts = append(opts, nats.UserInfoHandler(c.userInfo(log)), nats.IgnoreAuthErrorAbort())
+	case c.User != "":
 		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	}
 	if c.Credentials != "" {
@@ -116,6 +136,65 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
 	}
 	return opts
+}
+
+// userInfo reads the password for each connection. While its file cannot be read,
+// as in the middle of being replaced, the one before is given.
+func (c Config) userInfo(log *slog.Logger) nats.UserInfoCB {
+	last := ""
+	return func() (user, password string) { // one at a time: the client holds its lock
+		line, err := Line(c.PasswordFile)
+		if err != nil {
+			log.Error("the password of the NATS user cannot be read", "user", c.User, "error", err)
+			return c.User, last
+		}
+		last = line
+		return c.User, line
+	}
+}
+
+// Line reads a file of one line.
+func Line(file string) (string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	line := strings.TrimSpace(string(content))
+	if line == "" || strings.ContainsAny(line, "\r\n") {
+		return "", fmt.Errorf("%s must hold one line", file)
+	}
+	return line, nil
+}
+
+// reasons logs why no connection can be made, each reason once until there is one:
+// the client tries several times a second.
+type reasons struct {
+	log  *slog.Logger
+	mu   sync.Mutex
+	said map[string]bool
+}
+
+func (r *reasons) say(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reason := err.Error()
+	if r.said[reason] || len(r.said) == mostReasons {
+		return
+	}
+	if r.said == nil {
+		r.said = map[string]bool{}
+	}
+	r.said[reason] = true
+	r.log.Warn("NATS cannot be reached", "error", err)
+}
+
+// mostReasons bounds what is remembered: errors name ports of this machine.
+const mostReasons = 16
+
+func (r *reasons) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.said)
 }
 
 // counter registers a counter, or returns the one that another connection of this

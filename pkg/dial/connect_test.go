@@ -1,19 +1,14 @@
 package dial_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"bytes"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,40 +23,9 @@ import (
 // for a server and a client alike.
 func certificates(t *testing.T) (ca, cert, key string) {
 	t.Helper()
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	must := func(err error) {
-		if err != nil {
-			t.Helper()
-			t.Fatal(err)
-		}
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	root := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	rootDER, err := x509.CreateCertificate(rand.Reader, root, root, &caKey.PublicKey, caKey)
-	must(err)
-	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, &leafKey.PublicKey, caKey)
-	must(err)
-	keyDER, err := x509.MarshalECPrivateKey(leafKey)
-	must(err)
-	return write("ca.pem", "CERTIFICATE", rootDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "EC PRIVATE KEY", keyDER)
+	dir, root := t.TempDir(), natstest.NewCA(t, "test")
+	own := root.Server("test")
+	return natstest.Write(t, dir, "ca.pem", root.PEM()), natstest.Write(t, dir, "cert.pem", own.Cert), natstest.Write(t, dir, "key.pem", own.Key)
 }
 
 func TestConnectingWithCertificates(t *testing.T) {
@@ -98,6 +62,112 @@ func TestConnectingWithCertificates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatIsReplacedIsTakenUp replaces the password, the certificates and who signs
+// them on both sides, one after the other, as an operator does. The client reads
+// its files whenever it connects, and goes on though it is refused meanwhile.
+func TestWhatIsReplacedIsTakenUp(t *testing.T) {
+	t.Parallel()
+	dir, before, after := t.TempDir(), natstest.NewCA(t, "before"), natstest.NewCA(t, "after")
+	write := func(name string, content []byte) string { return natstest.Write(t, dir, name, content) }
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	conf := write("nats.conf", fmt.Appendf(nil, `listen: %q
+		include "password.conf"
+		authorization { users: [{user: api, password: $API}] }
+		jetstream { store_dir: %q, sync_interval: always }
+		tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }`, address, dir, dir+"/s.pem", dir+"/s.key", dir+"/s.ca"))
+	server := func(ca []byte, c natstest.Certificate, password string) {
+		write("s.ca", ca)
+		write("s.pem", c.Cert)
+		write("s.key", c.Key)
+		write("password.conf", []byte("API: "+password+"\n"))
+	}
+	client := func(ca []byte, c natstest.Certificate, password string) dial.Config {
+		return dial.Config{Name: "api", User: "api", CA: write("c.ca", ca), Cert: write("c.pem", c.Cert), Key: write("c.key", c.Key), PasswordFile: write("c.password", []byte(password+"\n"))}
+	}
+	server(before.PEM(), before.Server("s"), "first")
+	s := natstest.StartWith(t, embedded.Config{ConfigFile: conf})
+	c := client(before.PEM(), before.Client("c"), "first")
+	c.URL = "nats://" + address
+	var log logged
+	reg := prometheus.NewRegistry()
+	nc, err := dial.Connect(c, slog.New(slog.NewTextHandler(&log, nil)), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	both := bytes.Join([][]byte{before.PEM(), after.PEM()}, nil)
+	connected := func(step string) {
+		t.Helper()
+		for begun := time.Now(); nc.Flush() != nil; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begun) > 20*time.Second || nc.IsClosed() {
+				t.Fatalf("%s: not connected, %v: %v\n%s", step, nc.Status(), nc.LastError(), log.text())
+			}
+		}
+	}
+	connected("at first")
+
+	client(both, before.Client("c"), "first")
+	server(both, before.Server("s"), "first")
+	s.Restart()
+	connected("both CAs are known")
+	client(both, after.Client("c"), "first")
+	server(both, after.Server("s"), "first")
+	s.Restart()
+	connected("certificates of the new one")
+	client(after.PEM(), after.Client("c"), "first")
+	server(after.PEM(), after.Server("s"), "second")
+	s.Restart()
+	const refusals = 5
+	for begun := time.Now(); total(t, reg, "sluice_stream_connection_errors_total") < refusals; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > 20*time.Second || nc.IsClosed() {
+			t.Fatalf("the old password is not refused and tried again:\n%s", log.text())
+		}
+	}
+	client(after.PEM(), after.Client("c"), "second")
+	connected("the new password")
+	if n := strings.Count(strings.ToLower(log.text()), "authorization violation"); n == 0 || n >= refusals || strings.Contains(log.text(), "second") {
+		t.Errorf("%d refusals or more are logged %d times, or a password is:\n%s", refusals, n, log.text())
+	}
+}
+
+// total is the value of a counter.
+func total(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range all {
+		if family.GetName() == name {
+			return family.Metric[0].Counter.GetValue()
+		}
+	}
+	return 0
+}
+
+// logged keeps what is logged.
+type logged struct {
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said.Write(b)
+}
+
+func (l *logged) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said.String()
 }
 
 func TestOptionsThatAreWrongAreSaid(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nuid"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
 	"sluice/pkg/ops"
@@ -60,7 +61,7 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 	if c.ClickHousePasswordFile == "" {
 		return cfg, nil
 	}
-	password, err := oneLine(c.ClickHousePasswordFile)
+	password, err := dial.Line(c.ClickHousePasswordFile)
 	if err != nil {
 		return cfg, fmt.Errorf("--clickhouse-password-file: %w", err)
 	}

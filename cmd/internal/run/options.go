@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/dial"
@@ -19,7 +20,7 @@ import (
 type NATS struct {
 	NATS             string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."`
 	NATSUser         string `name:"nats-user" help:"NATS user, with --nats-password-file: then neither stands in --nats."`
-	NATSPasswordFile string `name:"nats-password-file" type:"existingfile" help:"File of its password, one line."`
+	NATSPasswordFile string `name:"nats-password-file" type:"existingfile" help:"File of its password, one line; read for every connection that is made, as are the files below."`
 
 	NATSCreds string `name:"nats-creds" type:"existingfile" help:"File of the NATS user's credentials."`
 	NATSCA    string `name:"nats-ca" type:"existingfile" help:"File of PEM certificates that sign the servers'; the system's when empty."`
@@ -38,11 +39,10 @@ func (n NATS) Connection(name string) (dial.Config, error) {
 	if n.NATSUser == "" || n.NATSPasswordFile == "" || strings.Contains(n.NATS, "@") {
 		return c, errors.New("--nats-user and --nats-password-file are given together, and then no user in --nats")
 	}
-	var err error
-	c.User = n.NATSUser
-	if c.Password, err = oneLine(n.NATSPasswordFile); err != nil {
+	if _, err := dial.Line(n.NATSPasswordFile); err != nil {
 		return c, fmt.Errorf("--nats-password-file: %w", err)
 	}
+	c.User, c.PasswordFile = n.NATSUser, n.NATSPasswordFile
 	return c, nil
 }
 
@@ -87,27 +87,35 @@ func askReady(ctx context.Context, ops string) error {
 	return nil
 }
 
-// WithStream opens the streams for a command that ends by itself.
-func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Logger, do func(*stream.Stream) error) error {
+// WithNATS connects as the operator, for a command that ends by itself. reg has the
+// metrics of the connection; nobody reads it.
+func WithNATS(ctx context.Context, o Operator, n NATS, log *slog.Logger, do func(*nats.Conn, prometheus.Registerer) error) error {
 	n, err := o.LogIn(n)
 	if err != nil {
 		return err
 	}
-	reg := prometheus.NewRegistry() // nobody reads it
 	connection, err := n.Connection("operator")
 	if err != nil {
 		return err
 	}
+	reg := prometheus.NewRegistry()
 	nc, err := dial.Connect(connection, log, reg)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	opening, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	opened, err := stream.Open(opening, nc, s.Config(), log, reg)
-	if err != nil {
-		return fmt.Errorf("%s: %w", dial.Redact(n.NATS), err)
-	}
-	return do(opened)
+	return do(nc, reg)
+}
+
+// WithStream opens the streams for a command that ends by itself.
+func WithStream(ctx context.Context, o Operator, n NATS, s Streams, log *slog.Logger, do func(*stream.Stream) error) error {
+	return WithNATS(ctx, o, n, log, func(nc *nats.Conn, reg prometheus.Registerer) error {
+		opening, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		opened, err := stream.Open(opening, nc, s.Config(), log, reg)
+		if err != nil {
+			return fmt.Errorf("%s: %w", dial.Redact(n.NATS), err)
+		}
+		return do(opened)
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sluice/pkg/dial"
 	"sluice/pkg/warehouse"
 )
 
@@ -53,20 +54,7 @@ func MakeSecrets(folder string, names ...string) error {
 }
 
 // ReadSecret reads a file of a secrets folder.
-func ReadSecret(folder, name string) (string, error) { return oneLine(filepath.Join(folder, name)) }
-
-// oneLine reads a file of one line.
-func oneLine(file string) (string, error) {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	line := strings.TrimSpace(string(content))
-	if line == "" || strings.ContainsAny(line, "\r\n") {
-		return "", fmt.Errorf("%s must hold one line", file)
-	}
-	return line, nil
-}
+func ReadSecret(folder, name string) (string, error) { return dial.Line(filepath.Join(folder, name)) }
 
 // Operator says where an operator's command finds the passwords of its users.
 type Operator struct {
