@@ -20,7 +20,7 @@ type Config struct {
 	MaxBytes        int64         // bytes a lane may hold before it refuses more; default 4 GiB for a new lane, existing ones as they are
 	DeadMaxBytes    int64         // bytes of dead letters; default 256 MiB, as above
 	StateMaxBytes   int64         // bytes of users and dataset fields; default 256 MiB for a new bucket, or twice what is there in one without a limit
-	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, as above
+	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, for a stream that is added as many as lane 0 has, as above
 	DuplicateWindow time.Duration // how long a lane knows the ids of its messages; default 2 min for a new lane, as above
 	RepeatWindow    time.Duration // how long a repeated request is known, in stream time (Clock); default 10 min
 	Poll            time.Duration // how often lanes and sources are looked up; default 3 s
@@ -114,6 +114,10 @@ const (
 	// StateBucket holds users and dataset fields.
 	StateBucket = "flow_state"
 )
+
+// CreatedKey is the metadata of a stream that is a copy: when the one was made that
+// it is a copy of, unix ns.
+const CreatedKey = "sluice-created"
 
 // Headers of a message in a lane. An entry of requests has the first two, and
 // says the rest in its table; a change, a fence and a dead letter have the rest.
@@ -337,7 +341,7 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetst
 	if want.Name == DeadStream {
 		want.MaxBytes = cmp.Or(want.MaxBytes, defaultDeadMaxBytes)
 	}
-	want.Replicas = max(want.Replicas, 1)
+	want.Replicas = cmp.Or(want.Replicas, s.copies())
 	handle, err := s.js.CreateStream(ctx, want)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == codeStorageResources {
@@ -347,6 +351,18 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetst
 		return nil, fmt.Errorf("create stream %s: %w", want.Name, err)
 	}
 	return handle, nil
+}
+
+// copies is how many servers hold lane 0: a stream that is added later is held by
+// as many, or the loss of one server would stop it.
+func (s *Stream) copies() int {
+	if lane, ok := s.view.Load().lane(0); ok {
+		return lane.Replicas
+	}
+	if s.lane0 != nil {
+		return s.lane0.CachedInfo().Config.Replicas
+	}
+	return 1
 }
 
 // refuse names the settings that would lose or hide data and that are not

@@ -18,7 +18,7 @@ import (
 type Lane struct {
 	Number   int
 	Stream   string        // its JetStream stream
-	Created  time.Time     // when the stream was made; tells it from another of the same name
+	Created  time.Time     // when the stream was made, or the one it is a copy of; tells it from another of the same name
 	First    uint64        // sequence of the oldest message it holds, LastSeq+1 when it holds none
 	Last     uint64        // sequence of the newest message it ever took
 	Messages uint64        // messages it holds
@@ -40,7 +40,7 @@ func (l *Lane) Identity() string {
 func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 	number, _ := laneNumber(info.Config.Name)
 	l := &Lane{
-		Number: number, Stream: info.Config.Name, Created: info.Created,
+		Number: number, Stream: info.Config.Name, Created: created(info),
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
 		Messages: info.State.Msgs, Deleted: info.State.NumDeleted, Bytes: info.State.Bytes,
 		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Replicas: info.Config.Replicas,
@@ -51,6 +51,15 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 	}
 	l.freeRate.observe(l, now)
 	return l
+}
+
+// created is when a stream was made. One that was carried here from another NATS,
+// with all of its numbers and times, is the same as it was there.
+func created(info *jetstream.StreamInfo) time.Time {
+	if ns, err := strconv.ParseInt(info.Config.Metadata[CreatedKey], 10, 64); err == nil {
+		return time.Unix(0, ns).UTC()
+	}
+	return info.Created
 }
 
 // view is what is known of lanes and sources. It is replaced, never changed.
