@@ -1,6 +1,8 @@
 package deploy_test
 
 import (
+	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/stream"
 )
 
@@ -47,6 +50,16 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keepsWhatItAcknowledges(t, opts)
+	if opts.StoreDir != "" {
+		t.Errorf("the folder %s is named here and by whoever starts the server", opts.StoreDir)
+	}
+}
+
+// keepsWhatItAcknowledges holds a configuration against what Sluice counts on, and
+// its users against those of sluice up.
+func keepsWhatItAcknowledges(t *testing.T, opts *server.Options) {
+	t.Helper()
 	if !opts.JetStream || !opts.SyncAlways {
 		t.Errorf("JetStream %t, sync always %t; want both", opts.JetStream, opts.SyncAlways)
 	}
@@ -68,9 +81,64 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	if len(opts.Users) != len(natsUsers) || opts.Username != "" || opts.NoAuthUser != "" {
 		t.Errorf("%d users, %q and %q besides; want %d", len(opts.Users), opts.Username, opts.NoAuthUser, len(natsUsers))
 	}
-	if opts.StoreDir != "" {
-		t.Errorf("the folder %s is named here and by whoever starts the server", opts.StoreDir)
+}
+
+// TestNATSOfAClusterAsksForCertificates reads nats/cluster.conf as one of three
+// servers does. They run in cmd/internal/endtoend.
+func TestNATSOfAClusterAsksForCertificates(t *testing.T) {
+	dir := t.TempDir()
+	clients, servers := natstest.NewCA(t, "clients"), natstest.NewCA(t, "servers")
+	own, route := clients.Server("n1"), servers.Server("n1")
+	for name, value := range map[string]string{
+		"NATS_NAME": "n1", "NATS_ZONE": "zone:a", "NATS_LISTEN": "0.0.0.0:4222", "NATS_MONITOR": "127.0.0.1:8222",
+		"NATS_STORE": filepath.Join(dir, "store"), "NATS_MAX_STORE": "100GB", "NATS_ROUTE_LISTEN": "0.0.0.0:6222",
+		"NATS_ROUTES": "[tls://n1:6222, tls://n2:6222, tls://n3:6222]",
+		"NATS_CA":     natstest.Write(t, dir, "ca.pem", clients.PEM()), "NATS_CERT": natstest.Write(t, dir, "cert.pem", own.Cert), "NATS_KEY": natstest.Write(t, dir, "key.pem", own.Key),
+		"NATS_ROUTE_CA":   natstest.Write(t, dir, "route-ca.pem", servers.PEM()),
+		"NATS_ROUTE_CERT": natstest.Write(t, dir, "route-cert.pem", route.Cert), "NATS_ROUTE_KEY": natstest.Write(t, dir, "route-key.pem", route.Key),
+	} {
+		t.Setenv(name, value)
 	}
+	var passwords string
+	for _, user := range natsUsers {
+		passwords += fmt.Sprintf("%s: %q\n", user.variable, passwordOf(user.name))
+	}
+	natstest.Write(t, dir, "passwords.conf", []byte(passwords))
+	conf := filepath.Join(dir, "cluster.conf")
+	if err := os.Symlink(absolute(t, "nats/cluster.conf"), conf); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepsWhatItAcknowledges(t, opts)
+	for what, c := range map[string]*tls.Config{"clients": opts.TLSConfig, "servers": opts.Cluster.TLSConfig} {
+		if c == nil || c.ClientAuth != tls.RequireAndVerifyClientCert || c.MinVersion != tls.VersionTLS13 || c.InsecureSkipVerify {
+			t.Errorf("%s are not asked for certificates: %+v", what, c)
+		}
+	}
+	if opts.TLSConfig.ClientCAs.Equal(opts.Cluster.TLSConfig.ClientCAs) {
+		t.Error("whoever signs certificates of clients signs those of servers")
+	}
+	if !opts.Cluster.NoAdvertise || len(opts.Routes) != 3 || opts.Cluster.Host != "0.0.0.0" || opts.Cluster.Port != 6222 || opts.Cluster.Name == "" {
+		t.Errorf("the cluster is %+v with routes %v", opts.Cluster, opts.Routes)
+	}
+	if opts.ServerName != "n1" || opts.Port != 4222 || opts.HTTPHost != "127.0.0.1" || opts.HTTPPort != 8222 || opts.StoreDir != filepath.Join(dir, "store") || opts.JetStreamMaxStore != 100<<30 {
+		t.Errorf("the server is %s at port %d, watched at %s:%d, with %d bytes in %s", opts.ServerName, opts.Port, opts.HTTPHost, opts.HTTPPort, opts.JetStreamMaxStore, opts.StoreDir)
+	}
+	if diff := cmp.Diff([]string{"zone:a"}, []string(opts.Tags)); diff != "" || opts.JetStreamUniqueTag != "zone:" {
+		t.Errorf("copies stand apart by %q, and the tags are (-want +got):\n%s", opts.JetStreamUniqueTag, diff)
+	}
+}
+
+func absolute(t *testing.T, file string) string {
+	t.Helper()
+	path, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // startNATS starts a server with this configuration, on ports of its own.
