@@ -143,6 +143,10 @@ chaos: engine | need-go ## break everything under load, then look for lost and d
 upgrade: engine | need-go ## roll apis and ingesters from the release before (PREVIOUS, else the newest tag) to this version and back, under load
 	$(GO) run ./cmd/internal/upgrade $(if $(PREVIOUS),--previous $(PREVIOUS)) $(ARGS)
 
+CLUSTER_ROUNDS ?= 20
+cluster: engine | need-go ## three official NATS servers by deploy/nats/cluster.conf under load: CLUSTER_ROUNDS leaders are killed (20)
+	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) $(GO) test -count=1 -v -timeout 30m -run '^TestNATSCluster$$' ./cmd/internal/endtoend
+
 soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everything is stored once
 	$(GO) run ./cmd/internal/soak $(ARGS)
 
@@ -171,4 +175,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos soak upgrade bench bench-table bench-analytics bench-console hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench bench-table bench-analytics bench-console hostile microbench clean need-go

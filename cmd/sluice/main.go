@@ -16,7 +16,7 @@ type commands struct {
 	Nats       natsCmd     `cmd:"" help:"Run the embedded NATS server alone."`
 	Load       loadCmd     `cmd:"" help:"Post realistic records and measure the answers."`
 	Migrate    migrate     `cmd:"" help:"Bring the ClickHouse schema up to date, or say how long tables keep rows."`
-	Lanes      lanes       `cmd:"" help:"List lanes and the sources on them, add a lane, or move a source."`
+	Lanes      lanes       `cmd:"" help:"List lanes and the sources on them, add a lane, move a source, or say which NATS servers hold them."`
 	Dead       dead        `cmd:"" help:"List, show, replay or drop what could not be stored."`
 	Verify     verifyCmd   `cmd:"" help:"Prove that every accepted record is stored once, set aside, or waiting."`
 	Console    run.Console `cmd:"" help:"Serve the web page of operators and analysts."`

@@ -20,11 +20,13 @@ import (
 )
 
 type lanes struct {
-	List   lanesList   `cmd:"" default:"withargs" help:"Show every lane, what it holds and what of it waits to be stored, and which lanes each source has."`
-	Add    lanesAdd    `cmd:"" help:"Add a lane, for sources that are seen for the first time from now on; apis and ingesters find it by themselves."`
-	Make   lanesMake   `cmd:"" help:"Make the streams, or mend them for this version, where the users of api and ingester may not; what is as it should be stays."`
-	Spread lanesSpread `cmd:"" help:"Move a source to other lanes, such as one that was added. Its records are refused with 503 meanwhile, for a few minutes."`
-	Reset  lanesReset  `cmd:"" help:"Say where a halted lane goes on, after its stream was made again or restored from a backup."`
+	List     lanesList     `cmd:"" default:"withargs" help:"Show every lane, what it holds and what of it waits to be stored, and which lanes each source has."`
+	Add      lanesAdd      `cmd:"" help:"Add a lane, for sources that are seen for the first time from now on; apis and ingesters find it by themselves."`
+	Make     lanesMake     `cmd:"" help:"Make the streams, or mend them for this version, where the users of api and ingester may not; what is as it should be stays."`
+	Spread   lanesSpread   `cmd:"" help:"Move a source to other lanes, such as one that was added. Its records are refused with 503 meanwhile, for a few minutes."`
+	Replicas lanesReplicas `cmd:"" help:"Show which NATS servers hold every stream, or make each be held by 1, 3 or 5 of them, while records flow."`
+	Move     lanesMove     `cmd:"" help:"Move streams between the servers of a NATS cluster, while records flow: off one, to those with a tag, or who leads."`
+	Reset    lanesReset    `cmd:"" help:"Say where a halted lane goes on, after its stream was made again or restored from a backup."`
 }
 
 type lanesList struct {

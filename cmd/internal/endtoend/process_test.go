@@ -66,9 +66,15 @@ type process struct {
 // start runs a program with args; the test's end kills it if it still runs.
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
+	return startWith(t, nil, program, args...)
+}
+
+// startWith is start with further variables in the environment.
+func startWith(t *testing.T, env []string, program string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, name: program, cmd: exec.Command(filepath.Join(bin, program), args...), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p, p
-	p.cmd.Env = cleanEnv(program)
+	p.cmd.Env = append(cleanEnv(program), env...)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ type stack struct {
 	nats, clickhouse, chHTTP string
 	console                  string
 	token                    string
+	tokens                   []string // of several sources
 	flags                    []string // further ones of `sluice up`
 	client                   *http.Client
 }

@@ -1,0 +1,586 @@
+package endtoend
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/dial"
+	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/load"
+)
+
+// natsUsers are those of deploy/nats/cluster.conf.
+var natsUsers = []string{"api", "ingester", "console", "operator"}
+
+// cluster is three processes of nats-server that run deploy/nats/cluster.conf, and
+// the files of those who connect to them.
+type cluster struct {
+	t       *testing.T
+	dir     string
+	servers []*natsServer
+}
+
+// natsServer is one of them, in a folder of its own.
+type natsServer struct {
+	*process
+	t       *testing.T
+	name    string
+	dir     string
+	address string // for clients
+	route   string // for servers
+	env     []string
+	reloads int
+}
+
+// newCluster prepares three servers whose certificates, and those of their
+// clients, are signed by two CAs, and starts none.
+func newCluster(t *testing.T, clients, routes *natstest.CA) *cluster {
+	t.Helper()
+	conf, err := filepath.Abs("../../../deploy/nats/cluster.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, dir: t.TempDir()}
+	var all []string
+	for i := range 3 {
+		s := &natsServer{t: t, name: fmt.Sprintf("n%d", i+1), dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), address: parts.Address(), route: parts.Address()}
+		if err := os.Mkdir(s.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		// The very file: what it includes is looked for beside this name of it.
+		if err := os.Symlink(conf, filepath.Join(s.dir, "cluster.conf")); err != nil {
+			t.Fatal(err)
+		}
+		c.servers, all = append(c.servers, s), append(all, "tls://"+s.route)
+	}
+	for i, s := range c.servers {
+		s.env = []string{
+			"NATS_NAME=" + s.name, "NATS_ZONE=zone:" + string(rune('a'+i)), "NATS_LISTEN=" + s.address, "NATS_MONITOR=" + parts.Address(),
+			"NATS_STORE=" + filepath.Join(s.dir, "store"), "NATS_MAX_STORE=20GB", "NATS_ROUTE_LISTEN=" + s.route, "NATS_ROUTES=[" + strings.Join(all, ", ") + "]",
+			"NATS_CA=" + filepath.Join(s.dir, "ca.pem"), "NATS_CERT=" + filepath.Join(s.dir, "cert.pem"), "NATS_KEY=" + filepath.Join(s.dir, "key.pem"),
+			"NATS_ROUTE_CA=" + filepath.Join(s.dir, "route-ca.pem"), "NATS_ROUTE_CERT=" + filepath.Join(s.dir, "route-cert.pem"), "NATS_ROUTE_KEY=" + filepath.Join(s.dir, "route-key.pem"),
+		}
+	}
+	c.trust([]*natstest.CA{clients}, []*natstest.CA{routes})
+	c.sign(clients, routes)
+	for _, s := range c.servers {
+		s.admit("first")
+	}
+	c.passwords("first")
+	return c
+}
+
+// trust writes who signs certificates of clients, and of servers, to servers and
+// clients.
+func (c *cluster) trust(clients, routes []*natstest.CA) {
+	bundle := func(all []*natstest.CA) (pem []byte) {
+		for _, ca := range all {
+			pem = append(pem, ca.PEM()...)
+		}
+		return pem
+	}
+	for _, s := range c.servers {
+		natstest.Write(c.t, s.dir, "ca.pem", bundle(clients))
+		natstest.Write(c.t, s.dir, "route-ca.pem", bundle(routes))
+	}
+	natstest.Write(c.t, c.dir, "ca.pem", bundle(clients))
+}
+
+// sign writes certificates of servers and clients.
+func (c *cluster) sign(clients, routes *natstest.CA) {
+	write := func(dir, prefix string, signed natstest.Certificate) {
+		natstest.Write(c.t, dir, prefix+"cert.pem", signed.Cert)
+		natstest.Write(c.t, dir, prefix+"key.pem", signed.Key)
+	}
+	for _, s := range c.servers {
+		write(s.dir, "", clients.Server(s.name))
+		write(s.dir, "route-", routes.Server(s.name))
+	}
+	for _, user := range natsUsers {
+		write(c.dir, user+"-", clients.Client(user))
+	}
+}
+
+// admit writes the passwords that the server takes from its next reload on.
+func (s *natsServer) admit(generation string) {
+	var passwords strings.Builder
+	for _, user := range natsUsers {
+		fmt.Fprintf(&passwords, "NATS_%s_PASSWORD: %q\n", strings.ToUpper(user), passwordOf(user, generation))
+	}
+	natstest.Write(s.t, s.dir, "passwords.conf", []byte(passwords.String()))
+}
+
+// passwords writes those that the programs give.
+func (c *cluster) passwords(generation string) {
+	for _, user := range natsUsers {
+		natstest.Write(c.t, c.dir, user+"-password", []byte(passwordOf(user, generation)+"\n"))
+	}
+}
+
+func passwordOf(user, generation string) string { return user + "-" + generation + "-71c9" }
+
+// start starts a server.
+func (s *natsServer) start() {
+	s.t.Helper()
+	s.process, s.reloads = startWith(s.t, s.env, "nats-server", "--config", filepath.Join(s.dir, "cluster.conf")), 0
+}
+
+// reload makes every server read its files again.
+func (c *cluster) reload() {
+	c.t.Helper()
+	for _, s := range c.servers {
+		s.reload()
+	}
+}
+
+func (s *natsServer) reload() {
+	s.t.Helper()
+	s.signal(syscall.SIGHUP)
+	s.reloads++
+	eventually(s.t, 20*time.Second, func() error {
+		if n := strings.Count(s.text(), "Reloaded server configuration"); n < s.reloads {
+			return fmt.Errorf("%s has read its files %d times, want %d", s.name, n, s.reloads)
+		}
+		return nil
+	})
+}
+
+// url is where all servers take clients.
+func (c *cluster) url() string {
+	var all []string
+	for _, s := range c.servers {
+		all = append(all, "tls://"+s.address)
+	}
+	return strings.Join(all, ",")
+}
+
+// as are the options of a program that connects as a user.
+func (c *cluster) as(user string) []string {
+	file := func(name string) string { return filepath.Join(c.dir, name) }
+	return []string{"--nats", c.url(), "--nats-user", user, "--nats-password-file", file(user + "-password"),
+		"--nats-ca", file("ca.pem"), "--nats-cert", file(user + "-cert.pem"), "--nats-key", file(user + "-key.pem")}
+}
+
+// dial connects as a user, as the programs do.
+func (c *cluster) dial(user string) (nc *nats.Conn, refused chan error) {
+	c.t.Helper()
+	file := func(name string) string { return filepath.Join(c.dir, name) }
+	to := dial.Config{URL: c.url(), Name: user, User: user, PasswordFile: file(user + "-password"), CA: file("ca.pem"), Cert: file(user + "-cert.pem"), Key: file(user + "-key.pem")}
+	refused = make(chan error, 64)
+	nc, err := nats.Connect(to.URL, append(to.Options(slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	return nc, refused
+}
+
+// leader is the server that leads a stream.
+func (c *cluster) leader(nc *nats.Conn, stream string) (leader *natsServer) {
+	c.t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	eventually(c.t, 20*time.Second, func() error {
+		lane, err := js.Stream(c.t.Context(), stream)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(c.servers, func(s *natsServer) bool { return s.name == lane.CachedInfo().Cluster.Leader })
+		if i < 0 {
+			return errors.New(stream + " has no leader")
+		}
+		leader = c.servers[i]
+		return nil
+	})
+	return leader
+}
+
+var natsBuilt sync.Once
+
+// buildNATS builds the official nats-server, of the version that go.mod names.
+func buildNATS(t *testing.T) {
+	t.Helper()
+	natsBuilt.Do(func() {
+		if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "nats-server"), "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
+			t.Fatalf("build nats-server: %v\n%s", err, out)
+		}
+	})
+}
+
+// posting posts records until stop, and counts what is acknowledged.
+type posting struct {
+	acked atomic.Int64
+	stop  func() int64 // waits until everything is acknowledged
+}
+
+// post begins to post to an api, under a token.
+func post(t *testing.T, api, token string) *posting {
+	p := &posting{}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for seed := uint64(1); ctx.Err() == nil; seed++ {
+			// An honest client: what is refused is sent again.
+			report, err := load.Run(context.Background(), load.Config{
+				URL: "http://" + api, Token: token, Records: 200, Rate: 500, Batch: 10, Seed: seed, Timeout: 5 * time.Second, GiveUp: 2 * time.Minute,
+			})
+			if err != nil {
+				t.Errorf("post to %s: %v", api, err)
+				return
+			}
+			p.acked.Add(report.Acked.Records)
+		}
+	}()
+	p.stop = func() int64 {
+		cancel()
+		<-ended
+		return p.acked.Load()
+	}
+	t.Cleanup(func() { p.stop() })
+	return p
+}
+
+// flows waits until records that are posted from now on are acknowledged, of each.
+func flows(t *testing.T, all ...*posting) {
+	t.Helper()
+	var before []int64
+	for _, p := range all {
+		before = append(before, p.acked.Load())
+	}
+	for i, p := range all {
+		eventually(t, 60*time.Second, func() error {
+			if now := p.acked.Load(); now < before[i]+400 { // a run has begun since
+				return fmt.Errorf("%d records are acknowledged, want 400 more than %d", now, before[i])
+			}
+			return nil
+		})
+	}
+}
+
+// TestNATSCluster runs the official nats-server three times with the configuration
+// we deploy, two apis and two ingesters each as its user, by certificates, and under
+// load: makes three copies of streams that had one, replaces everything that lets
+// somebody in, and kills the leaders of lanes. Every record is stored once, and who
+// is not let in, or may not, is refused. CLUSTER_ROUNDS kills so many leaders.
+func TestNATSCluster(t *testing.T) {
+	t.Parallel()
+	rounds := 1
+	if text := os.Getenv("CLUSTER_ROUNDS"); text != "" {
+		var err error
+		if rounds, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buildNATS(t)
+	oldClients, oldRoutes := natstest.NewCA(t, "clients, old"), natstest.NewCA(t, "servers, old")
+	c := newCluster(t, oldClients, oldRoutes)
+	for _, s := range c.servers {
+		s.start()
+	}
+	s := newStack(t)
+	s.startEngine()
+	s.sluice(0, append([]string{"lanes", "make"}, c.as("operator")...)...)
+	apis, _ := s.startOn(c, "engine-a", "engine-b")
+
+	posted := post(t, apis[0], s.tokens[0])
+	flows(t, posted)
+	t.Run("one copy becomes three", func(t *testing.T) {
+		out := s.sluice(0, append([]string{"lanes", "replicas", "3"}, c.as("operator")...)...)
+		if err := wantText(out, "FLOW_0: on n1, n2, n3, led by n"); err != nil {
+			t.Error(err)
+		}
+		s.sluice(0, append([]string{"lanes", "add"}, c.as("operator")...)...)
+		out = s.sluice(0, append([]string{"lanes", "replicas"}, c.as("operator")...)...)
+		if n := strings.Count(out, "n1,n2,n3"); n != 9 {
+			t.Errorf("%d streams have three copies, want 9, a lane that is added too:\n%s", n, out)
+		}
+	})
+	more := post(t, apis[1], s.tokens[1]) // over both lanes
+	flow := func() { flows(t, posted, more) }
+	flow()
+
+	newClients, newRoutes := natstest.NewCA(t, "clients, new"), natstest.NewCA(t, "servers, new")
+	before := c.load("api-")
+	t.Run("certificates are replaced", func(t *testing.T) {
+		c.trust([]*natstest.CA{oldClients, newClients}, []*natstest.CA{oldRoutes, newRoutes})
+		c.reload()
+		c.sign(newClients, newRoutes)
+		c.reload()
+		c.trust([]*natstest.CA{newClients}, []*natstest.CA{newRoutes})
+		c.reload()
+		c.refuses(before, "a certificate of the CA that was replaced")
+	})
+	t.Run("passwords are replaced", func(t *testing.T) {
+		c.servers[0].admit("second")
+		c.servers[0].reload() // programs that were connected there go to the others
+		c.passwords("second")
+		for _, s := range c.servers[1:] {
+			s.admit("second")
+			s.reload()
+		}
+		flow()
+	})
+	asOperator, _ := c.dial("operator")
+	for round := range rounds {
+		t.Run(fmt.Sprintf("the leader of a lane is killed, %d", round+1), func(t *testing.T) {
+			leader := c.leader(asOperator, fmt.Sprintf("FLOW_%d", round%2))
+			leader.kill()
+			flow()
+			leader.start() // let in by the new certificates
+			s.sluice(0, append([]string{"lanes", "replicas", "3"}, c.as("operator")...)...)
+		})
+	}
+	t.Run("who leads is chosen", func(t *testing.T) {
+		s.sluice(0, append([]string{"lanes", "move", "--lead", "n2"}, c.as("operator")...)...)
+		if leader := c.leader(asOperator, "FLOW_0"); leader.name != "n2" {
+			t.Errorf("%s leads lane 0, want n2", leader.name)
+		}
+		out := s.sluice(1, append([]string{"lanes", "move", "--off", "n2"}, c.as("operator")...)...)
+		if err := wantText(out, "no other server can have it: add one first"); err != nil {
+			t.Error(err)
+		}
+		flow()
+	})
+	t.Run("who is not known is refused", func(t *testing.T) {
+		known := c.load("api-")
+		c.refuses(tls.Certificate{}, "no certificate")
+		stranger := natstest.NewCA(t, "stranger").Client("api")
+		pair, err := tls.X509KeyPair(stranger.Cert, stranger.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.refuses(pair, "a certificate of a stranger")
+		if err := c.greets(c.servers[0].route, known); err == nil {
+			t.Error("a client's certificate makes one a server")
+		}
+		if err := c.greets(c.servers[0].route, c.load("n2/route-")); err != nil {
+			t.Errorf("a server's own certificate is refused: %v", err)
+		}
+		for _, password := range []string{passwordOf("api", "first"), passwordOf("ingester", "second"), ""} {
+			nc, err := nats.Connect(c.url(), nats.UserInfo("api", password), nats.RootCAs(filepath.Join(c.dir, "ca.pem")),
+				nats.ClientCert(filepath.Join(c.dir, "api-cert.pem"), filepath.Join(c.dir, "api-key.pem")))
+			if !errors.Is(err, nats.ErrAuthorization) {
+				t.Errorf("%q as the password of api: %v", password, err)
+			}
+			if err == nil {
+				nc.Close()
+			}
+		}
+	})
+	t.Run("what is not granted is refused", func(t *testing.T) {
+		for user, subjects := range map[string][]string{
+			"api":      {"$JS.API.STREAM.DELETE.FLOW_0", "$JS.API.STREAM.PEER.REMOVE.FLOW_0", "$JS.API.STREAM.LEADER.STEPDOWN.FLOW_0", "$KV.flow_lanes.lane.0", "$JS.API.STREAM.PURGE.FLOW_0"},
+			"ingester": {"flow.0.record", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.PEER.EVACUATE.FLOW_0", "$KV.flow_sources.s", "$SYS.REQ.SERVER.PING"},
+		} {
+			nc, refused := c.dial(user)
+			for _, subject := range subjects {
+				if err := nc.Publish(subject, []byte("x")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var said []error
+			for range subjects {
+				select {
+				case err := <-refused:
+					said = append(said, err)
+				case <-time.After(10 * time.Second):
+				}
+			}
+			for _, subject := range subjects {
+				if !strings.Contains(fmt.Sprint(said), fmt.Sprintf("%q", subject)) {
+					t.Errorf("%s may publish to %s; refused was %v", user, subject, said)
+				}
+			}
+		}
+	})
+
+	total := posted.stop() + more.stop()
+	t.Logf("%d records are acknowledged", total)
+	s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(source, id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records", fmt.Sprintf("%d\t%[1]d\t%[1]d", total))
+	if out := s.sluice(0, append([]string{"dead", "list", "--json"}, c.as("operator")...)...); out != "" {
+		t.Errorf("records were set aside:\n%s", out)
+	}
+	s.sluice(0, append([]string{"verify", "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, c.as("operator")...)...)
+}
+
+// TestOneServerBecomesThree moves an installation with one NATS server that runs
+// alone to a cluster, while a client posts to the same address: what could be asked
+// before can be asked after, and nothing is stored twice though it is sent again.
+func TestOneServerBecomesThree(t *testing.T) {
+	t.Parallel()
+	buildNATS(t)
+	clients, routes := natstest.NewCA(t, "clients"), natstest.NewCA(t, "servers")
+	c := newCluster(t, clients, routes)
+	for _, s := range c.servers {
+		s.start()
+	}
+	s := newStack(t)
+	s.ingesterOps = parts.Address()
+	s.startNATS()
+	file, tokens := s.tokensOf("engine-a")
+	s.token = tokens[0]
+	key := filepath.Join(t.TempDir(), "key")
+	begin := func(nats func(user string) []string) (api, ingester *process) {
+		api = start(t, "api", append([]string{"--http", s.http, "--ops", s.ops, "--tokens", file, "--fingerprint-key", key}, nats("api")...)...)
+		ingester = start(t, "ingester", append([]string{"--ops", s.ingesterOps, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, nats("ingester")...)...)
+		s.waitReady(api, s.ops)
+		return api, ingester
+	}
+	api, ingester := begin(func(string) []string { return []string{"--nats", "nats://" + s.nats} })
+	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats)
+	posted := post(t, s.http, s.token)
+	flows(t, posted)
+	anonymous := func() (*http.Response, string) {
+		return s.sendWith(http.Header{"Idempotency-Key": {"once"}}, http.MethodPost, "/flow/flowRecord/batch", []byte(`{"valueType":"JOB"}`))
+	}
+	for name, err := range map[string]error{
+		"post": wantOK(anonymous()), "patch": wantOK(s.send(http.MethodPatch, currentUser, `{"name":"Ann"}`)),
+	} {
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if out := s.sluice(1, "lanes", "replicas", "3", "--nats", "nats://"+s.nats); wantText(out, "runs alone") != nil {
+		t.Errorf("three copies on one server: %s", out)
+	}
+	move := append([]string{"lanes", "move", "--from", "nats://" + s.nats}, c.as("operator")...)
+	out := s.sluice(1, append(move, "--timeout", "2s")...)
+	if wantText(out, "wait to be stored") != nil {
+		t.Errorf("what is not stored, since there is no ClickHouse, was moved: %s", out)
+	}
+	flows(t, posted) // the lanes are open again
+
+	s.startEngine()
+	s.waitReady(ingester, s.ingesterOps)
+	out = s.sluice(0, move...)
+	if wantText(out, "with lanes 0,1") != nil || wantText(out, "FLOW_0: on n1, n2, n3") != nil {
+		t.Fatalf("sluice lanes move says:\n%s", out)
+	}
+	if res, body := s.post([]byte(`{"id":"late"}`)); res.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("the old lanes answer %s %s, want 429", res.Status, body)
+	}
+	for _, p := range []*process{api, ingester} {
+		if code := p.stop(); code != 0 {
+			t.Errorf("%s stopped with exit %d", p.name, code)
+		}
+	}
+	_, ingester = begin(c.as)
+	s.waitReady(ingester, s.ingesterOps)
+	flows(t, posted)
+	out = s.sluice(1, move...) // by mistake
+	if wantText(out, "nothing is changed") != nil {
+		t.Errorf("an installation that has gone on is replaced by what it was: %s", out)
+	}
+	if err := wantOK(anonymous()); err != nil {
+		t.Error(err)
+	}
+	if res, body := s.send(http.MethodGet, currentUser, ""); res.StatusCode != http.StatusOK || wantText(body, `"name":"Ann"`) != nil {
+		t.Errorf("the user is answered %s %s", res.Status, body)
+	}
+	total := posted.stop()
+	t.Logf("%d records are acknowledged", total)
+	s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(id), uniqExact(lane, incarnation) = uniqExact(lane) FROM flow.records", fmt.Sprintf("%d\t%[1]d\t1", total+1)) // the one without an id is given one
+	s.sluice(0, append([]string{"verify", "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, c.as("operator")...)...)
+}
+
+// startOn starts two apis and two ingesters on a cluster, and waits until they can
+// work. It returns where the apis listen and where the ops ports of all are.
+func (s *stack) startOn(c *cluster, sources ...string) (apis, ops []string) {
+	s.t.Helper()
+	file, tokens := s.tokensOf(sources...)
+	s.tokens = tokens
+	key := filepath.Join(s.t.TempDir(), "key")
+	var all []*process
+	for i := range 4 {
+		at := parts.Address()
+		ops = append(ops, at)
+		if i < 2 {
+			apis = append(apis, parts.Address())
+			all = append(all, start(s.t, "api", append([]string{"--http", apis[i], "--ops", at, "--tokens", file, "--fingerprint-key", key}, c.as("api")...)...))
+			continue
+		}
+		all = append(all, start(s.t, "ingester", append([]string{"--ops", at, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, c.as("ingester")...)...))
+	}
+	for i, p := range all {
+		s.waitReady(p, ops[i])
+	}
+	return apis, ops
+}
+
+// load is the certificate in files that begin so, as it is now.
+func (c *cluster) load(prefix string) tls.Certificate {
+	c.t.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(c.dir, prefix+"cert.pem"), filepath.Join(c.dir, prefix+"key.pem"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return pair
+}
+
+// refuses fails unless every server ends a connection with this certificate.
+func (c *cluster) refuses(own tls.Certificate, what string) {
+	c.t.Helper()
+	trusted := x509.NewCertPool()
+	pem, err := os.ReadFile(filepath.Join(c.dir, "ca.pem"))
+	if err != nil || !trusted.AppendCertsFromPEM(pem) {
+		c.t.Fatal(err)
+	}
+	for _, s := range c.servers {
+		config := &tls.Config{RootCAs: trusted}
+		if own.Certificate != nil {
+			config.Certificates = []tls.Certificate{own}
+		}
+		nc, err := nats.Connect("tls://"+s.address, nats.Secure(config), nats.UserInfo("api", passwordOf("api", "second")))
+		if err == nil {
+			nc.Close()
+			c.t.Errorf("%s lets in who shows %s", s.name, what)
+		} else if text := err.Error(); !strings.Contains(text, "tls") && !strings.Contains(text, "TLS") {
+			c.t.Errorf("%s refuses who shows %s for another reason: %v", s.name, what, err)
+		}
+	}
+}
+
+// greets connects as a server does, and returns the error with which it ends.
+func (c *cluster) greets(address string, own tls.Certificate) error {
+	c.t.Helper()
+	trusted := x509.NewCertPool()
+	pem, err := os.ReadFile(filepath.Join(c.servers[0].dir, "route-ca.pem"))
+	if err != nil || !trusted.AppendCertsFromPEM(pem) {
+		c.t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{own}})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		c.t.Fatal(err)
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
+}
