@@ -156,6 +156,9 @@ bench: engine | need-go ## measure every goal of speed and how it scales, and wr
 bench-table: engine | need-go ## measure what 20 million records cost in ClickHouse: bytes, processor time, queries
 	$(GO) run ./cmd/internal/table $(ARGS)
 
+bench-ratios: engine | need-go ## ask the 16 queries of e79fe00 of the tables of then and of now, by turns, and write docs/performance/ratios.md
+	$(GO) run ./cmd/internal/table --ratios --out docs/performance/ratios.md $(ARGS)
+
 bench-analytics: engine | need-go ## measure what the questions of analysts cost at 2 and 20 million records, and write docs/performance/analytics.md
 	$(GO) run ./cmd/internal/analytics --save docs/performance/analytics.json --out docs/performance/analytics.md $(ARGS)
 
@@ -175,4 +178,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench bench-table bench-analytics bench-console hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench bench-table bench-ratios bench-analytics bench-console hostile microbench clean need-go

@@ -44,3 +44,21 @@ func TestPageOfTwo(t *testing.T) {
 		}
 	}
 }
+
+// TestRatiosPage marks what takes more than one and a half times as long.
+func TestRatiosPage(t *testing.T) {
+	f := &figures{Taken: time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC), Acknowledged: 2_000_000, Engine: "26.7.2.1", Load: "1, 1, 1"}
+	var text strings.Builder
+	if err := writeRatios(&text, f, []ratio{{"q01", 10, 15}, {"q02", 10, 15.1}}, []ratio{{"q01", 20, 5}, {"q02", 8, 12}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"the same SQL over the same 2 million records",
+		"| q01 | 10.0 | 15.0 | 1.50 | 20.0 | 5.0 | 0.25 |\n| q02 | 10.0 | 15.1 | **1.51** | 8.0 | 12.0 | 1.50 |\n",
+		"Within 1.5: 1 of 2 as merges leave the tables, 2 in one part.\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, &text)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +25,7 @@ type options struct {
 	Save    string `type:"path" help:"File that gets the figures as JSON."`
 	Beside  string `type:"path" help:"File of figures that were saved before, to be shown beside."`
 	Out     string `type:"path" help:"File that gets the page; default the terminal."`
+	Ratios  bool   `help:"Ask the 16 queries of e79fe00 of the tables of then and of now instead, and show how they compare."`
 }
 
 func main() {
@@ -59,12 +61,26 @@ func (o options) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, stage.Stop()) }()
 	b := &bench{Stage: stage, records: o.Records, log: os.Stderr}
-	f, err := b.measure(ctx)
-	if err != nil {
-		return err
-	}
-	if err := f.save(o.Save); err != nil {
-		return err
+	var write func(io.Writer) error
+	if o.Ratios {
+		f, err := b.loaded(ctx)
+		if err != nil {
+			return err
+		}
+		asMerged, inOne, err := b.compare(ctx)
+		if err != nil {
+			return err
+		}
+		write = func(out io.Writer) error { return writeRatios(out, f, asMerged, inOne) }
+	} else {
+		f, err := b.measure(ctx)
+		if err != nil {
+			return err
+		}
+		if err := f.save(o.Save); err != nil {
+			return err
+		}
+		write = func(out io.Writer) error { return writePage(out, f, before) }
 	}
 	out := os.Stdout
 	if o.Out != "" {
@@ -73,5 +89,5 @@ func (o options) run(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, out.Close()) }()
 	}
-	return writePage(out, f, before)
+	return write(out)
 }

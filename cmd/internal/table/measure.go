@@ -119,8 +119,8 @@ func (*bench) pause(done, left int64, took time.Duration) time.Duration {
 	return max(least, min(most, time.Duration(float64(took)*float64(left)/float64(done)/2)))
 }
 
-// settle waits until the engine has had nothing to merge for three seconds.
-func (b *bench) settle(ctx context.Context, f *figures) error {
+// quiet waits until the engine has had nothing to merge for three seconds.
+func (b *bench) quiet(ctx context.Context) error {
 	for quiet := 0; quiet < 15; quiet++ {
 		merges, err := b.number(ctx, "SELECT count() FROM system.merges")
 		if err != nil {
@@ -130,6 +130,14 @@ func (b *bench) settle(ctx context.Context, f *figures) error {
 			quiet = -1
 		}
 		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
+}
+
+// settle is when no merge is left to do.
+func (b *bench) settle(ctx context.Context, f *figures) error {
+	if err := b.quiet(ctx); err != nil {
+		return err
 	}
 	now, err := load.CPUTime(b.Part(parts.Engine).PID())
 	if err != nil {
