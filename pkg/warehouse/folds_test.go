@@ -157,6 +157,12 @@ func compareFolds(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "first_process_definition_key", truth: func(i *simulator.Instance) string { return number(i.First.DefinitionKey) }},
 		{name: "parent_process_instance_key", truth: func(i *simulator.Instance) string { return key(i.ParentInstance) }},
 		{name: "parent_element_instance_key", truth: func(i *simulator.Instance) string { return key(i.ParentElement) }},
+		{name: "processes", truth: func(i *simulator.Instance) string {
+			if i.First.BpmnProcessID == i.Process.BpmnProcessID {
+				return "['" + i.Process.BpmnProcessID + "']"
+			}
+			return "['" + min(i.First.BpmnProcessID, i.Process.BpmnProcessID) + "','" + max(i.First.BpmnProcessID, i.Process.BpmnProcessID) + "']"
+		}},
 		{name: "started_at", truth: func(i *simulator.Instance) string { return moment(i.StartedAt) }},
 		{name: "completed_at", truth: func(i *simulator.Instance) string { return moment(i.CompletedAt) }},
 		{name: "terminated_at", truth: func(i *simulator.Instance) string { return moment(i.TerminatedAt) }},

@@ -43,7 +43,7 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]"; got != want {
+	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"; got != want {
 		t.Errorf("applied migrations: got %s, want %s", got, want)
 	}
 }
