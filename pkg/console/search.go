@@ -132,10 +132,16 @@ func (a asked) rows() string {
 	return active("source = " + quote(a.Source))
 }
 
-// latest are the instances that began last.
+// latest are the instances that began last. Where it does not matter which they are,
+// only the time is looked at in which the last ones began, however many began in the
+// window.
 func (s *Server) latest(ctx context.Context, who *session, a asked) section[[]hit] {
+	rows := a.rows()
+	if a.Process+a.Version+a.State == "" && !who.Limited() {
+		rows = found(fmt.Sprintf("%s AND started_at >=\n        (SELECT min(started_at) FROM (SELECT started_at FROM flow.process_instances WHERE %[1]s ORDER BY started_at DESC LIMIT %d))", a.seed(), lately))
+	}
 	return s.hits(ctx, "", fill(latestSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits),
-		"instances", fill(instancesOf, "rows", a.rows(), "tenants", who.only("tenant"))))
+		"instances", fill(instancesOf, "rows", rows, "tenants", who.only("tenant"))))
 }
 
 // hits are the instances of a statement, all found for the same reason.
