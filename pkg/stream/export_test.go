@@ -103,3 +103,13 @@ func (h *Heard) Bytes() (bytes uintptr, requests int) {
 
 // Follow reads what others have sent up to the last look-up.
 func (p *Publisher) Follow(ctx context.Context) error { return p.others.follow(ctx) }
+
+// Fence puts a fence into a lane.
+func (s *Stream) Fence(ctx context.Context, lane int, source string) (uint64, error) {
+	return s.fence(ctx, lane, source)
+}
+
+// Stand is a position as it stands, whatever the lane holds.
+func (p *Positions) Stand(ctx context.Context, lane int) (record.Position, error) {
+	return p.entry(ctx, lane)
+}
