@@ -77,7 +77,13 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 
-	operators := ops.New(ops.Config{Listen: u.Ops, Profiles: u.Pprof}, log)
+	tracing, closing, err := run.NewTracing(ctx, "up", log)
+	if err != nil {
+		return err
+	}
+	defer closing()
+	log = tracing.Logger(log)
+	operators := run.Operators(ops.Config{Listen: u.Ops, Profiles: u.Pprof, Tracing: tracing}, log)
 	if _, err := operators.Listen(); err != nil {
 		return err
 	}
@@ -129,11 +135,13 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer reading.Close()
-	publishTo, err := stream.New(publishing, u.Streams.Config(), log, operators.Registry())
+	kept := u.Streams.Config()
+	kept.Tracer = operators.Tracer("stream")
+	publishTo, err := stream.New(publishing, kept, log, operators.Registry())
 	if err != nil {
 		return err
 	}
-	readFrom, err := stream.New(reading, u.Streams.Config(), log, operators.Registry())
+	readFrom, err := stream.New(reading, kept, log, operators.Registry())
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,9 @@ type Config struct {
 	Rate           float64       // requests per second per subject whose token says nothing else; default 0: no limit
 	AccessLog      bool          // log every request
 	Drain          time.Duration // how long Run waits for requests in flight when it ends; default 8 s
+
+	Version string // of the program, for the description of the routes; default what stands there
+	Commit  string // that it was built from, likewise
 }
 
 func orElse[T int | int64 | time.Duration](v *T, otherwise T) {

@@ -237,6 +237,7 @@ func (s *Server) postBulk(c *call) error {
 		}
 	}
 	s.metrics.accepted(req, false)
+	s.spans.accepted(c, req, false)
 	s.metrics.elasticRecords.Add(float64(req.Len()))
 	took := fmt.Appendf(nil, `{"took":%d`, time.Since(begun).Milliseconds())
 	answerElastic(c.w, http.StatusOK, took, answer)
@@ -255,7 +256,7 @@ func (s *Server) setAside(c *call, refused []record.Refused, received time.Time)
 	for _, r := range refused {
 		dead := record.Dead{
 			Message: record.Message{
-				Source: c.who.Source, Subject: c.who.Subject, Received: received, TraceParent: traceParent(c.r.Header),
+				Source: c.who.Source, Subject: c.who.Subject, Received: received, TraceParent: s.spans.parent(c),
 				Records: 1, Body: r.Raw,
 			},
 			Index: -1, Code: r.Code, Reason: "posted as Elasticsearch has it: " + r.Pointer + " " + r.Detail,

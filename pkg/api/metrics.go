@@ -1,8 +1,6 @@
 package api
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/change"
@@ -140,7 +138,4 @@ func (m *metrics) route(name string) *routeMetrics {
 	return r
 }
 
-func (r *routeMetrics) answered(status int, took time.Duration) {
-	r.classes[min(max(status/100, 0), 5)].Inc()
-	r.seconds.Observe(took.Seconds())
-}
+func (r *routeMetrics) answered(status int) { r.classes[min(max(status/100, 0), 5)].Inc() }

@@ -21,10 +21,13 @@ type documents struct {
 	openAPI, page []byte
 }
 
-func newDocuments() (*documents, error) {
+func newDocuments(version, commit string) (*documents, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal(openAPI, &document); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	if about, ok := document["info"].(map[string]any); ok && version != "" {
+		about["version"], about["x-commit"] = version, commit
 	}
 	asJSON, err := json.Marshal(document)
 	if err != nil {

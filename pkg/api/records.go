@@ -92,6 +92,7 @@ func (s *Server) accept(c *call) (replayed bool, err error) {
 		}
 	}
 	s.metrics.accepted(req, replayed)
+	s.spans.accepted(c, req, replayed)
 	return replayed, nil
 }
 
@@ -118,7 +119,7 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, n int, key st
 	p.parts, err = req.Parts(s.cfg.PartBytes, p.parts)
 	p.submission = record.Submission{
 		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
-		Received: received, TraceParent: traceParent(c.r.Header), Identified: req.Identified(), Unique: unique, Slots: slots, Parts: p.parts,
+		Received: received, TraceParent: s.spans.parent(c), Identified: req.Identified(), Unique: unique, Slots: slots, Parts: p.parts,
 	}
 	return err
 }
@@ -138,7 +139,7 @@ func (s *Server) publish(c *call, p *posting) (bool, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
 	receipt, err := s.stream.Publish(ctx, &p.submission)
-	s.metrics.publishSeconds.Observe(time.Since(p.submission.Received).Seconds())
+	s.spans.observe(c, s.metrics.publishSeconds, time.Since(p.submission.Received))
 	return receipt.Replayed, err
 }
 

@@ -93,6 +93,7 @@ func (s *Server) guarded(route string, scope record.Scope, h handler) gin.Handle
 		start := time.Now()
 		call := &call{w: c.Writer, r: c.Request, c: c, id: newRequestID(), ref: clientsID(c.Request.Header)}
 		c.Writer.Header()["X-Request-Id"] = []string{cmp.Or(call.ref, call.id)}
+		s.spans.begin(call, route)
 		s.metrics.inFlight.Inc()
 		defer func() {
 			s.metrics.inFlight.Dec()
@@ -100,8 +101,10 @@ func (s *Server) guarded(route string, scope record.Scope, h handler) gin.Handle
 				s.panicked(call, c.Writer.Written(), v)
 			}
 			took := time.Since(start)
-			m.answered(c.Writer.Status(), took)
-			s.trace.answered(call, scope, took)
+			m.answered(c.Writer.Status())
+			s.spans.observe(call, m.seconds, took)
+			s.sightings.answered(call, scope, took)
+			s.spans.end(call)
 		}()
 		err := s.admit(call, scope, start)
 		if err == nil {
@@ -155,9 +158,10 @@ func tokenRefusal(err error) error {
 func (s *Server) refuse(c *call, err error) {
 	r := refusalOf(err)
 	s.metrics.refusals.WithLabelValues(string(r.code)).Inc()
-	s.trace.refused(c, r, byCode(r.code).Status)
+	s.sightings.refused(c, r, byCode(r.code).Status)
+	s.spans.refused(c, r.code, byCode(r.code).Status)
 	if r.code == codeInternal {
-		s.log.Error("request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
+		s.log.ErrorContext(c.r.Context(), "request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
 	}
 	if r.code == codeBodyTimeout || c.r.Context().Err() != nil {
 		// The deadline that ended the body, or met its end, has ended the
@@ -189,7 +193,8 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 	}
 	s.metrics.panics.Inc()
 	s.metrics.refusals.WithLabelValues(string(codeInternal)).Inc()
-	s.log.Error("request panicked", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	s.spans.refused(c, codeInternal, http.StatusInternalServerError)
+	s.log.ErrorContext(c.r.Context(), "request panicked", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	if answered {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}

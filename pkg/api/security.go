@@ -10,12 +10,12 @@ import (
 	"sluice/pkg/record"
 )
 
-// trace leaves a trace of what was refused to whom, and of every request where
+// sightings leave a trace in the log of what was refused to whom, and of every request where
 // that is wanted. Neither holds a token, a header or anything of a body.
 //
 // Refusals are sampled: a client that tries a thousand tokens a second is one
 // line in ten seconds, with the number of the others.
-type trace struct {
+type sightings struct {
 	log    *slog.Logger
 	access bool // every request, too
 
@@ -43,13 +43,13 @@ const (
 	maxTold = 1024
 )
 
-func newTrace(log *slog.Logger, access bool) *trace {
-	return &trace{log: log, access: access, told: make(map[sighting]*told)}
+func newSightings(log *slog.Logger, access bool) *sightings {
+	return &sightings{log: log, access: access, told: make(map[sighting]*told)}
 }
 
 // refused notes a refusal, if it is one that operators should be able to look
 // into: who may not, or may not so often.
-func (t *trace) refused(c *call, r *refusal, status int) {
+func (t *sightings) refused(c *call, r *refusal, status int) {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 	default:
@@ -60,13 +60,13 @@ func (t *trace) refused(c *call, r *refusal, status int) {
 	if !tell {
 		return
 	}
-	t.log.Warn("request refused", "security", true, "status", status, "reason", string(r.code),
+	t.log.WarnContext(c.r.Context(), "request refused", "security", true, "status", status, "reason", string(r.code),
 		"address", seen.address, "subject", seen.subject, "route", c.c.FullPath(),
 		"request_id", c.id, "client_request_id", c.ref, "others", others)
 }
 
 // sample tells whether a refusal is told now, and how many like it were not.
-func (t *trace) sample(seen sighting, now time.Time) (others int, tell bool) {
+func (t *sightings) sample(seen sighting, now time.Time) (others int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, ok := t.told[seen]
@@ -86,7 +86,7 @@ func (t *trace) sample(seen sighting, now time.Time) (others int, tell bool) {
 }
 
 // forget drops what was told long ago, and tells whether there is room now.
-func (t *trace) forget(now time.Time) bool {
+func (t *sightings) forget(now time.Time) bool {
 	for seen, last := range t.told {
 		if now.Sub(last.since) >= tellEvery {
 			delete(t.told, seen)
@@ -96,11 +96,11 @@ func (t *trace) forget(now time.Time) bool {
 }
 
 // answered notes a request, where every one is wanted.
-func (t *trace) answered(c *call, scope record.Scope, took time.Duration) {
+func (t *sightings) answered(c *call, scope record.Scope, took time.Duration) {
 	if !t.access {
 		return
 	}
-	t.log.Info("request", "method", c.r.Method, "route", c.c.FullPath(), "status", c.c.Writer.Status(),
+	t.log.InfoContext(c.r.Context(), "request", "method", c.r.Method, "route", c.c.FullPath(), "status", c.c.Writer.Status(),
 		"bytes_in", max(c.r.ContentLength, 0), "bytes_out", max(c.c.Writer.Size(), 0), "seconds", took.Seconds(),
 		"address", addressOf(c.r), "subject", c.who.Subject, "scope", string(scope),
 		"request_id", c.id, "client_request_id", c.ref)

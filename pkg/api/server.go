@@ -13,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/pkg/change"
@@ -26,7 +27,7 @@ type Authenticator interface {
 	Authenticate(header string) (record.Identity, error)
 }
 
-// Deps are what the api works with. All are needed.
+// Deps are what the api works with. All but Tracer are needed.
 type Deps struct {
 	Auth     Authenticator
 	Stream   Stream
@@ -37,6 +38,7 @@ type Deps struct {
 	Usage    Usage
 	Secrets  *change.Secrets // replaces secrets before a change is made
 	Dead     DeadLetters     // of what is no record; needed with Config.Elastic
+	Tracer   trace.Tracer    // of requests; nothing is traced when nil
 }
 
 // Server is the HTTP API. It is inert until Listen or Run.
@@ -56,7 +58,8 @@ type Server struct {
 	slots     chan struct{} // taken while a document is parsed
 	bodies    *bodies
 	rates     *rates
-	trace     *trace
+	sightings *sightings
+	spans     spans
 	progress  Progress
 	draining  context.Context            // ends when Run does: nobody waits any more
 	drained   context.CancelFunc         // ends it
@@ -90,8 +93,8 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 		auth: deps.Auth, stream: deps.Stream, progress: deps.Progress,
 		changes: deps.Changes, last: deps.Last, state: deps.State, usage: deps.Usage, secrets: deps.Secrets, dead: deps.Dead,
 		slots:     make(chan struct{}, cfg.Documents),
-		documents: sync.OnceValues(newDocuments),
-		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), trace: newTrace(log, cfg.AccessLog), engine: newEngine(), elastic: newEngine(),
+		documents: sync.OnceValues(func() (*documents, error) { return newDocuments(cfg.Version, cfg.Commit) }),
+		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), sightings: newSightings(log, cfg.AccessLog), spans: spans{deps.Tracer}, engine: newEngine(), elastic: newEngine(),
 	}
 	s.draining, s.drained = context.WithCancel(context.Background())
 	m.watch(reg, s.bodies.budget)

@@ -32,6 +32,9 @@ type block struct {
 	arrivals []arrival
 	extra    int // bytes of dead, changes and requests
 
+	spans  []requestSpan // of requests that are traced, the first of them
+	traced int           // how many there are
+
 	// Of the clock, behind the last message: the first one within the window,
 	// when it is, and behind what an api must have known the lane not to be void.
 	reach      uint64
@@ -73,6 +76,7 @@ func (b *block) reset(of life) {
 	clear(b.requests)
 	b.dead, b.changes, b.arrivals, b.fences = b.dead[:0], b.changes[:0], b.arrivals[:0], b.fences[:0]
 	b.requests, b.voids = b.requests[:0], b.voids[:0]
+	b.spans, b.traced = b.spans[:0], 0
 }
 
 // letGo gives the memory of an empty block back when it has much more than it

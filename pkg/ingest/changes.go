@@ -220,7 +220,7 @@ func (c *changes) step(ctx context.Context, p, next record.Position, batch []rec
 	if err := c.unmoved(ctx, p); err != nil {
 		return p, err
 	}
-	if err := c.applyAll(ctx, batch); err != nil {
+	if err := c.tracedBatch(ctx, batch); err != nil {
 		return p, err
 	}
 	// Applied. A crash here applies them again, which changes nothing.
@@ -271,6 +271,6 @@ func (c *changes) setAside(ctx context.Context, d record.Dead) error {
 		return fmt.Errorf("set aside the change of message %d: %w", d.Message.Seq, err)
 	}
 	c.dead.Inc()
-	c.out.Warn("set aside a change that cannot be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
+	c.out.WarnContext(ctx, "set aside a change that cannot be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
 	return nil
 }

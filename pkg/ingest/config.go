@@ -3,6 +3,8 @@ package ingest
 import (
 	"crypto/rand"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config says how blocks are made and how failures are met.
@@ -31,6 +33,9 @@ type Config struct {
 	Unknowns   int           // halt after so many failures in a row that are of no known class; default 10
 	GiveUp     time.Duration // give the lanes up when ClickHouse cannot be reached for so long and another process may reach it; default 20 s
 	DrainTime  time.Duration // how long a stop waits for the insert in flight; default 5 s
+
+	// Tracer makes a span of each block; nothing is traced when it is nil.
+	Tracer trace.Tracer
 
 	// Ready is closed once the warehouse can be used: until then records wait, and
 	// changes of users and dataset fields do not. At once when it is nil.

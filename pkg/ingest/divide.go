@@ -81,7 +81,7 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to 
 	}
 	s.refusals = 0
 	s.recovered()
-	s.metrics.insertSeconds.Observe(time.Since(start).Seconds())
+	s.metrics.inserted(ctx, time.Since(start))
 	s.metrics.rows.Add(float64(to - from))
 	s.moved.Stored += uint64(to - from)
 	s.lastRow = max(s.lastRow, last)
@@ -131,7 +131,7 @@ func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *r
 		return s.reclaim(ctx, from, to, refused.Error())
 	}
 	if s.position.Claim.To == 0 {
-		s.log.Warn("dividing a block that is refused", "rows", to-from, "token", s.position.Claim.Token, "error", refused)
+		s.log.WarnContext(ctx, "dividing a block that is refused", "rows", to-from, "token", s.position.Claim.Token, "error", refused)
 	}
 	return s.reclaim(ctx, from, from+(to-from)/2, "")
 }

@@ -158,6 +158,9 @@ func (s *session) add(b *block, e record.Entry, isVoid func() bool) {
 	s.clock.tick(&e)
 	b.reach, b.now, b.voidBehind = s.clock.first, s.clock.times[len(s.clock.times)-1], s.clock.void
 	b.add(&e, isVoid())
+	if s.cfg.Tracer != nil {
+		b.trace(&e)
+	}
 }
 
 // repeatBytes is the share of the lane of what may be held of requests.

@@ -72,7 +72,7 @@ func (h *health) failed(err error) time.Duration {
 	}
 	if stop {
 		h.set(isHalted)
-		h.out.Error(h.loop+" halted: it goes on once this is mended", "error", err, "failures", h.failures)
+		h.out.ErrorContext(spanOf(err), h.loop+" halted: it goes on once this is mended", "error", err, "failures", h.failures)
 		return jitter(h.retry.HaltProbe)
 	}
 	h.set(retrying)
@@ -81,7 +81,7 @@ func (h *health) failed(err error) time.Duration {
 		pause = min(pause, h.retry.RetryFirst<<n)
 	}
 	pause = jitter(pause)
-	h.out.Warn(h.loop+" failed, trying again", "error", err, "failures", h.failures, "pause", pause)
+	h.out.WarnContext(spanOf(err), h.loop+" failed, trying again", "error", err, "failures", h.failures, "pause", pause)
 	return pause
 }
 

@@ -93,7 +93,7 @@ func (s *session) shrink(ctx context.Context, b *block, from, to int, heavy erro
 		return fmt.Errorf("the table has taken the rows of %v of it: %w", there, heavy)
 	}
 	half := (to - from) / 2
-	s.log.Warn("claiming fewer rows: more are too much for ClickHouse at once", "rows", to-from, "next", half, "error", heavy)
+	s.log.WarnContext(ctx, "claiming fewer rows: more are too much for ClickHouse at once", "rows", to-from, "next", half, "error", heavy)
 	s.bearable = half
 	return s.reclaim(ctx, from, from+half, "")
 }

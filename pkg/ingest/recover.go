@@ -54,7 +54,7 @@ func (s *session) complete(ctx context.Context, b *block, c record.Claim, from, 
 	if err != nil {
 		return err
 	}
-	s.log.Warn("completing a claim by looking: its token may be forgotten", "token", c.Token, "missing", missing, "there", there)
+	s.log.WarnContext(ctx, "completing a claim by looking: its token may be forgotten", "token", c.Token, "missing", missing, "there", there)
 	s.repeated = true
 	if len(there) == 0 {
 		err = s.insert(ctx, b, c)

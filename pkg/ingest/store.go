@@ -28,7 +28,7 @@ func (s *session) store(ctx context.Context) error {
 		idle.Reset(wait)
 		select {
 		case b := <-s.blocks:
-			if err := s.block(ctx, b); err != nil {
+			if err := s.traced(ctx, b, s.block); err != nil {
 				return err
 			}
 			s.free <- b
@@ -210,7 +210,7 @@ func (s *session) setAside(ctx context.Context, d record.Dead) error {
 		return fmt.Errorf("set aside record %d of message %d: %w", d.Index, d.Message.Seq, err)
 	}
 	s.metrics.dead.Inc()
-	s.log.Warn("set aside what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
+	s.log.WarnContext(ctx, "set aside what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package ingest
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -16,6 +17,8 @@ type weighted struct {
 	mu     sync.Mutex
 	counts []uint64 // per bucket, and beyond the last
 	sum    float64
+
+	examples []prometheus.Exemplar // per bucket the latest, the zero value where there is none; nil until there is one
 }
 
 func newWeighted(name, help string, bounds []float64) *weighted {
@@ -29,6 +32,17 @@ func (w *weighted) observe(v float64, times int) {
 	defer w.mu.Unlock()
 	w.counts[i] += uint64(times)
 	w.sum += v * float64(times)
+}
+
+// example names where a value comes from that is counted.
+func (w *weighted) example(v float64, at time.Time, labels prometheus.Labels) {
+	i, _ := slices.BinarySearch(w.bounds, v)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.examples == nil {
+		w.examples = make([]prometheus.Exemplar, len(w.bounds)+1)
+	}
+	w.examples[i] = prometheus.Exemplar{Value: v, Labels: labels, Timestamp: at}
 }
 
 // Describe implements prometheus.Collector.
@@ -45,5 +59,10 @@ func (w *weighted) Collect(ch chan<- prometheus.Metric) {
 		below[bound] = total
 	}
 	total += w.counts[len(w.bounds)]
-	ch <- prometheus.MustNewConstHistogram(w.desc, total, w.sum, below)
+	histogram := prometheus.MustNewConstHistogram(w.desc, total, w.sum, below)
+	examples := slices.DeleteFunc(slices.Clone(w.examples), func(e prometheus.Exemplar) bool { return e.Labels == nil })
+	if len(examples) > 0 {
+		histogram = prometheus.MustNewMetricWithExemplars(histogram, examples...)
+	}
+	ch <- histogram
 }

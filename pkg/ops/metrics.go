@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,11 +34,21 @@ func newReady(h *health, timeout time.Duration) prometheus.Collector {
 	})
 }
 
+// newBuild makes the metric that says which version runs.
+func newBuild(version, commit string) prometheus.Collector {
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sluice_build_info", Help: "1, with the version and the commit of the program, and the Go it was built with.",
+	}, []string{"version", "commit", "go"})
+	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
+	return build
+}
+
 // metricsHandler shows what could be gathered even when one collector fails:
 // half of the metrics are better than none while something is wrong.
 func metricsHandler(reg *prometheus.Registry) http.Handler {
 	return promhttp.InstrumentMetricHandler(reg, promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError,
-		Registry:      reg,
+		ErrorHandling:     promhttp.ContinueOnError,
+		Registry:          reg,
+		EnableOpenMetrics: true, // which alone has exemplars
 	}))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Server answers operators. It is inert until Listen or Run.
@@ -28,7 +29,7 @@ type Server struct {
 // New prepares a Server with a registry of its own.
 func New(cfg Config, log *slog.Logger) *Server {
 	s := &Server{cfg: cfg.withDefaults(), log: log, reg: newRegistry(), health: &health{epoch: time.Now()}}
-	s.reg.MustRegister(newReady(s.health, s.cfg.CheckTimeout))
+	s.reg.MustRegister(newReady(s.health, s.cfg.CheckTimeout), newBuild(s.cfg.Version, s.cfg.Commit))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(s.reg))
 	mux.HandleFunc("GET /healthz", s.healthz)
@@ -39,6 +40,10 @@ func New(cfg Config, log *slog.Logger) *Server {
 
 // Registry is where the parts of the process register their metrics.
 func (s *Server) Registry() *prometheus.Registry { return s.reg }
+
+// Tracer is what a part of the process makes its spans with, by its package; nil
+// where nothing is traced.
+func (s *Server) Tracer(name string) trace.Tracer { return s.cfg.Tracing.Tracer(name) }
 
 // AddCheck adds something the process needs to be ready. run returns nil when
 // it is there, else an error whose text is shown to operators; it may be

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config says how the streams are kept. The zero value is one machine with
@@ -27,6 +28,8 @@ type Config struct {
 	Fresh           time.Duration // how long what was seen of them may be acted on, the same for all who publish or spread; default 15 s
 	Monitors        []string      // monitoring URLs of the NATS servers; those given are checked for sync_interval always
 	AllowLazySync   bool          // go on although a server of Monitors does not sync always
+
+	Tracer trace.Tracer // of what is published; nothing is traced when nil
 }
 
 const (

@@ -102,7 +102,9 @@ func (g *gatherer) fly() {
 		if f == nil {
 			return
 		}
-		err := g.send(ctx)
+		sending, span := g.sending(ctx)
+		err := g.send(sending)
+		endSpan(span, err)
 		f.end()
 		if err == nil {
 			g.count()

@@ -1,9 +1,16 @@
 package stream
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/record"
 )
 
 type metrics struct {
@@ -93,4 +100,81 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 		panic(err) // two different metrics of one name: a mistake in the program
 	}
 	return c
+}
+
+// published counts a submission or a change by what became of it, and ends its span.
+func (m *metrics) published(span trace.Span, outcome string, took time.Duration) {
+	m.publishes.WithLabelValues(outcome).Inc()
+	if span == nil {
+		m.seconds.Observe(took.Seconds())
+		return
+	}
+	span.SetAttributes(attribute.String("sluice.outcome", outcome))
+	span.End()
+	sc := span.SpanContext()
+	if !sc.IsSampled() {
+		m.seconds.Observe(took.Seconds())
+		return
+	}
+	m.seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(),
+		prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()})
+}
+
+// publishing begins the span of a submission, or of a change when source is empty: from
+// when it comes until it is durable, waiting for the entry before it included. The
+// span is nil where nothing is traced.
+func (s *Stream) publishing(ctx context.Context, source string) (context.Context, trace.Span) {
+	if s.cfg.Tracer == nil {
+		return ctx, nil
+	}
+	return s.cfg.Tracer.Start(ctx, "publish", trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("sluice.source", source)))
+}
+
+// mostLinks bounds the requests that a span names of those that share it.
+const mostLinks = 128
+
+// sending begins the span of an entry on its way: in the trace of its first request
+// that is kept, with links to all of them.
+func (g *gatherer) sending(ctx context.Context) (context.Context, trace.Span) {
+	if g.p.stream.cfg.Tracer == nil {
+		return ctx, nil
+	}
+	var links []trace.Link
+	for _, pc := range g.pieces {
+		if id, span, ok := record.TraceSpan(pc.message.TraceParent); ok && len(links) < mostLinks {
+			links = append(links, trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled})})
+		}
+	}
+	if len(links) == 0 {
+		return ctx, nil
+	}
+	lane := g.pieces[0].lane
+	return g.p.stream.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, links[0].SpanContext), "send "+lane.Stream,
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...), trace.WithAttributes(
+			attribute.String("messaging.system", "nats"),
+			attribute.String("messaging.destination.name", lane.Stream),
+			attribute.Int("messaging.batch.message_count", len(g.pieces)),
+			attribute.Int("messaging.message.body.size", len(g.entry.Body())),
+		))
+}
+
+// endSpan ends a span, if there is one.
+func endSpan(span trace.Span, err error) {
+	if span == nil {
+		return
+	}
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// parentOf is the trace context that travels with a message; empty when the span is
+// not kept.
+func parentOf(span trace.Span) string {
+	if span == nil || !span.SpanContext().IsSampled() {
+		return ""
+	}
+	return record.TraceParent(span.SpanContext().TraceID(), span.SpanContext().SpanID())
 }

@@ -127,11 +127,10 @@ func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record
 		return record.Receipt{}, err
 	}
 	begun := time.Now()
+	ctx, span := p.stream.publishing(ctx, sub.Source)
 	receipt, err := p.publish(ctx, sub)
 	p.note(ctx, err)
-	m := p.stream.m
-	m.seconds.Observe(time.Since(begun).Seconds())
-	m.publishes.WithLabelValues(outcome(receipt, err)).Inc()
+	p.stream.m.published(span, outcome(receipt, err), time.Since(begun))
 	return receipt, err
 }
 
@@ -330,10 +329,13 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
 	begun := time.Now()
+	ctx, span := p.stream.publishing(ctx, "")
+	if parent := parentOf(span); parent != "" {
+		msg.Header[headerTrace] = []string{parent}
+	}
 	a, err := p.publishChange(ctx, msg, c)
 	p.note(ctx, err)
-	p.stream.m.seconds.Observe(time.Since(begun).Seconds())
-	p.stream.m.publishes.WithLabelValues(outcome(record.Receipt{Replayed: a.Duplicate}, err)).Inc()
+	p.stream.m.published(span, outcome(record.Receipt{Replayed: a.Duplicate}, err), time.Since(begun))
 	if err == nil && !a.Duplicate {
 		p.stream.m.messages.Inc()
 		p.stream.m.bytes.Add(float64(len(body)))

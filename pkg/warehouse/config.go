@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config says which ClickHouse to use and how.
@@ -28,6 +29,8 @@ type Config struct {
 	InsertTimeout time.Duration // of one attempt; past it the outcome is unknown; default 60 s
 	QueryTimeout  time.Duration // of one migration statement, check or count; default 60 s
 	Connections   int           // kept open for inserts; one per lane that is worked on is enough; default 4
+
+	Tracer trace.Tracer // of inserts; nothing is traced when nil
 }
 
 // DefaultURL is the embedded server of `sluice up`.

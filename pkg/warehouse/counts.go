@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/record"
 )
@@ -86,6 +88,9 @@ const clockSkew = time.Minute
 func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() { // ClickHouse has spans of its own
+		ctx = clickhouse.Context(ctx, clickhouse.WithSpan(span))
+	}
 	if err := db.queries.QueryRow(ctx, query, args...).Scan(dest...); err != nil {
 		return storeError(doing, err)
 	}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/change"
 	"sluice/pkg/record"
@@ -78,6 +81,7 @@ const serverMargin = 5 * time.Second
 func (db *DB) insert(ctx context.Context, table, token string, timeout time.Duration, columns proto.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	ctx, span := db.inserting(ctx, table, columns)
 	settings := db.insertSettings(token)
 	if timeout > 2*serverMargin {
 		settings = append(settings, ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(int((timeout - serverMargin).Seconds())), Important: true})
@@ -89,11 +93,42 @@ func (db *DB) insert(ctx context.Context, table, token string, timeout time.Dura
 		Settings: settings,
 	})
 	if err == nil {
+		endSpan(span, "")
 		return nil
 	}
 	e := storeError("insert into "+db.name+"."+table, err)
+	endSpan(span, classNames[e.Class])
 	db.metrics.failures.WithLabelValues(classNames[e.Class]).Inc()
 	return e
+}
+
+// inserting begins the span of one attempt. What is sent to ClickHouse within it
+// carries its trace context, so that the server's own spans belong to it. The span is
+// nil where nothing is traced.
+func (db *DB) inserting(ctx context.Context, table string, columns proto.Input) (context.Context, trace.Span) {
+	if db.cfg.Tracer == nil {
+		return ctx, nil
+	}
+	return db.cfg.Tracer.Start(ctx, "INSERT "+db.name+"."+table, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("db.system.name", "clickhouse"),
+		attribute.String("db.namespace", db.name),
+		attribute.String("db.operation.name", "INSERT"),
+		attribute.String("db.collection.name", table),
+		attribute.Int("sluice.rows", columns[0].Data.Rows()),
+	))
+}
+
+// endSpan ends the span of an attempt, with the class of its failure. What ClickHouse
+// says of one may quote what it was sent, and stays here.
+func endSpan(span trace.Span, failure string) {
+	if span == nil {
+		return
+	}
+	if failure != "" {
+		span.SetAttributes(attribute.String("error.type", failure))
+		span.SetStatus(codes.Error, failure)
+	}
+	span.End()
 }
 
 // send runs one insert on one connection.

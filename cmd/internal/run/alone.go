@@ -30,7 +30,13 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(*stream.Stre
 	if err := BoundMemory(a.memory); err != nil {
 		return err
 	}
-	operators := ops.New(ops.Config{Listen: a.ops, Profiles: a.profiles}, log)
+	tracing, closing, err := NewTracing(ctx, a.name, log)
+	if err != nil {
+		return err
+	}
+	defer closing()
+	log = tracing.Logger(log)
+	operators := Operators(ops.Config{Listen: a.ops, Profiles: a.profiles, Tracing: tracing}, log)
 	if _, err := operators.Listen(); err != nil {
 		return err
 	}
@@ -44,7 +50,9 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(*stream.Stre
 		return err
 	}
 	defer nc.Close()
-	lanes, err := stream.New(nc, a.streams.Config(), log, operators.Registry())
+	kept := a.streams.Config()
+	kept.Tracer = operators.Tracer("stream")
+	lanes, err := stream.New(nc, kept, log, operators.Registry())
 	if err != nil {
 		return err
 	}
@@ -53,4 +61,22 @@ func (a alone) run(ctx context.Context, log *slog.Logger, part func(*stream.Stre
 		return err
 	}
 	return InOrder(ctx, runs, operators.Run)
+}
+
+// Operators are served what cfg says, of this version.
+func Operators(cfg ops.Config, log *slog.Logger) *ops.Server {
+	cfg.Version, cfg.Commit = Version()
+	return ops.New(cfg, log)
+}
+
+// NewTracing traces what a program does, if the environment asks for it. closing sends
+// the last spans; that it cannot is no failure of the program.
+func NewTracing(ctx context.Context, program string, log *slog.Logger) (tracing *ops.Tracing, closing func(), err error) {
+	v, _ := Version()
+	tracing, err = ops.NewTracing(ctx, "sluice-"+program, v, log)
+	return tracing, func() {
+		if err := tracing.Close(); err != nil {
+			log.Warn("the last spans were not sent", "error", err)
+		}
+	}, err
 }

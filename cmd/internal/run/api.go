@@ -95,7 +95,9 @@ func (a Auth) config() auth.Config {
 
 func (a *API) config() (api.Config, error) {
 	inFlight, err := a.inFlight()
+	version, commit := Version()
 	return api.Config{
+		Version: version, Commit: commit,
 		Listen: a.HTTP, Elastic: a.Elasticsearch.Elasticsearch, BulkBytes: a.MaxBulk, TLSCert: a.TLSCert, TLSKey: a.TLSKey,
 		BodyBytes: a.MaxBody, Records: a.MaxRecords, RecordBytes: a.MaxRecordBytes, Depth: a.MaxDepth,
 		Ratio: a.MaxRatio, InFlightBytes: inFlight, Connections: a.MaxConnections, AddressConnections: a.MaxConnectionsPerAddress, Rate: a.Rate, Fields: a.MaxFields, AccessLog: a.AccessLog, Mask: a.Mask,
@@ -135,7 +137,7 @@ func (a *API) Serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logge
 	server, err := api.New(config, api.Deps{
 		Auth: tokens, Stream: publisher, Progress: lanes, Changes: publisher, Last: lanes,
 		State: state.New(lanes.State, operators.Registry()), Usage: usage, Dead: stream.NewDeadLetters(lanes),
-		Secrets: &change.Secrets{Key: key},
+		Secrets: &change.Secrets{Key: key}, Tracer: operators.Tracer("api"),
 	}, log, operators.Registry())
 	if err != nil {
 		return nil, err

@@ -137,6 +137,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Par
 	if err != nil {
 		return err
 	}
+	config.Tracer = operators.Tracer("warehouse")
 	db, err := warehouse.Open(config, log, reg)
 	if err != nil {
 		return err
@@ -149,7 +150,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Par
 	ingester := ingest.New(ingest.Config{
 		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge,
 		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
-		Ready: ready, Heartbeat: heartbeats(operators),
+		Ready: ready, Heartbeat: heartbeats(operators), Tracer: operators.Tracer("ingest"),
 	}, ingest.Parts{
 		Leases:      lease.New(lease.Config{Instance: instanceName(), Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Source:      source{lanes, i.readAhead},

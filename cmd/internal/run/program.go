@@ -39,6 +39,10 @@ func Program(name, description string, cli any) int {
 		kong.DefaultEnvars(EnvPrefix),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.UsageOnError(),
+		kong.Embed(&struct {
+			Version kong.VersionFlag `env:"-" help:"Print version and commit, and exit."`
+		}{}),
+		kong.Vars{"version": versionLine(name)},
 	)
 	if err != nil {
 		return fail(os.Stderr, name, err)
