@@ -130,7 +130,7 @@ func withPlacement(ctx context.Context, o run.Operator, n run.NATS, limit time.D
 		}
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		show := &showCopies{bar: newBar(-1, "asking")}
+		show := &showCopies{bar: newBar(-1, "asking"), said: time.Now()}
 		p, err := placement.New(nc, show)
 		if err != nil {
 			return err

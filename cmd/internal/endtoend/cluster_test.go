@@ -286,7 +286,8 @@ func flows(t *testing.T, all ...*posting) {
 // we deploy, two apis and two ingesters each as its user, by certificates, and under
 // load: makes three copies of streams that had one, replaces everything that lets
 // somebody in, and kills the leaders of lanes. Every record is stored once, and who
-// is not let in, or may not, is refused. CLUSTER_ROUNDS kills so many leaders.
+// is not let in, or may not, is refused. With CLUSTER_ROUNDS (make cluster) so many
+// leaders are killed, and streams moved in every way.
 func TestNATSCluster(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -304,18 +305,47 @@ func TestNATSCluster(t *testing.T) {
 	}
 	s := newStack(t)
 	s.startEngine()
-	s.sluice(0, append([]string{"lanes", "make"}, c.as("operator")...)...)
+	eventually(t, time.Minute, func() error { // three servers that have just begun agree on a leader first
+		code, out := run(t, "sluice", append([]string{"lanes", "make"}, c.as("operator")...)...)
+		if code != 0 {
+			return errors.New(out)
+		}
+		return nil
+	})
 	apis, _ := s.startOn(c, "engine-a", "engine-b")
 
 	posted := post(t, apis[0], s.tokens[0])
 	flows(t, posted)
+	lanes := func(want int, args ...string) string {
+		t.Helper()
+		return s.sluice(want, append(append([]string{"lanes"}, args...), c.as("operator")...)...)
+	}
+	asOperator, _ := c.dial("operator")
+	t.Run("one copy is moved", func(t *testing.T) {
+		before := c.leader(asOperator, "FLOW_0")
+		lanes(0, "move", "--off", before.name, "--lanes", "0")
+		if at := c.leader(asOperator, "FLOW_0"); at == before {
+			t.Errorf("lane 0 is still on %s", at.name)
+		}
+		if err := wantText(lanes(1, "move", "--off", "n9"), "nothing on a server n9"); err != nil {
+			t.Error(err)
+		}
+		if rounds == 1 {
+			return
+		}
+		lanes(0, "move", "--to", "zone:"+string('a'+before.name[1]-'1'), "--lanes", "0")
+		if at := c.leader(asOperator, "FLOW_0"); at != before {
+			t.Errorf("lane 0 is on %s, want %s, which has the tag", at.name, before.name)
+		}
+		lanes(0, "move", "--anywhere", "--lanes", "0")
+	})
 	t.Run("one copy becomes three", func(t *testing.T) {
-		out := s.sluice(0, append([]string{"lanes", "replicas", "3"}, c.as("operator")...)...)
+		out := lanes(0, "replicas", "3")
 		if err := wantText(out, "FLOW_0: on n1, n2, n3, led by n"); err != nil {
 			t.Error(err)
 		}
-		s.sluice(0, append([]string{"lanes", "add"}, c.as("operator")...)...)
-		out = s.sluice(0, append([]string{"lanes", "replicas"}, c.as("operator")...)...)
+		lanes(0, "add")
+		out = lanes(0, "replicas")
 		if n := strings.Count(out, "n1,n2,n3"); n != 9 {
 			t.Errorf("%d streams have three copies, want 9, a lane that is added too:\n%s", n, out)
 		}
@@ -345,23 +375,21 @@ func TestNATSCluster(t *testing.T) {
 		}
 		flow()
 	})
-	asOperator, _ := c.dial("operator")
 	for round := range rounds {
 		t.Run(fmt.Sprintf("the leader of a lane is killed, %d", round+1), func(t *testing.T) {
 			leader := c.leader(asOperator, fmt.Sprintf("FLOW_%d", round%2))
 			leader.kill()
 			flow()
 			leader.start() // let in by the new certificates
-			s.sluice(0, append([]string{"lanes", "replicas", "3"}, c.as("operator")...)...)
+			lanes(0, "replicas", "3")
 		})
 	}
 	t.Run("who leads is chosen", func(t *testing.T) {
-		s.sluice(0, append([]string{"lanes", "move", "--lead", "n2"}, c.as("operator")...)...)
+		lanes(0, "move", "--lead", "n2", "--lanes", "0,1")
 		if leader := c.leader(asOperator, "FLOW_0"); leader.name != "n2" {
 			t.Errorf("%s leads lane 0, want n2", leader.name)
 		}
-		out := s.sluice(1, append([]string{"lanes", "move", "--off", "n2"}, c.as("operator")...)...)
-		if err := wantText(out, "no other server can have it: add one first"); err != nil {
+		if err := wantText(lanes(1, "move", "--off", "n2", "--lanes", "0"), "no other server can have it: add one first"); err != nil {
 			t.Error(err)
 		}
 		flow()

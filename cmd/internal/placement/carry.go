@@ -145,8 +145,8 @@ func (p *Placement) lanes(ctx context.Context, installation *stream.Stream, chan
 			return err
 		}
 		if cfg := info.Config; change(&cfg) {
-			if _, err := p.js.UpdateStream(ctx, cfg); err != nil {
-				return fmt.Errorf("change stream %s: %w", cfg.Name, err)
+			if err := p.again(ctx, cfg.Name, func() error { return p.update(ctx, cfg, "") }); err != nil {
+				return err
 			}
 		}
 	}

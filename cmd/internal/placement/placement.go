@@ -66,10 +66,14 @@ func (p *Placement) List(ctx context.Context) ([]Copies, error) {
 	all := make([]Copies, 0, len(names))
 	for _, name := range names {
 		info, err := p.info(ctx, name)
-		if err != nil {
+		switch {
+		case err == nil:
+			all = append(all, copies(info))
+		case passes(err):
+			all = append(all, Copies{Stream: name, Problem: "nobody answers for it"})
+		default:
 			return nil, err
 		}
-		all = append(all, copies(info))
 	}
 	return all, nil
 }
@@ -109,15 +113,20 @@ func (p *Placement) To(ctx context.Context, tags []string, lanes []int) error {
 // Off makes streams be held by other servers than this one.
 func (p *Placement) Off(ctx context.Context, server string, lanes []int) error {
 	held := func(info *jetstream.StreamInfo) bool { return slices.Contains(copies(info).Servers, server) }
-	known := false
-	err := p.each(ctx, lanes, func(info *jetstream.StreamInfo) error {
+	if err := p.known(ctx, server); err != nil {
+		return err
+	}
+	return p.each(ctx, lanes, func(info *jetstream.StreamInfo) error {
 		if !held(info) {
 			return nil
 		}
-		known = true
 		err := p.ask(ctx, "$JS.API.STREAM.PEER.EVACUATE."+info.Config.Name, map[string]any{"peer": server})
-		if err != nil {
+		var api *jetstream.APIError
+		if errors.As(err, &api) && api.ErrorCode == codeNoOtherPeer {
 			return fmt.Errorf("take stream %s off %s: no other server can have it: add one first: %w", info.Config.Name, server, err)
+		}
+		if err != nil {
+			return fmt.Errorf("take stream %s off %s: %w", info.Config.Name, server, err)
 		}
 		return nil
 	}, func(info *jetstream.StreamInfo) string {
@@ -126,21 +135,27 @@ func (p *Placement) Off(ctx context.Context, server string, lanes []int) error {
 		}
 		return complete(info)
 	})
-	if err == nil && !known {
+}
+
+// known fails when nothing is on a server: NATS says of no other one that it is there.
+func (p *Placement) known(ctx context.Context, server string) error {
+	all, err := p.List(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(c Copies) bool { return slices.Contains(c.Servers, server) }) {
 		return fmt.Errorf("there is nothing on a server %s", server)
 	}
-	return err
+	return nil
 }
 
 // Lead makes a server the leader of the streams that it holds.
 func (p *Placement) Lead(ctx context.Context, server string, lanes []int) error {
-	known := false
-	err := p.each(ctx, lanes, func(info *jetstream.StreamInfo) error {
-		if !slices.Contains(copies(info).Servers, server) {
-			return nil
-		}
-		known = true
-		if info.Cluster.Leader == server {
+	if err := p.known(ctx, server); err != nil {
+		return err
+	}
+	return p.each(ctx, lanes, func(info *jetstream.StreamInfo) error {
+		if !slices.Contains(copies(info).Servers, server) || info.Cluster.Leader == server {
 			return nil
 		}
 		err := p.ask(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, map[string]any{"placement": map[string]any{"preferred": server}})
@@ -154,10 +169,6 @@ func (p *Placement) Lead(ctx context.Context, server string, lanes []int) error 
 		}
 		return ""
 	})
-	if err == nil && !known {
-		return fmt.Errorf("there is nothing on a server %s", server)
-	}
-	return err
 }
 
 // errAlone says why nothing can be moved.
@@ -192,11 +203,14 @@ func (p *Placement) each(ctx context.Context, lanes []int, do func(*jetstream.St
 	}
 	for _, some := range append([][]string{little}, large...) {
 		for _, name := range some {
-			info, err := p.leading(ctx, name)
+			err := p.again(ctx, name, func() error {
+				info, err := p.leading(ctx, name)
+				if err != nil {
+					return err
+				}
+				return do(info)
+			})
 			if err != nil {
-				return err
-			}
-			if err := do(info); err != nil {
 				return err
 			}
 		}
@@ -234,13 +248,19 @@ func only(names []string, lanes []int) ([]string, error) {
 // small, and without them nothing works.
 func (p *Placement) names(ctx context.Context) ([]string, error) {
 	var all []string
-	list := p.js.StreamNames(ctx)
-	for name := range list.Name() {
-		if strings.HasPrefix(name, stream.LanePrefix) || slices.Contains(buckets, name) {
-			all = append(all, name)
+	err := p.again(ctx, "streams", func() error {
+		asking, cancel := context.WithTimeout(ctx, askLimit)
+		defer cancel()
+		all = nil
+		list := p.js.StreamNames(asking)
+		for name := range list.Name() {
+			if strings.HasPrefix(name, stream.LanePrefix) || slices.Contains(buckets, name) {
+				all = append(all, name)
+			}
 		}
-	}
-	if err := list.Err(); err != nil {
+		return list.Err()
+	})
+	if err != nil {
 		return nil, fmt.Errorf("look up streams: %w", err)
 	}
 	if len(all) == 0 {
@@ -274,6 +294,38 @@ const (
 	askLimit = 5 * time.Second        // of one question
 	askEvery = 200 * time.Millisecond // while there is something to wait for
 )
+
+// again does something until it succeeds, or fails for a reason that lasts: servers
+// that have no leader, or have just started, do not answer at all.
+func (p *Placement) again(ctx context.Context, what string, do func() error) error {
+	for {
+		err := do()
+		if err == nil || !passes(err) || ctx.Err() != nil {
+			return err
+		}
+		p.watch.Waiting(what, err.Error())
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(askEvery):
+		}
+	}
+}
+
+func passes(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode == codeNoCluster
+	}
+	for _, passing := range []error{
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
 
 // leading waits until a stream has a leader.
 func (p *Placement) leading(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
@@ -328,7 +380,9 @@ func (p *Placement) update(ctx context.Context, cfg jetstream.StreamConfig, serv
 // Error codes of JetStream.
 const (
 	codeNoSuitablePeers = 10005
+	codeNoCluster       = 10008 // there is no leader
 	codeReplicasAlone   = 10074
+	codeNoOtherPeer     = 10075
 )
 
 // ask makes a request of JetStream's API that nats.go has no call for.
