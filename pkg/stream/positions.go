@@ -286,6 +286,107 @@ func (p *Positions) Release(ctx context.Context, lane int, by string) error {
 	return err
 }
 
+// HoldAll holds every lane and waits until none has a claim: at most wait long.
+// Whoever dies holding them leaves them to the clock after hold and wait. What rests
+// on it must compare the positions again: see Hold.
+func (p *Positions) HoldAll(ctx context.Context, by string, hold, wait time.Duration) (map[int]record.Position, error) {
+	if err := p.stream.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	held := map[int]record.Position{}
+	deadline := time.Now().Add(wait)
+	for _, lane := range p.stream.LaneNumbers() {
+		pos, err := p.Hold(ctx, lane, by, time.Now().Add(hold+wait))
+		if err != nil {
+			return held, err
+		}
+		held[lane] = pos
+	}
+	for lane, pos := range held {
+		for pos.Claim != nil {
+			if time.Now().After(deadline) {
+				return held, fmt.Errorf("the block %s of lane %d was claimed and is not known to be stored after %v: is its ingester running?", pos.Claim, lane, wait)
+			}
+			if !sleep(ctx, holdLook) {
+				return held, ctx.Err()
+			}
+			var err error
+			if pos, err = p.Read(ctx, lane); err != nil {
+				return held, err
+			}
+		}
+		held[lane] = pos
+	}
+	return held, nil
+}
+
+// ReleaseAll ends the holds of HoldAll, also when ctx has ended.
+func (p *Positions) ReleaseAll(ctx context.Context, by string) (all error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for _, lane := range p.stream.LaneNumbers() {
+		all = errors.Join(all, p.Release(ctx, lane, by))
+	}
+	return all
+}
+
+// holdLook is how often a lane that is held is looked at until its block is stored.
+const holdLook = 50 * time.Millisecond
+
+// kept is what a backup asks of the purge. It stands in an entry of its own, so that
+// whoever moves the position does not notice.
+type kept struct {
+	From  uint64 `json:"from"`  // messages from here on stay
+	Until int64  `json:"until"` // ms since 1970, by the server's clock
+}
+
+func keptKey(lane int) string { return "keep." + strconv.Itoa(lane) }
+
+// Keep makes purges leave the messages of a lane from one on, for so long: what is
+// copied from a position on must be there when its turn comes. It is asked for again
+// while it is needed; whoever dies leaves the lane to the clock.
+func (s *Stream) Keep(ctx context.Context, lane int, from uint64, lasting time.Duration) error {
+	state, err := s.state(ctx, lane)
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(kept{from, state.Now.Add(lasting).UnixMilli()})
+	if err == nil {
+		_, err = s.positions.Put(ctx, keptKey(lane), value)
+	}
+	if err != nil {
+		return unavailable(fmt.Errorf("keep the messages of lane %d from %d on: %w", lane, from, err), time.Second)
+	}
+	return nil
+}
+
+// LetGo takes Keep back.
+func (s *Stream) LetGo(ctx context.Context, lane int) error {
+	if err := s.positions.Purge(ctx, keptKey(lane)); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return unavailable(fmt.Errorf("let go of the messages of lane %d: %w", lane, err), time.Second)
+	}
+	return nil
+}
+
+// keptFrom is the first message of a lane that Keep asks for, 0 when it asks for none.
+func (s *Stream) keptFrom(ctx context.Context, lane *Lane) (uint64, error) {
+	entry, err := s.positions.Get(ctx, keptKey(lane.Number))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look what is to be kept of lane %d: %w", lane.Number, err), time.Second)
+	}
+	var k kept
+	if err := json.Unmarshal(entry.Value(), &k); err != nil {
+		return 0, fmt.Errorf("look what is to be kept of lane %d: %w", lane.Number, err)
+	}
+	if lane.Now.UnixMilli() >= k.Until {
+		return 0, nil
+	}
+	return k.From, nil
+}
+
 // errAsItIs says that a position needs no change.
 var errAsItIs = errors.New("as it is")
 

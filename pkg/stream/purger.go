@@ -30,6 +30,7 @@ const purgeMargin = 30 * time.Second
 //   - it is not a change that waits to be applied, nor behind one,
 //   - the position does not count on it to tell which requests are repeated,
 //   - the duplicate window of its id has passed,
+//   - no backup that is being made counts on it (Keep),
 //   - it is older than the history, or the lane is more than half full.
 //
 // Any number of Purgers may run.
@@ -101,6 +102,13 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	keep := keepFrom(lane, at, known, history)
 	if waiting > 0 {
 		keep = min(keep, waiting)
+	}
+	asked, err := p.stream.keptFrom(ctx, lane)
+	if err != nil {
+		return err
+	}
+	if asked > 0 {
+		keep = min(keep, asked)
 	}
 	if keep <= lane.First {
 		return nil

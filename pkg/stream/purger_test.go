@@ -151,3 +151,35 @@ func TestALaneOfAnEarlierTimeIsNotPurged(t *testing.T) {
 		t.Errorf("the lag is %+v, %v, want 10 messages", lags, err)
 	}
 }
+
+// TestWhatABackupAsksForIsKept: until it lets go, or does not ask again in time.
+func TestWhatABackupAsksForIsKept(t *testing.T) {
+	w := open(t, stream.Config{DuplicateWindow: 100 * time.Millisecond})
+	w.publish(w.publisher(), "id", 10)
+	w.swapTo(0, 10)
+	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
+	purger.SetMargin(0)
+	time.Sleep(300 * time.Millisecond) // out of the window of their ids
+	begins := func(want uint64) {
+		t.Helper()
+		if err := errors.Join(purger.Purge(t.Context()), w.Refresh(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Lanes()[0].First; got != want {
+			t.Errorf("the lane begins at %d, want %d", got, want)
+		}
+	}
+	if err := w.Keep(t.Context(), 0, 4, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	begins(4)
+	if err := w.Keep(t.Context(), 0, 7, -time.Second); err != nil { // asked for and not again
+		t.Fatal(err)
+	}
+	begins(11)
+	for range 2 { // what nobody asks for is let go of, too
+		if err := w.LetGo(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

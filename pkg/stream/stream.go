@@ -111,7 +111,7 @@ func (s *Stream) Open(ctx context.Context) error {
 	if s.ready() == nil {
 		return nil
 	}
-	if err := connected(ctx, s.nc); err != nil {
+	if err := Connected(ctx, s.nc); err != nil {
 		return err
 	}
 	if err := s.checkSync(ctx); err != nil {
@@ -201,8 +201,8 @@ func (s *Stream) bucket(ctx context.Context, name string, ttl time.Duration) (je
 	return kv, nil
 }
 
-// connected waits until nc is connected.
-func connected(ctx context.Context, nc *nats.Conn) error {
+// Connected waits until nc is connected, or ctx ends.
+func Connected(ctx context.Context, nc *nats.Conn) error {
 	for nc.Status() != nats.CONNECTED {
 		if nc.IsClosed() {
 			if err := nc.LastError(); err != nil { // such as a wrong password

@@ -24,6 +24,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -179,35 +180,9 @@ func (r *recount) look(ctx context.Context, day string, held map[int]record.Posi
 
 // hold holds every lane and waits until none has a claim.
 func (r *recount) hold(ctx context.Context, held map[int]record.Position) error {
-	if err := r.stream.Refresh(ctx); err != nil {
-		return err
-	}
-	deadline := time.Now().Add(r.cfg.Wait)
-	for _, lane := range r.stream.LaneNumbers() {
-		pos, err := r.positions.Hold(ctx, lane, r.by, time.Now().Add(r.cfg.Hold+r.cfg.Wait))
-		if err != nil {
-			return err
-		}
-		held[lane] = pos
-	}
-	for lane, pos := range held {
-		for pos.Claim != nil {
-			if time.Now().After(deadline) {
-				return fmt.Errorf("the block %s of lane %d was claimed and is not known to be stored after %v: is its ingester running?", pos.Claim, lane, r.cfg.Wait)
-			}
-			select {
-			case <-time.After(50 * time.Millisecond):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			var err error
-			if pos, err = r.positions.Read(ctx, lane); err != nil {
-				return err
-			}
-		}
-		held[lane] = pos
-	}
-	return nil
+	now, err := r.positions.HoldAll(ctx, r.by, r.cfg.Hold, r.cfg.Wait)
+	maps.Copy(held, now)
+	return err
 }
 
 // done takes a day that is right out of what is due, and lets the lanes go on.
@@ -224,12 +199,4 @@ func (r *recount) done(ctx context.Context, day string, held map[int]record.Posi
 }
 
 // release lets the lanes go on.
-func (r *recount) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	var all error
-	for _, lane := range r.stream.LaneNumbers() {
-		all = errors.Join(all, r.positions.Release(ctx, lane, r.by))
-	}
-	return all
-}
+func (r *recount) release(ctx context.Context) error { return r.positions.ReleaseAll(ctx, r.by) }
