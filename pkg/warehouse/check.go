@@ -51,6 +51,13 @@ func (db *DB) Check(ctx context.Context) error {
 }
 
 func (db *DB) checkMigrated(ctx context.Context) error {
+	begun, err := db.isRestoring(ctx)
+	if err != nil {
+		return err
+	}
+	if begun {
+		return fmt.Errorf("database %s is being restored: finish it with sluice restore, or drop the database", db.name)
+	}
 	all, err := migrations()
 	if err != nil {
 		return err
