@@ -24,6 +24,8 @@ type commands struct {
 	Recount    recountCmd  `cmd:"" help:"Make the counters of days again from the records, while records flow."`
 	Rebuild    rebuildCmd  `cmd:"" help:"Make the tables again from what the lanes hold, in another database, and compare."`
 	Forget     forgetCmd   `cmd:"" help:"Remove an instance, or all instances of a person, from tables, lanes and dead letters, with a receipt."`
+	Backup     backupCmd   `cmd:"" help:"Copy a running installation to a folder: lanes, positions, users and fields, tables, all of one moment."`
+	Restore    restoreCmd  `cmd:"" help:"Make an installation of a backup, and say from where sources must send again."`
 	Export     exportCmd   `cmd:"" help:"Write process instances as an event log for process mining: XES, OCEL, Parquet, CSV or NDJSON."`
 	Tail       tail        `cmd:"" help:"Print the records of a lane as JSON, one per line."`
 	Token      token       `cmd:"" help:"Make an access token, or hash one for the token file."`

@@ -297,8 +297,10 @@ func (u *up) prepareData() (tokens string, err error) {
 	if err := os.MkdirAll(u.Data, 0o700); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
-	if err := run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst,
-		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole); err != nil {
+	if id, err := os.ReadFile(filepath.Join(u.Data, restoringName)); err == nil {
+		return "", fmt.Errorf("--data: the restore of backup %s into %s has not ended: run sluice restore again, or delete the folder", strings.TrimSpace(string(id)), u.Data)
+	}
+	if err := u.makeSecrets(); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	token, err := u.keptToken()
@@ -312,6 +314,12 @@ func (u *up) prepareData() (tokens string, err error) {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	return tokens, nil
+}
+
+// makeSecrets makes the passwords that are missing.
+func (u *up) makeSecrets() error {
+	return run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst,
+		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole)
 }
 
 func (u *up) keptToken() (string, error) {

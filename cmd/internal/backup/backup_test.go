@@ -1,0 +1,181 @@
+package backup_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/cmd/internal/backup"
+	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/warehouse"
+)
+
+func nothing(uint64, uint64) {}
+
+// write makes a backup of one file, and returns its folder.
+func write(t *testing.T, change func(m *backup.Manifest)) string {
+	t.Helper()
+	folder := t.TempDir()
+	m := &backup.Manifest{Format: backup.Format, ID: "one", Begun: time.Now(), Ended: time.Now(),
+		Files: []backup.File{{Path: "file", Bytes: 4, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte("rows")))}}}
+	change(m)
+	content, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"manifest.json": content, "file": []byte("rows")} {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+func TestABackupIsReadBeforeItIsRestored(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*backup.Manifest)
+		damage func(folder string) error
+		says   string // empty: it is whole
+	}{
+		"whole":             {},
+		"of a later format": {change: func(m *backup.Manifest) { m.Format = 2 }, says: "has format 2, and this version reads format 1"},
+		"not complete":      {change: func(m *backup.Manifest) { m.Ended = time.Time{} }, says: "is not complete: run sluice backup"},
+		"a file is outside": {change: func(m *backup.Manifest) { m.Files[0].Path = "../file" }, says: "outside of the backup"},
+		"a file is gone":    {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "file")) }, says: "lacks its file"},
+		"a file is shorter": {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "file"), 3) }, says: "its 3 bytes are not the 4"},
+		"a bit is another":  {damage: func(folder string) error { return os.WriteFile(filepath.Join(folder, "file"), []byte("sows"), 0o600) }, says: "is damaged"},
+		"no manifest":       {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "manifest.json")) }, says: "holds no backup"},
+		"half a manifest":   {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "manifest.json"), 20) }, says: "manifest.json is damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := write(t, func(m *backup.Manifest) {
+				if c.change != nil {
+					c.change(m)
+				}
+			})
+			if c.damage != nil {
+				if err := c.damage(folder); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := backup.Open(folder)
+			if err == nil {
+				err = m.Check(t.Context(), folder, nothing)
+			}
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("got %v, want %q", err, c.says)
+			}
+		})
+	}
+}
+
+// TestFromWhereSourcesSendAgain: the last minute of each partition, wherever it is.
+func TestFromWhereSourcesSendAgain(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0).UTC() }
+	stored := func(partition, from, last int64, until int) warehouse.Reach {
+		return warehouse.Reach{Source: "a", Partition: partition, From: from, Last: last, Until: at(until)}
+	}
+	for name, c := range map[string]struct {
+		sent   []backup.Sent
+		stored []warehouse.Reach
+		want   []warehouse.Reach
+	}{
+		"all of it is stored":                {nil, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(1, 5, 9, 0)}},
+		"some is stored":                     {[]backup.Sent{{1, 10, at(1)}, {1, 11, at(2)}}, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(1, 5, 11, 2)}},
+		"what is stored is older":            {[]backup.Sent{{1, 10, at(90)}, {1, 11, at(95)}}, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(1, 10, 11, 95)}},
+		"nothing is stored":                  {[]backup.Sent{{2, 10, at(0)}, {2, 8, at(30)}, {2, 12, at(61)}}, nil, []warehouse.Reach{stored(2, 8, 12, 61)}},
+		"an engine that was wiped":           {[]backup.Sent{{1, 1, at(100)}}, []warehouse.Reach{stored(1, 900, 999, 0)}, []warehouse.Reach{stored(1, 1, 1, 100)}},
+		"partitions, and records without it": {[]backup.Sent{{3, 7, at(0)}, {0, 0, at(5)}}, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(0, 0, 0, 5), stored(1, 5, 9, 0), stored(3, 7, 7, 0)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, backup.Join("a", c.sent, c.stored)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestAStreamIsTheSameAfterIt: sequences, times, headers and holes.
+func TestAStreamIsTheSameAfterIt(t *testing.T) {
+	t.Parallel()
+	serve := func() (*nats.Conn, jetstream.JetStream) {
+		server, err := embedded.Start(embedded.Config{Data: t.TempDir()}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Shutdown)
+		nc, err := server.Connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nc, js
+	}
+	nc, js := serve()
+	made, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FLOW_0", Subjects: []string{"flow.0.>"}, Storage: jetstream.FileStorage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 { // more than one piece of a snapshot
+		msg := &nats.Msg{Subject: "flow.0.record", Header: nats.Header{"Number": {fmt.Sprint(i)}}, Data: make([]byte, 100<<10)}
+		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := made.Purge(t.Context(), jetstream.WithPurgeSequence(5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := made.SecureDeleteMsg(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	f := backup.File{Stream: "FLOW_0"}
+	if err := backup.Snapshot(t.Context(), nc, &f, folder); err != nil {
+		t.Fatal(err)
+	}
+	other, otherJS := serve()
+	if err := f.RestoreStream(t.Context(), other, folder); err != nil {
+		t.Fatal(err)
+	}
+	is, err := otherJS.Stream(t.Context(), "FLOW_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := is.CachedInfo()
+	if now.State.FirstSeq != 5 || now.State.LastSeq != 50 || now.State.Msgs != 45 || now.State.NumDeleted != 1 {
+		t.Errorf("holds %+v, want 5 to 50 without 20", now.State)
+	}
+	for _, seq := range []uint64{5, 19, 21, 50} {
+		a, err := made.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := is.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(a, b); diff != "" {
+			t.Errorf("message %d: %s", seq, diff)
+		}
+	}
+	if err := f.RestoreStream(t.Context(), other, folder); err == nil {
+		t.Error("a stream was restored over another")
+	}
+	if err := backup.Snapshot(t.Context(), nc, &backup.File{Stream: "FLOW_1"}, folder); err == nil || !strings.Contains(err.Error(), "stream not found") {
+		t.Errorf("copying a stream that is not there: %v", err)
+	}
+}

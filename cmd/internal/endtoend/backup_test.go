@@ -1,0 +1,320 @@
+package endtoend
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/cmd/internal/backup"
+)
+
+// exporter is an engine of three partitions that sends every record in order, and
+// again when it is told to.
+type exporter struct {
+	stack *stack
+	began time.Time
+	sent  [4]int // the last position of each partition that was acknowledged
+}
+
+func (e *exporter) record(partition, position int) string {
+	return fmt.Sprintf(`{"partitionId":%d,"position":%d,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"order","processInstanceKey":%d,"type":"pay"}}`,
+		partition, position, partition*1_000_000+position, e.began.UnixMilli()+int64(position), partition*1_000_000+position/10)
+}
+
+// send sends the positions of a partition from one to another, both included, so many
+// in a request.
+func (e *exporter) send(partition, from, to, size int) error {
+	for ; from <= to; from += size {
+		var batch []string
+		for position := from; position < from+size && position <= to; position++ {
+			batch = append(batch, e.record(partition, position))
+		}
+		if err := e.stack.accepts("[" + strings.Join(batch, ",") + "]"); err != nil {
+			return err
+		}
+		e.sent[partition] = max(e.sent[partition], from+len(batch)-1)
+	}
+	return nil
+}
+
+// accepts posts a body that must be accepted, on any goroutine.
+func (s *stack) accepts(body string) error {
+	req, err := http.NewRequest(http.MethodPost, "http://"+s.http+"/flow/flowRecord/batch", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", s.token)
+	res, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if answer, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s, %v", res.Status, answer, err)
+	}
+	return nil
+}
+
+// sending goes on where the exporter is, until the function it returns is called.
+func (e *exporter) sending() (stop func() error) {
+	end, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			for partition := 1; partition <= 3; partition++ {
+				if err := e.send(partition, e.sent[partition]+1, e.sent[partition]+20, 20); err != nil {
+					ended <- err
+					return
+				}
+			}
+			select {
+			case <-end:
+				ended <- nil
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() error {
+		close(end)
+		return <-ended
+	}
+}
+
+// servers are the addresses for an operator's command.
+func (s *stack) servers() []string {
+	return []string{"--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
+}
+
+// held reads what backup or restore prints.
+func held(t *testing.T, out string) (m backup.Manifest) {
+	t.Helper()
+	for line := range strings.Lines(out) { // log lines may come before
+		if strings.HasPrefix(line, `{"format"`) {
+			if err := json.Unmarshal([]byte(line), &m); err != nil {
+				t.Fatalf("%v in:\n%s", err, out)
+			}
+			return m
+		}
+	}
+	t.Fatalf("no manifest in:\n%s", out)
+	return m
+}
+
+// again runs a command that is killed as soon as each of some files is there, and
+// returns what it says when it ends by itself.
+func again(t *testing.T, files []string, args ...string) string {
+	t.Helper()
+	kills := 0
+	for {
+		p := start(t, "sluice", args...)
+		killed := false
+		for len(files) > 0 && !killed {
+			select {
+			case <-p.exited:
+				files = nil
+			case <-time.After(time.Millisecond):
+				if there, _ := filepath.Glob(files[0]); len(there) > 0 {
+					p.kill()
+					files, killed = files[1:], true
+					kills++
+				}
+			}
+		}
+		if killed {
+			continue
+		}
+		if code := p.wait(3 * time.Minute); code != 0 {
+			t.Fatalf("sluice %v: exit %d:\n%s", args, code, p.text())
+		}
+		if kills == 0 {
+			t.Errorf("sluice %s was never killed", args[0])
+		}
+		t.Logf("sluice %s was killed %d times", args[0], kills)
+		return p.text()
+	}
+}
+
+// TestABackupUnderTrafficIsRestored: an installation is copied while engines send,
+// copy and restore are killed on the way, and what was restored stands where the copy
+// was: after everything is sent again from the positions that it names, while more is
+// sent, nothing is lost, doubled or counted twice.
+func TestABackupUnderTrafficIsRestored(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	p := s.up()
+	e := &exporter{stack: s, began: time.Now().Add(-time.Hour)}
+	for partition := 1; partition <= 3; partition++ {
+		if err := e.send(partition, 1, 500, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := wantOK(s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"Ann"}`)); err != nil {
+		t.Fatal(err)
+	}
+	others := func(s *stack) { // known by its content, and by the key of its request
+		t.Helper()
+		for key, body := range map[string]string{"a": `{"id":"note","valueType":"NOTE","timestamp":1700000000000}`, "b": `[{"intent":"nameless"},{"intent":"nameless"}]`} {
+			if err := wantOK(s.sendWith(http.Header{"Idempotency-Key": {key}}, http.MethodPost, "/flow/flowRecord/batch", []byte(body))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	others(s)
+	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.records", "1503")
+
+	stop := e.sending()
+	copied := filepath.Join(t.TempDir(), "backup")
+	args := append([]string{"backup", "--json", "--to", copied, "--data", s.data}, s.servers()...)
+	m := held(t, again(t, []string{
+		filepath.Join(copied, "tables", "counts_1m", "*.zst"), // in the middle of the cut
+		filepath.Join(copied, "streams", "FLOW_DEAD.*"), filepath.Join(copied, "rehearsal", "*"),
+	}, args...))
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := wantOK(s.post([]byte(`{"intent":"never to be seen again"}`))); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.stop(); code != 0 {
+		t.Fatalf("stopped with exit %d", code)
+	}
+	if token, err := os.ReadFile(filepath.Join(copied, "secrets")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the backup has secrets that nobody asked for: %s, %v", token, err)
+	}
+
+	r := newStack(t)
+	restored := held(t, again(t, []string{
+		filepath.Join(r.data, "clickhouse", "*", "flow"), filepath.Join(r.data, "nats", "jetstream", "*", "streams", "FLOW_DEAD"),
+	}, "restore", "--json", "--from", copied, "--into", r.data))
+	if restored.ID != m.ID || len(restored.Resend) != 4 {
+		t.Fatalf("restored %+v, want %+v", restored, m)
+	}
+	r.up()
+	after := &exporter{stack: r, began: e.began, sent: e.sent}
+	stop = after.sending() // engines do not wait
+	for _, reach := range restored.Resend {
+		if reach.Partition == 0 {
+			continue
+		}
+		if reach.From > reach.Last+1 || reach.Last < 500 || int(reach.Last) > e.sent[reach.Partition] {
+			t.Errorf("%+v of what was sent up to %v", reach, e.sent)
+		}
+		from := exporter{stack: r, began: e.began}
+		if err := from.send(int(reach.Partition), int(reach.From), e.sent[reach.Partition], 37); err != nil {
+			t.Fatal(err)
+		}
+	}
+	others(r)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	n := after.sent[1] + after.sent[2] + after.sent[3]
+	r.eventuallyQuery(30*time.Second, `SELECT count(), uniqExact(partition_id, position), countIf(intent = 'nameless'), (SELECT sum(records) FROM flow.counts_1m), (SELECT sum(rows) FROM flow.sources),
+		(SELECT uniqExact(key) FROM flow.v_jobs) FROM flow.records`, fmt.Sprintf("%d\t%d\t2\t%[1]d\t%[1]d\t%[3]d", n+3, n+1, n))
+	eventually(t, 20*time.Second, func() error {
+		if total := r.verify(0, "--deep").Total(); total.Waiting > 0 || total.Repeated == 0 {
+			return fmt.Errorf("%+v", total)
+		}
+		return nil
+	})
+	if res, body := r.send(http.MethodGet, "/spm/login/current/user", ""); res.StatusCode != http.StatusOK || !strings.Contains(body, `"Ann"`) {
+		t.Errorf("the user is %s %s", res.Status, body)
+	}
+}
+
+// TestARestoreWritesOverNothing: into servers by address, where there is something or
+// nothing; of a backup that is damaged, or of a later version.
+func TestARestoreWritesOverNothing(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	server, engine, api, ingester := s.apart()
+	e := &exporter{stack: s, began: time.Now().Add(-time.Hour)}
+	if err := e.send(1, 1, 300, 50); err != nil {
+		t.Fatal(err)
+	}
+	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.records", "300")
+	copied := filepath.Join(t.TempDir(), "backup")
+	s.sluice(0, append([]string{"backup", "--to", copied}, s.servers()...)...)
+	wants := func(says string, args ...string) {
+		t.Helper()
+		if out := s.sluice(1, args...); !strings.Contains(out, says) {
+			t.Errorf("sluice %s says %s, want %q in it", strings.Join(args, " "), out, says)
+		}
+	}
+	restore := append([]string{"restore", "--from", copied}, s.servers()...)
+	wants("which is complete: choose another folder", append([]string{"backup", "--to", copied}, s.servers()...)...)
+	wants("is not empty: table", restore...)
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "mine"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants("is not empty: there is mine", "restore", "--from", copied, "--into", full)
+	stopped := func(p *process) {
+		t.Helper()
+		if code := p.stop(); code != 0 {
+			t.Fatalf("%s: exit %d", p.name, code)
+		}
+	}
+	stopped(engine)
+	if err := os.RemoveAll(filepath.Join(s.data, "clickhouse")); err != nil {
+		t.Fatal(err)
+	}
+	s.startEngine()
+	s.eventuallyQuery(30*time.Second, "SELECT 1", "1")
+	wants("an ingester works with these NATS servers", restore...)
+	stopped(ingester)
+	stopped(api)
+	wants("is already there, with", restore...)
+	stopped(server)
+	if err := os.RemoveAll(filepath.Join(s.data, "nats")); err != nil {
+		t.Fatal(err)
+	}
+	s.startNATS()
+	manifest := filepath.Join(copied, "manifest.json")
+	was, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(manifest, []byte(strings.Replace(string(was), `"format": 1`, `"format": 2`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants("has format 2", restore...)
+	if err := os.WriteFile(manifest, was, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	snapshot := filepath.Join(copied, "streams", "FLOW_0.snapshot")
+	content, err := os.ReadFile(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(snapshot, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants("FLOW_0.snapshot is damaged", restore...)
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(snapshot, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	s.sluice(0, restore...)
+	s.startAPIWith(s.tokenFile())
+	s.waitReady(s.startIngester(), s.ingesterOps, s.ops)
+	if err := e.send(1, 250, 400, 13); err != nil {
+		t.Fatal(err)
+	}
+	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(position), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records", "400\t400\t400")
+	eventually(t, 20*time.Second, func() error {
+		if total := s.verify(0, "--deep").Total(); total.Waiting > 0 || total.Repeated != 51 {
+			return fmt.Errorf("%+v", total)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/schollz/progressbar/v3"
+
+	"sluice/cmd/internal/backup"
+	"sluice/cmd/internal/run"
+	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/embedded/clickhouse/supervise"
+	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+type backupCmd struct {
+	To           string        `required:"" help:"Folder of the backup: empty or missing, or that of a backup that was interrupted, which is continued."`
+	WithSecrets  bool          `help:"Also copy the access token, the passwords and the key of fingerprints from --data, as they are: who has the backup has them."`
+	Hold         time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies at its beginning."`
+	Wait         time.Duration `default:"30s" help:"How long to wait for blocks that are being stored."`
+	Keep         time.Duration `default:"15m" help:"How long the lanes keep what is still to be copied if this command dies; within it the backup can be continued."`
+	RepeatWindow time.Duration `default:"10m" help:"How long a repeated request is recognised, as the ingesters were told."`
+	JSON         bool          `name:"json" help:"Print what the backup holds as JSON."`
+	run.Operator
+	run.NATS
+	run.ClickHouse
+}
+
+// secretFiles are those of a data folder that the next one can use. The key of
+// fingerprints is the one that a new folder cannot make for itself: by it the secret
+// keys of users are compared.
+func secretFiles(data string) ([]string, error) {
+	names := []string{"token", "fingerprint.key"}
+	folder, err := os.ReadDir(filepath.Join(data, "secrets"))
+	if err != nil {
+		return nil, fmt.Errorf("--with-secrets: %w", err)
+	}
+	for _, entry := range folder {
+		names = append(names, filepath.Join("secrets", entry.Name()))
+	}
+	return names, nil
+}
+
+func (c *backupCmd) Run(ctx context.Context, log *slog.Logger) error {
+	cfg := backup.Config{Folder: c.To, Hold: c.Hold, Wait: c.Wait, Keep: c.Keep, RepeatWindow: c.RepeatWindow, SecretsOf: c.Data, Log: log}
+	if c.WithSecrets {
+		var err error
+		if cfg.Secrets, err = secretFiles(c.Data); err != nil {
+			return err
+		}
+	}
+	db, err := openTables(c.Operator, c.ClickHouse, log)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return run.WithNATS(ctx, c.Operator, c.NATS, log, func(nc *nats.Conn, reg prometheus.Registerer) error {
+		opening, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		s, err := stream.Open(opening, nc, run.Streams{RepeatWindow: c.RepeatWindow}.Config(), log, reg)
+		if err != nil {
+			return err
+		}
+		bar := newBar(1, "copying")
+		cfg.Progress = shownBy(bar)
+		m, err := backup.Run(ctx, s, nc, db, cfg)
+		if err = errors.Join(err, bar.Finish()); err != nil {
+			return err
+		}
+		return printBackup(os.Stdout, m, c.JSON, fmt.Sprintf("%s holds", c.To))
+	})
+}
+
+// shownBy shows progress on a bar.
+func shownBy(bar *progressbar.ProgressBar) func(done, total uint64) {
+	return func(done, total uint64) {
+		bar.ChangeMax64(int64(total))
+		_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
+	}
+}
+
+// printBackup says what a backup holds, and what is to be sent again after a restore.
+func printBackup(out io.Writer, m *backup.Manifest, asJSON bool, doing string) error {
+	if asJSON {
+		short := *m
+		short.Files, short.Pieces, short.Tables = nil, nil, nil
+		return json.NewEncoder(out).Encode(short)
+	}
+	fmt.Fprintf(out, "%s %s as it was at %s: %d rows in tables, %d messages in streams, %.1f MB.\n", doing, m.Database, m.Begun.Format(time.RFC3339), m.Rows(), m.Messages(), float64(m.Bytes())/1e6)
+	if len(m.Resend) == 0 {
+		_, err := fmt.Fprintln(out, "No source has sent anything.")
+		return err
+	}
+	fmt.Fprintln(out, "After a restore each source sends again from here; what is known is not stored twice:")
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "source\tpartition\tfrom position\tlast position held\treceived\t")
+	for _, r := range m.Resend {
+		partition, from, last := fmt.Sprint(r.Partition), fmt.Sprint(r.From), fmt.Sprint(r.Last)
+		if r.Partition == 0 {
+			partition, from, last = "none", "-", "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t\n", r.Source, partition, from, last, r.Until.Format(time.RFC3339Nano))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(m.Resend, func(r warehouse.Reach) bool { return r.Partition == 0 }) {
+		fmt.Fprintln(out, "\nRecords without a position: what was sent since a minute before that time.")
+	}
+	return nil
+}
+
+type restoreCmd struct {
+	From           string `required:"" help:"Folder of a complete backup."`
+	Into           string `help:"Data folder for sluice up: empty or missing, or that of a restore that was interrupted, which is continued. Without it the backup goes to the servers at --nats and --clickhouse."`
+	Check          bool   `help:"Only read the backup, say whether it is whole, what it holds, and from where sources would send again." env:"-"`
+	StreamReplicas int    `default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is as many as there were, and 1 with --into."`
+	Library        string `name:"clickhouse-library" help:"With --into: file of the ClickHouse engine; found next to the program when empty, and nowhere else."`
+	JSON           bool   `name:"json" help:"Print what was restored as JSON."`
+	run.Operator
+	run.NATS
+	run.ClickHouse
+}
+
+func (c *restoreCmd) Run(ctx context.Context, log *slog.Logger) error {
+	m, err := backup.Open(c.From)
+	if err != nil {
+		return err
+	}
+	bar := newBar(1, "reading the backup")
+	if err := errors.Join(m.Check(ctx, c.From, shownBy(bar)), bar.Finish()); err != nil {
+		return err
+	}
+	if c.Check {
+		return printBackup(os.Stdout, m, c.JSON, fmt.Sprintf("%s is whole and holds", c.From))
+	}
+	bar = newBar(1, "restoring")
+	cfg := backup.RestoreConfig{Folder: c.From, Replicas: c.StreamReplicas, Streams: run.Streams{}.Config(), Progress: shownBy(bar), Log: log}
+	if c.Into != "" {
+		err = c.intoFolder(ctx, m, cfg, log)
+	} else {
+		err = c.intoServers(ctx, m, cfg, log)
+	}
+	if err = errors.Join(err, bar.Finish()); err != nil {
+		return err
+	}
+	return printBackup(os.Stdout, m, c.JSON, "Restored")
+}
+
+func (c *restoreCmd) intoServers(ctx context.Context, m *backup.Manifest, cfg backup.RestoreConfig, log *slog.Logger) error {
+	db, err := openTables(c.Operator, c.ClickHouse, log)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return run.WithNATS(ctx, c.Operator, c.NATS, log, func(nc *nats.Conn, _ prometheus.Registerer) error {
+		connecting, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := stream.Connected(connecting, nc); err != nil {
+			return fmt.Errorf("--nats: %w", err)
+		}
+		return backup.Restore(ctx, m, nc, db, cfg)
+	})
+}
+
+// restoringName is a file of a data folder into which a backup is being restored.
+const restoringName = "restoring"
+
+// intoFolder restores into a data folder, with servers that nobody else reaches.
+func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg backup.RestoreConfig, log *slog.Logger) error {
+	file, err := library.Locate(c.Library)
+	if err != nil {
+		return err
+	}
+	mark := filepath.Join(c.Into, restoringName)
+	if err := beginInto(c.Into, mark, m.ID); err != nil {
+		return fmt.Errorf("--into: %w", err)
+	}
+	if err := m.Secrets(c.From, c.Into); err != nil {
+		return err
+	}
+	engine, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	u := &up{Data: c.Into, ClickHouse: engine, Engine: Engine{AnalystMemory: 1 << 30, AnalystTime: time.Minute, AnalystRows: 1 << 20, Slots: 64, KeptSlots: 8}, Private: true}
+	if err := u.makeSecrets(); err != nil {
+		return err
+	}
+	users, err := natsUsers(u.secrets())
+	if err != nil {
+		return err
+	}
+	server, err := embedded.Start(embedded.Config{Data: filepath.Join(c.Into, "nats"), Users: users}, log)
+	if err != nil {
+		return err
+	}
+	defer server.Shutdown()
+	nc, err := server.Connect(as(users, "operator").Options(log, prometheus.NewRegistry())...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	password, err := run.ReadSecret(u.secrets(), run.SecretAdmin)
+	if err != nil {
+		return err
+	}
+	address := url.URL{Scheme: "clickhouse", User: url.UserPassword("admin", password), Host: engine, Path: "/" + m.Database}
+	db, err := warehouse.Open(warehouse.Config{URL: address.String(), QueryTimeout: queryTime}, log, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	supervisor := supervise.New(supervise.Config{Args: u.engineArgs(file), Env: withoutOurs(os.Environ()), Probe: db.Answers}, log)
+	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
+	err = run.InOrder(ctx, func(ctx context.Context) error {
+		if err := supervisor.Ready(ctx); err != nil {
+			return err
+		}
+		return backup.Restore(ctx, m, nc, db, cfg)
+	}, supervisor.Run)
+	if err != nil {
+		return err
+	}
+	return os.Remove(mark)
+}
+
+// beginInto marks an empty folder, or looks whether it was marked for this backup.
+func beginInto(folder, mark, id string) error {
+	marked, err := os.ReadFile(mark)
+	if err == nil && strings.TrimSpace(string(marked)) == id {
+		return nil
+	}
+	if err == nil {
+		return fmt.Errorf("%s is in the middle of the restore of another backup, %s: finish that one, or delete the folder", folder, bytes.TrimSpace(marked))
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	there, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	if len(there) > 0 {
+		return fmt.Errorf("%s is not empty: there is %s; a restore writes over nothing", folder, there[0].Name())
+	}
+	return os.WriteFile(mark, []byte(id+"\n"), 0o600)
+}
+
+// freeAddress is a port of this machine that nobody uses now.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
