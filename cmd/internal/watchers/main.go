@@ -1,7 +1,10 @@
-// Command watchers measures what the console costs: the same load again and
-// again, by turns with nobody looking and with the first page open in ten
-// browsers, each of which follows what is live as a browser does. It prints both
-// rates, and how long each page takes, and exits 0 only within the goals.
+// Command watchers measures what the console costs: by turns nobody looks and the
+// first page is open in ten browsers, each of which follows what is live as a
+// browser does. First nothing is posted: what the processors then do more is the
+// console, what it asks, and what answers it, whatever else varies under load. Then
+// one load goes on over all turns, as fast as it is answered: records per second
+// and processor time per record are compared turn by turn with the one beside it.
+// It prints these, and how long each page takes, and exits 0 only within the goals.
 package main
 
 import (
@@ -15,7 +18,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -30,10 +35,11 @@ import (
 
 type options struct {
 	Sluice   string        `default:"bin/sluice" type:"path" help:"The program."`
-	Rounds   int           `default:"6" help:"How often each of the two is measured."`
-	For      time.Duration `default:"10s" help:"How long each round posts."`
+	Rest     int           `default:"6" help:"How often each of the two is measured while nothing is posted."`
+	Rounds   int           `default:"30" help:"How often each of the two is measured under load."`
+	For      time.Duration `default:"5s" help:"How long each turn takes."`
 	Browsers int           `default:"10" help:"How many have the first page open."`
-	Most     float64       `default:"2" help:"Most of the throughput that they may take, in percent."`
+	Most     float64       `default:"2" help:"Most of the processors and of the throughput that they may take, in percent."`
 	Page     time.Duration `default:"300ms" help:"Longest median time of a page."`
 }
 
@@ -51,8 +57,20 @@ func main() {
 // bench is one sluice up that is loaded and looked at.
 type bench struct {
 	options
+	up               *parts.Part
 	api, page, token string
+	looking          []*http.Client // a browser each, of somebody who has signed in
 }
+
+// turn is what was measured in one turn.
+type turn struct {
+	records float64 // per second, accepted
+	cpu     float64 // seconds per second, of sluice up and its engine
+	told    int64   // messages to browsers
+}
+
+// perMillion is the processor time of a million records.
+func (t turn) perMillion() float64 { return t.cpu / t.records * 1e6 }
 
 func (o options) run(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "sluice-watchers-")
@@ -61,7 +79,7 @@ func (o options) run(ctx context.Context) (err error) {
 	}
 	defer os.RemoveAll(dir)
 	ops, data := parts.Address(), filepath.Join(dir, "data")
-	b := bench{options: o, api: "http://" + parts.Address(), page: "http://" + parts.Address()}
+	b := &bench{options: o, api: "http://" + parts.Address(), page: "http://" + parts.Address()}
 	up, err := parts.Spawn(dir, "up", ops, o.Sluice, "up", "--data", data, "--http", b.api[7:], "--ops", ops, "--console", b.page[7:],
 		"--nats", parts.Address(), "--clickhouse", parts.Address(), "--clickhouse-http", parts.Address())
 	if err != nil {
@@ -78,63 +96,165 @@ func (o options) run(ctx context.Context) (err error) {
 		return err
 	}
 	b.token = strings.TrimSpace(string(token))
-	if _, err := b.post(ctx); err != nil { // warm
-		return err
-	}
-	// By turns, and each pair the other way round: a machine that gets slower,
-	// or a table that grows, is no cost of the console.
-	rates := map[bool][]float64{}
-	var told int64
-	for round := range 2 * o.Rounds {
-		watched := round%4 == 1 || round%4 == 2
-		rate, n, err := b.round(ctx, watched)
+	b.up = up
+	for range b.Browsers {
+		browser, err := b.signIn(ctx)
 		if err != nil {
 			return err
 		}
-		rates[watched], told = append(rates[watched], rate), told+n
+		b.looking = append(b.looking, browser)
 	}
-	return errors.Join(b.tell(rates, told), b.pages(ctx))
+	rest, err := b.turns(ctx, b.Rest)
+	if err != nil {
+		return err
+	}
+	stop, err := b.load(ctx)
+	if err != nil {
+		return err
+	}
+	loaded, err := b.turns(ctx, b.Rounds)
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	return errors.Join(b.tell(rest, loaded), b.pages(ctx))
 }
 
-// post posts for a while, as fast as it is answered, and gives records per second.
-func (b bench) post(ctx context.Context) (float64, error) {
-	report, err := load.Run(ctx, load.Config{URL: b.api, Token: b.token, Duration: b.For})
-	return report.RecordsPerSec, err
+// load posts as fast as it is answered until stop is called. It returns once the
+// first records were stored.
+func (b *bench) load(ctx context.Context) (stop func() error, err error) {
+	loading, end := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := load.Run(loading, load.Config{URL: b.api, Token: b.token, Duration: time.Hour})
+		if loading.Err() != nil {
+			err = nil // it was stopped
+		}
+		ended <- err
+	}()
+	stop = func() error {
+		end()
+		return <-ended
+	}
+	select {
+	case <-time.After(2 * b.For): // warm
+		return stop, nil
+	case err := <-ended:
+		ended <- err
+		return nil, errors.Join(fmt.Errorf("the load has ended: %w", err), stop())
+	}
 }
 
-// round measures once, and says how many messages the browsers were told.
-func (b bench) round(ctx context.Context, watched bool) (rate float64, told int64, err error) {
+// turns measures both so often. By turns, and each pair the other way round: a
+// machine that gets slower, or a table that grows, is no cost of the console.
+func (b *bench) turns(ctx context.Context, rounds int) (all map[bool][]turn, err error) {
+	all = map[bool][]turn{}
+	for i := range 2 * rounds {
+		watched := i%4 == 1 || i%4 == 2
+		one, err := b.turn(ctx, watched)
+		if err != nil {
+			return nil, err
+		}
+		all[watched] = append(all[watched], one)
+	}
+	return all, nil
+}
+
+// turn measures once.
+func (b *bench) turn(ctx context.Context, watched bool) (t turn, err error) {
 	watching, leave := context.WithCancel(ctx)
 	defer leave()
 	counts := make([]int64, b.Browsers)
 	all, watching := errgroup.WithContext(watching)
 	if watched {
-		for i := range counts {
-			browser, err := b.signIn(ctx)
-			if err != nil {
-				return 0, 0, err
-			}
+		for i, browser := range b.looking {
 			all.Go(func() error { return b.follow(watching, browser, &counts[i]) })
 		}
 	}
-	if rate, err = b.post(ctx); err != nil {
-		return 0, 0, err
+	pause(ctx, time.Second) // what was begun by the turn before has ended
+	begun, records, used, err := b.read(ctx)
+	if err != nil {
+		return t, err
 	}
+	pause(ctx, b.For)
+	now, recordsNow, usedNow, err := b.read(ctx)
 	leave()
-	if err := all.Wait(); err != nil {
-		return 0, 0, err
+	if err := errors.Join(err, all.Wait(), ctx.Err()); err != nil {
+		return t, err
 	}
+	seconds := now.Sub(begun).Seconds()
+	t = turn{records: (recordsNow - records) / seconds, cpu: (usedNow - used).Seconds() / seconds}
 	for i, n := range counts {
 		if watched && n < int64(b.For/time.Second)/2 {
-			return 0, 0, fmt.Errorf("browser %d was told %d messages in %s", i, n, b.For)
+			return t, fmt.Errorf("browser %d was told %d messages in %s", i, n, b.For)
 		}
-		told += n
+		t.told += n
 	}
-	return rate, told, nil
+	return t, nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// read says what has been accepted, and what processor time was used, until now.
+func (b *bench) read(ctx context.Context) (at time.Time, records float64, cpu time.Duration, err error) {
+	metrics, err := b.up.Metrics(ctx)
+	if err != nil {
+		return at, 0, 0, err
+	}
+	for name, value := range metrics {
+		if strings.HasPrefix(name, "sluice_api_records_total") {
+			records += value
+		}
+	}
+	cpu, err = usedBy(b.up.PID())
+	return time.Now(), records, cpu, err
+}
+
+// usedBy is the processor time of a process and its children that run.
+func usedBy(pid int) (cpu time.Duration, err error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	const state, user, system = 3, 14, 15 // see proc_pid_stat(5)
+	for _, at := range []int{user, system} {
+		ticks, err := strconv.ParseInt(fields[at-state], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat field %d: %w", pid, at, err)
+		}
+		cpu += time.Duration(ticks) * 10 * time.Millisecond // USER_HZ is 100 on every platform Go runs on
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, thread := range threads {
+		children, err := os.ReadFile(thread)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		for _, child := range strings.Fields(string(children)) {
+			number, err := strconv.Atoi(child)
+			if err != nil {
+				return 0, err
+			}
+			more, err := usedBy(number)
+			if err != nil {
+				return 0, err
+			}
+			cpu += more
+		}
+	}
+	return cpu, nil
 }
 
 // signIn is a browser of somebody who has signed in.
-func (b bench) signIn(ctx context.Context) (*http.Client, error) {
+func (b *bench) signIn(ctx context.Context) (*http.Client, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		return nil, err
@@ -158,7 +278,7 @@ func (b bench) signIn(ctx context.Context) (*http.Client, error) {
 }
 
 // follow has the first page open until it is closed.
-func (b bench) follow(ctx context.Context, browser *http.Client, told *int64) error {
+func (b *bench) follow(ctx context.Context, browser *http.Client, told *int64) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.page+"/now/events", nil)
 	if err != nil {
 		return err
@@ -189,36 +309,55 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
+// compared is how much a turn with browsers takes more than the one beside it
+// without, in percent: the median over all pairs, and the quartiles.
+func compared(turns map[bool][]turn, of func(alone, watched turn) float64) (low, middle, high float64) {
+	var all []float64
+	for i, alone := range turns[false] {
+		all = append(all, 100*of(alone, turns[true][i]))
+	}
+	slices.Sort(all)
+	return all[len(all)/4], median(all), all[len(all)-1-len(all)/4]
+}
+
+func each(turns []turn, of func(turn) float64) (all []float64) {
+	for _, t := range turns {
+		all = append(all, of(t))
+	}
+	return all
+}
+
 // tell prints what was measured, and fails beyond the goal.
-func (b bench) tell(rates map[bool][]float64, told int64) error {
-	alone, watched := median(rates[false]), median(rates[true])
-	cost := 100 * (alone - watched) / alone
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "records per second, median of %d\tlowest\thighest\t\n", b.Rounds)
-	for _, watching := range []bool{false, true} {
-		name := "nobody looks"
-		if watching {
-			name = fmt.Sprintf("%d browsers look", b.Browsers)
+func (b *bench) tell(rest, loaded map[bool][]turn) (err error) {
+	cores := float64(runtime.NumCPU())
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "median of turns of %s\tnobody looks\t%d browsers look\tthey take\tquartiles\t\n", b.For, b.Browsers)
+	row := func(what, format string, turns map[bool][]turn, of func(turn) float64, cost func(alone, watched turn) float64) {
+		low, middle, high := compared(turns, cost)
+		fmt.Fprintf(w, "%s\t"+format+"\t"+format+"\t%.2f %%\t%.2f to %.2f %%\t\n", what, median(each(turns[false], of)), median(each(turns[true], of)), middle, low, high)
+		if middle > b.Most {
+			err = errors.Join(err, fmt.Errorf("%s: %d browsers take %.2f %%, at most %.1f %% may be", what, b.Browsers, middle, b.Most))
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t\n", name, median(rates[watching]), slices.Min(rates[watching]), slices.Max(rates[watching]))
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	cpu := func(t turn) float64 { return 1000 * t.cpu }
+	row("nothing is posted: CPU ms per second, as a share of all processors", "%.1f", rest, cpu, func(alone, watched turn) float64 { return (watched.cpu - alone.cpu) / cores })
+	row("full load: CPU seconds per million records", "%.3f", loaded, turn.perMillion, func(alone, watched turn) float64 { return watched.perMillion()/alone.perMillion() - 1 })
+	row("full load: records per second", "%.0f", loaded, func(t turn) float64 { return t.records }, func(alone, watched turn) float64 { return 1 - watched.records/alone.records })
+	if problem := w.Flush(); problem != nil {
+		return problem
 	}
-	fmt.Printf("they take %.1f %% (goal: at most %.1f %%); %.2f messages a second each\n", cost, b.Most,
-		float64(told)/float64(b.Rounds*b.Browsers)/b.For.Seconds())
-	if cost > b.Most {
-		return fmt.Errorf("%d browsers take %.1f %% of the throughput, at most %.1f %% may be", b.Browsers, cost, b.Most)
+	var told int64
+	for _, t := range loaded[true] {
+		told += t.told
 	}
-	return nil
+	fmt.Printf("%d pairs at rest and %d under load; %.2f messages a second to each browser (goal: they take at most %.1f %%)\n",
+		b.Rest, b.Rounds, float64(told)/float64(b.Rounds*b.Browsers)/(b.For+time.Second).Seconds(), b.Most)
+	return err
 }
 
 // pages measures how long each page takes, of what the rounds have left.
-func (b bench) pages(ctx context.Context) error {
-	browser, err := b.signIn(ctx)
-	if err != nil {
-		return err
-	}
+func (b *bench) pages(ctx context.Context) error {
+	browser := b.looking[0]
 	var slow error
 	for _, path := range []string{"/", "/processes?window=24h", "/instances", "/dead", "/sources", "/query", "/how"} {
 		var took []float64
