@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,8 +17,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/auth"
 	"sluice/pkg/console"
 	"sluice/pkg/ops"
+	"sluice/pkg/record"
 )
 
 // events are what a browser is told within a while.
@@ -105,6 +108,22 @@ func TestEventsEndWithTheSession(t *testing.T) {
 	s.events(t, func(n int, told string) bool {
 		if n == 1 {
 			writeTokens(t, s.tokens)
+		}
+		return told == "{}"
+	})
+}
+
+// TestEventsFollowTheToken: a token that is cut down to some tenants, while a page
+// of all of them is open, is not told any more.
+func TestEventsFollowTheToken(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.signIn(reader)
+	s.events(t, func(n int, told string) bool {
+		if n == 1 {
+			entry := auth.Entry{Subject: "ann", SHA256: auth.Digest(reader), Scopes: []record.Scope{record.ScopeRead}, Tenants: []string{"a"}}
+			fatal(t, os.WriteFile(s.tokens+".new", []byte(entry.Line()+"\n"), 0o600))
+			fatal(t, os.Rename(s.tokens+".new", s.tokens))
 		}
 		return told == "{}"
 	})

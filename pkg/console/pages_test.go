@@ -168,6 +168,26 @@ func testQuery(t *testing.T, w *world) {
 	res, body = s.post("/query", url.Values{"sql": {"SELECT nothing FROM nowhere"}, "csrf": {csrf}})
 	wants(t, "a mistake", res, body, http.StatusOK, `role="alert"`, "nowhere")
 
+	// Times are exact, dates have no zone, and nothing is larger than a page can be.
+	res, body = s.post("/query", url.Values{"sql": {"SELECT toDate('2026-01-02') AS day, toDateTime64('2026-01-02 03:04:05.123456', 6, 'UTC') AS at, toDateTime(0, 'UTC') AS begin"}, "csrf": {csrf}})
+	wants(t, "times", res, body, http.StatusOK, ">2026-01-02</td>", `title="2026-01-02T03:04:05.123456Z"`, `title="1970-01-01T00:00:00.000Z"`)
+	for sql, says := range map[string]string{
+		"SELECT repeat('ü', 100000) AS long, number FROM numbers(3)":         "Long values are cut",
+		"SELECT repeat('x', 16000) AS long FROM numbers(900)":                "there are more",
+		"SELECT repeat(toString(number), 1000000) AS long FROM numbers(200)": "Limit for result exceeded",
+	} {
+		res, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}})
+		wants(t, sql, res, body[:min(len(body), 4000)]+body[max(0, len(body)-4000):], http.StatusOK)
+		if !strings.Contains(body, says) || len(body) > 9<<20 {
+			t.Errorf("%s: a page of %d bytes, without %q or too large", sql, len(body), says)
+		}
+	}
+	res, body = s.post("/query", url.Values{"sql": {"SELECT 1 --" + strings.Repeat("x", 30_000)}, "csrf": {csrf}})
+	wants(t, "a long statement", res, body[:min(len(body), 4000)], http.StatusOK)
+	if strings.Contains(body, "Link that keeps it") || !strings.Contains(body, "too long for a link") {
+		t.Error("a statement of 30,000 characters has a link that no browser would follow")
+	}
+
 	for _, wrong := range []string{"SET max_result_rows = 1", "USE system", "/* SELECT */ INSERT INTO flow.changes SELECT 1", "DROP TABLE flow.records", ""} {
 		for _, path := range []string{"/query", "/query.csv"} {
 			res, body = s.post(path, url.Values{"sql": {wrong}, "csrf": {csrf}})

@@ -21,9 +21,11 @@ func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 			t.Errorf("%s: %s to %q, want to be sent to sign in\n%s", path, res.Status, res.Header.Get("Location"), body)
 		}
 	}
+	res, _ := s.do(http.MethodHead, "/", nil) // by which an open page asks whether its session is over
+	wants(t, "HEAD", res, "", http.StatusSeeOther)
 	req, err := http.NewRequest(http.MethodGet, s.url+"/now/events", nil)
 	fatal(t, err)
-	res, err := s.client.Do(req)
+	res, err = s.client.Do(req)
 	fatal(t, err)
 	res.Body.Close()
 	if res.StatusCode != http.StatusUnauthorized {

@@ -44,7 +44,7 @@ const unlinked = `(worded => {
 			if (to.pathname !== '/query' && to.pathname !== '/how' && !here && !/^\/dead(\/\d+\/bytes)?$/.test(to.pathname)) wrong.push('leads to ' + to + ': ' + fig.outerHTML);
 			continue;
 		}
-		if (at.closest('.id, .name, .text, .why, .way, code, pre, table.answer td, table.source td, .axis, .u-legend')) continue;
+		if (at.closest('.id, .name, .text, .why, .way, .djs-visual, code, pre, table.answer td, table.source td, .axis, .u-legend')) continue;
 		if (worded.reduce((text, w) => text.replaceAll(w, ''), text).match(/\d/)) wrong.push('a number that leads nowhere: ' + text + ' in ' + at.outerHTML.slice(0, 300));
 	}
 	return wrong;

@@ -5,7 +5,7 @@
   function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
   function say(figure, text) {
     var p = document.createElement('p');
-    p.className = 'missing';
+    p.className = 'missing text';
     p.textContent = text;
     figure.replaceChildren(p);
   }
