@@ -39,7 +39,13 @@ func TestSignIn(t *testing.T) {
 // signedIn is a tab of somebody who has signed in with the token.
 func signedIn(t *testing.T) *tab {
 	t.Helper()
+	return signedInAt(t, stage.console)
+}
+
+func signedInAt(t *testing.T, host string) *tab {
+	t.Helper()
 	tb := newTab(t)
+	tb.host = host
 	tb.open("/sign-in")
 	tb.do(chromedp.SendKeys(chromedp.CSS("#token"), stage.token+kb.Enter))
 	tb.shows("Sign out")

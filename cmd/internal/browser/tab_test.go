@@ -25,8 +25,9 @@ import (
 // it: no error of a script, nothing that the policy forbids, no request to
 // elsewhere.
 type tab struct {
-	t   *testing.T
-	ctx context.Context
+	t    *testing.T
+	ctx  context.Context
+	host string // where the pages are
 
 	mu      sync.Mutex
 	wrong   []string
@@ -39,7 +40,7 @@ const patience = 20 * time.Second
 // newTab opens a tab; who has signed in before in this browser still is.
 func newTab(t *testing.T) *tab {
 	t.Helper()
-	tb := &tab{t: t}
+	tb := &tab{t: t, host: stage.console}
 	ctx, cancel := chromedp.NewContext(stage.browser, chromedp.WithListener(tb.see))
 	tb.ctx = ctx
 	t.Cleanup(func() {
@@ -92,7 +93,7 @@ func (tb *tab) see(event any) {
 			note("the browser says: %s (%s)", e.Entry.Text, e.Entry.URL)
 		}
 	case *network.EventRequestWillBeSent:
-		if at, err := url.Parse(e.Request.URL); err != nil || at.Scheme != "data" && at.Scheme != "blob" && at.Host != stage.console {
+		if at, err := url.Parse(e.Request.URL); err != nil || at.Scheme != "data" && at.Scheme != "blob" && at.Host != tb.host {
 			note("a request went to %s", e.Request.URL)
 		}
 	}
@@ -127,7 +128,7 @@ func (tb *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // open goes to a page and waits for its heading.
 func (tb *tab) open(path string) {
 	tb.t.Helper()
-	tb.do(chromedp.Navigate("http://"+stage.console+path), chromedp.WaitVisible(chromedp.CSS("h1")))
+	tb.do(chromedp.Navigate("http://"+tb.host+path), chromedp.WaitVisible(chromedp.CSS("h1")))
 }
 
 // text is what the page shows.
