@@ -15,12 +15,14 @@ type clock struct {
 	first uint64          // the first message it knows; 0 when it knows none
 	times []time.Duration // of first, first+1, …
 	last  time.Time       // when the last one was stored
-	void  uint64          // an entry whose api knew no message behind this one is void
+	void  uint64          // an entry whose api knew no message behind this one is void,
+	some  bool            // if any is: a lane whose beginning is within the window has none
 }
 
-// begin begins anew behind a position, of which it is known what is void.
+// begin begins anew behind a position, of which it is known what is void: 0 is what
+// a position says of which nothing is.
 func (c *clock) begin(void uint64) {
-	*c = clock{window: c.window, times: c.times[:0], void: void}
+	*c = clock{window: c.window, times: c.times[:0], void: void, some: void > 0}
 }
 
 // knows says whether the clock can go on with a message.
@@ -49,7 +51,7 @@ func (c *clock) tick(e *record.Entry) {
 	}
 	if old > 0 {
 		c.first += uint64(old)
-		c.void = max(c.void, c.first-2)
+		c.void, c.some = max(c.void, c.first-2), true
 		c.times = c.times[old:]
 	}
 }
@@ -67,7 +69,7 @@ func (c *clock) isVoid(e *record.Entry) bool {
 	}
 	now := c.times[e.Seq-c.first]
 	if next < c.first {
-		return e.Knew <= c.void || now-c.times[0] > e.Patience
+		return c.some && e.Knew <= c.void || now-c.times[0] > e.Patience
 	}
 	return now-c.times[next-c.first] > e.Patience
 }
