@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/minio/highwayhash"
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // finishMeta finishes what a crash has left half done while the configuration of
@@ -52,6 +53,25 @@ func finishMeta(data string, log *slog.Logger) error {
 		log.Warn("a change of a stream's configuration was interrupted, and is finished now", "stream", name, "folder", folder)
 	}
 	return nil
+}
+
+// cannotJoin fails when a server is to be one of several on the folder of one that
+// ran alone: the others know nothing of its streams, and it would delete them half a
+// minute later (nats-server #5467).
+func cannotJoin(opts *server.Options) error {
+	if opts.Cluster.Port == 0 {
+		return nil
+	}
+	folder := filepath.Join(opts.StoreDir, server.JetStreamStoreDir)
+	streams, err := filepath.Glob(filepath.Join(folder, "*", "streams", "*", "meta.inf"))
+	if err != nil || len(streams) == 0 {
+		return err
+	}
+	joined, err := filepath.Glob(filepath.Join(folder, "*", "_js_", "_meta_")) // what the servers have agreed on
+	if err != nil || len(joined) > 0 {
+		return err
+	}
+	return fmt.Errorf("%s holds %d streams of a NATS server that ran alone: as one of several it would delete them; give it an empty folder, and copy them by sluice lanes move --from", folder, len(streams))
 }
 
 // metaSum is the checksum of a stream's configuration as the server makes it.

@@ -1,8 +1,10 @@
 package nats_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,5 +61,45 @@ func TestAnInterruptedChangeOfAStreamIsFinished(t *testing.T) {
 	}
 	if info := found.CachedInfo(); info.State.Msgs != 2 || info.Config.Duplicates != 2*time.Minute {
 		t.Errorf("%d messages, window %v, want 2 and 2m", info.State.Msgs, info.Config.Duplicates)
+	}
+}
+
+// TestAServerThatRanAloneJoinsNobody: NATS would delete what it holds.
+func TestAServerThatRanAloneJoinsNobody(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	alone := start(t, nats.Config{Data: data})
+	nc, err := alone.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	js := stream(t, nc)
+	if _, err := js.Publish(t.Context(), "s", []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	alone.Shutdown()
+
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	text := fmt.Sprintf("server_name: n1\nlisten: \"127.0.0.1:-1\"\njetstream { store_dir: %q }\ncluster { name: c, listen: \"127.0.0.1:-1\", routes: [\"nats://127.0.0.1:1\"] }\n", data)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := nats.Start(nats.Config{ConfigFile: conf}, discard())
+	if err == nil {
+		s.Shutdown()
+	}
+	if err == nil || !strings.Contains(err.Error(), "ran alone") || !strings.Contains(err.Error(), "lanes move --from") {
+		t.Errorf("as one of several: got %v, want that it would delete its stream", err)
+	}
+
+	again := start(t, nats.Config{Data: data})
+	if nc, err = again.Connect(); err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	info, err := stream(t, nc).Stream(t.Context(), "S")
+	if err != nil || info.CachedInfo().State.Msgs != 1 {
+		t.Errorf("alone again, the stream has lost its message: %+v, %v", info, err)
 	}
 }

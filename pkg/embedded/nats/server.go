@@ -67,7 +67,10 @@ func (s *Server) start(cfg Config, opts *server.Options) error {
 			return err
 		}
 	}
-	err := finishMeta(opts.StoreDir, s.log)
+	err := cannotJoin(opts)
+	if err == nil {
+		err = finishMeta(opts.StoreDir, s.log)
+	}
 	if err != nil {
 		return err
 	}
