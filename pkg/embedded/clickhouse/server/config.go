@@ -21,7 +21,18 @@ type Config struct {
 	Sessions   int           // native connections at a time, idle ones included; default 512. More get code 202
 	MaxBlock   int64         // bytes a native block sent by a client may have; default 1 GiB
 	AllowFiles bool          // statements may leave the database: file(), url(), s3(), remote() and their kin; the process is not confined then
+	Cluster    []Shard       // with AllowFiles: shards that statements reach under the name "main"; see Shard
 	Drain      time.Duration // at a stop, what runs may take this long to finish before it is killed; default 8 s
+}
+
+// Shard is another engine, or this one, as tables of the engine Distributed see it.
+// It is for trying out what is to run on a cluster: nothing is replicated, and over
+// the wire a shard answers only whole queries, as distributed_group_by_no_merge
+// makes them. A shard at the address of Listen is this engine itself, and not asked
+// over the wire.
+type Shard struct {
+	Address  string // of its native protocol, host:port
+	Database string // of tables that are named without one; empty: default
 }
 
 // Limits are those of one statement.
@@ -65,6 +76,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MaxBlock <= 0 {
 		c.MaxBlock = 1 << 30
+	}
+	if len(c.Cluster) > 0 && !c.AllowFiles {
+		return c, errors.New("embedded clickhouse: shards are reached only with AllowFiles")
 	}
 	if c.Drain <= 0 {
 		c.Drain = 8 * time.Second

@@ -253,6 +253,8 @@ func (c *client) packet(ctx context.Context, packet byte) error {
 	case packetData: // The rest of an INSERT that has already failed.
 		_, err := c.readBlock()
 		return err
+	case packetTables:
+		return c.tables(ctx)
 	case packetCancel: // Of a statement that is already over.
 		return nil
 	default:

@@ -23,9 +23,12 @@ func (c *client) answer(ctx context.Context, q query) error {
 		return err
 	}
 	var done library.Stats
-	if external {
+	switch {
+	case external:
 		err = errExternalTables
-	} else {
+	case q.stage != wholeQuery:
+		err = errWholeQueries
+	default:
 		done, err = c.inSlot(ctx, q)
 	}
 	var exception *library.Exception
@@ -50,6 +53,12 @@ func (c *client) externalTables() (some bool, err error) {
 		packet, err := c.in.ReadByte()
 		if err != nil {
 			return some, unexpectedEnd(err)
+		}
+		if packet == packetScalar { // None is used: whole queries are of one shard.
+			if _, err := c.readBlock(); err != nil {
+				return some, err
+			}
+			continue
 		}
 		if packet != packetData {
 			return some, library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unexpected packet %d after a query", packet)

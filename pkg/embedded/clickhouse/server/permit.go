@@ -72,6 +72,7 @@ var (
 	errReadonly = library.Exceptionf("READONLY", "Cannot execute query in readonly mode. "+
 		"For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
 	errExternalTables = library.Exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+	errWholeQueries   = library.Exceptionf("NOT_IMPLEMENTED", "As a shard the embedded engine answers only whole queries: set distributed_group_by_no_merge = 1")
 	errManyStatements = library.Exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 )
 

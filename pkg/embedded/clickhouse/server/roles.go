@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,7 @@ func writeEngineConfig(cfg Config) (string, error) {
 	}
 	users := filepath.Join(folder, "users.xml")
 	for file, content := range map[string]string{
-		filepath.Join(folder, "config.xml"): "<clickhouse><users_config>" + xmlText(users) + "</users_config></clickhouse>\n",
+		filepath.Join(folder, "config.xml"): "<clickhouse><users_config>" + xmlText(users) + "</users_config>" + clusterXML(cfg) + "</clickhouse>\n",
 		users:                               usersXML(cfg),
 	} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
@@ -109,6 +110,24 @@ func usersXML(cfg Config) string {
 	fmt.Fprintf(&b, "</roles>\n<users><default><password></password><networks><ip>::/0</ip></networks>"+
 		"<profile>default</profile><quota>default</quota><grants><query>GRANT %s, %s, %s</query></grants></default></users>\n</clickhouse>\n",
 		roleAdmin, roleIngester, roleAnalyst)
+	return b.String()
+}
+
+// clusterXML tells the engine which shards there are, and by which port it knows
+// itself among them.
+func clusterXML(cfg Config) string {
+	if len(cfg.Cluster) == 0 {
+		return ""
+	}
+	_, own, _ := net.SplitHostPort(cfg.Listen)
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n<tcp_port>%s</tcp_port>\n<remote_servers><main>\n", xmlText(own))
+	for _, shard := range cfg.Cluster {
+		host, port, _ := net.SplitHostPort(shard.Address)
+		fmt.Fprintf(&b, "<shard><internal_replication>true</internal_replication><replica><host>%s</host><port>%s</port><default_database>%s</default_database><user>%s</user><password>%s</password></replica></shard>\n",
+			xmlText(host), xmlText(port), xmlText(shard.Database), xmlText(cfg.User), xmlText(cfg.Password))
+	}
+	b.WriteString("</main></remote_servers>\n")
 	return b.String()
 }
 

@@ -127,6 +127,9 @@ func (s *session) do(ctx context.Context, sql string) error {
 func (s *session) apply(ctx context.Context, settings []setting) error {
 	wanted := make(map[string]string, len(settings))
 	for _, set := range settings {
+		if set.name == library.Marker {
+			continue // of another engine, whose shard this one is
+		}
 		if s.engine.Settings[set.name] {
 			if value, send := s.within(set); send {
 				wanted[set.name] = value

@@ -24,7 +24,13 @@ const (
 	packetData   = 2
 	packetCancel = 3
 	packetPing   = 4
+	packetTables = 5 // of servers: which tables are there, and how far behind
+	packetScalar = 7 // of servers: a value that a query names, such as the number of the shard
 )
+
+// wholeQuery is the stage up to which a query is run for a client. Servers that
+// put the answers of shards together ask for less.
+const wholeQuery = 2
 
 // wire reads the packets of a client. Every text has a bound, so that nobody
 // can make this process allocate what he does not send.
@@ -102,6 +108,7 @@ type query struct {
 	settings   []setting
 	params     []setting // values for {name:Type}, as ClickHouse quotes texts
 	compressed bool      // blocks in both directions
+	stage      uint64    // up to which it is run
 }
 
 func (w wire) query(revision int) (q query, err error) {
@@ -119,7 +126,7 @@ func (w wire) query(revision int) (q query, err error) {
 			return q, err
 		}
 	}
-	if _, err = w.uvarint(); err != nil { // the stage up to which to run it; only a cluster sends less than all
+	if q.stage, err = w.uvarint(); err != nil {
 		return q, unexpectedEnd(err)
 	}
 	compression, err := w.uvarint()
@@ -157,6 +164,9 @@ func (w wire) settings() (all []setting, err error) {
 	}
 }
 
+// interfaceLocal is that of a query which an engine inside of a process was given.
+const interfaceLocal = 6
+
 // skipClientInfo reads over what a client says about itself.
 func (w wire) skipClientInfo(revision int) error {
 	kind, err := w.ReadByte()
@@ -173,25 +183,33 @@ func (w wire) skipClientInfo(revision int) error {
 			return err
 		}
 	}
-	if transport, err := w.ReadByte(); err != nil {
+	transport, err := w.ReadByte()
+	if err != nil {
 		return unexpectedEnd(err)
-	} else if transport != byte(proto.InterfaceTCP) {
+	}
+	overTCP := transport == byte(proto.InterfaceTCP)
+	switch {
+	case overTCP:
+		for range 3 { // OS user, host name, client name
+			if _, err := w.text(maxText); err != nil {
+				return err
+			}
+		}
+		for range 3 { // major, minor, revision
+			if _, err := w.uvarint(); err != nil {
+				return unexpectedEnd(err)
+			}
+		}
+	case transport != interfaceLocal: // A query for another engine says how it came to that one.
 		return library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Client info is of interface %d, not TCP", transport)
-	}
-	for range 3 { // OS user, host name, client name
-		if _, err := w.text(maxText); err != nil {
-			return err
-		}
-	}
-	for range 3 { // major, minor, revision
-		if _, err := w.uvarint(); err != nil {
-			return unexpectedEnd(err)
-		}
 	}
 	if _, err := w.text(maxText); err != nil { // quota key
 		return err
 	}
-	numbers := 1 // patch
+	numbers := 0
+	if overTCP {
+		numbers++ // patch
+	}
 	if proto.FeatureDistributedDepth.In(revision) {
 		numbers++
 	}
