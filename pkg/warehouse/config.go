@@ -26,6 +26,11 @@ type Config struct {
 	// schema is made for. Default empty: a single server.
 	Cluster string
 
+	// Single says that every shard of the cluster is one server, without replicas
+	// and without Keeper. Then each has to be reached from here, by the address
+	// and port in remote_servers and as the user of URL.
+	Single bool
+
 	InsertTimeout time.Duration // of one attempt; past it the outcome is unknown; default 60 s
 	QueryTimeout  time.Duration // of one migration statement, check or count; default 60 s
 	Connections   int           // kept open for inserts; one per lane that is worked on is enough; default 4
@@ -91,6 +96,10 @@ func (c Config) options() (*clickhouse.Options, error) {
 	o.MaxOpenConns, o.MaxIdleConns = c.Connections, c.Connections
 	o.ConnMaxLifetime = 10 * time.Minute
 	o.Settings["async_insert"] = 0
+	if c.Cluster != "" {
+		o.Settings["distributed_foreground_insert"] = 1   // a queue would acknowledge before it stores
+		o.Settings["distributed_product_mode"] = "global" // a table in a subquery means all shards of it
+	}
 	return o, nil
 }
 

@@ -69,7 +69,7 @@ func (s *Shadow) months(ctx context.Context, older string) (months []uint32, cou
 }
 
 func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begun bool) error {
-	d := dialect{Database: s.name, Cluster: s.cfg.Cluster}
+	d := s.plain()
 	if begun {
 		// What is folded may hear of a record twice; what is counted may not.
 		for _, statement := range []string{
@@ -77,7 +77,7 @@ func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begu
 			fmt.Sprintf("ALTER TABLE %s%s DROP PARTITION %d", d.Table("counts_1m"), d.OnCluster(), month),
 			fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE toYYYYMM(day) = %d SETTINGS mutations_sync = 2", d.Table("sources"), d.OnCluster(), month),
 		} {
-			if err := s.exec(ctx, statement); err != nil {
+			if err := s.everywhere(ctx, statement); err != nil {
 				return err
 			}
 		}
@@ -90,9 +90,10 @@ func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begu
 		return err
 	}
 	list := strings.Join(columns, ", ")
-	inserting := clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{
-		"async_insert": 0, "insert_deduplicate": 0, "optimize_on_insert": 0, "max_partitions_per_insert_block": 0,
-	}))
+	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0, "optimize_on_insert": 0, "max_partitions_per_insert_block": 0})
+	if err != nil {
+		return err
+	}
 	if err := s.exec(inserting, fmt.Sprintf("INSERT INTO %[1]s.records (%[3]s) SELECT %[3]s FROM %[2]s.records WHERE toYYYYMM(ts) = %[4]d AND %[5]s",
 		s.name, s.live.name, list, month, older)); err != nil {
 		return err

@@ -23,13 +23,13 @@ func (db *DB) Stored(ctx context.Context, b record.Block) (map[int]uint64, error
 		return months, nil
 	}
 	where := ofClaim(b, from, to)
-	err := db.each(db.consistent(ctx), "count stored rows", fmt.Sprintf(
+	err := db.each(db.shardwise(ctx), "count stored rows", fmt.Sprintf(
 		"SELECT toYYYYMM(ts), count() FROM %s.records WHERE %s GROUP BY 1", db.name, where),
 		nil, func(rows driver.Rows) error {
 			var month uint32
 			var n uint64
 			err := rows.Scan(&month, &n)
-			months[int(month)] = n
+			months[int(month)] += n
 			return err
 		})
 	return months, err
@@ -62,16 +62,19 @@ func ofClaim(b record.Block, from, to int) conditions {
 // least at the highest number that one of them has. The targets of our
 // materialized views get as many parts, or fewer.
 func (db *DB) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
-	d := dialect{Database: db.name, Cluster: db.cfg.Cluster}
+	d := db.plain()
 	// A single server numbers the inserts of a table, a replicated table those
 	// of each partition.
 	numbered, parts := "'all'", "system.parts"
-	if db.cfg.Cluster != "" {
-		numbered, parts = "partition_id", fmt.Sprintf("clusterAllReplicas('%s', system.parts)", db.cfg.Cluster)
+	if d.replicated() {
+		numbered = "partition_id"
+	}
+	if d.Cluster != "" {
+		parts = fmt.Sprintf("clusterAllReplicas('%s', system.parts)", d.Cluster)
 	}
 	table := d.Table("records")
 	var n uint64
-	err := db.row(ctx, "count the parts since a claim", fmt.Sprintf(`
+	err := db.row(db.shardwise(ctx), "count the parts since a claim", fmt.Sprintf(`
 		SELECT toUInt64(ifNull(max(n), 0)) FROM (
 			SELECT hostName() AS host, sum(since) AS n FROM (
 				SELECT hostName() AS host, %s AS numbered, toInt64(max(max_block_number)) - toInt64(maxIf(max_block_number, modification_time < ?)) AS since

@@ -2,6 +2,7 @@ package warehouse
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -24,6 +25,7 @@ type DB struct {
 	queries  driver.Conn  // all but inserts
 	inserts  *connections // only inserts
 	attempts atomic.Int64 // makes query ids unique
+	servers  *servers     // of a cluster
 }
 
 // Open prepares a DB and does not connect: ClickHouse may come up later. The
@@ -44,6 +46,7 @@ func Open(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*DB, error) 
 	if db.queries, err = clickhouse.Open(o); err != nil {
 		return nil, fmt.Errorf("open ClickHouse: %w", err)
 	}
+	db.servers = &servers{options: o}
 	return db, nil
 }
 
@@ -53,7 +56,7 @@ func (db *DB) Database() string { return db.name }
 // Close closes the connections.
 func (db *DB) Close() error {
 	db.inserts.close()
-	return db.queries.Close()
+	return errors.Join(db.queries.Close(), db.servers.close())
 }
 
 // Ping returns nil when ClickHouse answers.
@@ -102,5 +105,18 @@ func (db *DB) dialect(ctx context.Context) (dialect, error) {
 		return dialect{}, err
 	}
 	settings, err := db.knownSettings(ctx, slices.Sorted(maps.Keys(writingSettings)))
-	return dialect{Database: db.name, Cluster: db.cfg.Cluster, Version: v, Settings: settings}, err
+	if err != nil {
+		return dialect{}, err
+	}
+	d := db.plain()
+	d.Version, d.Settings = v, settings
+	if d.Cluster != "" {
+		d.Shards, err = db.shards(ctx)
+	}
+	return d, err
+}
+
+// plain is the dialect as far as nobody has to be asked for it.
+func (db *DB) plain() dialect {
+	return dialect{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
 }

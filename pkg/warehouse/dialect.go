@@ -18,6 +18,8 @@ const window = 100_000
 type dialect struct {
 	Database string  // holds everything
 	Cluster  string  // as in remote_servers; empty for a single server
+	Single   bool    // every shard of it is one server: nothing is replicated, and there is no Keeper
+	Shards   int     // of the cluster, when the tables were made
 	Version  version // of the server
 
 	// Settings are those of tables that the server knows, of the ones that not
@@ -34,34 +36,36 @@ func (d dialect) Table(name string) string {
 	return d.Database + "." + name
 }
 
-// OnCluster makes a statement run on every server.
+// OnCluster makes a statement run on every server, which takes Keeper; without
+// one it is sent to each (DB.everywhere).
 func (d dialect) OnCluster() string {
-	if d.Cluster == "" {
+	if !d.replicated() {
 		return ""
 	}
 	return " ON CLUSTER '" + d.Cluster + "'"
 }
 
+func (d dialect) replicated() bool { return d.Cluster != "" && !d.Single }
+
 // Engine is a table engine whose rows are divided among the shards.
 func (d dialect) Engine(kind, table string) string {
-	return d.engine(kind, "{shard}/"+d.Database+"/"+table, "{replica}")
+	if !d.replicated() {
+		return kind
+	}
+	return fmt.Sprintf("Replicated%s('/clickhouse/tables/{shard}/%s/%s', '{replica}')", kind, d.Database, table)
 }
 
 // EngineEverywhere is a table engine whose rows are on every server.
 func (d dialect) EngineEverywhere(kind, table string) string {
-	return d.engine(kind, "all/"+d.Database+"/"+table, "{shard}-{replica}")
-}
-
-func (d dialect) engine(kind, path, replica string) string {
-	if d.Cluster == "" {
-		return kind
+	if !d.replicated() {
+		return kind // who inserts goes to each server
 	}
-	return fmt.Sprintf("Replicated%s('/clickhouse/tables/%s', '%s')", kind, path, replica)
+	return fmt.Sprintf("Replicated%s('/clickhouse/tables/all/%s/%s', '{shard}-{replica}')", kind, d.Database, table)
 }
 
 // Distributed is the statement that makes the table over all shards, where
 // there are any. An instance stays on one shard, so that folds and FINAL are
-// right on each by itself.
+// right on each by itself. Migration 0020 makes it again, Divided.
 func (d dialect) Distributed(table, shardBy string) string {
 	if d.Cluster == "" {
 		return ""
@@ -70,11 +74,19 @@ func (d dialect) Distributed(table, shardBy string) string {
 		d.Database, table, d.OnCluster(), d.Table(table), d.Cluster, d.Database, table, shardBy)
 }
 
+// Divided is Distributed with a key modulo the number of shards that there were at
+// first: one that is added later gets nothing, and neither an instance nor a block
+// that is sent again is ever divided in two ways.
+func (d dialect) Divided(table, shardBy string) string {
+	return fmt.Sprintf("CREATE OR REPLACE TABLE %s.%s%s AS %s\nENGINE = Distributed('%s', '%s', '%s_local', %s %% %d);",
+		d.Database, table, d.OnCluster(), d.Table(table), d.Cluster, d.Database, table, shardBy, d.Shards)
+}
+
 // Deduplicated are the settings that make a table remember its inserts. Both
 // are explicit: the defaults are off on a single server, and have changed
 // between versions on replicated tables.
 func (d dialect) Deduplicated() string {
-	if d.Cluster == "" {
+	if !d.replicated() {
 		return fmt.Sprintf("non_replicated_deduplication_window = %d", window)
 	}
 	return fmt.Sprintf("replicated_deduplication_window = %d, replicated_deduplication_window_seconds = 604800", window)

@@ -17,12 +17,12 @@ func (db *DB) MigrateAs(ctx context.Context, folder string) error {
 
 // Statements renders every migration for a server of a version, or a cluster,
 // that knows these settings.
-func Statements(database, cluster string, major, minor int, settings ...string) ([]string, error) {
+func Statements(database, cluster string, single bool, major, minor int, settings ...string) ([]string, error) {
 	all, err := migrations()
 	if err != nil {
 		return nil, err
 	}
-	d := dialect{Database: database, Cluster: cluster, Version: version{major, minor}, Settings: settings}
+	d := dialect{Database: database, Cluster: cluster, Single: single, Shards: 2, Version: version{major, minor}, Settings: settings}
 	var statements []string
 	for _, m := range all {
 		s, err := d.statements(m.name, m.source)

@@ -165,8 +165,7 @@ func addPlace(to map[Place]bool) func(driver.Rows) error {
 
 func (db *DB) noteForgotten(ctx context.Context, receipt, where string) error {
 	_, columns, _ := strings.Cut(forgottenColumns, ", ")
-	ctx = clickhouse.Context(db.consistent(ctx), clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
-	if err := db.exec(ctx, fmt.Sprintf("INSERT INTO %[1]s.forgotten (%[2]s) SELECT %[3]s, %[4]s FROM %[1]s.records WHERE %[5]s",
+	if err := db.storeEverywhere(ctx, fmt.Sprintf("INSERT INTO %[1]s.forgotten (%[2]s) SELECT %[3]s, %[4]s FROM %[1]s.records WHERE %[5]s",
 		db.name, forgottenColumns, quote(receipt), columns, where)); err != nil {
 		return storeError("write down which records go", err)
 	}
@@ -236,13 +235,13 @@ func (db *DB) RowsOf(ctx context.Context, receipt string, s Subject) (map[string
 // every fold. What is rewritten are the parts of the tables that hold such rows.
 // It may be repeated.
 func (db *DB) Remove(ctx context.Context, receipt string, s Subject) error {
-	d := dialect{Database: db.name, Cluster: db.cfg.Cluster}
+	d := db.plain()
 	err := db.eachFold(ctx, receipt, s, func(fold, of string) error {
 		var rows uint64
 		if err := db.row(ctx, "count rows of "+fold, fmt.Sprintf("SELECT count() FROM %s.%s WHERE %s", db.name, fold, of), nil, &rows); err != nil || rows == 0 {
 			return err
 		}
-		if err := db.exec(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE %s SETTINGS mutations_sync = 2", d.Table(fold), d.OnCluster(), of)); err != nil {
+		if err := db.everywhere(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE %s SETTINGS mutations_sync = 2", d.Table(fold), d.OnCluster(), of)); err != nil {
 			return storeError("remove the instances from "+fold, err)
 		}
 		return nil
@@ -268,7 +267,7 @@ func (db *DB) Remove(ctx context.Context, receipt string, s Subject) error {
 		if err = db.row(ctx, "count records", fmt.Sprintf("SELECT count() FROM %s.records WHERE toYYYYMM(ts) = %d AND %s", db.name, month, where), nil, &rows); err != nil || rows == 0 {
 			continue
 		}
-		if err = db.exec(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE IN PARTITION %d WHERE %s SETTINGS mutations_sync = 2", d.Table("records"), d.OnCluster(), month, where)); err != nil {
+		if err = db.everywhere(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE IN PARTITION %d WHERE %s SETTINGS mutations_sync = 2, allow_nondeterministic_mutations = 1", d.Table("records"), d.OnCluster(), month, where)); err != nil {
 			err = storeError("remove the records of the instances", err)
 		}
 	}
@@ -321,8 +320,7 @@ func (db *DB) WriteReceipt(ctx context.Context, id string, begun, done time.Time
 	if done.IsZero() {
 		done = time.UnixMilli(0)
 	}
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
-	err := db.exec(ctx, fmt.Sprintf("INSERT INTO %s.receipts (id, begun_at, done_at, changed, receipt) VALUES (%s, fromUnixTimestamp64Milli(%d, 'UTC'), fromUnixTimestamp64Milli(%d, 'UTC'), %d, %s)",
+	err := db.storeEverywhere(ctx, fmt.Sprintf("INSERT INTO %s.receipts (id, begun_at, done_at, changed, receipt) VALUES (%s, fromUnixTimestamp64Milli(%d, 'UTC'), fromUnixTimestamp64Milli(%d, 'UTC'), %d, %s)",
 		db.name, quote(id), begun.UnixMilli(), done.UnixMilli(), time.Now().UnixNano(), quote(receipt)))
 	if err != nil {
 		return storeError("write the receipt", err)
@@ -332,7 +330,7 @@ func (db *DB) WriteReceipt(ctx context.Context, id string, begun, done time.Time
 
 // Receipts are all receipts by their ids, as they were begun, the oldest first.
 func (db *DB) Receipts(ctx context.Context) (all []Receipt, err error) {
-	return all, db.each(db.consistent(ctx), "read the receipts", fmt.Sprintf(
+	return all, db.each(ctx, "read the receipts", fmt.Sprintf(
 		"SELECT id, argMax(receipt, changed), max(done_at) > toDateTime64(0, 3, 'UTC') FROM %s.receipts GROUP BY id ORDER BY min(begun_at), id", db.name),
 		nil, func(rows driver.Rows) error {
 			var r Receipt
@@ -353,7 +351,7 @@ type Receipt struct {
 func (db *DB) RecordsOf(ctx context.Context, s Subject, unsettled []Start) (n uint64, err error) {
 	return n, s.chunks(func(s Subject) error {
 		var some uint64
-		err := db.row(db.consistent(ctx), "count the records of the instances", fmt.Sprintf(
+		err := db.row(ctx, "count the records of the instances", fmt.Sprintf(
 			"SELECT count() FROM %s.records WHERE %s AND %s", db.name, s.mentions(), olderThan(unsettled)), nil, &some)
 		n += some
 		return err

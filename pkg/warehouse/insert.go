@@ -45,7 +45,19 @@ func (db *DB) InsertChanges(ctx context.Context, token string, changes []change.
 	if len(changes) == 0 {
 		return nil
 	}
-	return db.insert(ctx, "changes", token, db.cfg.InsertTimeout, auditColumns(changes))
+	if !db.cfg.Single {
+		return db.insert(ctx, "changes", token, db.cfg.InsertTimeout, auditColumns(changes))
+	}
+	all, err := db.layout(ctx)
+	if err != nil {
+		return storeError("insert into "+db.name+".changes", err)
+	}
+	for _, r := range all {
+		if err := db.insertAt(ctx, db.servers.insertsAt(r.address, db.cfg.Connections, db.metrics), "changes", token, db.cfg.InsertTimeout, auditColumns(changes)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func auditColumns(changes []change.Audit) proto.Input {
@@ -79,14 +91,21 @@ func auditColumns(changes []change.Audit) proto.Input {
 const serverMargin = 5 * time.Second
 
 func (db *DB) insert(ctx context.Context, table, token string, timeout time.Duration, columns proto.Input) error {
+	return db.insertAt(ctx, db.inserts, table, token, timeout, columns)
+}
+
+func (db *DB) insertAt(ctx context.Context, at *connections, table, token string, timeout time.Duration, columns proto.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	settings, err := db.insertSettings(ctx, table, token)
+	if err != nil {
+		return storeError("insert into "+db.name+"."+table, err)
+	}
 	ctx, span := db.inserting(ctx, table, columns)
-	settings := db.insertSettings(token)
 	if timeout > 2*serverMargin {
 		settings = append(settings, ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(int((timeout - serverMargin).Seconds())), Important: true})
 	}
-	err := db.send(ctx, ch.Query{
+	err = at.send(ctx, ch.Query{
 		Body:     fmt.Sprintf("INSERT INTO %s.%s %s VALUES", db.name, table, columns.Columns()),
 		QueryID:  token + "-" + db.attempt(),
 		Input:    columns, // one block: a token covers no more
@@ -96,6 +115,7 @@ func (db *DB) insert(ctx context.Context, table, token string, timeout time.Dura
 		endSpan(span, "")
 		return nil
 	}
+	db.servers.replicas.Store(0) // ask again: a replica that is gone may have been taken out of the cluster
 	e := storeError("insert into "+db.name+"."+table, err)
 	endSpan(span, classNames[e.Class])
 	db.metrics.failures.WithLabelValues(classNames[e.Class]).Inc()
@@ -132,25 +152,25 @@ func endSpan(span trace.Span, failure string) {
 }
 
 // send runs one insert on one connection.
-func (db *DB) send(ctx context.Context, q ch.Query) error {
-	client, err := db.inserts.get(ctx)
+func (c *connections) send(ctx context.Context, q ch.Query) error {
+	client, err := c.get(ctx)
 	if err != nil {
 		return err
 	}
 	if err := client.Do(ctx, q); err != nil {
 		_ = client.Close()
 		if _, _, answered := exception(err); !answered {
-			db.inserts.reset()
+			c.reset()
 		}
 		return err
 	}
-	db.inserts.put(client)
+	c.put(client)
 	return nil
 }
 
 // insertSettings are what exactly once rests on, and are sent whatever the
 // defaults of the server are: they have changed between versions.
-func (db *DB) insertSettings(token string) []ch.Setting {
+func (db *DB) insertSettings(ctx context.Context, table, token string) ([]ch.Setting, error) {
 	all := []ch.Setting{
 		{Key: "async_insert", Value: "0"}, // a queue would acknowledge before it stores
 		{Key: "insert_deduplicate", Value: "1"},
@@ -160,16 +180,19 @@ func (db *DB) insertSettings(token string) []ch.Setting {
 		{Key: "optimize_on_insert", Value: "0"},              // merges collapse equal keys anyway; at insert it costs a quarter of the engine's time
 	}
 	if db.cfg.Cluster != "" {
-		all = append(all,
-			ch.Setting{Key: "distributed_foreground_insert", Value: "1"}, // a queue would acknowledge before it stores
-			ch.Setting{Key: "insert_quorum", Value: "auto"},
-			ch.Setting{Key: "insert_quorum_parallel", Value: "1"},
-		)
+		all = append(all, ch.Setting{Key: "distributed_foreground_insert", Value: "1"}) // a queue would acknowledge before it stores
+	}
+	quorum, err := db.quorum(ctx, table == "changes")
+	if err != nil {
+		return nil, err
+	}
+	if quorum > 0 {
+		all = append(all, ch.Setting{Key: "insert_quorum", Value: strconv.FormatInt(quorum, 10)}, ch.Setting{Key: "insert_quorum_parallel", Value: "1"})
 	}
 	for i := range all {
 		all[i].Important = true // an unknown one is an error, not a warning
 	}
-	return all
+	return all, nil
 }
 
 // attempt makes a query id different from that of the attempt before, which

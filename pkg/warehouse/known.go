@@ -9,6 +9,7 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"sluice/pkg/record"
 )
@@ -46,7 +47,13 @@ func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found fu
 	// What was forgotten is known by less, and has no row any more. Nearly always
 	// there is nothing, and the lists of the block are not read once more.
 	var forgotten uint64
-	if err := db.row(db.consistent(ctx), "look whether anything was forgotten", fmt.Sprintf("SELECT count() FROM %s.forgotten", db.name), nil, &forgotten); err != nil || forgotten == 0 {
+	err := db.each(db.shardwise(ctx), "look whether anything was forgotten", fmt.Sprintf("SELECT count() FROM %s.forgotten", db.name), nil, func(rows driver.Rows) error {
+		var n uint64
+		err := rows.Scan(&n)
+		forgotten += n
+		return err
+	})
+	if err != nil || forgotten == 0 {
 		return err
 	}
 	selects = selects[:0]
@@ -64,7 +71,7 @@ func (db *DB) known(ctx context.Context, selects []string, found func(*record.Kn
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
 	var answer knownColumns
-	err := db.send(ctx, ch.Query{
+	err := db.inserts.send(ctx, ch.Query{
 		Body:     strings.Join(selects, " UNION ALL "),
 		Settings: db.lookupSettings(),
 		Result:   answer.columns(),
@@ -156,7 +163,8 @@ func byHash(c *record.Columns, rows []int) conditions {
 func (db *DB) lookupSettings() []ch.Setting {
 	all := []ch.Setting{{Key: "max_query_size", Value: "268435456", Important: true}} // the list of a block is a part of the statement
 	if db.cfg.Cluster != "" {
-		all = append(all, ch.Setting{Key: "select_sequential_consistency", Value: "1", Important: true})
+		all = append(all, ch.Setting{Key: "distributed_group_by_no_merge", Value: "1", Important: true},
+			ch.Setting{Key: "optimize_const_name_size", Value: "-1"}) // the list goes to the shards in the statement, and not beside it; older servers know no other way
 	}
 	return all
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"sluice/pkg/record"
@@ -17,10 +16,15 @@ import (
 // Marks returns how far days of sources reach, by flow.sources, and how many
 // rows of a life of a lane that table has heard of.
 func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error) {
-	ctx = db.consistent(ctx)
+	ctx = db.shardwise(ctx)
 	marks := record.Marks{Last: map[record.SourceDay]int64{}}
-	err := db.row(ctx, "count the rows of the lane", fmt.Sprintf(
-		"SELECT sum(rows) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), []any{lane, incarnation}, &marks.Rows)
+	err := db.each(ctx, "count the rows of the lane", fmt.Sprintf(
+		"SELECT sum(rows) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), []any{lane, incarnation}, func(rows driver.Rows) error {
+		var n uint64
+		err := rows.Scan(&n)
+		marks.Rows += n
+		return err
+	})
 	if err != nil || len(days) == 0 {
 		return marks, err
 	}
@@ -43,7 +47,7 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []re
 			if day.Partition == 0 {
 				position = ts
 			}
-			if asked[day] {
+			if last, told := marks.Last[day]; asked[day] && (!told || position > last) {
 				marks.Last[day] = position
 			}
 			return nil
@@ -54,7 +58,7 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []re
 // Lacking compares flow.sources with the stored rows of a life of a lane, all
 // of them, and returns some days that reach less far there.
 func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error) {
-	ctx, cancel := context.WithTimeout(db.consistent(ctx), scanTime)
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	var all []record.SourceDay
 	err := db.eachUntil(ctx, "compare flow.sources with flow.records", fmt.Sprintf(`
@@ -86,49 +90,73 @@ const scanTime = 10 * time.Minute
 // from a backup, does not reach as far as the position of the lane. It reads the
 // days of that message only, as flow.sources tells them, unless it is not there.
 func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
-	ctx = db.consistent(ctx)
-	var expected, found uint64
+	ctx = db.shardwise(ctx)
 	args := []any{lane, incarnation}
-	err := db.row(ctx, "find the last message", fmt.Sprintf(
-		"SELECT max(last_seq) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), args, &expected)
+	expected, err := db.greatest(ctx, "find the last message", fmt.Sprintf(
+		"SELECT max(last_seq) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), args...)
 	if err != nil || expected == 0 {
 		return 0, err
 	}
-	err = db.row(ctx, "find the last stored message", fmt.Sprintf(
-		`SELECT max(stream_seq) FROM %[1]s.records WHERE lane = ? AND incarnation = ? AND stream_seq = ?
-		AND toDate(ts) IN (SELECT day FROM %[1]s.sources WHERE lane = ? AND incarnation = ? AND last_seq = ?)`, db.name),
-		[]any{lane, incarnation, expected, lane, incarnation, expected}, &found)
+	days := map[int64]bool{}
+	err = db.each(ctx, "find the days of the last message", fmt.Sprintf(
+		"SELECT DISTINCT toInt64(toUInt16(day)) FROM %s.sources WHERE lane = ? AND incarnation = ? AND last_seq = ?", db.name), []any{lane, incarnation, expected},
+		func(rows driver.Rows) error {
+			var day int64
+			err := rows.Scan(&day)
+			days[day] = true
+			return err
+		})
+	if err != nil {
+		return 0, err
+	}
+	found, err := db.greatest(ctx, "find the last stored message", fmt.Sprintf(
+		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq = ? AND toDate(ts) IN (%s)",
+		db.name, strings.Join(dates(days), ", ")), lane, incarnation, expected)
 	if err != nil || found == expected {
 		return found, err
 	}
 	// The rows of that message may all be forgotten.
-	err = db.row(ctx, "find the last forgotten message", fmt.Sprintf(
-		"SELECT max(stream_seq) FROM %s.forgotten WHERE lane = ? AND incarnation = ?", db.name), args, &found)
-	if err != nil || found == expected {
-		return found, err
+	forgotten, err := db.greatest(ctx, "find the last forgotten message", fmt.Sprintf(
+		"SELECT max(stream_seq) FROM %s.forgotten WHERE lane = ? AND incarnation = ?", db.name), args...)
+	if err != nil || forgotten == expected {
+		return forgotten, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
+	found = forgotten
 	err = db.eachUntil(ctx, "find the last stored message", fmt.Sprintf(
-		"SELECT greatest(max(stream_seq), %d) FROM %s.records WHERE lane = ? AND incarnation = ?", found, db.name), args,
-		func(rows driver.Rows) error { return rows.Scan(&found) })
+		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ?", db.name), args, greater(&found))
 	return found, err
+}
+
+// greatest asks for a number, of which each shard may have another.
+func (db *DB) greatest(ctx context.Context, doing, query string, args ...any) (most uint64, err error) {
+	err = db.each(ctx, doing, query, args, greater(&most))
+	return most, err
+}
+
+func greater(most *uint64) func(driver.Rows) error {
+	return func(rows driver.Rows) error {
+		var n uint64
+		err := rows.Scan(&n)
+		*most = max(*most, n)
+		return err
+	}
 }
 
 // LastLife returns the greatest incarnation of a lane that a row has, and the
 // last message of that life that has one, by flow.sources; zeros when there is
 // none.
 func (db *DB) LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error) {
-	err = db.row(db.consistent(ctx), "find the last life of the lane", fmt.Sprintf(
-		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s.sources WHERE lane = ?)", db.name), []any{lane}, &incarnation, &seq)
+	err = db.each(db.shardwise(ctx), "find the last life of the lane", fmt.Sprintf(
+		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s.sources WHERE lane = ?)", db.name), []any{lane},
+		func(rows driver.Rows) error {
+			var life, last uint64
+			err := rows.Scan(&life, &last)
+			if life > incarnation || life == incarnation && last > seq {
+				incarnation, seq = life, last
+			}
+			return err
+		})
 	return incarnation, seq, err
-}
-
-// consistent makes questions see every insert that was confirmed. On a single
-// server they always do.
-func (db *DB) consistent(ctx context.Context) context.Context {
-	if db.cfg.Cluster == "" {
-		return ctx
-	}
-	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"select_sequential_consistency": 1}))
 }

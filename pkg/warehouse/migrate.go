@@ -92,7 +92,7 @@ func (db *DB) migrate(ctx context.Context, all []migration) error {
 		}
 		// A crash here runs the migration again, which changes nothing.
 		insert := fmt.Sprintf("INSERT INTO %s.migrations (version, name, checksum) VALUES (?, ?, ?)", db.name)
-		if err := db.exec(ctx, insert, m.version, m.name, m.checksum); err != nil {
+		if err := db.storeEverywhere(ctx, insert, m.version, m.name, m.checksum); err != nil {
 			return fmt.Errorf("record migration %s: %w", m.name, err)
 		}
 		db.log.Info("schema migrated", "database", db.name, "migration", m.name)
@@ -108,10 +108,10 @@ func (db *DB) apply(ctx context.Context, d dialect, m migration) error {
 		return err
 	}
 	for _, s := range statements {
-		err := db.exec(ctx, s)
+		err := db.everywhere(ctx, s)
 		for pause := 100 * time.Millisecond; err != nil && pause <= time.Second && ctx.Err() == nil; pause *= 3 {
 			time.Sleep(pause)
-			err = db.exec(ctx, s)
+			err = db.everywhere(ctx, s)
 		}
 		if err != nil {
 			first, _, _ := strings.Cut(s, "\n")

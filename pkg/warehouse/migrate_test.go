@@ -43,7 +43,7 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"; got != want {
+	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,20]"; got != want {
 		t.Errorf("applied migrations: got %s, want %s", got, want)
 	}
 }
@@ -112,7 +112,7 @@ func TestAMigrationThatWasChangedIsRefused(t *testing.T) {
 
 func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 	name, _ := clickhousetest.FreshDatabase(t)
-	statements, err := warehouse.Statements(name, "", 24, 8)
+	statements, err := warehouse.Statements(name, "", false, 24, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 // TestTheClusterSchema compares the schema of a cluster with the golden file,
 // and lets the engine, which cannot make replicated tables, parse it.
 func TestTheClusterSchema(t *testing.T) {
-	statements, err := warehouse.Statements("flow", "main", 26, 7, slices.Sorted(maps.Keys(warehouse.WritingSettings))...)
+	statements, err := warehouse.Statements("flow", "main", false, 26, 7, slices.Sorted(maps.Keys(warehouse.WritingSettings))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ type world struct {
 	db     *warehouse.DB
 	truths map[string]*simulator.Truth
 	events []event // each once, of both engines, in order of time
+	sent   []sent  // all records, as the engines wrote them
 }
 
 // event is a record of type EVENT as an engine wrote it.
@@ -99,6 +100,7 @@ func simulated(t *testing.T) *world {
 	slices.SortStableFunc(w.events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.At, b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Position, b.Position))
 	})
+	w.sent = slices.Clone(all)
 	store(t, w.db, 1, late(shuffled(again(all))), 8000)
 	shared.world = w
 	return w

@@ -32,7 +32,7 @@ func (db *DB) Shadow(name string) (*Shadow, error) {
 		return nil, fmt.Errorf("%s is the database that is in use: a rebuild needs another", name)
 	}
 	// The same connections: every statement names its database.
-	shadow := &DB{cfg: db.cfg, name: name, log: db.log, metrics: db.metrics, queries: db.queries, inserts: db.inserts}
+	shadow := &DB{cfg: db.cfg, name: name, log: db.log, metrics: db.metrics, queries: db.queries, inserts: db.inserts, servers: db.servers}
 	shadow.attempts.Store(time.Now().UnixNano())
 	return &Shadow{DB: shadow, live: db}, nil
 }
@@ -56,7 +56,7 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 		"rebuild":        "(lane UInt16, first UInt64, last UInt64, token String, dropped String, claimed_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')) ORDER BY (lane, first)",
 	} {
 		columns, order, _ := strings.Cut(columns, " ORDER BY ")
-		if err := s.exec(ctx, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.%s%s %s ENGINE = %s ORDER BY %s SETTINGS %s",
+		if err := s.everywhere(ctx, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.%s%s %s ENGINE = %s ORDER BY %s SETTINGS %s",
 			s.name, name, d.OnCluster(), columns, d.EngineEverywhere("MergeTree", name), order, d.Durable())); err != nil {
 			return fmt.Errorf("make the table %s: %w", name, err)
 		}
@@ -94,21 +94,29 @@ func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
 	if len(live) == 0 {
 		return nil
 	}
-	d := dialect{Database: s.name, Cluster: s.cfg.Cluster}
+	d := s.plain()
 	_, columns, _ := strings.Cut(forgottenColumns, ", ")
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0, "insert_deduplicate": 0}))
-	for _, statement := range []string{
-		fmt.Sprintf("TRUNCATE TABLE %s%s", d.Table("sources"), d.OnCluster()), // as an interruption leaves it
-		fmt.Sprintf(`INSERT INTO %[1]s.sources (source, partition_id, day, lane, incarnation, first_position, last_position, first_ts, last_ts, received_at, last_seq, rows)
+	truncate := fmt.Sprintf("TRUNCATE TABLE %s%s", d.Table("sources"), d.OnCluster())
+	if err := s.everywhere(ctx, truncate); err != nil { // as an interruption leaves it
+		return storeError("tell the shadow what was forgotten", err)
+	}
+	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0})
+	if err != nil {
+		return err
+	}
+	if err := s.exec(inserting, fmt.Sprintf(`INSERT INTO %[1]s.sources (source, partition_id, day, lane, incarnation, first_position, last_position, first_ts, last_ts, received_at, last_seq, rows)
 			SELECT r.source, if(r.identity = '', r.partition_id, 0) AS p, toDate(r.ts) AS d, r.lane, r.incarnation,
 				min(if(r.identity = '', toNullable(r.position), NULL)), max(if(r.identity = '', toNullable(r.position), NULL)),
 				min(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)), max(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)),
 				max(r.received_at), max(r.stream_seq), count()
-			FROM (SELECT DISTINCT %[3]s FROM %[2]s.forgotten) AS r GROUP BY r.source, p, d, r.lane, r.incarnation`, s.name, s.live.name, columns),
+			FROM (SELECT DISTINCT %[3]s FROM %[2]s.forgotten) AS r GROUP BY r.source, p, d, r.lane, r.incarnation`, s.name, s.live.name, columns)); err != nil {
+		return storeError("tell the shadow what was forgotten", err)
+	}
+	for _, statement := range []string{
 		fmt.Sprintf("INSERT INTO %[1]s.forgotten (%[3]s) SELECT %[3]s FROM %[2]s.forgotten", s.name, s.live.name, forgottenColumns),
 		fmt.Sprintf("INSERT INTO %[1]s.receipts (id, begun_at, done_at, changed, receipt) SELECT id, begun_at, done_at, changed, receipt FROM %[2]s.receipts", s.name, s.live.name),
 	} {
-		if err := s.exec(ctx, statement); err != nil {
+		if err := s.storeEverywhere(ctx, statement); err != nil {
 			return storeError("tell the shadow what was forgotten", err)
 		}
 	}
@@ -147,8 +155,7 @@ func (s *Shadow) Begin(ctx context.Context, plan []Start) error {
 
 // note writes what the rebuild has to remember.
 func (s *Shadow) note(ctx context.Context, statement string, args ...any) error {
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
-	if err := s.exec(ctx, statement, args...); err != nil {
+	if err := s.storeEverywhere(ctx, statement, args...); err != nil {
 		return storeError("write down how far the rebuild is", err)
 	}
 	return nil
@@ -268,7 +275,7 @@ func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := dialect{Database: s.name, Cluster: s.cfg.Cluster}
+	d := s.plain()
 	records := d.Table("records")
 	names := []string{records}
 	for _, name := range tables[records].feeds {

@@ -65,7 +65,6 @@ var ErrExpired = errors.New("records may have expired")
 // take them out of the counters too.
 func (db *DB) Recount(ctx context.Context, day string) (*Recount, error) {
 	var oldest *time.Time // nil when there is nothing
-	ctx = db.consistent(ctx)
 	err := db.row(ctx, "look for the oldest record of a day", fmt.Sprintf(
 		`SELECT minOrNull(received) FROM (
 			SELECT minOrNull(received_at) AS received FROM %[1]s.records WHERE toDate(ts) = ?

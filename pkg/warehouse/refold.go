@@ -17,7 +17,7 @@ import (
 // forgotten, nobody knows which of the materialized views have heard of it. A
 // fold that is made of minima, maxima and sets may hear a thing twice.
 // flow.sources counts rows too, and hears only what it has not heard; counters
-// are left alone.
+// are left alone. On a cluster each shard does so by itself, as its views do.
 func (db *DB) Refold(ctx context.Context, b record.Block) error {
 	from, to := claimed(b)
 	if from == to {
@@ -27,9 +27,9 @@ func (db *DB) Refold(ctx context.Context, b record.Block) error {
 	if err != nil {
 		return err
 	}
-	d := dialect{Database: db.name, Cluster: db.cfg.Cluster}
+	d := db.plain()
 	records := d.Table("records")
-	source := fmt.Sprintf("(SELECT * FROM %s.records WHERE %s)", db.name, ofClaim(b, from, to))
+	source := fmt.Sprintf("(SELECT * FROM %s WHERE %s)", records, ofClaim(b, from, to))
 	for _, name := range tables[records].feeds {
 		view := tables[name]
 		if view == nil || view.engine != "MaterializedView" || !isFold(tables[view.targets]) {
@@ -68,14 +68,14 @@ func (db *DB) refold(ctx context.Context, view *table, records, source string, l
 	})
 	heard := ""
 	if slices.Contains(columns, "last_seq") && slices.Contains(columns, "rows") {
-		heard = fmt.Sprintf(" WHERE (source, partition_id, day, last_seq) NOT IN (SELECT n.source, n.partition_id, n.day, n.last_seq FROM (%s) AS n INNER JOIN %s.sources AS s ON n.source = s.source AND n.partition_id = s.partition_id AND n.day = s.day WHERE s.lane = %d AND s.incarnation = %d AND s.last_seq >= n.last_seq)", query, db.name, lane, incarnation)
+		heard = fmt.Sprintf(" WHERE (source, partition_id, day, last_seq) NOT IN (SELECT n.source, n.partition_id, n.day, n.last_seq FROM (%s) AS n INNER JOIN %s AS s ON n.source = s.source AND n.partition_id = s.partition_id AND n.day = s.day WHERE s.lane = %d AND s.incarnation = %d AND s.last_seq >= n.last_seq)", query, db.plain().Table("sources"), lane, incarnation)
 	}
 	list := strings.Join(columns, ", ")
-	target := strings.TrimSuffix(view.targets, "_local")
-	ctx = clickhouse.Context(db.consistent(ctx), clickhouse.WithSettings(clickhouse.Settings{
-		"asterisk_include_alias_columns": 1, "async_insert": 0, "max_query_size": 256 << 20,
-	}))
-	return db.exec(ctx, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", target, list, list, query, heard))
+	ctx, err := db.storing(ctx, clickhouse.Settings{"asterisk_include_alias_columns": 1, "max_query_size": 256 << 20})
+	if err != nil {
+		return err
+	}
+	return db.onShards(ctx, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", view.targets, list, list, query, heard))
 }
 
 // aggregate finds the aggregate functions of a table.

@@ -70,7 +70,7 @@ func (db *DB) local(table string) string {
 	if table == "changes" { // on every server whole
 		return db.name + "." + table
 	}
-	return dialect{Database: db.name, Cluster: db.cfg.Cluster}.Table(table)
+	return db.plain().Table(table)
 }
 
 // Retain sets how long rows of a table are kept. To set it rewrites nothing: of
@@ -92,7 +92,7 @@ func (db *DB) Retain(ctx context.Context, r Retention) error {
 	if err != nil || now == r.Days {
 		return err
 	}
-	alter := fmt.Sprintf("ALTER TABLE %s%s ", db.local(r.Table), dialect{Cluster: db.cfg.Cluster}.OnCluster())
+	alter := fmt.Sprintf("ALTER TABLE %s%s ", db.local(r.Table), db.plain().OnCluster())
 	if now > 0 && (r.Days == 0 || r.Days > now) {
 		// What has expired until now does not come back: verify has to know. A
 		// crash behind this leaves a note that is true.
@@ -101,18 +101,18 @@ func (db *DB) Retain(ctx context.Context, r Retention) error {
 			return err
 		}
 		if until := time.Now().AddDate(0, 0, -now); until.After(gone) {
-			if err := db.exec(ctx, alter+"MODIFY COMMENT "+quote(expiredBefore+until.UTC().Format(time.RFC3339))); err != nil {
+			if err := db.everywhere(ctx, alter+"MODIFY COMMENT "+quote(expiredBefore+until.UTC().Format(time.RFC3339))); err != nil {
 				return fmt.Errorf("note what has expired of %s: %w", r.Table, err)
 			}
 		}
 	}
 	if r.Days == 0 {
-		return db.exec(ctx, alter+"REMOVE TTL")
+		return db.everywhere(ctx, alter+"REMOVE TTL")
 	}
-	if err := db.exec(ctx, fmt.Sprintf("%sMODIFY SETTING materialize_ttl_recalculate_only = 1, ttl_only_drop_parts = %d", alter, whole)); err != nil {
+	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY SETTING materialize_ttl_recalculate_only = 1, ttl_only_drop_parts = %d", alter, whole)); err != nil {
 		return fmt.Errorf("prepare %s: %w", r.Table, err)
 	}
-	if err := db.exec(ctx, fmt.Sprintf("%sMODIFY TTL %s + INTERVAL %d DAY DELETE SETTINGS mutations_sync = 2", alter, column, r.Days)); err != nil {
+	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY TTL %s + INTERVAL %d DAY DELETE SETTINGS mutations_sync = 2", alter, column, r.Days)); err != nil {
 		return fmt.Errorf("set the retention of %s: %w", r.Table, err)
 	}
 	return nil

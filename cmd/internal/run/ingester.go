@@ -53,11 +53,12 @@ type ClickHouse struct {
 	ClickHousePasswordFile string `name:"clickhouse-password-file" type:"existingfile" help:"File of the password of the user in --clickhouse, one line."`
 
 	ClickHouseCluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster the schema is made for; a single server when empty."`
+	ClickHouseSingle  bool   `name:"clickhouse-single" help:"Every shard of that cluster is one server: nothing is replicated and there is no Keeper."`
 }
 
 // Config is what pkg/warehouse calls it.
 func (c ClickHouse) Config() (warehouse.Config, error) {
-	cfg := warehouse.Config{URL: c.ClickHouse, Cluster: c.ClickHouseCluster}
+	cfg := warehouse.Config{URL: c.ClickHouse, Cluster: c.ClickHouseCluster, Single: c.ClickHouseSingle}
 	if c.ClickHousePasswordFile == "" {
 		return cfg, nil
 	}

@@ -1,0 +1,283 @@
+package warehouse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+// On a cluster every table is two: the rows on each server (records_local), and
+// what covers them all (records), which is read and inserted into.
+//
+//	block ─▶ records (Distributed) ─┬─▶ records_local of shard 1 ─▶ its folds
+//	         token                  └─▶ records_local of shard 2 ─▶ its folds
+//
+// An insert is cut by the sharding key, always in the same way, and every shard
+// gets its piece under the token of the block. It is confirmed when all have it.
+// When one has not, the block is sent again: the shards that have it know the
+// token, in the table and in the folds, and the others store it.
+
+// servers are connections to each server of a cluster, made when they are needed.
+type servers struct {
+	options *clickhouse.Options
+
+	mu      sync.Mutex
+	open    map[string]driver.Conn  // by address
+	inserts map[string]*connections // likewise
+
+	replicas atomic.Int64 // of every shard; 0: not asked yet
+}
+
+func (s *servers) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all error
+	for _, conn := range s.open {
+		all = errors.Join(all, conn.Close())
+	}
+	for _, c := range s.inserts {
+		c.close()
+	}
+	s.open, s.inserts = nil, nil
+	return all
+}
+
+// insertsAt are the connections for inserts to one server.
+func (s *servers) insertsAt(address string, limit int, m *metrics) *connections {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.inserts[address]
+	if !ok {
+		o := *s.options
+		o.Addr = []string{address}
+		c = newConnections(&o, limit, m)
+		if s.inserts == nil {
+			s.inserts = map[string]*connections{}
+		}
+		s.inserts[address] = c
+	}
+	return c
+}
+
+// at is the connection to one server.
+func (s *servers) at(address string) (driver.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if conn, ok := s.open[address]; ok {
+		return conn, nil
+	}
+	o := *s.options
+	o.Addr = []string{address}
+	conn, err := clickhouse.Open(&o)
+	if err != nil {
+		return nil, fmt.Errorf("open ClickHouse at %s: %w", address, err)
+	}
+	if s.open == nil {
+		s.open = map[string]driver.Conn{}
+	}
+	s.open[address] = conn
+	return conn, nil
+}
+
+// replica is a line of system.clusters.
+type replica struct {
+	shard   uint32
+	weight  uint32
+	address string
+}
+
+// layout reads the cluster as the server is configured that is asked.
+func (db *DB) layout(ctx context.Context) (all []replica, err error) {
+	err = db.each(ctx, "read the cluster", "SELECT shard_num, shard_weight, host_name, port FROM system.clusters WHERE cluster = ? ORDER BY shard_num, replica_num",
+		[]any{db.cfg.Cluster}, func(rows driver.Rows) error {
+			var r replica
+			var host string
+			var port uint16
+			err := rows.Scan(&r.shard, &r.weight, &host, &port)
+			r.address = net.JoinHostPort(host, strconv.Itoa(int(port)))
+			all = append(all, r)
+			return err
+		})
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("ClickHouse knows no cluster %s: it is not in remote_servers of its configuration", db.cfg.Cluster)
+	}
+	return all, err
+}
+
+// modulus is the number of shards in the sharding key of a Distributed table.
+var modulus = regexp.MustCompile(`% (\d+)(?:, |\))`)
+
+// shards is among how many shards the rows are divided: as many as there were when
+// the tables were made.
+func (db *DB) shards(ctx context.Context) (int, error) {
+	all, err := db.layout(ctx)
+	if err != nil {
+		return 0, err
+	}
+	found := map[uint32]int{}
+	for _, r := range all {
+		found[r.shard]++
+		switch {
+		case r.weight != 1:
+			return 0, fmt.Errorf("shard %d of the cluster %s has weight %d: all need 1, the default", r.shard, db.cfg.Cluster, r.weight)
+		case db.cfg.Single && found[r.shard] > 1:
+			return 0, fmt.Errorf("shard %d of the cluster %s has replicas, which nothing would be copied to: leave --clickhouse-single out, or the replicas", r.shard, db.cfg.Cluster)
+		}
+	}
+	var engine string
+	err = db.each(ctx, "look for the table over all shards", "SELECT engine_full FROM system.tables WHERE database = ? AND name = 'records'", []any{db.name},
+		func(rows driver.Rows) error { return rows.Scan(&engine) })
+	if err != nil || engine == "" {
+		return len(found), err
+	}
+	m := modulus.FindStringSubmatch(engine)
+	if m == nil {
+		return 0, fmt.Errorf("table %s.records is not divided as a cluster's is: its engine is %.80s", db.name, engine)
+	}
+	shards, err := strconv.Atoi(m[1])
+	if err == nil && shards > len(found) {
+		err = fmt.Errorf("the tables of %s are divided among %d shards, but the cluster %s has only %d", db.name, shards, db.cfg.Cluster, len(found))
+	}
+	return shards, err
+}
+
+// everywhere runs a statement on every server: by Keeper where there is one, else
+// by going to each. A crash in between leaves some without it: every statement may
+// run again.
+func (db *DB) everywhere(ctx context.Context, statement string, args ...any) error {
+	if db.cfg.Cluster == "" || !db.cfg.Single {
+		return db.exec(ctx, statement, args...)
+	}
+	all, err := db.layout(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if err := db.execAt(ctx, r.address, statement, args...); err != nil {
+			return fmt.Errorf("shard %d, %s: %w", r.shard, r.address, err)
+		}
+	}
+	return nil
+}
+
+// onShards runs a statement on one server of each shard.
+func (db *DB) onShards(ctx context.Context, statement string) error {
+	if db.cfg.Cluster == "" {
+		return db.exec(ctx, statement)
+	}
+	all, err := db.layout(ctx)
+	if err != nil {
+		return err
+	}
+	done, failed := map[uint32]bool{}, map[uint32]error{}
+	for _, r := range all {
+		if done[r.shard] {
+			continue
+		}
+		if err := db.execAt(ctx, r.address, statement); err != nil {
+			failed[r.shard] = errors.Join(failed[r.shard], fmt.Errorf("shard %d, %s: %w", r.shard, r.address, err))
+			continue
+		}
+		done[r.shard] = true
+	}
+	for shard, err := range failed {
+		if !done[shard] {
+			return err
+		}
+	}
+	return nil
+}
+
+// execAt runs a statement on one server of the cluster.
+func (db *DB) execAt(ctx context.Context, address, statement string, args ...any) error {
+	conn, err := db.servers.at(address)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+	defer cancel()
+	return conn.Exec(ctx, statement, args...)
+}
+
+// quorum is how many replicas have to have an insert before it is confirmed: all
+// of the shard, or all there are of a table that is on every server. With fewer, a
+// replica that is behind could be asked for what is known already, and not know it:
+// ClickHouse has no consistent reads beside inserts that run at once. 0 where nothing
+// is replicated.
+func (db *DB) quorum(ctx context.Context, everywhere bool) (int64, error) {
+	if !db.plain().replicated() {
+		return 0, nil
+	}
+	if n := db.servers.replicas.Load(); n > 0 && !everywhere {
+		return n, nil
+	}
+	all, err := db.layout(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if everywhere {
+		return int64(len(all)), nil
+	}
+	found := map[uint32]int64{}
+	for _, r := range all {
+		found[r.shard]++
+	}
+	for shard, n := range found {
+		if n != found[all[0].shard] {
+			return 0, fmt.Errorf("shard %d of the cluster %s has %d replicas and shard %d has %d: all need as many, as every insert waits for all", shard, db.cfg.Cluster, n, all[0].shard, found[all[0].shard])
+		}
+	}
+	db.servers.replicas.Store(found[all[0].shard])
+	return found[all[0].shard], nil
+}
+
+// storing makes statements of ctx that insert return only when everything is
+// stored everywhere.
+func (db *DB) storing(ctx context.Context, more clickhouse.Settings) (context.Context, error) {
+	settings := clickhouse.Settings{"async_insert": 0}
+	quorum, err := db.quorum(ctx, false)
+	if err != nil {
+		return ctx, err
+	}
+	if quorum > 0 {
+		settings["insert_quorum"], settings["insert_quorum_parallel"] = quorum, 1
+	}
+	maps.Copy(settings, more)
+	return clickhouse.Context(ctx, clickhouse.WithSettings(settings)), nil
+}
+
+// storeEverywhere runs an INSERT into a table that is on every server whole. It is
+// confirmed when every server has it, so that whichever is asked knows.
+func (db *DB) storeEverywhere(ctx context.Context, statement string, args ...any) error {
+	settings := clickhouse.Settings{"async_insert": 0}
+	quorum, err := db.quorum(ctx, true)
+	if err != nil {
+		return err
+	}
+	if quorum > 0 {
+		settings["insert_quorum"], settings["insert_quorum_parallel"] = quorum, 1
+	}
+	if db.cfg.Single {
+		settings["distributed_group_by_no_merge"] = 1 // rows as they are, of every shard
+	}
+	return db.everywhere(clickhouse.Context(ctx, clickhouse.WithSettings(settings)), statement, args...)
+}
+
+// shardwise makes each shard answer questions of ctx by itself and whole: the
+// answers follow each other, and who asks puts them together. On a single server
+// there is one answer.
+func (db *DB) shardwise(ctx context.Context) context.Context {
+	if db.cfg.Cluster == "" {
+		return ctx
+	}
+	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"distributed_group_by_no_merge": 1}))
+}
