@@ -151,7 +151,9 @@ func endSpan(span trace.Span, failure string) {
 	span.End()
 }
 
-// send runs one insert on one connection.
+// send runs one insert, or question, on one connection.
+func (db *DB) send(ctx context.Context, q ch.Query) error { return db.inserts.send(ctx, q) }
+
 func (c *connections) send(ctx context.Context, q ch.Query) error {
 	client, err := c.get(ctx)
 	if err != nil {

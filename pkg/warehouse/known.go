@@ -71,7 +71,7 @@ func (db *DB) known(ctx context.Context, selects []string, found func(*record.Kn
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
 	var answer knownColumns
-	err := db.inserts.send(ctx, ch.Query{
+	err := db.send(ctx, ch.Query{
 		Body:     strings.Join(selects, " UNION ALL "),
 		Settings: db.lookupSettings(),
 		Result:   answer.columns(),

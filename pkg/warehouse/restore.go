@@ -166,6 +166,10 @@ func (r *Restore) Load(ctx context.Context, t DumpTable, piece string, from io.R
 func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f *nativeFile) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
+	settings, err := r.insertSettings(ctx, t.Name, token)
+	if err != nil {
+		return false, storeError("insert into "+r.staging(t.Name), err)
+	}
 	input, sent := f.block.input(), 0
 	more = true
 	err = r.send(ctx, ch.Query{
@@ -182,7 +186,7 @@ func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f
 			}
 			return nil
 		},
-		Settings: append(r.insertSettings(token),
+		Settings: append(settings,
 			ch.Setting{Key: "min_insert_block_size_rows", Value: oneBlock, Important: true}, // one part a month, and one token
 			ch.Setting{Key: "min_insert_block_size_bytes", Value: oneBlock, Important: true}),
 	})
