@@ -144,7 +144,7 @@ func again(t *testing.T, files []string, args ...string) string {
 // TestABackupUnderTrafficIsRestored: an installation is copied while engines send,
 // copy and restore are killed on the way, and what was restored stands where the copy
 // was: after everything is sent again from the positions that it names, while more is
-// sent, nothing is lost, doubled or counted twice.
+// sent, nothing is lost, doubled or counted twice, and what was forgotten stays so.
 func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -168,6 +168,8 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	}
 	others(s)
 	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.records", "1503")
+	const gone = 10 // records of an instance, which leave a hole in a message
+	s.sluice(0, append([]string{"forget", "--instance", "1000005", "--running", "--yes"}, s.servers()...)...)
 
 	stop := e.sending()
 	copied := filepath.Join(t.TempDir(), "backup")
@@ -217,7 +219,7 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	}
 	n := after.sent[1] + after.sent[2] + after.sent[3]
 	r.eventuallyQuery(30*time.Second, `SELECT count(), uniqExact(partition_id, position), countIf(intent = 'nameless'), (SELECT sum(records) FROM flow.counts_1m), (SELECT sum(rows) FROM flow.sources),
-		(SELECT uniqExact(key) FROM flow.v_jobs) FROM flow.records`, fmt.Sprintf("%d\t%d\t2\t%[1]d\t%[1]d\t%[3]d", n+3, n+1, n))
+		(SELECT uniqExact(key) FROM flow.v_jobs) FROM flow.records`, fmt.Sprintf("%d\t%d\t2\t%[1]d\t%[3]d\t%[4]d", n+3-gone, n+1-gone, n+3, n-gone))
 	eventually(t, 20*time.Second, func() error {
 		if total := r.verify(0, "--deep").Total(); total.Waiting > 0 || total.Repeated == 0 {
 			return fmt.Errorf("%+v", total)
