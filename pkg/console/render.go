@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 //go:embed pages/*.html
@@ -82,6 +83,7 @@ func (s *Server) functions() template.FuncMap {
 			return template.HTML(`<span data-live="` + template.HTMLEscapeString(key) + `">` + template.HTMLEscapeString(v[key]) + `</span>`)
 		},
 		"key":    fmt.Sprint,
+		"named":  named,
 		"path":   link,
 		"how":    how,
 		"json":   jsonText,
@@ -203,6 +205,17 @@ func whenever(t *time.Time) template.HTML {
 		return "–"
 	}
 	return when(*t)
+}
+
+// named is a name of a record, or what stands for one that nobody could see.
+func named(name string) string {
+	switch {
+	case name == "":
+		return "(no name)"
+	case strings.TrimFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }) == "":
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
