@@ -27,6 +27,7 @@ type commands struct {
 	Backup     backupCmd   `cmd:"" help:"Copy a running installation to a folder: lanes, positions, users and fields, tables, all of one moment."`
 	Restore    restoreCmd  `cmd:"" help:"Make an installation of a backup, and say from where sources must send again."`
 	Export     exportCmd   `cmd:"" help:"Write process instances as an event log for process mining: XES, OCEL, Parquet, CSV or NDJSON."`
+	Capacity   capacityCmd `cmd:"" help:"Say how many machines a rate of records takes, and what breaks first."`
 	Tail       tail        `cmd:"" help:"Print the records of a lane as JSON, one per line."`
 	Token      token       `cmd:"" help:"Make an access token, or hash one for the token file."`
 }

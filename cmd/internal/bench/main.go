@@ -18,11 +18,13 @@ import (
 )
 
 type options struct {
-	Only    string `enum:",goals,again,scaling" default:"" help:"Measure only the goals, of these only records that are sent again, or only how it scales."`
-	Runs    int    `default:"3" help:"Runs of each row, after a warm-up."`
-	Records int64  `default:"1000000" help:"Records of one run; runs that last for a time do not count them."`
-	Out     string `type:"path" default:"docs" help:"Folder that gets performance.md, and the plots in performance/."`
-	Short   bool   `help:"Only try whether all can be measured, in half a minute: the figures say little."`
+	Only         string `enum:",goals,again,scaling,capacity" default:"" help:"Measure only the goals, of these only records that are sent again, only how it scales, or only what sluice capacity reckons with."`
+	Runs         int    `default:"3" help:"Runs of each row, after a warm-up."`
+	Records      int64  `default:"1000000" help:"Records of one run; runs that last for a time do not count them."`
+	Out          string `type:"path" default:"docs" help:"Folder that gets performance.md, and the plots in performance/."`
+	Coefficients string `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
+
+	Short bool `help:"Only try whether all can be measured, in half a minute: the figures say little."`
 }
 
 func main() {
@@ -32,7 +34,8 @@ func main() {
 	defer stop()
 	_, err := measure.Run(ctx, measure.Config{
 		Only: o.Only, Runs: o.Runs, Records: o.Records, Out: o.Out, Short: o.Short,
-		Command: command(os.Args[1:]), Log: os.Stdout,
+		Coefficients: o.Coefficients,
+		Command:      command(os.Args[1:]), Log: os.Stdout,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -9,20 +9,23 @@ import (
 
 // What can be measured by itself, for Config.Only.
 const (
-	Goals   = "goals"
-	Again   = "again" // of the goals, records that are sent again
-	Scaling = "scaling"
+	Goals    = "goals"
+	Again    = "again" // of the goals, records that are sent again
+	Scaling  = "scaling"
+	Capacity = "capacity" // what sluice capacity reckons with
 )
 
 // Config says what to measure and where to write it.
 type Config struct {
-	Only    string    // Goals, Again or Scaling; all when empty
+	Only    string    // Goals, Again, Scaling or Capacity; all when empty
 	Runs    int       // of each row, after a warm-up
 	Records int64     // of a run that is not bounded by time
 	Out     string    // folder of performance.md; the plots go to performance/ in it
 	Command string    // how this was started, for the page
 	Short   bool      // few records and few points: that all can be measured, not how much it is
 	Log     io.Writer // gets a line per run; default none
+
+	Coefficients string // file that gets what pkg/capacity reckons with
 }
 
 // plan is what Config means in detail.
@@ -39,20 +42,23 @@ type plan struct {
 	ingesters   []int
 	batches     []int
 	connections []int
+	loads       int           // of those for pkg/capacity
+	load        time.Duration // of a run of one of them; twice as long at a given rate
 }
 
 func (c *Config) plan() (plan, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
-	if c.Only != "" && c.Only != Goals && c.Only != Again && c.Only != Scaling {
-		return plan{}, fmt.Errorf("there are %s, %s and %s, no %s", Goals, Again, Scaling, c.Only)
+	if c.Only != "" && c.Only != Goals && c.Only != Again && c.Only != Scaling && c.Only != Capacity {
+		return plan{}, fmt.Errorf("there are %s, %s, %s and %s, no %s", Goals, Again, Scaling, Capacity, c.Only)
 	}
 	if c.Short {
 		return plan{
 			runs: 2, records: 30_000, warmUp: 5_000, paced: time.Second, small: 500 * time.Millisecond,
 			point: 300 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
+			loads: 5, load: 200 * time.Millisecond,
 		}, nil
 	}
 	if c.Runs < 1 || c.Records < 1 {
@@ -62,5 +68,6 @@ func (c *Config) plan() (plan, error) {
 		runs: c.Runs, records: c.Records, warmUp: c.Records / 4, paced: 10 * time.Second, small: 5 * time.Second,
 		point: 3 * time.Second, settle: 20 * time.Second, watch: 20 * time.Second,
 		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
+		loads: len(loads), load: 3 * time.Second,
 	}, nil
 }

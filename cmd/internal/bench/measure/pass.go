@@ -33,6 +33,7 @@ type counters struct {
 	blocks         float64 // inserts of the ingesters
 	parts          float64 // parts inserts made, in all tables
 	streamed       float64 // bytes in the lanes
+	entries        float64 // messages that the lanes have had
 }
 
 // pass posts as cfg says, waits until the last record can be queried, and
@@ -145,35 +146,36 @@ func count(ctx context.Context, s *parts.Stage) (c counters, err error) {
 	if c.parts, err = strconv.ParseFloat(made, 64); err != nil {
 		return c, err
 	}
-	c.streamed, err = streamed(ctx, s)
+	c.streamed, c.entries, err = streamed(ctx, s)
 	return c, err
 }
 
-// streamed is the bytes in the lanes, by NATS's own count.
-func streamed(ctx context.Context, s *parts.Stage) (float64, error) {
+// streamed is the bytes in the lanes, and how many messages they have had, by
+// NATS's own count.
+func streamed(ctx context.Context, s *parts.Stage) (bytes, entries float64, err error) {
 	nc, err := nats.Connect(s.NATS)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	var bytes float64
 	lanes := js.ListStreams(ctx)
 	for info := range lanes.Info() {
 		if strings.HasPrefix(info.Config.Name, stream.LanePrefix) && !slices.Contains([]string{stream.DeadStream, stream.NoteStream, stream.RedactedStream}, info.Config.Name) {
 			bytes += float64(info.State.Bytes)
+			entries += float64(info.State.LastSeq)
 		}
 	}
-	return bytes, lanes.Err()
+	return bytes, entries, lanes.Err()
 }
 
 func (c counters) since(before counters) counters {
 	return counters{
 		rows: c.rows - before.rows, apiAllocs: c.apiAllocs - before.apiAllocs, ingesterAllocs: c.ingesterAllocs - before.ingesterAllocs,
-		blocks: c.blocks - before.blocks, parts: c.parts - before.parts, streamed: c.streamed - before.streamed,
+		blocks: c.blocks - before.blocks, parts: c.parts - before.parts, streamed: c.streamed - before.streamed, entries: c.entries - before.entries,
 	}
 }
 

@@ -48,6 +48,14 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 	if err := parts.Build(ctx, filepath.Join(dir, "bin")); err != nil {
 		return Page{}, err
 	}
+	if cfg.Only == "" || cfg.Only == Capacity {
+		if err := b.capacity(ctx, page.Machine); err != nil {
+			return Page{}, err
+		}
+	}
+	if cfg.Only == Capacity {
+		return page, nil // no page is made of it
+	}
 	if cfg.Only != Scaling {
 		if err := b.goals(ctx, &page); err != nil {
 			return Page{}, err

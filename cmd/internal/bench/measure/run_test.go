@@ -1,6 +1,7 @@
 package measure_test
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"sluice/cmd/internal/bench/measure"
+	"sluice/pkg/capacity"
 )
 
 // TestEverythingIsMeasured is `make bench` in small. The run itself fails when
@@ -18,7 +20,9 @@ import (
 func TestEverythingIsMeasured(t *testing.T) {
 	out := t.TempDir()
 	var log strings.Builder
-	page, err := measure.Run(t.Context(), measure.Config{Short: true, Out: out, Command: "go test", Log: &log})
+	page, err := measure.Run(t.Context(), measure.Config{
+		Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), Command: "go test", Log: &log,
+	})
 	t.Logf("\n%s", log.String())
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +51,19 @@ func TestEverythingIsMeasured(t *testing.T) {
 	}
 	if len(points) > 0 {
 		t.Errorf("not measured: %v", points)
+	}
+	reckoned, err := os.ReadFile(filepath.Join(out, "coefficients.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var measured capacity.Measured
+	if err := json.Unmarshal(reckoned, &measured); err != nil || len(measured.Points) != 5 || measured.Lane <= 0 || measured.Inserted <= 0 {
+		t.Errorf("what sluice capacity reckons with: %v: %s", err, reckoned)
+	}
+	for _, p := range measured.Points {
+		if p.Records <= 0 || p.Requests <= 0 || p.Entries <= 0 || p.Blocks <= 0 || p.Streamed <= 0 || p.Seconds <= 0 || p.CPU[capacity.Engine] <= 0 {
+			t.Errorf("%s: something was not counted: %+v", p.Name, p)
+		}
 	}
 	text, err := os.ReadFile(filepath.Join(out, "performance.md"))
 	if err != nil {

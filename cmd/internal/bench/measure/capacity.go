@@ -1,0 +1,168 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/capacity"
+	"sluice/pkg/load"
+)
+
+// loads are those whose cost pkg/capacity is told: of most of them it makes its
+// model, the others are held out for comparison. Each differs from the others in
+// what it has many of: records, requests, entries or blocks.
+var loads = []capacity.Point{
+	{Name: "1 a request, 64 connections", Fit: true, Batch: 1, Connections: 64},
+	{Name: "1000 a request, 8 connections", Fit: true, Batch: 1000, Connections: 8},
+	{Name: "1000 a request, 40 000/s", Fit: true, Batch: 1000, Connections: 8, Rate: 40_000},
+	{Name: "100 a request, 10 000/s", Fit: true, Batch: 100, Connections: 8, Rate: 10_000},
+	{Name: "500 a request, 60 000/s", Batch: 500, Connections: 8, Rate: 60_000},
+	{Name: "50 a request, 8 connections", Fit: true, Batch: 50, Connections: 8},
+	{Name: "1 a request, 1 000/s", Fit: true, Batch: 1, Connections: 8, Rate: 1_000},
+	{Name: "10 a request, 64 connections", Fit: true, Batch: 10, Connections: 64},
+	{Name: "500 a request, 8 connections", Batch: 500, Connections: 8},
+	{Name: "200 a request, 30 000/s", Batch: 200, Connections: 8, Rate: 30_000},
+	{Name: "20 a request, 15 000/s", Batch: 20, Connections: 8, Rate: 15_000},
+}
+
+// capacity measures what sluice capacity reckons with.
+func (b *bench) capacity(ctx context.Context, m Machine) error {
+	all := capacity.Measured{
+		When: b.began.UTC().Format("2006-01-02 15:04 UTC"), Command: b.cfg.Command, Machine: m.CPU, Busy: m.Load,
+		Cores: float64(m.Cores), Sync: m.Sync.Seconds(),
+	}
+	err := b.on(ctx, "capacity", func(s *parts.Stage) error {
+		var versions Versions
+		if err := versions.ask(ctx, s); err != nil {
+			return err
+		}
+		all.Commit = versions.Commit
+		var merging, during float64
+		for _, point := range loads[:b.plan.loads] {
+			cfg := load.Config{Batch: point.Batch, Connections: point.Connections, Rate: point.Rate, Duration: b.plan.load}
+			if point.Rate > 0 {
+				cfg.Duration = 2 * b.plan.load
+			}
+			point.CPU = map[string]float64{}
+			// The merges that the runs cause come later: until they have ended is
+			// watched too, once for all runs of a load.
+			before, err := spent(s.Part(parts.Engine).PID())
+			if err != nil {
+				return err
+			}
+			var engine float64
+			err = b.repeat(ctx, s, job{name: point.Name, load: cfg, took: func(p pass) error {
+				add(&point, p)
+				engine += p.cpu(parts.Engine) * float64(p.Acked.Records) / 1e6
+				return nil
+			}})
+			if err == nil {
+				err = b.settle(ctx, s)
+			}
+			if err != nil {
+				return err
+			}
+			after, err := spent(s.Part(parts.Engine).PID())
+			if err != nil {
+				return err
+			}
+			if point.Batch >= 50 { // of few records there is little to merge, and much else that the engine does meanwhile
+				during, merging = during+engine, merging+max(0, after-before-engine*float64(b.plan.runs+1)/float64(b.plan.runs))
+			}
+			all.Points = append(all.Points, point)
+		}
+		if during > 0 {
+			all.Merges = merging / during
+		}
+		var err error
+		_, all.Table, err = b.onDisk(ctx, s)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if all.Inserted, err = insertBytes(ctx); err != nil {
+		return err
+	}
+	all.Most()
+	if b.cfg.Short { // runs of less than a tick of processor time make no model
+		return all.Write(b.cfg.Coefficients)
+	}
+	model, err := capacity.Fit(all)
+	if err != nil {
+		return err
+	}
+	for _, c := range model.Compare() {
+		b.note("  %s, %s: %s %s, the model says %s (%+.0f %%)", c.Point, c.What, number(c.Measured), c.Unit, number(c.Said), c.Off()*100)
+	}
+	return all.Write(b.cfg.Coefficients)
+}
+
+// add puts a run to the runs of a point before it.
+func add(point *capacity.Point, p pass) {
+	point.Seconds += p.StoredSeconds
+	point.Records += float64(p.Acked.Records)
+	point.Requests += float64(p.Requests)
+	point.Bytes += float64(p.Acked.Bytes)
+	point.Entries += p.change.entries
+	point.Blocks += p.change.blocks
+	point.Streamed += p.change.streamed
+	for process, name := range map[string]string{
+		capacity.API: parts.API, capacity.NATS: parts.NATS, capacity.Ingester: parts.Ingester, capacity.Engine: parts.Engine, capacity.Load: "load",
+	} {
+		point.CPU[process] += p.cpu(name) * float64(p.Acked.Records) / 1e6
+	}
+}
+
+// spent is the processor time of a process so far, in seconds.
+func spent(pid int) (float64, error) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat is %q", pid, text)
+	}
+	const tick = 10 * time.Millisecond // USER_HZ is 100 wherever Linux is
+	var ticks float64
+	for _, field := range fields[11:13] { // user and system
+		n, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat is %q", pid, text)
+		}
+		ticks += n
+	}
+	return ticks * tick.Seconds(), nil
+}
+
+// insertBytes is what a record takes on its way to ClickHouse, as the baseline of
+// pkg/warehouse has it.
+func insertBytes(ctx context.Context) (float64, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output()
+	if err != nil {
+		return 0, fmt.Errorf("find the module: %w", err)
+	}
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "pkg", "warehouse", "testdata", "baseline.txt"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		for i, field := range fields {
+			if field == "encoded-B/record" && strings.Contains(fields[0], "compress=lz4") {
+				return strconv.ParseFloat(fields[i-1], 64)
+			}
+		}
+	}
+	return 0, errors.New("the baseline of pkg/warehouse does not say how many bytes a record has in a native block")
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"sluice/pkg/capacity"
+)
+
+// TestWhatCapacityAsksByDefault: docs/scaling.md is made with these.
+func TestWhatCapacityAsksByDefault(t *testing.T) {
+	var c capacityCmd
+	parser, err := kong.New(&c)
+	if err == nil {
+		_, err = parser.Parse(nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.ask(0); got != capacity.Default {
+		t.Errorf("it asks %+v, want %+v", got, capacity.Default)
+	}
+	if want := []float64{10_000, 100_000, 1_000_000, 10_000_000}; !slices.Equal(c.Rate, want) {
+		t.Errorf("it asks for %v records per second, want %v", c.Rate, want)
+	}
+}

@@ -1,0 +1,201 @@
+package capacity_test
+
+import (
+	"flag"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/pkg/capacity"
+)
+
+var update = flag.Bool("update", false, "rewrite the tables of docs/scaling.md")
+
+func model(t *testing.T) capacity.Model {
+	t.Helper()
+	measured, err := capacity.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := capacity.Fit(measured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// ask is what sluice capacity asks by default.
+func ask(rate float64) capacity.Ask {
+	a := capacity.Default
+	a.Rate = rate
+	return a
+}
+
+// TestPointsThatAreHeldOut wants what the model says of points it was not made of
+// to be within a fifth of what was measured.
+func TestPointsThatAreHeldOut(t *testing.T) {
+	all := model(t).Compare()
+	if len(all) < 9 {
+		t.Fatalf("only %d figures are compared", len(all))
+	}
+	for _, c := range all {
+		t.Logf("%s, %s: measured %.4g %s, said %.4g, off by %+.0f %%", c.Point, c.What, c.Measured, c.Unit, c.Said, c.Off()*100)
+		if !(math.Abs(c.Off()) <= 0.2) {
+			t.Errorf("%s, %s: measured %.4g %s, the model says %.4g: off by %+.0f %%, more than a fifth", c.Point, c.What, c.Measured, c.Unit, c.Said, c.Off()*100)
+		}
+	}
+}
+
+// TestTheFitFindsWhatPointsWereMadeOf gives it points that are such sums exactly.
+func TestTheFitFindsWhatPointsWereMadeOf(t *testing.T) {
+	costs := map[string]capacity.Cost{
+		capacity.API:      {Record: 1.2e-6, Request: 30e-6, Entry: 50e-6},
+		capacity.NATS:     {Record: 0.1e-6, Entry: 300e-6},
+		capacity.Ingester: {Record: 1.4e-6, Entry: 40e-6, Block: 2e-3},
+		capacity.Engine:   {Record: 4e-6, Block: 20e-3, Second: 0.1},
+		capacity.Load:     {Record: 0.5e-6, Request: 20e-6},
+	}
+	m := capacity.Measured{Cores: 2, Sync: 0.0003, Table: 20, Inserted: 57}
+	for i, n := range [][5]float64{ // records, requests, entries, blocks, seconds
+		{10_000, 10_000, 900, 12, 3}, {600_000, 600, 580, 8, 3}, {240_000, 240, 240, 24, 6},
+		{60_000, 600, 590, 25, 6}, {150_000, 3000, 1200, 10, 3}, {6000, 6000, 5000, 24, 6},
+	} {
+		p := capacity.Point{Fit: true, Records: n[0], Requests: n[1], Entries: n[2], Blocks: n[3], Seconds: n[4], Bytes: n[0] * 640, Streamed: n[0] * 84, CPU: map[string]float64{}}
+		if i > 1 {
+			p.Rate = n[0] / n[4]
+		}
+		for process, c := range costs {
+			p.CPU[process] = c.Record*n[0] + c.Request*n[1] + c.Entry*n[2] + c.Block*n[3] + c.Second*n[4]
+		}
+		m.Points = append(m.Points, p)
+	}
+	m.Most()
+	got, err := capacity.Fit(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for process, want := range costs {
+		for name, pair := range map[string][2]float64{
+			"record": {got.Costs[process].Record, want.Record}, "request": {got.Costs[process].Request, want.Request},
+			"entry": {got.Costs[process].Entry, want.Entry}, "block": {got.Costs[process].Block, want.Block}, "second": {got.Costs[process].Second, want.Second},
+		} {
+			if math.Abs(pair[0]-pair[1]) > 0.02*pair[1]+1e-9 {
+				t.Errorf("%s: a %s costs %.3g, want %.3g", process, name, pair[0], pair[1])
+			}
+		}
+	}
+	m.Points = m.Points[:3]
+	if _, err := capacity.Fit(m); err == nil || !strings.Contains(err.Error(), "at least 4") {
+		t.Errorf("three points made a model: %v", err)
+	}
+}
+
+// TestMoreRecordsTakeMore: nothing that a plan has gets less when records get more,
+// and no limit is passed.
+func TestMoreRecordsTakeMore(t *testing.T) {
+	m := model(t)
+	var before capacity.Plan
+	for rate := 1000.0; rate < 12_000_000; rate *= 1.3 {
+		p, err := m.Plan(ask(rate))
+		if err != nil {
+			t.Fatalf("%.0f/s: %v", rate, err)
+		}
+		if p.APIs < before.APIs || p.Lanes < before.Lanes || p.NATS < before.NATS || p.Ingesters < before.Ingesters {
+			t.Errorf("%.0f/s takes less than %.0f/s: %+v after %+v", rate, before.Ask.Rate, p, before)
+		}
+		if p.First().Used > p.Ask.Use+1e-9 {
+			t.Errorf("%.0f/s: %s is used to %.2f", rate, p.First().What, p.First().Used)
+		}
+		if p.At() <= rate {
+			t.Errorf("%.0f/s: it breaks at %.0f/s", rate, p.At())
+		}
+		before = p
+	}
+}
+
+func TestWhatCannotBeIsNamed(t *testing.T) {
+	m := model(t)
+	for flag, change := range map[string]func(*capacity.Ask){
+		"--rate":         func(a *capacity.Ask) { a.Rate = 0 },
+		"--rate is NaN":  func(a *capacity.Ask) { a.Rate = math.NaN() },
+		"--record-bytes": func(a *capacity.Ask) { a.RecordBytes = 10 },
+		"--batch":        func(a *capacity.Ask) { a.Batch = 0 },
+		"--retention":    func(a *capacity.Ask) { a.Retention = time.Hour },
+		"--log-time":     func(a *capacity.Ask) { a.Log = a.Retention + 1 },
+		"--copies":       func(a *capacity.Ask) { a.Copies = 2 },
+		"--replicas":     func(a *capacity.Ask) { a.Replicas = 0 },
+		"--cores":        func(a *capacity.Ask) { a.Cores = 0 },
+		"--gigabits":     func(a *capacity.Ask) { a.Gigabits = -1 },
+		"--terabytes":    func(a *capacity.Ask) { a.Terabytes = 0 },
+		"--use":          func(a *capacity.Ask) { a.Use = 1.5 },
+		"larger":         func(a *capacity.Ask) { a.Rate, a.Cores = 1e9, 1 },
+	} {
+		a := ask(1000)
+		change(&a)
+		if _, err := m.Plan(a); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s: got %v", flag, err)
+		}
+	}
+}
+
+// TestTheScalingPage keeps the tables of docs/scaling.md those that sluice capacity
+// prints: go test ./pkg/capacity -run ScalingPage -update.
+func TestTheScalingPage(t *testing.T) {
+	m := model(t)
+	var plans, short []capacity.Plan
+	for _, rate := range []float64{10_000, 100_000, 1_000_000, 10_000_000} {
+		a := ask(rate)
+		p, err := m.Plan(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, p)
+		a.Retention = 7 * 24 * time.Hour
+		if p, err = m.Plan(a); err != nil {
+			t.Fatal(err)
+		}
+		short = append(short, p)
+	}
+	var steps, compared, about, first, week strings.Builder
+	if err := capacity.WriteFirst(&first, plans); err != nil {
+		t.Fatal(err)
+	}
+	if err := capacity.WriteFirst(&week, short); err != nil {
+		t.Fatal(err)
+	}
+	if err := capacity.WriteMarkdown(&steps, plans); err != nil {
+		t.Fatal(err)
+	}
+	if err := capacity.WriteCompared(&compared, m.Compare()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.WriteCosts(&about); err != nil {
+		t.Fatal(err)
+	}
+	const file = "../../docs/scaling.md"
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(old)
+	for name, table := range map[string]string{"steps": steps.String(), "compared": compared.String(), "costs": about.String(), "first": first.String(), "week": week.String()} {
+		begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
+		before, rest, found := strings.Cut(page, begin)
+		_, after, ended := strings.Cut(rest, end)
+		if !found || !ended {
+			t.Fatalf("%s has no place for %s", file, name)
+		}
+		page = before + begin + table + end + after
+	}
+	if page == string(old) {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s is not what sluice capacity prints: go test ./pkg/capacity -run ScalingPage -update", file)
+	}
+	if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,84 @@
+package capacity
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// Point is one load as it was measured, on one lane with one api and one ingester.
+type Point struct {
+	Name        string  `json:"name"`
+	Fit         bool    `json:"fit"` // or it is held out, to compare with
+	Batch       int     `json:"batch"`
+	Connections int     `json:"connections"`
+	Rate        float64 `json:"rate"` // records per second that were to be sent; 0: as many as possible
+
+	Seconds  float64            `json:"seconds"` // from the first request until all records could be queried
+	Records  float64            `json:"records"`
+	Requests float64            `json:"requests"`
+	Entries  float64            `json:"entries"`  // messages of the log
+	Blocks   float64            `json:"blocks"`   // inserts
+	Bytes    float64            `json:"bytes"`    // of JSON
+	Streamed float64            `json:"streamed"` // bytes of the log
+	CPU      map[string]float64 `json:"cpu"`      // core-seconds of each process
+}
+
+// Processes are those of Point.CPU.
+const (
+	API      = "api"
+	NATS     = "nats"
+	Ingester = "ingester"
+	Engine   = "clickhouse"
+	Load     = "load" // posts, and shares the machine
+)
+
+// Measured is what `make bench` writes down.
+type Measured struct {
+	When     string  `json:"when"`
+	Command  string  `json:"command"`
+	Commit   string  `json:"commit"`
+	Machine  string  `json:"machine"`
+	Busy     string  `json:"busy"` // how busy it was with other work, as mean loads of 1, 5 and 15 minutes
+	Cores    float64 `json:"cores"`
+	Lane     float64 `json:"lane_rate"`      // records per second that went through one lane at most, beside everything else
+	Full     float64 `json:"full"`           // of the cores, when they did
+	Sync     float64 `json:"sync_seconds"`   // one write of 4 KiB with fsync
+	Table    float64 `json:"table_bytes"`    // of all tables per record
+	Merges   float64 `json:"merges"`         // core-seconds of ClickHouse after the loads until its merges had ended, by those during the loads
+	Inserted float64 `json:"insert_bytes"`   // of a record on its way to ClickHouse, LZ4: testdata/baseline.txt of pkg/warehouse
+	Note     string  `json:"note,omitempty"` // what of it was not measured so
+	Points   []Point `json:"points"`
+}
+
+// Quiet tells whether the machine did little else: if not, processor time still
+// tells what things cost, but how much goes in at most depends on the others.
+func (m Measured) Quiet() bool {
+	var load float64
+	_, err := fmt.Sscanf(m.Busy, "%g,", &load)
+	return err == nil && load <= m.Cores
+}
+
+//go:embed coefficients.json
+var embedded []byte
+
+// Embedded is what was measured last before this program was built.
+var Embedded = sync.OnceValues(func() (Measured, error) { return parse(embedded) })
+
+func parse(text []byte) (m Measured, err error) {
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("read coefficients.json: %w", err)
+	}
+	return m, nil
+}
+
+// Write puts what was measured into a file.
+func (m Measured) Write(file string) error {
+	text, err := json.MarshalIndent(m, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,192 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Cost is what a process spends, in core-seconds.
+type Cost struct {
+	Record  float64 `json:"record"`
+	Request float64 `json:"request"`
+	Entry   float64 `json:"entry"`
+	Block   float64 `json:"block"`
+	Second  float64 `json:"second"` // whatever happens; of ClickHouse, the questions of the bench are in it
+}
+
+// Model is what follows from the points that were measured.
+type Model struct {
+	Costs    map[string]Cost `json:"costs"`
+	Publish  float64         `json:"publish_seconds"` // from an entry to the next one of the same api and lane, at least
+	Lane     float64         `json:"lane_rate"`       // records per second of one lane, on the machine of the bench with all else
+	Full     float64         `json:"full"`            // of its cores, when no more went in
+	Busy     float64         `json:"busy_blocks"`     // blocks per second of a lane that gets more than it can take
+	Streamed float64         `json:"streamed_bytes"`  // of a record in the log
+	Bytes    float64         `json:"record_bytes"`    // of a record as JSON
+	Measured Measured        `json:"-"`
+}
+
+// A lane closes a block at this age, at half of it when its ingester has no other,
+// or when it is full, unless the ingester is told otherwise (--block-age and
+// --block-rows).
+const (
+	blockAge  = 0.5 // seconds
+	blockRows = 100_000
+)
+
+// shares are the things that a process can spend its time on.
+var shares = map[string][5]bool{ // record, request, entry, block, second
+	API:      {true, true, true, false, false},
+	NATS:     {true, false, true, false, false},
+	Ingester: {true, true, true, true, false}, // the records of each request are decoded by themselves
+	Engine:   {true, false, false, true, true},
+	Load:     {true, true, false, false, false},
+}
+
+// Fit makes the model of the points that are not held out.
+func Fit(m Measured) (Model, error) {
+	model := Model{Costs: map[string]Cost{}, Publish: math.Inf(1), Measured: m}
+	var records, bytes, streamed, blocks, seconds float64
+	for process, can := range shares {
+		var rows [][5]float64
+		var spent []float64
+		for _, p := range m.Points {
+			if p.Fit && p.CPU[process] > 0 {
+				rows = append(rows, p.counts())
+				spent = append(spent, p.CPU[process])
+			}
+		}
+		if len(rows) < 4 {
+			return model, fmt.Errorf("%d points say what %s costs, at least 4 are needed", len(rows), process)
+		}
+		model.Costs[process] = leastSquares(rows, spent, can)
+	}
+	for _, p := range m.Points {
+		if !p.Fit {
+			continue
+		}
+		records, bytes, streamed = records+p.Records, bytes+p.Bytes, streamed+p.Streamed
+		if p.Rate == 0 {
+			model.Publish = min(model.Publish, p.Seconds/p.Entries)
+			blocks, seconds = blocks+p.Blocks, seconds+p.Seconds
+		}
+	}
+	if m.Lane <= 0 || m.Full <= 0 || m.Cores <= 0 || math.IsInf(model.Publish, 1) {
+		return model, errors.New("no point says how much goes in at most")
+	}
+	model.Lane, model.Full, model.Busy = m.Lane, m.Full, blocks/seconds
+	model.Bytes, model.Streamed = bytes/records, streamed/records
+	return model, nil
+}
+
+func (p Point) counts() [5]float64 {
+	return [5]float64{p.Records, p.Requests, p.Entries, p.Blocks, p.Seconds}
+}
+
+// Most notes how much went in at most, of the points that are not held out.
+func (m *Measured) Most() {
+	for _, p := range m.Points {
+		if rate := p.Records / p.Seconds; p.Fit && p.Rate == 0 && rate > m.Lane {
+			var all float64
+			for _, spent := range p.CPU {
+				all += spent
+			}
+			m.Lane, m.Full = rate, all/(p.Seconds*m.Cores)
+		}
+	}
+}
+
+// leastSquares finds the shares, none below zero, whose sums come nearest to what
+// was spent, by its relative error.
+func leastSquares(rows [][5]float64, spent []float64, can [5]bool) Cost {
+	var x [5]float64
+	const rounds = 20_000
+	for range rounds {
+		for j := range x {
+			if !can[j] {
+				continue
+			}
+			var up, down float64
+			for i, row := range rows {
+				rest := 1.0
+				for k := range x {
+					if k != j {
+						rest -= row[k] / spent[i] * x[k]
+					}
+				}
+				a := row[j] / spent[i]
+				up, down = up+a*rest, down+a*a
+			}
+			if down > 0 {
+				x[j] = max(0, up/down)
+			}
+		}
+	}
+	return Cost{Record: x[0], Request: x[1], Entry: x[2], Block: x[3], Second: x[4]}
+}
+
+// load is what goes through an installation in a second.
+type load struct {
+	records, requests, entries, blocks float64
+}
+
+// of is what a process spends on it, in cores.
+func (c Cost) of(l load) float64 {
+	return c.Record*l.records + c.Request*l.requests + c.Entry*l.entries + c.Block*l.blocks + c.Second
+}
+
+// entries is how many entries an api makes for a lane in a second of so many
+// requests: each its own while they are far apart; else what comes while an entry
+// is on its way goes into the next.
+func (m Model) entries(requests float64) float64 {
+	return requests / math.Sqrt(1+math.Pow(requests*m.Publish, 2))
+}
+
+// blocks is how many blocks a lane makes in a second, which are so many times as old
+// and as large as they are by default.
+func blocks(records float64, alone bool, times float64) float64 {
+	slowest := 1 / (blockAge * times)
+	if alone {
+		slowest *= 2
+	}
+	return max(slowest, records/(blockRows*times))
+}
+
+// Predict is what one lane with one api and one ingester spends per record, by
+// process, when so many records come in a second. With connections, each posts its
+// next request when it has the answer: while an entry is on its way, half of the
+// others have theirs ready for the next one.
+func (m Model) Predict(rate float64, batch, connections int) map[string]float64 {
+	l := load{records: rate, requests: rate / float64(batch)}
+	l.entries, l.blocks = m.entries(l.requests), blocks(rate, true, 1)
+	if connections > 0 {
+		l.entries, l.blocks = l.requests/gathered(connections), max(m.Busy, rate/blockRows)
+	}
+	spent := map[string]float64{}
+	for process, cost := range m.Costs {
+		spent[process] = cost.of(l) / rate
+	}
+	return spent
+}
+
+// gathered is how many requests an entry has then.
+func gathered(connections int) float64 { return 1 + float64(connections-1)/2 }
+
+// Most is how many records go in on the machine of the bench at most.
+func (m Model) Most(batch, connections int) float64 {
+	low, high := 1.0, 1e8
+	for range 100 {
+		middle := (low + high) / 2
+		var all float64
+		for _, spent := range m.Predict(middle, batch, connections) {
+			all += spent * middle
+		}
+		if all > m.Full*m.Measured.Cores {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return low
+}

@@ -1,0 +1,219 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Ask is what an installation is to do, and of what machines.
+type Ask struct {
+	Rate        float64       `json:"rate"`         // records per second, at the busiest
+	RecordBytes float64       `json:"record_bytes"` // of JSON
+	Batch       int           `json:"batch"`        // records per request
+	Retention   time.Duration `json:"-"`            // of the tables
+	Log         time.Duration `json:"-"`            // what the log has room for: the longest outage of ClickHouse
+	Copies      int           `json:"copies"`       // of every entry of the log
+	Replicas    int           `json:"replicas"`     // of every shard
+	Cores       int           `json:"cores"`        // of a machine
+	Gigabits    float64       `json:"gigabits"`     // per second, of its network
+	Terabytes   float64       `json:"terabytes"`    // of its disks
+	Use         float64       `json:"use"`          // of what a machine has, at most, from 0 to 1
+}
+
+// Default is what sluice capacity asks, and docs/scaling.md answers, for a Rate.
+var Default = Ask{
+	RecordBytes: 700, Batch: 500, Retention: 9600 * time.Hour, Log: 24 * time.Hour,
+	Copies: 3, Replicas: 2, Cores: 16, Gigabits: 10, Terabytes: 60, Use: 0.6,
+}
+
+// Check says what cannot be.
+func (a Ask) Check() error {
+	switch {
+	case !(a.Rate > 0 && a.Rate <= 1e9):
+		return fmt.Errorf("--rate is %v: it is records per second, more than 0 and at most a billion", a.Rate)
+	case !(a.RecordBytes >= 50 && a.RecordBytes <= 1<<20):
+		return fmt.Errorf("--record-bytes is %v: a record has from 50 bytes to 1 MiB of JSON", a.RecordBytes)
+	case a.Batch < 1 || a.Batch > 100_000:
+		return fmt.Errorf("--batch is %d: a request has from 1 to 100000 records", a.Batch)
+	case a.Retention < 48*time.Hour:
+		return fmt.Errorf("--retention is %s: tables keep records for 2 days (48h) at least", a.Retention)
+	case a.Log < 0 || a.Log > a.Retention:
+		return fmt.Errorf("--log-time is %s: it is from 0s to --retention, %s", a.Log, a.Retention)
+	case a.Copies != 1 && a.Copies != 3 && a.Copies != 5:
+		return fmt.Errorf("--copies is %d: a stream has 1, 3 or 5", a.Copies)
+	case a.Replicas < 1 || a.Replicas > 9:
+		return fmt.Errorf("--replicas is %d: a shard has from 1 to 9", a.Replicas)
+	case a.Cores < 1 || a.Cores > 1024:
+		return fmt.Errorf("--cores is %d: a machine has from 1 to 1024", a.Cores)
+	case !(a.Gigabits > 0):
+		return fmt.Errorf("--gigabits is %v: it is more than 0", a.Gigabits)
+	case !(a.Terabytes > 0):
+		return fmt.Errorf("--terabytes is %v: it is more than 0", a.Terabytes)
+	case !(a.Use > 0 && a.Use <= 1):
+		return fmt.Errorf("--use is %v: it is a share, more than 0 and at most 1", a.Use)
+	}
+	return nil
+}
+
+// Plan is what it takes.
+type Plan struct {
+	Ask       Ask     `json:"ask"`
+	APIs      int     `json:"apis"`
+	Lanes     int     `json:"lanes"`
+	NATS      int     `json:"nats_nodes"`
+	Ingesters int     `json:"ingesters"`
+	Shards    int     `json:"shards"`
+	Servers   int     `json:"clickhouse_servers"`
+	Cores     float64 `json:"cores_busy"` // of all processes, at the rate
+	Machines  int     `json:"machines"`
+	OneWould  bool    `json:"one_machine_would_do"` // by its cores; it has no copies then
+
+	LogTB    float64 `json:"log_terabytes"`     // of all nodes
+	TablesTB float64 `json:"table_terabytes"`   // of all servers
+	Syncs    float64 `json:"syncs_per_second"`  // of each NATS node
+	Blocks   float64 `json:"blocks_per_second"` // each is a part of every shard
+	Age      float64 `json:"block_age_seconds"` // of a block of the ingesters
+	Rows     int     `json:"block_rows"`        // and its size at most
+	Limits   []Limit `json:"limits"`            // the one that is reached first comes first
+}
+
+// Limit is something of which there is only so much.
+type Limit struct {
+	What string  `json:"what"`
+	Used float64 `json:"used"` // of all there is
+	Then string  `json:"then"` // what to do about it
+}
+
+// First is what breaks first when more records come.
+func (p Plan) First() Limit { return p.Limits[0] }
+
+// At is the rate at which it does.
+func (p Plan) At() float64 { return p.Ask.Rate / p.First().Used }
+
+// Plan works out how many of each it takes. The error says which flag asks for
+// what no number of machines can do.
+func (m Model) Plan(a Ask) (Plan, error) {
+	if err := a.Check(); err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Ask: a, APIs: 2, NATS: a.Copies, Ingesters: 2}
+	size := a.RecordBytes / m.Bytes // what a record costs by itself, it costs by its bytes
+	cost := func(process string) Cost {
+		c := m.Costs[process]
+		c.Record *= size
+		c.Second = 0
+		return c
+	}
+	room := a.Use * float64(a.Cores)
+	p.Lanes = int(math.Ceil(a.Rate * size / (m.Lane * a.Use)))
+
+	// Records are divided among the shards, blocks are not: each leaves a part in every
+	// one of them. When that takes half of what a server may use, blocks have to be
+	// larger and older.
+	for times := 1.0; ; times *= 2 {
+		p.Age, p.Rows = blockAge*times, int(blockRows*times)
+		server, err := m.fill(&p, size, cost, room, times)
+		if err != nil || server <= room/2 || times == mostTimes {
+			return p, err
+		}
+	}
+}
+
+// mostTimes is how many times as old as by default blocks are at most: then records
+// can be queried after some 8 s.
+const mostTimes = 16
+
+// fill works out everything for blocks of a size. It returns how many cores of every
+// server they take by their number.
+func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times float64) (every float64, err error) {
+	a := p.Ask
+	flow := m.traffic(a, size)
+	kept := func(bytes float64, of time.Duration) float64 { return bytes * size * a.Rate * of.Seconds() / 1e12 }
+	p.LogTB = kept(m.Streamed, a.Log) * float64(a.Copies)
+	p.TablesTB = kept(m.Measured.Table, a.Retention) * float64(a.Replicas)
+	// More apis make more, smaller entries, and more ingesters fewer lanes for
+	// each, so that all is worked out again until nothing changes.
+	var l load
+	var api, nats, ingester float64
+	for range 100 {
+		before := p
+		p.Lanes = max(p.Lanes, p.Ingesters)
+		pairs := float64(p.APIs * p.Lanes)
+		l = load{records: a.Rate, requests: a.Rate / float64(a.Batch)}
+		l.entries = pairs * m.entries(l.requests/pairs)
+		l.blocks = float64(p.Lanes) * blocks(a.Rate/float64(p.Lanes), p.Lanes <= p.Ingesters, times)
+		api, nats, ingester = cost(API).of(l), cost(NATS).of(l)*float64(a.Copies), cost(Ingester).of(l)
+		syncs := (l.entries + l.blocks) * float64(a.Copies) * m.Measured.Sync // one by one
+		p.APIs = max(p.APIs, whole(api/room), whole(flow.api/a.Use))
+		p.Ingesters = max(p.Ingesters, whole(ingester/room), whole(flow.ingester/a.Use))
+		p.NATS = max(p.NATS, whole(nats/room), whole(syncs/a.Use), whole(flow.nats/a.Use), whole(p.LogTB/(a.Terabytes*a.Use)))
+		p.Syncs = (l.entries + l.blocks) * float64(a.Copies) / float64(p.NATS)
+		if before.APIs == p.APIs && before.Ingesters == p.Ingesters && before.NATS == p.NATS && before.Lanes == p.Lanes {
+			break
+		}
+	}
+	p.Blocks = l.blocks
+
+	engine := cost(Engine)
+	merged := 1 + m.Measured.Merges
+	each := engine.Record * a.Rate * merged
+	every = engine.Block * l.blocks * merged
+	if every >= room && times < mostTimes {
+		return every, nil // with larger blocks
+	}
+	if every >= room {
+		return every, fmt.Errorf("--rate %.0f with --cores %d: the %.0f blocks a second leave a part in every shard, which takes %.1f cores of each: larger machines, or several installations",
+			a.Rate, a.Cores, l.blocks, every)
+	}
+	p.Shards = max(1, whole(each/(room-every)), whole(flow.server/a.Use), whole(p.TablesTB/float64(a.Replicas)/(a.Terabytes*a.Use)))
+	p.Servers = p.Shards * a.Replicas
+	clickhouse := float64(a.Replicas) * (each + every*float64(p.Shards))
+
+	p.Cores = api + nats + ingester + clickhouse
+	p.Machines = p.APIs + p.NATS + p.Ingesters + p.Servers
+	p.OneWould = api+nats/float64(a.Copies)+ingester+each+every <= room
+	p.limits(m, flow, api, nats, ingester, each/float64(p.Shards)+every, every)
+	return every, nil
+}
+
+// whole is how many are needed of what there is of each.
+func whole(n float64) int { return int(math.Ceil(n)) }
+
+// traffic is what goes through the network of all machines of a kind, by what one has.
+type traffic struct{ api, nats, ingester, server float64 }
+
+func (m Model) traffic(a Ask, size float64) traffic {
+	wire := a.Gigabits * 1e9 / 8
+	streamed, inserted, stored := a.Rate*m.Streamed*size, a.Rate*m.Measured.Inserted*size, a.Rate*m.Measured.Table*size
+	return traffic{
+		api:      a.Rate * a.RecordBytes / wire,
+		nats:     streamed * float64(1+a.Copies-1+1) / wire, // from the api, to the other copies, to the ingester
+		ingester: inserted / wire,
+		server:   (inserted + stored*float64(a.Replicas-1)) / wire,
+	}
+}
+
+// limits says how much of everything is used.
+func (p *Plan) limits(m Model, flow traffic, api, nats, ingester, server, every float64) {
+	cores, apis, nodes, ingesters, shards := float64(p.Ask.Cores), float64(p.APIs), float64(p.NATS), float64(p.Ingesters), float64(p.Shards)
+	size := p.Ask.RecordBytes / m.Bytes
+	p.Limits = []Limit{
+		{"cores of the apis", api / (apis * cores), "another api"},
+		{"what a lane takes", p.Ask.Rate * size / float64(p.Lanes) / m.Lane, "more lanes: sluice lanes add"},
+		{"cores of the NATS nodes", nats / (nodes * cores), "another NATS node"},
+		{"syncs of a NATS node", p.Syncs * m.Measured.Sync, "more records in a request, or another NATS node"},
+		{"disks of the NATS nodes", p.LogTB / (nodes * p.Ask.Terabytes), "another NATS node, or a shorter log"},
+		{"cores of the ingesters", ingester / (ingesters * cores), "another ingester"},
+		{"cores of the ClickHouse servers", server / cores, "another shard, and a rebuild"},
+		{"disks of the ClickHouse servers", p.TablesTB / (float64(p.Servers) * p.Ask.Terabytes), "a shorter retention, or another shard and a rebuild"},
+		{"blocks, each a part of every shard", every / cores, "larger and older blocks"},
+		{"network of the apis", flow.api / apis, "another api, or compressed requests"},
+		{"network of the NATS nodes", flow.nats / nodes, "another NATS node"},
+		{"network of the ingesters", flow.ingester / ingesters, "another ingester"},
+		{"network of the ClickHouse servers", flow.server / shards, "another shard, and a rebuild"},
+	}
+	slices.SortStableFunc(p.Limits, func(a, b Limit) int { return cmp.Compare(b.Used, a.Used) })
+}
