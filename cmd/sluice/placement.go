@@ -109,17 +109,9 @@ func (c *lanesMove) carry(ctx context.Context, p *placement.Placement, log *slog
 
 // connected waits until NATS has let one in.
 func connected(ctx context.Context, nc *nats.Conn) error {
-	for began := time.Now(); !nc.IsConnected(); {
-		if time.Since(began) > 10*time.Second || nc.IsClosed() {
-			return fmt.Errorf("NATS cannot be reached: %w", nc.LastError())
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return stream.Connected(ctx, nc)
 }
 
 // withPlacement works on the copies of streams for so long.
