@@ -61,7 +61,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := parts.Build(ctx, now); err != nil {
 		return err
 	}
-	cfg := rolling.Config{Bin: before, Dir: dir, Rate: o.Rate, Out: os.Stdout}
+	cfg := rolling.Config{Bin: before, Dir: dir, Rate: o.Rate, Out: os.Stdout, Settled: true}
 	for range o.Times {
 		cfg.Waves = append(cfg.Waves,
 			rolling.Wave{Name: "from " + previous + " to this version", Bin: now, Order: rolling.IngestersFirst},

@@ -2,6 +2,7 @@ package rolling
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -121,16 +122,34 @@ func pass(to, from net.Conn) {
 	_ = to.(*net.TCPConn).CloseWrite() // it may be closed
 }
 
-// dial connects to an api that is ready; nil when there is none.
+// dial connects to an api that is ready; when none says so, to any that listens, as
+// balancers do that would rather hear a refusal than make one; nil when there is none.
 func (b *balancer) dial() net.Conn {
 	first := b.next.Add(1)
-	for i := range b.apis {
-		one := b.apis[(first+uint64(i))%uint64(len(b.apis))]
-		if !one.ready.Load() {
-			continue
+	for _, ready := range []bool{true, false} {
+		for i := range b.apis {
+			one := b.apis[(first+uint64(i))%uint64(len(b.apis))]
+			if one.ready.Load() != ready {
+				continue
+			}
+			if conn, err := net.DialTimeout("tcp", one.address, time.Second); err == nil {
+				return conn
+			}
 		}
-		if conn, err := net.DialTimeout("tcp", one.address, time.Second); err == nil {
-			return conn
+	}
+	return nil
+}
+
+// taken waits until the balancer hands connections to an api that has come back: before
+// that the next one must not go.
+func (b *balancer) taken(ctx context.Context, p *parts.Part) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, one := range b.apis {
+		for one.address == p.HTTP && !one.ready.Load() {
+			if !sleep(ctx, askEvery) {
+				return fmt.Errorf("the balancer does not see that %s is ready: %w", p.Name, ctx.Err())
+			}
 		}
 	}
 	return nil
