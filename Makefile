@@ -30,9 +30,12 @@ run: build ## fetch what is missing, build, and run everything on this machine
 build: engine bin/api bin/ingester bin/sluice ## build the three programs into bin/
 	@ln -sfn ../$(ENGINE) bin/libchdb.so
 
+# What --version says; without a repository the programs say that it is unknown.
+STAMP = -X sluice/cmd/internal/run.version=$(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null) -X sluice/cmd/internal/run.commit=$(shell git rev-parse HEAD 2>/dev/null)
+
 bin/%: $(GOFILES) | need-go
 	@mkdir -p bin
-	$(GO) build -trimpath -o $@ ./cmd/$*
+	$(GO) build -trimpath -ldflags "$(STAMP)" -o $@ ./cmd/$*
 
 engine: $(ENGINE_STAMP) ## fetch the ClickHouse engine into .cache/
 
@@ -147,6 +150,9 @@ CLUSTER_ROUNDS ?= 20
 cluster: engine | need-go ## three official NATS servers by deploy/nats/cluster.conf under load: CLUSTER_ROUNDS leaders are killed (20)
 	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) $(GO) test -count=1 -v -timeout 30m -run '^TestNATSCluster$$' ./cmd/internal/endtoend
 
+release: | need-go ## the archives, bills of materials and checksums of a tagged commit, into dist/ (docs/releases.md)
+	$(GO) run ./cmd/internal/release $(ARGS)
+
 soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everything is stored once
 	$(GO) run ./cmd/internal/soak $(ARGS)
 
@@ -173,7 +179,7 @@ microbench: engine | need-go ## each stage alone, six times, for benchstat (docs
 	@$(GO) test -p 1 -run '^$$' -bench '$(STAGES)' -count 6 ./pkg/...
 
 clean: ## remove what was built; data/ and .cache/ stay
-	rm -rf bin
+	rm -rf bin dist
 
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
