@@ -81,7 +81,7 @@ ORDER BY process_version DESC`
 // versions compares the versions, whichever of them is chosen.
 func (s *Server) versions(ctx context.Context, who *session, c chosen) (p section[[]versionRow]) {
 	c.Version = 0
-	p.SQL = fill(versionsSQL, "rows", begunAndActive("source = "+quote(c.Source)+" AND "+c.Window.within("started_at"), active("source = "+quote(c.Source)), c.mine(who)))
+	p.SQL = fill(versionsSQL, "rows", begunAndActive(c.found(c.Window.within("started_at")), active("source = "+quote(c.Source)), c.mine(who)))
 	p.Rows, p.Err = each(ctx, s.db, func(r *versionRow) []any {
 		return []any{&r.Version, &r.Instances, &r.Active, &r.Completed, &r.Terminated, &r.WithIncidents, &r.P50, &r.P95, &r.Steps}
 	}, p.SQL)
@@ -139,29 +139,31 @@ const elementsOf = `SELECT source, process_instance_key AS instance, key AS elem
     GROUP BY source, process_instance_key, key`
 
 const heatSQL = `
-WITH tenant_id AS tenant
-SELECT element_id AS id, bpmn_element_type AS type, count() AS executions, countIf(state = 'COMPLETED') AS completed, countIf(state = 'TERMINATED') AS terminated,
-    quantileExact(0.5)(duration_ms) AS p50, quantileExact(0.95)(duration_ms) AS p95, sum(duration_ms) AS total
-FROM flow.v_element_instances
-WHERE $elements AND bpmn_element_type != 'PROCESS' AND bpmn_process_id = $process$version AND $tenants
+SELECT id, type, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
+    quantileExact(0.5)(took_ms) AS p50, quantileExact(0.95)(took_ms) AS p95, sum(took_ms) AS total
+FROM
+(
+    $elements
+)
+WHERE type != 'PROCESS' AND reached > 0 AND process = $process$version AND $tenants
 GROUP BY id, type
 ORDER BY total DESC, id, type`
 
 // heat is what has happened at each element of the process, of the instances begun
 // in the window. What an instance did before it was migrated stays where it was.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
-	p.SQL = fill(heatSQL, "elements", c.elements(""), "tenants", who.only("tenant"), "process", quote(c.Process), "version", c.ofVersion("version"))
+	p.SQL = fill(heatSQL, "elements", c.elements(""), "tenants", who.only("tenant"), "process", quote(c.Process), "version", c.ofVersion("process_version"))
 	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any {
 		return []any{&r.ID, &r.Type, &r.Executions, &r.Completed, &r.Terminated, &r.P50, &r.P95, &r.Total}
 	}, p.SQL)
 	return p
 }
 
-// elements finds those of the instances that began in the window with a row of the
+// elements are those of the instances that began in the window with a row of the
 // process, or may have been migrated to it; order may choose some of them.
 func (c chosen) elements(order string) string {
-	return fill(`source = $source AND (source, process_instance_key) GLOBAL IN
-        (SELECT source, process_instance_key FROM flow.process_instances WHERE `+ofProcess+` AND `+c.Window.within("started_at")+order+`)`, c.pairs()...)
+	return fill(elementsOf, "elements", fill(`source = $source AND (source, process_instance_key) GLOBAL IN
+        (SELECT source, process_instance_key FROM flow.process_instances WHERE `+ofProcess+` AND `+c.Window.within("started_at")+order+`)`, c.pairs()...))
 }
 
 // All rows of an element that is not left have a state below 3, and what it is
@@ -239,7 +241,7 @@ LIMIT 10`
 // variants are the ways of the instances that began last in the window, of those
 // that have completed.
 func (s *Server) variants(ctx context.Context, who *session, c chosen) (p section[[]variantRow]) {
-	p.SQL = fill(variantsSQL, "elements", fill(elementsOf, "elements", c.elements(fmt.Sprintf(" ORDER BY started_at DESC LIMIT %d", lately))),
+	p.SQL = fill(variantsSQL, "elements", c.elements(fmt.Sprintf(" ORDER BY started_at DESC LIMIT %d", lately)),
 		"tenants", who.only("tenant"), "process", quote(c.Process), "version", c.ofVersion("process_version"))
 	p.Rows, p.Err = each(ctx, s.db, func(r *variantRow) []any { return []any{&r.Path, &r.Instances, &r.P50, &r.Sample} }, p.SQL)
 	return p

@@ -50,20 +50,11 @@ const activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_
     GROUP BY source, process_instance_key
     HAVING reached > 0 AND $tenants`
 
-// begunOf are the instances that began in a window. A window may hold most of the
-// instances that there are, so they are read merged: to group them takes four times
-// as long.
-const begunOf = `SELECT source, bpmn_process_id AS process, ifNull(version, 0) AS process_version,
-        toUInt8(transform(state, ['COMPLETED', 'TERMINATED'], [3, 4], 1)) AS reached, started_at AS started, duration_ms AS took_ms,
-        incidents > 0 AS stopped, last_seen AS seen, tenant_id AS tenant
-    FROM flow.v_process_instances
-    WHERE $rows AND $tenants`
-
 // begunAndActive are the instances that began in a window, what = 1, and those
 // that go on, whenever they began, what = 2.
 func begunAndActive(begun, goesOn, tenants string) string {
-	return "SELECT source, process, process_version, reached, started, took_ms, stopped, seen, 1 AS what FROM\n    (" +
-		fill(begunOf, "rows", begun, "tenants", tenants) +
+	return "SELECT source, process, process_version, reached, started, took_ms, notEmpty(raised) AS stopped, seen, 1 AS what FROM\n    (" +
+		fill(instancesOf, "rows", begun, "tenants", tenants) +
 		")\n    UNION ALL\n    SELECT source, process, process_version, reached, NULL, NULL, 0, seen, 2 FROM\n    (" +
 		fill(activeOf, "rows", goesOn, "tenants", tenants) + ")"
 }
@@ -136,7 +127,7 @@ func (s *Server) processList(ctx context.Context, who *session, w window) (p sec
 	}
 	step := max(int64(w.To.Add(-time.Hour).Sub(from).Seconds())/sparks, 1)
 	p.SQL = fill(processListSQL,
-		"rows", begunAndActive(w.within("started_at"), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
+		"rows", begunAndActive(found(w.within("started_at")), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
 	p.Rows, p.Err = each(ctx, s.db, func(r *processRow) []any {
 		return []any{&r.Source, &r.ID, &r.Versions, &r.Instances, &r.Active, &r.Incidents, &r.Completed, &r.Terminated, &r.Failed, &r.P50, &r.P95, &r.Begun, &r.LastAt}
 	}, p.SQL)

@@ -397,20 +397,29 @@ ORDER BY source, month, tenant_id;
 
 -- question variable_filter: Which instances have a variable with this value now?
 -- Variables of the instance itself, not those of a scope inside. Numbers compare better with JSONExtractFloat(value).
-SELECT source, process_instance_key, bpmn_process_id, name, value, first_value, changes, updated_at
-FROM flow.v_variables
-WHERE name = {name:String} AND value = {value:String} AND toString(scope_key) = process_instance_key
+-- Every record of a variable has its name, so others are passed over before rows are put together (PREWHERE); v_variables
+-- says the same and takes half as long again.
+SELECT source, process_instance_key, if(migrated = '', v.bpmn_process_id, substring(migrated, 37)) AS bpmn_process_id, name,
+    if(updated = '', created, substring(updated, 37)) AS value, created AS first_value, length(updates) AS changes,
+    if(updated = '', created_at, fromUnixTimestamp64Milli(toInt64OrZero(substring(updated, 1, 15)), 'UTC')) AS updated_at
+FROM flow.variables AS v FINAL
+PREWHERE name = {name:String}
+WHERE value = {value:String} AND toString(key - scope_distance) = process_instance_key
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 ORDER BY updated_at DESC, source, process_instance_key
 LIMIT {limit:UInt32};
 
 -- question durations_by_variable: How long do instances take, by the value of a variable?
--- Completed instances that were started in the time, by the value that the variable of the instance has now.
+-- Completed instances that were started in the time, by the value that the variable of the instance has now. PREWHERE as
+-- in variable_filter.
 SELECT p.source AS source, v.value AS value, count() AS instances, quantileExact(0.5)(p.duration_ms) AS p50_ms, quantileExact(0.95)(p.duration_ms) AS p95_ms
 FROM flow.v_process_instances AS p
 GLOBAL INNER JOIN
 (
-    SELECT source, process_instance_key, value FROM flow.v_variables WHERE name = {name:String} AND toString(scope_key) = process_instance_key
+    SELECT source, process_instance_key, if(updated = '', created, substring(updated, 37)) AS value
+    FROM flow.variables FINAL
+    PREWHERE name = {name:String}
+    WHERE toString(key - scope_distance) = process_instance_key
 ) AS v ON v.source = p.source AND v.process_instance_key = p.process_instance_key
 WHERE p.state = 'COMPLETED' AND p.started_at >= {from:DateTime64(3, 'UTC')} AND p.started_at < {to:DateTime64(3, 'UTC')}
     AND ({process:String} = '' OR p.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR p.tenant_id = {tenant:String})
