@@ -43,16 +43,29 @@ func claimed(b record.Block) (from, to int) {
 	return b.Claim.From, b.Claim.To
 }
 
-// ofClaim finds the rows from to to-1 of a block. They are in the order of the
-// stream, without those of other months perhaps, which are not counted.
+// ofClaim finds the rows from to to-1 of a block. Nothing else of the block is
+// between the first and the last of them in the stream, but rows of other months
+// perhaps, which are not counted. They may be in another order.
 func ofClaim(b record.Block, from, to int) conditions {
 	c := b.Columns
+	before := func(i, j int) bool {
+		return c.StreamSeq[i] < c.StreamSeq[j] || c.StreamSeq[i] == c.StreamSeq[j] && c.StreamIdx[i] < c.StreamIdx[j]
+	}
+	first, last := from, from
+	for row := from + 1; row < to; row++ {
+		if before(row, first) {
+			first = row
+		}
+		if before(last, row) {
+			last = row
+		}
+	}
 	var where conditions
 	where.when(c, numbersOf(from, to))
 	where.add("lane = %d AND incarnation = %d", b.Lane, c.Incarnation[from])
-	where.add("stream_seq BETWEEN %d AND %d", c.StreamSeq[from], c.StreamSeq[to-1])
+	where.add("stream_seq BETWEEN %d AND %d", c.StreamSeq[first], c.StreamSeq[last])
 	where.add("(stream_seq, stream_idx) >= (%d, %d) AND (stream_seq, stream_idx) <= (%d, %d)",
-		c.StreamSeq[from], c.StreamIdx[from], c.StreamSeq[to-1], c.StreamIdx[to-1])
+		c.StreamSeq[first], c.StreamIdx[first], c.StreamSeq[last], c.StreamIdx[last])
 	return where
 }
 

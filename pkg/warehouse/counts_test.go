@@ -70,6 +70,11 @@ func TestStoredCountsOnlyTheRowsOfTheClaim(t *testing.T) {
 			}
 		})
 	}
+	shuffled := block(t, 0, 5, jobs(1, 10)...)
+	shuffled.Columns.Arrange([]int{3, 1, 9, 0, 4, 8, 2, 7, 5, 6})
+	if got, err := db.Stored(t.Context(), shuffled); err != nil || got[202511] != 10 {
+		t.Errorf("in another order: got %v, %v, want all 10", got, err)
+	}
 	for name, other := range map[string]record.Block{
 		"another lane": block(t, 1, 5, jobs(1, 10)...),
 		"another life": life(t, 1, 0, 5, jobs(1, 10)...),
