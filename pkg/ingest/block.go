@@ -47,8 +47,10 @@ type block struct {
 
 	// Where the pieces of the block end, the last one at its end: an insert has
 	// the rows of one.
-	ends []int
+	ends     []int
+	together int // how many of them are inserted at once: all, or 1
 
+	full bool      // it was closed because no more goes in: more is waiting
 	born time.Time // when the first message was added
 }
 
@@ -68,7 +70,7 @@ func newBlock() *block { return &block{hash: xxh3.New()} }
 
 func (b *block) reset(of life) {
 	b.life, b.first, b.last, b.stamp, b.extra = of, 0, 0, 0, 0
-	b.totals, b.ends = record.Totals{}, b.ends[:0]
+	b.totals, b.ends, b.together, b.full = record.Totals{}, b.ends[:0], 1, false
 	b.hash.Reset()
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
@@ -203,24 +205,12 @@ func (b *block) token(dropped string) string {
 	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s", b.life.lane, b.life.incarnation, b.first, b.last, hex.EncodeToString(sum[:]))
 }
 
-// drop drops rows that are stored already, and divides the rest.
+// drop drops rows that are stored already.
 func (b *block) drop(runs []record.Run) {
 	for _, r := range runs {
 		b.totals.Repeated += uint64(r.To - r.From)
 	}
 	b.columns.Drop(runs)
-	b.cut()
-}
-
-// pieceToken is the token of some rows of the block with the token whole.
-func pieceToken(whole string, from, to int) string {
-	return fmt.Sprintf("%s#%d-%d", whole, from, to)
-}
-
-// wholeToken is the token of the block that a claim is, or is a piece of.
-func wholeToken(token string) string {
-	whole, _, _ := strings.Cut(token, "#")
-	return whole
 }
 
 // kinds of messages.

@@ -15,6 +15,9 @@ type Config struct {
 	MaxBytes int           // close a block at so many bytes of memory; default SharedBytes divided by the lanes worked on
 	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
 
+	Together   int // insert a block that is full in so many pieces at once; 1 inserts one after the other; default 2
+	PieceBytes int // least memory of such a piece, in bytes: each makes parts of its own in ClickHouse; default 4 MiB, of a smaller MaxBytes an eighth
+
 	SharedBytes int // what one block of each lane may hold together; a lane has two, with room to grow and one message more; default 32 MiB
 
 	KnownBytes int // what lanes together may hold of the identities of stored records; less means more questions to ClickHouse; default 32 MiB
@@ -53,6 +56,11 @@ func (c Config) withDefaults() Config {
 		c.Owner = rand.Text()
 	}
 	positive(&c.MaxRows, 100_000)
+	positive(&c.Together, 2)
+	if c.PieceBytes <= 0 && 0 < c.MaxBytes && c.MaxBytes < 32<<20 {
+		c.PieceBytes = c.MaxBytes / 8
+	}
+	positive(&c.PieceBytes, 4<<20)
 	positive(&c.SharedBytes, 32<<20)
 	positive(&c.KnownBytes, 32<<20)
 	positive(&c.RepeatWindow, 10*time.Minute)

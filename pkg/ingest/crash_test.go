@@ -167,43 +167,82 @@ func scene() (*world, outcome) {
 // small makes several blocks of a scene.
 var small = ingest.Config{MaxRows: 8, MinPause: time.Millisecond, MaxAge: 2 * time.Millisecond}
 
+// atOnce is small, and blocks that are full are inserted in two pieces at once.
+var atOnce = ingest.Config{MaxRows: 8, MinPause: time.Millisecond, MaxAge: 2 * time.Millisecond, Together: 2, PieceBytes: 1}
+
+// ways are how the blocks of a scene are inserted, and which piece of a block that
+// is inserted at once reaches the warehouse first.
+var ways = []struct {
+	name   string
+	cfg    ingest.Config
+	before func(op string)
+}{
+	{"one after the other", small, func(string) {}},
+	{"at once, the first piece first", atOnce, func(op string) {
+		if isInsert(op) && !isFirstPiece(op) {
+			time.Sleep(time.Millisecond)
+		}
+	}},
+	{"at once, the last piece first", atOnce, func(op string) {
+		if isInsert(op) && isFirstPiece(op) {
+			time.Sleep(time.Millisecond)
+		}
+	}},
+}
+
+// isInsert says that an insert of a piece of a block begins that is inserted at once.
+func isInsert(op string) bool { return strings.HasPrefix(op, "insert ") && strings.Contains(op, "*") }
+
+func isFirstPiece(op string) bool { return strings.Contains(op, "#0-") }
+
 func TestEveryStepMayFailInEveryWay(t *testing.T) {
-	steps := 0
-	t.Run("nothing fails", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w, want := scene()
-			w.settle(t, small)
-			compare(t, w, want)
-			steps = w.step
-		})
-	})
-	if steps < 40 {
-		t.Fatalf("the scene has only %d steps", steps)
-	}
-	for _, f := range []fault{failed, applied, partly, crashedFirst, crashedAfter} {
-		for step := 1; step <= steps; step++ {
-			t.Run(fmt.Sprintf("step %d %v", step, f), func(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			steps := 0
+			t.Run("nothing fails", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w, want := scene()
-					w.faults = func(at int, _ string) fault {
-						if at == step {
-							return f
-						}
-						return none
-					}
-					w.settle(t, small)
+					w.before = way.before
+					w.settle(t, way.cfg)
 					compare(t, w, want)
+					steps = w.step
+					if all := w.inserts(); strings.Contains(strings.Join(all, " "), "*2#0-") != (way.cfg.Together == 2) {
+						t.Errorf("inserted %v", all)
+					}
 				})
 			})
-		}
+			if steps < 40 {
+				t.Fatalf("the scene has only %d steps", steps)
+			}
+			for _, f := range []fault{failed, applied, partly, crashedFirst, crashedAfter} {
+				for step := 1; step <= steps; step++ {
+					t.Run(fmt.Sprintf("step %d %v", step, f), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							w, want := scene()
+							w.before = way.before
+							w.faults = func(at int, _ string) fault {
+								if at == step {
+									return f
+								}
+								return none
+							}
+							w.settle(t, way.cfg)
+							compare(t, w, want)
+						})
+					})
+				}
+			}
+		})
 	}
 }
 
 func TestManyStepsMayFail(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(450) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, want := scene()
+				way := ways[seed%3]
+				w.before = way.before
 				r := rand.New(rand.NewPCG(seed, 0))
 				left := 12 // crashes, so that it ends
 				w.faults = func(int, string) fault {
@@ -218,7 +257,7 @@ func TestManyStepsMayFail(t *testing.T) {
 					}
 					return f
 				}
-				w.settle(t, small)
+				w.settle(t, way.cfg)
 				compare(t, w, want)
 			})
 		})

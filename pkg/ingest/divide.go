@@ -16,8 +16,11 @@ const codeRefused = "refused"
 
 // rows stores the rows that the claim names, and then the rest of the block.
 // As long as nothing is refused the claim is all of the block, and rows is one
-// insert.
+// insert, or those of all pieces at once.
 func (s *session) rows(ctx context.Context, b *block) error {
+	if stored, err := s.allAtOnce(ctx, b); stored || err != nil {
+		return err
+	}
 	all := b.columns.Rows()
 	for {
 		c := *s.position.Claim
@@ -47,11 +50,7 @@ func (s *session) rows(ctx context.Context, b *block) error {
 		default:
 			// Piece stored, or set aside. A crash here repeats it under its
 			// own token.
-			next := b.after(from, to)
-			if s.bearable > 0 {
-				next = min(next, to+s.bearable)
-			}
-			if err := s.reclaim(ctx, to, next, ""); err != nil {
+			if err := s.reclaim(ctx, b, to, b.after(from, to, s.bearable), ""); err != nil {
 				return err
 			}
 		}
@@ -66,7 +65,6 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to 
 	case from == to:
 		return nil
 	}
-	last := slices.Max(b.columns.StreamSeq[from:to])
 	start := time.Now()
 	s.beat()
 	known, err := s.isRemembered(ctx, c)
@@ -79,13 +77,18 @@ func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to 
 	if err != nil {
 		return err
 	}
+	s.inserted(ctx, b, from, to, time.Since(start))
+	return nil
+}
+
+// inserted counts the rows from to to-1, which are stored.
+func (s *session) inserted(ctx context.Context, b *block, from, to int, took time.Duration) {
 	s.refusals = 0
 	s.recovered()
-	s.metrics.inserted(ctx, time.Since(start))
+	s.metrics.inserted(ctx, took)
 	s.metrics.rows.Add(float64(to - from))
 	s.moved.Stored += uint64(to - from)
-	s.lastRow = max(s.lastRow, last)
-	return nil
+	s.lastRow = max(s.lastRow, slices.Max(b.columns.StreamSeq[from:to]))
 }
 
 // insert inserts what the claim names under its token. When that may have been
@@ -128,25 +131,35 @@ func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *r
 			return &haltError{fmt.Errorf("ClickHouse has refused %d rows of one block or in a row, so it is not the rows: mend what refuses them, such as a constraint or a materialized view; those that were set aside can be replayed then: %w", n+1, refused)}
 		}
 		s.refusals++
-		return s.reclaim(ctx, from, to, refused.Error())
+		return s.reclaim(ctx, b, from, to, refused.Error())
 	}
-	if s.position.Claim.To == 0 {
+	if s.position.Claim.To == 0 || b.mayBeThere(from, to) {
 		s.log.WarnContext(ctx, "dividing a block that is refused", "rows", to-from, "token", s.position.Claim.Token, "error", refused)
 	}
-	return s.reclaim(ctx, from, from+(to-from)/2, "")
+	return s.reclaim(ctx, b, from, from+(to-from)/2, "")
 }
 
 // reclaim claims other rows of the same block.
-func (s *session) reclaim(ctx context.Context, from, to int, dead string) error {
+func (s *session) reclaim(ctx context.Context, b *block, from, to int, dead string) error {
 	next := s.progress()
 	c := *next.Claim
-	c.From, c.To, c.Dead, c.At = from, to, dead, time.Now().UnixMilli()
+	c.From, c.To, c.Dead = from, to, dead
+	if b.together == 1 { // else all that was inserted at once is as old as the first claim
+		c.At = time.Now().UnixMilli()
+	}
 	if dead != "" {
 		c.Refused++
 	}
 	c.Token = pieceToken(wholeToken(c.Token), from, to)
 	next.Claim = &c
-	return s.swap(ctx, next)
+	if err := s.swap(ctx, next); err != nil {
+		return err
+	}
+	if dead == "" && b.mayBeThere(from, to) {
+		s.repeated, s.remembered = true, time.Time{}
+		s.trials = s.sent.trialsOf(c.Token)
+	}
+	return nil
 }
 
 // setAsideRow sets aside one row of the block, as it was posted. Blocks do not

@@ -21,7 +21,8 @@
 //     is fixed: whoever owns the lane next stores the same rows of the same
 //     messages under the same token.
 //  4. set aside what could not be decoded.
-//  5. insert the rows under the token.
+//  5. insert the rows under the token; of a block that is full several pieces at
+//     once, each under its own.
 //  6. write down who changed what.
 //  7. done: the claim of the next block records this one as done, and adds what
 //     became of its records to the totals of the lane. Without a next one the
@@ -111,6 +112,22 @@
 //
 // A block of more than twelve months is divided into such pieces from the
 // beginning (pieces.go).
+//
+// # Pieces that are inserted at once
+//
+// One insert takes one core of the warehouse and waits for its answers, which bounds
+// what a lane stores one block at a time. So a block that is full, behind which more
+// is waiting, is divided into pieces of as many rows (two by default), which are
+// inserted at once and end in any order.
+//
+// It is one claim all the same: it names the first piece, and its token says how many
+// there are, hence where each begins and which token it has. Whatever fails, the
+// pieces are gone through one after the other, in the order of their rows and
+// narrowed claim by narrowed claim, as those of a block that is refused. Only that
+// each of them may be there already, under its token, before a claim names it: so it
+// is claimed as it was sent, never smaller and never later than the first
+// claim said, and is looked for after it was inserted, or instead when its token may
+// be forgotten.
 //
 // # A claim that is old
 //

@@ -53,7 +53,8 @@ type world struct {
 	table, view map[place]int             // how often each record is there
 	rows, told  []row                     // of the table, and those its views have heard of
 	tokens      map[string]map[string]int // per table and view: the rows stored under each token
-	partsSince  uint64                    // inserted since any claim
+	partsSince  uint64                    // inserted since any claim that is not younger than partsAt
+	partsAt     time.Time                 // any age when zero
 	refuse      func(*record.Columns, int) bool
 	dead        map[place]string // code of each dead letter
 	bodies      map[place]string // and its bytes
@@ -396,8 +397,13 @@ func (s tables) Stored(_ context.Context, b record.Block) (months map[int]uint64
 	return months, err
 }
 
-func (s tables) PartsSince(context.Context, time.Time) (n uint64, err error) {
-	err = s.do("parts since", func() error { n = s.partsSince; return nil })
+func (s tables) PartsSince(_ context.Context, then time.Time) (n uint64, err error) {
+	err = s.do("parts since", func() error {
+		if s.partsAt.IsZero() || !then.After(s.partsAt) {
+			n = s.partsSince
+		}
+		return nil
+	})
 	return n, err
 }
 

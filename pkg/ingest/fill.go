@@ -109,6 +109,7 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Entry) (rec
 		var in <-chan record.Entry
 		var out chan<- *block
 		full = full || next.Seq != 0
+		b.full = full
 		wait := time.Until(s.handedOver.Add(s.pause()))
 		switch {
 		case b.empty():

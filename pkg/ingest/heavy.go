@@ -31,6 +31,91 @@ type trials struct {
 	loose time.Time // until when one of them, or of another process, may still be running in the warehouse
 }
 
+// sent is what this process has tried to insert at once in vain.
+type sent struct {
+	whole string    // token of the block
+	until time.Time // when the last attempt at a piece of it ends at the latest that may still be running in the warehouse
+	again time.Time // insert nothing at once before
+}
+
+// trialsOf is what is known of a piece: nothing when another process has sent it.
+func (s sent) trialsOf(token string) trials {
+	if s.whole != wholeToken(token) {
+		return trials{}
+	}
+	return trials{token: token, loose: s.until}
+}
+
+// togetherAgain is how long blocks are inserted one piece after the other when
+// several at once have failed: they may have been too much at once.
+const togetherAgain = time.Minute
+
+// pieces is how many pieces of the block are inserted at once: several when more is
+// waiting, so that the lane goes as fast as several inserts do, and one while it
+// keeps up, so that there are few parts to merge.
+func (s *session) pieces(b *block) int {
+	if !b.full || time.Now().Before(s.sent.again) {
+		return 1
+	}
+	return max(1, min(s.cfg.Together, b.columns.Bytes()/s.cfg.PieceBytes))
+}
+
+// allAtOnce inserts all pieces of a block that was just claimed in pieces for that,
+// each under its own token, and returns true when all of them are stored. A
+// crash here leaves each of them inserted or not; the claim says that of all.
+//
+// When one fails, its piece and those that are stored are inserted one after the
+// other, as after a crash.
+func (s *session) allAtOnce(ctx context.Context, b *block) (stored bool, err error) {
+	c := *s.position.Claim
+	if b.together == 1 || s.repeated {
+		return false, nil
+	}
+	if known, err := s.isRemembered(ctx, c); err != nil || !known {
+		return false, err
+	}
+	claims := b.claims(c)
+	errs := make([]error, len(claims))
+	start := time.Now()
+	s.beat()
+	var inserts, beating sync.WaitGroup
+	done := make(chan struct{})
+	beating.Go(func() { s.beatWhile(s.cfg.InsertTime, done) })
+	for i, piece := range claims {
+		named := s.named(b, piece)
+		named.Timeout = s.cfg.InsertTime
+		inserts.Go(func() { errs[i] = s.parts.Warehouse.Insert(ctx, named) })
+	}
+	inserts.Wait()
+	close(done)
+	beating.Wait()
+	s.beat()
+
+	var running, poison bool
+	for i, one := range errs {
+		var failed *record.StoreError
+		switch {
+		case one == nil:
+		case errors.As(one, &failed) && failed.Class == record.ClassPoison:
+			poison = true
+		case err == nil:
+			err = fmt.Errorf("insert block %s: %w", claims[i].Token, one)
+		}
+		running = running || one != nil && (failed == nil || failed.Code == 0)
+	}
+	if err == nil && !poison {
+		s.inserted(ctx, b, 0, b.columns.Rows(), time.Since(start))
+		return true, nil
+	}
+	s.repeated = true
+	s.sent = sent{whole: wholeToken(c.Token), again: time.Now().Add(togetherAgain)}
+	if running { // the warehouse has not said that it is done with it
+		s.sent.until = time.Now().Add(s.cfg.InsertTime + insertBeat)
+	}
+	s.trials = s.sent.trialsOf(c.Token)
+	return false, err
+}
+
 // tooHeavy says that fewer rows should be claimed. While another insert of the
 // same rows may still be running, which would store them later, they may not.
 func (t trials) tooHeavy(now time.Time) bool { return t.heavy >= heavyTries && now.After(t.loose) }
@@ -95,5 +180,5 @@ func (s *session) shrink(ctx context.Context, b *block, from, to int, heavy erro
 	half := (to - from) / 2
 	s.log.WarnContext(ctx, "claiming fewer rows: more are too much for ClickHouse at once", "rows", to-from, "next", half, "error", heavy)
 	s.bearable = half
-	return s.reclaim(ctx, from, from+half, "")
+	return s.reclaim(ctx, b, from, from+half, "")
 }

@@ -36,6 +36,7 @@ type lane struct {
 	written  uint64 // revision of the position as it was written last
 	compared bool   // the table was compared with the position
 	trials   trials // of the claim that is being inserted
+	sent     sent   // pieces that were inserted at once in vain
 	bearable int    // the most rows that the warehouse bears at once, as the block that is being stored has shown; 0 when it bears all
 	refusals int    // rows that were refused since one was taken
 	lost     uint64 // rows that flow.sources and flow.records have both lost

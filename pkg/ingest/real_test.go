@@ -122,7 +122,7 @@ func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Parts
 		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
 	}
 	with(&parts)
-	i := ingest.New(ingest.Config{Owner: name, MaxRows: 2000, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, parts, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
+	i := ingest.New(ingest.Config{Owner: name, MaxRows: 500, PieceBytes: 1, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, parts, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()

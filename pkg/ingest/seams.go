@@ -60,7 +60,7 @@ type Warehouse interface {
 	// Insert stores the rows of the block that its claim names. They are
 	// durable when it returns nil. It is idempotent per token, as long as the
 	// rows are the same. The error is a *record.StoreError, after which any
-	// part may be stored or not.
+	// part may be stored or not. Several pieces of a block are inserted at once.
 	Insert(ctx context.Context, b record.Block) error
 
 	// Stored returns how many of the rows that the claim names are there, by

@@ -121,6 +121,8 @@ func (s *session) claim(ctx context.Context, b *block) error {
 		Dropped: dropped, Void: record.FormatRuns(b.voids), At: time.Now().UnixMilli(),
 	}
 	b.drop(runs)
+	b.cut(s.pieces(b))
+	c.Token = togetherToken(c.Token, b.together)
 	if len(b.ends) > 1 {
 		c.To = b.ends[0]
 		c.Token = pieceToken(c.Token, 0, c.To)
@@ -139,7 +141,8 @@ func (s *session) reclaimed(ctx context.Context, b *block, c *record.Claim) erro
 	if err != nil {
 		return halt("the position is damaged: claim %s: %w", c, err)
 	}
-	if token := b.token(c.Dropped); wholeToken(c.Token) != token {
+	pieces := piecesOf(c.Token)
+	if token := togetherToken(b.token(c.Dropped), pieces); wholeToken(c.Token) != token {
 		return halt("messages %s are not those that were claimed: their token is %s, the claim has %s", c, token, c.Token)
 	}
 	if n := len(runs); n > 0 && runs[n-1].To > b.columns.Rows() {
@@ -151,6 +154,9 @@ func (s *session) reclaimed(ctx context.Context, b *block, c *record.Claim) erro
 		return err
 	}
 	b.drop(runs)
+	if b.cut(pieces); b.together != pieces {
+		return halt("the position is damaged: claim %s is of %d pieces at once, and its block cannot be", c, pieces)
+	}
 	s.repeated, s.voidBehind = true, b.voidBehind
 	return nil
 }

@@ -71,9 +71,10 @@ type Claim struct {
 	// First: decided with the same write.
 	Void string `json:"void,omitempty"`
 
-	At int64 `json:"at,omitempty"` // when the claim was made, ms since 1970
+	At int64 `json:"at,omitempty"` // when the claim was made, or the first of the block when its pieces are inserted at once, ms since 1970
 
-	// A block the warehouse refuses for its data is stored piece by piece.
+	// A block the warehouse refuses for its data is stored piece by piece, and so
+	// is one of many months, and one whose pieces were inserted at once and failed.
 	// Then the claim is one of the pieces, with a token of its own: the rows
 	// From to To-1 of the block, counted without those that are dropped. Those
 	// before From are stored or set aside.

@@ -33,7 +33,7 @@ type Config struct {
 
 	InsertTimeout time.Duration // of one attempt; past it the outcome is unknown; default 60 s
 	QueryTimeout  time.Duration // of one migration statement, check or count; default 60 s
-	Connections   int           // kept open for inserts; one per lane that is worked on is enough; default 4
+	Connections   int           // kept open for inserts; two for each lane that is worked on are enough; default 8
 
 	Tracer trace.Tracer // of inserts; nothing is traced when nil
 }
@@ -52,7 +52,7 @@ func (c Config) withDefaults() Config {
 		c.QueryTimeout = 60 * time.Second
 	}
 	if c.Connections <= 0 {
-		c.Connections = 4
+		c.Connections = 8
 	}
 	return c
 }

@@ -83,6 +83,8 @@ type Blocks struct {
 	BlockRows  int           `default:"100000" help:"Close a block at so many records, at most 1000000."`
 	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory, at most 128 MiB; 0 for a twelfth of --memory, shared by the lanes worked on, and no more than that."`
 	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
+
+	BlockInserts int `default:"2" help:"Insert a block that is full in so many pieces at once, at most 8; 1 inserts one after the other."`
 }
 
 // A token of ClickHouse covers one block: it would write one of more than about
@@ -91,6 +93,8 @@ type Blocks struct {
 const (
 	mostBlockRows  = 1_000_000
 	mostBlockBytes = 128 << 20
+
+	mostBlockInserts = 8
 )
 
 func (b Blocks) check() error {
@@ -99,6 +103,8 @@ func (b Blocks) check() error {
 		return fmt.Errorf("--block-rows %d: the most are %d, which one token of ClickHouse covers", b.BlockRows, mostBlockRows)
 	case b.BlockBytes > mostBlockBytes:
 		return fmt.Errorf("--block-bytes %d: the most are %d, which one token of ClickHouse covers", b.BlockBytes, mostBlockBytes)
+	case b.BlockInserts < 1 || b.BlockInserts > mostBlockInserts:
+		return fmt.Errorf("--block-inserts %d: there are 1 to %d", b.BlockInserts, mostBlockInserts)
 	}
 	return nil
 }
@@ -149,7 +155,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Par
 	store := state.New(lanes.State, reg)
 	ready := make(chan struct{})
 	ingester := ingest.New(ingest.Config{
-		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge,
+		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge, Together: i.BlockInserts,
 		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
 		Ready: ready, Heartbeat: heartbeats(operators), Tracer: operators.Tracer("ingest"),
 	}, ingest.Parts{

@@ -37,6 +37,7 @@ func TestABlockBeyondOneTokenIsRefused(t *testing.T) {
 		want   string
 	}{
 		"too many rows":  {run.Blocks{BlockRows: 1_000_001}, "--block-rows"},
+		"no inserts":     {run.Blocks{BlockRows: 1}, "--block-inserts"},
 		"too many bytes": {run.Blocks{BlockRows: 1, BlockBytes: 128<<20 + 1}, "--block-bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
