@@ -18,7 +18,7 @@ import (
 )
 
 type options struct {
-	Only         string `enum:",goals,again,scaling,capacity" default:"" help:"Measure only the goals, of these only records that are sent again, only how it scales, or only what sluice capacity reckons with."`
+	Only         string `enum:",goals,again,scaling,capacity,delay" default:"" help:"Measure only the goals, of these only records that are sent again, only how it scales, or only what sluice capacity reckons with; or how fast one lane is when ClickHouse answers later, which writes performance/delay.md and no other page."`
 	Runs         int    `default:"3" help:"Runs of each row, after a warm-up."`
 	Records      int64  `default:"1000000" help:"Records of one run; runs that last for a time do not count them."`
 	Out          string `type:"path" default:"docs" help:"Folder that gets performance.md, and the plots in performance/."`

@@ -36,10 +36,11 @@ type Stage struct {
 	HTTP  string // address of the engine's HTTP
 	Parts []*Part
 
-	spare  []string // tokens of sources that have not been seen yet
-	bin    string   // folder of the programs
-	dir    string
-	native string // address of the engine
+	Native string // address of the engine's native protocol
+
+	spare []string // tokens of sources that have not been seen yet
+	bin   string   // folder of the programs
+	dir   string
 }
 
 // Build compiles the programs into the folder bin.
@@ -65,7 +66,7 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 	nats := Address()
 	s = &Stage{
 		Token: auth.NewToken(), NATS: "nats://" + nats, HTTP: Address(),
-		bin: bin, dir: dir, native: Address(),
+		bin: bin, dir: dir, Native: Address(),
 	}
 	defer func() {
 		if err != nil {
@@ -80,7 +81,7 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 		args []string
 	}{
 		{NATS, []string{"nats", "--data", filepath.Join(dir, "nats"), "--listen", nats}},
-		{Engine, []string{"clickhouse", "--data", filepath.Join(dir, "clickhouse"), "--listen", s.native, "--http", s.HTTP, "--clickhouse-library", file}},
+		{Engine, []string{"clickhouse", "--data", filepath.Join(dir, "clickhouse"), "--listen", s.Native, "--http", s.HTTP, "--clickhouse-library", file}},
 	} {
 		if _, err := s.spawn(p.name, "", "sluice", p.args...); err != nil {
 			return s, err
@@ -124,8 +125,15 @@ func (s *Stage) NextSource() error {
 
 // AddIngester starts one more ingester and waits until all parts can work.
 func (s *Stage) AddIngester(ctx context.Context) error {
+	return s.AddIngesterTo(ctx, s.Native, "flow")
+}
+
+// AddIngesterTo is AddIngester with another way to the engine, another database, and
+// further options.
+func (s *Stage) AddIngesterTo(ctx context.Context, native, database string, options ...string) error {
 	ops := Address()
-	if _, err := s.spawn(numbered(Ingester, s.Ingesters()), ops, "ingester", "--ops", ops, "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.native+"/flow"); err != nil {
+	args := append([]string{"--ops", ops, "--nats", s.NATS, "--clickhouse", "clickhouse://default@" + native + "/" + database}, options...)
+	if _, err := s.spawn(numbered(Ingester, s.Ingesters()), ops, "ingester", args...); err != nil {
 		return err
 	}
 	return s.ready(ctx)
@@ -218,7 +226,7 @@ func sluice(ctx context.Context, bin string, args ...string) error {
 // Verify proves with the programs in bin that every accepted record is stored once,
 // set aside, or waiting.
 func (s *Stage) Verify(ctx context.Context, bin string) error {
-	return sluice(ctx, bin, "verify", "--deep", "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.native+"/flow")
+	return sluice(ctx, bin, "verify", "--deep", "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.Native+"/flow")
 }
 
 // Query asks the engine over HTTP. Rows are lines, columns separated by tabs.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,11 +15,12 @@ const (
 	Again    = "again" // of the goals, records that are sent again
 	Scaling  = "scaling"
 	Capacity = "capacity" // what sluice capacity reckons with
+	Delay    = "delay"    // one lane, when ClickHouse answers later: a page of its own
 )
 
 // Config says what to measure and where to write it.
 type Config struct {
-	Only    string    // Goals, Again, Scaling or Capacity; all when empty
+	Only    string    // Goals, Again, Scaling, Capacity or Delay; all but Delay when empty
 	Runs    int       // of each row, after a warm-up
 	Records int64     // of a run that is not bounded by time
 	Out     string    // folder of performance.md; the plots go to performance/ in it
@@ -32,6 +35,7 @@ type Config struct {
 type plan struct {
 	runs        int
 	records     int64
+	blockRows   int           // of a block, where a lane is emptied
 	warmUp      int64         // records before the first run
 	paced       time.Duration // of a run at a given rate
 	small       time.Duration // of a run of small requests
@@ -50,12 +54,12 @@ func (c *Config) plan() (plan, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
-	if c.Only != "" && c.Only != Goals && c.Only != Again && c.Only != Scaling && c.Only != Capacity {
-		return plan{}, fmt.Errorf("there are %s, %s, %s and %s, no %s", Goals, Again, Scaling, Capacity, c.Only)
+	if all := []string{Goals, Again, Scaling, Capacity, Delay}; c.Only != "" && !slices.Contains(all, c.Only) {
+		return plan{}, fmt.Errorf("there are %s, no %s", strings.Join(all, ", "), c.Only)
 	}
 	if c.Short {
 		return plan{
-			runs: 2, records: 30_000, warmUp: 5_000, paced: time.Second, small: 500 * time.Millisecond,
+			runs: 2, records: 30_000, blockRows: 3_000, warmUp: 5_000, paced: time.Second, small: 500 * time.Millisecond,
 			point: 300 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
 			loads: 5, load: 200 * time.Millisecond,
@@ -65,7 +69,7 @@ func (c *Config) plan() (plan, error) {
 		return plan{}, errors.New("at least one run and one record are needed")
 	}
 	return plan{
-		runs: c.Runs, records: c.Records, warmUp: c.Records / 4, paced: 10 * time.Second, small: 5 * time.Second,
+		runs: c.Runs, records: c.Records, blockRows: 100_000, warmUp: c.Records / 4, paced: 10 * time.Second, small: 5 * time.Second,
 		point: 3 * time.Second, settle: 20 * time.Second, watch: 20 * time.Second,
 		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
 		loads: len(loads), load: 3 * time.Second,

@@ -15,30 +15,43 @@ type Page struct {
 	Command  string
 	Short    bool
 	Runs     int
+	Records  float64 // of each drain
 	Began    time.Time
 	Took     time.Duration
 	Machine  Machine
 	Versions Versions
 	Goals    []Row
 	Curves   []Curve
+	Drains   []Drain
 }
 
-//go:embed page.md.tmpl
-var source string
+var (
+	//go:embed page.md.tmpl
+	source string
+	//go:embed delay.md.tmpl
+	delaySource string
+)
 
-// write writes performance.md and the plots into dir.
-func (p Page) write(dir string) error {
-	page, err := template.New("performance.md").Funcs(template.FuncMap{
+// execute fills a page in.
+func (p Page) execute(source string) ([]byte, error) {
+	page, err := template.New("page").Funcs(template.FuncMap{
 		"number":  number,
 		"ms":      ms,
 		"least":   func() string { return ms(pauseLeast) },
 		"minutes": func(d time.Duration) string { return number(d.Minutes()) },
 	}).Parse(source)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var text bytes.Buffer
-	if err := page.Execute(&text, p); err != nil {
+	err = page.Execute(&text, p)
+	return text.Bytes(), err
+}
+
+// write writes performance.md and the plots into dir.
+func (p Page) write(dir string) error {
+	text, err := p.execute(source)
+	if err != nil {
 		return err
 	}
 	plots := filepath.Join(dir, "performance")
@@ -50,7 +63,19 @@ func (p Page) write(dir string) error {
 			return fmt.Errorf("plot %s: %w", c.Slug, err)
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "performance.md"), text.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(dir, "performance.md"), text, 0o644)
+}
+
+// writeDelay writes performance/delay.md into dir.
+func (p Page) writeDelay(dir string) error {
+	text, err := p.execute(delaySource)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "performance"), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "performance", "delay.md"), text, 0o644)
 }
 
 func ms(d time.Duration) string { return number(float64(d) / float64(time.Millisecond)) }

@@ -41,7 +41,7 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 			err = fmt.Errorf("%w (data and logs are in %s)", err, dir)
 		}
 	}()
-	page := Page{Command: cfg.Command, Short: cfg.Short, Runs: p.runs, Began: b.began}
+	page := Page{Command: cfg.Command, Short: cfg.Short, Runs: p.runs, Records: float64(p.records), Began: b.began}
 	if page.Machine, err = lookAround(ctx, dir, p.watch); err != nil {
 		return Page{}, err
 	}
@@ -55,6 +55,13 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 	}
 	if cfg.Only == Capacity {
 		return page, nil // no page is made of it
+	}
+	if cfg.Only == Delay {
+		if err := b.delay(ctx, &page); err != nil {
+			return Page{}, err
+		}
+		page.Took = time.Since(page.Began)
+		return page, page.writeDelay(cfg.Out)
 	}
 	if cfg.Only != Scaling {
 		if err := b.goals(ctx, &page); err != nil {
