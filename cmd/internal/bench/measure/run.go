@@ -57,6 +57,9 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 		return page, nil // no page is made of it
 	}
 	if cfg.Only == Delay {
+		if cfg.Short {
+			b.plan.runs, page.Runs = 1, 1
+		}
 		if err := b.delay(ctx, &page); err != nil {
 			return Page{}, err
 		}

@@ -177,7 +177,7 @@ func (s *stage) addIngester(n int) error {
 	s.ready = append(s.ready, ops)
 	// Small blocks, so that some are full after every outage: those are inserted in
 	// pieces at once, and a lane is taken over by one who makes as many or more.
-	args := append([]string{"--ops", ops, "--nats", natsURL(nats), "--block-bytes", "262144", "--block-inserts", strconv.Itoa(n + 1),
+	args := append([]string{"--ops", ops, "--nats", natsURL(nats), "--block-bytes", "1048576", "--block-inserts", strconv.Itoa(n + 1),
 		"--clickhouse", "clickhouse://default@" + warehouse[0] + "/flow", "--history", s.cfg.History.String()}, s.streams()...)
 	return s.add(name, "ingester", args...)
 }
