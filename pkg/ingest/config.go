@@ -16,7 +16,7 @@ type Config struct {
 	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
 
 	Together   int // insert a block that is full in so many pieces at once; 1 inserts one after the other; default 2
-	PieceBytes int // least memory of such a piece, in bytes: each makes parts of its own in ClickHouse; default 4 MiB, of a smaller MaxBytes an eighth
+	PieceBytes int // least memory of such a piece, in bytes: each makes parts of its own in ClickHouse; default 4 MiB, with a small MaxBytes an eighth of it and at least 64 KiB
 
 	SharedBytes int // what one block of each lane may hold together; a lane has two, with room to grow and one message more; default 32 MiB
 
@@ -58,7 +58,7 @@ func (c Config) withDefaults() Config {
 	positive(&c.MaxRows, 100_000)
 	positive(&c.Together, 2)
 	if c.PieceBytes <= 0 && 0 < c.MaxBytes && c.MaxBytes < 32<<20 {
-		c.PieceBytes = c.MaxBytes / 8
+		c.PieceBytes = max(c.MaxBytes/8, 64<<10)
 	}
 	positive(&c.PieceBytes, 4<<20)
 	positive(&c.SharedBytes, 32<<20)
