@@ -77,34 +77,6 @@ func TestEverythingIsMeasured(t *testing.T) {
 	}
 }
 
-// TestOneLaneIsMeasured is `make bench ARGS='--only delay'` in small.
-func TestOneLaneIsMeasured(t *testing.T) {
-	out := t.TempDir()
-	var log strings.Builder
-	page, err := measure.Run(t.Context(), measure.Config{Only: measure.Delay, Short: true, Out: out, Command: "go test", Log: &log})
-	t.Logf("\n%s", log.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(page.Drains) != 10 {
-		t.Errorf("%d ways to empty a lane were measured, want 10", len(page.Drains))
-	}
-	for _, d := range page.Drains {
-		for name, row := range map[string]measure.Row{"rate": d.Rate, "later": d.Late, "ingester": d.Ingester, "engine": d.Engine, "memory": d.Memory} {
-			wellMeasured(t, d.Table+", "+d.Setup+": "+name, row, page.Runs)
-		}
-	}
-	text, err := os.ReadFile(filepath.Join(out, "performance", "delay.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, wrong := range []string{"NaN", "Inf", "<no value>", "<nil>", "%!"} {
-		if strings.Contains(string(text), wrong) {
-			t.Errorf("the page says %s:\n%s", wrong, text)
-		}
-	}
-}
-
 // wellMeasured wants a figure from every run. Where there is no goal it may be
 // nothing: a part of a short run can be less than a tick of CPU.
 func wellMeasured(t *testing.T, what string, row measure.Row, runs int) {
