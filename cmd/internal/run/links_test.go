@@ -89,3 +89,24 @@ func places(page string) map[string]bool {
 	}
 	return all
 }
+
+// TestEveryDecisionIsInTheIndex, and every number is one decision's.
+func TestEveryDecisionIsInTheIndex(t *testing.T) {
+	folder := filepath.Join("../../..", "docs", "decisions")
+	index := read(t, filepath.Join(folder, "README.md"))
+	pages, err := filepath.Glob(filepath.Join(folder, "[0-9]*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%d decisions, %v", len(pages), err)
+	}
+	numbers := map[string]string{}
+	for _, page := range pages {
+		name := filepath.Base(page)
+		if !strings.Contains(index, "]("+name+")") {
+			t.Errorf("%s is not in docs/decisions/README.md", name)
+		}
+		if other, taken := numbers[name[:4]]; taken {
+			t.Errorf("%s and %s have one number", name, other)
+		}
+		numbers[name[:4]] = name
+	}
+}
