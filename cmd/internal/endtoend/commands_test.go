@@ -138,7 +138,7 @@ func TestUpHasTheOptionsOfItsParts(t *testing.T) {
 		_, page := run(t, args[0], append(args[1:], "--help")...)
 		return regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z0-9-]+)`).FindAllString(page, -1)
 	}
-	const itsOwn = `^(healthcheck|nats-.*|clickhouse-(cluster|password-file)|block-.*|tokens|fingerprint-key|jwt-.*|tls-.*)$`
+	const itsOwn = `^(healthcheck|nats-.*|clickhouse-(cluster|single|password-file)|block-.*|tokens|fingerprint-key|jwt-.*|tls-.*)$`
 	decided := regexp.MustCompile(itsOwn)
 	up := map[string]bool{}
 	for _, flag := range flags("sluice", "up") {

@@ -2,6 +2,7 @@ package endtoend
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +17,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/cmd/internal/parts"
+	"sluice/pkg/record"
 )
+
+// headerOfEntry has the table of an entry (docs/format.md).
+const headerOfEntry = "Sluice-Entry"
 
 // startAPI starts an api, with a token of its own, and does not wait for it.
 func (s *stack) startAPI(args ...string) *process {
@@ -350,12 +355,6 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 		}
 		sent++
 	}
-	again := func(m *nats.RawStreamMsg) { // as an api does that knows nothing of the first time
-		t.Helper()
-		m.Header.Del(nats.MsgIdHdr)
-		s.publish(0, string(m.Data), m.Header)
-		sent++
-	}
 	last := func() *nats.RawStreamMsg {
 		t.Helper()
 		m, err := s.jetStream().GetLastMsg("FLOW_0", "flow.0.record")
@@ -363,6 +362,24 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		return m
+	}
+	again := func(m *nats.RawStreamMsg) { // as an api does that knows the lane, and nothing of the first time
+		t.Helper()
+		table, err := base64.RawStdEncoding.DecodeString(m.Header.Get(headerOfEntry))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first record.Entry
+		if err := first.Parse(table, m.Data); err != nil {
+			t.Fatal(err)
+		}
+		var entry record.EntryWriter
+		entry.Reset(last().Sequence, first.Patience)
+		for i := range first.Messages {
+			entry.Add(&first.Messages[i])
+		}
+		s.publish(0, string(entry.Body()), nats.Header{headerOfEntry: {entry.Header()}})
+		sent++
 	}
 	flow := func(d time.Duration) { // of time and of the stream
 		t.Helper()
