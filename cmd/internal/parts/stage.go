@@ -212,11 +212,19 @@ func (s *Stage) named(name string) []*Part {
 }
 
 // Sluice runs a command of the operator.
-func (s *Stage) Sluice(ctx context.Context, args ...string) error { return sluice(ctx, s.bin, args...) }
+func (s *Stage) Sluice(ctx context.Context, args ...string) error {
+	return s.sluice(ctx, s.bin, args...)
+}
 
-func sluice(ctx context.Context, bin string, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "sluice"), args...)
-	cmd.Env = Environ()
+// sluice runs a command in the folder of the stage: in that of who began this, it
+// would log in by the secrets of a ./data that is another installation's.
+func (s *Stage) sluice(ctx context.Context, bin string, args ...string) error {
+	program, err := filepath.Abs(filepath.Join(bin, "sluice"))
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.Env = s.dir, Environ()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
@@ -226,7 +234,7 @@ func sluice(ctx context.Context, bin string, args ...string) error {
 // Verify proves with the programs in bin that every accepted record is stored once,
 // set aside, or waiting.
 func (s *Stage) Verify(ctx context.Context, bin string) error {
-	return sluice(ctx, bin, "verify", "--deep", "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.Native+"/flow")
+	return s.sluice(ctx, bin, "verify", "--deep", "--nats", s.NATS, "--clickhouse", "clickhouse://default@"+s.Native+"/flow")
 }
 
 // Query asks the engine over HTTP. Rows are lines, columns separated by tabs.
