@@ -262,7 +262,7 @@ func (b *breaker) operate(ctx context.Context, doing string, done func(*Counts),
 	args = append(args, "--nats", natsURL(b.natsAddrs))
 	for {
 		cmd := exec.CommandContext(ctx, filepath.Join(b.cfg.Bin, "sluice"), args...)
-		cmd.Env = b.withClock(operator)
+		cmd.Dir, cmd.Env = b.dir, b.withClock(operator)
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			b.journal.count(done)

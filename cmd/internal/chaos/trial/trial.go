@@ -237,7 +237,7 @@ func (t *tables) judge(ctx context.Context, all *truth, j *journal) (r Result, e
 func (s *stage) verify(ctx context.Context) (bool, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.cfg.Bin, "sluice"), "verify", "--deep", "--repeat-window", s.cfg.RepeatWindow.String(),
 		"--nats", natsURL(s.natsAddrs), "--clickhouse", "clickhouse://default@"+s.engine+"/flow")
-	cmd.Env = environ()
+	cmd.Dir, cmd.Env = s.dir, environ() // not where a ./data may have secrets of another installation
 	out, err := cmd.CombinedOutput()
 	s.journal.note("sluice verify:\n%s", bytes.TrimSpace(out))
 	var failed *exec.ExitError
