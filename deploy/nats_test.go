@@ -52,7 +52,7 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	}
 	keepsWhatItAcknowledges(t, opts)
 	if opts.StoreDir != "" {
-		t.Errorf("the folder %s is named here and by whoever starts the server", opts.StoreDir)
+		t.Errorf("the folder %s is named here and by the one who starts the server", opts.StoreDir)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestNATSOfAClusterAsksForCertificates(t *testing.T) {
 		}
 	}
 	if opts.TLSConfig.ClientCAs.Equal(opts.Cluster.TLSConfig.ClientCAs) {
-		t.Error("whoever signs certificates of clients signs those of servers")
+		t.Error("the CA of clients signs certificates of servers too")
 	}
 	if !opts.Cluster.NoAdvertise || len(opts.Routes) != 3 || opts.Cluster.Host != "0.0.0.0" || opts.Cluster.Port != 6222 || opts.Cluster.Name == "" {
 		t.Errorf("the cluster is %+v with routes %v", opts.Cluster, opts.Routes)

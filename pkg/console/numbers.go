@@ -95,8 +95,8 @@ func numbers(of string, at time.Time) string {
 	return "/query?of=" + urlQuery(of) + "&at=" + itoa(at.UnixMilli())
 }
 
-// Cells is the frame for numbers in tables: Tab passes over their links. Whoever
-// has no mouse follows the one link to the query of the whole table.
+// Cells is the frame for numbers in tables: Tab passes over their links. With
+// the keyboard one follows the one link to the query of the whole table.
 func (f frame) Cells() frame {
 	f.inTable = true
 	return f

@@ -165,7 +165,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	if jobs != len(wantJobs) || instances != len(wantInstances) {
 		t.Errorf("both shards have %d jobs and %d instances, want %d and %d", jobs, instances, len(wantJobs), len(wantInstances))
 	}
-	for i := range engines { // as whoever is asked
+	for i := range engines { // as each of them answers
 		if marks, err := at(i).Marks(t.Context(), 0, incarnationOf(t, opened), nil); err != nil || marks.Rows != uint64(len(bodies)) {
 			t.Errorf("asked at shard %d, the lane has stored %d rows, %v, want %d", i+1, marks.Rows, err, len(bodies))
 		}

@@ -80,7 +80,7 @@ type fleet struct {
 	mu        sync.Mutex
 	ingesters map[string]*ingester
 	on        map[int]string    // who works on a lane, of those that live
-	left      map[int]time.Time // when somebody last worked on it
+	left      map[int]time.Time // when it was last worked on
 	longest   time.Duration     // that a lane was nobody's
 }
 

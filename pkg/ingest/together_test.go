@@ -83,7 +83,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 }
 
 // TestACrashAmidPieces: of two pieces that are inserted at once, each is stored or
-// not when the process dies, or its table alone is; and whoever comes next may insert
+// not when the process dies, or its table alone is; and the next owner may insert
 // another way, and may meet what it likes.
 func TestACrashAmidPieces(t *testing.T) {
 	left := map[string]fault{"nothing is there": crashedFirst, "it is there": crashedAfter, "the views have not heard of it": partly}

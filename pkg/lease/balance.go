@@ -119,7 +119,7 @@ func (r *holder) take(ctx context.Context, lane int) bool {
 	case !r.ours(asking, lane, held, begun):
 		held.until.Stop()
 		held.cancel()
-		return false // somebody was quicker, or the server has not dropped it yet
+		return false // another was quicker, or the server has not dropped it yet
 	}
 	r.held[lane] = held
 	r.m.held.Set(float64(len(r.held)))

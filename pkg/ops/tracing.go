@@ -111,7 +111,7 @@ type spanned struct{ slog.Handler }
 
 func (h spanned) Handle(ctx context.Context, r slog.Record) error {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
-		r = r.Clone() // whoever else has it
+		r = r.Clone() // others have it too
 		r.AddAttrs(slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
 	}
 	return h.Handler.Handle(ctx, r)

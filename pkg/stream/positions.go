@@ -287,7 +287,7 @@ func (p *Positions) Release(ctx context.Context, lane int, by string) error {
 }
 
 // HoldAll holds every lane and waits until none has a claim: at most wait long.
-// Whoever dies holding them leaves them to the clock after hold and wait. What rests
+// A program that dies holding them leaves them to the clock after hold and wait. What rests
 // on it must compare the positions again: see Hold.
 func (p *Positions) HoldAll(ctx context.Context, by string, hold, wait time.Duration) (map[int]record.Position, error) {
 	if err := p.stream.Refresh(ctx); err != nil {
@@ -344,7 +344,7 @@ func keptKey(lane int) string { return "keep." + strconv.Itoa(lane) }
 
 // Keep makes purges leave the messages of a lane from one on, for so long: what is
 // copied from a position on must be there when its turn comes. It is asked for again
-// while it is needed; whoever dies leaves the lane to the clock.
+// while it is needed; a program that dies leaves the lane to the clock.
 func (s *Stream) Keep(ctx context.Context, lane int, from uint64, lasting time.Duration) error {
 	state, err := s.state(ctx, lane)
 	if err != nil {

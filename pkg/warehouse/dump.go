@@ -33,7 +33,7 @@ func (db *DB) Migrations(ctx context.Context) (all []Migration, err error) {
 }
 
 // MigrateTo makes the schema as it was when a database had had these migrations.
-// Those after them are the business of whoever migrates next, as in any upgrade.
+// Those after them are applied by the next migration, as in any upgrade.
 func (db *DB) MigrateTo(ctx context.Context, had []Migration) error {
 	all, err := migrations()
 	if err != nil {

@@ -100,7 +100,7 @@ func (r *restore) moved(n uint64) {
 }
 
 // markBucket holds the id of the backup that is being restored, until it is: so that
-// what an interrupted restore has left is told from what is somebody's.
+// what an interrupted restore has left is told from what belongs to others.
 const markBucket = "flow_restore"
 
 // checkStreams fails when NATS holds something that this restore has not put there

@@ -79,7 +79,7 @@ func (n number) value() float64 {
 	return v
 }
 
-// follow follows a number to its query, as somebody does who presses Run there, and
+// follow follows a number to its query, as a person does who presses Run there, and
 // says what the answer is.
 const follow = `(async href => {
 	const parse = async res => new DOMParser().parseFromString(await res.text(), 'text/html');

@@ -59,7 +59,7 @@ type bench struct {
 	options
 	up               *parts.Part
 	api, page, token string
-	looking          []*http.Client // a browser each, of somebody who has signed in
+	looking          []*http.Client // a browser each, signed in
 }
 
 // turn is what was measured in one turn.
