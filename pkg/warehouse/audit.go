@@ -210,7 +210,7 @@ func (db *DB) each(ctx context.Context, doing, query string, args []any, f func(
 
 // eachUntil is each with no other bound than that of ctx.
 func (db *DB) eachUntil(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
-	rows, err := db.queries.Query(ctx, query, args...)
+	rows, err := db.queries.Query(traced(ctx), query, args...)
 	if err != nil {
 		return storeError(doing, err)
 	}

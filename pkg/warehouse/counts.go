@@ -104,11 +104,17 @@ const clockSkew = time.Minute
 func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
-	if span := trace.SpanContextFromContext(ctx); span.IsValid() { // ClickHouse has spans of its own
-		ctx = clickhouse.Context(ctx, clickhouse.WithSpan(span))
-	}
-	if err := db.queries.QueryRow(ctx, query, args...).Scan(dest...); err != nil {
+	if err := db.queries.QueryRow(traced(ctx), query, args...).Scan(dest...); err != nil {
 		return storeError(doing, err)
 	}
 	return nil
+}
+
+// traced tells ClickHouse, which has spans of its own, the span of ctx.
+func traced(ctx context.Context) context.Context {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return ctx
+	}
+	return clickhouse.Context(ctx, clickhouse.WithSpan(span))
 }
