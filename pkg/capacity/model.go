@@ -32,7 +32,7 @@ type Model struct {
 // --block-rows).
 const (
 	blockAge  = 0.5 // seconds
-	blockRows = 100_000
+	blockRows = 200_000
 )
 
 // shares are the things that a process can spend its time on.

@@ -11,7 +11,7 @@ import (
 type Config struct {
 	Owner string // names this process in positions; no other process may ever have the same; default random
 
-	MaxRows  int           // close a block at so many rows; default 100 000
+	MaxRows  int           // close a block at so many rows; default 200 000
 	MaxBytes int           // close a block at so many bytes of memory; default SharedBytes divided by the lanes worked on
 	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
 
@@ -55,7 +55,7 @@ func (c Config) withDefaults() Config {
 	if c.Owner == "" {
 		c.Owner = rand.Text()
 	}
-	positive(&c.MaxRows, 100_000)
+	positive(&c.MaxRows, 200_000)
 	positive(&c.Together, 2)
 	if c.PieceBytes <= 0 && 0 < c.MaxBytes && c.MaxBytes < 32<<20 {
 		c.PieceBytes = max(c.MaxBytes/8, 64<<10)

@@ -80,8 +80,8 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 
 // Blocks says how records are gathered before they are stored.
 type Blocks struct {
-	BlockRows  int           `default:"100000" help:"Close a block at so many records, at most 1000000."`
-	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory, at most 128 MiB; 0 for a twelfth of --memory, shared by the lanes worked on, and no more than that."`
+	BlockRows  int           `default:"200000" help:"Close a block at so many records, at most 1000000."`
+	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory, at most 128 MiB; 0 for an eighth of --memory, shared by the lanes worked on, and no more than that."`
 	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
 
 	BlockInserts int `default:"2" help:"Insert a block that is full in so many pieces at once, at most 8; 1 inserts one after the other."`

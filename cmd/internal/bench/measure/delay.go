@@ -64,9 +64,9 @@ func (b *bench) delay(ctx context.Context, page *Page) error {
 		rows := b.plan.blockRows
 		one := []Drain{
 			{Setup: "one insert at a time", Options: fmt.Sprintf("--block-inserts=1 --block-rows=%d", rows)},
+			{Setup: "one at a time, of twice the block", Options: fmt.Sprintf("--block-inserts=1 --block-rows=%d", 2*rows)},
 			{Setup: "two at once, of half a block each", Options: fmt.Sprintf("--block-inserts=2 --block-rows=%d", rows)},
-			{Setup: "four at once, of a quarter each", Options: fmt.Sprintf("--block-inserts=4 --block-rows=%d", rows)},
-			{Setup: "one at a time, of twice the block", Options: fmt.Sprintf("--block-inserts=1 --block-rows=%d --memory=%d", 2*rows, 1<<30)},
+			{Setup: "two at once, of a whole block each", Options: fmt.Sprintf("--block-inserts=2 --block-rows=%d", 2*rows)},
 		}
 		two := []Drain{{Setup: "two lanes, one insert at a time in each", Options: one[0].Options}}
 		lanes := 1
