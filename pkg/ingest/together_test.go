@@ -366,7 +366,7 @@ type distant struct {
 	when   []time.Time // it was
 }
 
-// What an insert takes of one core for each row, with all views, as decision 37 has it;
+// What an insert takes of one core for each row, with all views, as docs/decisions/0037-what-the-table-costs.md has it;
 // what decoding takes; and a move of the position.
 const (
 	insertPerRow = 3300 * time.Nanosecond

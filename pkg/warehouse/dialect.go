@@ -96,7 +96,7 @@ func (d dialect) Deduplicated() string {
 func (dialect) Durable() string { return "fsync_after_insert = 1, fsync_part_directory = 1" }
 
 // writingSettings are how inserts and merges write, of the settings that not
-// every version has (docs/decisions/0027 and 0037).
+// every version has (docs/decisions/0027-merges-of-ten.md, 0037-what-the-table-costs.md).
 var writingSettings = map[string]int{
 	// Merges wait for ten parts of about the same size. Left to itself the
 	// server joins few parts at a time, so that a row is written again and again;

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -90,7 +91,8 @@ func places(page string) map[string]bool {
 	return all
 }
 
-// TestEveryDecisionIsInTheIndex, and every number is one decision's.
+// TestEveryDecisionIsInTheIndex, under the number of its file and its heading; the
+// numbers have no holes.
 func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	folder := filepath.Join("../../..", "docs", "decisions")
 	index := read(t, filepath.Join(folder, "README.md"))
@@ -98,15 +100,52 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("%d decisions, %v", len(pages), err)
 	}
-	numbers := map[string]string{}
-	for _, page := range pages {
+	for i, page := range pages {
 		name := filepath.Base(page)
-		if !strings.Contains(index, "]("+name+")") {
+		number := fmt.Sprintf("%04d", i+1)
+		if !strings.HasPrefix(name, number+"-") {
+			t.Fatalf("%s should have the number %s: a new decision takes the next free one", name, number)
+		}
+		if !strings.HasPrefix(read(t, page), "# "+number+": ") {
+			t.Errorf("the heading of %s does not begin with # %s:", name, number)
+		}
+		if !strings.Contains(index, "["+number+"]("+name+")") {
 			t.Errorf("%s is not in docs/decisions/README.md", name)
 		}
-		if other, taken := numbers[name[:4]]; taken {
-			t.Errorf("%s and %s have one number", name, other)
+	}
+}
+
+var named = regexp.MustCompile(`\bdocs/[A-Za-z0-9_/-]+\.md\b`)
+
+// TestCodeNamesPagesThatAreThere follows what code, scripts and configuration say
+// where to read on.
+func TestCodeNamesPagesThatAreThere(t *testing.T) {
+	root := "../../.."
+	found := 0
+	for _, folder := range []string{"cmd", "pkg", "deploy", "Makefile", "docker-compose.yml"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if name := entry.Name(); entry.IsDir() && (name == "testdata" || name == "vendor" || name == "node_modules") {
+				return filepath.SkipDir
+			}
+			if entry.IsDir() || filepath.Ext(path) == ".md" {
+				return nil
+			}
+			for _, page := range named.FindAllString(read(t, path), -1) {
+				found++
+				if _, err := os.Stat(filepath.Join(root, page)); err != nil {
+					t.Errorf("%s names %s, which does not exist", path, page)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		numbers[name[:4]] = name
+	}
+	if found < 30 {
+		t.Errorf("found %d names of pages, want at least 30: are they still looked for in the right place?", found)
 	}
 }

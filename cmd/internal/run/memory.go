@@ -11,8 +11,8 @@ import (
 const beside = 8
 
 // CollectOften lets the heap grow by half between two collections, and not to
-// its double as Go does by itself (docs/decisions/0025). A GOGC in the
-// environment stands.
+// its double as Go does by itself (docs/decisions/0025-how-often-go-collects.md).
+// A GOGC in the environment stands.
 func CollectOften() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)

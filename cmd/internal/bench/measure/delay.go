@@ -36,7 +36,7 @@ const (
 
 	// A database of which nothing is stored: an insert takes so long for each row as
 	// flow.records and its folds take on one core that has nothing else to do
-	// (decision 37), and next to no processor time.
+	// (docs/decisions/0037-what-the-table-costs.md), and next to no processor time.
 	waitDatabase = "waits"
 	waitPerRow   = 3 * time.Microsecond
 )
