@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/forget"
-	"sluice/cmd/internal/recount"
+	"sluice/cmd/internal/audit/recount"
 	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
 )

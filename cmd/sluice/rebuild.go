@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"sluice/cmd/internal/rebuild"
+	"sluice/cmd/internal/audit/rebuild"
 	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
 )

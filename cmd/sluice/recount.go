@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"sluice/cmd/internal/recount"
+	"sluice/cmd/internal/audit/recount"
 	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
 )

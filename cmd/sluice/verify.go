@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/run"
-	"sluice/cmd/internal/verify"
+	"sluice/cmd/internal/audit/verify"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )

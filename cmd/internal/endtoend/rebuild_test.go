@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"sluice/cmd/internal/rebuild"
+	"sluice/cmd/internal/audit/rebuild"
 	"sluice/pkg/record"
 )
 

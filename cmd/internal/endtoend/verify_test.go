@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
-	"sluice/cmd/internal/rebuild"
-	"sluice/cmd/internal/verify"
+	"sluice/cmd/internal/audit/rebuild"
+	"sluice/cmd/internal/audit/verify"
 	"sluice/pkg/record"
 )
 

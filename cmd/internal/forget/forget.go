@@ -23,7 +23,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/cmd/internal/recount"
+	"sluice/cmd/internal/audit/recount"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/cmd/internal/verify"
+	"sluice/cmd/internal/audit/verify"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
