@@ -218,7 +218,7 @@ func TestProgramsTakeTheSettingsOfCompose(t *testing.T) {
 			}
 			unknown := map[string]string{"SLUICE_NO_SUCH_SETTING": "1"}
 			if out, err := check(t, program, stage.health[1], unknown, address); err == nil || !strings.Contains(out, "SLUICE_NO_SUCH_SETTING") {
-				t.Errorf("a variable nobody knows: %v\n%s", err, out)
+				t.Errorf("an unknown variable: %v\n%s", err, out)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // confined is a program as docker compose would run it: as the user of the
-// service, in a folder where it cannot write. Only who runs the tests as root
+// service, in a folder where it cannot write. Only tests that run as root
 // can take another user; others are users without rights already.
 func confined(t *testing.T, s service, program string, arguments ...string) *exec.Cmd {
 	t.Helper()

@@ -161,7 +161,7 @@ func TestUsersOfNATSDoNoOtherWork(t *testing.T) {
 	for _, options := range [][]nats.Option{nil, {nats.UserInfo("api", passwordOf("ingester"))}, {nats.UserInfo("operator", "")}, {nats.UserInfo("sluice", passwordOf("api"))}} {
 		if nc, err := nats.Connect(srv.ClientURL(), options...); err == nil {
 			nc.Close()
-			t.Error("the server lets in who has no password")
+			t.Error("the server accepts a client without a password")
 		}
 	}
 	no := map[string][]string{

@@ -33,7 +33,7 @@ var rare = map[string]bool{
 
 // TestSluiceRunsInTheEnvironmentOfCompose starts api, ingester and console with the
 // variables of docker-compose.yml and the secrets of secrets.sh, as their users
-// and where they cannot write, before servers that let in nobody without
+// and where they cannot write, before servers that accept no client without
 // secrets, and sends records through. Only addresses and paths are the test's
 // own.
 func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
@@ -221,7 +221,7 @@ func variables(env string) map[string]string {
 	return all
 }
 
-// signedIn is the first page of the console, as who has a token sees it.
+// signedIn is the first page of the console, as a user with a token sees it.
 func signedIn(t *testing.T, at, token string) string {
 	t.Helper()
 	jar, err := cookiejar.New(nil)

@@ -34,7 +34,7 @@ import (
 
 type backupCmd struct {
 	To           string        `required:"" help:"Folder of the backup: empty or missing, or that of a backup that was interrupted, which is continued."`
-	WithSecrets  bool          `help:"Also copy the access token, the passwords and the key of fingerprints from --data, as they are: who has the backup has them."`
+	WithSecrets  bool          `help:"Also copy the access token, the passwords and the key of fingerprints from --data, as they are: every reader of the backup can use them."`
 	Hold         time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies at its beginning."`
 	Wait         time.Duration `default:"30s" help:"How long to wait for blocks that are being stored."`
 	Keep         time.Duration `default:"15m" help:"How long the lanes keep what is still to be copied if this command dies; within it the backup can be continued."`
@@ -186,7 +186,7 @@ func (c *restoreCmd) intoServers(ctx context.Context, m *backup.Manifest, cfg ba
 // restoringName is a file of a data folder into which a backup is being restored.
 const restoringName = "restoring"
 
-// intoFolder restores into a data folder, with servers that nobody else reaches.
+// intoFolder restores into a data folder, with servers that only this process reaches.
 func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg backup.RestoreConfig, log *slog.Logger) error {
 	file, err := library.Locate(c.Library)
 	if err != nil {
@@ -270,7 +270,7 @@ func beginInto(folder, mark, id string) error {
 	return os.WriteFile(mark, []byte(id+"\n"), 0o600)
 }
 
-// freeAddress is a port of this machine that nobody uses now.
+// freeAddress is a port of this machine that is not in use now.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 
 type clickhouse struct {
 	Data       string `default:"./data/clickhouse" help:"Folder of the tables."`
-	Listen     string `default:"127.0.0.1:9000" help:"Address of the native protocol; beyond loopback only if everybody needs a password."`
+	Listen     string `default:"127.0.0.1:9000" help:"Address of the native protocol; beyond loopback only if every user needs a password."`
 	HTTP       string `name:"http" default:"127.0.0.1:8123" help:"Address of HTTP; off when empty."`
 	User       string `default:"default" help:"The one user, who may do everything; not with --secrets."`
 	Password   string `help:"Password of the user; better given as the variable."`
-	Secrets    string `help:"Folder with the passwords of the users admin, ingester and analyst, made if missing; without it, on loopback, everybody may do everything."`
-	Private    bool   `help:"With --secrets: the analyst needs the password too; else whoever gives none is the analyst."`
+	Secrets    string `help:"Folder with the passwords of the users admin, ingester and analyst, made if missing; without it, on loopback, every client may do everything."`
+	Private    bool   `help:"With --secrets: the analyst needs a password too; else a connection without one is the analyst."`
 	AllowFiles bool   `help:"Let statements leave the database: file(), url(), s3(), remote() and their kin; the process is then not confined to its folder."`
 	Engine
 	Library string `name:"clickhouse-library" help:"File of the engine; found next to the program when empty, and nowhere else."`

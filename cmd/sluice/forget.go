@@ -21,7 +21,7 @@ type forgetCmd struct {
 	Instance     string        `help:"Process instance key of what is to be forgotten, with the instances that it called."`
 	Variable     string        `help:"Name and value of a variable, such as email=anna@example.org: every instance that ever had it. Without = the value is read from standard input."`
 	Source       string        `help:"Only of this engine; of all when empty."`
-	By           string        `help:"Who has asked, for the receipt."`
+	By           string        `help:"Name of the person who asked, for the receipt."`
 	Running      bool          `help:"Also instances that have not ended; what they send later is stored."`
 	Yes          bool          `help:"Do it. Without it nothing is changed, and the receipt says what there is." env:"-"`
 	Wait         time.Duration `default:"1m" help:"How long to wait until what is accepted is stored, and for blocks that are being stored."`

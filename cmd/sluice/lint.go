@@ -18,7 +18,7 @@ type lintCmd struct {
 }
 
 // Run prints what is found. Findings are no failure: much of it is history that
-// nobody can change.
+// cannot be changed.
 func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 	db, err := openTables(c.Operator, c.ClickHouse, log)
 	if err != nil {

@@ -70,7 +70,7 @@ func listSources(sources []stream.Source) error {
 	for _, source := range sources {
 		moving := ""
 		if source.Moving != nil {
-			moving = fmt.Sprintf("being moved to %s, its records are refused; if nobody does that any more: sluice lanes spread %s", numbers(source.Moving), short(source.Name))
+			moving = fmt.Sprintf("being moved to %s, its records are refused; if that command was killed: sluice lanes spread %s", numbers(source.Moving), short(source.Name))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", short(source.Name), numbers(source.Lanes), moving)
 	}

@@ -46,7 +46,7 @@ type up struct {
 	Token          string `help:"Access token; made once and kept in the data folder when empty."`
 	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program when empty, and nowhere else."`
 
-	Private bool `help:"Nobody reads ClickHouse without a password; else whoever connects from this machine without one is the analyst, who reads."`
+	Private bool `help:"ClickHouse needs a password also for reading; else a connection from this machine without one is the analyst, who may read."`
 	Engine
 
 	run.Elasticsearch
@@ -181,7 +181,7 @@ func (u *up) greet(w io.Writer, link string) {
   metrics     http://%s/metrics
   NATS        nats://%s
   ClickHouse  %s (native)  http://%s (HTTP)
-%s  data        %s (passwords in secrets/: whoever gives none reads ClickHouse, and no more)
+%s  data        %s (passwords in secrets/; without one ClickHouse can be read, and no more)
 
 Post a record:
   curl -s http://%s/flow/flowRecord/batch -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'

@@ -50,7 +50,7 @@ func as(users []embedded.User, name string) dial.Config {
 // openAsOperator makes the streams, as only the operator may, before api and
 // ingester look for them.
 func openAsOperator(ctx context.Context, server *embedded.Server, users []embedded.User, s run.Streams, log *slog.Logger) error {
-	reg := prometheus.NewRegistry() // nobody reads it
+	reg := prometheus.NewRegistry() // it is not read
 	nc, err := server.Connect(as(users, "operator").Options(log, reg)...)
 	if err != nil {
 		return err

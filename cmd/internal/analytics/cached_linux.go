@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropCached tells the system that nobody needs a file in memory; one that is
+// dropCached tells the system that a file need not stay in memory; one that is
 // gone needs no telling.
 func dropCached(path string) {
 	file, err := os.Open(path)

@@ -45,7 +45,7 @@ func (b *backup) streams(ctx context.Context) error {
 // dead letters name messages of lanes, and none that the lanes have not got yet. A dead
 // letter goes after what became of it was noted. What is left of a message that was
 // redacted is there before the message goes, and a source before its first message.
-// Who works on what is not copied, and where the lanes stand is in the manifest.
+// Leases are not copied, and where the lanes stand is in the manifest.
 func (b *backup) streamNames() []string {
 	all := []string{"KV_" + stream.StateBucket, stream.DeadStream, stream.NoteStream}
 	for _, l := range b.m.Lanes {

@@ -36,7 +36,7 @@ func TestSignIn(t *testing.T) {
 	tb.allow403()
 }
 
-// signedIn is a tab of somebody who has signed in with the token.
+// signedIn is a tab of a user who has signed in with the token.
 func signedIn(t *testing.T) *tab {
 	t.Helper()
 	return signedInAt(t, stage.console)

@@ -71,7 +71,7 @@ func (w *wire) cut() {
 }
 
 // TestALostConnectionIsTakenUpAgain: a page that follows something says when it
-// cannot, goes on by itself, lets go while nobody sees it, and asks who one is when
+// cannot, goes on by itself, lets go while it is not seen, and asks for a sign-in when
 // the console has forgotten.
 func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 	w := newWire(t)

@@ -68,7 +68,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// address is one that nobody listens on now.
+// address is one that no process listens on now.
 func address() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tab is a page that somebody looks at. At its end nothing may have gone wrong in
+// tab is a page that a user looks at. At its end nothing may have gone wrong in
 // it: no error of a script, nothing that the policy forbids, no request to
 // elsewhere.
 type tab struct {
@@ -37,7 +37,7 @@ type tab struct {
 // patience is how long anything on a page may take.
 const patience = 20 * time.Second
 
-// newTab opens a tab; who has signed in before in this browser still is.
+// newTab opens a tab of the same browser: an earlier sign-in stays valid.
 func newTab(t *testing.T) *tab {
 	t.Helper()
 	tb := &tab{t: t, host: stage.console}

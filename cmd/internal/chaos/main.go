@@ -26,7 +26,7 @@ type options struct {
 	Every          time.Duration `default:"2.5s" help:"Mean time between two faults."`
 	StreamMaxBytes int64         `default:"1073741824" help:"Disk budget of a lane in bytes; little of it makes 429s."`
 	SmallDisk      bool          `help:"Fill the disks of NATS and of the engine too. Needs root: it mounts file systems in memory."`
-	Brokers        bool          `help:"Nobody posts but the exporters of a simulated Camunda cluster of three partitions, as the real ones do; brokers fail too."`
+	Brokers        bool          `help:"Only the exporters of a simulated Camunda cluster of three partitions post, as the real ones do; brokers fail too."`
 	Outage         time.Duration `help:"Instead of faults at random: stop the engine for so long in the middle of the run."`
 	RepeatWindow   time.Duration `default:"5m" help:"Window in which the programs recognise a repeated request, shorter than theirs, so that a run outlives it."`
 	Dir            string        `type:"path" help:"Folder for data and logs; a temporary one when empty. It stays when something is wrong."`

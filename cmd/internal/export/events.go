@@ -108,7 +108,7 @@ func path(c *warehouse.Case, e *warehouse.CaseElement) []int64 {
 	return all
 }
 
-// resources are who has completed which element.
+// resources are the workers and assignees that completed elements.
 func resources(c *warehouse.Case) map[int64]string {
 	all := map[int64]string{}
 	for _, j := range c.Jobs {

@@ -11,7 +11,7 @@ import (
 )
 
 // output is the file of an export. It has another name until it is complete, so
-// that nobody takes for whole what is not.
+// that an incomplete file is not taken for a whole one.
 type output struct {
 	*bufio.Writer
 	final string

@@ -20,7 +20,7 @@ type witness struct {
 	*httptest.Server
 
 	mu        sync.Mutex
-	documents map[string]int // by who posts
+	documents map[string]int // by the client that posts
 	asked     map[string]map[string]bool
 	refused   map[string]int // answers that were not 2xx, by what they answer
 }
@@ -83,14 +83,14 @@ func (w *witness) note(r *http.Request, body []byte) {
 	}
 }
 
-// sent is how many documents somebody has posted.
+// sent is how many documents a client has posted.
 func (w *witness) sent(user string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.documents[user]
 }
 
-// requests are the different ones that somebody has made.
+// requests are the different ones that a client has made.
 func (w *witness) requests(user string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -3,7 +3,7 @@
 //
 //  1. What was accepted before it began is stored: it waits for that.
 //  2. The receipt is written, with the instances and no value. From here on an
-//     interruption is found, and finished by whoever runs it next.
+//     interruption is found, and finished by the next run.
 //  3. Where their records stand is noted in flow.forgotten. From here on a repeat
 //     of one is known by that, with or without its row.
 //  4. Messages of the lanes that hold such records are redacted: all others keep
@@ -35,7 +35,7 @@ type Config struct {
 	Variable string // name of a variable,
 	Value    string // and the value that it has, or ever had; JSON, or a text without its quotes
 	Source   string // of this engine only; default all
-	By       string // who has asked; for the receipt
+	By       string // name of the person who asked; for the receipt
 
 	Running  bool                     // also instances that have not ended
 	Dry      bool                     // look, and change nothing

@@ -145,7 +145,7 @@ func (f *forgetting) search(e *record.Entry, noted map[warehouse.Place]bool) (hi
 		body := m.Body
 		if m.Encoding == record.EncodingS2 {
 			if body, err = s2.Decode(nil, m.Body); err != nil {
-				continue // nobody can read it
+				continue // it cannot be decoded
 			}
 		}
 		if f.names.mayNameIn(m.Source, body) {

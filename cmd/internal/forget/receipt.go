@@ -14,7 +14,7 @@ type Receipt struct {
 	Begun    time.Time           `json:"begun"`
 	Done     time.Time           `json:"done,omitzero"` // not yet when it is missing
 	Asked    string              `json:"asked"`         // instance KEY, or the name of a variable
-	By       string              `json:"by,omitempty"`  // who has asked, as they said
+	By       string              `json:"by,omitempty"`  // name of the person who asked, as given
 	Subjects []warehouse.Subject `json:"subjects"`      // instances, and those that they called
 
 	// How much there was when it was first looked; nil before that.
@@ -39,7 +39,7 @@ type Found struct {
 	DeadLetters int               `json:"dead_letters"`
 }
 
-// outOfReach is what nobody can delete from here.
+// outOfReach is what cannot be deleted from here.
 var outOfReach = []string{
 	"backups of ClickHouse and NATS",
 	"files that were exported, and databases that sluice rebuild has made",

@@ -34,7 +34,7 @@ const keptBytes = "sluice-max-bytes"
 //
 // A failure in between opens the lanes there again, and removes what was copied. A
 // crash leaves them closed, and what was copied: the next Carry goes on with it. In
-// the end the lanes there stay closed: what they would take nobody would store.
+// the end the lanes there stay closed: what they would take would not be stored.
 func (p *Placement) Carry(ctx context.Context, from *nats.Conn, installation *stream.Stream, replicas int) (err error) {
 	if p.nc.ConnectedClusterName() == "" {
 		return errors.New("--nats names a server that runs alone: what is carried there could not be carried further without another pause")
@@ -154,7 +154,7 @@ func (p *Placement) lanes(ctx context.Context, installation *stream.Stream, chan
 }
 
 // stored waits until everything that the lanes hold is stored, or set aside, and
-// nobody is in the middle of anything.
+// no process is in the middle of anything.
 func (p *Placement) stored(ctx context.Context, installation *stream.Stream) error {
 	for {
 		lane, reason, err := unstored(ctx, installation)
@@ -296,7 +296,7 @@ func (p *Placement) restore(ctx context.Context, source *Placement, name string,
 
 // chunk hands a piece to a stream that is being restored; an empty one ends it. The
 // server that restores it may be another one than that of the connection, which
-// hears of it a moment later: until then it gives the piece to nobody.
+// hears of it a moment later: until then it does not pass the piece on.
 func (p *Placement) chunk(ctx context.Context, to string, piece []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, chunkLimit)
 	defer cancel()

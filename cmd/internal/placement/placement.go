@@ -70,7 +70,7 @@ func (p *Placement) List(ctx context.Context) ([]Copies, error) {
 		case err == nil:
 			all = append(all, copies(info))
 		case passes(err):
-			all = append(all, Copies{Stream: name, Problem: "nobody answers for it"})
+			all = append(all, Copies{Stream: name, Problem: "no server answers for it"})
 		default:
 			return nil, err
 		}
@@ -337,7 +337,7 @@ func (p *Placement) leading(ctx context.Context, name string) (*jetstream.Stream
 	})
 }
 
-// until waits until nothing is left to wait for. A stream of which nobody answers
+// until waits until nothing is left to wait for. A stream for which no server answers
 // is electing a leader.
 func (p *Placement) until(ctx context.Context, name string, left func(*jetstream.StreamInfo) string) (*jetstream.StreamInfo, error) {
 	for {

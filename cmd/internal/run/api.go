@@ -64,7 +64,7 @@ type Limits struct {
 	MaxConnectionsPerAddress int           `default:"0" help:"Most connections from one address; 0 for a quarter of --max-connections. Raise it behind a proxy."`
 	MaxFields                int           `default:"10000" help:"Most dataset fields of one subject, those deleted lately included."`
 	Rate                     float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
-	AccessLog                bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Refusals of who may not are logged anyway, sampled."`
+	AccessLog                bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Refusals for lack of rights are logged anyway, sampled."`
 	HeaderTimeout            time.Duration `default:"10s" help:"Time to read the header of a request."`
 	BodyTimeout              time.Duration `default:"30s" help:"Time to read the body of a request."`
 }

@@ -25,7 +25,7 @@ import (
 )
 
 // consoleOnNATS is a console on a real NATS, whose ClickHouse is away, and two
-// browsers: one of an admin, one of somebody who looks only.
+// browsers: one of an admin, one of a user with the scope read alone.
 type consoleOnNATS struct {
 	t            *testing.T
 	lanes        *stream.Stream
@@ -168,9 +168,9 @@ func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	}
 	c.shows(c.looks, "/dead/99", nil, http.StatusNotFound, "There is no dead letter 99")
 
-	// Who looks only may not even ask what would be done.
+	// The scope read alone may not even ask what would be done.
 	if page := c.shows(c.looks, "/dead", nil, http.StatusOK); strings.Contains(page, "/dead/plan\" class") || strings.Contains(page, "Replay") && strings.Contains(page, "<button name=\"do\"") {
-		t.Error("who looks only is offered to replay")
+		t.Error("a user with the scope read alone is offered to replay")
 	}
 	for _, path := range []string{"/dead/plan", "/dead/replay", "/dead/drop"} {
 		c.shows(c.looks, path, url.Values{"number": {"1"}, "do": {"drop"}, "forever": {"1"}}, http.StatusForbidden, "the scope admin")

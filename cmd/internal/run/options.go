@@ -88,7 +88,7 @@ func askReady(ctx context.Context, ops string) error {
 }
 
 // WithNATS connects as the operator, for a command that ends by itself. reg has the
-// metrics of the connection; nobody reads it.
+// metrics of the connection, which are not read.
 func WithNATS(ctx context.Context, o Operator, n NATS, log *slog.Logger, do func(*nats.Conn, prometheus.Registerer) error) error {
 	n, err := o.LogIn(n)
 	if err != nil {

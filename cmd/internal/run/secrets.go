@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// The files of a secrets folder, one line each, made once: who has them may be
+// The files of a secrets folder, one line each, made once: a reader of them may be
 // the user they name.
 const (
 	SecretAdmin        = "clickhouse-admin"
@@ -62,7 +62,7 @@ type Operator struct {
 }
 
 // secret is the password for servers at these hosts: "" if there is none, or if
-// one of them is another machine, which is nobody to tell it to.
+// one of them is another machine, which must not get it.
 func (o Operator) secret(name string, hosts []string) (string, error) {
 	for _, host := range hosts {
 		if !onThisMachine(host) {

@@ -1,4 +1,4 @@
-// Command watchers measures what the console costs: by turns nobody looks and the
+// Command watchers measures what the console costs: by turns no browser looks and the
 // first page is open in ten browsers, each of which follows what is live as a
 // browser does. First nothing is posted: what the processors then do more is the
 // console, what it asks, and what answers it, whatever else varies under load. Then
@@ -253,7 +253,7 @@ func usedBy(pid int) (cpu time.Duration, err error) {
 	return cpu, nil
 }
 
-// signIn is a browser of somebody who has signed in.
+// signIn is a browser that is signed in.
 func (b *bench) signIn(ctx context.Context) (*http.Client, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {

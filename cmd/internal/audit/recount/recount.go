@@ -7,7 +7,7 @@
 //     and claims nothing new. Recount waits until no lane has a claim.
 //  2. The counters of the day are compared with its records.
 //  3. The positions are read again. If all are as they were, nothing was
-//     inserted meanwhile, whoever held what, and by whatever clock: the
+//     inserted meanwhile, by any owner and by any clock: the
 //     differences are right, now and for ever, for what is inserted later adds
 //     as much to both.
 //  4. The differences are inserted under a token that is made of what was wrong.
@@ -143,7 +143,7 @@ func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 		}
 		times := mended[found.Name()]
 		if err := r.db.Mend(ctx, found, times); err != nil {
-			return result, err // nobody knows whether it is done; the next recount does the same again
+			return result, err // it may be done or not; the next recount does the same again
 		}
 		mended[found.Name()] = times + 1
 	}

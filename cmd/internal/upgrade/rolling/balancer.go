@@ -15,7 +15,7 @@ import (
 
 // balancer hands each connection to an api that is ready, the next one each time,
 // as a Service of Kubernetes does: it asks /readyz, and tries another api where
-// nobody listens any more.
+// no process listens any more.
 type balancer struct {
 	listener net.Listener
 	apis     []*backend

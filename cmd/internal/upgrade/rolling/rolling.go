@@ -47,7 +47,7 @@ type Wave struct {
 // Order says which processes of a wave go first.
 type Order int
 
-// Orders of a wave. Who reads a format goes before who writes it when a new version
+// Orders of a wave. The reader of a format goes before its writer when a new version
 // comes, and after it when it goes.
 const (
 	Together       Order = iota // apis and ingesters at the same time
