@@ -233,7 +233,7 @@ func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg bac
 	defer db.Close()
 	supervisor := supervise.New(supervise.Config{Args: u.engineArgs(file), Env: withoutOurs(os.Environ()), Probe: db.Answers}, log)
 	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
-	err = run.InOrder(ctx, func(ctx context.Context) error {
+	err = run.RunInOrder(ctx, func(ctx context.Context) error {
 		if err := supervisor.Ready(ctx); err != nil {
 			return err
 		}

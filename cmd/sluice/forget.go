@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"sluice/cmd/internal/forget"
 	"sluice/cmd/internal/audit/recount"
+	"sluice/cmd/internal/forget"
 	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
 )

@@ -58,7 +58,7 @@ type up struct {
 	run.Streams
 }
 
-// Run starts the parts in the order of the picture from right to left, and
+// Run starts the services in the order of the picture from right to left, and
 // stops them in the other order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = run.UntilStopped(ctx, err) }()
@@ -83,8 +83,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer closing()
 	log = tracing.Logger(log)
-	operators := run.Operators(ops.Config{Listen: u.Ops, Profiles: u.Pprof, Tracing: tracing}, log)
-	if _, err := operators.Listen(); err != nil {
+	opsServer := run.OpsServer(ops.Config{Listen: u.Ops, Profiles: u.Pprof, Tracing: tracing}, log)
+	if _, err := opsServer.Listen(); err != nil {
 		return err
 	}
 	users, err := natsUsers(u.secrets())
@@ -112,36 +112,36 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	supervisor := supervise.New(supervise.Config{
 		Args:    u.engineArgs(file),
 		Env:     withoutOurs(os.Environ()),
-		Metrics: operators.Registry(),
+		Metrics: opsServer.Registry(),
 		Insist:  true, // what is posted meanwhile waits in the stream
 		Probe:   probe.Answers,
 	}, log)
 
-	operators.AddCheck("nats", func(context.Context) error { return server.Healthy() })
-	operators.AddCheck("engine", func(ctx context.Context) error {
+	opsServer.AddCheck("nats", func(context.Context) error { return server.Healthy() })
+	opsServer.AddCheck("engine", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond) // is it now?
 		defer cancel()
 		return supervisor.Ready(ctx)
 	})
 
 	// Two connections: what is published does not wait behind what is read.
-	publishing, err := server.Connect(as(users, "api").Options(log, operators.Registry())...)
+	publishing, err := server.Connect(as(users, "api").Options(log, opsServer.Registry())...)
 	if err != nil {
 		return err
 	}
 	defer publishing.Close()
-	reading, err := server.Connect(as(users, "ingester").Options(log, operators.Registry())...)
+	reading, err := server.Connect(as(users, "ingester").Options(log, opsServer.Registry())...)
 	if err != nil {
 		return err
 	}
 	defer reading.Close()
 	kept := u.Streams.Config()
-	kept.Tracer = operators.Tracer("stream")
-	publishTo, err := stream.New(publishing, kept, log, operators.Registry())
+	kept.Tracer = opsServer.Tracer("stream")
+	publishTo, err := stream.New(publishing, kept, log, opsServer.Registry())
 	if err != nil {
 		return err
 	}
-	readFrom, err := stream.New(reading, kept, log, operators.Registry())
+	readFrom, err := stream.New(reading, kept, log, opsServer.Registry())
 	if err != nil {
 		return err
 	}
@@ -159,15 +159,15 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		u.greet(os.Stdout, link)
 		return nil
 	}
-	serve, err := api.Serve(publishTo, operators, log)
+	serve, err := api.Serve(publishTo, opsServer, log)
 	if err != nil {
 		return err
 	}
-	return run.InOrder(ctx,
+	return run.RunInOrder(ctx,
 		page,
 		serve,
-		ingester.Work(readFrom, engineAnswers, operators, log),
-		operators.Run,
+		ingester.Work(readFrom, engineAnswers, opsServer, log),
+		opsServer.Run,
 		supervisor.Run,
 	)
 }
@@ -208,7 +208,7 @@ func consoleLine(link string) string {
 
 // page is the console of this machine, and the link that signs in there once. It
 // looks at the ops port as it would at that of any api and ingester.
-func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, log *slog.Logger) (part run.Part, link string, err error) {
+func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, log *slog.Logger) (service run.Service, link string, err error) {
 	if u.Console == "" {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }, "", nil
 	}
@@ -242,7 +242,7 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	return func(ctx context.Context) error {
 		defer nc.Close()
 		defer closing()
-		return run.InOrder(ctx, page.Run, known.Run, lanes.Run)
+		return run.RunInOrder(ctx, page.Run, known.Run, lanes.Run)
 	}, "http://" + address.String() + page.Link(token), nil
 }
 
@@ -262,7 +262,7 @@ func shellQuote(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-// addressPatience is how long the parts of a run before this one, which may
+// addressPatience is how long the processes of a run before this one, which may
 // have been killed a moment ago, have to let go of their addresses.
 const addressPatience = 3 * time.Second
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/cmd/internal/run"
 	"sluice/cmd/internal/audit/verify"
+	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )

@@ -107,7 +107,7 @@ func (a *API) config() (api.Config, error) {
 
 // Run serves until ctx ends, then finishes what is in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
-	program := alone{name: "api", ops: a.Ops, profiles: a.Pprof, memory: a.Memory + a.Bulks(a.Limits), healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
+	program := standalone{name: "api", ops: a.Ops, profiles: a.Pprof, memory: a.Memory + a.Bulks(a.Limits), healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
 	return UntilStopped(ctx, program.run(ctx, log, a.Serve))
 }
 
@@ -115,12 +115,11 @@ func (a *API) Run(ctx context.Context, log *slog.Logger) error {
 // promised a 503 within 2 s. Others have more patience.
 const natsSilence = 1200 * time.Millisecond
 
-// Serve is the api, which listens from here on: operators, run by the caller
-// after it, never hear of an api whose clients are refused. It opens the streams
-// when it runs, which may take until NATS is there: until then every post is
-// answered 503.
-func (a *API) Serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) (Part, error) {
-	tokens, err := auth.New(a.Auth.config(), log, operators.Registry())
+// Serve is the api, which listens from here on: the caller runs opsServer after it,
+// so that it never shows an api whose clients are refused. It opens the streams when
+// it runs, which may take until NATS is there: until then every post is answered 503.
+func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logger) (Service, error) {
+	tokens, err := auth.New(a.Auth.config(), log, opsServer.Registry())
 	if err != nil {
 		return nil, err
 	}
@@ -136,25 +135,25 @@ func (a *API) Serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logge
 	}
 	server, err := api.New(config, api.Deps{
 		Auth: tokens, Stream: publisher, Progress: lanes, Changes: publisher, Last: lanes,
-		State: state.New(lanes.State, operators.Registry()), Usage: usage, Dead: stream.NewDeadLetters(lanes),
-		Secrets: &change.Secrets{Key: key}, Tracer: operators.Tracer("api"),
-	}, log, operators.Registry())
+		State: state.New(lanes.State, opsServer.Registry()), Usage: usage, Dead: stream.NewDeadLetters(lanes),
+		Secrets: &change.Secrets{Key: key}, Tracer: opsServer.Tracer("api"),
+	}, log, opsServer.Registry())
 	if err != nil {
 		return nil, err
 	}
 	if _, err := server.Listen(); err != nil {
 		return nil, err
 	}
-	operators.AddCheck("stream", func(ctx context.Context) error {
+	opsServer.AddCheck("stream", func(ctx context.Context) error {
 		if err := lanes.Check(ctx); err != nil {
 			return err
 		}
 		return publisher.Check()
 	})
-	operators.AddCheck("tokens", tokens.Check)
+	opsServer.AddCheck("tokens", tokens.Check)
 
 	return func(ctx context.Context) error {
 		// The listener drains first: what it still has in flight is published.
-		return InOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), publisher.Run, lanes.Run)
+		return RunInOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), publisher.Run, lanes.Run)
 	}, nil
 }

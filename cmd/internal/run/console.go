@@ -45,14 +45,14 @@ func (c *Console) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	program := alone{name: "console", ops: c.Ops, memory: c.Memory, healthcheck: c.Healthcheck, nats: nats}
+	program := standalone{name: "console", ops: c.Ops, memory: c.Memory, healthcheck: c.Healthcheck, nats: nats}
 	return UntilStopped(ctx, program.run(ctx, log, c.serve))
 }
 
 // serve makes the console and takes its port.
-func (c *Console) serve(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) (Part, error) {
-	started := operators.Starting("waiting for NATS")
-	tokens, err := auth.New(c.Auth.config(), log, operators.Registry())
+func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logger) (Service, error) {
+	started := opsServer.Starting("waiting for NATS")
+	tokens, err := auth.New(c.Auth.config(), log, opsServer.Registry())
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (c *Console) serve(lanes *stream.Stream, operators *ops.Server, log *slog.L
 		closing()
 		return nil, err
 	}
-	operators.AddCheck("tokens", tokens.Check)
+	opsServer.AddCheck("tokens", tokens.Check)
 	opened := func(ctx context.Context) error {
 		started()
 		<-ctx.Done()
@@ -72,7 +72,7 @@ func (c *Console) serve(lanes *stream.Stream, operators *ops.Server, log *slog.L
 	}
 	return func(ctx context.Context) error {
 		defer closing()
-		return InOrder(ctx, server.Run, after(lanes, opened), tokens.Run, lanes.Run)
+		return RunInOrder(ctx, server.Run, after(lanes, opened), tokens.Run, lanes.Run)
 	}, nil
 }
 

@@ -125,39 +125,39 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 	if err := i.Blocks.check(); err != nil {
 		return err
 	}
-	program := alone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
-	return UntilStopped(ctx, program.run(ctx, log, func(lanes *stream.Stream, operators *ops.Server, log *slog.Logger) (Part, error) {
-		return i.Work(lanes, func(context.Context) error { return nil }, operators, log), nil
+	program := standalone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
+	return UntilStopped(ctx, program.run(ctx, log, func(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logger) (Service, error) {
+		return i.Work(lanes, func(context.Context) error { return nil }, opsServer, log), nil
 	}))
 }
 
 // Work is the ingester on streams that it opens. reachable returns once it makes
 // sense to look for ClickHouse. operators is run by the caller.
-func (i *Ingester) Work(lanes *stream.Stream, reachable Part, operators *ops.Server, log *slog.Logger) Part {
-	started := operators.Starting("waiting for NATS, ClickHouse and its schema")
-	return func(ctx context.Context) error { return i.work(ctx, lanes, reachable, operators, started, log) }
+func (i *Ingester) Work(lanes *stream.Stream, reachable Service, opsServer *ops.Server, log *slog.Logger) Service {
+	started := opsServer.Starting("waiting for NATS, ClickHouse and its schema")
+	return func(ctx context.Context) error { return i.work(ctx, lanes, reachable, opsServer, started, log) }
 }
 
-func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Part, operators *ops.Server, started func(), log *slog.Logger) error {
-	reg := operators.Registry()
+func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Service, opsServer *ops.Server, started func(), log *slog.Logger) error {
+	reg := opsServer.Registry()
 	config, err := i.ClickHouse.Config()
 	if err != nil {
 		return err
 	}
-	config.Tracer = operators.Tracer("warehouse")
+	config.Tracer = opsServer.Tracer("warehouse")
 	db, err := warehouse.Open(config, log, reg)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	operators.AddCheck("clickhouse", db.Ping)
+	opsServer.AddCheck("clickhouse", db.Ping)
 
 	store := state.New(lanes.State, reg)
 	ready := make(chan struct{})
 	ingester := ingest.New(ingest.Config{
 		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge, Together: i.BlockInserts,
 		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
-		Ready: ready, Heartbeat: heartbeats(operators), Tracer: operators.Tracer("ingest"),
+		Ready: ready, Heartbeat: heartbeats(opsServer), Tracer: opsServer.Tracer("ingest"),
 	}, ingest.Parts{
 		Leases:      lease.New(lease.Config{Instance: instanceName(), Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Source:      source{lanes, i.readAhead},
@@ -169,7 +169,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Par
 		Changes:         state.NewApplier(store, reg),
 		ChangePositions: stream.NewChangePositions(lanes),
 	}, log, reg)
-	operators.AddCheck("lanes", ingester.Check)
+	opsServer.AddCheck("lanes", ingester.Check)
 	// Ends with the ingester, and ends it when the schema is wrong.
 	prepare := func(ctx context.Context) error {
 		err := reachable(ctx)
@@ -186,11 +186,11 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Par
 	}
 	purger := stream.NewPurger(lanes, stream.PurgeConfig{History: i.History})
 	sweeper := state.NewSweeper(store, lanes, i.Tombstones, log, reg)
-	return InOrder(ctx, after(lanes, ingester.Run), after(lanes, prepare), purger.Run, sweeper.Run, lanes.Run)
+	return RunInOrder(ctx, after(lanes, ingester.Run), after(lanes, prepare), purger.Run, sweeper.Run, lanes.Run)
 }
 
 // untilReady migrates and checks the warehouse, again and again while it can
-// not be reached: the parts of a deployment start in any order.
+// not be reached: the programs of a deployment start in any order.
 func untilReady(ctx context.Context, log *slog.Logger, db *warehouse.DB) error {
 	const pause = time.Second
 	for said := false; ; said = true {
@@ -213,10 +213,10 @@ func untilReady(ctx context.Context, log *slog.Logger, db *warehouse.DB) error {
 }
 
 // heartbeats gives every loop a heartbeat of its own.
-func heartbeats(operators *ops.Server) func(loop string) (beat, end func()) {
+func heartbeats(opsServer *ops.Server) func(loop string) (beat, end func()) {
 	const stall = 2 * time.Minute // the longest insert and the longest pause between two tries
 	return func(loop string) (beat, end func()) {
-		h := operators.Heartbeat(loop, stall)
+		h := opsServer.Heartbeat(loop, stall)
 		return h.Beat, h.Retire
 	}
 }

@@ -59,8 +59,8 @@ type metric struct{ name, help, labels string }
 func describe(t *testing.T) []metric {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	operators := ops.New(ops.Config{}, log)
-	reg := operators.Registry()
+	opsServer := ops.New(ops.Config{}, log)
+	reg := opsServer.Registry()
 
 	server := natstest.Start(t)
 	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, log, reg)

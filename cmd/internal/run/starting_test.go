@@ -23,9 +23,9 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // Operators may ask before a part has run its first line.
 func TestAnIngesterThatHasNotBegunIsNotReady(t *testing.T) {
-	operators := ops.New(ops.Config{}, quiet)
-	(&run.Ingester{}).Work(nil, nil, operators, quiet)
-	wantUnready(t, operators, "start")
+	opsServer := ops.New(ops.Config{}, quiet)
+	(&run.Ingester{}).Work(nil, nil, opsServer, quiet)
+	wantUnready(t, opsServer, "start")
 }
 
 func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
@@ -42,12 +42,12 @@ func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	operators := ops.New(ops.Config{}, quiet)
+	opsServer := ops.New(ops.Config{}, quiet)
 	api := &run.API{HTTP: parts.Address(), FingerprintKey: filepath.Join(t.TempDir(), "key"), Auth: run.Auth{Tokens: tokens}, Memory: 256 << 20}
-	if _, err := api.Serve(lanes, operators, quiet); err != nil {
+	if _, err := api.Serve(lanes, opsServer, quiet); err != nil {
 		t.Fatal(err)
 	}
-	wantUnready(t, operators, "stream")
+	wantUnready(t, opsServer, "stream")
 	client, err := net.Dial("tcp", api.HTTP)
 	if err != nil {
 		t.Fatal(err)
@@ -56,10 +56,10 @@ func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 }
 
 // wantUnready wants operators to be told that what is named is missing.
-func wantUnready(t *testing.T, operators *ops.Server, name string) {
+func wantUnready(t *testing.T, opsServer *ops.Server, name string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	operators.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	opsServer.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"name":"`+name+`"`) {
 		t.Errorf("got %d %s, want 503 naming %s", w.Code, w.Body, name)
 	}

@@ -11,11 +11,11 @@ import (
 	"sluice/cmd/internal/run"
 )
 
-func TestInOrderStopsTheFirstPartFirst(t *testing.T) {
+func TestTheFirstServiceStopsFirst(t *testing.T) {
 	var mu sync.Mutex
 	var ended []string
 	running := make(chan struct{}, 3)
-	part := func(name string) run.Part {
+	service := func(name string) run.Service {
 		return func(ctx context.Context) error {
 			running <- struct{}{}
 			<-ctx.Done()
@@ -32,7 +32,7 @@ func TestInOrderStopsTheFirstPartFirst(t *testing.T) {
 		}
 		stop()
 	}()
-	if err := run.InOrder(ctx, part("api"), part("ingester"), part("engine")); err != nil {
+	if err := run.RunInOrder(ctx, service("api"), service("ingester"), service("engine")); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"api", "ingester", "engine"}; !slices.Equal(ended, want) {
@@ -40,14 +40,14 @@ func TestInOrderStopsTheFirstPartFirst(t *testing.T) {
 	}
 }
 
-func TestInOrderEndsEveryPartWhenOneFails(t *testing.T) {
+func TestEveryServiceEndsWhenOneFails(t *testing.T) {
 	broken := errors.New("broken")
 	waits := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	fails := func(context.Context) error { return broken }
-	for name, parts := range map[string][]run.Part{
+	for name, services := range map[string][]run.Service{
 		"the first": {fails, waits, waits}, "one between": {waits, fails, waits}, "the last": {waits, waits, fails},
 	} {
-		if err := run.InOrder(t.Context(), parts...); !errors.Is(err, broken) {
+		if err := run.RunInOrder(t.Context(), services...); !errors.Is(err, broken) {
 			t.Errorf("%s fails: got %v, want %v", name, err, broken)
 		}
 	}

@@ -1,0 +1,127 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"sluice/pkg/dial"
+	"sluice/pkg/ops"
+	"sluice/pkg/stream"
+)
+
+// standalone is a service that is a program of its own.
+type standalone struct {
+	name        string // of its connection to NATS
+	ops         string // where operators reach it
+	profiles    string // where they can take profiles, if anywhere
+	memory      int64  // bytes it may use
+	healthcheck bool   // only ask the one that runs
+	nats        NATS
+	silence     time.Duration // how long NATS may say nothing; 0 for the default
+	streams     Streams
+}
+
+// run runs the service that build makes until ctx ends; its ops port answers until its
+// end.
+func (s standalone) run(ctx context.Context, log *slog.Logger, build func(*stream.Stream, *ops.Server, *slog.Logger) (Service, error)) error {
+	if s.healthcheck {
+		return askReady(ctx, s.ops)
+	}
+	if err := BoundMemory(s.memory); err != nil {
+		return err
+	}
+	tracing, closing, err := NewTracing(ctx, s.name, log)
+	if err != nil {
+		return err
+	}
+	defer closing()
+	log = tracing.Logger(log)
+	opsServer := OpsServer(ops.Config{Listen: s.ops, Profiles: s.profiles, Tracing: tracing}, log)
+	if _, err := opsServer.Listen(); err != nil {
+		return err
+	}
+	connection, err := s.nats.Connection(s.name)
+	if err != nil {
+		return err
+	}
+	connection.Silence = s.silence
+	nc, err := dial.Connect(connection, log, opsServer.Registry())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	kept := s.streams.Config()
+	kept.Tracer = opsServer.Tracer("stream")
+	lanes, err := stream.New(nc, kept, log, opsServer.Registry())
+	if err != nil {
+		return err
+	}
+	runs, err := build(lanes, opsServer, log)
+	if err != nil {
+		return err
+	}
+	return RunInOrder(ctx, runs, opsServer.Run)
+}
+
+// OpsServer serves operators what cfg says, of this version.
+func OpsServer(cfg ops.Config, log *slog.Logger) *ops.Server {
+	cfg.Version, cfg.Commit = Version()
+	return ops.New(cfg, log)
+}
+
+// NewTracing traces what a program does, if the environment asks for it. closing sends
+// the last spans; that it cannot is no failure of the program.
+func NewTracing(ctx context.Context, program string, log *slog.Logger) (tracing *ops.Tracing, closing func(), err error) {
+	v, _ := Version()
+	tracing, err = ops.NewTracing(ctx, "sluice-"+program, v, log)
+	return tracing, func() {
+		if err := tracing.Close(); err != nil {
+			log.Warn("the last spans were not sent", "error", err)
+		}
+	}, err
+}
+
+// Service is something that runs until its context ends, and then returns nil.
+type Service = func(context.Context) error
+
+// RunInOrder runs services, each of which needs those after it until its own end:
+// when ctx ends they are stopped one after the other, the first one first. A
+// service that ends by itself stops all the others in the same way.
+func RunInOrder(ctx context.Context, services ...Service) error {
+	if len(services) == 1 {
+		return services[0](ctx)
+	}
+	firstCtx, stopFirst := context.WithCancel(ctx)
+	defer stopFirst()
+	restCtx, stopRest := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRest()
+
+	rest := make(chan error, 1)
+	go func() {
+		defer stopFirst()
+		rest <- RunInOrder(restCtx, services[1:]...)
+	}()
+	err := services[0](firstCtx)
+	stopRest()
+	return errors.Join(err, <-rest)
+}
+
+// after is a service that begins once the lanes are open.
+func after(lanes *stream.Stream, next Service) Service {
+	return func(ctx context.Context) error {
+		if err := lanes.Opened(ctx); err != nil {
+			return nil // stopped before
+		}
+		return next(ctx)
+	}
+}
+
+// unlessStopped forgets an error that came because ctx ended.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
