@@ -2,10 +2,15 @@ package run_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -115,6 +120,25 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	}
 }
 
+// TestEveryPageIsInTheIndex: docs/README.md leads to every page of docs; runbooks and
+// decisions have indexes of their own.
+func TestEveryPageIsInTheIndex(t *testing.T) {
+	docs := filepath.Join("../../..", "docs")
+	index := read(t, filepath.Join(docs, "README.md"))
+	for _, folder := range []string{"", "performance", "notebooks"} {
+		pages, err := filepath.Glob(filepath.Join(docs, folder, "*.md"))
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%d pages in %s, %v", len(pages), folder, err)
+		}
+		for _, page := range pages {
+			name := filepath.ToSlash(filepath.Join(folder, filepath.Base(page)))
+			if name != "README.md" && !strings.Contains(index, "("+name+")") {
+				t.Errorf("docs/%s is not in docs/README.md", name)
+			}
+		}
+	}
+}
+
 var named = regexp.MustCompile(`\bdocs/[A-Za-z0-9_/-]+\.md\b`)
 
 // TestCodeNamesPagesThatAreThere follows what code, scripts and configuration say
@@ -148,4 +172,70 @@ func TestCodeNamesPagesThatAreThere(t *testing.T) {
 	if found < 30 {
 		t.Errorf("found %d names of pages, want at least 30: are they still looked for in the right place?", found)
 	}
+}
+
+var step = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(\\.\\./([a-z_/]+\\.go)\\)")
+
+// TestTheWalkNamesWhatIsThere: each function, method and type that docs/contributing.md
+// names is declared in the file that it leads to, and at most twelve files lie between
+// a request and its answer.
+func TestTheWalkNamesWhatIsThere(t *testing.T) {
+	root := "../../.."
+	page := read(t, filepath.Join(root, "docs", "contributing.md"))
+	before, after, found := strings.Cut(page, "\n## From the lane to the table\n")
+	if !found {
+		t.Fatal("the walk has no section From the lane to the table")
+	}
+	files := map[string]bool{}
+	for _, part := range []string{before, after} {
+		steps := step.FindAllStringSubmatch(part, -1)
+		if len(steps) < 8 {
+			t.Errorf("found %d steps, want at least 8: are they still looked for in the right form?", len(steps))
+		}
+		for _, s := range steps {
+			if name, file := s[1], s[2]; !declared(t, filepath.Join(root, file))[name] {
+				t.Errorf("docs/contributing.md says that %s declares %s, which it does not", file, name)
+			}
+			if part == before {
+				files[s[2]] = true
+			}
+		}
+	}
+	if len(files) > 12 {
+		t.Errorf("a body passes %d files until its answer, want at most 12: %v", len(files), slices.Sorted(maps.Keys(files)))
+	}
+}
+
+// declared are the names of the functions, methods (Type.Method) and types of a file.
+func declared(t *testing.T, path string) map[string]bool {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	names := map[string]bool{}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				receiver := d.Recv.List[0].Type
+				if star, is := receiver.(*ast.StarExpr); is {
+					receiver = star.X
+				}
+				if of, is := receiver.(*ast.Ident); is {
+					name = of.Name + "." + name
+				}
+			}
+			names[name] = true
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if of, is := spec.(*ast.TypeSpec); is {
+					names[of.Name.Name] = true
+				}
+			}
+		}
+	}
+	return names
 }
