@@ -74,8 +74,8 @@ func parseTable(content []byte, reserved string) (*table, error) {
 	dec.KnownFields(true)
 	switch err := dec.Decode(&list); {
 	case errors.Is(err, io.EOF):
-		// An editor may have truncated the file just now. Who wants no token
-		// at all says so with an empty list.
+		// An editor may have truncated the file just now. An operator who wants no
+		// token at all says so with an empty list.
 		return nil, errors.New("it is empty; no tokens at all are written as []")
 	case err != nil:
 		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, tables, tenants, expires, rate}" + position(err))
@@ -100,7 +100,7 @@ func parseTable(content []byte, reserved string) (*table, error) {
 }
 
 // position says where a YAML error is, without the values that the library
-// quotes: somebody may have pasted a token there.
+// quotes: it may be a token that was pasted there.
 func position(err error) string {
 	if line := regexp.MustCompile(`\bline [0-9]+`).FindString(err.Error()); line != "" {
 		return ", " + line

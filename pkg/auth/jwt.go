@@ -22,9 +22,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// Signatures that are accepted. Keys that everybody may know and a secret never
-// share a list: a token signed with a public key as if it were a secret would
-// pass otherwise.
+// Signatures that are accepted. Public keys and a secret never share a list: a
+// token signed with a public key as if it were a secret would pass otherwise.
 var (
 	publicAlgorithms = []jose.SignatureAlgorithm{
 		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,

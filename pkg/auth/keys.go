@@ -103,7 +103,7 @@ func parseSecret(raw []byte) (*keyset, error) {
 	return &keyset{raw: raw, secret: secret, verified: make(map[[sha256.Size]byte]verified)}, nil
 }
 
-// checkURL refuses to fetch keys over a wire that anybody can write to.
+// checkURL refuses to fetch keys over a connection that others can write to.
 func checkURL(raw string) error {
 	if raw == "" {
 		return nil

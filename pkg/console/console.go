@@ -19,8 +19,8 @@ type Config struct {
 	Secure  bool          // browsers come by https, through a proxy: the cookie goes nowhere else
 	Idle    time.Duration // a session ends when nothing was asked for so long; default 1 h
 	Session time.Duration // a session ends after so long; default 12 h
-	Every   time.Duration // how often is looked while somebody watches; default 1 s
-	Rest    time.Duration // how often while nobody does; default 15 s
+	Every   time.Duration // how often to look while a browser watches; default 1 s
+	Rest    time.Duration // how often while none does; default 15 s
 	Answer  time.Duration // how long a page may take to gather what it shows; default 5 s
 }
 
@@ -41,8 +41,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Authenticator knows who may. *auth.Authenticator is the real one. Its errors
-// are record.ErrTokenMissing, record.ErrTokenInvalid and
+// Authenticator knows what a token may do. *auth.Authenticator is the real one. Its
+// errors are record.ErrTokenMissing, record.ErrTokenInvalid and
 // record.ErrTokenUnverified.
 type Authenticator interface {
 	Authenticate(header string) (record.Identity, error)
@@ -213,7 +213,7 @@ func (s *Server) Run(ctx context.Context) error {
 		soon, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if srv.Shutdown(soon) != nil {
-			_ = srv.Close() // a page that somebody looks at is nothing to wait for
+			_ = srv.Close() // pages that browsers follow are not waited for
 		}
 	})
 	err := srv.Serve(s.listener)

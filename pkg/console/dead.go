@@ -20,7 +20,7 @@ import (
 
 // Letters are the dead letters. The real one is wired in cmd, of
 // *stream.DeadLetters. Replay and Drop are idempotent: a letter is there again
-// once, however often it is replayed, and who did it is noted with it.
+// once, however often it is replayed, and the user's name is noted with it.
 type Letters interface {
 	List(ctx context.Context) iter.Seq2[Letter, error] // without bodies, oldest first
 	Get(ctx context.Context, number uint64) (l Letter, found bool, err error)

@@ -9,7 +9,7 @@ import (
 // problem is something that needs a person, in words.
 type problem struct {
 	Key    string // tells it from others, and stays while it lasts
-	Urgent bool   // records wait or are refused until somebody does something
+	Urgent bool   // records wait or are refused until an operator acts
 	Text   string // what it is
 	Do     string // what to do about it
 	From   string // the metric that says so, or what else of /how does

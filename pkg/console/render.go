@@ -29,7 +29,7 @@ type menuItem struct{ Title, Path string }
 type frame struct {
 	Title string
 	Path  string     // of the menu's item that is current
-	Menu  []menuItem // empty for who has not signed in
+	Menu  []menuItem // empty without a sign-in
 	Who   *session   // nil for the same
 	Data  any
 

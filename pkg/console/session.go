@@ -17,7 +17,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// session is somebody who has signed in. The token stays in this process: with
+// session is a user who has signed in. The token stays in this process: with
 // each request it is looked at again, so that one that is revoked or has expired
 // ends its sessions too.
 type session struct {
@@ -306,12 +306,12 @@ func (s *Server) visitor(r *http.Request) (*session, error) {
 	return who, nil
 }
 
-// view answers a request of somebody who has signed in. It has until
-// Config.Answer, which the context of the request says. What it returns as an
-// error is shown as a page.
+// view answers a request of a signed-in user. It has until Config.Answer, which
+// the context of the request says. What it returns as an error is shown as a
+// page.
 type view func(w http.ResponseWriter, r *http.Request, who *session) error
 
-// page lets in who has signed in; a form must be of the session.
+// page needs a signed-in user; a form must be of the session.
 func (s *Server) page(show view) http.HandlerFunc {
 	return s.live(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Answer)
@@ -320,7 +320,8 @@ func (s *Server) page(show view) http.HandlerFunc {
 	})
 }
 
-// live is page for an answer that goes on until somebody ends it.
+// live is page for an answer that goes on until the browser or the server ends
+// it.
 func (s *Server) live(show view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.visitor(r)
@@ -344,7 +345,7 @@ func (s *Server) live(show view) http.HandlerFunc {
 	}
 }
 
-// actFor is how long what somebody has asked for may take.
+// actFor is how long an action of a user may take.
 const actFor = 5 * time.Minute
 
 // act is page for what changes something, and may take a while: only an admin may.

@@ -61,7 +61,7 @@ type sample struct {
 	Version  string
 
 	telling sync.Once
-	told    []byte // message of it, once somebody watches
+	told    []byte // message of it, once a browser watches
 }
 
 // point is what is kept of a look, to tell rates from.
@@ -79,19 +79,19 @@ type point struct {
 }
 
 const (
-	keptPoints = 300             // five minutes of looks while somebody watches
+	keptPoints = 300             // five minutes of looks while a browser watches
 	rateSpan   = 5 * time.Second // what a rate is told over: blocks are stored in steps
 	waitSpan   = time.Minute     // what percentiles are told over
 	growSpan   = 5 * time.Minute // what the growth of what waits is told over
 )
 
-// watch looks at everything once a second while anybody watches, once for all of
-// them, and seldom while nobody does.
+// watch looks at everything once a second while browsers watch, once for all of
+// them, and seldom while none does.
 type watch struct {
 	cfg  Config
 	deps Deps
 	log  *slog.Logger
-	wake chan struct{} // somebody has come
+	wake chan struct{} // a browser has come
 
 	mu     sync.Mutex
 	latest *sample
@@ -144,7 +144,7 @@ func (w *watch) ask(ctx context.Context, names ...string) reports {
 	return all
 }
 
-// look asks everybody at once, and waits for none of them long.
+// look asks all programs at once, and waits for none of them long.
 func (w *watch) look(ctx context.Context) {
 	next := &sample{At: time.Now()}
 	var all sync.WaitGroup
@@ -265,7 +265,7 @@ func (w *watch) growth(lane int) (perSecond float64, ok bool) {
 }
 
 // state is what is known now: the last look, its figures, and those before it.
-// Who comes after a while waits for a look.
+// A browser that comes after a while waits for a look.
 func (w *watch) state(ctx context.Context) (*sample, []point, error) {
 	w.mu.Lock()
 	latest, points, seen := w.latest, w.points, w.seen
@@ -287,7 +287,7 @@ func (w *watch) state(ctx context.Context) (*sample, []point, error) {
 	return w.latest, w.points, nil
 }
 
-// join says that somebody watches, until leave is called.
+// join says that a browser watches, until leave is called.
 func (w *watch) join() (leave func()) {
 	w.mu.Lock()
 	w.people++

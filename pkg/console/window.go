@@ -79,9 +79,10 @@ func moment(t time.Time) string {
 
 var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "$", `\x24`, "{", `\x7b`, "\x00", `\0`)
 
-// quote is a text as a literal of SQL. What people type comes into a statement
-// by it alone; the statement runs as the analyst, who can only read. There is
-// neither $ nor { in it, so that nobody finds a name or a parameter in what was typed.
+// quote is a text as a literal of SQL. What people type comes into a statement by it
+// alone; the statement runs as the user analyst, which can only read. There is
+// neither $ nor { in it, so that nobody finds a name or a parameter in what was
+// typed.
 func quote(text string) string { return "'" + escapes.Replace(text) + "'" }
 
 // fill puts values in the place of $names: pairs of a name and SQL. The

@@ -26,10 +26,9 @@ const (
 var errNotGreeted = errors.New("the server has not answered yet")
 
 // dialer makes the connections of a client of NATS. The client holds its lock
-// while it connects and while it writes, and everybody who wants anything of
-// it waits for that lock, whatever his context says. So neither may last: the
-// system takes connections and some of their bytes for a server that stands
-// still.
+// while it connects and while it writes, and every call of it waits for that
+// lock, whatever the context of the call says. So neither may last: the system
+// takes connections and some of their bytes for a server that stands still.
 type dialer struct {
 	silence time.Duration // as Config's
 	greets  bool          // a server speaks first; not so over websockets
@@ -158,6 +157,6 @@ func (c *conn) Read(p []byte) (n int, err error) {
 			return n, err
 		}
 	}
-	_ = c.Close() // whoever writes is told as well
+	_ = c.Close() // writers are told as well
 	return 0, fmt.Errorf("NATS has said nothing for %v: %w", c.silence, err)
 }

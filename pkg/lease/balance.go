@@ -34,7 +34,8 @@ func (r *holder) share(ctx context.Context) {
 		}
 	}
 	if slices.ContainsFunc(members, func(m string) bool { return m != r.cfg.Instance && holders[m] < least }) {
-		// Somebody has too few: one lane less here, and then look again.
+		// Another instance has too few: one lane less here, and then look
+		// again.
 		most = max(least, min(most, mine-1))
 	}
 	for ; mine > most; mine-- {

@@ -116,7 +116,7 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 				r.renew(alive) // all that are there are known: join them
 			}
 			if r.known && news {
-				r.share(alive) // somebody came, went or gave up a lane
+				r.share(alive) // an instance came, went or gave up a lane
 			}
 		case <-tick.C:
 			r.renew(alive)
@@ -204,7 +204,7 @@ type lease struct {
 	cancel   context.CancelFunc // ends the work
 	until    *time.Timer        // calls it when the lease was not renewed in time, whatever Run is busy with
 	giving   bool               // the work has been told to end
-	lost     bool               // somebody else may hold the lane
+	lost     bool               // another instance may hold the lane
 }
 
 // sighting is an entry of the bucket. The server drops entries by age without
@@ -255,8 +255,8 @@ func (r *holder) isBlind() bool {
 	return true
 }
 
-// renew says that this instance is there, and keeps what it holds. Whoever can
-// not renew for long, because NATS is away or because this process stood still,
+// renew says that this instance is there, and keeps what it holds. An instance that
+// cannot renew for long, because NATS is away or because this process stood still,
 // stops its work before others may begin.
 func (r *holder) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beat)

@@ -37,7 +37,7 @@ func listenProfiles(address string) (net.Listener, error) {
 }
 
 // sameMachine lets only callers through that sit on this machine and ask this
-// machine. A request that a proxy here forwards for somebody else does not
+// machine. A request that a proxy here forwards for another machine does not
 // count as local. Neither does one of a web page: its browser is here, but the
 // page is not, and it can give this address a name of its own (DNS rebinding),
 // which Host shows.

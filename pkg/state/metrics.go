@@ -18,7 +18,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	return &metrics{
 		repeated:  counter("changes_repeated_total", "Changes that came again after they had been applied, and were passed over."),
-		conflicts: counter("conflicts_total", "Writes of an entry that somebody else got ahead of, and that were tried again."),
+		conflicts: counter("conflicts_total", "Writes of an entry that another writer got ahead of, and that were tried again."),
 		seconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "sluice_state_apply_seconds",
 			Help:    "How long it took to apply changes that had come together.",

@@ -172,7 +172,7 @@ func TestAConflictIsNoFailure(t *testing.T) {
 			}
 			w.wantDocuments(map[string]string{"ann": `{"a":1,"b":2,"c":3}`})
 			metrics := `
-# HELP sluice_state_conflicts_total Writes of an entry that somebody else got ahead of, and that were tried again.
+# HELP sluice_state_conflicts_total Writes of an entry that another writer got ahead of, and that were tried again.
 # TYPE sluice_state_conflicts_total counter
 sluice_state_conflicts_total 1
 # HELP sluice_state_changes_repeated_total Changes that came again after they had been applied, and were passed over.

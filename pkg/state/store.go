@@ -140,7 +140,7 @@ func (s *Store) read(ctx context.Context, key string) (change.Entry, uint64, err
 	return e, kv.Revision(), err
 }
 
-// errConflict says that somebody else has written the entry meanwhile.
+// errConflict says that another writer has written the entry meanwhile.
 var errConflict = errors.New("another revision was written")
 
 // write replaces the entry of this revision, 0 for none or a deleted one.

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// Config says where the server keeps its data and who may reach it.
+// Config says where the server keeps its data and which users may reach it.
 type Config struct {
 	Data       string        // folder of JetStream's files; made when missing, one server at a time
 	Name       string        // name of the server in its cluster and in logs; default "sluice"
 	Listen     string        // host:port of the TCP listener, port 0 for a free one; empty: in process only
 	User       string        // user name clients must give; needed to listen beyond loopback, or Users
 	Password   string        // password clients must give
-	Users      []User        // instead of User: who may connect, and what each may do
+	Users      []User        // instead of User: the users that may connect, and what each may do
 	MaxStore   int64         // bytes JetStream may use on disk; default: what the server finds free at start
 	Monitor    string        // host:port of the monitoring pages, loopback only; empty: off
 	ConfigFile string        // a plain nats.conf; when set only Data, MaxStore and Name add what it leaves out
 	Patience   time.Duration // how long a start may take, restoring streams included; default 2 min
 }
 
-// User is one who may connect.
+// User is a user that may connect.
 type User struct {
 	Name, Password     string
 	Publish, Subscribe []string // subjects, with wildcards; nothing else is allowed

@@ -30,7 +30,7 @@ var platforms = map[string]string{
 // Locate finds the engine's library: at the path given, or else at
 // $SLUICE_CLICKHOUSE_LIBRARY, or else next to the program, where `make build`
 // links it. It looks nowhere else: a library is code, and a folder above the
-// working folder may be somebody else's.
+// working folder may belong to another user.
 func Locate(explicit string) (string, error) {
 	if explicit == "" {
 		explicit = os.Getenv(EnvLibrary)

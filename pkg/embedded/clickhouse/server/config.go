@@ -14,7 +14,7 @@ type Config struct {
 	User       string        // the one user, who may do everything; default "default"
 	Password   string        // of User; without one only loopback addresses are listened on
 	Secrets    string        // instead of User: folder with the passwords of the users admin, ingester and analyst, see users.go
-	Private    bool          // with Secrets: the analyst needs the password too; else whoever gives none is the analyst
+	Private    bool          // with Secrets: the analyst needs the password too; else a connection without one is the analyst
 	Analyst    Limits        // of each statement of the analyst
 	Slots      int           // statements at a time; default 64. More wait for 5 s, then get code 202
 	Kept       int           // of Slots, with Secrets, for the ingester alone; default 8, at most half

@@ -21,11 +21,11 @@
 // another. So passwords are checked here (users.go), and a session takes on the
 // role of its user before its first statement (roles.go); the engine enforces
 // what the role is granted. What grants cannot express is checked before a
-// statement runs (permit.go), with ClickHouse's own parser and a
-// lexer that splits texts exactly as ClickHouse does. And the process can touch
-// nothing but its data folder (library.Confine). By default nothing leaves the
-// database; Config.AllowFiles changes that. It listens on loopback unless
-// everybody needs a password.
+// statement runs (permit.go), with ClickHouse's own parser and a lexer that
+// splits texts exactly as ClickHouse does. And the process can touch nothing
+// but its data folder (library.Confine). By default nothing leaves the
+// database; Config.AllowFiles changes that. It listens on loopback unless every
+// user needs a password.
 //
 // # The protocol, in one page
 //

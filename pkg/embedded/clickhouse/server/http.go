@@ -173,7 +173,8 @@ func (w *web) insert(in *http.Request, s *session, ask *request, answer *answer)
 			break
 		}
 	}
-	// The data is here; whether somebody still waits for the answer does not matter.
+	// The data is here; whether the client still waits for the answer does not
+	// matter.
 	answer.done, err = insertion.Finish(w.ctx)
 	return err
 }
@@ -212,7 +213,7 @@ func (w *web) guard(next http.Handler) http.Handler {
 func (w *web) foreign(in *http.Request) string {
 	if !w.cfg.isPrivate() && !isOwnName(in.Host) {
 		// A page whose name resolves to 127.0.0.1 would be as good as local. Where
-		// everybody needs a password, such a page still lacks it.
+		// every user needs a password, such a page still lacks it.
 		return "Host is not this server: without a password it answers to localhost and to addresses only."
 	}
 	switch site := in.Header.Get("Sec-Fetch-Site"); site {

@@ -105,7 +105,7 @@ func createOf(text string, l *lexer) (string, bool) {
 var whoFunctions = nameSet("currentuser current_user user authenticateduser")
 
 // named is a statement in which the user's name stands in place of currentUser():
-// to the engine everybody is its user default. An alias keeps the name of the
+// to the engine every session is its user default. An alias keeps the name of the
 // column. What is stored, the definition of a view, is left as it is.
 func (s *session) named(text string) string {
 	if other, ok := s.served(text); ok {

@@ -30,7 +30,8 @@ type session struct {
 }
 
 // newSession opens a session of a user in a database ("": default). A readonly
-// one has the rights of the analyst, whoever it is of. The caller holds a slot.
+// one has the rights of the analyst, whichever user it is of. The caller holds
+// a slot.
 func newSession(ctx context.Context, e *engine, database string, who user, readonly bool) (*session, error) {
 	c, err := e.Connect()
 	if err != nil { // so it is with `DROP DATABASE default`, until that is there again

@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// user is who has logged in.
+// user is a logged-in user.
 type user struct {
 	Name   string // what currentUser() says
 	Role   role
@@ -86,14 +86,14 @@ func onLoopback(address string) error {
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("embedded clickhouse: where somebody logs in without a password it listens on loopback only, not on %s: "+
-		"whoever can connect may read what is there; set a password or use 127.0.0.1", address)
+	return fmt.Errorf("embedded clickhouse: with a user that needs no password it listens on loopback only, not on %s: "+
+		"every client that can connect may read what is there; set a password or use 127.0.0.1", address)
 }
 
 // accounts are the users there are.
 type accounts []user
 
-// logIn finds who a name and a password are of. Whoever gives no name, or
+// logIn finds the user of a name and a password. A client that gives no name, or
 // "default" where there is no such user, is the analyst. It takes the same time
 // for every wrong one.
 func (a accounts) logIn(name, password string) (user, error) {

@@ -115,11 +115,11 @@ func (s *Supervisor) Ready(ctx context.Context) error {
 	}
 }
 
-// Run starts the engine's process and starts it again whenever it dies, until
-// ctx ends; then it stops it, and returns nil once it is gone. A child that ends
+// Run starts the engine's process and starts it again whenever it dies, until ctx
+// ends; then it stops it, and returns nil once it is gone. A child that ends
 // before it was ever ready is not tried again, unless Insist says so: Run returns
-// what it said, since what is wrong, a port in use or a missing library, needs
-// somebody. Call it once.
+// what it said, since what is wrong, a port in use or a missing library, needs an
+// operator. Call it once.
 func (s *Supervisor) Run(ctx context.Context) (err error) {
 	defer func() {
 		s.err = err

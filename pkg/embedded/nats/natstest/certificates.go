@@ -96,8 +96,8 @@ func serial(t testing.TB) *big.Int {
 	return n
 }
 
-// Write writes content as the file of this name in a folder, in one step, as
-// whoever replaces a secret has to, and returns its path.
+// Write writes content as the file of this name in a folder, in one step, as a
+// secret has to be replaced, and returns its path.
 func Write(t testing.TB, dir, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
