@@ -16,6 +16,7 @@ var domain = map[string]bool{"record": true, "change": true}
 // rooms are packages that are rooms of one: which others of it they may import.
 var rooms = map[string]map[string]bool{
 	"embedded/clickhouse/server": {"embedded/clickhouse/library": true, "embedded/clickhouse/supervise": true},
+	"ingest":                     {"ingest/repeats": true},
 }
 
 // TestSiblingsDoNotImportEachOther keeps the packages apart: what two of them

@@ -5,13 +5,29 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
+
+// arrival is when the records of a message were taken in.
+type arrival struct {
+	received time.Time
+	records  int
+}
+
+// life is a lane from the making of its stream, or from a reset, on.
+type life struct {
+	lane        int
+	incarnation uint64
+}
 
 // block is a run of messages of one lane on its way into the warehouse. It is
 // owned by fill until it is handed to store, and by store until it is given
@@ -24,22 +40,18 @@ type block struct {
 	hash  *xxh3.Hasher
 
 	columns  record.Columns
-	dead     []record.Dead    // what could not be decoded
-	changes  []record.Message // in order
-	fences   []string         // sources that may have been on other lanes before
-	requests []request        // that the window is to know
-	voids    []record.Run     // messages that count for nothing, counted from the first
+	dead     []record.Dead     // what could not be decoded
+	changes  []record.Message  // in order
+	fences   []string          // sources that may have been on other lanes before
+	requests []repeats.Request // that are to be known
+	voids    []record.Run      // messages that count for nothing, counted from the first
 	arrivals []arrival
 	extra    int // bytes of dead, changes and requests
 
 	spans  []requestSpan // of requests that are traced, the first of them
 	traced int           // how many there are
 
-	// Of the clock, behind the last message: the first one within the window,
-	// when it is, and behind what an api must have known the lane not to be void.
-	reach      uint64
-	now        time.Duration
-	voidBehind uint64
+	clock repeats.Moment // what the clock of the lane said when the last message was added
 
 	// What became of the records so far: those that were decoded or set aside
 	// instead, and those that were dropped.
@@ -52,18 +64,6 @@ type block struct {
 
 	full bool      // it was closed because no more goes in: more is waiting
 	born time.Time // when the first message was added
-}
-
-// arrival is when the records of a message were taken in.
-type arrival struct {
-	received time.Time
-	records  int
-}
-
-// life is a lane from the making of its stream, or from a reset, on.
-type life struct {
-	lane        int
-	incarnation uint64
 }
 
 func newBlock() *block { return &block{hash: xxh3.New()} }
@@ -110,7 +110,7 @@ func (b *block) add(e *record.Entry, void bool) {
 		_, _ = b.hash.Write(raw)
 	}
 	if void {
-		b.voids = addRow(b.voids, int(e.Seq-b.first))
+		b.voids = repeats.AddRow(b.voids, int(e.Seq-b.first))
 		n := uint64(e.Records())
 		b.totals.Read += n
 		b.totals.Void += n
@@ -145,10 +145,8 @@ func (b *block) addMessage(e *record.Entry, m *record.Message) {
 		b.totals.Read += uint64(n)
 		b.arrivals = append(b.arrivals, arrival{m.Received, n})
 	}
-	if toKnow(e, m) {
-		b.requests = append(b.requests, request{
-			requestID: idOf(m), seq: m.Seq, reach: b.reach, needs: e.Knew + 1, index: m.Index, row: before, rows: n,
-		})
+	if r, ok := repeats.RequestOf(e, m, b.clock, before, n); ok {
+		b.requests = append(b.requests, r)
 		b.extra += requestBytes
 	}
 }
@@ -192,19 +190,6 @@ func dead(m record.Message, index int, raw []byte, code, reason string) record.D
 	return record.Dead{Message: m, Index: index, Code: code, Reason: reason}
 }
 
-// token names what is stored of the block: the same for the same messages of the
-// same life of the lane, of which the same rows are dropped and the same
-// messages are void, and never for others. It is to be called before the rows are
-// dropped.
-func (b *block) token(dropped string) string {
-	sum := b.hash.Sum128().Bytes()
-	if dropped != "" || len(b.voids) > 0 {
-		// Rows are named by their number, so that the number of all belongs to it.
-		sum = xxh3.HashString128(fmt.Sprintf("%x %d %s %v", sum, b.columns.Rows(), dropped, b.voids)).Bytes()
-	}
-	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s", b.life.lane, b.life.incarnation, b.first, b.last, hex.EncodeToString(sum[:]))
-}
-
 // drop drops rows that are stored already.
 func (b *block) drop(runs []record.Run) {
 	for _, r := range runs {
@@ -227,4 +212,163 @@ func kind(topic string) string {
 	_, rest, _ = strings.Cut(rest, ".")
 	k, _, _ := strings.Cut(rest, ".")
 	return k
+}
+
+// token names what is stored of the block: the same for the same messages of the
+// same life of the lane, of which the same rows are dropped and the same
+// messages are void, and never for others. It is to be called before the rows are
+// dropped.
+func (b *block) token(dropped string) string {
+	sum := b.hash.Sum128().Bytes()
+	if dropped != "" || len(b.voids) > 0 {
+		// Rows are named by their number, so that the number of all belongs to it.
+		sum = xxh3.HashString128(fmt.Sprintf("%x %d %s %v", sum, b.columns.Rows(), dropped, b.voids)).Bytes()
+	}
+	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s", b.life.lane, b.life.incarnation, b.first, b.last, hex.EncodeToString(sum[:]))
+}
+
+// A token names the block, how many pieces of it are inserted at once, and which
+// rows it stands for: FLOW_0@1:7-9:hash, FLOW_0@1:7-9:hash*2, and
+// FLOW_0@1:7-9:hash*2#0-500. A version that knows nothing of pieces at once halts at
+// such a token: it would take the pieces behind the first one for never inserted.
+
+// togetherToken is the token of the block with the token whole, so many pieces of
+// which are inserted at once.
+func togetherToken(whole string, pieces int) string {
+	if pieces == 1 {
+		return whole
+	}
+	return fmt.Sprintf("%s*%d", whole, pieces)
+}
+
+// pieceToken is the token of some rows of the block with the token whole.
+func pieceToken(whole string, from, to int) string {
+	return fmt.Sprintf("%s#%d-%d", whole, from, to)
+}
+
+// wholeToken is the token of the block that a claim is, or is a piece of.
+func wholeToken(token string) string {
+	whole, _, _ := strings.Cut(token, "#")
+	return whole
+}
+
+// piecesOf is how many pieces of the block of a token are inserted at once. One that
+// says nothing that can be understood says 1, and is not the token of any block.
+func piecesOf(token string) int {
+	_, n, _ := strings.Cut(wholeToken(token), "*")
+	pieces, err := strconv.Atoi(n)
+	if err != nil {
+		return 1
+	}
+	return max(pieces, 1)
+}
+
+// maxMonths bounds how many months an insert may have: each makes a part in
+// flow.records, and every table remembers the tokens of so many parts only.
+const maxMonths = 12
+
+// cut divides a block into so many pieces of as many rows, which are inserted at
+// once, or a block of more than maxMonths months into others, which are not: the
+// rows of the first maxMonths months, of the next, and so on. The rows are put in
+// that order, each piece in the order of the stream. The same rows are always divided
+// the same way, so that a claim can name a piece by the numbers of its rows.
+func (b *block) cut(pieces int) {
+	rows := b.columns.Rows()
+	months := b.columns.Months(0, rows)
+	b.together, b.ends = 1, b.ends[:0]
+	if len(months) <= maxMonths {
+		b.together = max(1, min(pieces, rows))
+		for i := range b.together {
+			b.ends = append(b.ends, rows*(i+1)/b.together)
+		}
+		return
+	}
+	inOrder := slices.Sorted(maps.Keys(months))
+	piece := map[int]int{} // of each month
+	next := make([]int, (len(inOrder)+maxMonths-1)/maxMonths)
+	end := 0
+	for i, month := range inOrder {
+		piece[month] = i / maxMonths
+		if i%maxMonths == 0 {
+			next[i/maxMonths] = end
+		}
+		end += int(months[month])
+		if i%maxMonths == maxMonths-1 || i == len(inOrder)-1 {
+			b.ends = append(b.ends, end)
+		}
+	}
+	order := make([]int, rows)
+	for row, ms := range b.columns.TS {
+		p := piece[record.Month(ms)]
+		order[next[p]] = row
+		next[p]++
+	}
+	b.columns.Arrange(order)
+}
+
+// end is where a claim that begins at row from ends at the latest.
+func (b *block) end(from int) int {
+	for _, end := range b.ends {
+		if end > from {
+			return end
+		}
+	}
+	return from
+}
+
+// after is where the claim after that of the rows from to to-1 ends, when so many
+// rows may be inserted at once, or any number of them when it is 0. One that was
+// narrowed may be twice as large again. A piece that may have been inserted is claimed
+// as it was: its rows must not come under another token.
+func (b *block) after(from, to, bearable int) int {
+	end := b.end(to)
+	if b.mayBeThere(to, end) {
+		return end
+	}
+	if from > 0 && !slices.Contains(b.ends, from) || !slices.Contains(b.ends, to) {
+		end = min(end, to+2*(to-from))
+	}
+	if bearable > 0 {
+		end = min(end, to+bearable)
+	}
+	return end
+}
+
+// mayBeThere says that the rows from to to-1 are a piece that is inserted together
+// with others: before a claim names it, and maybe by a process before this one.
+func (b *block) mayBeThere(from, to int) bool {
+	return b.together > 1 && (from == 0 || slices.Contains(b.ends, from)) && slices.Contains(b.ends, to) && b.end(from) == to
+}
+
+// claims are those of the pieces of the block with the claim c.
+func (b *block) claims(c record.Claim) []record.Claim {
+	all, from := make([]record.Claim, len(b.ends)), 0
+	for i, to := range b.ends {
+		all[i] = c
+		all[i].From, all[i].To, all[i].Token = from, to, pieceToken(wholeToken(c.Token), from, to)
+		from = to
+	}
+	return all
+}
+
+// gather puts the rows of these months first among the rows from to to-1, and
+// returns how many they are.
+func (b *block) gather(from, to int, months []int) int {
+	order := make([]int, 0, b.columns.Rows())
+	var others []int
+	for row := range b.columns.Rows() {
+		if row >= from && row < to && !slices.Contains(months, record.Month(b.columns.TS[row])) {
+			others = append(others, row)
+			continue
+		}
+		if row == to {
+			order = append(order, others...)
+		}
+		order = append(order, row)
+	}
+	if len(order) < b.columns.Rows() {
+		order = append(order, others...)
+	}
+	b.columns.Arrange(order)
+	return to - from - len(others)
 }

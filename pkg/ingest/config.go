@@ -1,10 +1,13 @@
 package ingest
 
 import (
+	"context"
 	"crypto/rand"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/record"
 )
 
 // Config says how blocks are made and how failures are met.
@@ -85,4 +88,155 @@ func positive[T int | time.Duration](v *T, fallback T) {
 	if *v <= 0 {
 		*v = fallback
 	}
+}
+
+// Parts are what an Ingester works with. Where no changes are published, those
+// behind DeadLetters may be nil: a lane halts at the first change.
+type Parts struct {
+	Leases      Leases
+	Source      Source
+	Positions   Positions
+	Warehouse   Warehouse
+	DeadLetters DeadLetters
+
+	Audits          Audits
+	Changes         Changes
+	ChangePositions Positions
+}
+
+// Source is where messages come from: the stream.
+type Source interface {
+	// Open begins to read a lane with the message numbered from, or with the
+	// first one to come after it. The error is record.ErrGap when a message
+	// from there on is gone, or when the lane has never been as far as from-1.
+	Open(ctx context.Context, lane int, from uint64) (Reader, error)
+
+	// OpenChanges begins to read the changes of lane 0, from the message numbered
+	// from on. The error is record.ErrGap when the lane has never been as far as
+	// from-1.
+	OpenChanges(ctx context.Context, from uint64) (Reader, error)
+
+	// Heads calls f with the messages of a lane from one to another, as many as
+	// it still holds and in order: what their headers say, with or without their
+	// bodies.
+	Heads(ctx context.Context, lane int, from, to uint64, f func(*record.Entry) error) error
+}
+
+// Reader gives the messages of one lane, in order.
+type Reader interface {
+	// Identity names the stream behind the lane for ever, the time of its
+	// creation included: another stream of the same name has another one.
+	Identity() string
+
+	// Created is when that stream was made, by the server's clock.
+	Created() time.Time
+
+	// Next waits for the next message. After an error only Close may be
+	// called.
+	Next(ctx context.Context) (record.Entry, error)
+
+	Close()
+}
+
+// Positions keeps where each lane stands. *stream.Positions is the real one, for
+// records and for changes.
+type Positions interface {
+	// Read returns the position as it is, not as a replica last heard of it.
+	// A lane that has none yet has the zero Position.
+	Read(ctx context.Context, lane int) (record.Position, error)
+
+	// Swap replaces the position that next was read from, told by its
+	// Revision, and returns next with its new Revision. It is durable when
+	// Swap returns nil. The error is record.ErrNotOwner when the position has
+	// moved; after any other, it may be replaced or not.
+	Swap(ctx context.Context, lane int, next record.Position) (record.Position, error)
+}
+
+// Warehouse is where blocks go. *warehouse.DB is the real one.
+type Warehouse interface {
+	// Insert stores the rows of the block that its claim names. They are
+	// durable when it returns nil. It is idempotent per token, as long as the
+	// rows are the same. The error is a *record.StoreError, after which any
+	// part may be stored or not. Several pieces of a block are inserted at once.
+	Insert(ctx context.Context, b record.Block) error
+
+	// Stored returns how many of the rows that the claim names are there, by
+	// their months (record.Month).
+	Stored(ctx context.Context, b record.Block) (map[int]uint64, error)
+
+	// PartsSince returns how many parts the table that remembers tokens has got
+	// since then; rather too many than too few.
+	PartsSince(ctx context.Context, then time.Time) (uint64, error)
+
+	// Refold makes sure that the folds have heard of the rows that the claim
+	// names and that are stored; they may hear of them twice. Counters do not.
+	Refold(ctx context.Context, b record.Block) error
+
+	// Known calls found for every stored row that may be the same record as one
+	// of these rows, and perhaps for more.
+	Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error
+
+	// Marks returns how far days reach. Everything that was stored before the
+	// call, by whomever, is in it.
+	Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error)
+
+	// Lacking compares what Marks is read from with the stored rows of a life of
+	// the lane, which takes its time, and returns the days that are lower there.
+	Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error)
+
+	// LastSeq returns the last message of a life of the lane that has a row, 0
+	// when there is none.
+	LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error)
+
+	// LastLife returns the greatest incarnation of the lane that a row has, and
+	// the last message of that life that has one; zeros when there is none.
+	LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error)
+}
+
+// DeadLetters keeps what cannot be stored. *stream.DeadLetters is the real
+// one.
+type DeadLetters interface {
+	// SetAside keeps d durably before it returns nil. It is idempotent per life
+	// of the lane, sequence and index. The error is record.ErrFull when there is
+	// no room for it.
+	SetAside(ctx context.Context, d record.Dead) error
+}
+
+// Changes applies changes of users and dataset fields.
+type Changes interface {
+	// Apply applies messages in order, and is idempotent: those of the same life
+	// of the lane that were applied are passed over. After an error the same
+	// messages come again. When a message can never be applied, it
+	// returns a *record.StoreError of ClassPoison; then the messages come
+	// again one by one, and the one it refuses is set aside.
+	Apply(ctx context.Context, messages []record.Message) error
+
+	// Incarnation returns the greatest one that changes were applied of.
+	Incarnation(ctx context.Context) (uint64, error)
+}
+
+// Audits is where it is written down who changed what. *state.Auditor is the real
+// one.
+type Audits interface {
+	// WriteDown writes down the changes in messages, and passes over what is no
+	// change. It is idempotent for the same messages; its errors are those of
+	// Warehouse.Insert.
+	WriteDown(ctx context.Context, messages []record.Message) error
+}
+
+// Leases says which lanes this process works on. *lease.Leases is the real one.
+type Leases interface {
+	// Run calls work for every lane this process comes to hold, in a goroutine
+	// of its own and never twice at once for the same lane. The context of
+	// work ends when the lane is to be given up; others get it when work has
+	// returned, or when the lease has run out. When work returns before, Run
+	// may call it again. Run returns when ctx is done and all work has
+	// returned.
+	//
+	// When work returns record.ErrUnreachable, other processes get the lane, and
+	// this one no lanes for a while.
+	Run(ctx context.Context, work func(ctx context.Context, lane int) error) error
+
+	// Others says whether another process could take a lane.
+	Others() bool
 }

@@ -15,7 +15,7 @@
 //  1. fill reads messages and decodes them into columns. The block is closed
 //     when it is full or old enough, or when nothing is waiting and nothing is
 //     being stored.
-//  2. decide: which of its records are known already. See below.
+//  2. decide: which of its records are known already (package repeats).
 //  3. claim: the position of the lane gets the range of the block, what is
 //     dropped of it, and its token, by compare-and-swap. From here on the block
 //     is fixed: whoever owns the lane next stores the same rows of the same
@@ -57,35 +57,9 @@
 //
 // # Records that are sent again
 //
-// Engines send at least once. A record is known by its source and its partition
-// and position, or by its source, id and content; package record says which, and
-// two rows are compared member by member before one is dropped.
-//
-// What is known is decided when the block before is stored, by one question to
-// the warehouse at most, about the records that may be stored already. Most are
-// new, and known to be without a question (known.go):
-//
-//   - By position: every position of a source, partition and day that is stored
-//     is held in memory, or is not above the floor of that day. So one that is
-//     above the floor and not held is new. The floor is what flow.sources says
-//     when the day is first met; then this loop has stored nothing of it that
-//     flow.sources has not heard of, and from then on it holds what it stores.
-//   - By content: the same with the timestamp in the place of the position, and a
-//     filter of hashes in the place of what is held. Records of the same content
-//     have the same timestamp. When the filter lets go of hashes, the floor is
-//     raised over their timestamps.
-//
-// No other lane stores records of the same source and partition, or of the same
-// source and id: a source moves between lanes behind a fence, which is a message
-// in each of its old lanes; what a lane knows of the source is forgotten there,
-// and the source has new lanes only once all of these are stored.
-//
-// Why it may be decided so: all blocks before are stored and complete, so the
-// warehouse tells the truth about them; and if another process has changed that
-// since, it has moved the position, so that the claim fails and nothing of the
-// decision is used. Why a crash may forget what is known: it is filled from
-// the warehouse again, with higher floors, which costs questions and never an
-// answer. So a session begins with nothing.
+// Engines send at least once. Package repeats says which rows of a block are known
+// already, when the block before is stored; that stands in the claim, and is never
+// decided again.
 //
 // flow.sources is trusted as long as it has heard of as many rows of the lane as
 // the totals say were stored. One that was truncated, or restored without
@@ -106,12 +80,12 @@
 // mended. The lane halts until then.
 //
 // A block that is too much at once, for the memory of the warehouse or its time,
-// is divided too (heavy.go): first the insert gets more time, up to ten times as
+// is divided too: first the insert gets more time, up to ten times as
 // much; then fewer rows are claimed, once the warehouse is known to be done with
 // all that was tried, and when nothing of it is there.
 //
 // A block of more than twelve months is divided into such pieces from the
-// beginning (pieces.go).
+// beginning (block.go).
 //
 // # Pieces that are inserted at once
 //

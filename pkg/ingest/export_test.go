@@ -1,10 +1,6 @@
 package ingest
 
-import (
-	"sync/atomic"
-
-	"sluice/pkg/record"
-)
+import "sync/atomic"
 
 // ShareOf is where a lane closes its block when so many are worked on.
 func ShareOf(cfg Config, lanes int32) int {
@@ -12,30 +8,3 @@ func ShareOf(cfg Config, lanes int32) int {
 	peers.Store(lanes)
 	return (&lane{cfg: cfg.withDefaults(), peers: peers}).maxBytes()
 }
-
-// Known is what a session knows of the records that are stored.
-type Known struct{ k *known }
-
-func NewKnown(limit int) Known { return Known{newKnown(limit)} }
-
-// Turn begins a block.
-func (k Known) Turn() { k.k.turn++ }
-
-func (k Known) Learn(source string, partition, day, floor int64) {
-	k.k.learn(record.SourceDay{Source: source, Partition: partition, Day: day}, floor)
-}
-
-func (k Known) Has(source string, partition, day int64) bool {
-	return k.k.find(record.SourceDay{Source: source, Partition: partition, Day: day}) != nil
-}
-
-func (k Known) Position(source string, partition, day, position int64) (ask bool) {
-	return k.k.position(k.k.find(record.SourceDay{Source: source, Partition: partition, Day: day}), position)
-}
-
-func (k Known) Content(source string, day, ts int64, hash uint64) (ask bool) {
-	return k.k.content(k.k.find(record.SourceDay{Source: source, Day: day}), ts, hash)
-}
-
-func (k Known) Forget(source string) { k.k.forget(source) }
-func (k Known) Memory() int          { return k.k.memory() }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/ingest"
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
 
@@ -223,7 +224,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 7))
 				w := newWorld()
 				now := time.Duration(0)
-				oracle, want := ingest.NewRequests(10*time.Minute), map[place]int{}
+				oracle, want := repeats.NewLedger(10*time.Minute), map[place]int{}
 				for turn := range 6 {
 					for range 40 {
 						now += time.Duration(r.IntN(25)-3) * time.Second

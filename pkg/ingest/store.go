@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
 
@@ -108,11 +109,6 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	if err != nil {
 		return err
 	}
-	again, err := s.repeatedRequests(ctx, b)
-	if err != nil {
-		return err
-	}
-	runs = merge(runs, again)
 	// Decided. A crash here leaves nothing: it is decided anew, about other
 	// blocks perhaps.
 	dropped := record.FormatRuns(runs)
@@ -128,10 +124,56 @@ func (s *session) claim(ctx context.Context, b *block) error {
 		c.Token = pieceToken(c.Token, 0, c.To)
 	}
 	next := s.done()
-	s.voidBehind = b.voidBehind
+	s.voidBehind = b.clock.Void
 	next.Claim = c
 	s.bearable, s.trials.slow = 0, 0
 	return s.swap(ctx, next)
+}
+
+// decide says which rows of a block are repeated: records that are known, and those
+// without an identity of their own whose request is.
+func (s *session) decide(ctx context.Context, b *block) ([]record.Run, error) {
+	for _, source := range b.fences {
+		s.known.Forget(source)
+	}
+	known, err := s.known.Decide(ctx, &b.columns, s.share(s.cfg.KnownBytes), s)
+	if err != nil {
+		return nil, err
+	}
+	again, err := s.repeatedRequests(ctx, b)
+	return repeats.Merge(known, again), err
+}
+
+// Marks asks how far days reach; see repeats.Tables.
+func (s *session) Marks(ctx context.Context, days []record.SourceDay) (record.Marks, error) {
+	return s.marks(ctx, s.done(), days)
+}
+
+// Known asks which rows may be stored already; see repeats.Tables.
+func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+	s.metrics.lookups.Inc()
+	s.metrics.lookedUp.Add(float64(len(rows)))
+	return s.parts.Warehouse.Known(ctx, c, rows, found)
+}
+
+// repeatedRequests returns the rows of requests that came before, and makes the
+// requests of the block known.
+func (s *session) repeatedRequests(ctx context.Context, b *block) ([]record.Run, error) {
+	batch := repeats.Batch{First: b.first, Last: b.clock, Requests: b.requests, Columns: &b.columns}
+	runs, err := s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*record.Entry) error) error {
+		s.metrics.readAgain.Inc()
+		return s.heads(ctx, from, to, f)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.reach.Set(s.requests.Reach().Seconds())
+	return runs, nil
+}
+
+// heads reads what the headers of messages of the lane say.
+func (l *lane) heads(ctx context.Context, from, to uint64, f func(*record.Entry) error) error {
+	return l.parts.Source.Heads(ctx, l.number, from, to, f)
 }
 
 // reclaimed checks that the block is the one that was claimed before this
@@ -148,7 +190,7 @@ func (s *session) reclaimed(ctx context.Context, b *block, c *record.Claim) erro
 	if n := len(runs); n > 0 && runs[n-1].To > b.columns.Rows() {
 		return halt("the position is damaged: claim %s drops row %d of a block of %d", c, runs[n-1].To-1, b.columns.Rows())
 	}
-	// The window is to know its requests. What is repeated of them stands in the
+	// Its requests are to be known. What is repeated of them stands in the
 	// claim.
 	if _, err := s.repeatedRequests(ctx, b); err != nil {
 		return err
@@ -157,7 +199,7 @@ func (s *session) reclaimed(ctx context.Context, b *block, c *record.Claim) erro
 	if b.cut(pieces); b.together != pieces {
 		return halt("the position is damaged: claim %s is of %d pieces at once, and its block cannot be", c, pieces)
 	}
-	s.repeated, s.voidBehind = true, b.voidBehind
+	s.repeated, s.voidBehind = true, b.clock.Void
 	return nil
 }
 
@@ -188,7 +230,7 @@ func (s *session) done() record.Position {
 	if next.Claim != nil {
 		next.Done, next.Stamp, next.Claim = next.Claim.Last, next.Claim.Stamp, nil
 		// What the claim after this one has decided stands in that claim.
-		next.Window, next.Void = s.window.needed(next.Done), max(next.Void, s.voidBehind)
+		next.Window, next.Void = s.requests.Needed(next.Done), max(next.Void, s.voidBehind)
 	}
 	return next
 }

@@ -24,7 +24,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"sluice/pkg/ingest"
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -120,7 +120,7 @@ type lane struct {
 	last  uint64       // last one
 	claim record.Claim // a block that may be inserted or not; zero when none
 
-	requests *ingest.Requests // of the messages before next; nil before the first replay
+	requests *repeats.Ledger // of the messages before next; nil before the first replay
 }
 
 // plan finds out what to insert.
@@ -222,7 +222,7 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 		return nil
 	}
 	if l.requests == nil {
-		l.requests = ingest.NewRequests(l.stream.RepeatWindow())
+		l.requests = repeats.NewLedger(l.stream.RepeatWindow())
 		err := stream.NewReader(l.stream, 0).Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *record.Entry) error {
 			l.requests.Add(e)
 			return nil
@@ -365,7 +365,7 @@ func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
 			rows = append(rows, row)
 		}
 	}
-	same := ingest.NewSame(c)
+	same := repeats.NewSame(c)
 	if len(rows) > 0 {
 		err = b.into.Known(ctx, c, rows, same.Stored)
 	}

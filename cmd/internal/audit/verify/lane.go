@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"sluice/pkg/ingest"
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -44,7 +44,7 @@ type lane struct {
 	segment  uint64                   // its first message
 	want     map[uint64]warehouse.Sum // of the segment, by run
 	rowless  rowless                  // without a row of their own, to be looked for elsewhere
-	requests *ingest.Requests
+	requests *repeats.Ledger
 	void     map[uint64]bool // messages that count for nothing
 	again    map[origin]bool // records without an identity of their own that were sent before; perhaps, when false
 	kept     record.Totals   // of the messages that were read and are settled

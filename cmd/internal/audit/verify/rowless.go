@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"sluice/pkg/ingest"
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
 
@@ -47,7 +47,7 @@ func (l *lane) search(ctx context.Context) error {
 			known = append(known, row)
 		}
 	}
-	same := ingest.NewSame(c)
+	same := repeats.NewSame(c)
 	if len(known) > 0 {
 		if err := l.db.Known(ctx, c, known, same.Stored); err != nil {
 			return err

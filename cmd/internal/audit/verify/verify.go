@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"sluice/pkg/ingest"
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -112,7 +112,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	for _, info := range v.stream.Lanes() {
 		l := &lane{
 			verifier: v, info: info, minutes: minutes{}, digest: &warehouse.Digest{Deep: v.cfg.Deep},
-			requests: ingest.NewRequests(v.stream.RepeatWindow()), void: map[uint64]bool{}, again: map[origin]bool{},
+			requests: repeats.NewLedger(v.stream.RepeatWindow()), void: map[uint64]bool{}, again: map[origin]bool{},
 		}
 		l.Lane = Lane{Lane: info.Number}
 		pos, err := v.position(ctx, positions, info)

@@ -1,10 +1,10 @@
-package ingest_test
+package repeats_test
 
 import (
 	"testing"
 	"time"
 
-	"sluice/pkg/ingest"
+	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
 
@@ -30,7 +30,7 @@ func TestEqualHashesOfOtherRecords(t *testing.T) {
 	} {
 		k := stored
 		change(&k)
-		same := ingest.NewSame(c)
+		same := repeats.NewSame(c)
 		same.Stored(&k)
 		if got, want := same.Add(0), name == "the same"; got != want {
 			t.Errorf("%s: same is %v, want %v", name, got, want)

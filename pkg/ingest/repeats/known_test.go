@@ -1,4 +1,4 @@
-package ingest_test
+package repeats_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"sluice/pkg/ingest"
+	"sluice/pkg/ingest/repeats"
 )
 
 // TestWhatIsKnownNeverLeavesOut compares with the truth, in little memory: what
@@ -18,7 +18,7 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			limit := []int{1, 200 << 10, 1 << 20}[seed%3]
-			k := ingest.NewKnown(limit)
+			k := repeats.NewKnown(limit)
 			type place struct {
 				source              string
 				partition, day, pos int64
@@ -88,7 +88,7 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 }
 
 func TestNewPositionsAreNotAskedFor(t *testing.T) {
-	k := ingest.NewKnown(1 << 20)
+	k := repeats.NewKnown(1 << 20)
 	const day = 20_000
 	k.Turn()
 	k.Learn("a", 1, day, 1000)
@@ -126,7 +126,7 @@ func TestNewPositionsAreNotAskedFor(t *testing.T) {
 
 // TestManySpansTakeLittle: a mad client names another partition in each record.
 func TestManySpansTakeLittle(t *testing.T) {
-	k := ingest.NewKnown(1 << 20)
+	k := repeats.NewKnown(1 << 20)
 	for partition := range int64(100_000) {
 		if partition%1000 == 0 {
 			k.Turn()
@@ -140,7 +140,7 @@ func TestManySpansTakeLittle(t *testing.T) {
 }
 
 func TestContentsInOrderAreNotAskedFor(t *testing.T) {
-	k := ingest.NewKnown(4 << 20)
+	k := repeats.NewKnown(4 << 20)
 	const day = 20_000
 	k.Learn("a", 0, day, 1000)
 	asked := 0
