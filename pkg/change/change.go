@@ -4,7 +4,13 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Kind says what a change does.
@@ -34,6 +40,33 @@ func (t Target) Key() string {
 	return "field." + enc([]byte(t.Table)) + "." + enc([]byte(t.Field))
 }
 
+// maxName is how many bytes a subject, a table or a field may be named with.
+const maxName = 256
+
+// check refuses names that are empty, long or not plain text. They come
+// decoded: what a percent sign stood for is itself.
+func (t Target) check() error {
+	if t.User != "" || t.Table == "" && t.Field == "" {
+		return checkName("user", t.User)
+	}
+	if err := checkName("tableId", t.Table); err != nil {
+		return err
+	}
+	return checkName("fieldId", t.Field)
+}
+
+func checkName(name, value string) error {
+	switch {
+	case value == "" || len(value) > maxName:
+		return &TargetError{Name: name, Detail: "must be 1 to 256 bytes long"}
+	case !utf8.ValidString(value):
+		return &TargetError{Name: name, Detail: "must be UTF-8"}
+	case strings.ContainsFunc(value, unicode.IsControl):
+		return &TargetError{Name: name, Detail: "must not hold control characters"}
+	}
+	return nil
+}
+
 // Change is one change on its way through the stream. It holds no secret in
 // the clear: passwords and keys are replaced before a Change is made.
 type Change struct {
@@ -46,6 +79,12 @@ type Change struct {
 	Body     json.RawMessage `json:"body,omitempty"`  // as Kind says
 	ID       string          `json:"-"`               // Nats-Msg-Id, so that publishing it again stores nothing new
 	Expected *uint64         `json:"-"`               // publish only while this is the last sequence of the target's subject in the stream
+}
+
+// newChange fills in what all changes have. Each gets an ID of its own: two
+// equal changes are two changes, and only publishing one twice must not count.
+func newChange(kind Kind, target Target, by string) *Change {
+	return &Change{Kind: kind, Target: target, By: by, At: time.Now().UTC(), ID: "change-" + rand.Text()}
 }
 
 // Empty reports whether the change does nothing, so that it need not be
@@ -89,8 +128,46 @@ func (c *Change) check() error {
 	return nil
 }
 
-// newChange fills in what all changes have. Each gets an ID of its own: two
-// equal changes are two changes, and only publishing one twice must not count.
-func newChange(kind Kind, target Target, by string) *Change {
-	return &Change{Kind: kind, Target: target, By: by, At: time.Now().UTC(), ID: "change-" + rand.Text()}
+// What the audit keeps of the members of a change: enough of every honest
+// request, and bounded for the others.
+const (
+	maxMembers    = 256 // names
+	maxMemberName = 128 // bytes of a name
+)
+
+// memberNames lists the names of an object's members, sorted. Longer names
+// are cut, further ones left out; "…" stands where that happened.
+func memberNames(object map[string]any) []string {
+	names := slices.Sorted(maps.Keys(object))
+	more := len(names) > maxMembers
+	names = names[:min(len(names), maxMembers)]
+	for i, name := range names {
+		names[i] = cut(name, maxMemberName)
+	}
+	if more {
+		names = append(names, "…")
+	}
+	return names
+}
+
+// Audit is a row of flow.changes: who changed what, and when. It never holds
+// a value.
+type Audit struct {
+	Seq        uint64    // stream sequence on lane 0
+	At         time.Time // when the api took it in, UTC
+	By         string    // subject of the token
+	Kind       Kind      // what was done
+	TargetKind string    // user or field
+	Key        string    // the user's subject; or tableId/fieldId, escaped as in the path of a URL
+	Members    []string  // names of the members touched, sorted
+}
+
+// Audit describes the change that stands at seq of the stream.
+func (c *Change) Audit(seq uint64) Audit {
+	a := Audit{Seq: seq, At: c.At, By: c.By, Kind: c.Kind, TargetKind: "user", Key: c.Target.User, Members: c.Members}
+	if c.Target.User == "" {
+		a.TargetKind = "field"
+		a.Key = url.PathEscape(c.Target.Table) + "/" + url.PathEscape(c.Target.Field)
+	}
+	return a
 }

@@ -80,6 +80,51 @@ func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
 	return next, true, nil
 }
 
+// patchUser applies a patch to the stored document of a user.
+func patchUser(stored json.RawMessage, c *Change) (json.RawMessage, error) {
+	patch, err := parseObject(c.Body)
+	if err != nil {
+		return nil, err
+	}
+	withoutAuthority(patch, c.Admin)
+	doc, err := parseStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	before, err := parseStored(stored) // merge builds upon doc
+	if err != nil {
+		return nil, err
+	}
+	merge(doc, patch)
+	if !c.Admin {
+		for _, name := range projectsOf(patch) {
+			keepAuthority(doc, before, name)
+		}
+	}
+	unmask(doc, before)
+	return encode(doc)
+}
+
+// keepAuthority gives the projects of a patched document what the stored
+// projects of the same id had: an array replaces whole, but not what its
+// author may not set. A second project of the same id gets nothing.
+func keepAuthority(doc, stored map[string]any, name string) {
+	before := byID(stored[name])
+	projects, _ := doc[name].([]any)
+	for _, project := range projects {
+		was, ok := before[idOf(project)].(map[string]any)
+		if !ok {
+			continue
+		}
+		delete(before, idOf(project))
+		for name, v := range was {
+			if isAuthority(name, projectAuthority) {
+				project.(map[string]any)[name] = v
+			}
+		}
+	}
+}
+
 // Encode gives the entry as the state store keeps it.
 func (e Entry) Encode() ([]byte, error) { return encode(e) }
 
@@ -111,4 +156,16 @@ func (e Entry) User(subject string) (json.RawMessage, error) {
 // there is none, or it was deleted.
 func (e Entry) DatasetField() (json.RawMessage, bool) {
 	return e.Doc, e.Seq > 0 && !e.Deleted
+}
+
+func parseStored(doc json.RawMessage) (map[string]any, error) {
+	if len(doc) == 0 {
+		return map[string]any{}, nil
+	}
+	v, err := parse(doc)
+	object, ok := v.(map[string]any)
+	if err == nil && !ok {
+		err = errors.New("the stored document is not an object")
+	}
+	return object, err
 }

@@ -2,8 +2,6 @@ package change
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -99,6 +97,56 @@ func (p *PendingPatch) Change(ctx context.Context, processor Processor) (*Change
 	return p.change, p.fits()
 }
 
+// NewFieldPut makes a change of the body of a PUT: a whole dataset field. It
+// replaces what was there and revives what was deleted. id and tableId are
+// filled in from the path.
+//
+// Errors: ErrTooLarge, *SyntaxError, *ProblemsError, ErrConflict (an id or
+// tableId that is not that of the path), *TargetError.
+func NewFieldPut(table, field, by string, body []byte) (*Change, Warnings, error) {
+	c := newChange(FieldPut, Target{Table: table, Field: field}, by)
+	if err := c.Target.check(); err != nil {
+		return nil, nil, err
+	}
+	doc, err := parseObject(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	warnings, err := check(doc, FieldShape)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := own(doc, "id", field); err != nil {
+		return nil, nil, err
+	}
+	if err := own(doc, "tableId", table); err != nil {
+		return nil, nil, err
+	}
+	c.Members = memberNames(doc)
+	doc["id"], doc["tableId"] = field, table
+	if c.Body, err = encode(doc); err != nil {
+		return nil, nil, err
+	}
+	if len(c.Body) > MaxBody {
+		return nil, nil, ErrTooLarge
+	}
+	return c, warnings, nil
+}
+
+// NewFieldDelete makes a change that leaves a tombstone. version is the Seq of
+// the entry it deletes, 0 when there is none: the change is to be published
+// only on top of that one, so that of two deletions at the same time one is
+// published, and a PUT in between is noticed. An entry that is deleted already
+// needs no change at all.
+//
+// The only error is *TargetError.
+func NewFieldDelete(table, field, by string, version uint64) (*Change, error) {
+	c := newChange(FieldDeleted, Target{Table: table, Field: field}, by)
+	c.Expected = &version
+	c.Members = []string{}
+	return c, c.Target.check()
+}
+
 // own fails when a body carries another identity than its request does.
 func own(body map[string]any, member, identity string) error {
 	if id, ok := body[member].(string); ok && id != identity {
@@ -161,61 +209,4 @@ func projectsOf(user map[string]any) (names []string) {
 		}
 	}
 	return names
-}
-
-// keepAuthority gives the projects of a patched document what the stored
-// projects of the same id had: an array replaces whole, but not what its
-// author may not set. A second project of the same id gets nothing.
-func keepAuthority(doc, stored map[string]any, name string) {
-	before := byID(stored[name])
-	projects, _ := doc[name].([]any)
-	for _, project := range projects {
-		was, ok := before[idOf(project)].(map[string]any)
-		if !ok {
-			continue
-		}
-		delete(before, idOf(project))
-		for name, v := range was {
-			if isAuthority(name, projectAuthority) {
-				project.(map[string]any)[name] = v
-			}
-		}
-	}
-}
-
-// patchUser applies a patch to the stored document of a user.
-func patchUser(stored json.RawMessage, c *Change) (json.RawMessage, error) {
-	patch, err := parseObject(c.Body)
-	if err != nil {
-		return nil, err
-	}
-	withoutAuthority(patch, c.Admin)
-	doc, err := parseStored(stored)
-	if err != nil {
-		return nil, err
-	}
-	before, err := parseStored(stored) // merge builds upon doc
-	if err != nil {
-		return nil, err
-	}
-	merge(doc, patch)
-	if !c.Admin {
-		for _, name := range projectsOf(patch) {
-			keepAuthority(doc, before, name)
-		}
-	}
-	unmask(doc, before)
-	return encode(doc)
-}
-
-func parseStored(doc json.RawMessage) (map[string]any, error) {
-	if len(doc) == 0 {
-		return map[string]any{}, nil
-	}
-	v, err := parse(doc)
-	object, ok := v.(map[string]any)
-	if err == nil && !ok {
-		err = errors.New("the stored document is not an object")
-	}
-	return object, err
 }

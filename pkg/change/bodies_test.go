@@ -222,3 +222,57 @@ func TestSubjectsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestNewFieldPut(t *testing.T) {
+	for _, tc := range []struct{ name, body, want string }{
+		{"an empty field has its names", `{}`, `{"id":"f/1","tableId":"t 1"}`},
+		{"null is no other name", `{"id":null,"tableId":null,"style":null}`, `{"id":"f/1","style":null,"tableId":"t 1"}`},
+		{"all members", `{"id":"f/1","name":"n","originalName":"o","biType":"b","originalBiType":"c","biTypeFmt":"date:YYYY","originalType":"VARCHAR","calculated":true,"checked":false,"isMeasure":true,"colIndex":1,"userColIdx":2,"size":9007199254740993,"style":{"w":1.50},"tableId":"t 1","tableName":"T","createdAt":"2024-05-06T07:08:09.123Z","updatedAt":"2024-05-06T07:08:09Z"}`,
+			`{"biType":"b","biTypeFmt":"date:YYYY","calculated":true,"checked":false,"colIndex":1,"createdAt":"2024-05-06T07:08:09.123Z","id":"f/1","isMeasure":true,"name":"n","originalBiType":"c","originalName":"o","originalType":"VARCHAR","size":9007199254740993,"style":{"w":1.50},"tableId":"t 1","tableName":"T","updatedAt":"2024-05-06T07:08:09Z","userColIdx":2}`},
+		{"unknown members", `{"x":[1.0]}`, `{"id":"f/1","tableId":"t 1","x":[1.0]}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, _, err := change.NewFieldPut("t 1", "f/1", "ann", []byte(tc.body))
+			if err != nil || string(c.Body) != tc.want {
+				t.Fatalf("got %+v, %v; want %s", c, err, tc.want)
+			}
+			if c.Kind != change.FieldPut || c.By != "ann" || c.Expected != nil || c.Empty() {
+				t.Errorf("change is %+v", c)
+			}
+		})
+	}
+}
+
+func TestNewFieldPutRefuses(t *testing.T) {
+	for _, tc := range []struct{ name, table, field, body, want string }{
+		{"another id", "t", "f", `{"id":"g"}`, "conflict"},
+		{"another table", "t", "f", `{"tableId":"u"}`, "conflict"},
+		{"wrong types", "t", "f", `{"size":"1","style":[],"checked":0}`, "#/checked wrong_type, #/size wrong_type, #/style wrong_type"},
+		{"a date that is none", "t", "f", `{"createdAt":"yesterday"}`, "#/createdAt not_a_date_time"},
+		{"an array", "t", "f", `[{}]`, "# not_an_object"},
+		{"no JSON", "t", "f", ``, "syntax"},
+		{"an empty table", "", "f", `{}`, "target tableId"},
+		{"an empty field", "t", "", `{}`, "target fieldId"},
+		{"a long field", "t", strings.Repeat("f", 257), `{}`, "target fieldId"},
+		{"control characters", "t\x00", "f", `{}`, "target tableId"},
+		{"other control characters", "t", "f\u0085", `{}`, "target fieldId"},
+		{"bad UTF-8", "t", "f\xc3", `{}`, "target fieldId"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, _, err := change.NewFieldPut(tc.table, tc.field, "ann", []byte(tc.body))
+			if got := describe(err); got != tc.want || c != nil {
+				t.Errorf("got %s and %v, want %s", got, c, tc.want)
+			}
+		})
+	}
+}
+
+func TestNewFieldDelete(t *testing.T) {
+	c, err := change.NewFieldDelete("t", "f", "ann", 7)
+	if err != nil || c.Kind != change.FieldDeleted || *c.Expected != 7 || c.Body != nil || c.Empty() {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	if _, err := change.NewFieldDelete("t", "f\n", "ann", 0); describe(err) != "target fieldId" {
+		t.Errorf("got %v, want a *TargetError", err)
+	}
+}
