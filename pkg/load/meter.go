@@ -1,10 +1,16 @@
 package load
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -61,7 +67,7 @@ func newMeter(pids map[string]int) *meter {
 }
 
 func (m *meter) run(done <-chan struct{}) {
-	tick := time.NewTicker(sampleEvery)
+	tick := time.NewTicker(sampleEvery())
 	defer tick.Stop()
 	for {
 		select {
@@ -108,4 +114,89 @@ func (m *meter) usage(records int64) []Usage {
 		all = append(all, u)
 	}
 	return all
+}
+
+// sampleEvery is the time between two samples: reading a file costs next to nothing,
+// ps is a program to start.
+func sampleEvery() time.Duration {
+	if runtime.GOOS == "linux" {
+		return 100 * time.Millisecond
+	}
+	return 500 * time.Millisecond
+}
+
+// measure reads /proc, or asks ps, which macOS and the BSDs have.
+func measure(pid int) (sample, error) {
+	if runtime.GOOS == "linux" {
+		return measureProc(pid)
+	}
+	return measurePS(pid)
+}
+
+// tick is the unit of CPU time in /proc: USER_HZ is 100 on every platform Go
+// runs on.
+const tick = 10 * time.Millisecond
+
+// measureProc reads /proc/<pid>/stat, see proc_pid_stat(5).
+func measureProc(pid int) (sample, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return sample{}, err
+	}
+	// The name of the program is in parentheses and may hold anything.
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	const state, userTime, systemTime, residentPages = 3, 14, 15, 24
+	if len(fields) <= residentPages-state {
+		return sample{}, fmt.Errorf("/proc/%d/stat is too short", pid)
+	}
+	if fields[0][0] == 'Z' {
+		return sample{}, fmt.Errorf("process %d has ended", pid)
+	}
+	var values [3]int64
+	for i, field := range []int{userTime, systemTime, residentPages} {
+		if values[i], err = strconv.ParseInt(string(fields[field-state]), 10, 64); err != nil {
+			return sample{}, fmt.Errorf("/proc/%d/stat field %d: %w", pid, field, err)
+		}
+	}
+	return sample{cpu: time.Duration(values[0]+values[1]) * tick, rss: values[2] * int64(os.Getpagesize())}, nil
+}
+
+func measurePS(pid int) (sample, error) {
+	out, err := exec.Command("ps", "-o", "time=,rss=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return sample{}, fmt.Errorf("CPU and memory of process %d are not available: %w", pid, err)
+	}
+	return parsePS(string(out))
+}
+
+// parsePS reads one line of ps -o time=,rss=, such as "  1:02.50  34816": CPU
+// time as [[days-]hours:]minutes:seconds, memory in KiB.
+func parsePS(line string) (sample, error) {
+	fields := strings.Fields(line)
+	if len(fields) != 2 {
+		return sample{}, fmt.Errorf("ps answered %q, not a time and a size", line)
+	}
+	days, clock, found := strings.Cut(fields[0], "-")
+	if !found {
+		days, clock = "0", fields[0]
+	}
+	total, err := strconv.ParseFloat(days, 64)
+	parts := strings.Split(clock, ":")
+	for i, scale := len(parts), []float64{24, 60, 60}; err == nil && i > 0; i-- {
+		var n float64
+		n, err = strconv.ParseFloat(parts[len(parts)-i], 64)
+		if i > len(scale) {
+			err = fmt.Errorf("too many parts")
+		} else {
+			total = total*scale[len(scale)-i] + n
+		}
+	}
+	if err != nil {
+		return sample{}, fmt.Errorf("ps answered the time %q: %w", fields[0], err)
+	}
+	kib, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return sample{}, fmt.Errorf("ps answered the size %q: %w", fields[1], err)
+	}
+	return sample{cpu: time.Duration(total * float64(time.Second)), rss: kib << 10}, nil
 }

@@ -5,10 +5,16 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
+	"math/bits"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 )
 
 // Report is what a run sent and how it was answered. As JSON, durations are
@@ -135,3 +141,119 @@ func failedText(failed map[string]int64) string {
 }
 
 func ms(seconds float64) string { return fmt.Sprintf("%.2f ms", seconds*1e3) }
+
+// histogram counts durations in buckets that are as fine as 1/128 of their
+// value, from nanoseconds to centuries.
+type histogram struct {
+	buckets [58 * halfBuckets]uint64
+	count   uint64
+	sum     time.Duration
+	max     time.Duration
+}
+
+// halfBuckets is how many buckets there are from one power of two to the next.
+const halfBuckets = 128
+
+func (h *histogram) record(d time.Duration) {
+	d = max(0, d)
+	h.buckets[bucketOf(uint64(d))]++
+	h.count++
+	h.sum += d
+	h.max = max(h.max, d)
+}
+
+// quantile gives the duration that a share q of all is not above, rounded up to
+// the end of its bucket.
+func (h *histogram) quantile(q float64) time.Duration {
+	if h.count == 0 {
+		return 0
+	}
+	rank := max(1, uint64(q*float64(h.count)+0.9999999))
+	for i, n := range h.buckets {
+		if n >= rank {
+			return min(h.max, time.Duration(bucketEnd(i)))
+		}
+		rank -= n
+	}
+	return h.max
+}
+
+func (h *histogram) mean() time.Duration {
+	if h.count == 0 {
+		return 0
+	}
+	return h.sum / time.Duration(h.count)
+}
+
+// bucketOf: values below 2*halfBuckets have their own bucket; above, each power
+// of two is cut in halfBuckets.
+func bucketOf(v uint64) int {
+	shift := max(0, bits.Len64(v)-bits.Len64(halfBuckets))
+	return shift*halfBuckets + int(v>>shift)
+}
+
+func bucketEnd(i int) uint64 {
+	shift := max(0, i/halfBuckets-1)
+	return uint64(i-shift*halfBuckets+1)<<shift - 1
+}
+
+// bar shows on a terminal how far a run is; on anything else it shows nothing.
+type bar struct {
+	shown *progressbar.ProgressBar // nil when nothing is shown
+	cfg   Config
+}
+
+func newBar(cfg Config) *bar {
+	if !isTerminal(cfg.Progress) {
+		return &bar{}
+	}
+	return &bar{cfg: cfg, shown: drawnBar(cfg)}
+}
+
+// drawnBar counts records, or tenths of a second when there is no last record.
+func drawnBar(cfg Config) *progressbar.ProgressBar {
+	most := cfg.Records
+	if most == math.MaxInt64 {
+		most = int64(cfg.Duration / (100 * time.Millisecond))
+	}
+	return progressbar.NewOptions64(most,
+		progressbar.OptionSetWriter(cfg.Progress),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionClearOnFinish(),
+	)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && f != nil && term.IsTerminal(int(f.Fd()))
+}
+
+// run draws until done is closed, then clears the line.
+func (b *bar) run(done <-chan struct{}, t *tally) {
+	if b.shown == nil {
+		return
+	}
+	began := time.Now()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			b.shown.Finish() // a terminal that is gone is no reason to fail
+			return
+		case <-tick.C:
+			b.draw(t, time.Since(began))
+		}
+	}
+}
+
+func (b *bar) draw(t *tally, elapsed time.Duration) {
+	records, bytes := t.progress()
+	seconds := elapsed.Seconds()
+	b.shown.Describe(fmt.Sprintf("%.0f rec/s, %.1f MB/s", float64(records)/seconds, float64(bytes)/seconds/1e6))
+	if b.cfg.Records == math.MaxInt64 {
+		records = int64(elapsed / (100 * time.Millisecond))
+	}
+	b.shown.Set64(min(records, b.shown.GetMax64())) // as above
+}

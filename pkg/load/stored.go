@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"time"
 )
+
+// ErrNotStored means that what ClickHouse has is not what was acknowledged.
+var ErrNotStored = errors.New("not exactly what was acknowledged is stored")
 
 // storedPatience is how long the number of records stored may stand still.
 const storedPatience = time.Minute
