@@ -17,6 +17,7 @@ var domain = map[string]bool{"record": true, "change": true}
 var rooms = map[string]map[string]bool{
 	"embedded/clickhouse/server": {"embedded/clickhouse/library": true, "embedded/clickhouse/supervise": true},
 	"ingest":                     {"ingest/repeats": true},
+	"api":                        {"api/budget": true},
 }
 
 // TestSiblingsDoNotImportEachOther keeps the packages apart: what two of them

@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"runtime"
 	"strings"
+
+	"sluice/pkg/api/budget"
 )
 
 // bodies reads request bodies: in time, within the budget, decompressed.
 type bodies struct {
 	cfg         Config
 	metrics     *metrics
-	budget      *budget
-	buffers     *buffers
+	budget      *budget.Budget
+	buffers     *budget.Buffers
 	quick, bulk chan *inflater // the idle ones: for bodies that stay small, and for all others
 	processors  chan struct{}  // taken by long work: one less than there are
 }
@@ -25,8 +28,8 @@ func newBodies(cfg Config, m *metrics) *bodies {
 	b := &bodies{
 		cfg:     cfg,
 		metrics: m,
-		budget:  newBudget(cfg.InFlightBytes, int64(capacity(cfg.longestBody())), cfg.InFlightWait),
-		buffers: &buffers{},
+		budget:  budget.New(cfg.InFlightBytes, int64(budget.Capacity(cfg.longestBody())), cfg.InFlightWait),
+		buffers: &budget.Buffers{},
 	}
 	// Decompressing is work for a processor: more at once would not be faster.
 	n := runtime.GOMAXPROCS(0)
@@ -39,7 +42,7 @@ func newBodies(cfg Config, m *metrics) *bodies {
 // processorFor waits for a processor to work on a body of n bytes, if that is
 // long work.
 func (b *bodies) processorFor(ctx context.Context, n int) (leave func(), err error) {
-	if n <= smallBody {
+	if n <= budget.SmallBody {
 		return func() {}, nil
 	}
 	return b.processor(ctx)
@@ -62,17 +65,17 @@ type body struct {
 	bytes   []byte
 	end     int // so many bytes are expected at most
 	most    int // more bytes are too many
-	hold    *hold
-	buffers *buffers
+	hold    *budget.Hold
+	buffers *budget.Buffers
 	over    [1]byte // where a byte goes for which there is no room yet
 	late    bool    // it was cut off, and had come whole at the same moment
 }
 
 // release gives the memory back. Nobody may use the bytes any more.
 func (b *body) release() {
-	b.buffers.put(b.bytes)
+	b.buffers.Put(b.bytes)
 	b.bytes = nil
-	b.hold.release()
+	b.hold.Release()
 }
 
 // firstRead is what is asked for before anything is read.
@@ -83,9 +86,9 @@ const firstRead = 16 << 10
 // asked for bit by bit too, large bodies that have some would wait for each
 // other to have more.
 func nextRead(have, end int, told bool) int {
-	stays := smallBody
-	if told && end > smallBody {
-		stays = beginning
+	stays := budget.SmallBody
+	if told && end > budget.SmallBody {
+		stays = budget.Beginning
 	}
 	if have < stays {
 		return min(4*have, end)
@@ -98,13 +101,13 @@ func (b *body) next() int {
 	if len(b.bytes) >= b.end {
 		return b.most // it was said to be shorter
 	}
-	return nextRead(cap(b.bytes), b.end, b.hold.end >= 0)
+	return nextRead(cap(b.bytes), b.end, b.hold.Told())
 }
 
 // room makes place for more bytes, within the budget.
 func (b *body) room(ctx context.Context) error {
 	n := b.next()
-	if err := b.hold.grow(ctx, int64(capacity(n))); err != nil {
+	if err := b.hold.Grow(ctx, int64(budget.Capacity(n))); err != nil {
 		return err
 	}
 	b.widen(n)
@@ -113,8 +116,8 @@ func (b *body) room(ctx context.Context) error {
 
 // widen moves the body to where there is room for n bytes.
 func (b *body) widen(n int) {
-	larger := append(b.buffers.get(n), b.bytes...)
-	b.buffers.put(b.bytes)
+	larger := append(b.buffers.Get(n), b.bytes...)
+	b.buffers.Put(b.bytes)
 	b.bytes = larger
 }
 
@@ -159,20 +162,21 @@ func (b *bodies) receive(w http.ResponseWriter, r *http.Request, subject string,
 		end = int(r.ContentLength)
 	}
 	first := min(firstRead, end)
-	pace := newPace(w, r, &b.cfg)
-	h, err := b.budget.receive(r.Context(), subject, int64(capacity(first)), r.ContentLength, packed, pace)
+	conn, _ := r.Context().Value(connectionKey{}).(net.Conn)
+	pace := budget.NewPace(w, r, conn, budget.Patience{Timeout: b.cfg.BodyTimeout, Grace: b.cfg.BodyGrace, Rate: b.cfg.BodyRate})
+	h, err := b.budget.Receive(r.Context(), budget.Body{Subject: subject, End: r.ContentLength, Packed: packed, Pace: pace}, int64(budget.Capacity(first)))
 	if err != nil {
 		return nil, err
 	}
-	sent := &body{bytes: b.buffers.get(first), end: end, most: limit, hold: h, buffers: b.buffers}
+	sent := &body{bytes: b.buffers.Get(first), end: end, most: limit, hold: h, buffers: b.buffers}
 	err = sent.fill(pace, func() error { return sent.room(r.Context()) })
-	h.arrived()
+	h.Arrived()
 	if err == nil {
-		sent.late, err = pace.done()
+		sent.late, err = pace.Done()
 	}
 	if err != nil {
 		sent.release()
-		return nil, readFailure(err, limit, pace.isCut())
+		return nil, readFailure(err, limit, pace.IsCut())
 	}
 	return sent, nil
 }
@@ -196,7 +200,7 @@ func (b *body) fill(from io.Reader, room func() error) error {
 			b.bytes = append(b.bytes, more...)
 		}
 		if err == io.EOF {
-			b.hold.shrink(int64(cap(b.bytes)))
+			b.hold.Shrink(int64(cap(b.bytes)))
 			return nil
 		}
 		if err != nil {
@@ -230,7 +234,7 @@ func readFailure(err error, limit int, cut bool) error {
 		return refuse(codeBodyTimeout, "the body came too slowly while others waited for its memory")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse(codeBodyTimeout, "the body came too slowly")
-	case errors.Is(err, errNoMemory):
+	case errors.Is(err, budget.ErrNoMemory):
 		return err
 	default:
 		return refuse(codeBodyIncomplete, "the body ended before its length was reached, or its chunks are malformed")

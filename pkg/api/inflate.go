@@ -10,6 +10,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"sluice/pkg/api/budget"
 )
 
 // inflate decompresses a body that is all in memory, so that the decoders and
@@ -30,16 +32,16 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, packed *
 			return nil, tooDense(b.cfg.Ratio)
 		}
 	}
-	h, err := b.budget.unpack(ctx, subject, int64(capacity(expect)), packed.hold)
+	h, err := b.budget.Unpack(ctx, subject, int64(budget.Capacity(expect)), packed.hold)
 	if err != nil {
 		return nil, err
 	}
-	plain := &body{bytes: b.buffers.get(expect), end: expect, most: most, hold: h, buffers: b.buffers}
+	plain := &body{bytes: b.buffers.Get(expect), end: expect, most: most, hold: h, buffers: b.buffers}
 	err = b.unpack(ctx, encoding, sent, plain, allowed)
 	if errors.Is(err, errNoRoom) {
 		// It is longer than it said. It waits for all it may need without a
 		// decoder in hand, and then begins anew.
-		if err = h.grow(ctx, int64(capacity(most))); err == nil {
+		if err = h.Grow(ctx, int64(budget.Capacity(most))); err == nil {
 			plain.bytes = plain.bytes[:0]
 			plain.widen(most)
 			err = b.unpack(ctx, encoding, sent, plain, allowed)
@@ -63,8 +65,8 @@ func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain
 		return err
 	}
 	defer leave()
-	idle, longest := b.quick, smallBody
-	if cap(plain.bytes) > smallBody {
+	idle, longest := b.quick, budget.SmallBody
+	if cap(plain.bytes) > budget.SmallBody {
 		idle, longest = b.bulk, plain.most
 	}
 	worker := <-idle // soon: none waits for anything but a processor
@@ -78,7 +80,7 @@ func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain
 	}
 	return plain.fill(&ratioReader{from: from, left: allowed}, func() error {
 		n := plain.next()
-		if n > longest || !plain.hold.tryGrow(int64(capacity(n))) {
+		if n > longest || !plain.hold.TryGrow(int64(budget.Capacity(n))) {
 			return errNoRoom
 		}
 		plain.widen(n)
@@ -164,7 +166,7 @@ func inflateFailure(err error, limit, ratio int) error {
 		return tooLarge(limit)
 	case errors.Is(err, errRatio):
 		return tooDense(ratio)
-	case errors.Is(err, errNoMemory):
+	case errors.Is(err, budget.ErrNoMemory):
 		return err
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return refuse(codeBadCompression, fmt.Sprintf("the body needs a zstd window of more than %d bytes", zstdWindow))

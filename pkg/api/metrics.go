@@ -1,8 +1,19 @@
 package api
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/api/budget"
 	"sluice/pkg/change"
 	"sluice/pkg/record"
 )
@@ -114,11 +125,11 @@ func (m *metrics) accepted(r *record.Request, replayed bool) {
 }
 
 // watch shows the budget as a gauge.
-func (m *metrics) watch(reg prometheus.Registerer, b *budget) {
+func (m *metrics) watch(reg prometheus.Registerer, b *budget.Budget) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_api_bodies_in_flight_bytes",
 		Help: "Memory held for bodies that are being read or published.",
-	}, func() float64 { return float64(b.held()) }))
+	}, func() float64 { return float64(b.Held()) }))
 }
 
 // routeMetrics are the metrics of one route, looked up once.
@@ -139,3 +150,211 @@ func (m *metrics) route(name string) *routeMetrics {
 }
 
 func (r *routeMetrics) answered(status int) { r.classes[min(max(status/100, 0), 5)].Inc() }
+
+// spans makes a span of each request. Without a tracer nothing is traced, and a
+// request passes here at the cost of comparisons: the SDK is not asked. No
+// attribute holds a token, a key or anything of a body.
+type spans struct{ tracer trace.Tracer }
+
+// begin begins the span of a call, in the trace that its client names, if any.
+// From here on it is in the context of the request.
+func (s spans) begin(c *call, route string) {
+	if s.tracer == nil {
+		return
+	}
+	if c.c.FullPath() == "" { // what clients call a path that is not ours is no name
+		route = c.r.Method
+	}
+	ctx := propagation.TraceContext{}.Extract(c.r.Context(), propagation.HeaderCarrier(c.r.Header))
+	ctx, _ = s.tracer.Start(ctx, route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("http.request.method", c.r.Method),
+		attribute.String("http.route", c.c.FullPath()),
+		attribute.Int64("http.request.body.size", max(c.r.ContentLength, 0)),
+		attribute.String("sluice.request_id", c.id),
+	))
+	c.r = c.r.WithContext(ctx)
+}
+
+// accepted says what a post has brought.
+func (s spans) accepted(c *call, req *record.Request, replayed bool) {
+	if s.tracer == nil {
+		return
+	}
+	trace.SpanFromContext(c.r.Context()).SetAttributes(
+		attribute.String("sluice.source", c.who.Source),
+		attribute.Int("sluice.records", req.Len()),
+		attribute.Bool("sluice.replayed", replayed),
+	)
+}
+
+// refused says why a call has failed.
+func (s spans) refused(c *call, code code, status int) {
+	if s.tracer == nil {
+		return
+	}
+	span := trace.SpanFromContext(c.r.Context())
+	span.SetAttributes(attribute.String("error.type", string(code)))
+	if status >= 500 { // a client's mistake is no error of the server's span
+		span.SetStatus(codes.Error, string(code))
+	}
+}
+
+// end ends the span of a call.
+func (s spans) end(c *call) {
+	if s.tracer == nil {
+		return
+	}
+	span := trace.SpanFromContext(c.r.Context())
+	span.SetAttributes(attribute.Int("http.response.status_code", c.c.Writer.Status()))
+	span.End()
+}
+
+// parent is the trace context that travels with what a call brings: of its span,
+// when that is kept; else what its client has sent, as long as it is well-formed.
+func (s spans) parent(c *call) string {
+	if s.tracer != nil {
+		if sc := trace.SpanContextFromContext(c.r.Context()); sc.IsSampled() {
+			return record.TraceParent(sc.TraceID(), sc.SpanID())
+		}
+	}
+	return traceParent(c.r.Header)
+}
+
+// observe counts how long something of a call took, with its trace as an example
+// when that is kept.
+func (s spans) observe(c *call, o prometheus.Observer, took time.Duration) {
+	if s.tracer != nil {
+		if sc := trace.SpanContextFromContext(c.r.Context()); sc.IsSampled() {
+			o.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(),
+				prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()})
+			return
+		}
+	}
+	o.Observe(took.Seconds())
+}
+
+// traceParent returns the W3C trace context of a request, empty when it has
+// none that is well-formed.
+func traceParent(h http.Header) string {
+	values := h["Traceparent"]
+	if len(values) != 1 || len(values[0]) != 55 {
+		return ""
+	}
+	for i, c := range []byte(values[0]) {
+		switch {
+		case i == 2 || i == 35 || i == 52:
+			if c != '-' {
+				return ""
+			}
+		case c < '0' || c > 'f' || c > '9' && c < 'a':
+			return ""
+		}
+	}
+	return values[0]
+}
+
+// sightings leave a trace in the log of what was refused to whom, and of every request where
+// that is wanted. Neither holds a token, a header or anything of a body.
+//
+// Refusals are sampled: a client that tries a thousand tokens a second is one
+// line in ten seconds, with the number of the others.
+type sightings struct {
+	log    *slog.Logger
+	access bool // every request, too
+
+	mu   sync.Mutex
+	told map[sighting]*told
+}
+
+// sighting is what counts as the same.
+type sighting struct {
+	address string // without the port
+	subject string // empty when the token was not good
+	code    code
+}
+
+type told struct {
+	since  time.Time // when it was told last
+	others int       // refusals since
+}
+
+const (
+	// tellEvery is how often the same is told.
+	tellEvery = 10 * time.Second
+	// maxTold bounds the memory of what was told, and how much is told when
+	// addresses change all the time.
+	maxTold = 1024
+)
+
+func newSightings(log *slog.Logger, access bool) *sightings {
+	return &sightings{log: log, access: access, told: make(map[sighting]*told)}
+}
+
+// refused notes a refusal, if it is one that operators should be able to look
+// into: who may not, or may not so often.
+func (t *sightings) refused(c *call, r *refusal, status int) {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+	default:
+		return
+	}
+	seen := sighting{addressOf(c.r), c.who.Subject, r.code}
+	others, tell := t.sample(seen, time.Now())
+	if !tell {
+		return
+	}
+	t.log.WarnContext(c.r.Context(), "request refused", "security", true, "status", status, "reason", string(r.code),
+		"address", seen.address, "subject", seen.subject, "route", c.c.FullPath(),
+		"request_id", c.id, "client_request_id", c.ref, "others", others)
+}
+
+// sample tells whether a refusal is told now, and how many like it were not.
+func (t *sightings) sample(seen sighting, now time.Time) (others int, tell bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, ok := t.told[seen]
+	switch {
+	case ok && now.Sub(last.since) < tellEvery:
+		last.others++
+		return 0, false
+	case ok:
+		others = last.others
+		*last = told{since: now}
+		return others, true
+	case len(t.told) >= maxTold && !t.forget(now):
+		return 0, false // the counter has it
+	}
+	t.told[seen] = &told{since: now}
+	return 0, true
+}
+
+// forget drops what was told long ago, and tells whether there is room now.
+func (t *sightings) forget(now time.Time) bool {
+	for seen, last := range t.told {
+		if now.Sub(last.since) >= tellEvery {
+			delete(t.told, seen)
+		}
+	}
+	return len(t.told) < maxTold
+}
+
+// answered notes a request, where every one is wanted.
+func (t *sightings) answered(c *call, scope record.Scope, took time.Duration) {
+	if !t.access {
+		return
+	}
+	t.log.InfoContext(c.r.Context(), "request", "method", c.r.Method, "route", c.c.FullPath(), "status", c.c.Writer.Status(),
+		"bytes_in", max(c.r.ContentLength, 0), "bytes_out", max(c.c.Writer.Size(), 0), "seconds", took.Seconds(),
+		"address", addressOf(c.r), "subject", c.who.Subject, "scope", string(scope),
+		"request_id", c.id, "client_request_id", c.ref)
+}
+
+// addressOf is where a connection comes from. Behind a proxy that is the proxy:
+// what a header says of others anybody can write.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -2,7 +2,15 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"mime"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -171,4 +179,148 @@ func answerOK(w http.ResponseWriter) error {
 	h["Content-Length"] = okLength
 	_, _ = w.Write(okBody) // the client is gone when this fails; what it sent is durable
 	return nil
+}
+
+// formOf tells how the records of a body are written.
+func formOf(h http.Header) (record.Form, error) {
+	values := h["Content-Type"]
+	if len(values) == 0 || values[0] == "application/json" {
+		return record.FormAuto, nil // who says nothing means what the specification says
+	}
+	switch mediaType(values[0]) {
+	case "application/json":
+		return record.FormAuto, nil
+	case "application/x-ndjson", "application/ndjson", "application/jsonl":
+		return record.FormNDJSON, nil
+	}
+	return 0, refuse(codeUnsupportedType, "records are taken as application/json or application/x-ndjson, in UTF-8")
+}
+
+// mediaType returns the media type in small letters, empty when it is malformed
+// or not UTF-8.
+func mediaType(value string) string {
+	media, params, err := mime.ParseMediaType(value)
+	if charset, ok := params["charset"]; err != nil || ok && !strings.EqualFold(charset, "utf-8") {
+		return ""
+	}
+	return media
+}
+
+// idempotencyKey returns the Idempotency-Key of a request, empty when it has
+// none. The key may be bare or, as the draft standard has it, in quotes.
+func idempotencyKey(h http.Header) (string, error) {
+	values := h["Idempotency-Key"]
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := strings.Trim(values[0], " \t")
+	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
+		key = key[1 : n-1]
+	}
+	if len(values) > 1 || key == "" || len(key) > 255 {
+		return "", refuse(codeBadKey, "Idempotency-Key is sent once, with 1 to 255 characters")
+	}
+	for i := range len(key) {
+		if key[i] < 0x20 || key[i] > 0x7e {
+			return "", refuse(codeBadKey, "Idempotency-Key holds characters other than printable ASCII")
+		}
+	}
+	return key, nil
+}
+
+// What a submission's id is made of. Ids of different kinds never meet.
+const (
+	idOfKey  = "key"  // the client's Idempotency-Key
+	idOfBody = "body" // the hash of a body whose records all have ids
+)
+
+// submissionID is the id of a request within the duplicate window. Two subjects
+// never share one: nobody can learn or block what another one posts.
+func submissionID(kind, subject, key string) string {
+	h := sha256.New()
+	var size [8]byte
+	for _, part := range []string{kind, subject, key} {
+		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
+		h.Write(size[:])
+		h.Write([]byte(part))
+	}
+	var sum [sha256.Size]byte
+	return hex.EncodeToString(h.Sum(sum[:0])[:16])
+}
+
+// randomID is the id of a request that cannot be told from another one like
+// it, and so is never a repeat.
+func randomID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: the process ends instead
+	return hex.EncodeToString(b[:])
+}
+
+// Progress tells how far records are stored. *stream.Stream is the real one.
+//
+// Stored returns nil once everything that was published for the source before
+// the call can be queried, or is set aside, and an error when ctx ends before.
+type Progress interface {
+	Stored(ctx context.Context, source string) error
+}
+
+const (
+	defaultWait = 5 * time.Second  // of ?wait=stored
+	longestWait = 30 * time.Second // whatever a client prefers
+)
+
+// waitOf is how long the answer may wait until what was posted is stored, 0 for
+// not at all: ?wait=stored asks for it, and so does Prefer: wait=N, which also
+// says for how many seconds.
+func waitOf(r *http.Request) (wait time.Duration, preferred bool, err error) {
+	if r.URL.RawQuery != "" {
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if values, ok := query["wait"]; ok || err != nil {
+			if err != nil || len(values) != 1 || values[0] != "stored" {
+				return 0, false, refuse(codeBadParameter, "of the parameters of the address only wait=stored means something here")
+			}
+			wait = defaultWait
+		}
+	}
+	if text, ok := preference(r.Header, "wait"); ok { // one that cannot be read is no preference (RFC 7240)
+		if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+			wait, preferred = min(time.Duration(seconds)*time.Second, longestWait), true
+		}
+	}
+	return wait, preferred, nil
+}
+
+// waited waits until what the caller has posted is stored, and says in the
+// answer whether it is. It holds nothing of the request meanwhile. The records
+// are durable in any case: a client that goes away changes nothing.
+func (s *Server) waited(c *call, wait time.Duration, preferred bool) {
+	// The time to write the answer begins when there is one.
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + 15*time.Second)) // or there is no connection
+	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
+	defer cancel()
+	defer context.AfterFunc(s.draining, cancel)()
+	stored, outcome := s.progress.Stored(ctx, c.who.Source) == nil, "late"
+	if stored {
+		outcome = "stored"
+	}
+	s.metrics.waits.WithLabelValues(outcome).Inc()
+	c.w.Header()["Sluice-Stored"] = []string{strconv.FormatBool(stored)}
+	if preferred {
+		c.w.Header()["Preference-Applied"] = []string{"wait=" + strconv.Itoa(int(wait/time.Second))}
+	}
+}
+
+// preference is the value of a preference, whose name is told in any case of
+// letters. Of several the first counts.
+func preference(h http.Header, name string) (value string, ok bool) {
+	for _, values := range h["Prefer"] {
+		for _, choice := range strings.Split(values, ",") {
+			choice, _, _ = strings.Cut(choice, ";")
+			key, value, _ := strings.Cut(choice, "=")
+			if strings.EqualFold(strings.TrimSpace(key), name) {
+				return strings.Trim(strings.TrimSpace(value), `"`), true
+			}
+		}
+	}
+	return "", false
 }

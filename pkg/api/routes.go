@@ -2,13 +2,22 @@ package api
 
 import (
 	"cmp"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
+	mrand "math/rand/v2"
+	"mime"
 	"net/http"
 	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/time/rate"
 
 	"sluice/pkg/record"
 )
@@ -204,4 +213,141 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 		return
 	}
 	r.answer(c.w, c.id)
+}
+
+// newRequestID makes a random UUID (RFC 9562, version 4). It names a request
+// and protects nothing, so the fast generator will do.
+func newRequestID() string {
+	var b [16]byte
+	binary.NativeEndian.PutUint64(b[:8], mrand.Uint64())
+	binary.NativeEndian.PutUint64(b[8:], mrand.Uint64())
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	var text [36]byte
+	hex.Encode(text[0:8], b[0:4])
+	hex.Encode(text[9:13], b[4:6])
+	hex.Encode(text[14:18], b[6:8])
+	hex.Encode(text[19:23], b[8:10])
+	hex.Encode(text[24:36], b[10:16])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return string(text[:])
+}
+
+// clientsID is what a client calls its request, to find it again in its own
+// logs; empty when it says nothing that can be repeated.
+func clientsID(h http.Header) string {
+	values := h["X-Request-Id"]
+	if len(values) != 1 || len(values[0]) > 128 {
+		return ""
+	}
+	for _, c := range []byte(values[0]) {
+		if c <= 0x20 || c > 0x7e {
+			return ""
+		}
+	}
+	return values[0]
+}
+
+// accepts tells whether the Accept header leaves room for one of the media
+// types.
+func accepts(h http.Header, offers ...string) bool {
+	values := strings.Join(h["Accept"], ",")
+	if values == "" || values == "*/*" {
+		return true
+	}
+	for _, choice := range strings.Split(values, ",") {
+		media, params, err := mime.ParseMediaType(choice)
+		if err != nil {
+			continue
+		}
+		if q, err := strconv.ParseFloat(params["q"], 64); err == nil && q <= 0 {
+			continue
+		}
+		group, _ := strings.CutSuffix(media, "*")
+		for _, offer := range offers {
+			if media == "*/*" || media == offer || group != media && strings.HasPrefix(offer, group) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rates limits how many requests a subject makes, whatever token it uses, so
+// that fresh tokens are no way around the limit.
+type rates struct {
+	otherwise float64 // for tokens that say nothing; 0: no limit
+
+	mu       sync.Mutex
+	subjects map[string]*rate.Limiter
+}
+
+func newRates(otherwise float64) *rates {
+	return &rates{otherwise: otherwise, subjects: make(map[string]*rate.Limiter)}
+}
+
+// maxLimiters bounds the memory of limiters, about 2 MiB.
+const maxLimiters = 10_000
+
+// admit counts one request of the caller, tells it in the header how many it
+// has left, and refuses it when that is none. A subject may make as many
+// requests at once as it may make in a second.
+func (r *rates) admit(who record.Identity, h http.Header, now time.Time) error {
+	perSecond := who.Rate
+	if perSecond == 0 {
+		perSecond = r.otherwise
+	}
+	if perSecond == 0 {
+		return nil
+	}
+	l := r.limiter(who.Subject, perSecond, now)
+	allowed := l.AllowN(now, 1)
+	tokens := l.TokensAt(now)
+	untilNext := time.Duration(0)
+	if tokens < 1 {
+		untilNext = time.Duration((1 - tokens) / perSecond * float64(time.Second))
+	}
+	seconds := strconv.Itoa(int(math.Ceil(untilNext.Seconds())))
+	h.Set("RateLimit-Policy", `"requests";q=`+strconv.Itoa(l.Burst())+`;w=`+strconv.Itoa(window(perSecond)))
+	h.Set("RateLimit", `"requests";r=`+strconv.Itoa(max(0, int(tokens)))+`;t=`+seconds)
+	if !allowed {
+		return &refusal{code: codeRateLimited, detail: "this subject makes more requests than it may", retry: untilNext}
+	}
+	return nil
+}
+
+// window is the seconds in which burst(perSecond) requests may be made.
+func window(perSecond float64) int { return max(1, int(math.Ceil(1/perSecond))) }
+
+func burst(perSecond float64) int { return max(1, int(math.Ceil(perSecond))) }
+
+func (r *rates) limiter(subject string, perSecond float64, now time.Time) *rate.Limiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l, ok := r.subjects[subject]
+	if !ok {
+		if len(r.subjects) >= maxLimiters {
+			r.forget(now)
+		}
+		l = rate.NewLimiter(rate.Limit(perSecond), burst(perSecond))
+		r.subjects[subject] = l
+	}
+	if l.Limit() != rate.Limit(perSecond) { // the token file changed
+		l.SetLimitAt(now, rate.Limit(perSecond))
+		l.SetBurstAt(now, burst(perSecond))
+	}
+	return l
+}
+
+// forget drops the limiters that are back where a new one would start. When
+// there are none of those, all of them: better than growing for ever.
+func (r *rates) forget(now time.Time) {
+	for subject, l := range r.subjects {
+		if l.TokensAt(now) >= float64(l.Burst()) {
+			delete(r.subjects, subject)
+		}
+	}
+	if len(r.subjects) >= maxLimiters {
+		clear(r.subjects)
+	}
 }

@@ -1,4 +1,4 @@
-package api
+package budget
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ type half struct {
 	promised int64               // what bodies that are on their way will need beside what they hold
 	accounts map[string]*account // of subjects that hold some or wait
 	waiting  int                 // requests, of all accounts
-	reading  map[*hold]struct{}  // those whose bodies are being read
-	leaving  map[*hold]struct{}  // those whose bodies were cut off: their memory is about to come back
+	reading  map[*Hold]struct{}  // those whose bodies are being read
+	leaving  map[*Hold]struct{}  // those whose bodies were cut off: their memory is about to come back
 	swept    time.Time           // when the slow were looked for last
 }
 
@@ -33,14 +33,14 @@ type account struct {
 
 // waiter is a request that waits for memory.
 type waiter struct {
-	hold    *hold
+	hold    *Hold
 	more    int64
 	began   time.Time
 	granted chan struct{} // closed under the lock
 }
 
 func newHalf(size, share, reserve int64) *half {
-	return &half{size: size, share: share, reserve: reserve, accounts: map[string]*account{}, reading: map[*hold]struct{}{}, leaving: map[*hold]struct{}{}}
+	return &half{size: size, share: share, reserve: reserve, accounts: map[string]*account{}, reading: map[*Hold]struct{}{}, leaving: map[*Hold]struct{}{}}
 }
 
 func (h *half) held() int64 {
@@ -50,7 +50,7 @@ func (h *half) held() int64 {
 }
 
 // acquire adds bytes to a hold, and waits for them at most so long.
-func (h *half) acquire(ctx context.Context, to *hold, more int64, longest time.Duration) error {
+func (h *half) acquire(ctx context.Context, to *Hold, more int64, longest time.Duration) error {
 	h.mu.Lock()
 	now := time.Now()
 	if h.used > h.size/2 {
@@ -107,11 +107,11 @@ func (h *half) giveUp(w *waiter) error {
 	h.waiting--
 	h.settle(w.hold.subject)
 	h.grant() // it may have stood before others
-	return errNoMemory
+	return ErrNoMemory
 }
 
 // tryAcquire adds bytes to a hold if that needs no waiting.
-func (h *half) tryAcquire(to *hold, more int64) bool {
+func (h *half) tryAcquire(to *Hold, more int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiting > 0 || !h.fits(to, more) {
@@ -122,7 +122,7 @@ func (h *half) tryAcquire(to *hold, more int64) bool {
 }
 
 // giveBack takes back all but n bytes of a hold.
-func (h *half) giveBack(from *hold, n int64) {
+func (h *half) giveBack(from *Hold, n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	less := from.size - n
@@ -141,7 +141,7 @@ func (h *half) giveBack(from *hold, n int64) {
 	h.grant()
 }
 
-func (h *half) arrived(from *hold) {
+func (h *half) arrived(from *Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.reading, from)
@@ -151,7 +151,7 @@ func (h *half) arrived(from *hold) {
 
 // waits says that the client of a hold does not keep us waiting any more, but we
 // keep it.
-func (h *half) waits(from *hold) {
+func (h *half) waits(from *Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.reading, from)
@@ -159,7 +159,7 @@ func (h *half) waits(from *hold) {
 }
 
 // rename makes one hold stand for another of the same memory.
-func (h *half) rename(was, is *hold) {
+func (h *half) rename(was, is *Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.reading[was]; ok {
@@ -202,7 +202,7 @@ func (h *half) enqueue(w *waiter) {
 func (h *half) free() int64 { return h.size - h.used - h.promised }
 
 // fits tells whether a hold may have more.
-func (h *half) fits(to *hold, more int64) bool {
+func (h *half) fits(to *Hold, more int64) bool {
 	rest := h.rest(to, more)
 	return h.free() >= rest && h.beyond(to, rest) <= 0 && !h.reserved(to, more)
 }
@@ -212,19 +212,19 @@ func (h *half) fits(to *hold, more int64) bool {
 // for, and is promised the others while its body comes as it should. Many that
 // come at once would all hold a part of what they need otherwise, and wait for
 // each other.
-func (h *half) rest(to *hold, more int64) int64 {
+func (h *half) rest(to *Hold, more int64) int64 {
 	if h.share == 0 || to.end < 0 {
 		return more
 	}
 	end := to.end
-	if end > smallBody {
-		end = beginning // then it moves to the other half
+	if end > SmallBody {
+		end = Beginning // then it moves to the other half
 	}
-	return max(more, int64(capacity(int(end)))-to.size)
+	return max(more, int64(Capacity(int(end)))-to.size)
 }
 
 // promise keeps so many bytes free for a hold, instead of what was kept for it.
-func (h *half) promise(to *hold, bytes int64) {
+func (h *half) promise(to *Hold, bytes int64) {
 	if bytes == to.promised {
 		return
 	}
@@ -235,7 +235,7 @@ func (h *half) promise(to *hold, bytes int64) {
 
 // beyond is how much of a subject's memory would have to come back before it
 // may have more, by its share. Whoever has nothing may have some.
-func (h *half) beyond(to *hold, more int64) int64 {
+func (h *half) beyond(to *Hold, more int64) int64 {
 	a := h.accounts[to.subject]
 	if h.share == 0 || a == nil || a.held == 0 {
 		return 0
@@ -243,7 +243,7 @@ func (h *half) beyond(to *hold, more int64) int64 {
 	return (a.held + more - h.share*(h.free()-more) + h.share) / (h.share + 1)
 }
 
-func (h *half) charge(to *hold, more int64) {
+func (h *half) charge(to *Hold, more int64) {
 	rest := h.rest(to, more)
 	h.used += more
 	if to.packed {
@@ -313,7 +313,7 @@ func (h *half) first(a *account) (first *waiter) {
 }
 
 // reserved tells whether more would take what packed bodies leave.
-func (h *half) reserved(to *hold, more int64) bool {
+func (h *half) reserved(to *Hold, more int64) bool {
 	return to.packed && h.packed+more > h.size-h.reserve
 }
 
@@ -326,7 +326,7 @@ func (h *half) sweep(now time.Time) {
 		return
 	}
 	h.swept = now
-	var slow []*hold
+	var slow []*Hold
 	var sum int64
 	for r := range h.reading {
 		if r.pace.slow(now) {
@@ -350,7 +350,7 @@ func (h *half) sweep(now time.Time) {
 
 // compare puts first those of the subject that holds most, and of one subject
 // those who hold most.
-func (h *half) compare(a, b *hold) int {
+func (h *half) compare(a, b *Hold) int {
 	return cmp.Or(
 		cmp.Compare(h.accounts[b.subject].held, h.accounts[a.subject].held),
 		cmp.Compare(b.size, a.size),
@@ -360,7 +360,7 @@ func (h *half) compare(a, b *hold) int {
 
 // cutFor makes room for a subject's requests that wait: of its own memory as far
 // as they are over its share, else of anybody's. It returns those that are left.
-func (h *half) cutFor(slow []*hold, a *account, subject *string, now time.Time) []*hold {
+func (h *half) cutFor(slow []*Hold, a *account, subject *string, now time.Time) []*Hold {
 	var rest int64
 	for _, w := range a.waiting {
 		rest += h.rest(w.hold, w.more)
@@ -382,7 +382,7 @@ func (h *half) comesBack(of *string) (bytes int64) {
 
 // cut cuts off as many as hold so many bytes, of one subject or of all, and
 // returns those that are left.
-func (h *half) cut(slow []*hold, of *string, bytes int64, now time.Time) (left []*hold) {
+func (h *half) cut(slow []*Hold, of *string, bytes int64, now time.Time) (left []*Hold) {
 	for i, r := range slow {
 		if bytes <= 0 {
 			return append(left, slow[i:]...)

@@ -1,4 +1,4 @@
-package api
+package budget
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// pace reads a body and cuts off clients that keep us waiting: after a grace
+// Pace reads a body and cuts off clients that keep us waiting: after a grace
 // the body must have come at a certain rate, and it must end in time. Where
 // others wait for the memory it holds, it must come faster.
 //
 // How fast it comes is told by its silence alone: the time in which a read waited
 // and there was nothing to read. A machine that is busy reads late what has long
 // come, and the client cannot help that.
-type pace struct {
+type Pace struct {
 	body  io.Reader
 	conn  net.Conn // nil where there is none: in tests
-	cfg   *Config
+	of    Patience
 	start time.Duration // since epoch, as all times here
 	set   time.Duration // when the deadline was set last; 0 for never
 
@@ -33,9 +33,17 @@ type pace struct {
 	cut     bool
 }
 
-func newPace(w http.ResponseWriter, r *http.Request, cfg *Config) *pace {
-	conn, _ := r.Context().Value(connectionKey{}).(net.Conn)
-	return &pace{body: r.Body, conn: conn, cfg: cfg, start: time.Since(epoch), control: *http.NewResponseController(w)}
+// Patience is how slow a body may be.
+type Patience struct {
+	Timeout time.Duration // to read all of it
+	Grace   time.Duration // how long it may be slower than Rate
+	Rate    int           // bytes per second that it must keep up
+}
+
+// NewPace reads the body of a request, which comes over a connection: nil where
+// there is none.
+func NewPace(w http.ResponseWriter, r *http.Request, conn net.Conn, of Patience) *Pace {
+	return &Pace{body: r.Body, conn: conn, of: of, start: time.Since(epoch), control: *http.NewResponseController(w)}
 }
 
 // epoch is where times that are kept as numbers begin.
@@ -44,12 +52,12 @@ var epoch = time.Now()
 // setEvery spares a system call for each read of a fast body.
 const setEvery = 500 * time.Millisecond
 
-func (p *pace) Read(b []byte) (int, error) {
+func (p *Pace) Read(b []byte) (int, error) {
 	began := time.Since(epoch)
-	if p.set == 0 || began-p.set >= min(setEvery, p.cfg.BodyGrace/4) {
-		earned := p.cfg.BodyGrace + time.Duration(p.n.Load())*time.Second/time.Duration(p.cfg.BodyRate)
+	if p.set == 0 || began-p.set >= min(setEvery, p.of.Grace/4) {
+		earned := p.of.Grace + time.Duration(p.n.Load())*time.Second/time.Duration(p.of.Rate)
 		silent := time.Duration(p.silent.Load())
-		if err := p.deadline(epoch.Add(min(began-silent+earned, p.start+p.cfg.BodyTimeout))); err != nil {
+		if err := p.deadline(epoch.Add(min(began-silent+earned, p.start+p.of.Timeout))); err != nil {
 			return 0, err
 		}
 		p.set = began
@@ -82,7 +90,7 @@ func silenceOf(waited time.Duration, conn net.Conn) time.Duration {
 const late = 5 * time.Millisecond
 
 // silence is how long the client has kept us waiting.
-func (p *pace) silence(now time.Time) time.Duration {
+func (p *Pace) silence(now time.Time) time.Duration {
 	silent, began := time.Duration(p.silent.Load()), time.Duration(p.waits.Load())
 	if began == 0 {
 		return silent
@@ -95,7 +103,7 @@ func (p *pace) silence(now time.Time) time.Duration {
 }
 
 // deadline sets when reading ends, unless it was ended already.
-func (p *pace) deadline(t time.Time) error {
+func (p *Pace) deadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cut {
@@ -104,16 +112,16 @@ func (p *pace) deadline(t time.Time) error {
 	return p.setDeadline(t)
 }
 
-// done lifts the deadline of a body that was read to its end. It would end the
+// Done lifts the deadline of a body that was read to its end. It would end the
 // request's context while the records are being published. late says that it has
 // done so: the body was cut off at the very moment of its end.
-func (p *pace) done() (late bool, err error) {
+func (p *Pace) Done() (late bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cut, p.setDeadline(time.Time{})
 }
 
-func (p *pace) setDeadline(t time.Time) error {
+func (p *Pace) setDeadline(t time.Time) error {
 	err := p.control.SetReadDeadline(t)
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil // a test recorder or the like, with no connection that could be slow
@@ -130,20 +138,20 @@ const (
 )
 
 // slow tells whether others should not wait for the body.
-func (p *pace) slow(now time.Time) bool {
+func (p *Pace) slow(now time.Time) bool {
 	silent := p.silence(now)
 	return silent >= newcomer && float64(p.n.Load()) < crowdedRate*silent.Seconds()
 }
 
 // cutOff ends the reading of the body.
-func (p *pace) cutOff(now time.Time) {
+func (p *Pace) cutOff(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = true
 	_ = p.setDeadline(now.Add(-time.Second)) // fails only when the connection is gone
 }
 
-func (p *pace) isCut() bool {
+func (p *Pace) IsCut() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cut
