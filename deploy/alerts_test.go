@@ -62,7 +62,7 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 // command of a runbook is one, with the options that stand there.
 func TestCommandsOfRunbooksExist(t *testing.T) {
 	t.Parallel()
-	program := build(t, "sluice")
+	program := buildAll(t)["sluice"]
 	help := map[string]string{}
 	helpOf := func(command string) string {
 		if _, ok := help[command]; !ok {

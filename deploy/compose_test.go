@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"testing"
 
 	"sluice/pkg/ops"
+	"sluice/pkg/programtest"
 )
 
 // composeFile is the part of docker-compose.yml that the tests look at.
@@ -204,7 +204,7 @@ func TestProgramsTakeTheSettingsOfCompose(t *testing.T) {
 			if !slices.Equal(slices.Sorted(maps.Keys(stage.env)), keysWith(c.Services[name].Environment, stage.env)) {
 				t.Errorf("the image sets %v, compose not all of it", stage.env)
 			}
-			program := build(t, name)
+			program := buildAll(t)[name]
 			ready := make(chan error, 1) // what the operators' port answers next
 			address := operators(t, ready)
 
@@ -225,7 +225,7 @@ func TestProgramsTakeTheSettingsOfCompose(t *testing.T) {
 }
 
 func TestOperatorsCommandsTakeTheSettingsOfCompose(t *testing.T) {
-	program, env := build(t, "sluice"), compose(t).Services["sluice"].Environment
+	program, env := buildAll(t)["sluice"], compose(t).Services["sluice"].Environment
 	if len(env) < 3 {
 		t.Fatalf("compose sets only %v", env)
 	}
@@ -348,22 +348,16 @@ func TestStaticImagesHoldStaticPrograms(t *testing.T) {
 	}
 }
 
-func build(t *testing.T, name string) string {
-	t.Helper()
-	program := filepath.Join(reachable(t), name)
-	out, err := exec.Command("go", "build", "-o", program, "sluice/cmd/"+name).CombinedOutput()
-	if err != nil {
-		t.Fatal(fmt.Errorf("build %s: %w\n%s", name, err, out))
-	}
-	return program
-}
-
-// buildAll builds the three programs.
+// buildAll gives the three programs, where every user can come to them.
 func buildAll(t *testing.T) map[string]string {
 	t.Helper()
-	programs := map[string]string{}
-	for _, name := range []string{"api", "ingester", "sluice"} {
-		programs[name] = build(t, name)
+	dir := reachable(t)
+	if err := programtest.Build(t.Context(), dir); err != nil {
+		t.Fatal(err)
 	}
-	return programs
+	all := map[string]string{}
+	for _, name := range []string{"api", "ingester", "sluice"} {
+		all[name] = filepath.Join(dir, name)
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"sluice/pkg/programtest"
 )
 
 // confined is a program as docker compose would run it: as the user of the
@@ -92,15 +96,15 @@ func TestNATSOfComposeStartsWhereItCannotWrite(t *testing.T) {
 	if !s.ReadOnly {
 		t.Error("the server can write its own image")
 	}
-	program := filepath.Join(reachable(t), "nats-server")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-		t.Fatalf("build the server: %v\n%s", err, out)
+	bin := reachable(t)
+	if err := programtest.BuildNATS(t.Context(), bin); err != nil {
+		t.Fatal(err)
 	}
 	store, config := reachable(t), reachable(t)
 	if err := os.Chown(store, 65532, 65532); os.Getuid() == 0 && err != nil {
 		t.Fatal(err)
 	}
-	client, monitor := freeAddress(t), freeAddress(t)
+	client, monitor := programtest.Address(), programtest.Address()
 	content := strings.NewReplacer("0.0.0.0:4222", client, "0.0.0.0:8222", monitor).Replace(string(read(t, "nats.conf")))
 	if err := os.WriteFile(filepath.Join(config, "nats.conf"), []byte(content), 0o644); err != nil {
 		t.Fatal(err)
@@ -111,33 +115,21 @@ func TestNATSOfComposeStartsWhereItCannotWrite(t *testing.T) {
 		arguments = append(arguments, place.Replace(argument))
 	}
 	s.User = "65532:65532" // not even root, which it is in its image
-	cmd := confined(t, s, program, arguments...)
+	cmd := confined(t, s, filepath.Join(bin, "nats-server"), arguments...)
 	for _, user := range natsUsers {
 		cmd.Env = append(cmd.Env, user.variable+"="+passwordOf(user.name))
 	}
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
-	})
-	eventually(t, func() bool {
+	programtest.Start(t, "nats-server", cmd, 0)
+	programtest.Eventually(t, time.Minute, func() error {
 		answer, err := http.Get("http://" + monitor + "/healthz")
 		if err != nil {
-			return false
+			return err
 		}
-		defer answer.Body.Close()
-		return answer.StatusCode == http.StatusOK
-	}, func() string {
-		said, _ := os.ReadFile(log.Name())
-		return "the server is not healthy: " + string(said)
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return errors.New(answer.Status)
+		}
+		return nil
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/programtest"
 )
 
 var update = flag.Bool("update", false, "write deploy/kubernetes/base/rules.yaml instead of comparing it")
@@ -226,10 +227,10 @@ func TestAlertsOfKubernetesAreThoseOfPrometheus(t *testing.T) {
 
 // knowTheirSettings asks each command line for its help: every variable of the
 // pod is one of its options.
-func knowTheirSettings(t *testing.T, overlay string, programs map[string]string) {
+func knowTheirSettings(t *testing.T, overlay string, binaries map[string]string) {
 	t.Helper()
 	for name, p := range built(t, overlay).pods {
-		help, err := exec.Command(programs[p.program()], append(slices.Clone(p.service().Command), "--help")...).CombinedOutput()
+		help, err := exec.Command(binaries[p.program()], append(slices.Clone(p.service().Command), "--help")...).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: the command line of %s: %v\n%s", overlay, name, err, help)
 		}
@@ -245,9 +246,9 @@ func knowTheirSettings(t *testing.T, overlay string, programs map[string]string)
 // pods, with their variables, as their users, where they cannot write, and with
 // their secrets mounted as Kubernetes mounts them, and sends records through.
 func TestSluiceRunsInTheEnvironmentOfKubernetes(t *testing.T) {
-	programs := buildAll(t)
+	binaries := buildAll(t)
 	for _, overlay := range overlays {
-		knowTheirSettings(t, overlay, programs)
+		knowTheirSettings(t, overlay, binaries)
 	}
 	root, made := makeSecrets(t)
 	m := built(t, "small")
@@ -265,9 +266,9 @@ func TestSluiceRunsInTheEnvironmentOfKubernetes(t *testing.T) {
 	for _, user := range natsUsers {
 		secrets["sluice-nats"][user.name] = passwordOf(user.name)
 	}
-	d := deployed{services: map[string]service{}, door: freeAddress(t), apiOps: freeAddress(t), ingesterOps: freeAddress(t),
+	d := deployed{services: map[string]service{}, door: programtest.Address(), apiOps: programtest.Address(), ingesterOps: programtest.Address(),
 		engine: engine, token: strings.TrimSpace(made["deploy/secrets/token"])}
-	page, pageOps := freeAddress(t), freeAddress(t)
+	page, pageOps := programtest.Address(), programtest.Address()
 	addresses := strings.NewReplacer("nats.nats.svc:4222", hostOf(t, nats.ClientURL()), "http://nats-0.nats-headless.nats.svc:8222", nats.MonitorURL(),
 		"flow_analyst@", "flow_writer@", // the one user that this engine has
 		"clickhouse.clickhouse.svc:9000", engine.Addr(), "api:8081", d.apiOps, "ingester:8082", d.ingesterOps, "0.0.0.0:8080", d.door,
@@ -286,7 +287,7 @@ func TestSluiceRunsInTheEnvironmentOfKubernetes(t *testing.T) {
 		}
 		return env
 	}
-	d.store(t, programs)
+	d.store(t, binaries)
 	if shown := scrape(t, pageOps); !strings.Contains(shown, "sluice_ready 1") {
 		t.Errorf("the console says %s", shown)
 	}

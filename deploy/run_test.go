@@ -1,10 +1,8 @@
 package deploy_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -13,13 +11,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/load"
+	"sluice/pkg/programtest"
 )
 
 // rare metrics have no series before what they count has happened, or where
@@ -45,7 +43,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		c.User, c.Password = "flow_writer", secrets["FLOW_WRITER_PASSWORD"]
 	})
 	mounted := mount(t, filepath.Join(root, "deploy/secrets/api"))
-	door, apiOps, ingesterOps, page, pageOps := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	door, apiOps, ingesterOps, page, pageOps := programtest.Address(), programtest.Address(), programtest.Address(), programtest.Address(), programtest.Address()
 	place := strings.NewReplacer(
 		"@nats:4222", "@"+hostOf(t, nats.ClientURL()), "http://nats:8222", nats.MonitorURL(), "@clickhouse:9000", "@"+engine.Addr(),
 		"0.0.0.0:8080", door, "0.0.0.0:8081", apiOps, "0.0.0.0:8082", ingesterOps,
@@ -62,29 +60,29 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		}
 		return env
 	}
-	programs := buildAll(t)
-	d.store(t, programs)
+	binaries := buildAll(t)
+	d.store(t, binaries)
 
 	for _, arguments := range []string{"lanes list", "migrate", "load --records 100"} {
-		cmd := confined(t, d.services["sluice"], programs["sluice"], strings.Fields(arguments)...)
+		cmd := confined(t, d.services["sluice"], binaries["sluice"], strings.Fields(arguments)...)
 		cmd.Env = append(d.environment("sluice"), "SLUICE_TOKEN="+d.token)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("sluice %s: %v\n%s", arguments, err, out)
 		}
 	}
 
-	var shown string
-	eventually(t, func() bool {
-		shown = signedIn(t, "http://"+page, d.token)
-		return strings.Contains(shown, "works</span>") && strings.Contains(shown, ">20,100</span></a> rows")
-	}, func() string { return "the console shows\n" + shown })
-
-	var missing []string
-	eventually(t, func() bool {
-		missing = withoutSeries(t, scrape(t, apiOps)+scrape(t, ingesterOps))
-		return len(missing) == 0
-	}, func() string {
-		return "alerts and dashboards use metrics that have no series: " + strings.Join(missing, " ")
+	programtest.Eventually(t, time.Minute, func() error {
+		shown := signedIn(t, "http://"+page, d.token)
+		if !strings.Contains(shown, "works</span>") || !strings.Contains(shown, ">20,100</span></a> rows") {
+			return fmt.Errorf("the console shows\n%s", shown)
+		}
+		return nil
+	})
+	programtest.Eventually(t, time.Minute, func() error {
+		if missing := withoutSeries(t, scrape(t, apiOps)+scrape(t, ingesterOps)); len(missing) > 0 {
+			return fmt.Errorf("alerts and dashboards use metrics that have no series: %q", missing)
+		}
+		return nil
 	})
 }
 
@@ -100,26 +98,27 @@ type deployed struct {
 
 // store makes the streams, starts ingester, api and console, and sends records
 // through.
-func (d deployed) store(t *testing.T, programs map[string]string) {
+func (d deployed) store(t *testing.T, binaries map[string]string) {
 	t.Helper()
-	cmd := confined(t, d.services["streams"], programs["sluice"], d.services["streams"].Command...)
+	cmd := confined(t, d.services["streams"], binaries["sluice"], d.services["streams"].Command...)
 	cmd.Env = d.environment("streams")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make the streams: %v\n%s", err, out)
 	}
 	for _, name := range []string{"ingester", "api"} {
-		start(t, d.services[name], programs[name], d.environment(name))
+		start(t, d.services[name], binaries[name], d.environment(name))
 	}
-	start(t, d.services["console"], programs["sluice"], d.environment("console"))
+	start(t, d.services["console"], binaries["sluice"], d.environment("console"))
 	report, err := load.Run(t.Context(), load.Config{URL: "http://" + d.door, Token: d.token, Records: 20_000, Gzip: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stored string
-	eventually(t, func() bool {
-		stored = strings.TrimSpace(clickhousetest.Exec(t, d.engine, report.Acked.Query()))
-		return stored == report.Acked.Row()
-	}, func() string { return "stored are " + stored + ", acknowledged " + report.Acked.Row() })
+	programtest.Eventually(t, time.Minute, func() error {
+		if stored := strings.TrimSpace(clickhousetest.Exec(t, d.engine, report.Acked.Query())); stored != report.Acked.Row() {
+			return fmt.Errorf("stored are %s, acknowledged %s", stored, report.Acked.Row())
+		}
+		return nil
+	})
 }
 
 // withoutSeries are the metrics of ours in alerts and dashboards that a scrape
@@ -142,40 +141,22 @@ func withoutSeries(t *testing.T, scraped string) []string {
 // after the test: it has to end by itself, without an error.
 func start(t *testing.T, s service, program string, env []string) {
 	t.Helper()
-	var log bytes.Buffer
 	cmd := confined(t, s, program, s.Command...)
-	cmd.Env, cmd.Stderr = env, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		slow := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
-		defer slow.Stop()
-		cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%s ended with %v\n%s", program, err, &log)
+	cmd.Env = env
+	p := programtest.Start(t, filepath.Base(program), cmd, 20*time.Second)
+	programtest.Eventually(t, time.Minute, func() error {
+		select {
+		case <-p.Exited():
+			t.Fatalf("%s ended before it was ready", program)
+		default:
 		}
-		if t.Failed() {
-			t.Logf("%s:\n%s", program, &log)
-		}
-	})
-	var answer []byte
-	eventually(t, func() bool {
 		check := confined(t, s, program, append(slices.Clone(s.Command), "--healthcheck")...)
 		check.Env = env
-		var err error
-		answer, err = check.CombinedOutput()
-		return err == nil
-	}, func() string { return fmt.Sprintf("%s is not ready: %s\n%s", program, answer, &log) })
-}
-
-func eventually(t *testing.T, done func() bool, what func() string) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what())
+		if answer, err := check.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s is not ready: %w: %s", program, err, answer)
 		}
-	}
+		return nil
+	})
 }
 
 func scrape(t *testing.T, address string) string {
@@ -190,16 +171,6 @@ func scrape(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func hostOf(t *testing.T, address string) string {

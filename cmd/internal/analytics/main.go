@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 type options struct {
@@ -67,7 +68,7 @@ func (o options) measure(ctx context.Context) (f *figures, err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
 	bin := filepath.Join(dir, "bin")
-	if err := parts.Build(ctx, bin); err != nil {
+	if err := programtest.Build(ctx, bin); err != nil {
 		return nil, err
 	}
 	stage, err := parts.Start(ctx, bin, filepath.Join(dir, "stage"))

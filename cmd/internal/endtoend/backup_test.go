@@ -117,7 +117,7 @@ func again(t *testing.T, files []string, args ...string) string {
 		killed := false
 		for len(files) > 0 && !killed {
 			select {
-			case <-p.exited:
+			case <-p.Exited():
 				files = nil
 			case <-time.After(time.Millisecond):
 				if there, _ := filepath.Glob(files[0]); len(there) > 0 {
@@ -131,7 +131,7 @@ func again(t *testing.T, files []string, args ...string) string {
 			continue
 		}
 		if code := p.wait(3 * time.Minute); code != 0 {
-			t.Fatalf("sluice %v: exit %d:\n%s", args, code, p.text())
+			t.Fatalf("sluice %v: exit %d", args, code)
 		}
 		if kills == 0 {
 			t.Errorf("sluice %s was never killed", args[0])
@@ -265,6 +265,7 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 		}
 	}
 	stopped(engine)
+	s.empty = true
 	if err := os.RemoveAll(filepath.Join(s.data, "clickhouse")); err != nil {
 		t.Fatal(err)
 	}

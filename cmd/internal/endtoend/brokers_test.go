@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/parts"
 	"sluice/pkg/load/camunda"
 	"sluice/pkg/load/simulator"
+	"sluice/pkg/programtest"
 )
 
 // brokerLog is the log of one partition.
@@ -72,8 +72,8 @@ func byPartition(seed uint64, begin time.Time, first int64, count int) map[int64
 func TestBrokersThatFail(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = parts.Address()
-	elastic := parts.Address()
+	s.ingesterOps = programtest.Address()
+	elastic := programtest.Address()
 	file, tokens := s.tokensOf("once", "brokers", "load")
 	r := &resender{stack: s, tokens: map[string]string{"once": tokens[0], "brokers": tokens[1]}, apis: []string{s.http}}
 	natsServer := s.startNATS()

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,10 +23,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/cmd/internal/parts"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/load"
+	"sluice/pkg/programtest"
 )
 
 // natsUsers are those of deploy/nats/cluster.conf.
@@ -64,7 +63,7 @@ func newCluster(t *testing.T, clients, routes *natstest.CA) *cluster {
 	c := &cluster{t: t, dir: t.TempDir()}
 	var all []string
 	for i := range 3 {
-		s := &natsServer{t: t, name: fmt.Sprintf("n%d", i+1), dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), address: parts.Address(), route: parts.Address()}
+		s := &natsServer{t: t, name: fmt.Sprintf("n%d", i+1), dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), address: programtest.Address(), route: programtest.Address()}
 		if err := os.Mkdir(s.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +75,7 @@ func newCluster(t *testing.T, clients, routes *natstest.CA) *cluster {
 	}
 	for i, s := range c.servers {
 		s.env = []string{
-			"NATS_NAME=" + s.name, "NATS_ZONE=zone:" + string(rune('a'+i)), "NATS_LISTEN=" + s.address, "NATS_MONITOR=" + parts.Address(),
+			"NATS_NAME=" + s.name, "NATS_ZONE=zone:" + string(rune('a'+i)), "NATS_LISTEN=" + s.address, "NATS_MONITOR=" + programtest.Address(),
 			"NATS_STORE=" + filepath.Join(s.dir, "store"), "NATS_MAX_STORE=20GB", "NATS_ROUTE_LISTEN=" + s.route, "NATS_ROUTES=[" + strings.Join(all, ", ") + "]",
 			"NATS_CA=" + filepath.Join(s.dir, "ca.pem"), "NATS_CERT=" + filepath.Join(s.dir, "cert.pem"), "NATS_KEY=" + filepath.Join(s.dir, "key.pem"),
 			"NATS_ROUTE_CA=" + filepath.Join(s.dir, "route-ca.pem"), "NATS_ROUTE_CERT=" + filepath.Join(s.dir, "route-cert.pem"), "NATS_ROUTE_KEY=" + filepath.Join(s.dir, "route-key.pem"),
@@ -225,8 +224,8 @@ var natsBuilt sync.Once
 func buildNATS(t *testing.T) {
 	t.Helper()
 	natsBuilt.Do(func() {
-		if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "nats-server"), "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-			t.Fatalf("build nats-server: %v\n%s", err, out)
+		if err := programtest.BuildNATS(t.Context(), bin); err != nil {
+			t.Fatal(err)
 		}
 	})
 }
@@ -468,7 +467,7 @@ func TestOneServerBecomesThree(t *testing.T) {
 		s.start()
 	}
 	s := newStack(t)
-	s.ingesterOps = parts.Address()
+	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	file, tokens := s.tokensOf("engine-a")
 	s.token = tokens[0]
@@ -547,10 +546,10 @@ func (s *stack) startOn(c *cluster, sources ...string) (apis, ops []string) {
 	key := filepath.Join(s.t.TempDir(), "key")
 	var all []*process
 	for i := range 4 {
-		at := parts.Address()
+		at := programtest.Address()
 		ops = append(ops, at)
 		if i < 2 {
-			apis = append(apis, parts.Address())
+			apis = append(apis, programtest.Address())
 			all = append(all, start(s.t, "api", append([]string{"--http", apis[i], "--ops", at, "--tokens", file, "--fingerprint-key", key}, c.as("api")...)...))
 			continue
 		}

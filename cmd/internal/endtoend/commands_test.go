@@ -62,7 +62,7 @@ func TestOperatorsCommands(t *testing.T) {
 		load := start(t, "sluice", "load", "--url", refuses.URL, "--token-file", filepath.Join(s.data, "token"), "--records", "1000")
 		<-asked
 		if code := load.stop(); code != 1 || wantText(load.text(), "not acknowledged") != nil {
-			t.Errorf("exit %d: %s", code, load.text())
+			t.Errorf("exit %d: %s", code, load.Tail(5))
 		}
 	})
 	t.Run("lanes are listed and added", func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestMisspeltSettingsAreRefused(t *testing.T) {
 				t.Errorf("an unknown flag: exit %d: %s", code, out)
 			}
 			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, program), "--help")
-			cmd.Env = append(cleanEnv(program), "SLUICE_NO_SUCH_THING=1")
+			cmd.Env = append(environ(program), "SLUICE_NO_SUCH_THING=1")
 			answer, err := cmd.CombinedOutput()
 			if err == nil || wantText(string(answer), "SLUICE_NO_SUCH_THING") != nil {
 				t.Errorf("an unknown variable: %v: %s", err, answer)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // visitor is a browser at the console.
@@ -113,7 +113,7 @@ func TestTheConsoleRunsApart(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.up()
-	listen, ops := parts.Address(), parts.Address()
+	listen, ops := programtest.Address(), programtest.Address()
 	p := start(t, "sluice", "console", "--listen", listen, "--ops", ops, "--watch", s.ops, "--data", s.data, "--tokens", filepath.Join(s.data, "tokens.yaml"),
 		"--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://"+s.clickhouse+"/flow")
 	s.waitReady(p, ops)

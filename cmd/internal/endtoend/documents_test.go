@@ -88,7 +88,7 @@ func TestUsersAndFields(t *testing.T) {
 	s.eventuallyQuery(10*time.Second, "SELECT countIf(kind = 'field.deleted') FROM flow.changes", "2")
 
 	p.signal(syscall.SIGKILL)
-	<-p.exited
+	<-p.Exited()
 	s.up()
 	eventually(t, 30*time.Second, func() error {
 		_, body := s.send("GET", currentUser, "")

@@ -123,14 +123,14 @@ func TestForgetAPerson(t *testing.T) {
 	for pause := 300 * time.Millisecond; ; pause += pause / 2 {
 		p := start(t, "sluice", append(s.forgetArgs("--variable", "email="+person, "--yes", "--by", "the law"), "--data", s.data)...)
 		select {
-		case <-p.exited:
+		case <-p.Exited():
 		case <-time.After(pause):
 			p.kill()
 			kills++
 			continue
 		}
 		if code := p.wait(time.Second); code != 0 && !strings.Contains(p.text(), "nothing has such a value") {
-			t.Fatalf("exit %d:\n%s", code, p.text())
+			t.Fatalf("sluice ended with exit %d", code)
 		}
 		break
 	}
@@ -180,7 +180,7 @@ func TestForgetAPerson(t *testing.T) {
 	s.eventuallyQuery(20*time.Second, fmt.Sprintf("SELECT countIf(process_instance_key = '%d'), countIf(process_instance_key = '%d') FROM flow.records", key, key+1000), "0\t8")
 	accounts(24 + 48)
 	if code := p.stop(); code != 0 {
-		t.Fatalf("exit %d:\n%s", code, p.text())
+		t.Fatalf("sluice ended with exit %d", code)
 	}
 	p = s.up()
 	post(again, 3)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // shares waits until the ingesters hold so many lanes each, in any order, and
@@ -41,7 +41,7 @@ func TestLanesUnderLoad(t *testing.T) {
 	file, tokens := s.tokensOf("engine-a", "engine-b")
 	s.token = tokens[0]
 	api := s.startAPIWith(file)
-	ops := []string{parts.Address(), parts.Address()}
+	ops := []string{programtest.Address(), programtest.Address()}
 	ingesters := []*process{s.startIngesterAt(ops[0]), s.startIngesterAt(ops[1])}
 	s.waitReady(api, append([]string{s.ops}, ops...)...)
 
@@ -96,7 +96,7 @@ func TestLanesUnderLoad(t *testing.T) {
 func TestASourceIsSpreadWhileClickHouseIsAway(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = parts.Address()
+	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	engine := s.startEngine()
 	file, tokens := s.tokensOf("engine-a", "engine-b")
@@ -138,7 +138,7 @@ func TestASourceIsSpreadWhileClickHouseIsAway(t *testing.T) {
 	}
 	s.startEngine()
 	if code := spread.wait(time.Minute); code != 0 {
-		t.Fatalf("sluice lanes spread: exit %d\n%s", code, spread.text())
+		t.Fatalf("sluice lanes spread: exit %d", code)
 	}
 	other()
 	moved()

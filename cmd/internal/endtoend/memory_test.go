@@ -27,7 +27,7 @@ const mib = 1 << 20
 // peak is the most memory the process ever had resident, in bytes.
 func (p *process) peak() int64 {
 	p.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		p.t.Fatalf("the peak of memory is read from Linux's /proc: %v", err)
 	}

@@ -55,7 +55,7 @@ func notebook(t *testing.T, s *stack, page string) {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = t.TempDir()
-	cmd.Env = cleanEnv("sluice")
+	cmd.Env = environ("sluice")
 	var said strings.Builder
 	cmd.Stderr = &said
 	printed, err := cmd.Output()

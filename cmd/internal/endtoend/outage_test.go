@@ -16,7 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 	"sluice/pkg/record"
 )
 
@@ -80,7 +80,7 @@ func (s *stack) loading(args ...string) (acknowledged func()) {
 	return func() {
 		s.t.Helper()
 		if code := p.wait(90 * time.Second); code != 0 {
-			s.t.Fatalf("not everything was acknowledged:\n%s", p.text())
+			s.t.Fatalf("not everything was acknowledged: exit %d", code)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func (s *stack) halted(p *process, says ...string) {
 func TestAFullStreamRefusesAndResumes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = parts.Address()
+	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	small := []string{"--stream-max-bytes", strconv.Itoa(8 * mib), "--duplicate-window", "1s"}
 	s.startAPI(small...)
@@ -338,7 +338,7 @@ func TestAFullStreamRefusesAndResumes(t *testing.T) {
 func TestAnOutageLongerThanTheWindow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = parts.Address()
+	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	const window = 5 * time.Second
 	known := []string{"--repeat-window", window.String(), "--duplicate-window", "1s"}

@@ -1,20 +1,18 @@
 package endtoend
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/programtest"
 )
 
 // bin holds the programs under test, built once for the whole package.
@@ -22,45 +20,27 @@ var bin string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "sluice-bin-")
+		dir, err := os.MkdirTemp("", "sluice-endtoend-")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		build := exec.Command("go", "build", "-o", dir, "sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-			return 1
-		}
-		if err := linkEngine(dir); err != nil {
+		bin = filepath.Join(dir, "bin")
+		if err := programtest.Build(context.Background(), bin); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		bin = dir
+		migrated.dir = filepath.Join(dir, "migrated")
 		return m.Run()
 	}())
 }
 
-// linkEngine puts the engine next to the programs, as make build does.
-func linkEngine(dir string) error {
-	file, err := library.Fetched()
-	if err != nil {
-		return err
-	}
-	return os.Symlink(file, filepath.Join(dir, filepath.Base(file)))
-}
-
-// process is a program that was started and whose output is kept.
+// process is a program that a test has started.
 type process struct {
-	t      *testing.T
-	name   string
-	cmd    *exec.Cmd
-	exited chan struct{}
-	err    error // of Wait, valid once exited is closed
-
-	mu     sync.Mutex
-	output bytes.Buffer // standard output and error, interleaved
+	*programtest.Process
+	t    *testing.T
+	name string
 }
 
 // start runs a program with args; the test's end kills it if it still runs.
@@ -72,23 +52,9 @@ func start(t *testing.T, program string, args ...string) *process {
 // startWith is start with further variables in the environment.
 func startWith(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: program, cmd: exec.Command(filepath.Join(bin, program), args...), exited: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p, p
-	p.cmd.Env = append(cleanEnv(program), env...)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("output of %s:\n%s", strings.Join(p.cmd.Args, " "), p.text())
-		}
-	})
-	return p
+	cmd := exec.Command(filepath.Join(bin, program), args...)
+	cmd.Env = append(environ(program), env...)
+	return &process{Process: programtest.Start(t, program, cmd, 0), t: t, name: program}
 }
 
 // run runs a program to its end and returns its exit status and output.
@@ -97,7 +63,7 @@ func run(t *testing.T, program string, args ...string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, program), args...)
-	cmd.Env = cleanEnv(program)
+	cmd.Env = environ(program)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -106,43 +72,26 @@ func run(t *testing.T, program string, args ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// cleanEnv is the environment without settings meant for another program.
-func cleanEnv(program string) []string {
-	var env []string
-	for _, entry := range os.Environ() {
-		ours := strings.HasPrefix(entry, "SLUICE_")
-		if !ours || program == "sluice" && strings.HasPrefix(entry, "SLUICE_CLICKHOUSE_LIBRARY=") {
-			env = append(env, entry)
-		}
+// environ is the environment of a program; only sluice knows where an engine is.
+func environ(program string) []string {
+	if program == "sluice" {
+		return programtest.Environ(library.EnvLibrary)
 	}
-	return env
+	return programtest.Environ()
 }
 
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.output.Write(b)
-}
-
-func (p *process) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.output.String()
-}
+func (p *process) text() string { return p.Output() }
 
 // signal sends a signal to the process itself.
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
+	if err := p.Signal(sig); err != nil {
 		p.t.Fatalf("signal %s: %v", p.name, err)
 	}
 }
 
 // kill ends the process without warning and waits until it is gone.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // already gone is fine
-	<-p.exited
-}
+func (p *process) kill() { p.Kill() }
 
 // stop asks for a graceful end and returns the exit status.
 func (p *process) stop() int {
@@ -154,26 +103,13 @@ func (p *process) stop() int {
 func (p *process) wait(limit time.Duration) int {
 	p.t.Helper()
 	select {
-	case <-p.exited:
-		return p.cmd.ProcessState.ExitCode()
+	case <-p.Exited():
+		return p.Status()
 	case <-time.After(limit):
-		p.t.Fatalf("%s still runs after %v:\n%s", p.name, limit, p.text())
+		p.t.Fatalf("%s still runs after %v", p.name, limit)
 		return -1
 	}
 }
 
 // eventually polls until check returns no error.
-func eventually(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still after %v: %v", limit, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
+var eventually = programtest.Eventually

@@ -74,7 +74,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 	for pause := 150 * time.Millisecond; ; pause += pause / 2 {
 		p := start(t, "sluice", s.recountArgs("--hold", "1s", "--wait", "1s", "--data", s.data, day)...)
 		select {
-		case <-p.exited:
+		case <-p.Exited():
 		case <-time.After(pause):
 			p.kill()
 			held = held || s.position(kv).Held(time.Now())
@@ -85,7 +85,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 			continue
 		}
 		if code := p.wait(time.Second); code != 0 {
-			t.Fatalf("exit %d:\n%s", code, p.text())
+			t.Fatalf("sluice ended with exit %d", code)
 		}
 		break
 	}

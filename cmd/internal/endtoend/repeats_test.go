@@ -20,10 +20,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
 	"sluice/pkg/dial"
 	"sluice/pkg/load/simulator"
+	"sluice/pkg/programtest"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
@@ -42,8 +42,8 @@ type resender struct {
 
 func newResender(t *testing.T, sources ...string) *resender {
 	s := newStack(t)
-	s.ingesterOps = parts.Address()
-	r := &resender{stack: s, tokens: map[string]string{}, apis: []string{s.http, parts.Address()}}
+	s.ingesterOps = programtest.Address()
+	r := &resender{stack: s, tokens: map[string]string{}, apis: []string{s.http, programtest.Address()}}
 	var file strings.Builder
 	for i, source := range sources {
 		r.tokens[source] = auth.NewToken()
@@ -58,7 +58,7 @@ func newResender(t *testing.T, sources ...string) *resender {
 	r.engine = s.startEngine()
 	var ready []string
 	for i, address := range r.apis {
-		ops := parts.Address()
+		ops := programtest.Address()
 		start(t, "api", "--http", address, "--ops", ops, "--nats", "nats://"+s.nats, "--tokens", tokens, "--duplicate-window", "1s", "--fingerprint-key", filepath.Join(t.TempDir(), fmt.Sprint("key", i)))
 		ready = append(ready, ops)
 	}

@@ -11,16 +11,18 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // stack is where the parts of one running pipeline listen.
 type stack struct {
 	t                        *testing.T
 	data                     string
+	empty                    bool // ClickHouse begins with nothing, and is migrated
 	http, ops, ingesterOps   string
 	nats, clickhouse, chHTTP string
 	console                  string
@@ -31,18 +33,52 @@ type stack struct {
 }
 
 func newStack(t *testing.T) *stack {
-	ops := parts.Address()
+	ops := programtest.Address()
 	return &stack{
 		t: t, data: filepath.Join(t.TempDir(), "data"),
-		http: parts.Address(), ops: ops, ingesterOps: ops,
-		nats: parts.Address(), clickhouse: parts.Address(), chHTTP: parts.Address(), console: parts.Address(),
+		http: programtest.Address(), ops: ops, ingesterOps: ops,
+		nats: programtest.Address(), clickhouse: programtest.Address(), chHTTP: programtest.Address(), console: programtest.Address(),
 		client: &http.Client{Timeout: 30 * time.Second},
+	}
+}
+
+// migrated is a folder of ClickHouse with the schema and nothing else.
+var migrated struct {
+	sync.Mutex
+	dir  string // chosen by TestMain
+	made bool
+}
+
+// tables gives ClickHouse its tables, if it has no data yet: a copy of what was
+// migrated once for all tests. A stack that is empty is migrated by its ingester.
+func (s *stack) tables() {
+	s.t.Helper()
+	data := filepath.Join(s.data, "clickhouse")
+	if _, err := os.Stat(data); s.empty || err == nil {
+		return
+	}
+	migrated.Lock()
+	defer migrated.Unlock()
+	if !migrated.made {
+		first := newStack(s.t)
+		first.data, first.empty = migrated.dir, true
+		engine := first.startEngine()
+		first.eventuallyQuery(time.Minute, "SELECT 1", "1")
+		first.sluice(0, "migrate", "--clickhouse", "clickhouse://default@"+first.clickhouse+"/flow")
+		if code := engine.stop(); code != 0 {
+			s.t.Fatalf("the engine stopped with exit %d", code)
+		}
+		migrated.made = true
+	}
+	if err := os.CopyFS(data, os.DirFS(filepath.Join(migrated.dir, "clickhouse"))); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
 // up starts `sluice up` and waits until it is ready.
 func (s *stack) up() *process {
 	s.t.Helper()
+	s.tables()
 	p := start(s.t, "sluice", append([]string{"up", "--data", s.data, "--http", s.http, "--ops", s.ops,
 		"--nats", s.nats, "--clickhouse", s.clickhouse, "--clickhouse-http", s.chHTTP, "--console", s.console}, s.flags...)...)
 	s.waitReady(p, s.ops)
@@ -70,8 +106,8 @@ func (s *stack) waitReady(p *process, ops ...string) {
 	for _, addr := range ops {
 		eventually(s.t, 30*time.Second, func() error {
 			select {
-			case <-p.exited:
-				s.t.Fatalf("%s ended before it was ready:\n%s", p.name, p.text())
+			case <-p.Exited():
+				s.t.Fatalf("%s ended before it was ready", p.name)
 			default:
 			}
 			res, err := s.client.Get("http://" + addr + "/readyz")

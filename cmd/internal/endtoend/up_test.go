@@ -17,6 +17,7 @@ import (
 func TestUpKeepsRecordsThroughARestart(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
+	s.empty = true
 	p := s.up()
 
 	for _, line := range []string{"curl ", "/flow/flowRecord/batch", s.chHTTP, "/metrics", s.data} {
@@ -60,7 +61,7 @@ func engineOf(t *testing.T, p *process) int {
 	t.Helper()
 	var pid int
 	eventually(t, 10*time.Second, func() error {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.PID()))
 		if err != nil {
 			return err
 		}

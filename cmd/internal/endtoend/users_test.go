@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // secretNames are the files that `sluice up` makes once.
@@ -206,7 +206,7 @@ func TestUsersOfTheServersAlone(t *testing.T) {
 	file := func(secret string) string { return filepath.Join(folder, secret) }
 	tokens := s.tokenFile()
 	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--nats-user", "api", "--nats-password-file", file("nats-api"), "--tokens", tokens, "--fingerprint-key", filepath.Join(s.data, "key"))
-	ops := parts.Address()
+	ops := programtest.Address()
 	withPassword := (&url.URL{Scheme: "nats", User: url.UserPassword("ingester", s.secret("nats-ingester")), Host: s.nats}).String()
 	ingester := start(t, "ingester", "--ops", ops, "--nats", withPassword,
 		"--clickhouse", "clickhouse://ingester@"+s.clickhouse+"/flow", "--clickhouse-password-file", file("clickhouse-ingester"))

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // TestAProgramSaysItsVersion: as it was linked in, at the command line, in the
@@ -34,7 +34,7 @@ func TestAProgramSaysItsVersion(t *testing.T) {
 	if err := os.Symlink(api, filepath.Join(bin, "api-v9.9.9")); err != nil {
 		t.Fatal(err)
 	}
-	start(t, "api-v9.9.9", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+parts.Address(), "--tokens", s.tokenFile(), "--fingerprint-key", filepath.Join(t.TempDir(), "key"))
+	start(t, "api-v9.9.9", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+programtest.Address(), "--tokens", s.tokenFile(), "--fingerprint-key", filepath.Join(t.TempDir(), "key"))
 	var described struct {
 		Info struct {
 			Version string

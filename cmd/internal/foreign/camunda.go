@@ -24,6 +24,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
+	"sluice/pkg/programtest"
 )
 
 // broker is a real broker of Camunda, as its distribution has it. Both of its
@@ -78,7 +79,7 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 	var running *parts.Part
 	defer func() {
 		if running != nil {
-			_ = running.Kill() // it holds nothing that is needed
+			running.Kill() // it holds nothing that is needed
 		}
 	}()
 	for _, round := range []string{"first", "second"} {
@@ -95,7 +96,7 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 			say(fmt.Sprintf("%s round, the tables of %s say what was done", round, e.class), b.eventually(ctx, func() error { return b.tables(ctx, e) }))
 		}
 		if round == "first" {
-			say("kill", running.Kill())
+			running.Kill()
 		}
 	}
 	for _, e := range b.sources {
@@ -174,7 +175,7 @@ func findJDK(ctx context.Context, least int) (string, error) {
 }
 
 // port is one that neither a TCP nor a UDP socket has: brokers talk over both,
-// and those that parts.Address gives are taken for UDP.
+// and those that programtest.Address gives are taken for UDP.
 func port() int {
 	for {
 		n := 30_000 + rand.IntN(2_700)
@@ -194,7 +195,7 @@ func port() int {
 
 // start starts the broker with its log where it was.
 func (b *broker) start(round string) (*parts.Part, error) {
-	_, gateway, _ := strings.Cut(parts.Address(), ":")
+	_, gateway, _ := strings.Cut(programtest.Address(), ":")
 	b.gateway = "127.0.0.1:" + gateway
 	exporters := map[string]any{
 		"journal": map[string]any{"className": "Journal", "jarPath": filepath.Join(b.dir, "journal.jar"), "args": map[string]any{"folder": filepath.Join(b.dir, "journal")}},

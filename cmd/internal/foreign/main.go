@@ -27,6 +27,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
+	"sluice/pkg/programtest"
 )
 
 type options struct {
@@ -144,9 +145,9 @@ func (o options) run(ctx context.Context) error {
 
 // start starts sluice up in a folder, and returns what the clients need to know.
 func (o options) start(ctx context.Context, dir string) (env map[string]string, stop func() error, err error) {
-	data, api, ops, native, http, elastic := filepath.Join(dir, "data"), parts.Address(), parts.Address(), parts.Address(), parts.Address(), parts.Address()
+	data, api, ops, native, http, elastic := filepath.Join(dir, "data"), programtest.Address(), programtest.Address(), programtest.Address(), programtest.Address(), programtest.Address()
 	up, err := parts.Spawn(dir, "up", ops, o.Sluice, "up", "--data", data, "--http", api, "--ops", ops,
-		"--nats", parts.Address(), "--clickhouse", native, "--clickhouse-http", http, "--console", parts.Address(), "--elasticsearch", elastic)
+		"--nats", programtest.Address(), "--clickhouse", native, "--clickhouse-http", http, "--console", programtest.Address(), "--elasticsearch", elastic)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -226,7 +227,7 @@ func (c client) check(ctx context.Context, dir string, env map[string]string) re
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.WaitDelay = time.Second
-	cmd.Dir, cmd.Env = dir, append(parts.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Dir, cmd.Env = dir, append(programtest.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/load"
+	"sluice/pkg/programtest"
 )
 
 // watched is Debian's Prometheus, which scrapes a sluice up of its own under
@@ -185,13 +186,13 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 
 // start writes the settings of Prometheus and starts sluice up.
 func (w *watched) start(dir string) (env map[string]string, stop func() error, err error) {
-	api, ops, clickhouse := parts.Address(), parts.Address(), parts.Address()
-	w.prometheus = parts.Address()
+	api, ops, clickhouse := programtest.Address(), programtest.Address(), programtest.Address()
+	w.prometheus = programtest.Address()
 	if err := w.configure(dir, ops); err != nil {
 		return nil, nil, err
 	}
-	w.up, err = parts.Spawn(dir, "watched", ops, w.sluice, "up", "--data", filepath.Join(dir, "data"), "--http", api, "--ops", ops, "--nats", parts.Address(),
-		"--clickhouse", parts.Address(), "--clickhouse-http", clickhouse, "--console", "", "--stream-max-bytes", strconv.Itoa(budget))
+	w.up, err = parts.Spawn(dir, "watched", ops, w.sluice, "up", "--data", filepath.Join(dir, "data"), "--http", api, "--ops", ops, "--nats", programtest.Address(),
+		"--clickhouse", programtest.Address(), "--clickhouse-http", clickhouse, "--console", "", "--stream-max-bytes", strconv.Itoa(budget))
 	if err != nil {
 		return nil, nil, err
 	}

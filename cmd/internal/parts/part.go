@@ -6,54 +6,39 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"sluice/pkg/programtest"
 )
 
-// Part is one process.
+// Part is one process of a deployment, which may be replaced by another.
 type Part struct {
+	*programtest.Process
 	Name string
 	Ops  string // address of its ops port, empty when it has none
 	HTTP string // address of its clients; empty when it is no api
-
-	cmd    *exec.Cmd
-	log    *os.File
-	exited chan struct{}
-	err    error // how it ended; valid once exited is closed
 }
 
 // Spawn starts a program that writes to a log of its name in dir. It dies with
 // this process, and does not see settings meant for another program.
 func Spawn(dir, name, ops, program string, args ...string) (*Part, error) {
 	p := &Part{Name: name, Ops: ops}
-	if err := p.start(dir+"/"+name+".log", program, args); err != nil {
+	if err := p.start(filepath.Join(dir, name+".log"), program, args); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *Part) start(file, program string, args []string) error {
-	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (p *Part) start(log, program string, args []string) error {
+	life, err := programtest.Launch(exec.Command(program, args...), log)
 	if err != nil {
-		return err
+		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	cmd, exited := exec.Command(program, args...), make(chan struct{})
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = Environ()
-	cmd.SysProcAttr = DieWithUs()
-	if err := cmd.Start(); err != nil {
-		return errors.Join(fmt.Errorf("start %s: %w", p.Name, err), log.Close())
-	}
-	p.cmd, p.log, p.exited, p.err = cmd, log, exited, nil
-	go func() {
-		p.err = cmd.Wait()
-		close(exited)
-	}()
+	p.Process = life
 	return nil
 }
 
@@ -64,27 +49,14 @@ func (p *Part) Replace(ctx context.Context, bin string) error {
 	if err := p.Stop(); err != nil {
 		return err
 	}
-	if err := p.start(p.log.Name(), filepath.Join(bin, filepath.Base(p.cmd.Path)), p.cmd.Args[1:]); err != nil {
+	args := p.Args()
+	if err := p.start(p.Log(), filepath.Join(bin, filepath.Base(args[0])), args[1:]); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return p.Ready(ctx)
 }
-
-// Environ is the environment without settings of Sluice.
-func Environ() []string {
-	var env []string
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "SLUICE_") {
-			env = append(env, entry)
-		}
-	}
-	return env
-}
-
-// PID is the number of the process.
-func (p *Part) PID() int { return p.cmd.Process.Pid }
 
 // Ready waits until the part says that it can work. A part without an ops port
 // is not asked.
@@ -107,8 +79,8 @@ func (p *Part) Ready(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w", p.Name, err)
-		case <-p.exited:
-			return fmt.Errorf("%s has ended: %v, see %s", p.Name, p.err, p.log.Name())
+		case <-p.Exited():
+			return fmt.Errorf("%s has ended: %v, see %s", p.Name, p.Err(), p.Log())
 		case <-time.After(pause):
 		}
 	}
@@ -139,33 +111,11 @@ func (p *Part) Metrics(ctx context.Context) (map[string]float64, error) {
 	return all, lines.Err()
 }
 
-// Kill ends the part without warning and waits until it is gone.
-func (p *Part) Kill() error {
-	err := p.cmd.Process.Kill()
-	<-p.exited
-	return errors.Join(err, p.log.Close())
-}
-
-// Tail is the end of what the part has written.
-func (p *Part) Tail(lines int) string {
-	said, err := os.ReadFile(p.log.Name())
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(said)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
 // Stop ends the part and waits for it. The error says how it ended, if not by
 // itself and well.
 func (p *Part) Stop() error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	late := time.AfterFunc(15*time.Second, func() { _ = p.cmd.Process.Kill() })
-	<-p.exited
-	late.Stop()
-	err := p.log.Close()
-	if p.err != nil {
-		err = errors.Join(fmt.Errorf("%s: %w", p.Name, p.err), err)
+	if p.Process.Stop(15 * time.Second); p.Err() != nil {
+		return fmt.Errorf("%s: %w", p.Name, p.Err())
 	}
-	return err
+	return nil
 }

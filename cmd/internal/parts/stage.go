@@ -16,6 +16,7 @@ import (
 
 	"sluice/pkg/auth"
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/programtest"
 	"sluice/pkg/record"
 )
 
@@ -43,15 +44,6 @@ type Stage struct {
 	dir   string
 }
 
-// Build compiles the programs into the folder bin.
-func Build(ctx context.Context, bin string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin+"/", "sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return nil
-}
-
 // Start starts NATS, the engine, an api and an ingester from the programs in
 // bin, and waits until they can work. Data and logs go to dir. When that fails
 // nothing is left running.
@@ -63,10 +55,10 @@ func Start(ctx context.Context, bin, dir string) (s *Stage, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	nats := Address()
+	nats := programtest.Address()
 	s = &Stage{
-		Token: auth.NewToken(), NATS: "nats://" + nats, HTTP: Address(),
-		bin: bin, dir: dir, Native: Address(),
+		Token: auth.NewToken(), NATS: "nats://" + nats, HTTP: programtest.Address(),
+		bin: bin, dir: dir, Native: programtest.Address(),
 	}
 	defer func() {
 		if err != nil {
@@ -131,7 +123,7 @@ func (s *Stage) AddIngester(ctx context.Context) error {
 // AddIngesterTo is AddIngester with another way to the engine, another database, and
 // further options.
 func (s *Stage) AddIngesterTo(ctx context.Context, native, database string, options ...string) error {
-	ops := Address()
+	ops := programtest.Address()
 	args := append([]string{"--ops", ops, "--nats", s.NATS, "--clickhouse", "clickhouse://default@" + native + "/" + database}, options...)
 	if _, err := s.spawn(numbered(Ingester, s.Ingesters()), ops, "ingester", args...); err != nil {
 		return err
@@ -149,7 +141,7 @@ func (s *Stage) AddAPI(ctx context.Context) error {
 }
 
 func (s *Stage) spawnAPI() (*Part, error) {
-	http, ops := Address(), Address()
+	http, ops := programtest.Address(), programtest.Address()
 	p, err := s.spawn(numbered(API, s.APIs()), ops, "api", "--http", http, "--ops", ops, "--nats", s.NATS, "--tokens", s.tokens(), "--fingerprint-key", filepath.Join(s.dir, "key"))
 	if err == nil {
 		p.HTTP = http
@@ -224,7 +216,7 @@ func (s *Stage) sluice(ctx context.Context, bin string, args ...string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Env = s.dir, Environ()
+	cmd.Dir, cmd.Env = s.dir, programtest.Environ()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/load"
+	"sluice/pkg/programtest"
 )
 
 // TestAStageStoresWhatIsPosted also sees that what is stored twice is noticed:
@@ -17,7 +18,7 @@ import (
 func TestAStageStoresWhatIsPosted(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")
-	if err := parts.Build(t.Context(), bin); err != nil {
+	if err := programtest.Build(t.Context(), bin); err != nil {
 		t.Fatal(err)
 	}
 	s, err := parts.Start(t.Context(), bin, filepath.Join(dir, "stage"))
@@ -56,7 +57,7 @@ func TestAStageStoresWhatIsPosted(t *testing.T) {
 
 func TestAPartThatEndsIsNeverReady(t *testing.T) {
 	dir := t.TempDir()
-	p, err := parts.Spawn(dir, "early", parts.Address(), "false")
+	p, err := parts.Spawn(dir, "early", programtest.Address(), "false")
 	if err != nil {
 		t.Fatal(err)
 	}

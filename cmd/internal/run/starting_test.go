@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/cmd/internal/parts"
 	"sluice/cmd/internal/run"
 	"sluice/pkg/dial"
 	"sluice/pkg/ops"
+	"sluice/pkg/programtest"
 	"sluice/pkg/stream"
 )
 
@@ -33,7 +33,7 @@ func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 	if err := os.WriteFile(tokens, []byte("- {sha256: "+strings.Repeat("0", 64)+", subject: a, source: a, scopes: [read]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := dial.Connect(dial.Config{URL: "nats://" + parts.Address(), Name: "test"}, quiet, prometheus.NewRegistry())
+	nc, err := dial.Connect(dial.Config{URL: "nats://" + programtest.Address(), Name: "test"}, quiet, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	opsServer := ops.New(ops.Config{}, quiet)
-	api := &run.API{HTTP: parts.Address(), FingerprintKey: filepath.Join(t.TempDir(), "key"), Auth: run.Auth{Tokens: tokens}, Memory: 256 << 20}
+	api := &run.API{HTTP: programtest.Address(), FingerprintKey: filepath.Join(t.TempDir(), "key"), Auth: run.Auth{Tokens: tokens}, Memory: 256 << 20}
 	if _, err := api.Serve(lanes, opsServer, quiet); err != nil {
 		t.Fatal(err)
 	}

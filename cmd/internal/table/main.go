@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 type options struct {
@@ -52,7 +53,7 @@ func (o options) run(ctx context.Context) (err error) {
 		return err
 	}
 	bin := filepath.Join(dir, "bin")
-	if err := parts.Build(ctx, bin); err != nil {
+	if err := programtest.Build(ctx, bin); err != nil {
 		return err
 	}
 	stage, err := parts.Start(ctx, bin, filepath.Join(dir, "stage"))

@@ -17,8 +17,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"sluice/cmd/internal/parts"
 	"sluice/cmd/internal/upgrade/rolling"
+	"sluice/pkg/programtest"
 )
 
 type options struct {
@@ -58,7 +58,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := buildOf(ctx, previous, filepath.Join(dir, "source"), before); err != nil {
 		return err
 	}
-	if err := parts.Build(ctx, now); err != nil {
+	if err := programtest.Build(ctx, now); err != nil {
 		return err
 	}
 	cfg := rolling.Config{Bin: before, Dir: dir, Rate: o.Rate, Out: os.Stdout, Settled: true}

@@ -31,6 +31,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/load"
+	"sluice/pkg/programtest"
 )
 
 type options struct {
@@ -78,10 +79,10 @@ func (o options) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	ops, data := parts.Address(), filepath.Join(dir, "data")
-	b := &bench{options: o, api: "http://" + parts.Address(), page: "http://" + parts.Address()}
+	ops, data := programtest.Address(), filepath.Join(dir, "data")
+	b := &bench{options: o, api: "http://" + programtest.Address(), page: "http://" + programtest.Address()}
 	up, err := parts.Spawn(dir, "up", ops, o.Sluice, "up", "--data", data, "--http", b.api[7:], "--ops", ops, "--console", b.page[7:],
-		"--nats", parts.Address(), "--clickhouse", parts.Address(), "--clickhouse-http", parts.Address())
+		"--nats", programtest.Address(), "--clickhouse", programtest.Address(), "--clickhouse-http", programtest.Address())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // bench is a measurement under way.
@@ -45,7 +46,7 @@ func Run(ctx context.Context, cfg Config) (_ Page, err error) {
 	if page.Machine, err = lookAround(ctx, dir, p.watch); err != nil {
 		return Page{}, err
 	}
-	if err := parts.Build(ctx, filepath.Join(dir, "bin")); err != nil {
+	if err := programtest.Build(ctx, filepath.Join(dir, "bin")); err != nil {
 		return Page{}, err
 	}
 	if cfg.Only == "" || cfg.Only == Capacity {

@@ -8,6 +8,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/programtest"
 )
 
 // start is how long `sluice up` takes from nothing until it is ready.
@@ -33,11 +34,11 @@ func (b *bench) up(ctx context.Context, n int) (took time.Duration, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	ops := parts.Address()
+	ops := programtest.Address()
 	began := time.Now()
 	p, err := parts.Spawn(b.dir, "up", ops, filepath.Join(b.dir, "bin", "sluice"), "up", "--data", filepath.Join(b.dir, "up-"+strconv.Itoa(n)),
-		"--http", parts.Address(), "--ops", ops, "--nats", parts.Address(), "--clickhouse", parts.Address(), "--clickhouse-http", parts.Address(),
-		"--console", parts.Address(), "--clickhouse-library", file)
+		"--http", programtest.Address(), "--ops", ops, "--nats", programtest.Address(), "--clickhouse", programtest.Address(), "--clickhouse-http", programtest.Address(),
+		"--console", programtest.Address(), "--clickhouse-library", file)
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice/pkg/programtest"
 )
 
 // operator is whoever runs the commands of sluice, on a machine of their own.
@@ -136,7 +138,7 @@ func (s *stage) clock(machine string) string { return filepath.Join(s.dir, "cloc
 
 // withClock is the environment of a program on a machine.
 func (s *stage) withClock(machine string) []string {
-	return append(environ(), envClock+"="+s.clock(machine))
+	return append(programtest.Environ(), envClock+"="+s.clock(machine))
 }
 
 // setClock steps the clock of a machine: from now on it is off by this much.

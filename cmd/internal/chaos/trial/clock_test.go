@@ -24,7 +24,7 @@ func clocksAndFrozenApis(t *testing.T, programs string) {
 		defer end()
 	}
 	if err != nil {
-		t.Fatalf("%v\n%s", err, journal.String())
+		t.Fatalf("%s\n%v", journal.String(), err)
 	}
 	want := map[string]int{}
 	post := func(api int, key string, records int) {
@@ -67,7 +67,7 @@ func clocksAndFrozenApis(t *testing.T, programs string) {
 	go func() { late <- s.Post(t.Context(), 0, "late", 5) }()
 	for deadline := time.Now().Add(10 * time.Second); s.Freezes() == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it was not frozen\n%s", journal.String())
+			t.Fatalf("%s\nit was not frozen", journal.String())
 		}
 	}
 	post(1, "late", 5) // what the client does when it hears nothing
@@ -96,6 +96,6 @@ func clocksAndFrozenApis(t *testing.T, programs string) {
 		t.Errorf("%d records were void, want the 5 of the frozen api", void)
 	}
 	if ok, err := s.Verify(t.Context()); err != nil || !ok {
-		t.Errorf("verify: %v, %v\n%s", ok, err, journal.String())
+		t.Errorf("%s\nverify: %v, %v", journal.String(), ok, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // addNATS prepares the NATS servers: one, or a cluster of three.
@@ -19,24 +19,20 @@ func (s *stage) addNATS() error {
 	var routes []string
 	for i := range s.cfg.NATS {
 		s.nats = append(s.nats, fmt.Sprintf("%s-%d", partNATS, i+1))
-		s.natsAddrs = append(s.natsAddrs, parts.Address())
-		s.monitors = append(s.monitors, parts.Address())
-		routes = append(routes, parts.Address())
+		s.natsAddrs = append(s.natsAddrs, programtest.Address())
+		s.monitors = append(s.monitors, programtest.Address())
+		routes = append(routes, programtest.Address())
 	}
 	for i, name := range s.nats {
 		if s.cfg.NATS == 1 {
-			if err := s.add(name, "sluice", "nats", "--data", s.data(name), "--listen", s.natsAddrs[i], "--monitor", s.monitors[i]); err != nil {
-				return err
-			}
+			s.add(name, "sluice", "nats", "--data", s.data(name), "--listen", s.natsAddrs[i], "--monitor", s.monitors[i])
 			continue
 		}
 		file := filepath.Join(s.dir, name+".conf")
 		if err := os.WriteFile(file, []byte(s.natsConf(i, routes)), 0o600); err != nil {
 			return err
 		}
-		if err := s.add(name, "sluice", "nats", "--config", file); err != nil {
-			return err
-		}
+		s.add(name, "sluice", "nats", "--config", file)
 	}
 	return nil
 }

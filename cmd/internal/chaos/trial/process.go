@@ -2,14 +2,12 @@ package trial
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 // part is a program that is started, broken and started again.
@@ -18,17 +16,16 @@ type part struct {
 	program string
 	args    []string
 	env     []string
-	log     *os.File
+	log     string
 	ended   func(*part, string) // called when it ends although nobody asked
 
-	mu      sync.Mutex
-	process *process // nil when it does not run
+	mu   sync.Mutex
+	life *life // nil when it does not run
 }
 
-// process is one life of a part.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
+// life is one process of a part.
+type life struct {
+	*programtest.Process
 	asked  bool // somebody ended it
 	killed bool // without warning
 }
@@ -37,52 +34,38 @@ type process struct {
 func (p *part) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.process != nil {
+	if p.life != nil {
 		return nil
 	}
 	cmd := exec.Command(p.program, p.args...)
-	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.Env = p.env
-	cmd.SysProcAttr = parts.DieWithUs()
-	if err := cmd.Start(); err != nil {
+	process, err := programtest.Launch(cmd, p.log)
+	if err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	life := &process{cmd: cmd, exited: make(chan struct{})}
-	p.process = life
-	go p.wait(life)
+	p.life = &life{Process: process}
+	go p.wait(p.life)
 	return nil
 }
 
-func (p *part) wait(life *process) {
-	_ = life.cmd.Wait() // ProcessState says it better
+func (p *part) wait(one *life) {
+	<-one.Exited()
 	p.mu.Lock()
-	if p.process == life {
-		p.process = nil
+	if p.life == one {
+		p.life = nil
 	}
-	asked := life.asked
+	asked := one.asked
 	p.mu.Unlock()
-	close(life.exited)
 	if !asked {
-		p.ended(p, life.cmd.ProcessState.String())
+		p.ended(p, one.State())
 	}
-}
-
-// environ is the environment without settings meant for another program.
-func environ() []string {
-	var env []string
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "SLUICE_") {
-			env = append(env, entry)
-		}
-	}
-	return env
 }
 
 // signal sends a signal, if the part runs and nobody is ending it.
 func (p *part) signal(sig syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.process != nil && !p.process.asked && p.process.cmd.Process.Signal(sig) == nil
+	return p.life != nil && !p.life.asked && p.life.Signal(sig) == nil
 }
 
 // end sends a signal that ends the part, and waits for it. It returns false
@@ -90,28 +73,22 @@ func (p *part) signal(sig syscall.Signal) bool {
 // time and was killed, 0 when somebody else killed it meanwhile.
 func (p *part) end(sig syscall.Signal, limit time.Duration) (ran bool, status int) {
 	p.mu.Lock()
-	life := p.process
-	if life == nil {
+	one := p.life
+	if one == nil {
 		p.mu.Unlock()
 		return false, 0
 	}
-	life.asked, life.killed = true, life.killed || sig == syscall.SIGKILL
-	_ = life.cmd.Process.Signal(sig)             // it may be ending already
-	_ = life.cmd.Process.Signal(syscall.SIGCONT) // or stand still
+	one.asked, one.killed = true, one.killed || sig == syscall.SIGKILL
 	p.mu.Unlock()
-	select {
-	case <-life.exited:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if life.killed {
-			return true, 0
-		}
-		return true, life.cmd.ProcessState.ExitCode()
-	case <-time.After(limit):
+	if !one.End(sig, limit) {
+		return true, -1
 	}
-	_ = life.cmd.Process.Kill()
-	<-life.exited
-	return true, -1
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one.killed {
+		return true, 0
+	}
+	return true, one.Status()
 }
 
 // kill ends the part without warning.

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"sluice/cmd/internal/parts"
 	"sluice/pkg/auth"
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/programtest"
 	"sluice/pkg/record"
 )
 
@@ -80,11 +80,9 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 	if err := s.addNATS(); err != nil {
 		return s, err
 	}
-	s.engine = parts.Address()
-	if err := s.add(partEngine, "sluice", "clickhouse", "--data", s.data(partEngine), "--listen", s.engine,
-		"--http", "", "--clickhouse-library", file); err != nil {
-		return s, err
-	}
+	s.engine = programtest.Address()
+	s.add(partEngine, "sluice", "clickhouse", "--data", s.data(partEngine), "--listen", s.engine,
+		"--http", "", "--clickhouse-library", file)
 	var apis, elastic []string
 	for i := range twins {
 		addr, bulks, err := s.addAPI(i + 1)
@@ -102,14 +100,12 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 // data is the folder of a part's data.
 func (s *stage) data(part string) string { return filepath.Join(s.dir, "data", part) }
 
-func (s *stage) add(name, program string, args ...string) error {
-	log, err := os.OpenFile(filepath.Join(s.dir, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
+func (s *stage) add(name, program string, args ...string) {
+	s.parts[name] = &part{
+		name: name, program: filepath.Join(s.cfg.Bin, program), args: args, env: s.withClock(name),
+		log: filepath.Join(s.dir, "logs", name+".log"), ended: s.crashed,
 	}
-	s.parts[name] = &part{name: name, program: filepath.Join(s.cfg.Bin, program), args: args, env: s.withClock(name), log: log, ended: s.crashed}
 	s.order = append(s.order, name)
-	return nil
 }
 
 // connect makes a link that hands connections to any of the targets.
@@ -154,13 +150,14 @@ func (s *stage) addAPI(n int) (http, elastic string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	http, elastic = parts.Address(), parts.Address()
-	ops := parts.Address()
+	http, elastic = programtest.Address(), programtest.Address()
+	ops := programtest.Address()
 	s.ready = append(s.ready, ops)
 	s.apis, s.doors = append(s.apis, name), append(s.doors, http)
 	args := append([]string{"--http", http, "--elasticsearch", elastic, "--ops", ops, "--nats", natsURL(nats), "--tokens", s.tokensFile(),
 		"--fingerprint-key", filepath.Join(s.dir, "fingerprint.key")}, s.streams()...)
-	return http, elastic, s.add(name, "api", args...)
+	s.add(name, "api", args...)
+	return http, elastic, nil
 }
 
 func (s *stage) addIngester(n int) error {
@@ -173,13 +170,14 @@ func (s *stage) addIngester(n int) error {
 	if err != nil {
 		return err
 	}
-	ops := parts.Address()
+	ops := programtest.Address()
 	s.ready = append(s.ready, ops)
 	// Small blocks, so that some are full after every outage: those are inserted in
 	// pieces at once, and a lane is taken over by one who makes as many or more.
 	args := append([]string{"--ops", ops, "--nats", natsURL(nats), "--block-bytes", "1048576", "--block-inserts", strconv.Itoa(n + 1),
 		"--clickhouse", "clickhouse://default@" + warehouse[0] + "/flow", "--history", s.cfg.History.String()}, s.streams()...)
-	return s.add(name, "ingester", args...)
+	s.add(name, "ingester", args...)
+	return nil
 }
 
 // streams are the options of every program that may make a stream.
@@ -265,7 +263,6 @@ func (s *stage) stop() {
 func (s *stage) close() {
 	for _, p := range s.parts {
 		p.kill()
-		p.log.Close()
 	}
 	for _, links := range s.links {
 		for _, l := range links {

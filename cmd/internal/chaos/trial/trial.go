@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"sluice/pkg/programtest"
 )
 
 // ErrBroken is what Run returns when a promise was broken.
@@ -237,7 +239,7 @@ func (t *tables) judge(ctx context.Context, all *truth, j *journal) (r Result, e
 func (s *stage) verify(ctx context.Context) (bool, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.cfg.Bin, "sluice"), "verify", "--deep", "--repeat-window", s.cfg.RepeatWindow.String(),
 		"--nats", natsURL(s.natsAddrs), "--clickhouse", "clickhouse://default@"+s.engine+"/flow")
-	cmd.Dir, cmd.Env = s.dir, environ() // not where a ./data may have secrets of another installation
+	cmd.Dir, cmd.Env = s.dir, programtest.Environ() // not where a ./data may have secrets of another installation
 	out, err := cmd.CombinedOutput()
 	s.journal.note("sluice verify:\n%s", bytes.TrimSpace(out))
 	var failed *exec.ExitError

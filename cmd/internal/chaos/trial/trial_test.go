@@ -34,9 +34,9 @@ func forAMinute(t *testing.T, programs string) {
 	})
 	t.Log(result)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, journal.String())
+		t.Fatalf("%s\n%v", journal.String(), err)
 	}
 	if result.Acked == 0 || result.Kills == 0 || result.Stops == 0 {
-		t.Errorf("it has shown nothing:\n%s", journal.String())
+		t.Errorf("%s\nit has shown nothing", journal.String())
 	}
 }

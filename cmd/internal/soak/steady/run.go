@@ -11,6 +11,7 @@ import (
 
 	"sluice/cmd/internal/parts"
 	"sluice/pkg/load"
+	"sluice/pkg/programtest"
 )
 
 // ErrUnsteady is what Run returns when something grew, was late or is not
@@ -35,7 +36,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 	}()
 	bin := filepath.Join(dir, "bin")
-	if err := parts.Build(ctx, bin); err != nil {
+	if err := programtest.Build(ctx, bin); err != nil {
 		return err
 	}
 	running, err := parts.Start(ctx, bin, dir)

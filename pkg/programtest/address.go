@@ -1,4 +1,4 @@
-package parts
+package programtest
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ var taken struct {
 // Address is a loopback address nobody listens on, of a port that the system
 // gives to no connection. Nobody else is given it as long as this process
 // lives, also while what listens there is not yet, or no longer, running: the
-// UDP port of the same number, which no part uses, says that it is taken.
+// UDP port of the same number, which nothing of ours uses, says that it is taken.
 func Address() string {
 	for {
 		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))

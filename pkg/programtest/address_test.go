@@ -1,14 +1,14 @@
-package parts_test
+package programtest_test
 
 import (
 	"net"
 	"testing"
 
-	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
 func TestAnAddressIsFreeAndKept(t *testing.T) {
-	addr := parts.Address()
+	addr := programtest.Address()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatalf("what the address is for cannot listen there: %v", err)

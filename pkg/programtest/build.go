@@ -1,0 +1,92 @@
+package programtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"sluice/pkg/embedded/clickhouse/library"
+)
+
+// Build puts the programs into the folder bin, and the engine next to them, as
+// make build does.
+func Build(ctx context.Context, bin string) error {
+	file, err := library.Fetched()
+	if err != nil {
+		return err
+	}
+	if err := build(ctx, bin, "sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice"); err != nil {
+		return err
+	}
+	return put(file, filepath.Join(bin, filepath.Base(file)), os.Symlink)
+}
+
+// BuildNATS puts the official nats-server into the folder bin, of the version that
+// go.mod names.
+func BuildNATS(ctx context.Context, bin string) error {
+	return build(ctx, bin, "github.com/nats-io/nats-server/v2")
+}
+
+// build compiles programs into a folder of the checkout, which leaves alone what is
+// up to date, and links them into bin. So what several packages of tests run is
+// compiled and linked once, by the first of them, and the others wait for it.
+func build(ctx context.Context, bin string, packages ...string) error {
+	said, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output() // also from a module beside it
+	if err != nil {
+		return fmt.Errorf("look for the checkout: %w", err)
+	}
+	root := strings.TrimSpace(string(said))
+	built := filepath.Join(root, ".cache", "programs")
+	if err := errors.Join(os.MkdirAll(built, 0o755), os.MkdirAll(bin, 0o755)); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(built, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // and unlock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	compile := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-buildvcs=false", "-o", built + "/"}, packages...)...)
+	compile.Dir = root
+	if out, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	for _, name := range packages {
+		name = strings.TrimSuffix(name, "/v2")
+		name = name[strings.LastIndexByte(name, '/')+1:]
+		if err := put(filepath.Join(built, name), filepath.Join(bin, name), os.Link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put puts a file into the place of another, by a link or, on another disk, as a copy.
+func put(file, at string, link func(string, string) error) error {
+	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if link(file, at) == nil {
+		return nil
+	}
+	from, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
+}

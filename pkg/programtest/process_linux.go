@@ -1,0 +1,14 @@
+package programtest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithUs makes a program end when this process is killed.
+func dieWithUs(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}
