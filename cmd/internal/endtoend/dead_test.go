@@ -44,15 +44,22 @@ func (s *stack) publish(lane int, body string, head nats.Header) {
 	}
 }
 
-// sluice runs an operator's command and returns what it prints; the exit
+// sluice runs an operator's command and returns what it prints and logs; the exit
 // status must be want.
 func (s *stack) sluice(want int, args ...string) string {
 	s.t.Helper()
-	code, out := run(s.t, "sluice", append(args, "--data", s.data)...)
+	out, log := s.printed(want, args...)
+	return out + log
+}
+
+// printed is sluice with the log apart.
+func (s *stack) printed(want int, args ...string) (out, log string) {
+	s.t.Helper()
+	code, out, log := ran(s.t, "sluice", append(args, "--data", s.data)...)
 	if code != want {
-		s.t.Errorf("sluice %s: exit %d, want %d\n%s", strings.Join(args, " "), code, want, out)
+		s.t.Errorf("sluice %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, out, log)
 	}
-	return out
+	return out, log
 }
 
 // letter is a line of sluice dead list --json.
@@ -70,7 +77,7 @@ type letter struct {
 func (s *stack) letters(filters ...string) []letter {
 	s.t.Helper()
 	var all []letter
-	out := s.sluice(0, append([]string{"dead", "list", "--json", "--nats", "nats://" + s.nats}, filters...)...)
+	out, _ := s.printed(0, append([]string{"dead", "list", "--json", "--nats", "nats://" + s.nats}, filters...)...)
 	for d := json.NewDecoder(strings.NewReader(out)); ; {
 		var l letter
 		if err := d.Decode(&l); errors.Is(err, io.EOF) {

@@ -1,6 +1,7 @@
 package endtoend
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -57,19 +58,30 @@ func startWith(t *testing.T, env []string, program string, args ...string) *proc
 	return &process{Process: programtest.Start(t, program, cmd, 0), t: t, name: program}
 }
 
-// run runs a program to its end and returns its exit status and output.
+// run runs a program to its end and returns its exit status and what it has
+// written: what it prints first, then its log.
 func run(t *testing.T, program string, args ...string) (int, string) {
+	t.Helper()
+	code, out, log := ran(t, program, args...)
+	return code, out + log
+}
+
+// ran is run with the log apart: on a busy machine a command may warn of what it
+// waits for, which is no part of what it prints.
+func ran(t *testing.T, program string, args ...string) (code int, out, log string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, program), args...)
 	cmd.Env = environ(program)
-	out, err := cmd.CombinedOutput()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s %v: %v", program, args, err)
 	}
-	return cmd.ProcessState.ExitCode(), string(out)
+	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
 // environ is the environment of a program; only sluice knows where an engine is.

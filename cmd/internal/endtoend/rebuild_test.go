@@ -17,17 +17,10 @@ import (
 // want.
 func (s *stack) rebuild(want int, into string) rebuild.Report {
 	s.t.Helper()
-	out := s.sluice(want, s.rebuildArgs(into)...)
+	out, log := s.printed(want, s.rebuildArgs(into)...)
 	var r rebuild.Report
-	for line := range strings.Lines(out) { // log lines may come before
-		if strings.HasPrefix(line, `{"ok"`) {
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				s.t.Fatalf("%v in:\n%s", err, out)
-			}
-		}
-	}
-	if r.OK != (want == 0) || len(r.Lanes) == 0 {
-		s.t.Fatalf("exit %d, and the report is %+v:\n%s", want, r, out)
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.OK != (want == 0) || len(r.Lanes) == 0 {
+		s.t.Fatalf("exit %d, and the report is %+v (%v):\n%s%s", want, r, err, out, log)
 	}
 	return r
 }

@@ -20,13 +20,13 @@ import (
 // verify runs sluice verify and returns its report; the exit status must be want.
 func (s *stack) verify(want int, args ...string) verify.Report {
 	s.t.Helper()
-	out := s.sluice(want, append([]string{"verify", "--json", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)...)
+	out, log := s.printed(want, append([]string{"verify", "--json", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)...)
 	var r verify.Report
-	if err := json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[0]), &r); err != nil {
-		s.t.Fatalf("%v in:\n%s", err, out)
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		s.t.Fatalf("%v in:\n%s%s", err, out, log)
 	}
 	if r.OK != (want == 0) {
-		s.t.Errorf("exit %d, and the report says ok %v:\n%s", want, r.OK, out)
+		s.t.Errorf("exit %d, and the report says ok %v:\n%s%s", want, r.OK, out, log)
 	}
 	return r
 }
