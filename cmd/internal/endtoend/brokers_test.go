@@ -192,7 +192,7 @@ func TestBrokersThatFail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.soon(table, fmt.Sprintf(query, "brokers"), want)
+		r.is(table, fmt.Sprintf(query, "brokers"), want)
 	}
 	r.noDeadLetters()
 

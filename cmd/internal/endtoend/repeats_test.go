@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,8 @@ type resender struct {
 	*stack
 	apis     []string
 	tokens   map[string]string // by source
-	markers  int               // posted so far
+	markers  atomic.Int64      // posted so far
+	begun    time.Time         // when the records of now begin
 	engine   *process
 	ingester *process
 }
@@ -43,7 +45,7 @@ type resender struct {
 func newResender(t *testing.T, sources ...string) *resender {
 	s := newStack(t)
 	s.ingesterOps = programtest.Address()
-	r := &resender{stack: s, tokens: map[string]string{}, apis: []string{s.http, programtest.Address()}}
+	r := &resender{stack: s, begun: time.Now().Add(-time.Hour), tokens: map[string]string{}, apis: []string{s.http, programtest.Address()}}
 	var file strings.Builder
 	for i, source := range sources {
 		r.tokens[source] = auth.NewToken()
@@ -71,8 +73,14 @@ func (r *resender) startIngester() {
 	r.ingester = r.startIngesterAt(r.ingesterOps, "--duplicate-window", "1s")
 }
 
-// post posts records of a source as one request, until it is acknowledged.
+// postAs posts records of a source as one request, until it is acknowledged.
 func (r *resender) postAs(source string, records []string) {
+	r.insist(source, records, nil, func(http.Header) bool { return true })
+}
+
+// insist posts records of a source as one request, until it is acknowledged with
+// headers that will do.
+func (r *resender) insist(source string, records []string, header http.Header, will func(http.Header) bool) {
 	body := "[" + strings.Join(records, ",") + "]"
 	key := auth.NewToken() // a request of its own, although its bytes may have come before
 	for n := 0; ; n++ {
@@ -81,6 +89,7 @@ func (r *resender) postAs(source string, records []string) {
 			r.t.Error(err)
 			return
 		}
+		maps.Copy(req.Header, header)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Authorization", r.tokens[source])
 		req.Header.Set("Idempotency-Key", key)
@@ -88,10 +97,10 @@ func (r *resender) postAs(source string, records []string) {
 		if err == nil {
 			answer, _ := io.ReadAll(res.Body)
 			res.Body.Close()
-			if res.StatusCode == http.StatusOK {
+			if res.StatusCode == http.StatusOK && will(res.Header) {
 				return
 			}
-			err = fmt.Errorf("%s: %s", res.Status, answer)
+			err = fmt.Errorf("%s %v: %s", res.Status, res.Header, answer)
 		}
 		if n > 400 {
 			r.t.Errorf("records of %s are not taken: %v", source, err)
@@ -143,17 +152,21 @@ const (
 	partitions     = 3
 )
 
-// settled waits until everything posted of a source so far is stored, and
-// whatever of it is repeated is not: a record of each partition comes after it.
+// settled waits until everything posted of a source so far is stored, in the tables
+// and in what is made of them: a record of each partition, and so of each of its
+// lanes, comes after it.
 func (r *resender) settled(source string) {
 	r.t.Helper()
-	r.markers++
+	number := markerPosition + r.markers.Add(1)
 	var markers []string
 	for p := 1; p <= partitions; p++ {
-		markers = append(markers, fmt.Sprintf(`{"partitionId":%d,"position":%d,"timestamp":%d,"valueType":"MARKER"}`, p, markerPosition+r.markers, time.Now().UnixMilli()))
+		markers = append(markers, fmt.Sprintf(`{"partitionId":%d,"position":%d,"timestamp":%d,"valueType":"MARKER"}`, p, number, time.Now().UnixMilli()))
 	}
-	r.postAs(source, markers)
-	r.eventuallyQuery(60*time.Second, fmt.Sprintf("SELECT count() FROM flow.records WHERE source = '%s' AND value_type = 'MARKER' AND position = %d", source, markerPosition+r.markers), fmt.Sprint(partitions))
+	began := time.Now()
+	r.insist(source, markers, http.Header{"Prefer": {"wait=20"}}, func(said http.Header) bool {
+		return said.Get("Sluice-Stored") == "true" || time.Since(began) > time.Minute
+	})
+	r.is("markers of "+source, fmt.Sprintf("SELECT count() FROM flow.records WHERE source = '%s' AND value_type = 'MARKER' AND position = %d", source, number), fmt.Sprint(partitions))
 }
 
 // contents are queries that tell all that the tables hold of a source, beside
@@ -177,8 +190,7 @@ func (r *resender) contents() map[string]string {
 	return queries
 }
 
-// sameAs compares all that is known of a source with another one. A view has a
-// block a moment after its table.
+// sameAs compares all that is known of a source, which is settled, with another one.
 func (r *resender) sameAs(once, source string) {
 	r.t.Helper()
 	for table, query := range r.contents() {
@@ -186,21 +198,16 @@ func (r *resender) sameAs(once, source string) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		r.soon(fmt.Sprintf("%s of %s, compared with %s", table, source, once), fmt.Sprintf(query, source), want)
+		r.is(fmt.Sprintf("%s of %s, compared with %s", table, source, once), fmt.Sprintf(query, source), want)
 	}
 }
 
-// soon waits a little for the answer to a query.
-func (r *resender) soon(what, query, want string) {
+// is compares the answer to a query.
+func (r *resender) is(what, query, want string) {
 	r.t.Helper()
-	var got string
-	var err error
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if got, err = r.query(query); err == nil && got == want {
-			return
-		}
+	if got, err := r.query(query); err != nil || got != want {
+		r.t.Errorf("%s: got %s (%v), want %s", what, got, err, want)
 	}
-	r.t.Errorf("%s: got %s (%v), want %s", what, got, err, want)
 }
 
 // stores checks how many rows, and how many counted records, a source has.
@@ -210,7 +217,7 @@ func (r *resender) stores(source string, want int) {
 		"SELECT count() FROM flow.records WHERE source = '%s' AND value_type != 'MARKER'",
 		"SELECT sum(records) FROM flow.counts_1m WHERE source = '%s' AND value_type != 'MARKER'",
 	} {
-		r.soon(source, fmt.Sprintf(query, source), fmt.Sprint(want))
+		r.is(source, fmt.Sprintf(query, source), fmt.Sprint(want))
 	}
 }
 
@@ -248,11 +255,9 @@ func members(t *testing.T, text string, change func(map[string]json.RawMessage))
 // FINAL.
 func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 	t.Parallel()
-	sources := []string{"once", "once by id", "overlap", "in one request", "odd members", "restart", "engine killed", "merged", "wiped", "mad", "by id", "lanes", "placeholders"}
+	sources := []string{"once", "once by id", "overlap", "in one request", "odd members", "restart", "engine killed", "merged", "wiped", "mad", "by id", "placeholders"}
 	r := newResender(t, sources...)
-	now := time.Now().Add(-time.Hour)
-	months := engineAt(1, now.AddDate(0, -7, 0), 1_000_000, 4) // of earlier months
-	recent := engineAt(2, now, 1, 12)
+	months, recent := r.engines()
 	all := append(slices.Clone(months), recent...)
 	byID := func(records []string) (out []string) {
 		for _, one := range records {
@@ -263,14 +268,12 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		}
 		return out
 	}
-	r.inOrder("once", all, 50)
-	r.inOrder("once by id", byID(all), 50)
-	r.settled("once")
-	r.settled("once by id")
-	r.stores("once", len(all))
-	r.stores("once by id", len(all))
+	r.once("once", all)
+	r.once("once by id", byID(all))
 
-	t.Run("in overlapping batches, over 16 connections and two apis", func(t *testing.T) {
+	var ways sync.WaitGroup
+	way := func(name string, send func(t *testing.T)) { ways.Go(func() { t.Run(name, send) }) } // no t.Parallel: they would wait for all other tests
+	way("in overlapping batches, over 16 connections and two apis", func(t *testing.T) {
 		r.overlapping("overlap", all, 1)
 		r.settled("overlap")
 		r.sameAs("once", "overlap")
@@ -279,14 +282,14 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		r.settled("overlap")
 		r.sameAs("once", "overlap")
 	})
-	t.Run("twice in one request", func(t *testing.T) {
+	way("twice in one request", func(t *testing.T) {
 		for batch := range slices.Chunk(all, 100) {
 			r.postAs("in one request", append(slices.Clone(batch), batch...))
 		}
 		r.settled("in one request")
 		r.sameAs("once", "in one request")
 	})
-	t.Run("with and without the id, members in another order", func(t *testing.T) {
+	way("with and without the id, members in another order", func(t *testing.T) {
 		r.overlapping("odd members", all, 4)
 		var odd []string
 		for _, one := range all {
@@ -296,6 +299,56 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		r.settled("odd members")
 		r.sameAs("once", "odd members")
 	})
+	way("while the tables are merged", func(t *testing.T) {
+		for seed := range uint64(3) {
+			r.overlapping("merged", all, 20+seed)
+			r.exec("OPTIMIZE TABLE flow.records FINAL")
+			r.exec("OPTIMIZE TABLE flow.sources FINAL")
+		}
+		r.settled("merged")
+		r.sameAs("once", "merged")
+	})
+	way("an engine that was wiped numbers anew", func(t *testing.T) {
+		wiped := engineAt(3, r.begun.Add(30*time.Minute), 1, 12)
+		r.overlapping("wiped", recent, 40)
+		r.overlapping("wiped", wiped, 41)
+		r.overlapping("wiped", append(slices.Clone(wiped), recent...), 42)
+		r.settled("wiped")
+		r.stores("wiped", len(recent)+len(wiped))
+	})
+	way("a mad client posts the highest position there is", func(t *testing.T) {
+		mad := fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"valueType":"MARKER"}`, int64(math.MaxInt64), r.begun.UnixMilli())
+		r.postAs("mad", []string{mad})
+		r.overlapping("mad", all, 50)
+		r.postAs("mad", []string{mad})
+		r.overlapping("mad", all, 51)
+		r.settled("mad")
+		for table, query := range r.contents() {
+			if table == "sources" {
+				continue // the mad record counts as a marker
+			}
+			want, err := r.query(fmt.Sprintf(query, "once"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.is(table, fmt.Sprintf(query, "mad"), want)
+		}
+		r.is("the mad record", fmt.Sprintf("SELECT count() FROM flow.records WHERE source = 'mad' AND position = %d", int64(math.MaxInt64)), "1")
+	})
+	way("placeholders and records without identity are as many as were sent", func(t *testing.T) {
+		none := []string{
+			`{"key":7}`, `{"key":7}`, `{"partitionId":1,"position":-1,"key":-1}`, `{"partitionId":1,"position":-1,"key":-1}`,
+			`{"partitionId":1,"position":0,"timestamp":1763700000000}`, `{"partitionId":0,"position":5,"timestamp":1763700000000}`,
+			`{"partitionId":1,"position":5}`, `{"partitionId":1,"position":5,"timestamp":17}`,
+		}
+		r.postAs("placeholders", none)
+		r.postAs("placeholders", none)
+		r.settled("placeholders")
+		r.exec("OPTIMIZE TABLE flow.records FINAL")
+		r.stores("placeholders", 2*len(none))
+	})
+	ways.Wait()
+
 	t.Run("after a restart and a takeover of the ingester", func(t *testing.T) {
 		r.overlapping("restart", all[:len(all)/2], 6)
 		if code := r.ingester.stop(); code != 0 {
@@ -325,15 +378,6 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		r.settled("engine killed")
 		r.sameAs("once", "engine killed")
 	})
-	t.Run("while the tables are merged", func(t *testing.T) {
-		for seed := range uint64(3) {
-			r.overlapping("merged", all, 20+seed)
-			r.exec("OPTIMIZE TABLE flow.records FINAL")
-			r.exec("OPTIMIZE TABLE flow.sources FINAL")
-		}
-		r.settled("merged")
-		r.sameAs("once", "merged")
-	})
 	t.Run("known by id and content", func(t *testing.T) {
 		r.overlapping("by id", byID(all), 30)
 		r.ingester.kill()
@@ -346,45 +390,19 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		r.settled("by id")
 		r.stores("by id", len(all)+2)
 	})
-	t.Run("an engine that was wiped numbers anew", func(t *testing.T) {
-		wiped := engineAt(3, now.Add(30*time.Minute), 1, 12)
-		r.overlapping("wiped", recent, 40)
-		r.overlapping("wiped", wiped, 41)
-		r.overlapping("wiped", append(slices.Clone(wiped), recent...), 42)
-		r.settled("wiped")
-		r.stores("wiped", len(recent)+len(wiped))
-	})
-	t.Run("a mad client posts the highest position there is", func(t *testing.T) {
-		mad := fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"valueType":"MARKER"}`, int64(math.MaxInt64), now.UnixMilli())
-		r.postAs("mad", []string{mad})
-		r.overlapping("mad", all, 50)
-		r.postAs("mad", []string{mad})
-		r.overlapping("mad", all, 51)
-		r.settled("mad")
-		for table, query := range r.contents() {
-			if table == "sources" {
-				continue // the mad record counts as a marker
-			}
-			want, err := r.query(fmt.Sprintf(query, "once"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.soon(table, fmt.Sprintf(query, "mad"), want)
-		}
-		r.eventuallyQuery(time.Second, fmt.Sprintf("SELECT count() FROM flow.records WHERE source = 'mad' AND position = %d", int64(math.MaxInt64)), "1")
-	})
-	t.Run("placeholders and records without identity are as many as were sent", func(t *testing.T) {
-		none := []string{
-			`{"key":7}`, `{"key":7}`, `{"partitionId":1,"position":-1,"key":-1}`, `{"partitionId":1,"position":-1,"key":-1}`,
-			`{"partitionId":1,"position":0,"timestamp":1763700000000}`, `{"partitionId":0,"position":5,"timestamp":1763700000000}`,
-			`{"partitionId":1,"position":5}`, `{"partitionId":1,"position":5,"timestamp":17}`,
-		}
-		r.postAs("placeholders", none)
-		r.postAs("placeholders", none)
-		r.settled("placeholders")
-		r.exec("OPTIMIZE TABLE flow.records FINAL")
-		r.stores("placeholders", 2*len(none))
-	})
+	r.noDeadLetters()
+}
+
+// TestARecordIsStoredOnceWhereverItGoes does the same with records that go to other
+// lanes than those that had them before, and to an ingester that cannot know them.
+func TestARecordIsStoredOnceWhereverItGoes(t *testing.T) {
+	t.Parallel()
+	r := newResender(t, "once", "overlap", "lanes")
+	months, recent := r.engines()
+	all := append(slices.Clone(months), recent...)
+	r.once("once", all)
+	r.overlapping("overlap", all, 1)
+
 	t.Run("while and after a lane is added", func(t *testing.T) {
 		added := make(chan struct{})
 		go func() {
@@ -411,8 +429,8 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		r.overlapping("lanes", all, 72)
 		r.settled("lanes")
 		r.sameAs("once", "lanes")
-		r.soon("lanes that the source went to", "SELECT uniqExact(lane) FROM flow.records WHERE source = 'lanes'", "2")
-		more := append(slices.Clone(all), engineAt(4, now.Add(40*time.Minute), 2_000_000, 8)...)
+		r.is("lanes that the source went to", "SELECT uniqExact(lane) FROM flow.records WHERE source = 'lanes'", "2")
+		more := append(slices.Clone(all), engineAt(4, r.begun.Add(40*time.Minute), 2_000_000, 8)...)
 		r.overlapping("once", more, 73)
 		r.overlapping("lanes", more, 74)
 		<-r.spread("lanes", 0, 1) // and back: what lane 0 knew of it before must not count
@@ -437,9 +455,22 @@ func TestARecordIsStoredOnceHoweverItIsSent(t *testing.T) {
 		r.waitReady(r.ingester, r.ingesterOps)
 		r.overlapping("overlap", all, 80)
 		r.settled("overlap")
-		r.soon("rows after all was sent again, but for the markers", fmt.Sprint("SELECT count() - ", partitions, " FROM flow.records"), before)
+		r.is("rows after all was sent again, but for the markers", fmt.Sprint("SELECT count() - ", partitions, " FROM flow.records"), before)
 	})
 	r.noDeadLetters()
+}
+
+// engines are what two engines have sent: one in earlier months, one lately.
+func (r *resender) engines() (months, recent []string) {
+	return engineAt(1, r.begun.AddDate(0, -7, 0), 1_000_000, 4), engineAt(2, r.begun, 1, 12)
+}
+
+// once posts records of a source in order, each once.
+func (r *resender) once(source string, records []string) {
+	r.t.Helper()
+	r.inOrder(source, records, 50)
+	r.settled(source)
+	r.stores(source, len(records))
 }
 
 // spread moves a source to other lanes, as sluice lanes spread does, which
