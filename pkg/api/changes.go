@@ -24,8 +24,8 @@ func (s *Server) patchUser(c *call) error {
 		return err
 	}
 	defer body.release()
-	// Passwords are hashed one after the other. Who waits for that holds what the
-	// budget has counted, but no place among the documents.
+	// Passwords are hashed one after the other. A request that waits for that holds
+	// what the budget has counted, but no place among the documents.
 	made, err := patch.Change(c.r.Context(), s.bodies.processor)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *Server) apply(c *call, made *change.Change) error {
 }
 
 // applyIf publishes a change on top of a state that meets the conditions, and
-// of no other: when somebody else gets ahead, it is judged again.
+// of no other: when another client gets ahead, it is judged again.
 func (s *Server) applyIf(ctx context.Context, c *call, made *change.Change, conditions condition) error {
 	for range maxAttempts {
 		now, err := s.recall(ctx, made.Target)

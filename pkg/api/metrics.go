@@ -291,7 +291,7 @@ func newSightings(log *slog.Logger, access bool) *sightings {
 }
 
 // refused notes a refusal, if it is one that operators should be able to look
-// into: who may not, or may not so often.
+// into: not allowed, or not so often.
 func (t *sightings) refused(c *call, r *refusal, status int) {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
@@ -350,7 +350,7 @@ func (t *sightings) answered(c *call, scope record.Scope, took time.Duration) {
 }
 
 // addressOf is where a connection comes from. Behind a proxy that is the proxy:
-// what a header says of others anybody can write.
+// any client can write what a header says of others.
 func addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -29,7 +29,7 @@ type call struct {
 	c   *gin.Context
 	id  string          // of the request, ours: in a problem and in the log
 	ref string          // what the client calls it, if it says so: in its answer, and in the log
-	who record.Identity // zero on routes for everybody
+	who record.Identity // zero on routes that need no token
 }
 
 // elastic says whether it came where Elasticsearch is spoken.
@@ -38,8 +38,8 @@ func (c *call) elastic() bool { return c.c.GetBool(elasticKey) }
 // handler handles a call; an error becomes a problem in the answer.
 type handler func(*call) error
 
-// everybody is the scope of routes that need no token.
-const everybody record.Scope = ""
+// noScope is the scope of routes that need no token.
+const noScope record.Scope = ""
 
 // route is one operation.
 type route struct {
@@ -62,8 +62,8 @@ func (s *Server) table() []route {
 		{http.MethodDelete, field, record.ScopeFieldsWrite, s.deleteField},
 		{http.MethodPut, field, record.ScopeFieldsWrite, s.putField},
 		{http.MethodGet, field, record.ScopeRead, s.getField},
-		{http.MethodGet, "/openapi.json", everybody, s.getOpenAPI},
-		{http.MethodGet, "/docs", everybody, s.getDocs},
+		{http.MethodGet, "/openapi.json", noScope, s.getOpenAPI},
+		{http.MethodGet, "/docs", noScope, s.getDocs},
 	}
 }
 
@@ -74,10 +74,10 @@ func (s *Server) routes() {
 			s.engine.Handle(http.MethodHead, r.path, s.guarded("HEAD "+r.path, r.scope, r.handle))
 		}
 	}
-	s.engine.NoRoute(s.guarded("none", everybody, func(*call) error {
+	s.engine.NoRoute(s.guarded("none", noScope, func(*call) error {
 		return refuse(codeNoRoute, "the paths there are stand in /openapi.json")
 	}))
-	s.engine.NoMethod(s.guarded("none", everybody, func(c *call) error {
+	s.engine.NoMethod(s.guarded("none", noScope, func(c *call) error {
 		return refuse(codeMethod, "allowed here: "+c.w.Header().Get("Allow"))
 	}))
 }
@@ -127,7 +127,7 @@ func (s *Server) guarded(route string, scope record.Scope, h handler) gin.Handle
 
 // admit lets a call through that may make this request, now.
 func (s *Server) admit(c *call, scope record.Scope, now time.Time) error {
-	if scope == everybody {
+	if scope == noScope {
 		return nil
 	}
 	who, err := s.auth.Authenticate(c.r.Header.Get("Authorization"))

@@ -21,8 +21,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// Authenticator knows who may. *auth.Authenticator is the real one. Its errors
-// are record.ErrTokenMissing, record.ErrTokenInvalid and
+// Authenticator knows what a token may do. *auth.Authenticator is the real one. Its
+// errors are record.ErrTokenMissing, record.ErrTokenInvalid and
 // record.ErrTokenUnverified; their texts are shown to clients.
 type Authenticator interface {
 	Authenticate(header string) (record.Identity, error)
@@ -64,7 +64,7 @@ type Server struct {
 	progress  Progress
 	draining  context.Context            // ends when Run does: nobody waits any more
 	drained   context.CancelFunc         // ends it
-	documents func() (*documents, error) // made when somebody asks first
+	documents func() (*documents, error) // made at the first request
 	engine    *gin.Engine
 	elastic   *gin.Engine // where Elasticsearch is spoken
 	tls       *tls.Config // nil for plain HTTP
@@ -201,7 +201,7 @@ func (s *Server) httpServer(d door) *http.Server {
 		MaxHeaderBytes: 16 << 10,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 128,
-			// What a connection may send before anybody reads it.
+			// What a connection may send before it is read.
 			MaxReceiveBufferPerConnection: 1 << 20,
 			MaxReceiveBufferPerStream:     256 << 10,
 		},
@@ -210,7 +210,7 @@ func (s *Server) httpServer(d door) *http.Server {
 }
 
 // certificate is the TLS certificate in force. It looks at its files at most
-// once a second, when somebody connects, and keeps the last good pair while
+// once a second, when a client connects, and keeps the last good pair while
 // they are broken or being replaced.
 type certificate struct {
 	certFile, keyFile string

@@ -79,8 +79,7 @@ type remembered struct {
 var errBehind = errors.New("an accepted change is not applied yet")
 
 // recall reads the newest state of a target. Changes are applied a moment after
-// they are accepted; it waits that moment, so that who changes something and
-// reads it sees the change.
+// they are accepted; it waits that moment, so that clients read their writes.
 func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error) {
 	last, err := s.last.LastChange(ctx, t)
 	if err != nil {
@@ -111,8 +110,8 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 	}
 }
 
-// exists tells whether the target can be read. A user always can: whoever has
-// a token is one.
+// exists tells whether the target can be read. A user always can: every token
+// stands for one.
 func (r *remembered) exists() bool {
 	return r.Target.User != "" || r.Seq > 0 && !r.Deleted
 }

@@ -24,7 +24,7 @@ func NewUserPatch(ctx context.Context, subject string, admin bool, body []byte, 
 
 // PendingPatch is a change of a user whose passwords are not hashed yet. It is
 // no larger than the body, while a body that is being read is some 20 times as
-// large: who waits for its turn to hash holds little.
+// large: a request that waits for its turn to hash holds little.
 type PendingPatch struct {
 	Ignored []string // JSON pointers to what only an admin may set; it was taken out
 

@@ -109,10 +109,10 @@ func (s *Secrets) take(ctx context.Context, slots chan<- struct{}) error {
 	}
 }
 
-// Seal returns the patch with its secrets replaced. It fails with a
+// ReplaceSecrets returns the patch with its secrets replaced. It fails with a
 // *ProblemsError when password1 differs from password, and with ErrBusy when
 // too many others wait: nothing then is wrong with the patch.
-func (s *Secrets) Seal(ctx context.Context, patch json.RawMessage) (json.RawMessage, error) {
+func (s *Secrets) ReplaceSecrets(ctx context.Context, patch json.RawMessage) (json.RawMessage, error) {
 	object, err := parseObject(patch)
 	if err != nil {
 		return nil, err

@@ -51,14 +51,14 @@ func TestSealLeavesNoSecret(t *testing.T) {
 }
 
 func TestNumbersInPlaceOfSecretsAreSecrets(t *testing.T) {
-	sealed, err := secrets().Seal(t.Context(), json.RawMessage(`{"a":{"password":773477347734,"sk":77347734}}`))
+	sealed, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"a":{"password":773477347734,"sk":77347734}}`))
 	if err != nil || bytes.Contains(sealed, []byte("7734")) {
-		t.Errorf("Seal = %s, %v", sealed, err)
+		t.Errorf("ReplaceSecrets = %s, %v", sealed, err)
 	}
 }
 
 func TestPasswordBecomesArgon2id(t *testing.T) {
-	sealed, err := secrets().Seal(t.Context(), json.RawMessage(`{"password":"pässword"}`))
+	sealed, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"pässword"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestPasswordBecomesArgon2id(t *testing.T) {
 	if parts[5] != want {
 		t.Errorf("hash is %s, want %s", parts[5], want)
 	}
-	again, err := secrets().Seal(t.Context(), json.RawMessage(`{"password":"pässword"}`))
+	again, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"pässword"}`))
 	if err != nil || bytes.Equal(again, sealed) {
 		t.Errorf("the salt was used twice: %s, %v", again, err)
 	}
@@ -87,7 +87,7 @@ func TestPasswordBecomesArgon2id(t *testing.T) {
 func TestFingerprints(t *testing.T) {
 	seal := func(key byte, sk string) string {
 		s := &change.Secrets{Key: bytes.Repeat([]byte{key}, 32)}
-		sealed, err := s.Seal(t.Context(), json.RawMessage(fmt.Sprintf(`{"sk":%q}`, sk)))
+		sealed, err := s.ReplaceSecrets(t.Context(), json.RawMessage(fmt.Sprintf(`{"sk":%q}`, sk)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,14 +102,14 @@ func TestFingerprints(t *testing.T) {
 	if a, b := seal('k', "one"), seal('l', "one"); a == b || a[:30] == b[:30] {
 		t.Errorf("a fingerprint does not tell its key: %s and %s", a, b)
 	}
-	if sealed, err := new(change.Secrets).Seal(t.Context(), json.RawMessage(`{"sk":"one"}`)); err == nil {
+	if sealed, err := new(change.Secrets).ReplaceSecrets(t.Context(), json.RawMessage(`{"sk":"one"}`)); err == nil {
 		t.Errorf("a fingerprint without a key: %s", sealed)
 	}
 }
 
 func TestABodyMayNotHoldVeryManyPasswords(t *testing.T) {
 	body := `{"a":["` + strings.Repeat(`x","`, 16) + `x"]}`
-	_, err := secrets().Seal(t.Context(), json.RawMessage(strings.Replace(body, `"a"`, `"password"`, 1)))
+	_, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(strings.Replace(body, `"a"`, `"password"`, 1)))
 	if got, want := describe(err), "#/password/16 too_many_passwords"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -125,7 +125,7 @@ func TestHashingIsBounded(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if _, err := s.Seal(t.Context(), json.RawMessage(`{"password":"x"}`)); !errors.Is(err, change.ErrBusy) {
+				if _, err := s.ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"x"}`)); !errors.Is(err, change.ErrBusy) {
 					t.Errorf("got %v, want ErrBusy", err)
 				}
 			})
@@ -136,14 +136,14 @@ func TestHashingIsBounded(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := s.Seal(ctx, json.RawMessage(`{"password":"x"}`)); !errors.Is(err, change.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.ReplaceSecrets(ctx, json.RawMessage(`{"password":"x"}`)); !errors.Is(err, change.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want ErrBusy for the deadline", err)
 		}
-		if _, err := s.Seal(t.Context(), json.RawMessage(`{"sk":"x","password":"****"}`)); err != nil {
+		if _, err := s.ReplaceSecrets(t.Context(), json.RawMessage(`{"sk":"x","password":"****"}`)); err != nil {
 			t.Errorf("what needs no hash waited: %v", err)
 		}
 		close(release)
-		if _, err := s.Seal(t.Context(), json.RawMessage(`{"password":"x"}`)); err != nil {
+		if _, err := s.ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"x"}`)); err != nil {
 			t.Errorf("after the flood: %v", err)
 		}
 	})

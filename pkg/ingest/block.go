@@ -81,10 +81,10 @@ func (b *block) reset(of life) {
 	b.spans, b.traced = b.spans[:0], 0
 }
 
-// letGo gives the memory of an empty block back when it has much more than it
+// shrink gives the memory of an empty block back when it has much more than it
 // may fill: a block of huge records leaves room in one column, the next one in
 // another, and a lane that has to share has less than it had alone.
-func (b *block) letGo(enough int) {
+func (b *block) shrink(enough int) {
 	const spare = 8 << 20 // of messages that go beyond what is full
 	if b.columns.Held() > enough+spare {
 		b.columns = record.Columns{}

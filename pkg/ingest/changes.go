@@ -73,7 +73,7 @@ func (c *changes) run(ctx context.Context) error {
 		}
 		c.beat()
 		pause := time.Duration(0)
-		if !errors.Is(err, record.ErrNotOwner) { // who has moved it, the position says
+		if !errors.Is(err, record.ErrNotOwner) { // the position says which owner has moved it
 			pause = c.failed(err)
 		}
 		select {

@@ -18,7 +18,7 @@
 //  2. decide: which of its records are known already (package repeats).
 //  3. claim: the position of the lane gets the range of the block, what is
 //     dropped of it, and its token, by compare-and-swap. From here on the block
-//     is fixed: whoever owns the lane next stores the same rows of the same
+//     is fixed: the next owner of the lane stores the same rows of the same
 //     messages under the same token.
 //  4. set aside what could not be decoded.
 //  5. insert the rows under the token; of a block that is full several pieces at
@@ -105,12 +105,12 @@
 //
 // # A claim that is old
 //
-// The tables remember the tokens of so many parts only. A claim that was left
-// by a crash, or whose owner stood still before its insert, is inserted by its
+// The tables remember the tokens of so many parts only. A claim that was left by
+// a crash, or whose owner stood still before its insert, is inserted by its
 // token only while it is certain that it is remembered: as long as less than
 // half of that many parts have been inserted since. One that is older is
 // completed by looking (recover.go): months that are there are left, months that
-// are missing are inserted. What the counters have heard of it nobody knows, so
+// are missing are inserted. What the counters have heard of it is not known, so
 // its days are named in the position for a recount.
 //
 // Every repeated insert is looked for afterwards, month by month: a server that

@@ -207,15 +207,15 @@ func (l *lane) untilReady(ctx context.Context) error {
 	}
 }
 
-// errHeld says that somebody holds the lane between two blocks: a recount reads
-// the tables, in which nothing may change. It is no failure.
+// errHeld says that the lane is held between two blocks: a recount reads the
+// tables, in which nothing may change. It is no failure.
 var errHeld = errors.New("the lane is held")
 
 // heldTick is how often a lane that is held looks whether it may go on.
 const heldTick = 100 * time.Millisecond
 
-// take reads the position and makes it ours. To be called is leave to take it
-// from somebody else, once: lost tells that another has done the same since.
+// take reads the position and makes it ours. A call may take it from another
+// owner, once: lost tells that another has done the same since.
 func (l *lane) take(ctx context.Context) (p record.Position, lost bool, err error) {
 	p, err = l.parts.Positions.Read(ctx, l.number)
 	if err != nil {
@@ -264,7 +264,7 @@ type state int
 const (
 	running  state = iota
 	retrying       // something fails that should pass
-	isHalted       // somebody has to mend something
+	isHalted       // an operator has to mend something
 )
 
 // haltError is what only a person can mend.

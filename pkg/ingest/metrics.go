@@ -56,9 +56,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		changes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_ingest_changes_total", Help: "Changes of users and dataset fields applied, those applied again after a failure included."}),
 		changesState: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_ingest_changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."}),
+			Name: "sluice_ingest_changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."}),
 		done:    gauge("done_sequence", "Stream sequence up to which every message of the lane is stored or set aside."),
-		state:   gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until somebody mends what is wrong."),
+		state:   gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."),
 		missing: gauge("table_missing_messages", "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."),
 
 		insertSeconds: histogram("insert_seconds", "How long a successful insert of one block took.", prometheus.ExponentialBuckets(0.002, 2, 15)),

@@ -145,7 +145,7 @@ func (s *session) reclaim(ctx context.Context, b *block, from, to int, dead stri
 // days are named for the counters to be counted again.
 //
 // A crash in between repeats it, and finds the months that were inserted. The
-// token goes with the insert all the same: somebody who stood still may be at
+// token goes with the insert all the same: an owner that stood still may be at
 // the same insert.
 func (s *session) complete(ctx context.Context, b *block, c record.Claim, from, to int) error {
 	missing, there, err := s.months(ctx, b, c)

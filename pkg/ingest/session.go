@@ -77,7 +77,7 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 	for _, b := range l.memory {
 		s.free <- b
 	}
-	if position.Incarnation != chosen { // who reads what changes made asks the position for the life
+	if position.Incarnation != chosen { // readers of what changes made ask the position for the incarnation
 		if err := s.swap(ctx, position); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (s *session) fill(ctx context.Context, claim *record.Claim) error {
 			return ctx.Err()
 		}
 		b.reset(s.life)
-		b.letGo(2 * s.maxBytes()) // growing leaves up to as much room again
+		b.shrink(2 * s.maxBytes()) // growing leaves up to as much room again
 		if claim != nil {
 			err = s.refill(ctx, b, *claim)
 			claim = nil

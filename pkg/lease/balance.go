@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// share takes and gives lanes until this instance has its share.
-func (r *holder) share(ctx context.Context) {
+// balance takes and gives lanes until this instance has its share.
+func (r *holder) balance(ctx context.Context) {
 	if !r.known || r.leaving {
 		return
 	}

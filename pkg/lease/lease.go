@@ -116,11 +116,11 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 				r.renew(alive) // all that are there are known: join them
 			}
 			if r.known && news {
-				r.share(alive) // an instance came, went or gave up a lane
+				r.balance(alive) // an instance came, went or gave up a lane
 			}
 		case <-tick.C:
 			r.renew(alive)
-			r.share(alive)
+			r.balance(alive)
 			if r.isBlind() {
 				select {
 				case blind <- struct{}{}:

@@ -115,7 +115,7 @@ func Run(ctx context.Context, s *stream.Stream, nc *nats.Conn, db *warehouse.DB,
 	}
 	stop(nil)
 	keeping.Wait()
-	return b.m, errors.Join(err, b.letGo(ctx))
+	return b.m, errors.Join(err, b.release(ctx))
 }
 
 // rest is all that comes after the cut.
@@ -324,7 +324,7 @@ func (b *backup) keepLane(ctx context.Context, l Lane) error {
 	return b.stream.Keep(ctx, l.Number, from, b.cfg.Keep)
 }
 
-func (b *backup) letGo(ctx context.Context) (all error) {
+func (b *backup) release(ctx context.Context) (all error) {
 	if !b.m.Complete() {
 		return nil // it may be continued
 	}

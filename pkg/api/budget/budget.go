@@ -14,14 +14,13 @@ import (
 //
 // It is two halves: one for small bodies and the beginnings of all others, one
 // for bodies that are large. So clients that post huge or never-ending bodies,
-// or bombs, wait for each other and not in the way of everybody else. Within a
-// half each subject has a fair share, and those whose bodies come slowly never
-// hold more than half of it (half.go).
+// or bombs, wait for each other and hold up no others. Within a half each
+// subject has a fair share, and those whose bodies come slowly never hold more
+// than half of it (half.go).
 //
-// Whoever holds memory of the large half has all that its body needs, and waits
+// A hold of the large half has all the memory that its body needs, and waits
 // for nothing but the client, or for room to unpack it. For that, packed bodies
-// leave room for one that is unpacked. So there is always somebody who can
-// finish.
+// leave room for one that is unpacked. So one of them can always finish.
 type Budget struct {
 	small, large *half
 	wait         time.Duration
@@ -34,9 +33,9 @@ const (
 	// Beginning is how much of a body that is said to be large is kept among the
 	// small ones until it is seen to come.
 	Beginning = 64 << 10
-	// smallShare: of the memory for small bodies a subject may hold so many
-	// times what it leaves free. One subject alone has four fifths, two have four
-	// ninths each; whoever comes next finds some.
+	// smallShare: of the memory for small bodies a subject may hold so many times
+	// what it leaves free. One subject alone has four fifths, two have four
+	// ninths each; the next one finds some.
 	smallShare = 4
 )
 
@@ -139,9 +138,9 @@ func (h *Hold) move(ctx context.Context, n int64) error {
 	return nil
 }
 
-// wants lets a hold wait for memory of the large half. Who does so with memory
-// of the small one keeps it from small bodies: together they may have half of
-// it, and whoever comes then is told at once that there is no room.
+// wants lets a hold wait for memory of the large half. A hold that waits with
+// memory of the small one keeps it from small bodies: together they may have
+// half of it, and the next one is told at once that there is no room.
 func (b *Budget) wants(h *Hold) (leave func(), err error) {
 	if h.half != b.small {
 		return func() {}, nil

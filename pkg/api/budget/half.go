@@ -234,7 +234,7 @@ func (h *half) promise(to *Hold, bytes int64) {
 }
 
 // beyond is how much of a subject's memory would have to come back before it
-// may have more, by its share. Whoever has nothing may have some.
+// may have more, by its share. A subject that has nothing may have some.
 func (h *half) beyond(to *Hold, more int64) int64 {
 	a := h.accounts[to.subject]
 	if h.share == 0 || a == nil || a.held == 0 {
@@ -359,7 +359,8 @@ func (h *half) compare(a, b *Hold) int {
 }
 
 // cutFor makes room for a subject's requests that wait: of its own memory as far
-// as they are over its share, else of anybody's. It returns those that are left.
+// as they are over its share, else of any subject's. It returns those that are
+// left.
 func (h *half) cutFor(slow []*Hold, a *account, subject *string, now time.Time) []*Hold {
 	var rest int64
 	for _, w := range a.waiting {

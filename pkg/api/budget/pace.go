@@ -68,7 +68,7 @@ func (p *Pace) Read(b []byte) (int, error) {
 	if waited >= late {
 		waited = silenceOf(waited, p.conn)
 	}
-	p.waits.Store(0) // first: who looks in between may count too little, not twice
+	p.waits.Store(0) // first: a look in between may count too little, not twice
 	p.silent.Add(int64(waited))
 	p.n.Add(int64(n))
 	return n, err

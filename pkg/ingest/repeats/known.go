@@ -189,7 +189,7 @@ func (k *known) shrink() {
 			}
 		}
 		if largest == nil || len(largest.held) == 0 {
-			return // nothing but days: their number is bounded by who asks
+			return // nothing but days: the caller bounds their number
 		}
 		k.raise(largest)
 	}

@@ -8,6 +8,6 @@
 //	                └── all of it again, and more ◀──┘ anything else
 //
 // What is acknowledged is known to the followers after some seconds, and to the
-// broker's own disk after minutes. So whoever leads the partition next sends
+// broker's own disk after minutes. So the next leader of the partition sends
 // what was taken long ago once more, in other bulks.
 package camunda

@@ -84,7 +84,8 @@ func (e *Engine) All() iter.Seq[Record] {
 // ms is the time of the step that is played.
 func (e *Engine) ms() int64 { return e.now / int64(time.Millisecond) }
 
-// after plays a step some time from now, in which somebody has worked or waited.
+// after plays a step some time from now, in which a worker has worked or a user
+// waited.
 func (e *Engine) after(wait time.Duration, do func()) {
 	e.at(int64(float64(wait)/e.cfg.Haste), do)
 }

@@ -220,8 +220,8 @@ func (j *job) fail(backOff time.Duration) {
 	})
 }
 
-// exhaust fails a job with no retries left. Whoever resolves the incident gives
-// it new ones first.
+// exhaust fails a job with no retries left. It gets new ones before the
+// incident is resolved.
 func (j *job) exhaust(resolve bool) {
 	b := j.batch("FAIL")
 	j.failed(b, 0)

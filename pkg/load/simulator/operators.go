@@ -44,7 +44,7 @@ func (i *incident) resolve() batch {
 	return b
 }
 
-// awaitMapping stops an element whose input mapping fails, until somebody
+// awaitMapping stops an element whose input mapping fails, until an operator
 // provides the variable. Some are never helped.
 func (e *Engine) awaitMapping(b batch, el *element) {
 	i := el.raise(b, "IO_MAPPING_ERROR", "No variable found with name 'address'", nil)
@@ -60,7 +60,7 @@ func (e *Engine) awaitMapping(b batch, el *element) {
 	})
 }
 
-// planOperators draws whether somebody will cancel or migrate an instance.
+// planOperators draws whether an operator will cancel or migrate an instance.
 func (in *instance) planOperators() {
 	e := in.e
 	switch r := e.random.below(100); {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// userTask is a user task while somebody may work on it.
+// userTask is a user task while it may be worked on.
 type userTask struct {
 	UserTask
 	in     *instance
