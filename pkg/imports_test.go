@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -61,5 +62,19 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 	}
 	if checked < 10 {
 		t.Fatalf("checked %d files: the walk missed the packages", checked)
+	}
+}
+
+// TestTheProgramsNeedNoPlots: what only tools need is in modules of their own
+// (cmd/internal/bench, browser and foreign), and not in the one of the programs.
+func TestTheProgramsNeedNoPlots(t *testing.T) {
+	mod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tools := range []string{"gonum.org", "go-fonts", "go-pdf", "chromedp", "go-elasticsearch", "k8s.io"} {
+		if strings.Contains(string(mod), tools) {
+			t.Errorf("go.mod names %s", tools)
+		}
 	}
 }

@@ -1,43 +1,38 @@
-// Command bench runs Sluice as processes, measures what it promises to cost,
-// and writes docs/performance.md. It exits 0 only if after every run exactly
-// what was acknowledged is stored; that a goal is missed is a finding, not a
-// failure.
+// Command bench posts to a Sluice of its own, in separate processes, and measures
+// what the goals of the project are about: CPU per record, rate, waits, memory,
+// allocations and bytes. It writes what it saw as docs/performance.md.
+//
+// It exits 0 only if after every run exactly what was acknowledged is stored; that a
+// goal is missed is a finding, not a failure.
+//
+// It is a module of its own, because its plots need fonts and writers of formats
+// that no program of Sluice does.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
-	"sluice/cmd/internal/bench/measure"
+	"sluice/cmd/internal/parts"
+	"sluice/pkg/programtest"
 )
 
-type options struct {
-	Only         string `enum:",goals,again,scaling,capacity,delay" default:"" help:"Measure only the goals, of these only records that are sent again, only how it scales, or only what sluice capacity reckons with; or how fast one lane is when ClickHouse answers later, which writes performance/delay.md and no other page."`
-	Runs         int    `default:"3" help:"Runs of each row, after a warm-up."`
-	Records      int64  `default:"1000000" help:"Records of one run; runs that last for a time do not count them."`
-	Out          string `type:"path" default:"docs" help:"Folder that gets performance.md, and the plots in performance/."`
-	Coefficients string `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
-
-	Short bool `help:"Only try whether all can be measured, in half a minute: the figures say little."`
-}
-
 func main() {
-	var o options
-	kong.Parse(&o, kong.Name("bench"), kong.Description("Measures Sluice and writes docs/performance.md."))
+	var cfg config
+	kong.Parse(&cfg, kong.Name("bench"), kong.Description("Measures Sluice and writes docs/performance.md."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	_, err := measure.Run(ctx, measure.Config{
-		Only: o.Only, Runs: o.Runs, Records: o.Records, Out: o.Out, Short: o.Short,
-		Coefficients: o.Coefficients,
-		Command:      command(os.Args[1:]), Log: os.Stdout,
-	})
-	if err != nil {
+	cfg.command, cfg.log = command(os.Args[1:]), os.Stdout
+	if _, err := measure(ctx, cfg); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -49,4 +44,98 @@ func command(args []string) string {
 		return "make bench"
 	}
 	return fmt.Sprintf("make bench ARGS=%q", strings.Join(args, " "))
+}
+
+// bench is a measurement under way.
+type bench struct {
+	cfg  config
+	plan plan
+	dir  string // of everything; removed in the end
+	seed uint64 // of the records of the latest run
+
+	began time.Time
+}
+
+// measure measures, writes the page and returns what stands on it. The error wraps
+// load.ErrNotStored when something else than what was acknowledged is stored;
+// then nothing is written, and the folder with data and logs stays.
+func measure(ctx context.Context, cfg config) (_ Page, err error) {
+	p, err := cfg.plan()
+	if err != nil {
+		return Page{}, err
+	}
+	dir, err := os.MkdirTemp("", "sluice-bench-")
+	if err != nil {
+		return Page{}, err
+	}
+	b := &bench{cfg: cfg, plan: p, dir: dir, began: time.Now()}
+	defer func() {
+		if err == nil || ctx.Err() != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		} else {
+			err = fmt.Errorf("%w (data and logs are in %s)", err, dir)
+		}
+	}()
+	page := Page{Command: cfg.command, Short: cfg.Short, Runs: p.runs, Records: float64(p.records), Began: b.began}
+	if page.Machine, err = lookAround(ctx, dir, p.watch); err != nil {
+		return Page{}, err
+	}
+	if err := programtest.Build(ctx, filepath.Join(dir, "bin")); err != nil {
+		return Page{}, err
+	}
+	if cfg.Only == "" || cfg.Only == onlyCapacity {
+		if err := b.capacity(ctx, page.Machine); err != nil {
+			return Page{}, err
+		}
+	}
+	if cfg.Only == onlyCapacity {
+		return page, nil // no page is made of it
+	}
+	if cfg.Only == onlyDelay {
+		if cfg.Short {
+			b.plan.runs, page.Runs = 1, 1
+		}
+		if err := b.delay(ctx, &page); err != nil {
+			return Page{}, err
+		}
+		page.Took = time.Since(page.Began)
+		return page, page.writeDelay(cfg.Out)
+	}
+	if cfg.Only != onlyScaling {
+		if err := b.goals(ctx, &page); err != nil {
+			return Page{}, err
+		}
+	}
+	if cfg.Only == "" || cfg.Only == onlyScaling {
+		if err := b.scaling(ctx, &page); err != nil {
+			return Page{}, err
+		}
+	}
+	page.Took = time.Since(page.Began)
+	return page, page.write(cfg.Out)
+}
+
+// on does something with a deployment of its own that has one ingester.
+func (b *bench) on(ctx context.Context, name string, do func(*parts.Stage) error) (err error) {
+	dir := filepath.Join(b.dir, name)
+	s, err := parts.Start(ctx, filepath.Join(b.dir, "bin"), dir)
+	if err != nil {
+		return err
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			err = errors.Join(err, s.Stop())
+		}
+	}()
+	if err := do(s); err != nil {
+		return err
+	}
+	stopped = true
+	return errors.Join(s.Stop(), os.RemoveAll(dir))
+}
+
+// note writes a line about what was seen, and when.
+func (b *bench) note(format string, args ...any) {
+	fmt.Fprintf(b.cfg.log, "%5.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...)) // a terminal that is gone is no reason to fail
 }

@@ -1,6 +1,7 @@
 package library
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -75,7 +76,7 @@ func Fetched() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for isFile(filepath.Join(root, "go.mod")) != nil {
+	for !isProject(root) {
 		if root == filepath.Dir(root) {
 			return "", errors.New("the working folder is not in a checkout of the project")
 		}
@@ -86,6 +87,13 @@ func Fetched() (string, error) {
 		return "", fmt.Errorf("the ClickHouse engine (@chdb/lib-%s %s) is not installed: run `make engine`: %w", platform, Version, err)
 	}
 	return library, nil
+}
+
+// isProject tells whether the folder holds the module of this package, and not one
+// of the modules within it.
+func isProject(folder string) bool {
+	mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+	return err == nil && bytes.HasPrefix(mod, []byte("module sluice\n"))
 }
 
 // platform is the npm name of the platform this program is built for.

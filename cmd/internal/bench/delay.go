@@ -1,4 +1,4 @@
-package measure
+package main
 
 import (
 	"context"
@@ -46,7 +46,7 @@ const (
 // engine is the limit and not the lane: so there is a second round with a database
 // that waits in place of working, as one with cores to spare looks from outside.
 func (b *bench) delay(ctx context.Context, page *Page) error {
-	return b.on(ctx, Delay, func(s *parts.Stage) error {
+	return b.on(ctx, onlyDelay, func(s *parts.Stage) error {
 		if err := page.Versions.ask(ctx, s); err != nil {
 			return err
 		}

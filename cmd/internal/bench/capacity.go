@@ -1,4 +1,4 @@
-package measure
+package main
 
 import (
 	"context"
@@ -36,7 +36,7 @@ var loads = []capacity.Point{
 // capacity measures what sluice capacity reckons with.
 func (b *bench) capacity(ctx context.Context, m Machine) error {
 	all := capacity.Measured{
-		When: b.began.UTC().Format("2006-01-02 15:04 UTC"), Command: b.cfg.Command, Machine: m.CPU, Busy: m.Load,
+		When: b.began.UTC().Format("2006-01-02 15:04 UTC"), Command: b.cfg.command, Machine: m.CPU, Busy: m.Load,
 		Cores: float64(m.Cores), Sync: m.Sync.Seconds(),
 	}
 	err := b.on(ctx, "capacity", func(s *parts.Stage) error {
@@ -150,7 +150,7 @@ func spent(pid int) (float64, error) {
 func insertBytes(ctx context.Context) (float64, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output()
 	if err != nil {
-		return 0, fmt.Errorf("find the module: %w", err)
+		return 0, fmt.Errorf("find the module sluice: %w", err)
 	}
 	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "pkg", "warehouse", "testdata", "baseline.txt"))
 	if err != nil {

@@ -1,4 +1,4 @@
-package measure
+package main
 
 import (
 	"context"
@@ -204,4 +204,90 @@ func (p pass) peak(name string) float64 {
 		}
 	}
 	return 0
+}
+
+// job is a load that is run several times.
+type job struct {
+	name string
+	load load.Config
+	took func(pass) error // is given every run but the warm-up
+
+	// beside begins something that goes on beside a run until it is ended; nil
+	// when there is nothing.
+	beside func(context.Context) (end func() error, err error)
+}
+
+// repeat makes a warm-up and then the runs of a job, when the merges that the
+// job before has left behind are done.
+func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
+	if err := b.settle(ctx, s); err != nil {
+		return err
+	}
+	warm := j.load
+	if warm.Duration > 0 {
+		warm.Duration = max(warm.Duration/4, 200*time.Millisecond)
+	} else {
+		warm.Records = min(b.plan.warmUp, warm.Records)
+	}
+	if _, err := b.pass(ctx, s, warm); err != nil {
+		return fmt.Errorf("%s: warm-up: %w", j.name, err)
+	}
+	for n := range b.plan.runs {
+		p, err := b.once(ctx, s, j)
+		if err == nil {
+			b.note("%s, run %d of %d: %s rec/s, ack p99 %s ms, %s CPU-s per million", j.name, n+1, b.plan.runs,
+				number(p.StoredPerSec), number(p.Latency.P99*1e3), number(p.ours()))
+			err = j.took(p)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: run %d: %w", j.name, n+1, err)
+		}
+	}
+	return nil
+}
+
+// once is one run, and what goes on beside it.
+func (b *bench) once(ctx context.Context, s *parts.Stage, j job) (pass, error) {
+	if j.beside == nil {
+		return b.pass(ctx, s, j.load)
+	}
+	end, err := j.beside(ctx)
+	if err != nil {
+		return pass{}, err
+	}
+	p, err := b.pass(ctx, s, j.load)
+	if endErr := end(); err == nil {
+		err = endErr
+	}
+	return p, err
+}
+
+// settle waits until no merge runs any more, or the plan's patience has ended.
+func (b *bench) settle(ctx context.Context, s *parts.Stage) error {
+	for began := time.Now(); time.Since(began) < b.plan.settle; {
+		merges, err := s.Query(ctx, "SELECT count() FROM system.merges")
+		if err != nil || merges == "0" {
+			return err
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
+}
+
+// onDisk is the bytes per record of flow.records, and of all tables, when it
+// has settled.
+func (b *bench) onDisk(ctx context.Context, s *parts.Stage) (records, all float64, err error) {
+	if err := b.settle(ctx, s); err != nil {
+		return 0, 0, err
+	}
+	text, err := s.Query(ctx, `SELECT sumIf(bytes_on_disk, table = 'records'), sum(bytes_on_disk), sumIf(rows, table = 'records')
+		FROM system.parts WHERE database = 'flow' AND active`)
+	if err != nil {
+		return 0, 0, err
+	}
+	var rows float64
+	if _, err := fmt.Sscan(text, &records, &all, &rows); err != nil {
+		return 0, 0, fmt.Errorf("bytes on disk are %q: %w", text, err)
+	}
+	return records / rows, all / rows, nil
 }

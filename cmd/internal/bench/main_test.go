@@ -1,4 +1,4 @@
-package measure_test
+package main
 
 import (
 	"encoding/json"
@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/cmd/internal/bench/measure"
 	"sluice/pkg/capacity"
 )
 
@@ -20,8 +19,8 @@ import (
 func TestEverythingIsMeasured(t *testing.T) {
 	out := t.TempDir()
 	var log strings.Builder
-	page, err := measure.Run(t.Context(), measure.Config{
-		Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), Command: "go test", Log: &log,
+	page, err := measure(t.Context(), config{
+		Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), command: "go test", log: &log,
 	})
 	t.Logf("\n%s", log.String())
 	if err != nil {
@@ -44,7 +43,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 		}
 		delete(points, c.Slug)
 		for _, p := range c.Points {
-			for name, row := range map[string]measure.Row{"rate": p.Rate, "CPU": p.CPU, "engine": p.Engine, "ack p99": p.Ack, "attempts": p.Again} {
+			for name, row := range map[string]Row{"rate": p.Rate, "CPU": p.CPU, "engine": p.Engine, "ack p99": p.Ack, "attempts": p.Again} {
 				wellMeasured(t, c.Slug+": "+name, row, page.Runs)
 			}
 		}
@@ -79,7 +78,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 
 // wellMeasured wants a figure from every run. Where there is no goal it may be
 // nothing: a part of a short run can be less than a tick of CPU.
-func wellMeasured(t *testing.T, what string, row measure.Row, runs int) {
+func wellMeasured(t *testing.T, what string, row Row, runs int) {
 	t.Helper()
 	if len(row.Runs) != runs {
 		t.Errorf("%s: %d runs, want %d", what, len(row.Runs), runs)

@@ -1,4 +1,4 @@
-package measure
+package main
 
 import (
 	"errors"
@@ -9,29 +9,30 @@ import (
 	"time"
 )
 
-// What can be measured by itself, for Config.Only.
+// What can be measured by itself, for config.Only.
 const (
-	Goals    = "goals"
-	Again    = "again" // of the goals, records that are sent again
-	Scaling  = "scaling"
-	Capacity = "capacity" // what sluice capacity reckons with
-	Delay    = "delay"    // one lane, when ClickHouse answers later: a page of its own
+	onlyGoals    = "goals"
+	onlyAgain    = "again" // of the goals, records that are sent again
+	onlyScaling  = "scaling"
+	onlyCapacity = "capacity" // what sluice capacity reckons with
+	onlyDelay    = "delay"    // one lane, when ClickHouse answers later: a page of its own
 )
 
-// Config says what to measure and where to write it.
-type Config struct {
-	Only    string    // Goals, Again, Scaling, Capacity or Delay; all but Delay when empty
-	Runs    int       // of each row, after a warm-up
-	Records int64     // of a run that is not bounded by time
-	Out     string    // folder of performance.md; the plots go to performance/ in it
-	Command string    // how this was started, for the page
-	Short   bool      // few records and few points: that all can be measured, not how much it is
-	Log     io.Writer // gets a line per run; default none
+// config says what to measure and where to write it. It is the command line.
+type config struct {
+	Only         string `enum:",goals,again,scaling,capacity,delay" default:"" help:"Measure only the goals, of these only records that are sent again, only how it scales, or only what sluice capacity reckons with; or how fast one lane is when ClickHouse answers later, which writes performance/delay.md and no other page."`
+	Runs         int    `default:"3" help:"Runs of each row, after a warm-up."`
+	Records      int64  `default:"1000000" help:"Records of one run; runs that last for a time do not count them."`
+	Out          string `type:"path" default:"docs" help:"Folder that gets performance.md, and the plots in performance/."`
+	Coefficients string `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
 
-	Coefficients string // file that gets what pkg/capacity reckons with
+	Short bool `help:"Only try whether all can be measured, in half a minute: the figures say little."`
+
+	command string    // how this was started, for the page
+	log     io.Writer // gets a line per run
 }
 
-// plan is what Config means in detail.
+// plan is what config means in detail.
 type plan struct {
 	runs        int
 	records     int64
@@ -50,11 +51,8 @@ type plan struct {
 	load        time.Duration // of a run of one of them; twice as long at a given rate
 }
 
-func (c *Config) plan() (plan, error) {
-	if c.Log == nil {
-		c.Log = io.Discard
-	}
-	if all := []string{Goals, Again, Scaling, Capacity, Delay}; c.Only != "" && !slices.Contains(all, c.Only) {
+func (c *config) plan() (plan, error) {
+	if all := []string{onlyGoals, onlyAgain, onlyScaling, onlyCapacity, onlyDelay}; c.Only != "" && !slices.Contains(all, c.Only) {
 		return plan{}, fmt.Errorf("there are %s, no %s", strings.Join(all, ", "), c.Only)
 	}
 	if c.Short {

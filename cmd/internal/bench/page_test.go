@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestTheMedianIsJudged(t *testing.T) {
+	tests := []struct {
+		name   string
+		goal   *Goal
+		runs   []float64
+		median float64
+		want   string
+	}{
+		{"no goal, no verdict", nil, []float64{1}, 1, ""},
+		{"at most, met", atMost(3, 0), []float64{9, 3, 1}, 3, "yes"},
+		{"at most, missed", atMost(3, 2), []float64{1, 3.01, 4}, 3.01, "**no**"},
+		{"at most, stretch met", atMost(3, 2), []float64{2, 2, 9}, 2, "yes, stretch too"},
+		{"at least, missed", atLeast(200, 300), []float64{100, 250}, 175, "**no**"},
+		{"at least, stretch met", atLeast(200, 300), []float64{300, 250, 400, 350}, 325, "yes, stretch too"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := Row{Goal: tt.goal, Runs: tt.runs}
+			if r.Median() != tt.median || r.Verdict() != tt.want {
+				t.Errorf("median %v, verdict %q; want %v, %q", r.Median(), r.Verdict(), tt.median, tt.want)
+			}
+		})
+	}
+}
+
+func TestNumbersHaveThreeDigitsOrSo(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 3: "3", 0.0514: "0.051", 2.346: "2.35", 23.46: "23.5", 234.6: "235", 1000: "1 000", 231542.4: "231 542", 1234567: "1 234 567", -1234.5: "-1 234",
+	} {
+		if got := number(v); got != want {
+			t.Errorf("%v is written %q, want %q", v, got, want)
+		}
+	}
+}
+
+func TestARecordIsFreshWhenItsMessageIsSeen(t *testing.T) {
+	at := func(ns int64) time.Time { return time.Unix(0, ns) }
+	seen := []sight{{at(0), 100}, {at(10), 100}, {at(20), 130}, {at(30), 130}, {at(40), 200}}
+	messages := []message{{at(1), 10}, {at(2), 20}, {at(5), 69}, {at(15), 1}} // 110, 130, 199, 200
+	all, err := waits(seen, messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for q, want := range map[float64]time.Duration{0.1: 18, 0.3: 19, 0.31: 25, 0.32: 35, 1: 35} {
+		if got := quantile(all, q); got != want {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+	if _, err := waits(seen[:4], messages); err == nil {
+		t.Error("records that were not seen have a freshness")
+	}
+}
+
+func TestPausesAreWhatIsLongerThanTheTurnOfAnother(t *testing.T) {
+	const ms = time.Millisecond
+	ticks := []time.Duration{0, ms, 2 * ms, 5 * ms, 7 * ms, 57 * ms, 58 * ms}
+	began, i := time.Now(), -1
+	clock := func() time.Time { i++; return began.Add(ticks[i]) }
+	got := gaps(context.Background(), clock, ticks[len(ticks)-1])
+	if want := []time.Duration{3 * ms, 50 * ms}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestPausesReadWell(t *testing.T) {
+	for want, p := range map[string]Pauses{
+		"none":                                 {},
+		"2, together 53 ms, the longest 50 ms": {Count: 2, Sum: 53 * time.Millisecond, Longest: 50 * time.Millisecond},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
