@@ -1,18 +1,16 @@
-package steady_test
+package main
 
 import (
 	"bytes"
 	"testing"
 	"time"
-
-	"sluice/cmd/internal/soak/steady"
 )
 
 // TestASoakForTwentySeconds is `make soak` in small.
 func TestASoakForTwentySeconds(t *testing.T) {
 	var table bytes.Buffer
-	err := steady.Run(t.Context(), steady.Config{
-		For: 20 * time.Second, Rate: 1000, Every: time.Second, Seed: 1, Out: &table,
+	err := soak(t.Context(), config{
+		For: 20 * time.Second, Rate: 1000, Every: time.Second, Seed: 1, out: &table,
 		Freshness: 10 * time.Second, // other tests may have the processors
 	})
 	t.Logf("\n%s", table.String())
@@ -31,14 +29,22 @@ func TestWhatGrowsIsNamed(t *testing.T) {
 		"ten mebibytes each time": {10 << 20, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := steady.Growth("api rss", 100<<20, tt.add, 30); (len(got) > 0) != tt.want {
+			if got := growth(growing("api rss", 100<<20, tt.add)); (len(got) > 0) != tt.want {
 				t.Errorf("named %q", got)
 			}
 		})
 	}
-	if got := steady.Growth("lag", 0, 1000, 30); len(got) != 1 {
+	if got := growth(growing("lag", 0, 1000)); len(got) != 1 {
 		t.Errorf("a growing lag is named %q", got)
 	}
+}
+
+// growing are samples in which one column begins at first and gets more each time.
+func growing(column string, first, more float64) (samples []sample) {
+	for i := range 30 {
+		samples = append(samples, sample{column: first + float64(i)*more})
+	}
+	return samples
 }
 
 func TestTheQuantileIsThatOfItsBucket(t *testing.T) {
@@ -47,7 +53,7 @@ func TestTheQuantileIsThatOfItsBucket(t *testing.T) {
 		`xy_bucket{le="0.1"}`: 100,
 	}
 	for q, want := range map[float64]float64{0.5: 0.1, 0.98: 0.5, 0.99: 1} {
-		if got := steady.Quantile(page, "x", q); got != want {
+		if got := newHistogram(page, "x").quantile(q); got != want {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)
 		}
 	}
