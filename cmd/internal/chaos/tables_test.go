@@ -1,4 +1,4 @@
-package trial_test
+package main_test
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/cmd/internal/chaos/trial"
+	trial "sluice/cmd/internal/chaos"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/load"
 	"sluice/pkg/record"

@@ -1,4 +1,4 @@
-package trial_test
+package main_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/cmd/internal/chaos/trial"
+	trial "sluice/cmd/internal/chaos"
 	"sluice/pkg/load"
 )
 

@@ -1,11 +1,11 @@
-package trial_test
+package main_test
 
 import (
 	"bytes"
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/chaos/trial"
+	trial "sluice/cmd/internal/chaos"
 )
 
 func TestChaos(t *testing.T) {

@@ -1,4 +1,4 @@
-package trial_test
+package main_test
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/chaos/trial"
+	trial "sluice/cmd/internal/chaos"
 )
 
 func TestPlan(t *testing.T) {

@@ -1,4 +1,4 @@
-package trial_test
+package main_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/cmd/internal/chaos/trial"
+	trial "sluice/cmd/internal/chaos"
 )
 
 // clocksAndFrozenApis: the clocks of NATS, of an api and of an operator step by

@@ -1,4 +1,4 @@
-package trial_test
+package main_test
 
 import (
 	"bufio"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/chaos/trial"
+	trial "sluice/cmd/internal/chaos"
 )
 
 // echo answers every line with itself, under a name.

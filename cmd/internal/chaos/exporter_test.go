@@ -1,4 +1,4 @@
-package trial_test
+package main_test
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/cmd/internal/chaos/trial"
+	trial "sluice/cmd/internal/chaos"
 )
 
 // taker takes records and fails now and then, before or after it has taken them.
