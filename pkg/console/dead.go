@@ -50,7 +50,7 @@ func (l Letter) What() string {
 // Settled is what became of a letter, and by whom.
 type Settled struct {
 	At                  time.Time
-	By, Code, Fate      string
+	By, Code, Outcome   string
 	Lane                int
 	Incarnation, Number uint64 // Number is the message's in its lane
 	Index               int

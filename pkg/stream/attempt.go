@@ -272,7 +272,8 @@ func judgeCode(err *jetstream.APIError) (verdict, string, error) {
 	case codeAccountResources, codeInsufficientResources, codeMemoryResources, codeStorageResources:
 		return giveUp, "resources", unavailable(err, 10*time.Second)
 	}
-	// Sealed, or another stream on the subject: somebody must mend the server.
+	// Sealed, or another stream on the subject: an operator must mend the
+	// server.
 	return giveUp, "refused", unavailable(err, 30*time.Second)
 }
 
@@ -358,7 +359,7 @@ func (l *link) onLoss(f func()) (stop func() bool) {
 // answered notes that a lane has answered.
 func (l *link) answered() { l.heard.Store(time.Now().UnixNano()) }
 
-// silentSince is since when nobody has answered, as seen by one who asks since
+// silentSince is since when no server has answered, as seen by a caller that asks since
 // begun.
 func (l *link) silentSince(begun time.Time) time.Time {
 	if heard := time.Unix(0, l.heard.Load()); heard.After(begun) {

@@ -70,7 +70,7 @@ const (
 	// LanePrefix and a number name a lane's stream: FLOW_0, FLOW_1, …
 	LanePrefix = "FLOW_"
 
-	// DeadStream holds what cannot be stored, until somebody decides.
+	// DeadStream holds what cannot be stored, until an operator decides.
 	DeadStream = "FLOW_DEAD"
 
 	// NoteStream holds the notes about dead letters: they must have room when the
@@ -110,7 +110,7 @@ const (
 	// lanes its records go to.
 	SourceBucket = "flow_sources"
 
-	// LeaseBucket holds who reads which lane, lane.<n>, and who could,
+	// LeaseBucket holds which ingester reads which lane, lane.<n>, and which could,
 	// member.<instance>. Its entries live as long as they are renewed.
 	LeaseBucket = "flow_leases"
 
@@ -175,7 +175,7 @@ func laneSubjects(lane int) []string {
 // Permissions are the subjects a NATS user may publish and subscribe to.
 type Permissions struct{ Publish, Subscribe []string }
 
-// ask is what everybody asks of JetStream: what there is, and to read it. A
+// ask is what every program asks of JetStream: what there is, and to read it. A
 // wildcard stands for a whole token, so streams cannot be told by a prefix; what
 // is read is what every part sees anyway.
 var ask = []string{
@@ -304,7 +304,8 @@ func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.Stream
 }
 
 // ensure makes the stream when it is missing and mends what of it can be
-// mended. What cannot, or is somebody's decision, is an error that says so.
+// mended. What cannot be mended, or is for an operator to decide, is an error
+// that says so.
 func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	handle, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

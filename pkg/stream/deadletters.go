@@ -35,7 +35,7 @@ const (
 // its own may be larger than the message it came in.
 const packAbove = 512 << 10
 
-// DeadLetters keeps what cannot be stored, as it was, until somebody replays
+// DeadLetters keeps what cannot be stored, as it was, until an operator replays
 // or drops it.
 type DeadLetters struct {
 	stream *Stream
@@ -45,8 +45,8 @@ type DeadLetters struct {
 // NewDeadLetters returns the DeadLetters of s.
 func NewDeadLetters(s *Stream) *DeadLetters { return &DeadLetters{stream: s} }
 
-// As is the same dead letters, replayed and dropped by somebody: the notes about
-// them say who it was.
+// As is the same dead letters, replayed and dropped under a name, which the
+// notes about them keep.
 func (l *DeadLetters) As(by string) *DeadLetters { return &DeadLetters{stream: l.stream, by: by} }
 
 // DeadLetter is one record, or one whole message, that was set aside.
@@ -190,7 +190,7 @@ func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok 
 
 // Drop removes a dead letter for ever, and notes that it was given up.
 func (l *DeadLetters) Drop(ctx context.Context, d DeadLetter) error {
-	if err := l.settle(ctx, d, FateDropped); err != nil {
+	if err := l.settle(ctx, d, OutcomeDropped); err != nil {
 		return fmt.Errorf("drop dead letter %d: %w", d.Number, err)
 	}
 	// Noted. A crash here leaves a letter that is dropped, to be dropped again.
@@ -199,7 +199,7 @@ func (l *DeadLetters) Drop(ctx context.Context, d DeadLetter) error {
 
 // Erase is Drop, and the server writes over the bytes of the letter.
 func (l *DeadLetters) Erase(ctx context.Context, d DeadLetter) error {
-	if err := l.settle(ctx, d, FateDropped); err != nil {
+	if err := l.settle(ctx, d, OutcomeDropped); err != nil {
 		return fmt.Errorf("erase dead letter %d: %w", d.Number, err)
 	}
 	return l.stream.secureDelete(ctx, l.stream.dead, d.Number)
@@ -212,7 +212,7 @@ func remove(ctx context.Context, from jetstream.Stream, number uint64) error {
 		return nil
 	}
 	if _, gone := from.GetMsg(ctx, number); errors.Is(gone, jetstream.ErrMsgNotFound) {
-		return nil // somebody else has, or this one in an attempt whose answer was lost
+		return nil // another process has, or this one in an attempt whose answer was lost
 	}
 	return unavailable(fmt.Errorf("remove message %d of %s: %w", number, from.CachedInfo().Config.Name, err), 2*time.Second)
 }
@@ -270,42 +270,42 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 
 // Headers of a note that a dead letter is settled.
 const (
-	headerFate = "Sluice-Fate"
-	headerBy   = "Sluice-By" // who did it, base64url: a token's subject, or an operator's name
+	headerOutcome = "Sluice-Fate"
+	headerBy      = "Sluice-By" // its author, base64url: a token's subject, or an operator's name
 )
 
-// Fates of what was set aside.
+// Outcomes of what was set aside.
 const (
-	FateDead     = "dead"     // it is among the dead letters
-	FateReplayed = "replayed" // it was sent again, and is a message of its own since
-	FateDropped  = "dropped"  // somebody has given it up
+	OutcomeDead     = "dead"     // it is among the dead letters
+	OutcomeReplayed = "replayed" // it was sent again, and is a message of its own since
+	OutcomeDropped  = "dropped"  // an operator has given it up
 )
 
-// Fate says what became of a record, or a whole message, that was set aside.
-type Fate struct {
+// Resolution says what became of a record, or a whole message, that was set aside.
+type Resolution struct {
 	Lane        int
 	Incarnation uint64 // life of the lane
 	Seq         uint64
-	Index       int // -1 for the whole message
-	Fate        string
+	Index       int    // -1 for the whole message
+	Outcome     string `json:"Fate"` // dead, replayed or dropped, under the name that v0.1 has given it
 }
 
-// Fates gives the fate of everything that was set aside, of any life of a lane,
+// Resolutions gives the outcome of everything that was set aside, of any life of a lane,
 // for as long as the lane holds the message; the same origin may come twice, and
 // then is settled. What is set aside or settled while it runs may
 // come or not, but nothing is missed on its way from letter to settled: the note
 // that it is settled is there before the letter goes, and is looked for after.
-func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
-	return func(yield func(Fate, error) bool) {
+func (l *DeadLetters) Resolutions(ctx context.Context) iter.Seq2[Resolution, error] {
+	return func(yield func(Resolution, error) bool) {
 		for _, from := range []struct{ stream, prefix string }{{DeadStream, DeadPrefix}, {NoteStream, SettledPrefix}} {
 			for msg, err := range l.stream.scan(ctx, from.stream, scanFrom{subject: from.prefix + ">", heads: true}) {
 				if err != nil {
-					yield(Fate{}, fmt.Errorf("read what was set aside: %w", err))
+					yield(Resolution{}, fmt.Errorf("read what was set aside: %w", err))
 					return
 				}
-				fate := cmp.Or(first(msg.Headers(), headerFate), FateDead)
+				outcome := cmp.Or(first(msg.Headers(), headerOutcome), OutcomeDead)
 				lane, incarnation, seq, index, err := parseOrigin(strings.TrimPrefix(msg.Subject(), from.prefix))
-				if !yield(Fate{lane, incarnation, seq, index, fate}, err) {
+				if !yield(Resolution{lane, incarnation, seq, index, outcome}, err) {
 					return
 				}
 			}
@@ -315,10 +315,10 @@ func (l *DeadLetters) Fates(ctx context.Context) iter.Seq2[Fate, error] {
 
 // Settled is a note of what became of a dead letter, and by whom.
 type Settled struct {
-	Fate // what it was, and what became of it
-	At   time.Time
-	By   string // empty where the note does not say
-	Code string // why it was set aside; empty where the note does not say
+	Resolution // what it was, and what became of it
+	At         time.Time
+	By         string // empty where the note does not say
+	Code       string // why it was set aside; empty where the note does not say
 }
 
 // Settled gives the notes about letters that were replayed or dropped, oldest
@@ -332,7 +332,7 @@ func (l *DeadLetters) Settled(ctx context.Context) iter.Seq2[Settled, error] {
 			}
 			head := msg.Headers()
 			s := Settled{At: msg.at, Code: first(head, headerCode)}
-			s.Fate.Fate = first(head, headerFate)
+			s.Resolution.Outcome = first(head, headerOutcome)
 			if by, err := base64.RawURLEncoding.DecodeString(first(head, headerBy)); err == nil {
 				s.By = string(by)
 			}
@@ -345,20 +345,20 @@ func (l *DeadLetters) Settled(ctx context.Context) iter.Seq2[Settled, error] {
 }
 
 // settle notes what became of a letter. The first note stands.
-func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, fate string) error {
-	head := nats.Header{headerFate: {fate}, headerCode: {d.Code}}
+func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, outcome string) error {
+	head := nats.Header{headerOutcome: {outcome}, headerCode: {d.Code}}
 	if l.by != "" {
 		head[headerBy] = []string{base64.RawURLEncoding.EncodeToString([]byte(l.by))}
 	}
 	_, err := l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: head})
 	if err != nil && !isOneTooMany(err) {
 		_, _, answer := judge(err)
-		return fmt.Errorf("note that it is %s: %w", fate, answer)
+		return fmt.Errorf("note that it is %s: %w", outcome, answer)
 	}
 	return nil
 }
 
-// settled is the fate a letter has by its note, empty when there is none.
+// settled is the outcome a letter has by its note, empty when there is none.
 func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error) {
 	note, err := l.stream.notes.GetLastMsgForSubject(ctx, SettledPrefix+d.origin)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -367,7 +367,7 @@ func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error)
 	if err != nil {
 		return "", unavailable(err, 2*time.Second)
 	}
-	return first(note.Header, headerFate), nil
+	return first(note.Header, headerOutcome), nil
 }
 
 // forgetSettled removes the notes about messages of a lane before keep, and

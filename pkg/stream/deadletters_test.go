@@ -102,15 +102,15 @@ func TestTheSameSequenceOfAnotherLifeIsAnother(t *testing.T) {
 		w.setAside(d, d)
 		want = append(want, life)
 	}
-	var got, fates []uint64
+	var got, outcomes []uint64
 	for _, d := range w.list(stream.DeadFilter{}) {
 		got = append(got, d.Message.Incarnation)
 	}
-	for _, f := range w.fates() {
-		fates = append(fates, f.Incarnation)
+	for _, f := range w.outcomes() {
+		outcomes = append(outcomes, f.Incarnation)
 	}
-	if diff := cmp.Diff([][]uint64{want, want}, [][]uint64{got, fates}); diff != "" {
-		t.Errorf("lives of the letters, and of their fates (-want +got):\n%s", diff)
+	if diff := cmp.Diff([][]uint64{want, want}, [][]uint64{got, outcomes}); diff != "" {
+		t.Errorf("lives of the letters, and of their outcomes (-want +got):\n%s", diff)
 	}
 }
 
@@ -274,11 +274,11 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
 				t.Errorf("%d letters are left, want none", len(left))
 			}
-			if diff := cmp.Diff([]stream.Fate{{Seq: 2, Index: 3, Fate: stream.FateReplayed}}, w.fates()); diff != "" {
-				t.Errorf("fates (-want +got):\n%s", diff)
+			if diff := cmp.Diff([]stream.Resolution{{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed}}, w.outcomes()); diff != "" {
+				t.Errorf("outcomes (-want +got):\n%s", diff)
 			}
 			if info, err := w.jetStream().StreamInfo("FLOW_NOTES"); err != nil || info.State.Msgs != 1 {
-				t.Errorf("%d messages are left in FLOW_NOTES, %v, want the one that tells the fate", info.State.Msgs, err)
+				t.Errorf("%d messages are left in FLOW_NOTES, %v, want the one that tells the outcome", info.State.Msgs, err)
 			}
 		})
 	}
@@ -498,7 +498,7 @@ func TestNotesSayWhoSettledALetter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[note.Seq] = note.By + " " + note.Fate.Fate + " " + note.Code
+		got[note.Seq] = note.By + " " + note.Resolution.Outcome + " " + note.Code
 	}
 	want := map[uint64]string{1: "ann replayed too_deep", 2: "Änn ✓ a: b dropped too_deep", 3: " dropped too_deep"}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -292,10 +292,10 @@ func (s *Stream) routable(ctx context.Context) (*view, error) {
 	return s.lookNow(ctx)
 }
 
-// lookNow looks up lanes and sources for somebody who waits for it.
+// lookNow looks up lanes and sources for a caller that waits for it.
 func (s *Stream) lookNow(ctx context.Context) (*view, error) {
 	if !s.refresh.TryLock() {
-		return nil, errStale // somebody is looking them up: ask again soon
+		return nil, errStale // another call is looking them up: ask again soon
 	}
 	defer s.refresh.Unlock()
 	ctx, done := s.link.attempt(ctx, patience)

@@ -168,11 +168,10 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 // Reset makes a lane go on after the message done of the stream it has now,
 // whatever its position was, in a life of its own: by the server's clock, and
 // with an incarnation above that of the one before, and above another one that
-// is known. It is for an
-// operator who knows that what was before is stored or lost: after a stream was
-// made again, or restored from a backup. Whoever owns the lane is fenced, and
-// takes it again from there. Changes go on after the same message: those behind
-// it are applied again, which ends in the same.
+// is known. It is for an operator who knows that what was before is stored or
+// lost: after a stream was made again, or restored from a backup. Its owner is
+// fenced, and takes it again from there. Changes go on after the same message:
+// those behind it are applied again, which ends in the same.
 func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (record.Position, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
@@ -209,8 +208,8 @@ func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (re
 	return at, NewChangePositions(p.stream).follow(ctx, lane, at)
 }
 
-// follow makes the changes of a lane go on where the lane does, whoever moves
-// them at the time.
+// follow makes the changes of a lane go on where the lane does, also while an
+// ingester moves them.
 func (p *Positions) follow(ctx context.Context, lane int, at record.Position) error {
 	for try := 1; ; try++ {
 		before, err := p.entry(ctx, lane)
@@ -255,15 +254,15 @@ func (p *Positions) fitting(ctx context.Context, lane *Lane) (record.Position, e
 }
 
 // holdTries is how often a position is read again that moves while it is
-// written: whoever works on the lane moves it with every block.
+// written: its owner moves it with every block.
 const holdTries = 100
 
-// Hold asks whoever works on a lane to claim nothing new until then, or until
+// Hold asks the owner of a lane to claim nothing new until then, or until
 // Release, and returns the position with the hold in it. A block that is
-// claimed is stored and recorded as done first. The error says so when somebody
-// else holds the lane.
+// claimed is stored and recorded as done first. The error says so when another
+// name holds the lane.
 //
-// Whoever dies holding a lane leaves it to the clock.
+// A holder that dies leaves the lane to the clock.
 func (p *Positions) Hold(ctx context.Context, lane int, by string, until time.Time) (record.Position, error) {
 	return p.rewrite(ctx, lane, func(pos *record.Position) error {
 		if pos.Held(time.Now()) && pos.Hold.By != by {
@@ -274,7 +273,7 @@ func (p *Positions) Hold(ctx context.Context, lane int, by string, until time.Ti
 	})
 }
 
-// Release ends a hold, unless it is somebody else's.
+// Release ends a hold, unless it is of another name.
 func (p *Positions) Release(ctx context.Context, lane int, by string) error {
 	_, err := p.rewrite(ctx, lane, func(pos *record.Position) error {
 		if pos.Hold == nil || pos.Hold.By != by {
@@ -334,7 +333,7 @@ func (p *Positions) ReleaseAll(ctx context.Context, by string) (all error) {
 const holdLook = 50 * time.Millisecond
 
 // kept is what a backup asks of the purge. It stands in an entry of its own, so that
-// whoever moves the position does not notice.
+// the owner of the position does not notice.
 type kept struct {
 	From  uint64 `json:"from"`  // messages from here on stay
 	Until int64  `json:"until"` // ms since 1970, by the server's clock
@@ -390,7 +389,7 @@ func (s *Stream) keptFrom(ctx context.Context, lane *Lane) (uint64, error) {
 // errAsItIs says that a position needs no change.
 var errAsItIs = errors.New("as it is")
 
-// rewrite changes the position of a lane, whoever else moves it.
+// rewrite changes the position of a lane while others move it.
 func (p *Positions) rewrite(ctx context.Context, lane int, change func(*record.Position) error) (record.Position, error) {
 	for try := 1; ; try++ {
 		pos, err := p.Read(ctx, lane)

@@ -201,7 +201,7 @@ func pieces(sub *record.Submission) ([]*piece, error) {
 // adds to them.
 const headRoom = 64 << 10
 
-// validID says whether an id can stand in a table, and be shown to anybody.
+// validID says whether an id can stand in a table, and be shown.
 func validID(id string) bool {
 	return id != "" && len(id) <= 256 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }

@@ -210,7 +210,7 @@ type Standing struct {
 }
 
 // Standings looks lanes, their entries and the sources up now. It compares no
-// entry with its lane: who works on the lane does that.
+// entry with its lane: the owner of the lane does that.
 func (s *Stream) Standings(ctx context.Context) ([]Standing, error) {
 	if err := s.ready(); err != nil {
 		return nil, err

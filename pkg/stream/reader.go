@@ -83,7 +83,7 @@ func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, erro
 }
 
 // OpenChanges reads the changes of lane 0 from a sequence on. What the lane does
-// not hold any more of before its first message was applied, as far as anybody can
+// not hold any more of before its first message was applied, as far as the log can
 // tell: the Purger sees to it. The error is record.ErrGap when the lane ends
 // before the message that precedes from.
 func (r *Reader) OpenChanges(ctx context.Context, from uint64) (*Cursor, error) {
@@ -383,7 +383,7 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*r
 }
 
 // age is the stream time between two messages of a lane. When the first is gone,
-// it is longer than anybody asks for.
+// it is longer than any caller asks for.
 func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.Duration, err error) {
 	before, found := time.Time{}, false
 	err = (&Reader{stream: s}).Heads(ctx, lane, from, to, func(e *record.Entry) error {

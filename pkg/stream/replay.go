@@ -51,7 +51,7 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 	}
 	// Durable in its lane. A crash here leaves letter and note: the next call
 	// finds it by its id.
-	if err := l.settle(ctx, d, FateReplayed); err != nil {
+	if err := l.settle(ctx, d, OutcomeReplayed); err != nil {
 		return record.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
 	}
 	// Settled. A crash here leaves a letter that the next call only removes.
@@ -63,12 +63,12 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 }
 
 func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
-	switch fate, err := l.settled(ctx, d); {
+	switch outcome, err := l.settled(ctx, d); {
 	case err != nil:
 		return record.Receipt{}, err
-	case fate == FateReplayed:
+	case outcome == OutcomeReplayed:
 		return record.Receipt{Replayed: true}, nil
-	case fate == FateDropped:
+	case outcome == OutcomeDropped:
 		return record.Receipt{}, ErrDropped
 	}
 	id := "dead." + d.origin
@@ -94,7 +94,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (r
 		return record.Receipt{}, err
 	}
 	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin, Data: body})
-	if err != nil && !isOneTooMany(err) { // one too many: somebody else replays it right now
+	if err != nil && !isOneTooMany(err) { // one too many: another process replays it right now
 		_, _, answer := judge(err)
 		return record.Receipt{}, answer
 	}

@@ -147,7 +147,7 @@ func (s *Stream) swapSource(ctx context.Context, next Source) (Source, error) {
 			next.revision = entry.Revision()
 			return next, nil
 		}
-		return Source{}, fmt.Errorf("the lanes of source %q were written by somebody else meanwhile", next.Name)
+		return Source{}, fmt.Errorf("the lanes of source %q were written by another process meanwhile", next.Name)
 	}
 	return Source{}, unavailable(fmt.Errorf("write the lanes of source %q: %w", next.Name, err), 2*time.Second)
 }
@@ -243,7 +243,7 @@ func (s *Stream) markMoving(ctx context.Context, to Spreading) (Source, error) {
 
 // moveMarked moves a source once it is marked.
 func (s *Stream) moveMarked(ctx context.Context, source Source, say func(string, ...any)) error {
-	// Marked. Who knows sources from before the mark may act on that for a
+	// Marked. An api that knows sources from before the mark may act on that for a
 	// while. And the lanes must have forgotten the ids of requests: one that is
 	// repeated afterwards goes another way.
 	wait := s.cfg.Fresh + attemptLimit + time.Second
@@ -344,7 +344,7 @@ func (s *Stream) unmark(ctx context.Context, source Source) error {
 		return err
 	}); err != nil {
 		if now, found, asked := s.source(ctx, source.Name); asked == nil && found && now.Moving == nil {
-			return nil // somebody else was quicker, or the end of this attempt was written though nobody heard of it
+			return nil // another process was quicker, or the end of this attempt was written though its answer was lost
 		}
 		return fmt.Errorf("source %q is still marked, and its records are refused until it is moved or told to stay: %w", source.Name, err)
 	}

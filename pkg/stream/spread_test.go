@@ -307,7 +307,7 @@ func TestTwoMoveASourceAtOnce(t *testing.T) {
 				done.Store(int64(len(lanes)))
 				return
 			}
-			if !strings.Contains(err.Error(), "somebody else") {
+			if !strings.Contains(err.Error(), "another process") {
 				t.Errorf("to %v: %v", lanes, err)
 			}
 		})

@@ -28,9 +28,9 @@
 //	purger.go       lag, and what may go      redact.go     messages without what was forgotten
 //	deadletters.go, replay.go                 what cannot be stored
 //
-// What a crash leaves: some pieces of a submission or none of them. Who repeats
-// it has it in the lane twice; the ingester drops the second one, by its id, its
-// hash and the index of each record.
+// What a crash leaves: some pieces of a submission or none of them. A client that
+// repeats it has it in the lane twice; the ingester drops the second one, by its id,
+// its hash and the index of each record.
 package stream
 
 import (
@@ -74,7 +74,7 @@ type Stream struct {
 	view    atomic.Pointer[view] // what was looked up last
 	refresh sync.Mutex           // one look-up at a time
 	lane0   jetstream.Stream     // for changes
-	waits   waits                // of who waits until records are stored
+	waits   waits                // for callers that wait until records are stored
 	behind  sync.Map             // since when a lane ends before what was read from it, by number
 	settle  time.Duration        // settleTime
 
@@ -134,7 +134,7 @@ func (s *Stream) Opened(ctx context.Context) error {
 	}
 }
 
-// errNotOpen is the answer to whoever comes before: nothing was published.
+// errNotOpen is the answer to callers that come before: nothing was published.
 var errNotOpen = &record.RetryError{Err: fmt.Errorf("%w: it is not open yet", record.ErrUnavailable), After: time.Second}
 
 // ready fails until the Stream is open.
@@ -226,7 +226,7 @@ func Connected(ctx context.Context, nc *nats.Conn) error {
 // State is the bucket of users and fields.
 func (s *Stream) State() (jetstream.KeyValue, error) { return s.states, s.ready() }
 
-// Leases is the bucket of who works on which lane. It drops what is not renewed for
+// Leases is the bucket of leases of lanes. It drops what is not renewed for
 // LeaseTTL.
 func (s *Stream) Leases() (jetstream.KeyValue, error) { return s.leases, s.ready() }
 
@@ -337,9 +337,9 @@ const (
 	openPause = 500 * time.Millisecond
 )
 
-// untilOpen opens until it succeeds, ctx ends, or something fails that does
-// not pass: the servers of a cluster answer connections before they have
-// agreed on a leader, and whoever starts meanwhile is not to give up.
+// untilOpen opens until it succeeds, ctx ends, or something fails that does not
+// pass: the servers of a cluster answer connections before they have agreed on
+// a leader, and a program that starts meanwhile must not give up.
 func (s *Stream) untilOpen(ctx context.Context) error {
 	for said := false; ; said = true {
 		try, cancel := context.WithTimeout(ctx, openLimit)

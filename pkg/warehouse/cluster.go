@@ -273,7 +273,7 @@ func (db *DB) storeEverywhere(ctx context.Context, statement string, args ...any
 }
 
 // shardwise makes each shard answer questions of ctx by itself and whole: the
-// answers follow each other, and who asks puts them together. On a single server
+// answers follow each other, and the caller puts them together. On a single server
 // there is one answer.
 func (db *DB) shardwise(ctx context.Context) context.Context {
 	if db.cfg.Cluster == "" {

@@ -40,7 +40,7 @@ var classes = map[record.Class][]proto.Error{
 		proto.ErrThreadWasCanceled, proto.ErrTooManyMutations, proto.ErrAsyncLoadFailed,
 		proto.ErrCannotWriteAfterBufferCanceled, proto.ErrKeeperException, proto.ErrPocoException,
 	},
-	// Schema, rights or configuration: somebody must mend it.
+	// Schema, rights or configuration: an operator must mend it.
 	record.ClassHalt: {
 		proto.ErrNoSuchColumnInTable, proto.ErrNumberOfColumnsDoesntMatch, proto.ErrBadArguments,
 		proto.ErrUnknownIdentifier, proto.ErrUnknownTable, proto.ErrSyntaxError, proto.ErrUnknownDatabase,

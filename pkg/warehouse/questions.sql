@@ -240,7 +240,7 @@ ORDER BY failures DESC, source, worker, job_type
 LIMIT {limit:UInt32};
 
 -- question retries_exhausted: Which jobs have no retries left?
--- exhausted had none at some time; now have none and wait for somebody to give them new ones.
+-- exhausted had none at some time; now have none and wait for an operator to give them new ones.
 SELECT source, bpmn_process_id, job_type, count() AS jobs, countIf(min_retries = 0) AS exhausted,
     countIf(retries = 0 AND state NOT IN ('COMPLETED', 'CANCELED')) AS now
 FROM flow.v_jobs
@@ -427,8 +427,8 @@ GROUP BY source, value
 ORDER BY instances DESC, source, value
 LIMIT {limit:UInt32};
 
--- question user_tasks: How long do user tasks wait for somebody, and how long does the work take?
--- Tasks created in the time, by who has them and to which groups they were offered. waiting is from the creation to
+-- question user_tasks: How long do user tasks wait for a person, and how long does the work take?
+-- Tasks created in the time, by assignee and by the groups they were offered to. waiting is from the creation to
 -- the last assignment, handling from that to the completion.
 -- example process=
 SELECT source, assignee, candidate_groups, count() AS tasks, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CREATED') AS open_now,

@@ -61,7 +61,7 @@ and pkg/warehouse/questions.sql; a test keeps it fresh, runs every statement on
 it, and compares every answer with what really happened in simulated engines,
 also when records come shuffled, late and twice.
 
-Whoever connects from this machine without a password may read:
+A connection from this machine without a password may read:
 
 ` + "```sh" + `
 curl 'http://127.0.0.1:8123/?param_process=order' \

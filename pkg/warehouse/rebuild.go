@@ -40,8 +40,8 @@ func (db *DB) Shadow(name string) (*Shadow, error) {
 // Live is the database beside which the shadow is.
 func (s *Shadow) Live() *DB { return s.live }
 
-// Prepare makes the schema. The error tells when the database is somebody
-// else's.
+// Prepare makes the schema. The error tells when the database belongs to
+// something else.
 func (s *Shadow) Prepare(ctx context.Context) error {
 	if err := s.Migrate(ctx); err != nil {
 		return err
@@ -186,22 +186,22 @@ type Side struct {
 	Digest uint64 // sum over all columns
 }
 
-// Contrast is a minute in which the tables differ.
-type Contrast struct {
+// Diff is a minute in which the tables differ.
+type Diff struct {
 	Minute        time.Time
 	Live, Rebuilt Side
 }
 
-// Contrasts compares the rows of the messages from first to last of a lane, by
+// Diffs compares the rows of the messages from first to last of a lane, by
 // minute of arrival and over all columns. It returns the rows of either table
 // and the minutes that differ.
-func (s *Shadow) Contrasts(ctx context.Context, lane int, incarnation, first, last uint64) (live, rebuilt uint64, differ []Contrast, err error) {
+func (s *Shadow) Diffs(ctx context.Context, lane int, incarnation, first, last uint64) (live, rebuilt uint64, differ []Diff, err error) {
 	side := `SELECT toStartOfMinute(received_at) AS minute, count() AS n, sum(` + digestSQL(whole) + `) AS digest, '%s' AS side
 		FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? GROUP BY minute`
 	query := `SELECT minute, sumIf(n, side = 'live'), sumIf(digest, side = 'live'), sumIf(n, side = 'rebuilt'), sumIf(digest, side = 'rebuilt')
 		FROM (` + fmt.Sprintf(side, "live", s.live.name) + " UNION ALL " + fmt.Sprintf(side, "rebuilt", s.name) + `) GROUP BY minute ORDER BY minute`
 	err = s.each(ctx, "compare the tables", query, []any{lane, incarnation, first, last, lane, incarnation, first, last}, func(rows driver.Rows) error {
-		var c Contrast
+		var c Diff
 		if err := rows.Scan(&c.Minute, &c.Live.Rows, &c.Live.Digest, &c.Rebuilt.Rows, &c.Rebuilt.Digest); err != nil {
 			return err
 		}

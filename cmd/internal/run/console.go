@@ -210,7 +210,7 @@ func (l letters) Settled(ctx context.Context) iter.Seq2[console.Settled, error] 
 	return func(yield func(console.Settled, error) bool) {
 		for note, err := range l.dead.Settled(ctx) {
 			shown := console.Settled{
-				At: note.At, By: note.By, Code: note.Code, Fate: note.Fate.Fate,
+				At: note.At, By: note.By, Code: note.Code, Outcome: note.Resolution.Outcome,
 				Lane: note.Lane, Incarnation: note.Incarnation, Number: note.Seq, Index: note.Index,
 			}
 			if !yield(shown, err) {

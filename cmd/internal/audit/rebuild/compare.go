@@ -44,12 +44,12 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 			report.Lanes = append(report.Lanes, Lane{Lane: l.info.Number, First: l.first, Last: l.last})
 			continue
 		}
-		live, rebuilt, contrasts, err := r.into.Contrasts(ctx, l.info.Number, l.life, l.first, l.last)
+		live, rebuilt, diffs, err := r.into.Diffs(ctx, l.info.Number, l.life, l.first, l.last)
 		if err != nil {
 			return nil, err
 		}
 		line := Lane{Lane: l.info.Number, First: l.first, Last: l.last, Live: live, Rebuilt: rebuilt}
-		for _, c := range contrasts {
+		for _, c := range diffs {
 			differs, err := l.explain(ctx, c, report)
 			if err != nil {
 				return nil, err
@@ -67,7 +67,7 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 }
 
 // explain names what makes a minute differ.
-func (l *lane) explain(ctx context.Context, c warehouse.Contrast, report *Report) (differs bool, err error) {
+func (l *lane) explain(ctx context.Context, c warehouse.Diff, report *Report) (differs bool, err error) {
 	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.life, l.first, l.last, c.Minute, l.cfg.Limit)
 	if err != nil {
 		return false, err

@@ -86,7 +86,7 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 		return nil, err
 	}
 	// After the positions: all that was set aside up to there is known.
-	for f, err := range stream.NewDeadLetters(s).Fates(ctx) {
+	for f, err := range stream.NewDeadLetters(s).Resolutions(ctx) {
 		if err != nil {
 			return nil, err
 		}

@@ -164,9 +164,9 @@ func (l *lane) unexpected(e *record.Entry, place []warehouse.Row) {
 			}
 		}
 		f := Finding{Kind: Unknown, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "the message has no such record"}
-		fate := cmp.Or(l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, int(r.Idx)}], l.fates[origin{l.position.Incarnation, m.Lane, r.Seq, -1 - m.Ordinal}])
-		if fate != "" {
-			f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+fate+")"
+		outcome := cmp.Or(l.outcomes[origin{l.position.Incarnation, m.Lane, r.Seq, int(r.Idx)}], l.outcomes[origin{l.position.Incarnation, m.Lane, r.Seq, -1 - m.Ordinal}])
+		if outcome != "" {
+			f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+outcome+")"
 		}
 		l.minutes.at(m.Received).Doubled++
 		l.find(f)

@@ -11,7 +11,7 @@
 //     table or not: it is in doubt. Verify waits until it is done, for a while.
 //     Then every message up to there is settled for good, and what comes after
 //     it, up to the last message at that time, is waiting.
-//  3. The fates of what was set aside are read. All of it up to there is known
+//  3. The outcomes of what was set aside are read. All of it up to there is known
 //     now; a letter that leaves meanwhile has left a note first.
 //  4. Every message is read and decoded, as the ingester does it. What should be
 //     a row goes into the sum of its run of messages; ClickHouse is asked for

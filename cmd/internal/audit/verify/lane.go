@@ -22,7 +22,7 @@ const (
 )
 
 // errUnknownTopic says that a message is set aside as a whole.
-// Beside the fates of what was set aside: what was forgotten, and had become of it.
+// Beside the outcomes of what was set aside: what was forgotten, and had become of it.
 const (
 	forgottenStored   = "forgotten, and was stored"
 	forgottenRepeated = "forgotten, and was repeated"
@@ -206,19 +206,19 @@ func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*reco
 				l.again[origin{m.Incarnation, m.Lane, m.Seq, index}] = sure
 			}
 		}
-	}, func(index, n int, fate string) {
+	}, func(index, n int, outcome string) {
 		l.kept.Dead += uint64(n)
-		switch fate {
-		case stream.FateDead:
+		switch outcome {
+		case stream.OutcomeDead:
 			t.Dead += uint64(n)
-		case stream.FateReplayed:
+		case stream.OutcomeReplayed:
 			t.Replayed += uint64(n)
-		case stream.FateDropped:
+		case stream.OutcomeDropped:
 			t.Dropped += uint64(n)
 		case forgottenStored, forgottenRepeated:
 			t.Forgotten += uint64(n)
 			l.kept.Dead -= uint64(n)
-			if fate == forgottenStored {
+			if outcome == forgottenStored {
 				l.kept.Stored += uint64(n)
 			} else {
 				l.kept.Repeated += uint64(n)
@@ -236,7 +236,7 @@ func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*reco
 // decode splits a message as the ingester does, into what must be rows and
 // what must have been set aside, and returns how many records it holds. The rows
 // are added to the columns.
-func (l *lane) decode(e *record.Entry, m *record.Message, row func(row int), aside func(index, n int, fate string)) int {
+func (l *lane) decode(e *record.Entry, m *record.Message, row func(row int), aside func(index, n int, outcome string)) int {
 	m.Incarnation = l.position.Incarnation
 	before := l.columns.Rows()
 	var bad []*record.BadRecordError
@@ -247,26 +247,26 @@ func (l *lane) decode(e *record.Entry, m *record.Message, row func(row int), asi
 		}
 	}
 	whole := -1 - m.Ordinal
-	if fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, whole}]; known || err != nil {
+	if outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, whole}]; known || err != nil {
 		n := max(m.Records, 1)
-		aside(whole, n, fate)
+		aside(whole, n, outcome)
 		return n
 	}
 	for _, b := range bad {
-		fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, b.Index}]
+		outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, b.Index}]
 		switch {
 		case known:
 		case e.Forgotten.WasStored(b.Index):
-			fate = forgottenStored
+			outcome = forgottenStored
 		case e.Forgotten.WasRepeated(b.Index):
-			fate = forgottenRepeated
+			outcome = forgottenRepeated
 		}
-		aside(b.Index, 1, fate)
+		aside(b.Index, 1, outcome)
 	}
 	for i := before; i < l.columns.Rows(); i++ {
 		index := int(l.columns.StreamIdx[i])
-		if fate, known := l.fates[origin{m.Incarnation, m.Lane, m.Seq, index}]; known {
-			aside(index, 1, fate)
+		if outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, index}]; known {
+			aside(index, 1, outcome)
 		} else {
 			row(i)
 		}

@@ -41,7 +41,7 @@ type verifier struct {
 	stream      *stream.Stream
 	db          *warehouse.DB
 	report      *Report
-	fates       map[origin]string
+	outcomes    map[origin]string
 	rowlessDays map[string]int64 // records that are missing, by day
 	rows        map[string]int64 // by day, counted first
 	read        uint64           // messages so far
@@ -62,7 +62,7 @@ type origin struct {
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*Report, error) {
 	v := &verifier{
 		cfg: cfg.withDefaults(), stream: s, db: db, report: &Report{At: time.Now().UTC()},
-		fates: map[origin]string{}, rowlessDays: map[string]int64{}, settled: true,
+		outcomes: map[origin]string{}, rowlessDays: map[string]int64{}, settled: true,
 	}
 	var err error
 	if v.rows, err = db.RowsPerDay(ctx); err != nil {
@@ -72,11 +72,11 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 	if err != nil {
 		return nil, err
 	}
-	for f, err := range stream.NewDeadLetters(s).Fates(ctx) {
+	for f, err := range stream.NewDeadLetters(s).Resolutions(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		v.fates[origin{f.Incarnation, f.Lane, f.Seq, f.Index}] = f.Fate // the later one is the settled one
+		v.outcomes[origin{f.Incarnation, f.Lane, f.Seq, f.Index}] = f.Outcome // the later one is the settled one
 	}
 	for _, l := range lanes {
 		if err := l.account(ctx); err != nil {

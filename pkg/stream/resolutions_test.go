@@ -12,11 +12,11 @@ import (
 	"sluice/pkg/stream"
 )
 
-// fates is what became of everything that was set aside.
-func (w *world) fates() []stream.Fate {
+// outcomes is what became of everything that was set aside.
+func (w *world) outcomes() []stream.Resolution {
 	w.t.Helper()
-	var all []stream.Fate
-	for f, err := range stream.NewDeadLetters(w.Stream).Fates(context.Background()) {
+	var all []stream.Resolution
+	for f, err := range stream.NewDeadLetters(w.Stream).Resolutions(context.Background()) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -48,13 +48,13 @@ func TestTheFateOfADeadLetterOutlivesIt(t *testing.T) {
 	if err := letters.Drop(t.Context(), list[2]); err != nil {
 		t.Fatal(err)
 	}
-	want := []stream.Fate{
-		{Seq: 3, Index: 3, Fate: stream.FateDead},
-		{Seq: 2, Index: 3, Fate: stream.FateReplayed},
-		{Seq: 4, Index: -1, Fate: stream.FateDropped},
+	want := []stream.Resolution{
+		{Seq: 3, Index: 3, Outcome: stream.OutcomeDead},
+		{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed},
+		{Seq: 4, Index: -1, Outcome: stream.OutcomeDropped},
 	}
-	if diff := cmp.Diff(want, w.fates()); diff != "" {
-		t.Errorf("fates (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, w.outcomes()); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 
 	// As when the ingester crashed right after it had set them aside.
@@ -94,9 +94,9 @@ func TestFatesGoWithTheirMessages(t *testing.T) {
 	if err := purger.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	want := []stream.Fate{{Seq: 8, Index: 3, Fate: stream.FateDropped}}
-	if diff := cmp.Diff(want, w.fates()); diff != "" {
-		t.Errorf("fates after messages 1 to 5 were purged (-want +got):\n%s", diff)
+	want := []stream.Resolution{{Seq: 8, Index: 3, Outcome: stream.OutcomeDropped}}
+	if diff := cmp.Diff(want, w.outcomes()); diff != "" {
+		t.Errorf("outcomes after messages 1 to 5 were purged (-want +got):\n%s", diff)
 	}
 }
 
