@@ -226,13 +226,7 @@ func TestManyChangesAreAppliedTogether(t *testing.T) {
 		if got, at := w.appliedTo(); len(got) != n || at.Done != n {
 			t.Errorf("%d changes are applied, up to %d", len(got), at.Done)
 		}
-		steps := 0
-		for _, line := range w.history {
-			if strings.Contains(line, " apply ") {
-				steps++
-			}
-		}
-		if steps > n/10 {
+		if steps := len(w.ops("apply ")); steps > n/10 {
 			t.Errorf("%d changes were applied in %d steps", n, steps)
 		}
 		if err := stop(); err != nil {

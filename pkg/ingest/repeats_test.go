@@ -244,6 +244,8 @@ func TestNewRecordsAreNotAskedFor(t *testing.T) {
 
 // ops are the steps so far that begin so.
 func (w *world) ops(name string) (all []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, line := range w.history {
 		if strings.Contains(line, " "+name) {
 			all = append(all, line)

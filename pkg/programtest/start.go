@@ -50,11 +50,13 @@ func show(t testing.TB, name string, p *Process) {
 	fmt.Printf("=== all of it: %s\n", file)
 }
 
-// Eventually polls until check returns no error.
+// Eventually polls until check returns no error. It pauses for as long as the check
+// took, within bounds: one that runs a program would take a processor for itself.
 func Eventually(t testing.TB, limit time.Duration, check func() error) {
 	t.Helper()
-	const pause = 50 * time.Millisecond
-	for deadline := time.Now().Add(limit); ; time.Sleep(pause) {
+	const least, most = 50 * time.Millisecond, 500 * time.Millisecond
+	for deadline := time.Now().Add(limit); ; {
+		began := time.Now()
 		err := check()
 		if err == nil {
 			return
@@ -62,5 +64,6 @@ func Eventually(t testing.TB, limit time.Duration, check func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still after %v: %v", limit, err)
 		}
+		time.Sleep(min(max(time.Since(began), least), most))
 	}
 }
