@@ -59,19 +59,33 @@ engine-lock: ## write down the SHA-512 of this platform's engine, as the npm reg
 test: engine | need-go ## the whole suite, with real NATS and the real engine
 	@$(MAKE) -j 2 suite fuzz suite-bench
 
-# Much of it waits for servers, so packages and tests run side by side.
+# Much of it waits for servers, so packages and tests run side by side, the longest
+# package first. make check has vetted it; nobody debugs what is linked here.
+TEST := $(GO) test -vet=off -ldflags=-w
 suite: engine | need-go
-	$(GO) test -timeout 15m -p 3 -parallel 6 ./...
+	$(TEST) -timeout 15m -p 3 -parallel 6 ./cmd/internal/endtoend ./...
+
+# The inner loop: rooms by themselves, and of them not what takes long: servers that die
+# and come back, and thousands of cases by chance. make test runs all of it.
+SHORT := ./pkg ./pkg/api/... ./pkg/auth ./pkg/capacity ./pkg/change ./pkg/console ./pkg/dial ./pkg/ingest/... ./pkg/lease \
+	./pkg/load/... ./pkg/ops ./pkg/programtest ./pkg/record ./pkg/state ./cmd/internal/backup ./cmd/internal/run
+BY_CHANCE := TestARepeatIsDecidedOnce|TestRequestsAgainstASlowOracle|TestManyStepsMayFail|TestEveryStepMayFailInEveryWay
+WITH_CLICKHOUSE := TestRealPartsFailAndNothingIsLostOrDoubled|TestALostPositionStoresNothingTwice|TestChangesAreVisibleWithoutClickHouse|TestABlockThatTakesTooMuchMemoryIsStoredInPieces|TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestOneKeyOverTwoApis|TestShardsGoAwayAndNothingIsLostOrDoubled
+LARGE := TestBaseline|TestLimitsLetThroughWhatTheyAllowAndNoMore
+test-short: engine | need-go ## the inner loop, about a minute: rooms by themselves, without what takes long
+	$(TEST) -timeout 5m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
 
 # make bench in small: its module is not one of ./...
 suite-bench: engine | need-go
-	cd $(BENCH) && $(GO) test -timeout 15m ./...
+	cd $(BENCH) && $(TEST) -timeout 15m ./...
 
 FUZZ_RUNS ?= 2000x
 fuzz: | need-go ## a short run of every fuzz target of what clients send
-	@for package in record change auth api stream; do \
+	@mkdir -p .cache/fuzz; for package in record change auth api stream; do \
+		$(TEST) -c -fuzz . -o .cache/fuzz/$$package ./pkg/$$package; \
 		for target in $$(grep -ho '^func Fuzz[A-Za-z]*' pkg/$$package/*_test.go | cut -c6-); do \
-			$(GO) test ./pkg/$$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ_RUNS); \
+			(cd pkg/$$package && ../../.cache/fuzz/$$package -test.run '^$$' -test.fuzz "^$$target$$" -test.fuzztime $(FUZZ_RUNS) \
+				-test.fuzzminimizetime 100x -test.fuzzcachedir $(CURDIR)/.cache/fuzz/found/$$package); \
 		done; \
 	done
 
@@ -119,10 +133,13 @@ console-assets: ## fetch the console's third-party files anew, as their lock say
 console-check:
 	@$(GO) test -count=1 -run '^TestAssetsAreThoseOfTheLock$$' ./pkg/console >/dev/null || { echo "make check: files of $(VENDOR) are not those of its lock: make console-assets" >&2; exit 1; }
 
-# Where goroutines of ours meet. The race detector needs a C compiler.
-RACED := ./pkg/api ./pkg/auth ./pkg/ops
+# Where goroutines of ours meet, and not what one of them reckons for long. The race
+# detector needs a C compiler.
+RACED := ./pkg/api ./pkg/auth ./pkg/ops ./pkg/lease
+MEET := Changes|EveryStep|AnOutage|PausedOwner|Halts|Heartbeat|Trickle|Flood|AfterSilence|StopFinishes|LanesShare|SmallerIsClaimed|ClaimsNothing|StoodStill|AnOldClaim
 race: | need-go ## data races in the packages whose goroutines share memory, where there is a C compiler
-	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(GO) test -race -timeout 10m $(RACED); \
+	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(TEST) -race -timeout 10m -skip '^($(LARGE))$$' $(RACED) && \
+		CGO_ENABLED=1 $(TEST) -race -timeout 10m -run '$(MEET)' -skip '^($(WITH_CLICKHOUSE))$$' ./pkg/ingest; \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
 foreign: build browser ## what others make against sluice up, where Python, Node, Java and apt are there: clients, brokers of Camunda, Prometheus; and the console in a browser
@@ -192,4 +209,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test fuzz baseline check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench bench-table bench-ratios bench-analytics bench-console hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test test-short fuzz baseline check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench bench-table bench-ratios bench-analytics bench-console hostile microbench clean need-go
