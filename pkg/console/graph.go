@@ -47,7 +47,7 @@ LIMIT 200`
 
 // follows is the directly-follows graph of the instances that began last.
 func (s *Server) follows(ctx context.Context, who *session, c chosen) (p section[[]followRow]) {
-	last := fmt.Sprintf("SELECT source, instance FROM (%s) ORDER BY started DESC LIMIT %d", c.instances(who, c.Window.within("started_at")), lately)
+	last := fmt.Sprintf("SELECT source, instance FROM (%s) ORDER BY started DESC LIMIT %d", c.instances(who), lately)
 	p.SQL = fill(followsSQL, "elements", fill(elementsOf, "elements", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN ("+last+")"))
 	p.Rows, p.Err = each(ctx, s.db, func(f *followRow) []any { return []any{&f.From, &f.To, &f.Times, &f.P50} }, p.SQL)
 	return p

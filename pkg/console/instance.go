@@ -472,6 +472,6 @@ func (s *session) theirs(source string) string {
 	if !s.Limited() {
 		return "1"
 	}
-	return fmt.Sprintf("(%s OR process_definition_key GLOBAL IN (SELECT assumeNotNull(process_definition_key) FROM flow.process_instances WHERE source = %s AND %s))",
+	return fmt.Sprintf("(%s OR process_definition_key GLOBAL IN (SELECT assumeNotNull(process_definition_key) FROM flow.instances WHERE source = %s AND %s))",
 		s.only("tenant_id"), quote(source), s.only("tenant_id"))
 }

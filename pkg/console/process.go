@@ -12,10 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ofProcess finds instances by rows of a process, and those whose rows may name
-// another one: what they belong to now is decided when they are put together.
-const ofProcess = `source = $source AND (bpmn_process_id = $process OR (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.migrated_instances WHERE source = $source))`
-
 // chosen is the process that a page is about.
 type chosen struct {
 	Source, Process string
@@ -23,14 +19,14 @@ type chosen struct {
 	Window          window
 }
 
-// instances are those of the process that $seed finds.
-func (c chosen) instances(who *session, seed string) string {
-	return fill(instancesOf, "rows", c.found(seed), "tenants", c.mine(who))
+// instances are those of the process that began in the window.
+func (c chosen) instances(who *session) string {
+	return fill(instancesOf, "rows", c.began(), "tenants", c.mine(who))
 }
 
-// found leaves the rows of instances of the process that $seed finds, and some more.
-func (c chosen) found(seed string) string {
-	return found(fill(ofProcess, c.pairs()...) + " AND " + seed)
+// began finds the instances of the engine that began in the window.
+func (c chosen) began() string {
+	return "source = " + quote(c.Source) + " AND " + c.Window.within("started_at")
 }
 
 // mine leaves the instances that belong to the process now.
@@ -81,7 +77,7 @@ ORDER BY process_version DESC`
 // versions compares the versions, whichever of them is chosen.
 func (s *Server) versions(ctx context.Context, who *session, c chosen) (p section[[]versionRow]) {
 	c.Version = 0
-	p.SQL = fill(versionsSQL, "rows", begunAndActive(c.found(c.Window.within("started_at")), active("source = "+quote(c.Source)), c.mine(who)))
+	p.SQL = fill(versionsSQL, "rows", begunAndActive(c.began(), active("source = "+quote(c.Source)), c.mine(who)))
 	p.Rows, p.Err = each(ctx, s.db, func(r *versionRow) []any {
 		return []any{&r.Version, &r.Instances, &r.Active, &r.Completed, &r.Terminated, &r.WithIncidents, &r.P50, &r.P95, &r.Steps}
 	}, p.SQL)
@@ -159,11 +155,13 @@ func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]
 	return p
 }
 
-// elements are those of the instances that began in the window with a row of the
-// process, or may have been migrated to it; order may choose some of them.
+// elements are those of the instances that began in the window and have belonged to
+// the process; order may choose some of them. Elements lie by the processes of their
+// instance, as a rule one.
 func (c chosen) elements(order string) string {
-	return fill(elementsOf, "elements", fill(`source = $source AND (source, process_instance_key) GLOBAL IN
-        (SELECT source, process_instance_key FROM flow.process_instances WHERE `+ofProcess+` AND `+c.Window.within("started_at")+order+`)`, c.pairs()...))
+	return fill(elementsOf, "elements", fill(`source = $source AND (source, bpmn_process_id, process_instance_key) GLOBAL IN
+        (SELECT source, arrayJoin(processes), process_instance_key FROM
+            (SELECT source, processes, process_instance_key FROM flow.instances FINAL WHERE `+c.began()+` AND has(processes, $process)`+order+`))`, c.pairs()...))
 }
 
 // All rows of an element that is not left have a state below 3, and what it is

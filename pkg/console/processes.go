@@ -6,28 +6,24 @@ import (
 	"time"
 )
 
-// instancesOf are process instances as they are now, one row each, made of the
-// rows of the fold that $rows leaves: all of an instance or none. It says what
-// v_process_instances says, and reads the fold without FINAL and only near what is
-// asked for, so that it costs no more than that.
-const instancesOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id) AS tenant,
-        splitByChar('\t', max(p.migrated)) AS moved,
-        if(length(moved) < 4, max(p.bpmn_process_id), moved[2]) AS process,
-        ifNull(if(length(moved) < 4, max(p.version), toInt64OrNull(moved[3])), 0) AS process_version,
-        ifNull(if(length(moved) < 4, max(p.process_definition_key), toInt64OrNull(moved[4])), 0) AS definition,
-        ifNull(max(p.parent_process_instance_key), -1) AS caller, ifNull(max(p.parent_element_instance_key), -1) AS caller_element,
-        max(p.state) AS reached, min(p.started_at) AS started, coalesce(max(p.completed_at), max(p.terminated_at)) AS ended,
-        min(p.first_seen) AS noticed, max(p.last_seen) AS seen, dateDiff('millisecond', started, ended) AS took_ms,
-        groupUniqArrayArray(p.incident_keys) AS raised,
-        if(empty(raised), 0, length(arrayFilter(k -> NOT has(groupUniqArrayArray(p.resolved_incident_keys), k), raised))) AS open
-    FROM flow.process_instances AS p
-    WHERE $rows
-    GROUP BY source, process_instance_key
-    HAVING reached > 0 AND $tenants`
+// instancesOf are the process instances that $rows leaves, as they are now, one row
+// each. It says what v_process_instances says. The fold lies by when they began: a
+// condition on that, or on their keys, reads little more than what it leaves.
+const instancesOf = `SELECT source, process_instance_key AS instance, tenant_id AS tenant, splitByChar('\t', p.migrated) AS moved,
+        if(p.migrated = '', p.bpmn_process_id, moved[2]) AS process,
+        ifNull(if(p.migrated = '', p.version, toInt64OrNull(moved[3])), 0) AS process_version,
+        ifNull(if(p.migrated = '', p.process_definition_key, toInt64OrNull(moved[4])), 0) AS definition,
+        ifNull(p.parent_process_instance_key, -1) AS caller, ifNull(p.parent_element_instance_key, -1) AS caller_element,
+        p.state AS reached, p.started_at AS started, coalesce(p.completed_at, p.terminated_at) AS ended,
+        p.first_seen AS noticed, p.last_seen AS seen, dateDiff('millisecond', started, ended) AS took_ms,
+        p.incident_keys AS raised, length(arrayFilter(k -> NOT has(p.resolved_incident_keys, k), raised)) AS open
+    FROM flow.instances AS p FINAL
+    WHERE $rows AND reached > 0 AND $tenants`
 
-// found leaves the rows of instances of which any row is found by a condition.
+// found leaves the instances of which any row is found by a condition: what is not
+// about when they began is looked for before rows are merged.
 func found(condition string) string {
-	return "(source, process_instance_key) GLOBAL IN\n        (SELECT source, process_instance_key FROM flow.process_instances WHERE " + condition + ")"
+	return "(source, process_instance_key) GLOBAL IN\n        (SELECT source, process_instance_key FROM flow.instances WHERE " + condition + ")"
 }
 
 // active leaves the rows of instances that go on. All rows of such a one say so;
@@ -35,17 +31,18 @@ func found(condition string) string {
 // Keys are compared before sources are: that is quicker, and leaves more.
 func active(condition string) string {
 	return condition + ` AND state < 3 AND (source, process_instance_key) GLOBAL NOT IN
-        (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state >= 3 AND process_instance_key GLOBAL IN
-            (SELECT process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state < 3))`
+        (SELECT source, process_instance_key FROM flow.instances WHERE ` + condition + ` AND state >= 3 AND process_instance_key GLOBAL IN
+            (SELECT process_instance_key FROM flow.instances WHERE ` + condition + ` AND state < 3))`
 }
 
-// activeOf are instances that go on, with less of them than instancesOf has.
+// activeOf are instances that go on, with less of them than instancesOf has, and read
+// without FINAL: few rows say that.
 const activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id) AS tenant,
         splitByChar('\t', max(p.migrated)) AS moved,
         if(length(moved) < 4, max(p.bpmn_process_id), moved[2]) AS process,
         ifNull(if(length(moved) < 4, max(p.version), toInt64OrNull(moved[3])), 0) AS process_version,
         max(p.state) AS reached, max(p.last_seen) AS seen
-    FROM flow.process_instances AS p
+    FROM flow.instances AS p
     WHERE $rows
     GROUP BY source, process_instance_key
     HAVING reached > 0 AND $tenants`
@@ -127,7 +124,7 @@ func (s *Server) processList(ctx context.Context, who *session, w window) (p sec
 	}
 	step := max(int64(w.To.Add(-time.Hour).Sub(from).Seconds())/sparks, 1)
 	p.SQL = fill(processListSQL,
-		"rows", begunAndActive(found(w.within("started_at")), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
+		"rows", begunAndActive(w.within("started_at"), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
 	p.Rows, p.Err = each(ctx, s.db, func(r *processRow) []any {
 		return []any{&r.Source, &r.ID, &r.Versions, &r.Instances, &r.Active, &r.Incidents, &r.Completed, &r.Terminated, &r.Failed, &r.P50, &r.P95, &r.Begun, &r.LastAt}
 	}, p.SQL)

@@ -105,8 +105,8 @@ func (a asked) filters() string {
 	return strings.Join(all, " AND ")
 }
 
-// seed finds the rows of instances that may be shown: those that are active need
-// not have begun in the window.
+// seed finds rows of the instances that may be shown: those that are active need not
+// have begun in the window.
 func (a asked) seed() string {
 	seed := a.Window.within("started_at")
 	if a.State == "ACTIVE" || a.State == "INCIDENT" {
@@ -115,21 +115,18 @@ func (a asked) seed() string {
 	if a.Source != "" {
 		seed = "source = " + quote(a.Source) + " AND " + seed
 	}
-	if a.Source != "" && a.Process != "" {
-		seed = fill(ofProcess, "source", quote(a.Source), "process", quote(a.Process)) + " AND " + seed
-	}
 	return seed
 }
 
-// rows leaves the rows of those instances.
+// rows leaves those instances.
 func (a asked) rows() string {
 	if a.State != "ACTIVE" && a.State != "INCIDENT" {
-		return found(a.seed())
+		return a.seed()
 	}
 	if a.Source == "" {
-		return active("1")
+		return found(active("1"))
 	}
-	return active("source = " + quote(a.Source))
+	return found(active("source = " + quote(a.Source)))
 }
 
 // latest are the instances that began last. Where it does not matter which they are,
@@ -138,7 +135,7 @@ func (a asked) rows() string {
 func (s *Server) latest(ctx context.Context, who *session, a asked) section[[]hit] {
 	rows := a.rows()
 	if a.Process+a.Version+a.State == "" && !who.Limited() {
-		rows = found(fmt.Sprintf("%s AND started_at >=\n        (SELECT min(started_at) FROM (SELECT started_at FROM flow.process_instances WHERE %[1]s ORDER BY started_at DESC LIMIT %d))", a.seed(), lately))
+		rows = fmt.Sprintf("%s AND started_at >=\n        (SELECT min(started_at) FROM (SELECT started_at FROM flow.instances WHERE %[1]s ORDER BY started_at DESC LIMIT %d))", a.seed(), lately)
 	}
 	return s.hits(ctx, "", fill(latestSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits),
 		"instances", fill(instancesOf, "rows", rows, "tenants", who.only("tenant"))))
@@ -183,7 +180,7 @@ func (s *Server) withVariable(who *session, a asked, name, value string) clue {
 	}
 	return clue(fmt.Sprintf(`SELECT source, process_instance_key AS instance, concat(name, ' = ', substring(if(updated = '', created, substring(updated, 37)), 1, 120)) AS why
     FROM flow.variables
-    WHERE %s AND %s AND (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.process_instances WHERE %s)
+    WHERE %s AND %s AND (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.instances WHERE %s)
     LIMIT 1000`, condition, who.only("tenant_id"), a.seed()))
 }
 

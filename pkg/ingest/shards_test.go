@@ -137,7 +137,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	for i, e := range engines {
 		var n, unique, c, k, j, p int
 		answer := clickhousetest.Exec(t, e, `SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m_local), (SELECT sum(rows) FROM flow.sources_local),
-			(SELECT uniqExact(key) FROM flow.jobs_local WHERE created_at IS NOT NULL), (SELECT uniqExact(process_instance_key) FROM flow.process_instances_local) FROM flow.records_local`)
+			(SELECT uniqExact(key) FROM flow.jobs_local WHERE created_at IS NOT NULL), (SELECT uniqExact(process_instance_key) FROM flow.instances_local) FROM flow.records_local`)
 		if _, err := fmt.Sscan(answer, &n, &unique, &c, &k, &j, &p); err != nil {
 			t.Fatalf("%s: %v", answer, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -162,17 +163,19 @@ func (db *DB) everywhere(ctx context.Context, statement string, args ...any) err
 		return err
 	}
 	for _, r := range all {
-		if err := db.execAt(ctx, r.address, statement, args...); err != nil {
+		if err := db.execAt(ctx, db.cfg.QueryTimeout, r.address, statement, args...); err != nil {
 			return fmt.Errorf("shard %d, %s: %w", r.shard, r.address, err)
 		}
 	}
 	return nil
 }
 
-// onShards runs a statement on one server of each shard.
-func (db *DB) onShards(ctx context.Context, statement string) error {
+// onShards runs a statement on one server of each shard, for bound at most on each.
+func (db *DB) onShards(ctx context.Context, bound time.Duration, statement string) error {
 	if db.cfg.Cluster == "" {
-		return db.exec(ctx, statement)
+		ctx, cancel := context.WithTimeout(ctx, bound)
+		defer cancel()
+		return db.queries.Exec(ctx, statement)
 	}
 	all, err := db.layout(ctx)
 	if err != nil {
@@ -183,7 +186,7 @@ func (db *DB) onShards(ctx context.Context, statement string) error {
 		if done[r.shard] {
 			continue
 		}
-		if err := db.execAt(ctx, r.address, statement); err != nil {
+		if err := db.execAt(ctx, bound, r.address, statement); err != nil {
 			failed[r.shard] = errors.Join(failed[r.shard], fmt.Errorf("shard %d, %s: %w", r.shard, r.address, err))
 			continue
 		}
@@ -197,13 +200,13 @@ func (db *DB) onShards(ctx context.Context, statement string) error {
 	return nil
 }
 
-// execAt runs a statement on one server of the cluster.
-func (db *DB) execAt(ctx context.Context, address, statement string, args ...any) error {
+// execAt runs a statement on one server of the cluster, for bound at most.
+func (db *DB) execAt(ctx context.Context, bound time.Duration, address, statement string, args ...any) error {
 	conn, err := db.servers.at(address)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	return conn.Exec(ctx, statement, args...)
 }

@@ -32,7 +32,7 @@ type Config struct {
 	Single bool
 
 	InsertTimeout time.Duration // of one attempt; past it the outcome is unknown; default 60 s
-	QueryTimeout  time.Duration // of one migration statement, check or count; default 60 s
+	QueryTimeout  time.Duration // of one check, count, or statement of a migration that copies no rows; default 60 s
 	Connections   int           // kept open for inserts; two for each lane that is worked on are enough; default 8
 
 	Tracer trace.Tracer // of inserts; nothing is traced when nil

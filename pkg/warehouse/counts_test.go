@@ -175,7 +175,7 @@ func TestRefold(t *testing.T) {
 	db := open(t)
 	first, second := life(t, 7, 0, 1, jobs(1, 10)...), life(t, 7, 0, 2, jobs(101, 10)...)
 	insert(t, db, first)
-	tables := []string{"sources", "jobs", "process_instances"}
+	tables := []string{"sources", "jobs", "instances"}
 	all := func() string {
 		var b strings.Builder
 		for _, table := range tables {

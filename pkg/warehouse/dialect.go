@@ -145,12 +145,18 @@ func (dialect) Begun() string {
 	return "bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)" // 2^51 - 1
 }
 
-// Moved finds rows of process_instances, one at least of each instance whose events
-// name more than one process: the row of a process that it was migrated to lacks its
-// beginning. So do rows of a migration to another version that are not merged yet,
-// which does no harm.
+// Moved finds rows of process_instances as it was until migration 0021, one at least of
+// each instance whose events name more than one process: the row of a process that it
+// was migrated to lacks its beginning. So do rows of a migration to another version that
+// are not merged yet, which does no harm.
 func (dialect) Moved() string {
 	return "migrated != '' AND began = '' OR bpmn_process_id = ''"
+}
+
+// MovedInstances asks for the instances whose events name more than one process: a row
+// of them names these, or, as long as it is not merged, a migration and no beginning.
+func (d dialect) MovedInstances() string {
+	return fmt.Sprintf("SELECT source, process_instance_key FROM %s.instances WHERE length(processes) > 1 OR migrated != '' AND began = '' OR processes = ['']", d.Database)
 }
 
 // Mark is a number that tells one record from another in a set of them: its

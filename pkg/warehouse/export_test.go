@@ -3,6 +3,7 @@ package warehouse
 import (
 	"context"
 	"os"
+	"slices"
 )
 
 // MigrateAs migrates with the files of a folder instead of those of this
@@ -13,6 +14,30 @@ func (db *DB) MigrateAs(ctx context.Context, folder string) error {
 		return err
 	}
 	return db.migrate(ctx, all)
+}
+
+// MigrateUntil migrates up to a version, and runs as many statements of that one as a
+// migration has run that was killed after them. It says whether there are more.
+func (db *DB) MigrateUntil(ctx context.Context, version uint32, statements int) (more bool, err error) {
+	all, err := migrations()
+	if err != nil {
+		return false, err
+	}
+	at := slices.IndexFunc(all, func(m migration) bool { return m.version == version })
+	if err := db.migrate(ctx, all[:at]); err != nil {
+		return false, err
+	}
+	d, err := db.dialect(ctx)
+	if err != nil {
+		return false, err
+	}
+	of, err := d.statements(all[at].name, all[at].source)
+	for _, s := range of[:min(statements, len(of))] {
+		if err == nil {
+			err = db.run(ctx, s)
+		}
+	}
+	return statements < len(of), err
 }
 
 // Statements renders every migration for a server of a version, or a cluster,

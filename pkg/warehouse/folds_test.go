@@ -51,7 +51,7 @@ func TestFoldsAreTheTruth(t *testing.T) {
 			compareFolds(t, db, truths)
 
 			merges(t, db, "START")
-			for _, table := range []string{"process_instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions", "decisions"} {
+			for _, table := range []string{"instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions", "decisions"} {
 				query(t, db, "OPTIMIZE TABLE {db}."+table+" FINAL")
 			}
 			compareFolds(t, db, truths)

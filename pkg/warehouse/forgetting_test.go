@@ -70,7 +70,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fold := range []string{"process_instances", "element_instances", "jobs", "variables"} {
+	for _, fold := range []string{"instances", "element_instances", "jobs", "variables"} {
 		if removed[fold] == 0 {
 			t.Errorf("nothing goes of %s: %v", fold, removed)
 		}

@@ -2,14 +2,18 @@ package warehouse_test
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
 )
 
@@ -73,6 +77,107 @@ func TestMigrationsGoForward(t *testing.T) {
 	insert(t, db, life(t, 9, 0, 1, jobs(1000, 10)...))
 	if got := query(t, db, "SELECT count() - 10, (SELECT sum(records) FROM {db}.counts_1m) - 10 FROM {db}.records"); got != rows+"\t"+rows {
 		t.Errorf("rows and counted before 10 more: got %s, want %s of both", got, rows)
+	}
+}
+
+// byAge is the migration that has instances by when they began.
+const byAge = 21
+
+// TestInstancesGoForward kills migration 0021 after each of its statements, of a
+// database of the first version, while records come in: in the end every fold and view
+// is what really happened, and instances are what they are when all is folded at once.
+func TestInstancesGoForward(t *testing.T) {
+	t.Parallel()
+	_, url := clickhousetest.FreshDatabase(t)
+	db := openURL(t, url)
+	if err := db.MigrateAs(t.Context(), first+"/migrations"); err != nil {
+		t.Fatal(err)
+	}
+	truth := new(simulator.Truth)
+	var all []sent
+	for r := range simulator.New(simulator.Config{Seed: 11, Instances: 120, Commands: true, Truth: truth}).All() {
+		all = append(all, sent{"engine", r.Position, r.Timestamp, string(r.JSON)})
+	}
+	next := uint64(1)
+	send := func(some int) {
+		t.Helper()
+		some = min(some, len(all))
+		next, all = store(t, db, next, all[:some], some+1), all[some:]
+	}
+	send(len(all) / 2)
+	some := len(all) / 20
+	for n, more := 0, true; more; n++ {
+		var err error
+		if more, err = db.MigrateUntil(t.Context(), byAge, n); err != nil {
+			t.Fatalf("killed after %d statements: %v", n, err)
+		}
+		send(some)
+	}
+	if len(all) == 0 {
+		t.Fatal("there are no records left for after the migration")
+	}
+	for range 2 { // the second time nothing is left to do
+		if err := db.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		send(len(all) / 2)
+	}
+	send(len(all))
+	if err := db.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	compareFolds(t, db, map[string]*simulator.Truth{"engine": truth})
+
+	const sorted = "SELECT * REPLACE(arraySort(processes) AS processes, arraySort(incident_keys) AS incident_keys, arraySort(resolved_incident_keys) AS resolved_incident_keys, arraySort(job_failures) AS job_failures) FROM "
+	at := strings.ReplaceAll(query(t, db, "SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'instances_mv' FORMAT TSVRaw"), "\n", " ")
+	want := query(t, db, sorted+"("+at+") ORDER BY process_instance_key")
+	if got := query(t, db, sorted+"{db}.instances FINAL ORDER BY process_instance_key"); got != want || strings.Count(want, "\n") < 100 {
+		t.Errorf("instances (-folded at once +migrated):\n%s", cmp.Diff(want, got))
+	}
+	// Consoles of the version before read the old name, also with FINAL.
+	for _, final := range []string{"", " FINAL"} {
+		moved := query(t, db, "SELECT uniqExact(process_instance_key) FROM {db}.process_instances"+final+" WHERE process_instance_key IN (SELECT process_instance_key FROM {db}.v_process_instances WHERE length(processes) > 1)")
+		if want := query(t, db, "SELECT countIf(length(processes) > 1) FROM {db}.v_process_instances"); moved != want || want == "0" {
+			t.Errorf("process_instances%s has %s instances that were moved, want %s", final, moved, want)
+		}
+	}
+}
+
+// TestAMigrationWaitsForInserts begins an insert before there is the view by which
+// instances hear of it, and migrates while it is under way.
+func TestAMigrationWaitsForInserts(t *testing.T) {
+	t.Parallel()
+	_, url := clickhousetest.FreshDatabase(t)
+	db := openURL(t, url)
+	if _, err := db.MigrateUntil(t.Context(), byAge, 0); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, db, life(t, 7, 0, 1, jobs(1, 8)...))
+	slow := "INSERT INTO " + db.Database() + ".records SELECT * REPLACE ('2251799813685777' AS process_instance_key) FROM " + db.Database() + ".records WHERE sleepEachRow(0.25) = 0"
+	ended := make(chan error, 1)
+	go func() {
+		answer, err := http.Post(clickhousetest.Shared(t).HTTP()+"/?user=default", "text/plain", strings.NewReader(slow))
+		if err == nil {
+			defer answer.Body.Close()
+			if text, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusOK {
+				err = fmt.Errorf("status %d: %s", answer.StatusCode, text)
+			}
+		}
+		ended <- err
+	}()
+	for deadline := time.Now().Add(30 * time.Second); query(t, db, "SELECT count() FROM system.processes WHERE query_kind = 'Insert' AND position(query, '{db}.records') > 0") == "0"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the insert does not begin")
+		}
+	}
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := query(t, db, "SELECT uniqExact(process_instance_key) FROM {db}.instances WHERE process_instance_key = '2251799813685777'"); n != "1" {
+		t.Errorf("%s instances of an insert that began before the migration, want 1", n)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -81,8 +81,8 @@ func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]reco
 	return all, err
 }
 
-// scanTime bounds a question that reads all of flow.records. It is asked only
-// when something is wrong.
+// scanTime bounds a question that reads all of flow.records, which is asked only when
+// something is wrong, and a migration that copies a table.
 const scanTime = 10 * time.Minute
 
 // LastSeq returns the last message of a life of a lane that has a row in

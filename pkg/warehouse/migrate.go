@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/zeebo/xxh3"
 )
 
@@ -108,14 +109,78 @@ func (db *DB) apply(ctx context.Context, d dialect, m migration) error {
 		return err
 	}
 	for _, s := range statements {
-		err := db.everywhere(ctx, s)
+		err := db.run(ctx, s)
 		for pause := 100 * time.Millisecond; err != nil && pause <= time.Second && ctx.Err() == nil; pause *= 3 {
 			time.Sleep(pause)
-			err = db.everywhere(ctx, s)
+			err = db.run(ctx, s)
 		}
 		if err != nil {
 			first, _, _ := strings.Cut(s, "\n")
 			return fmt.Errorf("migration %s: %s: %w", m.name, first, err)
+		}
+	}
+	return nil
+}
+
+// run runs a statement of a migration. A binary before this one may be inserting: an
+// insert tells the materialized views that there are when it begins, and those that
+// began before a view was made or dropped know nothing of that. So whoever copies the
+// rows of a table into another one, or takes a table away, waits for them first.
+// A crash while waiting changes nothing: the next run waits again.
+func (db *DB) run(ctx context.Context, statement string) error {
+	copies := strings.HasPrefix(statement, "INSERT ")
+	if copies || strings.HasPrefix(statement, "CREATE OR REPLACE TABLE ") {
+		if err := db.insertsEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if !copies {
+		return db.everywhere(ctx, statement)
+	}
+	ctx, err := db.storing(ctx, nil)
+	if err != nil {
+		return err
+	}
+	return db.onShards(ctx, scanTime, statement)
+}
+
+// insertsEnd waits until every insert into the database has ended that runs now; one
+// that begins meanwhile is not waited for.
+func (db *DB) insertsEnd(ctx context.Context) error {
+	conns := []driver.Conn{db.queries}
+	if db.cfg.Cluster != "" {
+		conns = nil
+		all, err := db.layout(ctx)
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			conn, err := db.servers.at(r.address)
+			if err != nil {
+				return err
+			}
+			conns = append(conns, conn)
+		}
+	}
+	began := time.Now()
+	for _, conn := range conns {
+		for {
+			var running uint64
+			asked, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+			err := conn.QueryRow(asked, "SELECT count() FROM system.processes WHERE query_kind = 'Insert' AND elapsed >= ? AND (current_database = ? OR position(query, ?) > 0)",
+				time.Since(began).Seconds(), db.name, db.name).Scan(&running)
+			cancel()
+			if err != nil {
+				return storeError("look for inserts that run", err)
+			}
+			if running == 0 {
+				break
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
 	return nil

@@ -43,14 +43,14 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,20]"; got != want {
+	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,20,21]"; got != want {
 		t.Errorf("applied migrations: got %s, want %s", got, want)
 	}
 }
 
 func TestHowTablesAreWritten(t *testing.T) {
 	db := open(t)
-	for _, table := range []string{"records", "counts_1m", "sources", "process_instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions", "decisions"} {
+	for _, table := range []string{"records", "counts_1m", "sources", "instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions", "decisions"} {
 		created := query(t, db, "SELECT create_table_query FROM system.tables WHERE database = '{db}' AND name = '"+table+"'")
 		for name, value := range warehouse.WritingSettings {
 			if setting := fmt.Sprintf("%s = %d", name, value); !strings.Contains(created, setting) {

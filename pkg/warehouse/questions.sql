@@ -336,7 +336,7 @@ ORDER BY source, tenant_id;
 WITH
     (
         SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(max(state) >= 3, ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
-        FROM flow.process_instances
+        FROM flow.instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS days
 SELECT ts, partition_id, position, value_type, intent, element_id, bpmn_element_type, key, job_type, worker, retries, error_message
@@ -351,7 +351,7 @@ ORDER BY ts, partition_id, position;
 WITH RECURSIVE
     (
         SELECT (ifNull(min(started_at), toDateTime64(0, 3, 'UTC')), coalesce(max(completed_at), max(terminated_at), toDateTime64('2200-01-01', 3, 'UTC')))
-        FROM flow.process_instances
+        FROM flow.instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS life,
     tree AS
@@ -362,7 +362,7 @@ WITH RECURSIVE
         FROM
         (
             SELECT process_instance_key, toString(assumeNotNull(max(parent_process_instance_key))) AS parent
-            FROM flow.process_instances
+            FROM flow.instances
             WHERE source = {source:String} AND parent_process_instance_key > 0 AND started_at >= life.1 AND started_at <= life.2
             GROUP BY process_instance_key
         ) AS i

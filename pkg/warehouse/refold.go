@@ -75,7 +75,7 @@ func (db *DB) refold(ctx context.Context, view *table, records, source string, l
 	if err != nil {
 		return err
 	}
-	return db.onShards(ctx, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", view.targets, list, list, query, heard))
+	return db.onShards(ctx, db.cfg.QueryTimeout, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", view.targets, list, list, query, heard))
 }
 
 // aggregate finds the aggregate functions of a table.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,7 +64,9 @@ func pageOfTables(t *testing.T, w *world) string {
 	_, views := explained(t)
 	var b strings.Builder
 	b.WriteString("\n## Tables\n\nWhat the views are made of, for those who extend them. A row of a fold holds what was heard of its key in some records; merges, FINAL and the function in parentheses behind the type make one of them all.\n")
-	tables := schemaTables(t)
+	tables := slices.DeleteFunc(schemaTables(t), func(table schemaTable) bool { // of those that a later migration took away, the name may be left
+		return query(t, w.db, "SELECT count() FROM system.tables WHERE database = '{db}' AND name = '"+table.name+"' AND engine LIKE '%MergeTree'") == "0"
+	})
 	if got, want := query(t, w.db, "SELECT count() FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree'"), fmt.Sprint(len(tables)); got != want {
 		t.Errorf("there are %s tables, the migrations explain %s", got, want)
 	}

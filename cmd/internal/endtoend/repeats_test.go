@@ -520,7 +520,7 @@ func statementsOf(t *testing.T, section string) (all []string) {
 
 // inOrder sorts the sets of a fold: how they lie depends on what came first.
 var inOrder = map[string]string{
-	"process_instances": "REPLACE(arraySort(incident_keys) AS incident_keys, arraySort(resolved_incident_keys) AS resolved_incident_keys, arraySort(job_failures) AS job_failures)",
-	"jobs":              "REPLACE(arraySort(steps) AS steps)",
-	"variables":         "REPLACE(arraySort(updates) AS updates)",
+	"instances": "REPLACE(arraySort(processes) AS processes, arraySort(incident_keys) AS incident_keys, arraySort(resolved_incident_keys) AS resolved_incident_keys, arraySort(job_failures) AS job_failures)",
+	"jobs":      "REPLACE(arraySort(steps) AS steps)",
+	"variables": "REPLACE(arraySort(updates) AS updates)",
 }

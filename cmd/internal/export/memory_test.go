@@ -28,8 +28,8 @@ func TestMemoryDoesNotGrow(t *testing.T) {
 	}
 	const instances = 5000
 	for _, statement := range []string{
-		`INSERT INTO {db}.process_instances (source, process_instance_key, bpmn_process_id, version, state, started_at, completed_at)
-		SELECT 'engine', toString(1000000 + number * 10), 'order', 1, 3, toDateTime64('2026-01-01', 3, 'UTC') + number, toDateTime64('2026-01-02', 3, 'UTC') + number FROM numbers(5000)`,
+		`INSERT INTO {db}.instances (source, process_instance_key, bpmn_process_id, processes, version, state, started_at, completed_at)
+		SELECT 'engine', toString(1000000 + number * 10), 'order', ['order'], 1, 3, toDateTime64('2026-01-01', 3, 'UTC') + number, toDateTime64('2026-01-02', 3, 'UTC') + number FROM numbers(5000)`,
 		`INSERT INTO {db}.element_instances (source, process_instance_key, key, bpmn_process_id, element_id, bpmn_element_type, flow_scope_key, state, activated_at, completed_at)
 		SELECT 'engine', toString(1000000 + intDiv(number, 6) * 10), 1000000 + intDiv(number, 6) * 10 + 1 + number % 6, 'order', concat('step_', toString(number % 6)), 'SERVICE_TASK',
 			1000000 + intDiv(number, 6) * 10, 3, toDateTime64('2026-01-01', 3, 'UTC') + intDiv(number, 6), toDateTime64('2026-01-02', 3, 'UTC') + intDiv(number, 6) FROM numbers(30000)`,

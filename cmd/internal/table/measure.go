@@ -213,9 +213,9 @@ func (b *bench) ask(ctx context.Context, f *figures) error {
 	}
 	values := map[string]string{"tenant": "", "from": "2000-01-01 00:00:00", "to": "2100-01-01 00:00:00", "now": time.Now().UTC().Format(time.DateTime)}
 	for name, sql := range map[string]string{
-		"process":  "SELECT topK(1)(bpmn_process_id)[1] FROM flow.process_instances",
-		"source":   "SELECT source FROM flow.process_instances LIMIT 1",
-		"instance": "SELECT process_instance_key FROM flow.process_instances LIMIT 1",
+		"process":  "SELECT topK(1)(bpmn_process_id)[1] FROM flow.instances",
+		"source":   "SELECT source FROM flow.instances LIMIT 1",
+		"instance": "SELECT process_instance_key FROM flow.instances LIMIT 1",
 	} {
 		if values[name], err = b.Query(ctx, sql); err != nil {
 			return err

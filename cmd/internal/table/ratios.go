@@ -62,7 +62,8 @@ func (b *bench) compare(ctx context.Context) (asMerged, inOne []ratio, err error
 	}
 	b.say("merge the rest")
 	for _, database := range []string{"flow", "before"} {
-		for _, table := range []string{"records", "counts_1m", "process_instances", "element_instances", "jobs", "incidents"} {
+		instances := map[string]string{"flow": "instances", "before": "process_instances"}[database]
+		for _, table := range []string{"records", "counts_1m", instances, "element_instances", "jobs", "incidents"} {
 			if err := b.Exec(ctx, "OPTIMIZE TABLE "+database+"."+table+" FINAL"); err != nil {
 				return nil, nil, err
 			}
