@@ -1,5 +1,7 @@
 package record
 
+import "time"
+
 // Columns is a block of decoded records, one typed column per column of
 // flow.records, all with the same number of rows. The zero value is empty and
 // ready; Reset keeps the memory for the next block. Not for concurrent use.
@@ -167,5 +169,115 @@ func (c *Columns) numbers() [numberColumns]*NullInt64 {
 		&c.ProcessDefinitionKey, &c.Version, &c.ElementInstanceKey, &c.Retries, &c.Deadline,
 		&c.SourceRecordOffset, &c.RecordVersion, &c.OperationReference, &c.FlowScopeKey,
 		&c.ParentProcessInstanceKey, &c.ParentElementInstanceKey, &c.JobKey, &c.ScopeKey,
+	}
+}
+
+// Block is what is stored in one piece: the records of the messages First to
+// Last of a lane, in order, under one token.
+type Block struct {
+	Lane    int
+	Claim   Claim
+	Columns *Columns // not kept after the call it is passed to returns
+
+	Timeout time.Duration // how long the attempt to store it may take; the warehouse's default when 0
+}
+
+// Drop removes runs of rows, which are in order and do not touch. The
+// dictionaries keep values that no row has any more.
+func (c *Columns) Drop(runs []Run) {
+	if len(runs) == 0 {
+		return
+	}
+	for _, t := range c.texts() {
+		t.drop(runs)
+	}
+	for _, s := range c.symbols() {
+		switch s.Width {
+		case 2:
+			s.Keys16 = drop(s.Keys16, runs)
+		case 4:
+			s.Keys32 = drop(s.Keys32, runs)
+		default:
+			s.Keys8 = drop(s.Keys8, runs)
+		}
+	}
+	for _, n := range c.numbers() {
+		n.Values, n.Nulls = drop(n.Values, runs), drop(n.Nulls, runs)
+	}
+	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
+		*n = drop(*n, runs)
+	}
+	c.Kind = drop(c.Kind, runs)
+	c.Lane, c.Incarnation = drop(c.Lane, runs), drop(c.Incarnation, runs)
+	c.StreamIdx, c.StreamSeq = drop(c.StreamIdx, runs), drop(c.StreamSeq, runs)
+	c.room = c.Rows()
+}
+
+// drop closes the gaps in place.
+func drop[T any](rows []T, runs []Run) []T {
+	end := runs[0].From
+	for i, r := range runs {
+		next := len(rows)
+		if i+1 < len(runs) {
+			next = runs[i+1].From
+		}
+		end += copy(rows[end:], rows[r.To:next])
+	}
+	return rows[:end]
+}
+
+// Months returns the months of the rows from to to-1, in order, and how many
+// rows each has.
+func (c *Columns) Months(from, to int) map[int]uint64 {
+	months := map[int]uint64{}
+	day, month, n := int64(-1), 0, uint64(0)
+	for _, ms := range c.TS[from:to] {
+		if d := Day(ms); d != day {
+			if n > 0 {
+				months[month] += n
+			}
+			day, month, n = d, Month(ms), 0
+		}
+		n++
+	}
+	if n > 0 {
+		months[month] += n
+	}
+	return months
+}
+
+// Arrange puts the rows into another order: row i is then what row order[i] was.
+func (c *Columns) Arrange(order []int) {
+	for _, t := range c.texts() {
+		t.arrange(order)
+	}
+	for _, s := range c.symbols() {
+		switch s.Width {
+		case 2:
+			arrange(s.Keys16, order)
+		case 4:
+			arrange(s.Keys32, order)
+		default:
+			arrange(s.Keys8, order)
+		}
+	}
+	for _, n := range c.numbers() {
+		arrange(n.Values, order)
+		arrange(n.Nulls, order)
+	}
+	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
+		arrange(*n, order)
+	}
+	arrange(c.Kind, order)
+	arrange(c.Lane, order)
+	arrange(c.Incarnation, order)
+	arrange(c.StreamSeq, order)
+	arrange(c.StreamIdx, order)
+}
+
+func arrange[T any](rows []T, order []int) {
+	before := append([]T(nil), rows...)
+	for i, from := range order {
+		rows[i] = before[from]
 	}
 }

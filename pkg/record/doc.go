@@ -6,14 +6,14 @@
 // is decoded by Columns.Append, one row for each record, and the Columns of a
 // block are what the warehouse stores.
 //
-//	submission.go lane.go caller.go errors.go   what crosses the seams between packages
-//	request.go parse.go parts.go      body → records → messages
-//	columns.go append.go extra.go     message → rows
-//	identity.go id.go drop.go         which rows are the same record, and dropping those
-//	text.go symbol.go                 the columns
-//	scan.go names.go walk.go          JSON, one pass, nothing built
-//	field.go number.go time.go id.go  what the members mean
-//	problem.go refusal.go limits.go   what is refused, and how it is told
+//	submission.go entry.go table.go position.go known.go errors.go   what passes between packages
+//	request.go parse.go mask.go pieces.go   body → records → messages
+//	message.go append.go                    message → rows
+//	columns.go column.go                    the rows of a block
+//	identity.go                             which rows are the same record
+//	scan.go walk.go                         JSON, one pass, nothing built
+//	field.go value.go                       what the members mean
+//	refusal.go                              what is refused, and how it is told
 //
 // It imports no other package of this module; everything else imports it.
 package record

@@ -3,11 +3,104 @@ package record
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 )
+
+// Entry is one message of a lane as it is read back: what several requests have
+// brought in together, or a change, or a fence.
+type Entry struct {
+	Lane     int
+	Seq      uint64        // stream sequence
+	Topic    string        // NATS subject: flow.<n>.record, flow.<n>.fence or flow.0.change.…
+	Stored   time.Time     // when the lane took it, by the clock of its server
+	Knew     uint64        // the last message of the lane that its api knew
+	Patience time.Duration // stream time from message Knew+1 to this one after which it is void; 0: it never is
+	Table    []byte        // what it says about its requests, as it came; empty when it is no entry of requests
+	Body     []byte        // all of it; the bodies of Messages are slices of it
+	Messages []Message     // one for each piece of a request, in order; a change or a fence is one
+	Err      error         // why the table cannot be read; then Messages has one, which is all of it
+
+	Forgotten Forgotten // records that were taken out of it later, where null stands now
+}
+
+// Records is how many records the publisher counted.
+func (e *Entry) Records() (n int) {
+	for i := range e.Messages {
+		n += e.Messages[i].Records
+	}
+	return n
+}
+
+// Message is what an entry holds of one request; or a change, or a fence.
+type Message struct {
+	Lane        int       // n of FLOW_n
+	Seq         uint64    // stream sequence of the entry
+	Topic       string    // NATS subject: flow.<n>.record or flow.0.change.…
+	Ordinal     int       // which of the messages of its entry it is
+	Index       int       // of its first record among those of the entry
+	From        int       // of its first record among those of its request that go to this lane
+	ID          string    // of the request, or empty
+	Hash        string    // of the body of the request, in hex; or empty
+	Identified  bool      // every record has an identity of its own
+	Body        []byte    // encoded as Encoding says; owned by the receiver
+	Encoding    string    // EncodingS2 or empty
+	Records     int       // records the publisher counted; 0 when unknown
+	Received    time.Time // when the api took it in
+	Subject     string    // subject of the token that posted it
+	Source      string    // the engine its records are of, as that token said
+	TraceParent string    // W3C trace context, or empty
+	Incarnation uint64    // life of the lane, ms; 0 as it is read from the stream; the reader of the position sets it before decoding
+}
+
+// Forgotten says which records of an entry were forgotten, by their indexes in the
+// entry, in order, and what had become of them. What cannot be stored is not in
+// it: dead letters tell of that.
+type Forgotten struct {
+	Stored   []int `json:"stored,omitempty"`
+	Repeated []int `json:"repeated,omitempty"`
+}
+
+// Has tells whether a record was forgotten.
+func (f Forgotten) Has(index int) bool { return f.WasStored(index) || f.WasRepeated(index) }
+
+// WasStored tells whether it had a row of its own.
+func (f Forgotten) WasStored(index int) bool {
+	_, is := slices.BinarySearch(f.Stored, index)
+	return is
+}
+
+// WasRepeated tells whether it was known already when it came.
+func (f Forgotten) WasRepeated(index int) bool {
+	_, is := slices.BinarySearch(f.Repeated, index)
+	return is
+}
+
+// With are those of both.
+func (f Forgotten) With(more Forgotten) Forgotten {
+	join := func(a, b []int) []int {
+		all := append(slices.Clone(a), b...)
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	return Forgotten{join(f.Stored, more.Stored), join(f.Repeated, more.Repeated)}
+}
+
+// Text is how a header has it, and ParseForgotten reads that.
+func (f Forgotten) Text() string {
+	text, _ := json.Marshal(f) // numbers
+	return string(text)
+}
+
+// ParseForgotten reads what Text has written.
+func ParseForgotten(text string) (f Forgotten, err error) {
+	if err := json.Unmarshal([]byte(text), &f); err != nil {
+		return Forgotten{}, fmt.Errorf("read which records of an entry were forgotten: %w", err)
+	}
+	return f, nil
+}
 
 // entryVersion is the first byte of every table.
 const entryVersion = 1
@@ -117,268 +210,3 @@ func (e *EntryWriter) Header() string { return base64.RawStdEncoding.EncodeToStr
 // next Reset.
 func (e *EntryWriter) Table() []byte { return e.table }
 func (e *EntryWriter) Body() []byte  { return e.body }
-
-// AppendName appends text as a table has it: its length and itself, or, of hex digits, half as
-// many bytes. The lowest bit of the length tells which.
-func AppendName(dst []byte, text string) []byte {
-	if n := len(text); n > 0 && n%2 == 0 && isHex(text) {
-		dst = binary.AppendUvarint(dst, uint64(n/2)<<1|1)
-		for i := 0; i < n; i += 2 {
-			dst = append(dst, digit(text[i])<<4|digit(text[i+1]))
-		}
-		return dst
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(text))<<1)
-	return append(dst, text...)
-}
-
-func isHex(text string) bool {
-	for _, c := range []byte(text) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
-}
-
-func digit(c byte) byte {
-	if c <= '9' {
-		return c - '0'
-	}
-	return c - 'a' + 10
-}
-
-// A W3C trace context is 00-<32 hex>-<16 hex>-<2 hex>. Without its dashes it is
-// half as long in a table.
-var dashes = [...]int{2, 35, 52}
-
-const (
-	traceLength  = 55
-	packedLength = traceLength - len(dashes)
-)
-
-func packTrace(parent string) string {
-	if len(parent) != traceLength || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' {
-		return parent
-	}
-	return parent[:2] + parent[3:35] + parent[36:52] + parent[53:]
-}
-
-// TraceParent is a W3C trace context of a span that is kept.
-func TraceParent(trace [16]byte, span [8]byte) string {
-	text := make([]byte, 0, traceLength)
-	text = hex.AppendEncode(append(text, "00-"...), trace[:])
-	text = hex.AppendEncode(append(text, '-'), span[:])
-	return string(append(text, "-01"...))
-}
-
-// TraceSpan is the span that a W3C trace context names. ok is false when there is
-// none, or none that is kept.
-func TraceSpan(parent string) (trace [16]byte, span [8]byte, ok bool) {
-	packed := packTrace(parent)
-	var b [packedLength / 2]byte
-	if len(packed) != packedLength || len(parent) != traceLength {
-		return trace, span, false
-	}
-	if _, err := hex.Decode(b[:], []byte(packed)); err != nil {
-		return trace, span, false
-	}
-	const sampled = 1
-	copy(trace[:], b[1:])
-	copy(span[:], b[17:])
-	return trace, span, b[0] != 0xff && b[25]&sampled != 0 && trace != [16]byte{} && span != [8]byte{}
-}
-
-func unpackTrace(packed string) string {
-	if len(packed) != packedLength || !isHex(packed) {
-		return packed
-	}
-	return packed[:2] + "-" + packed[2:34] + "-" + packed[34:50] + "-" + packed[50:]
-}
-
-// tableReader reads a table, and remembers what is wrong with it first.
-type tableReader struct {
-	b   []byte
-	at  int
-	row int // being read; -1 in the beginning
-	err error
-}
-
-func (r *tableReader) fail(what string, args ...any) {
-	if r.err != nil {
-		return
-	}
-	where := "in its beginning"
-	if r.row >= 0 {
-		where = fmt.Sprintf("in row %d", r.row)
-	}
-	r.err = fmt.Errorf("the table of the entry is damaged at byte %d, %s: %s", r.at, where, fmt.Sprintf(what, args...))
-}
-
-// number reads an unsigned number of at most most.
-func (r *tableReader) number(name string, most uint64) uint64 {
-	if r.err != nil {
-		return 0
-	}
-	v, n := binary.Uvarint(r.b[r.at:])
-	switch {
-	case n <= 0 || n > 1 && r.b[r.at+n-1] == 0: // too long, cut off, or written longer than it must be
-		r.fail("%s is no number", name)
-		return 0
-	case v > most:
-		r.fail("%s is %d, more than %d", name, v, most)
-		return 0
-	}
-	r.at += n
-	return v
-}
-
-// name reads a text.
-func (r *tableReader) name(what string) string {
-	n := r.number("the length of "+what, 1<<24)
-	size := int(n >> 1)
-	if r.err == nil && size > len(r.b)-r.at {
-		r.fail("%s has %d bytes, and %d are left", what, size, len(r.b)-r.at)
-	}
-	if r.err != nil {
-		return ""
-	}
-	text := r.b[r.at : r.at+size]
-	r.at += size
-	if n&1 == 0 {
-		if size > 0 && size%2 == 0 && isHex(string(text)) {
-			r.fail("%s is hex digits that are not packed", what)
-		}
-		return string(text)
-	}
-	if size == 0 {
-		r.fail("%s is packed and empty", what)
-	}
-	return hex.EncodeToString(text)
-}
-
-// Parse reads the table of an entry, and cuts its body by it, unless that is nil.
-// Every table can be written in one way only. After an error there are no messages.
-func (e *Entry) Parse(table, body []byte) error {
-	const mostMS = 1 << 50 // far beyond every time there will be
-	r := tableReader{b: table, row: -1}
-	if len(table) == 0 || table[0] != entryVersion {
-		r.fail("it is not of version %d", entryVersion)
-		return r.err
-	}
-	r.at = 1
-	e.Knew = r.number("the last known message", 1<<63)
-	e.Patience = time.Duration(r.number("the patience", uint64((1<<63-1)/time.Millisecond))) * time.Millisecond
-	var callers []entryCaller
-	var received int64
-	index, left := 0, len(body)
-	if body == nil { // it was not asked for
-		left = 1 << 31
-	}
-	for r.row = 0; r.err == nil && (r.at < len(table) || r.row == 0); r.row++ {
-		m := Message{Lane: e.Lane, Seq: e.Seq, Topic: e.Topic, Ordinal: r.row, Index: index}
-		flags := r.number("the flags", 1<<rowFlags-1)
-		if flags&rowS2 != 0 {
-			m.Encoding = EncodingS2
-		}
-		m.Identified = flags&rowIdentified != 0
-		m.ID, m.Hash = r.name("the id"), r.name("the hash")
-		if number := r.number("the caller", uint64(len(callers))); number == 0 {
-			who := entryCaller{r.name("the subject"), r.name("the source")}
-			if slices.Contains(callers, who) {
-				r.fail("a caller comes twice")
-			}
-			callers = append(callers, who)
-			m.Subject, m.Source = who.subject, who.source
-		} else {
-			m.Subject, m.Source = callers[number-1].subject, callers[number-1].source
-		}
-		zigzag := r.number("the time it was received", 1<<63)
-		received += int64(zigzag>>1) ^ -int64(zigzag&1)
-		if received < -mostMS || received > mostMS {
-			r.fail("it was received at %d ms", received)
-		}
-		m.Received = time.UnixMilli(received).UTC()
-		packed := r.name("the trace context")
-		m.TraceParent = unpackTrace(packed)
-		if packTrace(packed) != packed {
-			r.fail("the trace context is not packed")
-		}
-		m.From = int(r.number("the index of the first record", 1<<31))
-		if m.Records = int(r.number("the records", 1<<31)); m.Records == 0 {
-			r.fail("it has no records")
-		}
-		size := int(r.number("the length of the body", uint64(left)))
-		left -= size
-		if body != nil && r.err == nil {
-			m.Body, body = body[:size:size], body[size:]
-		}
-		index += m.Records
-		if r.err == nil {
-			e.Messages = append(e.Messages, m)
-		}
-	}
-	if body != nil && r.err == nil && left > 0 {
-		r.fail("%d bytes of the body are nobody's", left)
-	}
-	if r.err != nil {
-		e.Messages = nil
-	}
-	return r.err
-}
-
-// SkimEntry calls f with id and hash of every request in the table of an entry that
-// needs the memory of requests, as they stand there. It looks no closer than it
-// must: Parse does. They are as AppendName
-// writes them, and good until f returns.
-func SkimEntry(table []byte, f func(id, hash []byte)) error {
-	r := tableReader{b: table, row: -1}
-	if len(table) == 0 || table[0] != entryVersion {
-		r.fail("it is not of version %d", entryVersion)
-		return r.err
-	}
-	r.at = 1
-	r.skip(2) // what the api knew, and its patience
-	for r.row = 0; r.err == nil && r.at < len(table); r.row++ {
-		flags := r.number("the flags", 1<<rowFlags-1)
-		id := r.raw()
-		hash := r.raw()
-		if r.number("the caller", 1<<31) == 0 {
-			r.raw()
-			r.raw()
-		}
-		r.skip(1) // when it was received
-		r.raw()   // the trace context
-		r.skip(3) // the first record, how many, and the bytes of the body
-		if r.err == nil && flags&rowIdentified == 0 {
-			f(id, hash)
-		}
-	}
-	return r.err
-}
-
-// raw is a text as it stands in the table, its length included.
-func (r *tableReader) raw() []byte {
-	begin := r.at
-	size := int(r.number("the length of a name", 1<<24) >> 1)
-	if r.err == nil && size > len(r.b)-r.at {
-		r.fail("a name has %d bytes, and %d are left", size, len(r.b)-r.at)
-	}
-	if r.err != nil {
-		return nil
-	}
-	r.at += size
-	return r.b[begin:r.at]
-}
-
-// skip passes over numbers.
-func (r *tableReader) skip(n int) {
-	for range n {
-		_, size := binary.Uvarint(r.b[min(r.at, len(r.b)):])
-		if size <= 0 {
-			r.fail("a number is missing")
-			return
-		}
-		r.at += size
-	}
-}

@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// Why a request has no Identity.
+var (
+	ErrTokenMissing    = errors.New("no access token was sent")
+	ErrTokenInvalid    = errors.New("the access token is not valid")                    // unknown, malformed, expired, for somebody else
+	ErrTokenUnverified = errors.New("the access token cannot be checked at the moment") // its keys cannot be had
+)
+
 // What the stream may answer instead of a Receipt. Nothing of the submission
 // is stored, unless the error is ErrUnavailable, where it may be: the same ID
 // sent again settles it.

@@ -1,32 +1,12 @@
 package record
 
 import (
+	"encoding/hex"
+	"math/bits"
 	"strconv"
 
 	"github.com/zeebo/xxh3"
 )
-
-// What makes a row the same record as another one of the same source
-// (docs/identity.md). The kind is decided by the record alone.
-const (
-	// ByPosition: the record names a partition and a position of at least 1
-	// itself, and has a timestamp that can be right. Its identity is empty.
-	ByPosition uint8 = 1 + iota
-
-	// ByContent: it has an id. Its identity is half of the hash of all it says,
-	// ContentBytes of it: the rest of its sorting key holds its id, its time and
-	// what it is about, so that only records that agree in all of these are told
-	// apart by the hash alone.
-	ByContent
-
-	// ByPlace: it has neither. Its identity is where it came in, so that it is
-	// never the same as another one: lane.incarnation.sequence.index.
-	ByPlace
-)
-
-// ContentBytes is how long the identity of a record is that is known by its
-// content. A hash does not compress: each byte of it is one on the disk.
-const ContentBytes = 8
 
 // kind says what the record just read is known by.
 func (c *Columns) kind(row int, positioned bool) uint8 {
@@ -107,3 +87,228 @@ func (c *Columns) AppendID(dst []byte, row int) []byte {
 
 // ID is the same as a string.
 func (c *Columns) ID(row int) string { return string(c.AppendID(nil, row)) }
+
+// contentID appends the id that people see of a record that was sent without
+// one and tells no position: a hash of what it says beside its id. It does not
+// make two records one.
+func (w *walker) contentID(dst []byte, content xxh3.Uint128) []byte {
+	if id := w.get(fieldID); id.kind != kindNone {
+		content = subtract(content, w.hashScalar(fieldHashes[fieldID], id))
+	}
+	b := content.Bytes()
+	return hex.AppendEncode(append(dst, "h-"...), b[:])
+}
+
+// splitID reads an id of the form <partition>-<position>; zeros otherwise.
+// plain says that it is written as we would write it.
+func splitID(id []byte) (partition, position int64, plain bool) {
+	n := digits(id, 0)
+	if n == 0 || n == len(id) || id[n] != '-' {
+		return 0, 0, false
+	}
+	first, second := id[:n], id[n+1:]
+	if len(second) == 0 || len(first) > 18 || len(second) > 18 || digits(second, 0) < len(second) {
+		return splitLong(first, second)
+	}
+	return small(first), small(second), (first[0] != '0' || n == 1) && (second[0] != '0' || len(second) == 1)
+}
+
+// splitLong is splitID for numbers that may not fit 64 bits, or be none.
+func splitLong(first, second []byte) (partition, position int64, plain bool) {
+	if len(second) > 0 && second[0] == '-' {
+		return 0, 0, false
+	}
+	partition, code1 := decimal(first)
+	position, code2 := decimal(second)
+	if code1 != "" || code2 != "" {
+		return 0, 0, false
+	}
+	return partition, position, first[0] != '0' && second[0] != '0'
+}
+
+// The content hash of a record: 128 bits of everything it says, whatever the
+// order of its members and the space between them. It is stored, so it never
+// changes: testdata/content.txt freezes it, docs/identity.md writes it down.
+//
+//   - An object is the sum, modulo 2^128, of what its members are.
+//   - A member is XXH3-128 of its content, with the seed
+//     XXH3-64(name) + type: the bytes of a text without its escapes (type 1);
+//     a number, true, false or null as it is written (2); what an object (3) or
+//     an array (4) inside of it is, 16 bytes, big-endian.
+//   - A whole number of at most 18 digits is not hashed but multiplied, modulo
+//     2^128, by XXH3-128 of no bytes with the seed XXH3-64(name) + 5, made odd.
+//   - An array is an object whose members have no names but 0, 1, 2, …, which
+//     are the seeds instead of XXH3-64(name).
+const (
+	typeText uint64 = 1 + iota
+	typePlain
+	typeObject
+	typeArray
+	typeWhole
+)
+
+// Hash returns the hex of the 128-bit hash of a body.
+func Hash(body []byte) string {
+	sum := xxh3.Hash128(body).Bytes()
+	return hex.EncodeToString(sum[:])
+}
+
+// names of the fields, hashed, and what whole numbers are multiplied by.
+var fieldHashes, fieldFactors = func() (hashes [fieldCount]uint64, factors [fieldCount]xxh3.Uint128) {
+	for f, s := range specs {
+		hashes[f] = xxh3.HashString(s.name)
+		factors[f] = factor(hashes[f])
+	}
+	return hashes, factors
+}()
+
+// factor is what whole numbers in a member with this name are multiplied by.
+func factor(name uint64) xxh3.Uint128 {
+	by := xxh3.Hash128Seed(nil, name+typeWhole)
+	by.Lo |= 1
+	return by
+}
+
+// multiply is n times by, modulo 2^128.
+func multiply(n int64, by xxh3.Uint128) (product xxh3.Uint128) {
+	product.Hi, product.Lo = bits.Mul64(uint64(n), by.Lo)
+	product.Hi += uint64(n)*by.Hi - uint64(n>>63)&by.Lo // n may be negative
+	return product
+}
+
+// hashMember reads the value at i, of a member whose name has this hash, and
+// returns what the member adds to its object. Like skip, it returns -1 for the
+// end once something is wrong.
+func (w *walker) hashMember(name uint64, i, depth int) (sum xxh3.Uint128, end int, k kind) {
+	if i < len(w.b) {
+		switch w.b[i] {
+		case '{':
+			if sum, end = w.hashObject(i, depth); end >= 0 {
+				sum = hashNested(sum, name+typeObject)
+			}
+			return sum, end, kindObject
+		case '[':
+			if sum, end = w.hashArray(i, depth); end >= 0 {
+				sum = hashNested(sum, name+typeArray)
+			}
+			return sum, end, kindArray
+		}
+	}
+	if end, k = w.skip(i, depth); end >= 0 {
+		sum = w.hashScalar(name, value{uint32(i), uint32(end), k})
+	}
+	return sum, end, k
+}
+
+// hashScalar is hashMember of what is neither object nor array, and was read.
+func (w *walker) hashScalar(name uint64, v value) xxh3.Uint128 {
+	switch v.kind {
+	case kindString, kindEscaped:
+		return xxh3.Hash128Seed(w.text(v), name+typeText)
+	case kindInt:
+		return multiply(small(w.raw(v)), factor(name))
+	}
+	return xxh3.Hash128Seed(w.raw(v), name+typePlain)
+}
+
+// hashNested is what an object or array adds to the one it is in.
+func hashNested(inner xxh3.Uint128, seed uint64) xxh3.Uint128 {
+	b := inner.Bytes()
+	return xxh3.Hash128Seed(b[:], seed)
+}
+
+func (w *walker) hashObject(i, depth int) (sum xxh3.Uint128, end int) {
+	if depth <= 0 {
+		return sum, w.fail(CodeTooDeep, i)
+	}
+	i++
+	for first := true; ; first = false {
+		start, more := w.next(i, first, '}')
+		if !more {
+			return sum, start
+		}
+		name, at := w.key(start)
+		if at < 0 {
+			return sum, -1
+		}
+		var member xxh3.Uint128
+		if member, i, _ = w.hashMember(xxh3.Hash(w.plainName(name)), at, depth-1); i < 0 {
+			return sum, -1
+		}
+		sum = add(sum, member)
+	}
+}
+
+func (w *walker) hashArray(i, depth int) (sum xxh3.Uint128, end int) {
+	if depth <= 0 {
+		return sum, w.fail(CodeTooDeep, i)
+	}
+	i++
+	for n := uint64(0); ; n++ {
+		at, more := w.next(i, n == 0, ']')
+		if !more {
+			return sum, at
+		}
+		var element xxh3.Uint128
+		if element, i, _ = w.hashMember(n, at, depth-1); i < 0 {
+			return sum, -1
+		}
+		sum = add(sum, element)
+	}
+}
+
+func add(a, b xxh3.Uint128) (sum xxh3.Uint128) {
+	var carry uint64
+	sum.Lo, carry = bits.Add64(a.Lo, b.Lo, 0)
+	sum.Hi, _ = bits.Add64(a.Hi, b.Hi, carry)
+	return sum
+}
+
+func subtract(a, b xxh3.Uint128) (rest xxh3.Uint128) {
+	var borrow uint64
+	rest.Lo, borrow = bits.Sub64(a.Lo, b.Lo, 0)
+	rest.Hi, _ = bits.Sub64(a.Hi, b.Hi, borrow)
+	return rest
+}
+
+// content is what a field adds to its object. Arrays and objects were hashed
+// while they were read; a text whose symbol is given is hashed once for every
+// value of the dictionary.
+func (c *Columns) content(f field, v value, symbol *Symbol) xxh3.Uint128 {
+	r := &c.reader
+	switch {
+	case f == fieldValue && v.kind == kindObject:
+		return xxh3.Uint128{} // identity adds it
+	case v.kind >= kindObject && f != fieldCustomHeaders:
+		return xxh3.Uint128{}
+	case v.kind == kindInt:
+		return multiply(small(r.raw(v)), fieldFactors[f])
+	case symbol == nil || v.kind <= kindNull || v.kind == kindString && v.end-v.start == uint32(len(`""`)):
+		return r.hashScalar(fieldHashes[f], v)
+	}
+	known := symbol.hash()
+	if *known == (xxh3.Uint128{}) {
+		*known, _, _ = r.hashMember(fieldHashes[f], int(v.start), deepest)
+	}
+	return *known
+}
+
+// content returns the content hash of the record just read, whose fields add
+// outer and inner. Reading it has hashed the rest, unless it was expected to be
+// known by its position: then it is read again.
+func (r *reader) content(outer, inner xxh3.Uint128) xxh3.Uint128 {
+	if !r.hashing || r.twice != 0 {
+		sum, _ := r.hashObject(r.start, deepest)
+		return sum
+	}
+	outer = add(outer, r.outerSum)
+	if v := r.get(fieldValue); v.kind == kindObject {
+		outer = add(outer, hashNested(add(inner, r.valueSum), fieldHashes[fieldValue]+typeObject))
+	}
+	return outer
+}
+
+// expect prepares for a record like the last one, which was known by kind.
+func (w *walker) expect(kind uint8) {
+	w.late = kind == ByPosition && (w.late || w.hashed)
+}

@@ -1,6 +1,45 @@
 package record
 
-import "time"
+import (
+	"slices"
+	"time"
+)
+
+// Scope is one right a token may carry.
+type Scope string
+
+// The scopes there are. None includes another: a token that may do everything
+// names all of them.
+const (
+	ScopeRecordsWrite Scope = "records:write" // post workflow records
+	ScopeUserWrite    Scope = "user:write"    // patch the current user
+	ScopeFieldsWrite  Scope = "fields:write"  // put and delete dataset fields
+	ScopeRead         Scope = "read"          // read the current user and dataset fields
+	ScopeAdmin        Scope = "admin"         // store members that bear authority: privileges, grant, license, type, status
+)
+
+// Scopes lists every scope, in the order they are documented.
+func Scopes() []Scope {
+	return []Scope{ScopeRecordsWrite, ScopeUserWrite, ScopeFieldsWrite, ScopeRead, ScopeAdmin}
+}
+
+// Identity is who a request comes from, as its token says.
+type Identity struct {
+	Subject string   // the current user, and the owner of its idempotency keys; never empty
+	Source  string   // the engine whose records it posts; never empty
+	Scopes  []Scope  // not modified after it is handed out, nor are the lists below
+	Tables  []string // dataset tables it may touch; nil for all, empty for none
+	Tenants []string // tenants whose records it may post; nil for all, empty for none
+	Rate    float64  // requests per second the token may make; 0 leaves it to the api
+}
+
+// May tells whether the token carries the scope.
+func (i Identity) May(s Scope) bool { return slices.Contains(i.Scopes, s) }
+
+// MayTouch tells whether the token may touch fields of a dataset table.
+func (i Identity) MayTouch(table string) bool {
+	return i.Tables == nil || slices.Contains(i.Tables, table)
+}
 
 // Submission is one accepted request on its way into the stream.
 type Submission struct {
@@ -31,50 +70,4 @@ const EncodingS2 = "s2"
 // Receipt is what the stream answers once a Submission is durable.
 type Receipt struct {
 	Replayed bool // the same ID and body were sent before: nothing of it is stored twice
-}
-
-// Entry is one message of a lane as it is read back: what several requests have
-// brought in together, or a change, or a fence.
-type Entry struct {
-	Lane     int
-	Seq      uint64        // stream sequence
-	Topic    string        // NATS subject: flow.<n>.record, flow.<n>.fence or flow.0.change.…
-	Stored   time.Time     // when the lane took it, by the clock of its server
-	Knew     uint64        // the last message of the lane that its api knew
-	Patience time.Duration // stream time from message Knew+1 to this one after which it is void; 0: it never is
-	Table    []byte        // what it says about its requests, as it came; empty when it is no entry of requests
-	Body     []byte        // all of it; the bodies of Messages are slices of it
-	Messages []Message     // one for each piece of a request, in order; a change or a fence is one
-	Err      error         // why the table cannot be read; then Messages has one, which is all of it
-
-	Forgotten Forgotten // records that were taken out of it later, where null stands now
-}
-
-// Records is how many records the publisher counted.
-func (e *Entry) Records() (n int) {
-	for i := range e.Messages {
-		n += e.Messages[i].Records
-	}
-	return n
-}
-
-// Message is what an entry holds of one request; or a change, or a fence.
-type Message struct {
-	Lane        int       // n of FLOW_n
-	Seq         uint64    // stream sequence of the entry
-	Topic       string    // NATS subject: flow.<n>.record or flow.0.change.…
-	Ordinal     int       // which of the messages of its entry it is
-	Index       int       // of its first record among those of the entry
-	From        int       // of its first record among those of its request that go to this lane
-	ID          string    // of the request, or empty
-	Hash        string    // of the body of the request, in hex; or empty
-	Identified  bool      // every record has an identity of its own
-	Body        []byte    // encoded as Encoding says; owned by the receiver
-	Encoding    string    // EncodingS2 or empty
-	Records     int       // records the publisher counted; 0 when unknown
-	Received    time.Time // when the api took it in
-	Subject     string    // subject of the token that posted it
-	Source      string    // the engine its records are of, as that token said
-	TraceParent string    // W3C trace context, or empty
-	Incarnation uint64    // life of the lane, ms; 0 as it is read from the stream; the reader of the position sets it before decoding
 }

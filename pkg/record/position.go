@@ -1,6 +1,9 @@
 package record
 
 import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -87,16 +90,6 @@ type Claim struct {
 
 func (c Claim) String() string { return fmt.Sprintf("%d-%d", c.First, c.Last) }
 
-// Block is what is stored in one piece: the records of the messages First to
-// Last of a lane, in order, under one token.
-type Block struct {
-	Lane    int
-	Claim   Claim
-	Columns *Columns // not kept after the call it is passed to returns
-
-	Timeout time.Duration // how long the attempt to store it may take; the warehouse's default when 0
-}
-
 // Dead is a record, or a whole message, that cannot be stored.
 type Dead struct {
 	Message Message // where it came from; Body is the bytes set aside
@@ -115,3 +108,53 @@ const longestStep = 30 * time.Second
 func Step(before, after time.Time) time.Duration {
 	return min(max(after.Sub(before), 0), longestStep)
 }
+
+// Run is a run of rows of a block, To excluded.
+type Run struct{ From, To int }
+
+// FormatRuns writes runs, which are in order and do not touch, as a claim keeps
+// them: empty for none.
+func FormatRuns(runs []Run) string {
+	var b []byte
+	last := 0
+	for _, r := range runs {
+		b = binary.AppendUvarint(b, uint64(r.From-last))
+		b = binary.AppendUvarint(b, uint64(r.To-r.From))
+		last = r.To
+	}
+	return base64.RawStdEncoding.EncodeToString(b)
+}
+
+// ParseRuns reads what FormatRuns has written.
+func ParseRuns(text string) ([]Run, error) {
+	b, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("read the rows that are dropped: %w", err)
+	}
+	var runs []Run
+	next := func(most int) int {
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > uint64(most) {
+			err = errors.New("read the rows that are dropped: they are damaged")
+			b = nil
+			return 0
+		}
+		b = b[n:]
+		return int(v)
+	}
+	for last := 0; len(b) > 0; {
+		from := last + next(maxRows-last)
+		last = from + next(maxRows-from)
+		if err == nil && last == from {
+			err = errors.New("read the rows that are dropped: a run is empty")
+		}
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, Run{from, last})
+	}
+	return runs, nil
+}
+
+// maxRows is more than any block has.
+const maxRows = 1 << 30

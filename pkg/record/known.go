@@ -2,6 +2,28 @@ package record
 
 import "time"
 
+// What makes a row the same record as another one of the same source
+// (docs/identity.md). The kind is decided by the record alone.
+const (
+	// ByPosition: the record names a partition and a position of at least 1
+	// itself, and has a timestamp that can be right. Its identity is empty.
+	ByPosition uint8 = 1 + iota
+
+	// ByContent: it has an id. Its identity is half of the hash of all it says,
+	// ContentBytes of it: the rest of its sorting key holds its id, its time and
+	// what it is about, so that only records that agree in all of these are told
+	// apart by the hash alone.
+	ByContent
+
+	// ByPlace: it has neither. Its identity is where it came in, so that it is
+	// never the same as another one: lane.incarnation.sequence.index.
+	ByPlace
+)
+
+// ContentBytes is how long the identity of a record is that is known by its
+// content. A hash does not compress: each byte of it is one on the disk.
+const ContentBytes = 8
+
 // SourceDay is the records of a source and partition whose timestamps are of one
 // day. Partition 0 stands for all that are not known by their position.
 type SourceDay struct {
@@ -48,60 +70,4 @@ func Day(ms int64) int64 {
 func Month(ms int64) int {
 	year, month, _ := time.UnixMilli(ms).UTC().Date()
 	return 100*year + int(month)
-}
-
-// Months returns the months of the rows from to to-1, in order, and how many
-// rows each has.
-func (c *Columns) Months(from, to int) map[int]uint64 {
-	months := map[int]uint64{}
-	day, month, n := int64(-1), 0, uint64(0)
-	for _, ms := range c.TS[from:to] {
-		if d := Day(ms); d != day {
-			if n > 0 {
-				months[month] += n
-			}
-			day, month, n = d, Month(ms), 0
-		}
-		n++
-	}
-	if n > 0 {
-		months[month] += n
-	}
-	return months
-}
-
-// Arrange puts the rows into another order: row i is then what row order[i] was.
-func (c *Columns) Arrange(order []int) {
-	for _, t := range c.texts() {
-		t.arrange(order)
-	}
-	for _, s := range c.symbols() {
-		switch s.Width {
-		case 2:
-			arrange(s.Keys16, order)
-		case 4:
-			arrange(s.Keys32, order)
-		default:
-			arrange(s.Keys8, order)
-		}
-	}
-	for _, n := range c.numbers() {
-		arrange(n.Values, order)
-		arrange(n.Nulls, order)
-	}
-	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
-		arrange(*n, order)
-	}
-	arrange(c.Kind, order)
-	arrange(c.Lane, order)
-	arrange(c.Incarnation, order)
-	arrange(c.StreamSeq, order)
-	arrange(c.StreamIdx, order)
-}
-
-func arrange[T any](rows []T, order []int) {
-	before := append([]T(nil), rows...)
-	for i, from := range order {
-		rows[i] = before[from]
-	}
 }
