@@ -146,7 +146,7 @@ func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) 
 		f := field(bits.TrailingZeros64(fields))
 		v := r.at[f]
 		var symbol *Symbol
-		switch column := &c.columnOf[f]; {
+		switch column := &c.found.of[f]; {
 		case v.kind <= kindNull:
 		case column.symbol != nil:
 			if loose := v.kind == kindBool || v.kind >= kindObject; loose {
@@ -186,51 +186,6 @@ func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) 
 		}
 	}
 	return sum
-}
-
-// column is where a field goes that has a column of its own; all are nil for
-// one that has not, or shares it.
-type column struct {
-	symbol *Symbol
-	number *NullInt64
-	text   *Text
-}
-
-// bind finds the columns again after c was made, or moved.
-func (c *Columns) bind() {
-	if c.bound == c {
-		return
-	}
-	c.bound = c
-	c.columnOf = [fieldCount]column{
-		fieldRecordType:               {symbol: &c.RecordType},
-		fieldValueType:                {symbol: &c.ValueType},
-		fieldIntent:                   {symbol: &c.Intent},
-		fieldRecordVersion:            {number: &c.RecordVersion},
-		fieldBrokerVersion:            {symbol: &c.BrokerVersion},
-		fieldRejectionType:            {symbol: &c.RejectionType},
-		fieldRejectionReason:          {text: &c.RejectionReason},
-		fieldOperationReference:       {number: &c.OperationReference},
-		fieldTenantID:                 {symbol: &c.TenantID},
-		fieldBpmnProcessID:            {symbol: &c.BpmnProcessID},
-		fieldProcessDefinitionKey:     {number: &c.ProcessDefinitionKey},
-		fieldProcessInstanceKey:       {text: &c.ProcessInstanceKey},
-		fieldParentProcessInstanceKey: {number: &c.ParentProcessInstanceKey},
-		fieldParentElementInstanceKey: {number: &c.ParentElementInstanceKey},
-		fieldElementInstanceKey:       {number: &c.ElementInstanceKey},
-		fieldFlowScopeKey:             {number: &c.FlowScopeKey},
-		fieldScopeKey:                 {number: &c.ScopeKey},
-		fieldBpmnElementType:          {symbol: &c.BpmnElementType},
-		fieldBpmnEventType:            {symbol: &c.BpmnEventType},
-		fieldType:                     {symbol: &c.JobType},
-		fieldJobKind:                  {symbol: &c.JobKind},
-		fieldJobKey:                   {number: &c.JobKey},
-		fieldWorker:                   {symbol: &c.Worker},
-		fieldRetries:                  {number: &c.Retries},
-		fieldErrorType:                {symbol: &c.ErrorType},
-		fieldErrorCode:                {symbol: &c.ErrorCode},
-		fieldErrorMessage:             {text: &c.ErrorMessage},
-	}
 }
 
 // fieldSet is a set of fields, one bit each.

@@ -5,77 +5,88 @@ import "time"
 // Columns is a block of decoded records, one typed column per column of
 // flow.records, all with the same number of rows. The zero value is empty and
 // ready; Reset keeps the memory for the next block. Not for concurrent use.
+//
+// It is the one table of columns. The tag column is the name in flow.records, and
+// member the member that a column holds as it is, "value." before one of the
+// record's value: of those nothing else has to be said, wherever they pass.
+// docs/contributing.md adds one.
 type Columns struct {
-	Source Symbol // of the records: one engine with one numbering
+	Source Symbol `column:"source"` // of the records: one engine with one numbering
 
 	// What makes a row the same record as another one: identity.go.
 	Kind     []uint8 // ByPosition, ByContent or ByPlace
-	OwnID    Text    // the id, empty where it follows from partition and position
-	Identity Text    // what the other members do not say: empty, a content hash, or a place
+	OwnID    Text    `column:"own_id"`   // the id, empty where it follows from partition and position
+	Identity Text    `column:"identity"` // what the other members do not say: empty, a content hash, or a place
 
-	Key                  []int64 // 0 when missing
-	RecordType           Symbol
-	ValueType            Symbol
-	Intent               Symbol
-	TS                   []int64 // ms since 1970; 0 when missing or absurd
-	PartitionID          []int64
-	Position             []int64
-	TenantID             Symbol
-	BpmnProcessID        Symbol
-	ProcessDefinitionKey NullInt64
-	Version              NullInt64
-	ProcessInstanceKey   Text
-	ElementID            Symbol
-	ElementInstanceKey   NullInt64
-	BpmnElementType      Symbol
-	JobType              Symbol
-	Worker               Symbol
-	Retries              NullInt64
-	Deadline             NullInt64 // ms since 1970
-	ErrorType            Symbol
-	ErrorCode            Symbol
-	ErrorMessage         Text
+	Key        []int64 `column:"key"` // 0 when missing
+	RecordType Symbol  `column:"record_type" member:"recordType"`
+	ValueType  Symbol  `column:"value_type" member:"valueType"`
+	Intent     Symbol  `column:"intent" member:"intent"`
 
-	SourceRecordOffset       NullInt64 // sourceRecordPosition - position, modulo 2^64
-	RecordVersion            NullInt64
-	BrokerVersion            Symbol
-	RejectionType            Symbol
-	RejectionReason          Text
-	OperationReference       NullInt64
-	FlowScopeKey             NullInt64
-	ParentProcessInstanceKey NullInt64
-	ParentElementInstanceKey NullInt64
-	BpmnEventType            Symbol
-	JobKind                  Symbol
-	JobKey                   NullInt64
-	ScopeKey                 NullInt64
+	TS                 []int64   `column:"ts" unit:"ms"` // since 1970; 0 when missing or absurd
+	PartitionID        []int64   `column:"partition_id"`
+	Position           []int64   `column:"position"`
+	SourceRecordOffset NullInt64 `column:"source_record_offset"` // sourceRecordPosition - position, modulo 2^64
 
-	Variables     Text    // JSON, {} when missing
-	CustomHeaders Symbol  // JSON, {} when missing
-	Extra         Text    // JSON object of all else, empty when there is nothing
-	ReceivedAt    []int64 // ms since 1970
-	StreamSeq     []uint64
-	StreamIdx     []uint32
-	Lane          []uint16
-	Incarnation   []uint64 // of the lane
+	RecordVersion      NullInt64 `column:"record_version" member:"recordVersion"`
+	BrokerVersion      Symbol    `column:"broker_version" member:"brokerVersion"`
+	RejectionType      Symbol    `column:"rejection_type" member:"rejectionType"`
+	RejectionReason    Text      `column:"rejection_reason" member:"rejectionReason"`
+	OperationReference NullInt64 `column:"operation_reference" member:"operationReference"`
+
+	TenantID                 Symbol    `column:"tenant_id" member:"value.tenantId"`
+	BpmnProcessID            Symbol    `column:"bpmn_process_id" member:"value.bpmnProcessId"`
+	ProcessDefinitionKey     NullInt64 `column:"process_definition_key" member:"value.processDefinitionKey"`
+	Version                  NullInt64 `column:"version"` // of the process, by one of two names
+	ProcessInstanceKey       Text      `column:"process_instance_key" member:"value.processInstanceKey"`
+	ParentProcessInstanceKey NullInt64 `column:"parent_process_instance_key" member:"value.parentProcessInstanceKey"`
+	ParentElementInstanceKey NullInt64 `column:"parent_element_instance_key" member:"value.parentElementInstanceKey"`
+	ElementID                Symbol    `column:"element_id"` // by one of two names
+	ElementInstanceKey       NullInt64 `column:"element_instance_key" member:"value.elementInstanceKey"`
+	FlowScopeKey             NullInt64 `column:"flow_scope_key" member:"value.flowScopeKey"`
+	ScopeKey                 NullInt64 `column:"scope_key" member:"value.scopeKey"`
+	BpmnElementType          Symbol    `column:"bpmn_element_type" member:"value.bpmnElementType"`
+	BpmnEventType            Symbol    `column:"bpmn_event_type" member:"value.bpmnEventType"`
+	JobType                  Symbol    `column:"job_type" member:"value.type"`
+	JobKind                  Symbol    `column:"job_kind" member:"value.jobKind"`
+	JobKey                   NullInt64 `column:"job_key" member:"value.jobKey"`
+	Worker                   Symbol    `column:"worker" member:"value.worker"`
+	Retries                  NullInt64 `column:"retries" member:"value.retries"`
+	Deadline                 NullInt64 `column:"deadline"` // ms since 1970
+	ErrorType                Symbol    `column:"error_type" member:"value.errorType"`
+	ErrorCode                Symbol    `column:"error_code" member:"value.errorCode"`
+	ErrorMessage             Text      `column:"error_message" member:"value.errorMessage"`
+
+	Variables     Text   `column:"variables"`      // JSON, {} when missing
+	CustomHeaders Symbol `column:"custom_headers"` // JSON, {} when missing
+	Extra         Text   `column:"extra"`          // JSON object of all else, empty when there is nothing
+
+	ReceivedAt  []int64  `column:"received_at" unit:"ms"` // since 1970
+	Lane        []uint16 `column:"lane"`
+	Incarnation []uint64 `column:"incarnation"` // of the lane
+	StreamSeq   []uint64 `column:"stream_seq"`
+	StreamIdx   []uint32 `column:"stream_idx"`
 
 	reader reader // of the message being appended; kept for its memory
 	source []byte // of that message
 
-	room     int                // rows that symbols and numbers have, while a message is appended
-	bound    *Columns           // where columnOf points to: these columns, unless they were moved
-	columnOf [fieldCount]column // where fields go that have a column of their own
+	room  int      // rows that symbols and numbers have, while a message is appended
+	bound *Columns // where found points to: these columns, unless they were moved
+	found found
 }
 
 // Rows returns the number of records held.
 func (c *Columns) Rows() int { return len(c.StreamSeq) }
 
-// perRow is what a row takes in the columns of a fixed width.
-const perRow = 1 /* kind */ + 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + numberColumns*9 + 8 /* received */ + 8 + 4 + 2 + 8 /* place */
+// perRow is what a row takes in the columns of a fixed width, but for numbers
+// that may be missing.
+const perRow = 1 /* kind */ + 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + 8 /* received */ + 8 + 4 + 2 + 8 /* place */
+
+func (c *Columns) perRow() int { return perRow + len(c.numbers())*(8+1) }
 
 // Bytes returns the memory the held records take.
 func (c *Columns) Bytes() int {
-	n := perRow * c.Rows()
+	n := c.perRow() * c.Rows()
 	for _, t := range c.texts() {
 		n += t.bytes()
 	}
@@ -88,7 +99,7 @@ func (c *Columns) Bytes() int {
 // Held returns the memory that Reset keeps: that of the most records each
 // column ever held, and room to grow.
 func (c *Columns) Held() int {
-	n := perRow*cap(c.StreamSeq) + cap(c.reader.plain)
+	n := c.perRow()*cap(c.StreamSeq) + cap(c.reader.plain)
 	for _, t := range c.texts() {
 		n += t.held()
 	}
@@ -110,14 +121,8 @@ func (c *Columns) Reset() {
 // at that time.
 type mark struct {
 	rows   int
-	values [symbolColumns]int
+	values [maxColumns]int
 }
-
-const (
-	textColumns   = 7
-	symbolColumns = 17
-	numberColumns = 13
-)
 
 func (c *Columns) mark() mark {
 	if c.RecordType.slots == nil {
@@ -150,26 +155,6 @@ func (c *Columns) truncate(m mark) {
 	c.Lane = c.Lane[:m.rows]
 	c.Incarnation = c.Incarnation[:m.rows]
 	c.Kind = c.Kind[:m.rows]
-}
-
-func (c *Columns) texts() [textColumns]*Text {
-	return [...]*Text{&c.OwnID, &c.Identity, &c.ProcessInstanceKey, &c.ErrorMessage, &c.RejectionReason, &c.Variables, &c.Extra}
-}
-
-func (c *Columns) symbols() [symbolColumns]*Symbol {
-	return [...]*Symbol{
-		&c.Source, &c.RecordType, &c.ValueType, &c.Intent, &c.TenantID, &c.BpmnProcessID, &c.ElementID,
-		&c.BpmnElementType, &c.JobType, &c.Worker, &c.ErrorType, &c.ErrorCode, &c.CustomHeaders,
-		&c.BrokerVersion, &c.RejectionType, &c.BpmnEventType, &c.JobKind,
-	}
-}
-
-func (c *Columns) numbers() [numberColumns]*NullInt64 {
-	return [...]*NullInt64{
-		&c.ProcessDefinitionKey, &c.Version, &c.ElementInstanceKey, &c.Retries, &c.Deadline,
-		&c.SourceRecordOffset, &c.RecordVersion, &c.OperationReference, &c.FlowScopeKey,
-		&c.ParentProcessInstanceKey, &c.ParentElementInstanceKey, &c.JobKey, &c.ScopeKey,
-	}
 }
 
 // Block is what is stored in one piece: the records of the messages First to

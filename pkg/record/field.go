@@ -1,6 +1,14 @@
 package record
 
-// field is a known member of a record or of its value.
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// field is a known member of a record or of its value. Those that something is
+// done with have a name here; those that are columns and no more follow them, in
+// the order of Columns. Both are told apart from all other members by their names.
 type field uint8
 
 const (
@@ -48,15 +56,11 @@ const (
 	fieldVersion         // another name of processDefinitionVersion, used when that is missing
 	fieldTargetElementID // another name of elementId, used when that is missing
 
-	fieldCount
-	fieldUnknown = fieldCount
+	namedFields
 	firstOfValue = fieldBpmnProcessID
-)
 
-// outerFields and valueFields are sets of fields, one bit each.
-const (
-	outerFields = uint64(1)<<firstOfValue - 1
-	valueFields = uint64(1)<<fieldCount - 1 - outerFields
+	maxFields          = 64 // bits of a set of fields
+	fieldUnknown field = maxFields
 )
 
 // class is how a field is checked and converted.
@@ -86,13 +90,21 @@ var plain = [classes]uint16{
 
 const anyKind = 1<<(kindArray+1) - 1
 
-// spec is the row of the specification a field stands in.
-type spec struct {
-	name  string // of the member
+// member is a row of the specification.
+type member struct {
+	name  string
 	class class
 }
 
-var specs = [fieldCount]spec{
+// spec is what is known of a field.
+type spec struct {
+	member
+	value bool // it is a member of value
+}
+
+// named are the fields with names. Their order is that of problems, and of what
+// extra has of them: it stays.
+var named = [namedFields]member{
 	fieldID:          {"id", classText},
 	fieldKey:         {"key", classInteger},
 	fieldRecordType:  {"recordType", classText},
@@ -140,100 +152,141 @@ var specs = [fieldCount]spec{
 	fieldTargetElementID:          {"targetElementId", classLooseText},
 }
 
-// outerField returns the field a member of a record is.
-func outerField(name []byte) field {
-	switch string(name) {
-	case "id":
-		return fieldID
-	case "key":
-		return fieldKey
-	case "recordType":
-		return fieldRecordType
-	case "valueType":
-		return fieldValueType
-	case "intent":
-		return fieldIntent
-	case "timestamp":
-		return fieldTimestamp
-	case "partitionId":
-		return fieldPartitionID
-	case "position":
-		return fieldPosition
-	case "sourceRecordPosition":
-		return fieldSourceRecordPosition
-	case "recordVersion":
-		return fieldRecordVersion
-	case "brokerVersion":
-		return fieldBrokerVersion
-	case "rejectionType":
-		return fieldRejectionType
-	case "rejectionReason":
-		return fieldRejectionReason
-	case "operationReference":
-		return fieldOperationReference
-	case "value":
-		return fieldValue
-	case "records":
-		return fieldRecords
-	}
-	return fieldUnknown
+// maxColumns bounds the columns of one kind.
+const maxColumns = maxFields
+
+// columnType is a column as the tags of Columns describe it.
+type columnType struct {
+	name  string
+	index int   // of the member of Columns
+	time  bool  // ms since 1970
+	field field // that it holds as it is, fieldUnknown when there is none
 }
 
-// valueField returns the field a member of a record's value is.
-func valueField(name []byte) field {
-	switch string(name) {
-	case "bpmnProcessId":
-		return fieldBpmnProcessID
-	case "processDefinitionKey":
-		return fieldProcessDefinitionKey
-	case "processDefinitionVersion":
-		return fieldProcessDefinitionVersion
-	case "processInstanceKey":
-		return fieldProcessInstanceKey
-	case "elementId":
-		return fieldElementID
-	case "elementInstanceKey":
-		return fieldElementInstanceKey
-	case "type":
-		return fieldType
-	case "worker":
-		return fieldWorker
-	case "retries":
-		return fieldRetries
-	case "deadline":
-		return fieldDeadline
-	case "errorCode":
-		return fieldErrorCode
-	case "errorMessage":
-		return fieldErrorMessage
-	case "variables":
-		return fieldVariables
-	case "customHeaders":
-		return fieldCustomHeaders
-	case "tenantId":
-		return fieldTenantID
-	case "bpmnElementType":
-		return fieldBpmnElementType
-	case "errorType":
-		return fieldErrorType
-	case "flowScopeKey":
-		return fieldFlowScopeKey
-	case "parentProcessInstanceKey":
-		return fieldParentProcessInstanceKey
-	case "parentElementInstanceKey":
-		return fieldParentElementInstanceKey
-	case "bpmnEventType":
-		return fieldBpmnEventType
-	case "jobKind":
-		return fieldJobKind
-	case "jobKey":
-		return fieldJobKey
-	case "scopeKey":
-		return fieldScopeKey
-	case "version":
-		return fieldVersion
-	case "targetElementId":
-		return fieldTargetElementID
+// What follows from named and from the tags of Columns.
+var (
+	specs, columnTypes = describe()
+
+	outerNames, outerFields = fieldsOf(false) // members of a record, by name and as a set
+	valueNames, valueFields = fieldsOf(true)  // members of its value, likewise
+)
+
+// describe reads the tags of Columns. Members that have no name here become fields
+// that are taken as they come: another type than the column's is no mistake, and
+// is kept in extra.
+func describe() (specs [maxFields]spec, columns []columnType) {
+	for f, m := range named {
+		specs[f] = spec{m, field(f) >= firstOfValue}
 	}
-	return fieldUnknown
+	next := len(named)
+	of := reflect.TypeFor[Columns]()
+	for i := range of.NumField() {
+		name, is := of.Field(i).Tag.Lookup("column")
+		if !is {
+			continue
+		}
+		column := columnType{name: name, index: i, time: of.Field(i).Tag.Get("unit") == "ms", field: fieldUnknown}
+		if path, is := of.Field(i).Tag.Lookup("member"); is {
+			inner, value := strings.CutPrefix(path, "value.")
+			at := slices.IndexFunc(specs[:next], func(s spec) bool { return s.name == inner && s.value == value })
+			if at < 0 {
+				class := classLooseText
+				if of.Field(i).Type == reflect.TypeFor[NullInt64]() {
+					class = classLooseNumber
+				}
+				at, specs[next] = next, spec{member{inner, class}, value}
+				next++
+			}
+			column.field = field(at)
+		}
+		columns = append(columns, column)
+	}
+	return specs, columns
+}
+
+func fieldsOf(value bool) (byName map[string]field, set uint64) {
+	byName = map[string]field{}
+	for f, s := range specs {
+		if s.name != "" && s.value == value {
+			byName[s.name] = field(f)
+			set |= 1 << f
+		}
+	}
+	return byName, set
+}
+
+// Column is one of Columns.
+type Column struct {
+	Name string // in flow.records
+	Data any    // *Symbol, *Text, *NullInt64, *[]int64, *[]uint16, *[]uint32 or *[]uint64
+	Time bool   // Data is ms since 1970
+}
+
+// All are the columns of flow.records, each a pointer into c.
+func (c *Columns) All() []Column {
+	all := make([]Column, len(columnTypes))
+	of := reflect.ValueOf(c).Elem()
+	for i, column := range columnTypes {
+		all[i] = Column{column.name, of.Field(column.index).Addr().Interface(), column.time}
+	}
+	return all
+}
+
+// found are the columns of some Columns by their types.
+type found struct {
+	texts   [maxColumns]*Text
+	symbols [maxColumns]*Symbol
+	numbers [maxColumns]*NullInt64
+	sizes   [3]int // of these, used
+
+	of [maxFields + 1]column // where fields go that have a column of their own
+}
+
+// column is where a field goes that has a column of its own; all are nil for
+// one that has not, or shares it.
+type column struct {
+	symbol *Symbol
+	number *NullInt64
+	text   *Text
+}
+
+// bind finds the columns again after c was made, or moved.
+func (c *Columns) bind() {
+	if c.bound == c {
+		return
+	}
+	c.bound, c.found = c, found{}
+	to := &c.found
+	for i, one := range c.All() {
+		switch data := one.Data.(type) {
+		case *Text:
+			to.texts[to.sizes[0]] = data
+			to.sizes[0]++
+			to.of[columnTypes[i].field] = column{text: data}
+		case *Symbol:
+			to.symbols[to.sizes[1]] = data
+			to.sizes[1]++
+			to.of[columnTypes[i].field] = column{symbol: data}
+		case *NullInt64:
+			to.numbers[to.sizes[2]] = data
+			to.sizes[2]++
+			to.of[columnTypes[i].field] = column{number: data}
+		}
+	}
+	to.of[fieldUnknown] = column{}
+}
+
+func (c *Columns) texts() []*Text {
+	c.bind()
+	return c.found.texts[:c.found.sizes[0]]
+}
+
+func (c *Columns) symbols() []*Symbol {
+	c.bind()
+	return c.found.symbols[:c.found.sizes[1]]
+}
+
+func (c *Columns) numbers() []*NullInt64 {
+	c.bind()
+	return c.found.numbers[:c.found.sizes[2]]
 }

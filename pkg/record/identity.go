@@ -154,7 +154,7 @@ func Hash(body []byte) string {
 }
 
 // names of the fields, hashed, and what whole numbers are multiplied by.
-var fieldHashes, fieldFactors = func() (hashes [fieldCount]uint64, factors [fieldCount]xxh3.Uint128) {
+var fieldHashes, fieldFactors = func() (hashes [maxFields]uint64, factors [maxFields]xxh3.Uint128) {
 	for f, s := range specs {
 		hashes[f] = xxh3.HashString(s.name)
 		factors[f] = factor(hashes[f])

@@ -24,8 +24,8 @@ const always = "password"
 
 var defaultMask, _ = NewMask(nil)
 
-// maskable are the fields that nothing depends on but who reads them. All other
-// fields are needed as they are: for identity, types, tables or routing.
+// maskable are the fields with names that nothing depends on but who reads them.
+// All others of them are needed as they are: for identity, types, tables or routing.
 var maskable = []field{fieldRejectionReason, fieldWorker, fieldErrorMessage, fieldVariables, fieldCustomHeaders}
 
 const (
@@ -43,7 +43,7 @@ func NewMask(more []string) (*Mask, error) {
 		if name == "" || len(name) > maxMaskedName || !utf8.ValidString(name) {
 			return nil, fmt.Errorf("%q is no name of a member: 1 to %d bytes of UTF-8", name, maxMaskedName)
 		}
-		for f, spec := range specs {
+		for f, spec := range named {
 			if strings.EqualFold(name, spec.name) && !slices.Contains(maskable, field(f)) {
 				return nil, fmt.Errorf("%q cannot be masked: Sluice needs the member %s as it is", name, spec.name)
 			}

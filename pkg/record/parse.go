@@ -136,7 +136,7 @@ func (p *parser) element(at int) (end int) {
 		return p.add(at, end)
 	}
 	end, _ = w.skip(at, p.lim.Depth)
-	p.problem(fieldCount, CodeNotAnObject)
+	p.problem(fieldUnknown, CodeNotAnObject)
 	return p.keep(at, end, 0)
 }
 
@@ -171,7 +171,7 @@ func (p *parser) add(at, end int) int {
 // known are the members by one of which a record is told from other JSON, such
 // as what search servers answer or take: a record that has none of them says
 // nothing. A time alone is no record, and neither is a list of some.
-const known = outerFields &^ (1<<fieldTimestamp | 1<<fieldRecords)
+const known = (uint64(1)<<firstOfValue - 1) &^ (1<<fieldTimestamp | 1<<fieldRecords)
 
 // keep notes where a record stands.
 func (p *parser) keep(at, end int, lot uint64) int {

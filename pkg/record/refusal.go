@@ -133,7 +133,7 @@ func (p Problem) Error() string { return fmt.Sprintf("%s: %s", p.Pointer, p.Deta
 // problem is a Problem before anyone wants to read it.
 type problem struct {
 	index int
-	field field // fieldCount for the record itself
+	field field // fieldUnknown for the record itself
 	code  string
 	said  string // better than what is said of the code; empty: nothing is
 }
@@ -165,9 +165,9 @@ func (p *parser) pointer(b problem) string {
 		at += "/records/" + strconv.Itoa(b.index)
 	}
 	switch {
-	case b.field >= fieldCount:
+	case b.field == fieldUnknown:
 		return at
-	case b.field >= firstOfValue:
+	case specs[b.field].value:
 		at += "/value"
 	}
 	return at + "/" + specs[b.field].name

@@ -11,12 +11,12 @@ import (
 // without building anything. Of members that occur twice the last one counts.
 type walker struct {
 	scanner
-	seen  uint64            // the fields of this record that at holds
-	odd   uint64            // those of them whose type wants a closer look
-	at    [fieldCount]value // valid where seen says so
-	twice uint64            // not 0 when a field occurs twice
-	outer []span            // members of the record that are no fields, name and all
-	inner []span            // members of its value that are no fields
+	seen  uint64           // the fields of this record that at holds
+	odd   uint64           // those of them whose type wants a closer look
+	at    [maxFields]value // valid where seen says so
+	twice uint64           // not 0 when a field occurs twice
+	outer []span           // members of the record that are no fields, name and all
+	inner []span           // members of its value that are no fields
 
 	names, valueNames names // of the members of a record, and of its value
 
@@ -77,7 +77,7 @@ func (w *walker) record(i, depth int) int {
 				return start
 			}
 		}
-		f, at := w.member(&w.names, start, outerField)
+		f, at := w.member(&w.names, start, outerNames)
 		if at < 0 {
 			return -1
 		}
@@ -121,7 +121,7 @@ func (w *walker) value(i, depth int) (int, kind) {
 				return start, kindObject
 			}
 		}
-		f, at := w.member(&w.valueNames, start, valueField)
+		f, at := w.member(&w.valueNames, start, valueNames)
 		if at < 0 {
 			return -1, kindObject
 		}
@@ -144,7 +144,7 @@ func (w *walker) value(i, depth int) (int, kind) {
 
 // member reads the name of the member at i: which field it is, and where its
 // value begins.
-func (w *walker) member(names *names, i int, fieldOf func([]byte) field) (f field, at int) {
+func (w *walker) member(names *names, i int, fields map[string]field) (f field, at int) {
 	if i < len(w.b) {
 		if n, ok := names.foretold(w.b[i:]); ok {
 			w.nameHash = n.hash
@@ -157,7 +157,10 @@ func (w *walker) member(names *names, i int, fieldOf func([]byte) field) (f fiel
 		return fieldUnknown, -1
 	}
 	plain := w.plainName(name)
-	f = fieldOf(plain)
+	f, is := fields[string(plain)]
+	if !is {
+		f = fieldUnknown
+	}
 	if len(w.masked) == masked { // a masked name is looked at each time
 		names.learn(w.b[i:], int(name.end)-i+1, f, plain)
 	} else {

@@ -13,60 +13,41 @@ import (
 // share the memory of c.
 func blockColumns(c *record.Columns, from, to int) proto.Input {
 	r := rows{from, to}
-	return proto.Input{
-		{Name: "source", Data: symbol{&c.Source, r}},
-		{Name: "own_id", Data: text{&c.OwnID, r}},
-		{Name: "identity", Data: text{&c.Identity, r}},
-		{Name: "key", Data: r.int64(c.Key)},
-		{Name: "record_type", Data: symbol{&c.RecordType, r}},
-		{Name: "value_type", Data: symbol{&c.ValueType, r}},
-		{Name: "intent", Data: symbol{&c.Intent, r}},
-		{Name: "ts", Data: r.milliseconds(c.TS)},
-		{Name: "partition_id", Data: r.int64(c.PartitionID)},
-		{Name: "position", Data: r.int64(c.Position)},
-		{Name: "source_record_offset", Data: r.nullable(c.SourceRecordOffset)},
-		{Name: "record_version", Data: r.nullable(c.RecordVersion)},
-		{Name: "broker_version", Data: symbol{&c.BrokerVersion, r}},
-		{Name: "rejection_type", Data: symbol{&c.RejectionType, r}},
-		{Name: "rejection_reason", Data: text{&c.RejectionReason, r}},
-		{Name: "operation_reference", Data: r.nullable(c.OperationReference)},
-		{Name: "tenant_id", Data: symbol{&c.TenantID, r}},
-		{Name: "bpmn_process_id", Data: symbol{&c.BpmnProcessID, r}},
-		{Name: "process_definition_key", Data: r.nullable(c.ProcessDefinitionKey)},
-		{Name: "version", Data: r.nullable(c.Version)},
-		{Name: "process_instance_key", Data: text{&c.ProcessInstanceKey, r}},
-		{Name: "parent_process_instance_key", Data: r.nullable(c.ParentProcessInstanceKey)},
-		{Name: "parent_element_instance_key", Data: r.nullable(c.ParentElementInstanceKey)},
-		{Name: "element_id", Data: symbol{&c.ElementID, r}},
-		{Name: "element_instance_key", Data: r.nullable(c.ElementInstanceKey)},
-		{Name: "flow_scope_key", Data: r.nullable(c.FlowScopeKey)},
-		{Name: "scope_key", Data: r.nullable(c.ScopeKey)},
-		{Name: "bpmn_element_type", Data: symbol{&c.BpmnElementType, r}},
-		{Name: "bpmn_event_type", Data: symbol{&c.BpmnEventType, r}},
-		{Name: "job_type", Data: symbol{&c.JobType, r}},
-		{Name: "job_kind", Data: symbol{&c.JobKind, r}},
-		{Name: "job_key", Data: r.nullable(c.JobKey)},
-		{Name: "worker", Data: symbol{&c.Worker, r}},
-		{Name: "retries", Data: r.nullable(c.Retries)},
-		{Name: "deadline", Data: r.nullable(c.Deadline)},
-		{Name: "error_type", Data: symbol{&c.ErrorType, r}},
-		{Name: "error_code", Data: symbol{&c.ErrorCode, r}},
-		{Name: "error_message", Data: text{&c.ErrorMessage, r}},
-		{Name: "variables", Data: text{&c.Variables, r}},
-		{Name: "custom_headers", Data: symbol{&c.CustomHeaders, r}},
-		{Name: "extra", Data: text{&c.Extra, r}},
-		{Name: "received_at", Data: r.milliseconds(c.ReceivedAt)},
-		{Name: "lane", Data: proto.ColUInt16(c.Lane[from:to])},
-		{Name: "incarnation", Data: proto.ColUInt64(c.Incarnation[from:to])},
-		{Name: "stream_seq", Data: proto.ColUInt64(c.StreamSeq[from:to])},
-		{Name: "stream_idx", Data: proto.ColUInt32(c.StreamIdx[from:to])},
+	var all proto.Input
+	for _, column := range c.All() {
+		all = append(all, proto.InputColumn{Name: column.Name, Data: r.of(column)})
 	}
+	return all
 }
 
 // rows is a range of rows, to excluded.
 type rows struct{ from, to int }
 
 func (r rows) Rows() int { return r.to - r.from }
+
+// of are these rows of a column.
+func (r rows) of(column record.Column) proto.ColInput {
+	switch data := column.Data.(type) {
+	case *record.Symbol:
+		return symbol{data, r}
+	case *record.Text:
+		return text{data, r}
+	case *record.NullInt64:
+		return r.nullable(*data)
+	case *[]int64:
+		if column.Time {
+			return r.milliseconds(*data)
+		}
+		return r.int64(*data)
+	case *[]uint16:
+		return proto.ColUInt16((*data)[r.from:r.to])
+	case *[]uint32:
+		return proto.ColUInt32((*data)[r.from:r.to])
+	case *[]uint64:
+		return proto.ColUInt64((*data)[r.from:r.to])
+	}
+	panic("column " + column.Name + " is of no type that is stored") // a mistake in the program
+}
 
 func (r rows) int64(v []int64) proto.ColInt64 { return v[r.from:r.to] }
 

@@ -1,6 +1,7 @@
 package warehouse
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,106 +14,82 @@ import (
 // that a row can be compared with the record it was made of without being
 // fetched.
 type digested struct {
-	sql  string
-	text func(b []byte, c *record.Columns, row int) []byte
+	record.Column     // of no rows: its name and its type
+	index         int // of record.Columns.All
 }
 
-// place says where a row belongs and whose it is: enough to tell that a record
-// is there. Nothing of it may change with the version of a binary that reads
-// what another has stored.
-var place = []digested{
-	symbolText("source", func(c *record.Columns) *record.Symbol { return &c.Source }),
-	integerText("partition_id", func(c *record.Columns) []int64 { return c.PartitionID }),
-	integerText("position", func(c *record.Columns) []int64 { return c.Position }),
-	plainText("own_id", func(c *record.Columns) *record.Text { return &c.OwnID }),
-	plainText("identity", func(c *record.Columns) *record.Text { return &c.Identity }),
-	unsignedText("incarnation", func(c *record.Columns) []uint64 { return c.Incarnation }),
-	unsignedText("stream_seq", func(c *record.Columns) []uint64 { return c.StreamSeq }),
-	{"toString(stream_idx)", func(b []byte, c *record.Columns, i int) []byte {
-		return strconv.AppendUint(b, uint64(c.StreamIdx[i]), 10)
-	}},
-	momentText("received_at", func(c *record.Columns) []int64 { return c.ReceivedAt }),
-}
+// columns are those of flow.records.
+var columns = func() (all []digested) {
+	for i, c := range new(record.Columns).All() {
+		all = append(all, digested{c, i})
+	}
+	return all
+}()
 
-// sortingKey says which rows ReplacingMergeTree takes for one.
-var sortingKey = []digested{
-	symbolText("value_type", func(c *record.Columns) *record.Symbol { return &c.ValueType }),
-	symbolText("bpmn_process_id", func(c *record.Columns) *record.Symbol { return &c.BpmnProcessID }),
-	plainText("process_instance_key", func(c *record.Columns) *record.Text { return &c.ProcessInstanceKey }),
-	momentText("ts", func(c *record.Columns) []int64 { return c.TS }),
-	integerText("key", func(c *record.Columns) []int64 { return c.Key }),
-	symbolText("record_type", func(c *record.Columns) *record.Symbol { return &c.RecordType }),
-	symbolText("intent", func(c *record.Columns) *record.Symbol { return &c.Intent }),
-	place[0], place[1], place[2], place[3], place[4], // source to identity
-}
+var (
+	// place says where a row belongs and whose it is: enough to tell that a record
+	// is there. Nothing of it may change with the version of a binary that reads
+	// what another has stored.
+	place = named("source", "partition_id", "position", "own_id", "identity", "incarnation", "stream_seq", "stream_idx", "received_at")
 
-// whole is every column of a row but its lane.
-var whole = append(append(append([]digested{}, place...), sortingKey[:7]...),
-	nullableText("source_record_offset", func(c *record.Columns) *record.NullInt64 { return &c.SourceRecordOffset }),
-	nullableText("record_version", func(c *record.Columns) *record.NullInt64 { return &c.RecordVersion }),
-	symbolText("broker_version", func(c *record.Columns) *record.Symbol { return &c.BrokerVersion }),
-	symbolText("rejection_type", func(c *record.Columns) *record.Symbol { return &c.RejectionType }),
-	plainText("rejection_reason", func(c *record.Columns) *record.Text { return &c.RejectionReason }),
-	nullableText("operation_reference", func(c *record.Columns) *record.NullInt64 { return &c.OperationReference }),
-	symbolText("tenant_id", func(c *record.Columns) *record.Symbol { return &c.TenantID }),
-	nullableText("process_definition_key", func(c *record.Columns) *record.NullInt64 { return &c.ProcessDefinitionKey }),
-	nullableText("version", func(c *record.Columns) *record.NullInt64 { return &c.Version }),
-	nullableText("parent_process_instance_key", func(c *record.Columns) *record.NullInt64 { return &c.ParentProcessInstanceKey }),
-	nullableText("parent_element_instance_key", func(c *record.Columns) *record.NullInt64 { return &c.ParentElementInstanceKey }),
-	symbolText("element_id", func(c *record.Columns) *record.Symbol { return &c.ElementID }),
-	nullableText("element_instance_key", func(c *record.Columns) *record.NullInt64 { return &c.ElementInstanceKey }),
-	nullableText("flow_scope_key", func(c *record.Columns) *record.NullInt64 { return &c.FlowScopeKey }),
-	nullableText("scope_key", func(c *record.Columns) *record.NullInt64 { return &c.ScopeKey }),
-	symbolText("bpmn_element_type", func(c *record.Columns) *record.Symbol { return &c.BpmnElementType }),
-	symbolText("bpmn_event_type", func(c *record.Columns) *record.Symbol { return &c.BpmnEventType }),
-	symbolText("job_type", func(c *record.Columns) *record.Symbol { return &c.JobType }),
-	symbolText("job_kind", func(c *record.Columns) *record.Symbol { return &c.JobKind }),
-	nullableText("job_key", func(c *record.Columns) *record.NullInt64 { return &c.JobKey }),
-	symbolText("worker", func(c *record.Columns) *record.Symbol { return &c.Worker }),
-	nullableText("retries", func(c *record.Columns) *record.NullInt64 { return &c.Retries }),
-	nullableText("deadline", func(c *record.Columns) *record.NullInt64 { return &c.Deadline }),
-	symbolText("error_type", func(c *record.Columns) *record.Symbol { return &c.ErrorType }),
-	symbolText("error_code", func(c *record.Columns) *record.Symbol { return &c.ErrorCode }),
-	plainText("error_message", func(c *record.Columns) *record.Text { return &c.ErrorMessage }),
-	plainText("variables", func(c *record.Columns) *record.Text { return &c.Variables }),
-	symbolText("custom_headers", func(c *record.Columns) *record.Symbol { return &c.CustomHeaders }),
-	plainText("extra", func(c *record.Columns) *record.Text { return &c.Extra }),
+	// sortingKey says which rows ReplacingMergeTree takes for one.
+	sortingKey = append(named("value_type", "bpmn_process_id", "process_instance_key", "ts", "key", "record_type", "intent"), place[:5]...)
+
+	// whole is every column of a row but its lane.
+	whole = except(columns, named("lane"))
 )
 
-func plainText(name string, column func(*record.Columns) *record.Text) digested {
-	return digested{name, func(b []byte, c *record.Columns, i int) []byte { return append(b, column(c).Value(i)...) }}
+// named are columns by their names.
+func named(names ...string) (some []digested) {
+	for _, name := range names {
+		some = append(some, columns[slices.IndexFunc(columns, func(c digested) bool { return c.Name == name })])
+	}
+	return some
 }
 
-func symbolText(name string, column func(*record.Columns) *record.Symbol) digested {
-	return digested{name, func(b []byte, c *record.Columns, i int) []byte { return append(b, column(c).Value(i)...) }}
+// except are columns without some of them.
+func except(all, some []digested) []digested {
+	return slices.DeleteFunc(slices.Clone(all), func(c digested) bool {
+		return slices.ContainsFunc(some, func(other digested) bool { return other.index == c.index })
+	})
 }
 
-func integerText(name string, column func(*record.Columns) []int64) digested {
-	return digested{"toString(" + name + ")", func(b []byte, c *record.Columns, i int) []byte {
-		return strconv.AppendInt(b, column(c)[i], 10)
-	}}
+// sql is the text that ClickHouse makes of the column.
+func (d digested) sql() string {
+	switch d.Data.(type) {
+	case *record.Symbol, *record.Text:
+		return d.Name
+	case *record.NullInt64:
+		return "ifNull(toString(" + d.Name + "), 'NULL')"
+	}
+	if d.Time {
+		return "toString(toUnixTimestamp64Milli(" + d.Name + "))"
+	}
+	return "toString(" + d.Name + ")"
 }
 
-func unsignedText(name string, column func(*record.Columns) []uint64) digested {
-	return digested{"toString(" + name + ")", func(b []byte, c *record.Columns, i int) []byte {
-		return strconv.AppendUint(b, column(c)[i], 10)
-	}}
-}
-
-func momentText(name string, column func(*record.Columns) []int64) digested {
-	return digested{"toString(toUnixTimestamp64Milli(" + name + "))", func(b []byte, c *record.Columns, i int) []byte {
-		return strconv.AppendInt(b, column(c)[i], 10)
-	}}
-}
-
-func nullableText(name string, column func(*record.Columns) *record.NullInt64) digested {
-	return digested{"ifNull(toString(" + name + "), 'NULL')", func(b []byte, c *record.Columns, i int) []byte {
-		n := column(c)
-		if n.Nulls[i] != 0 {
+// text appends what we make of a row of the column, whose rows are in data.
+func (d digested) text(b []byte, data any, row int) []byte {
+	switch data := data.(type) {
+	case *record.Symbol:
+		return append(b, data.Value(row)...)
+	case *record.Text:
+		return append(b, data.Value(row)...)
+	case *record.NullInt64:
+		if data.Nulls[row] != 0 {
 			return append(b, "NULL"...)
 		}
-		return strconv.AppendInt(b, n.Values[i], 10)
-	}}
+		return strconv.AppendInt(b, data.Values[row], 10)
+	case *[]int64:
+		return strconv.AppendInt(b, (*data)[row], 10)
+	case *[]uint16:
+		return strconv.AppendUint(b, uint64((*data)[row]), 10)
+	case *[]uint32:
+		return strconv.AppendUint(b, uint64((*data)[row]), 10)
+	case *[]uint64:
+		return strconv.AppendUint(b, (*data)[row], 10)
+	}
+	panic("column " + d.Name + " is of no type that is compared") // a mistake in the program
 }
 
 // between stands between two texts, so that none can pass for another by
@@ -124,6 +101,9 @@ const between = '\x1f'
 type Digest struct {
 	Deep bool
 	buf  []byte
+
+	of  *record.Columns // whose columns all are
+	all []record.Column
 }
 
 func (d *Digest) columns() []digested {
@@ -137,12 +117,15 @@ func (d *Digest) columns() []digested {
 func (d *Digest) Row(c *record.Columns, row int) uint64 { return d.hash(d.columns(), c, row) }
 
 func (d *Digest) hash(columns []digested, c *record.Columns, row int) uint64 {
+	if d.of != c {
+		d.of, d.all = c, c.All()
+	}
 	d.buf = d.buf[:0]
 	for i, column := range columns {
 		if i > 0 {
 			d.buf = append(d.buf, between)
 		}
-		d.buf = column.text(d.buf, c, row)
+		d.buf = column.text(d.buf, d.all[column.index].Data, row)
 	}
 	return xxh3.Hash(d.buf)
 }
@@ -153,7 +136,7 @@ func (d *Digest) sql() string { return digestSQL(d.columns()) }
 func digestSQL(columns []digested) string {
 	texts := make([]string, len(columns))
 	for i, column := range columns {
-		texts[i] = column.sql
+		texts[i] = column.sql()
 	}
 	return `xxh3(concat(` + strings.Join(texts, `, '\x1f', `) + `))`
 }

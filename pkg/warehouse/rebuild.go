@@ -218,15 +218,14 @@ func (s *Shadow) Diffs(ctx context.Context, lane int, incarnation, first, last u
 
 // content is every column that a record has by itself, wherever it is stored;
 // nothing of it is NULL, which is never IN anything.
-const content = `value_type, bpmn_process_id, process_instance_key, ts, source, partition_id, position, own_id, identity,
-	cityHash64(key, record_type, intent, ifNull(toString(source_record_offset), 'NULL'), ifNull(toString(record_version), 'NULL'),
-		broker_version, rejection_type, rejection_reason, ifNull(toString(operation_reference), 'NULL'),
-		tenant_id, ifNull(toString(process_definition_key), 'NULL'), ifNull(toString(version), 'NULL'),
-		ifNull(toString(parent_process_instance_key), 'NULL'), ifNull(toString(parent_element_instance_key), 'NULL'),
-		element_id, ifNull(toString(element_instance_key), 'NULL'), ifNull(toString(flow_scope_key), 'NULL'),
-		ifNull(toString(scope_key), 'NULL'), bpmn_element_type, bpmn_event_type, job_type, job_kind, ifNull(toString(job_key), 'NULL'),
-		worker, ifNull(toString(retries), 'NULL'), ifNull(toString(deadline), 'NULL'), error_type, error_code, error_message,
-		variables, custom_headers, extra)`
+var content = func() string {
+	key := []string{"value_type", "bpmn_process_id", "process_instance_key", "ts", "source", "partition_id", "position", "own_id", "identity"}
+	var rest []string
+	for _, c := range except(whole, append(named(key...), place...)) {
+		rest = append(rest, c.sql())
+	}
+	return strings.Join(key, ", ") + ", cityHash64(" + strings.Join(rest, ", ") + ")"
+}()
 
 // Only returns at most limit rows of one minute that the one table has and the
 // other one has nowhere: not even from another message, by which

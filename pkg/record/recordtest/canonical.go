@@ -9,33 +9,34 @@ import (
 	"time"
 )
 
-// columnOf names the column each member of a record, and of its value, is in.
+// columnOf names the column each member of a record, and of its value, is in:
+// here those with a treatment of their own, and plainColumns.
 var (
 	outerColumns = map[string]string{
-		"id": "id", "key": "key", "recordType": "record_type", "valueType": "value_type", "intent": "intent",
-		"timestamp": "ts", "partitionId": "partition_id", "position": "position",
-		"sourceRecordPosition": "source_record_position", "recordVersion": "record_version", "brokerVersion": "broker_version",
-		"rejectionType": "rejection_type", "rejectionReason": "rejection_reason", "operationReference": "operation_reference",
+		"id": "id", "key": "key", "timestamp": "ts", "partitionId": "partition_id", "position": "position",
+		"sourceRecordPosition": "source_record_position",
 	}
 	valueColumns = map[string]string{
-		"tenantId": "tenant_id", "bpmnProcessId": "bpmn_process_id", "processDefinitionKey": "process_definition_key",
-		"processDefinitionVersion": "version", "processInstanceKey": "process_instance_key", "elementId": "element_id",
-		"elementInstanceKey": "element_instance_key", "bpmnElementType": "bpmn_element_type", "type": "job_type",
-		"worker": "worker", "retries": "retries", "deadline": "deadline", "errorType": "error_type",
-		"errorCode": "error_code", "errorMessage": "error_message", "variables": "variables", "customHeaders": "custom_headers",
-		"flowScopeKey": "flow_scope_key", "scopeKey": "scope_key", "bpmnEventType": "bpmn_event_type",
-		"parentProcessInstanceKey": "parent_process_instance_key", "parentElementInstanceKey": "parent_element_instance_key",
-		"jobKind": "job_kind", "jobKey": "job_key",
+		"processDefinitionVersion": "version", "elementId": "element_id", "deadline": "deadline",
+		"variables": "variables", "customHeaders": "custom_headers",
 	}
 	numbers = map[string]bool{
-		"key": true, "ts": true, "partition_id": true, "position": true, "process_definition_key": true,
-		"version": true, "element_instance_key": true, "retries": true, "deadline": true,
-		"source_record_position": true, "record_version": true, "operation_reference": true, "flow_scope_key": true,
-		"scope_key": true, "parent_process_instance_key": true, "parent_element_instance_key": true, "job_key": true,
+		"key": true, "ts": true, "partition_id": true, "position": true, "source_record_position": true, "version": true, "deadline": true,
 	}
 	documents = map[string]bool{"variables": true, "custom_headers": true}
 	notNull   = map[string]bool{"key": true, "ts": true, "partition_id": true, "position": true} // 0 means missing
 )
+
+func init() {
+	for _, c := range plainColumns {
+		if c.value {
+			valueColumns[c.member] = c.name
+		} else {
+			outerColumns[c.member] = c.name
+		}
+		numbers[c.name] = c.integer
+	}
+}
 
 // Posted returns a posted record in the form in which it can be compared with
 // Queried: what says the same is written the same. The record passed Check.

@@ -43,10 +43,6 @@ func Row(raw []byte, received time.Time) map[string]any {
 	take("id", outer, rest, "id", anyText)
 	row["key"] = int64(0)
 	take("key", outer, rest, "key", anyInteger)
-	for column, name := range map[string]string{"record_type": "recordType", "value_type": "valueType", "intent": "intent"} {
-		row[column] = ""
-		take(column, outer, rest, name, anyText)
-	}
 	row["ts"] = int64(0)
 	take("ts", outer, rest, "timestamp", func(raw json.RawMessage) (any, string) {
 		ms, code := milliseconds(raw)
@@ -59,36 +55,23 @@ func Row(raw []byte, received time.Time) map[string]any {
 	take("partition_id", outer, rest, "partitionId", anyInteger)
 	take("position", outer, rest, "position", anyInteger)
 	identify(row, raw, received)
-	row["source_record_position"], row["record_version"], row["operation_reference"] = nil, nil, nil
+	row["source_record_position"] = nil
 	take("source_record_position", outer, rest, "sourceRecordPosition", anyInteger)
-	take("record_version", outer, rest, "recordVersion", anyInteger)
-	take("operation_reference", outer, rest, "operationReference", anyInteger)
-	for column, name := range map[string]string{
-		"broker_version": "brokerVersion", "rejection_type": "rejectionType", "rejection_reason": "rejectionReason",
-	} {
-		row[column] = ""
-		take(column, outer, rest, name, anyText)
+	for _, c := range plainColumns {
+		from, left, read := outer, rest, anyText
+		if c.value {
+			from, left = value, restOfValue
+		}
+		if row[c.name] = ""; c.integer {
+			row[c.name], read = nil, anyInteger
+		}
+		take(c.name, from, left, c.member, read)
 	}
 	delete(rest, "value")
 
-	for column, name := range map[string]string{
-		"tenant_id": "tenantId", "bpmn_process_id": "bpmnProcessId", "process_instance_key": "processInstanceKey",
-		"element_id": "elementId", "bpmn_element_type": "bpmnElementType", "job_type": "type", "worker": "worker",
-		"error_type": "errorType", "error_code": "errorCode", "error_message": "errorMessage",
-		"bpmn_event_type": "bpmnEventType", "job_kind": "jobKind",
-	} {
-		row[column] = ""
-		take(column, value, restOfValue, name, anyText)
-	}
-	for column, name := range map[string]string{
-		"process_definition_key": "processDefinitionKey", "version": "processDefinitionVersion",
-		"element_instance_key": "elementInstanceKey", "retries": "retries",
-		"flow_scope_key": "flowScopeKey", "scope_key": "scopeKey", "job_key": "jobKey",
-		"parent_process_instance_key": "parentProcessInstanceKey", "parent_element_instance_key": "parentElementInstanceKey",
-	} {
-		row[column] = nil
-		take(column, value, restOfValue, name, anyInteger)
-	}
+	row["version"], row["element_id"] = nil, ""
+	take("version", value, restOfValue, "processDefinitionVersion", anyInteger)
+	take("element_id", value, restOfValue, "elementId", anyText)
 	row["deadline"] = nil
 	take("deadline", value, restOfValue, "deadline", func(raw json.RawMessage) (any, string) {
 		ms, code := milliseconds(raw)
