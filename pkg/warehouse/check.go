@@ -10,17 +10,6 @@ import (
 	"strings"
 )
 
-// needed are the settings every insert sends; each has to exist, and be the
-// user's to set.
-var needed = []string{
-	"async_insert",
-	"insert_deduplicate",
-	"insert_deduplication_token",
-	"deduplicate_blocks_in_dependent_materialized_views",
-	"max_partitions_per_insert_block",
-	"optimize_on_insert",
-}
-
 // Check returns nil when no insert, however often it is repeated, can count
 // twice: the server is recent enough, takes the settings, has the whole
 // schema, and the tables that inserts end up in all remember them and are
@@ -74,9 +63,19 @@ func (db *DB) checkMigrated(ctx context.Context) error {
 	return nil
 }
 
+// checkSettings names the settings of inserts that the server does not know, or
+// that are not the user's to set.
 func (db *DB) checkSettings(ctx context.Context) ([]error, error) {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
+	sent, err := db.insertSettings(ctx, "records", "", db.cfg.InsertTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("read the settings: %w", err)
+	}
+	needed := make([]string, len(sent))
+	for i, setting := range sent {
+		needed[i] = setting.Key
+	}
 	rows, err := db.queries.Query(ctx, "SELECT name FROM system.settings WHERE readonly = 0 AND name IN (?)", needed)
 	if err != nil {
 		return nil, fmt.Errorf("read the settings: %w", err)

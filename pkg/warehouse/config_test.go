@@ -2,9 +2,11 @@ package warehouse_test
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/warehouse"
@@ -44,5 +46,37 @@ func TestURLs(t *testing.T) {
 				t.Errorf("database %q, want %q", got, tt.database)
 			}
 		})
+	}
+}
+
+// TestWhatInsertsSend: Check asks a server for the very same list.
+func TestWhatInsertsSend(t *testing.T) {
+	single := []string{
+		"async_insert", "deduplicate_blocks_in_dependent_materialized_views", "insert_deduplicate", "insert_deduplication_token",
+		"max_execution_time", "max_partitions_per_insert_block", "optimize_on_insert",
+	}
+	shards := append([]string{"distributed_foreground_insert"}, single...)
+	for name, c := range map[string]struct {
+		cfg  warehouse.Config
+		want []string
+	}{
+		"a single server":        {warehouse.Config{}, single},
+		"shards of one server":   {warehouse.Config{Cluster: "main", Single: true}, shards},
+		"shards with replicas":   {warehouse.Config{Cluster: "main"}, append([]string{"insert_quorum", "insert_quorum_parallel"}, shards...)},
+		"no time for the server": {warehouse.Config{InsertTimeout: 1}, slices.DeleteFunc(slices.Clone(single), func(s string) bool { return s == "max_execution_time" })},
+	} {
+		db, err := warehouse.Open(c.cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := db.InsertSettings(t.Context(), 2)
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -69,3 +69,14 @@ var (
 	BlockColumns = blockColumns
 	Months       = months
 )
+
+// InsertSettings are the names of the settings that inserts send, to a cluster as
+// if it had so many replicas of each shard.
+func (db *DB) InsertSettings(ctx context.Context, replicas int64) (names []string, err error) {
+	db.servers.replicas.Store(replicas)
+	all, err := db.insertSettings(ctx, "records", "", db.cfg.InsertTimeout)
+	for _, setting := range all {
+		names = append(names, setting.Key)
+	}
+	return names, err
+}

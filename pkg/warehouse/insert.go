@@ -97,14 +97,11 @@ func (db *DB) insert(ctx context.Context, table, token string, timeout time.Dura
 func (db *DB) insertAt(ctx context.Context, at *connections, table, token string, timeout time.Duration, columns proto.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	settings, err := db.insertSettings(ctx, table, token)
+	settings, err := db.insertSettings(ctx, table, token, timeout)
 	if err != nil {
 		return storeError("insert into "+db.name+"."+table, err)
 	}
 	ctx, span := db.inserting(ctx, table, columns)
-	if timeout > 2*serverMargin {
-		settings = append(settings, ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(int((timeout - serverMargin).Seconds())), Important: true})
-	}
 	err = at.send(ctx, ch.Query{
 		Body:     fmt.Sprintf("INSERT INTO %s.%s %s VALUES", db.name, table, columns.Columns()),
 		QueryID:  token + "-" + db.attempt(),
@@ -171,8 +168,9 @@ func (c *connections) send(ctx context.Context, q ch.Query) error {
 }
 
 // insertSettings are what exactly once rests on, and are sent whatever the
-// defaults of the server are: they have changed between versions.
-func (db *DB) insertSettings(ctx context.Context, table, token string) ([]ch.Setting, error) {
+// defaults of the server are: they have changed between versions. Check asks for
+// the very same.
+func (db *DB) insertSettings(ctx context.Context, table, token string, timeout time.Duration) ([]ch.Setting, error) {
 	all := []ch.Setting{
 		{Key: "async_insert", Value: "0"}, // a queue would acknowledge before it stores
 		{Key: "insert_deduplicate", Value: "1"},
@@ -190,6 +188,9 @@ func (db *DB) insertSettings(ctx context.Context, table, token string) ([]ch.Set
 	}
 	if quorum > 0 {
 		all = append(all, ch.Setting{Key: "insert_quorum", Value: strconv.FormatInt(quorum, 10)}, ch.Setting{Key: "insert_quorum_parallel", Value: "1"})
+	}
+	if timeout > 2*serverMargin {
+		all = append(all, ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(int((timeout - serverMargin).Seconds()))})
 	}
 	for i := range all {
 		all[i].Important = true // an unknown one is an error, not a warning

@@ -166,7 +166,7 @@ func (r *Restore) Load(ctx context.Context, t DumpTable, piece string, from io.R
 func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f *nativeFile) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
-	settings, err := r.insertSettings(ctx, t.Name, token)
+	settings, err := r.insertSettings(ctx, t.Name, token, loadTime)
 	if err != nil {
 		return false, storeError("insert into "+r.staging(t.Name), err)
 	}
