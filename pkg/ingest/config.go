@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"crypto/rand"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -12,7 +11,7 @@ import (
 
 // Config says how blocks are made and how failures are met.
 type Config struct {
-	Owner string // names this process in positions; no other process may ever have the same; default random
+	Owner string // names this process in positions, as its leases do; no other process may ever have the same; has to be given
 
 	MaxRows  int           // close a block at so many rows; default 200 000
 	MaxBytes int           // close a block at so many bytes of memory; default SharedBytes divided by the lanes worked on
@@ -55,9 +54,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Owner == "" {
-		c.Owner = rand.Text()
-	}
 	positive(&c.MaxRows, 200_000)
 	positive(&c.Together, 2)
 	if c.PieceBytes <= 0 && 0 < c.MaxBytes && c.MaxBytes < 32<<20 {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,7 +67,13 @@ func (w *world) startIngester(t *testing.T, cfg ingest.Config, change ...func(*i
 	return p.start(t, cfg, parts, prometheus.NewRegistry())
 }
 
+// starts tells processes of one name apart.
+var starts atomic.Int64
+
 func (p *process) start(t *testing.T, cfg ingest.Config, parts ingest.Parts, reg prometheus.Registerer) (*ingest.Ingester, func() error) {
+	if cfg.Owner == "" {
+		cfg.Owner = fmt.Sprint(p.name, "-", starts.Add(1)) // another one after a crash
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	p.crash = cancel
 	i := ingest.New(cfg, parts, slog.New(slog.DiscardHandler), reg)

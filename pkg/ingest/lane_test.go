@@ -53,7 +53,7 @@ func (w *world) token(first, last uint64) string {
 	copied.insert = func(record.Block) error {
 		return &record.StoreError{Class: record.ClassRetry, Err: errInjected}
 	}
-	i := ingest.New(ingest.Config{}, (&process{world: copied}).parts(), slog.New(slog.DiscardHandler), newRegistry())
+	i := ingest.New(ingest.Config{Owner: "copy"}, (&process{world: copied}).parts(), slog.New(slog.DiscardHandler), newRegistry())
 	ctx, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
 	_ = i.Run(ctx)

@@ -411,7 +411,7 @@ func TestOneLaneFarFromItsWarehouse(t *testing.T) {
 			for n := range 1000 {
 				d.sources = append(d.sources, fmt.Sprint("engine-", n))
 			}
-			i := ingest.New(ingest.Config{Together: pieces, PieceBytes: 1},
+			i := ingest.New(ingest.Config{Owner: "a", Together: pieces, PieceBytes: 1},
 				ingest.Parts{Leases: onlyLane{}, Source: d, Positions: d, Warehouse: d, DeadLetters: deadLetters{}},
 				slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			ctx, stop := context.WithCancel(t.Context())

@@ -154,12 +154,14 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 
 	store := state.New(lanes.State, reg)
 	ready := make(chan struct{})
+	instance := instanceName() // one name in leases and positions
 	ingester := ingest.New(ingest.Config{
+		Owner:   instance,
 		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge, Together: i.BlockInserts,
 		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
 		Ready: ready, Heartbeat: heartbeats(opsServer), Tracer: opsServer.Tracer("ingest"),
 	}, ingest.Parts{
-		Leases:      lease.New(lease.Config{Instance: instanceName(), Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
+		Leases:      lease.New(lease.Config{Instance: instance, Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Source:      source{lanes, i.readAhead},
 		Positions:   stream.NewPositions(lanes),
 		Warehouse:   db,
