@@ -27,7 +27,7 @@ func connectAs(t *testing.T, srv *embedded.Server, name string) (nc *nats.Conn, 
 	t.Helper()
 	refused = make(chan error, 64)
 	c := dial.Config{URL: srv.ClientURL(), Name: name, User: name, Password: passwordOf(name)}
-	options := append(c.Options(slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
+	options := append(c.Options(slog.New(slog.DiscardHandler), dial.NewMetrics(prometheus.NewRegistry())),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	nc, err := nats.Connect(c.URL, options...)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	ok("the api publishes a change", err)
 	_, err = asAPI.LastChange(ctx, wanted.Target)
 	ok("the api reads the last change", err)
-	_, err = state.New(asAPI.State, prometheus.NewRegistry()).Entry(ctx, wanted.Target)
+	_, err = state.New(asAPI.State).Entry(ctx, wanted.Target)
 	ok("the api reads the state", err)
 
 	cursor, err := stream.NewReader(asIngester, 0).Open(ctx, 0, 1)

@@ -25,6 +25,7 @@ import (
 
 	"sluice/cmd/internal/backup"
 	"sluice/cmd/internal/run"
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	embedded "sluice/pkg/embedded/nats"
@@ -216,7 +217,7 @@ func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg bac
 		return err
 	}
 	defer server.Shutdown()
-	nc, err := server.Connect(as(users, "operator").Options(log, prometheus.NewRegistry())...)
+	nc, err := server.Connect(as(users, "operator").Options(log, dial.NewMetrics(prometheus.NewRegistry()))...)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sluice/cmd/internal/run"
 	"sluice/pkg/record"
 	"sluice/pkg/state"
@@ -180,5 +178,5 @@ func remembered(ctx context.Context, s *stream.Stream, lane int) (uint64, error)
 	if lane != 0 {
 		return 0, nil
 	}
-	return state.New(s.State, prometheus.NewRegistry()).Incarnation(ctx)
+	return state.New(s.State).Incarnation(ctx)
 }

@@ -19,6 +19,7 @@ import (
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/auth"
+	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	embedded "sluice/pkg/embedded/nats"
@@ -125,12 +126,13 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	})
 
 	// Two connections: what is published does not wait behind what is read.
-	publishing, err := server.Connect(as(users, "api").Options(log, opsServer.Registry())...)
+	counted := dial.NewMetrics(opsServer.Registry())
+	publishing, err := server.Connect(as(users, "api").Options(log, counted)...)
 	if err != nil {
 		return err
 	}
 	defer publishing.Close()
-	reading, err := server.Connect(as(users, "ingester").Options(log, opsServer.Registry())...)
+	reading, err := server.Connect(as(users, "ingester").Options(log, counted)...)
 	if err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	readFrom, err := stream.New(reading, kept, log, opsServer.Registry())
+	readFrom, err := publishTo.Over(reading)
 	if err != nil {
 		return err
 	}
@@ -213,7 +215,7 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }, "", nil
 	}
 	reg := prometheus.NewRegistry() // those of its streams would stand beside the api's and the ingester's
-	nc, err := server.Connect(as(users, "console").Options(log, reg)...)
+	nc, err := server.Connect(as(users, "console").Options(log, dial.NewMetrics(reg))...)
 	if err != nil {
 		return nil, "", err
 	}

@@ -51,7 +51,7 @@ func as(users []embedded.User, name string) dial.Config {
 // ingester look for them.
 func openAsOperator(ctx context.Context, server *embedded.Server, users []embedded.User, s run.Streams, log *slog.Logger) error {
 	reg := prometheus.NewRegistry() // it is not read
-	nc, err := server.Connect(as(users, "operator").Options(log, reg)...)
+	nc, err := server.Connect(as(users, "operator").Options(log, dial.NewMetrics(reg))...)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -35,68 +36,63 @@ type metrics struct {
 	connectionsRefused, connectionsClosed prometheus.Counter
 }
 
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-}
-
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_api_", reg))
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_requests_total",
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "requests_total",
 			Help: "Requests answered, by route and class of the status.",
 		}, []string{"route", "class"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "sluice_api_request_seconds",
+		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "request_seconds",
 			Help:    "Time from the header of a request to its answer, by route.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"route"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_refusals_total",
+		refusals: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "refusals_total",
 			Help: "Requests refused, by code of the problem.",
 		}, []string{"code"}),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_api_requests_in_flight",
+		inFlight: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "requests_in_flight",
 			Help: "Requests being handled.",
 		}),
-		panics:         counter("sluice_api_panics_total", "Requests that failed because of a defect in Sluice."),
-		wireBytes:      counter("sluice_api_wire_bytes_total", "Bytes of bodies as they were sent."),
-		bodyBytes:      counter("sluice_api_body_bytes_total", "Bytes of bodies after decompression."),
-		records:        counter("sluice_api_records_total", "Records accepted: they are durable in the stream."),
-		replayed:       counter("sluice_api_records_replayed_total", "Records acknowledged again because the request was a repeat; nothing new was stored."),
-		badTimestamps:  counter("sluice_api_records_bad_timestamp_total", "Records accepted whose timestamp is missing or absurd."),
-		unknownMembers: counter("sluice_api_unknown_members_total", "Members of accepted records that are not in the specification; they are kept."),
-		elasticRecords: counter("sluice_api_elasticsearch_records_total", "Records accepted where Elasticsearch is spoken; sluice_api_records_total counts them too."),
-		setAside: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_elasticsearch_set_aside_total",
+		panics:             auto.NewCounter(prometheus.CounterOpts{Name: "panics_total", Help: "Requests that failed because of a defect in Sluice."}),
+		wireBytes:          auto.NewCounter(prometheus.CounterOpts{Name: "wire_bytes_total", Help: "Bytes of bodies as they were sent."}),
+		bodyBytes:          auto.NewCounter(prometheus.CounterOpts{Name: "body_bytes_total", Help: "Bytes of bodies after decompression."}),
+		records:            auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records accepted: they are durable in the stream."}),
+		replayed:           auto.NewCounter(prometheus.CounterOpts{Name: "records_replayed_total", Help: "Records acknowledged again because the request was a repeat; nothing new was stored."}),
+		badTimestamps:      auto.NewCounter(prometheus.CounterOpts{Name: "records_bad_timestamp_total", Help: "Records accepted whose timestamp is missing or absurd."}),
+		unknownMembers:     auto.NewCounter(prometheus.CounterOpts{Name: "unknown_members_total", Help: "Members of accepted records that are not in the specification; they are kept."}),
+		elasticRecords:     auto.NewCounter(prometheus.CounterOpts{Name: "elasticsearch_records_total", Help: "Records accepted where Elasticsearch is spoken; sluice_api_records_total counts them too."}),
+		connectionsRefused: auto.NewCounter(prometheus.CounterOpts{Name: "connections_refused_total", Help: "Connections refused because their address had as many as it may, all of them busy."}),
+		connectionsClosed:  auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total", Help: "Idle connections closed to make place for new ones."}),
+		setAside: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "elasticsearch_set_aside_total",
 			Help: "Documents posted where Elasticsearch is spoken that are no records, by code: they are dead letters. One that is sent again counts again.",
 		}, []string{"code"}),
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_changes_total",
+		changes: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "changes_total",
 			Help: "Changes of users and dataset fields accepted, by kind: they are durable in the stream.",
 		}, []string{"kind"}),
-		warnings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_change_warnings_total",
+		warnings: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "change_warnings_total",
 			Help: "Things noticed in documents that were accepted, by code: unknown features, members only an admin may set.",
 		}, []string{"code"}),
-		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_waits_total",
+		waits: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "waits_total",
 			Help: "Posts whose client waited until the records were stored, by outcome: stored, or late when that took longer.",
 		}, []string{"outcome"}),
-		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "sluice_api_publish_seconds",
+		publishSeconds: auto.NewHistogram(prometheus.HistogramOpts{
+			Name:    "publish_seconds",
 			Help:    "Time until the stream had a request durable, or refused it.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}),
-		recordsInRequest: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "sluice_api_request_records",
+		recordsInRequest: auto.NewHistogram(prometheus.HistogramOpts{
+			Name:    "request_records",
 			Help:    "Records in one accepted request.",
 			Buckets: []float64{0, 1, 10, 100, 500, 1000, 5000, 10000, 50000},
 		}),
 	}
-	m.connectionsRefused = counter("sluice_api_connections_refused_total", "Connections refused because their address had as many as it may, all of them busy.")
-	m.connectionsClosed = counter("sluice_api_connections_closed_total", "Idle connections closed to make place for new ones.")
-	reg.MustRegister(m.connectionsRefused, m.connectionsClosed, m.requests, m.seconds, m.refusals, m.inFlight, m.panics, m.wireBytes, m.bodyBytes,
-		m.records, m.replayed, m.badTimestamps, m.unknownMembers, m.changes, m.warnings, m.waits, m.elasticRecords, m.setAside, m.publishSeconds, m.recordsInRequest)
 	for _, kind := range []change.Kind{change.UserPatched, change.FieldPut, change.FieldDeleted} {
 		m.changes.WithLabelValues(string(kind))
 	}
@@ -126,10 +122,10 @@ func (m *metrics) accepted(r *record.Request, replayed bool) {
 
 // watch shows the budget as a gauge.
 func (m *metrics) watch(reg prometheus.Registerer, b *budget.Budget) {
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_api_bodies_in_flight_bytes",
 		Help: "Memory held for bodies that are being read or published.",
-	}, func() float64 { return float64(b.Held()) }))
+	}, func() float64 { return float64(b.Held()) })
 }
 
 // routeMetrics are the metrics of one route, looked up once.

@@ -1,6 +1,9 @@
 package auth
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 type metrics struct {
 	tokens  prometheus.Gauge
@@ -15,21 +18,21 @@ const (
 )
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_auth_", reg))
 	m := &metrics{
-		tokens: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_auth_tokens",
+		tokens: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "tokens",
 			Help: "Static tokens in force, expired ones included.",
 		}),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_auth_reloads_total",
+		reloads: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "reloads_total",
 			Help: "Times the token file or the JWT keys were read again, by source and outcome.",
 		}, []string{"source", "outcome"}),
-		stale: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sluice_auth_stale",
+		stale: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "stale",
 			Help: "1 while the newest token file or JWT keys could not be used and older ones are in force.",
 		}, []string{"source"}),
 	}
-	reg.MustRegister(m.tokens, m.reloads, m.stale)
 	for _, source := range []string{sourceTokens, sourceKeys} {
 		m.stale.WithLabelValues(source)
 		m.reloads.WithLabelValues(source, "ok")

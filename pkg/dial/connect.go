@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Config says how to reach NATS.
@@ -43,7 +44,7 @@ type Config struct {
 // Connect connects, and keeps connecting for ever afterwards: it returns a
 // connection even while no server answers, unless the options are wrong.
 func Connect(c Config, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn, error) {
-	nc, err := nats.Connect(c.URL, append(c.Options(log, reg), nats.RetryOnFailedConnect(true))...)
+	nc, err := nats.Connect(c.URL, append(c.Options(log, NewMetrics(reg)), nats.RetryOnFailedConnect(true))...)
 	if bad := new(url.Error); errors.As(err, &bad) { // it shows the URL, and pieces of a password
 		return nil, fmt.Errorf("connect to NATS: %s is no URL such as nats://user:password@host:4222: a user or password with special characters needs them percent-encoded", Redact(c.URL))
 	}
@@ -75,9 +76,7 @@ func Redact(urls string) string {
 }
 
 // Options are the options of Connect, also for a server within this process.
-func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Option {
-	reconnects := counter(reg, "sluice_stream_reconnects_total", "Times a connection to NATS was made again after it was lost.")
-	asyncErrors := counter(reg, "sluice_stream_connection_errors_total", "Errors NATS reported outside of any call, such as a denied permission or a slow reader.")
+func (c Config) Options(log *slog.Logger, m *Metrics) []nats.Option {
 	silence := cmp.Or(c.Silence, 15*time.Second)
 	said := &reasons{log: log}
 	opts := []nats.Option{
@@ -92,7 +91,7 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 		nats.SkipHostLookup(), // the dialer does it, without the lock
 		nats.Timeout(dialLimit),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			asyncErrors.Inc()
+			m.asyncErrors.Inc()
 			if errors.Is(err, nats.ErrAuthorization) {
 				said.say(err)
 				return
@@ -112,7 +111,7 @@ func (c Config) Options(log *slog.Logger, reg prometheus.Registerer) []nats.Opti
 		nats.ConnectHandler(func(*nats.Conn) { said.forget() }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			said.forget()
-			reconnects.Inc()
+			m.reconnects.Inc()
 			log.Info("NATS connection is back", "server", nc.ConnectedUrlRedacted())
 		}),
 	}
@@ -197,19 +196,14 @@ func (r *reasons) forget() {
 	clear(r.said)
 }
 
-// counter registers a counter, or returns the one that another connection of this
-// process has registered under the same name: they count together.
-func counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	err := reg.Register(c)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if same, ok := already.ExistingCollector.(prometheus.Counter); ok {
-			return same
-		}
+// Metrics are those of connections. All of a process count together.
+type Metrics struct{ reconnects, asyncErrors prometheus.Counter }
+
+// NewMetrics makes the Metrics of a process.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_stream_", reg))
+	return &Metrics{
+		reconnects:  auto.NewCounter(prometheus.CounterOpts{Name: "reconnects_total", Help: "Times a connection to NATS was made again after it was lost."}),
+		asyncErrors: auto.NewCounter(prometheus.CounterOpts{Name: "connection_errors_total", Help: "Errors NATS reported outside of any call, such as a denied permission or a slow reader."}),
 	}
-	if err != nil {
-		panic(err) // two different metrics of one name: a mistake in the program
-	}
-	return c
 }

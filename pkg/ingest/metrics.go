@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -31,46 +32,37 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	byLane := []string{"lane"}
-	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_ingest_" + name, Help: help}, byLane)
-	}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_ingest_" + name, Help: help}, byLane)
-	}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_ingest_" + name, Help: help, Buckets: buckets})
-	}
+	reg = prometheus.WrapRegistererWithPrefix("sluice_ingest_", reg)
+	auto, byLane := promauto.With(reg), []string{"lane"}
 	m := &metrics{
-		messages:  counter("messages_total", "Messages read from the lane, those read again after a failure included."),
-		rows:      counter("rows_total", "Records stored in ClickHouse."),
-		repeated:  counter("repeated_records_total", "Records that were known already and not stored again."),
-		lookups:   counter("lookups_total", "Questions to ClickHouse whether records are known already: at most one for each block, none while records are new and come about in order."),
-		lookedUp:  counter("looked_up_records_total", "Records that were asked for in these questions."),
-		void:      counter("void_records_total", "Records of entries that came too late to count: their api was stopped for minutes in the middle of sending them, and has not answered OK."),
-		readAgain: counter("requests_read_again_total", "Messages that were read again because a request may be repeated."),
-		reach:     gauge("repeat_window_seconds", "How far back, in stream time, a repeated request is known whose records have no identity of their own. Below the configured window memory has run out."),
-		blocks:    counter("blocks_total", "Blocks completed. Each makes one part or more in ClickHouse."),
-		bytes:     counter("bytes_total", "Memory that the completed blocks took as columns, in bytes."),
-		dead:      counter("dead_total", "Records and messages set aside as dead letters, those set aside again after a failure included."),
-		changes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_ingest_changes_total", Help: "Changes of users and dataset fields applied, those applied again after a failure included."}),
-		changesState: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_ingest_changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."}),
-		done:    gauge("done_sequence", "Stream sequence up to which every message of the lane is stored or set aside."),
-		state:   gauge("state", "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."),
-		missing: gauge("table_missing_messages", "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."),
+		messages:  auto.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Messages read from the lane, those read again after a failure included."}, byLane),
+		rows:      auto.NewCounterVec(prometheus.CounterOpts{Name: "rows_total", Help: "Records stored in ClickHouse."}, byLane),
+		repeated:  auto.NewCounterVec(prometheus.CounterOpts{Name: "repeated_records_total", Help: "Records that were known already and not stored again."}, byLane),
+		lookups:   auto.NewCounterVec(prometheus.CounterOpts{Name: "lookups_total", Help: "Questions to ClickHouse whether records are known already: at most one for each block, none while records are new and come about in order."}, byLane),
+		lookedUp:  auto.NewCounterVec(prometheus.CounterOpts{Name: "looked_up_records_total", Help: "Records that were asked for in these questions."}, byLane),
+		void:      auto.NewCounterVec(prometheus.CounterOpts{Name: "void_records_total", Help: "Records of entries that came too late to count: their api was stopped for minutes in the middle of sending them, and has not answered OK."}, byLane),
+		readAgain: auto.NewCounterVec(prometheus.CounterOpts{Name: "requests_read_again_total", Help: "Messages that were read again because a request may be repeated."}, byLane),
+		reach:     auto.NewGaugeVec(prometheus.GaugeOpts{Name: "repeat_window_seconds", Help: "How far back, in stream time, a repeated request is known whose records have no identity of their own. Below the configured window memory has run out."}, byLane),
+		blocks:    auto.NewCounterVec(prometheus.CounterOpts{Name: "blocks_total", Help: "Blocks completed. Each makes one part or more in ClickHouse."}, byLane),
+		bytes:     auto.NewCounterVec(prometheus.CounterOpts{Name: "bytes_total", Help: "Memory that the completed blocks took as columns, in bytes."}, byLane),
+		dead:      auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_total", Help: "Records and messages set aside as dead letters, those set aside again after a failure included."}, byLane),
+		changes: auto.NewCounter(prometheus.CounterOpts{
+			Name: "changes_total", Help: "Changes of users and dataset fields applied, those applied again after a failure included."}),
+		changesState: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."}),
+		done:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "done_sequence", Help: "Stream sequence up to which every message of the lane is stored or set aside."}, byLane),
+		state:   auto.NewGaugeVec(prometheus.GaugeOpts{Name: "state", Help: "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."}, byLane),
+		missing: auto.NewGaugeVec(prometheus.GaugeOpts{Name: "table_missing_messages", Help: "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."}, byLane),
 
-		insertSeconds: histogram("insert_seconds", "How long a successful insert of one block took.", prometheus.ExponentialBuckets(0.002, 2, 15)),
-		blockRows:     histogram("block_rows", "Records per completed block.", prometheus.ExponentialBuckets(1, 4, 10)),
-		blockBytes:    histogram("block_bytes", "Memory of a completed block as columns, in bytes.", prometheus.ExponentialBuckets(1<<10, 4, 10)),
-		freshness: newWeighted("sluice_ingest_freshness_seconds",
+		insertSeconds: auto.NewHistogram(prometheus.HistogramOpts{Name: "insert_seconds", Help: "How long a successful insert of one block took.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 15)}),
+		blockRows:     auto.NewHistogram(prometheus.HistogramOpts{Name: "block_rows", Help: "Records per completed block.", Buckets: prometheus.ExponentialBuckets(1, 4, 10)}),
+		blockBytes:    auto.NewHistogram(prometheus.HistogramOpts{Name: "block_bytes", Help: "Memory of a completed block as columns, in bytes.", Buckets: prometheus.ExponentialBuckets(1<<10, 4, 10)}),
+		freshness: newWeighted("freshness_seconds",
 			"From when the api took a record in until it could be queried; every record counts once.",
 			[]float64{0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 300, 1800, 7200}),
 		lag: newLag(),
 	}
-	reg.MustRegister(m.messages, m.rows, m.repeated, m.void, m.lookups, m.lookedUp, m.readAgain, m.blocks, m.bytes, m.dead, m.changes, m.changesState, m.done, m.state, m.missing, m.reach,
-		m.insertSeconds, m.blockRows, m.blockBytes, m.freshness, m.lag)
+	reg.MustRegister(m.freshness, m.lag)
 	return m
 }
 
@@ -140,7 +132,7 @@ type laneLag struct {
 
 func newLag() *lag {
 	return &lag{
-		desc: prometheus.NewDesc("sluice_ingest_lag_seconds",
+		desc: prometheus.NewDesc("lag_seconds",
 			"Age of the oldest message of the lane that is not stored yet, 0 when there is none.", []string{"lane"}, nil),
 		lanes: map[string]*laneLag{},
 	}

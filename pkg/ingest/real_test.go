@@ -298,7 +298,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 	if _, err := bucket.PutString(t.Context(), bob.Key(), "damaged"); err != nil {
 		t.Fatal(err)
 	}
-	publisher, store := stream.NewPublisher(opened), state.New(opened.State, prometheus.NewRegistry())
+	publisher, store := stream.NewPublisher(opened), state.New(opened.State)
 	patch := func(target change.Target, body string) {
 		t.Helper()
 		c, _, err := change.NewUserPatch(t.Context(), target.User, false, []byte(body), &change.Secrets{Key: make([]byte, 32)})

@@ -83,7 +83,7 @@ type step struct {
 // applyTo applies all changes of one target with one write.
 func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 	repeated := 0
-	err := a.store.update(ctx, key, func(e change.Entry) (change.Entry, bool, error) {
+	err := a.store.update(ctx, key, a.m.conflicts, func(e change.Entry) (change.Entry, bool, error) {
 		repeated = 0
 		for _, s := range steps {
 			next, applied, err := change.Apply(e, s.change, s.place)

@@ -118,7 +118,7 @@ func TestOldTombstonesAreForgotten(t *testing.T) {
 	messages := w.messages()
 	w.apply(messages...)
 	old := state.NewSweeper(w.store, w.stream, time.Nanosecond, slog.New(slog.DiscardHandler), w.reg)
-	young := state.NewSweeper(w.store, w.stream, time.Hour, slog.New(slog.DiscardHandler), w.reg)
+	young := state.NewSweeper(w.store, w.stream, time.Hour, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	sweep := func(s *state.Sweeper, want int) {
 		t.Helper()
 		if err := s.Sweep(t.Context()); err != nil {

@@ -20,17 +20,12 @@ import (
 type Bucket func() (jetstream.KeyValue, error)
 
 // Store reads and writes the entries of a bucket.
-type Store struct {
-	bucket Bucket
-	m      *metrics
-}
+type Store struct{ bucket Bucket }
 
 // New makes a store of a bucket. Reads of the bucket must ask the leader
 // (direct gets off), as *stream.Stream's State sees to: a replica may not have
 // an entry that was just written.
-func New(bucket Bucket, reg prometheus.Registerer) *Store {
-	return &Store{bucket: bucket, m: newMetrics(reg)}
-}
+func New(bucket Bucket) *Store { return &Store{bucket: bucket} }
 
 // Entry returns what is remembered of a target, as of the changes applied so
 // far; an entry with Seq 0 when that is nothing. The error is
@@ -100,8 +95,9 @@ const maxConflicts = 10
 
 // update replaces the entry under key by what next makes of it, unless that
 // is the same. Nobody else's update is lost. After an error the entry may be
-// replaced or not; the same update can be tried again.
-func (s *Store) update(ctx context.Context, key string, next func(change.Entry) (change.Entry, bool, error)) error {
+// replaced or not; the same update can be tried again. conflicts counts the updates
+// of others that came first.
+func (s *Store) update(ctx context.Context, key string, conflicts prometheus.Counter, next func(change.Entry) (change.Entry, bool, error)) error {
 	for range maxConflicts {
 		e, revision, err := s.read(ctx, key)
 		if err != nil {
@@ -118,7 +114,7 @@ func (s *Store) update(ctx context.Context, key string, next func(change.Entry) 
 		if err = s.write(ctx, key, value, revision); !errors.Is(err, errConflict) {
 			return err
 		}
-		s.m.conflicts.Inc()
+		conflicts.Inc()
 	}
 	return unavailable("write an entry", errors.New("others write it all the time"))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/pkg/change"
 )
@@ -36,9 +37,9 @@ const sweepEvery = 6 * time.Hour
 
 // NewSweeper makes a Sweeper of tombstones older than age; 0 is 30 days.
 func NewSweeper(store *Store, stream Forgets, age time.Duration, log *slog.Logger, reg prometheus.Registerer) *Sweeper {
-	return &Sweeper{store: store, stream: stream, age: cmp.Or(age, 30*24*time.Hour), log: log, swept: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+	return &Sweeper{store: store, stream: stream, age: cmp.Or(age, 30*24*time.Hour), log: log, swept: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 		Name: "sluice_state_tombstones_forgotten_total", Help: "Tombstones of dataset fields that were old enough to be removed.",
-	}))}
+	})}
 }
 
 // Run sweeps soon, and then again and again until ctx ends.

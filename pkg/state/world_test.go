@@ -59,7 +59,7 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 		t.Fatalf("open the bucket: %v", err)
 	}
 	w.bucket = &flaky{KeyValue: bucket}
-	w.store = state.New(w.open, w.reg)
+	w.store = state.New(w.open)
 	w.Applier = state.NewApplier(w.store, w.reg)
 	return w
 }

@@ -2,10 +2,10 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -39,67 +39,31 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	lane := []string{"lane"}
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_stream_", reg))
 	return &metrics{
-		publishes:      counters(reg, "sluice_stream_publishes_total", "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed.", "outcome"),
-		seconds:        histogram(reg, "sluice_stream_publish_seconds", "Seconds from a submission to its answer, waiting for the entry before it included.", prometheus.ExponentialBuckets(0.00025, 2, 16)),
-		messages:       counter(reg, "sluice_stream_messages_total", "Messages made durable in the lanes: entries of requests, and changes."),
-		records:        counter(reg, "sluice_stream_records_total", "Records made durable in the lanes."),
-		bytes:          counter(reg, "sluice_stream_bytes_total", "Bytes of message bodies made durable in the lanes."),
-		requests:       histogram(reg, "sluice_stream_entry_requests", "Requests, or pieces of them, that shared one entry.", prometheus.ExponentialBuckets(1, 2, 10)),
-		retries:        counters(reg, "sluice_stream_retries_total", "Publishes that had to be tried again, by reason.", "reason"),
-		readMsgs:       counters(reg, "sluice_stream_read_messages_total", "Messages read back from a lane, repeats after a restart included.", lane...),
-		readBytes:      counters(reg, "sluice_stream_read_bytes_total", "Bytes of message bodies read back from a lane.", lane...),
-		followed:       counter(reg, "sluice_stream_followed_entries_total", "Entries whose tables an api has read because another one was sending, to answer who repeats a request elsewhere."),
-		reopens:        counter(reg, "sluice_stream_reader_reopens_total", "Times a reader had to be opened again after an interruption."),
-		laneBytes:      gauges(reg, "sluice_stream_lane_bytes", "Bytes a lane holds on disk.", lane...),
-		laneMax:        gauges(reg, "sluice_stream_lane_max_bytes", "Bytes a lane may hold before it refuses more.", lane...),
-		laneMsgs:       gauges(reg, "sluice_stream_lane_messages", "Messages a lane holds, stored ones kept as history included.", lane...),
-		lagMessages:    gauges(reg, "sluice_stream_lag_messages", "Messages of a lane that are not stored yet.", lane...),
-		lagBytes:       gauges(reg, "sluice_stream_lag_bytes", "Bytes of a lane that are not stored yet, estimated by its mean message size.", lane...),
-		changesWaiting: gauge(reg, "sluice_stream_changes_waiting", "Changes of users and dataset fields that are not applied yet."),
-		dead:           counters(reg, "sluice_stream_dead_letters_total", "Records and messages set aside, by code.", "code"),
-		deadLetters:    gauge(reg, "sluice_stream_dead_letters", "Dead letters that are kept, until they are replayed or dropped."),
-		deadBytes:      gauge(reg, "sluice_stream_dead_bytes", "Bytes of dead letters on disk."),
-		deadMax:        gauge(reg, "sluice_stream_dead_max_bytes", "Bytes dead letters may take: when they do, a lane that has to set something aside halts."),
-		purged:         counters(reg, "sluice_stream_purged_messages_total", "Stored messages removed from a lane.", lane...),
+		publishes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "publishes_total", Help: "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed."}, []string{"outcome"}),
+		seconds:        auto.NewHistogram(prometheus.HistogramOpts{Name: "publish_seconds", Help: "Seconds from a submission to its answer, waiting for the entry before it included.", Buckets: prometheus.ExponentialBuckets(0.00025, 2, 16)}),
+		messages:       auto.NewCounter(prometheus.CounterOpts{Name: "messages_total", Help: "Messages made durable in the lanes: entries of requests, and changes."}),
+		records:        auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records made durable in the lanes."}),
+		bytes:          auto.NewCounter(prometheus.CounterOpts{Name: "bytes_total", Help: "Bytes of message bodies made durable in the lanes."}),
+		requests:       auto.NewHistogram(prometheus.HistogramOpts{Name: "entry_requests", Help: "Requests, or pieces of them, that shared one entry.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}),
+		retries:        auto.NewCounterVec(prometheus.CounterOpts{Name: "retries_total", Help: "Publishes that had to be tried again, by reason."}, []string{"reason"}),
+		readMsgs:       auto.NewCounterVec(prometheus.CounterOpts{Name: "read_messages_total", Help: "Messages read back from a lane, repeats after a restart included."}, []string{"lane"}),
+		readBytes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "read_bytes_total", Help: "Bytes of message bodies read back from a lane."}, []string{"lane"}),
+		followed:       auto.NewCounter(prometheus.CounterOpts{Name: "followed_entries_total", Help: "Entries whose tables an api has read because another one was sending, to answer who repeats a request elsewhere."}),
+		reopens:        auto.NewCounter(prometheus.CounterOpts{Name: "reader_reopens_total", Help: "Times a reader had to be opened again after an interruption."}),
+		laneBytes:      auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_bytes", Help: "Bytes a lane holds on disk."}, []string{"lane"}),
+		laneMax:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_max_bytes", Help: "Bytes a lane may hold before it refuses more."}, []string{"lane"}),
+		laneMsgs:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_messages", Help: "Messages a lane holds, stored ones kept as history included."}, []string{"lane"}),
+		lagMessages:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_messages", Help: "Messages of a lane that are not stored yet."}, []string{"lane"}),
+		lagBytes:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_bytes", Help: "Bytes of a lane that are not stored yet, estimated by its mean message size."}, []string{"lane"}),
+		changesWaiting: auto.NewGauge(prometheus.GaugeOpts{Name: "changes_waiting", Help: "Changes of users and dataset fields that are not applied yet."}),
+		dead:           auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records and messages set aside, by code."}, []string{"code"}),
+		deadLetters:    auto.NewGauge(prometheus.GaugeOpts{Name: "dead_letters", Help: "Dead letters that are kept, until they are replayed or dropped."}),
+		deadBytes:      auto.NewGauge(prometheus.GaugeOpts{Name: "dead_bytes", Help: "Bytes of dead letters on disk."}),
+		deadMax:        auto.NewGauge(prometheus.GaugeOpts{Name: "dead_max_bytes", Help: "Bytes dead letters may take: when they do, a lane that has to set something aside halts."}),
+		purged:         auto.NewCounterVec(prometheus.CounterOpts{Name: "purged_messages_total", Help: "Stored messages removed from a lane."}, []string{"lane"}),
 	}
-}
-
-func counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
-	return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
-}
-
-func counters(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
-	return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
-}
-
-func gauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
-	return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
-}
-
-func gauges(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.GaugeVec {
-	return register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
-}
-
-func histogram(reg prometheus.Registerer, name, help string, buckets []float64) prometheus.Histogram {
-	return register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
-}
-
-// register registers c, or returns what another connection or Stream of this
-// process has registered under the same name: they count together.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	err := reg.Register(c)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if same, ok := already.ExistingCollector.(C); ok {
-			return same
-		}
-	}
-	if err != nil {
-		panic(err) // two different metrics of one name: a mistake in the program
-	}
-	return c
 }
 
 // published counts a submission or a change by what became of it, and ends its span.

@@ -68,7 +68,7 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 	}
 
 	ctx := t.Context()
-	if _, err := stream.Open(ctx, w.nc, stream.Config{}, quiet(), w.reg); err != nil {
+	if _, err := stream.Open(ctx, w.nc, stream.Config{}, quiet(), prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
 	if info, err = js.StreamInfo("FLOW_0"); err != nil {
@@ -91,7 +91,7 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 			t.Errorf("the window of %s: %v, %v, want 1m30s", lane, info.Config.Duplicates, err)
 		}
 	}
-	if _, err := stream.Open(ctx, w.nc, stream.Config{MaxBytes: 9 << 20, DuplicateWindow: 2 * time.Minute}, quiet(), w.reg); err != nil {
+	if _, err := stream.Open(ctx, w.nc, stream.Config{MaxBytes: 9 << 20, DuplicateWindow: 2 * time.Minute}, quiet(), prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
 	if info, err = js.StreamInfo("FLOW_0"); err != nil || info.Config.MaxBytes != 9<<20 || info.Config.Duplicates != 2*time.Minute {

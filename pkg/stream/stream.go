@@ -85,11 +85,19 @@ type Stream struct {
 // New prepares a Stream; Run, or Open, opens it. Until it is open nothing can be
 // published or asked: the answer is record.ErrUnavailable.
 func New(nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
+	return newStream(nc, cfg.withDefaults(), log, newMetrics(reg))
+}
+
+// Over prepares another Stream, over a connection of its own, that counts together
+// with s.
+func (s *Stream) Over(nc *nats.Conn) (*Stream, error) { return newStream(nc, s.cfg, s.log, s.m) }
+
+func newStream(nc *nats.Conn, cfg Config, log *slog.Logger, m *metrics) (*Stream, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	s := &Stream{nc: nc, js: js, cfg: cfg.withDefaults(), log: log, m: newMetrics(reg), link: newLink(nc), settle: settleTime, opened: make(chan struct{})}
+	s := &Stream{nc: nc, js: js, cfg: cfg, log: log, m: m, link: newLink(nc), settle: settleTime, opened: make(chan struct{})}
 	s.view.Store(&view{})
 	return s, nil
 }

@@ -187,7 +187,7 @@ func (c *cluster) dial(user string) (nc *nats.Conn, refused chan error) {
 	file := func(name string) string { return filepath.Join(c.dir, name) }
 	to := dial.Config{URL: c.url(), Name: user, User: user, PasswordFile: file(user + "-password"), CA: file("ca.pem"), Cert: file(user + "-cert.pem"), Key: file(user + "-key.pem")}
 	refused = make(chan error, 64)
-	nc, err := nats.Connect(to.URL, append(to.Options(slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
+	nc, err := nats.Connect(to.URL, append(to.Options(slog.New(slog.DiscardHandler), dial.NewMetrics(prometheus.NewRegistry())),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))...)
 	if err != nil {
 		c.t.Fatal(err)

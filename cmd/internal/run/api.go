@@ -135,7 +135,7 @@ func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logge
 	}
 	server, err := api.New(config, api.Deps{
 		Auth: tokens, Stream: publisher, Progress: lanes, Changes: publisher, Last: lanes,
-		State: state.New(lanes.State, opsServer.Registry()), Usage: usage, Dead: stream.NewDeadLetters(lanes),
+		State: state.New(lanes.State), Usage: usage, Dead: stream.NewDeadLetters(lanes),
 		Secrets: &change.Secrets{Key: key}, Tracer: opsServer.Tracer("api"),
 	}, log, opsServer.Registry())
 	if err != nil {

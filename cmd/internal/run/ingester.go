@@ -152,7 +152,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	defer db.Close()
 	opsServer.AddCheck("clickhouse", db.Ping)
 
-	store := state.New(lanes.State, reg)
+	store := state.New(lanes.State)
 	ready := make(chan struct{})
 	instance := instanceName() // one name in leases and positions
 	ingester := ingest.New(ingest.Config{

@@ -72,7 +72,7 @@ func describe(t *testing.T) []metric {
 	fatal(t, os.WriteFile(tokens, []byte("[]"), 0o600))
 	authenticator, err := auth.New(auth.Config{Tokens: tokens}, log, reg)
 	fatal(t, err)
-	store := state.New(lanes.State, reg)
+	store := state.New(lanes.State)
 	publisher := stream.NewPublisher(lanes)
 	_, err = api.New(api.Config{}, api.Deps{Auth: authenticator, Stream: publisher, Changes: publisher, Last: lanes, State: store}, log, reg)
 	fatal(t, err)

@@ -1,6 +1,9 @@
 package supervise
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // metrics are those of a Supervisor.
 type metrics struct {
@@ -9,18 +12,15 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
-	m := metrics{
-		up: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_clickhouse_engine_up",
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_clickhouse_engine_", reg))
+	return metrics{
+		up: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "up",
 			Help: "Whether the embedded ClickHouse engine serves: 1, or 0 while it starts or is dead.",
 		}),
-		restarts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_clickhouse_engine_restarts_total",
+		restarts: auto.NewCounter(prometheus.CounterOpts{
+			Name: "restarts_total",
 			Help: "How often the embedded ClickHouse engine died and was started again.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.up, m.restarts)
-	}
-	return m
 }
