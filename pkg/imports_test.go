@@ -12,7 +12,7 @@ import (
 )
 
 // domain packages may be imported by every package; they import none.
-var domain = map[string]bool{"record": true, "change": true}
+var domain = map[string]bool{"record": true, "change": true, "option": true}
 
 // rooms are packages that are rooms of one: which others of it they may import.
 var rooms = map[string]map[string]bool{

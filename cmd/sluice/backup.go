@@ -77,7 +77,7 @@ func (c *backupCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithNATS(ctx, c.Operator, c.NATS, log, func(nc *nats.Conn, reg prometheus.Registerer) error {
 		opening, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		s, err := stream.Open(opening, nc, run.Streams{RepeatWindow: c.RepeatWindow}.Config(), log, reg)
+		s, err := stream.Open(opening, nc, stream.Config{RepeatWindow: c.RepeatWindow}, log, reg)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (c *restoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return printBackup(os.Stdout, m, c.JSON, fmt.Sprintf("%s is whole and holds", c.From))
 	}
 	bar = newBar(1, "restoring")
-	cfg := backup.RestoreConfig{Folder: c.From, Replicas: c.StreamReplicas, Streams: run.Streams{}.Config(), Progress: shownBy(bar), Log: log}
+	cfg := backup.RestoreConfig{Folder: c.From, Replicas: c.StreamReplicas, Streams: stream.Config{}, Progress: shownBy(bar), Log: log}
 	if c.Into != "" {
 		err = c.intoFolder(ctx, m, cfg, log)
 	} else {

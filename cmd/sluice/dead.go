@@ -69,7 +69,7 @@ type deadList struct {
 }
 
 func (c *deadList) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		letters := stream.NewDeadLetters(s)
 		list := c.letters(ctx, letters, c.Limit)
 		if c.JSON {

@@ -90,7 +90,7 @@ func (c *letterChoice) each(ctx context.Context, letters *stream.DeadLetters, do
 type deadReplay struct{ letterChoice }
 
 func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		letters, publisher := stream.NewDeadLetters(s).As(operatorName()), stream.NewPublisher(s)
 		if c.DryRun {
 			return c.dryRun(ctx, letters, "would be replayed")
@@ -129,7 +129,7 @@ type deadDrop struct {
 }
 
 func (c *deadDrop) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		letters := stream.NewDeadLetters(s).As(operatorName())
 		if c.DryRun || !c.Yes {
 			if err := c.dryRun(ctx, letters, "would be dropped"); err != nil || c.DryRun {

@@ -26,7 +26,7 @@ type deadShow struct {
 }
 
 func (c *deadShow) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		letters := stream.NewDeadLetters(s)
 		for i, number := range c.Numbers {
 			d, err := letter(ctx, letters, number)

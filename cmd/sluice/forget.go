@@ -54,7 +54,7 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer db.Close()
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
 		bar := newBar(1, "reading messages")
 		receipts, err := forget.Run(ctx, s, db, forget.Config{
 			Instance: c.Instance, Variable: name, Value: value, Source: c.Source, By: c.By,

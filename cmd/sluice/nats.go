@@ -7,15 +7,16 @@ import (
 
 	"sluice/cmd/internal/run"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/stream"
 )
 
 type natsCmd struct {
-	Data    string `default:"./data/nats" help:"Folder of the streams."`
-	Listen  string `default:"127.0.0.1:4222" help:"Address for clients; beyond loopback only with --config and credentials in it."`
-	Monitor string `help:"Address of the monitoring pages, loopback only; off when empty."`
-	Secrets string `help:"Folder with the passwords of the users api, ingester, operator and console, made if missing; without it, on loopback, every client may do everything."`
-	Config  string `type:"existingfile" help:"A plain nats.conf to use instead, cluster included."`
-	run.Streams
+	Data    string        `default:"./data/nats" help:"Folder of the streams."`
+	Listen  string        `default:"127.0.0.1:4222" help:"Address for clients; beyond loopback only with --config and credentials in it."`
+	Monitor string        `help:"Address of the monitoring pages, loopback only; off when empty."`
+	Secrets string        `help:"Folder with the passwords of the users api, ingester, operator and console, made if missing; without it, on loopback, every client may do everything."`
+	Config  string        `type:"existingfile" help:"A plain nats.conf to use instead, cluster included."`
+	Streams stream.Config `embed:""`
 }
 
 func (c *natsCmd) Run(ctx context.Context, log *slog.Logger) error {

@@ -79,12 +79,12 @@ func (c *lanesMove) Run(ctx context.Context, log *slog.Logger) error {
 // carry copies everything from another NATS, and looks that it can be used here.
 func (c *lanesMove) carry(ctx context.Context, p *placement.Placement, log *slog.Logger) error {
 	from := c.NATS
-	from.NATS, from.NATSUser, from.NATSPasswordFile = c.From, "", ""
+	from.URL, from.User, from.PasswordFile = c.From, "", ""
 	if !strings.HasPrefix(c.From, "tls://") { // certificates are for the other one
-		from.NATSCA, from.NATSCert, from.NATSKey = "", "", ""
+		from.CA, from.Cert, from.Key = "", "", ""
 	}
 	if c.FromFile != "" {
-		from.NATSUser, from.NATSPasswordFile = c.FromUser, c.FromFile
+		from.User, from.PasswordFile = c.FromUser, c.FromFile
 	}
 	err := run.WithNATS(ctx, c.Operator, from, log, func(nc *nats.Conn, reg prometheus.Registerer) error {
 		if err := connected(ctx, nc); err != nil {
@@ -92,7 +92,7 @@ func (c *lanesMove) carry(ctx context.Context, p *placement.Placement, log *slog
 		}
 		opening, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		installation, err := stream.Open(opening, nc, run.Streams{}.Config(), log, reg)
+		installation, err := stream.Open(opening, nc, stream.Config{}, log, reg)
 		if err != nil {
 			return fmt.Errorf("--from: %w", err)
 		}
@@ -101,7 +101,7 @@ func (c *lanesMove) carry(ctx context.Context, p *placement.Placement, log *slog
 	if err != nil {
 		return err
 	}
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		fmt.Printf("everything is there, with lanes %s: start apis, ingesters and consoles with the new --nats; the old lanes take nothing any more\n", numbers(s.LaneNumbers()))
 		return nil
 	})

@@ -36,7 +36,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--into: %w", err)
 	}
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
 		bar := newBar(1, "rebuilding messages")
 		report, err := rebuild.Run(ctx, s, into, rebuild.Config{
 			Limit: c.Limit,

@@ -36,7 +36,7 @@ func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer db.Close()
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		days := c.Days
 		if len(days) == 0 {
 			if days, err = recount.Due(ctx, s); err != nil {

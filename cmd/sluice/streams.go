@@ -33,7 +33,7 @@ type lanesList struct {
 }
 
 func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		lags, err := s.Lag(ctx)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func numbers(lanes []int) string {
 type lanesAdd struct {
 	run.Operator
 	run.NATS
-	run.Streams
+	Streams stream.Config `embed:""`
 }
 
 func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
@@ -107,7 +107,7 @@ func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
 type lanesMake struct {
 	run.Operator
 	run.NATS
-	run.Streams
+	Streams stream.Config `embed:""`
 }
 
 func (c *lanesMake) Run(ctx context.Context, log *slog.Logger) error {
@@ -127,7 +127,7 @@ type lanesSpread struct {
 }
 
 func (c *lanesSpread) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		if c.Stay {
 			return s.Stay(ctx, c.Source)
 		}
@@ -150,7 +150,7 @@ type lanesReset struct {
 }
 
 func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		positions := stream.NewPositions(s)
 		at, err := positions.Read(ctx, c.Lane)
 		if err != nil && !errors.Is(err, record.ErrGap) {

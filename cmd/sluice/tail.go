@@ -23,7 +23,7 @@ type tail struct {
 
 // Run prints the records of one lane, one line of JSON each, until ctx ends.
 func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
-	return run.UntilStopped(ctx, run.WithStream(ctx, c.Operator, c.NATS, run.Streams{}, log, func(s *stream.Stream) error {
+	return run.UntilStopped(ctx, run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		from := c.From
 		if from == 0 {
 			var err error

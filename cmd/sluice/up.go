@@ -18,11 +18,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/api"
 	"sluice/pkg/auth"
+	"sluice/pkg/console"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/ingest"
 	"sluice/pkg/ops"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -36,7 +39,6 @@ import (
 //	browsers ─HTTP─▶ console, which looks at all of them
 type up struct {
 	Data           string `default:"./data" help:"Folder of everything that is kept."`
-	HTTP           string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
 	Ops            string `default:"127.0.0.1:8081" help:"Address for operators: /metrics, /healthz, /readyz."`
 	Pprof          string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
 	NATS           string `name:"nats" default:"127.0.0.1:4222" help:"Address of the embedded NATS server."`
@@ -50,20 +52,21 @@ type up struct {
 	Private bool `help:"ClickHouse needs a password also for reading; else a connection from this machine without one is the analyst, who may read."`
 	Engine
 
-	run.Elasticsearch
-	run.Limits
-	run.Masking
-	run.Repeats
+	API    api.Config    `embed:""`
+	Ingest ingest.Config `embed:""`
 	run.Retention
-	Memory int64 `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`
-	run.Streams
+	Memory  int64         `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`
+	Streams stream.Config `embed:""`
 }
 
 // Run starts the services in the order of the picture from right to left, and
 // stops them in the other order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = run.UntilStopped(ctx, err) }()
-	if err := run.BoundMemory(u.Memory + u.Bulks(u.Limits)); err != nil {
+	if err := run.BoundMemory(u.Memory + run.Bulks(u.API)); err != nil {
+		return err
+	}
+	if err := u.Ingest.Check(); err != nil {
 		return err
 	}
 	file, err := library.Locate(u.Library)
@@ -137,7 +140,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer reading.Close()
-	kept := u.Streams.Config()
+	kept := u.Streams
 	kept.Tracer = opsServer.Tracer("stream")
 	publishTo, err := stream.New(publishing, kept, log, opsServer.Registry())
 	if err != nil {
@@ -147,8 +150,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	api := &run.API{Memory: u.Memory / 3, HTTP: u.HTTP, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: run.Auth{Tokens: tokens}, Elasticsearch: u.Elasticsearch, Limits: u.Limits, Masking: u.Masking}
-	ingester := &run.Ingester{Memory: u.Memory / 3 * 2, Repeats: u.Repeats, Retention: u.Retention, ClickHouse: run.ClickHouse{ClickHouse: address}}
+	door := &run.API{Config: u.API, Memory: u.Memory / 3, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: auth.Config{Tokens: tokens}}
+	ingester := &run.Ingester{Ingest: u.Ingest, Memory: u.Memory / 3 * 2, Retention: u.Retention, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: address}}, Streams: u.Streams}
 	page, link, err := u.page(server, users, tokens, log)
 	if err != nil {
 		return err
@@ -161,7 +164,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		u.greet(os.Stdout, link)
 		return nil
 	}
-	serve, err := api.Serve(publishTo, opsServer, log)
+	serve, err := door.Serve(publishTo, opsServer, log)
 	if err != nil {
 		return err
 	}
@@ -196,8 +199,8 @@ See the metrics:
 
 Ctrl-C drains and ends; the next start goes on where this one was.
 
-`, consoleLine(link), u.HTTP, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
-		u.HTTP, shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
+`, consoleLine(link), u.API.Listen, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
+		u.API.Listen, shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
 }
 
 // consoleLine says where to look, if anywhere.
@@ -219,7 +222,7 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	if err != nil {
 		return nil, "", err
 	}
-	lanes, err := stream.New(nc, u.Streams.Config(), log, reg)
+	lanes, err := stream.New(nc, u.Streams, log, reg)
 	if err != nil {
 		return nil, "", err
 	}
@@ -227,9 +230,9 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	if err != nil {
 		return nil, "", err
 	}
-	console := &run.Console{Listen: u.Console, Watch: []string{u.Ops}, Operator: run.Operator{Data: u.Data},
-		ClickHouse: run.ClickHouse{ClickHouse: (&url.URL{Scheme: "clickhouse", Host: u.ClickHouse, Path: "/flow"}).String()}}
-	page, closing, err := console.New(lanes, known, log)
+	shown := &run.Console{Page: console.Config{Listen: u.Console}, Watch: []string{u.Ops}, Operator: run.Operator{Data: u.Data},
+		ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: (&url.URL{Scheme: "clickhouse", Host: u.ClickHouse, Path: "/flow"}).String()}}}
+	page, closing, err := shown.New(lanes, known, log)
 	if err != nil {
 		return nil, "", err
 	}
@@ -250,10 +253,10 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 
 // elasticLine says where exporters post, if they may.
 func (u *up) elasticLine() string {
-	if u.Elasticsearch.Elasticsearch == "" {
+	if u.API.Elastic == "" {
 		return ""
 	}
-	return fmt.Sprintf("  exporters   http://%s (as Elasticsearch: any user name, the access token as password)\n", u.Elasticsearch.Elasticsearch)
+	return fmt.Sprintf("  exporters   http://%s (as Elasticsearch: any user name, the access token as password)\n", u.API.Elastic)
 }
 
 // shellQuote writes a file's name as a shell takes it.
@@ -272,7 +275,7 @@ const addressPatience = 3 * time.Second
 func (u *up) checkAddresses(ctx context.Context) error {
 	deadline := time.Now().Add(addressPatience)
 	for _, a := range []struct{ flag, address string }{
-		{"http", u.HTTP}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP}, {"console", u.Console}, {"elasticsearch", u.Elasticsearch.Elasticsearch},
+		{"http", u.API.Listen}, {"ops", u.Ops}, {"nats", u.NATS}, {"clickhouse", u.ClickHouse}, {"clickhouse-http", u.ClickHouseHTTP}, {"console", u.Console}, {"elasticsearch", u.API.Elastic},
 	} {
 		if a.address == "" {
 			continue

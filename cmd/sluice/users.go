@@ -49,7 +49,7 @@ func as(users []embedded.User, name string) dial.Config {
 
 // openAsOperator makes the streams, as only the operator may, before api and
 // ingester look for them.
-func openAsOperator(ctx context.Context, server *embedded.Server, users []embedded.User, s run.Streams, log *slog.Logger) error {
+func openAsOperator(ctx context.Context, server *embedded.Server, users []embedded.User, s stream.Config, log *slog.Logger) error {
 	reg := prometheus.NewRegistry() // it is not read
 	nc, err := server.Connect(as(users, "operator").Options(log, dial.NewMetrics(reg))...)
 	if err != nil {
@@ -58,6 +58,6 @@ func openAsOperator(ctx context.Context, server *embedded.Server, users []embedd
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	_, err = stream.Open(ctx, nc, s.Config(), log, reg)
+	_, err = stream.Open(ctx, nc, s, log, reg)
 	return err
 }

@@ -53,7 +53,7 @@ func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer db.Close()
-	return run.WithStream(ctx, c.Operator, c.NATS, run.Streams{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
 		since, err := c.Since.by(ctx, s.Now)
 		if err != nil {
 			return err

@@ -5,79 +5,66 @@ import (
 	"fmt"
 	"time"
 
+	"sluice/pkg/option"
 	"sluice/pkg/record"
 )
 
-// Config says where the api listens and what it takes. Zero values stand for
-// the defaults.
+// Config says where the api listens and what it takes. Its flags are those of the
+// command line; zero values stand for the defaults.
 type Config struct {
-	Listen  string // host:port; port 0 takes a free one; default 127.0.0.1:8080
-	Elastic string // host:port that speaks Elasticsearch (elastic.go); empty: none
-	TLSCert string // path of a PEM certificate chain, read again when it changes; empty: plain HTTP
-	TLSKey  string // path of its PEM key
+	Listen  string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
+	TLS     `kong:"-"`
+	Elastic string `name:"elasticsearch" placeholder:"ADDR" help:"Address where clients of Elasticsearch post bulks, as Camunda's exporters do: their password is the access token. Off when empty."`
 
-	BodyBytes     int           // longest body, after decompression; default 16 MiB
-	BulkBytes     int           // longest body where Elasticsearch is spoken, likewise; default 64 MiB
-	Records       int           // most records in one request; default 50 000
-	RecordBytes   int           // longest record, at most 16 MiB; default 8 MiB
-	Depth         int           // deepest nesting of a record; default 64
-	Mask          []string      // members of records whose values are secrets, besides password
-	Ratio         int           // most bytes one compressed byte may stand for, in bodies beyond 1 MiB; default 200
-	PartBytes     int           // longest message in the stream, compressed, unless one record is longer; default 512 KiB
-	InFlightBytes int64         // memory for bodies being read or published; default 64 MiB, or 256 MiB with Elastic; at least 4 × the longest body is needed
-	InFlightWait  time.Duration // how long a request may wait for that memory; default 2 s
+	BulkBytes          int           `name:"max-bulk" default:"67108864" help:"Longest bulk in bytes, after decompression. Bulks get memory for four of them, beside --memory."`
+	BodyBytes          int           `name:"max-body" default:"16777216" help:"Longest body in bytes, after decompression."`
+	Records            int           `name:"max-records" default:"50000" help:"Most records in one request."`
+	RecordBytes        int           `name:"max-record-bytes" default:"8388608" help:"Longest record in bytes, at most 16 MiB."`
+	Depth              int           `name:"max-depth" default:"64" help:"Deepest nesting of a record."`
+	Ratio              int           `name:"max-ratio" default:"200" help:"Most bytes one compressed byte may stand for."`                                      // in bodies beyond 1 MiB
+	InFlightBytes      int64         `name:"max-in-flight" default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."` // at least 4 × the longest body; without a --memory that is the default
+	Connections        int           `name:"max-connections" default:"4096" help:"Most connections at once; near it idle ones are closed."`                     // and at it more wait to be accepted
+	AddressConnections int           `name:"max-connections-per-address" default:"0" help:"Most connections from one address; 0 for a quarter of --max-connections. Raise it behind a proxy."`
+	Fields             int           `name:"max-fields" default:"10000" help:"Most dataset fields of one subject, those deleted lately included."`
+	Rate               float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
+	AccessLog          bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Refusals for lack of rights are logged anyway, sampled."`
+	HeaderTimeout      time.Duration `default:"10s" help:"Time to read the header of a request."`
+	BodyTimeout        time.Duration `default:"30s" help:"Time to read the body of a request."`
+	Mask               []string      `placeholder:"MEMBER,..." help:"Members of records whose values are secrets, in any case of letters and at any depth: *** is stored instead, as it always is of password."`
 
-	Connections        int           // most connections at once; near it idle ones are closed, and at it more wait to be accepted; default 4096
-	AddressConnections int           // most of them from one address; default a quarter of them
-	HeaderTimeout      time.Duration // to read the header of a request; default 10 s
-	BodyTimeout        time.Duration // to read a whole body; default 30 s
-	BodyGrace          time.Duration // how long a body may be slower than BodyRate; default 5 s
-	BodyRate           int           // bytes per second a body must keep up; default 16 KiB
-	IdleTimeout        time.Duration // how long a connection is kept open between requests; default 2 min
+	PartBytes      int           `kong:"-" default:"524288"` // longest message in the stream, compressed, unless one record is longer
+	InFlightWait   time.Duration `kong:"-" default:"2s"`     // how long a request may wait for memory for its body
+	BodyGrace      time.Duration `kong:"-" default:"5s"`     // how long a body may be slower than BodyRate
+	BodyRate       int           `kong:"-" default:"16384"`  // bytes per second a body must keep up
+	IdleTimeout    time.Duration `kong:"-" default:"2m"`     // how long a connection is kept open between requests
+	PublishTimeout time.Duration `kong:"-" default:"1.8s"`   // to get a request into the stream, else 503
+	StateWait      time.Duration `kong:"-" default:"1s"`     // how long a reader waits for an accepted change to be applied
+	Documents      int           `kong:"-" default:"4"`      // most bodies of users and dataset fields parsed at once, some 20 MiB each at worst
+	Drain          time.Duration `kong:"-" default:"8s"`     // how long Run waits for requests in flight when it ends
 
-	PublishTimeout time.Duration // to get a request into the stream, else 503; default 1.8 s
-	StateWait      time.Duration // how long a reader waits for an accepted change to be applied; default 1 s
-	Fields         int           // most dataset fields of one subject, tombstones included; default 10 000
-	Documents      int           // most bodies of users and dataset fields parsed at once, some 20 MiB each at worst; default 4
-	Rate           float64       // requests per second per subject whose token says nothing else; default 0: no limit
-	AccessLog      bool          // log every request
-	Drain          time.Duration // how long Run waits for requests in flight when it ends; default 8 s
-
-	Version string // of the program, for the description of the routes; default what stands there
-	Commit  string // that it was built from, likewise
+	Version string `kong:"-"` // of the program, for the description of the routes; default what stands there
+	Commit  string `kong:"-"` // that it was built from, likewise
 }
 
-func orElse[T int | int64 | time.Duration](v *T, otherwise T) {
-	if *v <= 0 {
-		*v = otherwise
-	}
+// TLS says by what the api is known to its clients; without it it speaks plain
+// HTTP.
+type TLS struct {
+	TLSCert string `name:"tls-cert" type:"existingfile" help:"File of the PEM certificate chain; read again when it changes."`
+	TLSKey  string `name:"tls-key" type:"existingfile" help:"File of its private key."`
 }
 
 func (c Config) withDefaults() Config {
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:8080"
+	anyRecord := c.RecordBytes <= 0
+	option.Defaults(&c)
+	if anyRecord {
+		c.RecordBytes = min(c.RecordBytes, c.BodyBytes)
 	}
-	orElse(&c.BodyBytes, 16<<20)
-	orElse(&c.Records, 50_000)
-	orElse(&c.RecordBytes, min(8<<20, c.BodyBytes))
-	orElse(&c.Depth, 64)
-	orElse(&c.Ratio, 200)
-	orElse(&c.PartBytes, 512<<10)
-	orElse(&c.BulkBytes, 64<<20)
-	orElse(&c.InFlightBytes, int64(4*c.longestBody()))
-	orElse(&c.InFlightWait, 2*time.Second)
-	orElse(&c.Connections, 4096)
-	orElse(&c.AddressConnections, max(1, c.Connections/4))
-	orElse(&c.HeaderTimeout, 10*time.Second)
-	orElse(&c.BodyTimeout, 30*time.Second)
-	orElse(&c.BodyGrace, 5*time.Second)
-	orElse(&c.BodyRate, 16<<10)
-	orElse(&c.IdleTimeout, 2*time.Minute)
-	orElse(&c.PublishTimeout, 1800*time.Millisecond)
-	orElse(&c.StateWait, time.Second)
-	orElse(&c.Documents, 4)
-	orElse(&c.Fields, 10_000)
-	orElse(&c.Drain, 8*time.Second)
+	if c.InFlightBytes <= 0 {
+		c.InFlightBytes = int64(4 * c.longestBody())
+	}
+	if c.AddressConnections <= 0 {
+		c.AddressConnections = max(1, c.Connections/4)
+	}
 	return c
 }
 

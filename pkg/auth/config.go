@@ -2,33 +2,44 @@ package auth
 
 import (
 	"errors"
+	"strings"
 	"time"
 )
 
 // Config says which tokens are accepted. At least one of Tokens and JWT is
 // needed.
 type Config struct {
-	Tokens string        // path of the file of static tokens; empty: none
-	Reload time.Duration // how often the file is looked at; default 1 s
-	JWT    JWT           // zero: no JWTs
+	Tokens string        `type:"existingfile" help:"YAML file of static tokens; read again when it changes. See sluice token."`
+	Reload time.Duration `kong:"-"` // how often the file is looked at; default 1 s
+	JWT    JWT           `embed:"" prefix:"jwt-"`
 }
 
 // JWT says how JSON Web Tokens are checked: by the keys of a file, of a URL or of
 // the issuer itself, or by a shared secret. A JWT needs exp, and of public keys
-// iss and aud, because such keys sign for others too.
+// iss and aud, because such keys sign for others too. Zero: there are no JWTs.
 type JWT struct {
-	KeyFile    string // path of a JSON Web Key Set
-	KeyURL     string // https URL of a JSON Web Key Set; http only for loopback
-	SecretFile string // path of a shared secret for HS256, at least 32 bytes, read again when it changes
-	Issuer     string // required value of iss; without the three above its keys are found by OpenID Connect Discovery
-	Audience   string // required member of aud
-	Any        bool   // of public keys too, iss and aud may be anything where Issuer and Audience are empty
+	JWKS          string `name:"jwks" help:"File or https URL of the keys that sign JWTs; without it, and with --jwt-issuer, the issuer is asked (OpenID Connect Discovery)."` // http only on this machine
+	SecretFile    string `type:"existingfile" help:"File of the secret that signs JWTs by HS256, instead of --jwt-jwks; read again when it changes."`                          // at least 32 bytes
+	Issuer        string `help:"Required iss of a JWT; any when empty, with --jwt-secret-file or --jwt-any."`
+	Audience      string `help:"Required aud of a JWT; any when empty, with --jwt-secret-file or --jwt-any."`
+	Any           bool   `help:"Take JWTs of --jwt-jwks although --jwt-issuer or --jwt-audience is empty: also those that were made for others."`
+	ScopePrefix   string `help:"What scopes begin with in a JWT, such as sluice: for sluice:records:write; others are ignored."`
+	SubjectPrefix string `default:"jwt:" help:"What is put before the sub of a JWT, so that it is none of the subjects of --tokens."`
 
-	ScopePrefix   string        // what our scopes begin with in a token; those without it are not ours
-	SubjectPrefix string        // begins the subject of every JWT, so that it is none of the token file's
-	Leeway        time.Duration // how far clocks may differ; default 30 s
-	Refresh       time.Duration // how often keys are fetched again; default 10 min
+	Leeway  time.Duration `kong:"-"` // how far clocks may differ; default 30 s
+	Refresh time.Duration `kong:"-"` // how often keys are fetched again; default 10 min
 }
+
+// KeyFile is the file of the keys, if they are in one.
+func (j JWT) KeyFile() string {
+	if strings.Contains(j.JWKS, "://") {
+		return ""
+	}
+	return j.JWKS
+}
+
+// KeyURL is where the keys are fetched, if they have an address.
+func (j JWT) KeyURL() string { return j.JWKS[len(j.KeyFile()):] }
 
 // enabled tells whether JWTs are accepted at all.
 func (j JWT) enabled() bool { return j.sources() > 0 || j.Issuer != "" }
@@ -37,7 +48,7 @@ func (j JWT) enabled() bool { return j.sources() > 0 || j.Issuer != "" }
 func (j JWT) discovers() bool { return j.sources() == 0 && j.Issuer != "" }
 
 // remote tells whether keys are fetched.
-func (j JWT) remote() bool { return j.KeyURL != "" || j.discovers() }
+func (j JWT) remote() bool { return j.KeyURL() != "" || j.discovers() }
 
 // reserved is what subjects of the token file may not begin with.
 func (j JWT) reserved() string {
@@ -48,7 +59,7 @@ func (j JWT) reserved() string {
 }
 
 func (j JWT) sources() (n int) {
-	for _, source := range []string{j.KeyFile, j.KeyURL, j.SecretFile} {
+	for _, source := range []string{j.JWKS, j.SecretFile} {
 		if source != "" {
 			n++
 		}
@@ -87,5 +98,5 @@ func (c Config) check() error {
 	if j.discovers() && checkURL(j.Issuer) != nil {
 		return errors.New("the JWT issuer is not https, nor http on this machine, so its keys cannot be looked up: name them")
 	}
-	return checkURL(j.KeyURL)
+	return checkURL(j.KeyURL())
 }

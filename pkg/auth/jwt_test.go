@@ -100,7 +100,7 @@ func claimsWith(changes map[string]any) map[string]any {
 func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 	key, other := newECKey(t, "k1"), newECKey(t, "k1")
 	a := newAuth(t, auth.Config{JWT: auth.JWT{
-		KeyFile: tokenFile(t, keySet(t, key)), Issuer: "https://id.example", Audience: "sluice", Leeway: 10 * time.Second,
+		JWKS: tokenFile(t, keySet(t, key)), Issuer: "https://id.example", Audience: "sluice", Leeway: 10 * time.Second,
 	}})
 	now := time.Now()
 	in := func(d time.Duration) int64 { return now.Add(d).Unix() }
@@ -239,7 +239,7 @@ func (s *keyServer) publish(set string) { s.set.Store(&set) }
 func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 	server := newKeyServer(t)
 	old, next := newECKey(t, "2025"), newEdKey(t, "2026")
-	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyURL: server.URL, Any: true}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: server.URL, Any: true}})
 	oldToken := sign(t, old.alg, old.private, old.id, claimsWith(nil))
 	nextToken := sign(t, next.alg, next.private, next.id, claimsWith(nil))
 	expect := func(step, token string, want error) {
@@ -295,7 +295,7 @@ func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := auth.New(auth.Config{JWT: auth.JWT{KeyFile: tokenFile(t, tt.set), Any: true}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			_, err := auth.New(auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, tt.set), Any: true}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			if tt.want == "" && err != nil {
 				t.Errorf("got %v, want nil", err)
 			}
@@ -309,7 +309,7 @@ func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
 func TestAKeyFileIsFollowed(t *testing.T) {
 	first, second := newECKey(t, "k1"), newECKey(t, "k2")
 	path := tokenFile(t, keySet(t, first))
-	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyFile: path, Any: true}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: path, Any: true}})
 	token := sign(t, second.alg, second.private, second.id, claimsWith(nil))
 	if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
 		t.Fatalf("before: got %v, want ErrTokenInvalid", err)
@@ -330,16 +330,16 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	}{
 		{"nothing", auth.Config{}, "no way to check tokens"},
 		{"a token file that is not there", auth.Config{Tokens: missing}, "no such file"},
-		{"a key file that is not there", auth.Config{JWT: auth.JWT{KeyFile: missing, Any: true}}, "no such file"},
+		{"a key file that is not there", auth.Config{JWT: auth.JWT{JWKS: missing, Any: true}}, "no such file"},
 		{"a secret file that is not there", auth.Config{JWT: auth.JWT{SecretFile: missing}}, "no such file"},
-		{"two kinds of keys", auth.Config{JWT: auth.JWT{KeyFile: missing, SecretFile: missing}}, "choose one"},
+		{"two kinds of keys", auth.Config{JWT: auth.JWT{JWKS: missing, SecretFile: missing}}, "choose one"},
 		{"a short secret", auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, "short")}}, "shorter than"},
-		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{KeyFile: missing, Audience: "sluice"}}, "name the issuer and the audience"},
-		{"keys of an issuer, for anybody", auth.Config{JWT: auth.JWT{KeyFile: missing, Issuer: "https://id.example"}}, "name the issuer and the audience"},
+		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{JWKS: missing, Audience: "sluice"}}, "name the issuer and the audience"},
+		{"keys of an issuer, for anybody", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example"}}, "name the issuer and the audience"},
 		{"an issuer to ask, for anybody", auth.Config{JWT: auth.JWT{Issuer: "https://id.example"}}, "name the issuer and the audience"},
 		{"an issuer to ask over plain http", auth.Config{JWT: auth.JWT{Issuer: "http://id.example", Audience: "sluice"}}, "cannot be looked up"},
-		{"keys over plain http", auth.Config{JWT: auth.JWT{KeyURL: "http://id.example/keys", Any: true}}, "not https"},
-		{"keys from a file URL", auth.Config{JWT: auth.JWT{KeyURL: "file:///etc/keys", Any: true}}, "not https"},
+		{"keys over plain http", auth.Config{JWT: auth.JWT{JWKS: "http://id.example/keys", Any: true}}, "not https"},
+		{"keys from a file URL", auth.Config{JWT: auth.JWT{JWKS: "file:///etc/keys", Any: true}}, "not https"},
 		{"an audience without keys", auth.Config{Tokens: missing, JWT: auth.JWT{Audience: "sluice"}}, "no keys"},
 	}
 	for _, tt := range tests {
@@ -376,7 +376,7 @@ func TestTheSecretIsFollowed(t *testing.T) {
 // An issuer signs tokens for many purposes with the same keys.
 func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 	key := newECKey(t, "k1")
-	a := newAuth(t, auth.Config{JWT: auth.JWT{KeyFile: tokenFile(t, keySet(t, key)), Any: true}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, keySet(t, key)), Any: true}})
 	for typ, want := range map[string]error{
 		"JWT": nil, "jwt": nil, "at+jwt": nil, "application/at+jwt": nil, "": nil,
 		"logout+jwt": record.ErrTokenInvalid, "dpop+jwt": record.ErrTokenInvalid, "secevent+jwt": record.ErrTokenInvalid,

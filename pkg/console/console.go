@@ -10,34 +10,24 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/pkg/option"
 	"sluice/pkg/record"
 )
 
 // Config says where the console listens and how long its sessions last.
 type Config struct {
-	Listen  string        // address for browsers; default 127.0.0.1:8083
-	Secure  bool          // browsers come by https, through a proxy: the cookie goes nowhere else
-	Idle    time.Duration // a session ends when nothing was asked for so long; default 1 h
-	Session time.Duration // a session ends after so long; default 12 h
-	Every   time.Duration // how often to look while a browser watches; default 1 s
-	Rest    time.Duration // how often while none does; default 15 s
-	Answer  time.Duration // how long a page may take to gather what it shows; default 5 s
+	Listen string `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
+	Secure bool   `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
+
+	Idle    time.Duration `kong:"-" default:"1h"`  // a session ends when nothing was asked for so long
+	Session time.Duration `kong:"-" default:"12h"` // a session ends after so long
+	Every   time.Duration `kong:"-" default:"1s"`  // how often to look while a browser watches
+	Rest    time.Duration `kong:"-" default:"15s"` // how often while none does
+	Answer  time.Duration `kong:"-" default:"5s"`  // how long a page may take to gather what it shows
 }
 
 func (c Config) withDefaults() Config {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:8083"
-	}
-	set(&c.Idle, time.Hour)
-	set(&c.Session, 12*time.Hour)
-	set(&c.Every, time.Second)
-	set(&c.Rest, 15*time.Second)
-	set(&c.Answer, 5*time.Second)
+	option.Defaults(&c)
 	return c
 }
 

@@ -18,27 +18,29 @@ import (
 
 // Config says how to reach NATS.
 type Config struct {
-	URL         string // nats://host:4222, several separated by commas; user and password may stand in it
-	Name        string // shown by the server for this connection, such as api
-	User        string // user, if none stands in URL
-	Password    string // its password
-	Credentials string // file of a NATS user's credentials (.creds)
-	CA          string // file of PEM certificates the server's must be signed by; default the system's
-	Cert        string // file of this client's PEM certificate
-	Key         string // file of its key
+	URL  string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."` // user and password may stand in them
+	User string `name:"nats-user" help:"NATS user, with --nats-password-file: then neither stands in --nats."`
 
 	// PasswordFile is the file of the password of User, one line, instead of
 	// Password. Like the other files it is read for every connection that is
 	// made, so that what is replaced is taken up without a restart. Then a server
 	// that refuses the user is asked again, for ever: it may not know the new
 	// password yet, or this program may still have the old one.
-	PasswordFile string
+	PasswordFile string `name:"nats-password-file" type:"existingfile" help:"File of its password, one line; read for every connection that is made, as are the files below."`
+
+	Credentials string `name:"nats-creds" type:"existingfile" help:"File of the NATS user's credentials."`
+	CA          string `name:"nats-ca" type:"existingfile" help:"File of PEM certificates that sign the servers'; the system's when empty."`
+	Cert        string `name:"nats-cert" type:"existingfile" help:"File of this client's PEM certificate."`
+	Key         string `name:"nats-key" type:"existingfile" help:"File of its private key."`
+
+	Name     string `kong:"-"` // shown by the server for this connection, such as api
+	Password string `kong:"-"` // of User, where it is known here
 
 	// Silence is how long a server may say nothing, though it is asked three
 	// times meanwhile, until the connection is given up and made again, if need
 	// be to another server; default 15 s. A link on which a message takes longer
 	// looks silent too.
-	Silence time.Duration
+	Silence time.Duration `kong:"-"`
 }
 
 // Connect connects, and keeps connecting for ever afterwards: it returns a

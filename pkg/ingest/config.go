@@ -2,88 +2,101 @@ package ingest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"sluice/pkg/option"
 	"sluice/pkg/record"
 )
 
-// Config says how blocks are made and how failures are met.
+// Config says how blocks are made and how failures are met. Its flags are those of
+// the command line.
 type Config struct {
-	Owner string // names this process in positions, as its leases do; no other process may ever have the same; has to be given
+	MaxRows  int           `name:"block-rows" default:"200000" help:"Close a block at so many records, at most 1000000."`
+	MaxBytes int           `name:"block-bytes" default:"0" help:"Close a block at so many bytes of memory, at most 128 MiB; 0 for an eighth of --memory, shared by the lanes worked on, and no more than that."` // without a --memory SharedBytes is divided
+	MaxAge   time.Duration `name:"block-age" default:"500ms" help:"Close a block so long after its first record."`
+	Together int           `name:"block-inserts" default:"2" help:"Insert a block that is full in so many pieces at once, at most 8; 1 inserts one after the other."`
 
-	MaxRows  int           // close a block at so many rows; default 200 000
-	MaxBytes int           // close a block at so many bytes of memory; default SharedBytes divided by the lanes worked on
-	MaxAge   time.Duration // close a block so long after its first record; default 500 ms
+	// What lanes together may hold of the identities of stored records; without a
+	// --memory 32 MiB by default.
+	KnownBytes int `name:"identity-memory" default:"0" help:"What the ingester may hold of the identities of stored records, in bytes, shared by its lanes: less means more questions to ClickHouse; 0 for a sixteenth of its memory."`
 
-	Together   int // insert a block that is full in so many pieces at once; 1 inserts one after the other; default 2
-	PieceBytes int // least memory of such a piece, in bytes: each makes parts of its own in ClickHouse; default 4 MiB, with a small MaxBytes an eighth of it and at least 64 KiB
+	Owner string `kong:"-"` // names this process in positions, as its leases do; no other process may ever have the same; has to be given
 
-	SharedBytes int // what one block of each lane may hold together; a lane has two, with room to grow and one message more; default 32 MiB
+	PieceBytes  int `kong:"-"`                    // least memory of a piece that is inserted beside others, in bytes: each makes parts of its own in ClickHouse; default 4 MiB, with a small MaxBytes an eighth of it and at least 64 KiB
+	SharedBytes int `kong:"-" default:"33554432"` // what one block of each lane may hold together; a lane has two, with room to grow and one message more
 
-	KnownBytes int // what lanes together may hold of the identities of stored records; less means more questions to ClickHouse; default 32 MiB
+	RepeatWindow time.Duration `kong:"-" default:"10m"`      // how long a repeated request is known whose records have no identity of their own, in stream time
+	RepeatBytes  int           `kong:"-" default:"67108864"` // what lanes together may hold of such requests; less means that they are forgotten before
 
-	RepeatWindow time.Duration // how long a repeated request is known whose records have no identity of their own, in stream time; default 10 min
-	RepeatBytes  int           // what lanes together may hold of such requests; less means that they are forgotten before; default 64 MiB
+	MinPause time.Duration `kong:"-" default:"250ms"` // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse
 
-	MinPause time.Duration // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse; default 250 ms
+	InsertTime time.Duration `kong:"-" default:"60s"` // how long a first attempt to insert may take; one that took longer gets twice as much next time, up to ten times
 
-	InsertTime time.Duration // how long a first attempt to insert may take; one that took longer gets twice as much next time, up to ten times; default 60 s
-
-	RetryFirst time.Duration // pause after a first failure; it doubles up to RetryMost; default 200 ms
-	RetryMost  time.Duration // default 30 s
-	HaltProbe  time.Duration // pause between two tries of a halted lane; default 15 s
-	Refusals   int           // halt when ClickHouse has refused more rows than this of one block, or in a row: then it is not the rows; default 100
-	Unknowns   int           // halt after so many failures in a row that are of no known class; default 10
-	GiveUp     time.Duration // give the lanes up when ClickHouse cannot be reached for so long and another process may reach it; default 20 s
-	DrainTime  time.Duration // how long a stop waits for the insert in flight; default 5 s
+	RetryFirst time.Duration `kong:"-" default:"200ms"` // pause after a first failure; it doubles up to RetryMost
+	RetryMost  time.Duration `kong:"-" default:"30s"`
+	HaltProbe  time.Duration `kong:"-" default:"15s"` // pause between two tries of a halted lane
+	Refusals   int           `kong:"-" default:"100"` // halt when ClickHouse has refused more rows than this of one block, or in a row: then it is not the rows
+	Unknowns   int           `kong:"-" default:"10"`  // halt after so many failures in a row that are of no known class
+	GiveUp     time.Duration `kong:"-" default:"20s"` // give the lanes up when ClickHouse cannot be reached for so long and another process may reach it
+	DrainTime  time.Duration `kong:"-" default:"5s"`  // how long a stop waits for the insert in flight
 
 	// Tracer makes a span of each block; nothing is traced when it is nil.
-	Tracer trace.Tracer
+	Tracer trace.Tracer `kong:"-"`
 
 	// Ready is closed once the warehouse can be used: until then records wait, and
 	// changes of users and dataset fields do not. At once when it is nil.
-	Ready <-chan struct{}
+	Ready <-chan struct{} `kong:"-"`
 
 	// Heartbeat is asked once per loop, by its name, for a function to call as
 	// long as it turns, and one to call when it has ended. While something fails, calls
 	// may be as far apart as InsertTime and RetryMost together.
 	// Default none.
-	Heartbeat func(loop string) (beat, end func())
+	Heartbeat func(loop string) (beat, end func()) `kong:"-"`
+}
+
+// A token of ClickHouse covers one block: it would write one of more than about
+// a million rows, or of 256 MiB, as several, of which a repeat might store some
+// twice. A block may go beyond its limit by a message.
+const (
+	mostRows = 1_000_000
+
+	// MostBytes bounds Config.MaxBytes.
+	MostBytes = 128 << 20
+
+	mostInserts = 8
+)
+
+// Check names the flag whose value one token of ClickHouse does not cover.
+func (c Config) Check() error {
+	switch {
+	case c.MaxRows > mostRows:
+		return fmt.Errorf("--block-rows %d: the most are %d, which one token of ClickHouse covers", c.MaxRows, mostRows)
+	case c.MaxBytes > MostBytes:
+		return fmt.Errorf("--block-bytes %d: the most are %d, which one token of ClickHouse covers", c.MaxBytes, MostBytes)
+	case c.Together < 1 || c.Together > mostInserts:
+		return fmt.Errorf("--block-inserts %d: there are 1 to %d", c.Together, mostInserts)
+	}
+	return nil
 }
 
 func (c Config) withDefaults() Config {
-	positive(&c.MaxRows, 200_000)
-	positive(&c.Together, 2)
+	option.Defaults(&c)
 	if c.PieceBytes <= 0 && 0 < c.MaxBytes && c.MaxBytes < 32<<20 {
 		c.PieceBytes = max(c.MaxBytes/8, 64<<10)
 	}
-	positive(&c.PieceBytes, 4<<20)
-	positive(&c.SharedBytes, 32<<20)
-	positive(&c.KnownBytes, 32<<20)
-	positive(&c.RepeatWindow, 10*time.Minute)
-	positive(&c.RepeatBytes, 64<<20)
-	positive(&c.MaxAge, 500*time.Millisecond)
-	positive(&c.MinPause, 250*time.Millisecond)
-	positive(&c.InsertTime, time.Minute)
-	positive(&c.RetryFirst, 200*time.Millisecond)
-	positive(&c.RetryMost, 30*time.Second)
-	positive(&c.HaltProbe, 15*time.Second)
-	positive(&c.Refusals, 100)
-	positive(&c.Unknowns, 10)
-	positive(&c.GiveUp, 20*time.Second)
-	positive(&c.DrainTime, 5*time.Second)
+	if c.PieceBytes <= 0 {
+		c.PieceBytes = 4 << 20
+	}
+	if c.KnownBytes <= 0 {
+		c.KnownBytes = 32 << 20
+	}
 	if c.Heartbeat == nil {
 		c.Heartbeat = func(string) (func(), func()) { return func() {}, func() {} }
 	}
 	return c
-}
-
-func positive[T int | time.Duration](v *T, fallback T) {
-	if *v <= 0 {
-		*v = fallback
-	}
 }
 
 // Parts are what an Ingester works with. Where no changes are published, those

@@ -117,8 +117,8 @@ func TestOldTombstonesAreForgotten(t *testing.T) {
 	w.publish(fieldPut(t, "ann", "a"), fieldDeleted(t, "ann", "a"), fieldDeleted(t, "ann", "b"), fieldPut(t, "ann", "c"))
 	messages := w.messages()
 	w.apply(messages...)
-	old := state.NewSweeper(w.store, w.stream, time.Nanosecond, slog.New(slog.DiscardHandler), w.reg)
-	young := state.NewSweeper(w.store, w.stream, time.Hour, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	old := state.NewSweeper(state.SweepConfig{Tombstones: time.Nanosecond}, w.store, w.stream, slog.New(slog.DiscardHandler), w.reg)
+	young := state.NewSweeper(state.SweepConfig{Tombstones: time.Hour}, w.store, w.stream, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	sweep := func(s *state.Sweeper, want int) {
 		t.Helper()
 		if err := s.Sweep(t.Context()); err != nil {

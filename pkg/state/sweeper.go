@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/pkg/change"
+	"sluice/pkg/option"
 )
 
 // Forgets removes entries for good. *stream.Stream is the real one.
@@ -35,9 +35,15 @@ type Sweeper struct {
 // sweepEvery is how often a Sweeper looks at all entries.
 const sweepEvery = 6 * time.Hour
 
-// NewSweeper makes a Sweeper of tombstones older than age; 0 is 30 days.
-func NewSweeper(store *Store, stream Forgets, age time.Duration, log *slog.Logger, reg prometheus.Registerer) *Sweeper {
-	return &Sweeper{store: store, stream: stream, age: cmp.Or(age, 30*24*time.Hour), log: log, swept: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+// SweepConfig says which tombstones are old.
+type SweepConfig struct {
+	Tombstones time.Duration `default:"720h" help:"Forget dataset fields so long after they were deleted, once the stream holds no change of them."`
+}
+
+// NewSweeper makes a Sweeper.
+func NewSweeper(cfg SweepConfig, store *Store, stream Forgets, log *slog.Logger, reg prometheus.Registerer) *Sweeper {
+	option.Defaults(&cfg)
+	return &Sweeper{store: store, stream: stream, age: cfg.Tombstones, log: log, swept: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 		Name: "sluice_state_tombstones_forgotten_total", Help: "Tombstones of dataset fields that were old enough to be removed.",
 	})}
 }

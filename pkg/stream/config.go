@@ -12,24 +12,27 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/option"
 )
 
 // Config says how the streams are kept. The zero value is one machine with
 // the defaults. What exists already keeps its size and its replicas unless
 // they are set here.
 type Config struct {
-	MaxBytes        int64         // bytes a lane may hold before it refuses more; default 4 GiB for a new lane, existing ones as they are
-	DeadMaxBytes    int64         // bytes of dead letters; default 256 MiB, as above
-	StateMaxBytes   int64         // bytes of users and dataset fields; default 256 MiB for a new bucket, or twice what is there in one without a limit
-	Replicas        int           // copies of every stream, 1, 3 or 5; default 1, for a stream that is added as many as lane 0 has, as above
-	DuplicateWindow time.Duration // how long a lane knows the ids of its messages; default 2 min for a new lane, as above
-	RepeatWindow    time.Duration // how long a repeated request is known, in stream time (Clock); default 10 min
-	Poll            time.Duration // how often lanes and sources are looked up; default 3 s
-	Fresh           time.Duration // how long what was seen of them may be acted on, the same for all who publish or spread; default 15 s
-	Monitors        []string      // monitoring URLs of the NATS servers; those given are checked for sync_interval always
-	AllowLazySync   bool          // go on although a server of Monitors does not sync always
+	MaxBytes        int64         `name:"stream-max-bytes" default:"0" help:"Disk budget of a lane in bytes; 0 is 4 GiB for a new lane and leaves an old one as it is."`
+	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0 is 256 MiB at first and leaves it as it is later. When it is used up, a lane halts that has to set a record aside."`
+	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0 is 256 MiB at first and leaves it as it is later. Changes are refused with 429 when nine tenths are used."` // twice what is there in a bucket without a limit
+	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."`                                             // a stream that is added has as many as lane 0
+	DuplicateWindow time.Duration `default:"0" help:"How long a lane recognises a message that is sent to it again; 0 is 2 min for a first lane and leaves it as it is later."`
+	RepeatWindow    time.Duration `default:"10m" help:"How long a repeated request is recognised whose records have no identity of their own, in stream time; the same for every program."`
+	Monitors        []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk."`
+	AllowLazySync   bool          `help:"Start although a server of --nats-monitors does not sync every message: acknowledged records can be lost with the power."`
 
-	Tracer trace.Tracer // of what is published; nothing is traced when nil
+	Poll  time.Duration `kong:"-" default:"3s"`  // how often lanes and sources are looked up
+	Fresh time.Duration `kong:"-" default:"15s"` // how long what was seen of them may be acted on, the same for all who publish or spread
+
+	Tracer trace.Tracer `kong:"-"` // of what is published; nothing is traced when nil
 }
 
 const (
@@ -52,15 +55,7 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.RepeatWindow == 0 {
-		c.RepeatWindow = 10 * time.Minute
-	}
-	if c.Poll == 0 {
-		c.Poll = 3 * time.Second
-	}
-	if c.Fresh == 0 {
-		c.Fresh = 15 * time.Second
-	}
+	option.Defaults(&c)
 	return c
 }
 

@@ -10,13 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/change"
+	"sluice/pkg/option"
 	"sluice/pkg/record"
 )
 
 // PurgeConfig says how much of what is stored the lanes keep.
 type PurgeConfig struct {
-	History time.Duration // keep stored messages this long, to rebuild tables from them; default 24 h
-	Every   time.Duration // how often to look; default 30 s
+	History time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
+	Every   time.Duration `kong:"-" default:"30s"` // how often to look
 }
 
 // purgeMargin is kept beyond the duplicate window: a restarted server knows the
@@ -42,12 +43,7 @@ type Purger struct {
 
 // NewPurger returns a Purger of s.
 func NewPurger(s *Stream, cfg PurgeConfig) *Purger {
-	if cfg.History == 0 {
-		cfg.History = 24 * time.Hour
-	}
-	if cfg.Every == 0 {
-		cfg.Every = 30 * time.Second
-	}
+	option.Defaults(&cfg)
 	return &Purger{stream: s, cfg: cfg, margin: purgeMargin}
 }
 

@@ -10,50 +10,33 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/option"
 )
 
 // Config says which ClickHouse to use and how.
 type Config struct {
-	// URL is clickhouse://user:password@host:9000/flow, the native protocol.
 	// More hosts follow separated by commas, and are tried in order. As query
 	// parameters come secure=true (TLS), skip_verify, tls_server_name,
 	// compress=none|lz4|zstd (default none to this machine, lz4 to another),
 	// dial_timeout, and any setting of ClickHouse.
-	// Default clickhouse://default@127.0.0.1:9000/flow.
-	URL string
+	URL string `name:"clickhouse" default:"clickhouse://default@127.0.0.1:9000/flow" help:"ClickHouse, native protocol: clickhouse://user:password@host:9000/database?secure=true"`
 
-	// Cluster is the name, as in remote_servers, of the cluster that the
-	// schema is made for. Default empty: a single server.
-	Cluster string
+	Cluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster the schema is made for; a single server when empty."` // as in remote_servers
 
-	// Single says that every shard of the cluster is one server, without replicas
-	// and without Keeper. Then each has to be reached from here, by the address
-	// and port in remote_servers and as the user of URL.
-	Single bool
+	// Each of these servers has to be reached from here, by the address and port in
+	// remote_servers and as the user of URL.
+	Single bool `name:"clickhouse-single" help:"Every shard of that cluster is one server: nothing is replicated and there is no Keeper."`
 
-	InsertTimeout time.Duration // of one attempt; past it the outcome is unknown; default 60 s
-	QueryTimeout  time.Duration // of one check, count, or statement of a migration that copies no rows; default 60 s
-	Connections   int           // kept open for inserts; two for each lane that is worked on are enough; default 8
+	InsertTimeout time.Duration `kong:"-" default:"60s"` // of one attempt; past it the outcome is unknown
+	QueryTimeout  time.Duration `kong:"-" default:"60s"` // of one check, count, or statement of a migration that copies no rows
+	Connections   int           `kong:"-" default:"8"`   // kept open for inserts; two for each lane that is worked on are enough
 
-	Tracer trace.Tracer // of inserts; nothing is traced when nil
+	Tracer trace.Tracer `kong:"-"` // of inserts; nothing is traced when nil
 }
 
-// DefaultURL is the embedded server of `sluice up`.
-const DefaultURL = "clickhouse://default@127.0.0.1:9000/flow"
-
 func (c Config) withDefaults() Config {
-	if c.URL == "" {
-		c.URL = DefaultURL
-	}
-	if c.InsertTimeout <= 0 {
-		c.InsertTimeout = 60 * time.Second
-	}
-	if c.QueryTimeout <= 0 {
-		c.QueryTimeout = 60 * time.Second
-	}
-	if c.Connections <= 0 {
-		c.Connections = 8
-	}
+	option.Defaults(&c)
 	return c
 }
 

@@ -25,13 +25,12 @@ import (
 //	                       ├──lanes, dead letters──▶ pkg/stream ──▶ NATS
 //	                       └──metrics──▶ the ops ports of api and ingester
 type Console struct {
-	Listen string   `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
-	HTTPS  bool     `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
-	Watch  []string `default:"127.0.0.1:8081,127.0.0.1:8082" help:"Ops ports of apis and ingesters, comma-separated, whose metrics are shown."`
-	Ops    string   `default:"127.0.0.1:8084" help:"Address for operators: /metrics, /healthz, /readyz."`
-	Memory int64    `default:"268435456" help:"Memory of the process in bytes."`
+	Page   console.Config `embed:""`
+	Watch  []string       `default:"127.0.0.1:8081,127.0.0.1:8082" help:"Ops ports of apis and ingesters, comma-separated, whose metrics are shown."`
+	Ops    string         `default:"127.0.0.1:8084" help:"Address for operators: /metrics, /healthz, /readyz."`
+	Memory int64          `default:"268435456" help:"Memory of the process in bytes."`
 
-	Auth
+	Auth auth.Config `embed:""`
 	Operator
 	ClickHouse
 	NATS
@@ -52,7 +51,7 @@ func (c *Console) Run(ctx context.Context, log *slog.Logger) error {
 // serve makes the console and takes its port.
 func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logger) (Service, error) {
 	started := opsServer.Starting("waiting for NATS")
-	tokens, err := auth.New(c.Auth.config(), log, opsServer.Registry())
+	tokens, err := auth.New(c.Auth, log, opsServer.Registry())
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +97,7 @@ func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slo
 	if deps.Questions, err = questions(); err != nil {
 		return nil, nil, errors.Join(err, reader.Close())
 	}
-	server, err = console.New(console.Config{Listen: c.Listen, Secure: c.HTTPS}, deps, log)
+	server, err = console.New(c.Page, deps, log)
 	if err != nil {
 		reader.Close()
 		return nil, nil, err

@@ -18,10 +18,12 @@ import (
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/auth"
+	"sluice/pkg/console"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
 )
 
 // consoleOnNATS is a console on a real NATS, whose ClickHouse is away, and two
@@ -50,7 +52,7 @@ func newConsole(t *testing.T) *consoleOnNATS {
 	fatal(t, os.WriteFile(file, []byte(admin.Line()+"\n"+looks.Line()+"\n"), 0o600))
 	tokens, err := run.NewTokens(file, log)
 	fatal(t, err)
-	settings := run.Console{Listen: "127.0.0.1:0", ClickHouse: run.ClickHouse{ClickHouse: "clickhouse://127.0.0.1:1/flow"}}
+	settings := run.Console{Page: console.Config{Listen: "127.0.0.1:0"}, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: "clickhouse://127.0.0.1:1/flow"}}}
 	page, closing, err := settings.New(lanes, tokens, log)
 	fatal(t, err)
 	t.Cleanup(closing)

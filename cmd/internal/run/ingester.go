@@ -35,13 +35,12 @@ type Ingester struct {
 	Pprof string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
 
 	ClickHouse
-	Blocks
-	Repeats
+	Ingest ingest.Config `embed:""`
 	Retention
 	Memory int64 `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
 
 	NATS
-	Streams
+	Streams stream.Config `embed:""`
 
 	Logging
 	Healthcheck bool `help:"Ask the ingester on --ops whether it is ready, and exit 0 or 1."`
@@ -49,24 +48,21 @@ type Ingester struct {
 
 // ClickHouse says how a program reaches ClickHouse.
 type ClickHouse struct {
-	ClickHouse             string `name:"clickhouse" default:"clickhouse://default@127.0.0.1:9000/flow" help:"ClickHouse, native protocol: clickhouse://user:password@host:9000/database?secure=true"`
-	ClickHousePasswordFile string `name:"clickhouse-password-file" type:"existingfile" help:"File of the password of the user in --clickhouse, one line."`
-
-	ClickHouseCluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster the schema is made for; a single server when empty."`
-	ClickHouseSingle  bool   `name:"clickhouse-single" help:"Every shard of that cluster is one server: nothing is replicated and there is no Keeper."`
+	Warehouse    warehouse.Config `embed:""`
+	PasswordFile string           `name:"clickhouse-password-file" type:"existingfile" help:"File of the password of the user in --clickhouse, one line."`
 }
 
-// Config is what pkg/warehouse calls it.
+// Config is how, with the password.
 func (c ClickHouse) Config() (warehouse.Config, error) {
-	cfg := warehouse.Config{URL: c.ClickHouse, Cluster: c.ClickHouseCluster, Single: c.ClickHouseSingle}
-	if c.ClickHousePasswordFile == "" {
+	cfg := c.Warehouse
+	if c.PasswordFile == "" {
 		return cfg, nil
 	}
-	password, err := dial.Line(c.ClickHousePasswordFile)
+	password, err := dial.Line(c.PasswordFile)
 	if err != nil {
 		return cfg, fmt.Errorf("--clickhouse-password-file: %w", err)
 	}
-	address, err := url.Parse(c.ClickHouse)
+	address, err := url.Parse(cfg.URL)
 	if err != nil {
 		return cfg, errors.New("--clickhouse is no URL: clickhouse://user@host:9000/database") // the error would show it
 	}
@@ -78,51 +74,15 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 	return cfg, nil
 }
 
-// Blocks says how records are gathered before they are stored.
-type Blocks struct {
-	BlockRows  int           `default:"200000" help:"Close a block at so many records, at most 1000000."`
-	BlockBytes int           `default:"0" help:"Close a block at so many bytes of memory, at most 128 MiB; 0 for an eighth of --memory, shared by the lanes worked on, and no more than that."`
-	BlockAge   time.Duration `default:"500ms" help:"Close a block so long after its first record."`
-
-	BlockInserts int `default:"2" help:"Insert a block that is full in so many pieces at once, at most 8; 1 inserts one after the other."`
-}
-
-// A token of ClickHouse covers one block: it would write one of more than about
-// a million rows, or of 256 MiB, as several, of which a repeat might store some
-// twice. A block may go beyond its limit by a message.
-const (
-	mostBlockRows  = 1_000_000
-	mostBlockBytes = 128 << 20
-
-	mostBlockInserts = 8
-)
-
-func (b Blocks) check() error {
-	switch {
-	case b.BlockRows > mostBlockRows:
-		return fmt.Errorf("--block-rows %d: the most are %d, which one token of ClickHouse covers", b.BlockRows, mostBlockRows)
-	case b.BlockBytes > mostBlockBytes:
-		return fmt.Errorf("--block-bytes %d: the most are %d, which one token of ClickHouse covers", b.BlockBytes, mostBlockBytes)
-	case b.BlockInserts < 1 || b.BlockInserts > mostBlockInserts:
-		return fmt.Errorf("--block-inserts %d: there are 1 to %d", b.BlockInserts, mostBlockInserts)
-	}
-	return nil
-}
-
-// Repeats says how records that are sent again are told from new ones.
-type Repeats struct {
-	IdentityMemory int `default:"0" help:"What the ingester may hold of the identities of stored records, in bytes, shared by its lanes: less means more questions to ClickHouse; 0 for a sixteenth of its memory."`
-}
-
 // Retention says how long what is no longer needed is kept.
 type Retention struct {
-	Tombstones time.Duration `default:"720h" help:"Forget dataset fields so long after they were deleted, once the stream holds no change of them."`
-	History    time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
+	state.SweepConfig
+	stream.PurgeConfig
 }
 
 // Run works until ctx ends, then finishes the block in flight.
 func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
-	if err := i.Blocks.check(); err != nil {
+	if err := i.Ingest.Check(); err != nil {
 		return err
 	}
 	program := standalone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
@@ -155,12 +115,11 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	store := state.New(lanes.State)
 	ready := make(chan struct{})
 	instance := instanceName() // one name in leases and positions
-	ingester := ingest.New(ingest.Config{
-		Owner:   instance,
-		MaxRows: i.BlockRows, MaxBytes: i.BlockBytes, SharedBytes: i.blocks(), MaxAge: i.BlockAge, Together: i.BlockInserts,
-		KnownBytes: i.identities(), RepeatWindow: i.Streams.RepeatWindow, RepeatBytes: i.requests(),
-		Ready: ready, Heartbeat: heartbeats(opsServer), Tracer: opsServer.Tracer("ingest"),
-	}, ingest.Parts{
+	cfg := i.Ingest
+	cfg.Owner, cfg.SharedBytes, cfg.KnownBytes = instance, i.blocks(), i.identities()
+	cfg.RepeatWindow, cfg.RepeatBytes = i.Streams.RepeatWindow, i.requests()
+	cfg.Ready, cfg.Heartbeat, cfg.Tracer = ready, heartbeats(opsServer), opsServer.Tracer("ingest")
+	ingester := ingest.New(cfg, ingest.Parts{
 		Leases:      lease.New(lease.Config{Instance: instance, Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Source:      source{lanes, i.readAhead},
 		Positions:   stream.NewPositions(lanes),
@@ -186,8 +145,8 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 		<-ctx.Done()
 		return nil
 	}
-	purger := stream.NewPurger(lanes, stream.PurgeConfig{History: i.History})
-	sweeper := state.NewSweeper(store, lanes, i.Tombstones, log, reg)
+	purger := stream.NewPurger(lanes, i.PurgeConfig)
+	sweeper := state.NewSweeper(i.SweepConfig, store, lanes, log, reg)
 	return RunInOrder(ctx, after(lanes, ingester.Run), after(lanes, prepare), purger.Run, sweeper.Run, lanes.Run)
 }
 

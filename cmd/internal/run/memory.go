@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+
+	"sluice/pkg/api"
+	"sluice/pkg/ingest"
 )
 
 // beside is the share of a process's memory that Go's collector does not see,
@@ -39,14 +42,15 @@ func BoundMemory(memory int64) error {
 // in memory up to three times at once: as it was sent, parsed, and as messages
 // on their way.
 func (a *API) inFlight() (int64, error) {
-	share := a.MaxInFlight
+	c := a.Config
+	share := c.InFlightBytes
 	if share == 0 {
-		share = a.Memory/4 + a.Bulks(a.Limits)
+		share = a.Memory/4 + Bulks(c)
 	}
-	if a.Elasticsearch.Elasticsearch != "" && share < 4*int64(a.MaxBulk) {
-		return 0, fmt.Errorf("%d bytes are too few for bodies in flight: four times --max-bulk are %d", share, 4*int64(a.MaxBulk))
+	if c.Elastic != "" && share < 4*int64(c.BulkBytes) {
+		return 0, fmt.Errorf("%d bytes are too few for bodies in flight: four times --max-bulk are %d", share, 4*int64(c.BulkBytes))
 	}
-	if least := 4 * int64(a.MaxBody); share < least {
+	if least := 4 * int64(c.BodyBytes); share < least {
 		return 0, fmt.Errorf("%d bytes are too few for bodies in flight, which get --max-in-flight or else a quarter of --memory: four times --max-body are %d", share, least)
 	}
 	return share, nil
@@ -54,23 +58,23 @@ func (a *API) inFlight() (int64, error) {
 
 // Bulks is what bodies may take besides, where bulks are taken and nothing else
 // is said.
-func (e Elasticsearch) Bulks(l Limits) int64 {
-	if e.Elasticsearch == "" || l.MaxInFlight > 0 {
+func Bulks(c api.Config) int64 {
+	if c.Elastic == "" || c.InFlightBytes > 0 {
 		return 0
 	}
-	return 4 * int64(e.MaxBulk)
+	return 4 * int64(c.BulkBytes)
 }
 
 // blocks is what the blocks of all lanes may hold together when they are
 // closed. There are two of each lane, with room to grow, and one is on its way
 // to ClickHouse in another form: five times as much or so. One token of
-// ClickHouse covers no more than mostBlockBytes, however much memory there is.
-func (i *Ingester) blocks() int { return int(min(i.Memory/8, mostBlockBytes)) }
+// ClickHouse covers no more than that, however much memory there is.
+func (i *Ingester) blocks() int { return int(min(i.Memory/8, ingest.MostBytes)) }
 
 // identities is what may be held of the identities of stored records.
 func (i *Ingester) identities() int {
-	if i.IdentityMemory > 0 {
-		return i.IdentityMemory
+	if i.Ingest.KnownBytes > 0 {
+		return i.Ingest.KnownBytes
 	}
 	return int(i.Memory / 16)
 }

@@ -80,7 +80,7 @@ func describe(t *testing.T) []metric {
 	fatal(t, err)
 	t.Cleanup(func() { db.Close() })
 	state.NewApplier(store, reg)
-	state.NewSweeper(store, lanes, 0, log, reg)
+	state.NewSweeper(state.SweepConfig{}, store, lanes, log, reg)
 	lease.New(lease.Config{}, log, reg)
 	ingest.New(ingest.Config{}, ingest.Parts{}, log, reg)
 	supervise.New(supervise.Config{Metrics: reg}, log)

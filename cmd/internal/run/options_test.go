@@ -11,13 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/ingest"
 	"sluice/pkg/stream"
 )
 
 // TestAnOptionThatIsNotGivenChangesNoStream: an operator's command must not set
 // back what the services use.
 func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
-	var cli struct{ run.Streams }
+	var cli struct{ stream.Config }
 	parser, err := kong.New(&cli)
 	if err != nil {
 		t.Fatal(err)
@@ -26,22 +27,22 @@ func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := stream.Config{RepeatWindow: 10 * time.Minute} // which no stream keeps
-	if diff := cmp.Diff(want, cli.Config()); diff != "" {
+	if diff := cmp.Diff(want, cli.Config); diff != "" {
 		t.Errorf("without any option (-want +got):\n%s", diff)
 	}
 }
 
 func TestABlockBeyondOneTokenIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		blocks run.Blocks
+		blocks ingest.Config
 		want   string
 	}{
-		"too many rows":  {run.Blocks{BlockRows: 1_000_001}, "--block-rows"},
-		"no inserts":     {run.Blocks{BlockRows: 1}, "--block-inserts"},
-		"too many bytes": {run.Blocks{BlockRows: 1, BlockBytes: 128<<20 + 1}, "--block-bytes"},
+		"too many rows":  {ingest.Config{MaxRows: 1_000_001}, "--block-rows"},
+		"no inserts":     {ingest.Config{MaxRows: 1}, "--block-inserts"},
+		"too many bytes": {ingest.Config{MaxRows: 1, MaxBytes: 128<<20 + 1}, "--block-bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := run.Ingester{Blocks: c.blocks, Memory: 1 << 30, Ops: "127.0.0.1:0"}
+			i := run.Ingester{Ingest: c.blocks, Memory: 1 << 30, Ops: "127.0.0.1:0"}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			if err := i.Run(ctx, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -84,11 +84,11 @@ func (o Operator) LogIn(n NATS) (NATS, error) { return o.logInAs("operator", Sec
 
 // logInAs is how to reach NATS as one of its users.
 func (o Operator) logInAs(user, name string, n NATS) (NATS, error) {
-	if n.NATSCreds != "" || n.NATSUser != "" || n.user != "" || strings.Contains(n.NATS, "@") {
+	if n.Credentials != "" || n.User != "" || strings.Contains(n.URL, "@") {
 		return n, nil
 	}
 	var hosts []string
-	for server := range strings.SplitSeq(n.NATS, ",") {
+	for server := range strings.SplitSeq(n.URL, ",") {
 		if address, err := url.Parse(strings.TrimSpace(server)); err == nil && address.Host != "" {
 			hosts = append(hosts, address.Host)
 		} else {
@@ -97,7 +97,7 @@ func (o Operator) logInAs(user, name string, n NATS) (NATS, error) {
 	}
 	secret, err := o.secret(name, hosts)
 	if secret != "" {
-		n.user, n.password = user, secret
+		n.User, n.Password = user, secret
 	}
 	return n, err
 }

@@ -20,7 +20,7 @@ type standalone struct {
 	healthcheck bool   // only ask the one that runs
 	nats        NATS
 	silence     time.Duration // how long NATS may say nothing; 0 for the default
-	streams     Streams
+	streams     stream.Config
 }
 
 // run runs the service that build makes until ctx ends; its ops port answers until its
@@ -52,7 +52,7 @@ func (s standalone) run(ctx context.Context, log *slog.Logger, build func(*strea
 		return err
 	}
 	defer nc.Close()
-	kept := s.streams.Config()
+	kept := s.streams
 	kept.Tracer = opsServer.Tracer("stream")
 	lanes, err := stream.New(nc, kept, log, opsServer.Registry())
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/api"
+	"sluice/pkg/auth"
 	"sluice/pkg/dial"
 	"sluice/pkg/ops"
 	"sluice/pkg/programtest"
@@ -43,12 +45,12 @@ func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	opsServer := ops.New(ops.Config{}, quiet)
-	api := &run.API{HTTP: programtest.Address(), FingerprintKey: filepath.Join(t.TempDir(), "key"), Auth: run.Auth{Tokens: tokens}, Memory: 256 << 20}
+	api := &run.API{Config: api.Config{Listen: programtest.Address()}, FingerprintKey: filepath.Join(t.TempDir(), "key"), Auth: auth.Config{Tokens: tokens}, Memory: 256 << 20}
 	if _, err := api.Serve(lanes, opsServer, quiet); err != nil {
 		t.Fatal(err)
 	}
 	wantUnready(t, opsServer, "stream")
-	client, err := net.Dial("tcp", api.HTTP)
+	client, err := net.Dial("tcp", api.Config.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
