@@ -55,7 +55,7 @@ func (s *session) setAsideRow(ctx context.Context, b *block, row int, reason str
 	if e.Seq != seq || reader.Identity() != s.stream {
 		return halt("message %d is not there any more", seq)
 	}
-	m, raw, err := e.Record(index)
+	m, raw, err := record.Find(&e, index)
 	m.Incarnation = s.life.incarnation
 	if err != nil {
 		return halt("record %d of message %d cannot be found again", index, seq)

@@ -162,7 +162,7 @@ func (e *EntryWriter) Add(m *Message) bool {
 	}
 	end, callers := len(e.table), len(e.callers)
 	before := e.before
-	e.add(m)
+	e.Append(m)
 	if e.rows > 1 && len(e.table) > tableBytes {
 		if len(e.callers) > callers {
 			delete(e.callers, entryCaller{m.Subject, m.Source})
@@ -174,8 +174,8 @@ func (e *EntryWriter) Add(m *Message) bool {
 	return true
 }
 
-// add adds it even when the entry is full.
-func (e *EntryWriter) add(m *Message) {
+// Append adds it even when the entry is full.
+func (e *EntryWriter) Append(m *Message) {
 	var flags byte
 	if m.Encoding == EncodingS2 {
 		flags |= rowS2

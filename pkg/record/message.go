@@ -155,9 +155,9 @@ func Raw(m *Message, index int) (raw []byte, err error) {
 	return nil, err
 }
 
-// Record returns the record with this index as it was posted, and the message it
-// stands in; its memory is the caller's. The error is a *BadRecordError.
-func (e *Entry) Record(index int) (m Message, raw []byte, err error) {
+// Find returns the record of an entry with this index as it was posted, and the
+// message it stands in; its memory is the caller's. The error is a *BadRecordError.
+func Find(e *Entry, index int) (m Message, raw []byte, err error) {
 	for i := range e.Messages {
 		m = e.Messages[i]
 		if last := i == len(e.Messages)-1; last || index < e.Messages[i+1].Index {
@@ -175,7 +175,7 @@ const redacted = "null"
 // Redact writes an entry again without some of its records. The table is new for an
 // entry of requests, and empty where the message keeps its headers. Of what cannot
 // be read nothing is left when forget says so of the index -1.
-func (e *Entry) Redact(forget func(m *Message, index int) bool) (table string, body []byte, err error) {
+func Redact(e *Entry, forget func(m *Message, index int) bool) (table string, body []byte, err error) {
 	if e.Err != nil {
 		if forget(&e.Messages[0], -1) {
 			return "", []byte{}, nil
@@ -186,10 +186,10 @@ func (e *Entry) Redact(forget func(m *Message, index int) bool) (table string, b
 	w.Reset(e.Knew, e.Patience)
 	for i := range e.Messages {
 		m := e.Messages[i]
-		if m.Body, err = m.redact(forget); err != nil {
+		if m.Body, err = redact(&m, forget); err != nil {
 			return "", nil, fmt.Errorf("redact message %d of lane %d: %w", e.Seq, e.Lane, err)
 		}
-		w.add(&m)
+		w.Append(&m)
 	}
 	if len(e.Table) > 0 {
 		table = w.Header()
@@ -198,7 +198,7 @@ func (e *Entry) Redact(forget func(m *Message, index int) bool) (table string, b
 }
 
 // redact is the body without the records that are to be forgotten.
-func (m *Message) redact(forget func(m *Message, index int) bool) ([]byte, error) {
+func redact(m *Message, forget func(m *Message, index int) bool) ([]byte, error) {
 	some := false
 	plain := []byte("[")
 	err := Each(m, func(index int, raw []byte) error {

@@ -58,7 +58,7 @@ func TestRedact(t *testing.T) {
 		for _, i := range indexes {
 			forget[i] = true
 		}
-		header, body, err := e.Redact(func(_ *record.Message, index int) bool { return forget[index] })
+		header, body, err := record.Redact(&e, func(_ *record.Message, index int) bool { return forget[index] })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func (s *Stream) Redact(ctx context.Context, e *record.Entry, r Redaction) error
 	if err != nil {
 		return unavailable(fmt.Errorf("read message %d of lane %d: %w", e.Seq, e.Lane, err), 2*time.Second)
 	}
-	table, body, err := e.Redact(r.Forget)
+	table, body, err := record.Redact(e, r.Forget)
 	if err != nil {
 		return err
 	}
