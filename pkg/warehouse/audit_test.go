@@ -84,8 +84,8 @@ func TestADeepDigestSeesEveryColumn(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(columns, "\n") + 1; n != 45 {
-		t.Errorf("changed %d columns, want 45: is one of records not in the digest?", n)
+	if n, want := strings.Count(columns, "\n")+1, len(new(record.Columns).All())-1; n != want { // but lane
+		t.Errorf("changed %d columns, want %d: is one of records not in the digest?", n, want)
 	}
 }
 
