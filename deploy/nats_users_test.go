@@ -67,7 +67,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	publisher := stream.NewPublisher(asAPI)
 	_, err := publisher.Publish(ctx, &record.Submission{
 		ID: "engine.1", Hash: "00", Subject: "engine", Source: "engine", Received: time.Now(),
-		Parts: []record.Part{{Body: []byte(`[{"id":"1-1"}]`), Records: 1}},
+		Pieces: []record.Piece{{Body: []byte(`[{"id":"1-1"}]`), Records: 1}},
 	})
 	ok("the api publishes", err)
 	wanted := &change.Change{

@@ -32,7 +32,7 @@ type Config struct {
 	BodyTimeout        time.Duration `default:"30s" help:"Time to read the body of a request."`
 	Mask               []string      `placeholder:"MEMBER,..." help:"Members of records whose values are secrets, in any case of letters and at any depth: *** is stored instead, as it always is of password."`
 
-	PartBytes      int           `kong:"-" default:"524288"` // longest message in the stream, compressed, unless one record is longer
+	PieceBytes     int           `kong:"-" default:"524288"` // longest message in the stream, compressed, unless one record is longer
 	InFlightWait   time.Duration `kong:"-" default:"2s"`     // how long a request may wait for memory for its body
 	BodyGrace      time.Duration `kong:"-" default:"5s"`     // how long a body may be slower than BodyRate
 	BodyRate       int           `kong:"-" default:"16384"`  // bytes per second a body must keep up
@@ -88,8 +88,8 @@ func (c Config) check() error {
 		return errors.New("the memory for bodies in flight is less than four times the longest body")
 	case c.RecordBytes > c.BodyBytes:
 		return errors.New("the longest record is longer than the longest body")
-	case c.Elastic != "" && c.RecordBytes > record.MaxPartBytes-2:
-		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", record.MaxPartBytes-2)
+	case c.Elastic != "" && c.RecordBytes > record.MaxPieceBytes-2:
+		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", record.MaxPieceBytes-2)
 	case c.RecordBytes > longestRecord:
 		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", longestRecord)
 	case !(c.Rate >= 0):

@@ -75,9 +75,9 @@ func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Re
 	}
 	s.hashes[sub.ID] = sub.Hash
 	kept := *sub
-	kept.Parts = nil
+	kept.Pieces = nil
 	s.subs = append(s.subs, kept)
-	for _, p := range sub.Parts {
+	for _, p := range sub.Pieces {
 		if p.Slot >= sub.Slots {
 			panic("a part of a slot there is not")
 		}
@@ -96,7 +96,7 @@ func (s *stream) stored() []string {
 	return append([]string{}, s.records...)
 }
 
-func recordsOf(p record.Part) []string {
+func recordsOf(p record.Piece) []string {
 	plain := p.Body
 	if p.Encoding == record.EncodingS2 {
 		var err error

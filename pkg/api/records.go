@@ -35,7 +35,7 @@ type Stream interface {
 // posting is what one post needs besides its body; used again and again.
 type posting struct {
 	submission record.Submission
-	parts      []record.Part
+	parts      []record.Piece
 }
 
 var postings = sync.Pool{New: func() any { return new(posting) }}
@@ -124,10 +124,10 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, n int, key st
 	hash := record.Hash(req.Body()) // of what is kept: it tells nothing about secrets
 	id, unique := idOf(c.who.Subject, key, hash, req)
 	req.Spread(slots, id)
-	p.parts, err = req.Parts(s.cfg.PartBytes, p.parts)
+	p.parts, err = req.Pieces(s.cfg.PieceBytes, p.parts)
 	p.submission = record.Submission{
 		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
-		Received: received, TraceParent: s.spans.parent(c), Identified: req.Identified(), Unique: unique, Slots: slots, Parts: p.parts,
+		Received: received, TraceParent: s.spans.parent(c), Identified: req.Identified(), Unique: unique, Slots: slots, Pieces: p.parts,
 	}
 	return err
 }

@@ -165,7 +165,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 		}
 		_, err := publisher.Publish(t.Context(), &record.Submission{
 			ID: fmt.Sprint("s", n), Hash: fmt.Sprint(n), Subject: "engine", Received: time.Now(),
-			Parts: []record.Part{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
+			Pieces: []record.Piece{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +226,7 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	publish := func(id string) {
 		t.Helper()
 		if _, err := publisher.Publish(t.Context(), &record.Submission{ID: id, Hash: id, Source: "a", Received: time.Now(),
-			Parts: []record.Part{{Body: []byte(`[{"intent":"` + id + `"}]`), Records: 1}}}); err != nil {
+			Pieces: []record.Piece{{Body: []byte(`[{"intent":"` + id + `"}]`), Records: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -327,7 +327,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 		return stop
 	}
 	if _, err := publisher.Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Parts: []record.Part{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+		Pieces: []record.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	patch(bob, `{"name":"Bob"}`)
@@ -378,7 +378,7 @@ func TestABlockThatTakesTooMuchMemoryIsStoredInPieces(t *testing.T) {
 	}
 	opened := s.open("test")
 	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Parts: []record.Part{{Body: s2.Encode(nil, []byte("["+body.String()[1:]+"]")), Encoding: record.EncodingS2, Records: rows}}}); err != nil {
+		Pieces: []record.Piece{{Body: s2.Encode(nil, []byte("["+body.String()[1:]+"]")), Encoding: record.EncodingS2, Records: rows}}}); err != nil {
 		t.Fatal(err)
 	}
 	stop, check := s.ingesterToCheck("a", s.warehouseAt(s.engine.URL("flow")+"?max_memory_usage=60000000"))
@@ -405,7 +405,7 @@ func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 	}
 	opened := s.open("test")
 	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Parts: []record.Part{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+		Pieces: []record.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	owner := func() string {

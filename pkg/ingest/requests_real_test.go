@@ -31,7 +31,7 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 			}
 			body[len(body)-1] = ']'
 			records += pieces[i]
-			sub.Parts = append(sub.Parts, record.Part{Body: body, Records: pieces[i]})
+			sub.Pieces = append(sub.Pieces, record.Piece{Body: body, Records: pieces[i]})
 		}
 		// An api of its own, which remembers nothing.
 		if _, err := stream.NewPublisher(opened).Publish(t.Context(), sub); err != nil {

@@ -81,7 +81,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 			n := min(batch, len(records))
 			_, err := publisher.Publish(t.Context(), &record.Submission{
 				ID: strconv.Itoa(published), Hash: strconv.Itoa(published), Source: "engine", Received: time.Now(),
-				Parts: []record.Part{{Body: []byte("[" + strings.Join(records[:n], ",") + "]"), Records: n}},
+				Pieces: []record.Piece{{Body: []byte("[" + strings.Join(records[:n], ",") + "]"), Records: n}},
 			})
 			if err != nil {
 				t.Fatal(err)

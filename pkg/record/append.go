@@ -144,8 +144,8 @@ func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) 
 	r := &c.reader
 	for ; fields != 0; fields &= fields - 1 {
 		f := field(bits.TrailingZeros64(fields))
-		v := r.at[f]
-		var symbol *Symbol
+		v := r.values[f]
+		var symbol *LowCardinality
 		switch column := &c.found.of[f]; {
 		case v.kind <= kindNull:
 		case column.symbol != nil:

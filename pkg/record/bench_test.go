@@ -23,7 +23,7 @@ func BenchmarkParts(b *testing.B) {
 			requests[i] = parsed(b, body)
 			encoded += len(partsOf(b, requests[i], nil)[0].Body)
 		}
-		var parts []record.Part
+		var parts []record.Piece
 		benchtest.Records(b, bodies, records, func(i int) { parts = partsOf(b, requests[i], parts[:0]) })
 		b.ReportMetric(float64(encoded)/float64(len(bodies)*records), "encoded-B/record")
 	})
@@ -63,8 +63,8 @@ func parsed(b *testing.B, body []byte) *record.Request {
 }
 
 // partsOf returns the one part of a request that is small enough.
-func partsOf(b *testing.B, r *record.Request, dst []record.Part) []record.Part {
-	parts, err := r.Parts(record.DefaultPartBytes, dst)
+func partsOf(b *testing.B, r *record.Request, dst []record.Piece) []record.Piece {
+	parts, err := r.Pieces(record.DefaultPieceBytes, dst)
 	if err != nil || len(parts) != 1 {
 		b.Fatalf("got %d parts and error %v, want one", len(parts), err)
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Symbol is a column of strings that repeat: each row is a key into Values,
+// LowCardinality is a column of strings that repeat: each row is a key into Values,
 // where key 0 is always the empty string. Only the keys of the width in Width
 // are filled; they widen by themselves when the dictionary outgrows them.
-type Symbol struct {
-	Values Text // the dictionary of this block
-	Width  int  // bytes per key: 1, 2 or 4
+type LowCardinality struct {
+	Values StringColumn // the dictionary of this block
+	Width  int          // bytes per key: 1, 2 or 4
 	Keys8  []uint8
 	Keys16 []uint16
 	Keys32 []uint32
@@ -36,7 +36,7 @@ const recentValues = 64
 const slotsAtFirst = 64
 
 // Rows returns the number of rows.
-func (s *Symbol) Rows() int {
+func (s *LowCardinality) Rows() int {
 	switch s.Width {
 	case 2:
 		return len(s.Keys16)
@@ -47,7 +47,7 @@ func (s *Symbol) Rows() int {
 }
 
 // Key returns the key of row i.
-func (s *Symbol) Key(i int) int {
+func (s *LowCardinality) Key(i int) int {
 	switch s.Width {
 	case 2:
 		return int(s.Keys16[i])
@@ -58,11 +58,11 @@ func (s *Symbol) Key(i int) int {
 }
 
 // Value returns row i; it shares the memory of the column.
-func (s *Symbol) Value(i int) []byte { return s.Values.Value(s.Key(i)) }
+func (s *LowCardinality) Value(i int) []byte { return s.Values.Value(s.Key(i)) }
 
 // set gives a row its value, which is copied if it is new to the dictionary.
 // There is room for the row, and it is empty.
-func (s *Symbol) set(row int, v []byte) {
+func (s *LowCardinality) set(row int, v []byte) {
 	if len(v) == 0 {
 		return
 	}
@@ -81,7 +81,7 @@ func (s *Symbol) set(row int, v []byte) {
 }
 
 // extend makes the rows from from to to-1, all empty.
-func (s *Symbol) extend(from, to int) {
+func (s *LowCardinality) extend(from, to int) {
 	switch s.Width {
 	case 1:
 		s.Keys8 = extend(s.Keys8, from, to)
@@ -93,7 +93,7 @@ func (s *Symbol) extend(from, to int) {
 }
 
 // end leaves the first n rows.
-func (s *Symbol) end(n int) {
+func (s *LowCardinality) end(n int) {
 	switch s.Width {
 	case 1:
 		s.Keys8 = s.Keys8[:n]
@@ -105,7 +105,7 @@ func (s *Symbol) end(n int) {
 }
 
 // hash is where what the value set last adds to the content of a record is kept.
-func (s *Symbol) hash() *xxh3.Uint128 {
+func (s *LowCardinality) hash() *xxh3.Uint128 {
 	if n := s.Values.Rows() - len(s.hashes); n > 0 {
 		s.hashes = append(s.hashes, make([]xxh3.Uint128, n)...)
 	}
@@ -113,7 +113,7 @@ func (s *Symbol) hash() *xxh3.Uint128 {
 }
 
 // lookup returns the key of v, which it adds to the dictionary if need be.
-func (s *Symbol) lookup(v []byte) uint32 {
+func (s *LowCardinality) lookup(v []byte) uint32 {
 	n := len(v)
 	recent := &s.recent[(uint32(v[n-1])+uint32(v[n/2])*5+uint32(v[0])*9+uint32(n)*17)%recentValues]
 	if *recent != 0 && string(v) == string(s.Values.Value(int(*recent))) {
@@ -127,7 +127,7 @@ func (s *Symbol) lookup(v []byte) uint32 {
 }
 
 // find is lookup for values that are new, or were not seen for a while.
-func (s *Symbol) find(v []byte) uint32 {
+func (s *LowCardinality) find(v []byte) uint32 {
 	mask := uint32(len(s.slots) - 1)
 	at := uint32(maphash.Bytes(s.seed, v)) & mask
 	for ; s.slots[at] != 0; at = (at + 1) & mask {
@@ -147,7 +147,7 @@ func (s *Symbol) find(v []byte) uint32 {
 
 // grow doubles the hash table. Entries go in by ascending key, as they did at
 // first: truncate relies on it.
-func (s *Symbol) grow() {
+func (s *LowCardinality) grow() {
 	s.slots = make([]uint32, 2*len(s.slots))
 	mask := uint32(len(s.slots) - 1)
 	for key := 1; key < s.Values.Rows(); key++ {
@@ -160,7 +160,7 @@ func (s *Symbol) grow() {
 }
 
 // widen makes room in the keys for a dictionary of n values.
-func (s *Symbol) widen(n int) {
+func (s *LowCardinality) widen(n int) {
 	if s.Width == 1 && n > math.MaxUint8+1 {
 		for _, key := range s.Keys8 {
 			s.Keys16 = append(s.Keys16, uint16(key))
@@ -178,7 +178,7 @@ func (s *Symbol) widen(n int) {
 // truncate leaves the first rows rows and the first values of the dictionary.
 // The values that go were added last, so freeing their slots in reverse order
 // leaves the hash table as it was before them.
-func (s *Symbol) truncate(rows, values int) {
+func (s *LowCardinality) truncate(rows, values int) {
 	s.end(rows)
 	mask := uint32(len(s.slots) - 1)
 	for key := s.Values.Rows() - 1; key >= values; key-- {
@@ -195,7 +195,7 @@ func (s *Symbol) truncate(rows, values int) {
 }
 
 // reset empties the column and its dictionary and keeps their memory.
-func (s *Symbol) reset() {
+func (s *LowCardinality) reset() {
 	if s.slots == nil {
 		s.seed = maphash.MakeSeed()
 		s.slots = make([]uint32, slotsAtFirst)
@@ -209,28 +209,28 @@ func (s *Symbol) reset() {
 	clear(s.recent[:])
 }
 
-func (s *Symbol) bytes() int {
+func (s *LowCardinality) bytes() int {
 	return s.Values.bytes() + 4*len(s.slots) + s.Width*s.Rows() + 16*len(s.hashes)
 }
 
-func (s *Symbol) held() int {
+func (s *LowCardinality) held() int {
 	return s.Values.held() + 4*cap(s.slots) + cap(s.Keys8) + 2*cap(s.Keys16) + 4*cap(s.Keys32) + 16*cap(s.hashes)
 }
 
-// Text is a column of strings: each row begins in Buf where the one before it
+// StringColumn is a column of strings: each row begins in Buf where the one before it
 // ends. It holds less than 4 GiB.
-type Text struct {
+type StringColumn struct {
 	Buf  []byte
 	Ends []uint32
 }
 
 // Rows returns the number of rows.
-func (t *Text) Rows() int { return len(t.Ends) }
+func (t *StringColumn) Rows() int { return len(t.Ends) }
 
 // Value returns row i; it shares the memory of the column.
-func (t *Text) Value(i int) []byte { return t.Buf[t.start(i):t.Ends[i]] }
+func (t *StringColumn) Value(i int) []byte { return t.Buf[t.start(i):t.Ends[i]] }
 
-func (t *Text) start(i int) uint32 {
+func (t *StringColumn) start(i int) uint32 {
 	if i == 0 {
 		return 0
 	}
@@ -238,14 +238,14 @@ func (t *Text) start(i int) uint32 {
 }
 
 // append adds one row, copying v.
-func (t *Text) append(v []byte) {
+func (t *StringColumn) append(v []byte) {
 	t.Buf = append(t.Buf, v...)
 	t.Ends = append(t.Ends, uint32(len(t.Buf)))
 }
 
 // set gives a row its value, copying it. Rows before it that were not set are
 // empty.
-func (t *Text) set(row int, v []byte) {
+func (t *StringColumn) set(row int, v []byte) {
 	if len(v) > 0 {
 		t.fill(row)
 		t.append(v)
@@ -254,12 +254,12 @@ func (t *Text) set(row int, v []byte) {
 
 // close ends the row whose bytes were appended to Buf since start. Rows before
 // it that were not set are empty.
-func (t *Text) close(row, start int) {
+func (t *StringColumn) close(row, start int) {
 	t.Ends = append(fill(t.Ends, row, uint32(start)), uint32(len(t.Buf)))
 }
 
 // fill leaves rows up to n empty that were not set.
-func (t *Text) fill(n int) { t.Ends = fill(t.Ends, n, uint32(len(t.Buf))) }
+func (t *StringColumn) fill(n int) { t.Ends = fill(t.Ends, n, uint32(len(t.Buf))) }
 
 // fill makes rows n long with the same value.
 func fill[T any](rows []T, n int, value T) []T {
@@ -270,13 +270,13 @@ func fill[T any](rows []T, n int, value T) []T {
 }
 
 // truncate leaves the first n rows.
-func (t *Text) truncate(n int) {
+func (t *StringColumn) truncate(n int) {
 	t.Ends = t.Ends[:n]
 	t.Buf = t.Buf[:t.start(n)]
 }
 
 // drop removes runs of rows.
-func (t *Text) drop(runs []Run) {
+func (t *StringColumn) drop(runs []Run) {
 	row, end := runs[0].From, t.start(runs[0].From)
 	for i, r := range runs {
 		next := len(t.Ends)
@@ -295,17 +295,17 @@ func (t *Text) drop(runs []Run) {
 }
 
 // arrange puts the rows into another order: row i is then what row order[i] was.
-func (t *Text) arrange(order []int) {
+func (t *StringColumn) arrange(order []int) {
 	before := *t
-	*t = Text{Buf: make([]byte, 0, len(before.Buf)), Ends: make([]uint32, 0, len(before.Ends))}
+	*t = StringColumn{Buf: make([]byte, 0, len(before.Buf)), Ends: make([]uint32, 0, len(before.Ends))}
 	for _, from := range order {
 		t.append(before.Value(from))
 	}
 }
 
-func (t *Text) bytes() int { return len(t.Buf) + 4*len(t.Ends) }
+func (t *StringColumn) bytes() int { return len(t.Buf) + 4*len(t.Ends) }
 
-func (t *Text) held() int { return cap(t.Buf) + 4*cap(t.Ends) }
+func (t *StringColumn) held() int { return cap(t.Buf) + 4*cap(t.Ends) }
 
 // NullInt64 is a column of integers that may be missing. A missing value is 0
 // in Values and 1 in Nulls, as ClickHouse wants it.

@@ -11,55 +11,55 @@ import "time"
 // record's value: of those nothing else has to be said, wherever they pass.
 // docs/contributing.md adds one.
 type Columns struct {
-	Source Symbol `column:"source"` // of the records: one engine with one numbering
+	Source LowCardinality `column:"source"` // of the records: one engine with one numbering
 
 	// What makes a row the same record as another one: identity.go.
-	Kind     []uint8 // ByPosition, ByContent or ByPlace
-	OwnID    Text    `column:"own_id"`   // the id, empty where it follows from partition and position
-	Identity Text    `column:"identity"` // what the other members do not say: empty, a content hash, or a place
+	Kind     []uint8      // ByPosition, ByContent or ByPlace
+	OwnID    StringColumn `column:"own_id"`   // the id, empty where it follows from partition and position
+	Identity StringColumn `column:"identity"` // what the other members do not say: empty, a content hash, or a place
 
-	Key        []int64 `column:"key"` // 0 when missing
-	RecordType Symbol  `column:"record_type" member:"recordType"`
-	ValueType  Symbol  `column:"value_type" member:"valueType"`
-	Intent     Symbol  `column:"intent" member:"intent"`
+	Key        []int64        `column:"key"` // 0 when missing
+	RecordType LowCardinality `column:"record_type" member:"recordType"`
+	ValueType  LowCardinality `column:"value_type" member:"valueType"`
+	Intent     LowCardinality `column:"intent" member:"intent"`
 
 	TS                 []int64   `column:"ts" unit:"ms"` // since 1970; 0 when missing or absurd
 	PartitionID        []int64   `column:"partition_id"`
 	Position           []int64   `column:"position"`
 	SourceRecordOffset NullInt64 `column:"source_record_offset"` // sourceRecordPosition - position, modulo 2^64
 
-	RecordVersion      NullInt64 `column:"record_version" member:"recordVersion"`
-	BrokerVersion      Symbol    `column:"broker_version" member:"brokerVersion"`
-	RejectionType      Symbol    `column:"rejection_type" member:"rejectionType"`
-	RejectionReason    Text      `column:"rejection_reason" member:"rejectionReason"`
-	OperationReference NullInt64 `column:"operation_reference" member:"operationReference"`
+	RecordVersion      NullInt64      `column:"record_version" member:"recordVersion"`
+	BrokerVersion      LowCardinality `column:"broker_version" member:"brokerVersion"`
+	RejectionType      LowCardinality `column:"rejection_type" member:"rejectionType"`
+	RejectionReason    StringColumn   `column:"rejection_reason" member:"rejectionReason"`
+	OperationReference NullInt64      `column:"operation_reference" member:"operationReference"`
 
-	TenantID                 Symbol    `column:"tenant_id" member:"value.tenantId"`
-	BpmnProcessID            Symbol    `column:"bpmn_process_id" member:"value.bpmnProcessId"`
-	ProcessDefinitionKey     NullInt64 `column:"process_definition_key" member:"value.processDefinitionKey"`
-	Version                  NullInt64 `column:"version"` // of the process, by one of two names
-	ProcessInstanceKey       Text      `column:"process_instance_key" member:"value.processInstanceKey"`
-	ParentProcessInstanceKey NullInt64 `column:"parent_process_instance_key" member:"value.parentProcessInstanceKey"`
-	ParentElementInstanceKey NullInt64 `column:"parent_element_instance_key" member:"value.parentElementInstanceKey"`
-	ElementID                Symbol    `column:"element_id"` // by one of two names
-	ElementInstanceKey       NullInt64 `column:"element_instance_key" member:"value.elementInstanceKey"`
-	FlowScopeKey             NullInt64 `column:"flow_scope_key" member:"value.flowScopeKey"`
-	ScopeKey                 NullInt64 `column:"scope_key" member:"value.scopeKey"`
-	BpmnElementType          Symbol    `column:"bpmn_element_type" member:"value.bpmnElementType"`
-	BpmnEventType            Symbol    `column:"bpmn_event_type" member:"value.bpmnEventType"`
-	JobType                  Symbol    `column:"job_type" member:"value.type"`
-	JobKind                  Symbol    `column:"job_kind" member:"value.jobKind"`
-	JobKey                   NullInt64 `column:"job_key" member:"value.jobKey"`
-	Worker                   Symbol    `column:"worker" member:"value.worker"`
-	Retries                  NullInt64 `column:"retries" member:"value.retries"`
-	Deadline                 NullInt64 `column:"deadline"` // ms since 1970
-	ErrorType                Symbol    `column:"error_type" member:"value.errorType"`
-	ErrorCode                Symbol    `column:"error_code" member:"value.errorCode"`
-	ErrorMessage             Text      `column:"error_message" member:"value.errorMessage"`
+	TenantID                 LowCardinality `column:"tenant_id" member:"value.tenantId"`
+	BpmnProcessID            LowCardinality `column:"bpmn_process_id" member:"value.bpmnProcessId"`
+	ProcessDefinitionKey     NullInt64      `column:"process_definition_key" member:"value.processDefinitionKey"`
+	Version                  NullInt64      `column:"version"` // of the process, by one of two names
+	ProcessInstanceKey       StringColumn   `column:"process_instance_key" member:"value.processInstanceKey"`
+	ParentProcessInstanceKey NullInt64      `column:"parent_process_instance_key" member:"value.parentProcessInstanceKey"`
+	ParentElementInstanceKey NullInt64      `column:"parent_element_instance_key" member:"value.parentElementInstanceKey"`
+	ElementID                LowCardinality `column:"element_id"` // by one of two names
+	ElementInstanceKey       NullInt64      `column:"element_instance_key" member:"value.elementInstanceKey"`
+	FlowScopeKey             NullInt64      `column:"flow_scope_key" member:"value.flowScopeKey"`
+	ScopeKey                 NullInt64      `column:"scope_key" member:"value.scopeKey"`
+	BpmnElementType          LowCardinality `column:"bpmn_element_type" member:"value.bpmnElementType"`
+	BpmnEventType            LowCardinality `column:"bpmn_event_type" member:"value.bpmnEventType"`
+	JobType                  LowCardinality `column:"job_type" member:"value.type"`
+	JobKind                  LowCardinality `column:"job_kind" member:"value.jobKind"`
+	JobKey                   NullInt64      `column:"job_key" member:"value.jobKey"`
+	Worker                   LowCardinality `column:"worker" member:"value.worker"`
+	Retries                  NullInt64      `column:"retries" member:"value.retries"`
+	Deadline                 NullInt64      `column:"deadline"` // ms since 1970
+	ErrorType                LowCardinality `column:"error_type" member:"value.errorType"`
+	ErrorCode                LowCardinality `column:"error_code" member:"value.errorCode"`
+	ErrorMessage             StringColumn   `column:"error_message" member:"value.errorMessage"`
 
-	Variables     Text   `column:"variables"`      // JSON, {} when missing
-	CustomHeaders Symbol `column:"custom_headers"` // JSON, {} when missing
-	Extra         Text   `column:"extra"`          // JSON object of all else, empty when there is nothing
+	Variables     StringColumn   `column:"variables"`      // JSON, {} when missing
+	CustomHeaders LowCardinality `column:"custom_headers"` // JSON, {} when missing
+	Extra         StringColumn   `column:"extra"`          // JSON object of all else, empty when there is nothing
 
 	ReceivedAt  []int64  `column:"received_at" unit:"ms"` // since 1970
 	Lane        []uint16 `column:"lane"`

@@ -218,7 +218,7 @@ func TestColumnsAreReusedBetweenBlocks(t *testing.T) {
 
 func TestAppendDoesNotAllocate(t *testing.T) {
 	r := parse(t, string(recordtest.Realistic(500)))
-	p := parts(t, r, record.DefaultPartBytes)[0]
+	p := parts(t, r, record.DefaultPieceBytes)[0]
 	m := &record.Message{Body: p.Body, Encoding: p.Encoding, Received: received}
 	var c record.Columns
 	appended(t, &c, m)

@@ -1,7 +1,7 @@
 // Package record is what moves through Sluice: workflow records, the requests
 // and messages that carry them, their JSON and their columns.
 //
-// A posted body becomes a Request, which Parse splits and checks and Parts packs
+// A posted body becomes a Request, which Parse splits and checks and Pieces packs
 // into the messages of a Submission. A Message that comes back from the stream
 // is decoded by Columns.Append, one row for each record, and the Columns of a
 // block are what the warehouse stores.

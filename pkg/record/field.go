@@ -218,7 +218,7 @@ func fieldsOf(value bool) (byName map[string]field, set uint64) {
 // Column is one of Columns.
 type Column struct {
 	Name string // in flow.records
-	Data any    // *Symbol, *Text, *NullInt64, *[]int64, *[]uint16, *[]uint32 or *[]uint64
+	Data any    // *LowCardinality, *StringColumn, *NullInt64, *[]int64, *[]uint16, *[]uint32 or *[]uint64
 	Time bool   // Data is ms since 1970
 }
 
@@ -234,8 +234,8 @@ func (c *Columns) All() []Column {
 
 // found are the columns of some Columns by their types.
 type found struct {
-	texts   [maxColumns]*Text
-	symbols [maxColumns]*Symbol
+	texts   [maxColumns]*StringColumn
+	symbols [maxColumns]*LowCardinality
 	numbers [maxColumns]*NullInt64
 	sizes   [3]int // of these, used
 
@@ -245,9 +245,9 @@ type found struct {
 // column is where a field goes that has a column of its own; all are nil for
 // one that has not, or shares it.
 type column struct {
-	symbol *Symbol
+	symbol *LowCardinality
 	number *NullInt64
-	text   *Text
+	text   *StringColumn
 }
 
 // bind finds the columns again after c was made, or moved.
@@ -259,11 +259,11 @@ func (c *Columns) bind() {
 	to := &c.found
 	for i, one := range c.All() {
 		switch data := one.Data.(type) {
-		case *Text:
+		case *StringColumn:
 			to.texts[to.sizes[0]] = data
 			to.sizes[0]++
 			to.of[columnTypes[i].field] = column{text: data}
-		case *Symbol:
+		case *LowCardinality:
 			to.symbols[to.sizes[1]] = data
 			to.sizes[1]++
 			to.of[columnTypes[i].field] = column{symbol: data}
@@ -276,12 +276,12 @@ func (c *Columns) bind() {
 	to.of[fieldUnknown] = column{}
 }
 
-func (c *Columns) texts() []*Text {
+func (c *Columns) texts() []*StringColumn {
 	c.bind()
 	return c.found.texts[:c.found.sizes[0]]
 }
 
-func (c *Columns) symbols() []*Symbol {
+func (c *Columns) symbols() []*LowCardinality {
 	c.bind()
 	return c.found.symbols[:c.found.sizes[1]]
 }

@@ -192,7 +192,7 @@ func withoutSecrets(t *testing.T, raw []byte, masked bool) any {
 func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 	t.Helper()
 	for _, target := range []int{1, 200, 512 << 10} {
-		parts, err := r.Parts(target, nil)
+		parts, err := r.Pieces(target, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

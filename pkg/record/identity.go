@@ -274,7 +274,7 @@ func subtract(a, b xxh3.Uint128) (rest xxh3.Uint128) {
 // content is what a field adds to its object. Arrays and objects were hashed
 // while they were read; a text whose symbol is given is hashed once for every
 // value of the dictionary.
-func (c *Columns) content(f field, v value, symbol *Symbol) xxh3.Uint128 {
+func (c *Columns) content(f field, v value, symbol *LowCardinality) xxh3.Uint128 {
 	r := &c.reader
 	switch {
 	case f == fieldValue && v.kind == kindObject:

@@ -103,7 +103,7 @@ func TestMaskedPartsAndHash(t *testing.T) {
 		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		parts, err := r.Parts(record.DefaultPartBytes, nil)
+		parts, err := r.Pieces(record.DefaultPieceBytes, nil)
 		if err != nil || len(parts) != 1 || parts[0].Records != 2 {
 			t.Fatalf("parts %v, %v", parts, err)
 		}

@@ -47,7 +47,7 @@ func (p *parser) parse(form Form) error {
 		return p.refusal()
 	}
 	if p.total > 0 {
-		return &ProblemsError{Problems: p.told(), Total: p.total}
+		return &ProblemsError{Problems: p.export(), Total: p.total}
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (p *parser) document(at int) (end int, wrapped bool) {
 	case end < 0:
 		return -1, false
 	case w.wraps():
-		if p.elements(int(w.at[fieldRecords].start)) < 0 {
+		if p.elements(int(w.values[fieldRecords].start)) < 0 {
 			return -1, false
 		}
 		return end, true
@@ -245,7 +245,7 @@ func (p *parser) each(span Span) (Problem, bool) {
 			told.Detail = fmt.Sprintf("%s, at byte %d", told.Detail, w.pos-span.Start)
 		}
 	case p.total > 0:
-		told = p.told()[0]
+		told = p.export()[0]
 		told.Index = -1
 	default:
 		return told, true

@@ -8,45 +8,45 @@ import (
 )
 
 const (
-	// DefaultPartBytes is the size parts are made for.
-	DefaultPartBytes = 512 << 10
+	// DefaultPieceBytes is the size pieces are made for.
+	DefaultPieceBytes = 512 << 10
 
-	// MaxPartBytes is the largest part the stream takes: its limit of 16 MiB
+	// MaxPieceBytes is the largest piece the stream takes: its limit of 16 MiB
 	// for a message, less room for the headers.
-	MaxPartBytes = 16<<20 - 64<<10
+	MaxPieceBytes = 16<<20 - 64<<10
 
-	// maxPlainBytes is the size of a part before compression. It bounds the
-	// memory of whoever makes and reads it: records often become a tenth. A
-	// record larger than that is a part alone.
+	// maxPlainBytes is the size of a piece before compression. It bounds the
+	// memory of who makes and reads it: records often become a tenth. A
+	// record larger than that is a piece alone.
 	maxPlainBytes = 1 << 20
 )
 
-// Parts appends to dst the messages that carry the records: JSON arrays split
+// Pieces appends to dst the messages that carry the records: JSON arrays split
 // between records and by slot, as Spread said, compressed with S2 when that
 // pays. Those of one slot are in order. A body is at most target bytes, unless
-// it holds a single record. The same request always yields the same parts. They
+// it holds a single record. The same request always yields the same pieces. They
 // are r's, and good until it is used again or released. The error is a
 // *LimitError: a record that would not fit even alone.
-func (r *Request) Parts(target int, dst []Part) ([]Part, error) {
+func (r *Request) Pieces(target int, dst []Piece) ([]Piece, error) {
 	r.used = 0
 	list := r.records
 	if len(r.sorted) > 0 {
 		list = r.sorted
 	}
-	guess := maxPlainBytes // bytes of records that should make one part
+	guess := maxPlainBytes // bytes of records that should make one piece
 	for len(list) > 0 {
 		to := r.upTo(list, guess)
-		part := r.part(list[:to])
-		for len(part.Body) > target && to > 1 {
+		piece := r.piece(list[:to])
+		for len(piece.Body) > target && to > 1 {
 			r.used--
-			guess = shrink(list[:to], len(part.Body), target)
+			guess = shrink(list[:to], len(piece.Body), target)
 			to = min(to-1, r.upTo(list, guess))
-			part = r.part(list[:to])
+			piece = r.piece(list[:to])
 		}
-		if len(part.Body) > MaxPartBytes {
-			return dst, &LimitError{Code: CodeRecordTooLarge, Index: r.indexOf(list[0]), Limit: MaxPartBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
+		if len(piece.Body) > MaxPieceBytes {
+			return dst, &LimitError{Code: CodeRecordTooLarge, Index: r.indexOf(list[0]), Limit: MaxPieceBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
 		}
-		dst = append(dst, part)
+		dst = append(dst, piece)
 		list = list[to:]
 	}
 	return dst, nil
@@ -90,8 +90,8 @@ func shrink(list []posted, encoded, target int) int {
 	return int(int64(plain) * int64(target) / int64(encoded) * 15 / 16)
 }
 
-// part encodes records.
-func (r *Request) part(list []posted) Part {
+// piece encodes records.
+func (r *Request) piece(list []posted) Piece {
 	plain := r.join(list)
 	if room := s2.MaxEncodedLen(len(plain)); cap(r.encoded) < room {
 		r.encoded = make([]byte, room)
@@ -105,7 +105,7 @@ func (r *Request) part(list []posted) Part {
 	}
 	r.bodies[r.used] = append(r.bodies[r.used][:0], body...)
 	r.used++
-	return Part{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Slot: r.slotOf(list[0])}
+	return Piece{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Slot: r.slotOf(list[0])}
 }
 
 // join returns the array of the records: the body itself when it is just that.
@@ -153,7 +153,7 @@ func slot(lot uint64, slots int, id string) uint64 {
 }
 
 // Spread says over how many slots, the lanes of its source, the records are to
-// go: Parts cuts between them. A record with a partition goes by the partition,
+// go: Pieces cuts between them. A record with a partition goes by the partition,
 // one without by its id, one with neither by the id of the request. The order
 // of the records of one slot stays.
 func (r *Request) Spread(slots int, id string) {

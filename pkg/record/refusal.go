@@ -145,8 +145,8 @@ func (p *parser) problem(f field, code string) {
 	}
 }
 
-// told returns the problems as the client reads them.
-func (p *parser) told() []Problem {
+// export returns the problems as the client reads them.
+func (p *parser) export() []Problem {
 	told := make([]Problem, len(p.problems))
 	for i, b := range p.problems {
 		told[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: cmp.Or(b.said, details[b.code])}

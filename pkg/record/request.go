@@ -41,7 +41,7 @@ type Request struct {
 
 	joined  []byte   // the array of records being put together
 	encoded []byte   // the same compressed, in a buffer for the worst case
-	bodies  [][]byte // of parts; the first used of them are the caller's until Release
+	bodies  [][]byte // of pieces; the first used of them are the caller's until Release
 	used    int
 }
 
@@ -53,8 +53,8 @@ var requests = sync.Pool{New: func() any { return new(Request) }}
 // NewRequest returns an empty Request.
 func NewRequest() *Request { return requests.Get().(*Request) }
 
-// Release gives the memory of r back, the bodies of its parts included. Call
-// it once nobody uses r or its parts any more.
+// Release gives the memory of r back, the bodies of its pieces included. Call
+// it once nobody uses r or its pieces any more.
 func (r *Request) Release() {
 	r.reset(nil)
 	if cap(r.encoded) > 2*maxPlainBytes { // one huge record is no reason to keep as much for ever
@@ -95,7 +95,7 @@ func (r *Request) BadTimestamps() int { return r.badTime }
 func (r *Request) UnknownMembers() int { return r.unknown }
 
 // Parse splits a posted body into records and checks every one, in one pass.
-// The body is not copied: leave it as it is until the parts are made. Values of
+// The body is not copied: leave it as it is until the pieces are made. Values of
 // members that lim masks are replaced in it; Body is what it is then. The error
 // is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
 // body was read; then the request holds nothing of use.

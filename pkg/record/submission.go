@@ -52,12 +52,12 @@ type Submission struct {
 	Identified  bool      // every record has an identity of its own, so that a repeat needs no memory of the request
 	Unique      bool      // nobody ever sends its ID again
 	Slots       int       // how many slots its records were spread over; 0 is 1
-	Parts       []Part    // in order, and those of one slot together; at least one
+	Pieces      []Piece   // in order, and those of one slot together; at least one
 }
 
-// Part is a piece of a Submission: a JSON array of records as they were sent,
-// split between records so that it stays below the part size.
-type Part struct {
+// Piece is a piece of a Submission: a JSON array of records as they were sent,
+// split between records so that it stays below a size.
+type Piece struct {
 	Body     []byte // JSON array, encoded as Encoding says; not modified or kept after Publish returns
 	Encoding string // EncodingS2, or empty for plain JSON
 	Records  int    // how many records the array holds

@@ -11,12 +11,12 @@ import (
 // without building anything. Of members that occur twice the last one counts.
 type walker struct {
 	scanner
-	seen  uint64           // the fields of this record that at holds
-	odd   uint64           // those of them whose type wants a closer look
-	at    [maxFields]value // valid where seen says so
-	twice uint64           // not 0 when a field occurs twice
-	outer []span           // members of the record that are no fields, name and all
-	inner []span           // members of its value that are no fields
+	seen     uint64           // the fields of this record that at holds
+	mistyped uint64           // those of them whose type wants a closer look
+	values   [maxFields]value // valid where seen says so
+	twice    uint64           // not 0 when a field occurs twice
+	outer    []span           // members of the record that are no fields, name and all
+	inner    []span           // members of its value that are no fields
 
 	names, valueNames names // of the members of a record, and of its value
 
@@ -40,7 +40,7 @@ func (w *walker) get(f field) value {
 	if w.seen&(1<<f) == 0 {
 		return value{}
 	}
-	return w.at[f]
+	return w.values[f]
 }
 
 func (w *walker) raw(v value) []byte { return w.b[v.start:v.end] }
@@ -48,12 +48,12 @@ func (w *walker) raw(v value) []byte { return w.b[v.start:v.end] }
 // set notes that f stands at v.
 func (w *walker) set(f field, v value) {
 	bit := uint64(1) << f
-	w.at[f] = v
+	w.values[f] = v
 	w.twice |= w.seen & bit
 	w.seen |= bit
-	w.odd &^= bit
+	w.mistyped &^= bit
 	if plain[specs[f].class]>>v.kind&1 == 0 {
-		w.odd |= bit
+		w.mistyped |= bit
 	}
 }
 
@@ -63,7 +63,7 @@ func (w *walker) record(i, depth int) int {
 		return w.fail(CodeTooDeep, i)
 	}
 	w.outer = w.outer[:0]
-	w.seen, w.odd, w.twice = 0, 0, 0
+	w.seen, w.mistyped, w.twice = 0, 0, 0
 	w.outerSum = xxh3.Uint128{}
 	w.hashing, w.hashed = w.hashes && !w.late, false
 	w.forgetValue()
@@ -146,7 +146,7 @@ func (w *walker) value(i, depth int) (int, kind) {
 // value begins.
 func (w *walker) member(names *names, i int, fields map[string]field) (f field, at int) {
 	if i < len(w.b) {
-		if n, ok := names.foretold(w.b[i:]); ok {
+		if n, ok := names.predict(w.b[i:]); ok {
 			w.nameHash = n.hash
 			return n.field, w.space(i + int(n.size))
 		}
@@ -194,7 +194,7 @@ func (w *walker) hash(sum *xxh3.Uint128, f field, i, depth int) (int, kind) {
 // forgetValue makes room for another value of the same record.
 func (w *walker) forgetValue() {
 	w.seen &= outerFields
-	w.odd &= outerFields
+	w.mistyped &= outerFields
 	w.inner = w.inner[:0]
 	w.valueSum = xxh3.Uint128{}
 }
@@ -255,15 +255,15 @@ func (w *walker) time(v value) (int64, string) {
 // wrong returns the next field from f on whose type is not what the
 // specification says; the code is empty when there is none.
 func (w *walker) wrong(from field) (f field, code string) {
-	for odd := w.odd >> from << from; odd != 0; odd &= odd - 1 {
+	for odd := w.mistyped >> from << from; odd != 0; odd &= odd - 1 {
 		f = field(bits.TrailingZeros64(odd))
 		switch specs[f].class {
 		case classText:
 			code = CodeNotAString
 		case classInteger:
-			_, code = w.integer(w.at[f])
+			_, code = w.integer(w.values[f])
 		case classTime:
-			_, code = w.time(w.at[f])
+			_, code = w.time(w.values[f])
 		case classObject:
 			code = CodeNotAnObject
 		}
@@ -298,8 +298,8 @@ const longest = 32 // bytes of a name that is remembered, with quotes and colon
 // begin stands before the first member of an object.
 func (n *names) begin() { n.last = 0 }
 
-// foretold returns what follows the name read last, if b begins with it.
-func (n *names) foretold(b []byte) (next *name, ok bool) {
+// predict returns what follows the name read last, if b begins with it.
+func (n *names) predict(b []byte) (next *name, ok bool) {
 	if len(b) < longest {
 		return nil, false
 	}

@@ -68,12 +68,12 @@ func submissions(b *testing.B, records int) (subs []record.Submission, size int6
 		if err := r.Parse(body, record.FormAuto, record.Limits{}, benchtest.Start); err != nil {
 			b.Fatal(err)
 		}
-		parts, err := r.Parts(record.DefaultPartBytes, nil)
+		parts, err := r.Pieces(record.DefaultPieceBytes, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		subs = append(subs, record.Submission{
-			Hash: record.Hash(body), Subject: "engine-a", Received: benchtest.Start, Parts: parts,
+			Hash: record.Hash(body), Subject: "engine-a", Received: benchtest.Start, Pieces: parts,
 			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		})
 	}

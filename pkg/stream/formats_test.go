@@ -67,10 +67,10 @@ func written(t *testing.T) []kept {
 	packed := append([]byte{byte(len(two)), byte(len(two)-1) << 2}, two...) // the simplest S2 there is: one literal
 	for _, sub := range []*record.Submission{
 		{ID: "00112233445566778899aabbccddeeff", Hash: "ffeeddccbbaa99887766554433221100", Subject: "engine-a", Source: "cluster-a", Received: received,
-			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Identified: true, Parts: []record.Part{{Body: []byte(one), Records: 2}}},
+			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Identified: true, Pieces: []record.Piece{{Body: []byte(one), Records: 2}}},
 		{ID: "key-7", Hash: "0", Subject: "engine-b", Source: "Quelle ä", Received: received.Add(time.Second),
-			Parts: []record.Part{{Body: packed, Encoding: record.EncodingS2, Records: 1}}},
-		{ID: "key-8", Hash: "1", Subject: "engine-a", Source: "cluster-a", Received: received, Parts: []record.Part{{Body: []byte(one), Records: 2}, {Body: []byte(two), Records: 1}}},
+			Pieces: []record.Piece{{Body: packed, Encoding: record.EncodingS2, Records: 1}}},
+		{ID: "key-8", Hash: "1", Subject: "engine-a", Source: "cluster-a", Received: received, Pieces: []record.Piece{{Body: []byte(one), Records: 2}, {Body: []byte(two), Records: 1}}},
 	} {
 		_, err := p.Publish(t.Context(), sub)
 		must(err)

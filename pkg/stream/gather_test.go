@@ -48,7 +48,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := submission("x", 600).Parts[0].Body
+	body := submission("x", 600).Pieces[0].Body
 	var grouped, single float64
 	for range 3 { // in turns: the disk has others to serve
 		single += perSecond(t, 500*time.Millisecond, func(id string) error {
@@ -57,7 +57,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 		})
 		grouped += perSecond(t, 500*time.Millisecond, func(id string) error {
 			sub := submission(id)
-			sub.Parts = submission("x", 600).Parts
+			sub.Pieces = submission("x", 600).Pieces
 			_, err := p.Publish(context.Background(), sub)
 			return err
 		})
@@ -185,7 +185,7 @@ func TestOneAfterMany(t *testing.T) {
 		t.Fatalf("the lane holds %d messages, want %d", len(list), 64*3+3)
 	}
 	for n, m := range list[64*3:] {
-		if want := submission(fmt.Sprintf("one-%d", n), 10); m.ID != want.ID || string(m.Body) != string(want.Parts[0].Body) {
+		if want := submission(fmt.Sprintf("one-%d", n), 10); m.ID != want.ID || string(m.Body) != string(want.Pieces[0].Body) {
 			t.Errorf("got %s of %d bytes, want %s", m.ID, len(m.Body), want.ID)
 		}
 	}

@@ -170,21 +170,21 @@ func pieces(sub *record.Submission) ([]*piece, error) {
 	if names := len(sub.ID) + len(sub.Hash) + len(sub.Subject) + len(sub.Source) + len(sub.TraceParent); names > record.EntryNameBytes {
 		return nil, fmt.Errorf("%w: %d bytes of names", record.ErrTooLarge, names)
 	}
-	if len(sub.Parts) == 0 {
+	if len(sub.Pieces) == 0 {
 		return nil, errors.New("publish: the submission has no parts")
 	}
 	slots, from := max(1, sub.Slots), 0
-	all := make([]piece, len(sub.Parts))
-	list := make([]*piece, len(sub.Parts))
-	for i, part := range sub.Parts {
+	all := make([]piece, len(sub.Pieces))
+	list := make([]*piece, len(sub.Pieces))
+	for i, part := range sub.Pieces {
 		switch {
-		case part.Slot < 0 || part.Slot >= slots || i > 0 && part.Slot < sub.Parts[i-1].Slot:
+		case part.Slot < 0 || part.Slot >= slots || i > 0 && part.Slot < sub.Pieces[i-1].Slot:
 			return nil, fmt.Errorf("publish: a part of slot %d of %d is not in order", part.Slot, slots)
 		case part.Records < 1:
 			return nil, fmt.Errorf("publish: part %d has no records", i)
 		case len(part.Body)+headRoom > maxMessage:
 			return nil, fmt.Errorf("%w: a part of %d bytes", record.ErrTooLarge, len(part.Body))
-		case i > 0 && part.Slot > sub.Parts[i-1].Slot:
+		case i > 0 && part.Slot > sub.Pieces[i-1].Slot:
 			from = 0
 		}
 		all[i] = piece{slot: part.Slot, slots: slots, told: make(chan error, 1), message: record.Message{

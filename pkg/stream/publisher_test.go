@@ -24,7 +24,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 		submission("small", 100),
 		submission("parts", 400, 40<<10, 5),
 		submission("large", 700<<10),
-		{ID: "bare", Parts: []record.Part{{Body: []byte("[]"), Records: 1}}, Received: time.UnixMilli(0).UTC()},
+		{ID: "bare", Pieces: []record.Piece{{Body: []byte("[]"), Records: 1}}, Received: time.UnixMilli(0).UTC()},
 	} {
 		receipt, err := p.Publish(t.Context(), sub)
 		if err != nil || receipt.Replayed {
@@ -34,7 +34,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 
 	var want []record.Message
 	for _, sub := range []*record.Submission{submission("small", 100), submission("parts", 400, 40<<10, 5), submission("large", 700<<10)} {
-		for i, part := range sub.Parts {
+		for i, part := range sub.Pieces {
 			m := record.Message{
 				Topic: "flow.0.record", Ordinal: i, Index: i, From: i, ID: sub.ID, Hash: sub.Hash, Body: part.Body, Encoding: record.EncodingS2, Records: 1,
 				Received: sub.Received, Subject: sub.Subject, Source: sub.Source, TraceParent: sub.TraceParent,
@@ -212,8 +212,8 @@ func TestSubmissionsThatCanNotBe(t *testing.T) {
 		"an id that is too long":   {submission(strings.Repeat("x", 257), 10), nil},
 		"no parts":                 {submission("id"), nil},
 		"a part that is too large": {submission("id", 10, 16<<20), record.ErrTooLarge},
-		"a part without records":   {&record.Submission{ID: "id", Parts: []record.Part{{Body: []byte("[]")}}}, nil},
-		"names that are too long":  {&record.Submission{ID: "id", Source: strings.Repeat("x", 40<<10), Parts: []record.Part{{Body: []byte("[]"), Records: 1}}}, record.ErrTooLarge},
+		"a part without records":   {&record.Submission{ID: "id", Pieces: []record.Piece{{Body: []byte("[]")}}}, nil},
+		"names that are too long":  {&record.Submission{ID: "id", Source: strings.Repeat("x", 40<<10), Pieces: []record.Piece{{Body: []byte("[]"), Records: 1}}}, record.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.Publish(t.Context(), c.sub)

@@ -22,7 +22,7 @@ func (w *world) publishRecords(n int) {
 	for i := range n {
 		sub := &record.Submission{
 			ID: fmt.Sprintf("request-%d", i), Hash: fmt.Sprintf("hash-%d", i), Subject: "engine-a", Source: "cluster-a", Received: time.UnixMilli(1_763_700_000_000 + int64(i)).UTC(),
-			Parts: []record.Part{{Body: fmt.Appendf(nil, `[{"id":"secret-%d"},{"id":"other-%d"}]`, i, i), Records: 2}},
+			Pieces: []record.Piece{{Body: fmt.Appendf(nil, `[{"id":"secret-%d"},{"id":"other-%d"}]`, i, i), Records: 2}},
 		}
 		if _, err := p.Publish(w.t.Context(), sub); err != nil {
 			w.t.Fatal(err)

@@ -131,16 +131,16 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 	}
 	return p.Publish(ctx, &record.Submission{
 		ID: id, Hash: record.Hash(m.Body), Subject: m.Subject, Source: m.Source, Received: m.Received, TraceParent: m.TraceParent,
-		Slots: slots, Parts: replayParts(d, slots, id),
+		Slots: slots, Pieces: replayParts(d, slots, id),
 	})
 }
 
 // replayParts cuts what was set aside for the lanes of its source. A message
 // that cannot be read goes as it was.
-func replayParts(d DeadLetter, slots int, id string) []record.Part {
+func replayParts(d DeadLetter, slots int, id string) []record.Piece {
 	m := d.Message
 	m.Index, m.Records = 0, max(m.Records, 1)
-	asItWas := []record.Part{{Body: m.Body, Encoding: m.Encoding, Records: m.Records, Slot: record.SlotOf(nil, slots, id)}}
+	asItWas := []record.Piece{{Body: m.Body, Encoding: m.Encoding, Records: m.Records, Slot: record.SlotOf(nil, slots, id)}}
 	arrays, counts := make([][]byte, slots), make([]int, slots)
 	add := func(_ int, raw []byte) error {
 		slot := record.SlotOf(raw, slots, id)
@@ -158,11 +158,11 @@ func replayParts(d DeadLetter, slots int, id string) []record.Part {
 	if err != nil {
 		return asItWas
 	}
-	var parts []record.Part
+	var parts []record.Piece
 	for slot, array := range arrays {
 		if counts[slot] > 0 {
 			array[0] = '[' // what a message is
-			parts = append(parts, record.Part{Body: s2.Encode(nil, append(array, ']')), Encoding: record.EncodingS2, Records: counts[slot], Slot: slot})
+			parts = append(parts, record.Piece{Body: s2.Encode(nil, append(array, ']')), Encoding: record.EncodingS2, Records: counts[slot], Slot: slot})
 		}
 	}
 	if len(parts) == 0 { // a message of no records

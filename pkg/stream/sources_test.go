@@ -22,9 +22,9 @@ import (
 func of(source, id string, slots int, parts ...int) *record.Submission {
 	sub := submission(id, make([]int, len(parts))...)
 	sub.Source, sub.Slots = source, slots
-	for i := range sub.Parts {
-		sub.Parts[i].Slot = parts[i]
-		sub.Parts[i].Body = fmt.Appendf(nil, "%s/%d", id, i)
+	for i := range sub.Pieces {
+		sub.Pieces[i].Slot = parts[i]
+		sub.Pieces[i].Body = fmt.Appendf(nil, "%s/%d", id, i)
 	}
 	return sub
 }
@@ -158,7 +158,7 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 		}
 	}
 	sub := of("both", "b", 2, 0, 0, 1, 1)
-	sub.Parts[0].Body = make([]byte, 64<<10)
+	sub.Pieces[0].Body = make([]byte, 64<<10)
 	var retry *record.RetryError
 	if _, err := p.Publish(t.Context(), sub); !errors.Is(err, record.ErrFull) || !errors.As(err, &retry) {
 		t.Fatalf("one lane is full: got %v, want %v and when to come back", err, record.ErrFull)

@@ -101,7 +101,7 @@ func submission(id string, sizes ...int) *record.Submission {
 			body[j] = byte(i + j*7)
 		}
 		copy(body, fmt.Sprintf("%s/%d ", id, i))
-		sub.Parts = append(sub.Parts, record.Part{Body: body, Records: 1, Encoding: record.EncodingS2})
+		sub.Pieces = append(sub.Pieces, record.Piece{Body: body, Records: 1, Encoding: record.EncodingS2})
 	}
 	return sub
 }

@@ -28,9 +28,9 @@ func (r rows) Rows() int { return r.to - r.from }
 // of are these rows of a column.
 func (r rows) of(column record.Column) proto.ColInput {
 	switch data := column.Data.(type) {
-	case *record.Symbol:
+	case *record.LowCardinality:
 		return symbol{data, r}
-	case *record.Text:
+	case *record.StringColumn:
 		return text{data, r}
 	case *record.NullInt64:
 		return r.nullable(*data)
@@ -63,7 +63,7 @@ func (r rows) milliseconds(v []int64) proto.ColInput {
 
 // text is a String column.
 type text struct {
-	t *record.Text
+	t *record.StringColumn
 	rows
 }
 
@@ -75,7 +75,7 @@ func (c text) WriteColumn(w *proto.Writer) { w.ChainBuffer(c.EncodeColumn) }
 
 // appendText writes strings the way the native format has them: each after its
 // length.
-func appendText(dst []byte, t *record.Text, from, to int) []byte {
+func appendText(dst []byte, t *record.StringColumn, from, to int) []byte {
 	if from == to {
 		return dst
 	}
@@ -95,7 +95,7 @@ func appendText(dst []byte, t *record.Text, from, to int) []byte {
 
 // symbol is a LowCardinality(String) column.
 type symbol struct {
-	s *record.Symbol
+	s *record.LowCardinality
 	rows
 }
 

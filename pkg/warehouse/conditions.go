@@ -63,7 +63,7 @@ func date(day int64) string {
 }
 
 // symbols are values of a column, by their keys, as they stand in a statement.
-func symbols(column *record.Symbol, keys map[int]bool) []string {
+func symbols(column *record.LowCardinality, keys map[int]bool) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		all = append(all, quote(string(column.Values.Value(key))))

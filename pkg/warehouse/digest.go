@@ -57,7 +57,7 @@ func except(all, some []digested) []digested {
 // sql is the text that ClickHouse makes of the column.
 func (d digested) sql() string {
 	switch d.Data.(type) {
-	case *record.Symbol, *record.Text:
+	case *record.LowCardinality, *record.StringColumn:
 		return d.Name
 	case *record.NullInt64:
 		return "ifNull(toString(" + d.Name + "), 'NULL')"
@@ -71,9 +71,9 @@ func (d digested) sql() string {
 // text appends what we make of a row of the column, whose rows are in data.
 func (d digested) text(b []byte, data any, row int) []byte {
 	switch data := data.(type) {
-	case *record.Symbol:
+	case *record.LowCardinality:
 		return append(b, data.Value(row)...)
-	case *record.Text:
+	case *record.StringColumn:
 		return append(b, data.Value(row)...)
 	case *record.NullInt64:
 		if data.Nulls[row] != 0 {

@@ -71,7 +71,7 @@ func (s *Same) name(text string) uint32 {
 }
 
 // symbol is name of the value of a row.
-func (s *Same) symbol(column *record.Symbol, row int) uint32 {
+func (s *Same) symbol(column *record.LowCardinality, row int) uint32 {
 	value := column.Value(row)
 	if n, ok := s.names[string(value)]; ok {
 		return n

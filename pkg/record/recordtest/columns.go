@@ -36,9 +36,9 @@ func RowOf(c *record.Columns, i int) map[string]any {
 	row := map[string]any{"kind": int64(c.Kind[i]), "id": c.ID(i)}
 	for _, column := range c.All() {
 		switch data := column.Data.(type) {
-		case *record.Symbol:
+		case *record.LowCardinality:
 			row[column.Name] = string(data.Value(i))
-		case *record.Text:
+		case *record.StringColumn:
 			row[column.Name] = string(data.Value(i))
 		case *record.NullInt64:
 			row[column.Name] = nil
