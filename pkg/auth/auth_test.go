@@ -61,8 +61,8 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 	content.WriteString("- subject: engine-c\n  sha256: " + auth.Digest(unquoted) + "\n  scopes:\n  - read\n  expires: 2999-01-31T12:00:00+02:00\n")
 	narrow := auth.NewToken()
 	content.WriteString(auth.Entry{Subject: "acme", SHA256: auth.Digest(narrow), Scopes: []record.Scope{record.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}.Line() + "\n")
-	flow := auth.NewToken()
-	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(flow) + ", scopes: [records:write, read]}\n")
+	oneLine := auth.NewToken()
+	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(oneLine) + ", scopes: [records:write, read]}\n")
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
 
 	engineA := record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite}}
@@ -77,7 +77,7 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 		{"after bearer in small letters and more spaces", " bearer \t" + engine + " ", engineA, nil},
 		{"with a rate and an expiry to come", fast, record.Identity{Subject: "ops: \"all\" #1", Source: "ops: \"all\" #1", Scopes: record.Scopes(), Rate: 12.5}, nil},
 		{"written by hand over several lines", unquoted, record.Identity{Subject: "engine-c", Source: "engine-c", Scopes: []record.Scope{record.ScopeRead}}, nil},
-		{"written by hand in one line, without quotes", flow, record.Identity{Subject: "engine-d", Source: "engine-d", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}, nil},
+		{"written by hand in one line, without quotes", oneLine, record.Identity{Subject: "engine-d", Source: "engine-d", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}, nil},
 		{"with a source of its own", rotated, record.Identity{Subject: "engine-a-2027", Source: "cluster \"a\"", Scopes: []record.Scope{record.ScopeRecordsWrite}}, nil},
 		{"for tables and tenants", narrow, record.Identity{Subject: "acme", Source: "acme", Scopes: []record.Scope{record.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}, nil},
 		{"no header", "", record.Identity{}, record.ErrTokenMissing},

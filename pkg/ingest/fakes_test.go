@@ -300,7 +300,7 @@ func rowAt(c *record.Columns, i int) row {
 	identity := string(c.Identity.Value(i))
 	return row{
 		record.Known{
-			Source: string(c.Source.Value(i)), Identity: identity, OwnID: string(c.OwnID.Value(i)),
+			Source: string(c.Source.Value(i)), Content: identity, OwnID: string(c.OwnID.Value(i)),
 			PartitionID: c.PartitionID[i], Position: c.Position[i], TS: c.TS[i], Key: c.Key[i],
 			RecordType: string(c.RecordType.Value(i)), ValueType: string(c.ValueType.Value(i)), Intent: string(c.Intent.Value(i)),
 		},
@@ -311,7 +311,7 @@ func rowAt(c *record.Columns, i int) row {
 // day is the day of its source that a row counts for.
 func (r row) day() record.SourceDay {
 	d := record.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: record.Day(r.TS)}
-	if r.Identity != "" {
+	if r.Content != "" {
 		d.Partition = 0
 	}
 	return d
@@ -319,7 +319,7 @@ func (r row) day() record.SourceDay {
 
 // mark is how far the day is known to reach by this row.
 func (r row) mark() int64 {
-	if r.Identity != "" {
+	if r.Content != "" {
 		return r.TS
 	}
 	return r.Position

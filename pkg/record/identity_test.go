@@ -160,7 +160,7 @@ func TestRowsAreDropped(t *testing.T) {
 		records = append(records, fmt.Sprintf(`{"id":"r%d","key":%d,"value":{"worker":"w%d","retries":%d,"variables":{"n":%d}}}`, i, i, i, i%3, i))
 	}
 	for _, runs := range [][]record.Run{
-		nil, {{0, 1}}, {{699, 700}}, {{0, 700}}, {{3, 5}}, {{0, 2}, {4, 5}, {698, 700}}, {{1, 2}, {3, 4}, {5, 6}},
+		nil, {{From: 0, To: 1}}, {{From: 699, To: 700}}, {{From: 0, To: 700}}, {{From: 3, To: 5}}, {{From: 0, To: 2}, {From: 4, To: 5}, {From: 698, To: 700}}, {{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 6}},
 	} {
 		t.Run(fmt.Sprint(runs), func(t *testing.T) {
 			m := message("[" + strings.Join(records, ",") + "]")

@@ -46,7 +46,7 @@ type Marks struct {
 // Known is a stored row, as far as it tells which record it is.
 type Known struct {
 	Source                        string
-	Identity                      string // empty when it is known by its position, else its content
+	Content                       string // empty when it is known by its position, else its content
 	OwnID                         string
 	PartitionID, Position         int64
 	TS                            int64 // ms since 1970

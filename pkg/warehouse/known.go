@@ -201,7 +201,7 @@ func (k *knownColumns) each(rows int, found func(*record.Known)) {
 	var one record.Known
 	for i := range rows {
 		one = record.Known{
-			Source: k.source.row(i), Identity: k.identity.Row(i), OwnID: k.ownID.Row(i),
+			Source: k.source.row(i), Content: k.identity.Row(i), OwnID: k.ownID.Row(i),
 			PartitionID: k.partition[i], Position: k.position[i], TS: k.ts[i], Key: k.key[i],
 			RecordType: k.recordType.row(i), ValueType: k.valueType.row(i), Intent: k.intent.row(i),
 		}

@@ -32,7 +32,7 @@ func known(t testing.TB, db *warehouse.DB, b record.Block) (all []string) {
 		rows[i] = i
 	}
 	err := db.Known(t.Context(), b.Columns, rows, func(k *record.Known) {
-		all = append(all, fmt.Sprintf("%s %d-%d %d %s %s %s %d %q %x", k.Source, k.PartitionID, k.Position, k.TS, k.RecordType, k.ValueType, k.Intent, k.Key, k.OwnID, k.Identity))
+		all = append(all, fmt.Sprintf("%s %d-%d %d %s %s %s %d %q %x", k.Source, k.PartitionID, k.Position, k.TS, k.RecordType, k.ValueType, k.Intent, k.Key, k.OwnID, k.Content))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -381,7 +381,7 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 		s.publish(0, string(entry.Body()), nats.Header{headerOfEntry: {entry.Header()}})
 		sent++
 	}
-	flow := func(d time.Duration) { // of time and of the stream
+	pass := func(d time.Duration) { // of time and of the stream
 		t.Helper()
 		for began := time.Now(); time.Since(began) < d; time.Sleep(200 * time.Millisecond) {
 			others++
@@ -414,20 +414,20 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 	}
 
 	engine.kill()
-	intent := repeated("first waits", func(*nats.RawStreamMsg, string) { flow(2 * time.Second) })
-	flow(window + time.Second)
+	intent := repeated("first waits", func(*nats.RawStreamMsg, string) { pass(2 * time.Second) })
+	pass(window + time.Second)
 	s.startEngine()
 	once(intent)
 
 	intent = repeated("first is stored", func(first *nats.RawStreamMsg, intent string) {
 		once(intent)
-		flow(time.Second)
+		pass(time.Second)
 		s.purge(first.Sequence - 1) // all that the purger may take: the window begins behind it
 		ingester.kill()
 		ingester = s.startIngesterAt(s.ingesterOps, append(known, "--history", "1s")...)
 		s.waitReady(ingester, s.ingesterOps)
 	})
-	flow(time.Second)
+	pass(time.Second)
 	once(intent)
 	if r := s.verify(0); r.Total().Repeated+r.Purged().Repeated != 2 || r.Total().Accepted+r.Purged().Read != uint64(sent) {
 		t.Errorf("%d were sent, the lane holds %+v, purged is %+v; want 2 repeated", sent, r.Total(), r.Purged())

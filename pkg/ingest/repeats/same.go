@@ -53,11 +53,11 @@ func (s *Same) Stored(k *record.Known) {
 		s.name(k.Source), s.name(k.RecordType), s.name(k.ValueType), s.name(k.Intent),
 		k.PartitionID, k.Position, k.TS, k.Key,
 	}
-	switch len(k.Identity) {
+	switch len(k.Content) {
 	case 0:
 		s.addPosition(about, k.OwnID)
 	case record.ContentBytes:
-		s.contents[byContent{about, k.OwnID, contentHash([]byte(k.Identity))}] = struct{}{}
+		s.contents[byContent{about, k.OwnID, contentHash([]byte(k.Content))}] = struct{}{}
 	}
 }
 

@@ -17,7 +17,7 @@ func TestEqualHashesOfOtherRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := record.Known{
-		Source: "a", Identity: string(c.Identity.Value(0)), OwnID: "job-7", Key: 4, ValueType: "JOB", Intent: "CREATED",
+		Source: "a", Content: string(c.Identity.Value(0)), OwnID: "job-7", Key: 4, ValueType: "JOB", Intent: "CREATED",
 	}
 	for name, change := range map[string]func(*record.Known){
 		"the same":       func(*record.Known) {},
@@ -26,7 +26,7 @@ func TestEqualHashesOfOtherRecords(t *testing.T) {
 		"another time":   func(k *record.Known) { k.TS = 1 },
 		"another key":    func(k *record.Known) { k.Key = 5 },
 		"another intent": func(k *record.Known) { k.Intent = "COMPLETED" },
-		"another hash":   func(k *record.Known) { k.Identity = "12345678" },
+		"another hash":   func(k *record.Known) { k.Content = "12345678" },
 	} {
 		k := stored
 		change(&k)
