@@ -16,8 +16,8 @@ import (
 	"sluice/pkg/change"
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/flow"
 	"sluice/pkg/lease"
-	"sluice/pkg/record"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
 )
@@ -65,9 +65,9 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	}
 
 	publisher := stream.NewPublisher(asAPI)
-	_, err := publisher.Publish(ctx, &record.Submission{
+	_, err := publisher.Publish(ctx, &flow.Submission{
 		ID: "engine.1", Hash: "00", Subject: "engine", Source: "engine", Received: time.Now(),
-		Pieces: []record.Piece{{Body: []byte(`[{"id":"1-1"}]`), Records: 1}},
+		Pieces: []flow.Piece{{Body: []byte(`[{"id":"1-1"}]`), Records: 1}},
 	})
 	ok("the api publishes", err)
 	wanted := &change.Change{
@@ -87,7 +87,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	msg, err := cursor.Next(ctx)
 	ok("the ingester reads a message", err)
 	for index := range 3 {
-		ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, record.Dead{Message: msg.Messages[0], Index: index, Code: "c", Reason: "r"}))
+		ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, flow.Dead{Message: msg.Messages[0], Index: index, Code: "c", Reason: "r"}))
 	}
 	positions := stream.NewPositions(asIngester)
 	at, err := positions.Read(ctx, 0)

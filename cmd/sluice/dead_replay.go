@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/cmd/internal/run"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -76,7 +76,7 @@ func (c *letterChoice) each(ctx context.Context, letters *stream.DeadLetters, do
 			if err == nil {
 				return bar.Add(1)
 			}
-			if run.Err() != nil || errors.Is(err, record.ErrFull) || errors.Is(err, record.ErrUnavailable) {
+			if run.Err() != nil || errors.Is(err, flow.ErrFull) || errors.Is(err, flow.ErrUnavailable) {
 				return err
 			}
 			failed++

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/run"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
 )
@@ -153,7 +153,7 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		positions := stream.NewPositions(s)
 		at, err := positions.Read(ctx, c.Lane)
-		if err != nil && !errors.Is(err, record.ErrGap) {
+		if err != nil && !errors.Is(err, flow.ErrGap) {
 			return err
 		}
 		fmt.Printf("lane %d stands at message %d of %s\n", c.Lane, at.Done, at.Stream)

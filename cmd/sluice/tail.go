@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
@@ -69,7 +70,7 @@ func next(s *stream.Stream, lane int) (uint64, error) {
 }
 
 // printRecords prints the records of an entry, those that are repeated too.
-func printRecords(out *bufio.Writer, e *record.Entry) error {
+func printRecords(out *bufio.Writer, e *flow.Entry) error {
 	if e.Topic != stream.RecordTopic(e.Lane) {
 		return line(out, e.Body)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sluice/pkg/auth"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 type token struct {
@@ -32,7 +32,7 @@ func (c *tokenNew) Run() error {
 	secret := auth.NewToken()
 	entry := auth.Entry{Subject: c.Subject, Source: c.Source, SHA256: auth.Digest(secret), Rate: c.Rate, Tables: c.Table, Tenants: c.Tenant}
 	for _, s := range c.Scope {
-		entry.Scopes = append(entry.Scopes, record.Scope(s))
+		entry.Scopes = append(entry.Scopes, flow.Scope(s))
 	}
 	if c.Expires > 0 {
 		entry.Expires = time.Now().Add(c.Expires)

@@ -25,9 +25,9 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/ops"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -313,7 +313,7 @@ func (u *up) prepareData() (tokens string, err error) {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	tokens = filepath.Join(u.Data, "tokens.yaml")
-	entry := auth.Entry{Subject: "local", SHA256: auth.Digest(token), Scopes: record.Scopes()}
+	entry := auth.Entry{Subject: "local", SHA256: auth.Digest(token), Scopes: flow.Scopes()}
 	content := "# Written by sluice up at every start: its one token may do everything.\n" + entry.Line() + "\n"
 	if err := os.WriteFile(tokens, []byte(content), 0o600); err != nil {
 		return "", fmt.Errorf("--data: %w", err)

@@ -14,9 +14,9 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/benchtest"
+	"sluice/pkg/flow"
 	"sluice/pkg/load"
 	"sluice/pkg/load/camunda"
-	"sluice/pkg/record"
 )
 
 // instant is a Stream that takes everything at once.
@@ -24,8 +24,8 @@ type instant struct{}
 
 func (instant) Slots(context.Context, string) (int, error) { return 1, nil }
 
-func (instant) Publish(context.Context, *record.Submission) (record.Receipt, error) {
-	return record.Receipt{}, nil
+func (instant) Publish(context.Context, *flow.Submission) (flow.Receipt, error) {
+	return flow.Receipt{}, nil
 }
 
 // discard is an answer that nobody reads.

@@ -10,14 +10,14 @@ import (
 	"strings"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // patchUser changes the user whom the token stands for.
 func (s *Server) patchUser(c *call) error {
 	var patch *change.PendingPatch
 	body, err := s.document(c, "application/merge-patch+json", func(body []byte) (warnings change.Warnings, err error) {
-		patch, warnings, err = change.ReadUserPatch(c.who.Subject, c.who.May(record.ScopeAdmin), body, s.secrets)
+		patch, warnings, err = change.ReadUserPatch(c.who.Subject, c.who.May(flow.ScopeAdmin), body, s.secrets)
 		return warnings, err
 	})
 	if err != nil {
@@ -267,7 +267,7 @@ func (s *Server) deleteField(c *call) error {
 			return answerOK(c.w)
 		}
 		var was json.RawMessage
-		if field, ok := now.DatasetField(); ok && !now.behind && c.who.May(record.ScopeRead) && prefers(c.r.Header, "return", "representation") {
+		if field, ok := now.DatasetField(); ok && !now.behind && c.who.May(flow.ScopeRead) && prefers(c.r.Header, "return", "representation") {
 			was = field
 		}
 		// While the state is behind, a second tombstone may be published. It

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // raw sends bytes over a connection of its own and returns all that comes back
@@ -139,13 +139,13 @@ func TestAConnectionWhoseContextHasEndedIsClosed(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	d.stream.before = func(context.Context) error {
 		end()
-		return &record.RetryError{Err: record.ErrBusy, After: time.Second}
+		return &flow.RetryError{Err: flow.ErrBusy, After: time.Second}
 	}
 	resp := d.post(`{"id":"1-1"}`, func(r *http.Request) { *r = *r.WithContext(ctx) })
 	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Connection") != "close" {
 		t.Errorf("answered %s, Connection %q, want 429 and the end of the connection", resp.Status, resp.Header.Get("Connection"))
 	}
-	d.stream.before = func(context.Context) error { return &record.RetryError{Err: record.ErrBusy, After: time.Second} }
+	d.stream.before = func(context.Context) error { return &flow.RetryError{Err: flow.ErrBusy, After: time.Second} }
 	if resp := d.post(`{"id":"1-2"}`); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Connection") != "" {
 		t.Errorf("answered %s, Connection %q, want 429 on a connection that stays", resp.Status, resp.Header.Get("Connection"))
 	}

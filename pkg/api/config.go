@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/option"
 	"sluice/pkg/record"
 )
@@ -88,8 +89,8 @@ func (c Config) check() error {
 		return errors.New("the memory for bodies in flight is less than four times the longest body")
 	case c.RecordBytes > c.BodyBytes:
 		return errors.New("the longest record is longer than the longest body")
-	case c.Elastic != "" && c.RecordBytes > record.MaxPieceBytes-2:
-		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", record.MaxPieceBytes-2)
+	case c.Elastic != "" && c.RecordBytes > flow.MaxPieceBytes-2:
+		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", flow.MaxPieceBytes-2)
 	case c.RecordBytes > longestRecord:
 		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", longestRecord)
 	case !(c.Rate >= 0):

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -32,14 +33,14 @@ import (
 // SetAside returns nil once the letter is durable; the same bytes of the same
 // source are one letter.
 type DeadLetters interface {
-	SetAside(ctx context.Context, d record.Dead) error
+	SetAside(ctx context.Context, d flow.Dead) error
 }
 
 // elasticRoutes are what is answered there. The path of a bulk may name an
 // index; of all others only the beginning counts.
 func (s *Server) elasticRoutes() {
 	with := func(route string, h handler) gin.HandlerFunc {
-		return s.guarded("elasticsearch "+route, record.ScopeRecordsWrite, h)
+		return s.guarded("elasticsearch "+route, flow.ScopeRecordsWrite, h)
 	}
 	var (
 		bulk        = with("POST /_bulk", s.postBulk)
@@ -254,8 +255,8 @@ func (s *Server) setAside(c *call, refused []record.Refused, received time.Time)
 	all, ctx := errgroup.WithContext(c.r.Context())
 	all.SetLimit(letters)
 	for _, r := range refused {
-		dead := record.Dead{
-			Message: record.Message{
+		dead := flow.Dead{
+			Message: flow.Message{
 				Source: c.who.Source, Subject: c.who.Subject, Received: received, TraceParent: s.spans.parent(c),
 				Records: 1, Body: r.Raw,
 			},
@@ -270,7 +271,7 @@ func (s *Server) setAside(c *call, refused []record.Refused, received time.Time)
 		})
 	}
 	if err := all.Wait(); err != nil {
-		if errors.Is(err, record.ErrFull) {
+		if errors.Is(err, flow.ErrFull) {
 			return refuse(codeStreamFull, "there is no room for more dead letters: sluice dead list shows them, sluice dead drop makes room")
 		}
 		return err

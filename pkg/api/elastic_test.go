@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/api"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 func basic(user, password string) string {
@@ -210,7 +210,7 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 	})
 	t.Run("no room for it", func(t *testing.T) {
 		d := newDoor(t, config())
-		d.dead.fault = &record.RetryError{Err: record.ErrFull}
+		d.dead.fault = &flow.RetryError{Err: flow.ErrFull}
 		resp := d.exports(http.MethodPost, "/_bulk", bulkOf(good[0], `{}`))
 		if body := text(t, resp); resp.StatusCode != 503 || !strings.Contains(body, "dead letters") || len(d.stream.stored()) != 0 {
 			t.Errorf("answered %s %s and stored %v, want 503 and nothing", resp.Status, body, d.stream.stored())
@@ -220,8 +220,8 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 
 func TestABulkThatIsRefused(t *testing.T) {
 	good := bulkOf(exported(1, 1, "CREATED"))
-	unavailable := func(context.Context) error { return &record.RetryError{Err: record.ErrUnavailable} }
-	full := func(context.Context) error { return &record.RetryError{Err: record.ErrFull} }
+	unavailable := func(context.Context) error { return &flow.RetryError{Err: flow.ErrUnavailable} }
+	full := func(context.Context) error { return &flow.RetryError{Err: flow.ErrFull} }
 	for name, tt := range map[string]struct {
 		body   string
 		change func(*http.Request)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/pkg/api/budget"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -163,7 +164,7 @@ func refusalOf(err error) *refusal {
 	if r == nil {
 		r = &refusal{code: codeInternal, detail: "the request could not be handled; its id is in the log", cause: err}
 	}
-	var again *record.RetryError
+	var again *flow.RetryError
 	if errors.As(err, &again) {
 		r.retry = again.After
 	}
@@ -175,17 +176,17 @@ func streamRefusal(err error) *refusal {
 	switch {
 	case errors.Is(err, budget.ErrNoMemory):
 		return refuse(codeOverloaded, "the memory for bodies in flight is used up")
-	case errors.Is(err, record.ErrFull):
+	case errors.Is(err, flow.ErrFull):
 		return refuse(codeStreamFull, "the stream holds as much as it may until older records are stored")
-	case errors.Is(err, record.ErrBusy):
+	case errors.Is(err, flow.ErrBusy):
 		return refuse(codeStreamBusy, "more is on its way into the stream than it takes at once")
-	case errors.Is(err, record.ErrHeld):
+	case errors.Is(err, flow.ErrHeld):
 		return refuse(codeSourceHeld, "the source is being moved to other lanes of the stream; send the request again")
-	case errors.Is(err, record.ErrKeyReused):
+	case errors.Is(err, flow.ErrKeyReused):
 		return refuse(codeKeyReused, "the same Idempotency-Key was sent with another body a short time ago")
-	case errors.Is(err, record.ErrTooLarge):
+	case errors.Is(err, flow.ErrTooLarge):
 		return refuse(codeRecordTooLarge, "a record is larger than the stream takes")
-	case errors.Is(err, record.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, flow.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return refuse(codeStreamUnavailable, "whether the request was stored is not known; send it again, with the same Idempotency-Key if it had one")
 	}
 	return nil

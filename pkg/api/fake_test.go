@@ -19,6 +19,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/change"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -28,7 +29,7 @@ type stream struct {
 	mu      sync.Mutex
 	hashes  map[string]string // by ID
 	records []string          // stored, each as it was posted, compact
-	subs    []record.Submission
+	subs    []flow.Submission
 	slots   int                         // of every source; 0 is 1
 	before  func(context.Context) error // a fault: nothing is stored
 	after   func(context.Context) error // a fault: it is stored, but nobody hears of it
@@ -55,10 +56,10 @@ func (s *stream) Stored(ctx context.Context, source string) error {
 	}
 }
 
-func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+func (s *stream) Publish(ctx context.Context, sub *flow.Submission) (flow.Receipt, error) {
 	if s.before != nil {
 		if err := s.before(ctx); err != nil {
-			return record.Receipt{}, err
+			return flow.Receipt{}, err
 		}
 	}
 	s.mu.Lock()
@@ -66,9 +67,9 @@ func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Re
 	hash, known := s.hashes[sub.ID]
 	switch {
 	case known && hash != sub.Hash:
-		return record.Receipt{}, record.ErrKeyReused
+		return flow.Receipt{}, flow.ErrKeyReused
 	case known:
-		return record.Receipt{Replayed: true}, nil
+		return flow.Receipt{Replayed: true}, nil
 	}
 	if s.hashes == nil {
 		s.hashes = map[string]string{}
@@ -84,9 +85,9 @@ func (s *stream) Publish(ctx context.Context, sub *record.Submission) (record.Re
 		s.records = append(s.records, recordsOf(p)...)
 	}
 	if s.after != nil {
-		return record.Receipt{}, s.after(ctx)
+		return flow.Receipt{}, s.after(ctx)
 	}
-	return record.Receipt{}, nil
+	return flow.Receipt{}, nil
 }
 
 // stored returns the records stored so far.
@@ -96,9 +97,9 @@ func (s *stream) stored() []string {
 	return append([]string{}, s.records...)
 }
 
-func recordsOf(p record.Piece) []string {
+func recordsOf(p flow.Piece) []string {
 	plain := p.Body
-	if p.Encoding == record.EncodingS2 {
+	if p.Encoding == flow.EncodingS2 {
 		var err error
 		if plain, err = s2.Decode(nil, p.Body); err != nil {
 			panic(err)
@@ -121,11 +122,11 @@ func recordsOf(p record.Piece) []string {
 // letters keeps dead letters in memory: the same bytes of a source once.
 type letters struct {
 	mu    sync.Mutex
-	all   []record.Dead
+	all   []flow.Dead
 	fault error
 }
 
-func (l *letters) SetAside(_ context.Context, d record.Dead) error {
+func (l *letters) SetAside(_ context.Context, d flow.Dead) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.all {
@@ -140,31 +141,31 @@ func (l *letters) SetAside(_ context.Context, d record.Dead) error {
 }
 
 // who lets tokens in that are names of identities.
-type who map[string]record.Identity
+type who map[string]flow.Caller
 
-func (w who) Authenticate(header string) (record.Identity, error) {
+func (w who) Authenticate(header string) (flow.Caller, error) {
 	token, _ := strings.CutPrefix(header, "Bearer ")
 	id, ok := w[token]
 	switch {
 	case token == "":
-		return id, record.ErrTokenMissing
+		return id, flow.ErrTokenMissing
 	case token == "unverified":
-		return id, record.ErrTokenUnverified
+		return id, flow.ErrTokenUnverified
 	case !ok:
-		return id, record.ErrTokenInvalid
+		return id, flow.ErrTokenInvalid
 	}
 	return id, nil
 }
 
 var everyone = who{
-	"engine": {Subject: "engine-a", Scopes: record.Scopes()},
-	"other":  {Subject: "engine-b", Scopes: record.Scopes()},
-	"plain":  {Subject: "plain", Scopes: []record.Scope{record.ScopeUserWrite, record.ScopeFieldsWrite, record.ScopeRead}},
-	"writer": {Subject: "writer", Scopes: []record.Scope{record.ScopeFieldsWrite}},
-	"reader": {Subject: "reader", Scopes: []record.Scope{record.ScopeRead}},
-	"acme":   {Subject: "acme", Source: "acme", Scopes: record.Scopes(), Tables: []string{"orders", "a/b"}, Tenants: []string{"acme", record.DefaultTenant}},
-	"nobody": {Subject: "nobody", Source: "nobody", Scopes: record.Scopes(), Tables: []string{}, Tenants: []string{}},
-	"slow":   {Subject: "slow", Scopes: record.Scopes(), Rate: 2},
+	"engine": {Subject: "engine-a", Scopes: flow.Scopes()},
+	"other":  {Subject: "engine-b", Scopes: flow.Scopes()},
+	"plain":  {Subject: "plain", Scopes: []flow.Scope{flow.ScopeUserWrite, flow.ScopeFieldsWrite, flow.ScopeRead}},
+	"writer": {Subject: "writer", Scopes: []flow.Scope{flow.ScopeFieldsWrite}},
+	"reader": {Subject: "reader", Scopes: []flow.Scope{flow.ScopeRead}},
+	"acme":   {Subject: "acme", Source: "acme", Scopes: flow.Scopes(), Tables: []string{"orders", "a/b"}, Tenants: []string{"acme", record.DefaultTenant}},
+	"nobody": {Subject: "nobody", Source: "nobody", Scopes: flow.Scopes(), Tables: []string{}, Tenants: []string{}},
+	"slow":   {Subject: "slow", Scopes: flow.Scopes(), Rate: 2},
 }
 
 // door is an api under test with the parts it works with.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 func TestARepeatIsAnsweredOKAndStoresNothingNew(t *testing.T) {
@@ -86,7 +86,7 @@ func TestKeysThatCanNotBeUsed(t *testing.T) {
 }
 
 func TestAFailedPublishIsSettledBySendingItAgain(t *testing.T) {
-	lost := fmt.Errorf("publish: %w", &record.RetryError{Err: record.ErrUnavailable})
+	lost := fmt.Errorf("publish: %w", &flow.RetryError{Err: flow.ErrUnavailable})
 	fault := func(context.Context) error { return lost }
 	tests := []struct {
 		name     string

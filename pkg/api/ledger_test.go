@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // ledger is the stream of changes and the state made of it, in memory. It keeps
@@ -128,4 +128,4 @@ func (l *ledger) kinds() []change.Kind {
 	return kinds
 }
 
-var errDown = &record.RetryError{Err: record.ErrUnavailable, After: 0}
+var errDown = &flow.RetryError{Err: flow.ErrUnavailable, After: 0}

@@ -24,7 +24,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // These make this test binary serve, or attack a server, instead of testing, so
@@ -58,9 +58,9 @@ type forgetful struct{}
 
 func (forgetful) Slots(context.Context, string) (int, error) { return 1, nil }
 
-func (forgetful) Publish(context.Context, *record.Submission) (record.Receipt, error) {
+func (forgetful) Publish(context.Context, *flow.Submission) (flow.Receipt, error) {
 	time.Sleep(5 * time.Millisecond)
-	return record.Receipt{}, nil
+	return flow.Receipt{}, nil
 }
 
 func serveUntilStdinEnds() error {

@@ -16,6 +16,7 @@ import (
 
 	"sluice/pkg/api/budget"
 	"sluice/pkg/change"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -210,7 +211,7 @@ func (s spans) end(c *call) {
 func (s spans) parent(c *call) string {
 	if s.tracer != nil {
 		if sc := trace.SpanContextFromContext(c.r.Context()); sc.IsSampled() {
-			return record.TraceParent(sc.TraceID(), sc.SpanID())
+			return flow.TraceParent(sc.TraceID(), sc.SpanID())
 		}
 	}
 	return traceParent(c.r.Header)
@@ -335,7 +336,7 @@ func (t *sightings) forget(now time.Time) bool {
 }
 
 // answered notes a request, where every one is wanted.
-func (t *sightings) answered(c *call, scope record.Scope, took time.Duration) {
+func (t *sightings) answered(c *call, scope flow.Scope, took time.Duration) {
 	if !t.access {
 		return
 	}

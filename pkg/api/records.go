@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -23,19 +24,19 @@ import (
 // an error some may be: the same again completes it. It keeps nothing of the
 // bodies after it returned. A submission whose ID was published a short time ago
 // is stored once: it is Replayed when that is known and the Hash is the same; when
-// it is known to be another, the error is record.ErrKeyReused.
+// it is known to be another, the error is flow.ErrKeyReused.
 //
 // Slots says for how many slots a submission of a source must be cut, and within
 // two seconds that this cannot be known.
 type Stream interface {
 	Slots(ctx context.Context, source string) (int, error)
-	Publish(ctx context.Context, s *record.Submission) (record.Receipt, error)
+	Publish(ctx context.Context, s *flow.Submission) (flow.Receipt, error)
 }
 
 // posting is what one post needs besides its body; used again and again.
 type posting struct {
-	submission record.Submission
-	parts      []record.Piece
+	submission flow.Submission
+	parts      []flow.Piece
 }
 
 var postings = sync.Pool{New: func() any { return new(posting) }}
@@ -44,7 +45,7 @@ var postings = sync.Pool{New: func() any { return new(posting) }}
 func (p *posting) release() {
 	clear(p.parts)
 	p.parts = p.parts[:0]
-	p.submission = record.Submission{}
+	p.submission = flow.Submission{}
 	postings.Put(p)
 }
 
@@ -125,7 +126,7 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, n int, key st
 	id, unique := idOf(c.who.Subject, key, hash, req)
 	req.Spread(slots, id)
 	p.parts, err = req.Pieces(s.cfg.PieceBytes, p.parts)
-	p.submission = record.Submission{
+	p.submission = flow.Submission{
 		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
 		Received: received, TraceParent: s.spans.parent(c), Identified: req.Identified(), Unique: unique, Slots: slots, Pieces: p.parts,
 	}
@@ -133,7 +134,7 @@ func (s *Server) prepare(c *call, req *record.Request, p *posting, n int, key st
 }
 
 // limitsOf is what a caller may post.
-func (s *Server) limitsOf(who record.Identity) record.Limits {
+func (s *Server) limitsOf(who flow.Caller) record.Limits {
 	limits := s.limits
 	limits.Tenants = who.Tenants
 	return limits

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
@@ -62,7 +62,7 @@ func TestAcceptIsHeeded(t *testing.T) {
 }
 
 func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
-	after := func(err error, d time.Duration) error { return &record.RetryError{Err: err, After: d} }
+	after := func(err error, d time.Duration) error { return &flow.RetryError{Err: err, After: d} }
 	tests := []struct {
 		name   string
 		err    error
@@ -70,16 +70,16 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 		code   string
 		retry  string
 	}{
-		{"full", record.ErrFull, 429, "stream_full", "5"},
-		{"full, and it knows for how long", after(record.ErrFull, 2400*time.Millisecond), 429, "stream_full", "3"},
-		{"busy", record.ErrBusy, 429, "stream_busy", "1"},
-		{"busy for an instant", after(record.ErrBusy, time.Millisecond), 429, "stream_busy", "1"},
-		{"away", record.ErrUnavailable, 503, "stream_unavailable", "2"},
-		{"away, electing", after(fmt.Errorf("no leader: %w", record.ErrUnavailable), 5*time.Second), 503, "stream_unavailable", "5"},
-		{"held", record.ErrHeld, 503, "source_held", "10"},
-		{"held for an instant", after(record.ErrHeld, time.Second), 503, "source_held", "1"},
-		{"key used before", record.ErrKeyReused, 422, "idempotency_key_reused", ""},
-		{"message too large", record.ErrTooLarge, 413, "record_too_large", ""},
+		{"full", flow.ErrFull, 429, "stream_full", "5"},
+		{"full, and it knows for how long", after(flow.ErrFull, 2400*time.Millisecond), 429, "stream_full", "3"},
+		{"busy", flow.ErrBusy, 429, "stream_busy", "1"},
+		{"busy for an instant", after(flow.ErrBusy, time.Millisecond), 429, "stream_busy", "1"},
+		{"away", flow.ErrUnavailable, 503, "stream_unavailable", "2"},
+		{"away, electing", after(fmt.Errorf("no leader: %w", flow.ErrUnavailable), 5*time.Second), 503, "stream_unavailable", "5"},
+		{"held", flow.ErrHeld, 503, "source_held", "10"},
+		{"held for an instant", after(flow.ErrHeld, time.Second), 503, "source_held", "1"},
+		{"key used before", flow.ErrKeyReused, 422, "idempotency_key_reused", ""},
+		{"message too large", flow.ErrTooLarge, 413, "record_too_large", ""},
 		{"something unheard of", errors.New("swordfish"), 500, "internal", ""},
 	}
 	for _, tt := range tests {

@@ -19,7 +19,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/time/rate"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // call is one request while it is handled.
@@ -27,9 +27,9 @@ type call struct {
 	w   http.ResponseWriter
 	r   *http.Request
 	c   *gin.Context
-	id  string          // of the request, ours: in a problem and in the log
-	ref string          // what the client calls it, if it says so: in its answer, and in the log
-	who record.Identity // zero on routes that need no token
+	id  string      // of the request, ours: in a problem and in the log
+	ref string      // what the client calls it, if it says so: in its answer, and in the log
+	who flow.Caller // zero on routes that need no token
 }
 
 // elastic says whether it came where Elasticsearch is spoken.
@@ -39,12 +39,12 @@ func (c *call) elastic() bool { return c.c.GetBool(elasticKey) }
 type handler func(*call) error
 
 // noScope is the scope of routes that need no token.
-const noScope record.Scope = ""
+const noScope flow.Scope = ""
 
 // route is one operation.
 type route struct {
 	method, path string // the path as gin has it
-	scope        record.Scope
+	scope        flow.Scope
 	handle       handler
 }
 
@@ -56,12 +56,12 @@ func (s *Server) table() []route {
 		field   = "/ds/dataset/field/custom/:tableId/:fieldId"
 	)
 	return []route{
-		{http.MethodPost, records, record.ScopeRecordsWrite, s.postRecords},
-		{http.MethodPatch, user, record.ScopeUserWrite, s.patchUser},
-		{http.MethodGet, user, record.ScopeRead, s.getUser},
-		{http.MethodDelete, field, record.ScopeFieldsWrite, s.deleteField},
-		{http.MethodPut, field, record.ScopeFieldsWrite, s.putField},
-		{http.MethodGet, field, record.ScopeRead, s.getField},
+		{http.MethodPost, records, flow.ScopeRecordsWrite, s.postRecords},
+		{http.MethodPatch, user, flow.ScopeUserWrite, s.patchUser},
+		{http.MethodGet, user, flow.ScopeRead, s.getUser},
+		{http.MethodDelete, field, flow.ScopeFieldsWrite, s.deleteField},
+		{http.MethodPut, field, flow.ScopeFieldsWrite, s.putField},
+		{http.MethodGet, field, flow.ScopeRead, s.getField},
 		{http.MethodGet, "/openapi.json", noScope, s.getOpenAPI},
 		{http.MethodGet, "/docs", noScope, s.getDocs},
 	}
@@ -96,7 +96,7 @@ func newEngine() *gin.Engine {
 
 // guarded wraps a handler in what every request goes through: an id, a
 // counter, the token, its scope and its rate, and an answer whatever happens.
-func (s *Server) guarded(route string, scope record.Scope, h handler) gin.HandlerFunc {
+func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerFunc {
 	m := s.metrics.route(route)
 	return func(c *gin.Context) {
 		start := time.Now()
@@ -126,7 +126,7 @@ func (s *Server) guarded(route string, scope record.Scope, h handler) gin.Handle
 }
 
 // admit lets a call through that may make this request, now.
-func (s *Server) admit(c *call, scope record.Scope, now time.Time) error {
+func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
 	if scope == noScope {
 		return nil
 	}
@@ -153,11 +153,11 @@ func (s *Server) admit(c *call, scope record.Scope, now time.Time) error {
 
 func tokenRefusal(err error) error {
 	switch {
-	case errors.Is(err, record.ErrTokenMissing):
+	case errors.Is(err, flow.ErrTokenMissing):
 		return refuse(codeTokenMissing, "send it in the Authorization header, bare or after Bearer")
-	case errors.Is(err, record.ErrTokenInvalid):
+	case errors.Is(err, flow.ErrTokenInvalid):
 		return &refusal{code: codeTokenInvalid, detail: err.Error(), challenge: `error="invalid_token"`}
-	case errors.Is(err, record.ErrTokenUnverified):
+	case errors.Is(err, flow.ErrTokenUnverified):
 		return refuse(codeTokenUnverified, err.Error())
 	}
 	return err
@@ -292,7 +292,7 @@ const maxLimiters = 10_000
 // admit counts one request of the caller, tells it in the header how many it
 // has left, and refuses it when that is none. A subject may make as many
 // requests at once as it may make in a second.
-func (r *rates) admit(who record.Identity, h http.Header, now time.Time) error {
+func (r *rates) admit(who flow.Caller, h http.Header, now time.Time) error {
 	perSecond := who.Rate
 	if perSecond == 0 {
 		perSecond = r.otherwise

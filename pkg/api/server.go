@@ -18,14 +18,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/pkg/change"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
 // Authenticator knows what a token may do. *auth.Authenticator is the real one. Its
-// errors are record.ErrTokenMissing, record.ErrTokenInvalid and
-// record.ErrTokenUnverified; their texts are shown to clients.
+// errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
+// flow.ErrTokenUnverified; their texts are shown to clients.
 type Authenticator interface {
-	Authenticate(header string) (record.Identity, error)
+	Authenticate(header string) (flow.Caller, error)
 }
 
 // Deps are what the api works with. All but Tracer are needed.

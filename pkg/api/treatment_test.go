@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -19,7 +20,7 @@ func columnsOf(t *testing.T, d *door) map[string]string {
 	t.Helper()
 	stored := d.stream.stored()
 	var c record.Columns
-	err := c.Append(&record.Message{
+	err := c.Append(&flow.Message{
 		Body: []byte("[" + strings.Join(stored, ",") + "]"), Records: len(stored), Received: time.Now(),
 	})
 	if err != nil {

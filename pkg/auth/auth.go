@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Authenticator knows the tokens in force. Authenticate is safe for concurrent
@@ -50,21 +50,21 @@ func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Authenticato
 }
 
 // Authenticate tells who sent an Authorization header: a token, bare or after
-// "Bearer ". Its errors are record.ErrTokenMissing, record.ErrTokenInvalid and
-// record.ErrTokenUnverified, wrapped or not.
-func (a *Authenticator) Authenticate(header string) (record.Identity, error) {
+// "Bearer ". Its errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
+// flow.ErrTokenUnverified, wrapped or not.
+func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 	token := bare(header)
 	if token == "" {
-		return record.Identity{}, record.ErrTokenMissing
+		return flow.Caller{}, flow.ErrTokenMissing
 	}
 	if len(token) > maxToken {
-		return record.Identity{}, record.ErrTokenInvalid
+		return flow.Caller{}, flow.ErrTokenInvalid
 	}
 	digest := sha256.Sum256([]byte(token))
 	if tokens := a.tokens.Load(); tokens != nil {
 		if e, ok := tokens.find(digest); ok {
 			if !e.expires.IsZero() && !time.Now().Before(e.expires) {
-				return record.Identity{}, fmt.Errorf("%w: it has expired", record.ErrTokenInvalid)
+				return flow.Caller{}, fmt.Errorf("%w: it has expired", flow.ErrTokenInvalid)
 			}
 			return e.identity, nil
 		}
@@ -72,7 +72,7 @@ func (a *Authenticator) Authenticate(header string) (record.Identity, error) {
 	if a.jwt != nil && strings.Count(token, ".") == 2 {
 		return a.jwt.verify(token, digest)
 	}
-	return record.Identity{}, record.ErrTokenInvalid
+	return flow.Caller{}, flow.ErrTokenInvalid
 }
 
 // Tokens are the static tokens in force, in no order and without their digests,

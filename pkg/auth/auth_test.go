@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/auth"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // tokenFile writes a token file and returns its path.
@@ -47,50 +47,50 @@ func newAuth(t *testing.T, cfg auth.Config) *auth.Authenticator {
 func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 	engine, expired, fast := auth.NewToken(), auth.NewToken(), auth.NewToken()
 	lines := []auth.Entry{
-		{Subject: "engine-a", SHA256: auth.Digest(engine), Scopes: []record.Scope{record.ScopeRecordsWrite}},
-		{Subject: "engine-b", SHA256: auth.Digest(expired), Scopes: []record.Scope{record.ScopeRead}, Expires: time.Now().Add(-time.Second)},
-		{Subject: "ops: \"all\" #1", SHA256: auth.Digest(fast), Scopes: record.Scopes(), Expires: time.Now().Add(time.Hour), Rate: 12.5},
+		{Subject: "engine-a", SHA256: auth.Digest(engine), Scopes: []flow.Scope{flow.ScopeRecordsWrite}},
+		{Subject: "engine-b", SHA256: auth.Digest(expired), Scopes: []flow.Scope{flow.ScopeRead}, Expires: time.Now().Add(-time.Second)},
+		{Subject: "ops: \"all\" #1", SHA256: auth.Digest(fast), Scopes: flow.Scopes(), Expires: time.Now().Add(time.Hour), Rate: 12.5},
 	}
 	var content strings.Builder
 	for _, e := range lines {
 		content.WriteString(e.Line() + "\n")
 	}
 	rotated := auth.NewToken()
-	content.WriteString(auth.Entry{Subject: "engine-a-2027", Source: "cluster \"a\"", SHA256: auth.Digest(rotated), Scopes: []record.Scope{record.ScopeRecordsWrite}}.Line() + "\n")
+	content.WriteString(auth.Entry{Subject: "engine-a-2027", Source: "cluster \"a\"", SHA256: auth.Digest(rotated), Scopes: []flow.Scope{flow.ScopeRecordsWrite}}.Line() + "\n")
 	unquoted := auth.NewToken()
 	content.WriteString("- subject: engine-c\n  sha256: " + auth.Digest(unquoted) + "\n  scopes:\n  - read\n  expires: 2999-01-31T12:00:00+02:00\n")
 	narrow := auth.NewToken()
-	content.WriteString(auth.Entry{Subject: "acme", SHA256: auth.Digest(narrow), Scopes: []record.Scope{record.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}.Line() + "\n")
+	content.WriteString(auth.Entry{Subject: "acme", SHA256: auth.Digest(narrow), Scopes: []flow.Scope{flow.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}.Line() + "\n")
 	oneLine := auth.NewToken()
 	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(oneLine) + ", scopes: [records:write, read]}\n")
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
 
-	engineA := record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite}}
+	engineA := flow.Caller{Subject: "engine-a", Source: "engine-a", Scopes: []flow.Scope{flow.ScopeRecordsWrite}}
 	tests := []struct {
 		name   string
 		header string
-		want   record.Identity
+		want   flow.Caller
 		err    error
 	}{
 		{"bare", engine, engineA, nil},
 		{"after Bearer", "Bearer " + engine, engineA, nil},
 		{"after bearer in small letters and more spaces", " bearer \t" + engine + " ", engineA, nil},
-		{"with a rate and an expiry to come", fast, record.Identity{Subject: "ops: \"all\" #1", Source: "ops: \"all\" #1", Scopes: record.Scopes(), Rate: 12.5}, nil},
-		{"written by hand over several lines", unquoted, record.Identity{Subject: "engine-c", Source: "engine-c", Scopes: []record.Scope{record.ScopeRead}}, nil},
-		{"written by hand in one line, without quotes", oneLine, record.Identity{Subject: "engine-d", Source: "engine-d", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}, nil},
-		{"with a source of its own", rotated, record.Identity{Subject: "engine-a-2027", Source: "cluster \"a\"", Scopes: []record.Scope{record.ScopeRecordsWrite}}, nil},
-		{"for tables and tenants", narrow, record.Identity{Subject: "acme", Source: "acme", Scopes: []record.Scope{record.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}, nil},
-		{"no header", "", record.Identity{}, record.ErrTokenMissing},
-		{"only the scheme", "Bearer", record.Identity{}, record.ErrTokenMissing},
-		{"only the scheme and a space", "Bearer ", record.Identity{}, record.ErrTokenMissing},
-		{"unknown token", auth.NewToken(), record.Identity{}, record.ErrTokenInvalid},
-		{"expired", expired, record.Identity{}, record.ErrTokenInvalid},
-		{"the digest instead of the token", auth.Digest(engine), record.Identity{}, record.ErrTokenInvalid},
-		{"another scheme", "Basic " + engine, record.Identity{}, record.ErrTokenInvalid},
-		{"the scheme glued to the token", "Bearer" + engine, record.Identity{}, record.ErrTokenInvalid},
-		{"the scheme twice", "Bearer Bearer " + engine, record.Identity{}, record.ErrTokenInvalid},
-		{"far too long", strings.Repeat("x", 1<<20), record.Identity{}, record.ErrTokenInvalid},
-		{"looks like a JWT, but none are accepted", "a.b.c", record.Identity{}, record.ErrTokenInvalid},
+		{"with a rate and an expiry to come", fast, flow.Caller{Subject: "ops: \"all\" #1", Source: "ops: \"all\" #1", Scopes: flow.Scopes(), Rate: 12.5}, nil},
+		{"written by hand over several lines", unquoted, flow.Caller{Subject: "engine-c", Source: "engine-c", Scopes: []flow.Scope{flow.ScopeRead}}, nil},
+		{"written by hand in one line, without quotes", oneLine, flow.Caller{Subject: "engine-d", Source: "engine-d", Scopes: []flow.Scope{flow.ScopeRecordsWrite, flow.ScopeRead}}, nil},
+		{"with a source of its own", rotated, flow.Caller{Subject: "engine-a-2027", Source: "cluster \"a\"", Scopes: []flow.Scope{flow.ScopeRecordsWrite}}, nil},
+		{"for tables and tenants", narrow, flow.Caller{Subject: "acme", Source: "acme", Scopes: []flow.Scope{flow.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}, nil},
+		{"no header", "", flow.Caller{}, flow.ErrTokenMissing},
+		{"only the scheme", "Bearer", flow.Caller{}, flow.ErrTokenMissing},
+		{"only the scheme and a space", "Bearer ", flow.Caller{}, flow.ErrTokenMissing},
+		{"unknown token", auth.NewToken(), flow.Caller{}, flow.ErrTokenInvalid},
+		{"expired", expired, flow.Caller{}, flow.ErrTokenInvalid},
+		{"the digest instead of the token", auth.Digest(engine), flow.Caller{}, flow.ErrTokenInvalid},
+		{"another scheme", "Basic " + engine, flow.Caller{}, flow.ErrTokenInvalid},
+		{"the scheme glued to the token", "Bearer" + engine, flow.Caller{}, flow.ErrTokenInvalid},
+		{"the scheme twice", "Bearer Bearer " + engine, flow.Caller{}, flow.ErrTokenInvalid},
+		{"far too long", strings.Repeat("x", 1<<20), flow.Caller{}, flow.ErrTokenInvalid},
+		{"looks like a JWT, but none are accepted", "a.b.c", flow.Caller{}, flow.ErrTokenInvalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 
 func TestAnEmptyListLetsNobodyIn(t *testing.T) {
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, "[]")})
-	if _, err := a.Authenticate(auth.NewToken()); !errors.Is(err, record.ErrTokenInvalid) {
+	if _, err := a.Authenticate(auth.NewToken()); !errors.Is(err, flow.ErrTokenInvalid) {
 		t.Errorf("got %v, want ErrTokenInvalid", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestAnEmptyListLetsNobodyIn(t *testing.T) {
 func TestTheTokenFileIsFollowed(t *testing.T) {
 	first, second := auth.NewToken(), auth.NewToken()
 	line := func(token string) string {
-		return auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRead}}.Line()
+		return auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRead}}.Line()
 	}
 	path := tokenFile(t, line(first))
 	var logged bytes.Buffer
@@ -249,7 +249,7 @@ func TestTokensAreNeverTheSame(t *testing.T) {
 // error quotes what was sent.
 func FuzzAuthenticate(f *testing.F) {
 	const token = "sluice_fuzz-token-that-nobody-guesses"
-	line := auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRead}}.Line()
+	line := auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRead}}.Line()
 	path := filepath.Join(f.TempDir(), "tokens.yaml")
 	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
 		f.Fatal(err)
@@ -277,7 +277,7 @@ func FuzzAuthenticate(f *testing.F) {
 			}
 			return
 		}
-		if !errors.Is(err, record.ErrTokenMissing) && !errors.Is(err, record.ErrTokenInvalid) {
+		if !errors.Is(err, flow.ErrTokenMissing) && !errors.Is(err, flow.ErrTokenInvalid) {
 			t.Errorf("%q: unexpected error %v", header, err)
 		}
 		if len(header) > 12 && strings.Contains(err.Error(), header) {
@@ -294,7 +294,7 @@ func TestRunFollowsTheTokenFileUntilItEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Run(ctx) }()
-		writeFile(t, path, auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: record.Scopes()}.Line())
+		writeFile(t, path, auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: flow.Scopes()}.Line())
 		time.Sleep(1500 * time.Millisecond)
 		if _, err := a.Authenticate(token); err != nil {
 			t.Errorf("a second after the file changed: %v", err)
@@ -308,11 +308,11 @@ func TestRunFollowsTheTokenFileUntilItEnds(t *testing.T) {
 
 func TestTokensInForceAreListedWithoutTheirDigests(t *testing.T) {
 	entries := []auth.Entry{
-		{Subject: "a", Source: "cluster", SHA256: auth.Digest("one"), Scopes: []record.Scope{record.ScopeRead}, Tenants: []string{"t"}},
-		{Subject: "gone", SHA256: auth.Digest("two"), Scopes: record.Scopes(), Expires: time.Now().Add(-time.Hour)},
+		{Subject: "a", Source: "cluster", SHA256: auth.Digest("one"), Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"t"}},
+		{Subject: "gone", SHA256: auth.Digest("two"), Scopes: flow.Scopes(), Expires: time.Now().Add(-time.Hour)},
 	}
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, entries[0].Line()+"\n"+entries[1].Line())})
-	want := []auth.Entry{{Subject: "a", Source: "cluster", Scopes: []record.Scope{record.ScopeRead}, Tenants: []string{"t"}}}
+	want := []auth.Entry{{Subject: "a", Source: "cluster", Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"t"}}}
 	if diff := cmp.Diff(want, a.Tokens()); diff != "" {
 		t.Errorf("tokens (-want +got):\n%s", diff)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // maxFile bounds a token file or key set; more is a mistake.
@@ -29,7 +29,7 @@ const maxFile = 8 << 20
 // entry is a token in force.
 type entry struct {
 	digest   [sha256.Size]byte
-	identity record.Identity
+	identity flow.Caller
 	expires  time.Time // zero: never
 }
 
@@ -56,14 +56,14 @@ func (t *table) find(digest [sha256.Size]byte) (entry, bool) {
 
 // line is an Entry as it stands in the file.
 type line struct {
-	Subject string         `yaml:"subject"`
-	Source  string         `yaml:"source"`
-	SHA256  string         `yaml:"sha256"`
-	Scopes  []record.Scope `yaml:"scopes"`
-	Expires string         `yaml:"expires"` // not time.Time: YAML has times without a zone, too
-	Tables  []string       `yaml:"tables"`
-	Tenants []string       `yaml:"tenants"`
-	Rate    float64        `yaml:"rate"`
+	Subject string       `yaml:"subject"`
+	Source  string       `yaml:"source"`
+	SHA256  string       `yaml:"sha256"`
+	Scopes  []flow.Scope `yaml:"scopes"`
+	Expires string       `yaml:"expires"` // not time.Time: YAML has times without a zone, too
+	Tables  []string     `yaml:"tables"`
+	Tenants []string     `yaml:"tenants"`
+	Rate    float64      `yaml:"rate"`
 }
 
 // parseTable reads a token file, whose subjects may not begin with what is
@@ -131,8 +131,8 @@ func (e line) parse() (entry, error) {
 		}
 	}
 	for _, s := range e.Scopes {
-		if !slices.Contains(record.Scopes(), s) {
-			return entry{}, fmt.Errorf("a scope is not one of %v", record.Scopes())
+		if !slices.Contains(flow.Scopes(), s) {
+			return entry{}, fmt.Errorf("a scope is not one of %v", flow.Scopes())
 		}
 	}
 	var expires time.Time
@@ -143,7 +143,7 @@ func (e line) parse() (entry, error) {
 	}
 	return entry{
 		digest:   [sha256.Size]byte(digest),
-		identity: record.Identity{Subject: e.Subject, Source: cmp.Or(e.Source, e.Subject), Scopes: e.Scopes, Tables: e.Tables, Tenants: e.Tenants, Rate: e.Rate},
+		identity: flow.Caller{Subject: e.Subject, Source: cmp.Or(e.Source, e.Subject), Scopes: e.Scopes, Tables: e.Tables, Tenants: e.Tenants, Rate: e.Rate},
 		expires:  expires,
 	}, nil
 }

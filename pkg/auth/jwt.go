@@ -19,7 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Signatures that are accepted. Public keys and a secret never share a list: a
@@ -111,10 +111,10 @@ func (s *scopes) UnmarshalJSON(b []byte) error {
 
 // ours are the scopes that are ours. Others are left out: a token may serve
 // other services too.
-func (v *verifier) ours(names []string) (found []record.Scope) {
+func (v *verifier) ours(names []string) (found []flow.Scope) {
 	for _, name := range names {
 		name, ok := strings.CutPrefix(name, v.cfg.ScopePrefix)
-		if scope := record.Scope(name); ok && slices.Contains(record.Scopes(), scope) && !slices.Contains(found, scope) {
+		if scope := flow.Scope(name); ok && slices.Contains(flow.Scopes(), scope) && !slices.Contains(found, scope) {
 			found = append(found, scope)
 		}
 	}
@@ -132,7 +132,7 @@ func typed(header jose.Header) bool {
 }
 
 // verify checks a token whose SHA-256 is digest.
-func (v *verifier) verify(token string, digest [sha256.Size]byte) (record.Identity, error) {
+func (v *verifier) verify(token string, digest [sha256.Size]byte) (flow.Caller, error) {
 	now := time.Now()
 	keys := v.keys.Load()
 	if keys != nil {
@@ -146,18 +146,18 @@ func (v *verifier) verify(token string, digest [sha256.Size]byte) (record.Identi
 	}
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
-		return record.Identity{}, fmt.Errorf("%w: not a JWT signed in a way that is accepted", record.ErrTokenInvalid)
+		return flow.Caller{}, fmt.Errorf("%w: not a JWT signed in a way that is accepted", flow.ErrTokenInvalid)
 	}
 	if !typed(parsed.Headers[0]) {
-		return record.Identity{}, fmt.Errorf("%w: its typ says that it is made for another purpose", record.ErrTokenInvalid)
+		return flow.Caller{}, fmt.Errorf("%w: its typ says that it is made for another purpose", flow.ErrTokenInvalid)
 	}
 	found, keys, err := v.signed(parsed)
 	if err != nil {
-		return record.Identity{}, err
+		return flow.Caller{}, err
 	}
 	ok, err := v.accept(found, now)
 	if err != nil {
-		return record.Identity{}, err
+		return flow.Caller{}, err
 	}
 	keys.remember(digest, ok)
 	return ok.identity, nil
@@ -170,7 +170,7 @@ func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
 	keys := v.keys.Load()
 	if v.cfg.SecretFile != "" {
 		if err := token.Claims(keys.secret, &c); err != nil {
-			return c, nil, fmt.Errorf("%w: its signature or claims are wrong", record.ErrTokenInvalid)
+			return c, nil, fmt.Errorf("%w: its signature or claims are wrong", flow.ErrTokenInvalid)
 		}
 		return c, keys, nil
 	}
@@ -183,7 +183,7 @@ func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
 		// Signed with a key made since we asked last, it seems.
 		v.refreshSoon()
 		if keys = v.keys.Load(); keys == nil {
-			return c, nil, record.ErrTokenUnverified
+			return c, nil, flow.ErrTokenUnverified
 		}
 		candidates = keys.candidates(header.KeyID, header.Algorithm)
 	}
@@ -193,7 +193,7 @@ func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
 			return c, keys, nil
 		}
 	}
-	return c, nil, fmt.Errorf("%w: no key in force signed it, or its claims are wrong", record.ErrTokenInvalid)
+	return c, nil, fmt.Errorf("%w: no key in force signed it, or its claims are wrong", flow.ErrTokenInvalid)
 }
 
 // accept judges the claims of a token whose signature is right.
@@ -227,10 +227,10 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 		why = "it has no usable subject"
 	}
 	if why != "" {
-		return verified{}, fmt.Errorf("%w: %s", record.ErrTokenInvalid, why)
+		return verified{}, fmt.Errorf("%w: %s", flow.ErrTokenInvalid, why)
 	}
 	ok := verified{
-		identity: record.Identity{Subject: subject, Source: cmp.Or(c.Source, subject), Scopes: v.ours(append(c.Scope, c.Scp...)), Tables: c.Tables, Tenants: c.Tenants},
+		identity: flow.Caller{Subject: subject, Source: cmp.Or(c.Source, subject), Scopes: v.ours(append(c.Scope, c.Scp...)), Tables: c.Tables, Tenants: c.Tenants},
 		until:    c.Expiry.Time().Add(v.cfg.Leeway),
 	}
 	if c.NotBefore != nil {

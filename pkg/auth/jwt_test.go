@@ -25,7 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // signingKey is a private key with the id its public half is published under.
@@ -104,36 +104,36 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 	}})
 	now := time.Now()
 	in := func(d time.Duration) int64 { return now.Add(d).Unix() }
-	want := record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeRead}}
+	want := flow.Caller{Subject: "engine-a", Source: "engine-a", Scopes: []flow.Scope{flow.ScopeRecordsWrite, flow.ScopeRead}}
 	tests := []struct {
 		name    string
 		changes map[string]any
-		want    record.Identity
+		want    flow.Caller
 		why     string // of the refusal
 	}{
 		{"good", nil, want, ""},
-		{"scopes as an array in scp", map[string]any{"scope": nil, "scp": []string{"read", "something"}}, record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRead}}, ""},
-		{"scopes as text in scp", map[string]any{"scope": nil, "scp": "read admin"}, record.Identity{Subject: "engine-a", Source: "engine-a", Scopes: []record.Scope{record.ScopeRead, record.ScopeAdmin}}, ""},
-		{"no scopes", map[string]any{"scope": nil}, record.Identity{Subject: "engine-a", Source: "engine-a"}, ""},
+		{"scopes as an array in scp", map[string]any{"scope": nil, "scp": []string{"read", "something"}}, flow.Caller{Subject: "engine-a", Source: "engine-a", Scopes: []flow.Scope{flow.ScopeRead}}, ""},
+		{"scopes as text in scp", map[string]any{"scope": nil, "scp": "read admin"}, flow.Caller{Subject: "engine-a", Source: "engine-a", Scopes: []flow.Scope{flow.ScopeRead, flow.ScopeAdmin}}, ""},
+		{"no scopes", map[string]any{"scope": nil}, flow.Caller{Subject: "engine-a", Source: "engine-a"}, ""},
 		{"audience as text", map[string]any{"aud": "sluice"}, want, ""},
 		{"expired within the leeway", map[string]any{"exp": in(-5 * time.Second)}, want, ""},
-		{"a source of its own", map[string]any{"source": "cluster-a", "scope": "read"}, record.Identity{Subject: "engine-a", Source: "cluster-a", Scopes: []record.Scope{record.ScopeRead}}, ""},
-		{"a source far too long", map[string]any{"source": strings.Repeat("s", 257)}, record.Identity{}, "source is not 1 to 256 bytes"},
-		{"a source of a wrong type", map[string]any{"source": 7}, record.Identity{}, "its claims are wrong"},
-		{"expired", map[string]any{"exp": in(-time.Minute)}, record.Identity{}, "it has expired"},
-		{"never expires", map[string]any{"exp": nil}, record.Identity{}, "it never expires"},
+		{"a source of its own", map[string]any{"source": "cluster-a", "scope": "read"}, flow.Caller{Subject: "engine-a", Source: "cluster-a", Scopes: []flow.Scope{flow.ScopeRead}}, ""},
+		{"a source far too long", map[string]any{"source": strings.Repeat("s", 257)}, flow.Caller{}, "source is not 1 to 256 bytes"},
+		{"a source of a wrong type", map[string]any{"source": 7}, flow.Caller{}, "its claims are wrong"},
+		{"expired", map[string]any{"exp": in(-time.Minute)}, flow.Caller{}, "it has expired"},
+		{"never expires", map[string]any{"exp": nil}, flow.Caller{}, "it never expires"},
 		{"valid since a moment ago", map[string]any{"nbf": in(-time.Minute)}, want, ""},
-		{"valid in a minute", map[string]any{"nbf": in(time.Minute)}, record.Identity{}, "it is not valid yet"},
-		{"issued in the future", map[string]any{"iat": in(time.Hour)}, record.Identity{}, "it is not valid yet"},
-		{"another issuer", map[string]any{"iss": "https://evil.example"}, record.Identity{}, "it has another issuer"},
-		{"no issuer", map[string]any{"iss": nil}, record.Identity{}, "it has another issuer"},
-		{"another audience", map[string]any{"aud": []string{"other"}}, record.Identity{}, "it is for another audience"},
-		{"no audience", map[string]any{"aud": nil}, record.Identity{}, "it is for another audience"},
-		{"no subject", map[string]any{"sub": nil}, record.Identity{}, "it has no usable subject"},
-		{"a subject far too long", map[string]any{"sub": strings.Repeat("s", 257)}, record.Identity{}, "it has no usable subject"},
-		{"a subject with a control character", map[string]any{"sub": "a\x00b"}, record.Identity{}, "it has no usable subject"},
-		{"a subject with a space around it", map[string]any{"sub": "a "}, record.Identity{}, "it has no usable subject"},
-		{"a scope of a wrong type", map[string]any{"scope": 7}, record.Identity{}, "its claims are wrong"},
+		{"valid in a minute", map[string]any{"nbf": in(time.Minute)}, flow.Caller{}, "it is not valid yet"},
+		{"issued in the future", map[string]any{"iat": in(time.Hour)}, flow.Caller{}, "it is not valid yet"},
+		{"another issuer", map[string]any{"iss": "https://evil.example"}, flow.Caller{}, "it has another issuer"},
+		{"no issuer", map[string]any{"iss": nil}, flow.Caller{}, "it has another issuer"},
+		{"another audience", map[string]any{"aud": []string{"other"}}, flow.Caller{}, "it is for another audience"},
+		{"no audience", map[string]any{"aud": nil}, flow.Caller{}, "it is for another audience"},
+		{"no subject", map[string]any{"sub": nil}, flow.Caller{}, "it has no usable subject"},
+		{"a subject far too long", map[string]any{"sub": strings.Repeat("s", 257)}, flow.Caller{}, "it has no usable subject"},
+		{"a subject with a control character", map[string]any{"sub": "a\x00b"}, flow.Caller{}, "it has no usable subject"},
+		{"a subject with a space around it", map[string]any{"sub": "a "}, flow.Caller{}, "it has no usable subject"},
+		{"a scope of a wrong type", map[string]any{"scope": 7}, flow.Caller{}, "its claims are wrong"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 				if tt.why == "" && err != nil {
 					t.Fatalf("%s: %v", pass, err)
 				}
-				if tt.why != "" && (!errors.Is(err, record.ErrTokenInvalid) || !strings.Contains(err.Error(), tt.why)) {
+				if tt.why != "" && (!errors.Is(err, flow.ErrTokenInvalid) || !strings.Contains(err.Error(), tt.why)) {
 					t.Fatalf("%s: got %v, want a refusal because %s", pass, err, tt.why)
 				}
 				if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -165,7 +165,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 	}
 	for _, tt := range forged {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, err := a.Authenticate(tt.token); !errors.Is(err, record.ErrTokenInvalid) {
+			if got, err := a.Authenticate(tt.token); !errors.Is(err, flow.ErrTokenInvalid) {
 				t.Errorf("got %v %v, want ErrTokenInvalid", got, err)
 			}
 		})
@@ -189,7 +189,7 @@ func TestAJWTOfASharedSecret(t *testing.T) {
 		"HS512 of the same secret": sign(t, jose.HS512, bytes.Repeat(secret, 2), "", claimsWith(nil)),
 		"a public key algorithm":   sign(t, key.alg, key.private, "k1", claimsWith(nil)),
 	} {
-		if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
+		if _, err := a.Authenticate(token); !errors.Is(err, flow.ErrTokenInvalid) {
 			t.Errorf("%s: got %v, want ErrTokenInvalid", name, err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestATokenFromMemoryStillExpires(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
+		if _, err := a.Authenticate(token); !errors.Is(err, flow.ErrTokenInvalid) {
 			t.Errorf("after its expiry: got %v, want ErrTokenInvalid", err)
 		}
 	})
@@ -249,12 +249,12 @@ func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 		}
 	}
 
-	expect("server down", oldToken, record.ErrTokenUnverified)
+	expect("server down", oldToken, flow.ErrTokenUnverified)
 	if err := a.Check(t.Context()); err == nil {
 		t.Error("Check: got nil while no keys could be had")
 	}
 	server.publish(keySet(t, old))
-	expect("asked a moment ago", oldToken, record.ErrTokenUnverified)
+	expect("asked a moment ago", oldToken, flow.ErrTokenUnverified)
 	a.Refresh(t.Context())
 	expect("keys are there", oldToken, nil)
 	if err := a.Check(t.Context()); err != nil {
@@ -263,7 +263,7 @@ func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 	asked := server.asked.Load()
 	for range 50 {
 		expect("from memory", oldToken, nil)
-		expect("an invented key id, asked a moment ago", nextToken, record.ErrTokenInvalid)
+		expect("an invented key id, asked a moment ago", nextToken, flow.ErrTokenInvalid)
 	}
 	if got := server.asked.Load(); got != asked {
 		t.Errorf("the key server was asked %d times more, want 0", got-asked)
@@ -278,7 +278,7 @@ func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 	expect("server down again, keys stay", oldToken, nil)
 	server.publish(keySet(t, next))
 	a.Refresh(t.Context())
-	expect("old key withdrawn, although its token was verified before", oldToken, record.ErrTokenInvalid)
+	expect("old key withdrawn, although its token was verified before", oldToken, flow.ErrTokenInvalid)
 	expect("new key", nextToken, nil)
 }
 
@@ -311,7 +311,7 @@ func TestAKeyFileIsFollowed(t *testing.T) {
 	path := tokenFile(t, keySet(t, first))
 	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: path, Any: true}})
 	token := sign(t, second.alg, second.private, second.id, claimsWith(nil))
-	if _, err := a.Authenticate(token); !errors.Is(err, record.ErrTokenInvalid) {
+	if _, err := a.Authenticate(token); !errors.Is(err, flow.ErrTokenInvalid) {
 		t.Fatalf("before: got %v, want ErrTokenInvalid", err)
 	}
 	writeFile(t, path, keySet(t, first, second))
@@ -369,7 +369,7 @@ func TestTheSecretIsFollowed(t *testing.T) {
 	expect("a secret that cannot be one leaves the first in force", old, nil)
 	writeFile(t, path, string(second))
 	a.Follow()
-	expect("the first secret, although its token was verified before", old, record.ErrTokenInvalid)
+	expect("the first secret, although its token was verified before", old, flow.ErrTokenInvalid)
 	expect("the second secret", next, nil)
 }
 
@@ -379,7 +379,7 @@ func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, keySet(t, key)), Any: true}})
 	for typ, want := range map[string]error{
 		"JWT": nil, "jwt": nil, "at+jwt": nil, "application/at+jwt": nil, "": nil,
-		"logout+jwt": record.ErrTokenInvalid, "dpop+jwt": record.ErrTokenInvalid, "secevent+jwt": record.ErrTokenInvalid,
+		"logout+jwt": flow.ErrTokenInvalid, "dpop+jwt": flow.ErrTokenInvalid, "secevent+jwt": flow.ErrTokenInvalid,
 	} {
 		opts := (&jose.SignerOptions{}).WithHeader("kid", key.id)
 		if typ != "" {
@@ -403,7 +403,7 @@ func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
 	secret := bytes.Repeat([]byte("s"), 32)
 	static := auth.NewToken()
 	file := func(subject string) string {
-		return tokenFile(t, auth.Entry{Subject: subject, SHA256: auth.Digest(static), Scopes: record.Scopes()}.Line())
+		return tokenFile(t, auth.Entry{Subject: subject, SHA256: auth.Digest(static), Scopes: flow.Scopes()}.Line())
 	}
 	how := auth.JWT{SecretFile: tokenFile(t, string(secret)), ScopePrefix: "sluice:", SubjectPrefix: "jwt:"}
 	a := newAuth(t, auth.Config{Tokens: file("engine-a"), JWT: how})
@@ -411,7 +411,7 @@ func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := record.Identity{Subject: "jwt:engine-a", Source: "jwt:engine-a", Scopes: []record.Scope{record.ScopeRead, record.ScopeUserWrite}}
+	want := flow.Caller{Subject: "jwt:engine-a", Source: "jwt:engine-a", Scopes: []flow.Scope{flow.ScopeRead, flow.ScopeUserWrite}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("identity (-want +got):\n%s", diff)
 	}
@@ -446,9 +446,9 @@ func TestAnIssuerIsAskedForItsKeys(t *testing.T) {
 		complain string
 	}{
 		{"an issuer as it should be", same, same, nil, ""},
-		{"one that has another name", func(url string) string { return url + "/" }, same, record.ErrTokenUnverified, "calls itself by another name"},
-		{"one whose keys everybody can change", same, func(string) string { return "http://id.example/keys" }, record.ErrTokenUnverified, "not https"},
-		{"one without keys", same, func(string) string { return "" }, record.ErrTokenUnverified, "not https"},
+		{"one that has another name", func(url string) string { return url + "/" }, same, flow.ErrTokenUnverified, "calls itself by another name"},
+		{"one whose keys everybody can change", same, func(string) string { return "http://id.example/keys" }, flow.ErrTokenUnverified, "not https"},
+		{"one without keys", same, func(string) string { return "" }, flow.ErrTokenUnverified, "not https"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -468,7 +468,7 @@ func TestAnIssuerIsAskedForItsKeys(t *testing.T) {
 				t.Errorf("logged %q, want %q in it", logged.String(), tt.complain)
 			}
 			if tt.want == nil {
-				if _, err := a.Authenticate(sign(t, key.alg, key.private, key.id, claimsWith(nil))); !errors.Is(err, record.ErrTokenInvalid) {
+				if _, err := a.Authenticate(sign(t, key.alg, key.private, key.id, claimsWith(nil))); !errors.Is(err, flow.ErrTokenInvalid) {
 					t.Errorf("a token of another issuer: got %v", err)
 				}
 			}
@@ -494,8 +494,8 @@ func TestAJWTMayBeForSomeTablesAndTenants(t *testing.T) {
 		{"one name", map[string]any{"tables": "b c"}, []string{"b c"}, nil, nil},
 		{"empty", map[string]any{"tables": []string{}, "tenants": ""}, []string{}, []string{}, nil},
 		{"null", map[string]any{"tenants": nil}, nil, []string{}, nil},
-		{"a number", map[string]any{"tables": 7}, nil, nil, record.ErrTokenInvalid},
-		{"a name that none has", map[string]any{"tenants": []string{" acme"}}, nil, nil, record.ErrTokenInvalid},
+		{"a number", map[string]any{"tables": 7}, nil, nil, flow.ErrTokenInvalid},
+		{"a name that none has", map[string]any{"tenants": []string{" acme"}}, nil, nil, flow.ErrTokenInvalid},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.claims["sub"], tt.claims["exp"] = "jane", time.Now().Add(time.Hour).Unix()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // keyset is the keys in force, with the tokens that were verified by them:
@@ -33,7 +33,7 @@ type keyset struct {
 
 // verified is a token whose signature needs no second check.
 type verified struct {
-	identity record.Identity
+	identity flow.Caller
 	from     time.Time // not before, leeway included
 	until    time.Time // expiry, leeway included
 }
@@ -41,7 +41,7 @@ type verified struct {
 // maxVerified bounds the memory of verified tokens, about 1 MiB.
 const maxVerified = 4096
 
-func (k *keyset) recall(digest [sha256.Size]byte, now time.Time) (record.Identity, bool) {
+func (k *keyset) recall(digest [sha256.Size]byte, now time.Time) (flow.Caller, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	v, ok := k.verified[digest]

@@ -10,19 +10,19 @@ import (
 	"strings"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Entry is one token of the token file.
 type Entry struct {
-	Subject string         // the current user the token stands for
-	Source  string         // the engine whose records it posts; empty: the subject
-	SHA256  string         // hex of the SHA-256 of the token
-	Scopes  []record.Scope // what it allows; at least one
-	Expires time.Time      // zero: never
-	Tables  []string       // dataset tables it may touch; empty: all
-	Tenants []string       // tenants whose records it may post; empty: all
-	Rate    float64        // requests per second; 0: as the api is set
+	Subject string       // the current user the token stands for
+	Source  string       // the engine whose records it posts; empty: the subject
+	SHA256  string       // hex of the SHA-256 of the token
+	Scopes  []flow.Scope // what it allows; at least one
+	Expires time.Time    // zero: never
+	Tables  []string     // dataset tables it may touch; empty: all
+	Tenants []string     // tenants whose records it may post; empty: all
+	Rate    float64      // requests per second; 0: as the api is set
 }
 
 // tokenPrefix marks our tokens, so that scanners find one that leaked.

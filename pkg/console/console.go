@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/option"
-	"sluice/pkg/record"
 )
 
 // Config says where the console listens and how long its sessions last.
@@ -32,10 +32,10 @@ func (c Config) withDefaults() Config {
 }
 
 // Authenticator knows what a token may do. *auth.Authenticator is the real one. Its
-// errors are record.ErrTokenMissing, record.ErrTokenInvalid and
-// record.ErrTokenUnverified.
+// errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
+// flow.ErrTokenUnverified.
 type Authenticator interface {
-	Authenticate(header string) (record.Identity, error)
+	Authenticate(header string) (flow.Caller, error)
 }
 
 // Deps are what the console works with. All are needed.

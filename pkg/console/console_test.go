@@ -23,8 +23,8 @@ import (
 	"sluice/pkg/auth"
 	"sluice/pkg/console"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/ops"
-	"sluice/pkg/record"
 )
 
 func TestMain(m *testing.M) {
@@ -49,7 +49,7 @@ func (s still) Standing(context.Context) (console.Standing, error) { return s.st
 
 var oneLane = console.Standing{Lanes: []console.Lane{{
 	Number: 0, Stream: "FLOW_0", Last: 7, Bytes: 1 << 20, MaxBytes: 4 << 30, Waiting: 2, WaitingBytes: 300,
-	Position: record.Position{Owner: "ingester-1", Incarnation: 1795323828695, Totals: record.Totals{Read: 12_000, Stored: 11_990, Repeated: 10}},
+	Position: flow.Position{Owner: "ingester-1", Incarnation: 1795323828695, Totals: flow.Totals{Read: 12_000, Stored: 11_990, Repeated: 10}},
 }}}
 
 // site is a console and a browser that has not signed in.
@@ -116,10 +116,10 @@ func newBrowser() *http.Client {
 func writeTokens(t *testing.T, file string, tokens ...string) {
 	t.Helper()
 	all := map[string]auth.Entry{
-		reader:  {Subject: "ann", Scopes: []record.Scope{record.ScopeRead}},
-		admin:   {Subject: "root", Scopes: []record.Scope{record.ScopeRead, record.ScopeAdmin}},
-		poster:  {Subject: "engine", Scopes: []record.Scope{record.ScopeRecordsWrite}},
-		tenants: {Subject: "tom", Scopes: []record.Scope{record.ScopeRead, record.ScopeAdmin}, Tenants: []string{"a", "b"}},
+		reader:  {Subject: "ann", Scopes: []flow.Scope{flow.ScopeRead}},
+		admin:   {Subject: "root", Scopes: []flow.Scope{flow.ScopeRead, flow.ScopeAdmin}},
+		poster:  {Subject: "engine", Scopes: []flow.Scope{flow.ScopeRecordsWrite}},
+		tenants: {Subject: "tom", Scopes: []flow.Scope{flow.ScopeRead, flow.ScopeAdmin}, Tenants: []string{"a", "b"}},
 	}
 	content := "[]\n"
 	if len(tokens) > 0 {

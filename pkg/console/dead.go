@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Letters are the dead letters. The real one is wired in cmd, of
@@ -33,7 +33,7 @@ type Letters interface {
 type Letter struct {
 	Number uint64
 	At     time.Time
-	record.Dead
+	flow.Dead
 }
 
 // What says in words what was set aside.
@@ -352,7 +352,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *session, dr
 			if err == nil && found {
 				before, err = do(ctx, l)
 			}
-			if ctx.Err() != nil || errors.Is(err, record.ErrFull) || errors.Is(err, record.ErrUnavailable) {
+			if ctx.Err() != nil || errors.Is(err, flow.ErrFull) || errors.Is(err, flow.ErrUnavailable) {
 				return errors.Join(err, ctx.Err())
 			}
 			mu.Lock()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Asked is what the pages of processes, instances and records are made of, for
@@ -16,7 +16,7 @@ type Asked struct {
 
 // Ask asks a database, as a token of these tenants; nil are all.
 func Ask(db Warehouse, tenants []string) Asked {
-	return Asked{&Server{db: db}, &session{identity: record.Identity{Tenants: tenants}}}
+	return Asked{&Server{db: db}, &session{identity: flow.Caller{Tenants: tenants}}}
 }
 
 // Between is a window.

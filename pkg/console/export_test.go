@@ -3,11 +3,11 @@ package console
 import (
 	"context"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Scoped is the condition of a session of such a token.
-func Scoped(who record.Identity, column string) (string, []any) {
+func Scoped(who flow.Caller, column string) (string, []any) {
 	return (&session{identity: who}).scoped(column)
 }
 

@@ -19,8 +19,8 @@ import (
 
 	"sluice/pkg/auth"
 	"sluice/pkg/console"
+	"sluice/pkg/flow"
 	"sluice/pkg/ops"
-	"sluice/pkg/record"
 )
 
 // events are what a browser is told within a while.
@@ -121,7 +121,7 @@ func TestEventsFollowTheToken(t *testing.T) {
 	s.signIn(reader)
 	s.events(t, func(n int, told string) bool {
 		if n == 1 {
-			entry := auth.Entry{Subject: "ann", SHA256: auth.Digest(reader), Scopes: []record.Scope{record.ScopeRead}, Tenants: []string{"a"}}
+			entry := auth.Entry{Subject: "ann", SHA256: auth.Digest(reader), Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"a"}}
 			fatal(t, os.WriteFile(s.tokens+".new", []byte(entry.Line()+"\n"), 0o600))
 			fatal(t, os.Rename(s.tokens+".new", s.tokens))
 		}

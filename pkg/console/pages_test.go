@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"sluice/pkg/console"
+	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
-	"sluice/pkg/record"
 )
 
 // open is a console of the world, at which a token has signed in.
@@ -213,7 +213,7 @@ func testQuery(t *testing.T, w *world) {
 // testTail follows what is stored while it is.
 func testTail(t *testing.T, w *world) {
 	lanes := oneLane
-	lanes.Lanes = []console.Lane{{Position: record.Position{Done: w.messages}}}
+	lanes.Lanes = []console.Lane{{Position: flow.Position{Done: w.messages}}}
 	s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse, deps.Stream = w.db, still{lanes} })
 	s.signIn(tenants)
 	res, body := s.get("/records?type=DEPLOYMENT")

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // session is a user who has signed in. The token stays in this process: with
@@ -27,12 +27,12 @@ type session struct {
 	seen    time.Time // of sessions, under its lock
 	subject string    // of the token, also when it is not valid any more
 
-	identity record.Identity // of this request
-	at       time.Time       // when this request came: what its page says is as of then
+	identity flow.Caller // of this request
+	at       time.Time   // when this request came: what its page says is as of then
 }
 
 // May tells whether the session may act, and not only look.
-func (s *session) May() bool { return s.identity.May(record.ScopeAdmin) }
+func (s *session) May() bool { return s.identity.May(flow.ScopeAdmin) }
 
 // Subject is who it is.
 func (s *session) Subject() string { return s.identity.Subject }
@@ -95,7 +95,7 @@ func random() string {
 }
 
 // begin makes a session and returns the value of its cookie.
-func (s *sessions) begin(token string, who record.Identity, now time.Time) string {
+func (s *sessions) begin(token string, who flow.Caller, now time.Time) string {
 	cookie := random()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,10 +230,10 @@ func (s *Server) signInOnce(w http.ResponseWriter, r *http.Request) {
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, token, invalid string) {
 	who, err := s.auth.Authenticate(token)
 	switch {
-	case errors.Is(err, record.ErrTokenMissing):
+	case errors.Is(err, flow.ErrTokenMissing):
 		s.showSignIn(w, r, http.StatusBadRequest, "Type an access token.")
 		return
-	case errors.Is(err, record.ErrTokenUnverified):
+	case errors.Is(err, flow.ErrTokenUnverified):
 		s.showSignIn(w, r, http.StatusServiceUnavailable, "The token cannot be checked at the moment. Try again in a while.")
 		return
 	case err != nil:
@@ -273,8 +273,8 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 }
 
 // mayLook: admin includes looking, here.
-func mayLook(who record.Identity) bool {
-	return who.May(record.ScopeRead) || who.May(record.ScopeAdmin)
+func mayLook(who flow.Caller) bool {
+	return who.May(flow.ScopeRead) || who.May(flow.ScopeAdmin)
 }
 
 // brings tells whether a form brings what the session has given it.
@@ -295,7 +295,7 @@ func (s *Server) visitor(r *http.Request) (*session, error) {
 	}
 	who.at = time.Now()
 	who.identity, err = s.auth.Authenticate(who.token)
-	if errors.Is(err, record.ErrTokenUnverified) {
+	if errors.Is(err, flow.ErrTokenUnverified) {
 		return nil, refuse(http.StatusServiceUnavailable, "Your token cannot be checked at the moment. Try again in a while.")
 	}
 	if err != nil || !mayLook(who.identity) {

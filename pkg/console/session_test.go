@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"sluice/pkg/console"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
@@ -199,7 +199,7 @@ func TestConditionsOfTenants(t *testing.T) {
 		{"none", []string{}, "0", nil},
 		{"two", []string{"a", "b"}, "tenant_id IN (?,?)", []any{"a", "b"}},
 	} {
-		got, args := console.Scoped(record.Identity{Tenants: c.tenants}, "tenant_id")
+		got, args := console.Scoped(flow.Caller{Tenants: c.tenants}, "tenant_id")
 		if got != c.want || !slices.Equal(args, c.args) {
 			t.Errorf("%s: %q %v, want %q %v", c.name, got, args, c.want, c.args)
 		}

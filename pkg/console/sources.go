@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Token is an access token as people may see it: without the token.
 type Token struct {
 	Subject, Source string
-	Scopes          []record.Scope
+	Scopes          []flow.Scope
 	Tables, Tenants []string // nil: all
 	Expires         time.Time
 }

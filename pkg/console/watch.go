@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Stream is the lanes and the dead letters, as they are now. The real one is
@@ -31,7 +31,7 @@ type Lane struct {
 	MaxBytes     int64  // what it may hold
 	Waiting      uint64 // messages that are not stored yet
 	WaitingBytes uint64 // of those, estimated
-	Position     record.Position
+	Position     flow.Position
 }
 
 // DeadRoom is how many dead letters there are, and what room they take.

@@ -13,6 +13,7 @@ import (
 
 	"sluice/pkg/console"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -62,9 +63,9 @@ func (w *world) store(t *testing.T, records ...string) {
 	t.Helper()
 	w.messages++
 	c := new(record.Columns)
-	m := record.Message{Seq: w.messages, Topic: "flow.0.record", Received: w.end, Source: "cluster-a", Body: []byte("[" + strings.Join(records, ",") + "]")}
+	m := flow.Message{Seq: w.messages, Topic: "flow.0.record", Received: w.end, Source: "cluster-a", Body: []byte("[" + strings.Join(records, ",") + "]")}
 	fatal(t, c.Append(&m))
-	fatal(t, w.inserter.Insert(t.Context(), record.Block{Columns: c, Claim: record.Claim{First: w.messages, Last: w.messages, Token: fmt.Sprintf("FLOW_0@1:%d:0", w.messages)}}))
+	fatal(t, w.inserter.Insert(t.Context(), record.Block{Columns: c, Claim: flow.Claim{First: w.messages, Last: w.messages, Token: fmt.Sprintf("FLOW_0@1:%d:0", w.messages)}}))
 }
 
 // TestPagesTellWhatHappened compares what pages say of a simulated engine with

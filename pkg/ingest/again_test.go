@@ -12,6 +12,7 @@ import (
 
 	"sluice/pkg/benchtest"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/load"
 	"sluice/pkg/record"
@@ -66,7 +67,7 @@ func regroup(b *testing.B, bodies [][]byte, n int) (again [][]byte) {
 		}
 	}
 	for _, whole := range bodies {
-		err := record.Each(&record.Message{Body: whole}, func(_ int, raw []byte) error {
+		err := record.Each(&flow.Message{Body: whole}, func(_ int, raw []byte) error {
 			if count++; count == 1 {
 				body = append(body, '[')
 			} else {
@@ -85,11 +86,11 @@ func regroup(b *testing.B, bodies [][]byte, n int) (again [][]byte) {
 	return again
 }
 
-func messagesOf(bodies [][]byte) (all []record.Message) {
+func messagesOf(bodies [][]byte) (all []flow.Message) {
 	for _, body := range bodies {
-		all = append(all, record.Message{
+		all = append(all, flow.Message{
 			Topic: "flow.0.record", Source: "engine", Received: benchtest.Start.Add(time.Hour),
-			Body: s2.Encode(nil, body), Encoding: record.EncodingS2,
+			Body: s2.Encode(nil, body), Encoding: flow.EncodingS2,
 		})
 	}
 	return all
@@ -98,11 +99,11 @@ func messagesOf(bodies [][]byte) (all []record.Message) {
 // finite is a lane in memory that grows by what is drained.
 type finite struct {
 	flood
-	messages []record.Message
+	messages []flow.Message
 	reached  chan struct{}
 }
 
-func (f *finite) drain(b *testing.B, db *warehouse.DB, more []record.Message) time.Duration {
+func (f *finite) drain(b *testing.B, db *warehouse.DB, more []flow.Message) time.Duration {
 	f.messages = append(f.messages, more...)
 	f.reached = make(chan struct{})
 	i := ingest.New(ingest.Config{Owner: "bench"}, ingest.Parts{
@@ -125,7 +126,7 @@ func (f *finite) Open(_ context.Context, _ int, from uint64) (ingest.Reader, err
 	return &finiteReader{f, from}, nil
 }
 
-func (f *finite) Swap(ctx context.Context, lane int, next record.Position) (record.Position, error) {
+func (f *finite) Swap(ctx context.Context, lane int, next flow.Position) (flow.Position, error) {
 	if next.Done == uint64(len(f.messages)) && f.position.Done < next.Done {
 		close(f.reached)
 	}
@@ -137,13 +138,13 @@ type finiteReader struct {
 	next uint64
 }
 
-func (r *finiteReader) Next(ctx context.Context) (record.Entry, error) {
+func (r *finiteReader) Next(ctx context.Context) (flow.Entry, error) {
 	if r.next > uint64(len(r.messages)) {
 		<-ctx.Done()
-		return record.Entry{}, ctx.Err()
+		return flow.Entry{}, ctx.Err()
 	}
 	m := r.messages[r.next-1]
 	m.Seq = r.next
 	r.next++
-	return record.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: []record.Message{m}}, nil
+	return flow.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: []flow.Message{m}}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/benchtest"
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/load"
 	"sluice/pkg/record"
@@ -49,9 +50,9 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	size := 0
 	for _, body := range bodies {
 		size += len(body)
-		f.messages = append(f.messages, record.Message{
+		f.messages = append(f.messages, flow.Message{
 			Topic: "flow.0.record", Received: benchtest.Start, Records: perMessage,
-			Body: s2.Encode(nil, body), Encoding: record.EncodingS2,
+			Body: s2.Encode(nil, body), Encoding: flow.EncodingS2,
 		})
 	}
 	for n := range 10_000 {
@@ -83,14 +84,14 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 // flood gives the same messages again and again, each time of another source,
 // and takes every block.
 type flood struct {
-	messages []record.Message
+	messages []flow.Message
 	sources  []string
 	more     chan int // how many messages are there to be read, beyond those before
 	waiting  int      // of them; owned by Next, as is seq
 	seq      uint64
-	ring     [4 * perBlock / perMessage][1]record.Message // of the messages on their way
-	stored   chan struct{}                                // a block is
-	position record.Position
+	ring     [4 * perBlock / perMessage][1]flow.Message // of the messages on their way
+	stored   chan struct{}                              // a block is
+	position flow.Position
 }
 
 func (f *flood) Open(context.Context, int, uint64) (ingest.Reader, error)   { return f, nil }
@@ -99,16 +100,16 @@ func (f *flood) Identity() string                                           { re
 func (f *flood) Created() time.Time                                         { return time.UnixMilli(1) }
 func (f *flood) Close()                                                     {}
 
-func (f *flood) Heads(context.Context, int, uint64, uint64, func(*record.Entry) error) error {
+func (f *flood) Heads(context.Context, int, uint64, uint64, func(*flow.Entry) error) error {
 	return nil
 }
 
-func (f *flood) Next(ctx context.Context) (record.Entry, error) {
+func (f *flood) Next(ctx context.Context) (flow.Entry, error) {
 	for f.waiting == 0 {
 		select {
 		case f.waiting = <-f.more:
 		case <-ctx.Done():
-			return record.Entry{}, ctx.Err()
+			return flow.Entry{}, ctx.Err()
 		}
 	}
 	one := f.ring[f.seq%uint64(len(f.ring))][:]
@@ -118,12 +119,12 @@ func (f *flood) Next(ctx context.Context) (record.Entry, error) {
 	f.waiting--
 	f.seq++
 	m.Seq = f.seq
-	return record.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: one}, nil
+	return flow.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: one}, nil
 }
 
-func (f *flood) Read(context.Context, int) (record.Position, error) { return f.position, nil }
+func (f *flood) Read(context.Context, int) (flow.Position, error) { return f.position, nil }
 
-func (f *flood) Swap(_ context.Context, _ int, next record.Position) (record.Position, error) {
+func (f *flood) Swap(_ context.Context, _ int, next flow.Position) (flow.Position, error) {
 	next.Revision++
 	f.position = next
 	return next, nil
@@ -148,13 +149,13 @@ func (f *flood) LastSeq(context.Context, int, uint64) (uint64, error)  { return 
 func (f *flood) LastLife(context.Context, int) (uint64, uint64, error) { return 0, 0, nil }
 func (f *flood) PartsSince(context.Context, time.Time) (uint64, error) { return 0, nil }
 func (f *flood) Refold(context.Context, record.Block) error            { return nil }
-func (f *flood) Marks(context.Context, int, uint64, []record.SourceDay) (record.Marks, error) {
-	return record.Marks{Rows: 1 << 60}, nil
+func (f *flood) Marks(context.Context, int, uint64, []flow.SourceDay) (flow.Marks, error) {
+	return flow.Marks{Rows: 1 << 60}, nil
 }
-func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ func(*record.Known)) error {
+func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ func(*flow.Identity)) error {
 	if len(rows) > 10 { // a filter may take one for another now and then
 		panic(fmt.Sprintf("%d new records are asked for", len(rows)))
 	}
 	return nil
 }
-func (f *flood) Lacking(context.Context, int, uint64) ([]record.SourceDay, error) { return nil, nil }
+func (f *flood) Lacking(context.Context, int, uint64) ([]flow.SourceDay, error) { return nil, nil }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
@@ -40,11 +41,11 @@ type block struct {
 	hash  *xxh3.Hasher
 
 	columns  record.Columns
-	dead     []record.Dead     // what could not be decoded
-	changes  []record.Message  // in order
+	dead     []flow.Dead       // what could not be decoded
+	changes  []flow.Message    // in order
 	fences   []string          // sources that may have been on other lanes before
 	requests []repeats.Request // that are to be known
-	voids    []record.Run      // messages that count for nothing, counted from the first
+	voids    []flow.Run        // messages that count for nothing, counted from the first
 	arrivals []arrival
 	extra    int // bytes of dead, changes and requests
 
@@ -55,7 +56,7 @@ type block struct {
 
 	// What became of the records so far: those that were decoded or set aside
 	// instead, and those that were dropped.
-	totals record.Totals
+	totals flow.Totals
 
 	// Where the pieces of the block end, the last one at its end: an insert has
 	// the rows of one.
@@ -70,7 +71,7 @@ func newBlock() *block { return &block{hash: xxh3.New()} }
 
 func (b *block) reset(of life) {
 	b.life, b.first, b.last, b.stamp, b.extra = of, 0, 0, 0, 0
-	b.totals, b.ends, b.together, b.full = record.Totals{}, b.ends[:0], 1, false
+	b.totals, b.ends, b.together, b.full = flow.Totals{}, b.ends[:0], 1, false
 	b.hash.Reset()
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
@@ -98,7 +99,7 @@ func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
 // add adds a message to the end of the block. It never fails: what cannot be
 // decoded is set aside. Of one that is void nothing is kept.
-func (b *block) add(e *record.Entry, void bool) {
+func (b *block) add(e *flow.Entry, void bool) {
 	if b.empty() {
 		b.first = e.Seq
 	}
@@ -127,7 +128,7 @@ func (b *block) add(e *record.Entry, void bool) {
 	}
 }
 
-func (b *block) addMessage(e *record.Entry, m *record.Message) {
+func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
 	before := b.columns.Rows()
 	switch kind(m.Topic) {
 	case kindRecords:
@@ -156,7 +157,7 @@ const requestBytes = 200
 
 // decode adds the records of a message, without those that are bad. A message
 // that is broken is set aside as a whole.
-func (b *block) decode(m record.Message) {
+func (b *block) decode(m flow.Message) {
 	bad, err := b.columns.AppendGood(&m)
 	for _, one := range bad {
 		b.setAside(m, one)
@@ -170,7 +171,7 @@ func (b *block) decode(m record.Message) {
 	}
 }
 
-func (b *block) setAside(m record.Message, bad *record.BadRecordError) {
+func (b *block) setAside(m flow.Message, bad *record.BadRecordError) {
 	index, n := bad.Index, uint64(1)
 	if index < 0 { // the whole message: as many as its publisher has counted
 		index, n = -1-m.Ordinal, uint64(max(m.Records, 1))
@@ -182,16 +183,16 @@ func (b *block) setAside(m record.Message, bad *record.BadRecordError) {
 }
 
 // dead is the record with this index of m, or all of m when it is below 0.
-func dead(m record.Message, index int, raw []byte, code, reason string) record.Dead {
+func dead(m flow.Message, index int, raw []byte, code, reason string) flow.Dead {
 	m.Body = raw
 	if index >= 0 {
 		m.Encoding, m.Records = "", 1
 	}
-	return record.Dead{Message: m, Index: index, Code: code, Reason: reason}
+	return flow.Dead{Message: m, Index: index, Code: code, Reason: reason}
 }
 
 // drop drops rows that are stored already.
-func (b *block) drop(runs []record.Run) {
+func (b *block) drop(runs []flow.Run) {
 	for _, r := range runs {
 		b.totals.Repeated += uint64(r.To - r.From)
 	}
@@ -299,7 +300,7 @@ func (b *block) cut(pieces int) {
 	}
 	order := make([]int, rows)
 	for row, ms := range b.columns.TS {
-		p := piece[record.Month(ms)]
+		p := piece[flow.Month(ms)]
 		order[next[p]] = row
 		next[p]++
 	}
@@ -341,8 +342,8 @@ func (b *block) mayBeThere(from, to int) bool {
 }
 
 // claims are those of the pieces of the block with the claim c.
-func (b *block) claims(c record.Claim) []record.Claim {
-	all, from := make([]record.Claim, len(b.ends)), 0
+func (b *block) claims(c flow.Claim) []flow.Claim {
+	all, from := make([]flow.Claim, len(b.ends)), 0
 	for i, to := range b.ends {
 		all[i] = c
 		all[i].From, all[i].To, all[i].Token = from, to, pieceToken(wholeToken(c.Token), from, to)
@@ -357,7 +358,7 @@ func (b *block) gather(from, to int, months []int) int {
 	order := make([]int, 0, b.columns.Rows())
 	var others []int
 	for row := range b.columns.Rows() {
-		if row >= from && row < to && !slices.Contains(months, record.Month(b.columns.TS[row])) {
+		if row >= from && row < to && !slices.Contains(months, flow.Month(b.columns.TS[row])) {
 			others = append(others, row)
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // What has come while other changes were applied is applied with one step of the
@@ -53,7 +53,7 @@ func (i *Ingester) newChanges() *changes {
 }
 
 // run applies changes until ctx ends, then returns nil; or until another process
-// has taken them, then returns record.ErrNotOwner.
+// has taken them, then returns flow.ErrNotOwner.
 func (c *changes) run(ctx context.Context) error {
 	beat, end := c.cfg.Heartbeat(c.loop)
 	defer end()
@@ -63,7 +63,7 @@ func (c *changes) run(ctx context.Context) error {
 		position, lost, err := c.take(ctx)
 		if lost {
 			c.out.Info("changes are applied by another process", "owner", position.Owner)
-			return record.ErrNotOwner
+			return flow.ErrNotOwner
 		}
 		if err == nil {
 			err = c.session(ctx, position)
@@ -73,7 +73,7 @@ func (c *changes) run(ctx context.Context) error {
 		}
 		c.beat()
 		pause := time.Duration(0)
-		if !errors.Is(err, record.ErrNotOwner) { // the position says which owner has moved it
+		if !errors.Is(err, flow.ErrNotOwner) { // the position says which owner has moved it
 			pause = c.failed(err)
 		}
 		select {
@@ -86,7 +86,7 @@ func (c *changes) run(ctx context.Context) error {
 
 // take reads the position and makes it ours, as that of a lane; what an operator
 // has reset is nobody's.
-func (c *changes) take(ctx context.Context) (p record.Position, lost bool, err error) {
+func (c *changes) take(ctx context.Context) (p flow.Position, lost bool, err error) {
 	p, err = c.parts.ChangePositions.Read(ctx, 0)
 	if err != nil {
 		return p, false, fmt.Errorf("read the position of the changes: %w", err)
@@ -108,7 +108,7 @@ func (c *changes) take(ctx context.Context) (p record.Position, lost bool, err e
 
 // session applies changes from the position on until something fails or ctx ends;
 // without a position it makes one.
-func (c *changes) session(ctx context.Context, p record.Position) error {
+func (c *changes) session(ctx context.Context, p flow.Position) error {
 	reader, err := c.parts.Source.OpenChanges(ctx, p.Done+1)
 	if err != nil {
 		return fmt.Errorf("open the changes behind message %d: %w", p.Done, err)
@@ -120,7 +120,7 @@ func (c *changes) session(ctx context.Context, p record.Position) error {
 	if p.Incarnation == 0 {
 		return c.begin(ctx, p, reader)
 	}
-	arrived := make(chan record.Entry, changesAhead)
+	arrived := make(chan flow.Entry, changesAhead)
 	g, run := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		for {
@@ -144,7 +144,7 @@ func (c *changes) session(ctx context.Context, p record.Position) error {
 // that was ever applied. What was applied before the position was lost, or by a
 // version that kept none, is applied again: within the same life that changes
 // nothing, and in another one it ends in the same.
-func (c *changes) begin(ctx context.Context, p record.Position, reader Reader) error {
+func (c *changes) begin(ctx context.Context, p flow.Position, reader Reader) error {
 	lane, err := c.parts.Positions.Read(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("look where lane 0 stands: %w", err)
@@ -167,7 +167,7 @@ func (c *changes) begin(ctx context.Context, p record.Position, reader Reader) e
 }
 
 // apply applies what arrives.
-func (c *changes) apply(ctx context.Context, p record.Position, arrived <-chan record.Entry) error {
+func (c *changes) apply(ctx context.Context, p flow.Position, arrived <-chan flow.Entry) error {
 	idle := time.NewTicker(idleTick)
 	defer idle.Stop()
 	for {
@@ -198,7 +198,7 @@ func (c *changes) apply(ctx context.Context, p record.Position, arrived <-chan r
 
 // gather returns the changes of an entry and of those that have arrived behind
 // it, and the last of these entries.
-func gather(e record.Entry, arrived <-chan record.Entry) (batch []record.Message, last record.Entry) {
+func gather(e flow.Entry, arrived <-chan flow.Entry) (batch []flow.Message, last flow.Entry) {
 	for size := 0; ; {
 		batch, last = append(batch, e.Messages...), e
 		if size += len(e.Body); len(batch) >= changesAtOnce || size >= changesBytes {
@@ -214,7 +214,7 @@ func gather(e record.Entry, arrived <-chan record.Entry) (batch []record.Message
 
 // step applies a batch and moves the position behind it. It finishes what it has
 // begun for a while after ctx has ended.
-func (c *changes) step(ctx context.Context, p, next record.Position, batch []record.Message) (record.Position, error) {
+func (c *changes) step(ctx context.Context, p, next flow.Position, batch []flow.Message) (flow.Position, error) {
 	ctx, cancel := draining(ctx, c.cfg.DrainTime)
 	defer cancel()
 	if err := c.unmoved(ctx, p); err != nil {
@@ -231,29 +231,29 @@ func (c *changes) step(ctx context.Context, p, next record.Position, batch []rec
 	return next, nil
 }
 
-// unmoved fails with record.ErrNotOwner when the position is not as it was
+// unmoved fails with flow.ErrNotOwner when the position is not as it was
 // written last.
-func (c *changes) unmoved(ctx context.Context, p record.Position) error {
+func (c *changes) unmoved(ctx context.Context, p flow.Position) error {
 	now, err := c.parts.ChangePositions.Read(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("read the position of the changes: %w", err)
 	}
 	if now.Revision != p.Revision {
-		return fmt.Errorf("the position of the changes was moved: %w", record.ErrNotOwner)
+		return fmt.Errorf("the position of the changes was moved: %w", flow.ErrNotOwner)
 	}
 	return nil
 }
 
 // applyAll applies changes; one that can never be applied is set aside.
-func (c *changes) applyAll(ctx context.Context, batch []record.Message) error {
+func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 	c.beat() // a run of those that are set aside may be long
 	err := c.parts.Changes.Apply(ctx, batch)
-	var refused *record.StoreError
+	var refused *flow.StoreError
 	switch {
 	case err == nil:
 		c.applied.Add(float64(len(batch)))
 		return nil
-	case !errors.As(err, &refused) || refused.Class != record.ClassPoison:
+	case !errors.As(err, &refused) || refused.Class != flow.ClassPoison:
 		return fmt.Errorf("apply changes: %w", err)
 	case len(batch) == 1:
 		return c.setAside(ctx, dead(batch[0], -1, batch[0].Body, codeRefused, refused.Error()))
@@ -266,7 +266,7 @@ func (c *changes) applyAll(ctx context.Context, batch []record.Message) error {
 	return nil
 }
 
-func (c *changes) setAside(ctx context.Context, d record.Dead) error {
+func (c *changes) setAside(ctx context.Context, d flow.Dead) error {
 	if err := c.parts.DeadLetters.SetAside(ctx, d); err != nil {
 		return fmt.Errorf("set aside the change of message %d: %w", d.Message.Seq, err)
 	}

@@ -10,17 +10,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
 
 // change is a change of a user.
-func changed() record.Message {
-	return record.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")}
+func changed() flow.Message {
+	return flow.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")}
 }
 
 // applied are the changes that were applied, and up to where the position says so.
-func (w *world) appliedTo() ([]uint64, record.Position) {
+func (w *world) appliedTo() ([]uint64, flow.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]uint64{}, w.changes...), w.applying
@@ -38,10 +39,10 @@ func (w *world) wantApplied(t *testing.T, done uint64, want ...uint64) {
 // TestChangesDoNotWaitForTheWarehouse: it is away, or not ready yet, or the
 // records before them cannot be stored.
 func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
-	refused := func(class record.Class, unreached bool) func(*world) {
+	refused := func(class flow.Class, unreached bool) func(*world) {
 		return func(w *world) {
 			w.insert = func(record.Block) error {
-				return &record.StoreError{Class: class, Unreached: unreached, Err: errInjected}
+				return &flow.StoreError{Class: class, Unreached: unreached, Err: errInjected}
 			}
 		}
 	}
@@ -49,10 +50,10 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 		cfg   ingest.Config
 		spoil func(*world)
 	}{
-		"it is away":          {ingest.Config{}, refused(record.ClassRetry, true)},
-		"its schema is wrong": {ingest.Config{}, refused(record.ClassHalt, false)},
+		"it is away":          {ingest.Config{}, refused(flow.ClassRetry, true)},
+		"its schema is wrong": {ingest.Config{}, refused(flow.ClassHalt, false)},
 		"it was never there":  {ingest.Config{Ready: make(chan struct{})}, func(*world) {}},
-		"the lane is halted":  {ingest.Config{}, func(w *world) { w.position = record.Position{Stream: "another", Done: 1} }},
+		"the lane is halted":  {ingest.Config{}, func(w *world) { w.position = flow.Position{Stream: "another", Done: 1} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -140,7 +141,7 @@ func TestChangesAfterAReset(t *testing.T) {
 		w.wantApplied(t, 3, 1, 2, 3)
 		w.mu.Lock()
 		life := w.applying.Incarnation
-		w.applying = record.Position{Incarnation: life + 1, Stream: w.identity, Done: 1, Base: 1, Revision: w.applying.Revision + 1}
+		w.applying = flow.Position{Incarnation: life + 1, Stream: w.identity, Done: 1, Base: 1, Revision: w.applying.Revision + 1}
 		w.mu.Unlock()
 		time.Sleep(5 * time.Second)
 		w.wantApplied(t, 3, 1, 2, 3, 2, 3)
@@ -157,7 +158,7 @@ func TestChangesAfterAReset(t *testing.T) {
 // that of all that were, or in the life of the lane when it has one.
 func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	for name, lane := range map[string]func(*world){
-		"and the lane's with it": func(w *world) { w.position, w.rows, w.told = record.Position{}, nil, nil },
+		"and the lane's with it": func(w *world) { w.position, w.rows, w.told = flow.Position{}, nil, nil },
 		"and no other":           func(*world) {},
 		"a version that kept none has stored the lane": func(w *world) { w.changes, w.applied = nil, 0 },
 	} {
@@ -167,7 +168,7 @@ func TestALostPositionOfChangesLosesNone(t *testing.T) {
 				w.publish(message(rec("1")), changed(), changed())
 				w.run(t, ingest.Config{}, time.Second)
 				before := w.applied
-				w.applying = record.Position{}
+				w.applying = flow.Position{}
 				lane(w)
 				life := w.position.Incarnation
 				w.publish(changed())
@@ -198,8 +199,8 @@ func TestTwoWhoApplyChanges(t *testing.T) {
 		if _, at := w.appliedTo(); at.Owner != "b" {
 			t.Errorf("the changes are %q's, want b's", at.Owner)
 		}
-		if err := stopA(); !errors.Is(err, record.ErrNotOwner) {
-			t.Errorf("the first one ended with %v, want %v", err, record.ErrNotOwner)
+		if err := stopA(); !errors.Is(err, flow.ErrNotOwner) {
+			t.Errorf("the first one ended with %v, want %v", err, flow.ErrNotOwner)
 		}
 		if err := stopB(); err != nil {
 			t.Error(err)

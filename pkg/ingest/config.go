@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/option"
 	"sluice/pkg/record"
 )
@@ -116,19 +117,19 @@ type Parts struct {
 // Source is where messages come from: the stream.
 type Source interface {
 	// Open begins to read a lane with the message numbered from, or with the
-	// first one to come after it. The error is record.ErrGap when a message
+	// first one to come after it. The error is flow.ErrGap when a message
 	// from there on is gone, or when the lane has never been as far as from-1.
 	Open(ctx context.Context, lane int, from uint64) (Reader, error)
 
 	// OpenChanges begins to read the changes of lane 0, from the message numbered
-	// from on. The error is record.ErrGap when the lane has never been as far as
+	// from on. The error is flow.ErrGap when the lane has never been as far as
 	// from-1.
 	OpenChanges(ctx context.Context, from uint64) (Reader, error)
 
 	// Heads calls f with the messages of a lane from one to another, as many as
 	// it still holds and in order: what their headers say, with or without their
 	// bodies.
-	Heads(ctx context.Context, lane int, from, to uint64, f func(*record.Entry) error) error
+	Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error
 }
 
 // Reader gives the messages of one lane, in order.
@@ -142,7 +143,7 @@ type Reader interface {
 
 	// Next waits for the next message. After an error only Close may be
 	// called.
-	Next(ctx context.Context) (record.Entry, error)
+	Next(ctx context.Context) (flow.Entry, error)
 
 	Close()
 }
@@ -152,25 +153,25 @@ type Reader interface {
 type Positions interface {
 	// Read returns the position as it is, not as a replica last heard of it.
 	// A lane that has none yet has the zero Position.
-	Read(ctx context.Context, lane int) (record.Position, error)
+	Read(ctx context.Context, lane int) (flow.Position, error)
 
 	// Swap replaces the position that next was read from, told by its
 	// Revision, and returns next with its new Revision. It is durable when
-	// Swap returns nil. The error is record.ErrNotOwner when the position has
+	// Swap returns nil. The error is flow.ErrNotOwner when the position has
 	// moved; after any other, it may be replaced or not.
-	Swap(ctx context.Context, lane int, next record.Position) (record.Position, error)
+	Swap(ctx context.Context, lane int, next flow.Position) (flow.Position, error)
 }
 
 // Warehouse is where blocks go. *warehouse.DB is the real one.
 type Warehouse interface {
 	// Insert stores the rows of the block that its claim names. They are
 	// durable when it returns nil. It is idempotent per token, as long as the
-	// rows are the same. The error is a *record.StoreError, after which any
+	// rows are the same. The error is a *flow.StoreError, after which any
 	// part may be stored or not. Several pieces of a block are inserted at once.
 	Insert(ctx context.Context, b record.Block) error
 
 	// Stored returns how many of the rows that the claim names are there, by
-	// their months (record.Month).
+	// their months (flow.Month).
 	Stored(ctx context.Context, b record.Block) (map[int]uint64, error)
 
 	// PartsSince returns how many parts the table that remembers tokens has got
@@ -183,15 +184,15 @@ type Warehouse interface {
 
 	// Known calls found for every stored row that may be the same record as one
 	// of these rows, and perhaps for more.
-	Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error
+	Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error
 
 	// Marks returns how far days reach. Everything that was stored before the
 	// call, by whomever, is in it.
-	Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error)
+	Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error)
 
 	// Lacking compares what Marks is read from with the stored rows of a life of
 	// the lane, which takes its time, and returns the days that are lower there.
-	Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error)
+	Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error)
 
 	// LastSeq returns the last message of a life of the lane that has a row, 0
 	// when there is none.
@@ -206,9 +207,9 @@ type Warehouse interface {
 // one.
 type DeadLetters interface {
 	// SetAside keeps d durably before it returns nil. It is idempotent per life
-	// of the lane, sequence and index. The error is record.ErrFull when there is
+	// of the lane, sequence and index. The error is flow.ErrFull when there is
 	// no room for it.
-	SetAside(ctx context.Context, d record.Dead) error
+	SetAside(ctx context.Context, d flow.Dead) error
 }
 
 // Changes applies changes of users and dataset fields.
@@ -216,9 +217,9 @@ type Changes interface {
 	// Apply applies messages in order, and is idempotent: those of the same life
 	// of the lane that were applied are passed over. After an error the same
 	// messages come again. When a message can never be applied, it
-	// returns a *record.StoreError of ClassPoison; then the messages come
+	// returns a *flow.StoreError of ClassPoison; then the messages come
 	// again one by one, and the one it refuses is set aside.
-	Apply(ctx context.Context, messages []record.Message) error
+	Apply(ctx context.Context, messages []flow.Message) error
 
 	// Incarnation returns the greatest one that changes were applied of.
 	Incarnation(ctx context.Context) (uint64, error)
@@ -230,7 +231,7 @@ type Audits interface {
 	// WriteDown writes down the changes in messages, and passes over what is no
 	// change. It is idempotent for the same messages; its errors are those of
 	// Warehouse.Insert.
-	WriteDown(ctx context.Context, messages []record.Message) error
+	WriteDown(ctx context.Context, messages []flow.Message) error
 }
 
 // Leases says which lanes this process works on. *lease.Leases is the real one.
@@ -242,7 +243,7 @@ type Leases interface {
 	// may call it again. Run returns when ctx is done and all work has
 	// returned.
 	//
-	// When work returns record.ErrUnreachable, other processes get the lane, and
+	// When work returns flow.ErrUnreachable, other processes get the lane, and
 	// this one no lanes for a while.
 	Run(ctx context.Context, work func(ctx context.Context, lane int) error) error
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
@@ -28,7 +29,7 @@ type outcome struct {
 	Written     map[uint64]bool
 	Done        uint64
 	Stored      uint64
-	Totals      record.Totals
+	Totals      flow.Totals
 	Recount     []string
 	Open        bool // a claim is left
 	Broken      []string
@@ -121,8 +122,8 @@ func (w *world) lastChange() (seq uint64) {
 
 func rec(id string) string { return `{"id":"` + id + `","valueType":"JOB","timestamp":946684800000}` }
 
-func message(records ...string) record.Message {
-	return record.Message{
+func message(records ...string) flow.Message {
+	return flow.Message{
 		Topic: "flow.0.record", Received: time.Now(), Records: len(records),
 		Body: []byte("[" + strings.Join(records, ",") + "]"),
 	}
@@ -137,15 +138,15 @@ func scene() (*world, outcome) {
 	w.publish(
 		message(rec("1-1"), rec("1-2"), rec("1-3")),
 		message(rec("1-4"), `"no record"`, rec("1-6"), `{"id":"1-7","key":"no number"}`),
-		record.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
+		flow.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
 		message(rec("1-8"), rec("poison-1"), rec("1-9"), rec("1-10"), rec("1-11"), rec("poison-2")),
-		record.Message{Topic: "flow.0.record", Received: time.Now(), Body: []byte("[broken")},
-		record.Message{Topic: "flow.0.other", Received: time.Now(), Body: []byte("?")},
-		record.Message{Topic: "flow.0.change.field.YQ.YQ", Received: time.Now(), Body: []byte("never")},
-		record.Message{Topic: "flow.0.change.field.YQ.YQ", Received: time.Now(), Body: []byte("{}")},
+		flow.Message{Topic: "flow.0.record", Received: time.Now(), Body: []byte("[broken")},
+		flow.Message{Topic: "flow.0.other", Received: time.Now(), Body: []byte("?")},
+		flow.Message{Topic: "flow.0.change.field.YQ.YQ", Received: time.Now(), Body: []byte("never")},
+		flow.Message{Topic: "flow.0.change.field.YQ.YQ", Received: time.Now(), Body: []byte("{}")},
 		message(rec("1-12"), rec("1-13")),
 		message(rec("1-14")),
-		record.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
+		flow.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
 	)
 	rows := map[place]int{}
 	for seq, indexes := range map[uint64][]int{1: {0, 1, 2}, 2: {0, 2}, 4: {0, 2, 3, 4}, 9: {0, 1}, 10: {0}} {
@@ -167,7 +168,7 @@ func scene() (*world, outcome) {
 		},
 		Changes: []uint64{3, 8, 11}, Applied: 11, Written: map[uint64]bool{3: true, 7: true, 8: true, 11: true}, Done: 11, Stored: 10,
 		// The broken message and the unknown one count as one record each.
-		Totals: record.Totals{Read: 18, Stored: 12, Dead: 6},
+		Totals: flow.Totals{Read: 18, Stored: 12, Dead: 6},
 	}
 }
 

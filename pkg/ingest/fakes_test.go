@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
@@ -42,13 +43,13 @@ type place struct {
 type world struct {
 	mu       sync.Mutex
 	identity string
-	created  int64          // when the stream was made, ms
-	messages []record.Entry // message i has sequence i+1
-	arrived  chan struct{}  // closed when a message comes
-	purged   uint64         // messages up to here are gone
+	created  int64         // when the stream was made, ms
+	messages []flow.Entry  // message i has sequence i+1
+	arrived  chan struct{} // closed when a message comes
+	purged   uint64        // messages up to here are gone
 
-	position record.Position
-	applying record.Position // that of changes
+	position flow.Position
+	applying flow.Position // that of changes
 
 	table, view map[place]int             // how often each record is there
 	rows, told  []row                     // of the table, and those its views have heard of
@@ -85,14 +86,14 @@ func newWorld() *world {
 }
 
 // publish adds messages to the stream, each by itself.
-func (w *world) publish(messages ...record.Message) {
+func (w *world) publish(messages ...flow.Message) {
 	for _, m := range messages {
-		w.publishEntry(record.Entry{Topic: m.Topic, Body: m.Body, Messages: []record.Message{m}})
+		w.publishEntry(flow.Entry{Topic: m.Topic, Body: m.Body, Messages: []flow.Message{m}})
 	}
 }
 
 // publishEntry adds one message to the stream.
-func (w *world) publishEntry(e record.Entry) {
+func (w *world) publishEntry(e flow.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e.Seq = uint64(len(w.messages) + 1)
@@ -112,7 +113,7 @@ func (w *world) publishEntry(e record.Entry) {
 
 // row is a stored record.
 type row struct {
-	record.Known
+	flow.Identity
 	place
 	lane        int
 	incarnation uint64
@@ -186,7 +187,7 @@ func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader,
 	var r *reader
 	err := s.do("open", func() error {
 		if from <= s.purged || from > uint64(len(s.messages))+1 {
-			return record.ErrGap
+			return flow.ErrGap
 		}
 		r = &reader{process: s.process, identity: s.identity, next: from}
 		return nil
@@ -201,7 +202,7 @@ func (s source) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, er
 	var r *reader
 	err := s.do("open changes", func() error {
 		if from > uint64(len(s.messages))+1 {
-			return record.ErrGap
+			return flow.ErrGap
 		}
 		r = &reader{process: s.process, identity: s.identity, next: max(from, s.purged+1), changes: true}
 		return nil
@@ -227,7 +228,7 @@ func (r *reader) Created() time.Time {
 }
 func (r *reader) Close() {}
 
-func (s source) Heads(_ context.Context, _ int, from, to uint64, f func(*record.Entry) error) error {
+func (s source) Heads(_ context.Context, _ int, from, to uint64, f func(*flow.Entry) error) error {
 	return s.do(fmt.Sprintf("heads %d-%d", from, to), func() error {
 		for seq := max(from, s.purged+1); seq <= min(to, uint64(len(s.messages))); seq++ {
 			e := clone(s.messages[seq-1])
@@ -239,7 +240,7 @@ func (s source) Heads(_ context.Context, _ int, from, to uint64, f func(*record.
 	})
 }
 
-func clone(e record.Entry) record.Entry {
+func clone(e flow.Entry) flow.Entry {
 	e.Body, e.Messages = slices.Clone(e.Body), slices.Clone(e.Messages)
 	for i := range e.Messages {
 		e.Messages[i].Body = slices.Clone(e.Messages[i].Body)
@@ -247,7 +248,7 @@ func clone(e record.Entry) record.Entry {
 	return e
 }
 
-func (r *reader) Next(ctx context.Context) (record.Entry, error) {
+func (r *reader) Next(ctx context.Context) (flow.Entry, error) {
 	for {
 		r.mu.Lock()
 		for r.changes && r.next <= uint64(len(r.messages)) && !strings.Contains(r.messages[r.next-1].Topic, ".change.") {
@@ -256,7 +257,7 @@ func (r *reader) Next(ctx context.Context) (record.Entry, error) {
 		arrived, there := r.arrived, r.next <= uint64(len(r.messages))
 		r.mu.Unlock()
 		if there {
-			var e record.Entry
+			var e flow.Entry
 			err := r.do("next", func() error {
 				e = clone(r.messages[r.next-1])
 				r.next++
@@ -267,25 +268,25 @@ func (r *reader) Next(ctx context.Context) (record.Entry, error) {
 		select {
 		case <-arrived:
 		case <-ctx.Done():
-			return record.Entry{}, ctx.Err()
+			return flow.Entry{}, ctx.Err()
 		}
 	}
 }
 
 type positions struct {
 	*process
-	at *record.Position
+	at *flow.Position
 }
 
-func (s positions) Read(context.Context, int) (p record.Position, err error) {
+func (s positions) Read(context.Context, int) (p flow.Position, err error) {
 	err = s.do("read position", func() error { p = *s.at; return nil })
 	return p, err
 }
 
-func (s positions) Swap(_ context.Context, _ int, next record.Position) (record.Position, error) {
+func (s positions) Swap(_ context.Context, _ int, next flow.Position) (flow.Position, error) {
 	err := s.do(fmt.Sprintf("swap to done %d claim %v", next.Done, next.Claim), func() error {
 		if next.Revision != s.at.Revision {
-			return record.ErrNotOwner
+			return flow.ErrNotOwner
 		}
 		next.Revision++
 		*s.at = next
@@ -299,7 +300,7 @@ type tables struct{ *process }
 func rowAt(c *record.Columns, i int) row {
 	identity := string(c.Identity.Value(i))
 	return row{
-		record.Known{
+		flow.Identity{
 			Source: string(c.Source.Value(i)), Content: identity, OwnID: string(c.OwnID.Value(i)),
 			PartitionID: c.PartitionID[i], Position: c.Position[i], TS: c.TS[i], Key: c.Key[i],
 			RecordType: string(c.RecordType.Value(i)), ValueType: string(c.ValueType.Value(i)), Intent: string(c.Intent.Value(i)),
@@ -309,8 +310,8 @@ func rowAt(c *record.Columns, i int) row {
 }
 
 // day is the day of its source that a row counts for.
-func (r row) day() record.SourceDay {
-	d := record.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: record.Day(r.TS)}
+func (r row) day() flow.SourceDay {
+	d := flow.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: flow.Day(r.TS)}
 	if r.Content != "" {
 		d.Partition = 0
 	}
@@ -360,7 +361,7 @@ func (s tables) Insert(_ context.Context, b record.Block) error {
 		}
 		for i := from; i < to; i++ {
 			if s.refuse(b.Columns, i) {
-				return &record.StoreError{Class: record.ClassPoison, Code: 469, Err: errors.New("refused")}
+				return &flow.StoreError{Class: flow.ClassPoison, Code: 469, Err: errors.New("refused")}
 			}
 		}
 		return s.insert(b)
@@ -380,7 +381,7 @@ func (s tables) Insert(_ context.Context, b record.Block) error {
 		return nil
 	})
 	if errors.Is(err, errInjected) {
-		return &record.StoreError{Class: record.ClassRetry, Err: err}
+		return &flow.StoreError{Class: flow.ClassRetry, Err: err}
 	}
 	return err
 }
@@ -390,7 +391,7 @@ func (s tables) Stored(_ context.Context, b record.Block) (months map[int]uint64
 		months = map[int]uint64{}
 		from, to := rowsOf(b)
 		for i := from; i < to; i++ {
-			months[record.Month(b.Columns.TS[i])] += uint64(s.table[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}])
+			months[flow.Month(b.Columns.TS[i])] += uint64(s.table[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}])
 		}
 		return nil
 	})
@@ -421,24 +422,24 @@ func (s tables) Refold(_ context.Context, b record.Block) error {
 }
 
 // Known returns more than it is asked for, as the real one does.
-func (s tables) Known(_ context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+func (s tables) Known(_ context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	return s.do(fmt.Sprintf("known of %d", len(rows)), func() error {
 		days := map[int64]bool{}
 		for _, i := range rows {
-			days[record.Day(c.TS[i])] = true
+			days[flow.Day(c.TS[i])] = true
 		}
 		for _, r := range s.rows {
-			if days[record.Day(r.TS)] {
-				found(&r.Known)
+			if days[flow.Day(r.TS)] {
+				found(&r.Identity)
 			}
 		}
 		return nil
 	})
 }
 
-func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []record.SourceDay) (marks record.Marks, err error) {
+func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []flow.SourceDay) (marks flow.Marks, err error) {
 	err = s.do(fmt.Sprintf("marks of %d", len(days)), func() error {
-		marks.Last = map[record.SourceDay]int64{}
+		marks.Last = map[flow.SourceDay]int64{}
 		for _, r := range s.told {
 			if r.lane == lane && r.incarnation == incarnation {
 				marks.Rows++
@@ -455,7 +456,7 @@ func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []re
 	return marks, err
 }
 
-func (s tables) Lacking(_ context.Context, lane int, incarnation uint64) (days []record.SourceDay, err error) {
+func (s tables) Lacking(_ context.Context, lane int, incarnation uint64) (days []flow.SourceDay, err error) {
 	err = s.do("lacking", func() error {
 		for _, r := range s.rows {
 			if r.lane == lane && r.incarnation == incarnation && !slices.ContainsFunc(s.told, func(t row) bool { return t.place == r.place }) {
@@ -496,10 +497,10 @@ func (s tables) LastLife(_ context.Context, lane int) (last, seq uint64, err err
 
 type deadLetters struct{ *process }
 
-func (s deadLetters) SetAside(_ context.Context, d record.Dead) error {
+func (s deadLetters) SetAside(_ context.Context, d flow.Dead) error {
 	return s.do(fmt.Sprintf("set aside %d/%d", d.Message.Seq, d.Index), func() error {
 		if s.full {
-			return record.ErrFull
+			return flow.ErrFull
 		}
 		at := place{d.Message.Seq, d.Index}
 		s.dead[at] = d.Code
@@ -519,11 +520,11 @@ type changes struct{ *process }
 
 func (s changes) Incarnation(context.Context) (uint64, error) { return s.applied, nil }
 
-func (s changes) Apply(_ context.Context, messages []record.Message) error {
+func (s changes) Apply(_ context.Context, messages []flow.Message) error {
 	return s.do(fmt.Sprintf("apply %d changes", len(messages)), func() error {
 		for _, m := range messages {
 			if string(m.Body) == "never" {
-				return &record.StoreError{Class: record.ClassPoison, Err: errors.New("not a change")}
+				return &flow.StoreError{Class: flow.ClassPoison, Err: errors.New("not a change")}
 			}
 			if n := len(s.changes); n > 0 && m.Incarnation <= s.applied && m.Seq <= s.changes[n-1] {
 				continue // idempotent: an entry keeps the place of the change in it
@@ -536,7 +537,7 @@ func (s changes) Apply(_ context.Context, messages []record.Message) error {
 
 type audits struct{ *process }
 
-func (s audits) WriteDown(_ context.Context, messages []record.Message) error {
+func (s audits) WriteDown(_ context.Context, messages []flow.Message) error {
 	err := s.do(fmt.Sprintf("write down %d changes", len(messages)), func() error {
 		for _, m := range messages {
 			s.written[m.Seq] = true
@@ -544,7 +545,7 @@ func (s audits) WriteDown(_ context.Context, messages []record.Message) error {
 		return nil
 	})
 	if errors.Is(err, errInjected) {
-		return &record.StoreError{Class: record.ClassRetry, Err: err}
+		return &flow.StoreError{Class: flow.ClassRetry, Err: err}
 	}
 	return err
 }

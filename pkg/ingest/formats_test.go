@@ -9,23 +9,23 @@ import (
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/formattest"
 	"sluice/pkg/ingest"
-	"sluice/pkg/record"
 )
 
 // leftBehind is what an ingester that was killed in mid-insert leaves: the messages
 // of its lane, and the position with its claim.
 type leftBehind struct {
 	Messages [][]string // each a request of records of source a
-	Position record.Position
+	Position flow.Position
 }
 
 // finished is what the next ingester makes of it.
 type finished struct {
 	Tokens map[string]int // rows inserted under each
 	Done   uint64
-	Totals record.Totals
+	Totals flow.Totals
 }
 
 // TestFormatsOfEveryVersion: what an ingester of an earlier version has claimed is

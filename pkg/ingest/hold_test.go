@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
@@ -14,7 +15,7 @@ import (
 func (w *world) hold(until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.position.Hold = &record.Hold{By: "recount", Until: until.UnixMilli()}
+	w.position.Hold = &flow.Hold{By: "recount", Until: until.UnixMilli()}
 	w.position.Revision++
 }
 
@@ -77,7 +78,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 }
 
 // state is the position and the number of rows, as they are between two steps.
-func (w *world) state() (record.Position, int) {
+func (w *world) state() (flow.Position, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.position, len(w.rows)

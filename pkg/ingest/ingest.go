@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
-	"sluice/pkg/record"
 )
 
 // Ingester works on the lanes this process holds.
@@ -146,9 +146,9 @@ type lane struct {
 }
 
 // run works on the lane until ctx ends, then returns nil; or until another
-// process has taken it, then returns record.ErrNotOwner; or until the warehouse
+// process has taken it, then returns flow.ErrNotOwner; or until the warehouse
 // could not be reached for long and another process might, then returns
-// record.ErrUnreachable. Any other failure ends a session, never the loop.
+// flow.ErrUnreachable. Any other failure ends a session, never the loop.
 func (l *lane) run(ctx context.Context) error {
 	beat, end := l.cfg.Heartbeat(l.loop)
 	defer end()
@@ -161,7 +161,7 @@ func (l *lane) run(ctx context.Context) error {
 		position, lost, err := l.take(ctx)
 		if lost {
 			l.log.Info("lane taken over by another process", "owner", position.Owner)
-			return record.ErrNotOwner
+			return flow.ErrNotOwner
 		}
 		if err == nil && position.Claim == nil && position.Held(time.Now()) {
 			err = errHeld
@@ -177,7 +177,7 @@ func (l *lane) run(ctx context.Context) error {
 			pause = l.failed(err)
 			if l.isCutOff() && l.parts.Leases.Others() {
 				// What is claimed the next owner stores, under the same token.
-				return fmt.Errorf("%w: %w", record.ErrUnreachable, err)
+				return fmt.Errorf("%w: %w", flow.ErrUnreachable, err)
 			}
 		}
 		select {
@@ -205,7 +205,7 @@ func (l *lane) untilReady(ctx context.Context) error {
 			l.beat()
 		}
 		if time.Since(begun) >= l.cfg.GiveUp && l.parts.Leases.Others() {
-			return fmt.Errorf("%w: it was not ready for %v", record.ErrUnreachable, l.cfg.GiveUp)
+			return fmt.Errorf("%w: it was not ready for %v", flow.ErrUnreachable, l.cfg.GiveUp)
 		}
 	}
 }
@@ -219,7 +219,7 @@ const heldTick = 100 * time.Millisecond
 
 // take reads the position and makes it ours. A call may take it from another
 // owner, once: lost tells that another has done the same since.
-func (l *lane) take(ctx context.Context) (p record.Position, lost bool, err error) {
+func (l *lane) take(ctx context.Context) (p flow.Position, lost bool, err error) {
 	p, err = l.parts.Positions.Read(ctx, l.number)
 	if err != nil {
 		return p, false, fmt.Errorf("read the position: %w", err)
@@ -286,9 +286,9 @@ func (h *health) failed(err error) time.Duration {
 	h.failure = err
 
 	var mend *haltError
-	var store *record.StoreError
-	stop := errors.As(err, &mend) || errors.Is(err, record.ErrGap) ||
-		errors.Is(err, record.ErrFull) // no room for a dead letter: only a person makes some
+	var store *flow.StoreError
+	stop := errors.As(err, &mend) || errors.Is(err, flow.ErrGap) ||
+		errors.Is(err, flow.ErrFull) // no room for a dead letter: only a person makes some
 	isStore := errors.As(err, &store)
 	if !isStore || !store.Unreached {
 		h.cut = time.Time{}
@@ -297,10 +297,10 @@ func (h *health) failed(err error) time.Duration {
 	}
 	if isStore {
 		h.unknowns++
-		if store.Class != record.ClassUnknown {
+		if store.Class != flow.ClassUnknown {
 			h.unknowns = 0
 		}
-		stop = stop || store.Class == record.ClassHalt || h.unknowns >= h.retry.Unknowns
+		stop = stop || store.Class == flow.ClassHalt || h.unknowns >= h.retry.Unknowns
 	}
 	if stop {
 		h.set(isHalted)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -29,9 +30,9 @@ func (s *session) rows(ctx context.Context, b *block) error {
 		if to > all || from > 0 && from >= to || to > b.end(from) && all > 0 {
 			return halt("the claim names the rows %d to %d of a block of %d: it is of another version, or damaged", from, to, all)
 		}
-		var refused *record.StoreError
+		var refused *flow.StoreError
 		switch err := s.piece(ctx, b, c, from, to); {
-		case errors.As(err, &refused) && refused.Class == record.ClassPoison:
+		case errors.As(err, &refused) && refused.Class == flow.ClassPoison:
 			if err := s.narrow(ctx, b, from, to, refused); err != nil {
 				return err
 			}
@@ -98,10 +99,10 @@ func (s *session) allAtOnce(ctx context.Context, b *block) (stored bool, err err
 
 	var running, poison bool
 	for i, one := range errs {
-		var failed *record.StoreError
+		var failed *flow.StoreError
 		switch {
 		case one == nil:
-		case errors.As(one, &failed) && failed.Class == record.ClassPoison:
+		case errors.As(one, &failed) && failed.Class == flow.ClassPoison:
 			poison = true
 		case err == nil:
 			err = fmt.Errorf("insert block %s: %w", claims[i].Token, one)
@@ -122,7 +123,7 @@ func (s *session) allAtOnce(ctx context.Context, b *block) (stored bool, err err
 }
 
 // piece stores what the claim names, the rows from to to-1, or sets it aside.
-func (s *session) piece(ctx context.Context, b *block, c record.Claim, from, to int) error {
+func (s *session) piece(ctx context.Context, b *block, c flow.Claim, from, to int) error {
 	switch {
 	case c.Dead != "":
 		return s.setAsideRow(ctx, b, from, c.Dead)
@@ -157,7 +158,7 @@ func (s *session) inserted(ctx context.Context, b *block, from, to int, took tim
 
 // insert inserts what the claim names under its token. When that may have been
 // done before it makes sure that it is there.
-func (s *session) insert(ctx context.Context, b *block, c record.Claim) error {
+func (s *session) insert(ctx context.Context, b *block, c flow.Claim) error {
 	if err := s.try(ctx, b, c); err != nil {
 		return fmt.Errorf("insert block %s: %w", c.Token, err)
 	}
@@ -174,7 +175,7 @@ func (s *session) insert(ctx context.Context, b *block, c record.Claim) error {
 	return err
 }
 
-func (s *session) named(b *block, c record.Claim) record.Block {
+func (s *session) named(b *block, c flow.Claim) record.Block {
 	return record.Block{Lane: s.number, Claim: c, Columns: &b.columns}
 }
 
@@ -192,7 +193,7 @@ const (
 )
 
 // try inserts what the claim names. One that took too long gets more time.
-func (s *session) try(ctx context.Context, b *block, c record.Claim) error {
+func (s *session) try(ctx context.Context, b *block, c flow.Claim) error {
 	if s.trials.token != c.Token {
 		// Another instance has claimed it, and may be at it.
 		s.trials = trials{token: c.Token, loose: time.Now().Add(longestInsert*s.cfg.InsertTime + insertBeat)}
@@ -206,7 +207,7 @@ func (s *session) try(ctx context.Context, b *block, c record.Claim) error {
 	close(done)
 	beating.Wait()
 
-	var failed *record.StoreError
+	var failed *flow.StoreError
 	if !errors.As(err, &failed) {
 		return err
 	}
@@ -249,7 +250,7 @@ const rememberedFor = time.Minute
 
 // isRemembered says whether the tables still know the token of the claim, in
 // case it was inserted. A claim that was just made is not asked for.
-func (s *session) isRemembered(ctx context.Context, c record.Claim) (bool, error) {
+func (s *session) isRemembered(ctx context.Context, c flow.Claim) (bool, error) {
 	now := time.Now()
 	// By both clocks: one of them stands still while the machine sleeps.
 	age, wall := now.Sub(s.remembered), now.UnixMilli()-s.remembered.UnixMilli()
@@ -270,7 +271,7 @@ func (s *session) isRemembered(ctx context.Context, c record.Claim) (bool, error
 // months looks which months of what the claim names are in the table, and which
 // are not. A month is inserted as one part, so that all of it is there or
 // nothing.
-func (s *session) months(ctx context.Context, b *block, c record.Claim) (missing, there []int, err error) {
+func (s *session) months(ctx context.Context, b *block, c flow.Claim) (missing, there []int, err error) {
 	from, to := c.From, c.To
 	if to == 0 {
 		to = b.columns.Rows()

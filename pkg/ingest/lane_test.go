@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
@@ -49,9 +50,9 @@ func (w *world) inserts() (tokens []string) {
 // token is what an ingester claims the messages from first to last with.
 func (w *world) token(first, last uint64) string {
 	copied := newWorld()
-	copied.messages, copied.position = w.messages[:last], record.Position{Stream: w.identity, Done: first - 1}
+	copied.messages, copied.position = w.messages[:last], flow.Position{Stream: w.identity, Done: first - 1}
 	copied.insert = func(record.Block) error {
-		return &record.StoreError{Class: record.ClassRetry, Err: errInjected}
+		return &flow.StoreError{Class: flow.ClassRetry, Err: errInjected}
 	}
 	i := ingest.New(ingest.Config{Owner: "copy"}, (&process{world: copied}).parts(), slog.New(slog.DiscardHandler), newRegistry())
 	ctx, stop := context.WithTimeout(context.Background(), time.Second)
@@ -66,7 +67,7 @@ func TestAnOutageOfTheWarehouseStrandsNothing(t *testing.T) {
 		away := true
 		w.insert = func(record.Block) error {
 			if away {
-				return &record.StoreError{Class: record.ClassRetry, Err: errors.New("connection refused")}
+				return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("connection refused")}
 			}
 			return nil
 		}
@@ -108,13 +109,13 @@ func TestAnOutageOfTheWarehouseStrandsNothing(t *testing.T) {
 func TestErrorClasses(t *testing.T) {
 	tests := []struct {
 		name     string
-		class    record.Class
+		class    flow.Class
 		halts    bool // within a minute
 		attempts int  // least in ten minutes
 	}{
-		{"an outage is retried and never halts", record.ClassRetry, false, 20},
-		{"a wrong schema halts at once and is probed", record.ClassHalt, true, 30},
-		{"an unknown error is retried some times, then halts and is probed", record.ClassUnknown, true, 30},
+		{"an outage is retried and never halts", flow.ClassRetry, false, 20},
+		{"a wrong schema halts at once and is probed", flow.ClassHalt, true, 30},
+		{"an unknown error is retried some times, then halts and is probed", flow.ClassUnknown, true, 30},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,7 +126,7 @@ func TestErrorClasses(t *testing.T) {
 					if mended {
 						return nil
 					}
-					return &record.StoreError{Class: tt.class, Err: errors.New("broken")}
+					return &flow.StoreError{Class: tt.class, Err: errors.New("broken")}
 				}
 				w.publish(message(rec("1")))
 				i, stop := w.startIngester(t, ingest.Config{Unknowns: 3})
@@ -170,7 +171,7 @@ func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 				return nil
 			}
 			tables{&process{world: w}}.store("table", w.table, b)
-			return &record.StoreError{Class: record.ClassPoison, Code: 395, Err: errors.New("refused")}
+			return &flow.StoreError{Class: flow.ClassPoison, Code: 395, Err: errors.New("refused")}
 		}
 		w.publish(message(rec("1"), rec("2")))
 		i, stop := w.startIngester(t, ingest.Config{})
@@ -184,7 +185,7 @@ func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		want := map[place]int{{1, 0}: 1, {1, 1}: 1}
-		if diff := cmp.Diff(outcome{Table: want, View: want, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 1, Stored: 1, Totals: record.Totals{Read: 2, Stored: 2}}, w.outcome()); diff != "" {
+		if diff := cmp.Diff(outcome{Table: want, View: want, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 1, Stored: 1, Totals: flow.Totals{Read: 2, Stored: 2}}, w.outcome()); diff != "" {
 			t.Errorf("outcome (-want +got):\n%s", diff)
 		}
 	})
@@ -216,8 +217,8 @@ func TestAPausedOwnerDoesNoHarm(t *testing.T) {
 		close(wake) // a inserts what b has inserted, and goes on
 		w.publish(message(rec("last")))
 		time.Sleep(time.Second)
-		if err := stopA(); !errors.Is(err, record.ErrNotOwner) {
-			t.Errorf("the paused owner ended with %v, want %v", err, record.ErrNotOwner)
+		if err := stopA(); !errors.Is(err, flow.ErrNotOwner) {
+			t.Errorf("the paused owner ended with %v, want %v", err, flow.ErrNotOwner)
 		}
 		if err := stopB(); err != nil {
 			t.Error(err)
@@ -226,7 +227,7 @@ func TestAPausedOwnerDoesNoHarm(t *testing.T) {
 		for seq := range uint64(22) {
 			want[place{seq + 1, 0}] = 1
 		}
-		if diff := cmp.Diff(outcome{Table: want, View: want, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 22, Stored: 22, Totals: record.Totals{Read: 22, Stored: 22}}, w.outcome()); diff != "" {
+		if diff := cmp.Diff(outcome{Table: want, View: want, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 22, Stored: 22, Totals: flow.Totals{Read: 22, Stored: 22}}, w.outcome()); diff != "" {
 			t.Errorf("outcome (-want +got):\n%s\n%s", diff, strings.Join(w.history, "\n"))
 		}
 	})
@@ -241,19 +242,19 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 		{"the stream was recreated, nothing being stored", func(w *world) { w.identity = "FLOW_0@2" }, "the stream was recreated"},
 		{"the stream was recreated in mid-block", func(w *world) {
 			w.identity = "FLOW_0@2"
-			w.position.Claim = &record.Claim{First: 3, Last: 3, Token: "FLOW_0@1:3-3:0"}
+			w.position.Claim = &flow.Claim{First: 3, Last: 3, Token: "FLOW_0@1:3-3:0"}
 		}, "the stream was recreated"},
 		{"a claimed message has changed", func(w *world) {
-			w.position.Claim = &record.Claim{First: 3, Last: 3, Token: "FLOW_0@1:3-3:0"}
+			w.position.Claim = &flow.Claim{First: 3, Last: 3, Token: "FLOW_0@1:3-3:0"}
 		}, "not those that were claimed"},
 		{"a claimed message has other bytes of the same number", func(w *world) {
-			w.position.Claim = &record.Claim{First: 3, Last: 3, Token: w.token(3, 3)}
+			w.position.Claim = &flow.Claim{First: 3, Last: 3, Token: w.token(3, 3)}
 			w.messages[2].Body[8]++
 		}, "not those that were claimed"},
 		{"a message is missing in the middle", func(w *world) { w.messages[2].Seq = 4 }, "missing from the lane"},
 		{"messages were purged before they were stored", func(w *world) { w.purged = 3 }, "missing from the lane"},
 		{"the stream has been set back", func(w *world) { w.messages = w.messages[:1] }, "missing from the lane"},
-		{"the claim does not follow", func(w *world) { w.position.Claim = &record.Claim{First: 4, Last: 4} }, "the position is damaged"},
+		{"the claim does not follow", func(w *world) { w.position.Claim = &flow.Claim{First: 4, Last: 4} }, "the position is damaged"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -287,12 +288,12 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 	tests := []struct {
 		name    string
 		running bool // the ingester runs all the while
-		restore func(w *world, backup record.Position)
+		restore func(w *world, backup flow.Position)
 	}{
-		{"restored from a backup while nobody worked", false, func(w *world, backup record.Position) {
+		{"restored from a backup while nobody worked", false, func(w *world, backup flow.Position) {
 			w.messages, w.position = w.messages[:2:2], backup
 		}},
-		{"restored under an ingester that runs", true, func(w *world, backup record.Position) {
+		{"restored under an ingester that runs", true, func(w *world, backup flow.Position) {
 			w.messages, w.position = w.messages[:2:2], backup
 		}},
 	}
@@ -330,7 +331,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				// The operator lets it go on in a new life.
 				w.mu.Lock()
 				before := w.position.Incarnation
-				w.position = record.Position{Owner: w.position.Owner, Stream: w.identity, Done: uint64(len(w.messages)) - 1, Base: uint64(len(w.messages)) - 1, Incarnation: 1, Revision: w.position.Revision + 1}
+				w.position = flow.Position{Owner: w.position.Owner, Stream: w.identity, Done: uint64(len(w.messages)) - 1, Base: uint64(len(w.messages)) - 1, Incarnation: 1, Revision: w.position.Revision + 1}
 				w.mu.Unlock()
 				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
@@ -355,7 +356,7 @@ func TestALaneThatIsMadeNewIsAnotherLife(t *testing.T) {
 		w.run(t, ingest.Config{}, time.Minute)
 		before := w.position.Incarnation
 		const ahead = 1 << 40 // a clock that is ahead
-		w.messages, w.position, w.identity, w.created = nil, record.Position{}, "FLOW_0@2", int64(before+ahead)
+		w.messages, w.position, w.identity, w.created = nil, flow.Position{}, "FLOW_0@2", int64(before+ahead)
 		w.publish(message(rec("3")))
 		w.rows[0].incarnation = before + ahead - 1
 		w.run(t, ingest.Config{}, time.Minute)
@@ -409,20 +410,20 @@ func TestABlockThatIsTooMuchAtOnce(t *testing.T) {
 	for name, insert := range map[string]func(w *world, b record.Block) error{
 		"for the memory of the warehouse": func(_ *world, b record.Block) error {
 			if from, to := rowsOf(b); to-from > 150 {
-				return &record.StoreError{Class: record.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
+				return &flow.StoreError{Class: flow.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
 			}
 			return nil
 		},
 		"for the first attempt's time": func(_ *world, b record.Block) error {
 			const needed = 4 * time.Minute
 			if b.Timeout < needed {
-				return &record.StoreError{Class: record.ClassRetry, Slow: true, Err: context.DeadlineExceeded}
+				return &flow.StoreError{Class: flow.ClassRetry, Slow: true, Err: context.DeadlineExceeded}
 			}
 			return nil
 		},
 		"for any time": func(_ *world, b record.Block) error {
 			if from, to := rowsOf(b); time.Duration(to-from)*10*time.Second > b.Timeout {
-				return &record.StoreError{Class: record.ClassRetry, Code: 159, Slow: true, Err: errors.New("time")}
+				return &flow.StoreError{Class: flow.ClassRetry, Code: 159, Slow: true, Err: errors.New("time")}
 			}
 			return nil
 		},
@@ -438,7 +439,7 @@ func TestABlockThatIsTooMuchAtOnce(t *testing.T) {
 					w.publish(message(all...))
 					if taken {
 						w.insert = func(record.Block) error {
-							return &record.StoreError{Class: record.ClassRetry, Err: errors.New("connection refused")}
+							return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("connection refused")}
 						}
 						w.run(t, ingest.Config{}, time.Minute)
 					}
@@ -469,7 +470,7 @@ func TestNothingSmallerIsClaimedWhileAnInsertMayRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.insert = func(b record.Block) error {
-			return &record.StoreError{Class: record.ClassRetry, Slow: true, Err: context.DeadlineExceeded}
+			return &flow.StoreError{Class: flow.ClassRetry, Slow: true, Err: context.DeadlineExceeded}
 		}
 		w.publish(message(rec("1"), rec("2"), rec("3")))
 		w.run(t, ingest.Config{}, time.Hour)
@@ -494,7 +495,7 @@ func TestALongRunOfSettingAsideBeats(t *testing.T) {
 		}
 		w.publish(message("1", rec("poison 1"), rec("poison 2"), "2", rec("poison 3"), "3", rec("4")))
 		for range 6 {
-			w.publish(record.Message{Topic: "flow.0.change.user.YQ", Body: []byte("never")})
+			w.publish(flow.Message{Topic: "flow.0.change.user.YQ", Body: []byte("never")})
 		}
 		last, longest := map[string]time.Time{}, time.Duration(0)
 		var beats sync.Mutex
@@ -525,10 +526,10 @@ func TestNoRoomForADeadLetterHalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.full = true
-		w.publish(message(rec("1")), record.Message{Topic: "flow.0.record", Received: time.Now(), Body: []byte("[broken")}, message(rec("2")))
+		w.publish(message(rec("1")), flow.Message{Topic: "flow.0.record", Received: time.Now(), Body: []byte("[broken")}, message(rec("2")))
 		i, stop := w.startIngester(t, ingest.Config{})
 		time.Sleep(2 * time.Second)
-		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !errors.Is(err, record.ErrFull) {
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !errors.Is(err, flow.ErrFull) {
 			t.Errorf("Check says %v, want that the lane is halted, and why", err)
 		}
 		w.mu.Lock()
@@ -559,7 +560,7 @@ func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
 				w.run(t, ingest.Config{}, time.Minute)
 				lose.what(w)
 				rows := len(w.rows)
-				w.position = record.Position{}
+				w.position = flow.Position{}
 				i, stop := w.startIngester(t, ingest.Config{})
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), lose.want) || !strings.Contains(err.Error(), "sluice lanes reset") {
@@ -577,7 +578,7 @@ func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
 func TestAChangeThatNobodyKnowsOfHalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.publish(record.Message{Topic: "flow.0.change.user.YQ", Body: []byte("{}")})
+		w.publish(flow.Message{Topic: "flow.0.change.user.YQ", Body: []byte("{}")})
 		i, stop := w.startIngester(t, ingest.Config{}, func(p *ingest.Parts) { p.Changes, p.Audits = nil, nil })
 		time.Sleep(time.Minute)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing here knows of changes") {

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // metrics are those of all lanes. A lane that is given up keeps its counters
@@ -219,7 +219,7 @@ type requestSpan struct {
 const mostLinks = 128
 
 // trace remembers which requests of an entry are traced.
-func (b *block) trace(e *record.Entry) {
+func (b *block) trace(e *flow.Entry) {
 	for i := range e.Messages {
 		span, ok := spanOfRequest(&e.Messages[i])
 		if !ok {
@@ -234,8 +234,8 @@ func (b *block) trace(e *record.Entry) {
 
 // spanOfRequest is the span that a message names; ok is false when it names none, or
 // none that is kept.
-func spanOfRequest(m *record.Message) (trace.SpanContext, bool) {
-	id, span, ok := record.TraceSpan(m.TraceParent)
+func spanOfRequest(m *flow.Message) (trace.SpanContext, bool) {
+	id, span, ok := flow.TraceSpan(m.TraceParent)
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true}), ok
 }
 
@@ -283,7 +283,7 @@ func (s *session) traced(ctx context.Context, b *block, steps func(context.Conte
 }
 
 // tracedBatch applies changes within a span, like traced.
-func (c *changes) tracedBatch(ctx context.Context, batch []record.Message) error {
+func (c *changes) tracedBatch(ctx context.Context, batch []flow.Message) error {
 	if c.cfg.Tracer == nil {
 		return c.applyAll(ctx, batch)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
@@ -88,18 +89,18 @@ func TestAFloodMakesFullBlocks(t *testing.T) {
 }
 
 func TestABlockIsClosedByItsSize(t *testing.T) {
-	big := func(id string) record.Message {
+	big := func(id string) flow.Message {
 		return message(`{"id":"` + id + `","value":{"variables":{"text":"` + strings.Repeat("a", 10_000) + `"}}}`)
 	}
 	tests := []struct {
 		name     string
 		cfg      ingest.Config
-		messages []record.Message
+		messages []flow.Message
 		want     string
 	}{
-		{"by rows, before the message that would be too many", ingest.Config{MaxRows: 5}, []record.Message{message(rec("1"), rec("2"), rec("3")), message(rec("4"), rec("5"), rec("6")), message(rec("7"))}, "[1 3 4]"},
-		{"a message that is too many by itself is a block", ingest.Config{MaxRows: 2}, []record.Message{message(rec("1")), message(rec("2"), rec("3"), rec("4")), message(rec("5"))}, "[1 1 3 1]"},
-		{"by bytes, after the message that reaches them", ingest.Config{MaxBytes: 15_000}, []record.Message{big("1"), big("2"), big("3")}, "[1 2 1]"},
+		{"by rows, before the message that would be too many", ingest.Config{MaxRows: 5}, []flow.Message{message(rec("1"), rec("2"), rec("3")), message(rec("4"), rec("5"), rec("6")), message(rec("7"))}, "[1 3 4]"},
+		{"a message that is too many by itself is a block", ingest.Config{MaxRows: 2}, []flow.Message{message(rec("1")), message(rec("2"), rec("3"), rec("4")), message(rec("5"))}, "[1 1 3 1]"},
+		{"by bytes, after the message that reaches them", ingest.Config{MaxBytes: 15_000}, []flow.Message{big("1"), big("2"), big("3")}, "[1 2 1]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
-	"sluice/pkg/record"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -163,9 +163,9 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 			}
 			fmt.Fprintf(&body, `,{"id":%q,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d}`, id, n*records+r, time.Now().UnixMilli())
 		}
-		_, err := publisher.Publish(t.Context(), &record.Submission{
+		_, err := publisher.Publish(t.Context(), &flow.Submission{
 			ID: fmt.Sprint("s", n), Hash: fmt.Sprint(n), Subject: "engine", Received: time.Now(),
-			Pieces: []record.Piece{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
+			Pieces: []flow.Piece{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -225,8 +225,8 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	publisher := stream.NewPublisher(opened)
 	publish := func(id string) {
 		t.Helper()
-		if _, err := publisher.Publish(t.Context(), &record.Submission{ID: id, Hash: id, Source: "a", Received: time.Now(),
-			Pieces: []record.Piece{{Body: []byte(`[{"intent":"` + id + `"}]`), Records: 1}}}); err != nil {
+		if _, err := publisher.Publish(t.Context(), &flow.Submission{ID: id, Hash: id, Source: "a", Received: time.Now(),
+			Pieces: []flow.Piece{{Body: []byte(`[{"intent":"` + id + `"}]`), Records: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -326,8 +326,8 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 		})
 		return stop
 	}
-	if _, err := publisher.Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Pieces: []record.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+	if _, err := publisher.Publish(t.Context(), &flow.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
+		Pieces: []flow.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	patch(bob, `{"name":"Bob"}`)
@@ -377,8 +377,8 @@ func TestABlockThatTakesTooMuchMemoryIsStoredInPieces(t *testing.T) {
 		fmt.Fprintf(&body, `,{"id":"1-%d","key":%d,"valueType":"JOB","timestamp":%d,"value":{"errorMessage":%q}}`, r, r, time.Now().UnixMilli(), strings.Repeat("long ", 2000))
 	}
 	opened := s.open("test")
-	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Pieces: []record.Piece{{Body: s2.Encode(nil, []byte("["+body.String()[1:]+"]")), Encoding: record.EncodingS2, Records: rows}}}); err != nil {
+	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &flow.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
+		Pieces: []flow.Piece{{Body: s2.Encode(nil, []byte("["+body.String()[1:]+"]")), Encoding: flow.EncodingS2, Records: rows}}}); err != nil {
 		t.Fatal(err)
 	}
 	stop, check := s.ingesterToCheck("a", s.warehouseAt(s.engine.URL("flow")+"?max_memory_usage=60000000"))
@@ -404,8 +404,8 @@ func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened := s.open("test")
-	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &record.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Pieces: []record.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &flow.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
+		Pieces: []flow.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	owner := func() string {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -17,7 +18,7 @@ const codeRefused = "refused"
 // narrow claims half of the rows from to to-1, which were refused; or, when
 // it is one, claims to set it aside. It refuses to when the table has taken
 // rows of them: to insert those under another token would store them twice.
-func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *record.StoreError) error {
+func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *flow.StoreError) error {
 	_, there, err := s.months(ctx, b, *s.position.Claim)
 	if err != nil {
 		return err
@@ -147,7 +148,7 @@ func (s *session) reclaim(ctx context.Context, b *block, from, to int, dead stri
 // A crash in between repeats it, and finds the months that were inserted. The
 // token goes with the insert all the same: an owner that stood still may be at
 // the same insert.
-func (s *session) complete(ctx context.Context, b *block, c record.Claim, from, to int) error {
+func (s *session) complete(ctx context.Context, b *block, c flow.Claim, from, to int) error {
 	missing, there, err := s.months(ctx, b, c)
 	if err != nil {
 		return err
@@ -175,7 +176,7 @@ func (s *session) complete(ctx context.Context, b *block, c record.Claim, from, 
 func (s *session) doubt(b *block, from, to int) {
 	days := map[int64]bool{}
 	for _, ms := range b.columns.TS[from:to] {
-		days[record.Day(ms)] = true
+		days[flow.Day(ms)] = true
 	}
 	for _, day := range slices.Sorted(maps.Keys(days)) {
 		s.doubted = append(s.doubted, time.Unix(day*24*60*60, 0).UTC().Format(time.DateOnly))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
@@ -42,7 +43,7 @@ func TestOneMonthDoesNotHideAnother(t *testing.T) {
 				w.rows = append(w.rows, r)
 			}
 			w.tokens["table"][b.Claim.Token] = b.Columns.Rows()
-			return &record.StoreError{Class: record.ClassRetry, Err: errors.New("killed")}
+			return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("killed")}
 		}
 		w.publish(posted("a", inMonth(1, 1), inMonth(1, 2), inMonth(2, 3)))
 		i, stop := w.startIngester(t, ingest.Config{})
@@ -91,7 +92,7 @@ func TestABlockOfManyMonthsIsCut(t *testing.T) {
 			w.settle(t, ingest.Config{})
 			compare(t, w, outcome{
 				Table: rows, View: rows, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 2, Stored: 2,
-				Totals: record.Totals{Read: records + 3, Stored: records + 2, Repeated: 1},
+				Totals: flow.Totals{Read: records + 3, Stored: records + 2, Repeated: 1},
 			})
 			if n := len(w.inserts()); faults(0, "") == none && n > 8 {
 				t.Errorf("%d inserts for %d months", n, months)
@@ -127,7 +128,7 @@ func TestABlockOfManyMonthsIsCut(t *testing.T) {
 				Table: rows, View: rows, Done: 1, Stored: 1,
 				Dead:   map[place]string{{1, 6}: "refused", {1, 299}: "refused"},
 				Bodies: map[place]string{{1, 6}: first[6], {1, 299}: first[299]},
-				Totals: record.Totals{Read: records, Stored: records - 2, Dead: 2},
+				Totals: flow.Totals{Read: records, Stored: records - 2, Dead: 2},
 			})
 		})
 	})
@@ -173,7 +174,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 							w.view[r.place]++
 							w.told = append(w.told, r)
 						}
-						return &record.StoreError{Class: record.ClassRetry, Err: errors.New("killed")}
+						return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("killed")}
 					}
 					w.mu.Unlock()
 					time.Sleep(time.Second)
@@ -192,7 +193,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 					w.settle(t, ingest.Config{})
 					compare(t, w, outcome{
 						Table: both, View: both, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 1, Stored: 1,
-						Totals: record.Totals{Read: 3, Stored: 3}, Recount: tt.recount,
+						Totals: flow.Totals{Read: 3, Stored: 3}, Recount: tt.recount,
 					})
 				})
 			})
@@ -229,17 +230,17 @@ func TestWhoStoodStillLooksBeforeItInserts(t *testing.T) {
 // TestAPositionOfAnotherVersionHalts: a claim is never taken for something else
 // than what it was written for.
 func TestAPositionOfAnotherVersionHalts(t *testing.T) {
-	for name, harm := range map[string]func(c *record.Claim){
-		"other rows are dropped":       func(c *record.Claim) { c.Dropped = record.FormatRuns([]record.Run{{From: 0, To: 1}}) },
-		"what is dropped is not told":  func(c *record.Claim) { c.Dropped = "?" },
-		"it ends after its last row":   func(c *record.Claim) { c.From, c.To = 1, 9 },
-		"it begins after its last row": func(c *record.Claim) { c.From = 9 },
-		"it ends before it begins":     func(c *record.Claim) { c.From, c.To = 2, 1 },
+	for name, harm := range map[string]func(c *flow.Claim){
+		"other rows are dropped":       func(c *flow.Claim) { c.Dropped = flow.FormatRuns([]flow.Run{{From: 0, To: 1}}) },
+		"what is dropped is not told":  func(c *flow.Claim) { c.Dropped = "?" },
+		"it ends after its last row":   func(c *flow.Claim) { c.From, c.To = 1, 9 },
+		"it begins after its last row": func(c *flow.Claim) { c.From = 9 },
+		"it ends before it begins":     func(c *flow.Claim) { c.From, c.To = 2, 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
-				w.insert = func(record.Block) error { return &record.StoreError{Class: record.ClassRetry, Err: errors.New("away")} }
+				w.insert = func(record.Block) error { return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("away")} }
 				w.publish(posted("a", at(1, 1), at(1, 2), at(1, 2), at(1, 3)))
 				w.run(t, ingest.Config{}, time.Second)
 				harm(w.position.Claim)
@@ -271,7 +272,7 @@ func TestATokenWithoutItsRowsHalts(t *testing.T) {
 			}
 			killed = true
 			w.tokens["table"][b.Claim.Token] = b.Columns.Rows()
-			return &record.StoreError{Class: record.ClassRetry, Err: errors.New("killed")}
+			return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("killed")}
 		}
 		w.publish(message(rec("1"), rec("2")))
 		i, stop := w.startIngester(t, ingest.Config{})

@@ -12,12 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
 
 // posted is a message of a source.
-func posted(source string, records ...string) record.Message {
+func posted(source string, records ...string) flow.Message {
 	m := message(records...)
 	m.Source = source
 	return m
@@ -35,46 +36,46 @@ func TestWhichRecordsAreTheSame(t *testing.T) {
 	id := func(id string, more string) string { return fmt.Sprintf(`{"id":%q,"timestamp":%d%s}`, id, noon, more) }
 	tests := []struct {
 		name     string
-		messages []record.Message
+		messages []flow.Message
 		stored   []place
 	}{
-		{"an overlap with other boundaries", []record.Message{
+		{"an overlap with other boundaries", []flow.Message{
 			posted("a", at(1, 1), at(1, 2), at(1, 3)), posted("a", at(1, 2)), posted("a", at(1, 3), at(1, 4), at(1, 5)), posted("a", at(1, 1), at(1, 5), at(1, 6)),
 		}, []place{{1, 0}, {1, 1}, {1, 2}, {3, 1}, {3, 2}, {4, 2}}},
-		{"twice in one request", []record.Message{posted("a", at(1, 1), at(1, 2), at(1, 1), id("x", ""), id("x", ""))}, []place{{1, 0}, {1, 1}, {1, 3}}},
-		{"with and without the id that follows from the position", []record.Message{
+		{"twice in one request", []flow.Message{posted("a", at(1, 1), at(1, 2), at(1, 1), id("x", ""), id("x", ""))}, []place{{1, 0}, {1, 1}, {1, 3}}},
+		{"with and without the id that follows from the position", []flow.Message{
 			posted("a", at(1, 1, `,"id":"1-1"`)), posted("a", at(1, 1)), posted("a", at(2, 1)), posted("a", at(2, 1, `,"id":"2-1"`)),
 		}, []place{{1, 0}, {3, 0}}},
-		{"an id of its own, and none", []record.Message{posted("a", at(1, 1, `,"id":"x"`)), posted("a", at(1, 1)), posted("a", at(1, 1, `,"id":"x"`))}, []place{{1, 0}}},
-		{"two ids of one position", []record.Message{posted("a", at(1, 1, `,"id":"x"`)), posted("a", at(1, 1, `,"id":"y"`))}, []place{{1, 0}, {2, 0}}},
-		{"what may differ: sequence and the like", []record.Message{posted("a", at(1, 1, `,"sequence":7`)), posted("a", at(1, 1, `,"sequence":8,"authorizations":{}`))}, []place{{1, 0}}},
-		{"two sources", []record.Message{posted("a", at(1, 1), id("x", "")), posted("b", at(1, 1), id("x", "")), posted("a", at(1, 1), id("x", ""))}, []place{{1, 0}, {1, 1}, {2, 0}, {2, 1}}},
-		{"two partitions", []record.Message{posted("a", at(1, 1)), posted("a", at(2, 1))}, []place{{1, 0}, {2, 0}}},
-		{"an engine that numbers anew", []record.Message{
+		{"an id of its own, and none", []flow.Message{posted("a", at(1, 1, `,"id":"x"`)), posted("a", at(1, 1)), posted("a", at(1, 1, `,"id":"x"`))}, []place{{1, 0}}},
+		{"two ids of one position", []flow.Message{posted("a", at(1, 1, `,"id":"x"`)), posted("a", at(1, 1, `,"id":"y"`))}, []place{{1, 0}, {2, 0}}},
+		{"what may differ: sequence and the like", []flow.Message{posted("a", at(1, 1, `,"sequence":7`)), posted("a", at(1, 1, `,"sequence":8,"authorizations":{}`))}, []place{{1, 0}}},
+		{"two sources", []flow.Message{posted("a", at(1, 1), id("x", "")), posted("b", at(1, 1), id("x", "")), posted("a", at(1, 1), id("x", ""))}, []place{{1, 0}, {1, 1}, {2, 0}, {2, 1}}},
+		{"two partitions", []flow.Message{posted("a", at(1, 1)), posted("a", at(2, 1))}, []place{{1, 0}, {2, 0}}},
+		{"an engine that numbers anew", []flow.Message{
 			posted("a", at(1, 1), at(1, 2)),
 			posted("a", `{"partitionId":1,"position":1,"timestamp":946684900000,"key":1,"valueType":"JOB","intent":"CREATED"}`, at(1, 2)),
 		}, []place{{1, 0}, {1, 1}, {2, 0}}},
-		{"the same position with another intent, key or type", []record.Message{
+		{"the same position with another intent, key or type", []flow.Message{
 			posted("a", at(1, 1)),
 			posted("a", strings.Replace(at(1, 1), "CREATED", "COMPLETED", 1), strings.Replace(at(1, 1), `"key":1`, `"key":2`, 1), strings.Replace(at(1, 1), "JOB", "TIMER", 1)),
 			posted("a", strings.Replace(at(1, 1), "CREATED", "COMPLETED", 1)),
 		}, []place{{1, 0}, {2, 0}, {2, 1}, {2, 2}}},
-		{"an id with the same content, members in another order", []record.Message{
+		{"an id with the same content, members in another order", []flow.Message{
 			posted("a", id("x", `,"value":{"a":1,"b":[1,2]}`)), posted("a", fmt.Sprintf(`{ "value" : {"b":[1,2],"a":1}, "timestamp":%d, "id":"x"}`, noon)),
 		}, []place{{1, 0}}},
-		{"an id with other content", []record.Message{posted("a", id("x", `,"intent":"A"`)), posted("a", id("x", `,"intent":"B"`))}, []place{{1, 0}, {2, 0}}},
-		{"an id without a timestamp", []record.Message{posted("a", `{"id":"job-7","intent":"CREATED"}`), posted("a", `{"id":"job-7","intent":"COMPLETED"}`), posted("a", `{"id":"job-7","intent":"CREATED"}`)}, []place{{1, 0}, {2, 0}}},
-		{"neither id nor position: as many as were sent", []record.Message{posted("a", `{"key":5}`, `{"key":5}`), posted("a", `{"key":5}`)}, []place{{1, 0}, {1, 1}, {2, 0}}},
-		{"placeholders are no identity", []record.Message{
+		{"an id with other content", []flow.Message{posted("a", id("x", `,"intent":"A"`)), posted("a", id("x", `,"intent":"B"`))}, []place{{1, 0}, {2, 0}}},
+		{"an id without a timestamp", []flow.Message{posted("a", `{"id":"job-7","intent":"CREATED"}`), posted("a", `{"id":"job-7","intent":"COMPLETED"}`), posted("a", `{"id":"job-7","intent":"CREATED"}`)}, []place{{1, 0}, {2, 0}}},
+		{"neither id nor position: as many as were sent", []flow.Message{posted("a", `{"key":5}`, `{"key":5}`), posted("a", `{"key":5}`)}, []place{{1, 0}, {1, 1}, {2, 0}}},
+		{"placeholders are no identity", []flow.Message{
 			posted("a", `{"partitionId":1,"position":0,"timestamp":946684800001}`, `{"partitionId":1,"position":-1,"timestamp":946684800001}`,
 				`{"partitionId":0,"position":3,"timestamp":946684800001}`, `{"partitionId":1,"position":3}`, `{"partitionId":1,"position":3,"timestamp":5}`),
 			posted("a", `{"partitionId":1,"position":0,"timestamp":946684800001}`, `{"partitionId":1,"position":-1,"timestamp":946684800001}`,
 				`{"partitionId":0,"position":3,"timestamp":946684800001}`, `{"partitionId":1,"position":3}`, `{"partitionId":1,"position":3,"timestamp":5}`),
 		}, []place{{1, 0}, {1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {2, 4}}},
-		{"an absurd position", []record.Message{
+		{"an absurd position", []flow.Message{
 			posted("a", at(1, 5)), posted("a", at(1, 9223372036854775807)), posted("a", at(1, 6), at(1, 5), at(1, 9223372036854775807), at(1, 7)), posted("b", at(1, 5)),
 		}, []place{{1, 0}, {2, 0}, {3, 0}, {3, 3}, {4, 0}}},
-		{"months later", []record.Message{
+		{"months later", []flow.Message{
 			posted("a", at(1, 1), id("x", "")), posted("a", `{"partitionId":1,"position":900,"timestamp":949000000000}`, `{"id":"y","timestamp":949000000000}`), posted("a", at(1, 1), id("x", "")),
 		}, []place{{1, 0}, {1, 1}, {2, 0}, {2, 1}}},
 	}
@@ -105,7 +106,7 @@ func TestWhichRecordsAreTheSame(t *testing.T) {
 					for _, m := range tt.messages {
 						sent += uint64(m.Records)
 					}
-					if got, want := w.position.Totals, (record.Totals{Read: sent, Stored: uint64(len(want)), Repeated: sent - uint64(len(want))}); got != want {
+					if got, want := w.position.Totals, (flow.Totals{Read: sent, Stored: uint64(len(want)), Repeated: sent - uint64(len(want))}); got != want {
 						t.Errorf("the totals are %+v, want %+v", got, want)
 					}
 				})
@@ -126,10 +127,10 @@ func sentAgain() (*world, outcome) {
 		posted("a", at(1, 1), at(1, 2), at(1, 3), id(1)),
 		posted("a", at(1, 2), at(1, 3), at(1, 4), id(1), id(2), id(2)),
 		posted("b", at(1, 1), id(1), timeless),
-		record.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
+		flow.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")},
 		posted("a", at(1, 3), poison, at(1, 5), at(1, 4), at(1, 6), `{"key":1}`, `{"key":1}`),
 		posted("b", at(1, 1), timeless, at(1, 2), id(1), `"no record"`),
-		record.Message{Topic: "flow.0.fence", Source: "a", Received: time.Now()},
+		flow.Message{Topic: "flow.0.fence", Source: "a", Received: time.Now()},
 		posted("a", at(1, 6), at(1, 7), poison, id(2), id(3)),
 		posted("a", at(1, 1), at(1, 2), at(1, 3), at(1, 4), at(1, 5), at(1, 6), at(1, 7)),
 		posted("a", at(2, 1), at(2, 1), at(1, 8)),
@@ -145,7 +146,7 @@ func sentAgain() (*world, outcome) {
 		Dead:    map[place]string{{5, 1}: "refused", {6, 4}: "not_an_object", {8, 2}: "refused"},
 		Bodies:  map[place]string{{5, 1}: poison, {6, 4}: `"no record"`, {8, 2}: poison},
 		Changes: []uint64{4}, Applied: 4, Written: map[uint64]bool{4: true}, Done: 10, Stored: 10,
-		Totals: record.Totals{Read: 40, Stored: 18, Repeated: 19, Dead: 3},
+		Totals: flow.Totals{Read: 40, Stored: 18, Repeated: 19, Dead: 3},
 	}
 }
 
@@ -211,7 +212,7 @@ func TestNewRecordsAreNotAskedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				const messages, perMessage = 300, 50
-				var all []record.Message
+				var all []flow.Message
 				for m := range messages {
 					var records []string
 					for i := range perMessage {
@@ -292,7 +293,7 @@ func TestAFenceForgetsItsSource(t *testing.T) {
 		_, stop := w.start(t, "a", small)
 		w.publish(posted("a", at(1, 1), at(1, 2)))
 		time.Sleep(time.Second)
-		w.publish(record.Message{Topic: "flow.0.fence", Source: "a", Received: time.Now()})
+		w.publish(flow.Message{Topic: "flow.0.fence", Source: "a", Received: time.Now()})
 		time.Sleep(time.Second)
 		w.mu.Lock()
 		elsewhere := w.rows[1] // position 3, by another lane

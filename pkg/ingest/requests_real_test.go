@@ -7,7 +7,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -23,7 +23,7 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 	opened := s.open("api")
 	send := func(id string, pieces ...int) {
 		t.Helper()
-		sub := &record.Submission{ID: id, Hash: "hash of " + id, Subject: "engine", Received: time.Now()}
+		sub := &flow.Submission{ID: id, Hash: "hash of " + id, Subject: "engine", Received: time.Now()}
 		for i, records := 0, 0; i < len(pieces); i++ {
 			body := []byte{'['}
 			for r := range pieces[i] {
@@ -31,7 +31,7 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 			}
 			body[len(body)-1] = ']'
 			records += pieces[i]
-			sub.Pieces = append(sub.Pieces, record.Piece{Body: body, Records: pieces[i]})
+			sub.Pieces = append(sub.Pieces, flow.Piece{Body: body, Records: pieces[i]})
 		}
 		// An api of its own, which remembers nothing.
 		if _, err := stream.NewPublisher(opened).Publish(t.Context(), sub); err != nil {
@@ -70,7 +70,7 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (record.Totals{Read: 21, Stored: 8, Repeated: 13}); at.Totals != want {
+	if want := (flow.Totals{Read: 21, Stored: 8, Repeated: 13}); at.Totals != want {
 		t.Errorf("totals are %+v, want %+v", at.Totals, want)
 	}
 	if got := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(key, identity) FROM flow.records"); got != "8\t8\n" {

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/ingest/repeats"
-	"sluice/pkg/record"
 )
 
 // begun is when the lanes of these tests begin.
@@ -22,12 +22,12 @@ var begun = time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
 
 // asked is a request of records without an identity of their own: those from one
 // to another of it.
-func asked(id string, from, to int) record.Message {
+func asked(id string, from, to int) flow.Message {
 	var list []string
 	for i := from; i < to; i++ {
 		list = append(list, fmt.Sprintf(`{"key":%d}`, i))
 	}
-	return record.Message{
+	return flow.Message{
 		Topic: "flow.0.record", ID: id, Hash: "hash of " + id, From: from, Records: to - from,
 		Source: "engine", Received: time.Now(), Body: []byte("[" + strings.Join(list, ",") + "]"),
 	}
@@ -35,8 +35,8 @@ func asked(id string, from, to int) record.Message {
 
 // entryOf is an entry that a lane stores so long after the beginning, of an api
 // that knew the lane up to a message.
-func entryOf(after time.Duration, knew uint64, messages ...record.Message) record.Entry {
-	return record.Entry{
+func entryOf(after time.Duration, knew uint64, messages ...flow.Message) flow.Entry {
+	return flow.Entry{
 		Topic: "flow.0.record", Stored: begun.Add(after), Knew: knew, Patience: 5 * time.Minute,
 		Table: []byte(fmt.Sprint(knew, messages)), Messages: messages,
 	}
@@ -73,25 +73,25 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 // TestARequestIsStoredOnce: whose records have no identity of their own. What is
 // said of a record is where its first occurrence stands.
 func TestARequestIsStoredOnce(t *testing.T) {
-	other := func(m record.Message, hash string) record.Message { m.Hash = hash; return m }
+	other := func(m flow.Message, hash string) flow.Message { m.Hash = hash; return m }
 	for name, tt := range map[string]struct {
-		entries []record.Entry
+		entries []flow.Entry
 		want    []place
 		void    uint64
 	}{
-		"in one entry": {[]record.Entry{entryOf(0, 0, asked("a", 0, 2), asked("b", 0, 1), asked("a", 0, 2))}, []place{{1, 0}, {1, 1}, {1, 2}}, 0},
-		"in the next entry": {[]record.Entry{entryOf(0, 0, asked("a", 0, 2)), entryOf(0, 1, asked("a", 0, 2), asked("b", 0, 1))},
+		"in one entry": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 2), asked("b", 0, 1), asked("a", 0, 2))}, []place{{1, 0}, {1, 1}, {1, 2}}, 0},
+		"in the next entry": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 2)), entryOf(0, 1, asked("a", 0, 2), asked("b", 0, 1))},
 			[]place{{1, 0}, {1, 1}, {2, 2}}, 0},
-		"cut in another way": {[]record.Entry{entryOf(0, 0, asked("a", 0, 3), asked("a", 3, 4)), entryOf(0, 1, asked("a", 0, 1), asked("a", 1, 6))},
+		"cut in another way": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 3), asked("a", 3, 4)), entryOf(0, 1, asked("a", 0, 1), asked("a", 1, 6))},
 			[]place{{1, 0}, {1, 1}, {1, 2}, {1, 3}, {2, 4}, {2, 5}}, 0},
-		"completed by a retry": {[]record.Entry{entryOf(0, 0, asked("a", 2, 4)), entryOf(0, 1, asked("a", 0, 2), asked("a", 2, 4))},
+		"completed by a retry": {[]flow.Entry{entryOf(0, 0, asked("a", 2, 4)), entryOf(0, 1, asked("a", 0, 2), asked("a", 2, 4))},
 			[]place{{1, 0}, {1, 1}, {2, 0}, {2, 1}}, 0},
-		"the same id with other content": {[]record.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 1, other(asked("a", 0, 1), "another"))},
+		"the same id with other content": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 1, other(asked("a", 0, 1), "another"))},
 			[]place{{1, 0}, {2, 0}}, 0},
-		"just within the window": {[]record.Entry{entryOf(0, 0, asked("a", 0, 1)), tick(30), tick(60), tick(90), entryOf(seconds(120), 4, asked("a", 0, 1))},
+		"just within the window": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), tick(30), tick(60), tick(90), entryOf(seconds(120), 4, asked("a", 0, 1))},
 			[]place{{1, 0}}, 0},
 		"beyond the window": {append(ticks(0, 20, asked("a", 0, 1)), entryOf(seconds(20*30+1), 20, asked("a", 0, 1))), []place{{1, 0}, {22, 0}}, 0},
-		"after an outage of a day, and a step back": {[]record.Entry{
+		"after an outage of a day, and a step back": {[]flow.Entry{
 			entryOf(0, 0, asked("a", 0, 1)), entryOf(seconds(86_400), 1, asked("b", 0, 1)), entryOf(-seconds(600), 2, asked("c", 0, 1)),
 			entryOf(seconds(86_400), 3, asked("a", 0, 1)),
 		}, []place{{1, 0}, {2, 0}, {3, 0}}, 0},
@@ -99,7 +99,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 			append(ticks(16, 30), entryOf(seconds(901), 30, asked("a", 0, 1)))...), []place{{1, 0}}, 0},
 		"of a frozen api": {append(append(ticks(0, 1, asked("a", 0, 1)), ticks(2, 12, asked("b", 0, 1))...),
 			entryOf(seconds(331), 1, asked("c", 0, 2)), entryOf(seconds(331), 13, asked("c", 0, 2))), []place{{1, 0}, {3, 0}, {15, 0}, {15, 1}}, 2},
-		"of an earlier time of the lane": {[]record.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 2, asked("b", 0, 1)), entryOf(0, 2, asked("b", 0, 1))},
+		"of an earlier time of the lane": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 2, asked("b", 0, 1)), entryOf(0, 2, asked("b", 0, 1))},
 			[]place{{1, 0}, {3, 0}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 				for _, e := range w.messages {
 					records += e.Records()
 				}
-				totals := record.Totals{
+				totals := flow.Totals{
 					Read: uint64(records), Stored: uint64(len(tt.want)), Void: tt.void, Repeated: uint64(records-len(tt.want)) - tt.void,
 				}
 				if diff := cmp.Diff(totals, w.position.Totals); diff != "" {
@@ -132,7 +132,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 }
 
 // tick is an entry of its own at a second.
-func tick(second int) record.Entry {
+func tick(second int) flow.Entry {
 	m := asked("", 0, 0)
 	m.Identified = true
 	return entryOf(seconds(second), 0, m)
@@ -140,7 +140,7 @@ func tick(second int) record.Entry {
 
 // ticks are entries every 30 seconds, of an api that knows all before; the first
 // has requests.
-func ticks(from, to int, first ...record.Message) (list []record.Entry) {
+func ticks(from, to int, first ...flow.Message) (list []flow.Entry) {
 	for i := from; i <= to; i++ {
 		e := tick(30 * i)
 		e.Knew = uint64(i)
@@ -156,20 +156,20 @@ func ticks(from, to int, first ...record.Message) (list []record.Entry) {
 // not by what nobody needs any more.
 func TestRequestsAreKnownAfterATakeover(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before, after []record.Entry
+		before, after []flow.Entry
 		purge         func(w *world) uint64 // messages that are removed in between
 		want          int                   // stored
 	}{
-		"a repeat": {[]record.Entry{entryOf(0, 0, asked("a", 0, 3))}, []record.Entry{entryOf(0, 1, asked("a", 0, 3))}, nil, 3},
+		"a repeat": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 3))}, []flow.Entry{entryOf(0, 1, asked("a", 0, 3))}, nil, 3},
 		"a repeat, and all is purged that may be": {append(ticks(0, 40), entryOf(seconds(1200), 40, asked("a", 0, 3)), entryOf(seconds(1200), 41, asked("b", 0, 1))),
-			[]record.Entry{entryOf(seconds(1200), 42, asked("a", 0, 3))}, func(w *world) uint64 { return w.position.Window - 1 }, 4},
+			[]flow.Entry{entryOf(seconds(1200), 42, asked("a", 0, 3))}, func(w *world) uint64 { return w.position.Window - 1 }, 4},
 		"a void one is no occurrence": {append(ticks(0, 12, asked("a", 0, 1)), entryOf(seconds(361), 0, asked("b", 0, 1))),
-			[]record.Entry{entryOf(seconds(361), 14, asked("b", 0, 1))}, nil, 2},
+			[]flow.Entry{entryOf(seconds(361), 14, asked("b", 0, 1))}, nil, 2},
 		"a void one whose place is not known any more": {append(ticks(0, 30), entryOf(seconds(901), 0, asked("b", 0, 1))),
-			[]record.Entry{entryOf(seconds(901), 32, asked("b", 0, 1))}, func(w *world) uint64 { return w.position.Window - 1 }, 1},
-		"one that was on its way all the time": {ticks(0, 40), []record.Entry{entryOf(seconds(1201), 5, asked("b", 0, 1))},
+			[]flow.Entry{entryOf(seconds(901), 32, asked("b", 0, 1))}, func(w *world) uint64 { return w.position.Window - 1 }, 1},
+		"one that was on its way all the time": {ticks(0, 40), []flow.Entry{entryOf(seconds(1201), 5, asked("b", 0, 1))},
 			func(w *world) uint64 { return w.position.Window - 1 }, 0},
-		"one that was on its way for a moment": {ticks(0, 40), []record.Entry{entryOf(seconds(1201), 39, asked("b", 0, 1))},
+		"one that was on its way for a moment": {ticks(0, 40), []flow.Entry{entryOf(seconds(1201), 39, asked("b", 0, 1))},
 			func(w *world) uint64 { return w.position.Window - 1 }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 				for turn := range 6 {
 					for range 40 {
 						now += time.Duration(r.IntN(25)-3) * time.Second
-						var list []record.Message
+						var list []flow.Message
 						for range 1 + r.IntN(4) {
 							from := r.IntN(4)
 							m := asked(strconv.Itoa(r.IntN(30)), from, from+1+r.IntN(4))
@@ -279,7 +279,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 // lane. A rolling restart at its beginning has found that it was skipped, though it was
 // acknowledged.
 func TestTheSecondEntryOfALaneIsNeverVoid(t *testing.T) {
-	for name, first := range map[string]record.Message{
+	for name, first := range map[string]flow.Message{
 		"nothing before it is remembered": posted("a", at(1, 1)), // its records have an identity
 		"what is before it is remembered": asked("a", 0, 1),
 	} {

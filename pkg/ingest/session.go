@@ -9,36 +9,36 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // session is one run of the loop of a lane, from its position to the first
 // failure. Everything it has to know is in the position; nothing outlives it.
 type session struct {
 	*lane
-	life     life              // of the lane
-	stream   string            // Identity of the stream
-	messages chan record.Entry // from read to fill
-	blocks   chan *block       // from fill to store; without a buffer: a block grows as long as store is busy
-	free     chan *block       // and back
+	life     life            // of the lane
+	stream   string          // Identity of the stream
+	messages chan flow.Entry // from read to fill
+	blocks   chan *block     // from fill to store; without a buffer: a block grows as long as store is busy
+	free     chan *block     // and back
 
 	handedOver time.Time    // when fill last gave a block away; owned by fill
 	turned     atomic.Int64 // when the loop of fill last turned, unix ns
 
-	position   record.Position // as it was written last; owned by store
-	stored     bool            // the claim of position is stored and may be recorded as done; owned by store
-	voidBehind uint64          // what the clock says is void, behind the claim; owned by store
-	lastRow    uint64          // the last message that left a row; owned by store
-	repeated   bool            // what is claimed may have been inserted already; owned by store
+	position   flow.Position // as it was written last; owned by store
+	stored     bool          // the claim of position is stored and may be recorded as done; owned by store
+	voidBehind uint64        // what the clock says is void, behind the claim; owned by store
+	lastRow    uint64        // the last message that left a row; owned by store
+	repeated   bool          // what is claimed may have been inserted already; owned by store
 
 	// What was made of the claim of position, and moves with it; owned by store.
-	moved      record.Totals
+	moved      flow.Totals
 	doubted    []string  // days whose counters are in doubt
 	remembered time.Time // when the token of the claim was known to be remembered; zero when it is not known
 }
 
 // session goes on from position until something fails or ctx ends.
-func (l *lane) session(ctx context.Context, position record.Position) error {
+func (l *lane) session(ctx context.Context, position flow.Position) error {
 	from := position.Done + 1
 	if position.Claim != nil && position.Claim.First != from {
 		return halt("the position is damaged: claim %s does not follow message %d", position.Claim, position.Done)
@@ -70,7 +70,7 @@ func (l *lane) session(ctx context.Context, position record.Position) error {
 	s := &session{
 		lane: l, stream: stream, position: position, lastRow: position.Stored,
 		life:     life{l.number, position.Incarnation},
-		messages: make(chan record.Entry, readAhead),
+		messages: make(chan flow.Entry, readAhead),
 		blocks:   make(chan *block),
 		free:     make(chan *block, len(l.memory)),
 	}
@@ -102,7 +102,7 @@ func (s *session) read(ctx context.Context, reader Reader, from uint64) error {
 			return fmt.Errorf("read the lane: %w", err)
 		}
 		if e.Seq != want {
-			return fmt.Errorf("read the lane: got message %d where %d comes next: %w", e.Seq, want, record.ErrGap)
+			return fmt.Errorf("read the lane: got message %d where %d comes next: %w", e.Seq, want, flow.ErrGap)
 		}
 		s.metrics.messages.Inc()
 		select {
@@ -116,8 +116,8 @@ func (s *session) read(ctx context.Context, reader Reader, from uint64) error {
 // fill decodes messages into blocks and hands them to store, which takes one
 // only when it has nothing else to do. The claim, if there is one, is the
 // first block, whatever its size.
-func (s *session) fill(ctx context.Context, claim *record.Claim) error {
-	next, err := record.Entry{}, error(nil) // the message that did not fit into the block before; Seq 0 when there is none
+func (s *session) fill(ctx context.Context, claim *flow.Claim) error {
+	next, err := flow.Entry{}, error(nil) // the message that did not fit into the block before; Seq 0 when there is none
 	for {
 		var b *block
 		select {
@@ -140,8 +140,8 @@ func (s *session) fill(ctx context.Context, claim *record.Claim) error {
 }
 
 // refill makes the block that was claimed again.
-func (s *session) refill(ctx context.Context, b *block, claim record.Claim) error {
-	void, err := record.ParseRuns(claim.Void)
+func (s *session) refill(ctx context.Context, b *block, claim flow.Claim) error {
+	void, err := flow.ParseRuns(claim.Void)
 	if err != nil {
 		return halt("the position is damaged: claim %s: %w", claim, err)
 	}
@@ -150,7 +150,7 @@ func (s *session) refill(ctx context.Context, b *block, claim record.Claim) erro
 		case e := <-s.messages:
 			at := int(e.Seq - claim.First)
 			s.add(b, e, func() bool {
-				return slices.ContainsFunc(void, func(r record.Run) bool { return r.From <= at && at < r.To })
+				return slices.ContainsFunc(void, func(r flow.Run) bool { return r.From <= at && at < r.To })
 			})
 		case <-ctx.Done():
 			return ctx.Err()
@@ -166,7 +166,7 @@ func (s *session) refill(ctx context.Context, b *block, claim record.Claim) erro
 
 // fillNew fills b, beginning with next, until it is handed over. It returns
 // the first message of the block after it, if that was read already.
-func (s *session) fillNew(ctx context.Context, b *block, next record.Entry) (record.Entry, error) {
+func (s *session) fillNew(ctx context.Context, b *block, next flow.Entry) (flow.Entry, error) {
 	cfg := s.cfg
 	tick := time.NewTimer(cfg.MaxAge)
 	defer tick.Stop()
@@ -181,13 +181,13 @@ func (s *session) fillNew(ctx context.Context, b *block, next record.Entry) (rec
 		full := b.bytes() >= s.maxBytes() || b.columns.Rows() >= cfg.MaxRows
 		if next.Seq != 0 && !full && (b.empty() || b.columns.Rows()+next.Records() <= cfg.MaxRows) {
 			s.add(b, next, func() bool { return s.requests.IsVoid(&next) })
-			next = record.Entry{}
+			next = flow.Entry{}
 			if time.Since(b.born) < cfg.MaxAge {
 				continue
 			}
 		}
 
-		var in <-chan record.Entry
+		var in <-chan flow.Entry
 		var out chan<- *block
 		full = full || next.Seq != 0
 		b.full = full
@@ -230,7 +230,7 @@ func (l *lane) share(bytes int) int { return bytes / int(max(1, l.peers.Load()))
 const leastBytes = 1 << 20
 
 // add adds a message to a block; isVoid says whether it counts.
-func (s *session) add(b *block, e record.Entry, isVoid func() bool) {
+func (s *session) add(b *block, e flow.Entry, isVoid func() bool) {
 	if b.empty() {
 		b.born = time.Now()
 		s.metrics.lag.begin(e.Messages[0].Received)
@@ -280,7 +280,7 @@ func (l *lane) begin(ctx context.Context, chosen uint64, created time.Time) (uin
 // a stream that are gone, as when NATS was restored from a backup: going on
 // would give new messages the places of old ones, so the lane halts until an
 // operator has said where it goes on, in another life.
-func (l *lane) compare(ctx context.Context, p record.Position) error {
+func (l *lane) compare(ctx context.Context, p flow.Position) error {
 	if l.compared {
 		return nil
 	}
@@ -311,7 +311,7 @@ func (l *lane) compare(ctx context.Context, p record.Position) error {
 // marks asks how far days reach in the warehouse, and makes sure that the
 // answer can be trusted: what it is read from must have had all rows that were
 // stored of the lane.
-func (l *lane) marks(ctx context.Context, p record.Position, days []record.SourceDay) (record.Marks, error) {
+func (l *lane) marks(ctx context.Context, p flow.Position, days []flow.SourceDay) (flow.Marks, error) {
 	marks, err := l.parts.Warehouse.Marks(ctx, l.number, p.Incarnation, days)
 	if err != nil {
 		return marks, fmt.Errorf("look how far the sources reach: %w", err)

@@ -15,8 +15,8 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -79,9 +79,9 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 		t.Helper()
 		for len(records) > 0 {
 			n := min(batch, len(records))
-			_, err := publisher.Publish(t.Context(), &record.Submission{
+			_, err := publisher.Publish(t.Context(), &flow.Submission{
 				ID: strconv.Itoa(published), Hash: strconv.Itoa(published), Source: "engine", Received: time.Now(),
-				Pieces: []record.Piece{{Body: []byte("[" + strings.Join(records[:n], ",") + "]"), Records: n}},
+				Pieces: []flow.Piece{{Body: []byte("[" + strings.Join(records[:n], ",") + "]"), Records: n}},
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
@@ -111,10 +112,10 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	}
 	// Decided. A crash here leaves nothing: it is decided anew, about other
 	// blocks perhaps.
-	dropped := record.FormatRuns(runs)
-	c := &record.Claim{
+	dropped := flow.FormatRuns(runs)
+	c := &flow.Claim{
 		First: b.first, Last: b.last, Stamp: b.stamp, Token: b.token(dropped),
-		Dropped: dropped, Void: record.FormatRuns(b.voids), At: time.Now().UnixMilli(),
+		Dropped: dropped, Void: flow.FormatRuns(b.voids), At: time.Now().UnixMilli(),
 	}
 	b.drop(runs)
 	b.cut(s.pieces(b))
@@ -132,7 +133,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 
 // decide says which rows of a block are repeated: records that are known, and those
 // without an identity of their own whose request is.
-func (s *session) decide(ctx context.Context, b *block) ([]record.Run, error) {
+func (s *session) decide(ctx context.Context, b *block) ([]flow.Run, error) {
 	for _, source := range b.fences {
 		s.known.Forget(source)
 	}
@@ -145,12 +146,12 @@ func (s *session) decide(ctx context.Context, b *block) ([]record.Run, error) {
 }
 
 // Marks asks how far days reach; see repeats.Tables.
-func (s *session) Marks(ctx context.Context, days []record.SourceDay) (record.Marks, error) {
+func (s *session) Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error) {
 	return s.marks(ctx, s.done(), days)
 }
 
 // Known asks which rows may be stored already; see repeats.Tables.
-func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	s.metrics.lookups.Inc()
 	s.metrics.lookedUp.Add(float64(len(rows)))
 	return s.parts.Warehouse.Known(ctx, c, rows, found)
@@ -158,9 +159,9 @@ func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, foun
 
 // repeatedRequests returns the rows of requests that came before, and makes the
 // requests of the block known.
-func (s *session) repeatedRequests(ctx context.Context, b *block) ([]record.Run, error) {
+func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, error) {
 	batch := repeats.Batch{First: b.first, Last: b.clock, Requests: b.requests, Columns: &b.columns}
-	runs, err := s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*record.Entry) error) error {
+	runs, err := s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
 		s.metrics.readAgain.Inc()
 		return s.heads(ctx, from, to, f)
 	})
@@ -172,14 +173,14 @@ func (s *session) repeatedRequests(ctx context.Context, b *block) ([]record.Run,
 }
 
 // heads reads what the headers of messages of the lane say.
-func (l *lane) heads(ctx context.Context, from, to uint64, f func(*record.Entry) error) error {
+func (l *lane) heads(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
 	return l.parts.Source.Heads(ctx, l.number, from, to, f)
 }
 
 // reclaimed checks that the block is the one that was claimed before this
 // session, and drops what was dropped of it.
-func (s *session) reclaimed(ctx context.Context, b *block, c *record.Claim) error {
-	runs, err := record.ParseRuns(c.Dropped)
+func (s *session) reclaimed(ctx context.Context, b *block, c *flow.Claim) error {
+	runs, err := flow.ParseRuns(c.Dropped)
 	if err != nil {
 		return halt("the position is damaged: claim %s: %w", c, err)
 	}
@@ -212,7 +213,7 @@ func (s *session) advance(ctx context.Context) error {
 }
 
 // progress is the position with what was made of the claim so far.
-func (s *session) progress() record.Position {
+func (s *session) progress() flow.Position {
 	next := s.position
 	next.Totals.Add(s.moved)
 	next.Stored = s.lastRow
@@ -225,7 +226,7 @@ func (s *session) progress() record.Position {
 }
 
 // done is the position with its claim, which is stored, recorded.
-func (s *session) done() record.Position {
+func (s *session) done() flow.Position {
 	next := s.progress()
 	if next.Claim != nil {
 		next.Done, next.Stamp, next.Claim = next.Claim.Last, next.Claim.Stamp, nil
@@ -237,7 +238,7 @@ func (s *session) done() record.Position {
 
 // swap writes the position. After an error nobody knows which one is there:
 // the session ends, and the next one reads it.
-func (s *session) swap(ctx context.Context, next record.Position) error {
+func (s *session) swap(ctx context.Context, next flow.Position) error {
 	claimed := time.Now()
 	p, err := s.parts.Positions.Swap(ctx, s.number, next)
 	if err != nil {
@@ -247,12 +248,12 @@ func (s *session) swap(ctx context.Context, next record.Position) error {
 		s.trials = trials{token: c.Token, slow: s.trials.slow} // nobody has tried it yet
 	}
 	s.position, s.stored, s.written = p, false, p.Revision
-	s.moved, s.doubted, s.repeated, s.remembered = record.Totals{}, nil, false, claimed
+	s.moved, s.doubted, s.repeated, s.remembered = flow.Totals{}, nil, false, claimed
 	s.metrics.done.Set(float64(p.Done))
 	return nil
 }
 
-func (s *session) setAside(ctx context.Context, d record.Dead) error {
+func (s *session) setAside(ctx context.Context, d flow.Dead) error {
 	s.beat() // a run of them may be long
 	if err := s.parts.DeadLetters.SetAside(ctx, d); err != nil {
 		return fmt.Errorf("set aside record %d of message %d: %w", d.Index, d.Message.Seq, err)
@@ -264,7 +265,7 @@ func (s *session) setAside(ctx context.Context, d record.Dead) error {
 
 // writeDown writes down who changed what. The changes themselves are applied by a
 // loop of their own.
-func (s *session) writeDown(ctx context.Context, changes []record.Message) error {
+func (s *session) writeDown(ctx context.Context, changes []flow.Message) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -272,8 +273,8 @@ func (s *session) writeDown(ctx context.Context, changes []record.Message) error
 		return halt("message %d is a change, and nothing here knows of changes", changes[0].Seq)
 	}
 	err := s.parts.Audits.WriteDown(ctx, changes)
-	var refused *record.StoreError
-	if errors.As(err, &refused) && refused.Class == record.ClassPoison {
+	var refused *flow.StoreError
+	if errors.As(err, &refused) && refused.Class == flow.ClassPoison {
 		// It is the table: who changed what is plain text.
 		return halt("ClickHouse refuses to write down changes: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
 	"sluice/pkg/record"
@@ -126,7 +127,7 @@ func (f *fleet) publish(ctx context.Context) {
 				}
 				m := message(rec(fmt.Sprintf("%d-%d", n, i)))
 				m.Topic = fmt.Sprintf("flow.%d.record", n)
-				w.publishEntry(record.Entry{Lane: n, Topic: m.Topic, Body: m.Body, Messages: []record.Message{m}})
+				w.publishEntry(flow.Entry{Lane: n, Topic: m.Topic, Body: m.Body, Messages: []flow.Message{m}})
 				pause.Reset(entryEvery)
 			}
 		})
@@ -340,17 +341,17 @@ func (s everySource) Open(ctx context.Context, lane int, from uint64) (ingest.Re
 func (s everySource) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
 	return source{s.processes[0]}.OpenChanges(ctx, from)
 }
-func (s everySource) Heads(ctx context.Context, lane int, from, to uint64, do func(*record.Entry) error) error {
+func (s everySource) Heads(ctx context.Context, lane int, from, to uint64, do func(*flow.Entry) error) error {
 	return source{s.processes[lane]}.Heads(ctx, lane, from, to, do)
 }
 
 func (s everyPosition) at(lane int) positions {
 	return positions{s.processes[lane], &s.processes[lane].position}
 }
-func (s everyPosition) Read(ctx context.Context, lane int) (record.Position, error) {
+func (s everyPosition) Read(ctx context.Context, lane int) (flow.Position, error) {
 	return s.at(lane).Read(ctx, lane)
 }
-func (s everyPosition) Swap(ctx context.Context, lane int, next record.Position) (record.Position, error) {
+func (s everyPosition) Swap(ctx context.Context, lane int, next flow.Position) (flow.Position, error) {
 	return s.at(lane).Swap(ctx, lane, next)
 }
 
@@ -367,13 +368,13 @@ func (s everyTable) PartsSince(ctx context.Context, then time.Time) (uint64, err
 func (s everyTable) Refold(ctx context.Context, b record.Block) error {
 	return s.of(b.Lane).Refold(ctx, b)
 }
-func (s everyTable) Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+func (s everyTable) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	return s.of(int(c.Lane[0])).Known(ctx, c, rows, found)
 }
-func (s everyTable) Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error) {
+func (s everyTable) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
 	return s.of(lane).Marks(ctx, lane, incarnation, days)
 }
-func (s everyTable) Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error) {
+func (s everyTable) Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
 	return s.of(lane).Lacking(ctx, lane, incarnation)
 }
 func (s everyTable) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
@@ -385,7 +386,7 @@ func (s everyTable) LastLife(ctx context.Context, lane int) (uint64, uint64, err
 
 type noDeadLetters struct{}
 
-func (noDeadLetters) SetAside(context.Context, record.Dead) error {
+func (noDeadLetters) SetAside(context.Context, flow.Dead) error {
 	return errors.New("nothing is to be set aside here")
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
 )
@@ -35,7 +36,7 @@ func backlog(messages int) (w *world, want outcome) {
 	n := uint64(messages)
 	return w, outcome{
 		Table: rows, View: rows, Dead: map[place]string{}, Bodies: map[place]string{}, Done: n, Stored: n,
-		Totals: record.Totals{Read: 8 * n, Stored: 8 * n},
+		Totals: flow.Totals{Read: 8 * n, Stored: 8 * n},
 	}
 }
 
@@ -47,7 +48,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, want := backlog(3)
 				w.publish(message(rec("last")))
-				want.Table[place{4, 0}], want.Done, want.Stored, want.Totals = 1, 4, 4, record.Totals{Read: 25, Stored: 25}
+				want.Table[place{4, 0}], want.Done, want.Stored, want.Totals = 1, 4, 4, flow.Totals{Read: 25, Stored: 25}
 				begun, most, now := map[string]time.Time{}, 0, 0
 				w.before = func(op string) {
 					if !strings.HasPrefix(op, "insert ") {
@@ -157,7 +158,7 @@ func TestACrashAmidPieces(t *testing.T) {
 						if then.large {
 							w.insert = func(b record.Block) error {
 								if from, to := rowsOf(b); to-from > 1 && w.tokens["table"][b.Claim.Token] == 0 {
-									return &record.StoreError{Class: record.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
+									return &flow.StoreError{Class: flow.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
 								}
 								return nil
 							}
@@ -190,7 +191,7 @@ func TestAPieceOfAnotherProcessMayStillRun(t *testing.T) {
 				columns := *b.Columns
 				late = record.Block{Claim: b.Claim, Columns: &columns}
 			}
-			return &record.StoreError{Class: record.ClassRetry, Err: errors.New("no answer")}
+			return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("no answer")}
 		}
 		p, stop := w.start(t, "first", atOnce)
 		time.Sleep(10 * time.Millisecond)
@@ -199,7 +200,7 @@ func TestAPieceOfAnotherProcessMayStillRun(t *testing.T) {
 		p.crash()
 		w.insert = func(b record.Block) error {
 			if from, to := rowsOf(b); from > 0 && to-from > 1 {
-				return &record.StoreError{Class: record.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
+				return &flow.StoreError{Class: flow.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
 			}
 			return nil
 		}
@@ -235,7 +236,7 @@ func TestTheTokenOfAPieceWithoutItsRowsHalts(t *testing.T) {
 			}
 			killed = true
 			w.tokens["table"][b.Claim.Token] = b.Claim.To - b.Claim.From
-			return &record.StoreError{Class: record.ClassRetry, Err: errors.New("killed")}
+			return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("killed")}
 		}
 		i, stop := w.startIngester(t, atOnce)
 		time.Sleep(time.Minute)
@@ -302,7 +303,7 @@ func TestWhatIsTooMuchAtOnceIsNotTriedAtOnceAgain(t *testing.T) {
 		}
 		w.insert = func(record.Block) error {
 			if onTheirWay--; onTheirWay > 0 {
-				return &record.StoreError{Class: record.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
+				return &flow.StoreError{Class: flow.ClassRetry, Code: 241, Large: true, Err: errors.New("memory")}
 			}
 			return nil
 		}
@@ -376,7 +377,7 @@ const (
 
 func (d *distant) Open(context.Context, int, uint64) (ingest.Reader, error) { return d, nil }
 
-func (d *distant) Next(ctx context.Context) (record.Entry, error) {
+func (d *distant) Next(ctx context.Context) (flow.Entry, error) {
 	time.Sleep(perMessage * decodePerRow)
 	return d.flood.Next(ctx)
 }
@@ -387,7 +388,7 @@ func (d *distant) Insert(_ context.Context, b record.Block) error {
 	return nil
 }
 
-func (d *distant) Swap(ctx context.Context, lane int, next record.Position) (record.Position, error) {
+func (d *distant) Swap(ctx context.Context, lane int, next flow.Position) (flow.Position, error) {
 	time.Sleep(moveTime)
 	d.mu.Lock()
 	d.done, d.when = append(d.done, next.Done), append(d.when, time.Now())
@@ -405,7 +406,7 @@ func TestOneLaneFarFromItsWarehouse(t *testing.T) {
 	}
 	rate := func(answer time.Duration, pieces int) (perSecond float64) {
 		synctest.Test(t, func(t *testing.T) {
-			d := &distant{flood: &flood{more: make(chan int), messages: []record.Message{{
+			d := &distant{flood: &flood{more: make(chan int), messages: []flow.Message{{
 				Topic: "flow.0.record", Records: perMessage, Body: []byte("[" + body.String()[1:] + "]"),
 			}}}, answer: answer}
 			for n := range 1000 {

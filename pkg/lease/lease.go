@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 const (
@@ -80,7 +80,7 @@ func (l *Leases) fence() time.Duration { return l.cfg.TTL - beat }
 // goroutine of its own and never twice at once for one lane. The context of
 // work ends when the lane is to be given up; others get the lane when work has
 // returned, or when the lease has run out. When work returns before, Run may
-// call it again later; with record.ErrUnreachable, the other instances share the
+// call it again later; with flow.ErrUnreachable, the other instances share the
 // lanes for a while. Run returns when ctx is done and all work has returned.
 func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane int) error) error {
 	if l.cfg.Instance == "" || strings.Trim(l.cfg.Instance, instanceLetters) != "" {
@@ -338,7 +338,7 @@ func (r *holder) end(ctx context.Context, e ended) {
 	r.m.held.Set(float64(len(r.held)))
 	switch {
 	case held.giving || held.lost || r.leaving:
-	case errors.Is(e.err, record.ErrUnreachable):
+	case errors.Is(e.err, flow.ErrUnreachable):
 		if time.Since(r.resting) > restMost {
 			r.rest = 0 // long ago
 		}

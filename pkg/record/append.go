@@ -5,18 +5,20 @@ import (
 	"math/bits"
 
 	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
 )
 
 // Append decodes every record of a message into one row each. On error, a
 // *BadRecordError, the columns are exactly as before.
-func (c *Columns) Append(m *Message) error {
+func (c *Columns) Append(m *flow.Message) error {
 	return c.AppendExcept(m, func(int) bool { return false })
 }
 
 // AppendExcept is Append without the records that skip names by their index in
 // the entry.
 // Those only have to be valid JSON.
-func (c *Columns) AppendExcept(m *Message, skip func(index int) bool) error {
+func (c *Columns) AppendExcept(m *flow.Message, skip func(index int) bool) error {
 	before := c.mark()
 	if bad := c.append(m, skip, func(bad *BadRecordError) *BadRecordError { return bad }); bad != nil {
 		c.truncate(before)
@@ -28,7 +30,7 @@ func (c *Columns) AppendExcept(m *Message, skip func(index int) bool) error {
 // AppendGood is Append of the records that can be decoded; it returns the
 // others. The error, a *BadRecordError, is for a message that is broken as a
 // whole: then the columns are exactly as before, and nothing is returned.
-func (c *Columns) AppendGood(m *Message) (bad []*BadRecordError, err error) {
+func (c *Columns) AppendGood(m *flow.Message) (bad []*BadRecordError, err error) {
 	before := c.mark()
 	broken := c.append(m, func(int) bool { return false }, func(one *BadRecordError) *BadRecordError {
 		bad = append(bad, one)
@@ -43,7 +45,7 @@ func (c *Columns) AppendGood(m *Message) (bad []*BadRecordError, err error) {
 
 // append adds the records of a message that skip does not name. Of a record
 // that is bad, aside says whether it ends there.
-func (c *Columns) append(m *Message, skip func(int) bool, aside func(*BadRecordError) *BadRecordError) *BadRecordError {
+func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRecordError) *BadRecordError) *BadRecordError {
 	r := &c.reader
 	c.bind()
 	defer func() { r.b = nil }() // it may be the message's
@@ -87,7 +89,7 @@ const mostRoom = 1024
 
 // fill gives the rows of a message what they have in common, and ends the
 // columns that have room for more.
-func (c *Columns) fill(m *Message, received int64) {
+func (c *Columns) fill(m *flow.Message, received int64) {
 	rows := len(c.TS)
 	c.room = rows
 	for _, s := range c.symbols() {
@@ -112,7 +114,7 @@ func (c *Columns) fill(m *Message, received int64) {
 }
 
 // row adds the record just read. Nothing can fail any more.
-func (c *Columns) row(m *Message, received int64) {
+func (c *Columns) row(m *flow.Message, received int64) {
 	r, row := &c.reader, len(c.TS)
 	if row == c.room {
 		c.extend(row, m.Index+m.Records-r.index)
@@ -132,8 +134,8 @@ func (c *Columns) row(m *Message, received int64) {
 		left.add(fieldRecords)
 	}
 	kind := c.kind(row, positioned)
-	inner := c.members(row, r.seen&valueFields, &left, kind != ByPosition)
-	outer := c.members(row, r.seen&outerFields, &left, kind != ByPosition)
+	inner := c.members(row, r.seen&valueFields, &left, kind != flow.ByPosition)
+	outer := c.members(row, r.seen&outerFields, &left, kind != flow.ByPosition)
 	c.extra(row, left)
 	c.identity(m, row, kind, follows, outer, inner)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"sluice/pkg/benchtest"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -23,7 +24,7 @@ func BenchmarkParts(b *testing.B) {
 			requests[i] = parsed(b, body)
 			encoded += len(partsOf(b, requests[i], nil)[0].Body)
 		}
-		var parts []record.Piece
+		var parts []flow.Piece
 		benchtest.Records(b, bodies, records, func(i int) { parts = partsOf(b, requests[i], parts[:0]) })
 		b.ReportMetric(float64(encoded)/float64(len(bodies)*records), "encoded-B/record")
 	})
@@ -33,10 +34,10 @@ func BenchmarkParts(b *testing.B) {
 // become columns. The room for a full block is there.
 func BenchmarkAppend(b *testing.B) {
 	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
-		messages := make([]record.Message, len(bodies))
+		messages := make([]flow.Message, len(bodies))
 		for i, body := range bodies {
 			part := partsOf(b, parsed(b, body), nil)[0]
-			messages[i] = record.Message{Seq: uint64(i + 1), Body: part.Body, Encoding: part.Encoding, Received: benchtest.Start}
+			messages[i] = flow.Message{Seq: uint64(i + 1), Body: part.Body, Encoding: part.Encoding, Received: benchtest.Start}
 		}
 		var c record.Columns
 		appendOne := func(i int) {
@@ -63,8 +64,8 @@ func parsed(b *testing.B, body []byte) *record.Request {
 }
 
 // partsOf returns the one part of a request that is small enough.
-func partsOf(b *testing.B, r *record.Request, dst []record.Piece) []record.Piece {
-	parts, err := r.Pieces(record.DefaultPieceBytes, dst)
+func partsOf(b *testing.B, r *record.Request, dst []flow.Piece) []flow.Piece {
+	parts, err := r.Pieces(flow.DefaultPieceBytes, dst)
 	if err != nil || len(parts) != 1 {
 		b.Fatalf("got %d parts and error %v, want one", len(parts), err)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
 )
 
 // LowCardinality is a column of strings that repeat: each row is a key into Values,
@@ -276,7 +278,7 @@ func (t *StringColumn) truncate(n int) {
 }
 
 // drop removes runs of rows.
-func (t *StringColumn) drop(runs []Run) {
+func (t *StringColumn) drop(runs []flow.Run) {
 	row, end := runs[0].From, t.start(runs[0].From)
 	for i, r := range runs {
 		next := len(t.Ends)

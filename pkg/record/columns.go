@@ -1,6 +1,10 @@
 package record
 
-import "time"
+import (
+	"time"
+
+	"sluice/pkg/flow"
+)
 
 // Columns is a block of decoded records, one typed column per column of
 // flow.records, all with the same number of rows. The zero value is empty and
@@ -14,7 +18,7 @@ type Columns struct {
 	Source LowCardinality `column:"source"` // of the records: one engine with one numbering
 
 	// What makes a row the same record as another one: identity.go.
-	Kind     []uint8      // ByPosition, ByContent or ByPlace
+	Kind     []uint8      // flow.ByPosition, flow.ByContent or flow.ByPlace
 	OwnID    StringColumn `column:"own_id"`   // the id, empty where it follows from partition and position
 	Identity StringColumn `column:"identity"` // what the other members do not say: empty, a content hash, or a place
 
@@ -161,7 +165,7 @@ func (c *Columns) truncate(m mark) {
 // Last of a lane, in order, under one token.
 type Block struct {
 	Lane    int
-	Claim   Claim
+	Claim   flow.Claim
 	Columns *Columns // not kept after the call it is passed to returns
 
 	Timeout time.Duration // how long the attempt to store it may take; the warehouse's default when 0
@@ -169,7 +173,7 @@ type Block struct {
 
 // Drop removes runs of rows, which are in order and do not touch. The
 // dictionaries keep values that no row has any more.
-func (c *Columns) Drop(runs []Run) {
+func (c *Columns) Drop(runs []flow.Run) {
 	if len(runs) == 0 {
 		return
 	}
@@ -199,7 +203,7 @@ func (c *Columns) Drop(runs []Run) {
 }
 
 // drop closes the gaps in place.
-func drop[T any](rows []T, runs []Run) []T {
+func drop[T any](rows []T, runs []flow.Run) []T {
 	end := runs[0].From
 	for i, r := range runs {
 		next := len(rows)
@@ -217,11 +221,11 @@ func (c *Columns) Months(from, to int) map[int]uint64 {
 	months := map[int]uint64{}
 	day, month, n := int64(-1), 0, uint64(0)
 	for _, ms := range c.TS[from:to] {
-		if d := Day(ms); d != day {
+		if d := flow.Day(ms); d != day {
 			if n > 0 {
 				months[month] += n
 			}
-			day, month, n = d, Month(ms), 0
+			day, month, n = d, flow.Month(ms), 0
 		}
 		n++
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
@@ -25,7 +26,7 @@ func rows(c *record.Columns) []map[string]any {
 	return rows
 }
 
-func appended(t *testing.T, c *record.Columns, m *record.Message) {
+func appended(t *testing.T, c *record.Columns, m *flow.Message) {
 	t.Helper()
 	if err := c.Append(m); err != nil {
 		t.Fatal(err)
@@ -34,9 +35,9 @@ func appended(t *testing.T, c *record.Columns, m *record.Message) {
 
 func TestRowsKnowWhereTheyComeFrom(t *testing.T) {
 	var c record.Columns
-	appended(t, &c, &record.Message{Lane: 3, Seq: 1 << 40, Body: []byte(`[{},{}]`), Received: received})
-	appended(t, &c, &record.Message{Lane: 3, Seq: 1<<40 + 1, Body: []byte(` [ ] `), Received: received})
-	appended(t, &c, &record.Message{Lane: 4, Seq: 9, Body: []byte(`[{}]`), Received: received.Add(time.Millisecond)})
+	appended(t, &c, &flow.Message{Lane: 3, Seq: 1 << 40, Body: []byte(`[{},{}]`), Received: received})
+	appended(t, &c, &flow.Message{Lane: 3, Seq: 1<<40 + 1, Body: []byte(` [ ] `), Received: received})
+	appended(t, &c, &flow.Message{Lane: 4, Seq: 9, Body: []byte(`[{}]`), Received: received.Add(time.Millisecond)})
 	var got []string
 	for _, row := range rows(&c) {
 		got = append(got, row["from"].(string))
@@ -49,7 +50,7 @@ func TestRowsKnowWhereTheyComeFrom(t *testing.T) {
 
 func TestAMessageWithoutATimeOfReceiptIsFromTheBeginningOfTime(t *testing.T) {
 	var c record.Columns
-	appended(t, &c, &record.Message{Body: []byte(`[{"id":"a","timestamp":1763701200123}]`)})
+	appended(t, &c, &flow.Message{Body: []byte(`[{"id":"a","timestamp":1763701200123}]`)})
 	if c.ReceivedAt[0] != 0 || c.TS[0] != 0 || string(c.Extra.Value(0)) != `{"_record":{"timestamp":1763701200123}}` {
 		t.Errorf("got received %d, ts %d, extra %s", c.ReceivedAt[0], c.TS[0], c.Extra.Value(0))
 	}
@@ -130,7 +131,7 @@ func TestEveryRecordOfAMessageCanBeSeen(t *testing.T) {
 
 func TestARecordCanBeTakenOutAsItWasPosted(t *testing.T) {
 	m := message(`[{"id":"a"}, { "key":true } ,7]`)
-	m.Body, m.Encoding = s2.Encode(nil, m.Body), record.EncodingS2
+	m.Body, m.Encoding = s2.Encode(nil, m.Body), flow.EncodingS2
 	for i, want := range []string{`{"id":"a"}`, `{ "key":true }`, `7`} {
 		if got, err := record.Raw(m, i); err != nil || string(got) != want {
 			t.Errorf("record %d: got %s and %v, want %s", i, got, err, want)
@@ -157,13 +158,13 @@ func TestAMessageThatIsBrokenIsRefusedAsAWhole(t *testing.T) {
 		{"bytes that are not UTF-8", "", "[{\"id\":\"\xff\"}]", record.CodeInvalidUTF8},
 		{"nesting without end", "", "[" + strings.Repeat(`{"a":[`, 1_000_000), record.CodeTooDeep},
 		{"an encoding nobody knows", "zip", "[]", record.CodeBadEncoding},
-		{"an encoding that is not what it says", record.EncodingS2, "[]", record.CodeBadEncoding},
-		{"a compressed body without end", record.EncodingS2, string(s2.Encode(nil, recordtest.Realistic(10))[:500]), record.CodeBadEncoding},
-		{"a compressed body that says it is huge", record.EncodingS2, string(bomb), record.CodeBadEncoding},
+		{"an encoding that is not what it says", flow.EncodingS2, "[]", record.CodeBadEncoding},
+		{"a compressed body without end", flow.EncodingS2, string(s2.Encode(nil, recordtest.Realistic(10))[:500]), record.CodeBadEncoding},
+		{"a compressed body that says it is huge", flow.EncodingS2, string(bomb), record.CodeBadEncoding},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			m := &record.Message{Body: []byte(test.body), Encoding: test.encoding, Received: received}
+			m := &flow.Message{Body: []byte(test.body), Encoding: test.encoding, Received: received}
 			var c record.Columns
 			var bad *record.BadRecordError
 			if err := c.Append(m); !errors.As(err, &bad) {
@@ -218,8 +219,8 @@ func TestColumnsAreReusedBetweenBlocks(t *testing.T) {
 
 func TestAppendDoesNotAllocate(t *testing.T) {
 	r := parse(t, string(recordtest.Realistic(500)))
-	p := parts(t, r, record.DefaultPieceBytes)[0]
-	m := &record.Message{Body: p.Body, Encoding: p.Encoding, Received: received}
+	p := parts(t, r, flow.DefaultPieceBytes)[0]
+	m := &flow.Message{Body: p.Body, Encoding: p.Encoding, Received: received}
 	var c record.Columns
 	appended(t, &c, m)
 	n := testing.AllocsPerRun(20, func() {
@@ -235,9 +236,9 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 func TestColumnsKnowWhatTheyHold(t *testing.T) {
 	var c record.Columns
 	long := strings.Repeat("x", 1<<20)
-	appended(t, &c, &record.Message{Body: []byte(`[{"value":{"errorMessage":"` + long + `"}}]`), Received: received})
+	appended(t, &c, &flow.Message{Body: []byte(`[{"value":{"errorMessage":"` + long + `"}}]`), Received: received})
 	c.Reset()
-	appended(t, &c, &record.Message{Body: []byte(`[{"value":{"customHeaders":"` + long + `"}}]`), Received: received})
+	appended(t, &c, &flow.Message{Body: []byte(`[{"value":{"customHeaders":"` + long + `"}}]`), Received: received})
 	bytes := c.Bytes()
 	c.Reset()
 	if held := c.Held(); bytes < 1<<20 || held < 2<<20 || held > 8<<20 {

@@ -1,61 +1,174 @@
 package record
 
 import (
-	"errors"
-	"time"
+	"cmp"
+	"fmt"
+	"strconv"
 )
 
-// Why a request has no Identity.
-var (
-	ErrTokenMissing    = errors.New("no access token was sent")
-	ErrTokenInvalid    = errors.New("the access token is not valid")                    // unknown, malformed, expired, for somebody else
-	ErrTokenUnverified = errors.New("the access token cannot be checked at the moment") // its keys cannot be had
-)
-
-// What the stream may answer instead of a Receipt. Nothing of the submission
-// is stored, unless the error is ErrUnavailable, where it may be: the same ID
-// sent again settles it.
-var (
-	ErrFull        = errors.New("the stream is full")                                    // the disk budget is used up
-	ErrBusy        = errors.New("the stream takes no more at the moment")                // too much in flight
-	ErrUnavailable = errors.New("the stream cannot be reached")                          // outcome unknown
-	ErrHeld        = errors.New("the records of the source are held back")               // while it is moved to other lanes
-	ErrKeyReused   = errors.New("the idempotency key was used with another body")        // within the duplicate window
-	ErrTooLarge    = errors.New("a message is larger than the stream takes")             // one record beyond the limit
-	ErrUnreachable = errors.New("the warehouse cannot be reached from here")             // another process may reach it
-	ErrNotOwner    = errors.New("the lane has another owner")                            // a compare-and-swap was lost
-	ErrGap         = errors.New("messages are missing from the lane before their block") // purged or lost before they were stored
-)
-
-// RetryError adds to an error when it is worth trying again.
-type RetryError struct {
-	Err   error
-	After time.Duration
+// SyntaxError says that a body is not JSON.
+type SyntaxError struct {
+	Code   string // CodeInvalidJSON, CodeInvalidUTF8 or CodeEmptyBody
+	Offset int    // of the first byte that is wrong
+	Index  int    // of the record it stands in
+	Detail string // a sentence for people
 }
 
-func (e *RetryError) Error() string { return e.Err.Error() }
-func (e *RetryError) Unwrap() error { return e.Err }
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s at byte %d, in record %d", e.Detail, e.Offset, e.Index)
+}
 
-// Class says what to do about a failed store.
-type Class int
+// LimitError says that a body is valid JSON as far as it was read, but beyond
+// one of the Limits.
+type LimitError struct {
+	Code   string // CodeBodyTooLarge, CodeTooManyRecords, CodeRecordTooLarge or CodeTooDeep
+	Index  int    // of the record
+	Limit  int    // what is allowed
+	Detail string // a sentence for people
+}
 
+func (e *LimitError) Error() string { return fmt.Sprintf("%s, in record %d", e.Detail, e.Index) }
+
+// ProblemsError says that records of a body have members of the wrong type.
+type ProblemsError struct {
+	Problems []Problem // the first 100, in the order of the body
+	Total    int       // how many there are
+}
+
+func (e *ProblemsError) Error() string {
+	return fmt.Sprintf("%d problems, the first: %v", e.Total, e.Problems[0])
+}
+
+// BadRecordError says that a message could not be decoded.
+type BadRecordError struct {
+	Index  int    // of the record in the entry; -1 when the message as a whole is broken
+	Code   string // stable, machine-readable
+	Reason string // a sentence; never a submitted value
+	Raw    []byte // the record as it was sent, or the message's body; owned by the receiver
+}
+
+func (e *BadRecordError) Error() string {
+	if e.Index < 0 {
+		return "message: " + e.Reason
+	}
+	return fmt.Sprintf("record %d: %s", e.Index, e.Reason)
+}
+
+// The codes of Problems and errors. They are part of the HTTP API.
 const (
-	ClassUnknown Class = iota // retry a few times, then halt
-	ClassRetry                // the same block with the same token, for ever
-	ClassHalt                 // schema, rights, configuration: alarm, and probe until it is mended
-	ClassPoison               // the data: find the one record and set it aside
+	CodeEmptyBody      = "empty_body"
+	CodeInvalidJSON    = "invalid_json"
+	CodeInvalidUTF8    = "invalid_utf8"
+	CodeBodyTooLarge   = "body_too_large"
+	CodeTooManyRecords = "too_many_records"
+	CodeRecordTooLarge = "record_too_large"
+	CodeTooDeep        = "too_deep"
+
+	CodeOtherTenant  = "tenant_forbidden" // of a tenant that the caller may not post for
+	CodeMissing      = "missing"          // what every record has: this is none
+	CodeNotAnObject  = "not_an_object"    // a record, or its value, is something else
+	CodeNotAString   = "not_a_string"     // nor a number, which would do
+	CodeNotAnInteger = "not_an_integer"   // nor text that is one
+	CodeOutOfRange   = "out_of_range"     // an integer beyond 64 bits
+	CodeNotATime     = "not_a_time"       // neither milliseconds nor ISO 8601
+
+	CodeBadEncoding  = "broken_encoding" // a message that cannot be decompressed
+	CodeNotAnArray   = "not_an_array"    // a message that holds something else
+	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
+	CodeMiscounted   = "miscounted"      // a message with other records than its entry says
+	CodeBadEntry     = "broken_entry"    // an entry whose table cannot be read
 )
 
-// StoreError is a failed store with its class.
-type StoreError struct {
-	Class Class
-	Code  int  // of the warehouse, which is done with it then; 0 when it gave none
-	Large bool // it ran out of memory: fewer rows at once may pass
-	Slow  bool // it ran out of time: so may fewer rows, or more time
-	Err   error
-
-	Unreached bool // no connection to the warehouse could be made
+// details says each code in a sentence.
+var details = map[string]string{
+	CodeEmptyBody:      "the body is empty",
+	CodeInvalidJSON:    "the body is not valid JSON",
+	CodeInvalidUTF8:    "the body is not valid UTF-8",
+	CodeBodyTooLarge:   "the body is too large",
+	CodeTooManyRecords: "the request holds too many records",
+	CodeRecordTooLarge: "the record is too large",
+	CodeTooDeep:        "the record is nested too deep",
+	CodeOtherTenant:    "the access token is not for this tenant",
+	CodeMissing:        "is missing, as is all else that a workflow record has",
+	CodeNotAnObject:    "must be an object",
+	CodeNotAString:     "must be a string",
+	CodeNotAnInteger:   "must be an integer, or a string of its decimal digits",
+	CodeOutOfRange:     "must be an integer of 64 bits",
+	CodeNotATime:       "must be milliseconds since 1970, or an ISO 8601 date and time",
+	CodeBadEncoding:    "the message cannot be decompressed",
+	CodeNotAnArray:     "the message is not a JSON array",
+	CodeNoSuchRecord:   "the message has fewer records",
+	CodeMiscounted:     "the message has other records than its entry counts",
+	CodeBadEntry:       "the table of the entry cannot be read",
 }
 
-func (e *StoreError) Error() string { return e.Err.Error() }
-func (e *StoreError) Unwrap() error { return e.Err }
+// refusal returns the error for what stopped the scanner.
+func (p *parser) refusal() error {
+	code, index := p.w.code, len(p.records)
+	limit := 0
+	switch code {
+	case CodeTooManyRecords:
+		limit = p.lim.Records
+	case CodeRecordTooLarge:
+		limit = p.lim.RecordBytes
+	case CodeTooDeep:
+		limit = p.lim.Depth
+	default:
+		return &SyntaxError{Code: code, Offset: p.w.pos, Index: index, Detail: details[code]}
+	}
+	return &LimitError{Code: code, Index: index, Limit: limit, Detail: details[code]}
+}
+
+// Problem is one thing wrong with a posted body. It never carries a submitted
+// value, but for the name of a tenant that is not the caller's.
+type Problem struct {
+	Index   int    `json:"index"`   // of the record in the request; -1 for the body as a whole
+	Pointer string `json:"pointer"` // JSON pointer as a URI fragment, such as #/3/value/key
+	Code    string `json:"code"`    // stable, machine-readable
+	Detail  string `json:"detail"`  // a sentence for people
+}
+
+func (p Problem) Error() string { return fmt.Sprintf("%s: %s", p.Pointer, p.Detail) }
+
+// problem is a Problem before anyone wants to read it.
+type problem struct {
+	index int
+	field field // fieldUnknown for the record itself
+	code  string
+	said  string // better than what is said of the code; empty: nothing is
+}
+
+// problem notes that a field of the record being read is wrong.
+func (p *parser) problem(f field, code string) {
+	if p.total++; p.total <= maxProblems {
+		p.problems = append(p.problems, problem{index: len(p.records), field: f, code: code})
+	}
+}
+
+// export returns the problems as the client reads them.
+func (p *parser) export() []Problem {
+	told := make([]Problem, len(p.problems))
+	for i, b := range p.problems {
+		told[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: cmp.Or(b.said, details[b.code])}
+	}
+	return told
+}
+
+// pointer returns the JSON pointer to a problem, as a URI fragment. In a body
+// of several documents it points as if they stood in an array.
+func (p *parser) pointer(b problem) string {
+	at := "#"
+	switch p.shape {
+	case shapeList:
+		at += "/" + strconv.Itoa(b.index)
+	case shapeWrapped:
+		at += "/records/" + strconv.Itoa(b.index)
+	}
+	switch {
+	case b.field == fieldUnknown:
+		return at
+	case specs[b.field].value:
+		at += "/value"
+	}
+	return at + "/" + specs[b.field].name
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
@@ -104,7 +105,7 @@ func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits
 		if row["ts"] == int64(0) {
 			bad++
 		}
-		if row["kind"] == int64(record.ByPlace) {
+		if row["kind"] == int64(flow.ByPlace) {
 			places++
 		}
 	}
@@ -199,7 +200,7 @@ func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 		var got []json.RawMessage
 		for _, p := range parts {
 			for i := range p.Records {
-				raw, err := record.Raw(&record.Message{Body: p.Body, Encoding: p.Encoding}, i)
+				raw, err := record.Raw(&flow.Message{Body: p.Body, Encoding: p.Encoding}, i)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -220,9 +221,9 @@ func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 func FuzzColumns(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, body []byte, encoded bool) {
-		m := &record.Message{Lane: 3, Seq: 7, Incarnation: 1763704800000, Source: "cluster-a", Body: body, Received: received}
+		m := &flow.Message{Lane: 3, Seq: 7, Incarnation: 1763704800000, Source: "cluster-a", Body: body, Received: received}
 		if encoded {
-			m.Encoding = record.EncodingS2
+			m.Encoding = flow.EncodingS2
 		}
 		var c record.Columns
 		if err := c.Append(m); err != nil && c.Rows() != 0 {
@@ -238,7 +239,7 @@ func FuzzColumns(f *testing.F) {
 
 // compareColumns decodes with columns that have seen nothing, and with some that
 // expect records with a position at the beginning, at the end, and none.
-func compareColumns(t *testing.T, m *record.Message) {
+func compareColumns(t *testing.T, m *flow.Message) {
 	t.Helper()
 	for _, before := range []string{
 		``, `{"partitionId":1,"position":2,"timestamp":1763701200123}`,
@@ -248,7 +249,7 @@ func compareColumns(t *testing.T, m *record.Message) {
 	}
 }
 
-func compareColumnsAfter(t *testing.T, before, m *record.Message) {
+func compareColumnsAfter(t *testing.T, before, m *flow.Message) {
 	t.Helper()
 	var c record.Columns
 	if err := c.Append(before); err != nil {
@@ -290,7 +291,7 @@ func compareColumnsAfter(t *testing.T, before, m *record.Message) {
 		raw := want.Records[c.StreamIdx[i]]
 		wantRow, gotRow := recordtest.Row(raw, m.Received), recordtest.RowOf(&c, i)
 		wantRow["source"] = m.Source
-		if wantRow["kind"] == int64(record.ByPlace) {
+		if wantRow["kind"] == int64(flow.ByPlace) {
 			wantRow["identity"] = fmt.Sprintf("%d.%d.%d.%d", m.Lane, m.Incarnation, m.Seq, c.StreamIdx[i])
 		}
 		for _, row := range []map[string]any{wantRow, gotRow} {

@@ -6,17 +6,19 @@ import (
 	"strconv"
 
 	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
 )
 
 // kind says what the record just read is known by.
 func (c *Columns) kind(row int, positioned bool) uint8 {
 	switch id := c.reader.get(fieldID); {
 	case positioned && c.TS[row] != 0:
-		return ByPosition
+		return flow.ByPosition
 	case id.kind > kindNull && len(c.reader.text(id)) > 0:
-		return ByContent
+		return flow.ByContent
 	}
-	return ByPlace
+	return flow.ByPlace
 }
 
 // positioned says of the record just read whether it will be known by its
@@ -39,15 +41,15 @@ func (w *walker) positioned(received int64) bool {
 // identity adds what makes the record just read the same as another one. All
 // else of its row was added before; its fields add outer and inner to its
 // content, and its id follows from partition and position or not.
-func (c *Columns) identity(m *Message, row int, kind uint8, follows bool, outer, inner xxh3.Uint128) {
+func (c *Columns) identity(m *flow.Message, row int, kind uint8, follows bool, outer, inner xxh3.Uint128) {
 	r := &c.reader
 	c.Kind = append(c.Kind, kind)
 	r.expect(kind)
 	switch kind {
-	case ByContent:
+	case flow.ByContent:
 		sum := r.content(outer, inner).Bytes()
-		c.Identity.set(row, sum[len(sum)-ContentBytes:])
-	case ByPlace:
+		c.Identity.set(row, sum[len(sum)-flow.ContentBytes:])
+	case flow.ByPlace:
 		c.place(m, row)
 		start := len(c.OwnID.Buf)
 		c.OwnID.Buf = r.contentID(c.OwnID.Buf, r.content(outer, inner))
@@ -66,7 +68,7 @@ func appendPlace(dst []byte, partition, position int64) []byte {
 }
 
 // place adds the identity of a record that has only the place it came in at.
-func (c *Columns) place(m *Message, row int) {
+func (c *Columns) place(m *flow.Message, row int) {
 	start := len(c.Identity.Buf)
 	b := strconv.AppendInt(c.Identity.Buf, int64(m.Lane), 10)
 	b = strconv.AppendUint(append(b, '.'), m.Incarnation, 10)
@@ -310,5 +312,5 @@ func (r *reader) content(outer, inner xxh3.Uint128) xxh3.Uint128 {
 
 // expect prepares for a record like the last one, which was known by kind.
 func (w *walker) expect(kind uint8) {
-	w.late = kind == ByPosition && (w.late || w.hashed)
+	w.late = kind == flow.ByPosition && (w.late || w.hashed)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -103,7 +104,7 @@ func TestMaskedPartsAndHash(t *testing.T) {
 		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		parts, err := r.Pieces(record.DefaultPieceBytes, nil)
+		parts, err := r.Pieces(flow.DefaultPieceBytes, nil)
 		if err != nil || len(parts) != 1 || parts[0].Records != 2 {
 			t.Fatalf("parts %v, %v", parts, err)
 		}

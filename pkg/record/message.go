@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/s2"
+
+	"sluice/pkg/flow"
 )
 
 // maxMessageBytes bounds what a message may decompress to: what the api makes
@@ -23,11 +25,11 @@ type reader struct {
 }
 
 // open begins a message.
-func (r *reader) open(m *Message) *BadRecordError {
+func (r *reader) open(m *flow.Message) *BadRecordError {
 	r.b, r.index, r.end, r.hashes = m.Body, m.Index-1, -1, true
 	if m.Encoding != "" {
 		n, err := s2.DecodedLen(m.Body)
-		if m.Encoding != EncodingS2 || err != nil || n > maxMessageBytes {
+		if m.Encoding != flow.EncodingS2 || err != nil || n > maxMessageBytes {
 			return bad(-1, CodeBadEncoding, m.Body)
 		}
 		if cap(r.plain) < n {
@@ -45,7 +47,7 @@ func (r *reader) open(m *Message) *BadRecordError {
 }
 
 // advance goes to the next record; false at the end of the message.
-func (r *reader) advance(m *Message) (bool, *BadRecordError) {
+func (r *reader) advance(m *flow.Message) (bool, *BadRecordError) {
 	r.index++
 	at, more := r.next(r.end, r.index == m.Index, ']')
 	if more {
@@ -63,7 +65,7 @@ func (r *reader) advance(m *Message) (bool, *BadRecordError) {
 }
 
 // pass reads over the current record.
-func (r *reader) pass(m *Message) *BadRecordError {
+func (r *reader) pass(m *flow.Message) *BadRecordError {
 	if r.end, _ = r.skip(r.start, deepest); r.end < 0 {
 		return bad(-1, r.code, m.Body)
 	}
@@ -71,7 +73,7 @@ func (r *reader) pass(m *Message) *BadRecordError {
 }
 
 // read reads the current record and checks it.
-func (r *reader) read(m *Message) *BadRecordError {
+func (r *reader) read(m *flow.Message) *BadRecordError {
 	if r.start >= len(r.b) || r.b[r.start] != '{' {
 		if broken := r.pass(m); broken != nil {
 			return broken
@@ -91,7 +93,7 @@ func (r *reader) read(m *Message) *BadRecordError {
 
 // worst returns what was found, unless the message is broken further on: nothing of such a
 // message can be stored, with or without one of its records.
-func (r *reader) worst(m *Message, found *BadRecordError) *BadRecordError {
+func (r *reader) worst(m *flow.Message, found *BadRecordError) *BadRecordError {
 	for found.Index >= 0 {
 		more, broken := r.advance(m)
 		if broken == nil && more {
@@ -114,7 +116,7 @@ func bad(index int, code string, raw []byte) *BadRecordError {
 // Each calls f with every record of a message as it was posted, and its index in
 // the entry, in order, until f fails. raw is good until f returns. A message that
 // is not a JSON array of anything is a *BadRecordError.
-func Each(m *Message, f func(index int, raw []byte) error) error {
+func Each(m *flow.Message, f func(index int, raw []byte) error) error {
 	var r reader
 	if broken := r.open(m); broken != nil {
 		return broken
@@ -138,7 +140,7 @@ func Each(m *Message, f func(index int, raw []byte) error) error {
 
 // Raw returns the record of a message with this index in the entry, as it was
 // posted; the memory is the caller's. The error is a *BadRecordError.
-func Raw(m *Message, index int) (raw []byte, err error) {
+func Raw(m *flow.Message, index int) (raw []byte, err error) {
 	err = Each(m, func(i int, record []byte) error {
 		if i != index {
 			return nil
@@ -157,7 +159,7 @@ func Raw(m *Message, index int) (raw []byte, err error) {
 
 // Find returns the record of an entry with this index as it was posted, and the
 // message it stands in; its memory is the caller's. The error is a *BadRecordError.
-func Find(e *Entry, index int) (m Message, raw []byte, err error) {
+func Find(e *flow.Entry, index int) (m flow.Message, raw []byte, err error) {
 	for i := range e.Messages {
 		m = e.Messages[i]
 		if last := i == len(e.Messages)-1; last || index < e.Messages[i+1].Index {
@@ -175,14 +177,14 @@ const redacted = "null"
 // Redact writes an entry again without some of its records. The table is new for an
 // entry of requests, and empty where the message keeps its headers. Of what cannot
 // be read nothing is left when forget says so of the index -1.
-func Redact(e *Entry, forget func(m *Message, index int) bool) (table string, body []byte, err error) {
+func Redact(e *flow.Entry, forget func(m *flow.Message, index int) bool) (table string, body []byte, err error) {
 	if e.Err != nil {
 		if forget(&e.Messages[0], -1) {
 			return "", []byte{}, nil
 		}
 		return "", bytes.Clone(e.Body), nil
 	}
-	var w EntryWriter
+	var w flow.EntryWriter
 	w.Reset(e.Knew, e.Patience)
 	for i := range e.Messages {
 		m := e.Messages[i]
@@ -198,7 +200,7 @@ func Redact(e *Entry, forget func(m *Message, index int) bool) (table string, bo
 }
 
 // redact is the body without the records that are to be forgotten.
-func redact(m *Message, forget func(m *Message, index int) bool) ([]byte, error) {
+func redact(m *flow.Message, forget func(m *flow.Message, index int) bool) ([]byte, error) {
 	some := false
 	plain := []byte("[")
 	err := Each(m, func(index int, raw []byte) error {
@@ -223,7 +225,7 @@ func redact(m *Message, forget func(m *Message, index int) bool) ([]byte, error)
 		return bytes.Clone(m.Body), nil
 	}
 	plain = append(plain, ']')
-	if m.Encoding == EncodingS2 {
+	if m.Encoding == flow.EncodingS2 {
 		return s2.Encode(nil, plain), nil
 	}
 	return plain, nil

@@ -5,21 +5,14 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
 )
 
-const (
-	// DefaultPieceBytes is the size pieces are made for.
-	DefaultPieceBytes = 512 << 10
-
-	// MaxPieceBytes is the largest piece the stream takes: its limit of 16 MiB
-	// for a message, less room for the headers.
-	MaxPieceBytes = 16<<20 - 64<<10
-
-	// maxPlainBytes is the size of a piece before compression. It bounds the
-	// memory of who makes and reads it: records often become a tenth. A
-	// record larger than that is a piece alone.
-	maxPlainBytes = 1 << 20
-)
+// maxPlainBytes is the size of a piece before compression. It bounds the
+// memory of who makes and reads it: records often become a tenth. A
+// record larger than that is a piece alone.
+const maxPlainBytes = 1 << 20
 
 // Pieces appends to dst the messages that carry the records: JSON arrays split
 // between records and by slot, as Spread said, compressed with S2 when that
@@ -27,7 +20,7 @@ const (
 // it holds a single record. The same request always yields the same pieces. They
 // are r's, and good until it is used again or released. The error is a
 // *LimitError: a record that would not fit even alone.
-func (r *Request) Pieces(target int, dst []Piece) ([]Piece, error) {
+func (r *Request) Pieces(target int, dst []flow.Piece) ([]flow.Piece, error) {
 	r.used = 0
 	list := r.records
 	if len(r.sorted) > 0 {
@@ -43,8 +36,8 @@ func (r *Request) Pieces(target int, dst []Piece) ([]Piece, error) {
 			to = min(to-1, r.upTo(list, guess))
 			piece = r.piece(list[:to])
 		}
-		if len(piece.Body) > MaxPieceBytes {
-			return dst, &LimitError{Code: CodeRecordTooLarge, Index: r.indexOf(list[0]), Limit: MaxPieceBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
+		if len(piece.Body) > flow.MaxPieceBytes {
+			return dst, &LimitError{Code: CodeRecordTooLarge, Index: r.indexOf(list[0]), Limit: flow.MaxPieceBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
 		}
 		dst = append(dst, piece)
 		list = list[to:]
@@ -91,12 +84,12 @@ func shrink(list []posted, encoded, target int) int {
 }
 
 // piece encodes records.
-func (r *Request) piece(list []posted) Piece {
+func (r *Request) piece(list []posted) flow.Piece {
 	plain := r.join(list)
 	if room := s2.MaxEncodedLen(len(plain)); cap(r.encoded) < room {
 		r.encoded = make([]byte, room)
 	}
-	body, encoding := s2.Encode(r.encoded[:cap(r.encoded)], plain), EncodingS2
+	body, encoding := s2.Encode(r.encoded[:cap(r.encoded)], plain), flow.EncodingS2
 	if len(body) > len(plain)-len(plain)/8 {
 		body, encoding = plain, ""
 	}
@@ -105,7 +98,7 @@ func (r *Request) piece(list []posted) Piece {
 	}
 	r.bodies[r.used] = append(r.bodies[r.used][:0], body...)
 	r.used++
-	return Piece{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Slot: r.slotOf(list[0])}
+	return flow.Piece{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Slot: r.slotOf(list[0])}
 }
 
 // join returns the array of the records: the body itself when it is just that.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
@@ -49,7 +50,7 @@ func parse(t *testing.T, body string) *record.Request {
 	return r
 }
 
-func parts(t *testing.T, r *record.Request, target int) []record.Piece {
+func parts(t *testing.T, r *record.Request, target int) []flow.Piece {
 	t.Helper()
 	parts, err := r.Pieces(target, nil)
 	if err != nil {
@@ -59,7 +60,7 @@ func parts(t *testing.T, r *record.Request, target int) []record.Piece {
 }
 
 // plain returns the JSON of a part.
-func plain(t *testing.T, p record.Piece) []byte {
+func plain(t *testing.T, p flow.Piece) []byte {
 	t.Helper()
 	if p.Encoding == "" {
 		return p.Body
@@ -73,8 +74,8 @@ func plain(t *testing.T, p record.Piece) []byte {
 
 func TestAnArrayThatFitsIsOnePartAsItIs(t *testing.T) {
 	body := " " + string(recordtest.Realistic(200)) + "\n"
-	got := parts(t, parse(t, body), record.DefaultPieceBytes)
-	if len(got) != 1 || got[0].Records != 200 || got[0].Encoding != record.EncodingS2 {
+	got := parts(t, parse(t, body), flow.DefaultPieceBytes)
+	if len(got) != 1 || got[0].Records != 200 || got[0].Encoding != flow.EncodingS2 {
 		t.Fatalf("got %d parts, the first of %d records in %q", len(got), got[0].Records, got[0].Encoding)
 	}
 	if string(plain(t, got[0])) != body {
@@ -84,7 +85,7 @@ func TestAnArrayThatFitsIsOnePartAsItIs(t *testing.T) {
 
 func TestRecordsOfOtherFormsBecomeAnArray(t *testing.T) {
 	for _, body := range []string{`{"id":"a"}`, "{\"id\":\"a\"}\n", `{"records":[{"id":"a"}]}`} {
-		got := parts(t, parse(t, body), record.DefaultPieceBytes)
+		got := parts(t, parse(t, body), flow.DefaultPieceBytes)
 		if len(got) != 1 || string(plain(t, got[0])) != `[{"id":"a"}]` {
 			t.Errorf("%s: got %d parts, the first %q", body, len(got), got[0].Body)
 		}
@@ -98,10 +99,10 @@ func TestPartsOfALargeRequestHoldItsRecordsInOrder(t *testing.T) {
 		target  int
 		atLeast int
 	}{
-		{"records that compress well are split by their plain size", string(recordtest.Realistic(20_000)), record.DefaultPieceBytes, 13},
-		{"records that do not compress are split by their encoded size", incompressible(400, 9000), record.DefaultPieceBytes, 2},
+		{"records that compress well are split by their plain size", string(recordtest.Realistic(20_000)), flow.DefaultPieceBytes, 13},
+		{"records that do not compress are split by their encoded size", incompressible(400, 9000), flow.DefaultPieceBytes, 2},
 		{"a small target makes small parts", string(recordtest.Realistic(2000)), 4 << 10, 20},
-		{"white space between records is not carried", "[{}" + strings.Repeat(" ", 8<<20) + ",{}]", record.DefaultPieceBytes, 1},
+		{"white space between records is not carried", "[{}" + strings.Repeat(" ", 8<<20) + ",{}]", flow.DefaultPieceBytes, 1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestTheSameBodyMakesTheSameParts(t *testing.T) {
 	body := string(recordtest.Realistic(5000))
 	first := parse(t, body)
 	other := parse(t, strings.Replace(body, "EVENT", "OTHER", -1))
-	parts(t, other, record.DefaultPieceBytes) // a request that was used for something else
+	parts(t, other, flow.DefaultPieceBytes) // a request that was used for something else
 	if err := other.Parse([]byte(body), record.FormAuto, record.Limits{}, received); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestTheSameBodyMakesTheSameParts(t *testing.T) {
 
 func TestAPartThatDoesNotCompressIsSentPlain(t *testing.T) {
 	body := fmt.Sprintf(`[{"id":%q}]`, noise(1000))
-	got := parts(t, parse(t, body), record.DefaultPieceBytes)
+	got := parts(t, parse(t, body), flow.DefaultPieceBytes)
 	if len(got) != 1 || got[0].Encoding != "" || string(got[0].Body) != body {
 		t.Errorf("got %d parts, the first in %q", len(got), got[0].Encoding)
 	}
@@ -164,14 +165,14 @@ func TestAPartThatDoesNotCompressIsSentPlain(t *testing.T) {
 func TestARecordTooLargeForAMessageIsALimit(t *testing.T) {
 	large := fmt.Sprintf(`{"id":%q}`, noise(16<<20))
 	r := parse(t, "[{},"+large+"]")
-	_, err := r.Pieces(record.DefaultPieceBytes, nil)
+	_, err := r.Pieces(flow.DefaultPieceBytes, nil)
 	var limit *record.LimitError
 	if !errors.As(err, &limit) || limit.Code != record.CodeRecordTooLarge || limit.Index != 1 {
 		t.Errorf("got %v, want record 1 to be too large", err)
 	}
 	compresses := parse(t, `[{},{"id":"`+strings.Repeat("compresses well ", 200_000)+`"}]`)
-	for _, p := range parts(t, compresses, record.DefaultPieceBytes) {
-		if len(p.Body) > record.MaxPieceBytes {
+	for _, p := range parts(t, compresses, flow.DefaultPieceBytes) {
+		if len(p.Body) > flow.MaxPieceBytes {
 			t.Errorf("got a part of %d bytes", len(p.Body))
 		}
 	}
@@ -270,7 +271,7 @@ func TestARequestOfOneSlotIsOnePartAsItIs(t *testing.T) {
 	body := `[ {"partitionId":3,"position":1}, {"partitionId":3,"position":2} ]`
 	r := parse(t, body)
 	r.Spread(2, "request")
-	got := parts(t, r, record.DefaultPieceBytes)
+	got := parts(t, r, flow.DefaultPieceBytes)
 	if len(got) != 1 || got[0].Slot != 1 || string(plain(t, got[0])) != body {
 		t.Errorf("got %d parts, the first of slot %d: %s", len(got), got[0].Slot, plain(t, got[0]))
 	}
@@ -278,7 +279,7 @@ func TestARequestOfOneSlotIsOnePartAsItIs(t *testing.T) {
 	if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, received); err != nil {
 		t.Fatal(err)
 	}
-	if got := parts(t, r, record.DefaultPieceBytes); got[0].Slot != 0 {
+	if got := parts(t, r, flow.DefaultPieceBytes); got[0].Slot != 0 {
 		t.Errorf("a request that was not spread has a part of slot %d", got[0].Slot)
 	}
 }
@@ -286,7 +287,7 @@ func TestARequestOfOneSlotIsOnePartAsItIs(t *testing.T) {
 func TestARecordTooLargeIsNamedByItsPlaceInTheBody(t *testing.T) {
 	r := parse(t, fmt.Sprintf(`[{"partitionId":3},{"partitionId":2,"id":%q},{"partitionId":2}]`, noise(16<<20)))
 	r.Spread(2, "request")
-	_, err := r.Pieces(record.DefaultPieceBytes, nil)
+	_, err := r.Pieces(flow.DefaultPieceBytes, nil)
 	var limit *record.LimitError
 	if !errors.As(err, &limit) || limit.Index != 1 || !strings.Contains(limit.Detail, "compressed") {
 		t.Errorf("got %v of record %d, want record 1 to be too large", err, limit.Index)

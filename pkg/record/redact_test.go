@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -16,29 +17,29 @@ import (
 // and can be taken out of what is left again.
 func TestRedact(t *testing.T) {
 	bodies := []string{`[{"id":"a"},{"id":"b" , "x":[1,2]},{"id":"c"}]`, `[{"id":"d"}]`, `[{"id":"broken"},`, `[{"id":"e"},{"id":"f"}]`}
-	var w record.EntryWriter
+	var w flow.EntryWriter
 	w.Reset(41, 300*time.Second)
 	for i, body := range bodies {
-		m := record.Message{
+		m := flow.Message{
 			ID: "request", Hash: "00ff", Subject: "engine-a", Source: "cluster-a", Received: time.UnixMilli(1_763_700_000_000 + int64(i)),
 			From: i, Records: strings.Count(body, "id"), Body: []byte(body),
 		}
 		if i == 0 {
-			m.Body, m.Encoding = s2.Encode(nil, m.Body), record.EncodingS2
+			m.Body, m.Encoding = s2.Encode(nil, m.Body), flow.EncodingS2
 		}
 		if !w.Add(&m) {
 			t.Fatal("the entry is full")
 		}
 	}
-	parse := func(table, body []byte) record.Entry {
+	parse := func(table, body []byte) flow.Entry {
 		t.Helper()
-		e := record.Entry{Seq: 42, Table: table, Body: body}
+		e := flow.Entry{Seq: 42, Table: table, Body: body}
 		if err := e.Parse(table, body); err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
-	plain := func(e record.Entry) (all []string) {
+	plain := func(e flow.Entry) (all []string) {
 		t.Helper()
 		for _, m := range e.Messages {
 			if m.Encoding != "" {
@@ -52,13 +53,13 @@ func TestRedact(t *testing.T) {
 		}
 		return all
 	}
-	redact := func(e record.Entry, indexes ...int) record.Entry {
+	redact := func(e flow.Entry, indexes ...int) flow.Entry {
 		t.Helper()
 		forget := map[int]bool{}
 		for _, i := range indexes {
 			forget[i] = true
 		}
-		header, body, err := record.Redact(&e, func(_ *record.Message, index int) bool { return forget[index] })
+		header, body, err := record.Redact(&e, func(_ *flow.Message, index int) bool { return forget[index] })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,24 +86,8 @@ func TestRedact(t *testing.T) {
 		t.Errorf("requests: -want +got:\n%s", diff)
 	}
 	var c record.Columns
-	m := record.Message{Body: []byte(`[{"id":"a"},null]`), Records: 2}
+	m := flow.Message{Body: []byte(`[{"id":"a"},null]`), Records: 2}
 	if bad, err := c.AppendGood(&m); err != nil || len(bad) != 1 || bad[0].Index != 1 || c.Rows() != 1 {
 		t.Errorf("a redacted record is decoded: %v, %v, %d rows", bad, err, c.Rows())
-	}
-}
-
-func TestWhichRecordsWereForgotten(t *testing.T) {
-	f := record.Forgotten{Stored: []int{1, 5}, Repeated: []int{3}}.With(record.Forgotten{Stored: []int{0, 5}})
-	got, err := record.ParseForgotten(f.Text())
-	if diff := cmp.Diff(record.Forgotten{Stored: []int{0, 1, 5}, Repeated: []int{3}}, got); err != nil || diff != "" {
-		t.Errorf("%v, -want +got:\n%s", err, diff)
-	}
-	for index, want := range map[int]bool{0: true, 2: false, 3: true, 6: false} {
-		if f.Has(index) != want {
-			t.Errorf("%d: got %v, want %v", index, !want, want)
-		}
-	}
-	if _, err := record.ParseForgotten("[]"); err == nil {
-		t.Error("a damaged list is taken")
 	}
 }

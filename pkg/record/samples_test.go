@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
@@ -36,6 +37,6 @@ func TestOddBodiesAreTreatedAsTheSlowDecoderSays(t *testing.T) {
 	compareColumns(t, message("["+string(all)+"]"))
 }
 
-func message(body string) *record.Message {
-	return &record.Message{Lane: 3, Seq: 7, Incarnation: 1763704800000, Source: "cluster-a", Body: []byte(body), Received: received}
+func message(body string) *flow.Message {
+	return &flow.Message{Lane: 3, Seq: 7, Incarnation: 1763704800000, Source: "cluster-a", Body: []byte(body), Received: received}
 }

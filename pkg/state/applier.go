@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // writers is how many entries are written at the same time: a write waits for
@@ -31,8 +31,8 @@ func NewApplier(store *Store, reg prometheus.Registerer) *Applier {
 // Apply applies the changes that messages of lane 0 hold, in order. It is
 // idempotent: after any error, and after a crash anywhere, the same messages
 // come again. When one of them can never be applied it returns a
-// *record.StoreError of ClassPoison; then, too, some may be applied.
-func (a *Applier) Apply(ctx context.Context, messages []record.Message) error {
+// *flow.StoreError of ClassPoison; then, too, some may be applied.
+func (a *Applier) Apply(ctx context.Context, messages []flow.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -61,9 +61,9 @@ func (a *Applier) Apply(ctx context.Context, messages []record.Message) error {
 // Incarnation is the Store's.
 func (a *Applier) Incarnation(ctx context.Context) (uint64, error) { return a.store.Incarnation(ctx) }
 
-// read reads the change in a message. The error is a *record.StoreError of
+// read reads the change in a message. The error is a *flow.StoreError of
 // ClassPoison: the message is no change, or not of the target it names.
-func read(m record.Message) (change.Change, error) {
+func read(m flow.Message) (change.Change, error) {
 	c, err := change.Decode(m.Body)
 	if err != nil {
 		return change.Change{}, refused(err)
@@ -104,4 +104,4 @@ func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 // refused says that a change cannot be applied: for what it is, or because the
 // entry that is stored is damaged. Neither keeps other changes waiting, nor
 // records: it is set aside, and can be replayed once the entry is mended.
-func refused(err error) error { return &record.StoreError{Class: record.ClassPoison, Err: err} }
+func refused(err error) error { return &flow.StoreError{Class: flow.ClassPoison, Err: err} }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Audits is where it is written down who changed what. *warehouse.DB is the
@@ -27,7 +27,7 @@ func NewAuditor(audits Audits) *Auditor { return &Auditor{audits: audits} }
 
 // WriteDown writes down the changes that messages of lane 0 hold, and passes over
 // what is no change. It is idempotent for the same messages.
-func (a *Auditor) WriteDown(ctx context.Context, messages []record.Message) error {
+func (a *Auditor) WriteDown(ctx context.Context, messages []flow.Message) error {
 	rows := make([]change.Audit, 0, len(messages))
 	for _, m := range messages {
 		if c, err := read(m); err == nil {
@@ -44,7 +44,7 @@ func (a *Auditor) WriteDown(ctx context.Context, messages []record.Message) erro
 }
 
 // token names the messages: the same for the same ones.
-func token(messages []record.Message) string {
+func token(messages []flow.Message) string {
 	hash := sha256.New()
 	for _, m := range messages {
 		sum := sha256.Sum256(m.Body)

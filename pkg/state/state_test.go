@@ -18,11 +18,11 @@ import (
 
 	"sluice/pkg/change"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // history is a few changes of every kind, published, and what they make.
-func history(t *testing.T, w *world) (messages []record.Message, want map[string]string) {
+func history(t *testing.T, w *world) (messages []flow.Message, want map[string]string) {
 	t.Helper()
 	w.publish(
 		patch(t, "ann", `{"name":"Ann","tableFieldsSetting":{"a":1}}`),
@@ -47,7 +47,7 @@ func history(t *testing.T, w *world) (messages []record.Message, want map[string
 	}
 }
 
-func audited(messages []record.Message) (rows []change.Audit) {
+func audited(messages []flow.Message) (rows []change.Audit) {
 	for _, m := range messages {
 		c, err := change.Decode(m.Body)
 		if err != nil {
@@ -226,20 +226,20 @@ func TestConcurrentPatchesAllSurvive(t *testing.T) {
 // What can never be applied is refused as poison, whatever it is, and the
 // changes around it are applied.
 func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
-	good := func(w *world) []record.Message {
+	good := func(w *world) []flow.Message {
 		w.publish(patch(w.t, "ann", `{"name":"Ann"}`), patch(w.t, "ann", `{"a":"b"}`), patch(w.t, "ann", `{"remarks":"r"}`))
 		return w.messages()
 	}
 	for _, tc := range []struct {
 		name string
-		bad  func(t *testing.T, w *world, m *record.Message) // what becomes of the second of three
+		bad  func(t *testing.T, w *world, m *flow.Message) // what becomes of the second of three
 		code string
 
 		accepted bool // it is a change, which is written down
 	}{
-		{"what is no change", func(_ *testing.T, _ *world, m *record.Message) { m.Body = []byte(`[{"id":"1-1"}]`) }, "not_a_change", false},
-		{"a change under another name", func(_ *testing.T, _ *world, m *record.Message) { m.Topic = "flow.0.change.user.Ym9i" }, "wrong_topic", false},
-		{"a document that would be too large", func(t *testing.T, w *world, m *record.Message) {
+		{"what is no change", func(_ *testing.T, _ *world, m *flow.Message) { m.Body = []byte(`[{"id":"1-1"}]`) }, "not_a_change", false},
+		{"a change under another name", func(_ *testing.T, _ *world, m *flow.Message) { m.Topic = "flow.0.change.user.Ym9i" }, "wrong_topic", false},
+		{"a document that would be too large", func(t *testing.T, w *world, m *flow.Message) {
 			body, err := patch(t, "ann", `{"b":"`+strings.Repeat("x", change.MaxBody-10)+`"}`).Encode()
 			if err != nil {
 				t.Fatal(err)
@@ -251,16 +251,16 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 			w := open(t)
 			messages := good(w)
 			tc.bad(t, w, &messages[1])
-			var refused *record.StoreError
+			var refused *flow.StoreError
 			var bad *change.BadChangeError
-			if err := w.Apply(t.Context(), messages); !errors.As(err, &refused) || refused.Class != record.ClassPoison || !errors.As(err, &bad) || bad.Code != tc.code {
+			if err := w.Apply(t.Context(), messages); !errors.As(err, &refused) || refused.Class != flow.ClassPoison || !errors.As(err, &bad) || bad.Code != tc.code {
 				t.Errorf("got %v, want poison for %s", err, tc.code)
 			}
 			if diff := cmp.Diff([]uint64{2}, w.apply(messages...)); diff != "" {
 				t.Errorf("set aside (-want +got):\n%s", diff)
 			}
 			w.wantDocuments(map[string]string{"ann": `{"name":"Ann","remarks":"r"}`})
-			written := []record.Message{messages[0], messages[2]}
+			written := []flow.Message{messages[0], messages[2]}
 			if tc.accepted {
 				written = messages
 			}
@@ -344,11 +344,11 @@ func TestWithoutNATSTheStateIsUnavailable(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	_, err := w.store.Entry(ctx, change.Target{User: "ann"})
-	var retry *record.RetryError
-	if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) || time.Since(start) > 2*time.Second {
+	var retry *flow.RetryError
+	if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || time.Since(start) > 2*time.Second {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
-	if err := w.Apply(ctx, messages); !errors.Is(err, record.ErrUnavailable) {
+	if err := w.Apply(ctx, messages); !errors.Is(err, flow.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	w.server.Restart()

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Bucket gives the bucket of users and fields, or fails while it is not open yet.
@@ -29,7 +29,7 @@ func New(bucket Bucket) *Store { return &Store{bucket: bucket} }
 
 // Entry returns what is remembered of a target, as of the changes applied so
 // far; an entry with Seq 0 when that is nothing. The error is
-// record.ErrUnavailable, unless the entry is damaged.
+// flow.ErrUnavailable, unless the entry is damaged.
 func (s *Store) Entry(ctx context.Context, target change.Target) (change.Entry, error) {
 	e, _, err := s.read(ctx, target.Key())
 	return e, err
@@ -76,7 +76,7 @@ func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Ent
 // change of a life that is not above it would be ignored.
 func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
 	for e, err := range s.Entries(ctx, ">") {
-		var damaged *record.StoreError
+		var damaged *flow.StoreError
 		if errors.As(err, &damaged) {
 			continue // no change is ignored for it: none is applied to it
 		}
@@ -165,12 +165,12 @@ func decode(kv jetstream.KeyValueEntry) (change.Entry, error) {
 	e, err := change.DecodeEntry(kv.Value())
 	if err != nil || e.Target.Key() != kv.Key() {
 		err = fmt.Errorf("the entry %s of revision %d is damaged", kv.Key(), kv.Revision())
-		return change.Entry{}, &record.StoreError{Class: record.ClassPoison, Err: err}
+		return change.Entry{}, &flow.StoreError{Class: flow.ClassPoison, Err: err}
 	}
 	return e, nil
 }
 
 func unavailable(doing string, err error) error {
-	err = fmt.Errorf("%s: %w: %w", doing, record.ErrUnavailable, err)
-	return &record.RetryError{Err: err, After: 2 * time.Second}
+	err = fmt.Errorf("%s: %w: %w", doing, flow.ErrUnavailable, err)
+	return &flow.RetryError{Err: err, After: 2 * time.Second}
 }

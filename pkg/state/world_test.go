@@ -17,7 +17,7 @@ import (
 
 	"sluice/pkg/change"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
 )
@@ -79,7 +79,7 @@ func (w *world) publish(changes ...*change.Change) {
 }
 
 // messages reads lane 0 from the beginning.
-func (w *world) messages() []record.Message {
+func (w *world) messages() []flow.Message {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
@@ -98,7 +98,7 @@ func (w *world) messages() []record.Message {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var all []record.Message
+	var all []flow.Message
 	for last := lane.CachedInfo().State.LastSeq; len(all) == 0 || all[len(all)-1].Seq < last; {
 		e, err := cursor.Next(ctx)
 		if err != nil {
@@ -111,7 +111,7 @@ func (w *world) messages() []record.Message {
 
 // apply does what the ingester does: it applies the messages, and writes them
 // down, each again after an error. It returns the sequences set aside.
-func (w *world) apply(messages ...record.Message) (dead []uint64) {
+func (w *world) apply(messages ...flow.Message) (dead []uint64) {
 	w.t.Helper()
 	dead = w.applyOnly(messages...)
 	auditor := state.NewAuditor(w.audits)
@@ -125,15 +125,15 @@ func (w *world) apply(messages ...record.Message) (dead []uint64) {
 }
 
 // applyOnly goes one by one when a message is refused.
-func (w *world) applyOnly(messages ...record.Message) (dead []uint64) {
+func (w *world) applyOnly(messages ...flow.Message) (dead []uint64) {
 	w.t.Helper()
 	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 		err := w.Apply(w.t.Context(), messages)
-		var refused *record.StoreError
+		var refused *flow.StoreError
 		switch {
 		case err == nil:
 			return nil
-		case !errors.As(err, &refused) || refused.Class != record.ClassPoison:
+		case !errors.As(err, &refused) || refused.Class != flow.ClassPoison:
 			continue
 		case len(messages) == 1:
 			return []uint64{messages[0].Seq}

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 const (
@@ -45,7 +45,7 @@ var (
 type attempts struct {
 	link      *link
 	m         *metrics
-	full      func(error) error // adds to record.ErrFull when to come back; nil where that cannot be
+	full      func(error) error // adds to flow.ErrFull when to come back; nil where that cannot be
 	once      bool              // a second attempt could be a second change
 	uncertain bool              // an earlier attempt may have arrived
 	since     time.Time         // since when a caller waits for it, if that was before the first attempt
@@ -88,17 +88,17 @@ func (a *attempts) judge(err error) (verdict, string, error) {
 		return giveUp, "moved", unavailable(err, time.Second)
 	case errors.Is(err, errVoid):
 		return giveUp, "void", unavailable(err, time.Second)
-	case errors.Is(err, record.ErrHeld):
+	case errors.Is(err, flow.ErrHeld):
 		return giveUp, "held", err
 	}
 	v, reason, answer := judge(err)
 	switch {
 	case v != giveUp || !a.uncertain:
-	case errors.Is(answer, record.ErrFull), errors.Is(answer, record.ErrBusy):
+	case errors.Is(answer, flow.ErrFull), errors.Is(answer, flow.ErrBusy):
 		// This attempt was refused. An earlier one may have been taken.
 		return v, reason, unavailable(err, time.Second)
 	}
-	if errors.Is(answer, record.ErrFull) && a.full != nil {
+	if errors.Is(answer, flow.ErrFull) && a.full != nil {
 		answer = a.full(answer)
 	}
 	return v, reason, answer
@@ -229,7 +229,7 @@ func judge(err error) (v verdict, reason string, answer error) {
 	case errors.As(err, &api):
 		return judgeCode(api)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return giveUp, "too_large", fmt.Errorf("%w: %w", record.ErrTooLarge, err)
+		return giveUp, "too_large", fmt.Errorf("%w: %w", flow.ErrTooLarge, err)
 	case errors.Is(err, nats.ErrNoResponders):
 		return unreached, "no_responders", unavailable(err, 2*time.Second)
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting):
@@ -256,13 +256,13 @@ func judgeCode(err *jetstream.APIError) (verdict, string, error) {
 	switch err.ErrorCode {
 	case codeStoreFailed:
 		if strings.Contains(err.Description, "maximum") {
-			return giveUp, "full", fmt.Errorf("%w: %w", record.ErrFull, err)
+			return giveUp, "full", fmt.Errorf("%w: %w", flow.ErrFull, err)
 		}
 		return giveUp, "store_failed", unavailable(err, 5*time.Second)
 	case codeTooManyRequests:
-		return giveUp, "too_many_requests", &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, err), After: time.Second}
+		return giveUp, "too_many_requests", &flow.RetryError{Err: fmt.Errorf("%w: %w", flow.ErrBusy, err), After: time.Second}
 	case codeMessageTooLarge:
-		return giveUp, "too_large", fmt.Errorf("%w: %w", record.ErrTooLarge, err)
+		return giveUp, "too_large", fmt.Errorf("%w: %w", flow.ErrTooLarge, err)
 	case codeDuplicateInProcess:
 		return again, "duplicate_in_process", unavailable(err, time.Second)
 	case codeClusterUnavailable, codeClusterNotLeader, codeSequenceNotMatch, codeSubjectNotReady,
@@ -278,17 +278,17 @@ func judgeCode(err *jetstream.APIError) (verdict, string, error) {
 }
 
 func unavailable(err error, after time.Duration) error {
-	return &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrUnavailable, err), After: after}
+	return &flow.RetryError{Err: fmt.Errorf("%w: %w", flow.ErrUnavailable, err), After: after}
 }
 
-// held is record.ErrHeld with the reason.
+// held is flow.ErrHeld with the reason.
 func held(after time.Duration, format string, args ...any) error {
-	return &record.RetryError{Err: fmt.Errorf("%w: source %s", record.ErrHeld, fmt.Sprintf(format, args...)), After: after}
+	return &flow.RetryError{Err: fmt.Errorf("%w: source %s", flow.ErrHeld, fmt.Sprintf(format, args...)), After: after}
 }
 
-// gap is record.ErrGap with what is missing.
+// gap is flow.ErrGap with what is missing.
 func gap(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", record.ErrGap, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", flow.ErrGap, fmt.Sprintf(format, args...))
 }
 
 // isCode says whether err is JetStream's with one of these codes.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/pkg/benchtest"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
@@ -60,7 +61,7 @@ func publish(b *testing.B, records, clients int) {
 
 // submissions are posts of so many records, as the api makes them; size is that
 // of the JSON of one.
-func submissions(b *testing.B, records int) (subs []record.Submission, size int64) {
+func submissions(b *testing.B, records int) (subs []flow.Submission, size int64) {
 	bodies := benchtest.Batches(b, 20, records)
 	for _, body := range bodies {
 		size += int64(len(body))
@@ -68,11 +69,11 @@ func submissions(b *testing.B, records int) (subs []record.Submission, size int6
 		if err := r.Parse(body, record.FormAuto, record.Limits{}, benchtest.Start); err != nil {
 			b.Fatal(err)
 		}
-		parts, err := r.Pieces(record.DefaultPieceBytes, nil)
+		parts, err := r.Pieces(flow.DefaultPieceBytes, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		subs = append(subs, record.Submission{
+		subs = append(subs, flow.Submission{
 			Hash: record.Hash(body), Subject: "engine-a", Received: benchtest.Start, Pieces: parts,
 			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -36,7 +36,7 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []record.Message{{
+	want := []flow.Message{{
 		Seq: 1, Topic: "flow.0.change." + c.Target.Key(), ID: "change-1", Body: body, Received: c.At, Subject: "ann",
 	}}
 	if diff := cmp.Diff(want, w.all(0)); diff != "" {
@@ -128,19 +128,19 @@ func TestAChangeThatCanNotBe(t *testing.T) {
 	p := w.publisher()
 	big := patch("ann", "big", nil)
 	big.Body = json.RawMessage(`{"name":"` + strings.Repeat("x", 17<<20) + `"}`)
-	if _, _, err := p.PublishChange(t.Context(), big); !errors.Is(err, record.ErrTooLarge) {
-		t.Errorf("too large: got %v, want %v", err, record.ErrTooLarge)
+	if _, _, err := p.PublishChange(t.Context(), big); !errors.Is(err, flow.ErrTooLarge) {
+		t.Errorf("too large: got %v, want %v", err, flow.ErrTooLarge)
 	}
 	w.server.Stop()
 	begun := time.Now()
-	if _, _, err := p.PublishChange(t.Context(), patch("ann", "id", nil)); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("NATS away: got %v, want %v", err, record.ErrUnavailable)
+	if _, _, err := p.PublishChange(t.Context(), patch("ann", "id", nil)); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("NATS away: got %v, want %v", err, flow.ErrUnavailable)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
 		t.Errorf("NATS away: it took %v to say so, want at most 2s", took)
 	}
-	if _, err := w.LastChange(t.Context(), change.Target{User: "ann"}); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("last change while NATS is away: got %v, want %v", err, record.ErrUnavailable)
+	if _, err := w.LastChange(t.Context(), change.Target{User: "ann"}); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("last change while NATS is away: got %v, want %v", err, flow.ErrUnavailable)
 	}
 }
 
@@ -156,7 +156,7 @@ func (w *world) mixed(p *stream.Publisher, prefix string, n int) {
 }
 
 // appliedTo writes a position that counts the changes up to done as applied.
-func (w *world) appliedTo(done uint64) record.Position {
+func (w *world) appliedTo(done uint64) flow.Position {
 	w.t.Helper()
 	positions := stream.NewChangePositions(w.Stream)
 	pos, err := positions.Read(w.t.Context(), 0)
@@ -182,8 +182,8 @@ func TestChangesAreReadAlone(t *testing.T) {
 	w.mixed(p, "before", 5)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if _, err := stream.NewReader(w.Stream, 0).OpenChanges(ctx, 12); !errors.Is(err, record.ErrGap) {
-		t.Errorf("behind the end: got %v, want %v", err, record.ErrGap)
+	if _, err := stream.NewReader(w.Stream, 0).OpenChanges(ctx, 12); !errors.Is(err, flow.ErrGap) {
+		t.Errorf("behind the end: got %v, want %v", err, flow.ErrGap)
 	}
 	if err := w.jetStream().PurgeStream(stream.LaneName(0), &nats.StreamPurgeRequest{Sequence: 4}); err != nil {
 		t.Fatal(err)
@@ -271,12 +271,12 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 		t.Fatalf("got %+v, %v, want life %d", at, err, ahead+1)
 	}
 	changes, err := stream.NewChangePositions(w.Stream).Read(t.Context(), 0)
-	want := record.Position{Incarnation: ahead + 1, Stream: at.Stream, Done: 3, Stamp: at.Stamp, Base: 3, Revision: changes.Revision}
+	want := flow.Position{Incarnation: ahead + 1, Stream: at.Stream, Done: 3, Stamp: at.Stamp, Base: 3, Revision: changes.Revision}
 	if diff := cmp.Diff(want, changes); diff != "" || err != nil {
 		t.Errorf("changes: %v (-want +got):\n%s", err, diff)
 	}
-	if _, err := stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, record.ErrNotOwner) {
-		t.Errorf("who applied them before: got %v, want %v", err, record.ErrNotOwner)
+	if _, err := stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, flow.ErrNotOwner) {
+		t.Errorf("who applied them before: got %v, want %v", err, flow.ErrNotOwner)
 	}
 	last, err := w.LastChange(t.Context(), change.Target{User: "ann"})
 	if diff := cmp.Diff(change.Last{Seq: 6, Applied: change.Place{Incarnation: ahead + 1, Seq: 6}}, last); diff != "" || err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -21,7 +21,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 	w := openAt(t, cluster.URL, stream.Config{Replicas: 3, MaxBytes: 2 << 30}) // never full, however fast the machine and slow the elections
 	p := w.publisher()
 	positions := stream.NewPositions(w.Stream)
-	pos := record.Position{Owner: "test"}
+	pos := flow.Position{Owner: "test"}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var mu sync.Mutex
@@ -37,7 +37,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 					if err == nil {
 						break
 					}
-					if !errors.Is(err, record.ErrUnavailable) {
+					if !errors.Is(err, flow.ErrUnavailable) {
 						t.Errorf("publish %s: %v", id, err)
 						return
 					}
@@ -65,7 +65,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 				pos = next
 				break
 			}
-			if !errors.Is(err, record.ErrUnavailable) {
+			if !errors.Is(err, flow.ErrUnavailable) {
 				t.Fatalf("swap: %v", err)
 			}
 		}
@@ -82,7 +82,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 	for id, parts := range acked {
 		for i := range parts {
 			messages++
-			if part := pieceOf(record.Message{ID: id, From: i}); !stored[part] {
+			if part := pieceOf(flow.Message{ID: id, From: i}); !stored[part] {
 				t.Errorf("%s was acknowledged and is not there", part)
 			}
 		}
@@ -115,12 +115,12 @@ func TestALeaderMayHaveToCatchUp(t *testing.T) {
 	}
 	for name, ask := range map[string]func() error{"its position": read, "the reader": open} {
 		w.SetSettle(time.Hour)
-		if err := ask(); !errors.Is(err, record.ErrUnavailable) || errors.Is(err, record.ErrGap) {
-			t.Errorf("%s, at first: got %v, want %v", name, err, record.ErrUnavailable)
+		if err := ask(); !errors.Is(err, flow.ErrUnavailable) || errors.Is(err, flow.ErrGap) {
+			t.Errorf("%s, at first: got %v, want %v", name, err, flow.ErrUnavailable)
 		}
 		w.SetSettle(0)
-		if err := ask(); !errors.Is(err, record.ErrGap) {
-			t.Errorf("%s, when it stays so: got %v, want %v", name, err, record.ErrGap)
+		if err := ask(); !errors.Is(err, flow.ErrGap) {
+			t.Errorf("%s, when it stays so: got %v, want %v", name, err, flow.ErrGap)
 		}
 	}
 	w.SetSettle(time.Hour)
@@ -137,7 +137,7 @@ func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
 	p := w.publisher()
 	for i, sizes := range [][]int{{100}, {100 << 10}, {100, 200, 300}} {
 		id := fmt.Sprintf("id-%d", i)
-		for n, want := range []record.Receipt{{}, {Replayed: true}} {
+		for n, want := range []flow.Receipt{{}, {Replayed: true}} {
 			got, err := p.Publish(t.Context(), submission(id, sizes...))
 			if err != nil || got != want {
 				t.Errorf("publish %s, %d: got %+v, %v, want %+v", id, n, got, err, want)
@@ -145,8 +145,8 @@ func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
 		}
 		other := submission(id, sizes...)
 		other.Hash = "another"
-		if _, err := p.Publish(t.Context(), other); !errors.Is(err, record.ErrKeyReused) {
-			t.Errorf("publish another %s: got %v, want %v", id, err, record.ErrKeyReused)
+		if _, err := p.Publish(t.Context(), other); !errors.Is(err, flow.ErrKeyReused) {
+			t.Errorf("publish another %s: got %v, want %v", id, err, flow.ErrKeyReused)
 		}
 	}
 	// The lane is asked for an id without leaving anything behind.

@@ -133,7 +133,7 @@ const (
 
 	// Of a redacted message, beside those that it had.
 	headerStored    = "Sluice-Stored"    // when the lane took it, unix nanoseconds
-	headerForgotten = "Sluice-Forgotten" // which records are not in it any more, as record.Forgotten says
+	headerForgotten = "Sluice-Forgotten" // which records are not in it any more, as flow.Forgotten says
 	headerReceipts  = "Sluice-Receipts"  // receipts of what was forgotten: <id>=<records>, a space between
 
 	headerKVOperation = "KV-Operation" // of an entry of a bucket that was deleted

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Headers of a dead letter, beside those of its message.
@@ -53,7 +53,7 @@ func (l *DeadLetters) As(by string) *DeadLetters { return &DeadLetters{stream: l
 type DeadLetter struct {
 	Number uint64    // its name here
 	At     time.Time // when it was set aside
-	record.Dead
+	flow.Dead
 	origin string // <lane>.<incarnation>.<sequence>.<index>: what it was, for ever; of NoLane the hash of it
 }
 
@@ -70,9 +70,9 @@ type DeadFilter struct {
 // the lane, sequence and index, for as long as the letter is kept; of what never
 // was in a lane, and so has no Topic, per source and bytes.
 //
-// Errors: record.ErrFull when there is no room for more dead letters,
-// record.ErrUnavailable.
-func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
+// Errors: flow.ErrFull when there is no room for more dead letters,
+// flow.ErrUnavailable.
+func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	if err := l.stream.ready(); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
 	origin := fmt.Sprintf("%d.%d.%d.%d", d.Message.Lane, d.Message.Incarnation, d.Message.Seq, d.Index)
 	msg := &nats.Msg{Subject: DeadPrefix + origin, Header: deadHead(d), Data: d.Message.Body}
 	if len(msg.Data) > packAbove && d.Message.Encoding == "" {
-		msg.Header[headerPacked] = []string{record.EncodingS2}
+		msg.Header[headerPacked] = []string{flow.EncodingS2}
 		msg.Data = s2.EncodeBest(nil, msg.Data) // it fitted into a message, compressed less well
 	}
 	_, err := l.stream.js.PublishMsg(ctx, msg)
@@ -94,7 +94,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
 		return nil // it is there already
 	}
 	_, _, answer := judge(err)
-	if errors.Is(answer, record.ErrFull) {
+	if errors.Is(answer, flow.ErrFull) {
 		answer = fmt.Errorf("the dead letters have no room left: replay or drop some (sluice dead), or give them more (--dead-max-bytes): %w", answer)
 	}
 	return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
@@ -105,7 +105,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d record.Dead) error {
 const NoLane = -1
 
 // ofNoLane gives a letter of no lane the name that its bytes have.
-func ofNoLane(d record.Dead) record.Dead {
+func ofNoLane(d flow.Dead) flow.Dead {
 	h := sha256.New()
 	h.Write([]byte(d.Message.Source))
 	h.Write([]byte{0})
@@ -122,7 +122,7 @@ func isOneTooMany(err error) bool {
 	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed && strings.Contains(api.Description, "per subject")
 }
 
-func deadHead(d record.Dead) nats.Header {
+func deadHead(d flow.Dead) nats.Header {
 	m := d.Message
 	head := nats.Header{
 		headerCode:     {d.Code},
@@ -154,7 +154,7 @@ func parseDead(number uint64, at time.Time, subject string, head nats.Header, bo
 			return DeadLetter{}, fmt.Errorf("dead letter %d: unpack: %w", number, err)
 		}
 	}
-	d := DeadLetter{Number: number, At: at, origin: origin, Dead: record.Dead{
+	d := DeadLetter{Number: number, At: at, origin: origin, Dead: flow.Dead{
 		Message: decode(lane, seq, at, first(head, headerTopic), head, body),
 		Index:   index,
 		Code:    first(head, headerCode),

@@ -16,14 +16,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/change"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
 // dead is the record 3 of message seq of lane 0.
-func dead(seq uint64) record.Dead {
-	return record.Dead{
-		Message: record.Message{
+func dead(seq uint64) flow.Dead {
+	return flow.Dead{
+		Message: flow.Message{
 			Seq: seq, Topic: "flow.0.record", ID: "m-1", Body: []byte(`{"id":"r"}`), Records: 1,
 			Received: time.UnixMilli(1_700_000_000_123).UTC(), Subject: "engine-a", Source: "cluster-a", TraceParent: "00-a-b-01",
 		},
@@ -51,14 +52,14 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	w := open(t, stream.Config{})
 	letters := stream.NewDeadLetters(w.Stream)
 	whole := dead(7)
-	whole.Index, whole.Code, whole.Message.Encoding, whole.Message.Body = -1, "broken_message", record.EncodingS2, []byte{1, 2, 3}
+	whole.Index, whole.Code, whole.Message.Encoding, whole.Message.Body = -1, "broken_message", flow.EncodingS2, []byte{1, 2, 3}
 	big := dead(8)
 	big.Message.Body = make([]byte, 4<<20) // larger than any message
 	for i := range big.Message.Body {
 		big.Message.Body[i] = byte(rand.N(4))
 	}
 	var want []stream.DeadLetter
-	for i, d := range []record.Dead{dead(5), whole, big} {
+	for i, d := range []flow.Dead{dead(5), whole, big} {
 		for range 3 { // as after crashes
 			if err := letters.SetAside(t.Context(), d); err != nil {
 				t.Fatal(err)
@@ -178,8 +179,8 @@ func TestDeadLettersWithoutRoom(t *testing.T) {
 		for ; err == nil && next < 1000; next++ {
 			err = letters.SetAside(t.Context(), dead(next+1))
 		}
-		if !errors.Is(err, record.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes") {
-			t.Fatalf("got %v, want %v and what to do", err, record.ErrFull)
+		if !errors.Is(err, flow.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes") {
+			t.Fatalf("got %v, want %v and what to do", err, flow.ErrFull)
 		}
 	}
 	fill()
@@ -258,7 +259,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); err != nil {
 				t.Fatal(err)
 			}
-			var got []record.Message
+			var got []flow.Message
 			for _, m := range w.all(0) {
 				if m.Subject == "engine-a" && m.TraceParent == "00-a-b-01" {
 					got = append(got, m)
@@ -408,7 +409,7 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 	for lane := range 2 {
 		for _, m := range w.all(lane) {
 			body := m.Body
-			if m.Encoding == record.EncodingS2 {
+			if m.Encoding == flow.EncodingS2 {
 				var err error
 				if body, err = s2.Decode(nil, body); err != nil {
 					t.Fatal(err)
@@ -441,9 +442,9 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 // letter for each source however often it is posted. It is replayed like others.
 func TestLettersOfTheDoor(t *testing.T) {
 	w := open(t, stream.Config{})
-	of := func(source, body string) record.Dead {
-		return record.Dead{
-			Message: record.Message{Source: source, Subject: "engine", Received: time.UnixMilli(1_763_700_000_000).UTC(), Records: 1, Body: []byte(body)},
+	of := func(source, body string) flow.Dead {
+		return flow.Dead{
+			Message: flow.Message{Source: source, Subject: "engine", Received: time.UnixMilli(1_763_700_000_000).UTC(), Records: 1, Body: []byte(body)},
 			Index:   -1, Code: record.CodeMissing, Reason: "it is none",
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 	"unsafe"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // ErrStale says that lanes were looked up too long ago.
@@ -13,7 +13,7 @@ var ErrStale = errStale
 
 // SendUntil sends submissions to lane 0 as if they had been routed for no longer
 // than until, in one entry if it comes to that, and returns what they are told.
-func (p *Publisher) SendUntil(until time.Time, subs ...*record.Submission) (errs []error) {
+func (p *Publisher) SendUntil(until time.Time, subs ...*flow.Submission) (errs []error) {
 	lane, _ := p.stream.view.Load().lane(0)
 	var list []*piece
 	for _, sub := range subs {
@@ -110,6 +110,6 @@ func (s *Stream) Fence(ctx context.Context, lane int, source string) (uint64, er
 }
 
 // Stand is a position as it stands, whatever the lane holds.
-func (p *Positions) Stand(ctx context.Context, lane int) (record.Position, error) {
+func (p *Positions) Stand(ctx context.Context, lane int) (flow.Position, error) {
 	return p.entry(ctx, lane)
 }

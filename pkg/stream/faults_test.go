@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -35,41 +35,41 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 		answer  error
 		after   time.Duration // 0: none is known
 	}{
-		"full by bytes":              {api(10077, "maximum bytes exceeded"), "give up", record.ErrFull, 0},
-		"full by messages":           {api(10077, "maximum messages exceeded"), "give up", record.ErrFull, 0},
-		"the store failed":           {api(10077, "write failed"), "give up", record.ErrUnavailable, 5 * time.Second},
-		"the queue is full":          {api(10167, ""), "give up", record.ErrBusy, time.Second},
-		"too large for the stream":   {api(10054, ""), "give up", record.ErrTooLarge, 0},
-		"too large for the server":   {nats.ErrMaxPayload, "give up", record.ErrTooLarge, 0},
-		"an id in process":           {api(10158, ""), "again", record.ErrUnavailable, time.Second},
-		"no leader":                  {api(10009, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
-		"the cluster is away":        {api(10008, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
-		"replicas disagree":          {api(10063, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
-		"a subject is not ready":     {api(10163, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
-		"the stream is offline":      {api(10118, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
-		"offline with a reason":      {api(10194, ""), "unknown", record.ErrUnavailable, 5 * time.Second},
-		"no room on the server":      {api(10047, ""), "give up", record.ErrUnavailable, 10 * time.Second},
-		"no memory on the server":    {api(10028, ""), "give up", record.ErrUnavailable, 10 * time.Second},
-		"no resources on the server": {api(10023, ""), "give up", record.ErrUnavailable, 10 * time.Second},
-		"no room in the account":     {api(10002, ""), "give up", record.ErrUnavailable, 10 * time.Second},
-		"sealed":                     {api(10109, ""), "give up", record.ErrUnavailable, 30 * time.Second},
-		"another stream":             {api(10060, ""), "give up", record.ErrUnavailable, 30 * time.Second},
-		"nobody answers":             {nats.ErrNoResponders, "unreached", record.ErrUnavailable, 2 * time.Second},
-		"away, nothing sent":         {nats.ErrReconnectBufExceeded, "unreached", record.ErrUnavailable, 2 * time.Second},
-		"away":                       {nats.ErrConnectionReconnecting, "unreached", record.ErrUnavailable, 2 * time.Second},
-		"closed":                     {nats.ErrConnectionClosed, "give up", record.ErrUnavailable, 5 * time.Second},
-		"no answer in time":          {context.DeadlineExceeded, "unknown", record.ErrUnavailable, 2 * time.Second},
-		"no answer in NATS's time":   {nats.ErrTimeout, "unknown", record.ErrUnavailable, 2 * time.Second},
-		"lost while waiting":         {stream.ErrDisconnected, "cut", record.ErrUnavailable, 2 * time.Second},
-		"lost while writing":         {&net.OpError{Op: "write", Err: net.ErrClosed}, "cut", record.ErrUnavailable, 2 * time.Second},
-		"anything else":              {errors.New("?"), "unknown", record.ErrUnavailable, 5 * time.Second},
+		"full by bytes":              {api(10077, "maximum bytes exceeded"), "give up", flow.ErrFull, 0},
+		"full by messages":           {api(10077, "maximum messages exceeded"), "give up", flow.ErrFull, 0},
+		"the store failed":           {api(10077, "write failed"), "give up", flow.ErrUnavailable, 5 * time.Second},
+		"the queue is full":          {api(10167, ""), "give up", flow.ErrBusy, time.Second},
+		"too large for the stream":   {api(10054, ""), "give up", flow.ErrTooLarge, 0},
+		"too large for the server":   {nats.ErrMaxPayload, "give up", flow.ErrTooLarge, 0},
+		"an id in process":           {api(10158, ""), "again", flow.ErrUnavailable, time.Second},
+		"no leader":                  {api(10009, ""), "unknown", flow.ErrUnavailable, 5 * time.Second},
+		"the cluster is away":        {api(10008, ""), "unknown", flow.ErrUnavailable, 5 * time.Second},
+		"replicas disagree":          {api(10063, ""), "unknown", flow.ErrUnavailable, 5 * time.Second},
+		"a subject is not ready":     {api(10163, ""), "unknown", flow.ErrUnavailable, 5 * time.Second},
+		"the stream is offline":      {api(10118, ""), "unknown", flow.ErrUnavailable, 5 * time.Second},
+		"offline with a reason":      {api(10194, ""), "unknown", flow.ErrUnavailable, 5 * time.Second},
+		"no room on the server":      {api(10047, ""), "give up", flow.ErrUnavailable, 10 * time.Second},
+		"no memory on the server":    {api(10028, ""), "give up", flow.ErrUnavailable, 10 * time.Second},
+		"no resources on the server": {api(10023, ""), "give up", flow.ErrUnavailable, 10 * time.Second},
+		"no room in the account":     {api(10002, ""), "give up", flow.ErrUnavailable, 10 * time.Second},
+		"sealed":                     {api(10109, ""), "give up", flow.ErrUnavailable, 30 * time.Second},
+		"another stream":             {api(10060, ""), "give up", flow.ErrUnavailable, 30 * time.Second},
+		"nobody answers":             {nats.ErrNoResponders, "unreached", flow.ErrUnavailable, 2 * time.Second},
+		"away, nothing sent":         {nats.ErrReconnectBufExceeded, "unreached", flow.ErrUnavailable, 2 * time.Second},
+		"away":                       {nats.ErrConnectionReconnecting, "unreached", flow.ErrUnavailable, 2 * time.Second},
+		"closed":                     {nats.ErrConnectionClosed, "give up", flow.ErrUnavailable, 5 * time.Second},
+		"no answer in time":          {context.DeadlineExceeded, "unknown", flow.ErrUnavailable, 2 * time.Second},
+		"no answer in NATS's time":   {nats.ErrTimeout, "unknown", flow.ErrUnavailable, 2 * time.Second},
+		"lost while waiting":         {stream.ErrDisconnected, "cut", flow.ErrUnavailable, 2 * time.Second},
+		"lost while writing":         {&net.OpError{Op: "write", Err: net.ErrClosed}, "cut", flow.ErrUnavailable, 2 * time.Second},
+		"anything else":              {errors.New("?"), "unknown", flow.ErrUnavailable, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			verdict, answer := stream.Judge(fmt.Errorf("wrapped: %w", c.err))
 			if verdict != c.verdict || !errors.Is(answer, c.answer) {
 				t.Errorf("got %s, %v, want %s, %v", verdict, answer, c.verdict, c.answer)
 			}
-			var retry *record.RetryError
+			var retry *flow.RetryError
 			if errors.As(answer, &retry) != (c.after > 0) || (retry != nil && retry.After != c.after) {
 				t.Errorf("got %+v, want to come back after %v", retry, c.after)
 			}
@@ -93,8 +93,8 @@ func TestAServerThatStandsStill(t *testing.T) {
 		wg.Go(func() {
 			begun := time.Now()
 			_, err := pub.Publish(ctx, submission(fmt.Sprintf("id-%d", i), sizes...))
-			if !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, record.ErrBusy) {
-				t.Errorf("%v: got %v, want %v", sizes, err, record.ErrUnavailable)
+			if !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrBusy) {
+				t.Errorf("%v: got %v, want %v", sizes, err, flow.ErrUnavailable)
 			}
 			if took := time.Since(begun); took > 4*time.Second {
 				t.Errorf("%v: it took %v to give up after 2s", sizes, took)
@@ -176,7 +176,7 @@ func TestKillsInTheMiddleOfEntries(t *testing.T) {
 			parts, whole = 5, whole+1
 		}
 		for i := range parts {
-			if part := pieceOf(record.Message{ID: id, From: i}); !stored[part] {
+			if part := pieceOf(flow.Message{ID: id, From: i}); !stored[part] {
 				t.Errorf("%s was acknowledged and is not there", part)
 			}
 		}
@@ -216,8 +216,8 @@ authorization { users: [
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := stream.NewPublisher(s).Publish(ctx, submission("one", 10)); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+	if _, err := stream.NewPublisher(s).Publish(ctx, submission("one", 10)); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 	}
 	if got := value(t, reg, "sluice_stream_connection_errors_total", nil); got < 1 {
 		t.Errorf("%v errors of the connection were counted, want one at least", got)
@@ -246,8 +246,8 @@ func TestEverythingSaysWhenNATSIsAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun := time.Now()
-			if err := f(); !errors.Is(err, record.ErrUnavailable) {
-				t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+			if err := f(); !errors.Is(err, flow.ErrUnavailable) {
+				t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 			}
 			if took := time.Since(begun); took > 2*time.Second {
 				t.Errorf("it took %v", took)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // sent is what this process remembers of the requests it has sent, to answer
@@ -37,7 +37,7 @@ const sentAtOnce = 1 << 17
 
 // begin remembers a request before it is sent, and tells what is known of it.
 // fresh says that nothing is.
-func (s *sent) begin(sub *record.Submission) (durable, fresh bool, err error) {
+func (s *sent) begin(sub *flow.Submission) (durable, fresh bool, err error) {
 	if sub.Unique {
 		return false, true, nil
 	}
@@ -53,13 +53,13 @@ func (s *sent) begin(sub *record.Submission) (durable, fresh bool, err error) {
 		s.put(id, request{hash: hash})
 		return false, true, nil
 	case before.hash != hash:
-		return false, false, record.ErrKeyReused
+		return false, false, flow.ErrKeyReused
 	}
 	return before.durable, false, nil
 }
 
 // end remembers that all of a request is durable.
-func (s *sent) end(sub *record.Submission) {
+func (s *sent) end(sub *flow.Submission) {
 	if !sub.Unique {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *sent) end(sub *record.Submission) {
 }
 
 // forget is called when a fresh request was certainly not sent: its key is free.
-func (s *sent) forget(sub *record.Submission) {
+func (s *sent) forget(sub *flow.Submission) {
 	if !sub.Unique {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -205,7 +205,7 @@ func (f *follower) read(ctx context.Context, lane *Lane, from, to uint64) error 
 		text := first(msg.Headers(), headerEntry)
 		if table, err = base64.RawStdEncoding.AppendDecode(table[:0], []byte(text)); err == nil {
 			ago := max(0, lane.Now.Sub(msg.at))
-			err = record.SkimEntry(table, func(id, hash []byte) { f.heard.add(id, hash, lane.Looked.Add(-ago)) })
+			err = flow.SkimEntry(table, func(id, hash []byte) { f.heard.add(id, hash, lane.Looked.Add(-ago)) })
 		}
 		if err != nil { // the ingester sets it aside
 			f.stream.log.Debug("an entry cannot be followed", "lane", lane.Number, "seq", msg.seq, "error", err)
@@ -215,15 +215,15 @@ func (f *follower) read(ctx context.Context, lane *Lane, from, to uint64) error 
 }
 
 // knows says whether another api, or this one before it was started, has sent the
-// request. The error is record.ErrKeyReused when it was one with the same id and
+// request. The error is flow.ErrKeyReused when it was one with the same id and
 // another body.
-func (f *follower) knows(sub *record.Submission) (bool, error) {
+func (f *follower) knows(sub *flow.Submission) (bool, error) {
 	var names [512]byte
-	id := record.AppendName(names[:0], sub.ID)
-	hash := record.AppendName(id, sub.Hash)[len(id):]
+	id := flow.AppendName(names[:0], sub.ID)
+	hash := flow.AppendName(id, sub.Hash)[len(id):]
 	known, same := f.heard.find(id, hash, time.Now())
 	if known && !same {
-		return false, record.ErrKeyReused
+		return false, flow.ErrKeyReused
 	}
 	return known, nil
 }

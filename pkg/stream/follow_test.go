@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"sluice/pkg/benchtest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -49,7 +49,7 @@ func TestTwoApisKnowEachOthersRequests(t *testing.T) {
 
 	first, identified := submission("one", 100), submission("known", 100)
 	identified.Identified = true
-	for _, sub := range []*record.Submission{first, identified} {
+	for _, sub := range []*flow.Submission{first, identified} {
 		if got, err := pa.Publish(t.Context(), sub); err != nil || got.Replayed {
 			t.Fatalf("got %+v, %v", got, err)
 		}
@@ -59,8 +59,8 @@ func TestTwoApisKnowEachOthersRequests(t *testing.T) {
 
 	misused := submission("one", 100)
 	misused.Hash = "of another body"
-	if _, err := pb.Publish(t.Context(), misused); !errors.Is(err, record.ErrKeyReused) {
-		t.Errorf("another body: got %v, want %v", err, record.ErrKeyReused)
+	if _, err := pb.Publish(t.Context(), misused); !errors.Is(err, flow.ErrKeyReused) {
+		t.Errorf("another body: got %v, want %v", err, flow.ErrKeyReused)
 	}
 	if got, err := pb.Publish(t.Context(), submission("one", 100)); err != nil || !got.Replayed {
 		t.Errorf("the same request: got %+v, %v, want that it is replayed", got, err)
@@ -178,7 +178,7 @@ func BenchmarkFollow(b *testing.B) {
 			}
 			const entries = 4000
 			for i := range entries {
-				subs := make([]*record.Submission, requests)
+				subs := make([]*flow.Submission, requests)
 				for r := range subs {
 					subs[r] = submission(fmt.Sprintf("%d-%d", i, r), 500)
 				}

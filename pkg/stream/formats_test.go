@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/formattest"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
@@ -29,9 +29,9 @@ type kept struct {
 
 // meaning is what a reader makes of all that is kept.
 type meaning struct {
-	Entries  []record.Entry
-	Position record.Position // of lane 0
-	Changes  record.Position // of its changes
+	Entries  []flow.Entry
+	Position flow.Position // of lane 0
+	Changes  flow.Position // of its changes
 	Sources  []stream.Source
 	Letters  []stream.DeadLetter
 	Settled  []stream.Settled
@@ -65,12 +65,12 @@ func written(t *testing.T) []kept {
 	received := time.UnixMilli(1_763_701_200_123).UTC()
 	const one, two = `[{"id":"a"},{"id":"b"}]`, `[{"key":5}]`
 	packed := append([]byte{byte(len(two)), byte(len(two)-1) << 2}, two...) // the simplest S2 there is: one literal
-	for _, sub := range []*record.Submission{
+	for _, sub := range []*flow.Submission{
 		{ID: "00112233445566778899aabbccddeeff", Hash: "ffeeddccbbaa99887766554433221100", Subject: "engine-a", Source: "cluster-a", Received: received,
-			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Identified: true, Pieces: []record.Piece{{Body: []byte(one), Records: 2}}},
+			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Identified: true, Pieces: []flow.Piece{{Body: []byte(one), Records: 2}}},
 		{ID: "key-7", Hash: "0", Subject: "engine-b", Source: "Quelle ä", Received: received.Add(time.Second),
-			Pieces: []record.Piece{{Body: packed, Encoding: record.EncodingS2, Records: 1}}},
-		{ID: "key-8", Hash: "1", Subject: "engine-a", Source: "cluster-a", Received: received, Pieces: []record.Piece{{Body: []byte(one), Records: 2}, {Body: []byte(two), Records: 1}}},
+			Pieces: []flow.Piece{{Body: packed, Encoding: flow.EncodingS2, Records: 1}}},
+		{ID: "key-8", Hash: "1", Subject: "engine-a", Source: "cluster-a", Received: received, Pieces: []flow.Piece{{Body: []byte(one), Records: 2}, {Body: []byte(two), Records: 1}}},
 	} {
 		_, err := p.Publish(t.Context(), sub)
 		must(err)
@@ -82,9 +82,9 @@ func written(t *testing.T) []kept {
 
 	letters := stream.NewDeadLetters(w.Stream).As("ann")
 	whole, foreign := dead(8), dead(9)
-	whole.Index, whole.Code, whole.Message.Encoding, whole.Message.Body = -1, "broken_message", record.EncodingS2, packed
-	foreign.Message = record.Message{Subject: "engine-a", Source: "cluster-a", Received: received, Body: []byte("no record")}
-	for _, d := range []record.Dead{dead(5), dead(6), dead(7), whole, foreign} {
+	whole.Index, whole.Code, whole.Message.Encoding, whole.Message.Body = -1, "broken_message", flow.EncodingS2, packed
+	foreign.Message = flow.Message{Subject: "engine-a", Source: "cluster-a", Received: received, Body: []byte("no record")}
+	for _, d := range []flow.Dead{dead(5), dead(6), dead(7), whole, foreign} {
 		must(letters.SetAside(t.Context(), d))
 	}
 	// Only one of half a mebibyte is packed by itself.
@@ -103,15 +103,15 @@ func written(t *testing.T) []kept {
 
 	identity, err := stream.NewPositions(w.Stream).Identity(t.Context(), 0)
 	must(err)
-	_, err = stream.NewPositions(w.Stream).Swap(t.Context(), 0, record.Position{
+	_, err = stream.NewPositions(w.Stream).Swap(t.Context(), 0, flow.Position{
 		Owner: "ingester-1", Incarnation: 1_763_701_200_000, Stream: identity, Done: 1, Stamp: 5, Base: 1, Stored: 1, Window: 1, Void: 1,
-		Claim: &record.Claim{First: 2, Last: 3, Stamp: 7, Token: "FLOW_0@1763701200000:2-3:00ff", Dropped: "0-1", Void: "1-2", At: 1_763_701_200_123,
+		Claim: &flow.Claim{First: 2, Last: 3, Stamp: 7, Token: "FLOW_0@1763701200000:2-3:00ff", Dropped: "0-1", Void: "1-2", At: 1_763_701_200_123,
 			From: 1, To: 2, Dead: "refused", Refused: 1},
-		Totals:  record.Totals{Read: 5, Stored: 1, Repeated: 2, Dead: 1, Void: 1},
-		Recount: []string{"2025-11-21"}, Hold: &record.Hold{By: "ann", Until: 1_763_701_200_456},
+		Totals:  flow.Totals{Read: 5, Stored: 1, Repeated: 2, Dead: 1, Void: 1},
+		Recount: []string{"2025-11-21"}, Hold: &flow.Hold{By: "ann", Until: 1_763_701_200_456},
 	})
 	must(err)
-	_, err = stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, record.Position{Owner: "ingester-1", Incarnation: 1_763_701_200_000, Stream: identity, Done: 4, Stamp: 6})
+	_, err = stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, flow.Position{Owner: "ingester-1", Incarnation: 1_763_701_200_000, Stream: identity, Done: 4, Stamp: 6})
 	must(err)
 	return w.kept(t)
 }
@@ -217,7 +217,7 @@ func readFormats(t *testing.T, all []kept) (m meaning) {
 	if m.Changes, err = stream.NewChangePositions(w.Stream).Stand(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
-	for _, p := range []*record.Position{&m.Position, &m.Changes} {
+	for _, p := range []*flow.Position{&m.Position, &m.Changes} {
 		p.Stream, p.Revision = strings.ReplaceAll(p.Stream, created, frozenCreated), 0
 	}
 	m.Sources = w.Sources()

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // gatherer gathers what waits for a lane into entries, one in flight at a time:
@@ -29,10 +29,10 @@ type gatherer struct {
 	flying  bool     // fly runs
 
 	// Owned by fly.
-	entry  record.EntryWriter // its memory, used again
-	pieces []*piece           // that it has
-	of     known              // what was known when it was made
-	known  known              // what is known now
+	entry  flow.EntryWriter // its memory, used again
+	pieces []*piece         // that it has
+	of     known            // what was known when it was made
+	known  known            // what is known now
 }
 
 // known is how far a lane was at a time.
@@ -45,7 +45,7 @@ type known struct {
 // piece is what of a request goes into one entry, with what else it takes to
 // send it.
 type piece struct {
-	message record.Message
+	message flow.Message
 	slot    int // which of the lanes of its source it goes to,
 	slots   int // of how many
 	lane    *Lane
@@ -173,7 +173,7 @@ func (g *gatherer) send(ctx context.Context) error {
 	a := g.p.attempts()
 	a.since = g.pieces[0].since
 	a.full = func(err error) error {
-		return &record.RetryError{Err: err, After: g.p.stream.roomAfter(lane.Number, len(g.entry.Body())+len(g.entry.Table()))}
+		return &flow.RetryError{Err: err, After: g.p.stream.roomAfter(lane.Number, len(g.entry.Body())+len(g.entry.Table()))}
 	}
 	begun := time.Now()
 	return a.until(ctx, func() error {
@@ -360,7 +360,7 @@ func worse(err, other error) bool {
 	if err == nil || other == nil {
 		return err != nil
 	}
-	for _, first := range []error{record.ErrKeyReused, record.ErrTooLarge, record.ErrUnavailable} {
+	for _, first := range []error{flow.ErrKeyReused, flow.ErrTooLarge, flow.ErrUnavailable} {
 		if errors.Is(other, first) {
 			return false
 		}
@@ -374,11 +374,11 @@ func worse(err, other error) bool {
 // readEntry turns a message of a lane into the domain's. One without a table was
 // not written by an api: it is a change, a fence, or by hand, and what its
 // headers say about it.
-func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) record.Entry {
-	e := record.Entry{Lane: lane, Seq: seq, Topic: topic, Stored: at, Body: body}
+func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Entry {
+	e := flow.Entry{Lane: lane, Seq: seq, Topic: topic, Stored: at, Body: body}
 	text := first(head, headerEntry)
 	if text == "" {
-		e.Messages = []record.Message{decode(lane, seq, at, topic, head, body)}
+		e.Messages = []flow.Message{decode(lane, seq, at, topic, head, body)}
 		return e
 	}
 	table, err := base64.RawStdEncoding.DecodeString(text)
@@ -390,14 +390,14 @@ func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Heade
 	}
 	if err != nil {
 		e.Err = err
-		e.Messages = []record.Message{decode(lane, seq, at, topic, head, body)}
+		e.Messages = []flow.Message{decode(lane, seq, at, topic, head, body)}
 	}
 	return e
 }
 
 // decode turns a message without a table, or a dead letter, into the domain's.
-func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) record.Message {
-	m := record.Message{
+func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Message {
+	m := flow.Message{
 		Lane: lane, Seq: seq, Topic: topic, Body: body,
 		Received:    at.UTC().Truncate(time.Millisecond), // of one that we did not write; never 1970, which no retention keeps
 		ID:          first(head, headerID),

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -52,7 +52,7 @@ func TestAHoldStopsWhoeverMovesTheLane(t *testing.T) {
 	stop, moves := make(chan struct{}), 0
 	var owner sync.WaitGroup
 	owner.Go(func() { // as fast as it can
-		var pos record.Position
+		var pos flow.Position
 		for {
 			select {
 			case <-stop:

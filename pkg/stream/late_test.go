@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -49,9 +49,9 @@ func TestAnApiThatWasTooSlowDoesNotAnswerOK(t *testing.T) {
 	time.Sleep(window)
 	w.publish(p, "another", 1)
 	_, err := frozen.Publish(t.Context(), submission("late", 10))
-	var retry *record.RetryError
-	if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) {
-		t.Fatalf("got %v, want %v and when to come back", err, record.ErrUnavailable)
+	var retry *flow.RetryError
+	if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {
+		t.Fatalf("got %v, want %v and when to come back", err, flow.ErrUnavailable)
 	}
 	if got, err := frozen.Publish(t.Context(), submission("late", 10)); err != nil || got.Replayed {
 		t.Errorf("again: got %+v, %v", got, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -99,8 +99,8 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	defer server.Resume()
 	time.Sleep(200 * time.Millisecond) // until its knowledge is old again
 	begun := time.Now()
-	if _, err := p.Publish(t.Context(), submission("late", 10)); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("while the sources cannot be looked up: got %v, want %v", err, record.ErrUnavailable)
+	if _, err := p.Publish(t.Context(), submission("late", 10)); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("while the sources cannot be looked up: got %v, want %v", err, flow.ErrUnavailable)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
 		t.Errorf("it took %v to say so, want at most 2s", took)

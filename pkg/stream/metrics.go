@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 type metrics struct {
@@ -106,7 +106,7 @@ func (g *gatherer) sending(ctx context.Context) (context.Context, trace.Span) {
 	}
 	var links []trace.Link
 	for _, pc := range g.pieces {
-		if id, span, ok := record.TraceSpan(pc.message.TraceParent); ok && len(links) < mostLinks {
+		if id, span, ok := flow.TraceSpan(pc.message.TraceParent); ok && len(links) < mostLinks {
 			links = append(links, trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled})})
 		}
 	}
@@ -140,5 +140,5 @@ func parentOf(span trace.Span) string {
 	if span == nil || !span.SpanContext().IsSampled() {
 		return ""
 	}
-	return record.TraceParent(span.SpanContext().TraceID(), span.SpanContext().SpanID())
+	return flow.TraceParent(span.SpanContext().TraceID(), span.SpanContext().SpanID())
 }

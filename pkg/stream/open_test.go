@@ -19,7 +19,7 @@ import (
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -170,8 +170,8 @@ func TestOpenWaitsForNATSAsLongAsItMay(t *testing.T) {
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := stream.Open(ctx, nc, stream.Config{}, quiet(), prometheus.NewRegistry()); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+	if _, err := stream.Open(ctx, nc, stream.Config{}, quiet(), prometheus.NewRegistry()); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 	}
 	server.Restart()
 	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
@@ -187,8 +187,8 @@ func TestOpenWaitsForNATSAsLongAsItMay(t *testing.T) {
 	for nc.IsConnected() {
 		time.Sleep(time.Millisecond)
 	}
-	if err := s.Check(ctx); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("check while NATS is away: got %v, want %v", err, record.ErrUnavailable)
+	if err := s.Check(ctx); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("check while NATS is away: got %v, want %v", err, flow.ErrUnavailable)
 	}
 }
 
@@ -253,11 +253,11 @@ func TestAStreamThatIsNotOpenYet(t *testing.T) {
 		"check":       func() error { return s.Check(t.Context()) },
 		"state":       func() error { _, err := s.State(); return err },
 		"leases":      func() error { _, err := s.Leases(); return err },
-		"set aside":   func() error { return stream.NewDeadLetters(s).SetAside(t.Context(), record.Dead{}) },
+		"set aside":   func() error { return stream.NewDeadLetters(s).SetAside(t.Context(), flow.Dead{}) },
 	} {
-		var retry *record.RetryError
-		if err := ask(); !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) {
-			t.Errorf("%s: got %v, want %v and when to come back", name, err, record.ErrUnavailable)
+		var retry *flow.RetryError
+		if err := ask(); !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {
+			t.Errorf("%s: got %v, want %v and when to come back", name, err, flow.ErrUnavailable)
 		}
 	}
 	js, err := nc.JetStream()

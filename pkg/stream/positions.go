@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Positions remembers where each lane stands.
@@ -58,16 +58,16 @@ func (p *Positions) Identity(ctx context.Context, lane int) (string, error) {
 // Read returns where a lane stands: the zero Position when nothing was ever
 // stored of it.
 //
-// The error is record.ErrGap when the lane does not hold any more what the
+// The error is flow.ErrGap when the lane does not hold any more what the
 // position counts on: the stream is the same but its data is of an earlier
 // time, as after a backup was restored. A stream made again is not an error
 // here: its identity differs from Position.Stream.
-func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error) {
+func (p *Positions) Read(ctx context.Context, lane int) (flow.Position, error) {
 	pos, unread := p.entry(ctx, lane)
 	// After the position, which may move meanwhile.
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
-		return record.Position{}, err
+		return flow.Position{}, err
 	}
 	if unread == nil && pos.Stream == state.Identity() {
 		return pos, p.check(ctx, state, pos)
@@ -76,16 +76,16 @@ func (p *Positions) Read(ctx context.Context, lane int) (record.Position, error)
 }
 
 // entry reads a position as it is; the zero one when there is none.
-func (p *Positions) entry(ctx context.Context, lane int) (pos record.Position, err error) {
+func (p *Positions) entry(ctx context.Context, lane int) (pos flow.Position, err error) {
 	entry, err := p.stream.positions.Get(ctx, p.key(lane))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return record.Position{}, nil
+		return flow.Position{}, nil
 	}
 	if err != nil {
-		return record.Position{}, unavailable(fmt.Errorf("read the position of %s: %w", p.of(lane), err), 2*time.Second)
+		return flow.Position{}, unavailable(fmt.Errorf("read the position of %s: %w", p.of(lane), err), 2*time.Second)
 	}
 	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
-		return record.Position{Revision: entry.Revision()}, fmt.Errorf("read the position of %s: %w", p.of(lane), err)
+		return flow.Position{Revision: entry.Revision()}, fmt.Errorf("read the position of %s: %w", p.of(lane), err)
 	}
 	pos.Revision = entry.Revision()
 	return pos, nil
@@ -94,7 +94,7 @@ func (p *Positions) entry(ctx context.Context, lane int) (pos record.Position, e
 // check compares a position with the lane it was written for: the last message
 // that was read must be there, and be that message. No clock is compared with
 // another: a message keeps the time at which the stream took it.
-func (p *Positions) check(ctx context.Context, lane *Lane, pos record.Position) error {
+func (p *Positions) check(ctx context.Context, lane *Lane, pos flow.Position) error {
 	needed, stamp := pos.Done, pos.Stamp
 	if pos.Claim != nil && pos.Claim.Last > needed {
 		needed, stamp = pos.Claim.Last, pos.Claim.Stamp
@@ -140,13 +140,13 @@ func (p *Positions) stamp(ctx context.Context, lane *Lane, seq uint64) (int64, e
 func moment(stamp int64) string { return time.Unix(0, stamp).UTC().Format(time.RFC3339Nano) }
 
 // Swap writes next if the entry still is at next.Revision (0: does not exist),
-// and returns it with its new revision. The error is record.ErrNotOwner when
+// and returns it with its new revision. The error is flow.ErrNotOwner when
 // the entry has moved; after any other error it may be written or not, and the
 // same Swap again settles it.
-func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (record.Position, error) {
+func (p *Positions) Swap(ctx context.Context, lane int, next flow.Position) (flow.Position, error) {
 	value, err := json.Marshal(next)
 	if err != nil {
-		return record.Position{}, fmt.Errorf("write the position of %s: %w", p.of(lane), err)
+		return flow.Position{}, fmt.Errorf("write the position of %s: %w", p.of(lane), err)
 	}
 	key := p.key(lane)
 	var revision uint64
@@ -162,7 +162,7 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 	case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
 		return p.moved(ctx, lane, next, value)
 	}
-	return record.Position{}, unavailable(fmt.Errorf("write the position of %s: %w", p.of(lane), err), time.Second)
+	return flow.Position{}, unavailable(fmt.Errorf("write the position of %s: %w", p.of(lane), err), time.Second)
 }
 
 // Reset makes a lane go on after the message done of the stream it has now,
@@ -172,30 +172,30 @@ func (p *Positions) Swap(ctx context.Context, lane int, next record.Position) (r
 // lost: after a stream was made again, or restored from a backup. Its owner is
 // fenced, and takes it again from there. Changes go on after the same message:
 // those behind it are applied again, which ends in the same.
-func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (record.Position, error) {
+func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (flow.Position, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
-		return record.Position{}, err
+		return flow.Position{}, err
 	}
 	if done > state.Last {
-		return record.Position{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
+		return flow.Position{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
 	}
 	before, err := p.entry(ctx, lane)
 	if err != nil && before.Revision == 0 { // a damaged one is replaced
-		return record.Position{}, err
+		return flow.Position{}, err
 	}
 	stamp, err := p.stamp(ctx, state, done)
 	if err != nil {
-		return record.Position{}, err
+		return flow.Position{}, err
 	}
 	if lane == 0 {
 		applied, err := NewChangePositions(p.stream).entry(ctx, lane)
 		if err != nil && applied.Revision == 0 {
-			return record.Position{}, err
+			return flow.Position{}, err
 		}
 		above = max(above, applied.Incarnation)
 	}
-	at, err := p.Swap(ctx, lane, record.Position{
+	at, err := p.Swap(ctx, lane, flow.Position{
 		Incarnation: max(uint64(state.Now.UnixMilli()), before.Incarnation+1, above+1),
 		Stream:      state.Identity(), Done: done, Stamp: stamp, Base: done, Window: done + 1,
 		Recount: before.Recount, Revision: before.Revision,
@@ -210,16 +210,16 @@ func (p *Positions) Reset(ctx context.Context, lane int, done, above uint64) (re
 
 // follow makes the changes of a lane go on where the lane does, also while an
 // ingester moves them.
-func (p *Positions) follow(ctx context.Context, lane int, at record.Position) error {
+func (p *Positions) follow(ctx context.Context, lane int, at flow.Position) error {
 	for try := 1; ; try++ {
 		before, err := p.entry(ctx, lane)
 		if err != nil && before.Revision == 0 {
 			return err
 		}
-		_, err = p.Swap(ctx, lane, record.Position{
+		_, err = p.Swap(ctx, lane, flow.Position{
 			Incarnation: at.Incarnation, Stream: at.Stream, Done: at.Done, Stamp: at.Stamp, Base: at.Base, Revision: before.Revision,
 		})
-		if err == nil || try == holdTries || !errors.Is(err, record.ErrNotOwner) {
+		if err == nil || try == holdTries || !errors.Is(err, flow.ErrNotOwner) {
 			return err
 		}
 	}
@@ -227,28 +227,28 @@ func (p *Positions) follow(ctx context.Context, lane int, at record.Position) er
 
 // moved finds out who moved the entry. It may have been this very Swap in an
 // attempt whose answer was lost: no other owner writes the same.
-func (p *Positions) moved(ctx context.Context, lane int, next record.Position, value []byte) (record.Position, error) {
+func (p *Positions) moved(ctx context.Context, lane int, next flow.Position, value []byte) (flow.Position, error) {
 	entry, err := p.stream.positions.Get(ctx, p.key(lane))
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return record.Position{}, unavailable(fmt.Errorf("read the position of %s: %w", p.of(lane), err), time.Second)
+		return flow.Position{}, unavailable(fmt.Errorf("read the position of %s: %w", p.of(lane), err), time.Second)
 	}
 	if err == nil && entry.Revision() > next.Revision && bytes.Equal(entry.Value(), value) {
 		next.Revision = entry.Revision()
 		return next, nil
 	}
-	return record.Position{}, fmt.Errorf("%s: %w", p.of(lane), record.ErrNotOwner)
+	return flow.Position{}, fmt.Errorf("%s: %w", p.of(lane), flow.ErrNotOwner)
 }
 
 // fitting is the position of a lane if it fits the lane; the zero one when its
 // stream was made again since, or when its data is of an earlier time: then
 // nothing of it is known to be stored, or applied.
-func (p *Positions) fitting(ctx context.Context, lane *Lane) (record.Position, error) {
+func (p *Positions) fitting(ctx context.Context, lane *Lane) (flow.Position, error) {
 	pos, err := p.Read(ctx, lane.Number)
-	if errors.Is(err, record.ErrGap) {
-		return record.Position{}, nil
+	if errors.Is(err, flow.ErrGap) {
+		return flow.Position{}, nil
 	}
 	if err != nil || pos.Stream != "" && pos.Stream != lane.Identity() {
-		return record.Position{}, err
+		return flow.Position{}, err
 	}
 	return pos, nil
 }
@@ -263,19 +263,19 @@ const holdTries = 100
 // name holds the lane.
 //
 // A holder that dies leaves the lane to the clock.
-func (p *Positions) Hold(ctx context.Context, lane int, by string, until time.Time) (record.Position, error) {
-	return p.rewrite(ctx, lane, func(pos *record.Position) error {
+func (p *Positions) Hold(ctx context.Context, lane int, by string, until time.Time) (flow.Position, error) {
+	return p.rewrite(ctx, lane, func(pos *flow.Position) error {
 		if pos.Held(time.Now()) && pos.Hold.By != by {
 			return fmt.Errorf("lane %d is held by %s until %s", lane, pos.Hold.By, time.UnixMilli(pos.Hold.Until).UTC().Format(time.RFC3339))
 		}
-		pos.Hold = &record.Hold{By: by, Until: until.UnixMilli()}
+		pos.Hold = &flow.Hold{By: by, Until: until.UnixMilli()}
 		return nil
 	})
 }
 
 // Release ends a hold, unless it is of another name.
 func (p *Positions) Release(ctx context.Context, lane int, by string) error {
-	_, err := p.rewrite(ctx, lane, func(pos *record.Position) error {
+	_, err := p.rewrite(ctx, lane, func(pos *flow.Position) error {
 		if pos.Hold == nil || pos.Hold.By != by {
 			return errAsItIs
 		}
@@ -288,11 +288,11 @@ func (p *Positions) Release(ctx context.Context, lane int, by string) error {
 // HoldAll holds every lane and waits until none has a claim: at most wait long.
 // A program that dies holding them leaves them to the clock after hold and wait. What rests
 // on it must compare the positions again: see Hold.
-func (p *Positions) HoldAll(ctx context.Context, by string, hold, wait time.Duration) (map[int]record.Position, error) {
+func (p *Positions) HoldAll(ctx context.Context, by string, hold, wait time.Duration) (map[int]flow.Position, error) {
 	if err := p.stream.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	held := map[int]record.Position{}
+	held := map[int]flow.Position{}
 	deadline := time.Now().Add(wait)
 	for _, lane := range p.stream.LaneNumbers() {
 		pos, err := p.Hold(ctx, lane, by, time.Now().Add(hold+wait))
@@ -390,7 +390,7 @@ func (s *Stream) keptFrom(ctx context.Context, lane *Lane) (uint64, error) {
 var errAsItIs = errors.New("as it is")
 
 // rewrite changes the position of a lane while others move it.
-func (p *Positions) rewrite(ctx context.Context, lane int, change func(*record.Position) error) (record.Position, error) {
+func (p *Positions) rewrite(ctx context.Context, lane int, change func(*flow.Position) error) (flow.Position, error) {
 	for try := 1; ; try++ {
 		pos, err := p.Read(ctx, lane)
 		if err != nil {
@@ -402,7 +402,7 @@ func (p *Positions) rewrite(ctx context.Context, lane int, change func(*record.P
 			return pos, err
 		}
 		next, err := p.Swap(ctx, lane, pos)
-		if err == nil || try == holdTries || !errors.Is(err, record.ErrNotOwner) {
+		if err == nil || try == holdTries || !errors.Is(err, flow.ErrNotOwner) {
 			return next, err
 		}
 	}
@@ -428,7 +428,7 @@ type waits struct {
 type seen struct {
 	turn chan struct{} // holds one while it is being read; guards the rest
 	at   time.Time     // when that began
-	pos  record.Position
+	pos  flow.Position
 }
 
 // Stored returns nil once everything that the lanes of a source hold when it is
@@ -474,13 +474,13 @@ func (s *Stream) storedLane(ctx context.Context, lane int) error {
 }
 
 // positionSince is the position of a lane, read after a time.
-func (s *Stream) positionSince(ctx context.Context, lane int, since time.Time) (record.Position, error) {
+func (s *Stream) positionSince(ctx context.Context, lane int, since time.Time) (flow.Position, error) {
 	w := s.waits.of(lane)
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
 	case <-ctx.Done():
-		return record.Position{}, ctx.Err()
+		return flow.Position{}, ctx.Err()
 	}
 	if w.at.After(since) {
 		return w.pos, nil

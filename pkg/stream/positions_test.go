@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -24,11 +24,11 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(record.Position{}, pos); diff != "" {
+	if diff := cmp.Diff(flow.Position{}, pos); diff != "" {
 		t.Fatalf("position of a new lane (-want +got):\n%s", diff)
 	}
 
-	pos.Stream, pos.Owner, pos.Claim = identity, "one", &record.Claim{First: 1, Last: 10, Token: "t"}
+	pos.Stream, pos.Owner, pos.Claim = identity, "one", &flow.Claim{First: 1, Last: 10, Token: "t"}
 	first, err := positions.Swap(t.Context(), 0, pos)
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +41,8 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	// Somebody else who saw the same.
 	other := pos
 	other.Owner = "two"
-	if _, err := positions.Swap(t.Context(), 0, other); !errors.Is(err, record.ErrNotOwner) {
-		t.Fatalf("got %v, want %v", err, record.ErrNotOwner)
+	if _, err := positions.Swap(t.Context(), 0, other); !errors.Is(err, flow.ErrNotOwner) {
+		t.Fatalf("got %v, want %v", err, flow.ErrNotOwner)
 	}
 	// He reads and takes over; the first is fenced.
 	if other, err = positions.Read(t.Context(), 0); err != nil {
@@ -53,8 +53,8 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Done, first.Claim = 10, nil
-	if _, err := positions.Swap(t.Context(), 0, first); !errors.Is(err, record.ErrNotOwner) {
-		t.Fatalf("got %v, want %v", err, record.ErrNotOwner)
+	if _, err := positions.Swap(t.Context(), 0, first); !errors.Is(err, flow.ErrNotOwner) {
+		t.Fatalf("got %v, want %v", err, flow.ErrNotOwner)
 	}
 	got, err := openOn(t, w.server, stream.Config{}).position(0)
 	if err != nil {
@@ -65,12 +65,12 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	}
 }
 
-func (w *world) position(lane int) (record.Position, error) {
+func (w *world) position(lane int) (flow.Position, error) {
 	return stream.NewPositions(w.Stream).Read(w.t.Context(), lane)
 }
 
 // swapTo writes a position that counts everything up to done as stored.
-func (w *world) swapTo(lane int, done uint64) record.Position {
+func (w *world) swapTo(lane int, done uint64) flow.Position {
 	w.t.Helper()
 	pos, err := w.position(lane)
 	if err != nil {
@@ -113,8 +113,8 @@ func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
 
 	// The position of a lane that had more than it has.
 	w.swapTo(0, 15)
-	if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
-		t.Fatalf("got %v, want %v", err, record.ErrGap)
+	if _, err := w.position(0); !errors.Is(err, flow.ErrGap) {
+		t.Fatalf("got %v, want %v", err, flow.ErrGap)
 	}
 	// The lane grows past it: the sequences are there again, other messages. It
 	// does not matter how long after, nor which clock they were stamped by.
@@ -126,8 +126,8 @@ func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
 			if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
-				t.Errorf("%s apart: got %v, want %v", name, err, record.ErrGap)
+			if _, err := w.position(0); !errors.Is(err, flow.ErrGap) {
+				t.Errorf("%s apart: got %v, want %v", name, err, flow.ErrGap)
 			}
 			w.reset(15)
 		}
@@ -155,7 +155,7 @@ func TestNoClockIsComparedWithAnother(t *testing.T) {
 	}
 	// A claim is compared by its own last message.
 	pos := before
-	pos.Done, pos.Stamp, pos.Claim = 5, w.stamp(0, 5), &record.Claim{First: 6, Last: 10, Stamp: w.stamp(0, 10), Token: "t"}
+	pos.Done, pos.Stamp, pos.Claim = 5, w.stamp(0, 5), &flow.Claim{First: 6, Last: 10, Stamp: w.stamp(0, 10), Token: "t"}
 	pos, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos)
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +167,8 @@ func TestNoClockIsComparedWithAnother(t *testing.T) {
 	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.position(0); !errors.Is(err, record.ErrGap) {
-		t.Errorf("a claim of others: got %v, want %v", err, record.ErrGap)
+	if _, err := w.position(0); !errors.Is(err, flow.ErrGap) {
+		t.Errorf("a claim of others: got %v, want %v", err, flow.ErrGap)
 	}
 }
 
@@ -194,15 +194,15 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 		t.Error("it was reset to a message it does not have")
 	}
 	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 0, 0)
-	want := record.Position{Incarnation: reset.Incarnation, Stream: identity, Window: 1, Revision: reset.Revision}
+	want := flow.Position{Incarnation: reset.Incarnation, Stream: identity, Window: 1, Revision: reset.Revision}
 	if diff := cmp.Diff(want, reset); diff != "" || err != nil {
 		t.Errorf("reset: %v (-want +got):\n%s", err, diff)
 	}
 	if now := uint64(time.Now().UnixMilli()); reset.Incarnation > now || reset.Incarnation < now-10_000 {
 		t.Errorf("its life is %d, want the time, %d", reset.Incarnation, now)
 	}
-	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, record.ErrNotOwner) {
-		t.Errorf("the owner from before: got %v, want %v", err, record.ErrNotOwner)
+	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, flow.ErrNotOwner) {
+		t.Errorf("the owner from before: got %v, want %v", err, flow.ErrNotOwner)
 	}
 }
 

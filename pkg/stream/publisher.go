@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/change"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Publisher makes submissions durable.
@@ -56,7 +56,7 @@ func (p *Publisher) note(ctx context.Context, err error) {
 		if p.failed.Load() != nil { // mostly it is not, and then nobody writes
 			p.failed.Store(nil)
 		}
-	case errors.Is(err, record.ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(err, flow.ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled):
 		p.failed.Store(&failure{time.Now(), err})
 	}
 }
@@ -119,12 +119,12 @@ func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
 // A submission that is published twice is in the lanes twice. Their reader
 // drops the second one, by its ID and Hash.
 //
-// Errors: record.ErrFull, ErrBusy, ErrUnavailable, ErrHeld, ErrKeyReused,
-// ErrTooLarge; a *record.RetryError around them says when it is worth trying
+// Errors: flow.ErrFull, ErrBusy, ErrUnavailable, ErrHeld, ErrKeyReused,
+// ErrTooLarge; a *flow.RetryError around them says when it is worth trying
 // again. The bodies are not used after Publish returns.
-func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+func (p *Publisher) Publish(ctx context.Context, sub *flow.Submission) (flow.Receipt, error) {
 	if err := p.stream.ready(); err != nil {
-		return record.Receipt{}, err
+		return flow.Receipt{}, err
 	}
 	begun := time.Now()
 	ctx, span := p.stream.publishing(ctx, sub.Source)
@@ -134,20 +134,20 @@ func (p *Publisher) Publish(ctx context.Context, sub *record.Submission) (record
 	return receipt, err
 }
 
-func (p *Publisher) publish(ctx context.Context, sub *record.Submission) (record.Receipt, error) {
+func (p *Publisher) publish(ctx context.Context, sub *flow.Submission) (flow.Receipt, error) {
 	pieces, err := pieces(sub)
 	if err != nil {
-		return record.Receipt{}, err
+		return flow.Receipt{}, err
 	}
 	durable, fresh, err := p.sent.begin(sub)
 	if err != nil || durable {
-		return record.Receipt{Replayed: durable}, err
+		return flow.Receipt{Replayed: durable}, err
 	}
 	elsewhere := false
 	if fresh && !sub.Unique {
 		if elsewhere, err = p.others.knows(sub); err != nil {
 			p.sent.forget(sub)
-			return record.Receipt{}, err
+			return flow.Receipt{}, err
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
@@ -156,19 +156,19 @@ func (p *Publisher) publish(ctx context.Context, sub *record.Submission) (record
 	switch {
 	case err == nil:
 		p.sent.end(sub)
-	case fresh && !sentSome && !errors.Is(err, record.ErrUnavailable):
+	case fresh && !sentSome && !errors.Is(err, flow.ErrUnavailable):
 		p.sent.forget(sub)
 	}
-	return record.Receipt{Replayed: elsewhere && err == nil}, err
+	return flow.Receipt{Replayed: elsewhere && err == nil}, err
 }
 
 // pieces are the parts of a submission as they go into entries.
-func pieces(sub *record.Submission) ([]*piece, error) {
+func pieces(sub *flow.Submission) ([]*piece, error) {
 	if !validID(sub.ID) {
 		return nil, errors.New("publish: the submission's ID is empty, too long or not printable ASCII")
 	}
-	if names := len(sub.ID) + len(sub.Hash) + len(sub.Subject) + len(sub.Source) + len(sub.TraceParent); names > record.EntryNameBytes {
-		return nil, fmt.Errorf("%w: %d bytes of names", record.ErrTooLarge, names)
+	if names := len(sub.ID) + len(sub.Hash) + len(sub.Subject) + len(sub.Source) + len(sub.TraceParent); names > flow.EntryNameBytes {
+		return nil, fmt.Errorf("%w: %d bytes of names", flow.ErrTooLarge, names)
 	}
 	if len(sub.Pieces) == 0 {
 		return nil, errors.New("publish: the submission has no parts")
@@ -183,11 +183,11 @@ func pieces(sub *record.Submission) ([]*piece, error) {
 		case part.Records < 1:
 			return nil, fmt.Errorf("publish: part %d has no records", i)
 		case len(part.Body)+headRoom > maxMessage:
-			return nil, fmt.Errorf("%w: a part of %d bytes", record.ErrTooLarge, len(part.Body))
+			return nil, fmt.Errorf("%w: a part of %d bytes", flow.ErrTooLarge, len(part.Body))
 		case i > 0 && part.Slot > sub.Pieces[i-1].Slot:
 			from = 0
 		}
-		all[i] = piece{slot: part.Slot, slots: slots, told: make(chan error, 1), message: record.Message{
+		all[i] = piece{slot: part.Slot, slots: slots, told: make(chan error, 1), message: flow.Message{
 			ID: sub.ID, Hash: sub.Hash, Subject: sub.Subject, Source: sub.Source, Received: sub.Received, TraceParent: sub.TraceParent,
 			Identified: sub.Identified, From: from, Records: part.Records, Body: part.Body, Encoding: part.Encoding,
 		}}
@@ -251,14 +251,14 @@ func (p *Publisher) wait(ctx context.Context, pc *piece) error {
 	case <-ctx.Done():
 	}
 	if p.gatherer(pc.lane.Number).leave(pc) {
-		return &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, errNotSent), After: time.Second}
+		return &flow.RetryError{Err: fmt.Errorf("%w: %w", flow.ErrBusy, errNotSent), After: time.Second}
 	}
 	select {
 	case err := <-pc.told: // it was known at the same moment
 		if !errors.Is(err, errAnew) {
 			return err
 		}
-		return &record.RetryError{Err: fmt.Errorf("%w: %w", record.ErrBusy, errNotSent), After: time.Second}
+		return &flow.RetryError{Err: fmt.Errorf("%w: %w", flow.ErrBusy, errNotSent), After: time.Second}
 	default:
 		return unavailable(fmt.Errorf("wait for the lane: %w", context.Cause(ctx)), 2*time.Second)
 	}
@@ -277,13 +277,13 @@ func (p *Publisher) gatherer(lane int) *gatherer {
 }
 
 // outcome labels what became of a submission.
-func outcome(receipt record.Receipt, err error) string {
+func outcome(receipt flow.Receipt, err error) string {
 	for _, class := range []struct {
 		err  error
 		name string
 	}{
-		{record.ErrFull, "full"}, {record.ErrBusy, "busy"}, {record.ErrUnavailable, "unavailable"},
-		{record.ErrHeld, "held"}, {record.ErrKeyReused, "key_reused"}, {record.ErrTooLarge, "too_large"},
+		{flow.ErrFull, "full"}, {flow.ErrBusy, "busy"}, {flow.ErrUnavailable, "unavailable"},
+		{flow.ErrHeld, "held"}, {flow.ErrKeyReused, "key_reused"}, {flow.ErrTooLarge, "too_large"},
 	} {
 		if errors.Is(err, class.err) {
 			return class.name
@@ -303,7 +303,7 @@ func outcome(receipt record.Receipt, err error) string {
 // there already under the same ID.
 //
 // Errors: change.ErrStale when c.Expected is not the last sequence of the
-// target any more; record.ErrFull, ErrBusy, ErrUnavailable and ErrTooLarge as
+// target any more; flow.ErrFull, ErrBusy, ErrUnavailable and ErrTooLarge as
 // for Publish.
 func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error) {
 	if err := p.stream.ready(); err != nil {
@@ -324,7 +324,7 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 		msg.Header[headerExpectedSubjectSeq] = []string{strconv.FormatUint(*c.Expected, 10)}
 	}
 	if len(body)+headRoom > maxMessage {
-		return 0, false, fmt.Errorf("%w: a change of %d bytes", record.ErrTooLarge, len(body))
+		return 0, false, fmt.Errorf("%w: a change of %d bytes", flow.ErrTooLarge, len(body))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
@@ -335,7 +335,7 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 	}
 	a, err := p.publishChange(ctx, msg, c)
 	p.note(ctx, err)
-	p.stream.m.published(span, outcome(record.Receipt{Replayed: a.Duplicate}, err), time.Since(begun))
+	p.stream.m.published(span, outcome(flow.Receipt{Replayed: a.Duplicate}, err), time.Since(begun))
 	if err == nil && !a.Duplicate {
 		p.stream.m.messages.Inc()
 		p.stream.m.bytes.Add(float64(len(body)))
@@ -354,7 +354,7 @@ func (p *Publisher) publishChange(ctx context.Context, msg *nats.Msg, c *change.
 	a := p.attempts()
 	a.once = c.ID == ""
 	a.full = func(err error) error {
-		return &record.RetryError{Err: err, After: p.stream.roomAfter(0, len(msg.Data)+headRoom)}
+		return &flow.RetryError{Err: err, After: p.stream.roomAfter(0, len(msg.Data)+headRoom)}
 	}
 	err = a.until(ctx, func() (err error) {
 		got, err = p.stream.request(ctx, lane, msg)

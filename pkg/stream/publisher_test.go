@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -20,11 +20,11 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
-	for _, sub := range []*record.Submission{
+	for _, sub := range []*flow.Submission{
 		submission("small", 100),
 		submission("parts", 400, 40<<10, 5),
 		submission("large", 700<<10),
-		{ID: "bare", Pieces: []record.Piece{{Body: []byte("[]"), Records: 1}}, Received: time.UnixMilli(0).UTC()},
+		{ID: "bare", Pieces: []flow.Piece{{Body: []byte("[]"), Records: 1}}, Received: time.UnixMilli(0).UTC()},
 	} {
 		receipt, err := p.Publish(t.Context(), sub)
 		if err != nil || receipt.Replayed {
@@ -32,11 +32,11 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 		}
 	}
 
-	var want []record.Message
-	for _, sub := range []*record.Submission{submission("small", 100), submission("parts", 400, 40<<10, 5), submission("large", 700<<10)} {
+	var want []flow.Message
+	for _, sub := range []*flow.Submission{submission("small", 100), submission("parts", 400, 40<<10, 5), submission("large", 700<<10)} {
 		for i, part := range sub.Pieces {
-			m := record.Message{
-				Topic: "flow.0.record", Ordinal: i, Index: i, From: i, ID: sub.ID, Hash: sub.Hash, Body: part.Body, Encoding: record.EncodingS2, Records: 1,
+			m := flow.Message{
+				Topic: "flow.0.record", Ordinal: i, Index: i, From: i, ID: sub.ID, Hash: sub.Hash, Body: part.Body, Encoding: flow.EncodingS2, Records: 1,
 				Received: sub.Received, Subject: sub.Subject, Source: sub.Source, TraceParent: sub.TraceParent,
 			}
 			want = append(want, m)
@@ -45,7 +45,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 	for i, seq := range []uint64{1, 2, 2, 2, 3} {
 		want[i].Seq = seq
 	}
-	want = append(want, record.Message{Seq: 4, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Records: 1, Received: time.UnixMilli(0).UTC()})
+	want = append(want, flow.Message{Seq: 4, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Records: 1, Received: time.UnixMilli(0).UTC()})
 	if diff := cmp.Diff(want, w.all(0)); diff != "" {
 		t.Errorf("messages read back (-want +got):\n%s", diff)
 	}
@@ -57,7 +57,7 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
 			w := open(t, stream.Config{})
 			p := w.publisher()
-			for i, want := range []record.Receipt{{}, {Replayed: true}, {Replayed: true}} {
+			for i, want := range []flow.Receipt{{}, {Replayed: true}, {Replayed: true}} {
 				got, err := p.Publish(t.Context(), submission("one", sizes...))
 				if err != nil || got != want {
 					t.Fatalf("publish %d: got %+v, %v, want %+v", i, got, err, want)
@@ -87,8 +87,8 @@ func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
 	if _, err := p.Publish(t.Context(), submission("one", 10)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(t.Context(), other); !errors.Is(err, record.ErrKeyReused) {
-		t.Errorf("got %v, want %v", err, record.ErrKeyReused)
+	if _, err := p.Publish(t.Context(), other); !errors.Is(err, flow.ErrKeyReused) {
+		t.Errorf("got %v, want %v", err, flow.ErrKeyReused)
 	}
 	if got := len(w.all(0)); got != 1 {
 		t.Errorf("the lane holds %d pieces, want 1", got)
@@ -100,8 +100,8 @@ func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
 func TestAKeyThatWasNotUsedIsFree(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
 	p := w.publisher()
-	if _, err := p.Publish(t.Context(), submission("one", 2<<20)); !errors.Is(err, record.ErrFull) {
-		t.Fatalf("got %v, want %v", err, record.ErrFull)
+	if _, err := p.Publish(t.Context(), submission("one", 2<<20)); !errors.Is(err, flow.ErrFull) {
+		t.Fatalf("got %v, want %v", err, flow.ErrFull)
 	}
 	other := submission("one", 10)
 	other.Hash = "another hash"
@@ -155,8 +155,8 @@ func TestAPartOfASubmissionMayBeThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := p.Publish(t.Context(), submission("does-not", 300<<10, 300<<10, 300<<10))
-	if !errors.Is(err, record.ErrFull) {
-		t.Fatalf("got %v, want %v", err, record.ErrFull)
+	if !errors.Is(err, flow.ErrFull) {
+		t.Fatalf("got %v, want %v", err, flow.ErrFull)
 	}
 	if diff := cmp.Diff([]string{"fits", "fits.1", "does-not"}, ids(w.all(0))); diff != "" {
 		t.Errorf("pieces (-want +got):\n%s", diff)
@@ -183,9 +183,9 @@ func TestAFullLaneSaysWhenToComeBack(t *testing.T) {
 			stored++
 		}
 	}
-	var retry *record.RetryError
-	if !errors.Is(err, record.ErrFull) || !errors.As(err, &retry) {
-		t.Fatalf("got %v, want %v with a RetryError", err, record.ErrFull)
+	var retry *flow.RetryError
+	if !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry) {
+		t.Fatalf("got %v, want %v with a RetryError", err, flow.ErrFull)
 	}
 	if retry.After < time.Second || retry.After > time.Minute {
 		t.Errorf("retry after %v, want between a second and a minute", retry.After)
@@ -203,7 +203,7 @@ func TestSubmissionsThatCanNotBe(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	for name, c := range map[string]struct {
-		sub  *record.Submission
+		sub  *flow.Submission
 		want error // nil: any other
 	}{
 		"no id":                    {submission("", 10), nil},
@@ -211,9 +211,9 @@ func TestSubmissionsThatCanNotBe(t *testing.T) {
 		"an id with a line end":    {submission("a\r\nNats-Rollup: all", 10), nil},
 		"an id that is too long":   {submission(strings.Repeat("x", 257), 10), nil},
 		"no parts":                 {submission("id"), nil},
-		"a part that is too large": {submission("id", 10, 16<<20), record.ErrTooLarge},
-		"a part without records":   {&record.Submission{ID: "id", Pieces: []record.Piece{{Body: []byte("[]")}}}, nil},
-		"names that are too long":  {&record.Submission{ID: "id", Source: strings.Repeat("x", 40<<10), Pieces: []record.Piece{{Body: []byte("[]"), Records: 1}}}, record.ErrTooLarge},
+		"a part that is too large": {submission("id", 10, 16<<20), flow.ErrTooLarge},
+		"a part without records":   {&flow.Submission{ID: "id", Pieces: []flow.Piece{{Body: []byte("[]")}}}, nil},
+		"names that are too long":  {&flow.Submission{ID: "id", Source: strings.Repeat("x", 40<<10), Pieces: []flow.Piece{{Body: []byte("[]"), Records: 1}}}, flow.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.Publish(t.Context(), c.sub)
@@ -238,16 +238,16 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 	for _, sizes := range [][]int{{10}, {100 << 10}, {10, 10}} {
 		begun := time.Now()
 		_, err := p.Publish(t.Context(), submission("while-away", sizes...))
-		var retry *record.RetryError
-		if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) || retry.After <= 0 {
-			t.Errorf("%v: got %v, want %v with a RetryError", sizes, err, record.ErrUnavailable)
+		var retry *flow.RetryError
+		if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || retry.After <= 0 {
+			t.Errorf("%v: got %v, want %v with a RetryError", sizes, err, flow.ErrUnavailable)
 		}
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("%v: it took %v to say so, want at most 2s", sizes, took)
 		}
 	}
-	if err := p.Check(); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("Check says %v while nothing becomes durable, want %v", err, record.ErrUnavailable)
+	if err := p.Check(); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("Check says %v while nothing becomes durable, want %v", err, flow.ErrUnavailable)
 	}
 	w.server.Restart()
 	deadline := time.Now().Add(10 * time.Second)
@@ -288,7 +288,7 @@ func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
 					if err == nil {
 						break
 					}
-					if !errors.Is(err, record.ErrUnavailable) {
+					if !errors.Is(err, flow.ErrUnavailable) {
 						t.Errorf("publish %s: %v", id, err)
 						return
 					}
@@ -315,7 +315,7 @@ func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
 	for id, parts := range acked {
 		for i := range parts {
 			messages++
-			if part := pieceOf(record.Message{ID: id, From: i}); !stored[part] {
+			if part := pieceOf(flow.Message{ID: id, From: i}); !stored[part] {
 				t.Errorf("%s was acknowledged and is not there", part)
 			}
 		}
@@ -335,7 +335,7 @@ func TestASubmitterThatGivesUpIsToldSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := p.Publish(ctx, submission("gone", 10))
-	if err != nil && !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, record.ErrBusy) {
+	if err != nil && !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrBusy) {
 		t.Errorf("got %v", err)
 	}
 	if err := p.Check(); err != nil {
@@ -368,7 +368,7 @@ func TestADeniedPublishIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.publisher().Publish(t.Context(), submission("one", 10))
-	if !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+	if !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 	}
 }

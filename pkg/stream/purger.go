@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/change"
+	"sluice/pkg/flow"
 	"sluice/pkg/option"
-	"sluice/pkg/record"
 )
 
 // PurgeConfig says how much of what is stored the lanes keep.
@@ -139,7 +139,7 @@ func (p *Purger) waiting(ctx context.Context, lane *Lane) (first, life uint64, e
 
 // keepFrom is the first message a lane needs, given where it stands, the first
 // message whose id it must know, and the first that is history.
-func keepFrom(lane *Lane, pos record.Position, known, history uint64) uint64 {
+func keepFrom(lane *Lane, pos flow.Position, known, history uint64) uint64 {
 	keep := history
 	if half := uint64(max(lane.MaxBytes, 0)) / 2; lane.MaxBytes > 0 && lane.Bytes > half {
 		mean := max(lane.Bytes/lane.Messages, 1)
@@ -200,7 +200,7 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 // Standing is a lane with its entry as it is written, for people to look at.
 type Standing struct {
 	Lane
-	Position     record.Position
+	Position     flow.Position
 	Waiting      uint64 // messages that are not stored yet
 	WaitingBytes uint64 // of those, estimated by the lane's mean message size
 }

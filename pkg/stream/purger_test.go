@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -36,7 +36,7 @@ func TestWhatAPurgerKeeps(t *testing.T) {
 		"history may be shorter than the known window": {lane(1, 100, 1000, 10_000), 100, 51, 101, 51, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pos := record.Position{Done: c.done, Window: cmp.Or(c.window, c.done+1)}
+			pos := flow.Position{Done: c.done, Window: cmp.Or(c.window, c.done+1)}
 			if got := stream.KeepFrom(c.lane, pos, c.known, c.history); got != c.want {
 				t.Errorf("keeps from %d, want %d", got, c.want)
 			}
@@ -96,7 +96,7 @@ func TestPurgingMakesRoomAgain(t *testing.T) {
 	for ; err == nil; n++ {
 		_, err = p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", n), 16<<10))
 	}
-	if !errors.Is(err, record.ErrFull) {
+	if !errors.Is(err, flow.ErrFull) {
 		t.Fatal(err)
 	}
 	stored := uint64(n - 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Reader reads lanes.
@@ -76,7 +76,7 @@ type Cursor struct {
 }
 
 // Open reads a lane from a sequence on; 0 is the same as 1. The error is
-// record.ErrGap when the lane does not hold that message any more, or when it
+// flow.ErrGap when the lane does not hold that message any more, or when it
 // ends before the one that precedes it.
 func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, error) {
 	return r.openAs(ctx, &Cursor{lane: lane, next: max(from, 1)})
@@ -84,7 +84,7 @@ func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, erro
 
 // OpenChanges reads the changes of lane 0 from a sequence on. What the lane does
 // not hold any more of before its first message was applied, as far as the log can
-// tell: the Purger sees to it. The error is record.ErrGap when the lane ends
+// tell: the Purger sees to it. The error is flow.ErrGap when the lane ends
 // before the message that precedes from.
 func (r *Reader) OpenChanges(ctx context.Context, from uint64) (*Cursor, error) {
 	return r.openAs(ctx, &Cursor{next: max(from, 1), filter: ChangePrefix + ">"})
@@ -158,9 +158,9 @@ func (c *Cursor) Created() time.Time { return c.opened.Created }
 
 // Next returns the next message, waiting for it as long as ctx allows. While
 // NATS is away it waits too, and goes on where it was. The error is that of
-// ctx, or record.ErrGap when the next message is gone; after either, Next may
+// ctx, or flow.ErrGap when the next message is gone; after either, Next may
 // be called again.
-func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
+func (c *Cursor) Next(ctx context.Context) (flow.Entry, error) {
 	var wait time.Duration
 	gaps := 0
 	for {
@@ -179,7 +179,7 @@ func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
 		if err == nil {
 			meta, err := msg.Metadata()
 			if err != nil {
-				return record.Entry{}, fmt.Errorf("read lane %d: %w", c.lane, err)
+				return flow.Entry{}, fmt.Errorf("read lane %d: %w", c.lane, err)
 			}
 			seq := meta.Sequence.Stream
 			if c.filter == "" && seq < c.next { // it was redacted, and is not deleted yet
@@ -195,7 +195,7 @@ func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
 			// It may have been redacted since it was looked for.
 			if c.filter == "" {
 				if c.redacted, err = c.reader.stream.redactedFrom(ctx, c.opened, c.next); err != nil {
-					return record.Entry{}, err
+					return flow.Entry{}, err
 				}
 				if c.isRedacted() {
 					c.held = msg
@@ -207,21 +207,21 @@ func (c *Cursor) Next(ctx context.Context) (record.Entry, error) {
 			// does not either, they are gone.
 			if gaps++; gaps > 1 {
 				c.drop()
-				return record.Entry{}, gap("lane %d has %d after %d", c.lane, seq, c.next-1)
+				return flow.Entry{}, gap("lane %d has %d after %d", c.lane, seq, c.next-1)
 			}
 			c.drop()
 			continue
 		}
 		if ctx.Err() != nil {
-			return record.Entry{}, ctx.Err()
+			return flow.Entry{}, ctx.Err()
 		}
-		if errors.Is(err, record.ErrGap) {
-			return record.Entry{}, err
+		if errors.Is(err, flow.ErrGap) {
+			return flow.Entry{}, err
 		}
 		c.drop()
 		c.reader.stream.m.reopens.Inc()
 		if wait = min(2*wait+50*time.Millisecond, readPause); !sleep(ctx, wait) {
-			return record.Entry{}, ctx.Err()
+			return flow.Entry{}, ctx.Err()
 		}
 	}
 }
@@ -314,7 +314,7 @@ func (c *Cursor) drop() {
 
 // Heads calls f with the messages of a lane from one to another, as many as it
 // still holds and in order, with what their headers say and without their bodies.
-func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*record.Entry) error) error {
+func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error {
 	if from > to {
 		return nil
 	}
@@ -386,12 +386,12 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*r
 // it is longer than any caller asks for.
 func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.Duration, err error) {
 	before, found := time.Time{}, false
-	err = (&Reader{stream: s}).Heads(ctx, lane, from, to, func(e *record.Entry) error {
+	err = (&Reader{stream: s}).Heads(ctx, lane, from, to, func(e *flow.Entry) error {
 		switch {
 		case e.Seq == from:
 			found = true
 		case found:
-			age += record.Step(before, e.Stored)
+			age += flow.Step(before, e.Stored)
 		}
 		before = e.Stored
 		return nil

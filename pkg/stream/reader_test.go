@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -124,8 +124,8 @@ func TestNothingIsPassedOverInSilence(t *testing.T) {
 			w.publish(w.publisher(), "id", 10)
 			c.harm(w)
 			_, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, c.from)
-			if !errors.Is(err, record.ErrGap) {
-				t.Errorf("got %v, want %v", err, record.ErrGap)
+			if !errors.Is(err, flow.ErrGap) {
+				t.Errorf("got %v, want %v", err, flow.ErrGap)
 			}
 		})
 	}
@@ -233,8 +233,8 @@ func TestAGapInTheMiddleIsFound(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if _, err := c.Next(t.Context()); !errors.Is(err, record.ErrGap) {
-			t.Fatalf("got %v, want %v", err, record.ErrGap)
+		if _, err := c.Next(t.Context()); !errors.Is(err, flow.ErrGap) {
+			t.Fatalf("got %v, want %v", err, flow.ErrGap)
 		}
 	}
 }
@@ -257,11 +257,11 @@ func TestAStreamMadeAgainWhileItIsReadIsFound(t *testing.T) {
 	defer cancel()
 	for {
 		m, err := c.Next(ctx)
-		if errors.Is(err, record.ErrGap) {
+		if errors.Is(err, flow.ErrGap) {
 			return
 		}
 		if err != nil {
-			t.Fatalf("got %v, want %v", err, record.ErrGap)
+			t.Fatalf("got %v, want %v", err, flow.ErrGap)
 		}
 		if id := m.Messages[0].ID; id != fmt.Sprintf("id-%d", m.Seq-1) {
 			t.Fatalf("message %s of the new stream was read as %d of the old", id, m.Seq)
@@ -304,7 +304,7 @@ func TestALaneDeletedWhileItIsReadIsFound(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if _, err := c.Next(ctx); !errors.Is(err, record.ErrGap) {
-		t.Errorf("got %v, want %v", err, record.ErrGap)
+	if _, err := c.Next(ctx); !errors.Is(err, flow.ErrGap) {
+		t.Errorf("got %v, want %v", err, flow.ErrGap)
 	}
 }

@@ -12,15 +12,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
 // Redaction is what is to be taken out of one message of a lane.
 type Redaction struct {
-	Receipt   string                                  // of what is forgotten
-	Forgotten record.Forgotten                        // records that were stored or repeated
-	Records   int                                     // all of them, those included that cannot be stored
-	Forget    func(m *record.Message, index int) bool // as record.Entry.Redact asks
+	Receipt   string                                // of what is forgotten
+	Forgotten flow.Forgotten                        // records that were stored or repeated
+	Records   int                                   // all of them, those included that cannot be stored
+	Forget    func(m *flow.Message, index int) bool // as flow.Entry.Redact asks
 }
 
 // CanRedact fails when messages of a lane cannot be deleted.
@@ -43,7 +44,7 @@ func (s *Stream) CanRedact(ctx context.Context, lane int) error {
 // reading in its place: what is left of it is kept beside the lane first, and then
 // it is deleted there and its bytes are written over. It may be repeated, with the
 // same records or with others.
-func (s *Stream) Redact(ctx context.Context, e *record.Entry, r Redaction) error {
+func (s *Stream) Redact(ctx context.Context, e *flow.Entry, r Redaction) error {
 	lane, err := s.state(ctx, e.Lane)
 	if err != nil {
 		return err
@@ -216,28 +217,28 @@ func (s *Stream) readRedacted(ctx context.Context, lane *Lane, seq uint64) (*jet
 
 // redactedEntry is what is left of a message, as the lane would give it. The error
 // is jetstream.ErrMsgNotFound when it was not redacted, or is purged.
-func (s *Stream) redactedEntry(ctx context.Context, lane *Lane, seq uint64) (record.Entry, error) {
+func (s *Stream) redactedEntry(ctx context.Context, lane *Lane, seq uint64) (flow.Entry, error) {
 	msg, err := s.readRedacted(ctx, lane, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return record.Entry{}, err
+		return flow.Entry{}, err
 	}
 	if err != nil {
-		return record.Entry{}, unavailable(fmt.Errorf("read what is left of message %d of lane %d: %w", seq, lane.Number, err), time.Second)
+		return flow.Entry{}, unavailable(fmt.Errorf("read what is left of message %d of lane %d: %w", seq, lane.Number, err), time.Second)
 	}
 	at := msg.Time
 	if ns, err := strconv.ParseInt(first(msg.Header, headerStored), 10, 64); err == nil {
 		at = time.Unix(0, ns).UTC()
 	}
 	e := readEntry(lane.Number, seq, at, RecordTopic(lane.Number), msg.Header, msg.Data)
-	if e.Forgotten, err = record.ParseForgotten(first(msg.Header, headerForgotten)); err != nil {
-		return record.Entry{}, fmt.Errorf("message %d of lane %d: %w", seq, lane.Number, err)
+	if e.Forgotten, err = flow.ParseForgotten(first(msg.Header, headerForgotten)); err != nil {
+		return flow.Entry{}, fmt.Errorf("message %d of lane %d: %w", seq, lane.Number, err)
 	}
 	return e, nil
 }
 
 // RedactedBefore calls f with what is left of messages that a lane does not begin
 // with any more only because they were redacted.
-func (s *Stream) RedactedBefore(ctx context.Context, number int, f func(*record.Entry) error) error {
+func (s *Stream) RedactedBefore(ctx context.Context, number int, f func(*flow.Entry) error) error {
 	lane, err := s.state(ctx, number)
 	if err != nil {
 		return err
@@ -247,7 +248,7 @@ func (s *Stream) RedactedBefore(ctx context.Context, number int, f func(*record.
 		if err != nil || seq >= lane.First {
 			break
 		}
-		var e record.Entry
+		var e flow.Entry
 		if e, err = s.redactedEntry(ctx, lane, seq); errors.Is(err, jetstream.ErrMsgNotFound) {
 			err = nil // purged meanwhile
 		} else if err == nil {
@@ -259,7 +260,7 @@ func (s *Stream) RedactedBefore(ctx context.Context, number int, f func(*record.
 
 // Entry reads one message of a lane, redacted or not; ok is false when it is
 // purged.
-func (s *Stream) Entry(ctx context.Context, number int, seq uint64) (e record.Entry, ok bool, err error) {
+func (s *Stream) Entry(ctx context.Context, number int, seq uint64) (e flow.Entry, ok bool, err error) {
 	lane, err := s.state(ctx, number)
 	if err != nil {
 		return e, false, err

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -20,9 +20,9 @@ func (w *world) publishRecords(n int) {
 	w.t.Helper()
 	p := w.publisher()
 	for i := range n {
-		sub := &record.Submission{
+		sub := &flow.Submission{
 			ID: fmt.Sprintf("request-%d", i), Hash: fmt.Sprintf("hash-%d", i), Subject: "engine-a", Source: "cluster-a", Received: time.UnixMilli(1_763_700_000_000 + int64(i)).UTC(),
-			Pieces: []record.Piece{{Body: fmt.Appendf(nil, `[{"id":"secret-%d"},{"id":"other-%d"}]`, i, i), Records: 2}},
+			Pieces: []flow.Piece{{Body: fmt.Appendf(nil, `[{"id":"secret-%d"},{"id":"other-%d"}]`, i, i), Records: 2}},
 		}
 		if _, err := p.Publish(w.t.Context(), sub); err != nil {
 			w.t.Fatal(err)
@@ -31,7 +31,7 @@ func (w *world) publishRecords(n int) {
 }
 
 // read reads n messages of lane 0 from one on.
-func (w *world) read(from uint64, n int) (all []record.Entry) {
+func (w *world) read(from uint64, n int) (all []flow.Entry) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
@@ -53,8 +53,8 @@ func (w *world) read(from uint64, n int) (all []record.Entry) {
 // firstOf takes the first record out of a message.
 func firstOf(receipt string) stream.Redaction {
 	return stream.Redaction{
-		Receipt: receipt, Records: 1, Forgotten: record.Forgotten{Stored: []int{0}},
-		Forget: func(_ *record.Message, index int) bool { return index == 0 },
+		Receipt: receipt, Records: 1, Forgotten: flow.Forgotten{Stored: []int{0}},
+		Forget: func(_ *flow.Message, index int) bool { return index == 0 },
 	}
 }
 
@@ -92,7 +92,7 @@ func TestRedactedMessages(t *testing.T) {
 		e.Forgotten.Stored = []int{0}
 		e.Table = nil
 	}
-	same := func(what string, want, got []record.Entry) {
+	same := func(what string, want, got []flow.Entry) {
 		t.Helper()
 		for i := range min(len(want), len(got)) {
 			if want[i].Table == nil { // written anew: the length of its body is another
@@ -108,14 +108,14 @@ func TestRedactedMessages(t *testing.T) {
 	if e, err := waiting.Next(t.Context()); err != nil {
 		t.Error(err)
 	} else {
-		same("the last one", want[n-1:], []record.Entry{e})
+		same("the last one", want[n-1:], []flow.Entry{e})
 	}
 	for _, part := range [][2]uint64{{1, n}, {2, 6}, {4, 5}, {4, 4}, {n, n}} {
 		var got, heads []string
 		for _, e := range want[part[0]-1 : part[1]] {
 			heads = append(heads, fmt.Sprint(e.Seq, e.Stored, e.Messages[0].ID, e.Messages[0].Records))
 		}
-		err := stream.NewReader(w.Stream, 0).Heads(t.Context(), 0, part[0], part[1], func(e *record.Entry) error {
+		err := stream.NewReader(w.Stream, 0).Heads(t.Context(), 0, part[0], part[1], func(e *flow.Entry) error {
 			got = append(got, fmt.Sprint(e.Seq, e.Stored, e.Messages[0].ID, e.Messages[0].Records))
 			return nil
 		})
@@ -126,7 +126,7 @@ func TestRedactedMessages(t *testing.T) {
 
 	// Once more from the same message, interrupted before anything was deleted.
 	e := w.read(4, 1)[0]
-	second := stream.Redaction{Receipt: "r2", Records: 1, Forgotten: record.Forgotten{Repeated: []int{1}}, Forget: func(_ *record.Message, index int) bool { return index == 1 }}
+	second := stream.Redaction{Receipt: "r2", Records: 1, Forgotten: flow.Forgotten{Repeated: []int{1}}, Forget: func(_ *flow.Message, index int) bool { return index == 1 }}
 	if err := w.Redact(t.Context(), &e, second); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +209,8 @@ func TestPurgedRedactions(t *testing.T) {
 	if got := w.read(5, 2); got[0].Forgotten.Stored == nil || got[1].Forgotten.Stored != nil {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 2); !errors.Is(err, record.ErrGap) {
-		t.Errorf("a purged message: got %v, want %v", err, record.ErrGap)
+	if _, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 2); !errors.Is(err, flow.ErrGap) {
+		t.Errorf("a purged message: got %v, want %v", err, flow.ErrGap)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestAWholeLaneIsReadWithoutItsRedactions(t *testing.T) {
 	if err := js.DeleteMsg("FLOW_0", 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1); !errors.Is(err, record.ErrUnavailable) {
-		t.Errorf("a lane that lacks a message: got %v, want %v", err, record.ErrUnavailable)
+	if _, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("a lane that lacks a message: got %v, want %v", err, flow.ErrUnavailable)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/change"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -44,59 +45,59 @@ type replayFrom struct {
 // any request. Replayed tells that it was known to be there already.
 //
 // Errors: those of Publish, ErrHistoryGone and ErrDropped.
-func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
+func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (flow.Receipt, error) {
 	receipt, err := l.replay(ctx, p, d)
 	if err != nil {
-		return record.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
+		return flow.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
 	}
 	// Durable in its lane. A crash here leaves letter and note: the next call
 	// finds it by its id.
 	if err := l.settle(ctx, d, OutcomeReplayed); err != nil {
-		return record.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
+		return flow.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
 	}
 	// Settled. A crash here leaves a letter that the next call only removes.
 	if err := remove(ctx, l.stream.dead, d.Number); err != nil {
-		return record.Receipt{}, err
+		return flow.Receipt{}, err
 	}
 	// A crash here leaves a note about nothing, which harms nobody.
 	return receipt, l.forget(ctx, d)
 }
 
-func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (record.Receipt, error) {
+func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (flow.Receipt, error) {
 	switch outcome, err := l.settled(ctx, d); {
 	case err != nil:
-		return record.Receipt{}, err
+		return flow.Receipt{}, err
 	case outcome == OutcomeReplayed:
-		return record.Receipt{Replayed: true}, nil
+		return flow.Receipt{Replayed: true}, nil
 	case outcome == OutcomeDropped:
-		return record.Receipt{}, ErrDropped
+		return flow.Receipt{}, ErrDropped
 	}
 	id := "dead." + d.origin
 	note, err := l.stream.notes.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 	case err != nil:
-		return record.Receipt{}, unavailable(err, 2*time.Second)
+		return flow.Receipt{}, unavailable(err, 2*time.Second)
 	default:
 		found, err := l.stream.has(ctx, id, note.Data)
 		switch {
 		case err != nil:
-			return record.Receipt{}, err
+			return flow.Receipt{}, err
 		case found && d.Index >= 0:
-			return record.Receipt{Replayed: true}, nil
+			return flow.Receipt{Replayed: true}, nil
 		case found: // of several lanes perhaps, and one or the other has its piece
-			return record.Receipt{}, ErrHistoryGone
+			return flow.Receipt{}, ErrHistoryGone
 		}
 		return l.publish(ctx, p, id, d)
 	}
 	body, err := l.stream.noteEnds(ctx)
 	if err != nil {
-		return record.Receipt{}, err
+		return flow.Receipt{}, err
 	}
 	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin, Data: body})
 	if err != nil && !isOneTooMany(err) { // one too many: another process replays it right now
 		_, _, answer := judge(err)
-		return record.Receipt{}, answer
+		return flow.Receipt{}, answer
 	}
 	return l.publish(ctx, p, id, d)
 }
@@ -114,22 +115,22 @@ func (s *Stream) noteEnds(ctx context.Context) ([]byte, error) {
 }
 
 // publish publishes what the letter holds as it was.
-func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d DeadLetter) (record.Receipt, error) {
+func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d DeadLetter) (flow.Receipt, error) {
 	m := d.Message
 	if m.Topic != RecordTopic(m.Lane) {
 		c, err := change.Decode(m.Body)
 		if err != nil {
-			return record.Receipt{}, err
+			return flow.Receipt{}, err
 		}
 		c.ID = id
 		_, duplicate, err := p.PublishChange(ctx, &c)
-		return record.Receipt{Replayed: duplicate}, err
+		return flow.Receipt{Replayed: duplicate}, err
 	}
 	slots, err := p.Slots(ctx, m.Source)
 	if err != nil {
-		return record.Receipt{}, err
+		return flow.Receipt{}, err
 	}
-	return p.Publish(ctx, &record.Submission{
+	return p.Publish(ctx, &flow.Submission{
 		ID: id, Hash: record.Hash(m.Body), Subject: m.Subject, Source: m.Source, Received: m.Received, TraceParent: m.TraceParent,
 		Slots: slots, Pieces: replayParts(d, slots, id),
 	})
@@ -137,10 +138,10 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 
 // replayParts cuts what was set aside for the lanes of its source. A message
 // that cannot be read goes as it was.
-func replayParts(d DeadLetter, slots int, id string) []record.Piece {
+func replayParts(d DeadLetter, slots int, id string) []flow.Piece {
 	m := d.Message
 	m.Index, m.Records = 0, max(m.Records, 1)
-	asItWas := []record.Piece{{Body: m.Body, Encoding: m.Encoding, Records: m.Records, Slot: record.SlotOf(nil, slots, id)}}
+	asItWas := []flow.Piece{{Body: m.Body, Encoding: m.Encoding, Records: m.Records, Slot: record.SlotOf(nil, slots, id)}}
 	arrays, counts := make([][]byte, slots), make([]int, slots)
 	add := func(_ int, raw []byte) error {
 		slot := record.SlotOf(raw, slots, id)
@@ -158,11 +159,11 @@ func replayParts(d DeadLetter, slots int, id string) []record.Piece {
 	if err != nil {
 		return asItWas
 	}
-	var parts []record.Piece
+	var parts []flow.Piece
 	for slot, array := range arrays {
 		if counts[slot] > 0 {
 			array[0] = '[' // what a message is
-			parts = append(parts, record.Piece{Body: s2.Encode(nil, append(array, ']')), Encoding: record.EncodingS2, Records: counts[slot], Slot: slot})
+			parts = append(parts, flow.Piece{Body: s2.Encode(nil, append(array, ']')), Encoding: flow.EncodingS2, Records: counts[slot], Slot: slot})
 		}
 	}
 	if len(parts) == 0 { // a message of no records
@@ -205,7 +206,7 @@ func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) 
 				return false, unavailable(err, 2*time.Second)
 			}
 			e := readEntry(lane.Number, msg.seq, msg.at, msg.Subject(), msg.Headers(), nil)
-			if slices.ContainsFunc(e.Messages, func(m record.Message) bool { return m.ID == id }) {
+			if slices.ContainsFunc(e.Messages, func(m flow.Message) bool { return m.ID == id }) {
 				if e.Patience == 0 {
 					return true, nil
 				}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -25,7 +25,7 @@ func (w *world) outcomes() []stream.Resolution {
 	return all
 }
 
-func (w *world) setAside(all ...record.Dead) {
+func (w *world) setAside(all ...flow.Dead) {
 	w.t.Helper()
 	for _, d := range all {
 		if err := stream.NewDeadLetters(w.Stream).SetAside(context.Background(), d); err != nil {
@@ -109,7 +109,7 @@ func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
 	var all []stream.DeadLetter
 	for seq := uint64(1); seq <= 8; seq++ { // more than a listing reads ahead
 		d := dead(seq)
-		d.Message.Encoding, d.Message.Body = record.EncodingS2, make([]byte, 8<<20)
+		d.Message.Encoding, d.Message.Body = flow.EncodingS2, make([]byte, 8<<20)
 		w.setAside(d)
 	}
 	all = w.list(stream.DeadFilter{})

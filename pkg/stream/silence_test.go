@@ -11,7 +11,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -103,9 +103,9 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 						begun := time.Now()
 						err := send(t.Context())
 						took := time.Since(begun)
-						var retry *record.RetryError
-						if !errors.Is(err, record.ErrUnavailable) || !errors.As(err, &retry) || took > heardWithin {
-							t.Errorf("%v later: got %v after %v, want %v and when to come back within %v", after, err, took, record.ErrUnavailable, heardWithin)
+						var retry *flow.RetryError
+						if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || took > heardWithin {
+							t.Errorf("%v later: got %v after %v, want %v and when to come back within %v", after, err, took, flow.ErrUnavailable, heardWithin)
 						}
 						mu.Lock()
 						defer mu.Unlock()
@@ -168,7 +168,7 @@ func TestOneOfThreeServersStandsStill(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if !errors.Is(err, record.ErrUnavailable) || time.Since(paused) > time.Minute {
+			if !errors.Is(err, flow.ErrUnavailable) || time.Since(paused) > time.Minute {
 				t.Fatalf("got %v after %v", err, time.Since(begun))
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Source is an engine as the lanes know it: which of them its records go to. A
@@ -188,7 +188,7 @@ const (
 //
 //	mark the source → wait until nobody sends by the old list → fences → wait until they are stored → write the new list
 //
-// From the mark to the end its posts are refused with record.ErrHeld. When ctx
+// From the mark to the end its posts are refused with flow.ErrHeld. When ctx
 // ends before, or something fails, the mark is taken back and the source stays
 // where it is. A crash leaves the mark: Spread again begins anew, to the same
 // lanes or to others, and Stay takes the mark back.
@@ -298,7 +298,7 @@ func (s *Stream) fence(ctx context.Context, lane int, source string) (uint64, er
 func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
 	for {
 		var lane *Lane
-		var at record.Position
+		var at flow.Position
 		err := s.insist(ctx, func(ctx context.Context) (err error) {
 			if lane, err = s.state(ctx, number); err == nil {
 				at, err = NewPositions(s).fitting(ctx, lane)
@@ -325,7 +325,7 @@ func (s *Stream) insist(ctx context.Context, ask func(context.Context) error) er
 		limited, cancel := context.WithTimeout(ctx, spreadQuestion)
 		err := ask(limited)
 		cancel()
-		if err == nil || !errors.Is(err, record.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil || !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 		if !sleep(ctx, spreadLook) {

@@ -14,12 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
 // of is a submission of a source, one part for each of these slots.
-func of(source, id string, slots int, parts ...int) *record.Submission {
+func of(source, id string, slots int, parts ...int) *flow.Submission {
 	sub := submission(id, make([]int, len(parts))...)
 	sub.Source, sub.Slots = source, slots
 	for i := range sub.Pieces {
@@ -151,7 +151,7 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 	w.publish(p, "one-lane", 1)
 	w.addLane()
 	for i := 0; ; i++ {
-		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("fill-%d", i), 16<<10)); errors.Is(err, record.ErrFull) {
+		if _, err := p.Publish(t.Context(), submission(fmt.Sprintf("fill-%d", i), 16<<10)); errors.Is(err, flow.ErrFull) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
@@ -159,14 +159,14 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 	}
 	sub := of("both", "b", 2, 0, 0, 1, 1)
 	sub.Pieces[0].Body = make([]byte, 64<<10)
-	var retry *record.RetryError
-	if _, err := p.Publish(t.Context(), sub); !errors.Is(err, record.ErrFull) || !errors.As(err, &retry) {
-		t.Fatalf("one lane is full: got %v, want %v and when to come back", err, record.ErrFull)
+	var retry *flow.RetryError
+	if _, err := p.Publish(t.Context(), sub); !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry) {
+		t.Fatalf("one lane is full: got %v, want %v and when to come back", err, flow.ErrFull)
 	}
 	if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
 		t.Fatal(err)
 	}
-	for n, want := range []record.Receipt{{}, {Replayed: true}} {
+	for n, want := range []flow.Receipt{{}, {Replayed: true}} {
 		if got, err := p.Publish(t.Context(), sub); err != nil || got != want {
 			t.Errorf("again, %d: got %+v, %v, want %+v", n, got, err, want)
 		}
@@ -179,8 +179,8 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 	}
 	other := of("both", "b", 2, 1)
 	other.Hash = "of another body"
-	if _, err := p.Publish(t.Context(), other); !errors.Is(err, record.ErrKeyReused) {
-		t.Errorf("another body: got %v, want %v", err, record.ErrKeyReused)
+	if _, err := p.Publish(t.Context(), other); !errors.Is(err, flow.ErrKeyReused) {
+		t.Errorf("another body: got %v, want %v", err, flow.ErrKeyReused)
 	}
 	want := [][]string{{"b", "b.1", "c"}, {"b", "b.1", "c"}}
 	if diff := cmp.Diff(want, [][]string{ids(w.once(0)), ids(w.once(1))}); diff != "" {
@@ -199,10 +199,10 @@ func TestASourceThatIsHeld(t *testing.T) {
 	w.setSourceTo("empty", []byte(`{"source":"empty"}`))
 	w.sources()
 	for _, name := range []string{"moving", "wider", "gone", "damaged", "empty"} {
-		var retry *record.RetryError
+		var retry *flow.RetryError
 		begun := time.Now()
-		if _, err := p.Publish(t.Context(), of(name, name, 1, 0)); !errors.Is(err, record.ErrHeld) || !errors.As(err, &retry) {
-			t.Errorf("%s: got %v, want %v and when to come back", name, err, record.ErrHeld)
+		if _, err := p.Publish(t.Context(), of(name, name, 1, 0)); !errors.Is(err, flow.ErrHeld) || !errors.As(err, &retry) {
+			t.Errorf("%s: got %v, want %v and when to come back", name, err, flow.ErrHeld)
 		}
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("%s: it took %v", name, took)
@@ -219,15 +219,15 @@ func TestASourceThatIsHeld(t *testing.T) {
 			t.Errorf("%s: got %d slots, %v, want %d", name, got, err, slots)
 		}
 	}
-	if _, err := p.Slots(t.Context(), "damaged"); !errors.Is(err, record.ErrHeld) {
-		t.Errorf("slots of a damaged one: got %v, want %v", err, record.ErrHeld)
+	if _, err := p.Slots(t.Context(), "damaged"); !errors.Is(err, flow.ErrHeld) {
+		t.Errorf("slots of a damaged one: got %v, want %v", err, flow.ErrHeld)
 	}
 }
 
 func TestPartsOutOfOrderAreRefused(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
-	for _, sub := range []*record.Submission{of("s", "a", 1, 1), of("s", "b", 2, -1), of("s", "c", 3, 1, 0), of("s", "d", 3, 0, 1, 0)} {
+	for _, sub := range []*flow.Submission{of("s", "a", 1, 1), of("s", "b", 2, -1), of("s", "c", 3, 1, 0), of("s", "d", 3, 0, 1, 0)} {
 		if _, err := p.Publish(t.Context(), sub); err == nil {
 			t.Errorf("%s was taken", sub.ID)
 		}
@@ -283,8 +283,8 @@ func TestAFirstSightWhileNATSIsAway(t *testing.T) {
 		func() error { _, err := p.Publish(t.Context(), of("new", "new", 1, 0)); return err },
 	} {
 		begun := time.Now()
-		if err := ask(); !errors.Is(err, record.ErrUnavailable) {
-			t.Errorf("got %v, want %v", err, record.ErrUnavailable)
+		if err := ask(); !errors.Is(err, flow.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 		}
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("it took %v to say so, want at most 2s", took)
@@ -320,7 +320,7 @@ func TestSourcesOfACluster(t *testing.T) {
 					if err == nil {
 						return
 					}
-					if !errors.Is(err, record.ErrUnavailable) || time.Since(begun) > 30*time.Second {
+					if !errors.Is(err, flow.ErrUnavailable) || time.Since(begun) > 30*time.Second {
 						t.Errorf("%s: %v", source, err)
 						return
 					}

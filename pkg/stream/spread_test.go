@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -74,7 +74,7 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 							sent.Add(1)
 							break
 						}
-						if !errors.Is(err, record.ErrHeld) {
+						if !errors.Is(err, flow.ErrHeld) {
 							t.Errorf("%s: %v", id, err)
 							return
 						}
@@ -103,7 +103,7 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 		t.Errorf("%d tries were refused, and %q said: the test shows nothing", held.Load(), said)
 	}
 	stored := map[string]int{}
-	lanes := [][]record.Message{w.once(0), w.once(1), w.once(2)}
+	lanes := [][]flow.Message{w.once(0), w.once(1), w.once(2)}
 	for number, lane := range lanes {
 		for i, m := range lane {
 			stored[m.ID]++
@@ -164,7 +164,7 @@ func TestASpreadThatIsNeverStoredGivesUp(t *testing.T) {
 	fenced := func(format string, args ...any) {
 		w.sources()
 		_, err := w.publisher().Publish(t.Context(), of("cluster-a", "meanwhile", 1, 0))
-		refused = refused || errors.Is(err, record.ErrHeld)
+		refused = refused || errors.Is(err, flow.ErrHeld)
 	}
 	err := w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: fenced})
 	if !errors.Is(err, context.DeadlineExceeded) {
@@ -203,7 +203,7 @@ func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 			<-killed
 			w.sources()
 			err := sendOne(w.publisher(), "cluster-a", "between", 1)
-			if done := step == 3; errors.Is(err, record.ErrHeld) == done {
+			if done := step == 3; errors.Is(err, flow.ErrHeld) == done {
 				t.Errorf("between: got %v", err)
 			}
 			if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{1}}); err != nil {
@@ -249,8 +249,8 @@ func TestOneThatSleptThroughASpread(t *testing.T) {
 	asked := 0
 	ask := func(string, ...any) {
 		if asked++; asked == 2 { // the fence stands: whatever it sends now would be behind it
-			if err := sendOne(p, "cluster-a", "asleep", 1); !errors.Is(err, record.ErrHeld) {
-				t.Errorf("during the move: got %v, want %v", err, record.ErrHeld)
+			if err := sendOne(p, "cluster-a", "asleep", 1); !errors.Is(err, flow.ErrHeld) {
+				t.Errorf("during the move: got %v, want %v", err, flow.ErrHeld)
 			}
 		}
 	}
@@ -398,7 +398,7 @@ func TestASpreadOutlivesNATS(t *testing.T) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, record.ErrHeld) || time.Now().After(deadline) {
+		if !errors.Is(err, flow.ErrHeld) || time.Now().After(deadline) {
 			t.Fatalf("a record of the source is not taken: %v", err)
 		}
 	}

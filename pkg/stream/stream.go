@@ -50,7 +50,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Stream is the lanes, the dead letters and the buckets of one installation.
@@ -83,7 +83,7 @@ type Stream struct {
 }
 
 // New prepares a Stream; Run, or Open, opens it. Until it is open nothing can be
-// published or asked: the answer is record.ErrUnavailable.
+// published or asked: the answer is flow.ErrUnavailable.
 func New(nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
 	return newStream(nc, cfg.withDefaults(), log, newMetrics(reg))
 }
@@ -143,7 +143,7 @@ func (s *Stream) Opened(ctx context.Context) error {
 }
 
 // errNotOpen is the answer to callers that come before: nothing was published.
-var errNotOpen = &record.RetryError{Err: fmt.Errorf("%w: it is not open yet", record.ErrUnavailable), After: time.Second}
+var errNotOpen = &flow.RetryError{Err: fmt.Errorf("%w: it is not open yet", flow.ErrUnavailable), After: time.Second}
 
 // ready fails until the Stream is open.
 func (s *Stream) ready() error {
@@ -214,9 +214,9 @@ func Connected(ctx context.Context, nc *nats.Conn) error {
 	for nc.Status() != nats.CONNECTED {
 		if nc.IsClosed() {
 			if err := nc.LastError(); err != nil { // such as a wrong password
-				return fmt.Errorf("%w: the connection is closed: %w", record.ErrUnavailable, err)
+				return fmt.Errorf("%w: the connection is closed: %w", flow.ErrUnavailable, err)
 			}
-			return fmt.Errorf("%w: the connection is closed", record.ErrUnavailable)
+			return fmt.Errorf("%w: the connection is closed", flow.ErrUnavailable)
 		}
 		select {
 		case <-ctx.Done():
@@ -224,7 +224,7 @@ func Connected(ctx context.Context, nc *nats.Conn) error {
 			if err == nil {
 				err = ctx.Err()
 			}
-			return fmt.Errorf("%w: %w", record.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", flow.ErrUnavailable, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -267,10 +267,10 @@ func (s *Stream) Check(ctx context.Context) error {
 		return err
 	}
 	if s.nc.Status() != nats.CONNECTED {
-		return fmt.Errorf("%w: NATS is %s", record.ErrUnavailable, s.nc.Status())
+		return fmt.Errorf("%w: NATS is %s", flow.ErrUnavailable, s.nc.Status())
 	}
 	if _, err := s.lane0.Info(ctx); err != nil {
-		return fmt.Errorf("%w: lane 0: %w", record.ErrUnavailable, err)
+		return fmt.Errorf("%w: lane 0: %w", flow.ErrUnavailable, err)
 	}
 	return nil
 }
@@ -378,7 +378,7 @@ func passes(err error) bool {
 		return v != giveUp
 	}
 	for _, transient := range []error{
-		record.ErrUnavailable, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+		flow.ErrUnavailable, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
 		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, jetstream.ErrJetStreamNotEnabled,
 	} {
 		if errors.Is(err, transient) {

@@ -12,7 +12,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -90,8 +90,8 @@ func (w *world) run(f func(context.Context) error) {
 func (w *world) publisher() *stream.Publisher { return stream.NewPublisher(w.Stream) }
 
 // submission is a submission of parts of the given sizes, one record each.
-func submission(id string, sizes ...int) *record.Submission {
-	sub := &record.Submission{
+func submission(id string, sizes ...int) *flow.Submission {
+	sub := &flow.Submission{
 		ID: id, Hash: "hash of " + id, Subject: "engine-a", Source: "cluster-a", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Received: time.UnixMilli(1_700_000_000_123).UTC(),
 	}
@@ -101,14 +101,14 @@ func submission(id string, sizes ...int) *record.Submission {
 			body[j] = byte(i + j*7)
 		}
 		copy(body, fmt.Sprintf("%s/%d ", id, i))
-		sub.Pieces = append(sub.Pieces, record.Piece{Body: body, Records: 1, Encoding: record.EncodingS2})
+		sub.Pieces = append(sub.Pieces, flow.Piece{Body: body, Records: 1, Encoding: flow.EncodingS2})
 	}
 	return sub
 }
 
 // entries reads everything a lane has now, without the time at which the stream
 // took it.
-func (w *world) entries(lane int) []record.Entry {
+func (w *world) entries(lane int) []flow.Entry {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -130,7 +130,7 @@ func (w *world) entries(lane int) []record.Entry {
 		w.t.Fatalf("open lane %d: %v", lane, err)
 	}
 	defer c.Close()
-	var list []record.Entry
+	var list []flow.Entry
 	for uint64(len(list)) < state.Last-state.First+1 {
 		e, err := c.Next(ctx)
 		if err != nil {
@@ -146,7 +146,7 @@ func (w *world) entries(lane int) []record.Entry {
 }
 
 // all is what the lane has of requests, or changes and fences, in order.
-func (w *world) all(lane int) (list []record.Message) {
+func (w *world) all(lane int) (list []flow.Message) {
 	w.t.Helper()
 	for _, e := range w.entries(lane) {
 		list = append(list, e.Messages...)
@@ -155,7 +155,7 @@ func (w *world) all(lane int) (list []record.Message) {
 }
 
 // once is all without what is repeated: what an ingester would make of it.
-func (w *world) once(lane int) (list []record.Message) {
+func (w *world) once(lane int) (list []flow.Message) {
 	w.t.Helper()
 	seen := map[string]bool{}
 	for _, m := range w.all(lane) {
@@ -168,7 +168,7 @@ func (w *world) once(lane int) (list []record.Message) {
 }
 
 // pieceOf names a piece of a request.
-func pieceOf(m record.Message) string {
+func pieceOf(m flow.Message) string {
 	if m.From == 0 {
 		return m.ID
 	}
@@ -176,7 +176,7 @@ func pieceOf(m record.Message) string {
 }
 
 // ids are the ids of messages, in order.
-func ids(list []record.Message) []string {
+func ids(list []flow.Message) []string {
 	var out []string
 	for _, m := range list {
 		out = append(out, pieceOf(m))

@@ -12,6 +12,7 @@ import (
 
 	"sluice/pkg/benchtest"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
 )
@@ -20,7 +21,7 @@ import (
 func fullBlock(b *testing.B) *record.Columns {
 	c := new(record.Columns)
 	for i, body := range benchtest.Batches(b, 100, 500) {
-		if err := c.Append(&record.Message{Seq: uint64(i + 1), Received: benchtest.Start, Body: body}); err != nil {
+		if err := c.Append(&flow.Message{Seq: uint64(i + 1), Received: benchtest.Start, Body: body}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -104,7 +105,7 @@ func BenchmarkInsert(b *testing.B) {
 			n := 0
 			benchtest.Loop(b, columns.Rows(), func() {
 				n++
-				block := record.Block{Columns: columns, Claim: record.Claim{Token: fmt.Sprint(n)}}
+				block := record.Block{Columns: columns, Claim: flow.Claim{Token: fmt.Sprint(n)}}
 				if err := db.Insert(b.Context(), block); err != nil {
 					b.Fatal(err)
 				}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -41,7 +42,7 @@ func (c *conditions) when(columns *record.Columns, rows []int) {
 	for _, row := range rows {
 		ts := columns.TS[row]
 		first, last = min(first, ts), max(last, ts)
-		days[record.Day(ts)] = true
+		days[flow.Day(ts)] = true
 		types[columns.ValueType.Key(row)] = true
 	}
 	c.in("toDate(ts)", dates(days))

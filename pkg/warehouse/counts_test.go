@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
 )
@@ -120,7 +121,7 @@ func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 		"Stored":  func() error { _, err := db.Stored(t.Context(), last); return err },
 		"LastSeq": func() error { _, err := db.LastSeq(t.Context(), 0, 7); return err },
 		"Known": func() error {
-			return db.Known(t.Context(), last.Columns, []int{0, 1}, func(*record.Known) {})
+			return db.Known(t.Context(), last.Columns, []int{0, 1}, func(*flow.Identity) {})
 		},
 	} {
 		before := rowsRead(t, db)

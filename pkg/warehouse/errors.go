@@ -15,16 +15,16 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 	"github.com/ClickHouse/clickhouse-go/v2"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // classes says what to do about each error code of ClickHouse. After every one
 // of them the outcome is unknown, because a materialized view may have failed
 // after the table and other views took the block: only the same block with the
 // same token may be sent again. A code that is not here is ClassUnknown.
-var classes = map[record.Class][]proto.Error{
+var classes = map[flow.Class][]proto.Error{
 	// The server, the network or the load: it passes.
-	record.ClassRetry: {
+	flow.ClassRetry: {
 		proto.ErrUnexpectedEndOfFile, proto.ErrAttemptToReadAfterEOF, proto.ErrCannotReadAllData,
 		proto.ErrCannotReadFromFileDescriptor, proto.ErrCannotWriteToFileDescriptor, proto.ErrCannotOpenFile,
 		proto.ErrFileDoesntExist, proto.ErrTimeoutExceeded, proto.ErrCannotAllocateMemory, proto.ErrDNSError,
@@ -41,7 +41,7 @@ var classes = map[record.Class][]proto.Error{
 		proto.ErrCannotWriteAfterBufferCanceled, proto.ErrKeeperException, proto.ErrPocoException,
 	},
 	// Schema, rights or configuration: an operator must mend it.
-	record.ClassHalt: {
+	flow.ClassHalt: {
 		proto.ErrNoSuchColumnInTable, proto.ErrNumberOfColumnsDoesntMatch, proto.ErrBadArguments,
 		proto.ErrUnknownIdentifier, proto.ErrUnknownTable, proto.ErrSyntaxError, proto.ErrUnknownDatabase,
 		proto.ErrUnknownSetting, proto.ErrReadonly, proto.ErrUnknownUser, proto.ErrWrongPassword,
@@ -49,7 +49,7 @@ var classes = map[record.Class][]proto.Error{
 		proto.ErrSupportIsDisabled, proto.ErrQueryIsProhibited, proto.ErrAccessDenied, proto.ErrAuthenticationFailed,
 	},
 	// A value: it will be refused again.
-	record.ClassPoison: {
+	flow.ClassPoison: {
 		proto.ErrCannotParseText, proto.ErrCannotParseEscapeSequence, proto.ErrCannotParseQuotedString,
 		proto.ErrCannotParseInputAssertionFailed, proto.ErrCannotParseDate, proto.ErrCannotParseDatetime,
 		proto.ErrIllegalTypeOfArgument, proto.ErrIllegalColumn, proto.ErrTypeMismatch, proto.ErrArgumentOutOfBound,
@@ -59,16 +59,16 @@ var classes = map[record.Class][]proto.Error{
 	},
 }
 
-var classNames = map[record.Class]string{
-	record.ClassUnknown: "unknown",
-	record.ClassRetry:   "retry",
-	record.ClassHalt:    "halt",
-	record.ClassPoison:  "poison",
+var classNames = map[flow.Class]string{
+	flow.ClassUnknown: "unknown",
+	flow.ClassRetry:   "retry",
+	flow.ClassHalt:    "halt",
+	flow.ClassPoison:  "poison",
 }
 
 // classOf is classes the other way round.
-var classOf = func() map[proto.Error]record.Class {
-	m := map[proto.Error]record.Class{}
+var classOf = func() map[proto.Error]flow.Class {
+	m := map[proto.Error]flow.Class{}
 	for class, codes := range classes {
 		for _, code := range codes {
 			m[code] = class
@@ -79,12 +79,12 @@ var classOf = func() map[proto.Error]record.Class {
 
 // storeError gives err its class. An error of ClassPoison keeps the name of
 // the error but not the message of the server, which may quote a value.
-func storeError(doing string, err error) *record.StoreError {
-	e := &record.StoreError{Class: classOfTransport(err), Err: fmt.Errorf("%s: %w", doing, err)}
+func storeError(doing string, err error) *flow.StoreError {
+	e := &flow.StoreError{Class: classOfTransport(err), Err: fmt.Errorf("%s: %w", doing, err)}
 	code, message, answered := exception(err)
 	if !answered {
 		var network *net.OpError
-		e.Unreached = e.Class == record.ClassRetry && (errors.Is(err, errUnreached) || errors.As(err, &network) && network.Op == "dial")
+		e.Unreached = e.Class == flow.ClassRetry && (errors.Is(err, errUnreached) || errors.As(err, &network) && network.Op == "dial")
 		e.Slow = !e.Unreached && errors.Is(err, context.DeadlineExceeded)
 		return e
 	}
@@ -92,9 +92,9 @@ func storeError(doing string, err error) *record.StoreError {
 	e.Large = code == proto.ErrMemoryLimitExceeded || code == proto.ErrCannotAllocateMemory
 	e.Slow = code == proto.ErrTimeoutExceeded
 	if code == proto.ErrTooManyParts && strings.Contains(message, "Too many partitions for single INSERT block") {
-		e.Class = record.ClassPoison
+		e.Class = flow.ClassPoison
 	}
-	if e.Class == record.ClassPoison {
+	if e.Class == flow.ClassPoison {
 		e.Err = fmt.Errorf("%s: ClickHouse refuses the data: %w", doing, code)
 	}
 	return e
@@ -115,7 +115,7 @@ func exception(err error) (code proto.Error, message string, ok bool) {
 
 // classOfTransport is the class of an error that is not an answer of
 // ClickHouse.
-func classOfTransport(err error) record.Class {
+func classOfTransport(err error) flow.Class {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
 	var unknownAuthority x509.UnknownAuthorityError
@@ -124,17 +124,17 @@ func classOfTransport(err error) record.Class {
 	var errno syscall.Errno
 	switch {
 	case errors.As(err, &certificate), errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &notTLS):
-		return record.ClassHalt
+		return flow.ClassHalt
 	case errors.As(err, &network), errors.As(err, &errno),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrShortWrite), errors.Is(err, io.ErrClosedPipe),
 		errors.Is(err, net.ErrClosed), errors.Is(err, ch.ErrClosed), errors.Is(err, errClosed),
 		errors.Is(err, clickhouse.ErrAcquireConnTimeout), errors.Is(err, clickhouse.ErrConnectionClosed),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return record.ClassRetry
+		return flow.ClassRetry
 	}
-	return record.ClassUnknown
+	return flow.ClassUnknown
 }
 
 // Passing tells whether err may pass by itself, so that it is worth trying
 // again: ClickHouse is away, or too busy.
-func Passing(err error) bool { return storeError("try", err).Class == record.ClassRetry }
+func Passing(err error) bool { return storeError("try", err).Class == flow.ClassRetry }

@@ -16,7 +16,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
 
@@ -27,32 +27,32 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 	tests := []struct {
 		name  string
 		err   error
-		class record.Class
+		class flow.Class
 		code  int
 	}{
-		{"memory limit", exception(241, ""), record.ClassRetry, 241},
-		{"too many parts", exception(252, "Too many parts (3001)"), record.ClassRetry, 252},
-		{"too many partitions", exception(252, "Too many partitions for single INSERT block (more than 100)"), record.ClassPoison, 252},
-		{"read-only table", exception(242, ""), record.ClassRetry, 242},
-		{"disk full", exception(243, ""), record.ClassRetry, 243},
-		{"unknown status of an insert", exception(319, ""), record.ClassRetry, 319},
-		{"keeper", exception(999, ""), record.ClassRetry, 999},
-		{"unknown table", exception(60, ""), record.ClassHalt, 60},
-		{"unknown setting", exception(115, ""), record.ClassHalt, 115},
-		{"wrong password", exception(516, ""), record.ClassHalt, 516},
-		{"constraint", exception(469, ""), record.ClassPoison, 469},
-		{"decimal overflow", exception(407, ""), record.ClassPoison, 407},
-		{"logical error", exception(49, ""), record.ClassUnknown, 49},
-		{"unknown exception", exception(1002, ""), record.ClassUnknown, 1002},
-		{"a code of the future", exception(123456, ""), record.ClassUnknown, 123456},
-		{"end of file", fmt.Errorf("packet: %w", io.EOF), record.ClassRetry, 0},
-		{"cut short", fmt.Errorf("decode: %w", io.ErrUnexpectedEOF), record.ClassRetry, 0},
-		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, record.ClassRetry, 0},
-		{"reset", syscall.ECONNRESET, record.ClassRetry, 0},
-		{"no such host", &net.DNSError{Err: "no such host"}, record.ClassRetry, 0},
-		{"too slow", context.DeadlineExceeded, record.ClassRetry, 0},
-		{"closed under the insert", ch.ErrClosed, record.ClassRetry, 0},
-		{"something else", errors.New("bad server packet type 99"), record.ClassUnknown, 0},
+		{"memory limit", exception(241, ""), flow.ClassRetry, 241},
+		{"too many parts", exception(252, "Too many parts (3001)"), flow.ClassRetry, 252},
+		{"too many partitions", exception(252, "Too many partitions for single INSERT block (more than 100)"), flow.ClassPoison, 252},
+		{"read-only table", exception(242, ""), flow.ClassRetry, 242},
+		{"disk full", exception(243, ""), flow.ClassRetry, 243},
+		{"unknown status of an insert", exception(319, ""), flow.ClassRetry, 319},
+		{"keeper", exception(999, ""), flow.ClassRetry, 999},
+		{"unknown table", exception(60, ""), flow.ClassHalt, 60},
+		{"unknown setting", exception(115, ""), flow.ClassHalt, 115},
+		{"wrong password", exception(516, ""), flow.ClassHalt, 516},
+		{"constraint", exception(469, ""), flow.ClassPoison, 469},
+		{"decimal overflow", exception(407, ""), flow.ClassPoison, 407},
+		{"logical error", exception(49, ""), flow.ClassUnknown, 49},
+		{"unknown exception", exception(1002, ""), flow.ClassUnknown, 1002},
+		{"a code of the future", exception(123456, ""), flow.ClassUnknown, 123456},
+		{"end of file", fmt.Errorf("packet: %w", io.EOF), flow.ClassRetry, 0},
+		{"cut short", fmt.Errorf("decode: %w", io.ErrUnexpectedEOF), flow.ClassRetry, 0},
+		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, flow.ClassRetry, 0},
+		{"reset", syscall.ECONNRESET, flow.ClassRetry, 0},
+		{"no such host", &net.DNSError{Err: "no such host"}, flow.ClassRetry, 0},
+		{"too slow", context.DeadlineExceeded, flow.ClassRetry, 0},
+		{"closed under the insert", ch.ErrClosed, flow.ClassRetry, 0},
+		{"something else", errors.New("bad server packet type 99"), flow.ClassUnknown, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 }
 
 func TestNoCodeHasTwoClasses(t *testing.T) {
-	seen := map[proto.Error]record.Class{}
+	seen := map[proto.Error]flow.Class{}
 	for class, codes := range warehouse.Classes {
 		for _, code := range codes {
 			if other, twice := seen[code]; twice {
@@ -87,19 +87,19 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 	tests := []struct {
 		name  string
 		harm  []string
-		class record.Class
+		class flow.Class
 		code  int
 		mend  []string // after which the same insert goes through
 		want  string   // rows and counts then
 	}{
-		{"the table is gone", []string{"RENAME TABLE {db}.records TO {db}.away"}, record.ClassHalt, 60,
+		{"the table is gone", []string{"RENAME TABLE {db}.records TO {db}.away"}, flow.ClassHalt, 60,
 			[]string{"RENAME TABLE {db}.away TO {db}.records"}, "20\t20"},
-		{"a column is gone", []string{"ALTER TABLE {db}.records DROP COLUMN rejection_reason SETTINGS mutations_sync = 2"}, record.ClassHalt, 0, nil, ""}, // 16 from a server, 47 from the embedded engine,
-		{"a constraint refuses a value", []string{"ALTER TABLE {db}.records ADD CONSTRAINT c CHECK position != 5"}, record.ClassPoison, 469,
+		{"a column is gone", []string{"ALTER TABLE {db}.records DROP COLUMN rejection_reason SETTINGS mutations_sync = 2"}, flow.ClassHalt, 0, nil, ""}, // 16 from a server, 47 from the embedded engine,
+		{"a constraint refuses a value", []string{"ALTER TABLE {db}.records ADD CONSTRAINT c CHECK position != 5"}, flow.ClassPoison, 469,
 			[]string{"ALTER TABLE {db}.records DROP CONSTRAINT c"}, "20\t20"},
 		{"a view refuses a value", []string{
 			"CREATE MATERIALIZED VIEW {db}.zz_mv TO {db}.changes AS SELECT throwIf(id = '1-5') AS stream_seq FROM {db}.records",
-		}, record.ClassPoison, 395, []string{"DROP VIEW {db}.zz_mv SYNC"}, "20\t20"},
+		}, flow.ClassPoison, 395, []string{"DROP VIEW {db}.zz_mv SYNC"}, "20\t20"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 				query(t, db, s)
 			}
 			b := block(t, 0, 1, jobs(1, 20)...)
-			var e *record.StoreError
+			var e *flow.StoreError
 			if err := db.Insert(t.Context(), b); !errors.As(err, &e) || e.Class != tt.class || tt.code != 0 && e.Code != tt.code {
 				t.Fatalf("got %v of class %v and code %v, want %d and %d", err, e.Class, e.Code, tt.class, tt.code)
 			}
@@ -175,8 +175,8 @@ func TestAWrongPasswordHaltsAndIsNeverShown(t *testing.T) {
 	}
 	u.User = url.UserPassword("default", wrong)
 	bad := openURL(t, u.String())
-	var refused *record.StoreError
-	if err := bad.Insert(t.Context(), b); !errors.As(err, &refused) || refused.Class != record.ClassHalt {
+	var refused *flow.StoreError
+	if err := bad.Insert(t.Context(), b); !errors.As(err, &refused) || refused.Class != flow.ClassHalt {
 		t.Errorf("insert with a wrong password: %v, want class halt", err)
 	}
 	for _, err := range []error{refused, bad.Migrate(t.Context()), bad.Check(t.Context()), bad.Ping(t.Context())} {

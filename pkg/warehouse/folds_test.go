@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -117,13 +118,13 @@ func store(t *testing.T, db *warehouse.DB, first uint64, all []sent, block int) 
 		}
 		c, next := new(record.Columns), first
 		for _, source := range slices.Sorted(maps.Keys(bodies)) {
-			m := record.Message{Seq: next, Topic: "flow.0.record", Received: received, Source: source, Body: []byte("[" + strings.Join(bodies[source], ",") + "]")}
+			m := flow.Message{Seq: next, Topic: "flow.0.record", Received: received, Source: source, Body: []byte("[" + strings.Join(bodies[source], ",") + "]")}
 			if err := c.Append(&m); err != nil {
 				t.Fatal(err)
 			}
 			next++
 		}
-		b := record.Block{Columns: c, Claim: record.Claim{First: first, Last: next - 1, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, next-1)}}
+		b := record.Block{Columns: c, Claim: flow.Claim{First: first, Last: next - 1, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, next-1)}}
 		if err := db.Insert(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ import (
 // harmless to call again with the same claim and the same columns, after a
 // success too; another token, or other rows, would store more.
 //
-// The error is a *record.StoreError. After it nothing is known, whatever the
+// The error is a *flow.StoreError. After it nothing is known, whatever the
 // class: the table, or some of the views, may have taken the rows.
 func (db *DB) Insert(ctx context.Context, b record.Block) error {
 	from, to := b.Claim.From, b.Claim.To

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
 
@@ -47,8 +47,8 @@ func TestAnEngineThatDiesInMidInsert(t *testing.T) {
 			if err == nil {
 				break
 			}
-			var failed *record.StoreError
-			if !errors.As(err, &failed) || failed.Class != record.ClassRetry {
+			var failed *flow.StoreError
+			if !errors.As(err, &failed) || failed.Class != flow.ClassRetry {
 				t.Fatalf("a killed engine is no outage: %v", err)
 			}
 			failures++
@@ -76,8 +76,8 @@ func TestAnInsertThatTakesTooLongIsAnOutage(t *testing.T) {
 	b := block(t, 0, 1, jobs(1, 5)...)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	var failed *record.StoreError
-	if err := db.Insert(ctx, b); !errors.As(err, &failed) || failed.Class != record.ClassRetry {
+	var failed *flow.StoreError
+	if err := db.Insert(ctx, b); !errors.As(err, &failed) || failed.Class != flow.ClassRetry {
 		t.Fatalf("got %v, want class retry", err)
 	}
 	query(t, db, "DROP VIEW {db}.slow_mv SYNC")

@@ -11,6 +11,7 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -22,10 +23,10 @@ import (
 // times and positions let it pass over; never the rest of the table. Columns are
 // fetched through ch-go: a block that was sent again as a whole has an answer of
 // a hundred thousand rows.
-func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error {
+func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	var positions, contents []int
 	for _, row := range rows {
-		if c.Kind[row] == record.ByContent {
+		if c.Kind[row] == flow.ByContent {
 			contents = append(contents, row)
 		} else {
 			positions = append(positions, row)
@@ -67,7 +68,7 @@ func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found fu
 }
 
 // known asks, and hands on what is found.
-func (db *DB) known(ctx context.Context, selects []string, found func(*record.Known)) error {
+func (db *DB) known(ctx context.Context, selects []string, found func(*flow.Identity)) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
 	var answer knownColumns
@@ -191,16 +192,16 @@ func (k *knownColumns) columns() proto.Results {
 	}
 }
 
-func (k *knownColumns) each(rows int, found func(*record.Known)) {
+func (k *knownColumns) each(rows int, found func(*flow.Identity)) {
 	dictionaries := [...]*dictionary{&k.source, &k.recordType, &k.valueType, &k.intent}
 	if rows > 0 {
 		for _, d := range dictionaries {
 			d.read()
 		}
 	}
-	var one record.Known
+	var one flow.Identity
 	for i := range rows {
-		one = record.Known{
+		one = flow.Identity{
 			Source: k.source.row(i), Content: k.identity.Row(i), OwnID: k.ownID.Row(i),
 			PartitionID: k.partition[i], Position: k.position[i], TS: k.ts[i], Key: k.key[i],
 			RecordType: k.recordType.row(i), ValueType: k.valueType.row(i), Intent: k.intent.row(i),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
 )
@@ -17,11 +18,11 @@ import (
 func of(t testing.TB, source string, seq uint64, records ...string) record.Block {
 	t.Helper()
 	c := new(record.Columns)
-	m := record.Message{Seq: seq, Source: source, Incarnation: 7, Received: received, Body: []byte("[" + strings.Join(records, ",") + "]")}
+	m := flow.Message{Seq: seq, Source: source, Incarnation: 7, Received: received, Body: []byte("[" + strings.Join(records, ",") + "]")}
 	if err := c.Append(&m); err != nil {
 		t.Fatal(err)
 	}
-	return record.Block{Columns: c, Claim: record.Claim{First: seq, Last: seq, Token: fmt.Sprint("FLOW_0@7:", seq)}}
+	return record.Block{Columns: c, Claim: flow.Claim{First: seq, Last: seq, Token: fmt.Sprint("FLOW_0@7:", seq)}}
 }
 
 // known asks for all rows of a block, and returns what is found as text.
@@ -31,7 +32,7 @@ func known(t testing.TB, db *warehouse.DB, b record.Block) (all []string) {
 	for i := range rows {
 		rows[i] = i
 	}
-	err := db.Known(t.Context(), b.Columns, rows, func(k *record.Known) {
+	err := db.Known(t.Context(), b.Columns, rows, func(k *flow.Identity) {
 		all = append(all, fmt.Sprintf("%s %d-%d %d %s %s %s %d %q %x", k.Source, k.PartitionID, k.Position, k.TS, k.RecordType, k.ValueType, k.Intent, k.Key, k.OwnID, k.Content))
 	})
 	if err != nil {
@@ -95,7 +96,7 @@ func TestKnownOfAWholeBlock(t *testing.T) {
 	}
 	found := map[int64]bool{}
 	start := time.Now()
-	err := db.Known(t.Context(), b.Columns, rows, func(k *record.Known) {
+	err := db.Known(t.Context(), b.Columns, rows, func(k *flow.Identity) {
 		if k.Position == 1_000_000+3*k.Key && k.PartitionID == 1+k.Key%5 {
 			found[k.Key] = true
 		}
@@ -111,18 +112,18 @@ func TestKnownOfAWholeBlock(t *testing.T) {
 
 func TestMarks(t *testing.T) {
 	db := open(t)
-	day := record.Day(received.UnixMilli())
+	day := flow.Day(received.UnixMilli())
 	insert(t, db,
 		of(t, "a", 1, at(5, received), at(9, received), at(3, received.AddDate(0, 0, -1)), `{"id":"x"}`),
 		of(t, "it's b", 2, at(77, received), fmt.Sprintf(`{"id":"y","timestamp":%d}`, received.UnixMilli()), `{}`))
-	marks, err := db.Marks(t.Context(), 0, 7, []record.SourceDay{
+	marks, err := db.Marks(t.Context(), 0, 7, []flow.SourceDay{
 		{Source: "a", Partition: 1, Day: day}, {Source: "a", Partition: 1, Day: day - 1}, {Source: "a", Partition: 2, Day: day},
 		{Source: "a", Day: 0}, {Source: "a", Day: day}, {Source: "it's b", Partition: 1, Day: day}, {Source: "it's b", Day: day}, {Source: "c", Partition: 1, Day: day},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := record.Marks{Rows: 7, Last: map[record.SourceDay]int64{
+	want := flow.Marks{Rows: 7, Last: map[flow.SourceDay]int64{
 		{Source: "a", Partition: 1, Day: day}: 9, {Source: "a", Partition: 1, Day: day - 1}: 3, {Source: "a", Day: 0}: 0,
 		{Source: "it's b", Partition: 1, Day: day}: 77, {Source: "it's b", Day: day}: received.UnixMilli(),
 	}}
@@ -134,7 +135,7 @@ func TestMarks(t *testing.T) {
 	}
 	query(t, db, "ALTER TABLE {db}.sources DELETE WHERE source = 'a' AND partition_id = 1 AND day = '2025-11-20' SETTINGS mutations_sync = 2")
 	lacking, err := db.Lacking(t.Context(), 0, 7)
-	if diff := cmp.Diff([]record.SourceDay{{Source: "a", Partition: 1, Day: day - 1}}, lacking); err != nil || diff != "" {
+	if diff := cmp.Diff([]flow.SourceDay{{Source: "a", Partition: 1, Day: day - 1}}, lacking); err != nil || diff != "" {
 		t.Errorf("Lacking: %v (-want +got):\n%s", err, diff)
 	}
 	query(t, db, "TRUNCATE TABLE {db}.sources")

@@ -10,14 +10,14 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Marks returns how far days of sources reach, by flow.sources, and how many
 // rows of a life of a lane that table has heard of.
-func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []record.SourceDay) (record.Marks, error) {
+func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
 	ctx = db.shardwise(ctx)
-	marks := record.Marks{Last: map[record.SourceDay]int64{}}
+	marks := flow.Marks{Last: map[flow.SourceDay]int64{}}
 	err := db.each(ctx, "count the rows of the lane", fmt.Sprintf(
 		"SELECT sum(rows) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), []any{lane, incarnation}, func(rows driver.Rows) error {
 		var n uint64
@@ -28,7 +28,7 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []re
 	if err != nil || len(days) == 0 {
 		return marks, err
 	}
-	asked, sources, dayNumbers := map[record.SourceDay]bool{}, map[string]bool{}, map[int64]bool{}
+	asked, sources, dayNumbers := map[flow.SourceDay]bool{}, map[string]bool{}, map[int64]bool{}
 	for _, day := range days {
 		asked[day], sources[quote(day.Source)], dayNumbers[day.Day] = true, true, true
 	}
@@ -39,7 +39,7 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []re
 		FROM %s.sources WHERE source IN (%s) AND day IN (%s) GROUP BY source, partition_id, day`,
 		db.name, strings.Join(slices.Sorted(maps.Keys(sources)), ", "), strings.Join(dates(dayNumbers), ", ")),
 		nil, func(rows driver.Rows) error {
-			var day record.SourceDay
+			var day flow.SourceDay
 			var position, ts int64
 			if err := rows.Scan(&day.Source, &day.Partition, &day.Day, &position, &ts); err != nil {
 				return err
@@ -57,10 +57,10 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []re
 
 // Lacking compares flow.sources with the stored rows of a life of a lane, all
 // of them, and returns some days that reach less far there.
-func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]record.SourceDay, error) {
+func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	var all []record.SourceDay
+	var all []flow.SourceDay
 	err := db.eachUntil(ctx, "compare flow.sources with flow.records", fmt.Sprintf(`
 		SELECT r.source, r.p, toInt64(toUInt16(r.d)) FROM
 			(SELECT source, if(identity = '', partition_id, 0) AS p, toDate(ts) AS d, max(if(identity = '', position, 0)) AS position, max(ts) AS last
@@ -73,7 +73,7 @@ func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]reco
 		WHERE s.n = 0 OR r.p > 0 AND r.position > s.position OR r.p = 0 AND r.last > s.last
 		ORDER BY ALL LIMIT 100`, db.name),
 		[]any{lane, incarnation}, func(rows driver.Rows) error {
-			var day record.SourceDay
+			var day flow.SourceDay
 			err := rows.Scan(&day.Source, &day.Partition, &day.Day)
 			all = append(all, day)
 			return err

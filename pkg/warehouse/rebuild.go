@@ -10,7 +10,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Shadow is a second database with the same schema, into which the history of
@@ -164,7 +164,7 @@ func (s *Shadow) note(ctx context.Context, statement string, args ...any) error 
 // Claims are the blocks of a lane that were begun, in order, without those in
 // the middle: the first one tells where the rebuild began, the last one may be
 // in doubt. Both are zero when there is none.
-func (s *Shadow) Claims(ctx context.Context, lane int) (first, last record.Claim, err error) {
+func (s *Shadow) Claims(ctx context.Context, lane int) (first, last flow.Claim, err error) {
 	err = s.each(ctx, "read the claims of the rebuild", fmt.Sprintf(
 		"SELECT min(first), max(first), argMax(last, first), argMax(token, first), argMax(dropped, first) FROM %s.rebuild WHERE lane = ? HAVING count() > 0", s.name), []any{lane},
 		func(rows driver.Rows) error {
@@ -174,7 +174,7 @@ func (s *Shadow) Claims(ctx context.Context, lane int) (first, last record.Claim
 }
 
 // Claim records a block before it is inserted, and what is dropped of it.
-func (s *Shadow) Claim(ctx context.Context, lane int, c record.Claim) error {
+func (s *Shadow) Claim(ctx context.Context, lane int, c flow.Claim) error {
 	return s.note(ctx, fmt.Sprintf("INSERT INTO %s.rebuild (lane, first, last, token, dropped) VALUES (?, ?, ?, ?, ?)", s.name),
 		lane, c.First, c.Last, c.Token, c.Dropped)
 }

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/load"
-	"sluice/pkg/record"
 )
 
 // TestRecordsSeenTwiceChangeNoFold stores everything again under other tokens,
@@ -29,7 +29,7 @@ func TestRecordsSeenTwiceChangeNoFold(t *testing.T) {
 	}
 	var first string
 	for seq := range uint64(3) {
-		m := record.Message{Seq: seq + 1, Topic: "flow.0.record", Received: received, Body: body}
+		m := flow.Message{Seq: seq + 1, Topic: "flow.0.record", Received: received, Body: body}
 		b := block(t, 0, seq+1)
 		if err := b.Columns.Append(&m); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
 )
@@ -20,12 +21,12 @@ func receivedOn(t *testing.T, seq uint64, at, ts time.Time, n int) record.Block 
 		records = append(records, fmt.Sprintf(`{"partitionId":1,"position":%d,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,
 			"value":{"bpmnProcessId":"order","processInstanceKey":"7"}}`, int(seq)*1000+i, int(seq)*1000+i, ts.UnixMilli()))
 	}
-	m := record.Message{Seq: seq, Topic: "flow.0.record", Received: at, Body: []byte("[" + strings.Join(records, ",") + "]")}
+	m := flow.Message{Seq: seq, Topic: "flow.0.record", Received: at, Body: []byte("[" + strings.Join(records, ",") + "]")}
 	c := new(record.Columns)
 	if err := c.Append(&m); err != nil {
 		t.Fatal(err)
 	}
-	return record.Block{Columns: c, Claim: record.Claim{First: seq, Last: seq, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", seq, seq)}}
+	return record.Block{Columns: c, Claim: flow.Claim{First: seq, Last: seq, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", seq, seq)}}
 }
 
 // TestRetentionIsOfWhatCameIn shortens the retention: a day that came in before

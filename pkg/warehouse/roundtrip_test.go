@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/load"
-	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 	"sluice/pkg/warehouse"
 )
@@ -98,7 +98,7 @@ func TestWideDictionaries(t *testing.T) {
 		}
 		b := block(t, 0, uint64(i+1), records...)
 		half := n / 2
-		for _, piece := range []record.Claim{{To: half, Token: fmt.Sprint("a", n)}, {From: half, To: n, Token: fmt.Sprint("b", n)}} {
+		for _, piece := range []flow.Claim{{To: half, Token: fmt.Sprint("a", n)}, {From: half, To: n, Token: fmt.Sprint("b", n)}} {
 			b.Claim = piece
 			if err := db.Insert(t.Context(), b); err != nil {
 				t.Fatal(err)

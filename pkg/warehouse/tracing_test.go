@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
 
@@ -124,7 +124,7 @@ func TestClickHouseHearsOfTheTrace(t *testing.T) {
 
 	query(t, db, "DROP TABLE {db}.records")
 	err = db.Insert(ctx, block(t, 0, 2, jobs(11, 10)...))
-	var failed *record.StoreError
+	var failed *flow.StoreError
 	if !errors.As(err, &failed) {
 		t.Fatalf("an insert into nothing gives %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
 )
@@ -51,7 +52,7 @@ func query(t testing.TB, db *warehouse.DB, sql string) string {
 // block holds records as one message of a lane.
 func block(t testing.TB, lane int, seq uint64, records ...string) record.Block {
 	t.Helper()
-	m := record.Message{
+	m := flow.Message{
 		Lane: lane, Seq: seq, Topic: fmt.Sprintf("flow.%d.record", lane), Received: received,
 		Body: []byte("[" + strings.Join(records, ",") + "]"),
 	}
@@ -59,7 +60,7 @@ func block(t testing.TB, lane int, seq uint64, records ...string) record.Block {
 	if err := c.Append(&m); err != nil {
 		t.Fatal(err)
 	}
-	return record.Block{Lane: lane, Columns: c, Claim: record.Claim{First: seq, Last: seq, Token: fmt.Sprintf("FLOW_%d@1:%d-%d:0", lane, seq, seq)}}
+	return record.Block{Lane: lane, Columns: c, Claim: flow.Claim{First: seq, Last: seq, Token: fmt.Sprintf("FLOW_%d@1:%d-%d:0", lane, seq, seq)}}
 }
 
 // jobs are n records, with ids from first on, of n different minutes.

@@ -42,7 +42,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -262,8 +262,8 @@ func (b *backup) tryCut(ctx context.Context, by string) (lanes []Lane, moved boo
 }
 
 // samePosition says whether nothing was claimed or stored between two positions.
-func samePosition(a, b record.Position) bool {
-	for _, p := range []*record.Position{&a, &b} {
+func samePosition(a, b flow.Position) bool {
+	for _, p := range []*flow.Position{&a, &b} {
 		p.Owner, p.Hold, p.Revision = "", nil, 0
 	}
 	return reflect.DeepEqual(a, b)
@@ -271,7 +271,7 @@ func samePosition(a, b record.Position) bool {
 
 // extend holds the lanes for as long as the cut takes. One that gets away is noticed by
 // its position.
-func (b *backup) extend(ctx context.Context, by string, held map[int]record.Position) {
+func (b *backup) extend(ctx context.Context, by string, held map[int]flow.Position) {
 	tick := time.NewTicker(b.cfg.Hold / 3)
 	defer tick.Stop()
 	for {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -38,7 +38,7 @@ type Manifest struct {
 
 	// The moment that all of it is of: where the lanes and the changes stood.
 	Lanes   []Lane          `json:"lanes,omitempty"`
-	Changes record.Position `json:"changes,omitzero"`
+	Changes flow.Position   `json:"changes,omitzero"`
 	Sources []stream.Source `json:"sources,omitempty"`
 
 	Migrations []warehouse.Migration `json:"migrations,omitempty"`
@@ -53,9 +53,9 @@ type Manifest struct {
 
 // Lane is a lane at that moment.
 type Lane struct {
-	Number   int             `json:"lane"`
-	First    uint64          `json:"first"` // message that it held
-	Position record.Position `json:"position"`
+	Number   int           `json:"lane"`
+	First    uint64        `json:"first"` // message that it held
+	Position flow.Position `json:"position"`
 }
 
 // needs is the first message that the lane must have after a restore: those before

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -242,7 +243,7 @@ func (b *backup) readLane(ctx context.Context, lanes *stream.Stream, l Lane, tai
 			for row := range columns.Rows() {
 				at := sourcePart{Source: string(columns.Source.Value(row))}
 				position := int64(0)
-				if columns.Kind[row] == record.ByPosition {
+				if columns.Kind[row] == flow.ByPosition {
 					at.Partition, position = columns.PartitionID[row], columns.Position[row]
 				}
 				tails.add(at, position, m.Received)

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -266,7 +266,7 @@ func (r *restore) positions(ctx context.Context) error {
 }
 
 // position writes where a lane stands.
-func (r *restore) position(ctx context.Context, positions *stream.Positions, lane int, at record.Position) error {
+func (r *restore) position(ctx context.Context, positions *stream.Positions, lane int, at flow.Position) error {
 	identity, err := positions.Identity(ctx, lane)
 	if err != nil {
 		return err
@@ -276,7 +276,7 @@ func (r *restore) position(ctx context.Context, positions *stream.Positions, lan
 	}
 	at.Owner, at.Hold, at.Revision = "", nil, 0
 	_, err = positions.Swap(ctx, lane, at)
-	if errors.Is(err, record.ErrNotOwner) {
+	if errors.Is(err, flow.ErrNotOwner) {
 		now, unread := positions.Read(ctx, lane)
 		if unread == nil && samePosition(now, at) {
 			return nil // before an interruption

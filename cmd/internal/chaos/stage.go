@@ -14,8 +14,8 @@ import (
 
 	"sluice/pkg/auth"
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/flow"
 	"sluice/pkg/programtest"
-	"sluice/pkg/record"
 )
 
 // Names of parts and links. Parts of which there are several have a number.
@@ -136,7 +136,7 @@ func (s *stage) writeTokens() error {
 	var file strings.Builder
 	for _, name := range s.cfg.posts().sources() {
 		s.tokens[name] = auth.NewToken()
-		entry := auth.Entry{Subject: name, SHA256: auth.Digest(s.tokens[name]), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+		entry := auth.Entry{Subject: name, SHA256: auth.Digest(s.tokens[name]), Scopes: []flow.Scope{flow.ScopeRecordsWrite}}
 		fmt.Fprintln(&file, entry.Line())
 	}
 	return os.WriteFile(s.tokensFile(), []byte(file.String()), 0o600)

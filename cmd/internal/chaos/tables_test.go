@@ -13,6 +13,7 @@ import (
 
 	trial "sluice/cmd/internal/chaos"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/load"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -55,8 +56,8 @@ func filled(t *testing.T) (db *warehouse.DB, addr string, sent []trial.Sent, ano
 // repeats.
 func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [][]byte) {
 	t.Helper()
-	m := record.Message{Seq: seq, Source: source, Incarnation: 1, Received: time.Now(), Body: fmt.Appendf(nil, "[%s]", bytes.Join(records, []byte(",")))}
-	b := record.Block{Columns: new(record.Columns), Claim: record.Claim{First: seq, Last: seq, Token: fmt.Sprint("test-", seq)}}
+	m := flow.Message{Seq: seq, Source: source, Incarnation: 1, Received: time.Now(), Body: fmt.Appendf(nil, "[%s]", bytes.Join(records, []byte(",")))}
+	b := record.Block{Columns: new(record.Columns), Claim: flow.Claim{First: seq, Last: seq, Token: fmt.Sprint("test-", seq)}}
 	if err := b.Columns.Append(&m); err != nil {
 		t.Fatal(err)
 	}

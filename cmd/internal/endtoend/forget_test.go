@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/cmd/internal/forget"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 const person = "anna.lindqvist@example.org"
@@ -223,7 +223,7 @@ func TestForgetRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.eventuallyStored(1) // what the lane begins with
-	if r := s.verify(0); r.Purged() != (record.Totals{Read: 5, Stored: 5}) || r.Lanes[0].ForgottenBefore != 5 {
+	if r := s.verify(0); r.Purged() != (flow.Totals{Read: 5, Stored: 5}) || r.Lanes[0].ForgottenBefore != 5 {
 		t.Errorf("before: %+v", r.Lanes[0])
 	}
 }
@@ -296,7 +296,7 @@ func (s *stack) goneFromStreams(text string) {
 // plainText is a message, and behind it what the requests of an entry say.
 func plainText(msg *nats.RawStreamMsg) string {
 	all := fmt.Sprint(msg.Header) + string(msg.Data)
-	var e record.Entry
+	var e flow.Entry
 	table, err := base64.RawStdEncoding.DecodeString(msg.Header.Get("Sluice-Entry"))
 	if err != nil || e.Parse(table, msg.Data) != nil {
 		return all

@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/programtest"
-	"sluice/pkg/record"
 )
 
 // headerOfEntry has the table of an entry (docs/format.md).
@@ -369,11 +369,11 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var first record.Entry
+		var first flow.Entry
 		if err := first.Parse(table, m.Data); err != nil {
 			t.Fatal(err)
 		}
-		var entry record.EntryWriter
+		var entry flow.EntryWriter
 		entry.Reset(last().Sequence, first.Patience)
 		for i := range first.Messages {
 			entry.Add(&first.Messages[i])

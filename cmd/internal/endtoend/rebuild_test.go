@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/cmd/internal/audit/rebuild"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // rebuild runs sluice rebuild and returns its report; the exit status must be
@@ -197,7 +197,7 @@ func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.eventuallyStored(10) // of what the lane holds
-	if r := s.verify(0, "--deep"); r.Total().Repeated != 7 || r.Purged() != (record.Totals{Read: 5, Stored: 5}) {
+	if r := s.verify(0, "--deep"); r.Total().Repeated != 7 || r.Purged() != (flow.Totals{Read: 5, Stored: 5}) {
 		t.Errorf("got %+v, purged %+v", r.Total(), r.Purged())
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 func (s *stack) recountArgs(args ...string) []string {
@@ -27,7 +27,7 @@ func (s *stack) positions() nats.KeyValue {
 	return kv
 }
 
-func (s *stack) position(kv nats.KeyValue) (p record.Position) {
+func (s *stack) position(kv nats.KeyValue) (p flow.Position) {
 	s.t.Helper()
 	entry, err := kv.Get("lane.0")
 	if err != nil {

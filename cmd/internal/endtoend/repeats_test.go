@@ -23,9 +23,9 @@ import (
 
 	"sluice/pkg/auth"
 	"sluice/pkg/dial"
+	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/programtest"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 )
 
@@ -49,7 +49,7 @@ func newResender(t *testing.T, sources ...string) *resender {
 	var file strings.Builder
 	for i, source := range sources {
 		r.tokens[source] = auth.NewToken()
-		entry := auth.Entry{Subject: fmt.Sprint("exporter-", i), Source: source, SHA256: auth.Digest(r.tokens[source]), Scopes: []record.Scope{"records:write"}}
+		entry := auth.Entry{Subject: fmt.Sprint("exporter-", i), Source: source, SHA256: auth.Digest(r.tokens[source]), Scopes: []flow.Scope{"records:write"}}
 		file.WriteString(entry.Line() + "\n")
 	}
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")

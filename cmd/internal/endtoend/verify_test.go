@@ -14,7 +14,7 @@ import (
 
 	"sluice/cmd/internal/audit/rebuild"
 	"sluice/cmd/internal/audit/verify"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // verify runs sluice verify and returns its report; the exit status must be want.
@@ -233,7 +233,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		s.purge(100)
 		r := s.verify(0)
 		got := r.Lanes[0]
-		if diff := cmp.Diff(record.Totals{Read: 1000, Stored: 1000}, got.Purged); diff != "" || got.First != 101 || got.Accepted != 1001 || got.Before != 1000 {
+		if diff := cmp.Diff(flow.Totals{Read: 1000, Stored: 1000}, got.Purged); diff != "" || got.First != 101 || got.Accepted != 1001 || got.Before != 1000 {
 			t.Errorf("got %+v; purged (-want +got):\n%s", got, diff)
 		}
 		says := func(want string) {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -76,13 +77,13 @@ func simulated(t *testing.T) *world {
 					bodies = append(bodies, r.json)
 				}
 			}
-			m := record.Message{Seq: seq, Topic: "flow.0.record", Received: time.Now(), Source: source, Body: []byte("[" + strings.Join(bodies, ",") + "]")}
+			m := flow.Message{Seq: seq, Topic: "flow.0.record", Received: time.Now(), Source: source, Body: []byte("[" + strings.Join(bodies, ",") + "]")}
 			if err := c.Append(&m); err != nil {
 				t.Fatal(err)
 			}
 			seq++
 		}
-		claim := record.Claim{First: first, Last: seq - 1, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, seq-1)}
+		claim := flow.Claim{First: first, Last: seq - 1, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, seq-1)}
 		if err := db.Insert(t.Context(), record.Block{Columns: c, Claim: claim}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sluice/pkg/auth"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // tokens guards the file of tokens, which grows while clients run.
@@ -36,7 +36,7 @@ func addToken(ctx context.Context, env map[string]string, source, token string) 
 			return nil
 		}
 		if attempt == 0 {
-			entry := auth.Entry{Subject: source, Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite}}
+			entry := auth.Entry{Subject: source, Source: source, SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRecordsWrite}}
 			if err := appendTo(env["TOKENS"], entry.Line()+"\n"); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -32,7 +33,7 @@ func (f *forgetting) redact(ctx context.Context, l lane) error {
 	}
 	hits := map[uint64][]int{} // indexes by message; -1 and below for a message of it that cannot be read
 	var unsure []warehouse.Place
-	look := func(e *record.Entry) error {
+	look := func(e *flow.Entry) error {
 		indexes, err := f.search(e, noted)
 		if err != nil || len(indexes) == 0 {
 			return err
@@ -76,7 +77,7 @@ func (f *forgetting) redact(ctx context.Context, l lane) error {
 				r.Forgotten.Repeated = append(r.Forgotten.Repeated, index)
 			}
 		}
-		r.Forget = func(m *record.Message, index int) bool {
+		r.Forget = func(m *flow.Message, index int) bool {
 			if index < 0 {
 				index = -1 - m.Ordinal
 			}
@@ -91,7 +92,7 @@ func (f *forgetting) redact(ctx context.Context, l lane) error {
 
 // read reads what a lane holds up to where it is stored. What is purged meanwhile
 // is gone.
-func (f *forgetting) read(ctx context.Context, l lane, look func(*record.Entry) error) error {
+func (f *forgetting) read(ctx context.Context, l lane, look func(*flow.Entry) error) error {
 	for next := uint64(1); next <= l.done; {
 		if err := f.stream.Refresh(ctx); err != nil {
 			return err
@@ -102,7 +103,7 @@ func (f *forgetting) read(ctx context.Context, l lane, look func(*record.Entry) 
 			}
 		}
 		reached, err := f.readFrom(ctx, l, next, look)
-		if err != nil && !(errors.Is(err, record.ErrGap) && reached > next) {
+		if err != nil && !(errors.Is(err, flow.ErrGap) && reached > next) {
 			return err
 		}
 		next = reached
@@ -110,7 +111,7 @@ func (f *forgetting) read(ctx context.Context, l lane, look func(*record.Entry) 
 	return nil
 }
 
-func (f *forgetting) readFrom(ctx context.Context, l lane, next uint64, look func(*record.Entry) error) (uint64, error) {
+func (f *forgetting) readFrom(ctx context.Context, l lane, next uint64, look func(*flow.Entry) error) (uint64, error) {
 	if next > l.done {
 		return next, nil
 	}
@@ -133,7 +134,7 @@ func (f *forgetting) readFrom(ctx context.Context, l lane, next uint64, look fun
 }
 
 // search returns the indexes of the records of an entry that are to be forgotten.
-func (f *forgetting) search(e *record.Entry, noted map[warehouse.Place]bool) (hits []int, err error) {
+func (f *forgetting) search(e *flow.Entry, noted map[warehouse.Place]bool) (hits []int, err error) {
 	if e.Topic != stream.RecordTopic(e.Lane) {
 		return nil, nil
 	}
@@ -143,7 +144,7 @@ func (f *forgetting) search(e *record.Entry, noted map[warehouse.Place]bool) (hi
 			continue
 		}
 		body := m.Body
-		if m.Encoding == record.EncodingS2 {
+		if m.Encoding == flow.EncodingS2 {
 			if body, err = s2.Decode(nil, m.Body); err != nil {
 				continue // it cannot be decoded
 			}
@@ -164,7 +165,7 @@ func (f *forgetting) search(e *record.Entry, noted map[warehouse.Place]bool) (hi
 // searchMessage does the same for one message. A record goes when it is of one of
 // the instances, or of none and names one; one that cannot be stored, when it names
 // one; and a message that cannot be read as a whole too.
-func (f *forgetting) searchMessage(e *record.Entry, m *record.Message, body []byte) (hits []int) {
+func (f *forgetting) searchMessage(e *flow.Entry, m *flow.Message, body []byte) (hits []int) {
 	c := &f.columns
 	c.Reset()
 	bad, err := c.AppendGood(m)
@@ -209,7 +210,7 @@ func (f *forgetting) letters(ctx context.Context, do func(stream.DeadLetter) err
 			return n, err
 		}
 		body := d.Message.Body
-		if d.Message.Encoding == record.EncodingS2 && d.Index < 0 {
+		if d.Message.Encoding == flow.EncodingS2 && d.Index < 0 {
 			if plain, err := s2.Decode(nil, body); err == nil {
 				body = plain
 			}

@@ -16,8 +16,8 @@ import (
 
 	"sluice/pkg/auth"
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/flow"
 	"sluice/pkg/programtest"
-	"sluice/pkg/record"
 )
 
 // Names of the parts. Further apis and ingesters are called "api 2", "ingester 2"
@@ -99,7 +99,7 @@ func (s *Stage) writeTokens(file string) error {
 			token, source = auth.NewToken(), fmt.Sprintf("load-%d", i)
 			s.spare = append(s.spare, token)
 		}
-		entry := auth.Entry{Subject: "load", Source: source, SHA256: auth.Digest(token), Scopes: []record.Scope{record.ScopeRecordsWrite, record.ScopeFieldsWrite, record.ScopeRead}}
+		entry := auth.Entry{Subject: "load", Source: source, SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRecordsWrite, flow.ScopeFieldsWrite, flow.ScopeRead}}
 		fmt.Fprintln(&lines, entry.Line())
 	}
 	return os.WriteFile(file, []byte(lines.String()), 0o600)

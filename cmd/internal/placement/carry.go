@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -158,7 +158,7 @@ func (p *Placement) lanes(ctx context.Context, installation *stream.Stream, chan
 func (p *Placement) stored(ctx context.Context, installation *stream.Stream) error {
 	for {
 		lane, reason, err := unstored(ctx, installation)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, record.ErrUnavailable) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, flow.ErrUnavailable) {
 			return err
 		}
 		if err == nil && reason == "" {

@@ -12,8 +12,8 @@ import (
 
 	"sluice/pkg/auth"
 	"sluice/pkg/console"
+	"sluice/pkg/flow"
 	"sluice/pkg/ops"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -227,7 +227,7 @@ func letterOf(d stream.DeadLetter) console.Letter {
 func PlainBody(d stream.DeadLetter) []byte {
 	const most = 64 << 20
 	body := d.Message.Body
-	if n, err := s2.DecodedLen(body); d.Message.Encoding != record.EncodingS2 || err != nil || n > most {
+	if n, err := s2.DecodedLen(body); d.Message.Encoding != flow.EncodingS2 || err != nil || n > most {
 		return body
 	}
 	if plain, err := s2.Decode(nil, body); err == nil {

@@ -21,7 +21,7 @@ import (
 	"sluice/pkg/console"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -47,8 +47,8 @@ func newConsole(t *testing.T) *consoleOnNATS {
 	fatal(t, err)
 
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
-	admin := auth.Entry{Subject: "root", SHA256: auth.Digest("sluice_admin"), Scopes: []record.Scope{record.ScopeAdmin}}
-	looks := auth.Entry{Subject: "ann", SHA256: auth.Digest("sluice_looks"), Scopes: []record.Scope{record.ScopeRead}}
+	admin := auth.Entry{Subject: "root", SHA256: auth.Digest("sluice_admin"), Scopes: []flow.Scope{flow.ScopeAdmin}}
+	looks := auth.Entry{Subject: "ann", SHA256: auth.Digest("sluice_looks"), Scopes: []flow.Scope{flow.ScopeRead}}
 	fatal(t, os.WriteFile(file, []byte(admin.Line()+"\n"+looks.Line()+"\n"), 0o600))
 	tokens, err := run.NewTokens(file, log)
 	fatal(t, err)
@@ -131,8 +131,8 @@ func (c *consoleOnNATS) shows(b *http.Client, path string, form url.Values, stat
 func (c *consoleOnNATS) setAside(n uint64) {
 	c.t.Helper()
 	for seq := range n {
-		fatal(c.t, stream.NewDeadLetters(c.lanes).SetAside(c.t.Context(), record.Dead{
-			Message: record.Message{
+		fatal(c.t, stream.NewDeadLetters(c.lanes).SetAside(c.t.Context(), flow.Dead{
+			Message: flow.Message{
 				Lane: 0, Incarnation: 1, Seq: 100 + seq, Topic: stream.RecordTopic(0), Subject: "engine", Source: "engine",
 				Records: 1, Received: time.Now(), Body: []byte(`{"id":"1-1","value":{"errorMessage":"<poison>"}}`),
 			},

@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nuid"
 
 	"sluice/pkg/dial"
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
 	"sluice/pkg/ops"
-	"sluice/pkg/record"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -205,7 +205,7 @@ func (s source) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, er
 	return cursor, nil
 }
 
-func (s source) Heads(ctx context.Context, lane int, from, to uint64, f func(*record.Entry) error) error {
+func (s source) Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error {
 	return stream.NewReader(s.stream, 0).Heads(ctx, lane, from, to, f)
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // known is what a session knows of the records that are stored: enough to tell
@@ -25,7 +25,7 @@ import (
 // Not for concurrent use.
 type known struct {
 	limit int // bytes for positions; the filter has as much again
-	days  map[record.SourceDay]*mark
+	days  map[flow.SourceDay]*mark
 	turn  uint64 // counts blocks, to tell which days were used last
 
 	chunks [][]page // memory of the pages of all days
@@ -65,7 +65,7 @@ const (
 )
 
 func newKnown(limit int) *known {
-	k := &known{limit: limit / 2, days: map[record.SourceDay]*mark{}}
+	k := &known{limit: limit / 2, days: map[flow.SourceDay]*mark{}}
 	k.contents.limit = limit / 2
 	return k
 }
@@ -103,7 +103,7 @@ func (k *known) memory() int {
 }
 
 // find returns what is known of a day, nil when it was not heard of.
-func (k *known) find(s record.SourceDay) *mark {
+func (k *known) find(s flow.SourceDay) *mark {
 	m := k.days[s]
 	if m != nil {
 		m.used = k.turn
@@ -112,7 +112,7 @@ func (k *known) find(s record.SourceDay) *mark {
 }
 
 // learn begins a day with the floor that the warehouse says.
-func (k *known) learn(s record.SourceDay, floor int64) *mark {
+func (k *known) learn(s flow.SourceDay, floor int64) *mark {
 	m := &mark{
 		floor: floor, used: k.turn, last: -1,
 		newest: [2]int64{noFloor, noFloor}, generation: k.contents.generation, salt: xxh3.HashString(s.Source),
@@ -124,7 +124,7 @@ func (k *known) learn(s record.SourceDay, floor int64) *mark {
 	return m
 }
 
-// position adds a position to its record.SourceDay, and says whether it may be stored
+// position adds a position to its flow.SourceDay, and says whether it may be stored
 // already.
 func (k *known) position(m *mark, p int64) (ask bool) {
 	if p <= m.floor {
@@ -176,7 +176,7 @@ func (k *known) newPage(m *mark, n int64) int32 {
 // One absurd position takes one page, and is the last to go.
 func (k *known) shrink() {
 	enough := k.limit * 3 / 4
-	all := slices.SortedFunc(maps.Keys(k.days), func(a, b record.SourceDay) int { return cmp.Compare(k.days[a].used, k.days[b].used) })
+	all := slices.SortedFunc(maps.Keys(k.days), func(a, b flow.SourceDay) int { return cmp.Compare(k.days[a].used, k.days[b].used) })
 	for len(all) > 0 && k.bytes() > enough && k.days[all[0]].used < k.turn {
 		k.drop(all[0], k.days[all[0]])
 		all = all[1:]
@@ -207,7 +207,7 @@ func (k *known) raise(m *mark) {
 	m.last = -1
 }
 
-func (k *known) drop(s record.SourceDay, m *mark) {
+func (k *known) drop(s flow.SourceDay, m *mark) {
 	for _, at := range m.held {
 		k.free = append(k.free, at)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -13,11 +14,11 @@ import (
 type Tables interface {
 	// Marks returns how far these days reach. Everything that was stored before the
 	// call, by whomever, is in it.
-	Marks(ctx context.Context, days []record.SourceDay) (record.Marks, error)
+	Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error)
 
 	// Known calls found for every stored row that may be the same record as one of
 	// these rows, and perhaps for more.
-	Known(ctx context.Context, c *record.Columns, rows []int, found func(*record.Known)) error
+	Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error
 }
 
 // Records knows as much of the stored records of a lane as it takes to tell nearly
@@ -55,7 +56,7 @@ const maxDays = 2000
 // All blocks before this one are stored, so the tables tell the truth about them,
 // and no other process changes the lane: if another has taken it, the claim that
 // follows fails, and with it what was decided here.
-func (r *Records) Decide(ctx context.Context, c *record.Columns, bytes int, tables Tables) ([]record.Run, error) {
+func (r *Records) Decide(ctx context.Context, c *record.Columns, bytes int, tables Tables) ([]flow.Run, error) {
 	r.known.begin(bytes)
 	if err := r.meet(ctx, c, tables); err != nil {
 		return nil, err
@@ -112,21 +113,21 @@ func (r *Records) meet(ctx context.Context, c *record.Columns, tables Tables) er
 // findDays fills in what is known of the day of each row. It returns the days
 // that were not heard of, and their rows. Records without a day, which are never
 // the same as another one, are left out.
-func (r *Records) findDays(c *record.Columns, marks []*mark) (unknown []record.SourceDay, late []int) {
+func (r *Records) findDays(c *record.Columns, marks []*mark) (unknown []flow.SourceDay, late []int) {
 	late = r.late[:0]
 	var cache [recent]recentDay
 	for i := range cache {
 		cache[i].source = -1
 	}
-	var asked map[record.SourceDay]bool
+	var asked map[flow.SourceDay]bool
 	for row := range marks {
 		marks[row] = nil
 		kind := c.Kind[row]
-		if kind == record.ByPlace {
+		if kind == flow.ByPlace {
 			continue
 		}
 		partition := int64(0)
-		if kind == record.ByPosition {
+		if kind == flow.ByPosition {
 			partition = c.PartitionID[row]
 		}
 		source, ts := c.Source.Key(row), c.TS[row]
@@ -136,7 +137,7 @@ func (r *Records) findDays(c *record.Columns, marks []*mark) (unknown []record.S
 			*at = recentDay{source, partition, day.Day * dayMilliseconds, (day.Day + 1) * dayMilliseconds, r.known.find(day)}
 			if at.mark == nil && !asked[day] && len(unknown) < maxDays {
 				if asked == nil {
-					asked = map[record.SourceDay]bool{}
+					asked = map[flow.SourceDay]bool{}
 				}
 				asked[day] = true
 				unknown = append(unknown, day)
@@ -152,9 +153,9 @@ func (r *Records) findDays(c *record.Columns, marks []*mark) (unknown []record.S
 const dayMilliseconds = 24 * 60 * 60 * 1000
 
 // dayOf is the day that a row belongs to.
-func dayOf(c *record.Columns, row int) record.SourceDay {
-	day := record.SourceDay{Source: string(c.Source.Value(row)), Day: record.Day(c.TS[row])}
-	if c.Kind[row] == record.ByPosition {
+func dayOf(c *record.Columns, row int) flow.SourceDay {
+	day := flow.SourceDay{Source: string(c.Source.Value(row)), Day: flow.Day(c.TS[row])}
+	if c.Kind[row] == flow.ByPosition {
 		day.Partition = c.PartitionID[row]
 	}
 	return day
@@ -166,10 +167,10 @@ func (r *Records) doubtful(c *record.Columns) []int {
 	ask := r.ask[:0]
 	for row, mark := range r.days {
 		switch kind := c.Kind[row]; {
-		case kind == record.ByPlace:
+		case kind == flow.ByPlace:
 		case mark == nil: // there are too many days
 			ask = append(ask, row)
-		case kind == record.ByPosition:
+		case kind == flow.ByPosition:
 			if r.known.position(mark, c.Position[row]) {
 				ask = append(ask, row)
 			}
@@ -184,20 +185,20 @@ func (r *Records) doubtful(c *record.Columns) []int {
 }
 
 // AddRow adds a row, which is behind all others, to runs.
-func AddRow(runs []record.Run, row int) []record.Run {
+func AddRow(runs []flow.Run, row int) []flow.Run {
 	if n := len(runs) - 1; n >= 0 && runs[n].To == row {
 		runs[n].To++
 		return runs
 	}
-	return append(runs, record.Run{From: row, To: row + 1})
+	return append(runs, flow.Run{From: row, To: row + 1})
 }
 
 // Merge merges two lists of runs, which are in order and have no row in common.
-func Merge(a, b []record.Run) []record.Run {
+func Merge(a, b []flow.Run) []flow.Run {
 	if len(a) == 0 || len(b) == 0 {
 		return append(a, b...)
 	}
-	all := make([]record.Run, 0, len(a)+len(b))
+	all := make([]flow.Run, 0, len(a)+len(b))
 	for len(a) > 0 || len(b) > 0 {
 		from := &a
 		if len(a) == 0 || len(b) > 0 && b[0].From < a[0].From {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
 
@@ -31,11 +32,11 @@ func NewRequests(window time.Duration) *Requests {
 
 // Heads calls f with the messages of the lane from one to another, as many as it
 // still holds and in order: what their headers say, with or without their bodies.
-type Heads func(ctx context.Context, from, to uint64, f func(*record.Entry) error) error
+type Heads func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error
 
 // Recall reads what a position counts on, unless a session before has left it so. It
 // calls alive now and then.
-func (r *Requests) Recall(ctx context.Context, p record.Position, heads Heads, alive func()) error {
+func (r *Requests) Recall(ctx context.Context, p flow.Position, heads Heads, alive func()) error {
 	if r.stream == p.Stream && r.life == p.Incarnation && r.clock.knows(p.Done+1) {
 		return nil
 	}
@@ -44,7 +45,7 @@ func (r *Requests) Recall(ctx context.Context, p record.Position, heads Heads, a
 	r.window.reset(p.Done)
 	clear(r.looked)
 	if n, first := 0, max(p.Window, 1); first <= p.Done {
-		err := heads(ctx, first, p.Done, func(e *record.Entry) error {
+		err := heads(ctx, first, p.Done, func(e *flow.Entry) error {
 			if n++; n%1000 == 0 {
 				alive()
 			}
@@ -70,14 +71,14 @@ func (r *Requests) Recall(ctx context.Context, p record.Position, heads Heads, a
 
 // Tick adds the next message that was read. One that a session before has read is
 // known already: then the clock says what it said at its end.
-func (r *Requests) Tick(e *record.Entry) Moment {
+func (r *Requests) Tick(e *flow.Entry) Moment {
 	c := &r.clock
 	c.tick(e)
 	return Moment{Reach: c.first, Void: c.void, seq: e.Seq, now: c.times[len(c.times)-1]}
 }
 
 // IsVoid says whether an entry, which was added, has come too late to count.
-func (r *Requests) IsVoid(e *record.Entry) bool { return r.clock.isVoid(e) }
+func (r *Requests) IsVoid(e *flow.Entry) bool { return r.clock.isVoid(e) }
 
 // Request is what an entry holds of a request that is to be known: one with records
 // that have no identity of their own.
@@ -100,7 +101,7 @@ type requestID struct {
 
 // RequestOf is the request of a message of an entry, whose records are so many rows
 // of a block from one on; false when it need not be known.
-func RequestOf(e *record.Entry, m *record.Message, at Moment, row, rows int) (Request, bool) {
+func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Request, bool) {
 	if !toKnow(e, m) {
 		return Request{}, false
 	}
@@ -109,9 +110,9 @@ func RequestOf(e *record.Entry, m *record.Message, at Moment, row, rows int) (Re
 
 // toKnow says whether a request is to be known. What is no entry of requests has
 // none.
-func toKnow(e *record.Entry, m *record.Message) bool { return len(e.Table) > 0 && !m.Identified }
+func toKnow(e *flow.Entry, m *flow.Message) bool { return len(e.Table) > 0 && !m.Identified }
 
-func idOf(m *record.Message) requestID { return requestID{m.ID, m.Hash, m.From, m.From + m.Records} }
+func idOf(m *flow.Message) requestID { return requestID{m.ID, m.Hash, m.From, m.From + m.Records} }
 
 // Batch is what a block holds of requests.
 type Batch struct {
@@ -124,7 +125,7 @@ type Batch struct {
 // Repeated returns the rows that have no identity of their own and whose request has
 // brought them before, and from then on knows the requests of the block, in so many
 // bytes at most.
-func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads) (runs []record.Run, err error) {
+func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads) (runs []flow.Run, err error) {
 	r.window.limit = bytes
 	for i := range b.Requests {
 		one := &b.Requests[i]
@@ -145,7 +146,7 @@ func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads
 		c := b.Columns
 		for row := one.row; len(before) > 0 && row < one.row+one.rows; row++ {
 			at := one.from + int(c.StreamIdx[row]) - one.index
-			if c.Kind[row] == record.ByPlace && covered(before, at, at+1) > at {
+			if c.Kind[row] == flow.ByPlace && covered(before, at, at+1) > at {
 				runs = AddRow(runs, row)
 			}
 		}
@@ -188,7 +189,7 @@ func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, h
 	if list, there := r.looked[seq]; there {
 		return list, nil
 	}
-	err = heads(ctx, seq, seq, func(e *record.Entry) error {
+	err = heads(ctx, seq, seq, func(e *flow.Entry) error {
 		for i := range e.Messages {
 			if m := &e.Messages[i]; toKnow(e, m) {
 				list = append(list, idOf(m))
@@ -243,7 +244,7 @@ func NewLedger(window time.Duration) *Ledger {
 // and otherwise what says of a record without an identity of its own whether it
 // was sent before: repeated for sure, or perhaps, by what the lane does not hold
 // any more.
-func (r *Ledger) Add(e *record.Entry) (void bool, sentBefore func(m *record.Message, index int) (sure, perhaps bool)) {
+func (r *Ledger) Add(e *flow.Entry) (void bool, sentBefore func(m *flow.Message, index int) (sure, perhaps bool)) {
 	if c := &r.clock; e.Seq != c.first+uint64(len(c.times)) || c.first == 0 {
 		r.whole = e.Seq == 1
 	}
@@ -270,7 +271,7 @@ func (r *Ledger) Add(e *record.Entry) (void bool, sentBefore func(m *record.Mess
 		}
 	}
 	early := !r.whole && r.clock.times[len(r.clock.times)-1] < r.clock.window
-	return false, func(m *record.Message, index int) (sure, perhaps bool) {
+	return false, func(m *flow.Message, index int) (sure, perhaps bool) {
 		if !toKnow(e, m) {
 			return false, false
 		}

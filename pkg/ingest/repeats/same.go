@@ -1,6 +1,9 @@
 package repeats
 
-import "sluice/pkg/record"
+import (
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
 
 // Same finds records that are the same, member by member: for a block, and for those
 // who look at the tables afterwards, verify and rebuild.
@@ -37,7 +40,7 @@ type byContent struct {
 	hash contentHash
 }
 
-type contentHash [record.ContentBytes]byte
+type contentHash [flow.ContentBytes]byte
 
 // NewSame compares rows of c.
 func NewSame(c *record.Columns) *Same {
@@ -48,7 +51,7 @@ func NewSame(c *record.Columns) *Same {
 }
 
 // Stored adds a row of the table.
-func (s *Same) Stored(k *record.Known) {
+func (s *Same) Stored(k *flow.Identity) {
 	about := byPosition{
 		s.name(k.Source), s.name(k.RecordType), s.name(k.ValueType), s.name(k.Intent),
 		k.PartitionID, k.Position, k.TS, k.Key,
@@ -56,7 +59,7 @@ func (s *Same) Stored(k *record.Known) {
 	switch len(k.Content) {
 	case 0:
 		s.addPosition(about, k.OwnID)
-	case record.ContentBytes:
+	case flow.ContentBytes:
 		s.contents[byContent{about, k.OwnID, contentHash([]byte(k.Content))}] = struct{}{}
 	}
 }
@@ -99,7 +102,7 @@ func (s *Same) Add(row int) (there bool) {
 		c.PartitionID[row], c.Position[row], c.TS[row], c.Key[row],
 	}
 	id := string(c.OwnID.Value(row))
-	if c.Kind[row] == record.ByContent {
+	if c.Kind[row] == flow.ByContent {
 		content := byContent{k, id, contentHash(c.Identity.Value(row))}
 		_, there = s.contents[content]
 		if !there && id != "" { // of one that was forgotten no id is kept
@@ -120,7 +123,7 @@ func (s *Same) Add(row int) (there bool) {
 
 // repeated returns the rows of ask that are the same as a stored row, or as a
 // row before them that is not dropped.
-func (s *Same) repeated(ask []int) (runs []record.Run) {
+func (s *Same) repeated(ask []int) (runs []flow.Run) {
 	// A row that is not asked for is new. It matters only when one that is
 	// asked for comes after it with the same position or content.
 	type place struct {
@@ -131,7 +134,7 @@ func (s *Same) repeated(ask []int) (runs []record.Run) {
 	places, contents := map[place]bool{}, map[contentHash]bool{}
 	c := s.c
 	for _, row := range ask {
-		if c.Kind[row] == record.ByContent {
+		if c.Kind[row] == flow.ByContent {
 			contents[contentHash(c.Identity.Value(row))] = true
 		} else {
 			places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}] = true
@@ -142,9 +145,9 @@ func (s *Same) repeated(ask []int) (runs []record.Run) {
 		switch {
 		case asked:
 			ask = ask[1:]
-		case c.Kind[row] == record.ByPlace:
+		case c.Kind[row] == flow.ByPlace:
 			continue
-		case c.Kind[row] == record.ByContent:
+		case c.Kind[row] == flow.ByContent:
 			if !contents[contentHash(c.Identity.Value(row))] {
 				continue
 			}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
@@ -12,21 +13,21 @@ import (
 // with what the row says else.
 func TestEqualHashesOfOtherRecords(t *testing.T) {
 	c := new(record.Columns)
-	m := record.Message{Seq: 1, Source: "a", Received: time.Now(), Body: []byte(`[{"id":"job-7","key":4,"valueType":"JOB","intent":"CREATED"}]`)}
+	m := flow.Message{Seq: 1, Source: "a", Received: time.Now(), Body: []byte(`[{"id":"job-7","key":4,"valueType":"JOB","intent":"CREATED"}]`)}
 	if err := c.Append(&m); err != nil {
 		t.Fatal(err)
 	}
-	stored := record.Known{
+	stored := flow.Identity{
 		Source: "a", Content: string(c.Identity.Value(0)), OwnID: "job-7", Key: 4, ValueType: "JOB", Intent: "CREATED",
 	}
-	for name, change := range map[string]func(*record.Known){
-		"the same":       func(*record.Known) {},
-		"another source": func(k *record.Known) { k.Source = "b" },
-		"another id":     func(k *record.Known) { k.OwnID = "job-8" },
-		"another time":   func(k *record.Known) { k.TS = 1 },
-		"another key":    func(k *record.Known) { k.Key = 5 },
-		"another intent": func(k *record.Known) { k.Intent = "COMPLETED" },
-		"another hash":   func(k *record.Known) { k.Content = "12345678" },
+	for name, change := range map[string]func(*flow.Identity){
+		"the same":       func(*flow.Identity) {},
+		"another source": func(k *flow.Identity) { k.Source = "b" },
+		"another id":     func(k *flow.Identity) { k.OwnID = "job-8" },
+		"another time":   func(k *flow.Identity) { k.TS = 1 },
+		"another key":    func(k *flow.Identity) { k.Key = 5 },
+		"another intent": func(k *flow.Identity) { k.Intent = "COMPLETED" },
+		"another hash":   func(k *flow.Identity) { k.Content = "12345678" },
 	} {
 		k := stored
 		change(&k)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // window knows where the requests of a lane stand that hold records without an
@@ -212,7 +212,7 @@ func (c *clock) knows(seq uint64) bool {
 
 // tick adds the next message, unless it was added before. When it does not follow
 // the one before, the clock begins anew.
-func (c *clock) tick(e *record.Entry) {
+func (c *clock) tick(e *flow.Entry) {
 	next := c.first + uint64(len(c.times))
 	switch {
 	case c.first == 0 || e.Seq > next:
@@ -222,7 +222,7 @@ func (c *clock) tick(e *record.Entry) {
 	}
 	var now time.Duration
 	if n := len(c.times); n > 0 {
-		now = c.times[n-1] + record.Step(c.last, e.Stored)
+		now = c.times[n-1] + flow.Step(c.last, e.Stored)
 	}
 	c.times, c.last = append(c.times, now), e.Stored
 	old := 0
@@ -248,7 +248,7 @@ type Moment struct {
 // isVoid says whether an entry, which was added, has come too late to count:
 // more than its patience behind what its api knew. Its request may have been
 // repeated, and forgotten since. What is not known any more is older.
-func (c *clock) isVoid(e *record.Entry) bool {
+func (c *clock) isVoid(e *flow.Entry) bool {
 	if e.Patience == 0 {
 		return false
 	}

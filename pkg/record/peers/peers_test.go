@@ -16,6 +16,7 @@ import (
 	"github.com/minio/simdjson-go"
 	"github.com/valyala/fastjson"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
@@ -72,7 +73,7 @@ func BenchmarkValidate(b *testing.B) {
 
 func BenchmarkDecode(b *testing.B) {
 	body := recordtest.Realistic(records)
-	message := &record.Message{Body: s2.Encode(nil, body), Encoding: record.EncodingS2, Received: time.Now()}
+	message := &flow.Message{Body: s2.Encode(nil, body), Encoding: flow.EncodingS2, Received: time.Now()}
 	var columns record.Columns
 	run(b, body, "record.Append, from S2, with extra", func() bool {
 		if columns.Rows() >= 50_000 {

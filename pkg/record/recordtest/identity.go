@@ -11,7 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // identify adds the columns that say which other rows are the same record, and
@@ -21,11 +21,11 @@ func identify(row map[string]any, raw []byte, received time.Time) {
 	id := row["id"].(string)
 	switch {
 	case positioned(raw, received):
-		row["kind"], row["identity"] = int64(record.ByPosition), ""
+		row["kind"], row["identity"] = int64(flow.ByPosition), ""
 	case id != "":
-		row["kind"], row["identity"] = int64(record.ByContent), string(contentHash(raw, false)[8:])
+		row["kind"], row["identity"] = int64(flow.ByContent), string(contentHash(raw, false)[8:])
 	default:
-		row["kind"] = int64(record.ByPlace) // its identity is not in the record
+		row["kind"] = int64(flow.ByPlace) // its identity is not in the record
 	}
 	if id == "" {
 		row["id"] = missingID(raw, received)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -114,11 +115,11 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 type lane struct {
 	*rebuild
 	info  stream.Lane
-	life  uint64       // incarnation
-	first uint64       // first message that is replayed into the shadow, or will be
-	next  uint64       // first message still to insert
-	last  uint64       // last one
-	claim record.Claim // a block that may be inserted or not; zero when none
+	life  uint64     // incarnation
+	first uint64     // first message that is replayed into the shadow, or will be
+	next  uint64     // first message still to insert
+	last  uint64     // last one
+	claim flow.Claim // a block that may be inserted or not; zero when none
 
 	requests *repeats.Ledger // of the messages before next; nil before the first replay
 }
@@ -223,7 +224,7 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 	}
 	if l.requests == nil {
 		l.requests = repeats.NewLedger(l.stream.RepeatWindow())
-		err := stream.NewReader(l.stream, 0).Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *record.Entry) error {
+		err := stream.NewReader(l.stream, 0).Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *flow.Entry) error {
 			l.requests.Add(e)
 			return nil
 		})
@@ -278,18 +279,18 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 		if err != nil {
 			return err
 		}
-		dropped = record.FormatRuns(runs)
+		dropped = flow.FormatRuns(runs)
 	}
-	claim := record.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped}
+	claim := flow.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped}
 	if l.claim.Last != 0 {
 		if claim != l.claim {
 			return fmt.Errorf("messages %s are not those that were inserted: drop database %s and begin again", claim, l.into.Database())
 		}
-		l.claim = record.Claim{}
+		l.claim = flow.Claim{}
 	} else if err := l.into.Claim(ctx, l.info.Number, claim); err != nil {
 		return err
 	}
-	runs, err := record.ParseRuns(dropped)
+	runs, err := flow.ParseRuns(dropped)
 	if err != nil {
 		return err
 	}
@@ -299,8 +300,8 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 	const tries = 5
 	for try := 1; ; try++ {
 		err := l.into.Insert(ctx, record.Block{Lane: l.info.Number, Claim: claim, Columns: &b.columns})
-		var refused *record.StoreError
-		if err == nil || try == tries || !errors.As(err, &refused) || refused.Class != record.ClassRetry {
+		var refused *flow.StoreError
+		if err == nil || try == tries || !errors.As(err, &refused) || refused.Class != flow.ClassRetry {
 			return err
 		}
 		select {
@@ -331,7 +332,7 @@ func (b *block) reset() {
 }
 
 // full tells whether the block ends. One that was claimed has the end it had.
-func (b *block) full(claim record.Claim) bool {
+func (b *block) full(claim flow.Claim) bool {
 	return claim.Last == 0 && (b.columns.Rows() >= b.cfg.Rows || b.columns.Bytes() >= b.cfg.Bytes)
 }
 
@@ -357,11 +358,11 @@ func (b *block) settle(ctx context.Context) error {
 }
 
 // repeated are the rows that the shadow has already, or an earlier row is.
-func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
+func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 	c := &b.columns
 	var rows []int
 	for row := range c.Rows() {
-		if c.Kind[row] != record.ByPlace {
+		if c.Kind[row] != flow.ByPlace {
 			rows = append(rows, row)
 		}
 	}
@@ -370,13 +371,13 @@ func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
 		err = b.into.Known(ctx, c, rows, same.Stored)
 	}
 	for row := range c.Rows() {
-		if err != nil || !b.again[row] && (c.Kind[row] == record.ByPlace || !same.Add(row)) {
+		if err != nil || !b.again[row] && (c.Kind[row] == flow.ByPlace || !same.Add(row)) {
 			continue
 		}
 		if n := len(runs) - 1; n >= 0 && runs[n].To == row {
 			runs[n].To++
 		} else {
-			runs = append(runs, record.Run{From: row, To: row + 1})
+			runs = append(runs, flow.Run{From: row, To: row + 1})
 		}
 	}
 	return runs, err
@@ -384,7 +385,7 @@ func (b *block) repeated(ctx context.Context) (runs []record.Run, err error) {
 
 // add adds what of an entry is stored: neither what cannot be decoded, nor what
 // was set aside for another reason.
-func (b *block) add(e *record.Entry) error {
+func (b *block) add(e *flow.Entry) error {
 	if b.first == 0 {
 		b.first = e.Seq
 	}
@@ -404,7 +405,7 @@ func (b *block) add(e *record.Entry) error {
 			return err
 		}
 		for row := before; row < b.columns.Rows(); row++ {
-			if b.columns.Kind[row] == record.ByPlace {
+			if b.columns.Kind[row] == flow.ByPlace {
 				switch sure, perhaps := sentBefore(m, int(b.columns.StreamIdx[row])); {
 				case sure:
 					b.again[row] = true
@@ -417,7 +418,7 @@ func (b *block) add(e *record.Entry) error {
 	return nil
 }
 
-func (b *block) addMessage(m *record.Message) error {
+func (b *block) addMessage(m *flow.Message) error {
 	m.Incarnation = b.life
 	aside := b.aside[place{m.Lane, b.life, m.Seq}]
 	if aside[-1-m.Ordinal] {

@@ -28,7 +28,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -116,7 +116,7 @@ const rounds = 10
 func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 	result.Day = day
 	defer func() { err = errors.Join(err, r.release(ctx)) }()
-	held := map[int]record.Position{}
+	held := map[int]flow.Position{}
 	mended := map[string]int{} // what was inserted, by what was wrong
 	for range rounds {
 		found, err := r.look(ctx, day, held)
@@ -130,7 +130,7 @@ func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 			result.Missing, result.Surplus = found.Missing, found.Surplus
 		}
 		if found.Right() {
-			if err := r.done(ctx, day, held); errors.Is(err, record.ErrNotOwner) {
+			if err := r.done(ctx, day, held); errors.Is(err, flow.ErrNotOwner) {
 				continue
 			} else if err != nil {
 				return result, err
@@ -155,7 +155,7 @@ var errMoved = errors.New("a lane moved")
 
 // look compares the counters of a day with its records at a moment at which
 // nothing is being inserted, and fills held with where the lanes stood.
-func (r *recount) look(ctx context.Context, day string, held map[int]record.Position) (*warehouse.Recount, error) {
+func (r *recount) look(ctx context.Context, day string, held map[int]flow.Position) (*warehouse.Recount, error) {
 	if err := r.hold(ctx, held); err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (r *recount) look(ctx context.Context, day string, held map[int]record.Posi
 }
 
 // hold holds every lane and waits until none has a claim.
-func (r *recount) hold(ctx context.Context, held map[int]record.Position) error {
+func (r *recount) hold(ctx context.Context, held map[int]flow.Position) error {
 	now, err := r.positions.HoldAll(ctx, r.by, r.cfg.Hold, r.cfg.Wait)
 	maps.Copy(held, now)
 	return err
@@ -187,7 +187,7 @@ func (r *recount) hold(ctx context.Context, held map[int]record.Position) error 
 
 // done takes a day that is right out of what is due, and lets the lanes go on.
 // A lane that has moved since it was looked may name the day anew.
-func (r *recount) done(ctx context.Context, day string, held map[int]record.Position) error {
+func (r *recount) done(ctx context.Context, day string, held map[int]flow.Position) error {
 	for lane, pos := range held {
 		pos.Hold = nil
 		pos.Recount = slices.DeleteFunc(slices.Clone(pos.Recount), func(due string) bool { return due == day })

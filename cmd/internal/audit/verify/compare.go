@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"iter"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -45,7 +45,7 @@ func (l *lane) compare(ctx context.Context, last uint64) error {
 // inspect compares messages with rows one by one.
 func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 	cursor, err := stream.NewReader(l.stream, 0).Open(ctx, l.Lane.Lane, first)
-	if errors.Is(err, record.ErrGap) {
+	if errors.Is(err, flow.ErrGap) {
 		return l.purged(first, last)
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 	}
 	for seq := first; seq <= last; seq++ {
 		e, err := cursor.Next(ctx)
-		if errors.Is(err, record.ErrGap) {
+		if errors.Is(err, flow.ErrGap) {
 			return l.purged(seq, last)
 		}
 		if err != nil {
@@ -85,7 +85,7 @@ func (l *lane) purged(first, last uint64) error {
 }
 
 // inspectEntry takes the rows of one entry from those that come.
-func (l *lane) inspectEntry(e *record.Entry, rows *rows) error {
+func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 	due := map[uint32]due{}
 	l.columns.Reset()
 	if e.Topic == stream.RecordTopic(e.Lane) && !l.void[e.Seq] {
@@ -121,15 +121,15 @@ func (l *lane) inspectEntry(e *record.Entry, rows *rows) error {
 
 // due is a record that must have a row.
 type due struct {
-	message *record.Message
+	message *flow.Message
 	row     int // of the columns
 }
 
-func dueRow(m *record.Message, row int) due { return due{m, row} }
+func dueRow(m *flow.Message, row int) due { return due{m, row} }
 
 // inspectPlace judges the rows of one place, of which there should be one, and
 // tells whether the record has a row.
-func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (there bool) {
+func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) (there bool) {
 	want := l.digest.Row(&l.columns, row)
 	for _, r := range place {
 		there = there || r.Digest == want
@@ -155,7 +155,7 @@ func (l *lane) inspectPlace(m *record.Message, place []warehouse.Row, row int) (
 }
 
 // unexpected are rows where there should be none.
-func (l *lane) unexpected(e *record.Entry, place []warehouse.Row) {
+func (l *lane) unexpected(e *flow.Entry, place []warehouse.Row) {
 	for _, r := range place {
 		m := &e.Messages[0]
 		for i := range e.Messages {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -35,8 +36,8 @@ type lane struct {
 	*verifier
 	Lane
 	info     stream.Lane
-	position record.Position // at which the lane is settled
-	claimed  uint64          // last message of the block that is being stored, 0 when none
+	position flow.Position // at which the lane is settled
+	claimed  uint64        // last message of the block that is being stored, 0 when none
 	minutes  minutes
 	digest   *warehouse.Digest
 	columns  record.Columns
@@ -47,7 +48,7 @@ type lane struct {
 	requests *repeats.Ledger
 	void     map[uint64]bool // messages that count for nothing
 	again    map[origin]bool // records without an identity of their own that were sent before; perhaps, when false
-	kept     record.Totals   // of the messages that were read and are settled
+	kept     flow.Totals     // of the messages that were read and are settled
 	unsure   uint64          // records without a row whose request came, perhaps, in messages that are purged
 	gaps     bool            // messages were purged while the lane was read
 }
@@ -73,7 +74,7 @@ func (l *lane) account(ctx context.Context) error {
 			}
 			first := l.firstNow()
 			if first <= next {
-				return record.ErrGap // not the purger: messages are missing from within
+				return flow.ErrGap // not the purger: messages are missing from within
 			}
 			l.note("messages %d to %d of lane %d were purged while it was verified: only the totals account for them", next, first-1, l.Lane.Lane)
 			l.gaps = true
@@ -113,7 +114,7 @@ func (l *lane) begin(seq uint64) {
 // it could read.
 func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 	cursor, err := stream.NewReader(l.stream, 0).Open(ctx, l.Lane.Lane, seq)
-	if errors.Is(err, record.ErrGap) {
+	if errors.Is(err, flow.ErrGap) {
 		return seq, nil
 	}
 	if err != nil {
@@ -122,7 +123,7 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 	defer cursor.Close()
 	for ; seq <= l.Last; seq++ {
 		e, err := cursor.Next(ctx)
-		if errors.Is(err, record.ErrGap) {
+		if errors.Is(err, flow.ErrGap) {
 			return seq, nil
 		}
 		if err != nil {
@@ -143,7 +144,7 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 }
 
 // entry counts the records of an entry by what should have become of them.
-func (l *lane) entry(e *record.Entry) {
+func (l *lane) entry(e *flow.Entry) {
 	switch e.Topic {
 	case stream.RecordTopic(e.Lane):
 	case stream.FenceTopic(e.Lane): // a source has left the lane
@@ -179,7 +180,7 @@ func (l *lane) entry(e *record.Entry) {
 }
 
 // waits counts the records of a message that is not settled.
-func (l *lane) waits(m *record.Message) {
+func (l *lane) waits(m *flow.Message) {
 	t := l.minutes.at(m.Received)
 	n := uint64(max(m.Records, 1))
 	t.Accepted += n
@@ -190,7 +191,7 @@ func (l *lane) waits(m *record.Message) {
 }
 
 // message counts the records of a message that is settled.
-func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*record.Message, int) (sure, perhaps bool)) {
+func (l *lane) message(e *flow.Entry, m *flow.Message, sentBefore func(*flow.Message, int) (sure, perhaps bool)) {
 	t := l.minutes.at(m.Received)
 	records := l.decode(e, m, func(row int) {
 		run := (m.Seq - l.segment) / runWidth
@@ -200,7 +201,7 @@ func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*reco
 		l.want[run] = sum
 		t.Stored++
 		l.kept.Stored++
-		if l.columns.Kind[row] == record.ByPlace {
+		if l.columns.Kind[row] == flow.ByPlace {
 			index := int(l.columns.StreamIdx[row])
 			if sure, perhaps := sentBefore(m, index); perhaps {
 				l.again[origin{m.Incarnation, m.Lane, m.Seq, index}] = sure
@@ -236,7 +237,7 @@ func (l *lane) message(e *record.Entry, m *record.Message, sentBefore func(*reco
 // decode splits a message as the ingester does, into what must be rows and
 // what must have been set aside, and returns how many records it holds. The rows
 // are added to the columns.
-func (l *lane) decode(e *record.Entry, m *record.Message, row func(row int), aside func(index, n int, outcome string)) int {
+func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside func(index, n int, outcome string)) int {
 	m.Incarnation = l.position.Incarnation
 	before := l.columns.Rows()
 	var bad []*record.BadRecordError

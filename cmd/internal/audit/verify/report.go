@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // Report is what was found.
@@ -43,8 +43,8 @@ type Lane struct {
 
 	// What became of the records of this life of the lane before First, by the
 	// totals in its position; and the rows that the table has of them.
-	Purged record.Totals `json:"purged"`
-	Before uint64        `json:"before"`
+	Purged flow.Totals `json:"purged"`
+	Before uint64      `json:"before"`
 
 	ForgottenBefore uint64 `json:"forgotten_before,omitempty"` // rows of these that were removed by a receipt
 
@@ -106,8 +106,8 @@ func (r Report) Total() Tally {
 }
 
 // Purged is the sum of what the totals count beyond what was read.
-func (r Report) Purged() record.Totals {
-	var sum record.Totals
+func (r Report) Purged() flow.Totals {
+	var sum flow.Totals
 	for _, l := range r.Lanes {
 		sum.Add(l.Purged)
 	}

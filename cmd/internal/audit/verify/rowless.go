@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/record"
 )
@@ -18,7 +19,7 @@ type rowless struct {
 }
 
 // add adds the records of a message that pick names by their index in the entry.
-func (r *rowless) add(m *record.Message, pick func(index int) bool) error {
+func (r *rowless) add(m *flow.Message, pick func(index int) bool) error {
 	some := false
 	for index := m.Index; index < m.Index+max(m.Records, 1); index++ {
 		some = some || pick(index)
@@ -43,7 +44,7 @@ func (l *lane) search(ctx context.Context) error {
 	c := &l.rowless.columns
 	var known []int
 	for row := range c.Rows() {
-		if c.Kind[row] != record.ByPlace { // never the same as another one
+		if c.Kind[row] != flow.ByPlace { // never the same as another one
 			known = append(known, row)
 		}
 	}
@@ -59,7 +60,7 @@ func (l *lane) search(ctx context.Context) error {
 		f := Finding{Kind: Repeated, Lane: l.Lane.Lane, Sequence: c.StreamSeq[row], Index: int(c.StreamIdx[row]), ID: c.ID(row), Received: received}
 		t.Stored--
 		sentBefore := false
-		if c.Kind[row] != record.ByPlace {
+		if c.Kind[row] != flow.ByPlace {
 			sentBefore = same.Add(row)
 		} else if sure, perhaps := l.again[origin{l.position.Incarnation, l.Lane.Lane, f.Sequence, f.Index}]; perhaps {
 			if sentBefore = true; !sure {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // before accounts for the messages that were not read, because they were purged
@@ -28,7 +28,7 @@ func (l *lane) before(ctx context.Context) error {
 	}
 	l.Purged = purged
 	if l.First <= p.Base+1 && !l.gaps {
-		if purged != (record.Totals{}) {
+		if purged != (flow.Totals{}) {
 			l.problem("the totals of lane %d are %s, but its messages, which are all there, come to %s", l.Lane.Lane, text(p.Totals), text(l.kept))
 		}
 		return nil
@@ -63,14 +63,14 @@ func (l *lane) before(ctx context.Context) error {
 }
 
 // subtract takes what was read from the totals; not ok when it is more.
-func subtract(t, read record.Totals) (rest record.Totals, ok bool) {
+func subtract(t, read flow.Totals) (rest flow.Totals, ok bool) {
 	ok = read.Read <= t.Read && read.Stored <= t.Stored && read.Repeated <= t.Repeated && read.Dead <= t.Dead && read.Void <= t.Void
-	return record.Totals{
+	return flow.Totals{
 		Read: t.Read - read.Read, Stored: t.Stored - read.Stored, Repeated: t.Repeated - read.Repeated,
 		Dead: t.Dead - read.Dead, Void: t.Void - read.Void,
 	}, ok
 }
 
-func text(t record.Totals) string {
+func text(t flow.Totals) string {
 	return fmt.Sprintf("%d records, %d stored, %d repeated, %d dead, %d void", t.Read, t.Stored, t.Repeated, t.Dead, t.Void)
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/ingest/repeats"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -155,10 +155,10 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 
 // position reads where a lane stands. What is wrong with it is a problem of
 // the report, and then nothing of the lane counts as settled.
-func (v *verifier) position(ctx context.Context, positions *stream.Positions, info stream.Lane) (record.Position, error) {
+func (v *verifier) position(ctx context.Context, positions *stream.Positions, info stream.Lane) (flow.Position, error) {
 	pos, err := positions.Read(ctx, info.Number)
 	switch {
-	case errors.Is(err, record.ErrGap):
+	case errors.Is(err, flow.ErrGap):
 		v.problem("%v: the lane is halted until its data or its position is restored", err)
 	case err != nil:
 		return pos, err
@@ -167,11 +167,11 @@ func (v *verifier) position(ctx context.Context, positions *stream.Positions, in
 	default:
 		return pos, nil
 	}
-	return record.Position{}, nil
+	return flow.Position{}, nil
 }
 
 // stands sets how far the lane is settled, and what its totals say up to there.
-func (l *lane) stands(pos record.Position) {
+func (l *lane) stands(pos flow.Position) {
 	l.position, l.Settled, l.claimed = pos, pos.Done, 0
 	if pos.Claim != nil {
 		l.claimed = pos.Claim.Last
@@ -242,7 +242,7 @@ func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 	for _, l := range v.stream.Lanes() {
 		last[l.Number] = l.Last
 	}
-	positions := map[int]record.Position{}
+	positions := map[int]flow.Position{}
 	for _, l := range lanes {
 		positions[l.Lane.Lane] = l.position
 	}

@@ -1,4 +1,4 @@
-package record_test
+package flow_test
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/pkg/record"
+	"sluice/pkg/flow"
 )
 
 // makeEntry is the table and the body of an entry of messages, as many as fit.
-func makeEntry(knew uint64, patience time.Duration, messages ...record.Message) (table, body []byte, taken int) {
-	var w record.EntryWriter
+func makeEntry(knew uint64, patience time.Duration, messages ...flow.Message) (table, body []byte, taken int) {
+	var w flow.EntryWriter
 	w.Reset(knew, patience)
 	for taken < len(messages) && w.Add(&messages[taken]) {
 		taken++
@@ -26,23 +26,23 @@ func makeEntry(knew uint64, patience time.Duration, messages ...record.Message) 
 	return w.Table(), w.Body(), taken
 }
 
-func parseEntry(table, body []byte) (e record.Entry, err error) {
+func parseEntry(table, body []byte) (e flow.Entry, err error) {
 	err = e.Parse(table, body)
 	return e, err
 }
 
 // skim gives the ids and hashes that are skimmed of a table, as they stand there.
 func skim(table []byte) (names [][2]string, err error) {
-	err = record.SkimEntry(table, func(id, hash []byte) { names = append(names, [2]string{string(id), string(hash)}) })
+	err = flow.SkimEntry(table, func(id, hash []byte) { names = append(names, [2]string{string(id), string(hash)}) })
 	return names, err
 }
 
 // name is a text as it stands in a table.
-func name(text string) string { return string(record.AppendName(nil, text)) }
+func name(text string) string { return string(flow.AppendName(nil, text)) }
 
 // example is the entry that docs/format.md takes apart.
-func example() []record.Message {
-	return []record.Message{
+func example() []flow.Message {
+	return []flow.Message{
 		{
 			ID: "00112233445566778899aabbccddeeff", Hash: "ffeeddccbbaa99887766554433221100", Identified: true,
 			Subject: "engine-a", Source: "cluster-a", Received: time.UnixMilli(1_763_701_200_123).UTC(),
@@ -68,7 +68,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	want[1].Ordinal, want[1].Index = 1, 2
-	if diff := cmp.Diff(record.Entry{Knew: 41, Patience: 5 * time.Minute, Messages: want}, got); diff != "" {
+	if diff := cmp.Diff(flow.Entry{Knew: 41, Patience: 5 * time.Minute, Messages: want}, got); diff != "" {
 		t.Errorf("entry (-want +got):\n%s", diff)
 	}
 	// Without the bodies, as when only headers are read.
@@ -76,7 +76,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 		want[i].Body = nil
 	}
 	got, err = parseEntry(table, nil)
-	if diff := cmp.Diff(record.Entry{Knew: 41, Patience: 5 * time.Minute, Messages: want}, got); err != nil || diff != "" {
+	if diff := cmp.Diff(flow.Entry{Knew: 41, Patience: 5 * time.Minute, Messages: want}, got); err != nil || diff != "" {
 		t.Errorf("entry without bodies: %v (-want +got):\n%s", err, diff)
 	}
 }
@@ -108,14 +108,14 @@ func TestTheExampleOfTheFormat(t *testing.T) {
 }
 
 func TestAnEntryThatIsFull(t *testing.T) {
-	many := func(n, size int, name string) (list []record.Message) {
+	many := func(n, size int, name string) (list []flow.Message) {
 		for i := range n {
-			list = append(list, record.Message{ID: fmt.Sprint(i), Subject: fmt.Sprintf(name, i), Records: 1, Body: make([]byte, size)})
+			list = append(list, flow.Message{ID: fmt.Sprint(i), Subject: fmt.Sprintf(name, i), Records: 1, Body: make([]byte, size)})
 		}
 		return list
 	}
 	for name, c := range map[string]struct {
-		messages []record.Message
+		messages []flow.Message
 		want     int
 	}{
 		"one, whatever its size":          {many(1, 15<<20, ""), 1},
@@ -192,7 +192,7 @@ func FuzzEntry(f *testing.F) {
 	table, body, _ := makeEntry(41, 5*time.Minute, example()...)
 	f.Add(table, body)
 	f.Add(table[:5], []byte(nil))
-	table, body, _ = makeEntry(1<<40, 0, record.Message{Records: 1, TraceParent: "x", Hash: "ab", Received: time.UnixMilli(-5)})
+	table, body, _ = makeEntry(1<<40, 0, flow.Message{Records: 1, TraceParent: "x", Hash: "ab", Received: time.UnixMilli(-5)})
 	f.Add(table, body)
 	f.Fuzz(func(t *testing.T, table, body []byte) {
 		if body == nil {
@@ -222,4 +222,20 @@ func FuzzEntry(f *testing.F) {
 			t.Fatalf("%x %x was read, and written as %x %x", table, body, again, same)
 		}
 	})
+}
+
+func TestWhichRecordsWereForgotten(t *testing.T) {
+	f := flow.Forgotten{Stored: []int{1, 5}, Repeated: []int{3}}.With(flow.Forgotten{Stored: []int{0, 5}})
+	got, err := flow.ParseForgotten(f.Text())
+	if diff := cmp.Diff(flow.Forgotten{Stored: []int{0, 1, 5}, Repeated: []int{3}}, got); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	for index, want := range map[int]bool{0: true, 2: false, 3: true, 6: false} {
+		if f.Has(index) != want {
+			t.Errorf("%d: got %v, want %v", index, !want, want)
+		}
+	}
+	if _, err := flow.ParseForgotten("[]"); err == nil {
+		t.Error("a damaged list is taken")
+	}
 }

@@ -1,4 +1,4 @@
-package record
+package flow
 
 import "time"
 
@@ -43,8 +43,8 @@ type Marks struct {
 	Rows uint64
 }
 
-// Known is a stored row, as far as it tells which record it is.
-type Known struct {
+// Identity is what a stored row says of which record it is.
+type Identity struct {
 	Source                        string
 	Content                       string // empty when it is known by its position, else its content
 	OwnID                         string

@@ -1,4 +1,4 @@
-package record
+package flow
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package record
+package flow
 
 import (
 	"slices"
@@ -23,8 +23,8 @@ func Scopes() []Scope {
 	return []Scope{ScopeRecordsWrite, ScopeUserWrite, ScopeFieldsWrite, ScopeRead, ScopeAdmin}
 }
 
-// Identity is who a request comes from, as its token says.
-type Identity struct {
+// Caller is who a request comes from, as its token says.
+type Caller struct {
 	Subject string   // the current user, and the owner of its idempotency keys; never empty
 	Source  string   // the engine whose records it posts; never empty
 	Scopes  []Scope  // not modified after it is handed out, nor are the lists below
@@ -34,11 +34,11 @@ type Identity struct {
 }
 
 // May tells whether the token carries the scope.
-func (i Identity) May(s Scope) bool { return slices.Contains(i.Scopes, s) }
+func (c Caller) May(s Scope) bool { return slices.Contains(c.Scopes, s) }
 
 // MayTouch tells whether the token may touch fields of a dataset table.
-func (i Identity) MayTouch(table string) bool {
-	return i.Tables == nil || slices.Contains(i.Tables, table)
+func (c Caller) MayTouch(table string) bool {
+	return c.Tables == nil || slices.Contains(c.Tables, table)
 }
 
 // Submission is one accepted request on its way into the stream.
@@ -71,3 +71,12 @@ const EncodingS2 = "s2"
 type Receipt struct {
 	Replayed bool // the same ID and body were sent before: nothing of it is stored twice
 }
+
+const (
+	// DefaultPieceBytes is the size pieces are made for.
+	DefaultPieceBytes = 512 << 10
+
+	// MaxPieceBytes is the largest piece the stream takes: its limit of 16 MiB
+	// for a message, less room for the headers.
+	MaxPieceBytes = 16<<20 - 64<<10
+)

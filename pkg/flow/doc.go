@@ -1,0 +1,12 @@
+// Package flow is what passes between the packages of Sluice: the contract they
+// meet in, and nothing that one of them does alone.
+//
+//	submission.go  what comes in: who calls, the pieces of a request, the receipt
+//	entry.go       how it waits: entries, their messages, what was forgotten of them
+//	table.go       the table of an entry, byte by byte (docs/format.md)
+//	position.go    how far it has come: positions, claims, holds, rows that are dropped
+//	identity.go    what makes two records the same, and how far each source reaches
+//	errors.go      the few classes of errors, and what each one asks for
+//
+// It imports no other package of this module; every other may import it.
+package flow
