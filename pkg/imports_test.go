@@ -20,6 +20,7 @@ var rooms = map[string]map[string]bool{
 	"embedded/clickhouse/server": {"embedded/clickhouse/library": true, "embedded/clickhouse/supervise": true},
 	"ingest":                     {"ingest/repeats": true},
 	"api":                        {"api/budget": true},
+	"warehouse":                  {"warehouse/native": true, "warehouse/dialect": true},
 }
 
 func inDomain(role string) bool {

@@ -10,6 +10,7 @@ import (
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 	"sluice/pkg/warehouse"
+	"sluice/pkg/warehouse/native"
 )
 
 // TestADigestIsTheSameHereAndThere inserts records of many shapes and compares
@@ -29,7 +30,7 @@ func TestADigestIsTheSameHereAndThere(t *testing.T) {
 	}
 	for _, deep := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deep %v", deep), func(t *testing.T) {
-			d := &warehouse.Digest{Deep: deep}
+			d := &native.Digest{Deep: deep}
 			var want []warehouse.Row
 			var sum warehouse.Sum
 			for i := range b.Columns.Rows() {
@@ -64,7 +65,7 @@ func TestADeepDigestSeesEveryColumn(t *testing.T) {
 	if err := db.Insert(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	d := &warehouse.Digest{Deep: true}
+	d := &native.Digest{Deep: true}
 	want := d.Row(b.Columns, 0)
 	columns := query(t, db, "SELECT name, multiIf(type LIKE '%String%', '\\'changed\\'', type LIKE '%DateTime%', 'toDateTime64(77,3)', '77') FROM system.columns WHERE database = '{db}' AND table = 'records' AND default_kind = '' AND name != 'lane'")
 	query(t, db, "CREATE TABLE {db}.saved ENGINE = Memory AS SELECT * FROM {db}.records")

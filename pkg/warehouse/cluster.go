@@ -217,7 +217,7 @@ func (db *DB) execAt(ctx context.Context, bound time.Duration, address, statemen
 // ClickHouse has no consistent reads beside inserts that run at once. 0 where nothing
 // is replicated.
 func (db *DB) quorum(ctx context.Context, everywhere bool) (int64, error) {
-	if !db.plain().replicated() {
+	if !db.plain().Replicated() {
 		return 0, nil
 	}
 	if n := db.servers.replicas.Load(); n > 0 && !everywhere {

@@ -6,13 +6,23 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
+	"net/netip"
+	"regexp"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/option"
+	"sluice/pkg/warehouse/dialect"
 )
 
 // DB is one ClickHouse database. Safe for concurrent use; inserts of different
@@ -79,12 +89,12 @@ func (db *DB) Answers(ctx context.Context) error {
 }
 
 // version asks the server for its version.
-func (db *DB) version(ctx context.Context) (version, error) {
+func (db *DB) version(ctx context.Context) (dialect.Version, error) {
 	v, err := db.queries.ServerVersion()
 	if err != nil {
-		return version{}, fmt.Errorf("ask for the version of ClickHouse: %w", err)
+		return dialect.Version{}, fmt.Errorf("ask for the version of ClickHouse: %w", err)
 	}
-	return version{int(v.Version.Major), int(v.Version.Minor)}, nil
+	return dialect.Version{Major: int(v.Version.Major), Minor: int(v.Version.Minor)}, nil
 }
 
 // knownSettings asks the server which of the settings it has.
@@ -99,14 +109,14 @@ func (db *DB) knownSettings(ctx context.Context, names []string) ([]string, erro
 	return known, nil
 }
 
-func (db *DB) dialect(ctx context.Context) (dialect, error) {
+func (db *DB) dialect(ctx context.Context) (dialect.Dialect, error) {
 	v, err := db.version(ctx)
 	if err != nil {
-		return dialect{}, err
+		return dialect.Dialect{}, err
 	}
-	settings, err := db.knownSettings(ctx, slices.Sorted(maps.Keys(writingSettings)))
+	settings, err := db.knownSettings(ctx, slices.Sorted(maps.Keys(dialect.WritingSettings)))
 	if err != nil {
-		return dialect{}, err
+		return dialect.Dialect{}, err
 	}
 	d := db.plain()
 	d.Version, d.Settings = v, settings
@@ -117,6 +127,280 @@ func (db *DB) dialect(ctx context.Context) (dialect, error) {
 }
 
 // plain is the dialect as far as nobody has to be asked for it.
-func (db *DB) plain() dialect {
-	return dialect{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
+func (db *DB) plain() dialect.Dialect {
+	return dialect.Dialect{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
+}
+
+func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+	defer cancel()
+	if err := db.queries.QueryRow(traced(ctx), query, args...).Scan(dest...); err != nil {
+		return storeError(doing, err)
+	}
+	return nil
+}
+
+// each runs a query and calls f for every row of its answer.
+func (db *DB) each(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+	defer cancel()
+	return db.eachUntil(ctx, doing, query, args, f)
+}
+
+// eachUntil is each with no other bound than that of ctx.
+func (db *DB) eachUntil(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
+	rows, err := db.queries.Query(traced(ctx), query, args...)
+	if err != nil {
+		return storeError(doing, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return storeError(doing, err)
+	}
+	return nil
+}
+
+// Config says which ClickHouse to use and how.
+type Config struct {
+	// More hosts follow separated by commas, and are tried in order. As query
+	// parameters come secure=true (TLS), skip_verify, tls_server_name,
+	// compress=none|lz4|zstd (default none to this machine, lz4 to another),
+	// dial_timeout, and any setting of ClickHouse.
+	URL string `name:"clickhouse" default:"clickhouse://default@127.0.0.1:9000/flow" help:"ClickHouse, native protocol: clickhouse://user:password@host:9000/database?secure=true"`
+
+	Cluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster the schema is made for; a single server when empty."` // as in remote_servers
+
+	// Each of these servers has to be reached from here, by the address and port in
+	// remote_servers and as the user of URL.
+	Single bool `name:"clickhouse-single" help:"Every shard of that cluster is one server: nothing is replicated and there is no Keeper."`
+
+	InsertTimeout time.Duration `kong:"-" default:"60s"` // of one attempt; past it the outcome is unknown
+	QueryTimeout  time.Duration `kong:"-" default:"60s"` // of one check, count, or statement of a migration that copies no rows
+	Connections   int           `kong:"-" default:"8"`   // kept open for inserts; two for each lane that is worked on are enough
+
+	Tracer trace.Tracer `kong:"-"` // of inserts; nothing is traced when nil
+}
+
+func (c Config) withDefaults() Config {
+	option.Defaults(&c)
+	return c
+}
+
+// identifier is what may stand unquoted in the schema.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// options parses the URL. No error repeats the password.
+func (c Config) options() (*clickhouse.Options, error) {
+	o, err := clickhouse.ParseDSN(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parse the ClickHouse URL: %w", err) // the driver hides credentials
+	}
+	if o.Protocol != clickhouse.Native {
+		return nil, errors.New("parse the ClickHouse URL: it must begin with clickhouse://, inserts need the native protocol")
+	}
+	if o.Auth.Database == "" {
+		o.Auth.Database = "flow"
+	}
+	if !identifier.MatchString(o.Auth.Database) {
+		return nil, errors.New("parse the ClickHouse URL: the database is not a plain name")
+	}
+	if c.Cluster != "" && !identifier.MatchString(c.Cluster) {
+		return nil, errors.New("the name of the ClickHouse cluster is not a plain name")
+	}
+	for i, addr := range o.Addr {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			o.Addr[i] = net.JoinHostPort(addr, "9000")
+		}
+	}
+	if o.Compression == nil {
+		o.Compression = &clickhouse.Compression{Method: clickhouse.CompressionLZ4}
+		if onThisMachine(o.Addr) {
+			o.Compression.Method = clickhouse.CompressionNone
+		}
+	}
+	if o.DialTimeout <= 0 {
+		o.DialTimeout = 5 * time.Second
+	}
+	o.ReadTimeout = c.QueryTimeout
+	o.MaxOpenConns, o.MaxIdleConns = c.Connections, c.Connections
+	o.ConnMaxLifetime = 10 * time.Minute
+	o.Settings["async_insert"] = 0
+	if c.Cluster != "" {
+		o.Settings["distributed_foreground_insert"] = 1   // a queue would acknowledge before it stores
+		o.Settings["distributed_product_mode"] = "global" // a table in a subquery means all shards of it
+	}
+	return o, nil
+}
+
+func onThisMachine(addrs []string) bool {
+	for _, addr := range addrs {
+		host, _, _ := net.SplitHostPort(addr)
+		ip, err := netip.ParseAddr(host)
+		if host != "localhost" && (err != nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return true
+}
+
+// connections keeps connections for inserts. A connection is used by one
+// insert at a time and goes back only after a success: after an error nothing
+// is known about what is still on the wire.
+type connections struct {
+	options []ch.Options // one per host, the first that answers is used
+	metrics *metrics
+
+	mu     sync.Mutex
+	idle   []*ch.Client
+	limit  int
+	closed bool
+}
+
+func newConnections(o *clickhouse.Options, limit int, m *metrics) *connections {
+	c := &connections{limit: limit, metrics: m}
+	common := ch.Options{
+		User:             o.Auth.Username,
+		Password:         o.Auth.Password,
+		ClientName:       "sluice",
+		Compression:      compression(o.Compression.Method),
+		DialTimeout:      o.DialTimeout,
+		HandshakeTimeout: o.DialTimeout,
+		TLS:              o.TLS,
+		Settings:         settings(o.Settings),
+	}
+	for _, addr := range o.Addr {
+		common.Address = addr
+		c.options = append(c.options, common)
+	}
+	return c
+}
+
+func compression(m clickhouse.CompressionMethod) ch.Compression {
+	switch m {
+	case clickhouse.CompressionLZ4:
+		return ch.CompressionLZ4
+	case clickhouse.CompressionLZ4HC:
+		return ch.CompressionLZ4HC
+	case clickhouse.CompressionZSTD:
+		return ch.CompressionZSTD
+	}
+	return ch.CompressionDisabled
+}
+
+// settings translates what the URL asks for.
+func settings(s clickhouse.Settings) []ch.Setting {
+	var all []ch.Setting
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		all = append(all, ch.Setting{Key: key, Value: fmt.Sprint(s[key]), Important: true})
+	}
+	return all
+}
+
+var (
+	errClosed    = errors.New("the warehouse is closed")
+	errUnreached = errors.New("no connection")
+)
+
+// get gives an idle connection, or a new one.
+func (c *connections) get(ctx context.Context) (*ch.Client, error) {
+	c.mu.Lock()
+	closed := c.closed
+	if n := len(c.idle); n > 0 && !closed {
+		client := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		c.mu.Unlock()
+		return client, nil
+	}
+	c.mu.Unlock()
+	if closed {
+		return nil, errClosed
+	}
+	var all error
+	for _, o := range c.options {
+		client, err := ch.Dial(ctx, o)
+		if err == nil {
+			c.metrics.connects.Inc()
+			return client, nil
+		}
+		all = errors.Join(all, fmt.Errorf("connect to %s: %w", o.Address, err))
+	}
+	return nil, fmt.Errorf("%w: %w", errUnreached, all)
+}
+
+// put takes a connection back after a success.
+func (c *connections) put(client *ch.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.idle) >= c.limit {
+		_ = client.Close()
+		return
+	}
+	c.idle = append(c.idle, client)
+}
+
+// reset closes the idle connections: when one turns out broken, those of the
+// same age most likely are too.
+func (c *connections) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, client := range c.idle {
+		_ = client.Close()
+	}
+	c.idle = nil
+}
+
+func (c *connections) close() {
+	c.reset()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+func (c *connections) send(ctx context.Context, q ch.Query) error {
+	client, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := client.Do(ctx, q); err != nil {
+		_ = client.Close()
+		if _, _, answered := exception(err); !answered {
+			c.reset()
+		}
+		return err
+	}
+	c.put(client)
+	return nil
+}
+
+type metrics struct {
+	connects prometheus.Counter
+	failures *prometheus.CounterVec
+	parts    prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_warehouse_", reg))
+	m := &metrics{
+		connects: auto.NewCounter(prometheus.CounterOpts{
+			Name: "connects_total",
+			Help: "Connections for inserts opened to ClickHouse. It stays nearly constant while connections are reused.",
+		}),
+		failures: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "insert_failures_total",
+			Help: "Inserts that ClickHouse did not confirm, by what is done about it: retry, halt, poison or unknown.",
+		}, []string{"class"}),
+		parts: auto.NewCounter(prometheus.CounterOpts{
+			Name: "parts_total",
+			Help: "Parts that inserts made in flow.records: one for each month that records of a block fall in. Its rate is what merges in ClickHouse have to keep up with.",
+		}),
+	}
+	for _, class := range classNames {
+		m.failures.WithLabelValues(class)
+	}
+	return m
 }

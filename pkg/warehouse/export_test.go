@@ -4,6 +4,9 @@ import (
 	"context"
 	"os"
 	"slices"
+
+	"sluice/pkg/warehouse/dialect"
+	"sluice/pkg/warehouse/native"
 )
 
 // MigrateAs migrates with the files of a folder instead of those of this
@@ -31,7 +34,7 @@ func (db *DB) MigrateUntil(ctx context.Context, version uint32, statements int) 
 	if err != nil {
 		return false, err
 	}
-	of, err := d.statements(all[at].name, all[at].source)
+	of, err := d.Statements(all[at].name, all[at].source)
 	for _, s := range of[:min(statements, len(of))] {
 		if err == nil {
 			err = db.run(ctx, s)
@@ -47,10 +50,10 @@ func Statements(database, cluster string, single bool, major, minor int, setting
 	if err != nil {
 		return nil, err
 	}
-	d := dialect{Database: database, Cluster: cluster, Single: single, Shards: 2, Version: version{major, minor}, Settings: settings}
+	d := dialect.Dialect{Database: database, Cluster: cluster, Single: single, Shards: 2, Version: dialect.Version{Major: major, Minor: minor}, Settings: settings}
 	var statements []string
 	for _, m := range all {
-		s, err := d.statements(m.name, m.source)
+		s, err := d.Statements(m.name, m.source)
 		if err != nil {
 			return nil, err
 		}
@@ -64,9 +67,9 @@ var (
 	StoreError = storeError
 	Classes    = classes
 
-	WritingSettings = writingSettings
+	WritingSettings = dialect.WritingSettings
 
-	BlockColumns = blockColumns
+	BlockColumns = native.Columns
 	Months       = months
 )
 

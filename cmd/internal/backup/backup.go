@@ -45,6 +45,7 @@ import (
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
+	"sluice/pkg/warehouse/native"
 )
 
 // Config says how.
@@ -405,7 +406,7 @@ func (b *backup) table(ctx context.Context, t warehouse.DumpTable, p warehouse.P
 		b.done = before
 		b.moved(f.Rows)
 		return errors.Join(err, packed.Close())
-	}, func(path string) error { return f.rows(path, warehouse.CountNative) })
+	}, func(path string) error { return f.rows(path, native.Count) })
 }
 
 // records copies flow.records up to the cut.

@@ -10,6 +10,7 @@ import (
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
+	"sluice/pkg/warehouse/native"
 )
 
 const (
@@ -39,7 +40,7 @@ type lane struct {
 	position flow.Position // at which the lane is settled
 	claimed  uint64        // last message of the block that is being stored, 0 when none
 	minutes  minutes
-	digest   *warehouse.Digest
+	digest   *native.Digest
 	columns  record.Columns
 
 	segment  uint64                   // its first message

@@ -10,6 +10,7 @@ import (
 	"sluice/pkg/ingest/repeats"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
+	"sluice/pkg/warehouse/native"
 )
 
 // Config says what to look at.
@@ -111,7 +112,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	var all []*lane
 	for _, info := range v.stream.Lanes() {
 		l := &lane{
-			verifier: v, info: info, minutes: minutes{}, digest: &warehouse.Digest{Deep: v.cfg.Deep},
+			verifier: v, info: info, minutes: minutes{}, digest: &native.Digest{Deep: v.cfg.Deep},
 			requests: repeats.NewLedger(v.stream.RepeatWindow()), void: map[uint64]bool{}, again: map[origin]bool{},
 		}
 		l.Lane = Lane{Lane: info.Number}

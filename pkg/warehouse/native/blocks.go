@@ -1,4 +1,4 @@
-package warehouse
+package native
 
 import (
 	"errors"
@@ -9,71 +9,78 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 )
 
-// nativeBlock is a block of rows of any table, as FORMAT Native prints it: read
+// Block is a block of rows of any table, as FORMAT Native prints it: read
 // from an answer or a file, and written to a file or an insert. Columns keep their
 // memory from block to block. The last ones may be for the reader alone: written are
 // those before.
-type nativeBlock struct {
+type Block struct {
 	names   []string
-	columns []nativeColumn
-	rows    int
+	columns []column
+
+	Rows int // of the block
 }
 
-// nativeColumn is a column under the very name of its type, SimpleAggregateFunction
+// column is a column under the very name of its type, SimpleAggregateFunction
 // included, which the column itself does not know.
-type nativeColumn struct {
+type column struct {
 	proto.Column
 	typ proto.ColumnType
 }
 
-func (c nativeColumn) Type() proto.ColumnType { return c.typ }
+func (c column) Type() proto.ColumnType { return c.typ }
 
 // Prepare, EncodeState and DecodeState hand on what the interface hides.
-func (c nativeColumn) Prepare() error {
+func (c column) Prepare() error {
 	if p, ok := c.Column.(proto.Preparable); ok {
 		return p.Prepare()
 	}
 	return nil
 }
 
-func (c nativeColumn) EncodeState(b *proto.Buffer) {
+func (c column) EncodeState(b *proto.Buffer) {
 	if s, ok := c.Column.(proto.StateEncoder); ok {
 		s.EncodeState(b)
 	}
 }
 
-func (c nativeColumn) DecodeState(r *proto.Reader) error {
+func (c column) DecodeState(r *proto.Reader) error {
 	if s, ok := c.Column.(proto.StateDecoder); ok {
 		return s.DecodeState(r)
 	}
 	return nil
 }
 
-// newNativeColumn makes a column of a type. A dictionary of texts stays as it comes:
+// newColumn makes a column of a type. A dictionary of texts stays as it comes:
 // nobody looks into it.
-func newNativeColumn(typ string) (nativeColumn, error) {
+func newColumn(typ string) (column, error) {
 	plain := typ
 	if inner, ok := strings.CutPrefix(typ, "SimpleAggregateFunction("); ok {
 		_, inner, _ = strings.Cut(strings.TrimSuffix(inner, ")"), ", ")
 		plain = inner
 	}
 	if plain == "LowCardinality(String)" {
-		return nativeColumn{&proto.ColLowCardinalityRaw{Index: new(proto.ColStr)}, proto.ColumnType(typ)}, nil
+		return column{&proto.ColLowCardinalityRaw{Index: new(proto.ColStr)}, proto.ColumnType(typ)}, nil
 	}
 	var auto proto.ColAuto
 	if err := auto.Infer(proto.ColumnType(plain)); err != nil {
-		return nativeColumn{}, fmt.Errorf("type %s: %w", typ, err)
+		return column{}, fmt.Errorf("type %s: %w", typ, err)
 	}
-	return nativeColumn{auto.Data, proto.ColumnType(typ)}, nil
+	return column{auto.Data, proto.ColumnType(typ)}, nil
 }
 
+// Width is how many columns the block has.
+func (n *Block) Width() int { return len(n.columns) }
+
+// Column is one of its columns.
+func (n *Block) Column(i int) proto.Column { return n.columns[i].Column }
+
 // DecodeResult reads the columns of a block of which the size is read.
-func (n *nativeBlock) DecodeResult(r *proto.Reader, version int, b proto.Block) error {
+func (n *Block) DecodeResult(r *proto.Reader, version int, b proto.Block) error {
 	first := len(n.columns) == 0
 	if !first && b.Columns != len(n.columns) {
 		return fmt.Errorf("a block of %d columns follows one of %d", b.Columns, len(n.columns))
 	}
-	n.rows = b.Rows
+	n.Rows = b.Rows
 	for i := range b.Columns {
 		name, err := r.Str()
 		if err != nil {
@@ -89,7 +96,7 @@ func (n *nativeBlock) DecodeResult(r *proto.Reader, version int, b proto.Block) 
 			}
 		}
 		if first {
-			c, err := newNativeColumn(typ)
+			c, err := newColumn(typ)
 			if err != nil {
 				return fmt.Errorf("column %s: %w", name, err)
 			}
@@ -114,7 +121,7 @@ func (n *nativeBlock) DecodeResult(r *proto.Reader, version int, b proto.Block) 
 }
 
 // readFrom reads the next block of a file; io.EOF when there is none.
-func (n *nativeBlock) readFrom(r *proto.Reader) error {
+func (n *Block) readFrom(r *proto.Reader) error {
 	columns, err := r.Int()
 	if errors.Is(err, io.EOF) {
 		return io.EOF
@@ -136,10 +143,10 @@ func (n *nativeBlock) readFrom(r *proto.Reader) error {
 	return nil
 }
 
-// appendTo writes the first columns as FORMAT Native prints them.
-func (n *nativeBlock) appendTo(b *proto.Buffer, columns int) error {
+// AppendTo writes the first columns as FORMAT Native prints them.
+func (n *Block) AppendTo(b *proto.Buffer, columns int) error {
 	b.PutInt(columns)
-	b.PutInt(n.rows)
+	b.PutInt(n.Rows)
 	for i, c := range n.columns[:columns] {
 		b.PutString(n.names[i])
 		b.PutString(string(c.typ))
@@ -152,8 +159,8 @@ func (n *nativeBlock) appendTo(b *proto.Buffer, columns int) error {
 	return nil
 }
 
-// input is the block as an insert takes it.
-func (n *nativeBlock) input() proto.Input {
+// Input is the block as an insert takes it.
+func (n *Block) Input() proto.Input {
 	var all proto.Input
 	for i, c := range n.columns {
 		all = append(all, proto.InputColumn{Name: n.names[i], Data: c})
@@ -161,32 +168,36 @@ func (n *nativeBlock) input() proto.Input {
 	return all
 }
 
-// nativeFile reads a file of blocks, one after the other.
-type nativeFile struct {
-	in    *proto.Reader
-	block nativeBlock // that was read last
-	rows  uint64      // of all blocks so far
-	err   error       // why there is none any more, nil at the end of the file
+// File reads a file of blocks, one after the other.
+type File struct {
+	in *proto.Reader
+
+	Block Block  // that was read last
+	Rows  uint64 // of all blocks so far
+	Err   error  // why there is none any more, nil at the end of the file
 }
 
-// next reads the next block, and says whether there is one.
-func (f *nativeFile) next() bool {
-	err := f.block.readFrom(f.in)
+// NewFile reads from the beginning of a file.
+func NewFile(from io.Reader) *File { return &File{in: proto.NewReader(from)} }
+
+// Next reads the next block, and says whether there is one.
+func (f *File) Next() bool {
+	err := f.Block.readFrom(f.in)
 	if err == nil {
-		f.rows += uint64(f.block.rows)
+		f.Rows += uint64(f.Block.Rows)
 		return true
 	}
-	f.block.rows = 0
+	f.Block.Rows = 0
 	if err != io.EOF { // the very one: an end in the middle of a block is another
-		f.err = err
+		f.Err = err
 	}
 	return false
 }
 
-// CountNative reads a file of blocks to its end, and counts the rows.
-func CountNative(from io.Reader) (rows uint64, err error) {
-	f := nativeFile{in: proto.NewReader(from)}
-	for f.next() {
+// Count reads a file of blocks to its end, and counts the rows.
+func Count(from io.Reader) (rows uint64, err error) {
+	f := NewFile(from)
+	for f.Next() {
 	}
-	return f.rows, f.err
+	return f.Rows, f.Err
 }

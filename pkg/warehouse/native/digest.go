@@ -1,4 +1,4 @@
-package warehouse
+package native
 
 import (
 	"slices"
@@ -31,9 +31,6 @@ var (
 	// is there. Nothing of it may change with the version of a binary that reads
 	// what another has stored.
 	place = named("source", "partition_id", "position", "own_id", "identity", "incarnation", "stream_seq", "stream_idx", "received_at")
-
-	// sortingKey says which rows ReplacingMergeTree takes for one.
-	sortingKey = append(named("value_type", "bpmn_process_id", "process_instance_key", "ts", "key", "record_type", "intent"), place[:5]...)
 
 	// whole is every column of a row but its lane.
 	whole = except(columns, named("lane"))
@@ -92,6 +89,17 @@ func (d digested) text(b []byte, data any, row int) []byte {
 	panic("column " + d.Name + " is of no type that is compared") // a mistake in the program
 }
 
+// Content is every column that a record has by itself, wherever it is stored;
+// nothing of it is NULL, which is never IN anything.
+var Content = func() string {
+	key := []string{"value_type", "bpmn_process_id", "process_instance_key", "ts", "source", "partition_id", "position", "own_id", "identity"}
+	var rest []string
+	for _, c := range except(whole, append(named(key...), place...)) {
+		rest = append(rest, c.sql())
+	}
+	return strings.Join(key, ", ") + ", cityHash64(" + strings.Join(rest, ", ") + ")"
+}()
+
 // between stands between two texts, so that none can pass for another by
 // giving its end away.
 const between = '\x1f'
@@ -130,10 +138,9 @@ func (d *Digest) hash(columns []digested, c *record.Columns, row int) uint64 {
 	return xxh3.Hash(d.buf)
 }
 
-// sql is the same for a row that is stored.
-func (d *Digest) sql() string { return digestSQL(d.columns()) }
-
-func digestSQL(columns []digested) string {
+// SQL is the same for a row that is stored.
+func (d *Digest) SQL() string {
+	columns := d.columns()
 	texts := make([]string, len(columns))
 	for i, column := range columns {
 		texts[i] = column.sql()

@@ -1,4 +1,4 @@
-package warehouse
+package native
 
 import (
 	"encoding/binary"
@@ -9,9 +9,9 @@ import (
 	"sluice/pkg/record"
 )
 
-// blockColumns are the rows from to to-1 of c as columns of flow.records. They
+// Columns are the rows from to to-1 of c as columns of flow.records. They
 // share the memory of c.
-func blockColumns(c *record.Columns, from, to int) proto.Input {
+func Columns(c *record.Columns, from, to int) proto.Input {
 	r := rows{from, to}
 	var all proto.Input
 	for _, column := range c.All() {

@@ -1,0 +1,356 @@
+package warehouse
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
+
+// Marks returns how far days of sources reach, by flow.sources, and how many
+// rows of a life of a lane that table has heard of.
+func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
+	ctx = db.shardwise(ctx)
+	marks := flow.Marks{Last: map[flow.SourceDay]int64{}}
+	err := db.each(ctx, "count the rows of the lane", fmt.Sprintf(
+		"SELECT sum(rows) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), []any{lane, incarnation}, func(rows driver.Rows) error {
+		var n uint64
+		err := rows.Scan(&n)
+		marks.Rows += n
+		return err
+	})
+	if err != nil || len(days) == 0 {
+		return marks, err
+	}
+	asked, sources, dayNumbers := map[flow.SourceDay]bool{}, map[string]bool{}, map[int64]bool{}
+	for _, day := range days {
+		asked[day], sources[quote(day.Source)], dayNumbers[day.Day] = true, true, true
+	}
+	// Rather more days than were asked for than a list of triples, which takes
+	// long to read.
+	err = db.each(ctx, "read how far the sources reach", fmt.Sprintf(
+		`SELECT source, partition_id, toInt64(toUInt16(day)), ifNull(max(last_position), 0), ifNull(toUnixTimestamp64Milli(max(last_ts)), 0)
+		FROM %s.sources WHERE source IN (%s) AND day IN (%s) GROUP BY source, partition_id, day`,
+		db.name, strings.Join(slices.Sorted(maps.Keys(sources)), ", "), strings.Join(dates(dayNumbers), ", ")),
+		nil, func(rows driver.Rows) error {
+			var day flow.SourceDay
+			var position, ts int64
+			if err := rows.Scan(&day.Source, &day.Partition, &day.Day, &position, &ts); err != nil {
+				return err
+			}
+			if day.Partition == 0 {
+				position = ts
+			}
+			if last, told := marks.Last[day]; asked[day] && (!told || position > last) {
+				marks.Last[day] = position
+			}
+			return nil
+		})
+	return marks, err
+}
+
+// Lacking compares flow.sources with the stored rows of a life of a lane, all
+// of them, and returns some days that reach less far there.
+func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	var all []flow.SourceDay
+	err := db.eachUntil(ctx, "compare flow.sources with flow.records", fmt.Sprintf(`
+		SELECT r.source, r.p, toInt64(toUInt16(r.d)) FROM
+			(SELECT source, if(identity = '', partition_id, 0) AS p, toDate(ts) AS d, max(if(identity = '', position, 0)) AS position, max(ts) AS last
+			FROM %[1]s.records WHERE lane = ? AND incarnation = ? GROUP BY source, p, d) AS r
+		LEFT JOIN
+			(SELECT source, partition_id AS p, day AS d, sum(rows) AS n, ifNull(max(last_position), 0) AS position,
+				ifNull(max(last_ts), fromUnixTimestamp64Milli(0, 'UTC')) AS last
+			FROM %[1]s.sources GROUP BY source, p, d) AS s
+		ON r.source = s.source AND r.p = s.p AND r.d = s.d
+		WHERE s.n = 0 OR r.p > 0 AND r.position > s.position OR r.p = 0 AND r.last > s.last
+		ORDER BY ALL LIMIT 100`, db.name),
+		[]any{lane, incarnation}, func(rows driver.Rows) error {
+			var day flow.SourceDay
+			err := rows.Scan(&day.Source, &day.Partition, &day.Day)
+			all = append(all, day)
+			return err
+		})
+	return all, err
+}
+
+// scanTime bounds a question that reads all of flow.records, which is asked only when
+// something is wrong, and a migration that copies a table.
+const scanTime = 10 * time.Minute
+
+// LastSeq returns the last message of a life of a lane that has a row in
+// flow.records, 0 when there is none. A table that was truncated, or restored
+// from a backup, does not reach as far as the position of the lane. It reads the
+// days of that message only, as flow.sources tells them, unless it is not there.
+func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
+	ctx = db.shardwise(ctx)
+	args := []any{lane, incarnation}
+	expected, err := db.greatest(ctx, "find the last message", fmt.Sprintf(
+		"SELECT max(last_seq) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), args...)
+	if err != nil || expected == 0 {
+		return 0, err
+	}
+	days := map[int64]bool{}
+	err = db.each(ctx, "find the days of the last message", fmt.Sprintf(
+		"SELECT DISTINCT toInt64(toUInt16(day)) FROM %s.sources WHERE lane = ? AND incarnation = ? AND last_seq = ?", db.name), []any{lane, incarnation, expected},
+		func(rows driver.Rows) error {
+			var day int64
+			err := rows.Scan(&day)
+			days[day] = true
+			return err
+		})
+	if err != nil {
+		return 0, err
+	}
+	found, err := db.greatest(ctx, "find the last stored message", fmt.Sprintf(
+		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq = ? AND toDate(ts) IN (%s)",
+		db.name, strings.Join(dates(days), ", ")), lane, incarnation, expected)
+	if err != nil || found == expected {
+		return found, err
+	}
+	// The rows of that message may all be forgotten.
+	forgotten, err := db.greatest(ctx, "find the last forgotten message", fmt.Sprintf(
+		"SELECT max(stream_seq) FROM %s.forgotten WHERE lane = ? AND incarnation = ?", db.name), args...)
+	if err != nil || forgotten == expected {
+		return forgotten, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	found = forgotten
+	err = db.eachUntil(ctx, "find the last stored message", fmt.Sprintf(
+		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ?", db.name), args, greater(&found))
+	return found, err
+}
+
+// greatest asks for a number, of which each shard may have another.
+func (db *DB) greatest(ctx context.Context, doing, query string, args ...any) (most uint64, err error) {
+	err = db.each(ctx, doing, query, args, greater(&most))
+	return most, err
+}
+
+func greater(most *uint64) func(driver.Rows) error {
+	return func(rows driver.Rows) error {
+		var n uint64
+		err := rows.Scan(&n)
+		*most = max(*most, n)
+		return err
+	}
+}
+
+// LastLife returns the greatest incarnation of a lane that a row has, and the
+// last message of that life that has one, by flow.sources; zeros when there is
+// none.
+func (db *DB) LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error) {
+	err = db.each(db.shardwise(ctx), "find the last life of the lane", fmt.Sprintf(
+		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s.sources WHERE lane = ?)", db.name), []any{lane},
+		func(rows driver.Rows) error {
+			var life, last uint64
+			err := rows.Scan(&life, &last)
+			if life > incarnation || life == incarnation && last > seq {
+				incarnation, seq = life, last
+			}
+			return err
+		})
+	return incarnation, seq, err
+}
+
+// Stored returns how many of the rows that the claim of the block names are in
+// the table, by month: each month is a partition, and an insert may have reached
+// one and not another. It reads the days of these rows only, and counts those of
+// the same life of the lane only.
+func (db *DB) Stored(ctx context.Context, b record.Block) (map[int]uint64, error) {
+	months := map[int]uint64{}
+	from, to := claimed(b)
+	if from == to {
+		return months, nil
+	}
+	where := ofClaim(b, from, to)
+	err := db.each(db.shardwise(ctx), "count stored rows", fmt.Sprintf(
+		"SELECT toYYYYMM(ts), count() FROM %s.records WHERE %s GROUP BY 1", db.name, where),
+		nil, func(rows driver.Rows) error {
+			var month uint32
+			var n uint64
+			err := rows.Scan(&month, &n)
+			months[int(month)] += n
+			return err
+		})
+	return months, err
+}
+
+// claimed are the rows that the claim of a block names.
+func claimed(b record.Block) (from, to int) {
+	if b.Claim.To == 0 {
+		return b.Claim.From, b.Columns.Rows()
+	}
+	return b.Claim.From, b.Claim.To
+}
+
+// ofClaim finds the rows from to to-1 of a block. Nothing else of the block is
+// between the first and the last of them in the stream, but rows of other months
+// perhaps, which are not counted. They may be in another order.
+func ofClaim(b record.Block, from, to int) conditions {
+	c := b.Columns
+	before := func(i, j int) bool {
+		return c.StreamSeq[i] < c.StreamSeq[j] || c.StreamSeq[i] == c.StreamSeq[j] && c.StreamIdx[i] < c.StreamIdx[j]
+	}
+	first, last := from, from
+	for row := from + 1; row < to; row++ {
+		if before(row, first) {
+			first = row
+		}
+		if before(last, row) {
+			last = row
+		}
+	}
+	var where conditions
+	where.when(c, numbersOf(from, to))
+	where.add("lane = %d AND incarnation = %d", b.Lane, c.Incarnation[from])
+	where.add("stream_seq BETWEEN %d AND %d", c.StreamSeq[first], c.StreamSeq[last])
+	where.add("(stream_seq, stream_idx) >= (%d, %d) AND (stream_seq, stream_idx) <= (%d, %d)",
+		c.StreamSeq[first], c.StreamIdx[first], c.StreamSeq[last], c.StreamIdx[last])
+	return where
+}
+
+// PartsSince returns how many parts flow.records has got since then, rather too
+// many than too few. A part names the first and the last of the inserts that it
+// was merged from, so the parts that are older tell where the count stood: at
+// least at the highest number that one of them has. The targets of our
+// materialized views get as many parts, or fewer.
+func (db *DB) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
+	d := db.plain()
+	// A single server numbers the inserts of a table, a replicated table those
+	// of each partition.
+	numbered, parts := "'all'", "system.parts"
+	if d.Replicated() {
+		numbered = "partition_id"
+	}
+	if d.Cluster != "" {
+		parts = fmt.Sprintf("clusterAllReplicas('%s', system.parts)", d.Cluster)
+	}
+	table := d.Table("records")
+	var n uint64
+	err := db.row(db.shardwise(ctx), "count the parts since a claim", fmt.Sprintf(`
+		SELECT toUInt64(ifNull(max(n), 0)) FROM (
+			SELECT hostName() AS host, sum(since) AS n FROM (
+				SELECT hostName() AS host, %s AS numbered, toInt64(max(max_block_number)) - toInt64(maxIf(max_block_number, modification_time < ?)) AS since
+				FROM %s WHERE database = ? AND table = ? GROUP BY host, numbered)
+			GROUP BY host)`, numbered, parts),
+		[]any{then.Add(-clockSkew), db.name, table[len(db.name)+1:]}, &n)
+	return n, err
+}
+
+// clockSkew is how far the clock of ClickHouse may be behind that of an
+// ingester.
+const clockSkew = time.Minute
+
+// traced tells ClickHouse, which has spans of its own, the span of ctx.
+func traced(ctx context.Context) context.Context {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return ctx
+	}
+	return clickhouse.Context(ctx, clickhouse.WithSpan(span))
+}
+
+// Refold tells the folds again what the rows that the claim of the block names
+// say, as far as they are in the table: when the token of an insert is
+// forgotten, nobody knows which of the materialized views have heard of it. A
+// fold that is made of minima, maxima and sets may hear a thing twice.
+// flow.sources counts rows too, and hears only what it has not heard; counters
+// are left alone. On a cluster each shard does so by itself, as its views do.
+func (db *DB) Refold(ctx context.Context, b record.Block) error {
+	from, to := claimed(b)
+	if from == to {
+		return nil
+	}
+	tables, err := db.tables(ctx)
+	if err != nil {
+		return err
+	}
+	d := db.plain()
+	records := d.Table("records")
+	source := fmt.Sprintf("(SELECT * FROM %s WHERE %s)", records, ofClaim(b, from, to))
+	for _, name := range tables[records].feeds {
+		view := tables[name]
+		if view == nil || view.engine != "MaterializedView" || !isFold(tables[view.targets]) {
+			continue
+		}
+		if err := db.refold(ctx, view, records, source, b.Lane, b.Columns.Incarnation[from]); err != nil {
+			return storeError("tell "+view.targets+" again", err)
+		}
+	}
+	return nil
+}
+
+// refold inserts what a view makes of source instead of its table.
+func (db *DB) refold(ctx context.Context, view *table, records, source string, lane int, incarnation uint64) error {
+	var query string
+	var columns []string
+	short := view.name[len(db.name)+1:]
+	for question, dest := range map[string]any{
+		"SELECT as_select FROM system.tables WHERE database = ? AND name = ?":          &query,
+		"SELECT groupArray(name) FROM system.columns WHERE database = ? AND table = ?": &columns,
+	} {
+		if err := db.row(ctx, "read a view", question, []any{db.name, short}, dest); err != nil {
+			return err
+		}
+	}
+	read := regexp.MustCompile(`\bFROM ` + regexp.QuoteMeta(records) + `\b(?: AS \w+)?`)
+	if !read.MatchString(query) {
+		return fmt.Errorf("the materialized view %s does not read %s plainly", view.name, records)
+	}
+	query = read.ReplaceAllStringFunc(query, func(from string) string {
+		_, alias, named := strings.Cut(from, " AS ")
+		if !named {
+			alias = "records"
+		}
+		return "FROM " + source + " AS " + alias
+	})
+	heard := ""
+	if slices.Contains(columns, "last_seq") && slices.Contains(columns, "rows") {
+		heard = fmt.Sprintf(" WHERE (source, partition_id, day, last_seq) NOT IN (SELECT n.source, n.partition_id, n.day, n.last_seq FROM (%s) AS n INNER JOIN %s AS s ON n.source = s.source AND n.partition_id = s.partition_id AND n.day = s.day WHERE s.lane = %d AND s.incarnation = %d AND s.last_seq >= n.last_seq)", query, db.plain().Table("sources"), lane, incarnation)
+	}
+	list := strings.Join(columns, ", ")
+	ctx, err := db.storing(ctx, clickhouse.Settings{"asterisk_include_alias_columns": 1, "max_query_size": 256 << 20})
+	if err != nil {
+		return err
+	}
+	return db.onShards(ctx, db.cfg.QueryTimeout, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", view.targets, list, list, query, heard))
+}
+
+// aggregate finds the aggregate functions of a table.
+var aggregate = regexp.MustCompile(`AggregateFunction\((\w+)`)
+
+// idempotent are the aggregate functions that may hear a thing twice.
+var idempotent = []string{
+	"min", "max", "any", "anyLast", "any_respect_nulls", "argMin", "argMax", "groupUniqArray", "groupUniqArrayArray",
+	"groupBitAnd", "groupBitOr", "minMap", "maxMap", "uniq", "uniqExact", "uniqCombined",
+}
+
+// isFold says whether rows of a table that are inserted twice change nothing,
+// but for flow.sources, of which it is said above.
+func isFold(t *table) bool {
+	if t == nil || !strings.HasSuffix(t.engine, "AggregatingMergeTree") {
+		return false
+	}
+	if strings.HasSuffix(t.name, ".sources") || strings.HasSuffix(t.name, ".sources_local") {
+		return true
+	}
+	for _, m := range aggregate.FindAllStringSubmatch(t.create, -1) {
+		if !slices.Contains(idempotent, m[1]) {
+			return false
+		}
+	}
+	return true
+}
