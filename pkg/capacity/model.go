@@ -3,7 +3,9 @@ package capacity
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 )
 
 // Cost is what a process spends, in core-seconds.
@@ -12,7 +14,7 @@ type Cost struct {
 	Request float64 `json:"request"`
 	Entry   float64 `json:"entry"`
 	Block   float64 `json:"block"`
-	Second  float64 `json:"second"` // whatever happens; of ClickHouse, the questions of the bench are in it
+	Second  float64 `json:"second"` // of each process, whatever happens; of ClickHouse, the questions of the bench are in it
 }
 
 // Model is what follows from the points that were measured.
@@ -22,9 +24,16 @@ type Model struct {
 	Lane     float64         `json:"lane_rate"`       // records per second of one lane, on the machine of the bench with all else
 	Full     float64         `json:"full"`            // of its cores, when no more went in
 	Busy     float64         `json:"busy_blocks"`     // blocks per second of a lane that gets more than it can take
-	Streamed float64         `json:"streamed_bytes"`  // of a record in the log
+	Streamed []Streamed      `json:"streamed"`        // what a record takes in the log, by the size of requests
 	Bytes    float64         `json:"record_bytes"`    // of a record as JSON
 	Measured Measured        `json:"-"`
+}
+
+// Streamed is what a record takes in the log when requests have so many: what few
+// records have in common is not told once for many, and compresses worse.
+type Streamed struct {
+	Batch float64 `json:"batch"`
+	Bytes float64 `json:"bytes"`
 }
 
 // A lane closes a block at this age, at half of it when its ingester has no other,
@@ -33,13 +42,17 @@ type Model struct {
 const (
 	blockAge  = 0.5 // seconds
 	blockRows = 200_000
+	mostRows  = 400_000 // of records of usual size, in the most memory that one token of ClickHouse covers
 )
+
+// inBlock is how many rows a block has at most that is so many times as large as by default.
+func inBlock(times float64) float64 { return min(blockRows*times, mostRows) }
 
 // shares are the things that a process can spend its time on.
 var shares = map[string][5]bool{ // record, request, entry, block, second
-	API:      {true, true, true, false, false},
-	NATS:     {true, false, true, false, false},
-	Ingester: {true, true, true, true, false}, // the records of each request are decoded by themselves
+	API:      {true, true, true, false, true},
+	NATS:     {true, false, true, false, true},
+	Ingester: {true, true, true, true, true}, // the records of each request are decoded by themselves
 	Engine:   {true, false, false, true, true},
 	Load:     {true, true, false, false, false},
 }
@@ -47,7 +60,8 @@ var shares = map[string][5]bool{ // record, request, entry, block, second
 // Fit makes the model of the points that are not held out.
 func Fit(m Measured) (Model, error) {
 	model := Model{Costs: map[string]Cost{}, Publish: math.Inf(1), Measured: m}
-	var records, bytes, streamed, blocks, seconds float64
+	var records, bytes, blocks, seconds float64
+	streamed := map[int]Point{} // by what requests had
 	for process, can := range shares {
 		var rows [][5]float64
 		var spent []float64
@@ -66,17 +80,26 @@ func Fit(m Measured) (Model, error) {
 		if !p.Fit {
 			continue
 		}
-		records, bytes, streamed = records+p.Records, bytes+p.Bytes, streamed+p.Streamed
-		if p.Rate == 0 {
+		records, bytes = records+p.Records, bytes+p.Bytes
+		sum := streamed[p.Batch]
+		sum.Records, sum.Streamed = sum.Records+p.Records, sum.Streamed+p.Streamed
+		streamed[p.Batch] = sum
+		if gathered := p.Requests / p.Entries; p.Rate == 0 {
 			model.Publish = min(model.Publish, p.Seconds/p.Entries)
 			blocks, seconds = blocks+p.Blocks, seconds+p.Seconds
+		} else if gathered > 1.05 { // less may be chance
+			model.Publish = min(model.Publish, math.Sqrt(gathered*gathered-1)*p.Seconds/p.Requests)
 		}
+	}
+	for _, batch := range slices.Sorted(maps.Keys(streamed)) {
+		sum := streamed[batch]
+		model.Streamed = append(model.Streamed, Streamed{float64(batch), sum.Streamed / sum.Records})
 	}
 	if m.Lane <= 0 || m.Full <= 0 || m.Cores <= 0 || math.IsInf(model.Publish, 1) {
 		return model, errors.New("no point says how much goes in at most")
 	}
 	model.Lane, model.Full, model.Busy = m.Lane, m.Full, blocks/seconds
-	model.Bytes, model.Streamed = bytes/records, streamed/records
+	model.Bytes = bytes / records
 	return model, nil
 }
 
@@ -131,9 +154,26 @@ type load struct {
 	records, requests, entries, blocks float64
 }
 
-// of is what a process spends on it, in cores.
-func (c Cost) of(l load) float64 {
-	return c.Record*l.records + c.Request*l.requests + c.Entry*l.entries + c.Block*l.blocks + c.Second
+// of is what so many processes spend on it together, in cores.
+func (c Cost) of(l load, processes int) float64 {
+	return c.Record*l.records + c.Request*l.requests + c.Entry*l.entries + c.Block*l.blocks + c.Second*float64(processes)
+}
+
+// streamed is what a record takes in the log: between two sizes of requests that were
+// measured it changes with the logarithm of the size.
+func (m Model) streamed(batch int) float64 {
+	b := float64(batch)
+	for i, next := range m.Streamed {
+		switch {
+		case b > next.Batch:
+		case i == 0:
+			return next.Bytes
+		default:
+			before := m.Streamed[i-1]
+			return before.Bytes + (next.Bytes-before.Bytes)*math.Log(b/before.Batch)/math.Log(next.Batch/before.Batch)
+		}
+	}
+	return m.Streamed[len(m.Streamed)-1].Bytes
 }
 
 // entries is how many entries an api makes for a lane in a second of so many
@@ -150,7 +190,7 @@ func blocks(records float64, alone bool, times float64) float64 {
 	if alone {
 		slowest *= 2
 	}
-	return max(slowest, records/(blockRows*times))
+	return max(slowest, records/inBlock(times))
 }
 
 // Predict is what one lane with one api and one ingester spends per record, by
@@ -165,7 +205,7 @@ func (m Model) Predict(rate float64, batch, connections int) map[string]float64 
 	}
 	spent := map[string]float64{}
 	for process, cost := range m.Costs {
-		spent[process] = cost.of(l) / rate
+		spent[process] = cost.of(l, 1) / rate
 	}
 	return spent
 }

@@ -104,7 +104,9 @@ func (m Model) Plan(a Ask) (Plan, error) {
 	cost := func(process string) Cost {
 		c := m.Costs[process]
 		c.Record *= size
-		c.Second = 0
+		if process == Engine {
+			c.Second = 0
+		}
 		return c
 	}
 	room := a.Use * float64(a.Cores)
@@ -114,7 +116,7 @@ func (m Model) Plan(a Ask) (Plan, error) {
 	// one of them. When that takes half of what a server may use, blocks have to be
 	// larger and older.
 	for times := 1.0; ; times *= 2 {
-		p.Age, p.Rows = blockAge*times, int(blockRows*times)
+		p.Age, p.Rows = blockAge*times, int(inBlock(times))
 		server, err := m.fill(&p, size, cost, room, times)
 		if err != nil || server <= room/2 || times == mostTimes {
 			return p, err
@@ -132,7 +134,7 @@ func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times f
 	a := p.Ask
 	flow := m.traffic(a, size)
 	kept := func(bytes float64, of time.Duration) float64 { return bytes * size * a.Rate * of.Seconds() / 1e12 }
-	p.LogTB = kept(m.Streamed, a.Log) * float64(a.Copies)
+	p.LogTB = kept(m.streamed(a.Batch), a.Log) * float64(a.Copies)
 	p.TablesTB = kept(m.Measured.Table, a.Retention) * float64(a.Replicas)
 	// More apis make more, smaller entries, and more ingesters fewer lanes for
 	// each, so that all is worked out again until nothing changes.
@@ -145,7 +147,7 @@ func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times f
 		l = load{records: a.Rate, requests: a.Rate / float64(a.Batch)}
 		l.entries = pairs * m.entries(l.requests/pairs)
 		l.blocks = float64(p.Lanes) * blocks(a.Rate/float64(p.Lanes), p.Lanes <= p.Ingesters, times)
-		api, nats, ingester = cost(API).of(l), cost(NATS).of(l)*float64(a.Copies), cost(Ingester).of(l)
+		api, nats, ingester = cost(API).of(l, p.APIs), cost(NATS).of(l, 1)*float64(a.Copies), cost(Ingester).of(l, p.Ingesters)
 		syncs := (l.entries + l.blocks) * float64(a.Copies) * m.Measured.Sync // one by one
 		p.APIs = max(p.APIs, whole(api/room), whole(flow.api/a.Use))
 		p.Ingesters = max(p.Ingesters, whole(ingester/room), whole(flow.ingester/a.Use))
@@ -187,7 +189,7 @@ type traffic struct{ api, nats, ingester, server float64 }
 
 func (m Model) traffic(a Ask, size float64) traffic {
 	wire := a.Gigabits * 1e9 / 8
-	streamed, inserted, stored := a.Rate*m.Streamed*size, a.Rate*m.Measured.Inserted*size, a.Rate*m.Measured.Table*size
+	streamed, inserted, stored := a.Rate*m.streamed(a.Batch)*size, a.Rate*m.Measured.Inserted*size, a.Rate*m.Measured.Table*size
 	return traffic{
 		api:      a.Rate * a.RecordBytes / wire,
 		nats:     streamed * float64(1+a.Copies-1+1) / wire, // from the api, to the other copies, to the ingester

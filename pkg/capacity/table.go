@@ -128,7 +128,7 @@ func (m Model) Compare() (all []Compared) {
 			Compared{p.Name, "ClickHouse", "CPU-s per million", p.CPU[Engine] / p.Records * 1e6, said[Engine] * 1e6},
 		)
 		if p.Streamed > 0 {
-			all = append(all, Compared{p.Name, "log", "bytes per record", p.Streamed / p.Records, m.Streamed})
+			all = append(all, Compared{p.Name, "log", "bytes per record", p.Streamed / p.Records, m.streamed(p.Batch)})
 		}
 	}
 	return all
@@ -173,7 +173,12 @@ func (m Model) WriteCosts(w io.Writer) error {
 		c := m.Costs[process]
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", process, number(c.Record*1e6), number(c.Request*1e6), number(c.Entry*1e6), number(c.Block*1e3))
 	}
-	fmt.Fprintf(&b, "\n- A record of %.0f bytes takes %s in the log and %s in the tables.\n", m.Bytes, number(m.Streamed), number(m.Measured.Table))
+	fmt.Fprintf(&b, "\n- Each api, NATS server and ingester takes %s, %s and %s of a core beside that, whatever happens.\n", number(m.Costs[API].Second), number(m.Costs[NATS].Second), number(m.Costs[Ingester].Second))
+	var log []string
+	for _, s := range m.Streamed {
+		log = append(log, fmt.Sprintf("%s (%.0f a request)", number(s.Bytes), s.Batch))
+	}
+	fmt.Fprintf(&b, "- A record of %.0f bytes takes %s in the tables, and in the log %s.\n", m.Bytes, number(m.Measured.Table), strings.Join(log, ", "))
 	fmt.Fprintf(&b, "- An api and a lane have an entry every %s ms at most; each copy syncs it.\n", number(m.Publish*1e3))
 	fmt.Fprintf(&b, "- A lane takes %s records/s beside everything else on that machine, of whose cores %.0f %% were used then.\n", number(m.Lane), m.Full*100)
 	fmt.Fprintf(&b, "- Merges that come after the load take ClickHouse %.0f %% more.\n", m.Measured.Merges*100)

@@ -31,6 +31,7 @@ var loads = []capacity.Point{
 	{Name: "500 a request, 8 connections", Batch: 500, Connections: 8},
 	{Name: "200 a request, 30 000/s", Batch: 200, Connections: 8, Rate: 30_000},
 	{Name: "20 a request, 15 000/s", Batch: 20, Connections: 8, Rate: 15_000},
+	{Name: "100 a request, 100/s", Fit: true, Batch: 100, Connections: 1, Rate: 100}, // next to nothing, in one block a second
 }
 
 // capacity measures what sluice capacity reckons with.
@@ -75,7 +76,8 @@ func (b *bench) capacity(ctx context.Context, m Machine) error {
 				return err
 			}
 			if point.Batch >= 50 { // of few records there is little to merge, and much else that the engine does meanwhile
-				during, merging = during+engine, merging+max(0, after-before-engine*float64(b.plan.runs+1)/float64(b.plan.runs))
+				runs := float64(b.plan.runs)
+				during, merging = during+engine, merging+max(0, after-before-engine*(runs+warmUp)/runs)
 			}
 			all.Points = append(all.Points, point)
 		}

@@ -225,7 +225,7 @@ func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
 	}
 	warm := j.load
 	if warm.Duration > 0 {
-		warm.Duration = max(warm.Duration/4, 200*time.Millisecond)
+		warm.Duration = max(time.Duration(warmUp*float64(warm.Duration)), 200*time.Millisecond)
 	} else {
 		warm.Records = min(b.plan.warmUp, warm.Records)
 	}
@@ -245,6 +245,9 @@ func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
 	}
 	return nil
 }
+
+// warmUp is how long a load of some time warms up, of that time.
+const warmUp = 0.25
 
 // once is one run, and what goes on beside it.
 func (b *bench) once(ctx context.Context, s *parts.Stage, j job) (pass, error) {
