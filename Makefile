@@ -57,13 +57,18 @@ engine-lock: ## write down the SHA-512 of this platform's engine, as the npm reg
 	npm install --prefix $(ENGINE_LOCK) --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --ignore-scripts --loglevel=error
 
 test: engine | need-go ## the whole suite, with real NATS and the real engine
-	@$(MAKE) -j 2 suite fuzz suite-bench
+	@$(MAKE) -j 2 suite beside
+
+# Two packages and one of these at a time: more of them only wait for the same cores,
+# and tests that wait for servers find them late.
+beside: fuzz
+	@$(MAKE) suite-bench
 
 # Much of it waits for servers, so packages and tests run side by side, the longest
 # package first. make check has vetted it; nobody debugs what is linked here.
 TEST := $(GO) test -vet=off -ldflags=-w
 suite: engine | need-go
-	$(TEST) -timeout 15m -p 3 -parallel 6 ./cmd/internal/endtoend ./...
+	$(TEST) -timeout 15m -p 2 -parallel 6 ./cmd/internal/endtoend ./...
 
 # The inner loop: rooms by themselves, and of them not what takes long: servers that die
 # and come back, and thousands of cases by chance. make test runs all of it.
@@ -209,4 +214,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short fuzz baseline check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench bench-table bench-ratios bench-analytics bench-console hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test test-short beside fuzz baseline check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench bench-table bench-ratios bench-analytics bench-console hostile microbench clean need-go

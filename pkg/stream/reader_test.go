@@ -14,11 +14,18 @@ import (
 	"sluice/pkg/stream"
 )
 
-// publish publishes n small submissions named by prefix.
+// publish publishes n small submissions named by prefix. It does as a client: what is
+// refused because NATS cannot be reached is sent again.
 func (w *world) publish(p *stream.Publisher, prefix string, n int) {
 	w.t.Helper()
 	for i := range n {
-		if _, err := p.Publish(context.Background(), submission(fmt.Sprintf("%s-%d", prefix, i), 100)); err != nil {
+		err := flow.ErrUnavailable
+		for began := time.Now(); errors.Is(err, flow.ErrUnavailable) && time.Since(began) < time.Minute; {
+			if _, err = p.Publish(context.Background(), submission(fmt.Sprintf("%s-%d", prefix, i), 100)); err != nil {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		if err != nil {
 			w.t.Fatalf("publish: %v", err)
 		}
 	}
