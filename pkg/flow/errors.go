@@ -8,7 +8,7 @@ import (
 // Why a request has no Caller.
 var (
 	ErrTokenMissing    = errors.New("no access token was sent")
-	ErrTokenInvalid    = errors.New("the access token is not valid")                    // unknown, malformed, expired, for somebody else
+	ErrTokenInvalid    = errors.New("the access token is not valid")                    // unknown, malformed, expired, for another audience
 	ErrTokenUnverified = errors.New("the access token cannot be checked at the moment") // its keys cannot be had
 )
 

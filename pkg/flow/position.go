@@ -38,8 +38,8 @@ type Totals struct {
 }
 
 // Hold keeps a lane between two blocks: what is claimed is stored, and nothing
-// new is claimed. It is a request, not a lock: it ends by itself when whoever
-// wrote it does not come back, and what rests on it must look at the revision
+// new is claimed. It is a request, not a lock: it ends by itself when the
+// operator who wrote it does not come back, and what rests on it must look at the revision
 // of the position again.
 type Hold struct {
 	By    string `json:"by"`    // who holds the lane

@@ -274,8 +274,8 @@ func (w *walker) wrong(from field) (f field, code string) {
 	return 0, ""
 }
 
-// names remembers the names of the members of one kind of object. Whoever sends
-// records sends the same members in the same order again and again, so it keeps
+// names remembers the names of the members of one kind of object. An engine
+// sends the same members in the same order again and again, so it keeps
 // which name followed which, to look first whether it does again: one comparison
 // instead of looking for the end of the name and then for the field. A wrong
 // memory costs time and changes nothing.

@@ -129,8 +129,8 @@ func (db *DB) apply(ctx context.Context, d dialect.Dialect, m migration) error {
 
 // run runs a statement of a migration. A binary before this one may be inserting: an
 // insert tells the materialized views that there are when it begins, and those that
-// began before a view was made or dropped know nothing of that. So whoever copies the
-// rows of a table into another one, or takes a table away, waits for them first.
+// began before a view was made or dropped know nothing of that. So a migration that
+// copies the rows of a table into another one, or takes a table away, waits for them first.
 // A crash while waiting changes nothing: the next run waits again.
 func (db *DB) run(ctx context.Context, statement string) error {
 	copies := strings.HasPrefix(statement, "INSERT ")

@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// operator is whoever runs the commands of sluice, on a machine of their own.
+// operator runs the commands of sluice, on a machine of their own.
 const operator = "operator"
 
 // envClock names the file that says by how many seconds a program's clock is off.

@@ -26,7 +26,7 @@ type part struct {
 // life is one process of a part.
 type life struct {
 	*programtest.Process
-	asked  bool // somebody ended it
+	asked  bool // it was told to end
 	killed bool // without warning
 }
 
@@ -70,7 +70,7 @@ func (p *part) signal(sig syscall.Signal) bool {
 
 // end sends a signal that ends the part, and waits for it. It returns false
 // when the part did not run, and the exit status: -1 when it did not end in
-// time and was killed, 0 when somebody else killed it meanwhile.
+// time and was killed, 0 when another goroutine killed it meanwhile.
 func (p *part) end(sig syscall.Signal, limit time.Duration) (ran bool, status int) {
 	p.mu.Lock()
 	one := p.life

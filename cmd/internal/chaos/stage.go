@@ -237,8 +237,8 @@ func answersOK(ctx context.Context, url string) error {
 	}
 }
 
-// crashed starts a part again that ended although nobody asked, as whoever
-// supervises it would.
+// crashed starts a part again that ended although nobody asked, as a
+// supervisor would.
 func (s *stage) crashed(p *part, status string) {
 	s.journal.count(func(c *Counts) { c.Crashes++ })
 	s.journal.note("%s ended by itself: %s", p.name, status)
