@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -157,8 +158,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 					later()
 					w := newWorld()
 					w.publish(posted("a", inMonth(1, 1), inMonth(2, 2), inMonth(1, 3)))
-					p, stop := w.start(t, "first", ingest.Config{})
-					w.mu.Lock()
+					p := &process{world: w, name: "first"}
 					w.insert = func(b record.Block) error {
 						if p.gone {
 							return nil
@@ -176,7 +176,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 						}
 						return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("killed")}
 					}
-					w.mu.Unlock()
+					_, stop := p.start(t, ingest.Config{Owner: "first"}, p.parts(), prometheus.NewRegistry())
 					time.Sleep(time.Second)
 					stop()
 					w.mu.Lock()

@@ -107,7 +107,6 @@ func TestACrashAmidPieces(t *testing.T) {
 				t.Run(fmt.Sprintf("of the first piece %s, of the second %s; the next %s", first, second, next), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						w, want := backlog(3)
-						p, stop := w.start(t, "first", atOnce)
 						crashed := 0
 						w.faults = func(_ int, op string) fault {
 							if crashed == 2 || !isInsert(op) {
@@ -129,6 +128,7 @@ func TestACrashAmidPieces(t *testing.T) {
 							}
 							return f
 						}
+						p, stop := w.start(t, "first", atOnce)
 						time.Sleep(10 * time.Millisecond)
 						synctest.Wait()
 						w.mu.Lock()
