@@ -63,21 +63,24 @@ func (v versionRow) IncidentShare() float64 {
 }
 
 const versionsSQL = `
-SELECT process_version, countIf(what = 1) AS instances, countIf(what = 2) AS active, countIf(what = 1 AND reached = 3) AS completed,
-    countIf(what = 1 AND reached = 4) AS terminated, countIf(what = 1 AND stopped) AS with_incidents,
-    quantileExactIf(0.5)(took_ms, what = 1 AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, what = 1 AND reached = 3) AS p95,
-    groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), what = 1 AND reached = 3 AND took_ms IS NOT NULL) AS steps
+SELECT process_version, countIf(begun) AS instances, countIf(reached < 3) AS active, countIf(begun AND reached = 3) AS completed,
+    countIf(begun AND reached = 4) AS terminated, countIf(begun AND stopped) AS with_incidents,
+    quantileExactIf(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, begun AND reached = 3) AS p95,
+    groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), begun AND reached = 3 AND took_ms IS NOT NULL) AS steps
 FROM
 (
-    $rows
+    SELECT process_version, reached, took_ms, notEmpty(raised) AS stopped, ifNull($within, 0) AS begun FROM
+    ($instances)
 )
 GROUP BY process_version
 ORDER BY process_version DESC`
 
-// versions compares the versions, whichever of them is chosen.
+// versions compares the versions, whichever of them is chosen: by the instances that began
+// in the window or go on, read once.
 func (s *Server) versions(ctx context.Context, who *session, c chosen) (p section[[]versionRow]) {
 	c.Version = 0
-	p.SQL = fill(versionsSQL, "rows", begunAndActive(c.began(), active("source = "+quote(c.Source)), c.mine(who)))
+	p.SQL = fill(versionsSQL, "within", c.Window.within("started"),
+		"instances", fill(instancesOf, "rows", "source = "+quote(c.Source)+" AND (state < 3 OR "+c.Window.within("started_at")+")", "tenants", c.mine(who)))
 	p.Rows, p.Err = each(ctx, s.db, func(r *versionRow) []any {
 		return []any{&r.Version, &r.Instances, &r.Active, &r.Completed, &r.Terminated, &r.WithIncidents, &r.P50, &r.P95, &r.Steps}
 	}, p.SQL)
@@ -134,21 +137,59 @@ const elementsOf = `SELECT source, process_instance_key AS instance, key AS elem
     WHERE $elements
     GROUP BY source, process_instance_key, key`
 
+// ofProcess leaves the rows of elements that lie under the process, and under those that
+// instances of it were moved from or to: few processes, if any. An instance that was moved
+// says so itself; one whose rows are not merged yet has a row with a migration and no
+// beginning, and all its rows are looked at.
+const ofProcess = `source = $source AND (bpmn_process_id IN ($process, '') OR bpmn_process_id GLOBAL IN
+        (SELECT arrayJoin(processes) FROM flow.instances WHERE source = $source AND length(processes) > 1 AND has(processes, $process)
+        UNION ALL
+        SELECT arrayJoin(processes) FROM
+            (SELECT groupUniqArrayArray(processes) AS processes FROM flow.instances
+            WHERE source = $source AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.instances WHERE source = $source AND migrated != '' AND began = '')
+            GROUP BY process_instance_key HAVING has(processes, $process))))`
+
+// Elements are grouped by numbers alone: what, the hash of id and type, is 0 of those that
+// do not count here, and their names are looked up for each what, not for each element.
+// The last migration says what an element is.
 const heatSQL = `
-SELECT id, type, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
-    quantileExact(0.5)(took_ms) AS p50, quantileExact(0.95)(took_ms) AS p95, sum(took_ms) AS total
+SELECT n.id AS id, n.type AS type, executions, completed, terminated, p50, p95, total
 FROM
 (
-    $elements
-)
-WHERE type != 'PROCESS' AND reached > 0 AND process = $process$version AND $tenants
-GROUP BY id, type
+    SELECT what, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
+        quantilesExact(0.5, 0.95)(took_ms) AS percentiles, percentiles[1] AS p50, percentiles[2] AS p95, sum(took_ms) AS total
+    FROM
+    (
+        WITH splitByChar('\t', e.migrated) AS moved, $what AS one, max(e.tenant_id) AS tenant, ifNull(if(e.migrated = '', e.version, toInt64OrNull(moved[3])), 0) AS process_version,
+            if(e.migrated = '', e.bpmn_process_id = $process, moved[2] = $process)$version AND e.bpmn_element_type != 'PROCESS' AS counts
+        SELECT argMax(if(counts, one, 0), toUInt128OrZero(substring(e.migrated, 1, 35))) AS what,
+            max(e.state) AS reached, dateDiff('millisecond', min(e.activated_at), max(e.completed_at)) AS took_ms
+        FROM flow.element_instances AS e
+        WHERE $of
+            AND process_instance_key GLOBAL IN ($began)
+        GROUP BY e.key
+        HAVING what != 0 AND reached > 0 AND $tenants
+    )
+    GROUP BY what
+) AS t
+INNER JOIN
+(
+    WITH splitByChar('\t', e.migrated) AS moved
+    SELECT $what AS what, any(if(e.migrated = '', e.element_id, moved[4])) AS id, any(e.bpmn_element_type) AS type
+    FROM flow.element_instances AS e
+    WHERE source = $source AND bpmn_process_id = $process AND process_instance_key GLOBAL IN ($began)
+    GROUP BY what
+) AS n ON n.what = t.what
 ORDER BY total DESC, id, type`
+
+// whatOf is the number of what an element is.
+const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4])) + 3 * cityHash64(e.bpmn_element_type)`
 
 // heat is what has happened at each element of the process, of the instances begun
 // in the window. What an instance did before it was migrated stays where it was.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
-	p.SQL = fill(heatSQL, "elements", c.elements(""), "tenants", who.only("tenant"), "process", quote(c.Process), "version", c.ofVersion("process_version"))
+	p.SQL = fill(heatSQL, append(c.pairs(), "what", whatOf, "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.instances WHERE "+c.began(),
+		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
 	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any {
 		return []any{&r.ID, &r.Type, &r.Executions, &r.Completed, &r.Terminated, &r.P50, &r.P95, &r.Total}
 	}, p.SQL)
@@ -164,24 +205,22 @@ func (c chosen) elements(order string) string {
             (SELECT source, processes, process_instance_key FROM flow.instances FINAL WHERE `+c.began()+` AND has(processes, $process)`+order+`))`, c.pairs()...))
 }
 
-// All rows of an element that is not left have a state below 3, and what it is
-// called after a migration stands in the row of the process that it was moved to.
+// Only elements of which some row of the process says that they are not left may be there.
 const tokensSQL = `
 SELECT id, count() AS active
 FROM
 (
     $elements
 )
-WHERE process = $process$version AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants AND element GLOBAL NOT IN
-    (SELECT key FROM flow.element_instances WHERE source = $source AND (state >= 3 OR bpmn_process_id != $process AND migrated != '') AND key GLOBAL IN
-        (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3))
+WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants
 GROUP BY id
 ORDER BY id`
 
 // present counts where instances are now.
 func (s *Server) present(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
 	p.SQL = fill(tokensSQL, append(c.pairs(), "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
-		"elements", fill(elementsOf, "elements", fill("source = $source AND bpmn_process_id = $process AND state < 3", c.pairs()...)))...)
+		"elements", fill(elementsOf, "elements", fill(ofProcess+`
+        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...)
 	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Active} }, p.SQL)
 	return p
 }
@@ -190,20 +229,17 @@ const troublesSQL = `
 SELECT id, countIf(created IS NOT NULL AND $within) AS incidents, countIf(reached < 2) AS open
 FROM
 (
-    SELECT source, key, splitByChar('\t', max(i.migrated)) AS moved, if(length(moved) < 3, max(i.element_id), moved[3]) AS id,
-        if(length(moved) < 3, max(i.bpmn_process_id), moved[2]) AS process, max(i.state) AS reached, min(i.created_at) AS created, max(i.tenant_id) AS tenant
-    FROM flow.incidents AS i
-    WHERE source = $source AND (source, process_instance_key, key) GLOBAL IN
-        (SELECT source, process_instance_key, key FROM flow.incidents WHERE source = $source AND (state < 2 OR $at))
-    GROUP BY source, process_instance_key, key
-    HAVING process = $process AND $tenants
+    SELECT splitByChar('\t', i.migrated) AS moved, if(i.migrated = '', i.element_id, moved[3]) AS id,
+        if(i.migrated = '', i.bpmn_process_id, moved[2]) AS process, i.state AS reached, i.created_at AS created, i.tenant_id AS tenant
+    FROM flow.incidents AS i FINAL
+    WHERE source = $source AND process = $process AND $tenants AND (reached < 2 OR $within)
 )
 GROUP BY id
 ORDER BY id`
 
 // troubles counts the incidents of each element, whatever its version.
 func (s *Server) troubles(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
-	p.SQL = fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "at", c.Window.within("created_at"), "tenants", who.only("tenant"))...)
+	p.SQL = fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "tenants", who.only("tenant"))...)
 	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Incidents, &r.Open} }, p.SQL)
 	return p
 }
