@@ -198,7 +198,7 @@ bench-ratios: engine | need-go ## ask the 16 queries of e79fe00 of the tables of
 bench-analytics: engine | need-go ## measure what the questions of analysts cost at 2 and 20 million records, and write docs/performance/analytics.md
 	$(GO) run ./cmd/internal/analytics --save docs/performance/analytics.json --out docs/performance/analytics.md $(ARGS)
 
-bench-console: build ## what the console costs while ten browsers look, on a machine that does nothing else
+bench-console: engine | need-go ## what pages take at 20 million records, and ten browsers that look, on a machine that does nothing else
 	$(GO) run ./cmd/internal/watchers $(ARGS)
 
 hostile: | need-go ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else

@@ -16,15 +16,17 @@ import (
 
 // Config says where the console listens and how long its sessions last.
 type Config struct {
-	Listen string `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
-	Secure bool   `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
+	Listen string        `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
+	Secure bool          `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
+	Every  time.Duration `default:"1s" help:"How often to look at programs, NATS and ClickHouse while a browser shows what is live, once for all browsers."`
 
 	Idle    time.Duration `kong:"-" default:"1h"`  // a session ends when nothing was asked for so long
 	Session time.Duration `kong:"-" default:"12h"` // a session ends after so long
-	Every   time.Duration `kong:"-" default:"1s"`  // how often to look while a browser watches
 	Rest    time.Duration `kong:"-" default:"15s"` // how often while none does
 	Answer  time.Duration `kong:"-" default:"5s"`  // how long a page may take to gather what it shows
 }
+
+const leastEvery = 50 * time.Millisecond // looks that take longer than their pause would never end
 
 func (c Config) withDefaults() Config {
 	option.Defaults(&c)
@@ -74,6 +76,9 @@ type Server struct {
 // New prepares a Server and its pages.
 func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
+	if cfg.Every < leastEvery {
+		return nil, fmt.Errorf("--every is %s, at least %s must be between two looks", cfg.Every, leastEvery)
+	}
 	files, err := loadAssets()
 	if err != nil {
 		return nil, fmt.Errorf("assets of the console: %w", err)

@@ -47,7 +47,7 @@ func (b *bench) ask(ctx context.Context, s *step) error {
 		lastDay[name] = value
 	}
 	lastDay["from"] = end.Add(-24 * time.Hour).Format(time.DateTime)
-	if s.Bytes, err = b.number(ctx, "SELECT sum(bytes_on_disk) FROM system.parts WHERE database = 'flow' AND active"); err != nil {
+	if s.Bytes, err = b.Number(ctx, "SELECT sum(bytes_on_disk) FROM system.parts WHERE database = 'flow' AND active"); err != nil {
 		return err
 	}
 	for _, q := range questions {

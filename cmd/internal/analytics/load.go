@@ -52,7 +52,7 @@ func (b *bench) step(ctx context.Context, records int64, load func(context.Conte
 		s.Took = time.Since(began).Seconds()
 	}
 	b.say("wait for merges")
-	if err := b.settle(ctx); err != nil {
+	if err := b.Settle(ctx); err != nil {
 		return err
 	}
 	b.say("ask")
@@ -72,46 +72,10 @@ func (b *bench) load(ctx context.Context, records int64) error {
 	_, err := load.Run(ctx, load.Config{
 		URL: b.URL, Token: b.Token, Records: records - b.loaded, Batch: 1000, Progress: b.log, Seed: uint64(records), Timeout: time.Minute, GiveUp: 5 * time.Minute,
 		Writer: &simulated.Writer{Engine: b.engine},
-		Stored: func(ctx context.Context, _ load.Totals) error { return b.stored(ctx, records) },
+		Stored: func(ctx context.Context, _ load.Totals) error { return b.Stored(ctx, records) },
 	})
 	b.loaded = records
 	return err
-}
-
-// stored waits until so many rows can be queried.
-func (b *bench) stored(ctx context.Context, records int64) error {
-	var last int64
-	for moved := time.Now(); last < records; time.Sleep(500 * time.Millisecond) {
-		now, err := b.number(ctx, "SELECT count() FROM flow.records")
-		if err != nil {
-			return err
-		}
-		if now != last {
-			last, moved = now, time.Now()
-		}
-		if time.Since(moved) > time.Minute {
-			return fmt.Errorf("%d of %d records are stored, and no more for a minute", last, records)
-		}
-	}
-	if last > records {
-		return fmt.Errorf("%d rows are stored of %d records", last, records)
-	}
-	return nil
-}
-
-// settle waits until the engine has had nothing to merge for three seconds.
-func (b *bench) settle(ctx context.Context) error {
-	for quiet := 0; quiet < 15; quiet++ {
-		merges, err := b.number(ctx, "SELECT count() FROM system.merges")
-		if err != nil {
-			return err
-		}
-		if merges > 0 {
-			quiet = -1
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
-	return nil
 }
 
 // copy stores what was posted once more: as the records of another engine, all
@@ -124,12 +88,4 @@ func (b *bench) copy(ctx context.Context) error {
 	return b.Exec(ctx, `INSERT INTO flow.records SELECT * REPLACE (concat('load-copy-', '`+strconv.Itoa(b.copies)+`') AS source, ts - toIntervalDay(`+days+`) AS ts,
 		if(deadline > 0, deadline - 86400000 * `+days+`, deadline) AS deadline) FROM flow.records WHERE source = 'load'
 		SETTINGS max_partitions_per_insert_block = 0, max_insert_block_size = 500000, min_insert_block_size_rows = 500000`)
-}
-
-func (b *bench) number(ctx context.Context, sql string) (int64, error) {
-	text, err := b.Query(ctx, sql)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(text, 10, 64)
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ const (
 	Engine   = "engine"
 	API      = "api"
 	Ingester = "ingester"
+	Console  = "console"
 )
 
 // Stage is a deployment that runs.
@@ -149,6 +151,24 @@ func (s *Stage) spawnAPI() (*Part, error) {
 	return p, err
 }
 
+// AddConsole starts the web page, with further options. It looks at the apis and
+// ingesters there are. AddConsole waits until all parts can work.
+func (s *Stage) AddConsole(ctx context.Context, options ...string) (*Part, error) {
+	http, ops := programtest.Address(), programtest.Address()
+	var watch []string
+	for _, p := range slices.Concat(s.APIs(), s.Ingesters()) {
+		watch = append(watch, p.Ops)
+	}
+	args := append([]string{"console", "--listen", http, "--ops", ops, "--watch", strings.Join(watch, ","), "--tokens", s.tokens(),
+		"--nats", s.NATS, "--clickhouse", "clickhouse://default@" + s.Native + "/flow"}, options...)
+	p, err := s.spawn(Console, ops, "sluice", args...)
+	if err != nil {
+		return nil, err
+	}
+	p.HTTP = http
+	return p, s.ready(ctx)
+}
+
 // numbered is the name of the next part of some.
 func numbered(name string, there []*Part) string {
 	if len(there) == 0 {
@@ -232,6 +252,51 @@ func (s *Stage) Verify(ctx context.Context, bin string) error {
 // Query asks the engine over HTTP. Rows are lines, columns separated by tabs.
 func (s *Stage) Query(ctx context.Context, sql string) (string, error) {
 	return s.ask(ctx, http.MethodGet, sql)
+}
+
+// Number is what a query answers that asks for one whole number.
+func (s *Stage) Number(ctx context.Context, sql string) (int64, error) {
+	text, err := s.Query(ctx, sql)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// Stored waits until so many rows can be queried.
+func (s *Stage) Stored(ctx context.Context, records int64) error {
+	var last int64
+	for moved := time.Now(); last < records; time.Sleep(500 * time.Millisecond) {
+		now, err := s.Number(ctx, "SELECT count() FROM flow.records")
+		if err != nil {
+			return err
+		}
+		if now != last {
+			last, moved = now, time.Now()
+		}
+		if time.Since(moved) > time.Minute {
+			return fmt.Errorf("%d of %d records are stored, and no more for a minute", last, records)
+		}
+	}
+	if last > records {
+		return fmt.Errorf("%d rows are stored of %d records", last, records)
+	}
+	return nil
+}
+
+// Settle waits until the engine has had nothing to merge for three seconds.
+func (s *Stage) Settle(ctx context.Context) error {
+	for quiet := 0; quiet < 15; quiet++ {
+		merges, err := s.Number(ctx, "SELECT count() FROM system.merges")
+		if err != nil {
+			return err
+		}
+		if merges > 0 {
+			quiet = -1
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
 }
 
 // Exec tells the engine to do something over HTTP.

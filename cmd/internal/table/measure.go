@@ -74,7 +74,7 @@ func (b *bench) drain(ctx context.Context, f *figures) error {
 	var first, rows int64
 	for moved := time.Now(); rows < f.Acknowledged; {
 		last := rows
-		if rows, err = b.number(ctx, "SELECT count() FROM flow.records"); err != nil {
+		if rows, err = b.Number(ctx, "SELECT count() FROM flow.records"); err != nil {
 			return err
 		}
 		now := time.Now()
@@ -119,24 +119,9 @@ func (*bench) pause(done, left int64, took time.Duration) time.Duration {
 	return max(least, min(most, time.Duration(float64(took)*float64(left)/float64(done)/2)))
 }
 
-// quiet waits until the engine has had nothing to merge for three seconds.
-func (b *bench) quiet(ctx context.Context) error {
-	for quiet := 0; quiet < 15; quiet++ {
-		merges, err := b.number(ctx, "SELECT count() FROM system.merges")
-		if err != nil {
-			return err
-		}
-		if merges > 0 {
-			quiet = -1
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
-	return nil
-}
-
 // settle is when no merge is left to do.
 func (b *bench) settle(ctx context.Context, f *figures) error {
-	if err := b.quiet(ctx); err != nil {
+	if err := b.Settle(ctx); err != nil {
 		return err
 	}
 	now, err := load.CPUTime(b.Part(parts.Engine).PID())
@@ -194,14 +179,6 @@ func (b *bench) sizes(ctx context.Context, sql string) (all []size, err error) {
 		all = append(all, size{name, n / float64(b.records)})
 	}
 	return all, nil
-}
-
-func (b *bench) number(ctx context.Context, sql string) (int64, error) {
-	text, err := b.Query(ctx, sql)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(text, 10, 64)
 }
 
 // ask times every question of analysts, about the process with most instances

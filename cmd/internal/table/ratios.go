@@ -43,7 +43,7 @@ func (b *bench) compare(ctx context.Context) (asMerged, inOne []ratio, err error
 	const columns = `id, key, record_type, value_type, intent, ts, partition_id, position, tenant_id, bpmn_process_id, process_definition_key, version,
 		process_instance_key, element_id, element_instance_key, bpmn_element_type, job_type, worker, retries, deadline, error_type, error_code, error_message,
 		variables, custom_headers, extra, received_at, stream_seq, stream_idx, lane`
-	last, err := b.number(ctx, "SELECT max(stream_seq) FROM flow.records")
+	last, err := b.Number(ctx, "SELECT max(stream_seq) FROM flow.records")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,7 +53,7 @@ func (b *bench) compare(ctx context.Context) (asMerged, inOne []ratio, err error
 			return nil, nil, err
 		}
 	}
-	if err := b.quiet(ctx); err != nil {
+	if err := b.Settle(ctx); err != nil {
 		return nil, nil, err
 	}
 	b.say("ask both by turns")
@@ -157,5 +157,5 @@ func (b *bench) loaded(ctx context.Context) (*figures, error) {
 	}
 	version, err := b.Query(ctx, "SELECT version()")
 	f.Engine = version
-	return f, errors.Join(err, b.quiet(ctx))
+	return f, errors.Join(err, b.Settle(ctx))
 }
