@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -25,7 +26,9 @@ func LockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 	}
 	deadline := time.Now().Add(waitForFolder)
 	for {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			err = engineIsGone(folder)
+		}
 		if err == nil {
 			return func() { file.Close() }, nil
 		}
@@ -40,4 +43,19 @@ func LockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// engineIsGone returns EWOULDBLOCK while an engine holds the lock that it takes
+// itself. The files of a process that is killed are closed one after the other: our
+// lock, which it has had for longer, before this one.
+func engineIsGone(folder string) error {
+	file, err := os.OpenFile(filepath.Join(folder, "status"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close() // and unlock
+	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

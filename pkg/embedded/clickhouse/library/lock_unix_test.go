@@ -1,0 +1,39 @@
+//go:build unix
+
+package library_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/pkg/embedded/clickhouse/library"
+)
+
+// TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt: one that was killed has let go
+// of our lock, and not yet of its own.
+func TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt(t *testing.T) {
+	folder := t.TempDir()
+	status, err := os.Create(filepath.Join(folder, "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(status.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := library.LockFolder(ctx, folder); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while the engine holds its own lock: %v, want that it is waited for", err)
+	}
+	status.Close()
+	unlock, err := library.LockFolder(t.Context(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+}
