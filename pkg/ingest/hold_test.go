@@ -39,10 +39,9 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 					}
 					return nil
 				}
+				// One message: of several the first block may have any number.
+				w.publish(message(rec("0"), rec("1"), rec("2")))
 				_, stop := w.start(t, "a", ingest.Config{MaxRows: 3})
-				for i := range 3 {
-					w.publish(message(rec(fmt.Sprint(i))))
-				}
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				if p, _ := w.state(); (p.Claim != nil) != tt.busy {
@@ -55,8 +54,8 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				close(wake)
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
-				if p, _ := w.state(); p.Claim != nil || p.Done != 3 || !p.Held(time.Now()) {
-					t.Errorf("while it is held the position is %+v, want 3 messages done and no claim", p)
+				if p, _ := w.state(); p.Claim != nil || p.Done != 1 || !p.Held(time.Now()) {
+					t.Errorf("while it is held the position is %+v, want the first message done and no claim", p)
 				}
 				before, _ := w.state()
 				time.Sleep(20 * time.Second)
@@ -66,8 +65,8 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				}
 				time.Sleep(30 * time.Second) // nobody released it
 				synctest.Wait()
-				if p, rows := w.state(); p.Done != 53 || rows != 53 {
-					t.Errorf("after the hold the position is %+v with %d rows, want all 53", p, rows)
+				if p, rows := w.state(); p.Done != 51 || rows != 53 {
+					t.Errorf("after the hold the position is %+v with %d rows, want all 51 messages and 53 rows", p, rows)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
