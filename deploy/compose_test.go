@@ -352,7 +352,7 @@ func TestStaticImagesHoldStaticPrograms(t *testing.T) {
 func buildAll(t *testing.T) map[string]string {
 	t.Helper()
 	dir := reachable(t)
-	if err := programtest.Build(t.Context(), dir); err != nil {
+	if err := programtest.BuildPlain(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]string{}

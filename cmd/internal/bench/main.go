@@ -80,7 +80,11 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 	if page.Machine, err = lookAround(ctx, dir, p.watch); err != nil {
 		return Page{}, err
 	}
-	if err := programtest.Build(ctx, filepath.Join(dir, "bin")); err != nil {
+	build := programtest.Build
+	if cfg.Short {
+		build = programtest.BuildPlain
+	}
+	if err := build(ctx, filepath.Join(dir, "bin")); err != nil {
 		return Page{}, err
 	}
 	if cfg.Only == "" || cfg.Only == onlyCapacity {

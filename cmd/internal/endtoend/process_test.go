@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		bin = filepath.Join(dir, "bin")
-		if err := programtest.Build(context.Background(), bin); err != nil {
+		if err := programtest.BuildPlain(context.Background(), bin); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -18,7 +18,7 @@ import (
 func TestAProgramSaysItsVersion(t *testing.T) {
 	t.Parallel()
 	api := filepath.Join(t.TempDir(), "api")
-	build := exec.Command("go", "build", "-ldflags", "-X sluice/cmd/internal/run.version=v9.9.9 -X sluice/cmd/internal/run.commit=c0ffee", "-o", api, "sluice/cmd/api")
+	build := exec.Command("go", "build", "-pgo=off", "-ldflags", "-w -X sluice/cmd/internal/run.version=v9.9.9 -X sluice/cmd/internal/run.commit=c0ffee", "-o", api, "sluice/cmd/api")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

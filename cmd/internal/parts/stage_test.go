@@ -18,7 +18,7 @@ import (
 func TestAStageStoresWhatIsPosted(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")
-	if err := programtest.Build(t.Context(), bin); err != nil {
+	if err := programtest.BuildPlain(t.Context(), bin); err != nil {
 		t.Fatal(err)
 	}
 	s, err := parts.Start(t.Context(), bin, filepath.Join(dir, "stage"))

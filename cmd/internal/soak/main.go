@@ -30,7 +30,8 @@ type config struct {
 	Freshness time.Duration `default:"1s" help:"Longest time from when 99 of 100 records are taken in until they can be queried."`
 	Seed      uint64        `default:"1" help:"Decides the records."`
 
-	out io.Writer // gets one line per sample
+	out   io.Writer // gets one line per sample
+	build func(ctx context.Context, bin string) error
 }
 
 // leastSamples is what a judgement of growth needs.
@@ -51,7 +52,7 @@ func main() {
 	kong.Parse(&cfg, kong.Name("soak"), kong.Description("Runs Sluice under a steady load and watches what should not grow."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cfg.out = os.Stdout
+	cfg.out, cfg.build = os.Stdout, programtest.Build
 	if err := soak(ctx, cfg); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
@@ -80,7 +81,7 @@ func soak(ctx context.Context, cfg config) (err error) {
 		}
 	}()
 	bin := filepath.Join(dir, "bin")
-	if err := programtest.Build(ctx, bin); err != nil {
+	if err := cfg.build(ctx, bin); err != nil {
 		return err
 	}
 	running, err := parts.Start(ctx, bin, dir)

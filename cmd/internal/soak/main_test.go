@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"sluice/pkg/programtest"
 )
 
 // TestASoakForTwentySeconds is `make soak` in small.
 func TestASoakForTwentySeconds(t *testing.T) {
 	var table bytes.Buffer
 	err := soak(t.Context(), config{
-		For: 20 * time.Second, Rate: 1000, Every: time.Second, Seed: 1, out: &table,
+		For: 20 * time.Second, Rate: 1000, Every: time.Second, Seed: 1, out: &table, build: programtest.BuildPlain,
 		Freshness: 10 * time.Second, // other tests may have the processors
 	})
 	t.Logf("\n%s", table.String())
