@@ -123,6 +123,9 @@ func TestWhoMay(t *testing.T) {
 		s.token = slow
 		eventually(t, 10*time.Second, func() error { return wantOK(s.send("POST", "/flow/flowRecord/batch", `{"id":"a"}`)) })
 		res, body := s.send("POST", "/flow/flowRecord/batch", `{"id":"a"}`)
+		for tries := 0; res.StatusCode == http.StatusOK && tries < 20; tries++ { // a second has passed, on a busy machine
+			res, body = s.send("POST", "/flow/flowRecord/batch", `{"id":"a"}`)
+		}
 		if res.StatusCode != http.StatusTooManyRequests {
 			t.Fatalf("answered %s %s, want 429", res.Status, body)
 		}
@@ -132,11 +135,8 @@ func TestWhoMay(t *testing.T) {
 	})
 }
 
-// TestRequestsInEveryForm: methods, media types, compression and repeats.
-func TestRequestsInEveryForm(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	s.up()
+// requestsInEveryForm: methods, media types, compression and repeats.
+func requestsInEveryForm(t *testing.T, s *stack) {
 	const batch = "/flow/flowRecord/batch"
 	packed := zstdOf(t, []byte(`{"id":"z"}`))
 	bomb := gzipOf(t, bytes.Repeat([]byte(" "), 15<<20))

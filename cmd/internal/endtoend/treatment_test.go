@@ -15,13 +15,10 @@ type stored struct {
 	want   map[string]string // column: text, NULL for null
 }
 
-// TestEveryTreatmentOfAValue posts each kind of value that engines send and
-// looks at what ClickHouse holds of it.
-func TestEveryTreatmentOfAValue(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	s.up()
-	for i, tt := range []stored{
+// everyTreatmentOfAValue posts each kind of value that engines send and looks at
+// what ClickHouse holds of it.
+func everyTreatmentOfAValue(t *testing.T, s *stack) {
+	all := []stored{
 		{"unknown members are kept as they were sent", `{"id":%q,"future":[1.50],"value":{"new":{"a":null}}}`,
 			map[string]string{"extra": `{"new":{"a":null},"_record":{"future":[1.50]}}`}},
 		{"missing members are nothing", `{"id":%q}`,
@@ -53,13 +50,15 @@ func TestEveryTreatmentOfAValue(t *testing.T) {
 		{"a version by either name", `{"id":%q,"value":{"version":7}}`, map[string]string{"version": "7"}},
 		{"an element by either name", `{"id":%q,"value":{"targetElementId":"Event_wait"}}`, map[string]string{"element_id": "Event_wait"}},
 		{"escapes are undone in text", `{"id":%q,"value":{"errorMessage":"a\n\t\"\u00e9\ud83d\ude00"}}`, map[string]string{"error_message": "a\n\t\"é😀"}},
-	} {
+	}
+	for i, tt := range all {
+		if err := wantOK(s.post(fmt.Appendf(nil, tt.record, fmt.Sprintf("t-%d", i)))); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+	}
+	for i, tt := range all {
 		t.Run(tt.name, func(t *testing.T) {
-			id := fmt.Sprintf("t-%d", i)
-			if res, body := s.post(fmt.Appendf(nil, tt.record, id)); wantOK(res, body) != nil {
-				t.Fatal(wantOK(res, body))
-			}
-			row := s.row(t, id)
+			row := s.row(t, fmt.Sprintf("t-%d", i))
 			for column, want := range tt.want {
 				if got := text(row[column]); got != want {
 					t.Errorf("%s is %q, want %q", column, got, want)
@@ -89,11 +88,10 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// TestEveryRefusalOfARecord: what cannot be stored is refused at the door,
-// by status, code and place, and nothing of the request is stored.
-func TestEveryRefusalOfARecord(t *testing.T) {
-	s := newStack(t)
-	s.up()
+// everyRefusalOfARecord: what cannot be stored is refused at the door, by status,
+// code and place, and nothing of the request is stored.
+func everyRefusalOfARecord(t *testing.T, s *stack) {
+	before := s.counted()
 	for _, tt := range []struct {
 		name, body string
 		status     int
@@ -137,8 +135,5 @@ func TestEveryRefusalOfARecord(t *testing.T) {
 			t.Errorf("%s: %v", body, wantOK(res, answer))
 		}
 	}
-	if res, answer := s.post([]byte(`{"id":"last"}`)); wantOK(res, answer) != nil {
-		t.Fatal(wantOK(res, answer))
-	}
-	s.eventuallyQuery(10*time.Second, "SELECT groupArray(id) FROM flow.records", "['last']")
+	s.leavesOne("last", before)
 }

@@ -447,9 +447,8 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 	s.up()
 	at := "nats://" + s.nats
 	s.exec("ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
-	for i := range 10 {
-		message := map[bool]string{true: "poison", false: "fine"}[i%3 == 0]
-		body := fmt.Sprintf(`[{"id":"%d-0"},{"id":"%d-1","value":{"errorMessage":"%s"}}]`, i, i, message)
+	for i := range 4 {
+		body := fmt.Sprintf(`[{"id":"%d-0"},{"id":"%d-1","value":{"errorMessage":"poison"}}]`, i, i)
 		if err := wantOK(s.post([]byte(body))); err != nil {
 			t.Fatal(err)
 		}
@@ -460,7 +459,6 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 		}
 		return nil
 	})
-	s.eventuallyStored(20)
 	account := func(want verify.Tally) {
 		t.Helper()
 		s.eventuallyStored(want.Accepted)
@@ -468,13 +466,13 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 			t.Errorf("account (-want +got):\n%s", diff)
 		}
 	}
-	account(verify.Tally{Accepted: 20, Stored: 16, Dead: 4})
+	account(verify.Tally{Accepted: 8, Stored: 4, Dead: 4})
 	letters := s.letters()
 	s.sluice(0, "dead", "drop", fmt.Sprint(letters[0].Number), "--yes", "--nats", at)
-	account(verify.Tally{Accepted: 20, Stored: 16, Dead: 3, Dropped: 1})
+	account(verify.Tally{Accepted: 8, Stored: 4, Dead: 3, Dropped: 1})
 	s.exec("ALTER TABLE flow.records DROP CONSTRAINT not_poison")
 	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), fmt.Sprint(letters[2].Number), "--nats", at)
-	account(verify.Tally{Accepted: 22, Stored: 18, Dead: 1, Replayed: 2, Dropped: 1})
+	account(verify.Tally{Accepted: 10, Stored: 6, Dead: 1, Replayed: 2, Dropped: 1})
 
 	// Stored by hand although it is set aside: a replay would double it.
 	s.exec(fmt.Sprintf("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane, incarnation) SELECT 'by-hand', now(), now(), %d, %d, 0, max(incarnation) FROM flow.records", letters[3].Sequence, letters[3].Index))
