@@ -30,8 +30,8 @@ func TestFoldsAreTheTruth(t *testing.T) {
 		block     int // records, at most
 		arrive    func([]sent) []sent
 	}{
-		{"in order", 250, 20_000, inOrder},
-		{"shuffled, and a third of them twice", 250, 8_000, func(all []sent) []sent { return shuffled(again(all)) }},
+		{"in order", 120, 20_000, inOrder},
+		{"shuffled, and a third of them twice", 120, 4_000, func(all []sent) []sent { return shuffled(again(all)) }},
 		{"backwards", 120, 10_000, backwards},
 		{"in many small blocks, late and repeated", 15, 150, func(all []sent) []sent { return late(again(all)) }},
 	} {

@@ -26,7 +26,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	for r, more := e.NextBy(start.Add(2 * time.Hour)); more; r, more = e.NextBy(start.Add(2 * time.Hour)) {
 		all = append(all, sent{"cluster-a", r.Position, r.Timestamp, string(r.JSON)}, sent{"cluster-b", r.Position, r.Timestamp, string(r.JSON)})
 	}
-	store(t, db, 1, all, 500)
+	store(t, db, 1, all, 4000)
 	var caller, called *simulator.Instance
 	for _, i := range truth.Instances {
 		if i.ParentInstance > 0 && i.CompletedAt > 0 {
