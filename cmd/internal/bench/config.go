@@ -57,8 +57,8 @@ func (c *config) plan() (plan, error) {
 	}
 	if c.Short {
 		return plan{
-			runs: 2, records: 30_000, blockRows: 3_000, warmUp: 5_000, paced: time.Second, small: 500 * time.Millisecond,
-			point: 300 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
+			runs: 2, records: 30_000, blockRows: 3_000, warmUp: 5_000, paced: time.Second, small: 200 * time.Millisecond,
+			point: 150 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
 			loads: 5, load: 200 * time.Millisecond,
 		}, nil

@@ -55,16 +55,16 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	letters := s.letters("--code", "refused")
 	s.sluice(0, "dead", "drop", fmt.Sprint(letters[0].Number), "--yes", "--nats", at)
 	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), "--nats", at)
-	s.load("--records", "150000", "--batch", "300", "--seed", "1")
-	if err := wantOK(s.post([]byte(`{"id":"p0-0"}`))); err != nil { // again, and repeated
+	s.load("--records", "50000", "--batch", "250", "--connections", "1", "--seed", "1") // a message for each request
+	if err := wantOK(s.post([]byte(`{"id":"p0-0"}`))); err != nil {                     // again, and repeated
 		t.Fatal(err)
 	}
-	s.eventuallyStored(150012) // garbage is one, a replay is another
+	s.eventuallyStored(50012) // garbage is one, a replay is another
 	s.exec("OPTIMIZE TABLE flow.records FINAL")
 
 	t.Run("as it is", func(t *testing.T) {
 		r := s.rebuild(0, "flow_one")
-		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt != 150007 || r.Lanes[0].Differ != 0 {
+		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt != 50007 || r.Lanes[0].Differ != 0 {
 			t.Errorf("got %+v", r.Lanes[0])
 		}
 	})
@@ -133,7 +133,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 		if err := wantOK(s.post([]byte(`{"id":"afterwards"}`))); err != nil {
 			t.Fatal(err)
 		}
-		s.eventuallyStored(150014)
+		s.eventuallyStored(50014)
 		s.verify(0, "--deep")
 		s.eventuallyQuery(5*time.Second, "SELECT count() FROM flow.records WHERE id IN ('while-stopped', 'afterwards')", "2")
 	})
