@@ -151,7 +151,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 	stopB := func() {}
 	defer func() { stopB() }()
 
-	const submissions, records, poisonEvery = 240, 50, 48
+	const submissions, records, poisonEvery = 240, 50, 80 // each that is refused takes some twenty inserts to be found
 	poison := 0
 	for n := range submissions {
 		var body strings.Builder
@@ -208,7 +208,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 			t.Errorf("a dead letter holds %s for %s", body, d.Reason)
 		}
 	}
-	if dead != poison || poison != 5 {
+	if dead != poison || poison != 3 {
 		t.Errorf("%d dead letters of %d refused records", dead, poison)
 	}
 }

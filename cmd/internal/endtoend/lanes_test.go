@@ -46,7 +46,7 @@ func TestLanesUnderLoad(t *testing.T) {
 	s.waitReady(api, append([]string{s.ops}, ops...)...)
 
 	s.shares(10*time.Second, []int{0, 1}, ops...)
-	const seconds, rate = 45, 200
+	const seconds, rate = 38, 200
 	early := s.loading("--records", fmt.Sprint(seconds*rate), "--rate", fmt.Sprint(rate), "--batch", "10", "--seed", "1")
 	s.eventuallyQuery(20*time.Second, "SELECT count() > 0 FROM flow.records", "1")
 	s.sluice(0, "lanes", "add", "--nats", "nats://"+s.nats)

@@ -182,7 +182,7 @@ func (f *flood) idle(n int) {
 // TestTheMemoryOfTheAPIIsBounded is the worst that clients can do, all at
 // once: the api stays within --memory, and those who behave are served.
 func TestTheMemoryOfTheAPIIsBounded(t *testing.T) {
-	const bound, lasting = 256 * mib, 12 * time.Second
+	const bound, lasting = 256 * mib, 7 * time.Second
 	s := newStack(t)
 	s.startNATS()
 	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", s.tokenFile(),

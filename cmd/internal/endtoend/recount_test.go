@@ -46,7 +46,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.up()
-	const seconds, rate = 20, 1000
+	const seconds, rate = 16, 1000
 	loaded := s.loading("--records", fmt.Sprint(seconds*rate), "--rate", fmt.Sprint(rate), "--batch", "20", "--seed", "1")
 	s.eventuallyQuery(20*time.Second, "SELECT count() > 2000 FROM flow.records", "1")
 	day, err := s.query("SELECT toDate(min(ts)) FROM flow.records")
