@@ -157,7 +157,7 @@ SELECT n.id AS id, n.type AS type, executions, completed, terminated, p50, p95, 
 FROM
 (
     SELECT what, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
-        quantilesExact(0.5, 0.95)(took_ms) AS percentiles, percentiles[1] AS p50, percentiles[2] AS p95, sum(took_ms) AS total
+        quantileExact(0.5)(took_ms) AS p50, quantileExact(0.95)(took_ms) AS p95, sum(took_ms) AS total
     FROM
     (
         WITH splitByChar('\t', e.migrated) AS moved, $what AS one, max(e.tenant_id) AS tenant, ifNull(if(e.migrated = '', e.version, toInt64OrNull(moved[3])), 0) AS process_version,

@@ -117,6 +117,11 @@ func testProcess(t *testing.T, w *world) {
 			t.Errorf("%s: definitions %+v", process, p.Definitions.Rows)
 		}
 		w.compareElements(t, p, process, from, to)
+		for _, e := range p.Heat.Rows {
+			if e.Completed == 0 && (e.P50 != nil || e.P95 != nil || e.Total != nil) {
+				t.Errorf("%s: nobody has completed %s, and half of them took %v", process, e.ID, e.P50)
+			}
+		}
 		truth := w.counts(from, to, "")[process]
 		var sum console.VersionRow
 		for _, v := range p.Versions.Rows {
