@@ -11,12 +11,6 @@
 -- for one: numbers are compared several times as fast as texts. Of a hundred million
 -- instances two have the same one with a probability of 3 in 10,000.
 --
--- Elements lie by process. Those of an instance that was moved from or to another process
--- lie under both, and the last migration says what they are now: questions about all
--- elements of a process read these too, and put all rows of an element together by its
--- key. There what is a number for engine, id and type, 0 for an element of another
--- process; its names are looked up once for each number.
---
 -- parameter source = cluster-a: the engine
 -- parameter process = order: its BPMN process id; empty for all processes
 -- parameter tenant = : tenant; empty for all tenants
@@ -46,46 +40,14 @@ ORDER BY source, bpmn_process_id, version, tenant_id;
 -- question heatmap: Where do instances spend their time?
 -- Elements entered in the time. active are there now; failed have had an incident. A
 -- multi-instance body is a line of its own, MULTI_INSTANCE_BODY; its turns have the type of the activity.
-SELECT n.source AS source, n.element_id AS element_id, n.bpmn_element_type AS bpmn_element_type, executions, active, terminated, failed,
-    p50_ms, p95_ms, total_ms
-FROM
-(
-    SELECT what, count() AS executions, countIf(reached < 3) AS active, countIf(reached = 4) AS terminated,
-        countIf((key, engine) GLOBAL IN (SELECT assumeNotNull(element_instance_key), cityHash64(source) FROM flow.incidents WHERE element_instance_key > 0)) AS failed,
-        quantileExact(0.5)(duration_ms) AS p50_ms, quantileExact(0.95)(duration_ms) AS p95_ms, sum(duration_ms) AS total_ms
-    FROM
-    (
-        WITH splitByChar('\t', e.migrated) AS moved, if(e.migrated = '', e.bpmn_process_id = {process:String}, moved[2] = {process:String}) AS counts,
-            if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4])) + 3 * cityHash64(e.bpmn_element_type) + 5 * cityHash64(e.source) AS one
-        SELECT key, cityHash64(e.source) AS engine, argMax(if(counts, one, 0), toUInt128OrZero(substring(e.migrated, 1, 35))) AS what, max(e.state) AS reached, min(e.entered_at) AS entered,
-            dateDiff('millisecond', min(e.activated_at), max(e.completed_at)) AS duration_ms
-        FROM
-        (
-            SELECT source, key, bpmn_process_id, element_id, bpmn_element_type, tenant_id, migrated, state, entered_at, activated_at, completed_at
-            FROM flow.element_instances WHERE bpmn_process_id = {process:String}
-            UNION ALL
-            SELECT source, key, bpmn_process_id, element_id, bpmn_element_type, tenant_id, migrated, state, entered_at, activated_at, completed_at
-            FROM flow.element_instances
-            WHERE (source, bpmn_process_id, process_instance_key) GLOBAL IN
-                (
-                    SELECT source, arrayJoin(arrayFilter(p -> p != {process:String}, processes)), process_instance_key FROM flow.instances FINAL
-                    WHERE length(processes) > 1 AND has(processes, {process:String})
-                )
-        ) AS e
-        GROUP BY key, engine
-        HAVING what != 0 AND entered >= {from:DateTime64(3, 'UTC')} AND entered < {to:DateTime64(3, 'UTC')} AND max({tenant:String} = '' OR e.tenant_id = {tenant:String})
-    )
-    GROUP BY what
-) AS t
-INNER JOIN
-(
-    WITH splitByChar('\t', e.migrated) AS moved
-    SELECT if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4])) + 3 * cityHash64(e.bpmn_element_type) + 5 * cityHash64(e.source) AS what,
-        any(e.source) AS source, any(if(e.migrated = '', e.element_id, moved[4])) AS element_id, any(e.bpmn_element_type) AS bpmn_element_type
-    FROM flow.element_instances AS e
-    WHERE e.bpmn_process_id = {process:String}
-    GROUP BY what
-) AS n ON n.what = t.what
+SELECT source, element_id, bpmn_element_type, count() AS executions, countIf(state IN ('ACTIVATING', 'ACTIVE')) AS active,
+    countIf(state = 'TERMINATED') AS terminated,
+    countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.incidents WHERE element_instance_key > 0)) AS failed,
+    quantileExact(0.5)(duration_ms) AS p50_ms, quantileExact(0.95)(duration_ms) AS p95_ms, sum(duration_ms) AS total_ms
+FROM flow.v_element_instances
+WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    AND entered_at >= {from:DateTime64(3, 'UTC')} AND entered_at < {to:DateTime64(3, 'UTC')}
+GROUP BY source, element_id, bpmn_element_type
 ORDER BY total_ms DESC, source, element_id, bpmn_element_type;
 
 -- question incident_rate: How many instances have incidents, and how long until they are resolved?
@@ -171,101 +133,39 @@ ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, s
 
 -- question outliers: Which executions of an element took far longer than the others?
 -- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence).
-WITH
-    (
-        SELECT groupArray((key, engine, duration_ms, p50_ms, fence_ms))
-        FROM
-        (
-            SELECT key, engine, duration_ms, p50_ms, toInt64(fence) AS fence_ms
-            FROM
-            (
-                SELECT quantilesExact(0.25, 0.5, 0.75)(assumeNotNull(duration_ms)) AS quartiles, quartiles[2] AS p50_ms, quartiles[3] + 1.5 * (quartiles[3] - quartiles[1]) AS fence,
-                    groupArray(key) AS keys, groupArray(engine) AS engines, groupArray(assumeNotNull(duration_ms)) AS durations
-                FROM
-                (
-                    WITH splitByChar('\t', e.migrated) AS moved, if(e.migrated = '', e.bpmn_process_id = {process:String}, moved[2] = {process:String}) AS counts,
-                        if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4])) + 3 * cityHash64(e.bpmn_element_type) + 5 * cityHash64(e.source) AS one
-                    SELECT key, cityHash64(e.source) AS engine, argMax(if(counts, one, 0), toUInt128OrZero(substring(e.migrated, 1, 35))) AS what,
-                        dateDiff('millisecond', min(e.activated_at), max(e.completed_at)) AS duration_ms
-                    FROM
-                    (
-                        SELECT source, key, bpmn_process_id, element_id, bpmn_element_type, migrated, activated_at, completed_at
-                        FROM flow.element_instances WHERE bpmn_process_id = {process:String}
-                        UNION ALL
-                        SELECT source, key, bpmn_process_id, element_id, bpmn_element_type, migrated, activated_at, completed_at
-                        FROM flow.element_instances
-                        WHERE (source, bpmn_process_id, process_instance_key) GLOBAL IN
-                            (
-                                SELECT source, arrayJoin(arrayFilter(p -> p != {process:String}, processes)), process_instance_key FROM flow.instances FINAL
-                                WHERE length(processes) > 1 AND has(processes, {process:String})
-                            )
-                    ) AS e
-                    GROUP BY key, engine
-                    HAVING what != 0 AND duration_ms IS NOT NULL
-                )
-                GROUP BY what
-            )
-            ARRAY JOIN keys AS key, engines AS engine, durations AS duration_ms
-            WHERE duration_ms > fence
-            ORDER BY duration_ms DESC, key
-            LIMIT {limit:UInt32}
-        )
-    ) AS longest
-SELECT e.source AS source, e.element_id AS element_id, e.bpmn_element_type AS bpmn_element_type, e.process_instance_key AS process_instance_key, e.key AS element_instance_key,
-    one.3 AS duration_ms, one.4 AS p50_ms, one.5 AS fence_ms
-FROM (SELECT arrayJoin(longest) AS one) AS f
-INNER JOIN
+WITH quartiles[3] + 1.5 * (quartiles[3] - quartiles[1]) AS fence
+SELECT source, element_id, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.1 AS duration_ms,
+    quartiles[2] AS p50_ms, toInt64(fence) AS fence_ms
+FROM
 (
-    WITH splitByChar('\t', max(e.migrated)) AS moved
-    SELECT any(e.source) AS source, if(length(moved) < 4, max(e.element_id), moved[4]) AS element_id, max(e.bpmn_element_type) AS bpmn_element_type,
-        any(e.process_instance_key) AS process_instance_key, key, cityHash64(e.source) AS engine
-    FROM flow.element_instances AS e
-    WHERE e.bpmn_process_id = {process:String} AND key GLOBAL IN (SELECT arrayJoin(longest.1))
-    GROUP BY key, engine
-) AS e ON e.key = one.1 AND e.engine = one.2
-ORDER BY duration_ms DESC, source, element_instance_key;
+    SELECT source, element_id, bpmn_element_type, quantilesExact(0.25, 0.5, 0.75)(assumeNotNull(duration_ms)) AS quartiles,
+        groupArray((assumeNotNull(duration_ms), process_instance_key, key)) AS all
+    FROM flow.v_element_instances
+    WHERE bpmn_process_id = {process:String} AND duration_ms IS NOT NULL
+    GROUP BY source, element_id, bpmn_element_type
+)
+ARRAY JOIN arrayFilter(e -> e.1 > fence, all) AS one
+ORDER BY duration_ms DESC, source, element_instance_key
+LIMIT {limit:UInt32};
 
 -- question funnel: How many instances get from one element to another, and how fast?
 -- Instances started in the time that have activated the first element; of these, the ones that activated the second one later or at once.
-WITH
-    (
-        SELECT (min(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)), max(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)))
-        FROM flow.instances
-        WHERE started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
-    ) AS begun
 SELECT source, count() AS reached_first, countIf(notEmpty(later)) AS reached_second, round(reached_second / reached_first, 4) AS share,
     quantileExactIf(0.5)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p50_ms,
     quantileExactIf(0.95)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p95_ms
 FROM
 (
-    SELECT any(engine) AS source, instance, assumeNotNull(minIf(at, bitTest(roles, 0))) AS first_at,
-        arraySort(arrayFilter(moment -> moment >= first_at, groupArrayIf(assumeNotNull(at), bitTest(roles, 1)))) AS later
-    FROM
-    (
-        WITH splitByChar('\t', e.migrated) AS moved, if(e.migrated = '', e.element_id, moved[4]) AS id, if(e.migrated = '', e.bpmn_process_id = {process:String}, moved[2] = {process:String}) AS counts,
-            (id = {first:String}) + 2 * (id = {second:String}) + 4 * (e.bpmn_element_type = 'PROCESS' AND counts) AS role
-        SELECT any(e.source) AS engine, cityHash64(e.source, e.process_instance_key) AS instance, min(e.activated_at) AS at,
-            argMax(role, toUInt128OrZero(substring(e.migrated, 1, 35))) AS roles, max({tenant:String} = '' OR e.tenant_id = {tenant:String}) AS of_tenant
-        FROM
+    SELECT source, process_instance_key, assumeNotNull(minIf(activated_at, element_id = {first:String})) AS first_at,
+        arraySort(arrayFilter(at -> at >= first_at, groupArrayIf(assumeNotNull(activated_at), element_id = {second:String} AND activated_at IS NOT NULL))) AS later
+    FROM flow.v_element_instances
+    WHERE element_id IN ({first:String}, {second:String}) AND (source, bpmn_process_id, process_instance_key) GLOBAL IN
         (
-            SELECT source, process_instance_key, key, bpmn_process_id, element_id, bpmn_element_type, tenant_id, migrated, activated_at
-            FROM flow.element_instances WHERE bpmn_process_id = {process:String}
-            UNION ALL
-            SELECT source, process_instance_key, key, bpmn_process_id, element_id, bpmn_element_type, tenant_id, migrated, activated_at
-            FROM flow.element_instances
-            WHERE (source, bpmn_process_id, process_instance_key) GLOBAL IN
-                (
-                    SELECT source, arrayJoin(arrayFilter(p -> p != {process:String}, processes)), process_instance_key FROM flow.instances FINAL
-                    WHERE length(processes) > 1 AND has(processes, {process:String})
-                )
-        ) AS e
-        WHERE bitAnd(toInt64OrZero(process_instance_key), 2251799813685247) BETWEEN begun.1 AND begun.2
-            AND (e.element_id IN ({first:String}, {second:String}) OR e.bpmn_element_type = 'PROCESS' OR key GLOBAL IN (SELECT key FROM flow.element_instances WHERE migrated != ''))
-        GROUP BY e.key, instance
-    )
-    WHERE at IS NOT NULL
-    GROUP BY instance
-    HAVING countIf(bitTest(roles, 0)) > 0 AND countIf(bitTest(roles, 2) AND of_tenant AND at >= {from:DateTime64(3, 'UTC')} AND at < {to:DateTime64(3, 'UTC')}) > 0
+            SELECT source, arrayJoin(processes), process_instance_key FROM flow.v_process_instances
+            WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+                AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+        )
+    GROUP BY source, process_instance_key
+    HAVING countIf(element_id = {first:String} AND activated_at IS NOT NULL) > 0
 )
 GROUP BY source
 ORDER BY source;
