@@ -12,8 +12,9 @@ import (
 //
 // It is the one table of columns. The tag column is the name in flow.records, and
 // member the member that a column holds as it is, "value." before one of the
-// record's value: of those nothing else has to be said, wherever they pass.
-// docs/contributing.md adds one.
+// record's value: of those nothing else has to be said, wherever they pass. The tag
+// since is the migration that has added a column of a member of value: rows that were
+// stored before keep the member in extra. docs/contributing.md adds one.
 type Columns struct {
 	Source LowCardinality `column:"source"` // of the records: one engine with one numbering
 

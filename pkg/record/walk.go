@@ -18,7 +18,8 @@ type walker struct {
 	outer    []span           // members of the record that are no fields, name and all
 	inner    []span           // members of its value that are no fields
 
-	names, valueNames names // of the members of a record, and of its value
+	names, valueNames names  // of the members of a record, and of its value
+	without           uint64 // fields that are members like any other; it never changes
 
 	// What content needs to know of the members that are no fields, and of
 	// arrays and objects: hashed while they are read, because to read them again
@@ -158,7 +159,7 @@ func (w *walker) member(names *names, i int, fields map[string]field) (f field, 
 	}
 	plain := w.plainName(name)
 	f, is := fields[string(plain)]
-	if !is {
+	if !is || w.without>>f&1 != 0 {
 		f = fieldUnknown
 	}
 	if len(w.masked) == masked { // a masked name is looked at each time

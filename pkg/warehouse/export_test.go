@@ -2,9 +2,11 @@ package warehouse
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 
+	"sluice/pkg/record"
 	"sluice/pkg/warehouse/dialect"
 	"sluice/pkg/warehouse/native"
 )
@@ -41,6 +43,22 @@ func (db *DB) MigrateUntil(ctx context.Context, version uint32, statements int) 
 		}
 	}
 	return statements < len(of), err
+}
+
+// AddColumns adds the columns that later migrations add to records: this version, which
+// names them, then inserts into the schema of an earlier one.
+func (db *DB) AddColumns(ctx context.Context) error {
+	var of record.Columns
+	inserted := native.Columns(&of, 0, 0)
+	for i, c := range of.All() {
+		if c.Since == 0 {
+			continue
+		}
+		if err := db.exec(ctx, fmt.Sprintf("ALTER TABLE %s.records ADD COLUMN IF NOT EXISTS %s %s", db.name, c.Name, inserted[i].Data.Type())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Statements renders every migration for a server of a version, or a cluster,

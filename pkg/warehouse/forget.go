@@ -12,6 +12,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"sluice/pkg/warehouse/native"
 )
 
 // Subject are process instances of one engine that are to be forgotten.
@@ -117,12 +119,12 @@ func (s Subject) rows() string {
 
 // mentions is a condition for these, and for rows of no instance that name one of
 // them: batches of jobs, messages, commands that were refused. Numbers are looked
-// for whole, and not in the member sequence, which engines count in the same range
-// as keys.
+// for whole, also in columns that were members of extra before a migration, and not in
+// the member sequence, which engines count in the same range as keys.
 func (s Subject) mentions() string {
 	keys := quotes(s.Keys)
 	return fmt.Sprintf(`source = %s AND (process_instance_key IN (%s) OR process_instance_key IN ('', '-1', '0')
-		AND (hasAny(extractAll(replaceRegexpAll(extra, '"sequence":[0-9]+', ''), '[0-9]+'), [%s]) OR hasAny(extractAll(variables, '[0-9]+'), [%s])))`, quote(s.Source), keys, keys, keys)
+		AND (hasAny(extractAll(concat(replaceRegexpAll(extra, '"sequence":[0-9]+', ''), %s), '[0-9]+'), [%s]) OR hasAny(extractAll(variables, '[0-9]+'), [%s])))`, quote(s.Source), keys, native.Added, keys, keys)
 }
 
 const forgottenColumns = "receipt, source, identity, key, record_type, value_type, intent, ts, partition_id, position, received_at, lane, incarnation, stream_seq, stream_idx"

@@ -1,6 +1,7 @@
 package warehouse_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -90,7 +91,7 @@ func TestInstancesGoForward(t *testing.T) {
 	t.Parallel()
 	_, url := clickhousetest.FreshDatabase(t)
 	db := openURL(t, url)
-	if err := db.MigrateAs(t.Context(), first+"/migrations"); err != nil {
+	if err := errors.Join(db.MigrateAs(t.Context(), first+"/migrations"), db.AddColumns(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	truth := new(simulator.Truth)
@@ -150,6 +151,9 @@ func TestAMigrationWaitsForInserts(t *testing.T) {
 	_, url := clickhousetest.FreshDatabase(t)
 	db := openURL(t, url)
 	if _, err := db.MigrateUntil(t.Context(), byAge, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.AddColumns(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	insert(t, db, life(t, 7, 0, 1, jobs(1, 8)...))

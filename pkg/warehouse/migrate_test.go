@@ -3,6 +3,7 @@ package warehouse_test
 import (
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -43,8 +44,13 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if got, want := query(t, db, "SELECT groupArray(version) FROM (SELECT version FROM {db}.migrations FINAL ORDER BY version)"), "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,20,21]"; got != want {
-		t.Errorf("applied migrations: got %s, want %s", got, want)
+	files, err := fs.Glob(os.DirFS("migrations"), "*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join(files[1:], "\n") // but the one that makes their table
+	if got := query(t, db, "SELECT name FROM {db}.migrations FINAL ORDER BY version"); got != want {
+		t.Errorf("applied migrations: got\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -21,6 +21,7 @@ type schemaTable struct {
 var (
 	createTable  = regexp.MustCompile(`(?s)((?:--[^\n]*\n)+)CREATE TABLE IF NOT EXISTS (?:{{\.Table "|{{\.Database}}\.)(\w+)[^\n]*\n\(\n(.*?)\n\)\nENGINE`)
 	createColumn = regexp.MustCompile(`(?m)^    (\w+) [^\n]*?(?:-- (.*))?$`)
+	addColumn    = regexp.MustCompile(`ALTER TABLE {{\.Table "(\w+)"}}{{\.OnCluster}}\n    ADD COLUMN IF NOT EXISTS (\w+) [^\n]* AFTER (\w+)`)
 )
 
 // schemaTables reads them from the migrations, in order.
@@ -51,6 +52,12 @@ func schemaTables(t *testing.T) (all []schemaTable) {
 				}
 			}
 			all = append(all, one)
+		}
+		for _, m := range addColumn.FindAllStringSubmatch(string(text), -1) {
+			table := slices.IndexFunc(all, func(one schemaTable) bool { return one.name == m[1] })
+			columns := &all[table].columns
+			after := slices.IndexFunc(*columns, func(c [2]string) bool { return c[0] == m[3] })
+			*columns = slices.Insert(*columns, after+1, [2]string{m[2], ""})
 		}
 	}
 	return all

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"sluice/pkg/flow"
+	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
+	"sluice/pkg/warehouse/native"
 )
 
 // rowsAtOnce bounds the rows of neighbouring runs that are read again together.
@@ -88,10 +91,16 @@ func (l *lane) purged(first, last uint64) error {
 func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 	due := map[uint32]due{}
 	l.columns.Reset()
+	for _, b := range l.earlier {
+		b.columns.Reset()
+	}
 	if e.Topic == stream.RecordTopic(e.Lane) && !l.void[e.Seq] {
 		for i := range e.Messages {
 			m := &e.Messages[i]
 			l.decode(e, m, func(row int) { due[l.columns.StreamIdx[row]] = dueRow(m, row) }, func(int, int, string) {})
+			for _, b := range l.earlier {
+				b.decode(e, m)
+			}
 		}
 	}
 	there := map[uint32]bool{}
@@ -130,18 +139,21 @@ func dueRow(m *flow.Message, row int) due { return due{m, row} }
 // inspectPlace judges the rows of one place, of which there should be one, and
 // tells whether the record has a row.
 func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) (there bool) {
-	want := l.digest.Row(&l.columns, row)
+	want := []uint64{l.digest.Row(&l.columns, row)}
+	for _, b := range l.earlier {
+		want = append(want, b.digest.Row(&b.columns, row))
+	}
 	for _, r := range place {
-		there = there || r.Digest == want
+		there = there || slices.Contains(want, r.Digest)
 	}
 	t := l.minutes.at(m.Received)
 	one := false
 	for _, r := range place {
 		f := Finding{Kind: Doubled, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "more rows than one"}
 		switch {
-		case !one && (r.Digest == want || !there):
+		case !one && (slices.Contains(want, r.Digest) || !there):
 			one = true
-			if r.Digest == want {
+			if slices.Contains(want, r.Digest) {
 				continue
 			}
 			t.Changed++
@@ -152,6 +164,34 @@ func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) (th
 		l.find(f)
 	}
 	return one
+}
+
+// earlier reads records as programs did before a migration that has added columns: the
+// rows that they have stored are right as they are.
+type earlier struct {
+	columns record.Columns
+	digest  native.Digest
+}
+
+// asBefore are the ways in which records were read before. None differs in whose a row is.
+func asBefore(deep bool) (all []*earlier) {
+	if !deep {
+		return nil
+	}
+	for _, migration := range record.Additions() {
+		b := &earlier{digest: native.Digest{Deep: true}}
+		b.columns.AsBefore(migration)
+		all = append(all, b)
+	}
+	return all
+}
+
+// decode adds the rows of a message, as many and in the same order as lane.decode: which
+// member has a column makes no record a bad one.
+func (b *earlier) decode(e *flow.Entry, m *flow.Message) {
+	if m.Topic == stream.RecordTopic(m.Lane) && e.Err == nil {
+		_, _ = b.columns.AppendGood(m) // what is broken is the same there
+	}
 }
 
 // unexpected are rows where there should be none.

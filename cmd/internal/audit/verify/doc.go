@@ -16,7 +16,8 @@
 //  4. Every message is read and decoded, as the ingester does it. What should be
 //     a row goes into the sum of its run of messages; ClickHouse is asked for
 //     the same sums of its rows. Only runs that differ are read again, row by
-//     row, to name what is wrong.
+//     row, to name what is wrong. A row that a program has stored before a
+//     migration added a column is compared with the record as that program read it.
 //  5. A record without a row of its own is repeated when the same record, by the
 //     rules of the ingester, has one; else it is missing.
 //  6. The totals in the position of the lane count the records of all messages

@@ -23,13 +23,13 @@ const (
 	segmentWidth = runWidth << 16
 )
 
-// errUnknownTopic says that a message is set aside as a whole.
 // Beside the outcomes of what was set aside: what was forgotten, and had become of it.
 const (
 	forgottenStored   = "forgotten, and was stored"
 	forgottenRepeated = "forgotten, and was repeated"
 )
 
+// errUnknownTopic says that a message is set aside as a whole.
 var errUnknownTopic = errors.New("a message of an unknown topic")
 
 // lane accounts for one lane.
@@ -42,6 +42,7 @@ type lane struct {
 	minutes  minutes
 	digest   *native.Digest
 	columns  record.Columns
+	earlier  []*earlier // the same, as programs of before read it
 
 	segment  uint64                   // its first message
 	want     map[uint64]warehouse.Sum // of the segment, by run

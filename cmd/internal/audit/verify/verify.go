@@ -112,7 +112,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	var all []*lane
 	for _, info := range v.stream.Lanes() {
 		l := &lane{
-			verifier: v, info: info, minutes: minutes{}, digest: &native.Digest{Deep: v.cfg.Deep},
+			verifier: v, info: info, minutes: minutes{}, digest: &native.Digest{Deep: v.cfg.Deep}, earlier: asBefore(v.cfg.Deep),
 			requests: repeats.NewLedger(v.stream.RepeatWindow()), void: map[uint64]bool{}, again: map[origin]bool{},
 		}
 		l.Lane = Lane{Lane: info.Number}
