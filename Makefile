@@ -65,7 +65,7 @@ beside: fuzz
 	@$(MAKE) suite-bench
 
 # Much of it waits for servers, so packages and tests run side by side, the longest
-# package first. make check has vetted it; nobody debugs what is linked here.
+# package first. make check has vetted it; what is linked here is never debugged.
 TEST := $(GO) test -vet=off -ldflags=-w
 suite: engine | need-go
 	$(TEST) -timeout 15m -p 2 -parallel 6 ./cmd/internal/endtoend ./...

@@ -150,7 +150,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	door := &run.API{Config: u.API, Memory: u.Memory / 3, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: auth.Config{Tokens: tokens}}
+	service := &run.API{Config: u.API, Memory: u.Memory / 3, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: auth.Config{Tokens: tokens}}
 	ingester := &run.Ingester{Ingest: u.Ingest, Memory: u.Memory / 3 * 2, Retention: u.Retention, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: address}}, Streams: u.Streams}
 	page, link, err := u.page(server, users, tokens, log)
 	if err != nil {
@@ -164,7 +164,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		u.greet(os.Stdout, link)
 		return nil
 	}
-	serve, err := door.Serve(publishTo, opsServer, log)
+	serve, err := service.Serve(publishTo, opsServer, log)
 	if err != nil {
 		return err
 	}

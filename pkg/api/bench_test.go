@@ -28,7 +28,7 @@ func (instant) Publish(context.Context, *flow.Submission) (flow.Receipt, error) 
 	return flow.Receipt{}, nil
 }
 
-// discard is an answer that nobody reads.
+// discard is an answer that is not read.
 type discard struct {
 	h      http.Header
 	status int
@@ -46,7 +46,7 @@ func (*rewound) Close() error { return nil }
 // BenchmarkPost is a request through the whole api, without network and stream.
 func BenchmarkPost(b *testing.B) {
 	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
-		s, err := api.New(api.Config{}, api.Deps{Auth: everyone, Stream: instant{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		s, err := api.New(api.Config{}, api.Deps{Auth: allSubjects, Stream: instant{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func BenchmarkDoor(b *testing.B) {
 		bulk = camunda.Append(bulk, 1, array[start:])
 	}
 	array = append(array, ']')
-	s, err := api.New(api.Config{}, api.Deps{Auth: everyone, Stream: instant{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	s, err := api.New(api.Config{}, api.Deps{Auth: allSubjects, Stream: instant{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -71,7 +71,7 @@ type body struct {
 	late    bool    // it was cut off, and had come whole at the same moment
 }
 
-// release gives the memory back. Nobody may use the bytes any more.
+// release gives the memory back. The bytes must not be used any more.
 func (b *body) release() {
 	b.buffers.Put(b.bytes)
 	b.bytes = nil

@@ -63,7 +63,7 @@ func TestClientsThatKeepUsWaitingAreCutOff(t *testing.T) {
 		{"a body fast enough that never ends", head + "Transfer-Encoding: chunked\r\n\r\n", "400\r\n" + strings.Repeat(" ", 1024) + "\r\n", 20 * time.Millisecond, "HTTP/1.1 408", 2500 * time.Millisecond},
 		{"a body that is faster than that and never ends", head + "Transfer-Encoding: chunked\r\n\r\n", "100000\r\n" + strings.Repeat(" ", 1<<20) + "\r\n", 0, "HTTP/1.1 413", 2500 * time.Millisecond},
 		{"a body that is said to be huge", head + "Content-Length: 1000000000\r\n\r\n", " ", 20 * time.Millisecond, "HTTP/1.1 413", time.Second},
-		{"somebody unknown whose body never comes", strings.Replace(head, "engine", "swordfish", 1) + "Content-Length: 100\r\n\r\n", "", 50 * time.Millisecond, "HTTP/1.1 401", 1200 * time.Millisecond},
+		{"an unknown client whose body never comes", strings.Replace(head, "engine", "swordfish", 1) + "Content-Length: 100\r\n\r\n", "", 50 * time.Millisecond, "HTTP/1.1 401", 1200 * time.Millisecond},
 		{"a path that is not there and a body that never comes", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n", "", 50 * time.Millisecond, "HTTP/1.1 404", 1200 * time.Millisecond},
 		{"a deletion with a body that never comes", "DELETE " + fieldPath("t", "f") + " HTTP/1.1\r\nHost: a\r\nAuthorization: engine\r\nContent-Length: 100\r\n\r\n", "", 50 * time.Millisecond, "HTTP/1.1 200", 1200 * time.Millisecond},
 		{"chunks that are none", head + "Transfer-Encoding: chunked\r\n\r\n", "zz\r\n", 20 * time.Millisecond, "HTTP/1.1 400", time.Second},

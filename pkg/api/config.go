@@ -73,7 +73,7 @@ func (c Config) withDefaults() Config {
 // compressed.
 const longestRecord = 16 << 20
 
-// longestBody is the longest one that any door takes.
+// longestBody is the longest one that any port takes.
 func (c Config) longestBody() int {
 	if c.Elastic == "" {
 		return c.BodyBytes

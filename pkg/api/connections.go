@@ -12,7 +12,7 @@ import (
 )
 
 // connections is a listener that bounds how many connections there are, all
-// together and from one address, so that nobody can hold all of them. A
+// together and from one address, so that no client can hold all of them. A
 // connection that waits for a request, or for the rest of its header, makes
 // place for a new one, the one that waits longest first.
 type connections struct {

@@ -115,6 +115,6 @@ func TestWhoHoardsConnectionsShutsNobodyOut(t *testing.T) {
 		}
 	}
 	if d.metric(t, "sluice_api_connections_closed_total", "") == 0 {
-		t.Error("nobody was closed")
+		t.Error("no connection was closed")
 	}
 }

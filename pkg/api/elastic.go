@@ -19,7 +19,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// The second door speaks as much Elasticsearch as the exporters of Camunda and
+// The second port speaks as much Elasticsearch as the exporters of Camunda and
 // OpenSearch need, and common shippers: they post here as they are
 // (docs/camunda.md). Behind it everything is the same as behind the first:
 // tokens, rates, memory, identity, the stream.
@@ -97,7 +97,7 @@ func translate(c *gin.Context) {
 	c.Writer.Header()["X-Elastic-Product"] = elasticProduct // clients believe no answer without it
 }
 
-// elasticKey marks a request of the second door.
+// elasticKey marks a request of the second port.
 const elasticKey = "elasticsearch"
 
 var elasticProduct = []string{"Elasticsearch"}
@@ -168,7 +168,7 @@ type elasticReason struct {
 	Reason string `json:"reason"`
 }
 
-// elasticStatus is the status of a refusal at the second door. What another
+// elasticStatus is the status of a refusal at the second port. What another
 // server, or this one a little later, may take is 503: clients that know several
 // go to the next one.
 func elasticStatus(row failure) int {

@@ -10,20 +10,20 @@ import (
 // ReadLate makes each read of a body late by so much, as on a machine that has
 // something else to do, between Listen and Run.
 func (s *Server) ReadLate(by time.Duration) {
-	for i, d := range s.doors {
-		s.doors[i].handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	for i, p := range s.ports {
+		s.ports[i].handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = lateBody{r.Body, by}
-			d.handler.ServeHTTP(w, r)
+			p.handler.ServeHTTP(w, r)
 		})
 	}
 }
 
 // Idle is how many connections wait for a request.
 func (s *Server) Idle() (n int) {
-	for _, d := range s.doors {
-		d.listener.mu.Lock()
-		n += d.listener.idle.Len()
-		d.listener.mu.Unlock()
+	for _, p := range s.ports {
+		p.listener.mu.Lock()
+		n += p.listener.idle.Len()
+		p.listener.mu.Unlock()
 	}
 	return n
 }

@@ -32,9 +32,9 @@ type stream struct {
 	subs    []flow.Submission
 	slots   int                         // of every source; 0 is 1
 	before  func(context.Context) error // a fault: nothing is stored
-	after   func(context.Context) error // a fault: it is stored, but nobody hears of it
+	after   func(context.Context) error // a fault: it is stored, but no answer says so
 	behind  chan struct{}               // nothing can be queried until it is closed; nil when everything can
-	waited  []string                    // sources somebody waited for
+	waited  []string                    // sources that were waited for
 }
 
 func (s *stream) Slots(context.Context, string) (int, error) { return max(1, s.slots), nil }
@@ -157,7 +157,7 @@ func (w who) Authenticate(header string) (flow.Caller, error) {
 	return id, nil
 }
 
-var everyone = who{
+var allSubjects = who{
 	"engine": {Subject: "engine-a", Scopes: flow.Scopes()},
 	"other":  {Subject: "engine-b", Scopes: flow.Scopes()},
 	"plain":  {Subject: "plain", Scopes: []flow.Scope{flow.ScopeUserWrite, flow.ScopeFieldsWrite, flow.ScopeRead}},
@@ -185,7 +185,7 @@ func newDoor(t testing.TB, cfg api.Config) *door {
 	t.Helper()
 	d := &door{stream: &stream{}, ledger: newLedger(), dead: &letters{}, reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	s, err := api.New(cfg, api.Deps{
-		Auth: everyone, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger, Usage: d.ledger, Dead: d.dead,
+		Auth: allSubjects, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger, Usage: d.ledger, Dead: d.dead,
 		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32), Concurrency: 2},
 	}, slog.New(slog.NewTextHandler(d.log, nil)), d.reg)
 	if err != nil {
@@ -196,7 +196,7 @@ func newDoor(t testing.TB, cfg api.Config) *door {
 	return d
 }
 
-// request makes a request of somebody who may do everything; changes adapt it.
+// request makes a request of a subject that may do everything; changes adapt it.
 func request(method, path, body string, changes ...func(*http.Request)) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer engine")

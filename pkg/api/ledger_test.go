@@ -18,9 +18,9 @@ type ledger struct {
 	entries map[string]change.Entry
 	paused  bool              // nothing is applied: the ingester is down
 	begins  int               // after as many questions the ingester begins to read the lane
-	before  func()            // runs before a change is looked at: somebody else gets ahead
+	before  func()            // runs before a change is looked at: another writer gets ahead
 	owners  map[string]string // of fields, by key
-	unready bool              // nobody knows who has how many fields
+	unready bool              // it is not known who has how many fields
 	full    bool              // there is no room for more
 	fault   error             // of everything: the stream cannot be reached
 }

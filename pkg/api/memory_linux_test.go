@@ -71,7 +71,7 @@ func serveUntilStdinEnds() error {
 	cfg.Connections, cfg.AddressConnections = 400, 200
 	changes := newLedger()
 	s, err := api.New(cfg, api.Deps{
-		Auth: everyone, Stream: forgetful{}, Changes: changes, Last: changes, State: changes, Usage: changes,
+		Auth: allSubjects, Stream: forgetful{}, Changes: changes, Last: changes, State: changes, Usage: changes,
 		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32)},
 	}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
@@ -175,7 +175,7 @@ func peakMemory(t *testing.T, pid int) int {
 // bounded, and those two hardly notice.
 func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 	addr, pid := serveApart(t)
-	control, _ := serveApart(t) // nobody attacks this one: it shows what the machine itself makes of it
+	control, _ := serveApart(t) // this one is not attacked: it shows what the machine itself makes of it
 	// Hostile clients have machines of their own. Where good posts are given no
 	// allowance for what the machine does, they have the processor time that the servers
 	// leave: else a good post would wait for clients that make bodies.
@@ -227,11 +227,11 @@ func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 const goodPosts = 25 * time.Millisecond
 
 // hardlyNoticed says what is wrong with the times of good posts beside an attack,
-// given those of posts to a server that nobody attacks: the clients of this test
+// given those of posts to a server that is not attacked: the clients of this test
 // take the same processors, and what they cost a post there is not the api's doing.
 func hardlyNoticed(t *testing.T, name string, beside, alone []time.Duration) string {
 	p99 := func(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
-	t.Logf("%-26s %4d good posts beside it, p50 %6s, p99 %6s (%6s where nobody attacks), max %6s", name,
+	t.Logf("%-26s %4d good posts beside it, p50 %6s, p99 %6s (%6s without an attack), max %6s", name,
 		len(beside), ms(beside[len(beside)/2]), ms(p99(beside)), ms(p99(alone)), ms(beside[len(beside)-1]))
 	most, least := goodPosts*slowdown, 20/slowdown
 	if name == everyAttack { // for longer than one alone

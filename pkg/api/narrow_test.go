@@ -33,7 +33,7 @@ func TestATokenMayBeForSomeTenants(t *testing.T) {
 		{"a long name", "acme", `{"id":"a","value":{"tenantId":"` + strings.Repeat("x", 300) + `"}}`, 403, []record.Problem{forbidden("#", 0, `"`+strings.Repeat("x", 64)+`"`)}},
 		{"not even the default one", "nobody", `{"id":"a"}`, 403, []record.Problem{forbidden("#", 0, `"<default>"`)}},
 		{"no records", "nobody", `[]`, 200, nil},
-		{"anybody's", "engine", `{"id":"a","value":{"tenantId":"other"}}`, 200, nil},
+		{"of any tenant", "engine", `{"id":"a","value":{"tenantId":"other"}}`, 200, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDoor(t, config())

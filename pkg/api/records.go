@@ -20,7 +20,7 @@ import (
 
 // Stream is where records go. *stream.Publisher is the real one.
 //
-// Publish returns nil only once every part of the submission is durable. After
+// Publish returns nil only once every piece of the submission is durable. After
 // an error some may be: the same again completes it. It keeps nothing of the
 // bodies after it returned. A submission whose ID was published a short time ago
 // is stored once: it is Replayed when that is known and the Hash is the same; when
@@ -186,7 +186,7 @@ func answerOK(w http.ResponseWriter) error {
 func formOf(h http.Header) (record.Form, error) {
 	values := h["Content-Type"]
 	if len(values) == 0 || values[0] == "application/json" {
-		return record.FormAuto, nil // who says nothing means what the specification says
+		return record.FormAuto, nil // no media type means what the specification says
 	}
 	switch mediaType(values[0]) {
 	case "application/json":
@@ -236,7 +236,7 @@ const (
 )
 
 // submissionID is the id of a request within the duplicate window. Two subjects
-// never share one: nobody can learn or block what another one posts.
+// never share one: none can learn or block what another one posts.
 func submissionID(kind, subject, key string) string {
 	h := sha256.New()
 	var size [8]byte

@@ -157,7 +157,7 @@ func TestTheRateOfASubjectIsHeld(t *testing.T) {
 		if got := resp.Header.Get("Retry-After"); got != "1" {
 			t.Errorf("Retry-After: got %q, want 1", got)
 		}
-		wantOK(t, d.post(`[]`)) // somebody else, without a rate
+		wantOK(t, d.post(`[]`)) // another subject, without a rate
 		time.Sleep(time.Second)
 		wantOK(t, post())
 		wantOK(t, post())

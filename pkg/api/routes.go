@@ -187,7 +187,7 @@ func (s *Server) refuse(c *call, err error) {
 }
 
 // hurry bounds how long the HTTP server waits for what is left of a body that
-// nobody reads: it takes some of it in before it sends the answer.
+// is not read: it takes some of it in before it sends the answer.
 func (s *Server) hurry(c *call) {
 	if c.r.ContentLength != 0 {
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(s.cfg.BodyGrace)) // or there is no connection

@@ -63,18 +63,18 @@ type Server struct {
 	sightings *sightings
 	spans     spans
 	progress  Progress
-	draining  context.Context            // ends when Run does: nobody waits any more
+	draining  context.Context            // ends when Run does: no request waits any more
 	drained   context.CancelFunc         // ends it
 	documents func() (*documents, error) // made at the first request
 	engine    *gin.Engine
 	elastic   *gin.Engine // where Elasticsearch is spoken
 	tls       *tls.Config // nil for plain HTTP
 
-	doors []door // none until Listen; owned by Run from then on
+	ports []port // none until Listen; owned by Run from then on
 }
 
-// door is a port, and what is answered there.
-type door struct {
+// port is where the server listens, and what is answered there.
+type port struct {
 	listener *connections
 	handler  http.Handler
 }
@@ -119,24 +119,24 @@ func (s *Server) Handler() http.Handler { return s.engine }
 func (s *Server) ElasticHandler() http.Handler { return s.elastic }
 
 // Listen takes the ports, so that a port in use is known before anything else
-// starts. Run calls it when nobody has.
+// starts. Run calls it unless it was called.
 func (s *Server) Listen() (net.Addr, error) {
-	if len(s.doors) > 0 {
-		return s.doors[0].listener.Addr(), nil
+	if len(s.ports) > 0 {
+		return s.ports[0].listener.Addr(), nil
 	}
 	clients, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for clients: %w", err)
 	}
-	doors := []door{{newConnections(clients, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.engine}}
+	ports := []port{{newConnections(clients, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.engine}}
 	if s.cfg.Elastic != "" {
 		exporters, err := net.Listen("tcp", s.cfg.Elastic)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("listen for clients of Elasticsearch: %w", err), clients.Close())
 		}
-		doors = append(doors, door{newConnections(exporters, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.elastic})
+		ports = append(ports, port{newConnections(exporters, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.elastic})
 	}
-	s.doors = doors
+	s.ports = ports
 	return clients.Addr(), nil
 }
 
@@ -148,18 +148,18 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
-	for _, d := range s.doors {
-		all.Go(func() error { return s.open(ctx, d) })
+	for _, p := range s.ports {
+		all.Go(func() error { return s.answer(ctx, p) })
 	}
 	return all.Wait()
 }
 
-// open serves one door.
-func (s *Server) open(ctx context.Context, d door) error {
-	srv := s.httpServer(d)
+// answer serves one port.
+func (s *Server) answer(ctx context.Context, p port) error {
+	srv := s.httpServer(p)
 	drained := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() { drained <- s.drain(srv) })
-	err := s.serve(srv, d.listener)
+	err := s.serve(srv, p.listener)
 	if stop() || !errors.Is(err, http.ErrServerClosed) {
 		_ = srv.Close()
 		return fmt.Errorf("serve clients: %w", err)
@@ -186,10 +186,10 @@ func (s *Server) drain(srv *http.Server) error {
 	return nil
 }
 
-func (s *Server) httpServer(d door) *http.Server {
+func (s *Server) httpServer(p port) *http.Server {
 	return &http.Server{
-		Handler:           d.handler,
-		ConnState:         d.listener.state,
+		Handler:           p.handler,
+		ConnState:         p.listener.state,
 		ConnContext:       withConnection,
 		TLSConfig:         s.tls,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,

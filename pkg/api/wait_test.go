@@ -21,7 +21,7 @@ func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
 		took                time.Duration
 		stored, applied     string
 	}{
-		{"nobody waits", "", "", true, 0, "", ""},
+		{"no wait", "", "", true, 0, "", ""},
 		{"stored at once", "?wait=stored", "", false, 0, "true", ""},
 		{"not in five seconds", "?wait=stored", "", true, 5 * time.Second, "false", ""},
 		{"stored, preferred", "", "wait=3", false, 0, "true", "wait=3"},
@@ -29,7 +29,7 @@ func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
 		{"never longer than half a minute", "", "wait=600", true, 30 * time.Second, "false", "wait=30"},
 		{"both", "?wait=stored", `wait="2"`, true, 2 * time.Second, "false", "wait=2"},
 		{"no time at all", "?wait=stored", "wait=0", true, 0, "", ""},
-		{"a preference nobody can read", "", "wait=soon", true, 0, "", ""},
+		{"a preference that cannot be read", "", "wait=soon", true, 0, "", ""},
 		{"the same beside a parameter", "?wait=stored", "wait=-1", true, 5 * time.Second, "false", ""},
 		{"other parameters", "?verbose=1", "", true, 0, "", ""},
 	} {

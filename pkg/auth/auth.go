@@ -94,7 +94,7 @@ func (a *Authenticator) Tokens() []Entry {
 	return all
 }
 
-// maxToken bounds what is hashed and parsed for a caller nobody knows yet.
+// maxToken bounds what is hashed and parsed for a caller that is not known yet.
 const maxToken = 8 << 10
 
 // bare strips the Bearer scheme, whose name has no case (RFC 9110, 11.1).

@@ -335,8 +335,8 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 		{"two kinds of keys", auth.Config{JWT: auth.JWT{JWKS: missing, SecretFile: missing}}, "choose one"},
 		{"a short secret", auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, "short")}}, "shorter than"},
 		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{JWKS: missing, Audience: "sluice"}}, "name the issuer and the audience"},
-		{"keys of an issuer, for anybody", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example"}}, "name the issuer and the audience"},
-		{"an issuer to ask, for anybody", auth.Config{JWT: auth.JWT{Issuer: "https://id.example"}}, "name the issuer and the audience"},
+		{"keys of an issuer, for any audience", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example"}}, "name the issuer and the audience"},
+		{"an issuer to ask, for any audience", auth.Config{JWT: auth.JWT{Issuer: "https://id.example"}}, "name the issuer and the audience"},
 		{"an issuer to ask over plain http", auth.Config{JWT: auth.JWT{Issuer: "http://id.example", Audience: "sluice"}}, "cannot be looked up"},
 		{"keys over plain http", auth.Config{JWT: auth.JWT{JWKS: "http://id.example/keys", Any: true}}, "not https"},
 		{"keys from a file URL", auth.Config{JWT: auth.JWT{JWKS: "file:///etc/keys", Any: true}}, "not https"},
@@ -447,7 +447,7 @@ func TestAnIssuerIsAskedForItsKeys(t *testing.T) {
 	}{
 		{"an issuer as it should be", same, same, nil, ""},
 		{"one that has another name", func(url string) string { return url + "/" }, same, flow.ErrTokenUnverified, "calls itself by another name"},
-		{"one whose keys everybody can change", same, func(string) string { return "http://id.example/keys" }, flow.ErrTokenUnverified, "not https"},
+		{"one whose keys others can change", same, func(string) string { return "http://id.example/keys" }, flow.ErrTokenUnverified, "not https"},
 		{"one without keys", same, func(string) string { return "" }, flow.ErrTokenUnverified, "not https"},
 	}
 	for _, tt := range tests {

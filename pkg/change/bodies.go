@@ -79,7 +79,7 @@ func (p *PendingPatch) fits() error {
 
 // Change hashes the passwords, in turn with others, and returns the change. Each
 // hash takes some 20 ms of a processor, which processor waits for; nil when
-// nobody needs to.
+// no call needs to.
 //
 // Errors: ErrBusy, when too many others wait; ErrTooLarge.
 func (p *PendingPatch) Change(ctx context.Context, processor Processor) (*Change, error) {

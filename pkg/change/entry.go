@@ -11,7 +11,7 @@ import (
 // Entry is what we remember of a target, as it stands in the state store.
 type Entry struct {
 	Target    Target          `json:"target"`
-	Doc       json.RawMessage `json:"doc,omitempty"`      // JSON object: the user, secrets sealed, or the field; empty when deleted
+	Doc       json.RawMessage `json:"doc,omitempty"`      // JSON object: the user without its secrets, or the field; empty when deleted
 	Deleted   bool            `json:"deleted,omitempty"`  // a tombstone
 	DeletedAt time.Time       `json:"deletedAt,omitzero"` // of the tombstone
 	DeletedBy string          `json:"deletedBy,omitempty"`

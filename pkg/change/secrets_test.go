@@ -116,7 +116,7 @@ func TestABodyMayNotHoldVeryManyPasswords(t *testing.T) {
 }
 
 // A flood of passwords: one is hashed at a time, the others wait as long as
-// they may and are told to come again; nobody waits longer.
+// they may and are told to come again; none waits longer.
 func TestHashingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := secrets(), make(chan struct{})

@@ -170,7 +170,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Listen takes the port, so that a port in use is known before anything else
-// starts. Run calls it when nobody has.
+// starts. Run calls it unless it was called.
 func (s *Server) Listen() (net.Addr, error) {
 	if s.listener == nil {
 		listener, err := net.Listen("tcp", s.cfg.Listen)

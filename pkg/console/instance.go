@@ -191,7 +191,7 @@ UNION ALL
 SELECT 'incident', error_type, element_id, key, ifNull(element_instance_key, -1), if(open, 'OPEN', 'RESOLVED'), substringUTF8(error_message, 1, 2000), created_at, resolved_at, toUInt32(0)
 FROM flow.v_incidents WHERE $of
 UNION ALL
-SELECT 'user task', if(assignee = '', 'nobody', assignee), element_id, key, ifNull(element_instance_key, -1), state, arrayStringConcat(candidate_groups, ', '), created_at, coalesce(completed_at, canceled_at), toUInt32(0)
+SELECT 'user task', if(assignee = '', 'unassigned', assignee), element_id, key, ifNull(element_instance_key, -1), state, arrayStringConcat(candidate_groups, ', '), created_at, coalesce(completed_at, canceled_at), toUInt32(0)
 FROM flow.v_user_tasks WHERE $of
 UNION ALL
 SELECT 'timer', toString(due_at), element_id, key, ifNull(element_instance_key, -1), state, '', created_at, coalesce(triggered_at, canceled_at), toUInt32(0)

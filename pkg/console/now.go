@@ -108,7 +108,7 @@ func (w *watch) laneFigures(v figures, s *sample) {
 		v[at+"state"] = laneState(lane, states)
 		v[at+"owner"] = lane.Position.Owner
 		if lane.Position.Owner == "" {
-			v[at+"owner"] = "nobody"
+			v[at+"owner"] = "none"
 		}
 		v[at+"disk"] = fmt.Sprintf("%s of %s", byteSize(lane.Bytes), byteSize(lane.MaxBytes))
 		v[at+"share"] = fmt.Sprintf("%.1f", share(float64(lane.Bytes), float64(lane.MaxBytes)))
@@ -130,7 +130,7 @@ func laneState(lane Lane, states map[string]float64) string {
 	case lane.Position.Held(time.Now()):
 		return "held by " + lane.Position.Hold.By
 	case !known && lane.Position.Owner == "":
-		return "nobody works on it"
+		return "no ingester"
 	case !known:
 		return unknown
 	case state == 2:

@@ -74,7 +74,7 @@ func (w *watch) problems(s *sample) []problem {
 	for _, source := range s.Standing.Sources {
 		if source.Moving != nil {
 			add(problem{Key: "moving" + source.Name, From: "sources", Text: fmt.Sprintf("Source %q is being moved to other lanes: its posts are refused meanwhile.", source.Name),
-				Do: "When nobody does that any more: sluice lanes spread " + source.Name, Link: "/sources"})
+				Do: "When no caller does that any more: sluice lanes spread " + source.Name, Link: "/sources"})
 		}
 	}
 	for what, value := range s.Programs.highest("sluice_auth_stale", "source") {

@@ -127,7 +127,7 @@ func (s *Server) ofNumber(r *http.Request, who *session, page *queryPage) (err e
 	return nil
 }
 
-// fieldOf is a parameter with what it is asked with when nobody says otherwise:
+// fieldOf is a parameter with its default:
 // times are the last 24 hours.
 func (s *Server) fieldOf(name, kind string, now time.Time) field {
 	f := field{Parameter: Parameter{Name: name, Type: kind}}

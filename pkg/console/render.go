@@ -207,7 +207,7 @@ func whenever(t *time.Time) template.HTML {
 	return when(*t)
 }
 
-// named is a name of a record, or what stands for one that nobody could see.
+// named is a name of a record, or what stands for one that could not be seen.
 func named(name string) string {
 	switch {
 	case name == "":

@@ -42,7 +42,7 @@ func TestATokenSignsInAsItsScopesSay(t *testing.T) {
 		{"with read", reader, "", http.StatusSeeOther},
 		{"with admin", admin, "", http.StatusSeeOther},
 		{"one that only posts", poster, "may not look", http.StatusForbidden},
-		{"one that nobody knows", "sluice_nobody", "not valid", http.StatusForbidden},
+		{"an unknown one", "sluice_nobody", "not valid", http.StatusForbidden},
 		{"none", "", "Type an access token", http.StatusBadRequest},
 	} {
 		t.Run(c.name, func(t *testing.T) {

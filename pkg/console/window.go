@@ -81,7 +81,7 @@ var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "$", `\x24`, "{", `\x7b`
 
 // quote is a text as a literal of SQL. What people type comes into a statement by it
 // alone; the statement runs as the user analyst, which can only read. There is
-// neither $ nor { in it, so that nobody finds a name or a parameter in what was
+// neither $ nor { in it, so that no name or parameter is found in what was
 // typed.
 func quote(text string) string { return "'" + escapes.Replace(text) + "'" }
 

@@ -43,7 +43,7 @@ func TestConnectingWithCertificates(t *testing.T) {
 		connects   bool
 	}{
 		"all of them":           {dial.Config{CA: ca, Cert: cert, Key: key}, true},
-		"a CA nobody knows":     {dial.Config{Cert: cert, Key: key}, false},
+		"an unknown CA":         {dial.Config{Cert: cert, Key: key}, false},
 		"without a certificate": {dial.Config{CA: ca}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

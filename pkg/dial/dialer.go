@@ -62,12 +62,12 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		case time.Since(got.at) < greetedFor:
 			return got.conn, nil
 		}
-		_ = got.conn.Close() // too old: nobody has used it
+		_ = got.conn.Close() // too old: it was not used
 	}
 }
 
-// wait waits a little for the connection to an address, and begins it if nobody
-// has.
+// wait waits a little for the connection to an address, and begins it if no
+// other call has.
 func (d *dialer) wait(network, address string) (dialed, bool) {
 	d.mu.Lock()
 	result := d.dialing[address]

@@ -67,7 +67,7 @@ func TestTheClientAnswersWhileItConnects(t *testing.T) {
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
 		asked := time.Now()
 		if nc.IsConnected() {
-			t.Fatal("it is connected to nobody")
+			t.Fatal("it says that it is connected, and no server is there")
 		}
 		longest = max(longest, time.Since(asked))
 	}
@@ -140,7 +140,7 @@ func TestAConnectionNobodyCameForIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestASilentConnectionEnds, for whoever reads and whoever writes.
+// TestASilentConnectionEnds, for readers and for writers.
 func TestASilentConnectionEnds(t *testing.T) {
 	address, _ := listen(t, "+")
 	c, err := dial.NewDialer(300*time.Millisecond).Dial("tcp", address)

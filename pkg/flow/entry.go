@@ -139,10 +139,10 @@ type EntryWriter struct {
 	before  int64               // when the request of the row before was received, ms
 }
 
-// entryCaller is who has sent a request.
+// entryCaller is the caller of a request.
 type entryCaller struct{ subject, source string }
 
-// Reset begins an entry by one who knew the lane up to a message.
+// Reset begins an entry of an api that knew the lane up to a message.
 func (e *EntryWriter) Reset(knew uint64, patience time.Duration) {
 	e.table = append(e.table[:0], entryVersion)
 	e.table = binary.AppendUvarint(e.table, knew)

@@ -156,7 +156,7 @@ func TestWhatIsNoEntry(t *testing.T) {
 		"unknown flags":                 {changed(5, 8), body, "at byte 5, in row 0: the flags is 8, more than 3"},
 		"a row that is cut off":         {table[:len(table)-1], body, "in row 1: the length of the body is no number"},
 		"a body that is too short":      {table, body[:len(body)-1], "in row 1: the length of the body is 11, more than 10"},
-		"a body that is too long":       {table, append(bytes.Clone(body), '!'), "1 bytes of the body are nobody's"},
+		"a body that is too long":       {table, append(bytes.Clone(body), '!'), "1 bytes of the body belong to no request"},
 		"a number longer than it must":  {append([]byte{1, 0x80, 0}, table[2:]...), body, "the last known message is no number"},
 		"a name that is longer than it": {append(bytes.Clone(table[:6]), 0xfe, 1), nil, "in row 0: the id has 127 bytes, and 0 are left"},
 	} {

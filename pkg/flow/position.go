@@ -11,7 +11,7 @@ import (
 // Position is where a lane stands: what is stored, and what is being stored.
 // It is kept by the stream, changed only by compare-and-swap on Revision.
 type Position struct {
-	Owner       string   `json:"owner"`                 // instance that may move the lane, empty when nobody does
+	Owner       string   `json:"owner"`                 // instance that may move the lane, empty when none does
 	Incarnation uint64   `json:"incarnation,omitempty"` // life of the lane: a time in ms above that of every life before it; 0 before the first write
 	Stream      string   `json:"stream,omitempty"`      // the stream Done counts in, name @ time of creation: another one starts again at 1
 	Done        uint64   `json:"done"`                  // every message up to here is stored or set aside
@@ -23,7 +23,7 @@ type Position struct {
 	Void        uint64   `json:"void,omitempty"`        // an entry whose api knew no message behind this one is void
 	Totals      Totals   `json:"totals"`                // what became of all records up to Done, and of those of Claim that come before From
 	Recount     []string `json:"recount,omitempty"`     // days, such as 2025-11-21, whose counters may be wrong: what they had heard of a block was not to be found out
-	Hold        *Hold    `json:"hold,omitempty"`        // nothing new is claimed meanwhile, nil when nobody holds the lane
+	Hold        *Hold    `json:"hold,omitempty"`        // nothing new is claimed meanwhile, nil when the lane is not held
 	Revision    uint64   `json:"-"`                     // of the entry this was read from; 0 before the first write
 }
 
@@ -42,7 +42,7 @@ type Totals struct {
 // operator who wrote it does not come back, and what rests on it must look at the revision
 // of the position again.
 type Hold struct {
-	By    string `json:"by"`    // who holds the lane
+	By    string `json:"by"`    // name of the operator or command that holds the lane
 	Until int64  `json:"until"` // ms since 1970
 }
 

@@ -50,7 +50,7 @@ type Submission struct {
 	Received    time.Time // when the api took it in
 	TraceParent string    // W3C trace context as sent, or empty
 	Identified  bool      // every record has an identity of its own, so that a repeat needs no memory of the request
-	Unique      bool      // nobody ever sends its ID again
+	Unique      bool      // its ID is never sent again
 	Slots       int       // how many slots its records were spread over; 0 is 1
 	Pieces      []Piece   // in order, and those of one slot together; at least one
 }

@@ -161,7 +161,7 @@ func (e *Entry) Parse(table, body []byte) error {
 		}
 	}
 	if body != nil && r.err == nil && left > 0 {
-		r.fail("%d bytes of the body are nobody's", left)
+		r.fail("%d bytes of the body belong to no request", left)
 	}
 	if r.err != nil {
 		e.Messages = nil

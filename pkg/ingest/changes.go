@@ -85,7 +85,7 @@ func (c *changes) run(ctx context.Context) error {
 }
 
 // take reads the position and makes it ours, as that of a lane; what an operator
-// has reset is nobody's.
+// has reset has no owner.
 func (c *changes) take(ctx context.Context) (p flow.Position, lost bool, err error) {
 	p, err = c.parts.ChangePositions.Read(ctx, 0)
 	if err != nil {

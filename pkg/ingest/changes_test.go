@@ -130,7 +130,7 @@ func TestChangesOfALaneThatWasMadeAgainHalt(t *testing.T) {
 	})
 }
 
-// TestChangesAfterAReset: they follow, also while nobody changes anything, in
+// TestChangesAfterAReset: they follow, also while nothing is changed, in
 // another life; those before are passed over.
 func TestChangesAfterAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

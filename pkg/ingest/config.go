@@ -167,7 +167,7 @@ type Warehouse interface {
 	// Insert stores the rows of the block that its claim names. They are
 	// durable when it returns nil. It is idempotent per token, as long as the
 	// rows are the same. The error is a *flow.StoreError, after which any
-	// part may be stored or not. Several pieces of a block are inserted at once.
+	// row may be stored or not. Several pieces of a block are inserted at once.
 	Insert(ctx context.Context, b record.Block) error
 
 	// Stored returns how many of the rows that the claim names are there, by
@@ -187,7 +187,7 @@ type Warehouse interface {
 	Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error
 
 	// Marks returns how far days reach. Everything that was stored before the
-	// call, by whomever, is in it.
+	// call, by any ingester, is in it.
 	Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error)
 
 	// Lacking compares what Marks is read from with the stored rows of a life of

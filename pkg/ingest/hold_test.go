@@ -63,7 +63,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				if p, _ := w.state(); p.Revision != before.Revision {
 					t.Error("the position moves while it is held")
 				}
-				time.Sleep(30 * time.Second) // nobody released it
+				time.Sleep(30 * time.Second) // it was not released
 				synctest.Wait()
 				if p, rows := w.state(); p.Done != 51 || rows != 53 {
 					t.Errorf("after the hold the position is %+v with %d rows, want all 51 messages and 53 rows", p, rows)

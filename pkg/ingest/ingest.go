@@ -43,7 +43,7 @@ func New(cfg Config, parts Parts, log *slog.Logger, reg prometheus.Registerer) *
 // Run works until ctx is done. It then finishes the inserts in flight, for as
 // long as Config.DrainTime, and returns nil.
 func (i *Ingester) Run(ctx context.Context) error {
-	if i.cfg.Owner == "" { // a lane that nobody owns would pass for ours
+	if i.cfg.Owner == "" { // a lane without an owner would pass for ours
 		return errors.New("this ingester has no name to own lanes by")
 	}
 	err := i.parts.Leases.Run(ctx, i.work)

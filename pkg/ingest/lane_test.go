@@ -290,7 +290,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 		running bool // the ingester runs all the while
 		restore func(w *world, backup flow.Position)
 	}{
-		{"restored from a backup while nobody worked", false, func(w *world, backup flow.Position) {
+		{"restored from a backup while no ingester worked", false, func(w *world, backup flow.Position) {
 			w.messages, w.position = w.messages[:2:2], backup
 		}},
 		{"restored under an ingester that runs", true, func(w *world, backup flow.Position) {
@@ -482,7 +482,7 @@ func TestNothingSmallerIsClaimedWhileAnInsertMayRun(t *testing.T) {
 	})
 }
 
-// TestALongRunOfSettingAsideBeats: whoever watches the heart must not take it for
+// TestALongRunOfSettingAsideBeats: the watch of heartbeats must not take it for
 // dead.
 func TestALongRunOfSettingAsideBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -335,10 +335,10 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 	stop := run("a")
 	visible(`{"name":"Ann"}`)
 	stop()
-	patch(ann, `{"remarks":"while nobody was there"}`)
+	patch(ann, `{"remarks":"while no ingester ran"}`)
 	stop = run("b")
 	defer func() { stop() }()
-	visible(`{"name":"Ann","remarks":"while nobody was there"}`)
+	visible(`{"name":"Ann","remarks":"while no ingester ran"}`)
 
 	s.engine.Restart()
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {

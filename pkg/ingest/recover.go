@@ -142,7 +142,7 @@ func (s *session) reclaim(ctx context.Context, b *block, from, to int, dead stri
 // complete stores what the claim names by looking instead of by its token,
 // which the tables may have forgotten: months that are missing are inserted,
 // months that are there are not. What the materialized views have heard of it
-// nobody knows: folds, which may hear a thing twice, are told again, and the
+// is not known: folds, which may hear a thing twice, are told again, and the
 // days are named for the counters to be counted again.
 //
 // A crash in between repeats it, and finds the months that were inserted. The

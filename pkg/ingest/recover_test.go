@@ -141,7 +141,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 	both := map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}
 	for _, tt := range []struct {
 		name        string
-		table, view []int // rows that the table and its views have, of the insert that nobody heard of
+		table, view []int // rows that the table and its views have, of the insert without an answer
 		parts       uint64
 		recount     []string
 	}{

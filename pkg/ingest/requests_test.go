@@ -153,7 +153,7 @@ func ticks(from, to int, first ...flow.Message) (list []flow.Entry) {
 }
 
 // TestRequestsAreKnownAfterATakeover: by what the position says is needed, and
-// not by what nobody needs any more.
+// not by what is not needed any more.
 func TestRequestsAreKnownAfterATakeover(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, after []flow.Entry

@@ -236,7 +236,7 @@ func (s *session) done() flow.Position {
 	return next
 }
 
-// swap writes the position. After an error nobody knows which one is there:
+// swap writes the position. After an error it is not known which one is there:
 // the session ends, and the next one reads it.
 func (s *session) swap(ctx context.Context, next flow.Position) error {
 	claimed := time.Now()
@@ -245,7 +245,7 @@ func (s *session) swap(ctx context.Context, next flow.Position) error {
 		return fmt.Errorf("move the position: %w", err)
 	}
 	if c := p.Claim; c != nil && (s.position.Claim == nil || s.position.Claim.Token != c.Token) {
-		s.trials = trials{token: c.Token, slow: s.trials.slow} // nobody has tried it yet
+		s.trials = trials{token: c.Token, slow: s.trials.slow} // it was not tried yet
 	}
 	s.position, s.stored, s.written = p, false, p.Revision
 	s.moved, s.doubted, s.repeated, s.remembered = flow.Totals{}, nil, false, claimed

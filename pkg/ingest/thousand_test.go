@@ -82,7 +82,7 @@ type fleet struct {
 	ingesters map[string]*ingester
 	on        map[int]string    // who works on a lane, of those that live
 	left      map[int]time.Time // when it was last worked on
-	longest   time.Duration     // that a lane was nobody's
+	longest   time.Duration     // that a lane had no owner
 }
 
 // ingester is one of the fleet.
@@ -186,7 +186,7 @@ func (f *fleet) kill(name string) {
 	i.cancel()
 }
 
-// cut makes an ingester see nothing of the leases, and nobody hear of it.
+// cut makes an ingester see nothing of the leases, and no other hear of it.
 func (f *fleet) cut(name string, away bool) { f.ingesters[name].bucket.setAway(away) }
 
 // stop stops an ingester as SIGTERM does.
@@ -257,7 +257,7 @@ func (f *fleet) untilOwned(do func()) time.Duration {
 	return 0
 }
 
-// untilEven waits until nobody has two lanes more than another, and returns how
+// untilEven waits until none has two lanes more than another, and returns how
 // long that took.
 func (f *fleet) untilEven(patience time.Duration) time.Duration {
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {

@@ -24,7 +24,7 @@ func (r *holder) balance(ctx context.Context) {
 		if len(members) > 1 {
 			return
 		}
-		r.resting = time.Time{} // nobody else is there any more
+		r.resting = time.Time{} // no other instance is there any more
 	}
 	least, most := len(lanes)/len(members), (len(lanes)+len(members)-1)/len(members)
 	mine := 0
@@ -91,7 +91,7 @@ func (r *holder) give() {
 	r.held[most].cancel()
 }
 
-// take takes a lane that nobody holds, and says whether it did.
+// take takes a lane that no instance holds, and says whether it did.
 func (r *holder) take(ctx context.Context, lane int) bool {
 	key := lanePrefix + strconv.Itoa(lane)
 	s, ok := r.seen[key]
@@ -106,7 +106,7 @@ func (r *holder) take(ctx context.Context, lane int) bool {
 	defer cancel()
 	revision, err := r.bucket.Create(asking, key, []byte(r.cfg.Instance))
 	if errors.Is(err, jetstream.ErrKeyExists) && ok && time.Since(s.at) >= r.cfg.TTL+beat {
-		// Nobody has renewed it for longer than its holder goes on without, or the
+		// It was not renewed for longer than its holder goes on without, or the
 		// revision is another by now.
 		revision, err = r.bucket.Update(asking, key, []byte(r.cfg.Instance), s.revision)
 	}

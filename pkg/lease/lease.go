@@ -305,7 +305,7 @@ func (r *holder) ours(ctx context.Context, lane int, held *lease, begun time.Tim
 	}
 	if owner := string(entry.Value()); owner != r.cfg.Instance {
 		// The watch has not told it yet. When it did, it counts from then: one that
-		// nobody renews is to be taken some time.
+		// is not renewed is to be taken some time.
 		if s, known := r.seen[entry.Key()]; !known || s.revision != entry.Revision() {
 			r.seen[entry.Key()] = sighting{owner, entry.Revision(), time.Now()}
 		}

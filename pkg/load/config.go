@@ -58,7 +58,7 @@ type Config struct {
 
 	// Stored waits until the records acknowledged can be queried. It is called
 	// when all of them are, and what follows from it is in the report: the rate up
-	// to there, and what the processes used up to there. Default: nobody waits,
+	// to there, and what the processes used up to there. Default: no wait,
 	// and the processes are measured until the last answer.
 	Stored func(ctx context.Context, acked Totals) error
 

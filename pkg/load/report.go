@@ -38,7 +38,7 @@ type Report struct {
 	Retries        int64            `json:"retries"`         // attempts after the first
 	Failed         map[string]int64 `json:"failed_attempts"` // by status, "timeout", "connection" or "200 without OK"
 	Latency        Latency          `json:"ack_latency"`     // of acknowledged requests, retries and their pauses included
-	StoredSeconds  float64          `json:"stored_seconds"`  // until all could be queried; 0 when nobody waited for it, or in vain
+	StoredSeconds  float64          `json:"stored_seconds"`  // until all could be queried; 0 when the run did not wait for it, or in vain
 	StoredPerSec   float64          `json:"stored_per_sec"`  // records acknowledged, by StoredSeconds
 	MeasuredUntil  string           `json:"measured_until"`  // how long the processes were measured from the first request on: until LastAnswer, AllStored or NotStored
 	Processes      []Usage          `json:"processes"`       // the load itself first
@@ -48,7 +48,7 @@ type Report struct {
 const (
 	LastAnswer = "the last answer"
 	AllStored  = "all could be queried"
-	NotStored  = "nobody waited any longer for all to be stored"
+	NotStored  = "the run did not wait any longer for all to be stored"
 )
 
 // Latency is the time from when a request was due, or sent if there is no

@@ -13,7 +13,7 @@ type Config struct {
 
 	Version string   // of the program, for sluice_build_info; default unknown
 	Commit  string   // that it was built from; default unknown
-	Tracing *Tracing // of the parts of the process; nil: nothing is traced
+	Tracing *Tracing // of the services of the process; nil: nothing is traced
 }
 
 func (c Config) withDefaults() Config {

@@ -38,10 +38,10 @@ func New(cfg Config, log *slog.Logger) *Server {
 	return s
 }
 
-// Registry is where the parts of the process register their metrics.
+// Registry is where the services of the process register their metrics.
 func (s *Server) Registry() *prometheus.Registry { return s.reg }
 
-// Tracer is what a part of the process makes its spans with, by its package; nil
+// Tracer is what a service of the process makes its spans with, by its package; nil
 // where nothing is traced.
 func (s *Server) Tracer(name string) trace.Tracer { return s.cfg.Tracing.Tracer(name) }
 
@@ -53,8 +53,8 @@ func (s *Server) AddCheck(name string, run func(context.Context) error) {
 }
 
 // Starting keeps the process from being ready until the function it returns is
-// called; reason says until when that is. A part asks for it before operators
-// are served, so that they are never told of a readiness nobody has checked.
+// called; reason says until when that is. A service asks for it before operators
+// are served, so that they are never told of a readiness that was not checked.
 func (s *Server) Starting(reason string) (started func()) {
 	var done atomic.Bool
 	s.health.addCheck("start", func(context.Context) error {
@@ -77,7 +77,7 @@ func (s *Server) Heartbeat(name string, stall time.Duration) *Heartbeat {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Listen takes the ports, so that a port in use is known before anything else
-// starts. Run calls it when nobody has.
+// starts. Run calls it unless it was called.
 func (s *Server) Listen() (net.Addr, error) {
 	if s.listener == nil {
 		ln, err := net.Listen("tcp", s.cfg.Listen)

@@ -57,7 +57,7 @@ func TestTracingIsOffUnlessItIsAskedFor(t *testing.T) {
 // TestLinesNameTheirSpan: and those of no span stay as they are.
 func TestLinesNameTheirSpan(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000") // nobody is there to send to
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000") // there is nothing to send to
 	tracing, err := ops.NewTracing(t.Context(), "test", "v1", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

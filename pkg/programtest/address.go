@@ -13,8 +13,8 @@ var taken struct {
 	sockets []net.PacketConn
 }
 
-// Address is a loopback address nobody listens on, of a port that the system
-// gives to no connection. Nobody else is given it as long as this process
+// Address is a loopback address on which nothing listens, of a port that the system
+// gives to no connection. No other process is given it as long as this one
 // lives, also while what listens there is not yet, or no longer, running: the
 // UDP port of the same number, which nothing of ours uses, says that it is taken.
 func Address() string {

@@ -157,7 +157,7 @@ func TestAMessageThatIsBrokenIsRefusedAsAWhole(t *testing.T) {
 		{"a wrong record before a broken one", "", `[{"key":true},{]`, record.CodeInvalidJSON},
 		{"bytes that are not UTF-8", "", "[{\"id\":\"\xff\"}]", record.CodeInvalidUTF8},
 		{"nesting without end", "", "[" + strings.Repeat(`{"a":[`, 1_000_000), record.CodeTooDeep},
-		{"an encoding nobody knows", "zip", "[]", record.CodeBadEncoding},
+		{"an unknown encoding", "zip", "[]", record.CodeBadEncoding},
 		{"an encoding that is not what it says", flow.EncodingS2, "[]", record.CodeBadEncoding},
 		{"a compressed body without end", flow.EncodingS2, string(s2.Encode(nil, recordtest.Realistic(10))[:500]), record.CodeBadEncoding},
 		{"a compressed body that says it is huge", flow.EncodingS2, string(bomb), record.CodeBadEncoding},

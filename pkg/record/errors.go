@@ -130,7 +130,7 @@ type Problem struct {
 
 func (p Problem) Error() string { return fmt.Sprintf("%s: %s", p.Pointer, p.Detail) }
 
-// problem is a Problem before anyone wants to read it.
+// problem is a Problem before it is put in words.
 type problem struct {
 	index int
 	field field // fieldUnknown for the record itself

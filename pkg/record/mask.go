@@ -24,8 +24,8 @@ const always = "password"
 
 var defaultMask, _ = NewMask(nil)
 
-// maskable are the fields with names that nothing depends on but who reads them.
-// All others of them are needed as they are: for identity, types, tables or routing.
+// maskable are the fields with names that only readers look at. All others of them are
+// needed as they are: for identity, types, tables or routing.
 var maskable = []field{fieldRejectionReason, fieldWorker, fieldErrorMessage, fieldVariables, fieldCustomHeaders}
 
 const (

@@ -10,7 +10,7 @@ import (
 )
 
 // maxPlainBytes is the size of a piece before compression. It bounds the
-// memory of who makes and reads it: records often become a tenth. A
+// memory of its writer and its readers: records often become a tenth. A
 // record larger than that is a piece alone.
 const maxPlainBytes = 1 << 20
 

@@ -54,7 +54,7 @@ var requests = sync.Pool{New: func() any { return new(Request) }}
 func NewRequest() *Request { return requests.Get().(*Request) }
 
 // Release gives the memory of r back, the bodies of its pieces included. Call
-// it once nobody uses r or its pieces any more.
+// it once neither r nor its pieces are used any more.
 func (r *Request) Release() {
 	r.reset(nil)
 	if cap(r.encoded) > 2*maxPlainBytes { // one huge record is no reason to keep as much for ever
@@ -163,7 +163,7 @@ const (
 const DefaultTenant = "<default>"
 
 // checkTenant refuses the record just read if it is of a tenant whose records
-// the caller may not post: value.tenantId says which. Who posts under a source
+// the caller may not post: value.tenantId says which. A caller that posts under a source
 // can still name any key of it: tenants that do not trust each other need
 // sources of their own.
 func (p *parser) checkTenant() {

@@ -37,7 +37,7 @@ type scanner struct {
 	code string
 	pos  int
 
-	mask   *Mask    // which members hold secrets; nil where nobody wants to know
+	mask   *Mask    // which members hold secrets; nil where it does not matter
 	masked []uint32 // where the values of those begin
 }
 

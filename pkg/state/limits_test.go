@@ -146,7 +146,7 @@ func TestOldTombstonesAreForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	revision, err := w.bucket.Put(t.Context(), key, kv.Value()) // somebody gets ahead
+	revision, err := w.bucket.Put(t.Context(), key, kv.Value()) // another writer gets ahead
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func TestTwoOwnersAtOnceDoNoHarm(t *testing.T) {
 	}
 }
 
-// A write that somebody else gets ahead of is made again, on top of theirs.
+// A write that another writer gets ahead of is made again, on top of the other.
 func TestAConflictIsNoFailure(t *testing.T) {
 	for name, earlier := range map[string]int{"the first entry": 0, "a later one": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 }
 
 // TestAChangeOfADamagedEntryIsSetAside: it keeps nothing else waiting, and the
-// entry is left to whoever mends it.
+// entry is left to an operator.
 func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
 	for _, value := range []string{``, `{`, `{"target":{"user":"bob"}}`, `{"target":{"user":"ann"},"doc":[],"seq":0}`} {
 		w := open(t)

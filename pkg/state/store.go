@@ -94,7 +94,7 @@ func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
 const maxConflicts = 10
 
 // update replaces the entry under key by what next makes of it, unless that
-// is the same. Nobody else's update is lost. After an error the entry may be
+// is the same. No other update is lost. After an error the entry may be
 // replaced or not; the same update can be tried again. conflicts counts the updates
 // of others that came first.
 func (s *Store) update(ctx context.Context, key string, conflicts prometheus.Counter, next func(change.Entry) (change.Entry, bool, error)) error {

@@ -140,17 +140,17 @@ type tally struct {
 // used is what an entry takes.
 type used struct {
 	bytes   uint32
-	subject uint32 // who changed it last; nobody for a user, which is no field
+	subject uint32 // who changed it last; noSubject for a user, which is no field
 }
 
-const nobody = ^uint32(0)
+const noSubject = ^uint32(0)
 
 // entryRoom is what NATS keeps beside the key and the value of an entry.
 const entryRoom = 64
 
 // see takes an entry in as it was written.
 func (t *tally) see(kv jetstream.KeyValueEntry) {
-	key, subject := kv.Key(), nobody
+	key, subject := kv.Key(), noSubject
 	if kv.Operation() != jetstream.KeyValuePut {
 		t.drop(key)
 		return
@@ -181,7 +181,7 @@ func (t *tally) put(key string, size int, subject uint32) {
 	t.drop(key)
 	t.entries[xxh3.HashString(key)] = used{uint32(size), subject}
 	t.bytes += int64(size)
-	if subject != nobody {
+	if subject != noSubject {
 		t.fields[subject]++
 	}
 }
@@ -195,7 +195,7 @@ func (t *tally) drop(key string) {
 	}
 	delete(t.entries, hash)
 	t.bytes -= int64(before.bytes)
-	if before.subject != nobody {
+	if before.subject != noSubject {
 		t.fields[before.subject]--
 	}
 }

@@ -39,8 +39,8 @@ var (
 	errVoid    = errors.New("it came too late to count")
 )
 
-// attempts is something that is tried until its outcome is known, or nobody will
-// know it in time. Every attempt says the same to the same lane, so that it does
+// attempts is something that is tried until its outcome is known, or cannot
+// be known in time. Every attempt says the same to the same lane, so that it does
 // not matter which of them arrived.
 type attempts struct {
 	link      *link
@@ -104,7 +104,7 @@ func (a *attempts) judge(err error) (verdict, string, error) {
 	return v, reason, answer
 }
 
-// quiet says whether nobody has answered for longer than a submitter should
+// quiet says whether no server has answered for longer than a submitter should
 // wait, after an attempt since begun that failed. A server that is only slow
 // answers the client's pings, and keeps the connection.
 func (a *attempts) quiet(v verdict, begun time.Time) bool {
@@ -125,7 +125,7 @@ func (a *attempts) quiet(v verdict, begun time.Time) bool {
 	return time.Since(a.silent) > patience
 }
 
-// pause waits between attempts, longer each time but not while nobody answers
+// pause waits between attempts, longer each time but not while no server answers
 // at all, and says whether to go on.
 func (a *attempts) pause(ctx context.Context) bool {
 	wait := min(25*time.Millisecond<<min(a.tries, 6), time.Second)
@@ -215,8 +215,8 @@ const (
 	giveUp    verdict = iota // it will not get better by trying again soon
 	again                    // not stored: try again
 	unknown                  // perhaps stored: send the same again
-	cut                      // the same, and nobody is there to ask: not for long
-	unreached                // nobody answers: try again, not for long
+	cut                      // the same, and no server is there to ask: not for long
+	unreached                // no server answers: try again, not for long
 )
 
 // judge is the one table of what NATS may answer to a publish. The error is

@@ -49,7 +49,7 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 	}
 }
 
-// TestTheLastChangeOfALaneThatWasReset: nobody waits for one that was passed
+// TestTheLastChangeOfALaneThatWasReset: one that was passed is not waited for
 // over, and one from before is no proof of one that comes after.
 func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 	w := open(t, stream.Config{})
@@ -239,7 +239,7 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 		}
 	}
 	lag(stream.ChangeLag{Next: 2, Waiting: 5})
-	purged(2) // nobody has applied any
+	purged(2) // none was applied
 	w.appliedTo(4)
 	lag(stream.ChangeLag{Done: 4, Next: 6, Waiting: 3})
 	purged(6)
@@ -254,7 +254,7 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 }
 
 // TestAResetTakesTheChangesAlong: to the same message, in one life above that of
-// both, whoever moves them at the time.
+// both, also while they are moved.
 func TestAResetTakesTheChangesAlong(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})

@@ -39,7 +39,7 @@ const packAbove = 512 << 10
 // or drops it.
 type DeadLetters struct {
 	stream *Stream
-	by     string // who replays and drops, for the notes; empty when nobody says
+	by     string // who replays and drops, for the notes; empty when it is not said
 }
 
 // NewDeadLetters returns the DeadLetters of s.
@@ -101,7 +101,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 }
 
 // NoLane is the lane of letters that never were in one: the api has set them
-// aside at its door.
+// aside instead of publishing them.
 const NoLane = -1
 
 // ofNoLane gives a letter of no lane the name that its bytes have.

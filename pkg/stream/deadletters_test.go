@@ -166,7 +166,7 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 	}
 }
 
-// TestDeadLettersWithoutRoom: that is said in words and shown, and whoever
+// TestDeadLettersWithoutRoom: that is said in words and shown, and the caller that
 // replays or drops some of them needs no room for it.
 func TestDeadLettersWithoutRoom(t *testing.T) {
 	const room = 20 << 10

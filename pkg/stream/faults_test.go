@@ -54,7 +54,7 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 		"no room in the account":     {api(10002, ""), "give up", flow.ErrUnavailable, 10 * time.Second},
 		"sealed":                     {api(10109, ""), "give up", flow.ErrUnavailable, 30 * time.Second},
 		"another stream":             {api(10060, ""), "give up", flow.ErrUnavailable, 30 * time.Second},
-		"nobody answers":             {nats.ErrNoResponders, "unreached", flow.ErrUnavailable, 2 * time.Second},
+		"no server answers":          {nats.ErrNoResponders, "unreached", flow.ErrUnavailable, 2 * time.Second},
 		"away, nothing sent":         {nats.ErrReconnectBufExceeded, "unreached", flow.ErrUnavailable, 2 * time.Second},
 		"away":                       {nats.ErrConnectionReconnecting, "unreached", flow.ErrUnavailable, 2 * time.Second},
 		"closed":                     {nats.ErrConnectionClosed, "give up", flow.ErrUnavailable, 5 * time.Second},

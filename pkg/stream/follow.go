@@ -103,7 +103,7 @@ const (
 // so that an api that is alone pays nothing.
 //
 // What it knows decides about answers alone. A request that another api has sent is
-// sent again all the same, and the ingester drops it: here nobody knows whether all
+// sent again all the same, and the ingester drops it: here it is not known whether all
 // of it is durable, or counts.
 type follower struct {
 	stream *Stream
@@ -230,7 +230,7 @@ func (f *follower) knows(sub *flow.Submission) (bool, error) {
 
 // heard are requests that were heard of: 16 bytes for each, in places that the id
 // chooses eight of. The oldest of the eight goes when a ninth comes. By its seed
-// nobody outside can make two ids that look the same.
+// no client can make two ids that look the same.
 type heard struct {
 	window time.Duration
 	begun  time.Time // a little more than the window before it was made

@@ -55,7 +55,7 @@ func TestTwoApisKnowEachOthersRequests(t *testing.T) {
 		}
 	}
 	b.followed(2)
-	a.followed(0) // nobody else has sent anything
+	a.followed(0) // no other has sent anything
 
 	misused := submission("one", 100)
 	misused.Hash = "of another body"

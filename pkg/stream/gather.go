@@ -18,7 +18,7 @@ import (
 
 // gatherer gathers what waits for a lane into entries, one in flight at a time:
 // two would share the same writer in the server, and each have half of the
-// requests. What comes while one is in flight goes into the next. So nobody
+// requests. What comes while one is in flight goes into the next. So no request
 // waits for company, and the slower the disk, the larger the entries.
 type gatherer struct {
 	p      *Publisher
@@ -58,7 +58,7 @@ type piece struct {
 // flight is an entry on its way.
 type flight struct {
 	waiting int                // pieces that a caller still waits for; owned by the gatherer's lock
-	end     context.CancelFunc // ends it: nobody waits any more
+	end     context.CancelFunc // ends it: no piece waits any more
 }
 
 // add lets pieces wait for the next entry.
@@ -78,7 +78,7 @@ func (g *gatherer) add(list []*piece) {
 	}
 }
 
-// leave takes a piece out that nobody waits for any more. It says whether the
+// leave takes a piece out that is not waited for any more. It says whether the
 // piece was never sent.
 func (g *gatherer) leave(pc *piece) bool {
 	g.mu.Lock()
@@ -190,7 +190,7 @@ func (g *gatherer) send(ctx context.Context) error {
 
 // taken is told that the lane has taken the entry. One that came too late counts
 // for nothing: an ingester skips it, because the request may have been repeated
-// and forgotten since. While the clocks say that this cannot be, nobody looks.
+// and forgotten since. While the clocks say that this cannot be, it does not look.
 func (g *gatherer) taken(ctx context.Context, lane *Lane, seq uint64, begun time.Time) error {
 	if seq <= g.of.last {
 		// The lane was made again, or set back. What it has taken is void there:
@@ -328,7 +328,7 @@ func (p *Publisher) source(ctx context.Context, a *attempts, name string) (*Sour
 	return known, v, nil
 }
 
-// first gives a source that nobody knew its lanes: all there are now.
+// first gives a new source its lanes: all there are now.
 func (p *Publisher) first(ctx context.Context, name string) (*Source, *view, error) {
 	v, err := p.stream.lookNow(ctx)
 	if err != nil {
@@ -355,7 +355,7 @@ func (p *Publisher) first(ctx context.Context, name string) (*Source, *view, err
 }
 
 // worse says whether a submitter should rather hear of err than of other: that
-// it will never go in, or that nobody knows whether it is in.
+// it will never go in, or that it is not known whether it is in.
 func worse(err, other error) bool {
 	if err == nil || other == nil {
 		return err != nil

@@ -29,7 +29,7 @@ func TestALaneIsHeldByOne(t *testing.T) {
 		t.Error(err)
 	}
 	if pos, err := positions.Read(ctx, 0); err != nil || !pos.Held(time.Now()) {
-		t.Errorf("somebody else has released it: %+v, %v", pos, err)
+		t.Errorf("another name has released it: %+v, %v", pos, err)
 	}
 	if err := positions.Release(ctx, 0, "one"); err != nil {
 		t.Error(err)

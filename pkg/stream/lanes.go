@@ -357,7 +357,7 @@ func (d *freeRate) observe(l *Lane, now time.Time) {
 }
 
 // after is how long until need bytes have been freed at the rate seen, between
-// a second and a minute. When nothing was freed in the whole span nobody knows,
+// a second and a minute. When nothing was freed in the whole span, that is not known,
 // and the longest wait is the honest answer; right after a start a shorter one
 // finds out.
 func (d *freeRate) after(need int, now time.Time) time.Duration {

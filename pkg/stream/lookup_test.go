@@ -35,7 +35,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 	// then another leads it.
 	for try, listed := 0, false; !listed; try++ {
 		if try == 6 {
-			t.Fatal("whoever went away led the cluster, which shows nothing")
+			t.Fatal("the server that went away led the cluster, which shows nothing")
 		}
 		away := eachLeads(t, w, js)[try%2]
 		sources := leader(t, js, "KV_"+stream.SourceBucket) == fmt.Sprintf("n%d", away) // then they are not known until another leads
@@ -107,7 +107,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	}
 }
 
-// found are the lanes that somebody finds who starts now.
+// found are the lanes that a program finds that starts now.
 func found(t *testing.T, w *world) ([]int, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

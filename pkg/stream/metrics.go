@@ -50,7 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		retries:        auto.NewCounterVec(prometheus.CounterOpts{Name: "retries_total", Help: "Publishes that had to be tried again, by reason."}, []string{"reason"}),
 		readMsgs:       auto.NewCounterVec(prometheus.CounterOpts{Name: "read_messages_total", Help: "Messages read back from a lane, repeats after a restart included."}, []string{"lane"}),
 		readBytes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "read_bytes_total", Help: "Bytes of message bodies read back from a lane."}, []string{"lane"}),
-		followed:       auto.NewCounter(prometheus.CounterOpts{Name: "followed_entries_total", Help: "Entries whose tables an api has read because another one was sending, to answer who repeats a request elsewhere."}),
+		followed:       auto.NewCounter(prometheus.CounterOpts{Name: "followed_entries_total", Help: "Entries whose tables an api has read because another one was sending, to answer requests that are repeated at another api."}),
 		reopens:        auto.NewCounter(prometheus.CounterOpts{Name: "reader_reopens_total", Help: "Times a reader had to be opened again after an interruption."}),
 		laneBytes:      auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_bytes", Help: "Bytes a lane holds on disk."}, []string{"lane"}),
 		laneMax:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_max_bytes", Help: "Bytes a lane may hold before it refuses more."}, []string{"lane"}),

@@ -79,7 +79,7 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 		t.Errorf("not mended: %+v", got)
 	}
 	if got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second {
-		t.Errorf("changed although nobody asked: %+v", got)
+		t.Errorf("changed unasked: %+v", got)
 	}
 	// A lane that is added is as those that are there, which stay as they are.
 	operator := openOn(t, w.server, stream.Config{MaxBytes: 7 << 20})

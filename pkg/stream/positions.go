@@ -31,7 +31,7 @@ func NewPositions(s *Stream) *Positions { return &Positions{s, storedPrefix} }
 
 // NewChangePositions returns the Positions of the changes of users and dataset
 // fields, which only lane 0 has: what of them is applied. They have no claims and
-// no totals, and a life of their own, so that nobody who applies changes has to
+// no totals, and a life of their own, so that what applies changes never has to
 // know what is stored.
 func NewChangePositions(s *Stream) *Positions { return &Positions{s, appliedPrefix} }
 

@@ -38,7 +38,7 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	if err != nil || again.Revision != first.Revision {
 		t.Fatalf("the same swap again: got revision %d, %v, want %d", again.Revision, err, first.Revision)
 	}
-	// Somebody else who saw the same.
+	// Another ingester that saw the same.
 	other := pos
 	other.Owner = "two"
 	if _, err := positions.Swap(t.Context(), 0, other); !errors.Is(err, flow.ErrNotOwner) {
@@ -189,7 +189,7 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 		t.Errorf("the lane is %s, %v, and was %s", identity, err, before.Stream)
 	}
 
-	// An operator lets it begin again, and fences whoever owned it.
+	// An operator lets it begin again, and fences its owner.
 	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1, 0); err == nil {
 		t.Error("it was reset to a message it does not have")
 	}

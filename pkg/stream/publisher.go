@@ -53,7 +53,7 @@ func (p *Publisher) Check() error {
 func (p *Publisher) note(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		if p.failed.Load() != nil { // mostly it is not, and then nobody writes
+		if p.failed.Load() != nil { // mostly it is not, and then nothing is written
 			p.failed.Store(nil)
 		}
 	case errors.Is(err, flow.ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled):
@@ -113,8 +113,9 @@ func (p *Publisher) Slots(ctx context.Context, source string) (int, error) {
 }
 
 // Publish makes a submission durable and returns when it is: without an error
-// every part is on disk in its lane; when Replayed, it was sent before. After an error some parts may be, and none is taken back: the same
-// submission again completes it, however it is cut then.
+// every piece is on disk in its lane; when Replayed, it was sent before. After an error
+// some pieces may be, and none is taken back: the same submission again completes it,
+// however it is cut then.
 //
 // A submission that is published twice is in the lanes twice. Their reader
 // drops the second one, by its ID and Hash.
@@ -162,7 +163,7 @@ func (p *Publisher) publish(ctx context.Context, sub *flow.Submission) (flow.Rec
 	return flow.Receipt{Replayed: elsewhere && err == nil}, err
 }
 
-// pieces are the parts of a submission as they go into entries.
+// pieces are those of a submission as they go into entries.
 func pieces(sub *flow.Submission) ([]*piece, error) {
 	if !validID(sub.ID) {
 		return nil, errors.New("publish: the submission's ID is empty, too long or not printable ASCII")
@@ -171,28 +172,28 @@ func pieces(sub *flow.Submission) ([]*piece, error) {
 		return nil, fmt.Errorf("%w: %d bytes of names", flow.ErrTooLarge, names)
 	}
 	if len(sub.Pieces) == 0 {
-		return nil, errors.New("publish: the submission has no parts")
+		return nil, errors.New("publish: the submission has no pieces")
 	}
 	slots, from := max(1, sub.Slots), 0
 	all := make([]piece, len(sub.Pieces))
 	list := make([]*piece, len(sub.Pieces))
-	for i, part := range sub.Pieces {
+	for i, p := range sub.Pieces {
 		switch {
-		case part.Slot < 0 || part.Slot >= slots || i > 0 && part.Slot < sub.Pieces[i-1].Slot:
-			return nil, fmt.Errorf("publish: a part of slot %d of %d is not in order", part.Slot, slots)
-		case part.Records < 1:
-			return nil, fmt.Errorf("publish: part %d has no records", i)
-		case len(part.Body)+headRoom > maxMessage:
-			return nil, fmt.Errorf("%w: a part of %d bytes", flow.ErrTooLarge, len(part.Body))
-		case i > 0 && part.Slot > sub.Pieces[i-1].Slot:
+		case p.Slot < 0 || p.Slot >= slots || i > 0 && p.Slot < sub.Pieces[i-1].Slot:
+			return nil, fmt.Errorf("publish: a piece of slot %d of %d is not in order", p.Slot, slots)
+		case p.Records < 1:
+			return nil, fmt.Errorf("publish: piece %d has no records", i)
+		case len(p.Body)+headRoom > maxMessage:
+			return nil, fmt.Errorf("%w: a piece of %d bytes", flow.ErrTooLarge, len(p.Body))
+		case i > 0 && p.Slot > sub.Pieces[i-1].Slot:
 			from = 0
 		}
-		all[i] = piece{slot: part.Slot, slots: slots, told: make(chan error, 1), message: flow.Message{
+		all[i] = piece{slot: p.Slot, slots: slots, told: make(chan error, 1), message: flow.Message{
 			ID: sub.ID, Hash: sub.Hash, Subject: sub.Subject, Source: sub.Source, Received: sub.Received, TraceParent: sub.TraceParent,
-			Identified: sub.Identified, From: from, Records: part.Records, Body: part.Body, Encoding: part.Encoding,
+			Identified: sub.Identified, From: from, Records: p.Records, Body: p.Body, Encoding: p.Encoding,
 		}}
 		list[i] = &all[i]
-		from += part.Records
+		from += p.Records
 	}
 	return list, nil
 }

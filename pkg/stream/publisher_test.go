@@ -66,8 +66,8 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 			if got := len(w.all(0)); got != len(sizes) {
 				t.Errorf("the lane holds %d pieces, want %d", got, len(sizes))
 			}
-			// Another one does not know: the lane has it twice, and whoever reads
-			// it drops the second one.
+			// Another one does not know: the lane has it twice, and the
+			// ingester drops the second one.
 			other := openOn(t, w.server, stream.Config{}).publisher()
 			if got, err := other.Publish(t.Context(), submission("one", sizes...)); err != nil || got.Replayed {
 				t.Fatalf("publish by another process: got %+v, %v", got, err)

@@ -265,7 +265,7 @@ func (s *Stream) laneGauges(l *Lane) {
 
 // LastChange returns the last change of a target that lane 0 still holds, and
 // where an entry must stand that has it. What an operator has passed over by
-// resetting the lane is never applied, and nobody waits for it.
+// resetting the lane is never applied, and not waited for.
 func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.Last, error) {
 	if err := s.ready(); err != nil {
 		return change.Last{}, err

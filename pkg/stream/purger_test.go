@@ -131,7 +131,7 @@ func TestPurgingMakesRoomAgain(t *testing.T) {
 
 // TestALaneOfAnEarlierTimeIsNotPurged: NATS was restored from a backup, and the
 // lane ends before the position. What it holds was accepted, perhaps since, and
-// nobody knows that it is stored.
+// it is not known to be stored.
 func TestALaneOfAnEarlierTimeIsNotPurged(t *testing.T) {
 	w := open(t, stream.Config{DuplicateWindow: 100 * time.Millisecond})
 	w.publish(w.publisher(), "id", 10)
@@ -177,7 +177,7 @@ func TestWhatABackupAsksForIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	begins(11)
-	for range 2 { // what nobody asks for is let go of, too
+	for range 2 { // what is not asked for is let go of, too
 		if err := w.LetGo(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 	if err := remove(ctx, l.stream.dead, d.Number); err != nil {
 		return flow.Receipt{}, err
 	}
-	// A crash here leaves a note about nothing, which harms nobody.
+	// A crash here leaves a note about nothing, which does no harm.
 	return receipt, l.forget(ctx, d)
 }
 

@@ -100,7 +100,7 @@ func TestFatesGoWithTheirMessages(t *testing.T) {
 	}
 }
 
-// TestListingEndsWhenTheLastLettersGo: somebody else may drop letters while
+// TestListingEndsWhenTheLastLettersGo: another process may drop letters while
 // they are listed.
 func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,7 @@ func looksFirst(w *world, p *stream.Publisher, id string) func(context.Context) 
 }
 
 // TestAServerThatStandsStillIsGivenUp: it takes connections and some bytes, as
-// the system does for it, and never answers. Everybody hears so in time, those
+// the system does for it, and never answers. All hear so in time, those
 // who come later too; afterwards everything goes in once.
 func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -91,7 +91,7 @@ func (s *Stream) learn(known map[string]*Source, msg scanned) {
 }
 
 // meet gives a source that is first seen its lanes: all that are known. Of two
-// who meet it at once, one is first; the other hears of it when it looks again.
+// processes that meet it at once, one is first; the other hears of it when it looks again.
 func (s *Stream) meet(ctx context.Context, name string, lanes []*Lane) error {
 	source := Source{Name: name}
 	for _, lane := range lanes {
@@ -129,7 +129,7 @@ func (s *Stream) source(ctx context.Context, name string) (source Source, found 
 	return source, true, nil
 }
 
-// swapSource writes an entry if nobody has since it was read, and returns it
+// swapSource writes an entry unless another has since it was read, and returns it
 // with its new revision.
 func (s *Stream) swapSource(ctx context.Context, next Source) (Source, error) {
 	value, err := json.Marshal(next)
@@ -166,7 +166,7 @@ func (s *Stream) Sources() []Source {
 type Spreading struct {
 	Source string
 	Lanes  []int                // a record of slot i will go to Lanes[i]
-	Say    func(string, ...any) // told what happens next; default nobody
+	Say    func(string, ...any) // told what happens next; default none
 }
 
 const (
@@ -186,7 +186,7 @@ const (
 // itself, so whatever was sent before must be stored before anything goes
 // another way:
 //
-//	mark the source → wait until nobody sends by the old list → fences → wait until they are stored → write the new list
+//	mark the source → wait until no api sends by the old list → fences → wait until they are stored → write the new list
 //
 // From the mark to the end its posts are refused with flow.ErrHeld. When ctx
 // ends before, or something fails, the mark is taken back and the source stays
@@ -198,7 +198,7 @@ func (s *Stream) Spread(ctx context.Context, to Spreading) error {
 	}
 	var source Source
 	err := s.insist(ctx, func(ctx context.Context) (err error) {
-		source, err = s.markMoving(ctx, to) // a mark that nobody heard of is found
+		source, err = s.markMoving(ctx, to) // a mark whose answer was lost is found
 		return err
 	})
 	if err != nil || source.Moving == nil {

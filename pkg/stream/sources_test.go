@@ -83,7 +83,7 @@ func TestASourceKeepsItsLanesWhenOneIsAdded(t *testing.T) {
 	post(p, "late", "l2", 2, 1)
 	w.addLane()
 	post(p, "late", "l3", 2, 0)
-	post(p, "", "n1", 3, 2) // of nobody: as any other source
+	post(p, "", "n1", 3, 2) // of no source: as any other
 
 	want := [][]string{{"e1", "e2", "l1", "l3"}, {"l1", "l2"}, {"n1"}}
 	if diff := cmp.Diff(want, [][]string{ids(w.all(0)), ids(w.all(1)), ids(w.all(2))}); diff != "" {
@@ -99,7 +99,7 @@ func TestASourceKeepsItsLanesWhenOneIsAdded(t *testing.T) {
 	}
 }
 
-// TestTwoMeetASourceAtOnce: while a lane is added. Whoever is first decides for
+// TestTwoMeetASourceAtOnce: while a lane is added. The first one decides for
 // both.
 func TestTwoMeetASourceAtOnce(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20})

@@ -273,10 +273,10 @@ func TestASpreadThatCanNotBe(t *testing.T) {
 		to   stream.Spreading
 		want string
 	}{
-		"a source nobody has seen": {stream.Spreading{Source: "x", Lanes: []int{0}}, "not been seen"},
-		"a lane there is not":      {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "no lane 7"},
-		"a lane twice":             {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 1}}, "named twice"},
-		"no lane":                  {stream.Spreading{Source: "cluster-a"}, "needs a lane"},
+		"a source that was never seen": {stream.Spreading{Source: "x", Lanes: []int{0}}, "not been seen"},
+		"a lane there is not":          {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "no lane 7"},
+		"a lane twice":                 {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 1}}, "named twice"},
+		"no lane":                      {stream.Spreading{Source: "cluster-a"}, "needs a lane"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := w.Spread(t.Context(), c.to); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -11,9 +11,9 @@
 //
 // What happens in Publish to what of a submission goes to one lane:
 //
-//  1. Its parts become pieces, and wait while an entry of the lane is in flight.
+//  1. Its pieces wait while an entry of the lane is in flight.
 //  2. When that has ended, all that waits becomes the next entry: one message,
-//     one sync to disk. Nobody waits for company.
+//     one sync to disk. No request waits for company.
 //  3. After an unknown outcome the same bytes go out again under the same id to
 //     the same lane, as long as a caller waits for them.
 //  4. Every submitter is told what became of the entry.
@@ -366,7 +366,7 @@ func (s *Stream) untilOpen(ctx context.Context) error {
 }
 
 // passes tells whether an error of opening comes from servers that are just
-// starting, or from nobody.
+// starting, or from none.
 func passes(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {

@@ -26,7 +26,7 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 		{"a table is not synced", []string{"ALTER TABLE {db}.changes MODIFY SETTING fsync_after_insert = 0"},
 			[]string{"table {db}.changes may lose inserts in a power cut: ALTER TABLE {db}.changes MODIFY SETTING fsync_after_insert = 1"},
 			[]string{"ALTER TABLE {db}.changes MODIFY SETTING fsync_after_insert = 1"}},
-		{"somebody adds a view into a table without a window", []string{
+		{"a view feeds a table without a window", []string{
 			"CREATE TABLE {db}.theirs (n UInt64) ENGINE = SummingMergeTree ORDER BY tuple()",
 			"CREATE MATERIALIZED VIEW {db}.theirs_mv TO {db}.theirs AS SELECT count() AS n FROM {db}.records",
 		}, []string{"table {db}.theirs would count"}, []string{"DROP VIEW {db}.theirs_mv SYNC"}},

@@ -126,7 +126,7 @@ func (db *DB) dialect(ctx context.Context) (dialect.Dialect, error) {
 	return d, err
 }
 
-// plain is the dialect as far as nobody has to be asked for it.
+// plain is the dialect as far as no server has to be asked for it.
 func (db *DB) plain() dialect.Dialect {
 	return dialect.Dialect{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
 }

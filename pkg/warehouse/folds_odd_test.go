@@ -37,13 +37,13 @@ func TestFoldsOfOddRecords(t *testing.T) {
 			`COMPLETED	\N	2025-11-21 04:40:00.000	\N`,
 		},
 		{
-			"an element that has completed nobody knows when is not active",
+			"an element that has completed at an unknown time is not active",
 			[]string{elementEvent("ELEMENT_ACTIVATED", "8", "USER_TASK", at), elementEvent("ELEMENT_COMPLETED", "8", "USER_TASK", "")},
 			"SELECT state, completed_at, duration_ms FROM {db}.v_element_instances WHERE source = {case}",
 			`COMPLETED	\N	\N`,
 		},
 		{
-			"an instance that has completed nobody knows when is not active",
+			"an instance that has completed at an unknown time is not active",
 			[]string{elementEvent("ELEMENT_ACTIVATED", "7", "PROCESS", at), elementEvent("ELEMENT_COMPLETED", "7", "PROCESS", "")},
 			"SELECT state, started_at, completed_at, first_seen, last_seen FROM {db}.v_process_instances WHERE source = {case}",
 			`COMPLETED	2025-11-21 04:40:00.000	\N	2025-11-21 04:40:00.000	2025-11-21 04:40:00.000`,
@@ -150,12 +150,12 @@ func TestFoldsOfOddRecords(t *testing.T) {
 			"SELECT process_instance_key, element_instance_key, decision_id, decision_key, decision_version, state, output, evaluated_at FROM {db}.v_decisions WHERE source = {case}", `-1	\N	d	9007199254740993	2	EVALUATED	[1]	2025-11-21 04:40:00.000`,
 		},
 		{
-			"a decision that failed nobody knows when, without what it is about",
+			"a decision that failed at an unknown time, without what it is about",
 			[]string{`{"key":5,"recordType":"EVENT","valueType":"DECISION_EVALUATION","intent":"FAILED","value":{"processInstanceKey":7,"evaluationFailureMessage":"no \u00e4nswer"}}`},
 			"SELECT state, decision_id, decision_key, decision_version, output, failure, evaluated_at FROM {db}.v_decisions WHERE source = {case}", `FAILED		\N	\N		no änswer	\N`,
 		},
 		{
-			"an incident that was resolved nobody knows when is not open",
+			"an incident that was resolved at an unknown time is not open",
 			[]string{
 				`{"key":5,"recordType":"EVENT","valueType":"INCIDENT","intent":"CREATED"` + at + `,"value":{"processInstanceKey":7,"errorType":"X"}}`,
 				`{"key":5,"recordType":"EVENT","valueType":"INCIDENT","intent":"RESOLVED","value":{"processInstanceKey":7,"errorType":"X"}}`,

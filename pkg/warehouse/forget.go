@@ -25,7 +25,7 @@ type Subject struct {
 // keysAtOnce bounds the keys in one statement.
 const keysAtOnce = 1000
 
-// chunks are parts of a Subject of which a statement can name every key.
+// chunks calls f with the Subject in pieces, of which a statement can name every key.
 func (s Subject) chunks(f func(Subject) error) error {
 	for keys := range slices.Chunk(s.Keys, keysAtOnce) {
 		if err := f(Subject{s.Source, keys}); err != nil {

@@ -55,8 +55,8 @@ func TestAnEngineThatDiesInMidInsert(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		<-killed
-		// Its answer may have come just before the kill: then nobody knows
-		// that it is stored, and it is inserted once more.
+		// Its answer may have come just before the kill: then it is not
+		// known to be stored, and it is inserted once more.
 		if err := db.Insert(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}

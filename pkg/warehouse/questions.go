@@ -315,7 +315,7 @@ func (db *DB) CountCases(ctx context.Context, s Selection) (n uint64, err error)
 // Cases reads the instances of a selection in the order in which they were
 // started, some hundred at once, however many there are. Of two calls the
 // second one's instances were all started later than the first one's, so that
-// who stops after any call can go on from there.
+// a caller that stops after any call can go on from there.
 func (db *DB) Cases(ctx context.Context, s Selection, details bool, each func([]*Case) error) error {
 	var batch []*Case
 	flush := func() error {

@@ -27,7 +27,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 	for _, q := range questions {
 		truth, known := truths[q.Name]
 		if !known {
-			t.Errorf("%s: nobody knows the truth", q.Name)
+			t.Errorf("%s: the truth is not known", q.Name)
 			continue
 		}
 		for _, params := range []map[string]string{
@@ -58,7 +58,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 	}
 	for name := range truths {
 		if !slices.ContainsFunc(questions, func(q warehouse.Question) bool { return q.Name == name }) {
-			t.Errorf("nobody asks %s", name)
+			t.Errorf("%s is never asked", name)
 		}
 	}
 }

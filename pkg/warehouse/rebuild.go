@@ -75,8 +75,7 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 
 // forgotten makes the shadow know what was forgotten, when it is fresh: the repeats
 // of it that the lanes still hold are not to be stored, and the marks of flow.sources
-// are not to sink. Of a rebuild that was begun before something was forgotten, nobody
-// knows whether it holds that.
+// are not to sink. A rebuild that was begun before something was forgotten may hold it.
 func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
 	live, err := s.live.Receipts(ctx)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	if got := counts(); got != want {
 		t.Errorf("counters are %s after they were mended, want %s", got, want)
 	}
-	mend(r, 0) // nobody knew that it was done
+	mend(r, 0) // its end was not heard of
 	if got := counts(); got != want {
 		t.Errorf("counters are %s after they were mended twice, want %s", got, want)
 	}

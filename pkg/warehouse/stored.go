@@ -265,7 +265,7 @@ func traced(ctx context.Context) context.Context {
 
 // Refold tells the folds again what the rows that the claim of the block names
 // say, as far as they are in the table: when the token of an insert is
-// forgotten, nobody knows which of the materialized views have heard of it. A
+// forgotten, it is not known which of the materialized views have heard of it. A
 // fold that is made of minima, maxima and sets may hear a thing twice.
 // flow.sources counts rows too, and hears only what it has not heard; counters
 // are left alone. On a cluster each shard does so by itself, as its views do.

@@ -93,7 +93,7 @@ type backup struct {
 }
 
 // Run makes a backup, or goes on with one. The connection is that of the operator, as
-// that of s: only he may copy streams.
+// that of s: only it may copy streams.
 func Run(ctx context.Context, s *stream.Stream, nc *nats.Conn, db *warehouse.DB, cfg Config) (*Manifest, error) {
 	b := &backup{cfg: cfg.withDefaults(), stream: s, positions: stream.NewPositions(s), nc: nc, db: db}
 	if err := b.open(); err != nil {

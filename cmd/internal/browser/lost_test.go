@@ -84,7 +84,7 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 		tb.shows("The connection to the console is lost. Trying again")
 		w.mend()
 		tb.shows(live)
-		for _, hidden := range []struct{ is, says string }{{"true", "Not followed while nobody looks"}, {"false", live}} {
+		for _, hidden := range []struct{ is, says string }{{"true", "Not followed while the page is hidden"}, {"false", live}} {
 			if _, err := evaluate[int](tb, `Object.defineProperty(document, 'hidden', { value: `+hidden.is+`, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); 0`); err != nil {
 				t.Fatal(err)
 			}

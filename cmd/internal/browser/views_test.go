@@ -103,7 +103,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	}
 }
 
-// TestRecordsAreFollowed: what is stored is seen while it is, until somebody says
+// TestRecordsAreFollowed: what is stored is seen while it is, until the user says
 // stop.
 func TestRecordsAreFollowed(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "2000", "--batch", "100", "--connections", "2")

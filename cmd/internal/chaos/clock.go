@@ -148,7 +148,7 @@ func (s *stage) setClock(machine string, off time.Duration) error {
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(file+".new", file) // nobody reads half a number
+	return os.Rename(file+".new", file) // a reader never sees half a number
 }
 
 // step steps the clock of a machine, and back after the hold.

@@ -15,7 +15,7 @@ import (
 // ten minutes and back, and an api stands still in the middle of a publish for
 // longer than repeats are recognised. A request that is repeated over both apis
 // is stored once, whatever they do; what came too late counts for nothing, and
-// nobody is told OK for it.
+// no client is told OK for it.
 func clocksAndFrozenApis(t *testing.T, programs string) {
 	const window = time.Minute // in which a step of a server's clock counts for 30 s at most
 	var journal bytes.Buffer

@@ -183,7 +183,7 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 		time.Sleep(wait)
 		f.target += fmt.Sprintf(" %v after it began", wait)
 	case <-time.After(3 * time.Second):
-		f.target += ", which nobody asked for anything"
+		f.target += ", which was idle"
 	case <-ctx.Done():
 		return
 	}

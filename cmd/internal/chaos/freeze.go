@@ -51,7 +51,7 @@ func (s *spared) has(name string) bool {
 // freeze stops an api in the middle of a publish for longer than repeats are
 // recognised: the entry is on its way to NATS, and arrives when everything that
 // it was to be compared with may be forgotten. Then the api goes on, with the
-// answer of NATS in its socket. The entry is void, and nobody is told OK.
+// answer of NATS in its socket. The entry is void, and no client is told OK.
 func (b *breaker) freeze(ctx context.Context, f fault) {
 	road := f.target + toNATS
 	if !b.spared.take(f.target, road) {

@@ -29,7 +29,7 @@ type Counts struct {
 	Steps     int // clocks stepped
 	Freezes   int // apis that stood still in the middle of a publish for longer than the window
 	FullLanes int // lanes that had no room for a while
-	Crashes   int // parts that ended although nobody asked
+	Crashes   int // parts that ended unasked
 	Unclean   int // graceful stops that took too long or did not exit with 0
 	Abandoned int // records given up by their client
 }

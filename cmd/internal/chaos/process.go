@@ -17,7 +17,7 @@ type part struct {
 	args    []string
 	env     []string
 	log     string
-	ended   func(*part, string) // called when it ends although nobody asked
+	ended   func(*part, string) // called when it ends unasked
 
 	mu   sync.Mutex
 	life *life // nil when it does not run
@@ -61,7 +61,7 @@ func (p *part) wait(one *life) {
 	}
 }
 
-// signal sends a signal, if the part runs and nobody is ending it.
+// signal sends a signal, if the part runs and is not being ended.
 func (p *part) signal(sig syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -237,7 +237,7 @@ func answersOK(ctx context.Context, url string) error {
 	}
 }
 
-// crashed starts a part again that ended although nobody asked, as a
+// crashed starts a part again that ended unasked, as a
 // supervisor would.
 func (s *stage) crashed(p *part, status string) {
 	s.journal.count(func(c *Counts) { c.Crashes++ })

@@ -125,7 +125,7 @@ func (t *tables) compare(ctx context.Context, all *truth, j *journal) (Findings,
 		if err != nil {
 			return f, err
 		}
-		p := all.sources[source] // of a source that nobody knows nothing was sent
+		p := all.sources[source] // of an unknown source nothing was sent
 		one := Compare(p.acked, p.sent, stored)
 		f.add(source, one)
 		trace, err := t.trace(ctx, source, one.DoubledAt)

@@ -95,7 +95,7 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 		{name: "a record is not there", says: "b: lost: 2-", want: wrong{Lost: 1, Above: 11}, tamper: func() {
 			sql("ALTER TABLE {db}.records DELETE WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE_CREATION' AND position = (SELECT min(position) FROM {db}.records WHERE partition_id = 2 AND value_type = 'PROCESS_INSTANCE_CREATION') AND partition_id = 2" + sync)
 		}},
-		{name: "a record was sent by nobody", folds: true, says: "a: never sent: 9-9", want: wrong{Lost: 1, Strangers: 1, Above: 11}, tamper: func() {
+		{name: "a record was never sent", folds: true, says: "a: never sent: 9-9", want: wrong{Lost: 1, Strangers: 1, Above: 11}, tamper: func() {
 			sql("INSERT INTO {db}.records (source, own_id, ts, received_at) SELECT 'a', '9-9', now64(), now64()")
 		}},
 		{name: "a record without identity is not there", says: "anonymous: lost: 1 of 3", want: wrong{Lost: 2, Strangers: 1, Above: 12}, tamper: func() {

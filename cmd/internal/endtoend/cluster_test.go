@@ -284,7 +284,7 @@ func flows(t *testing.T, all ...*posting) {
 // TestNATSCluster runs the official nats-server three times with the configuration
 // we deploy, two apis and two ingesters each as its user, by certificates, and under
 // load: makes three copies of streams that had one, replaces everything that lets
-// somebody in, and kills the leaders of lanes. Every record is stored once, and who
+// clients in, and kills the leaders of lanes. Every record is stored once, and who
 // is not let in, or may not, is refused. With CLUSTER_ROUNDS (make cluster) so many
 // leaders are killed, and streams moved in every way.
 func TestNATSCluster(t *testing.T) {

@@ -191,7 +191,7 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 	})
 }
 
-// TestABrokenMessageIsSetAsideWhole: what nobody can decode blocks nothing,
+// TestABrokenMessageIsSetAsideWhole: what cannot be decoded blocks nothing,
 // and can be looked at and dropped.
 func TestABrokenMessageIsSetAsideWhole(t *testing.T) {
 	t.Parallel()

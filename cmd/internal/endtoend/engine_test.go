@@ -44,7 +44,7 @@ func (s *stack) asks(method, sql string, header http.Header) (status int, body s
 }
 
 // TestWebPagesReachNothing sends the engine what a browser on this machine would
-// for a page that its user opens, and what nobody may.
+// for a page that its user opens, and what none may.
 func TestWebPagesReachNothing(t *testing.T) {
 	s := newStack(t)
 	p := s.up()

@@ -121,7 +121,7 @@ func TestHonestAnswers(t *testing.T) {
 }
 
 // TestSlowClientsStarveNobody: connections that announce 512 KiB and send 16 KiB a
-// second used to have everybody else's small posts refused for half a minute.
+// second used to have the small posts of all others refused for half a minute.
 func TestSlowClientsStarveNobody(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

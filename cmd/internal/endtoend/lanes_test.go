@@ -100,7 +100,7 @@ func TestASourceIsSpreadWhileClickHouseIsAway(t *testing.T) {
 	s.startNATS()
 	engine := s.startEngine()
 	file, tokens := s.tokensOf("engine-a", "engine-b")
-	const window = "--duplicate-window=2s" // a source is moved only once nobody can send a request again
+	const window = "--duplicate-window=2s" // a source is moved only once no request can be sent again
 	api := s.startAPIWith(file, window)
 	ingester := s.startIngesterAt(s.ingesterOps, window)
 	s.waitReady(api, s.ops)
@@ -170,7 +170,7 @@ func (s *stack) jetStream() nats.JetStreamContext {
 	return js
 }
 
-// TestARecreatedStreamHalts: somebody deletes the stream of a lane while
+// TestARecreatedStreamHalts: the stream of a lane is deleted while
 // nothing runs, and it is made again.
 func TestARecreatedStreamHalts(t *testing.T) {
 	t.Parallel()

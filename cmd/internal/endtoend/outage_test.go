@@ -222,7 +222,7 @@ func TestARestoredBackupOfNATSHalts(t *testing.T) {
 		t.Fatal(err)
 	}
 	natsServer = s.startNATS()
-	// As many new messages as were lost, before anybody could notice.
+	// As many new messages as were lost, before anything could notice.
 	eventually(t, 20*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"8-2"}`))) })
 	s.load("--records", "3500", "--batch", "100", "--seed", "3", "--connections", "1")
 
@@ -333,8 +333,8 @@ func TestAFullStreamRefusesAndResumes(t *testing.T) {
 // TestAnOutageLongerThanTheWindow: ClickHouse is away for longer than a lane
 // recognises repeated requests, and what is stored is purged. A request that was
 // sent again within the window is stored once all the same, whether its first
-// message waits by then, or is stored and all before it is purged, and whoever
-// has the lane.
+// message waits by then, or is stored and all before it is purged, and whichever
+// ingester has the lane.
 func TestAnOutageLongerThanTheWindow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

@@ -78,7 +78,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 		case <-time.After(pause):
 			p.kill()
 			held = held || s.position(kv).Held(time.Now())
-			time.Sleep(2500 * time.Millisecond) // nobody releases the lanes
+			time.Sleep(2500 * time.Millisecond) // the lanes are not released
 			if s.position(kv).Held(time.Now()) {
 				t.Error("the lane is held for longer than it was asked for")
 			}

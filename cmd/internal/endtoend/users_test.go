@@ -175,7 +175,7 @@ func TestEveryUserHasHisRights(t *testing.T) {
 	}
 }
 
-// TestPrivateUp: with --private nobody reads without a password.
+// TestPrivateUp: with --private no client reads without a password.
 func TestPrivateUp(t *testing.T) {
 	s := newStack(t)
 	s.flags = []string{"--private", "--analyst-rows", "10"}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bytesWait tells whether a connection has bytes that nobody has read yet.
+// bytesWait tells whether a connection has bytes that were not read yet.
 func bytesWait(conn net.Conn) bool {
 	var n int
 	control(conn, func(fd int) (err error) {

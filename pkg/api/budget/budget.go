@@ -156,7 +156,7 @@ func (b *Budget) wants(h *Hold) (leave func(), err error) {
 // Shrink gives back all but n bytes.
 func (h *Hold) Shrink(n int64) { h.half.giveBack(h, n) }
 
-// Arrived says that the body is read: nobody waits for its client any more.
+// Arrived says that the body is read: its client is not waited for any more.
 func (h *Hold) Arrived() { h.half.arrived(h) }
 
 // Release gives everything back; more than once is harmless.
@@ -190,7 +190,7 @@ func (p *Buffers) Get(n int) []byte {
 	return make([]byte, 0, size)
 }
 
-// Put takes a slice of Get back. Nobody may use it any more.
+// Put takes a slice of Get back. It must not be used any more.
 func (p *Buffers) Put(b []byte) {
 	if b == nil {
 		return

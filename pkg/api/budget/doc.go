@@ -3,7 +3,7 @@
 // others waiting cut off (pace.go). It knows nothing of what is in a body.
 //
 // The memory of a body is charged as its bytes arrive, so that announcing one takes
-// none. Who waits for memory waits for a bounded time, and is told then that there is
-// none (ErrNoMemory): nothing of a request is held while nobody works on it but what
+// none. A request waits for memory for a bounded time, and is told then that there is
+// none (ErrNoMemory): nothing of a request is held while it is not worked on but what
 // it has been granted.
 package budget

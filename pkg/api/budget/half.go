@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// half is one of the two parts of the budget.
+// half is one of the two halves of the budget.
 type half struct {
 	size    int64
 	share   int64 // a subject may hold so many times what it leaves free; 0: all there is
@@ -198,7 +198,7 @@ func (h *half) enqueue(w *waiter) {
 	h.waiting++
 }
 
-// free is what nobody holds, and nobody is promised.
+// free is what is neither held nor promised.
 func (h *half) free() int64 { return h.size - h.used - h.promised }
 
 // fits tells whether a hold may have more.
@@ -258,7 +258,7 @@ func (h *half) charge(to *Hold, more int64) {
 }
 
 // grant serves those who wait, the subject that holds least first. Where it
-// waits for memory and not for its share, nobody else overtakes it: a large
+// waits for memory and not for its share, no other overtakes it: a large
 // request would wait for ever.
 func (h *half) grant() {
 	for h.waiting > 0 {

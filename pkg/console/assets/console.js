@@ -20,7 +20,7 @@
   }
 
   // listen follows server-sent events: told[name] gets what each one holds, and say
-  // what is wrong with the connection. A page that nobody sees lets go of it: a
+  // what is wrong with the connection. A hidden page lets go of it: a
   // browser has six to a server, and all its tabs share them. Where the server does
   // not take it up again, the session may be over: the page then asks who one is.
   function listen(path, told, say) {
@@ -50,7 +50,7 @@
     document.addEventListener('visibilitychange', function () {
       if (!document.hidden) { if (!events) open(); return; }
       close();
-      say('Not followed while nobody looks.');
+      say('Not followed while the page is hidden.');
     });
     window.addEventListener('pagehide', close);
     window.addEventListener('pageshow', function (e) { if (e.persisted) open(); });

@@ -20,8 +20,8 @@ func (l *logger) line(level slog.Level, format string, v []any) {
 	}
 }
 
-// Noticef logs at debug level: the server notices much that matters to nobody
-// who runs one machine.
+// Noticef logs at debug level: the server notices much that does not matter
+// on one machine.
 func (l *logger) Noticef(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
 func (l *logger) Warnf(format string, v ...any)   { l.line(slog.LevelWarn, format, v) }
 func (l *logger) Errorf(format string, v ...any)  { l.line(slog.LevelError, format, v) }

@@ -20,7 +20,7 @@ import (
 // between the two it finds a sum that is not that of the file, and leaves the
 // stream out as if it had never been: all it holds would be gone. meta.inf is
 // replaced as a whole, so that what stands there is what was asked for, and its
-// sum is made again. Nobody has the folder open yet.
+// sum is made again. No server has the folder open yet.
 func finishMeta(data string, log *slog.Logger) error {
 	found, err := filepath.Glob(filepath.Join(data, "jetstream", "*", "streams", "*", "meta.sum"))
 	if err != nil {

@@ -81,7 +81,7 @@ func (s *Server) start(cfg Config, opts *server.Options) error {
 	s.server.SetLoggerV2(&logger{log: s.log, fatal: fatal}, opts.Debug, opts.Trace, false)
 	go s.server.Start() // returns once everything runs; ended by Shutdown
 
-	// The server tells nobody when it is ready: ask.
+	// The server does not say when it is ready: ask.
 	deadline := time.Now().Add(cfg.Patience)
 	for {
 		select {

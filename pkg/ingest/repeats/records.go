@@ -13,7 +13,7 @@ import (
 // Tables is what is stored, as far as it takes to decide.
 type Tables interface {
 	// Marks returns how far these days reach. Everything that was stored before the
-	// call, by whomever, is in it.
+	// call, by any ingester, is in it.
 	Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error)
 
 	// Known calls found for every stored row that may be the same record as one of

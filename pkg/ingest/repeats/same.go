@@ -5,8 +5,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// Same finds records that are the same, member by member: for a block, and for those
-// who look at the tables afterwards, verify and rebuild.
+// Same finds records that are the same, member by member: for a block, and for
+// verify and rebuild, which look at the tables afterwards.
 type Same struct {
 	c     *record.Columns
 	names map[string]uint32 // of sources, types and intents

@@ -114,7 +114,7 @@ func (e *Engine) beginNext() {
 }
 
 // left is called when nothing will happen to an instance any more: it has
-// ended, or nobody will ever do what it waits for.
+// ended, or what it waits for will never be done.
 func (e *Engine) left(in *instance) {
 	if in.left || in.ParentInstance > 0 {
 		return

@@ -24,12 +24,12 @@ const (
 	failsOnce            // with retries left
 	failsBackOff         // with retries left, and only available again after a while
 	failsForGood         // no retries left: an incident, which an operator resolves
-	givenUp              // the same, but nobody does
+	givenUp              // the same, but none does
 	timesOut
 	throws     // an error that the boundary event catches, if there is one
 	throwsLost // an error that nothing catches: an incident
 	extends    // asks for more time, then completes
-	abandoned  // nobody ever comes back to it
+	abandoned  // no worker ever comes back to it
 )
 
 // noCatchEvent is what Zeebe writes for the element of a job whose error
@@ -169,7 +169,7 @@ func (j *job) work() {
 	}
 }
 
-// top is the instance that nobody called.
+// top is the instance that no other called.
 func (in *instance) top() *instance {
 	for in.caller != nil {
 		in = in.caller.in

@@ -1,4 +1,4 @@
-// Package recordtest says slowly, and so that anyone can see it is right, what
+// Package recordtest says slowly, and so that it is seen to be right, what
 // package record does fast: which bodies are taken, which row a record becomes,
 // and when a row is the record that was posted. Only tests use it.
 package recordtest

@@ -61,7 +61,7 @@ func (d Dialect) Engine(kind, table string) string {
 // EngineEverywhere is a table engine whose rows are on every server.
 func (d Dialect) EngineEverywhere(kind, table string) string {
 	if !d.Replicated() {
-		return kind // who inserts goes to each server
+		return kind // an insert goes to each server
 	}
 	return fmt.Sprintf("Replicated%s('/clickhouse/tables/all/%s/%s', '{shard}-{replica}')", kind, d.Database, table)
 }
@@ -123,7 +123,7 @@ func (d Dialect) TableSettings() string {
 	}
 	if d.Version.AtLeast(26, 4) {
 		// Newer servers keep statistics of every column, made anew at each
-		// insert and each merge, for plans of joins that nobody makes here.
+		// insert and each merge, for plans of joins that are never made here.
 		all = append(all, "auto_statistics_types = ''")
 	}
 	return strings.Join(all, ", ")

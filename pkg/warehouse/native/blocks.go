@@ -51,7 +51,7 @@ func (c column) DecodeState(r *proto.Reader) error {
 }
 
 // newColumn makes a column of a type. A dictionary of texts stays as it comes:
-// nobody looks into it.
+// it is never looked into.
 func newColumn(typ string) (column, error) {
 	plain := typ
 	if inner, ok := strings.CutPrefix(typ, "SimpleAggregateFunction("); ok {

@@ -14,7 +14,7 @@ type Report struct {
 	Lanes    []Lane    `json:"lanes"`
 	Recount  []string  `json:"recount,omitempty"`  // days whose counters are to be made again
 	Problems []string  `json:"problems,omitempty"` // what is wrong beyond single records
-	Notes    []string  `json:"notes,omitempty"`    // what could not be looked at, and what is odd but right
+	Notes    []string  `json:"notes,omitempty"`    // what could not be looked at, and what looks wrong and is right
 	Findings []Finding `json:"findings,omitempty"` // the first of them, see Config.Limit
 	Found    uint64    `json:"found"`              // how many there are
 

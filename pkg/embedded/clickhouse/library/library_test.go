@@ -39,7 +39,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestLocateTrustsNoFolderAbove: whoever can write to a folder above the
+// TestLocateTrustsNoFolderAbove: a user that can write to a folder above the
 // working folder, such as /tmp, must not get code into the program.
 func TestLocateTrustsNoFolderAbove(t *testing.T) {
 	t.Setenv(library.EnvLibrary, "")

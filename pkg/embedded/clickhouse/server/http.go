@@ -70,7 +70,7 @@ func (w *web) serve(out http.ResponseWriter, in *http.Request) {
 		return
 	}
 	if in.Context().Err() != nil && !answer.sent {
-		panic(http.ErrAbortHandler) // Nobody listens.
+		panic(http.ErrAbortHandler) // The client is gone.
 	}
 	exception := library.AsException(err)
 	var tooLarge *http.MaxBytesError

@@ -171,7 +171,7 @@ func (a *answer) begin(status int) error {
 }
 
 // fail tells of an error: with a status, if nothing was sent yet, or else by
-// breaking the answer off, so that nobody takes it for complete.
+// breaking the answer off, so that no client takes it for complete.
 func (a *answer) fail(exception *library.Exception, version string) {
 	text := fmt.Sprintf("Code: %d. %s (version %s)\n", exception.Code, exception.Message, version)
 	if a.sent {

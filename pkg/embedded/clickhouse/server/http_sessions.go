@@ -23,7 +23,7 @@ type sessions struct {
 	kept map[sessionKey]*keptSession
 }
 
-// sessionKey: one user's sessions are nobody else's.
+// sessionKey: a session belongs to one user.
 type sessionKey struct{ user, id string }
 
 type keptSession struct {
@@ -94,7 +94,7 @@ func (k *sessions) take(ctx context.Context, e *engine, ask *request, who user) 
 	return kept.session, giveBack, nil
 }
 
-// expire forgets a session that nobody has asked for in time.
+// expire forgets a session that was not asked for in time.
 func (k *sessions) expire(key sessionKey, kept *keptSession) {
 	k.mu.Lock()
 	if kept.busy || k.kept[key] != kept {

@@ -35,7 +35,7 @@ func (c *client) exception(err *library.Exception) {
 }
 
 // flush sends what is gathered. A client that does not read blocks it, and with
-// it its own statement, but nobody else's.
+// it its own statement, but no other.
 func (c *client) flush() error {
 	_, err := c.socket.Write(c.out.Buf)
 	c.out.Reset()

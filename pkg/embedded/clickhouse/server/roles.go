@@ -63,7 +63,7 @@ func (l Limits) settings() map[string]string {
 	}
 }
 
-// constants are settings that nobody changes, since statements are looked at in
+// constants are settings that no client changes, since statements are looked at in
 // the language of ClickHouse before they run.
 var constants = []string{"dialect", "allow_experimental_eval_table_function"}
 

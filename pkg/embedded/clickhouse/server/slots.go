@@ -15,7 +15,7 @@ type engine struct {
 	running running
 
 	allowFiles bool              // statements may leave the database
-	limits     map[string]string // settings of the analyst, which are the most he may have
+	limits     map[string]string // settings of the analyst, which are the most it may have
 }
 
 // openEngine loads the library and opens the data folder.

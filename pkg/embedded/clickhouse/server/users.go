@@ -69,7 +69,7 @@ func readSecret(file string) (string, error) {
 	return secret, nil
 }
 
-// isPrivate tells whether nobody logs in without a password.
+// isPrivate tells whether every user needs a password.
 func (c Config) isPrivate() bool {
 	if c.Secrets != "" {
 		return c.Private
@@ -128,7 +128,7 @@ func (a accounts) logIn(name, password string) (user, error) {
 }
 
 // A log-in that fails is answered later the more of them an address has made
-// lately. Those that succeed never wait, so nobody can lock another one out.
+// lately. Those that succeed never wait, so no client can lock another one out.
 const (
 	firstDelay  = 50 * time.Millisecond
 	longDelay   = time.Second

@@ -32,8 +32,8 @@ const (
 // put the answers of shards together ask for less.
 const wholeQuery = 2
 
-// wire reads the packets of a client. Every text has a bound, so that nobody
-// can make this process allocate what he does not send.
+// wire reads the packets of a client. Every text has a bound, so that no
+// client can make this process allocate what it does not send.
 type wire struct{ *bufio.Reader }
 
 const (

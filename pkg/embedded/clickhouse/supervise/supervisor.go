@@ -36,7 +36,7 @@ type Config struct {
 	Insist bool
 
 	// Probe asks the engine that serves for something it answers at once, and
-	// fails when it does not within the context. Default: nobody asks.
+	// fails when it does not within the context. Default: it is not asked.
 	Probe      func(context.Context) error `json:"-"`
 	ProbeEvery time.Duration               // between two questions; default 15s
 	ProbeLimit time.Duration               // how long each may take; default 60s

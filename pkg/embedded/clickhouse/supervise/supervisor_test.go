@@ -104,7 +104,7 @@ func open(t *testing.T, address string) driver.Conn {
 // gone reports whether a process has ended.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// freeAddress is an address nobody listens on.
+// freeAddress is an address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

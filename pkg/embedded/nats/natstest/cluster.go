@@ -70,7 +70,7 @@ func clusterFiles(t testing.TB, n int) (url string, files []string) {
 	return strings.Join(urls, ","), files
 }
 
-// freePorts finds addresses nobody listens on.
+// freePorts finds addresses on which nothing listens.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	var addresses []string
