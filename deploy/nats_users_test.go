@@ -81,10 +81,10 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	_, err = state.New(asAPI.State).Entry(ctx, wanted.Target)
 	ok("the api reads the state", err)
 
-	cursor, err := stream.NewReader(asIngester, 0).Open(ctx, 0, 1)
+	reader, err := asIngester.OpenLane(ctx, 0, 1, 0)
 	ok("the ingester reads", err)
-	defer cursor.Close()
-	msg, err := cursor.Next(ctx)
+	defer reader.Close()
+	msg, err := reader.Next(ctx)
 	ok("the ingester reads a message", err)
 	for index := range 3 {
 		ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, flow.Dead{Message: msg.Messages[0], Index: index, Code: "c", Reason: "r"}))

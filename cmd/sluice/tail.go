@@ -32,16 +32,16 @@ func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 				return err
 			}
 		}
-		cursor, err := stream.NewReader(s, 0).Open(ctx, c.Lane, from)
+		reader, err := s.OpenLane(ctx, c.Lane, from, 0)
 		if err != nil {
 			return err
 		}
-		defer cursor.Close()
+		defer reader.Close()
 		out := bufio.NewWriter(os.Stdout)
 		for {
 			// What is printed is seen at once when nothing more is waiting.
 			soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			e, err := cursor.Next(soon)
+			e, err := reader.Next(soon)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 				if err := out.Flush(); err != nil {

@@ -106,8 +106,8 @@ type finite struct {
 func (f *finite) drain(b *testing.B, db *warehouse.DB, more []flow.Message) time.Duration {
 	f.messages = append(f.messages, more...)
 	f.reached = make(chan struct{})
-	i := ingest.New(ingest.Config{Owner: "bench"}, ingest.Parts{
-		Leases: onlyLane{}, Source: f, Positions: f, Warehouse: db, DeadLetters: deadLetters{},
+	i := ingest.New(ingest.Config{Owner: "bench"}, ingest.Deps{
+		Leases: onlyLane{}, Lanes: f, Positions: f, Warehouse: db, DeadLetters: deadLetters{},
 	}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan error, 1)

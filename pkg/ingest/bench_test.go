@@ -60,7 +60,7 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	}
 	i := ingest.New(
 		ingest.Config{Owner: "bench", MaxRows: perBlock, MaxBytes: 1 << 30, MaxAge: time.Hour, MinPause: time.Hour, Together: 1}, // only full blocks, each one insert
-		ingest.Parts{Leases: onlyLane{}, Source: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
+		ingest.Deps{Leases: onlyLane{}, Lanes: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
 		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()

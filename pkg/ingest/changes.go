@@ -34,7 +34,7 @@ const (
 type changes struct {
 	health
 	cfg   Config
-	parts Parts
+	deps  Deps
 	beat  func()
 	taken bool // the position has named us its owner
 
@@ -47,7 +47,7 @@ const changesName = "applying changes"
 func (i *Ingester) newChanges() *changes {
 	return &changes{
 		health: health{loop: changesName, retry: i.cfg, out: i.log, gauge: i.metrics.changesState},
-		cfg:    i.cfg, parts: i.parts,
+		cfg:    i.cfg, deps: i.deps,
 		applied: i.metrics.changes, dead: i.metrics.dead.WithLabelValues("0"),
 	}
 }
@@ -87,7 +87,7 @@ func (c *changes) run(ctx context.Context) error {
 // take reads the position and makes it ours, as that of a lane; what an operator
 // has reset has no owner.
 func (c *changes) take(ctx context.Context) (p flow.Position, lost bool, err error) {
-	p, err = c.parts.ChangePositions.Read(ctx, 0)
+	p, err = c.deps.ChangePositions.Read(ctx, 0)
 	if err != nil {
 		return p, false, fmt.Errorf("read the position of the changes: %w", err)
 	}
@@ -99,7 +99,7 @@ func (c *changes) take(ctx context.Context) (p flow.Position, lost bool, err err
 		return p, true, nil
 	}
 	p.Owner = c.cfg.Owner
-	if p, err = c.parts.ChangePositions.Swap(ctx, 0, p); err != nil {
+	if p, err = c.deps.ChangePositions.Swap(ctx, 0, p); err != nil {
 		return p, false, fmt.Errorf("take the changes: %w", err)
 	}
 	c.taken = true
@@ -109,7 +109,7 @@ func (c *changes) take(ctx context.Context) (p flow.Position, lost bool, err err
 // session applies changes from the position on until something fails or ctx ends;
 // without a position it makes one.
 func (c *changes) session(ctx context.Context, p flow.Position) error {
-	reader, err := c.parts.Source.OpenChanges(ctx, p.Done+1)
+	reader, err := c.deps.Lanes.OpenChanges(ctx, p.Done+1)
 	if err != nil {
 		return fmt.Errorf("open the changes behind message %d: %w", p.Done, err)
 	}
@@ -145,7 +145,7 @@ func (c *changes) session(ctx context.Context, p flow.Position) error {
 // version that kept none, is applied again: within the same life that changes
 // nothing, and in another one it ends in the same.
 func (c *changes) begin(ctx context.Context, p flow.Position, reader Reader) error {
-	lane, err := c.parts.Positions.Read(ctx, 0)
+	lane, err := c.deps.Positions.Read(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("look where lane 0 stands: %w", err)
 	}
@@ -153,13 +153,13 @@ func (c *changes) begin(ctx context.Context, p flow.Position, reader Reader) err
 	if lane.Incarnation > 0 && lane.Stream == p.Stream {
 		p.Incarnation, p.Done, p.Base = lane.Incarnation, lane.Base, lane.Base
 	} else {
-		last, err := c.parts.Changes.Incarnation(ctx)
+		last, err := c.deps.Changes.Incarnation(ctx)
 		if err != nil {
 			return fmt.Errorf("look for changes of earlier lives of lane 0: %w", err)
 		}
 		p.Incarnation = max(uint64(time.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1)
 	}
-	if p, err = c.parts.ChangePositions.Swap(ctx, 0, p); err != nil {
+	if p, err = c.deps.ChangePositions.Swap(ctx, 0, p); err != nil {
 		return fmt.Errorf("begin the changes: %w", err)
 	}
 	c.out.Info("changes begin", "incarnation", p.Incarnation, "done", p.Done)
@@ -224,7 +224,7 @@ func (c *changes) step(ctx context.Context, p, next flow.Position, batch []flow.
 		return p, err
 	}
 	// Applied. A crash here applies them again, which changes nothing.
-	next, err := c.parts.ChangePositions.Swap(ctx, 0, next)
+	next, err := c.deps.ChangePositions.Swap(ctx, 0, next)
 	if err != nil {
 		return p, fmt.Errorf("move the position of the changes: %w", err)
 	}
@@ -234,7 +234,7 @@ func (c *changes) step(ctx context.Context, p, next flow.Position, batch []flow.
 // unmoved fails with flow.ErrNotOwner when the position is not as it was
 // written last.
 func (c *changes) unmoved(ctx context.Context, p flow.Position) error {
-	now, err := c.parts.ChangePositions.Read(ctx, 0)
+	now, err := c.deps.ChangePositions.Read(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("read the position of the changes: %w", err)
 	}
@@ -247,7 +247,7 @@ func (c *changes) unmoved(ctx context.Context, p flow.Position) error {
 // applyAll applies changes; one that can never be applied is set aside.
 func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 	c.beat() // a run of those that are set aside may be long
-	err := c.parts.Changes.Apply(ctx, batch)
+	err := c.deps.Changes.Apply(ctx, batch)
 	var refused *flow.StoreError
 	switch {
 	case err == nil:
@@ -267,7 +267,7 @@ func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 }
 
 func (c *changes) setAside(ctx context.Context, d flow.Dead) error {
-	if err := c.parts.DeadLetters.SetAside(ctx, d); err != nil {
+	if err := c.deps.DeadLetters.SetAside(ctx, d); err != nil {
 		return fmt.Errorf("set aside the change of message %d: %w", d.Message.Seq, err)
 	}
 	c.dead.Inc()

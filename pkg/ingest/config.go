@@ -100,11 +100,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Parts are what an Ingester works with. Where no changes are published, those
+// Deps are what an Ingester works with. Where no changes are published, those
 // behind DeadLetters may be nil: a lane halts at the first change.
-type Parts struct {
+type Deps struct {
 	Leases      Leases
-	Source      Source
+	Lanes       Lanes
 	Positions   Positions
 	Warehouse   Warehouse
 	DeadLetters DeadLetters
@@ -114,8 +114,8 @@ type Parts struct {
 	ChangePositions Positions
 }
 
-// Source is where messages come from: the stream.
-type Source interface {
+// Lanes is where messages come from: the stream.
+type Lanes interface {
 	// Open begins to read a lane with the message numbered from, or with the
 	// first one to come after it. The error is flow.ErrGap when a message
 	// from there on is gone, or when the lane has never been as far as from-1.

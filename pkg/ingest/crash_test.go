@@ -54,30 +54,30 @@ func (w *world) outcome() outcome {
 func (w *world) start(t *testing.T, name string, cfg ingest.Config) (p *process, stop func() error) {
 	cfg.Owner = name
 	p = &process{world: w, name: name}
-	_, stop = p.start(t, cfg, p.parts(), prometheus.NewRegistry())
+	_, stop = p.start(t, cfg, p.deps(), prometheus.NewRegistry())
 	return p, stop
 }
 
-// startIngester is start for tests that ask the ingester, or change its parts.
-func (w *world) startIngester(t *testing.T, cfg ingest.Config, change ...func(*ingest.Parts)) (*ingest.Ingester, func() error) {
+// startIngester is start for tests that ask the ingester, or change what it works with.
+func (w *world) startIngester(t *testing.T, cfg ingest.Config, change ...func(*ingest.Deps)) (*ingest.Ingester, func() error) {
 	p := &process{world: w, name: "a"}
-	parts := p.parts()
+	deps := p.deps()
 	for _, c := range change {
-		c(&parts)
+		c(&deps)
 	}
-	return p.start(t, cfg, parts, prometheus.NewRegistry())
+	return p.start(t, cfg, deps, prometheus.NewRegistry())
 }
 
 // starts tells processes of one name apart.
 var starts atomic.Int64
 
-func (p *process) start(t *testing.T, cfg ingest.Config, parts ingest.Parts, reg prometheus.Registerer) (*ingest.Ingester, func() error) {
+func (p *process) start(t *testing.T, cfg ingest.Config, deps ingest.Deps, reg prometheus.Registerer) (*ingest.Ingester, func() error) {
 	if cfg.Owner == "" {
 		cfg.Owner = fmt.Sprint(p.name, "-", starts.Add(1)) // another one after a crash
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	p.crash = cancel
-	i := ingest.New(cfg, parts, slog.New(slog.DiscardHandler), reg)
+	i := ingest.New(cfg, deps, slog.New(slog.DiscardHandler), reg)
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
 	return i, func() error {

@@ -164,10 +164,10 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 	return err
 }
 
-// parts are the seams of an Ingester that works on lane 0.
-func (p *process) parts() ingest.Parts {
-	return ingest.Parts{
-		Leases: onlyLane{}, Source: source{p}, Positions: positions{p, &p.position}, Warehouse: tables{p}, DeadLetters: deadLetters{p},
+// deps are what an Ingester works with that has lane 0.
+func (p *process) deps() ingest.Deps {
+	return ingest.Deps{
+		Leases: onlyLane{}, Lanes: source{p}, Positions: positions{p, &p.position}, Warehouse: tables{p}, DeadLetters: deadLetters{p},
 		Audits: audits{p}, Changes: changes{p}, ChangePositions: positions{p, &p.applying},
 	}
 }

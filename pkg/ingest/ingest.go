@@ -22,7 +22,7 @@ import (
 // Ingester works on the lanes this process holds.
 type Ingester struct {
 	cfg     Config
-	parts   Parts
+	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
 
@@ -33,9 +33,9 @@ type Ingester struct {
 }
 
 // New prepares an Ingester; Run does the work.
-func New(cfg Config, parts Parts, log *slog.Logger, reg prometheus.Registerer) *Ingester {
+func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) *Ingester {
 	return &Ingester{
-		cfg: cfg.withDefaults(), parts: parts, log: log,
+		cfg: cfg.withDefaults(), deps: deps, log: log,
 		metrics: newMetrics(reg), lanes: map[int]*lane{},
 	}
 }
@@ -46,7 +46,7 @@ func (i *Ingester) Run(ctx context.Context) error {
 	if i.cfg.Owner == "" { // a lane without an owner would pass for ours
 		return errors.New("this ingester has no name to own lanes by")
 	}
-	err := i.parts.Leases.Run(ctx, i.work)
+	err := i.deps.Leases.Run(ctx, i.work)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (i *Ingester) Run(ctx context.Context) error {
 func (i *Ingester) work(ctx context.Context, number int) error {
 	l := &lane{
 		health: health{loop: fmt.Sprintf("lane %d", number), retry: i.cfg, out: i.log.With("lane", number)},
-		number: number, cfg: i.cfg, parts: i.parts,
+		number: number, cfg: i.cfg, deps: i.deps,
 		log:      i.log.With("lane", number),
 		metrics:  i.metrics.lane(number),
 		peers:    &i.count,
@@ -70,7 +70,7 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 	l.gauge = l.metrics.state
 	loops := []func(context.Context) error{l.run}
 	var c *changes
-	if number == 0 && i.parts.Changes != nil {
+	if number == 0 && i.deps.Changes != nil {
 		c = i.newChanges()
 		loops = append(loops, c.run)
 	}
@@ -125,7 +125,7 @@ type lane struct {
 	health
 	number  int
 	cfg     Config
-	parts   Parts
+	deps    Deps
 	log     *slog.Logger
 	metrics *laneMetrics
 	beat    func()
@@ -175,7 +175,7 @@ func (l *lane) run(ctx context.Context) error {
 		pause := heldTick
 		if !errors.Is(err, errHeld) {
 			pause = l.failed(err)
-			if l.isCutOff() && l.parts.Leases.Others() {
+			if l.isCutOff() && l.deps.Leases.Others() {
 				// What is claimed the next owner stores, under the same token.
 				return fmt.Errorf("%w: %w", flow.ErrUnreachable, err)
 			}
@@ -204,7 +204,7 @@ func (l *lane) untilReady(ctx context.Context) error {
 		case <-tick.C:
 			l.beat()
 		}
-		if time.Since(begun) >= l.cfg.GiveUp && l.parts.Leases.Others() {
+		if time.Since(begun) >= l.cfg.GiveUp && l.deps.Leases.Others() {
 			return fmt.Errorf("%w: it was not ready for %v", flow.ErrUnreachable, l.cfg.GiveUp)
 		}
 	}
@@ -220,7 +220,7 @@ const heldTick = 100 * time.Millisecond
 // take reads the position and makes it ours. A call may take it from another
 // owner, once: lost tells that another has done the same since.
 func (l *lane) take(ctx context.Context) (p flow.Position, lost bool, err error) {
-	p, err = l.parts.Positions.Read(ctx, l.number)
+	p, err = l.deps.Positions.Read(ctx, l.number)
 	if err != nil {
 		return p, false, fmt.Errorf("read the position: %w", err)
 	}
@@ -235,7 +235,7 @@ func (l *lane) take(ctx context.Context) (p flow.Position, lost bool, err error)
 		p.Owner = l.cfg.Owner
 		// From here on the owner before us cannot move the position. What it
 		// has claimed we store too, under the same token.
-		if p, err = l.parts.Positions.Swap(ctx, l.number, p); err != nil {
+		if p, err = l.deps.Positions.Swap(ctx, l.number, p); err != nil {
 			return p, false, fmt.Errorf("take the lane: %w", err)
 		}
 		l.log.Info("lane taken", "done", p.Done, "claim", p.Claim, "from", before)

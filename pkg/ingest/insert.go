@@ -90,7 +90,7 @@ func (s *session) allAtOnce(ctx context.Context, b *block) (stored bool, err err
 	for i, piece := range claims {
 		named := s.named(b, piece)
 		named.Timeout = s.cfg.InsertTime
-		inserts.Go(func() { errs[i] = s.parts.Warehouse.Insert(ctx, named) })
+		inserts.Go(func() { errs[i] = s.deps.Warehouse.Insert(ctx, named) })
 	}
 	inserts.Wait()
 	close(done)
@@ -203,7 +203,7 @@ func (s *session) try(ctx context.Context, b *block, c flow.Claim) error {
 	var beating sync.WaitGroup
 	done := make(chan struct{})
 	beating.Go(func() { s.beatWhile(named.Timeout, done) })
-	err := s.parts.Warehouse.Insert(ctx, named)
+	err := s.deps.Warehouse.Insert(ctx, named)
 	close(done)
 	beating.Wait()
 
@@ -257,7 +257,7 @@ func (s *session) isRemembered(ctx context.Context, c flow.Claim) (bool, error) 
 	if age < rememberedFor && 0 <= wall && wall < rememberedFor.Milliseconds() {
 		return true, nil
 	}
-	parts, err := s.parts.Warehouse.PartsSince(ctx, time.UnixMilli(c.At))
+	parts, err := s.deps.Warehouse.PartsSince(ctx, time.UnixMilli(c.At))
 	if err != nil {
 		return false, fmt.Errorf("look how old claim %s is: %w", c.Token, err)
 	}
@@ -276,7 +276,7 @@ func (s *session) months(ctx context.Context, b *block, c flow.Claim) (missing, 
 	if to == 0 {
 		to = b.columns.Rows()
 	}
-	stored, err := s.parts.Warehouse.Stored(ctx, s.named(b, c))
+	stored, err := s.deps.Warehouse.Stored(ctx, s.named(b, c))
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for the rows of block %s: %w", c.Token, err)
 	}

@@ -54,7 +54,7 @@ func (w *world) token(first, last uint64) string {
 	copied.insert = func(record.Block) error {
 		return &flow.StoreError{Class: flow.ClassRetry, Err: errInjected}
 	}
-	i := ingest.New(ingest.Config{Owner: "copy"}, (&process{world: copied}).parts(), slog.New(slog.DiscardHandler), newRegistry())
+	i := ingest.New(ingest.Config{Owner: "copy"}, (&process{world: copied}).deps(), slog.New(slog.DiscardHandler), newRegistry())
 	ctx, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
 	_ = i.Run(ctx)
@@ -579,7 +579,7 @@ func TestAChangeThatNobodyKnowsOfHalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.publish(flow.Message{Topic: "flow.0.change.user.YQ", Body: []byte("{}")})
-		i, stop := w.startIngester(t, ingest.Config{}, func(p *ingest.Parts) { p.Changes, p.Audits = nil, nil })
+		i, stop := w.startIngester(t, ingest.Config{}, func(p *ingest.Deps) { p.Changes, p.Audits = nil, nil })
 		time.Sleep(time.Minute)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing here knows of changes") {
 			t.Errorf("Check says %v", err)

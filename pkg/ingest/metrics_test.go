@@ -20,7 +20,7 @@ import (
 func newRegistry() *prometheus.Registry { return prometheus.NewPedanticRegistry() }
 
 func (p *process) startWith(t *testing.T, cfg ingest.Config, reg *prometheus.Registry) (*ingest.Ingester, func() error) {
-	return p.start(t, cfg, p.parts(), reg)
+	return p.start(t, cfg, p.deps(), reg)
 }
 
 // scrape is what Prometheus would read.

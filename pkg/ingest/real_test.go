@@ -73,10 +73,10 @@ func (s *site) warehouseAt(url string) *warehouse.DB {
 }
 
 // lanes reads lanes for the ingester.
-type lanes struct{ *stream.Reader }
+type lanes struct{ *stream.Stream }
 
 func (l lanes) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
-	c, err := l.Reader.Open(ctx, lane, from)
+	c, err := l.OpenLane(ctx, lane, from, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (l lanes) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, 
 }
 
 func (l lanes) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
-	c, err := l.Reader.OpenChanges(ctx, from)
+	c, err := l.Stream.OpenChanges(ctx, from)
 	if err != nil {
 		return nil, err
 	}
@@ -110,19 +110,19 @@ func (s *site) ingester(name string) (stop func()) {
 
 // ingesterToCheck is ingester, and how it is.
 func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), check func(context.Context) error) {
-	return s.ingesterOf(name, db, func(*ingest.Parts) {})
+	return s.ingesterOf(name, db, func(*ingest.Deps) {})
 }
 
-// ingesterOf is ingesterToCheck with other parts.
-func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Parts)) (stop func(), check func(context.Context) error) {
+// ingesterOf is ingesterToCheck with others to work with.
+func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Deps)) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
-	parts := ingest.Parts{
+	deps := ingest.Deps{
 		Leases: lease.New(lease.Config{Instance: name, Bucket: opened.Leases, TTL: stream.LeaseTTL, Lanes: opened.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
-		Source: lanes{stream.NewReader(opened, 0)}, Positions: stream.NewPositions(opened),
+		Lanes:  lanes{opened}, Positions: stream.NewPositions(opened),
 		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
 	}
-	with(&parts)
-	i := ingest.New(ingest.Config{Owner: name, MaxRows: 500, PieceBytes: 1, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, parts, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
+	with(&deps)
+	i := ingest.New(ingest.Config{Owner: name, MaxRows: 500, PieceBytes: 1, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, deps, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
@@ -320,9 +320,9 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 		}
 	}
 	run := func(name string) (stop func()) {
-		stop, _ = s.ingesterOf(name, db, func(parts *ingest.Parts) {
-			parts.Audits, parts.ChangePositions = state.NewAuditor(db), stream.NewChangePositions(opened)
-			parts.Changes = state.NewApplier(store, prometheus.NewRegistry())
+		stop, _ = s.ingesterOf(name, db, func(deps *ingest.Deps) {
+			deps.Audits, deps.ChangePositions = state.NewAuditor(db), stream.NewChangePositions(opened)
+			deps.Changes = state.NewApplier(store, prometheus.NewRegistry())
 		})
 		return stop
 	}

@@ -44,7 +44,7 @@ func (s *session) narrow(ctx context.Context, b *block, from, to int, refused *f
 // keep their messages, so it is read again.
 func (s *session) setAsideRow(ctx context.Context, b *block, row int, reason string) error {
 	seq, index := b.columns.StreamSeq[row], int(b.columns.StreamIdx[row])
-	reader, err := s.parts.Source.Open(ctx, s.number, seq)
+	reader, err := s.deps.Lanes.Open(ctx, s.number, seq)
 	if err != nil {
 		return fmt.Errorf("open the lane at message %d: %w", seq, err)
 	}
@@ -165,7 +165,7 @@ func (s *session) complete(ctx context.Context, b *block, c flow.Claim, from, to
 	if err != nil {
 		return err
 	}
-	if err := s.parts.Warehouse.Refold(ctx, s.named(b, c)); err != nil {
+	if err := s.deps.Warehouse.Refold(ctx, s.named(b, c)); err != nil {
 		return fmt.Errorf("tell the folds about block %s again: %w", c.Token, err)
 	}
 	s.doubt(b, from, to)

@@ -176,7 +176,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 						}
 						return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("killed")}
 					}
-					_, stop := p.start(t, ingest.Config{Owner: "first"}, p.parts(), prometheus.NewRegistry())
+					_, stop := p.start(t, ingest.Config{Owner: "first"}, p.deps(), prometheus.NewRegistry())
 					time.Sleep(time.Second)
 					stop()
 					w.mu.Lock()

@@ -43,7 +43,7 @@ func (l *lane) session(ctx context.Context, position flow.Position) error {
 	if position.Claim != nil && position.Claim.First != from {
 		return halt("the position is damaged: claim %s does not follow message %d", position.Claim, position.Done)
 	}
-	reader, err := l.parts.Source.Open(ctx, l.number, from)
+	reader, err := l.deps.Lanes.Open(ctx, l.number, from)
 	if err != nil {
 		return fmt.Errorf("open the lane at message %d: %w", from, err)
 	}
@@ -258,7 +258,7 @@ func (l *lane) pause() time.Duration {
 // identity of its own would be stored twice, so the lane halts.
 func (l *lane) begin(ctx context.Context, chosen uint64, created time.Time) (uint64, error) {
 	made := uint64(max(0, created.UnixMilli()))
-	last, seq, err := l.parts.Warehouse.LastLife(ctx, l.number)
+	last, seq, err := l.deps.Warehouse.LastLife(ctx, l.number)
 	if err != nil {
 		return 0, fmt.Errorf("look for earlier lives of the lane: %w", err)
 	}
@@ -284,7 +284,7 @@ func (l *lane) compare(ctx context.Context, p flow.Position) error {
 	if l.compared {
 		return nil
 	}
-	last, err := l.parts.Warehouse.LastSeq(ctx, l.number, p.Incarnation)
+	last, err := l.deps.Warehouse.LastSeq(ctx, l.number, p.Incarnation)
 	if err != nil {
 		return fmt.Errorf("compare the end of the table with the position: %w", err)
 	}
@@ -312,7 +312,7 @@ func (l *lane) compare(ctx context.Context, p flow.Position) error {
 // answer can be trusted: what it is read from must have had all rows that were
 // stored of the lane.
 func (l *lane) marks(ctx context.Context, p flow.Position, days []flow.SourceDay) (flow.Marks, error) {
-	marks, err := l.parts.Warehouse.Marks(ctx, l.number, p.Incarnation, days)
+	marks, err := l.deps.Warehouse.Marks(ctx, l.number, p.Incarnation, days)
 	if err != nil {
 		return marks, fmt.Errorf("look how far the sources reach: %w", err)
 	}
@@ -322,7 +322,7 @@ func (l *lane) marks(ctx context.Context, p flow.Position, days []flow.SourceDay
 	// Either flow.sources alone has lost something: then records that are
 	// stored would be taken for new. Or flow.records has lost the same, as when
 	// all of ClickHouse was restored from a backup: then they are new.
-	lacking, err := l.parts.Warehouse.Lacking(ctx, l.number, p.Incarnation)
+	lacking, err := l.deps.Warehouse.Lacking(ctx, l.number, p.Incarnation)
 	if err != nil {
 		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)
 	}

@@ -154,7 +154,7 @@ func (s *session) Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks,
 func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	s.metrics.lookups.Inc()
 	s.metrics.lookedUp.Add(float64(len(rows)))
-	return s.parts.Warehouse.Known(ctx, c, rows, found)
+	return s.deps.Warehouse.Known(ctx, c, rows, found)
 }
 
 // repeatedRequests returns the rows of requests that came before, and makes the
@@ -174,7 +174,7 @@ func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, e
 
 // heads reads what the headers of messages of the lane say.
 func (l *lane) heads(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
-	return l.parts.Source.Heads(ctx, l.number, from, to, f)
+	return l.deps.Lanes.Heads(ctx, l.number, from, to, f)
 }
 
 // reclaimed checks that the block is the one that was claimed before this
@@ -240,7 +240,7 @@ func (s *session) done() flow.Position {
 // the session ends, and the next one reads it.
 func (s *session) swap(ctx context.Context, next flow.Position) error {
 	claimed := time.Now()
-	p, err := s.parts.Positions.Swap(ctx, s.number, next)
+	p, err := s.deps.Positions.Swap(ctx, s.number, next)
 	if err != nil {
 		return fmt.Errorf("move the position: %w", err)
 	}
@@ -255,7 +255,7 @@ func (s *session) swap(ctx context.Context, next flow.Position) error {
 
 func (s *session) setAside(ctx context.Context, d flow.Dead) error {
 	s.beat() // a run of them may be long
-	if err := s.parts.DeadLetters.SetAside(ctx, d); err != nil {
+	if err := s.deps.DeadLetters.SetAside(ctx, d); err != nil {
 		return fmt.Errorf("set aside record %d of message %d: %w", d.Index, d.Message.Seq, err)
 	}
 	s.metrics.dead.Inc()
@@ -269,10 +269,10 @@ func (s *session) writeDown(ctx context.Context, changes []flow.Message) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if s.parts.Audits == nil {
+	if s.deps.Audits == nil {
 		return halt("message %d is a change, and nothing here knows of changes", changes[0].Seq)
 	}
-	err := s.parts.Audits.WriteDown(ctx, changes)
+	err := s.deps.Audits.WriteDown(ctx, changes)
 	var refused *flow.StoreError
 	if errors.As(err, &refused) && refused.Class == flow.ClassPoison {
 		// It is the table: who changed what is plain text.

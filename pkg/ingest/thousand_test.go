@@ -158,8 +158,8 @@ func (f *fleet) join(name string) {
 	f.mu.Lock()
 	f.ingesters[name] = i
 	f.mu.Unlock()
-	real := ingest.New(ingest.Config{Owner: name, KnownBytes: 1 << 16, RepeatBytes: 1 << 16}, ingest.Parts{
-		Leases: watchedLeases{leases, f, name}, Source: everySource{i}, Positions: everyPosition{i},
+	real := ingest.New(ingest.Config{Owner: name, KnownBytes: 1 << 16, RepeatBytes: 1 << 16}, ingest.Deps{
+		Leases: watchedLeases{leases, f, name}, Lanes: everySource{i}, Positions: everyPosition{i},
 		Warehouse: everyTable{i}, DeadLetters: noDeadLetters{},
 	}, log, reg)
 	go func() { i.ended <- real.Run(ctx) }()

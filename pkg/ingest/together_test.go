@@ -413,7 +413,7 @@ func TestOneLaneFarFromItsWarehouse(t *testing.T) {
 				d.sources = append(d.sources, fmt.Sprint("engine-", n))
 			}
 			i := ingest.New(ingest.Config{Owner: "a", Together: pieces, PieceBytes: 1},
-				ingest.Parts{Leases: onlyLane{}, Source: d, Positions: d, Warehouse: d, DeadLetters: deadLetters{}},
+				ingest.Deps{Leases: onlyLane{}, Lanes: d, Positions: d, Warehouse: d, DeadLetters: deadLetters{}},
 				slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)

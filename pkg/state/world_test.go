@@ -83,11 +83,11 @@ func (w *world) messages() []flow.Message {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
-	cursor, err := stream.NewReader(w.stream, 1<<20).Open(ctx, 0, 1)
+	reader, err := w.stream.OpenLane(ctx, 0, 1, 1<<20)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	defer cursor.Close()
+	defer reader.Close()
 	nc := w.server.Connect()
 	defer nc.Close()
 	js, err := jetstream.New(nc)
@@ -100,7 +100,7 @@ func (w *world) messages() []flow.Message {
 	}
 	var all []flow.Message
 	for last := lane.CachedInfo().State.LastSeq; len(all) == 0 || all[len(all)-1].Seq < last; {
-		e, err := cursor.Next(ctx)
+		e, err := reader.Next(ctx)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -182,13 +182,13 @@ func TestChangesAreReadAlone(t *testing.T) {
 	w.mixed(p, "before", 5)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if _, err := stream.NewReader(w.Stream, 0).OpenChanges(ctx, 12); !errors.Is(err, flow.ErrGap) {
+	if _, err := w.OpenChanges(ctx, 12); !errors.Is(err, flow.ErrGap) {
 		t.Errorf("behind the end: got %v, want %v", err, flow.ErrGap)
 	}
 	if err := w.jetStream().PurgeStream(stream.LaneName(0), &nats.StreamPurgeRequest{Sequence: 4}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := stream.NewReader(w.Stream, 0).OpenChanges(ctx, 3)
+	c, err := w.OpenChanges(ctx, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestALeaderMayHaveToCatchUp(t *testing.T) {
 	w.publish(p, "id", 10)
 	w.swapTo(0, 15)
 	open := func() error {
-		_, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 16)
+		_, err := w.OpenLane(t.Context(), 0, 16, 0)
 		return err
 	}
 	read := func() error {

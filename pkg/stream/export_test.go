@@ -49,7 +49,7 @@ func (s *Stream) SeenAll(ctx context.Context, stream, subject string, seen, end 
 }
 
 // SetSilence sets how long a reader hears of no message before it looks.
-func (r *Reader) SetSilence(d time.Duration) *Reader { r.silence = d; return r }
+func (s *Stream) SetSilence(d time.Duration) { s.silence = d }
 
 // SetSettle sets how long a new leader has to write what it is behind.
 func (s *Stream) SetSettle(d time.Duration) { s.settle = d }

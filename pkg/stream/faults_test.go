@@ -238,7 +238,7 @@ func TestEverythingSaysWhenNATSIsAway(t *testing.T) {
 		"read a position":   func() error { _, err := positions.Read(ctx, 0); return err },
 		"swap a position":   func() error { _, err := positions.Swap(ctx, 0, pos); return err },
 		"identity":          func() error { _, err := positions.Identity(ctx, 0); return err },
-		"open a lane":       func() error { _, err := stream.NewReader(w.Stream, 0).Open(ctx, 0, 1); return err },
+		"open a lane":       func() error { _, err := w.OpenLane(ctx, 0, 1, 0); return err },
 		"set aside":         func() error { return letters.SetAside(ctx, dead(1)) },
 		"get a dead letter": func() error { _, _, err := letters.Get(ctx, 1); return err },
 		"count the dead":    func() error { _, err := letters.Count(ctx); return err },

@@ -15,19 +15,14 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Reader reads lanes.
-type Reader struct {
-	stream  *Stream
-	ahead   int
-	silence time.Duration // readSilence
-}
-
 const (
-	// readAhead bounds the messages a Cursor holds ahead of its reader.
-	readAhead = 2000
+	// readAhead bounds the messages a Reader holds ahead of its caller, and
+	// readAheadBytes what they take unless the caller says so.
+	readAhead      = 2000
+	readAheadBytes = 16 << 20
 
 	// readHeartbeat is how often the server says that there is nothing new.
-	// When it is silent for twice as long the Cursor opens again.
+	// When it is silent for twice as long the Reader opens again.
 	readHeartbeat = 2 * time.Second
 
 	// readerIdle is how long the server keeps the consumer of a reader that
@@ -37,7 +32,7 @@ const (
 	// readPause is the longest pause between two tries to open again.
 	readPause = 2 * time.Second
 
-	// readSilence is how long a Cursor hears of no message before it looks whether
+	// readSilence is how long a Reader hears of no message before it looks whether
 	// the lane has one since the silence before: the server of its consumer may hold
 	// a copy that has fallen behind the others, or may not have noticed what it has
 	// caught up with. Its heartbeats come all the while; that they do not is noticed
@@ -45,19 +40,11 @@ const (
 	readSilence = 3 * readHeartbeat
 )
 
-// NewReader returns a Reader on s whose cursors hold at most ahead bytes of
-// messages each, but never less than one of the largest; 0 for 16 MiB.
-func NewReader(s *Stream, ahead int) *Reader {
-	if ahead == 0 {
-		ahead = 16 << 20
-	}
-	return &Reader{s, max(ahead, leastAhead), readSilence} // below the largest message it would stall
-}
-
-// Cursor reads one lane in order, every message once, without gaps; or only its
+// Reader reads one lane in order, every message once, without gaps; or only its
 // changes.
-type Cursor struct {
-	reader *Reader
+type Reader struct {
+	stream *Stream
+	ahead  int // bytes of messages that it holds at most
 	lane   int
 	next   uint64 // the next message, or the one behind the last change
 	filter string // the subject of changes, empty when all is read
@@ -75,130 +62,131 @@ type Cursor struct {
 	messages, bytes prometheus.Counter
 }
 
-// Open reads a lane from a sequence on; 0 is the same as 1. The error is
-// flow.ErrGap when the lane does not hold that message any more, or when it
-// ends before the one that precedes it.
-func (r *Reader) Open(ctx context.Context, lane int, from uint64) (*Cursor, error) {
-	return r.openAs(ctx, &Cursor{lane: lane, next: max(from, 1)})
+// OpenLane reads a lane from a sequence on; 0 is the same as 1. The Reader holds at
+// most ahead bytes of messages, but never less than one of the largest; 0 for 16 MiB.
+// The error is flow.ErrGap when the lane does not hold that message any more, or when
+// it ends before the one that precedes it.
+func (s *Stream) OpenLane(ctx context.Context, lane int, from uint64, ahead int) (*Reader, error) {
+	return s.openReader(ctx, &Reader{lane: lane, next: max(from, 1), ahead: max(cmp.Or(ahead, readAheadBytes), leastAhead)}) // below the largest message it would stall
 }
 
 // OpenChanges reads the changes of lane 0 from a sequence on. What the lane does
 // not hold any more of before its first message was applied, as far as the log can
 // tell: the Purger sees to it. The error is flow.ErrGap when the lane ends
 // before the message that precedes from.
-func (r *Reader) OpenChanges(ctx context.Context, from uint64) (*Cursor, error) {
-	return r.openAs(ctx, &Cursor{next: max(from, 1), filter: ChangePrefix + ">"})
+func (s *Stream) OpenChanges(ctx context.Context, from uint64) (*Reader, error) {
+	return s.openReader(ctx, &Reader{next: max(from, 1), filter: ChangePrefix + ">", ahead: max(readAheadBytes, leastAhead)})
 }
 
-func (r *Reader) openAs(ctx context.Context, c *Cursor) (*Cursor, error) {
-	label := strconv.Itoa(c.lane)
-	c.reader, c.messages, c.bytes = r, r.stream.m.readMsgs.WithLabelValues(label), r.stream.m.readBytes.WithLabelValues(label)
-	if err := c.open(ctx); err != nil {
+func (s *Stream) openReader(ctx context.Context, r *Reader) (*Reader, error) {
+	label := strconv.Itoa(r.lane)
+	r.stream, r.messages, r.bytes = s, s.m.readMsgs.WithLabelValues(label), s.m.readBytes.WithLabelValues(label)
+	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	return c, nil
+	return r, nil
 }
 
 // open starts reading at c.next. The consumer is nothing but a moving window of
 // the server's, which dies with the server or with the connection: what has
 // been read is the caller's to know.
-func (c *Cursor) open(ctx context.Context) error {
-	s := c.reader.stream
-	state, err := s.state(ctx, c.lane)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && c.opened != nil {
-		return gap("lane %d was deleted while it was read", c.lane)
+func (r *Reader) open(ctx context.Context) error {
+	s := r.stream
+	state, err := s.state(ctx, r.lane)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && r.opened != nil {
+		return gap("lane %d was deleted while it was read", r.lane)
 	}
 	if err != nil {
 		return err
 	}
-	if c.filter == "" {
-		if c.redacted, err = s.redactedIfKnown(ctx, state, c.next); err != nil {
+	if r.filter == "" {
+		if r.redacted, err = s.redactedIfKnown(ctx, state, r.next); err != nil {
 			return err
 		}
 	}
 	switch {
-	case c.opened != nil && c.opened.Identity() != state.Identity():
-		return gap("lane %d was deleted and made again while it was read", c.lane)
-	case state.First > c.next && c.filter == "" && !c.isRedacted():
-		return gap("lane %d begins at %d, wanted %d", c.lane, state.First, c.next)
-	case state.Last+1 < c.next:
-		return s.endsBefore(state, gap("lane %d ends at %d, wanted %d", c.lane, state.Last, c.next))
+	case r.opened != nil && r.opened.Identity() != state.Identity():
+		return gap("lane %d was deleted and made again while it was read", r.lane)
+	case state.First > r.next && r.filter == "" && !r.isRedacted():
+		return gap("lane %d begins at %d, wanted %d", r.lane, state.First, r.next)
+	case state.Last+1 < r.next:
+		return s.endsBefore(state, gap("lane %d ends at %d, wanted %d", r.lane, state.Last, r.next))
 	}
-	c.opened, c.taken = state, 0
-	c.consumer, err = s.js.CreateConsumer(ctx, LaneName(c.lane), jetstream.ConsumerConfig{
+	r.opened, r.taken = state, 0
+	r.consumer, err = s.js.CreateConsumer(ctx, LaneName(r.lane), jetstream.ConsumerConfig{
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       c.next,
-		FilterSubject:     c.filter,
+		OptStartSeq:       r.next,
+		FilterSubject:     r.filter,
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
 		InactiveThreshold: readerIdle,
 	})
 	if err != nil {
-		return unavailable(fmt.Errorf("open lane %d: %w", c.lane, err), time.Second)
+		return unavailable(fmt.Errorf("open lane %d: %w", r.lane, err), time.Second)
 	}
-	c.iter, err = c.consumer.Messages(
-		jetstream.PullMaxMessagesWithBytesLimit(readAhead, c.reader.ahead),
+	r.iter, err = r.consumer.Messages(
+		jetstream.PullMaxMessagesWithBytesLimit(readAhead, r.ahead),
 		jetstream.PullHeartbeat(readHeartbeat),
 		jetstream.WithMessagesErrOnMissingHeartbeat(true),
 	)
 	if err != nil {
-		return unavailable(fmt.Errorf("open lane %d: %w", c.lane, err), time.Second)
+		return unavailable(fmt.Errorf("open lane %d: %w", r.lane, err), time.Second)
 	}
 	// The iterator itself would notice by missing heartbeats only.
-	c.forget = s.link.onLoss(c.iter.Stop)
+	r.forget = s.link.onLoss(r.iter.Stop)
 	return nil
 }
 
 // Identity names the stream behind the lane: see Positions.Identity.
-func (c *Cursor) Identity() string { return c.opened.Identity() }
+func (r *Reader) Identity() string { return r.opened.Identity() }
 
 // Created is when that stream was made, by the server's clock.
-func (c *Cursor) Created() time.Time { return c.opened.Created }
+func (r *Reader) Created() time.Time { return r.opened.Created }
 
 // Next returns the next message, waiting for it as long as ctx allows. While
 // NATS is away it waits too, and goes on where it was. The error is that of
 // ctx, or flow.ErrGap when the next message is gone; after either, Next may
 // be called again.
-func (c *Cursor) Next(ctx context.Context) (flow.Entry, error) {
+func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 	var wait time.Duration
 	gaps := 0
 	for {
-		if c.isRedacted() {
-			e, err := c.reader.stream.redactedEntry(ctx, c.opened, c.next)
+		if r.isRedacted() {
+			e, err := r.stream.redactedEntry(ctx, r.opened, r.next)
 			if err == nil {
-				c.next++
-				c.redacted = c.redacted[1:]
+				r.next++
+				r.redacted = r.redacted[1:]
 			}
 			return e, err
 		}
-		msg, err := c.read(ctx)
+		msg, err := r.read(ctx)
 		if err == nil && msg == nil {
 			continue // the next one is read elsewhere
 		}
 		if err == nil {
 			meta, err := msg.Metadata()
 			if err != nil {
-				return flow.Entry{}, fmt.Errorf("read lane %d: %w", c.lane, err)
+				return flow.Entry{}, fmt.Errorf("read lane %d: %w", r.lane, err)
 			}
 			seq := meta.Sequence.Stream
-			if c.filter == "" && seq < c.next { // it was redacted, and is not deleted yet
+			if r.filter == "" && seq < r.next { // it was redacted, and is not deleted yet
 				continue
 			}
-			if c.follows(meta) {
-				c.next = seq + 1
-				c.taken++
-				c.messages.Inc()
-				c.bytes.Add(float64(len(msg.Data())))
-				return readEntry(c.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
+			if r.follows(meta) {
+				r.next = seq + 1
+				r.taken++
+				r.messages.Inc()
+				r.bytes.Add(float64(len(msg.Data())))
+				return readEntry(r.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
 			}
 			// It may have been redacted since it was looked for.
-			if c.filter == "" {
-				if c.redacted, err = c.reader.stream.redactedFrom(ctx, c.opened, c.next); err != nil {
+			if r.filter == "" {
+				if r.redacted, err = r.stream.redactedFrom(ctx, r.opened, r.next); err != nil {
 					return flow.Entry{}, err
 				}
-				if c.isRedacted() {
-					c.held = msg
+				if r.isRedacted() {
+					r.held = msg
 					continue
 				}
 			}
@@ -206,10 +194,10 @@ func (c *Cursor) Next(ctx context.Context) (flow.Entry, error) {
 			// not come again by themselves. A new consumer brings them; if it
 			// does not either, they are gone.
 			if gaps++; gaps > 1 {
-				c.drop()
-				return flow.Entry{}, gap("lane %d has %d after %d", c.lane, seq, c.next-1)
+				r.drop()
+				return flow.Entry{}, gap("lane %d has %d after %d", r.lane, seq, r.next-1)
 			}
-			c.drop()
+			r.drop()
 			continue
 		}
 		if ctx.Err() != nil {
@@ -218,8 +206,8 @@ func (c *Cursor) Next(ctx context.Context) (flow.Entry, error) {
 		if errors.Is(err, flow.ErrGap) {
 			return flow.Entry{}, err
 		}
-		c.drop()
-		c.reader.stream.m.reopens.Inc()
+		r.drop()
+		r.stream.m.reopens.Inc()
 		if wait = min(2*wait+50*time.Millisecond, readPause); !sleep(ctx, wait) {
 			return flow.Entry{}, ctx.Err()
 		}
@@ -228,104 +216,104 @@ func (c *Cursor) Next(ctx context.Context) (flow.Entry, error) {
 
 // follows says whether a message is the next one. Of changes only their consumer
 // can tell.
-func (c *Cursor) follows(m *jetstream.MsgMetadata) bool {
-	if c.filter != "" {
-		return m.Sequence.Consumer == c.taken+1
+func (r *Reader) follows(m *jetstream.MsgMetadata) bool {
+	if r.filter != "" {
+		return m.Sequence.Consumer == r.taken+1
 	}
-	return m.Sequence.Stream == c.next
+	return m.Sequence.Stream == r.next
 }
 
 // isRedacted says whether the next message is read elsewhere, by what is known.
-func (c *Cursor) isRedacted() bool { return len(c.redacted) > 0 && c.redacted[0] == c.next }
+func (r *Reader) isRedacted() bool { return len(r.redacted) > 0 && r.redacted[0] == r.next }
 
-// dueAfter is how long a Cursor waits for a message that was there when it was
+// dueAfter is how long a Reader waits for a message that was there when it was
 // opened. It may have been redacted since, and be the last one.
 const dueAfter = 5 * time.Second
 
 // read takes the next message that arrives, opening again first if need be; nil
 // when that finds that the next one is redacted.
-func (c *Cursor) read(ctx context.Context) (jetstream.Msg, error) {
-	if held := c.held; held != nil {
-		c.held = nil
+func (r *Reader) read(ctx context.Context) (jetstream.Msg, error) {
+	if held := r.held; held != nil {
+		r.held = nil
 		return held, nil
 	}
-	if c.iter == nil {
-		if err := c.open(ctx); err != nil {
+	if r.iter == nil {
+		if err := r.open(ctx); err != nil {
 			return nil, err
 		}
-		if c.isRedacted() {
+		if r.isRedacted() {
 			return nil, nil
 		}
 	}
-	if c.filter == "" && c.next <= c.opened.Last {
+	if r.filter == "" && r.next <= r.opened.Last {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, dueAfter)
 		defer cancel()
 	}
 	for known := uint64(0); ; {
-		waiting, cancel := context.WithTimeout(ctx, c.reader.silence)
-		msg, err := c.iter.Next(jetstream.NextContext(waiting))
+		waiting, cancel := context.WithTimeout(ctx, r.stream.silence)
+		msg, err := r.iter.Next(jetstream.NextContext(waiting))
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return msg, err
 		}
-		if known >= c.next && c.waits(ctx) {
-			c.reader.stream.log.Warn("a server has told of no message though there is one: reading from another", "lane", c.lane, "next", c.next, "last", known)
+		if known >= r.next && r.waits(ctx) {
+			r.stream.log.Warn("a server has told of no message though there is one: reading from another", "lane", r.lane, "next", r.next, "last", known)
 			return nil, errSilent
 		}
-		if lane, ok := c.reader.stream.view.Load().lane(c.lane); ok {
+		if lane, ok := r.stream.view.Load().lane(r.lane); ok {
 			known = lane.Last
 		}
 	}
 }
 
 // waits says whether one of the messages that the lane has is for this reader.
-func (c *Cursor) waits(ctx context.Context) bool {
-	if c.filter == "" {
+func (r *Reader) waits(ctx context.Context) bool {
+	if r.filter == "" {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.reader.silence)
+	ctx, cancel := context.WithTimeout(ctx, r.stream.silence)
 	defer cancel()
-	first, err := c.reader.stream.nextChange(ctx, c.next)
+	first, err := r.stream.nextChange(ctx, r.next)
 	return err == nil && first > 0
 }
 
 var errSilent = errors.New("the server that is read from has fallen behind the others")
 
 // drop gives up the consumer; the next read opens another.
-func (c *Cursor) drop() {
-	c.held = nil
-	if c.iter == nil {
+func (r *Reader) drop() {
+	r.held = nil
+	if r.iter == nil {
 		return
 	}
-	c.forget()
-	c.iter.Stop()
-	c.iter = nil
-	if !c.reader.stream.nc.IsConnected() {
+	r.forget()
+	r.iter.Stop()
+	r.iter = nil
+	if !r.stream.nc.IsConnected() {
 		return // the server drops it by itself after readerIdle
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	name := c.consumer.CachedInfo().Name
-	if err := c.reader.stream.js.DeleteConsumer(ctx, LaneName(c.lane), name); err != nil {
-		c.reader.stream.log.Debug("delete the consumer of a reader", "lane", c.lane, "error", err)
+	name := r.consumer.CachedInfo().Name
+	if err := r.stream.js.DeleteConsumer(ctx, LaneName(r.lane), name); err != nil {
+		r.stream.log.Debug("delete the consumer of a reader", "lane", r.lane, "error", err)
 	}
 }
 
 // Heads calls f with the messages of a lane from one to another, as many as it
 // still holds and in order, with what their headers say and without their bodies.
-func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error {
+func (s *Stream) Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error {
 	if from > to {
 		return nil
 	}
 	if from == to { // a consumer would cost more than the body
-		msg, err := r.stream.message(ctx, lane, from)
+		msg, err := s.message(ctx, lane, from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			state, err := r.stream.state(ctx, lane)
+			state, err := s.state(ctx, lane)
 			if err != nil {
 				return err
 			}
-			e, err := r.stream.redactedEntry(ctx, state, from)
+			e, err := s.redactedEntry(ctx, state, from)
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				return nil
 			}
@@ -340,17 +328,17 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*f
 		e := readEntry(lane, from, msg.Time, msg.Subject, msg.Header, msg.Data)
 		return f(&e)
 	}
-	state, err := r.stream.state(ctx, lane)
+	state, err := s.state(ctx, lane)
 	if err != nil {
 		return err
 	}
-	redacted, err := r.stream.redactedIfKnown(ctx, state, from)
+	redacted, err := s.redactedIfKnown(ctx, state, from)
 	if err != nil {
 		return err
 	}
 	before := func(seq uint64) error { // what was redacted before a message
 		for ; len(redacted) > 0 && redacted[0] < min(seq, to+1); redacted = redacted[1:] {
-			e, err := r.stream.redactedEntry(ctx, state, redacted[0])
+			e, err := s.redactedEntry(ctx, state, redacted[0])
 			if err != nil {
 				return err
 			}
@@ -361,7 +349,7 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*f
 		}
 		return nil
 	}
-	for msg, err := range r.stream.scan(ctx, LaneName(lane), scanFrom{seq: max(from, 1), heads: true}) {
+	for msg, err := range s.scan(ctx, LaneName(lane), scanFrom{seq: max(from, 1), heads: true}) {
 		if err != nil {
 			return unavailable(fmt.Errorf("read the headers of lane %d: %w", lane, err), time.Second)
 		}
@@ -386,7 +374,7 @@ func (r *Reader) Heads(ctx context.Context, lane int, from, to uint64, f func(*f
 // it is longer than any caller asks for.
 func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.Duration, err error) {
 	before, found := time.Time{}, false
-	err = (&Reader{stream: s}).Heads(ctx, lane, from, to, func(e *flow.Entry) error {
+	err = s.Heads(ctx, lane, from, to, func(e *flow.Entry) error {
 		switch {
 		case e.Seq == from:
 			found = true
@@ -403,7 +391,7 @@ func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.D
 }
 
 // Close ends reading. It is not to be called while Next runs.
-func (c *Cursor) Close() { c.drop() }
+func (r *Reader) Close() { r.drop() }
 
 // sleep waits and says whether ctx still stands.
 func sleep(ctx context.Context, d time.Duration) bool {

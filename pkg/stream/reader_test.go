@@ -64,7 +64,7 @@ func TestReadingGoesOnAfterARestart(t *testing.T) {
 	w.publish(p, "before", 10)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	c, err := stream.NewReader(w.Stream, 0).Open(ctx, 0, 4)
+	c, err := w.OpenLane(ctx, 0, 4, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestReadingGoesOnAfterARestart(t *testing.T) {
 
 func TestNextWaitsAsLongAsItMay(t *testing.T) {
 	w := open(t, stream.Config{})
-	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 0)
+	c, err := w.OpenLane(t.Context(), 0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestNothingIsPassedOverInSilence(t *testing.T) {
 			w := open(t, stream.Config{})
 			w.publish(w.publisher(), "id", 10)
 			c.harm(w)
-			_, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, c.from)
+			_, err := w.OpenLane(t.Context(), 0, c.from, 0)
 			if !errors.Is(err, flow.ErrGap) {
 				t.Errorf("got %v, want %v", err, flow.ErrGap)
 			}
@@ -145,13 +145,13 @@ func TestAReaderIsNotLeftInSilence(t *testing.T) {
 	w := open(t, stream.Config{Poll: 20 * time.Millisecond})
 	p := w.publisher()
 	w.publish(p, "before", 1)
-	reader := stream.NewReader(w.Stream, 0).SetSilence(200 * time.Millisecond)
-	all, err := reader.Open(t.Context(), 0, 1)
+	w.SetSilence(200 * time.Millisecond)
+	all, err := w.OpenLane(t.Context(), 0, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer all.Close()
-	changes, err := reader.OpenChanges(t.Context(), 1)
+	changes, err := w.OpenChanges(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,11 +180,11 @@ func TestAReaderIsNotLeftInSilence(t *testing.T) {
 	}
 	w.mixed(p, "after", 1)
 	for name, c := range map[string]struct {
-		cursor *stream.Cursor
+		reader *stream.Reader
 		want   uint64
 	}{"of all": {all, 2}, "of changes": {changes, 3}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		if e, err := c.cursor.Next(ctx); err != nil || e.Seq != c.want {
+		if e, err := c.reader.Next(ctx); err != nil || e.Seq != c.want {
 			t.Errorf("the reader %s: got %d, %v, want %d", name, e.Seq, err, c.want)
 		}
 		cancel()
@@ -229,7 +229,7 @@ func TestAGapInTheMiddleIsFound(t *testing.T) {
 	if err := js.DeleteMsg("FLOW_1", 6); err != nil {
 		t.Fatal(err)
 	}
-	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 1, 1)
+	c, err := w.OpenLane(t.Context(), 1, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestAStreamMadeAgainWhileItIsReadIsFound(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	w.publish(p, "id", 3)
-	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1)
+	c, err := w.OpenLane(t.Context(), 0, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestALaneDeletedWhileItIsReadIsFound(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
 	lane := w.addLane()
-	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), lane, 1)
+	c, err := w.OpenLane(t.Context(), lane, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func (w *world) read(from uint64, n int) (all []flow.Entry) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
-	c, err := stream.NewReader(w.Stream, 0).Open(ctx, 0, from)
+	c, err := w.OpenLane(ctx, 0, from, 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestRedactedMessages(t *testing.T) {
 	const n = 8
 	w.publishRecords(n)
 	before := w.read(1, n)
-	waiting, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, n) // reads the last one only after it is gone
+	waiting, err := w.OpenLane(t.Context(), 0, n, 0) // reads the last one only after it is gone
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestRedactedMessages(t *testing.T) {
 		for _, e := range want[part[0]-1 : part[1]] {
 			heads = append(heads, fmt.Sprint(e.Seq, e.Stored, e.Messages[0].ID, e.Messages[0].Records))
 		}
-		err := stream.NewReader(w.Stream, 0).Heads(t.Context(), 0, part[0], part[1], func(e *flow.Entry) error {
+		err := w.Heads(t.Context(), 0, part[0], part[1], func(e *flow.Entry) error {
 			got = append(got, fmt.Sprint(e.Seq, e.Stored, e.Messages[0].ID, e.Messages[0].Records))
 			return nil
 		})
@@ -209,7 +209,7 @@ func TestPurgedRedactions(t *testing.T) {
 	if got := w.read(5, 2); got[0].Forgotten.Stored == nil || got[1].Forgotten.Stored != nil {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 2); !errors.Is(err, flow.ErrGap) {
+	if _, err := w.OpenLane(t.Context(), 0, 2, 0); !errors.Is(err, flow.ErrGap) {
 		t.Errorf("a purged message: got %v, want %v", err, flow.ErrGap)
 	}
 }
@@ -224,7 +224,7 @@ func TestAWholeLaneIsReadWithoutItsRedactions(t *testing.T) {
 	if err := js.DeleteStream(stream.RedactedStream); err != nil {
 		t.Fatal(err)
 	}
-	c, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1)
+	c, err := w.OpenLane(t.Context(), 0, 1, 0)
 	if err != nil {
 		t.Fatalf("a lane that is whole: %v", err)
 	}
@@ -232,7 +232,7 @@ func TestAWholeLaneIsReadWithoutItsRedactions(t *testing.T) {
 	if err := js.DeleteMsg("FLOW_0", 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.NewReader(w.Stream, 0).Open(t.Context(), 0, 1); !errors.Is(err, flow.ErrUnavailable) {
+	if _, err := w.OpenLane(t.Context(), 0, 1, 0); !errors.Is(err, flow.ErrUnavailable) {
 		t.Errorf("a lane that lacks a message: got %v, want %v", err, flow.ErrUnavailable)
 	}
 }

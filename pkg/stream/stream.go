@@ -77,6 +77,7 @@ type Stream struct {
 	waits   waits                // for callers that wait until records are stored
 	behind  sync.Map             // since when a lane ends before what was read from it, by number
 	settle  time.Duration        // settleTime
+	silence time.Duration        // readSilence
 
 	opening sync.Mutex    // one Open at a time
 	opened  chan struct{} // closed once all of the above is there
@@ -97,7 +98,7 @@ func newStream(nc *nats.Conn, cfg Config, log *slog.Logger, m *metrics) (*Stream
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	s := &Stream{nc: nc, js: js, cfg: cfg, log: log, m: m, link: newLink(nc), settle: settleTime, opened: make(chan struct{})}
+	s := &Stream{nc: nc, js: js, cfg: cfg, log: log, m: m, link: newLink(nc), settle: settleTime, silence: readSilence, opened: make(chan struct{})}
 	s.view.Store(&view{})
 	return s, nil
 }

@@ -125,7 +125,7 @@ func (w *world) entries(lane int) []flow.Entry {
 	if state.Messages == 0 {
 		return nil
 	}
-	c, err := stream.NewReader(w.Stream, 0).Open(ctx, lane, state.First)
+	c, err := w.OpenLane(ctx, lane, state.First, 0)
 	if err != nil {
 		w.t.Fatalf("open lane %d: %v", lane, err)
 	}

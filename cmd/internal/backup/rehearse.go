@@ -214,15 +214,15 @@ func (b *backup) readLane(ctx context.Context, lanes *stream.Stream, l Lane, tai
 	if info.Messages == 0 && info.First > info.Last {
 		return nil
 	}
-	cursor, err := stream.NewReader(lanes, 0).Open(ctx, l.Number, l.needs())
+	reader, err := lanes.OpenLane(ctx, l.Number, l.needs(), 0)
 	if err != nil {
 		return err
 	}
-	defer cursor.Close()
+	defer reader.Close()
 	var columns record.Columns
 	for seq := l.needs(); seq <= info.Last; seq++ {
 		waiting, cancel := context.WithTimeout(ctx, readTime)
-		e, err := cursor.Next(waiting)
+		e, err := reader.Next(waiting)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("read message %d: %w", seq, err)

@@ -115,13 +115,13 @@ func (f *forgetting) readFrom(ctx context.Context, l lane, next uint64, look fun
 	if next > l.done {
 		return next, nil
 	}
-	cursor, err := stream.NewReader(f.stream, 0).Open(ctx, l.number, next)
+	reader, err := f.stream.OpenLane(ctx, l.number, next, 0)
 	if err != nil {
 		return next, err
 	}
-	defer cursor.Close()
+	defer reader.Close()
 	for ; next <= l.done; next++ {
-		e, err := cursor.Next(ctx)
+		e, err := reader.Next(ctx)
 		if err == nil {
 			err = look(&e)
 		}

@@ -119,9 +119,9 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	cfg.Owner, cfg.SharedBytes, cfg.KnownBytes = instance, i.blocks(), i.identities()
 	cfg.RepeatWindow, cfg.RepeatBytes = i.Streams.RepeatWindow, i.requests()
 	cfg.Ready, cfg.Heartbeat, cfg.Tracer = ready, heartbeats(opsServer), opsServer.Tracer("ingest")
-	ingester := ingest.New(cfg, ingest.Parts{
+	ingester := ingest.New(cfg, ingest.Deps{
 		Leases:      lease.New(lease.Config{Instance: instance, Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
-		Source:      source{lanes, i.readAhead},
+		Lanes:       source{lanes, i.readAhead},
 		Positions:   stream.NewPositions(lanes),
 		Warehouse:   db,
 		DeadLetters: stream.NewDeadLetters(lanes),
@@ -190,23 +190,23 @@ type source struct {
 
 func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
 	ahead := s.ahead(len(s.stream.LaneNumbers()))
-	cursor, err := stream.NewReader(s.stream, ahead).Open(ctx, lane, from)
+	reader, err := s.stream.OpenLane(ctx, lane, from, ahead)
 	if err != nil {
 		return nil, err
 	}
-	return cursor, nil
+	return reader, nil
 }
 
 func (s source) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
-	cursor, err := stream.NewReader(s.stream, 0).OpenChanges(ctx, from)
+	reader, err := s.stream.OpenChanges(ctx, from)
 	if err != nil {
 		return nil, err
 	}
-	return cursor, nil
+	return reader, nil
 }
 
 func (s source) Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error {
-	return stream.NewReader(s.stream, 0).Heads(ctx, lane, from, to, f)
+	return s.stream.Heads(ctx, lane, from, to, f)
 }
 
 // instanceName tells this process from every other one that ever ran.

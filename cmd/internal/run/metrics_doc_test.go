@@ -82,7 +82,7 @@ func describe(t *testing.T) []metric {
 	state.NewApplier(store, reg)
 	state.NewSweeper(state.SweepConfig{}, store, lanes, log, reg)
 	lease.New(lease.Config{}, log, reg)
-	ingest.New(ingest.Config{}, ingest.Parts{}, log, reg)
+	ingest.New(ingest.Config{}, ingest.Deps{}, log, reg)
 	supervise.New(supervise.Config{Metrics: reg}, log)
 
 	descriptions := make(chan *prometheus.Desc)

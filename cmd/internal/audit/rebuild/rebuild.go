@@ -224,7 +224,7 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 	}
 	if l.requests == nil {
 		l.requests = repeats.NewLedger(l.stream.RepeatWindow())
-		err := stream.NewReader(l.stream, 0).Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *flow.Entry) error {
+		err := l.stream.Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *flow.Entry) error {
 			l.requests.Add(e)
 			return nil
 		})
@@ -232,16 +232,16 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 			return err
 		}
 	}
-	cursor, err := stream.NewReader(l.stream, 0).Open(ctx, l.info.Number, l.next)
+	reader, err := l.stream.OpenLane(ctx, l.info.Number, l.next, 0)
 	if err != nil {
 		return err
 	}
-	defer cursor.Close()
+	defer reader.Close()
 	b := &block{lane: l, hash: xxh3.New()}
 	for l.next <= last {
 		b.reset()
 		for end := l.blockEnd(last); b.last < end && !b.full(l.claim); {
-			e, err := cursor.Next(ctx)
+			e, err := reader.Next(ctx)
 			if err != nil {
 				return err
 			}

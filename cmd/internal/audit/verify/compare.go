@@ -47,14 +47,14 @@ func (l *lane) compare(ctx context.Context, last uint64) error {
 
 // inspect compares messages with rows one by one.
 func (l *lane) inspect(ctx context.Context, first, last uint64) error {
-	cursor, err := stream.NewReader(l.stream, 0).Open(ctx, l.Lane.Lane, first)
+	reader, err := l.stream.OpenLane(ctx, l.Lane.Lane, first, 0)
 	if errors.Is(err, flow.ErrGap) {
 		return l.purged(first, last)
 	}
 	if err != nil {
 		return err
 	}
-	defer cursor.Close()
+	defer reader.Close()
 	next, stop := iter.Pull2(l.db.Rows(ctx, l.Lane.Lane, l.position.Incarnation, first, last, l.digest))
 	defer stop()
 	rows := &rows{next: next}
@@ -62,7 +62,7 @@ func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 		return err
 	}
 	for seq := first; seq <= last; seq++ {
-		e, err := cursor.Next(ctx)
+		e, err := reader.Next(ctx)
 		if errors.Is(err, flow.ErrGap) {
 			return l.purged(seq, last)
 		}

@@ -115,16 +115,16 @@ func (l *lane) begin(seq uint64) {
 // read accounts for messages from seq on, and returns the one after the last
 // it could read.
 func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
-	cursor, err := stream.NewReader(l.stream, 0).Open(ctx, l.Lane.Lane, seq)
+	reader, err := l.stream.OpenLane(ctx, l.Lane.Lane, seq, 0)
 	if errors.Is(err, flow.ErrGap) {
 		return seq, nil
 	}
 	if err != nil {
 		return seq, err
 	}
-	defer cursor.Close()
+	defer reader.Close()
 	for ; seq <= l.Last; seq++ {
-		e, err := cursor.Next(ctx)
+		e, err := reader.Next(ctx)
 		if errors.Is(err, flow.ErrGap) {
 			return seq, nil
 		}
