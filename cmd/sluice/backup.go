@@ -29,6 +29,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/option"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -204,7 +205,8 @@ func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg bac
 	if err != nil {
 		return err
 	}
-	u := &up{Data: c.Into, ClickHouse: engine, Engine: Engine{AnalystMemory: 1 << 30, AnalystTime: time.Minute, AnalystRows: 1 << 20, Slots: 64, KeptSlots: 8}, Private: true}
+	u := &up{Data: c.Into, ClickHouse: engine, Private: true}
+	option.Defaults(&u.Statements)
 	if err := u.makeSecrets(); err != nil {
 		return err
 	}

@@ -11,19 +11,16 @@ import (
 )
 
 type natsCmd struct {
-	Data    string        `default:"./data/nats" help:"Folder of the streams."`
-	Listen  string        `default:"127.0.0.1:4222" help:"Address for clients; beyond loopback only with --config and credentials in it."`
-	Monitor string        `help:"Address of the monitoring pages, loopback only; off when empty."`
-	Secrets string        `help:"Folder with the passwords of the users api, ingester, operator and console, made if missing; without it, on loopback, every client may do everything."`
-	Config  string        `type:"existingfile" help:"A plain nats.conf to use instead, cluster included."`
-	Streams stream.Config `embed:""`
+	Server  embedded.Config `embed:""`
+	Secrets string          `help:"Folder with the passwords of the users api, ingester, operator and console, made if missing; without it, on loopback, every client may do everything."`
+	Streams stream.Config   `embed:""`
 }
 
 func (c *natsCmd) Run(ctx context.Context, log *slog.Logger) error {
 	run.CollectOften()
-	cfg := embedded.Config{Data: c.Data, Listen: c.Listen, Monitor: c.Monitor, ConfigFile: c.Config}
+	cfg := c.Server
 	if c.Secrets != "" {
-		if c.Config != "" {
+		if cfg.ConfigFile != "" {
 			return errors.New("--secrets and --config: a nats.conf names its users itself")
 		}
 		if err := run.MakeSecrets(c.Secrets, run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole); err != nil {
@@ -44,7 +41,7 @@ func (c *natsCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return run.UntilStopped(ctx, err)
 		}
 	}
-	log.Info("NATS takes connections", "url", server.ClientURL(), "data", c.Data)
+	log.Info("NATS takes connections", "url", server.ClientURL(), "data", cfg.Data)
 	<-ctx.Done()
 	return nil
 }

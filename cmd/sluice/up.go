@@ -23,6 +23,7 @@ import (
 	"sluice/pkg/console"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/library"
+	engine "sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/flow"
@@ -50,7 +51,7 @@ type up struct {
 	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program when empty, and nowhere else."`
 
 	Private bool `help:"ClickHouse needs a password also for reading; else a connection from this machine without one is the analyst, who may read."`
-	Engine
+	engine.Statements
 
 	API    api.Config    `embed:""`
 	Ingest ingest.Config `embed:""`
@@ -347,9 +348,9 @@ func (u *up) engineArgs(file string) []string {
 	}
 	args := []string{"--log", format, "clickhouse", "--data", filepath.Join(u.Data, "clickhouse"), "--listen", u.ClickHouse,
 		"--http", u.ClickHouseHTTP, "--clickhouse-library", file, "--secrets", u.secrets(),
-		"--analyst-memory", strconv.FormatInt(u.AnalystMemory, 10), "--analyst-time", u.AnalystTime.String(),
-		"--analyst-rows", strconv.FormatInt(u.AnalystRows, 10),
-		"--clickhouse-slots", strconv.Itoa(u.Slots), "--clickhouse-kept-slots", strconv.Itoa(u.KeptSlots)}
+		"--analyst-memory", strconv.FormatInt(u.Analyst.Memory, 10), "--analyst-time", u.Analyst.Time.String(),
+		"--analyst-rows", strconv.FormatInt(u.Analyst.Rows, 10),
+		"--clickhouse-slots", strconv.Itoa(u.Slots), "--clickhouse-kept-slots", strconv.Itoa(u.Kept)}
 	if u.Private {
 		args = append(args, "--private")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/flow"
+	"sluice/pkg/option"
 )
 
 // Authenticator knows the tokens in force. Authenticate is safe for concurrent
@@ -29,7 +30,7 @@ type Authenticator struct {
 // New reads the token file and the key file. Keys at a URL are fetched when
 // they are first needed.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Authenticator, error) {
-	cfg = cfg.withDefaults()
+	option.Defaults(&cfg)
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}

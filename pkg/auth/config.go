@@ -10,7 +10,7 @@ import (
 // needed.
 type Config struct {
 	Tokens string        `type:"existingfile" help:"YAML file of static tokens; read again when it changes. See sluice token."`
-	Reload time.Duration `kong:"-"` // how often the file is looked at; default 1 s
+	Reload time.Duration `kong:"-" default:"1s"` // how often the file is looked at
 	JWT    JWT           `embed:"" prefix:"jwt-"`
 }
 
@@ -24,10 +24,10 @@ type JWT struct {
 	Audience      string `help:"Required aud of a JWT; any when empty, with --jwt-secret-file or --jwt-any."`
 	Any           bool   `help:"Take JWTs of --jwt-jwks although --jwt-issuer or --jwt-audience is empty: also those that were made for others."`
 	ScopePrefix   string `help:"What scopes begin with in a JWT, such as sluice: for sluice:records:write; others are ignored."`
-	SubjectPrefix string `default:"jwt:" help:"What is put before the sub of a JWT, so that it is none of the subjects of --tokens."`
+	SubjectPrefix string `default:"jwt:" zero:"nothing is put before it" help:"What is put before the sub of a JWT, so that it is none of the subjects of --tokens."`
 
-	Leeway  time.Duration `kong:"-"` // how far clocks may differ; default 30 s
-	Refresh time.Duration `kong:"-"` // how often keys are fetched again; default 10 min
+	Leeway  time.Duration `kong:"-" default:"30s"` // how far clocks may differ
+	Refresh time.Duration `kong:"-" default:"10m"` // how often keys are fetched again
 }
 
 // KeyFile is the file of the keys, if they are in one.
@@ -65,19 +65,6 @@ func (j JWT) sources() (n int) {
 		}
 	}
 	return n
-}
-
-func (c Config) withDefaults() Config {
-	if c.Reload <= 0 {
-		c.Reload = time.Second
-	}
-	if c.JWT.Leeway <= 0 {
-		c.JWT.Leeway = 30 * time.Second
-	}
-	if c.JWT.Refresh <= 0 {
-		c.JWT.Refresh = 10 * time.Minute
-	}
-	return c
 }
 
 func (c Config) check() error {

@@ -6,28 +6,30 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"sluice/pkg/option"
 )
 
 // Ask is what an installation is to do, and of what machines.
 type Ask struct {
-	Rate        float64       `json:"rate"`         // records per second, at the busiest
-	RecordBytes float64       `json:"record_bytes"` // of JSON
-	Batch       int           `json:"batch"`        // records per request
-	Retention   time.Duration `json:"-"`            // of the tables
-	Log         time.Duration `json:"-"`            // what the log has room for: the longest outage of ClickHouse
-	Copies      int           `json:"copies"`       // of every entry of the log
-	Replicas    int           `json:"replicas"`     // of every shard
-	Cores       int           `json:"cores"`        // of a machine
-	Gigabits    float64       `json:"gigabits"`     // per second, of its network
-	Terabytes   float64       `json:"terabytes"`    // of its disks
-	Use         float64       `json:"use"`          // of what a machine has, at most, from 0 to 1
+	Rate        float64       `kong:"-" json:"rate"` // records per second, at the busiest
+	RecordBytes float64       `json:"record_bytes" default:"700" help:"Bytes of JSON of a record."`
+	Batch       int           `json:"batch" default:"500" help:"Records per request."`
+	Retention   time.Duration `json:"-" default:"9600h" help:"How long tables keep records."`
+	Log         time.Duration `json:"-" name:"log-time" default:"24h" help:"For how long the log has room: the longest outage of ClickHouse that strands nothing."`
+	Copies      int           `json:"copies" default:"3" help:"Copies of every entry of the log: 1, 3 or 5."`
+	Replicas    int           `json:"replicas" default:"2" help:"Replicas of every shard of ClickHouse."`
+	Cores       int           `json:"cores" default:"16" help:"Cores of a machine."`
+	Gigabits    float64       `json:"gigabits" default:"10" help:"Gigabits per second of its network."`
+	Terabytes   float64       `json:"terabytes" default:"60" help:"Terabytes of its disks."`
+	Use         float64       `json:"use" default:"0.6" help:"Share of its cores, network and disks, and of what a lane takes, that is used at that rate."` // from 0 to 1
 }
 
 // Default is what sluice capacity asks, and docs/scaling.md answers, for a Rate.
-var Default = Ask{
-	RecordBytes: 700, Batch: 500, Retention: 9600 * time.Hour, Log: 24 * time.Hour,
-	Copies: 3, Replicas: 2, Cores: 16, Gigabits: 10, Terabytes: 60, Use: 0.6,
-}
+var Default = func() (a Ask) {
+	option.Defaults(&a)
+	return a
+}()
 
 // Check says what cannot be.
 func (a Ask) Check() error {

@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"time"
+
+	"sluice/pkg/option"
 )
 
 // BatchPath is where records are posted when the URL names no path.
@@ -21,58 +23,56 @@ const BulkPath = "/_bulk"
 
 // Config says what to post, where, and how hard.
 type Config struct {
-	URL   string // of the api, http or https; BatchPath is added when it has no path; default http://127.0.0.1:8080
-	Token string // access token, sent as "Authorization: Bearer …"; none is sent when empty
-
-	// Further access tokens, each of another source: requests go out under each
-	// of them in turn, with records of its own.
-	Tokens []string
+	URL    string   `name:"url" default:"http://127.0.0.1:8080" help:"Where the api listens."` // http or https; BatchPath is added when it has no path
+	Token  string   `help:"Access token; read from --token-file when empty."`                  // sent as "Authorization: Bearer …"; none is sent when empty
+	Tokens []string `name:"also-token" help:"Further access tokens, each of another source: requests go out under each in turn, with records of their own."`
 
 	// Bulk makes each request a bulk as Elasticsearch has it: it adds a record of a
 	// partition to one. Every connection then is the exporter of one partition,
 	// whose records it posts one bulk after the other to BulkPath, the token being
 	// the password. Default: requests are as Sluice has them.
-	Bulk func(bulk []byte, partition int64, record []byte) []byte
+	Bulk func(bulk []byte, partition int64, record []byte) []byte `kong:"-"`
 
-	Records     int64         // stop after this many; default 100 000, or without end when Duration is set
-	Duration    time.Duration // stop after this long; default without end
-	Batch       int           // records per request, 1 is sent as an object, more as an array; default 500, of bulks 1000
-	Connections int           // requests in flight at a time; default 8, of bulks 3
-	Rate        float64       // records per second, each request due at its own time whatever happened to those before; default as fast as they are answered
-	Envelope    Envelope      // see GeneratorConfig; bulks have FullEnvelope
-	Gzip        bool          // compress bodies
-	NoKey       bool          // send no Idempotency-Key: the api then tells a repeat by the ids of the records
-	Prepare     bool          // make all bodies before the clock starts, in memory; needs Records
+	Records     int64         `help:"Records to post; 100000 unless --duration is given."`
+	Duration    time.Duration `help:"How long to post, such as 30s."`                        // default without end
+	Batch       int           `help:"Records per request; 500, of bulks 1000 unless given."` // 1 is sent as an object, more as an array
+	Connections int           `help:"Requests in flight at a time; 8, of bulks 3 unless given."`
+	Rate        float64       `help:"Records per second; 0 as fast as they are acknowledged."` // each request is due at its own time whatever happened to those before
+	Envelope    Envelope      `kong:"-"`                                                       // see GeneratorConfig; bulks have FullEnvelope
+	Gzip        bool          `help:"Compress the requests."`
+	Prepare     bool          `help:"Make all requests before the clock starts; needs --records."` // in memory
+	NoKey       bool          `help:"Send no Idempotency-Key: a repeat is then told by the ids of the records."`
 
-	Seed  uint64    // of the records, their ids included; default one that was not used before, with positions above those of every earlier run
-	After int64     // see GeneratorConfig; default by the seed, or by Start when there was none
-	Start time.Time // timestamp of the first record; default now
+	Seed  uint64    `help:"Seed of the records; the same seed posts the same ids. 0 takes one not used before, with positions above those of every run before."`
+	After int64     `kong:"-"` // see GeneratorConfig; default by the seed, or by Start when there was none
+	Start time.Time `kong:"-"` // timestamp of the first record; default now
 
 	// Writer writes the records in place of a Generator, under one token. Seed,
 	// Start and After decide nothing then but the keys of requests.
-	Writer Writer
+	Writer Writer `kong:"-"`
 
-	Timeout  time.Duration // of one attempt; default 10s
-	GiveUp   time.Duration // no further attempt at a request this long after it was first sent; default 30s
-	Failures int           // end the run after this many requests that were not acknowledged; default 10
+	PIDs     map[string]int `name:"pid" help:"Processes to measure, name=pid, separated by semicolons: until the last answer, or until all is stored with --clickhouse-http."` // the load itself is always measured
+	Timeout  time.Duration  `default:"10s" help:"Of one attempt."`
+	GiveUp   time.Duration  `default:"30s" help:"No further attempt at a request so long after its first."`
+	Failures int            `default:"10" help:"End after so many requests that were not acknowledged."`
 
 	// Stored waits until the records acknowledged can be queried. It is called
 	// when all of them are, and what follows from it is in the report: the rate up
 	// to there, and what the processes used up to there. Default: no wait,
 	// and the processes are measured until the last answer.
-	Stored func(ctx context.Context, acked Totals) error
+	Stored func(ctx context.Context, acked Totals) error `kong:"-"`
 
-	Acked    io.Writer      // gets one line of ranges per acknowledged request, for ReadAcked; default none
-	Progress io.Writer      // shows a progress bar if it is a terminal; default none
-	PIDs     map[string]int // processes whose CPU and memory is measured, by name; the load itself is always measured
-	TLS      *tls.Config    // for https; default the system's roots
+	Acked    io.Writer   `kong:"-"` // gets one line of ranges per acknowledged request, for ReadAcked; default none
+	Progress io.Writer   `kong:"-"` // shows a progress bar if it is a terminal; default none
+	TLS      *tls.Config `kong:"-"` // for https; default the system's roots
 }
 
 // set fills in the defaults and says what cannot be.
 func (c *Config) set() error {
-	if c.URL == "" {
-		c.URL = "http://127.0.0.1:8080"
+	if c.Timeout < 0 || c.GiveUp < 0 || c.Failures < 0 {
+		return errors.New("timeout, give-up and failures cannot be negative")
 	}
+	option.Defaults(c)
 	batch, connections := 500, 8
 	if c.Bulk != nil { // as Camunda's exporters
 		batch, connections, c.Envelope, c.NoKey = 1000, 3, FullEnvelope, true
@@ -82,15 +82,6 @@ func (c *Config) set() error {
 	}
 	if c.Connections == 0 {
 		c.Connections = connections
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
-	if c.GiveUp == 0 {
-		c.GiveUp = 30 * time.Second
-	}
-	if c.Failures == 0 {
-		c.Failures = 10
 	}
 	if c.Start.IsZero() {
 		c.Start = time.Now()
@@ -102,8 +93,8 @@ func (c *Config) set() error {
 		c.Seed = rand.Uint64()
 	}
 	switch {
-	case c.Records < 0 || c.Duration < 0 || c.Batch < 0 || c.Connections < 0 || c.Timeout < 0 || c.GiveUp < 0 || c.Failures < 0:
-		return errors.New("records, duration, batch, connections, timeout, give-up and failures cannot be negative")
+	case c.Records < 0 || c.Duration < 0 || c.Batch < 0 || c.Connections < 0:
+		return errors.New("records, duration, batch and connections cannot be negative")
 	case c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0):
 		return fmt.Errorf("a rate of %v records per second cannot be kept", c.Rate)
 	case c.Prepare && c.Bulk != nil:

@@ -3,7 +3,9 @@
 //
 //	BlockAge time.Duration `default:"500ms" help:"Close a block so long after its first record."`
 //
-// A field that is no flag has kong:"-" before its default.
+// A field that is no flag has kong:"-" before its default. One whose zero value says
+// something has zero:"…" with what it says, such as an address that is off when empty:
+// only the command line gives it its default.
 package option
 
 import (
@@ -28,7 +30,8 @@ func fill(c reflect.Value) {
 			continue
 		}
 		text, is := field.Tag.Lookup("default")
-		if !is || !v.IsZero() && !(v.CanInt() && v.Int() < 0) {
+		_, says := field.Tag.Lookup("zero")
+		if !is || says || !v.IsZero() && !(v.CanInt() && v.Int() < 0) {
 			continue
 		}
 		if err := set(v, text); err != nil {

@@ -23,6 +23,7 @@ type config struct {
 	Age    time.Duration `default:"500ms"`
 	Rate   float64       `default:"0.5"`
 	Hosts  []string      `default:"a,b"`
+	Ops    string        `default:"127.0.0.1:8081" zero:"off"`
 	None   int
 	Nested struct{ Left int }
 }

@@ -13,16 +13,17 @@ import (
 
 // Config says where the server keeps its data and which users may reach it.
 type Config struct {
-	Data       string        // folder of JetStream's files; made when missing, one server at a time
-	Name       string        // name of the server in its cluster and in logs; default "sluice"
-	Listen     string        // host:port of the TCP listener, port 0 for a free one; empty: in process only
-	User       string        // user name clients must give; needed to listen beyond loopback, or Users
-	Password   string        // password clients must give
-	Users      []User        // instead of User: the users that may connect, and what each may do
-	MaxStore   int64         // bytes JetStream may use on disk; default: what the server finds free at start
-	Monitor    string        // host:port of the monitoring pages, loopback only; empty: off
-	ConfigFile string        // a plain nats.conf; when set only Data, MaxStore and Name add what it leaves out
-	Patience   time.Duration // how long a start may take, restoring streams included; default 2 min
+	Data       string `default:"./data/nats" zero:"that of ConfigFile" help:"Folder of the streams."`                                                         // made when missing, one server at a time
+	Listen     string `default:"127.0.0.1:4222" zero:"in process only" help:"Address for clients; beyond loopback only with --config and credentials in it."` // port 0 for a free one
+	Monitor    string `help:"Address of the monitoring pages, loopback only; off when empty."`
+	ConfigFile string `name:"config" type:"existingfile" help:"A plain nats.conf to use instead, cluster included."` // Data, MaxStore and Name add what it leaves out
+
+	Name     string        `kong:"-" default:"sluice"` // of the server in its cluster and in logs
+	User     string        `kong:"-"`                  // user name clients must give; needed to listen beyond loopback, or Users
+	Password string        `kong:"-"`                  // password clients must give
+	Users    []User        `kong:"-"`                  // instead of User: the users that may connect, and what each may do
+	MaxStore int64         `kong:"-"`                  // bytes JetStream may use on disk; default: what the server finds free at start
+	Patience time.Duration `kong:"-" default:"2m"`     // how long a start may take, restoring streams included
 }
 
 // User is a user that may connect.
@@ -131,16 +132,6 @@ func (c Config) common(opts *server.Options) {
 	if opts.JetStreamMaxStore == 0 {
 		opts.JetStreamMaxStore = -1
 	}
-}
-
-func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "sluice"
-	}
-	if c.Patience == 0 {
-		c.Patience = 2 * time.Minute
-	}
-	return c
 }
 
 // splitHostPort reads host:port; port 0 becomes the server's own sign for "any

@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"sluice/pkg/option"
 )
 
 // Server is a running NATS server.
@@ -32,7 +34,7 @@ type Server struct {
 // restored. The errors are made for the person who starts it: a port in use, a
 // folder that is in use or not writable, a configuration that does not parse.
 func Start(cfg Config, log *slog.Logger) (*Server, error) {
-	cfg = cfg.withDefaults()
+	option.Defaults(&cfg)
 	opts, err := cfg.options(log)
 	if err != nil {
 		return nil, err

@@ -3,26 +3,34 @@ package server
 import (
 	"errors"
 	"time"
+
+	"sluice/pkg/option"
 )
 
 // Config says how the engine is served.
 type Config struct {
-	Library    string        // file of the engine; default: as library.Locate("") finds it
-	Data       string        // folder of the engine, made if missing; one process at a time may have it
-	Listen     string        // address of the native protocol; default 127.0.0.1:9000
-	HTTP       string        // address of HTTP, usually 127.0.0.1:8123; empty: off
-	User       string        // the one user, who may do everything; default "default"
-	Password   string        // of User; without one only loopback addresses are listened on
-	Secrets    string        // instead of User: folder with the passwords of the users admin, ingester and analyst, see users.go
-	Private    bool          // with Secrets: the analyst needs the password too; else a connection without one is the analyst
-	Analyst    Limits        // of each statement of the analyst
-	Slots      int           // statements at a time; default 64. More wait for 5 s, then get code 202
-	Kept       int           // of Slots, with Secrets, for the ingester alone; default 8, at most half
-	Sessions   int           // native connections at a time, idle ones included; default 512. More get code 202
-	MaxBlock   int64         // bytes a native block sent by a client may have; default 1 GiB
-	AllowFiles bool          // statements may leave the database: file(), url(), s3(), remote() and their kin; the process is not confined then
-	Cluster    []Shard       // with AllowFiles: shards that statements reach under the name "main"; see Shard
-	Drain      time.Duration // at a stop, what runs may take this long to finish before it is killed; default 8 s
+	Data       string `default:"./data/clickhouse" zero:"an error" help:"Folder of the tables."` // made if missing; one process at a time may have it
+	Listen     string `default:"127.0.0.1:9000" help:"Address of the native protocol; beyond loopback only if every user needs a password."`
+	HTTP       string `name:"http" default:"127.0.0.1:8123" zero:"off" help:"Address of HTTP; off when empty."`
+	User       string `default:"default" help:"The one user, who may do everything; not with --secrets."`
+	Password   string `help:"Password of the user; better given as the variable."`
+	Secrets    string `help:"Folder with the passwords of the users admin, ingester and analyst, made if missing; without it, on loopback, every client may do everything."` // see users.go
+	Private    bool   `help:"With --secrets: the analyst needs a password too; else a connection without one is the analyst."`
+	AllowFiles bool   `help:"Let statements leave the database: file(), url(), s3(), remote() and their kin; the process is then not confined to its folder."`
+	Statements
+	Library string `name:"clickhouse-library" help:"File of the engine; found next to the program when empty, and nowhere else."`
+
+	Sessions int           `kong:"-" default:"512"`        // native connections at a time, idle ones included; more get code 202
+	MaxBlock int64         `kong:"-" default:"1073741824"` // bytes a native block sent by a client may have
+	Cluster  []Shard       `kong:"-"`                      // with AllowFiles: shards that statements reach under the name "main"; see Shard
+	Drain    time.Duration `kong:"-" default:"8s"`         // at a stop, what runs may take this long to finish before it is killed
+}
+
+// Statements says what statements may take.
+type Statements struct {
+	Analyst Limits `embed:"" prefix:"analyst-"`
+	Slots   int    `name:"clickhouse-slots" default:"64" help:"Statements that ClickHouse runs at a time; more wait for 5 s, then are refused."` // with code 202
+	Kept    int    `name:"clickhouse-kept-slots" default:"8" help:"Of these, how many are for the ingester alone, where users have passwords."`  // at most half
 }
 
 // Shard is another engine, or this one, as tables of the engine Distributed see it.
@@ -37,51 +45,22 @@ type Shard struct {
 
 // Limits are those of one statement.
 type Limits struct {
-	Memory int64         // bytes; default 2 GiB. As much again may go to disk for sorting and grouping
-	Time   time.Duration // default 60 s
-	Rows   int64         // of the result; default 1,000,000
+	Memory int64         `default:"2147483648" help:"Memory of one statement of the analyst in bytes; as much again may go to disk."` // for sorting and grouping
+	Time   time.Duration `default:"60s" help:"How long one statement of the analyst may take."`
+	Rows   int64         `default:"1000000" help:"Most rows of one result of the analyst."`
 }
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Data == "" {
 		return c, errors.New("embedded clickhouse: no data folder is given")
 	}
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:9000"
-	}
-	if c.User == "" {
-		c.User = "default"
-	}
-	if c.Slots <= 0 {
-		c.Slots = 64
-	}
-	switch {
-	case c.Secrets == "":
+	option.Defaults(&c)
+	if c.Secrets == "" {
 		c.Kept = 0
-	case c.Kept <= 0:
-		c.Kept = 8
 	}
 	c.Kept = min(c.Kept, c.Slots/2)
-	if c.Sessions <= 0 {
-		c.Sessions = 512
-	}
-	if c.Analyst.Memory <= 0 {
-		c.Analyst.Memory = 2 << 30
-	}
-	if c.Analyst.Time <= 0 {
-		c.Analyst.Time = time.Minute
-	}
-	if c.Analyst.Rows <= 0 {
-		c.Analyst.Rows = 1_000_000
-	}
-	if c.MaxBlock <= 0 {
-		c.MaxBlock = 1 << 30
-	}
 	if len(c.Cluster) > 0 && !c.AllowFiles {
 		return c, errors.New("embedded clickhouse: shards are reached only with AllowFiles")
-	}
-	if c.Drain <= 0 {
-		c.Drain = 8 * time.Second
 	}
 	for _, address := range []string{c.Listen, c.HTTP} {
 		if address == "" || c.isPrivate() {

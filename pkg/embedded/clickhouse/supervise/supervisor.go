@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/option"
 )
 
 // Config says which process is the engine.
@@ -25,10 +27,10 @@ type Config struct {
 	Args       []string              // its arguments, like clickhouse --data …
 	Env        []string              // its environment; default: this process's
 	Output     io.Writer             // where its log lines go, as they are; default: os.Stderr
-	Settled    time.Duration         // a child that was ready for so long is started again at once; default 10s
-	Backoff    time.Duration         // pause before a younger one is, doubled each time; default 100ms
-	MaxBackoff time.Duration         // default 5s
-	Stop       time.Duration         // between SIGTERM and SIGKILL; default 10s
+	Settled    time.Duration         `default:"10s"`   // a child that was ready for so long is started again at once
+	Backoff    time.Duration         `default:"100ms"` // pause before a younger one is, doubled each time
+	MaxBackoff time.Duration         `default:"5s"`    // the longest such pause
+	Stop       time.Duration         `default:"10s"`   // between SIGTERM and SIGKILL
 	Metrics    prometheus.Registerer // default: none
 
 	// Insist starts a child again that ends before it was ever ready, too: for a
@@ -38,10 +40,10 @@ type Config struct {
 	// Probe asks the engine that serves for something it answers at once, and
 	// fails when it does not within the context. Default: it is not asked.
 	Probe      func(context.Context) error `json:"-"`
-	ProbeEvery time.Duration               // between two questions; default 15s
-	ProbeLimit time.Duration               // how long each may take; default 60s
-	Silent     int                         // a child that has left so many in a row without an answer is killed; default 3
-	Start      time.Duration               // a child that does not serve after so long is killed, when there is a Probe; default 15m
+	ProbeEvery time.Duration               `default:"15s"` // between two questions
+	ProbeLimit time.Duration               `default:"60s"` // how long each may take
+	Silent     int                         `default:"3"`   // a child that has left so many in a row without an answer is killed
+	Start      time.Duration               `default:"15m"` // a child that does not serve after so long is killed, when there is a Probe
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -58,21 +60,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Output == nil {
 		c.Output = os.Stderr
 	}
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.Settled, 10 * time.Second}, {&c.Backoff, 100 * time.Millisecond},
-		{&c.MaxBackoff, 5 * time.Second}, {&c.Stop, 10 * time.Second},
-		{&c.ProbeEvery, 15 * time.Second}, {&c.ProbeLimit, time.Minute}, {&c.Start, 15 * time.Minute},
-	} {
-		if *d.value <= 0 {
-			*d.value = d.standard
-		}
-	}
-	if c.Silent <= 0 {
-		c.Silent = 3
-	}
+	option.Defaults(&c)
 	return c, nil
 }
 
