@@ -54,7 +54,7 @@ func TestConditionsAreHeld(t *testing.T) {
 	}
 }
 
-func TestAConditionalWriteThatSomebodyGetsAheadOfIsRefused(t *testing.T) {
+func TestAConditionalWriteThatComesTooLateIsRefused(t *testing.T) {
 	d := newDoor(t, config())
 	wantOK(t, d.patch(`{"name":"Ada"}`))
 	d.ledger.before = func() { wantOK(t, d.patch(`{"name":"Grace"}`)) }

@@ -97,9 +97,9 @@ func TestAnIdleConnectionMakesPlaceForANewOneOfItsAddress(t *testing.T) {
 	wantUsed(t, kept[0])
 }
 
-// TestWhoHoardsConnectionsShutsNobodyOut: connections that do nothing, of a few
+// TestAHoarderOfConnectionsShutsNoOthersOut: connections that do nothing, of a few
 // addresses, up to all there may be.
-func TestWhoHoardsConnectionsShutsNobodyOut(t *testing.T) {
+func TestAHoarderOfConnectionsShutsNoOthersOut(t *testing.T) {
 	cfg := config()
 	cfg.Connections, cfg.AddressConnections = 32, 16
 	d := newDoor(t, cfg)

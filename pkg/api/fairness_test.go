@@ -93,9 +93,9 @@ func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
 }
 
-// TestBodiesWithAFalseSizeStallNobody: they wait for the memory they need after
+// TestBodiesWithAFalseSizeStallNoOthers: they wait for the memory they need after
 // all, but not with a decoder in hand.
-func TestBodiesWithAFalseSizeStallNobody(t *testing.T) {
+func TestBodiesWithAFalseSizeStallNoOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 10*time.Second
 	d := newDoor(t, cfg)

@@ -169,7 +169,7 @@ func TestAFieldIsPutDeletedAndRevived(t *testing.T) {
 	}
 }
 
-func TestDeletingAFieldNobodyKnowsIsOK(t *testing.T) {
+func TestDeletingAnUnknownFieldIsOK(t *testing.T) {
 	d := newDoor(t, config())
 	for range 3 {
 		wantOK(t, d.del(fieldPath("t", "f")))

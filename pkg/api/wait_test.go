@@ -95,8 +95,8 @@ func TestWhatCannotBeWaitedForIsSaid(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAServerThatStops: who waits is told that it is not known.
-func TestNobodyWaitsForAServerThatStops(t *testing.T) {
+// TestNoRequestWaitsForAServerThatStops: who waits is told that it is not known.
+func TestNoRequestWaitsForAServerThatStops(t *testing.T) {
 	d := newDoor(t, config())
 	d.stream.behind = make(chan struct{})
 	addr, stop := d.run(t)

@@ -146,7 +146,7 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 	}
 }
 
-func TestAnEmptyListLetsNobodyIn(t *testing.T) {
+func TestAnEmptyListLetsNoTokenIn(t *testing.T) {
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, "[]")})
 	if _, err := a.Authenticate(auth.NewToken()); !errors.Is(err, flow.ErrTokenInvalid) {
 		t.Errorf("got %v, want ErrTokenInvalid", err)

@@ -67,7 +67,7 @@ func TestApplyToAUser(t *testing.T) {
 
 // A change that says it is no admin's has no authority, whatever it carries,
 // and of stored projects with the same id the first counts.
-func TestApplyTrustsNobody(t *testing.T) {
+func TestApplyTrustsNoMessage(t *testing.T) {
 	entry := change.Entry{Place: change.Place{Seq: 1}, Doc: json.RawMessage(`{"status":true,"projects":[{"id":"a","license":{"version":"1"}},{"id":"a","license":{"version":"2"}}]}`)}
 	c := change.Change{
 		Kind: change.UserPatched, Target: change.Target{User: "ann"},

@@ -111,8 +111,8 @@ func TestANameIsLookedUp(t *testing.T) {
 	}
 }
 
-// TestAConnectionNobodyCameForIsNotUsed: the server has closed it meanwhile.
-func TestAConnectionNobodyCameForIsNotUsed(t *testing.T) {
+// TestAnAbandonedConnectionIsNotUsed: the server has closed it meanwhile.
+func TestAnAbandonedConnectionIsNotUsed(t *testing.T) {
 	t.Parallel()
 	address, taken := listen(t, "INFO {}\r\n")
 	d := dial.NewDialer(time.Minute)

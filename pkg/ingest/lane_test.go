@@ -575,7 +575,7 @@ func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
 	}
 }
 
-func TestAChangeThatNobodyKnowsOfHalts(t *testing.T) {
+func TestAnUnknownChangeHalts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.publish(flow.Message{Topic: "flow.0.change.user.YQ", Body: []byte("{}")})

@@ -438,9 +438,9 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 	}
 }
 
-// TestLettersOfTheDoor: what the api sets aside never was in a lane, and is one
+// TestLettersOfTheApi: what the api sets aside never was in a lane, and is one
 // letter for each source however often it is posted. It is replayed like others.
-func TestLettersOfTheDoor(t *testing.T) {
+func TestLettersOfTheApi(t *testing.T) {
 	w := open(t, stream.Config{})
 	of := func(source, body string) flow.Dead {
 		return flow.Dead{

@@ -42,9 +42,9 @@ func TestALaneIsHeldByOne(t *testing.T) {
 	}
 }
 
-// TestAHoldStopsWhoeverMovesTheLane: the owner fails at its next move, and sees
+// TestAHoldStopsTheOwnerOfTheLane: the owner fails at its next move, and sees
 // the hold when it reads.
-func TestAHoldStopsWhoeverMovesTheLane(t *testing.T) {
+func TestAHoldStopsTheOwnerOfTheLane(t *testing.T) {
 	w := open(t, stream.Config{})
 	w.publish(w.publisher(), "id", 20)
 	positions := stream.NewPositions(w.Stream)

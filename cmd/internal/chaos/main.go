@@ -41,7 +41,7 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	cfg := Config{Journal: os.Stdout}
-	kong.Parse(&cfg, kong.Name("chaos"), kong.Description("Breaks a running Sluice and looks for what was lost or doubled."))
+	kong.Parse(&cfg, kong.Name("chaos"), kong.Description("Breaks a running Sluice and looks for what was lost or duplicated."))
 	if cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64N(1_000_000)
 	}

@@ -144,7 +144,7 @@ func again(t *testing.T, files []string, args ...string) string {
 // TestABackupUnderTrafficIsRestored: an installation is copied while engines send,
 // copy and restore are killed on the way, and what was restored stands where the copy
 // was: after everything is sent again from the positions that it names, while more is
-// sent, nothing is lost, doubled or counted twice, and what was forgotten stays so.
+// sent, nothing is lost, duplicated or counted twice, and what was forgotten stays so.
 func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

@@ -120,9 +120,9 @@ func TestHonestAnswers(t *testing.T) {
 	})
 }
 
-// TestSlowClientsStarveNobody: connections that announce 512 KiB and send 16 KiB a
+// TestSlowClientsStarveNoOthers: connections that announce 512 KiB and send 16 KiB a
 // second used to have the small posts of all others refused for half a minute.
-func TestSlowClientsStarveNobody(t *testing.T) {
+func TestSlowClientsStarveNoOthers(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.flags = []string{"--max-in-flight", fmt.Sprint(64 << 20)} // its half for small bodies holds 64 of them

@@ -9,7 +9,7 @@ import (
 )
 
 // TestRollingRestarts restarts two apis and two ingesters one after the other, five
-// times, while records and changes come in: nothing is lost or doubled, and the
+// times, while records and changes come in: nothing is lost or duplicated, and the
 // client's next attempt within a second settles every request. make upgrade does the
 // same with two versions.
 func TestRollingRestarts(t *testing.T) {

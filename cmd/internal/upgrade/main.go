@@ -1,5 +1,5 @@
 // Command upgrade rolls a running Sluice from the release before to this version,
-// back, and forward again, under load. It exits 0 only if nothing was lost or doubled
+// back, and forward again, under load. It exits 0 only if nothing was lost or duplicated
 // and no client had to wait longer than a second for another attempt.
 package main
 

@@ -64,8 +64,8 @@ func TestAnInterruptedChangeOfAStreamIsFinished(t *testing.T) {
 	}
 }
 
-// TestAServerThatRanAloneJoinsNobody: NATS would delete what it holds.
-func TestAServerThatRanAloneJoinsNobody(t *testing.T) {
+// TestAServerThatRanAloneJoinsNoCluster: NATS would delete what it holds.
+func TestAServerThatRanAloneJoinsNoCluster(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	alone := start(t, nats.Config{Data: data})
