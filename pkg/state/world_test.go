@@ -15,11 +15,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/api"
 	"sluice/pkg/change"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/flow"
+	"sluice/pkg/ingest"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
 )
 
 // world is an installation on a real server: the stream, the bucket, an applier
@@ -306,3 +309,11 @@ func (f *flaky) Update(ctx context.Context, key string, value []byte, revision u
 	err = f.fail.around(func() error { rev, err = f.KeyValue.Update(ctx, key, value, revision); return err })
 	return rev, err
 }
+
+// What cmd joins fits together.
+var (
+	_ api.State      = (*state.Store)(nil)
+	_ ingest.Changes = (*state.Applier)(nil)
+	_ ingest.Audits  = (*state.Auditor)(nil)
+	_ state.Audits   = (*warehouse.DB)(nil)
+)

@@ -1,6 +1,7 @@
 package warehouse_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/warehouse"
 )
 
 func TestABlockIsStoredOnceHoweverOftenItIsInserted(t *testing.T) {
@@ -115,5 +117,52 @@ func TestChangesAreKeptOncePerToken(t *testing.T) {
 		"11\t2025-11-21 05:00:00.123\tengine-b\tfield.deleted\tfield\tt1/f1\t[]"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("flow.changes (-want +got):\n%s", diff)
+	}
+}
+
+// TestPartsAreCountedAsTheEngineMakesThem inserts records of several months, in
+// any order, and compares the metric with the parts there are.
+func TestPartsAreCountedAsTheEngineMakesThem(t *testing.T) {
+	db := open(t)
+	query(t, db, "SYSTEM STOP MERGES {db}.records")
+	at := func(year int, month time.Month, day int) string {
+		return fmt.Sprintf(`{"id":"%d-%d-%d","timestamp":%d}`, year, month, day, time.Date(year, month, day, 0, 0, 0, 0, time.UTC).UnixMilli())
+	}
+	end := time.Date(2025, 4, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	b := block(t, 0, 1, at(2025, 3, 31), at(2024, 3, 1), at(2025, 3, 1), at(2025, 4, 1), at(2024, 3, 31),
+		fmt.Sprintf(`{"id":"last","timestamp":%d}`, end-1), `{"id":"none"}`)
+	if err := db.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	made := query(t, db, "SELECT toString(count()) FROM system.parts WHERE database = '{db}' AND table = 'records' AND active")
+	if got := warehouse.Months(b.Columns.TS); fmt.Sprint(got) != made || made != "4" {
+		t.Errorf("counted %d, made %s, want 4", got, made)
+	}
+}
+
+// TestATableForgetsItsTokens is what docs/reliability.md tells operators of a
+// server of their own to do when a token has no rows: the table forgets it,
+// the targets of its views do not.
+func TestATableForgetsItsTokens(t *testing.T) {
+	db := open(t)
+	b := block(t, 0, 1, jobs(1, 5)...)
+	for range 2 {
+		if err := db.Insert(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := totals(t, db), "5\t5\t5"; got != want {
+		t.Fatalf("rows, counted, jobs: got %s, want %s", got, want)
+	}
+	query(t, db, "ALTER TABLE {db}.records MODIFY SETTING non_replicated_deduplication_window = 0")
+	query(t, db, "ALTER TABLE {db}.records MODIFY SETTING non_replicated_deduplication_window = 100000")
+	if err := db.Check(t.Context()); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	if err := db.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := totals(t, db), "10\t5\t5"; got != want {
+		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
 	}
 }
