@@ -16,7 +16,7 @@ const roomy = "6g"
 
 // mount gives the first NATS server and the engine disks of their own.
 func (s *stage) mount() error {
-	for _, name := range []string{partNATS + "-1", partEngine} {
+	for _, name := range []string{serviceNATS + "-1", serviceEngine} {
 		d := &disk{path: s.data(name)}
 		if err := os.MkdirAll(d.path, 0o700); err != nil {
 			return err

@@ -15,15 +15,15 @@ import (
 // Plan is the schedule of a run with so many NATS servers, as text.
 func Plan(cfg Config, servers int) []string {
 	s := scene{
-		sources: Config{}.posts().sources(),
-		parts:   []string{partEngine, partAPI + "-1", partIngester + "-1", partAPI + "-2", partIngester + "-2"},
-		apis:    []string{partAPI + "-1", partAPI + "-2"},
-		links:   []string{linkClients, partAPI + "-1" + toNATS, partIngester + "-1" + toNATS, partIngester + "-1" + toEngine},
+		sources:  Config{}.posts().sources(),
+		services: []string{serviceEngine, serviceAPI + "-1", serviceIngester + "-1", serviceAPI + "-2", serviceIngester + "-2"},
+		apis:     []string{serviceAPI + "-1", serviceAPI + "-2"},
+		links:    []string{linkClients, serviceAPI + "-1" + toNATS, serviceIngester + "-1" + toNATS, serviceIngester + "-1" + toEngine},
 	}
 	for i := range servers {
-		s.nats = append(s.nats, fmt.Sprintf("%s-%d", partNATS, i+1))
+		s.nats = append(s.nats, fmt.Sprintf("%s-%d", serviceNATS, i+1))
 	}
-	s.parts = append(s.nats, s.parts...)
+	s.services = append(s.nats, s.services...)
 	var lines []string
 	for _, f := range plan(cfg.withDefaults(), s) {
 		lines = append(lines, f.at.Round(time.Millisecond).String()+" "+f.String())
@@ -51,14 +51,14 @@ func (l Link) Close()                            { l.close() }
 // ExportTo exports records of a source of one partition to a server, as Run
 // does for so long, and gives what the exporter did and what it must come to.
 func ExportTo(ctx context.Context, url string, dir string, rate float64, long time.Duration, idsOnly bool) (records, again int64, fallbacks int, wrote []load.Range, counted int64, err error) {
-	door, err := newLink(strings.TrimPrefix(url, "http://"))
+	clients, err := newLink(strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		return 0, 0, 0, nil, 0, err
 	}
-	defer door.close()
+	defer clients.close()
 	s := &stage{
 		cfg: Config{For: long, Rate: rate}.withDefaults(), dir: dir, tokens: map[string]string{"one": "secret"},
-		journal: &journal{out: io.Discard}, links: map[string][]*link{linkClients: {door}},
+		journal: &journal{out: io.Discard}, links: map[string][]*link{linkClients: {clients}},
 	}
 	t := &truth{sources: map[string]posted{}}
 	c := cluster{"one", 1, 1, []form{asWritten, sortedMembers, withoutID, otherSequence}, false}

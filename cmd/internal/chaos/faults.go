@@ -42,7 +42,7 @@ func (b *breaker) run(ctx context.Context, plan []fault) {
 }
 
 func (b *breaker) carryOut(ctx context.Context, f fault) {
-	if strings.HasPrefix(f.target, partNATS) && f.kind != wipe || f.kind == killLeader {
+	if strings.HasPrefix(f.target, serviceNATS) && f.kind != wipe || f.kind == killLeader {
 		if !b.wiping.TryRLock() {
 			b.journal.note("%v: not now, the servers are needed", f)
 			return
@@ -88,7 +88,7 @@ func (b *breaker) carryOut(ctx context.Context, f fault) {
 }
 
 func (b *breaker) kill(ctx context.Context, f fault) {
-	p := b.parts[f.target]
+	p := b.services[f.target]
 	if !p.kill() {
 		b.journal.note("%v: it is down already", f)
 	} else {
@@ -99,15 +99,15 @@ func (b *breaker) kill(ctx context.Context, f fault) {
 	b.again(p)
 }
 
-// again starts a part that is to run.
-func (b *breaker) again(p *part) {
+// again starts a service that is to run.
+func (b *breaker) again(p *service) {
 	if err := p.start(); err != nil {
 		b.journal.note("%v", err)
 	}
 }
 
 func (b *breaker) pause(ctx context.Context, f fault) {
-	p := b.parts[f.target]
+	p := b.services[f.target]
 	if !p.signal(syscall.SIGSTOP) {
 		b.journal.note("%v: it is down", f)
 		return
@@ -119,7 +119,7 @@ func (b *breaker) pause(ctx context.Context, f fault) {
 }
 
 func (b *breaker) restart(ctx context.Context, f fault) {
-	p := b.parts[f.target]
+	p := b.services[f.target]
 	ran, status := p.end(sigterm, 12*time.Second)
 	switch {
 	case !ran:
@@ -165,7 +165,7 @@ func (b *breaker) ambush(ctx context.Context, f fault) {
 		switch {
 		case f.kind == killInInsert && strings.HasSuffix(name, toEngine):
 			links = append(links, all...)
-		case f.kind == killInEntry && strings.HasPrefix(name, partAPI) && strings.HasSuffix(name, toNATS) && !b.spared.has(name):
+		case f.kind == killInEntry && strings.HasPrefix(name, serviceAPI) && strings.HasSuffix(name, toNATS) && !b.spared.has(name):
 			text, wait = entryOnItsWay, f.fine/20
 			links = append(links, all...) // with several servers, to whichever it is connected
 		}
@@ -202,10 +202,10 @@ func gather(ctx context.Context, links []*link) {
 	}
 }
 
-// killAs kills the part that the target begins with.
+// killAs kills the service that the target begins with.
 func (b *breaker) killAs(ctx context.Context, f fault) {
 	name, _, _ := strings.Cut(f.target, " ")
-	p := b.parts[strings.TrimSuffix(name, ",")]
+	p := b.services[strings.TrimSuffix(name, ",")]
 	if p.kill() {
 		b.journal.count(func(c *Counts) { c.Kills++ })
 	}
@@ -216,7 +216,7 @@ func (b *breaker) killAs(ctx context.Context, f fault) {
 
 func (b *breaker) killLeader(ctx context.Context, f fault) {
 	leader, err := b.view.leader(ctx)
-	if err != nil || b.parts[leader] == nil {
+	if err != nil || b.services[leader] == nil {
 		b.journal.note("%v: %v", f, err)
 		return
 	}
@@ -232,13 +232,13 @@ func (b *breaker) wipe(ctx context.Context, f fault) {
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, name := range b.nats {
-		b.again(b.parts[name])
+		b.again(b.services[name])
 	}
 	if err := b.view.whole(ready); err != nil {
 		b.journal.note("%v: not done, the others do not have everything: %v", f, err)
 		return
 	}
-	p := b.parts[f.target]
+	p := b.services[f.target]
 	p.kill()
 	if err := os.RemoveAll(b.data(f.target)); err != nil {
 		b.journal.note("%v: %v", f, err)
@@ -292,7 +292,7 @@ func (b *breaker) fill(ctx context.Context, f fault) {
 
 // outage stops the engine gracefully and starts it again after the hold.
 func (b *breaker) outage(ctx context.Context, f fault) {
-	p := b.parts[f.target]
+	p := b.services[f.target]
 	p.end(sigterm, 15*time.Second)
 	b.journal.note("%v", f)
 	sleep(ctx, f.hold)

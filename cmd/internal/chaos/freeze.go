@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spared are parts and links that a fault has for itself: to others they are out
+// spared are services and links that a fault has for itself: to others they are out
 // of reach until it is over.
 type spared struct {
 	mu    sync.Mutex
@@ -89,7 +89,7 @@ func (b *breaker) freeze(ctx context.Context, f fault) {
 	case <-ctx.Done():
 		return
 	}
-	p := b.parts[f.target]
+	p := b.services[f.target]
 	if !p.signal(syscall.SIGSTOP) {
 		b.journal.note("%v: it is down", f)
 		return
@@ -110,7 +110,7 @@ const entryOnItsWay = "Sluice-Entry"
 func (b *breaker) retryAcrossLanes(ctx context.Context, f fault) {
 	var links []*link
 	for name, all := range b.links {
-		if strings.HasPrefix(name, partAPI) && strings.HasSuffix(name, toNATS) && b.spared.take(name) {
+		if strings.HasPrefix(name, serviceAPI) && strings.HasSuffix(name, toNATS) && b.spared.take(name) {
 			defer b.spared.give(name)
 			links = append(links, all...)
 		}

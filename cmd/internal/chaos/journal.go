@@ -16,11 +16,11 @@ type journal struct {
 	counts Counts
 }
 
-// Counts is what was done to the parts, and what they did by themselves.
+// Counts is what was done to the services, and what they did by themselves.
 type Counts struct {
-	Kills     int // parts killed while they ran
-	Stops     int // parts that stood still for a while
-	Restarts  int // parts stopped gracefully
+	Kills     int // services killed while they ran
+	Stops     int // services that stood still for a while
+	Restarts  int // services stopped gracefully
 	Cuts      int // links cut, delayed or stalled
 	Fills     int // disks filled
 	Wipes     int // NATS servers that lost their data
@@ -29,7 +29,7 @@ type Counts struct {
 	Steps     int // clocks stepped
 	Freezes   int // apis that stood still in the middle of a publish for longer than the window
 	FullLanes int // lanes that had no room for a while
-	Crashes   int // parts that ended unasked
+	Crashes   int // services that ended unasked
 	Unclean   int // graceful stops that took too long or did not exit with 0
 	Abandoned int // records given up by their client
 }

@@ -16,7 +16,7 @@
 // they have posted before, cut into other requests and written in other forms;
 // one posts records without identity, under keys.
 //
-// A run ends with all parts healed, waits until the lanes are empty, and
+// A run ends with all services healed, waits until the lanes are empty, and
 // compares: of each record of each source how often it was acknowledged (never,
 // or at least once) with how often it is stored, in flow.records as it is; the
 // counters with the rows, and with what the exporters know that they must come

@@ -18,7 +18,7 @@ import (
 func (s *stage) addNATS() error {
 	var routes []string
 	for i := range s.cfg.NATS {
-		s.nats = append(s.nats, fmt.Sprintf("%s-%d", partNATS, i+1))
+		s.nats = append(s.nats, fmt.Sprintf("%s-%d", serviceNATS, i+1))
 		s.natsAddrs = append(s.natsAddrs, programtest.Address())
 		s.monitors = append(s.monitors, programtest.Address())
 		routes = append(routes, programtest.Address())

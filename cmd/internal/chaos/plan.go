@@ -39,11 +39,11 @@ func (k kind) String() string {
 		"step the clock of", "freeze", "add a lane in mid-retry", "fill lane"}[k]
 }
 
-// fault is something that is done to a part or a link.
+// fault is something that is done to a service or a link.
 type fault struct {
 	at     time.Duration // since the beginning
 	kind   kind
-	target string        // part, link or disk; empty when the kind says it
+	target string        // service, link or disk; empty when the kind says it
 	hold   time.Duration // how long it lasts
 	fine   time.Duration // a delay within the fault
 	step   time.Duration // of a clock
@@ -65,11 +65,11 @@ func (f fault) String() string {
 
 // scene is what there is to break.
 type scene struct {
-	parts []string
-	links []string
-	disks []string
-	nats  []string // among parts
-	apis  []string // among parts
+	services []string
+	links    []string
+	disks    []string
+	nats     []string // among services
+	apis     []string // among services
 
 	sources []string // whose records are posted
 }
@@ -78,7 +78,7 @@ type scene struct {
 func plan(cfg Config, s scene) []fault {
 	if cfg.Outage > 0 {
 		at := max(0, cfg.For-cfg.Outage) / 2
-		return []fault{{at: at, kind: outage, target: partEngine, hold: cfg.Outage}}
+		return []fault{{at: at, kind: outage, target: serviceEngine, hold: cfg.Outage}}
 	}
 	r := rand.New(rand.NewPCG(cfg.Seed, 0x5105))
 	var all []fault
@@ -163,7 +163,7 @@ func gap(r *rand.Rand, mean time.Duration) time.Duration {
 
 // draw draws one fault.
 func draw(r *rand.Rand, s scene) fault {
-	part, link := pick(r, s.parts), pick(r, s.links)
+	service, link := pick(r, s.services), pick(r, s.links)
 	f := fault{fine: between(r, time.Millisecond, 100*time.Millisecond)}
 	// All draws are made whatever comes of them, so that a change of one kind
 	// leaves the rest of a schedule as it was.
@@ -177,13 +177,13 @@ func draw(r *rand.Rand, s scene) fault {
 		f    fault
 		is   bool
 	}{
-		{32, fault{kind: kill, target: part, hold: down}, true},
-		{45, fault{kind: pause, target: part, hold: long}, true},
-		{54, fault{kind: restart, target: part, hold: down / 4}, true},
+		{32, fault{kind: kill, target: service, hold: down}, true},
+		{45, fault{kind: pause, target: service, hold: long}, true},
+		{54, fault{kind: restart, target: service, hold: down / 4}, true},
 		{63, fault{kind: cut, target: link}, true},
 		{69, fault{kind: slow, target: link, hold: short}, true},
 		{76, fault{kind: stall, target: link, hold: short}, true},
-		{85, fault{kind: killInInsert, target: partEngine, hold: down}, true},
+		{85, fault{kind: killInInsert, target: serviceEngine, hold: down}, true},
 		{92, fault{kind: killInEntry, target: server, hold: down}, true},
 		{100, fault{kind: killLeader, hold: down}, len(s.nats) > 1},
 	}
@@ -193,7 +193,7 @@ func draw(r *rand.Rand, s scene) fault {
 			return w.f
 		}
 	}
-	return fault{kind: kill, target: part, hold: down, fine: f.fine}
+	return fault{kind: kill, target: service, hold: down, fine: f.fine}
 }
 
 func pick(r *rand.Rand, from []string) string { return from[r.IntN(len(from))] }

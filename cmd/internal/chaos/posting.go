@@ -19,7 +19,7 @@ import (
 
 // giveUp ends the retries of a request whose records have no identity. It is
 // well within the window in which a repeat is recognised, with what links and
-// paused parts may hold a copy of it back.
+// paused services may hold a copy of it back.
 const giveUp = 45 * time.Second
 
 // client is one way to post requests, each of other records. Every client is a
@@ -131,7 +131,7 @@ func (s *stage) post(ctx context.Context) (*truth, error) {
 	}
 	if all.anonymous {
 		t.anonymous = &anonymous{
-			poster: newPoster(s.door(), s.tokens[anonymousSource]), each: s.posters(anonymousSource),
+			poster: newPoster(s.clientsAddr(), s.tokens[anonymousSource]), each: s.posters(anonymousSource),
 			rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seeds.Uint64(),
 		}
 		posting.Go(func() error { return t.anonymous.run(ctx, s.cfg.For) })
@@ -145,14 +145,14 @@ func (s *stage) post(ctx context.Context) (*truth, error) {
 // posters post to each of the apis.
 func (s *stage) posters(source string) []*poster {
 	var all []*poster
-	for _, addr := range s.doors {
+	for _, addr := range s.apiAddrs {
 		all = append(all, newPoster(addr, s.tokens[source]))
 	}
 	return all
 }
 
-// door is where all clients post.
-func (s *stage) door() string { return s.links[linkClients][0].addr() }
+// clientsAddr is where all clients post.
+func (s *stage) clientsAddr() string { return s.links[linkClients][0].addr() }
 
 func (s *stage) postAs(ctx context.Context, c client, t *truth) error {
 	file, err := os.Create(filepath.Join(s.dir, "acked-"+c.source))
@@ -161,7 +161,7 @@ func (s *stage) postAs(ctx context.Context, c client, t *truth) error {
 	}
 	defer file.Close()
 	cfg := c.cfg
-	cfg.URL, cfg.Token = "http://"+s.door(), s.tokens[c.source]
+	cfg.URL, cfg.Token = "http://"+s.clientsAddr(), s.tokens[c.source]
 	wait := time.Duration(c.after * float64(s.cfg.For))
 	if !sleep(ctx, wait) {
 		return ctx.Err()
@@ -250,7 +250,7 @@ func (s *stage) exporters(ctx context.Context, e cluster, seed uint64, w *source
 	defer abandon()
 	var stragglers sync.WaitGroup
 	work, ctx := errgroup.WithContext(ctx)
-	p := newPoster(s.door(), s.tokens[e.source])
+	p := newPoster(s.clientsAddr(), s.tokens[e.source])
 	defer p.client.CloseIdleConnections()
 	var mu sync.Mutex
 	for partition, log := range w.logs {

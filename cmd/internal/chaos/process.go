@@ -10,28 +10,28 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// part is a program that is started, broken and started again.
-type part struct {
+// service is a program that is started, broken and started again.
+type service struct {
 	name    string
 	program string
 	args    []string
 	env     []string
 	log     string
-	ended   func(*part, string) // called when it ends unasked
+	ended   func(*service, string) // called when it ends unasked
 
 	mu   sync.Mutex
 	life *life // nil when it does not run
 }
 
-// life is one process of a part.
+// life is one process of a service.
 type life struct {
 	*programtest.Process
 	asked  bool // it was told to end
 	killed bool // without warning
 }
 
-// start starts the part unless it runs.
-func (p *part) start() error {
+// start starts the service unless it runs.
+func (p *service) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.life != nil {
@@ -48,7 +48,7 @@ func (p *part) start() error {
 	return nil
 }
 
-func (p *part) wait(one *life) {
+func (p *service) wait(one *life) {
 	<-one.Exited()
 	p.mu.Lock()
 	if p.life == one {
@@ -61,17 +61,17 @@ func (p *part) wait(one *life) {
 	}
 }
 
-// signal sends a signal, if the part runs and is not being ended.
-func (p *part) signal(sig syscall.Signal) bool {
+// signal sends a signal, if the service runs and is not being ended.
+func (p *service) signal(sig syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.life != nil && !p.life.asked && p.life.Signal(sig) == nil
 }
 
-// end sends a signal that ends the part, and waits for it. It returns false
-// when the part did not run, and the exit status: -1 when it did not end in
+// end sends a signal that ends the service, and waits for it. It returns false
+// when the service did not run, and the exit status: -1 when it did not end in
 // time and was killed, 0 when another goroutine killed it meanwhile.
-func (p *part) end(sig syscall.Signal, limit time.Duration) (ran bool, status int) {
+func (p *service) end(sig syscall.Signal, limit time.Duration) (ran bool, status int) {
 	p.mu.Lock()
 	one := p.life
 	if one == nil {
@@ -91,8 +91,8 @@ func (p *part) end(sig syscall.Signal, limit time.Duration) (ran bool, status in
 	return true, one.Status()
 }
 
-// kill ends the part without warning.
-func (p *part) kill() bool {
+// kill ends the service without warning.
+func (p *service) kill() bool {
 	ran, _ := p.end(syscall.SIGKILL, time.Minute)
 	return ran
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// link is a TCP proxy between two parts. It takes connections on an address of
+// link is a TCP proxy between two services. It takes connections on an address of
 // its own and hands each to one of its targets, the next one each time.
 type link struct {
 	listener net.Listener
@@ -30,7 +30,7 @@ type trap struct {
 }
 
 // chunk is what is passed on at a time: small, so that a cut comes amid what
-// the parts take for one message.
+// the services take for one message.
 const chunk = 8 << 10
 
 func newLink(targets ...string) (*link, error) {

@@ -18,12 +18,12 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Names of parts and links. Parts of which there are several have a number.
+// Names of services and links. Services of which there are several have a number.
 const (
-	partNATS     = "nats"
-	partEngine   = "engine"
-	partAPI      = "api"
-	partIngester = "ingester"
+	serviceNATS     = "nats"
+	serviceEngine   = "engine"
+	serviceAPI      = "api"
+	serviceIngester = "ingester"
 
 	linkClients   = "clients→api"
 	linkExporters = "exporters→api" // where the api speaks Elasticsearch
@@ -40,13 +40,13 @@ type stage struct {
 	tokens  map[string]string // by source
 	journal *journal
 
-	parts map[string]*part
-	order []string           // of parts, in which they are started
-	links map[string][]*link // one per server behind it
-	disks map[string]*disk   // by the part they belong to; none without SmallDisk
+	services map[string]*service
+	order    []string           // of services, in which they are started
+	links    map[string][]*link // one per server behind it
+	disks    map[string]*disk   // by the service they belong to; none without SmallDisk
 
 	apis      []string // names
-	doors     []string // addresses of the apis themselves
+	apiAddrs  []string // addresses of the apis themselves
 	nats      []string // names
 	natsAddrs []string // of the servers themselves, for our own questions
 	monitors  []string // their monitoring addresses
@@ -54,7 +54,7 @@ type stage struct {
 	ready     []string // ops addresses
 }
 
-// newStage prepares all parts and links in dir; nothing is started.
+// newStage prepares all services and links in dir; nothing is started.
 func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 	file, err := library.Fetched()
 	if err != nil {
@@ -62,7 +62,7 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 	}
 	s := &stage{
 		cfg: cfg, dir: dir, journal: j, tokens: map[string]string{},
-		parts: map[string]*part{}, links: map[string][]*link{}, disks: map[string]*disk{},
+		services: map[string]*service{}, links: map[string][]*link{}, disks: map[string]*disk{},
 	}
 	for _, name := range []string{"logs", "clocks"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
@@ -81,7 +81,7 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 		return s, err
 	}
 	s.engine = programtest.Address()
-	s.add(partEngine, "sluice", "clickhouse", "--data", s.data(partEngine), "--listen", s.engine,
+	s.add(serviceEngine, "sluice", "clickhouse", "--data", s.data(serviceEngine), "--listen", s.engine,
 		"--http", "", "--clickhouse-library", file)
 	var apis, elastic []string
 	for i := range twins {
@@ -97,11 +97,11 @@ func newStage(cfg Config, dir string, j *journal) (*stage, error) {
 	return s, errors.Join(s.connect(linkClients, apis), s.connect(linkExporters, elastic))
 }
 
-// data is the folder of a part's data.
-func (s *stage) data(part string) string { return filepath.Join(s.dir, "data", part) }
+// data is the folder of a service's data.
+func (s *stage) data(service string) string { return filepath.Join(s.dir, "data", service) }
 
 func (s *stage) add(name, program string, args ...string) {
-	s.parts[name] = &part{
+	s.services[name] = &service{
 		name: name, program: filepath.Join(s.cfg.Bin, program), args: args, env: s.withClock(name),
 		log: filepath.Join(s.dir, "logs", name+".log"), ended: s.crashed,
 	}
@@ -118,7 +118,7 @@ func (s *stage) connect(name string, targets []string) error {
 	return nil
 }
 
-// via gives the addresses under which a part reaches servers: a link to each.
+// via gives the addresses under which a service reaches servers: a link to each.
 func (s *stage) via(name string, servers ...string) ([]string, error) {
 	var addrs []string
 	for _, server := range servers {
@@ -145,7 +145,7 @@ func (s *stage) writeTokens() error {
 func (s *stage) tokensFile() string { return filepath.Join(s.dir, "tokens.yaml") }
 
 func (s *stage) addAPI(n int) (http, elastic string, err error) {
-	name := fmt.Sprintf("%s-%d", partAPI, n)
+	name := fmt.Sprintf("%s-%d", serviceAPI, n)
 	nats, err := s.via(name+toNATS, s.natsAddrs...)
 	if err != nil {
 		return "", "", err
@@ -153,7 +153,7 @@ func (s *stage) addAPI(n int) (http, elastic string, err error) {
 	http, elastic = programtest.Address(), programtest.Address()
 	ops := programtest.Address()
 	s.ready = append(s.ready, ops)
-	s.apis, s.doors = append(s.apis, name), append(s.doors, http)
+	s.apis, s.apiAddrs = append(s.apis, name), append(s.apiAddrs, http)
 	args := append([]string{"--http", http, "--elasticsearch", elastic, "--ops", ops, "--nats", natsURL(nats), "--tokens", s.tokensFile(),
 		"--fingerprint-key", filepath.Join(s.dir, "fingerprint.key")}, s.streams()...)
 	s.add(name, "api", args...)
@@ -161,7 +161,7 @@ func (s *stage) addAPI(n int) (http, elastic string, err error) {
 }
 
 func (s *stage) addIngester(n int) error {
-	name := fmt.Sprintf("%s-%d", partIngester, n)
+	name := fmt.Sprintf("%s-%d", serviceIngester, n)
 	nats, err := s.via(name+toNATS, s.natsAddrs...)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func natsURL(addrs []string) string { return "nats://" + strings.Join(addrs, ",n
 
 // scene is what of it may be broken.
 func (s *stage) scene() scene {
-	sc := scene{parts: s.order, nats: s.nats, apis: s.apis, sources: s.cfg.posts().sources()}
+	sc := scene{services: s.order, nats: s.nats, apis: s.apis, sources: s.cfg.posts().sources()}
 	for name := range s.links {
 		sc.links = append(sc.links, name)
 	}
@@ -202,10 +202,10 @@ func (s *stage) scene() scene {
 	return sc
 }
 
-// start starts all parts and waits until they can work.
+// start starts all services and waits until they can work.
 func (s *stage) start(ctx context.Context) error {
 	for _, name := range s.order {
-		if err := s.parts[name].start(); err != nil {
+		if err := s.services[name].start(); err != nil {
 			return err
 		}
 	}
@@ -237,9 +237,9 @@ func answersOK(ctx context.Context, url string) error {
 	}
 }
 
-// crashed starts a part again that ended unasked, as a
+// crashed starts a service again that ended unasked, as a
 // supervisor would.
-func (s *stage) crashed(p *part, status string) {
+func (s *stage) crashed(p *service, status string) {
 	s.journal.count(func(c *Counts) { c.Crashes++ })
 	s.journal.note("%s ended by itself: %s", p.name, status)
 	time.Sleep(time.Second)
@@ -248,11 +248,11 @@ func (s *stage) crashed(p *part, status string) {
 	}
 }
 
-// stop ends all parts, the first ones last, and gives those that did not end
+// stop ends all services, the first ones last, and gives those that did not end
 // as they should.
 func (s *stage) stop() {
 	for _, name := range slices.Backward(s.order) {
-		if ran, status := s.parts[name].end(sigterm, 15*time.Second); ran && status != 0 {
+		if ran, status := s.services[name].end(sigterm, 15*time.Second); ran && status != 0 {
 			s.journal.count(func(c *Counts) { c.Unclean++ })
 			s.journal.note("%s did not stop cleanly: exit status %d", name, status)
 		}
@@ -261,7 +261,7 @@ func (s *stage) stop() {
 
 // close ends what is left and lets go of everything but the folder.
 func (s *stage) close() {
-	for _, p := range s.parts {
+	for _, p := range s.services {
 		p.kill()
 	}
 	for _, links := range s.links {

@@ -97,7 +97,7 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 	if err := s.start(ctx); err != nil {
 		return Result{}, err
 	}
-	j.note("all parts are ready, seed %d, in %s", cfg.Seed, dir)
+	j.note("all services are ready, seed %d, in %s", cfg.Seed, dir)
 	result, err = s.try(ctx, v)
 	result.Seed, result.NATS = cfg.Seed, cfg.NATS
 	return result, err
@@ -129,7 +129,7 @@ func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 	b.run(breaking, schedule)
 	<-breaking.Done()
 	for _, name := range s.order {
-		b.again(s.parts[name])
+		b.again(s.services[name])
 	}
 	for _, f := range schedule {
 		if f.kind == spread { // one that is in the middle is given up, as its operator would
@@ -172,7 +172,7 @@ func (s *stage) try(ctx context.Context, v *view) (Result, error) {
 
 // mended counts what the engine says it has mended at its starts.
 func (s *stage) mended() (int, error) {
-	log, err := os.ReadFile(filepath.Join(s.dir, "logs", partEngine+".log"))
+	log, err := os.ReadFile(filepath.Join(s.dir, "logs", serviceEngine+".log"))
 	return bytes.Count(log, []byte("an insert was not finished")), err
 }
 
