@@ -59,7 +59,7 @@ func ReadUserPatch(subject string, admin bool, body []byte, secrets *Secrets) (*
 	if n := len(p.Ignored); n > 0 {
 		warnings[AuthorityIgnored] = n
 	}
-	if p.passwords, err = secrets.seal(patch); err != nil {
+	if p.passwords, err = secrets.replace(patch); err != nil {
 		return nil, nil, err
 	}
 	c.Members = memberNames(patch)

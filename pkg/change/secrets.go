@@ -117,15 +117,15 @@ func (s *Secrets) ReplaceSecrets(ctx context.Context, patch json.RawMessage) (js
 	if err != nil {
 		return nil, err
 	}
-	secret, err := s.seal(object)
+	secret, err := s.replace(object)
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := encode(object)
+	replaced, err := encode(object)
 	if err != nil {
 		return nil, err
 	}
-	return s.hashAll(ctx, sealed, secret, nil)
+	return s.hashAll(ctx, replaced, secret, nil)
 }
 
 // Processor waits for a processor, until it is left again.

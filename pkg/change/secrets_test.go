@@ -51,19 +51,19 @@ func TestSealLeavesNoSecret(t *testing.T) {
 }
 
 func TestNumbersInPlaceOfSecretsAreSecrets(t *testing.T) {
-	sealed, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"a":{"password":773477347734,"sk":77347734}}`))
-	if err != nil || bytes.Contains(sealed, []byte("7734")) {
-		t.Errorf("ReplaceSecrets = %s, %v", sealed, err)
+	replaced, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"a":{"password":773477347734,"sk":77347734}}`))
+	if err != nil || bytes.Contains(replaced, []byte("7734")) {
+		t.Errorf("ReplaceSecrets = %s, %v", replaced, err)
 	}
 }
 
 func TestPasswordBecomesArgon2id(t *testing.T) {
-	sealed, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"pässword"}`))
+	replaced, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"pässword"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var doc struct{ Password string }
-	if err := json.Unmarshal(sealed, &doc); err != nil {
+	if err := json.Unmarshal(replaced, &doc); err != nil {
 		t.Fatal(err)
 	}
 	parts := strings.Split(doc.Password, "$")
@@ -79,31 +79,31 @@ func TestPasswordBecomesArgon2id(t *testing.T) {
 		t.Errorf("hash is %s, want %s", parts[5], want)
 	}
 	again, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"pässword"}`))
-	if err != nil || bytes.Equal(again, sealed) {
+	if err != nil || bytes.Equal(again, replaced) {
 		t.Errorf("the salt was used twice: %s, %v", again, err)
 	}
 }
 
 func TestFingerprints(t *testing.T) {
-	seal := func(key byte, sk string) string {
+	fingerprint := func(key byte, sk string) string {
 		s := &change.Secrets{Key: bytes.Repeat([]byte{key}, 32)}
-		sealed, err := s.ReplaceSecrets(t.Context(), json.RawMessage(fmt.Sprintf(`{"sk":%q}`, sk)))
+		replaced, err := s.ReplaceSecrets(t.Context(), json.RawMessage(fmt.Sprintf(`{"sk":%q}`, sk)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(sealed)
+		return string(replaced)
 	}
-	if a, b := seal('k', "one"), seal('k', "one"); a != b {
+	if a, b := fingerprint('k', "one"), fingerprint('k', "one"); a != b {
 		t.Errorf("the same key has two fingerprints: %s and %s", a, b)
 	}
-	if a, b := seal('k', "one"), seal('k', "two"); a == b || a[:30] != b[:30] {
+	if a, b := fingerprint('k', "one"), fingerprint('k', "two"); a == b || a[:30] != b[:30] {
 		t.Errorf("two keys under one: %s and %s", a, b)
 	}
-	if a, b := seal('k', "one"), seal('l', "one"); a == b || a[:30] == b[:30] {
+	if a, b := fingerprint('k', "one"), fingerprint('l', "one"); a == b || a[:30] == b[:30] {
 		t.Errorf("a fingerprint does not tell its key: %s and %s", a, b)
 	}
-	if sealed, err := new(change.Secrets).ReplaceSecrets(t.Context(), json.RawMessage(`{"sk":"one"}`)); err == nil {
-		t.Errorf("a fingerprint without a key: %s", sealed)
+	if replaced, err := new(change.Secrets).ReplaceSecrets(t.Context(), json.RawMessage(`{"sk":"one"}`)); err == nil {
+		t.Errorf("a fingerprint without a key: %s", replaced)
 	}
 }
 

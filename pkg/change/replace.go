@@ -55,16 +55,16 @@ func copied(name string, v any) bool {
 	return name == "ak" && v == "<ACCESS_KEY>" || name == "telephone" && v == "<PHONE>"
 }
 
-// seal replaces the secrets of a parsed body, in place. Passwords are replaced
+// replace replaces the secrets of a parsed body, in place. Passwords are replaced
 // by marks, which hashAll replaces by their hashes.
-func (s *Secrets) seal(object map[string]any) (passwords, error) {
-	w := sealing{Secrets: s}
+func (s *Secrets) replace(object map[string]any) (passwords, error) {
+	w := replacement{Secrets: s}
 	err := w.object(object, false)
 	return w.passwords, err
 }
 
-// sealing is one walk over one body.
-type sealing struct {
+// replacement is one walk over one body.
+type replacement struct {
 	*Secrets
 	path      path
 	passwords passwords
@@ -90,10 +90,10 @@ func (p *passwords) add(plain string) string {
 // markOf is the mark of the password i. None begins another.
 func (p *passwords) markOf(i int) string { return fmt.Sprintf("%s%02d", p.mark, i) }
 
-// object seals the members of an object. What stays as it was is left out;
+// object replaces the secrets among the members of an object. What stays as it was is left out;
 // but within an array, which replaces whole what was there, the Mask holds
 // its place until Apply knows the secret it stands for.
-func (w *sealing) object(object map[string]any, inArray bool) error {
+func (w *replacement) object(object map[string]any, inArray bool) error {
 	if err := w.confirm(object); err != nil {
 		return err
 	}
@@ -106,18 +106,18 @@ func (w *sealing) object(object map[string]any, inArray bool) error {
 			continue
 		}
 		w.path.in(name)
-		sealed, err := w.value(v, kind, inArray)
+		replaced, err := w.value(v, kind, inArray)
 		w.path.out()
 		if err != nil {
 			return err
 		}
-		object[name] = sealed
+		object[name] = replaced
 	}
 	return nil
 }
 
 // confirm refuses an object whose password1 is not its password.
-func (w *sealing) confirm(object map[string]any) error {
+func (w *replacement) confirm(object map[string]any) error {
 	var passwords, confirmations []string
 	at := "" // name of the last confirmation
 	for name, v := range object {
@@ -143,20 +143,20 @@ func (w *sealing) confirm(object map[string]any) error {
 	return nil
 }
 
-// value seals a value that belongs to a member of this kind.
-func (w *sealing) value(v any, kind secret, inArray bool) (any, error) {
+// value replaces the secrets of a value that belongs to a member of this kind.
+func (w *replacement) value(v any, kind secret, inArray bool) (any, error) {
 	switch v := v.(type) {
 	case map[string]any:
 		return v, w.object(v, inArray)
 	case []any:
 		for i := range v {
 			w.path.at(i)
-			sealed, err := w.value(v[i], kind, true)
+			replaced, err := w.value(v[i], kind, true)
 			w.path.out()
 			if err != nil {
 				return nil, err
 			}
-			v[i] = sealed
+			v[i] = replaced
 		}
 	case string:
 		return w.text(v, kind)
@@ -168,7 +168,7 @@ func (w *sealing) value(v any, kind secret, inArray bool) (any, error) {
 	return v, nil
 }
 
-func (w *sealing) text(s string, kind secret) (any, error) {
+func (w *replacement) text(s string, kind secret) (any, error) {
 	switch {
 	case kind == noSecret:
 		return s, nil
