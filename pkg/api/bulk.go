@@ -23,7 +23,7 @@ type bulk struct {
 
 // bulkItem is one action of a bulk.
 type bulkItem struct {
-	op    string // index or create; or delete, update, of which nothing is done
+	op    string // index or create; delete and update are answered, and change nothing
 	index []byte // JSON string as it was sent; nil when there is none
 	id    []byte // likewise
 }

@@ -82,7 +82,7 @@ type Plan struct {
 	Limits   []Limit `json:"limits"`            // the one that is reached first comes first
 }
 
-// Limit is something of which there is only so much.
+// Limit is a resource that is bounded.
 type Limit struct {
 	What string  `json:"what"`
 	Used float64 `json:"used"` // of all there is

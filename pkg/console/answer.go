@@ -132,7 +132,7 @@ func cellOf(v reflect.Value, of answerColumn) cell {
 	return cell{Text: string(text)}
 }
 
-// errEnough ends the reading of an answer of which as much is kept as may be.
+// errEnough ends the reading of an answer when as much of it is kept as may be.
 var errEnough = errors.New("that is enough")
 
 // ask runs a statement and keeps its first rows, and of long values the beginning.

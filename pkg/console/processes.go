@@ -20,8 +20,8 @@ const instancesOf = `SELECT source, process_instance_key AS instance, tenant_id 
     FROM flow.instances AS p FINAL
     WHERE $rows AND reached > 0 AND $tenants`
 
-// found leaves the instances of which any row is found by a condition: what is not
-// about when they began is looked for before rows are merged.
+// found leaves the instances with a row that a condition finds: what is not about when
+// they began is looked for before rows are merged.
 func found(condition string) string {
 	return "(source, process_instance_key) GLOBAL IN\n        (SELECT source, process_instance_key FROM flow.instances WHERE " + condition + ")"
 }
@@ -115,8 +115,7 @@ GROUP BY source, process
 ORDER BY incidents DESC, active DESC, instances DESC, source, process
 LIMIT 500`
 
-// processList is every process of which instances began in the window, or are
-// active.
+// processList is every process with instances that began in the window, or are active.
 func (s *Server) processList(ctx context.Context, who *session, w window) (p section[[]processRow]) {
 	from := w.From
 	if w.Name == "all" {

@@ -35,7 +35,7 @@ type SourceDay struct {
 // Marks is how far the days of sources reach in the warehouse.
 type Marks struct {
 	// Last is the highest position of a day, for partition 0 its latest
-	// timestamp in ms. A day of which nothing is stored is not there.
+	// timestamp in ms. A day without stored records is not there.
 	Last map[SourceDay]int64
 
 	// Rows is how many rows of the lane, in its present life, went into what

@@ -216,8 +216,8 @@ func kind(topic string) string {
 }
 
 // token names what is stored of the block: the same for the same messages of the
-// same life of the lane, of which the same rows are dropped and the same
-// messages are void, and never for others. It is to be called before the rows are
+// same life of the lane, with the same rows dropped and the same messages void, and
+// never for others. It is to be called before the rows are
 // dropped.
 func (b *block) token(dropped string) string {
 	sum := b.hash.Sum128().Bytes()

@@ -59,7 +59,7 @@ type Config struct {
 }
 
 // A token of ClickHouse covers one block: it would write one of more than about
-// a million rows, or of 256 MiB, as several, of which a repeat might store some
+// a million rows, or of 256 MiB, as several, and a repeat might store some of them
 // twice. A block may go beyond its limit by a message.
 const (
 	mostRows = 1_000_000

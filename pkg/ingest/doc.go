@@ -52,8 +52,8 @@
 //
 // They stand in lane 0 among the records, and are applied by a loop of their own
 // (changes.go), so that they wait neither for the warehouse nor for a lane that is
-// halted. What is written down of them in the warehouse, who changed what, goes the
-// way of the records.
+// halted. The audit of them in the warehouse, who changed what, goes the way of the
+// records.
 //
 // # Records that are sent again
 //
@@ -74,8 +74,8 @@
 // by compare-and-swap, before those rows are inserted; down to the one row
 // that is refused, which is set aside. When many are refused it is not the rows:
 // the lane halts until an operator has mended what refuses them. Each piece is a claim like any other,
-// so a crash leaves what it leaves above. A block of which the table already
-// holds rows is never divided: then a materialized view has refused what the
+// so a crash leaves what it leaves above. A block that the table already holds rows of
+// is never divided: then a materialized view has refused what the
 // table took, and only the same token can complete it, once the view is
 // mended. The lane halts until then.
 //

@@ -248,10 +248,10 @@ func (l *lane) pause() time.Duration {
 	return min(l.cfg.MinPause*time.Duration(max(1, l.peers.Load())), max(l.cfg.MinPause, l.cfg.MaxAge))
 }
 
-// begin makes a number for a new life of the lane, of which nothing is stored
-// yet: above that of every row, so that nothing of another life is ever taken for
-// something of this; and above the time at which its stream was made. A reset has chosen one already, and may not
-// have known of all rows.
+// begin makes a number for a new life of the lane, before anything of it is stored:
+// above that of every row, so that nothing of another life is ever taken for
+// something of this; and above the time at which its stream was made. A reset has
+// chosen one already, and may not have known of all rows.
 //
 // So when there is no position, rows of a life that is above that time are of
 // this very stream: it was read before, and the position is lost. What has no

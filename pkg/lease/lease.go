@@ -54,7 +54,7 @@ type Config struct {
 
 // Leases shares the lanes among the instances that run: each lane is worked on
 // by one of them, each works on as many as the others give or take one. A lane
-// of one that stopped is taken at once, of one that died after Config.TTL.
+// of an instance that stopped is taken at once, of one that died after Config.TTL.
 //
 // A lease keeps two instances from doing the same work. It is not what keeps
 // them from harm: one whose clock or process stood still may believe in a lease

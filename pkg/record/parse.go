@@ -168,9 +168,9 @@ func (p *parser) add(at, end int) int {
 	return p.keep(at, end, w.lot())
 }
 
-// known are the members by one of which a record is told from other JSON, such
-// as what search servers answer or take: a record that has none of them says
-// nothing. A time alone is no record, and neither is a list of some.
+// known are the members that make an object a record: other JSON, such as what search
+// servers answer or take, has none of them. A time alone is no record, and neither is a
+// list of records.
 const known = (uint64(1)<<firstOfValue - 1) &^ (1<<fieldTimestamp | 1<<fieldRecords)
 
 // keep notes where a record stands.
@@ -225,7 +225,7 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits, now time.Time
 	return refused, nil
 }
 
-// each checks the record of a span, and leaves no trace of one that is refused.
+// each checks the record of a span. A refused one leaves no trace.
 func (p *parser) each(span Span) (Problem, bool) {
 	r, w := p.Request, &p.w
 	n, noID, byPlace, badTime, unknown, hidden := len(r.records), r.noID, r.byPlace, r.badTime, r.unknown, len(w.masked)

@@ -168,8 +168,8 @@ func (r *Request) Spread(slots int, id string) {
 	slices.SortStableFunc(r.sorted, func(a, b posted) int { return int(a.lot) - int(b.lot) })
 }
 
-// SlotOf is the slot of one record as it was posted; of one that cannot be
-// read it is that of its request.
+// SlotOf is the slot of one record as it was posted, or, when it cannot be read, that
+// of its request.
 func SlotOf(raw []byte, slots int, id string) int {
 	if slots <= 1 {
 		return 0

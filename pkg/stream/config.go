@@ -88,7 +88,7 @@ const (
 	// dead letter that is gone, kept as long as the lane keeps its message.
 	SettledPrefix = "flow.settled."
 
-	// RedactedStream holds what is left of messages of lanes of which records were
+	// RedactedStream holds what is left of messages after some of their records were
 	// forgotten: a lane cannot change a message, so it is deleted there, and
 	// readers get what is here instead.
 	RedactedStream = "FLOW_REDACTED"

@@ -399,7 +399,7 @@ func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Heade
 func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Message {
 	m := flow.Message{
 		Lane: lane, Seq: seq, Topic: topic, Body: body,
-		Received:    at.UTC().Truncate(time.Millisecond), // of one that we did not write; never 1970, which no retention keeps
+		Received:    at.UTC().Truncate(time.Millisecond), // fallback for foreign messages: a zero time would expire at once
 		ID:          first(head, headerID),
 		Encoding:    first(head, headerEncoding),
 		Subject:     first(head, headerSubject),

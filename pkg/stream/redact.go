@@ -144,8 +144,8 @@ func (s *Stream) FinishRedactions(ctx context.Context) error {
 	return nil
 }
 
-// Redacted counts the messages of which a receipt has taken records, and these, as
-// far as the lanes keep them.
+// Redacted counts the messages that a receipt has taken records of, and these records,
+// as far as the lanes keep them.
 func (s *Stream) Redacted(ctx context.Context, receipt string) (messages, records int, err error) {
 	for msg, err := range s.scan(ctx, RedactedStream, scanFrom{subject: RedactedPrefix + ">", heads: true}) {
 		if err != nil {

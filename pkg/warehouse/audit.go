@@ -179,7 +179,7 @@ func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 }
 
 // RowsPerDay counts the rows of records by the day of the record, none merged,
-// without days of which rows may have expired.
+// without days whose rows may have expired.
 func (db *DB) RowsPerDay(ctx context.Context) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
 		"SELECT toString(toDate(ts)) AS day, toInt64(count()) FROM %s.records GROUP BY day HAVING min(received_at) > ?", db.name))
@@ -255,7 +255,7 @@ var ErrExpired = errors.New("records may have expired")
 // Recount compares the counters of a day with its records. It tells the truth
 // only while nothing is inserted.
 //
-// A day of which records may have expired is refused: to count it again would
+// A day whose records may have expired is refused: to count it again would
 // take them out of the counters too.
 func (db *DB) Recount(ctx context.Context, day string) (*Recount, error) {
 	var oldest *time.Time // nil when there is nothing

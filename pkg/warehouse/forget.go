@@ -25,7 +25,8 @@ type Subject struct {
 // keysAtOnce bounds the keys in one statement.
 const keysAtOnce = 1000
 
-// chunks calls f with the Subject in pieces, of which a statement can name every key.
+// chunks calls f with the Subject in pieces that are small enough for a statement to
+// name every key.
 func (s Subject) chunks(f func(Subject) error) error {
 	for keys := range slices.Chunk(s.Keys, keysAtOnce) {
 		if err := f(Subject{s.Source, keys}); err != nil {
@@ -176,8 +177,8 @@ func (db *DB) noteForgotten(ctx context.Context, receipt, where string) error {
 	return nil
 }
 
-// Noted are the places of a life of a lane, from a message on, of which a receipt
-// says that their rows go.
+// Noted are the places of a life of a lane, from a message on, whose rows go by a
+// receipt.
 func (db *DB) Noted(ctx context.Context, receipt string, lane int, incarnation, first uint64) (map[Place]bool, error) {
 	places := map[Place]bool{}
 	return places, db.each(ctx, "read which records go", fmt.Sprintf(

@@ -306,8 +306,7 @@ func storeError(doing string, err error) *flow.StoreError {
 	return e
 }
 
-// exception is the answer of ClickHouse within err, if it is one, of whichever
-// driver.
+// exception is the answer of ClickHouse within err, if it is one, by either driver.
 func exception(err error) (code proto.Error, message string, ok bool) {
 	if x, ok := ch.AsException(err); ok {
 		return x.Code, x.Message, true

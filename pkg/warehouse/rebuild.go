@@ -283,7 +283,7 @@ func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
 // Copy copies the rows of the live table that are older than the plan, or of
 // other lives of the lanes, and makes the folds and counters of them. It goes
 // month by month, and each month is written down when it begins and when it is
-// done: one in the middle of which a rebuild ended is removed and begun again.
+// done: a month that was begun and not finished is removed and begun again.
 func (s *Shadow) Copy(ctx context.Context, plan []Start, progress func(done, total uint64)) error {
 	older := olderThan(plan)
 	months, counts, err := s.months(ctx, older)

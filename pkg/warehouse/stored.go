@@ -133,7 +133,7 @@ func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64
 	return found, err
 }
 
-// greatest asks for a number, of which each shard may have another.
+// greatest asks for a number that may differ from shard to shard, and takes the greatest.
 func (db *DB) greatest(ctx context.Context, doing, query string, args ...any) (most uint64, err error) {
 	err = db.each(ctx, doing, query, args, greater(&most))
 	return most, err
@@ -338,8 +338,8 @@ var idempotent = []string{
 	"groupBitAnd", "groupBitOr", "minMap", "maxMap", "uniq", "uniqExact", "uniqCombined",
 }
 
-// isFold says whether rows of a table that are inserted twice change nothing,
-// but for flow.sources, of which it is said above.
+// isFold says whether rows of a table that are inserted twice change nothing. So it
+// does of flow.sources, which counts rows too: refold leaves out what it has heard.
 func isFold(t *table) bool {
 	if t == nil || !strings.HasSuffix(t.engine, "AggregatingMergeTree") {
 		return false

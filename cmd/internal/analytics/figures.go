@@ -35,8 +35,8 @@ type answer struct {
 	All, Day cost
 }
 
-// cost is of one question: ms, of which CPU is the processor time of ClickHouse
-// for a hot answer, and what was read for it.
+// cost is of one question: times in ms, the processor time of ClickHouse for a hot
+// answer, and what was read for it.
 type cost struct {
 	Cold, Hot, CPU float64
 	Rows, Bytes    int64

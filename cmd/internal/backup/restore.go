@@ -43,8 +43,8 @@ type restore struct {
 	done    uint64
 }
 
-// Restore makes an installation of a complete backup, of which Check has read the
-// files: the tables first, then the streams, and at last where the lanes stand. Neither
+// Restore makes an installation of a complete backup, whose files Check has read: the
+// tables first, then the streams, and at last where the lanes stand. Neither
 // api nor ingester may run meanwhile. NATS and the database must hold nothing, or what
 // an interrupted restore of the same backup has left, which is completed.
 func Restore(ctx context.Context, m *Manifest, nc *nats.Conn, db *warehouse.DB, cfg RestoreConfig) error {

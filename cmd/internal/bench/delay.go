@@ -34,7 +34,7 @@ const (
 	// late is how much later ClickHouse answers.
 	late = 50 * time.Millisecond
 
-	// A database of which nothing is stored: an insert takes so long for each row as
+	// A database that stores nothing: an insert takes so long for each row as
 	// flow.records and its folds take on one core that has nothing else to do
 	// (docs/decisions/0037-what-the-table-costs.md), and next to no processor time.
 	waitDatabase = "waits"

@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Names of services and links. Services of which there are several have a number.
+// Names of services and links. Where there are several of a service, each has a number.
 const (
 	serviceNATS     = "nats"
 	serviceEngine   = "engine"

@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// lane is one lane, of which everything up to done is stored or set aside.
+// lane is one lane. Everything up to done is stored or set aside.
 type lane struct {
 	number      int
 	incarnation uint64

@@ -175,8 +175,8 @@ func covered(list []requestID, from, to int) int {
 // lookedAtMost bounds what is remembered of messages that were read again.
 const lookedAtMost = 256
 
-// requestsOf returns the requests of a message that are to be known: of one that is
-// stored, or of one of the block, before its request i.
+// requestsOf returns the requests of a message that are to be known: of a stored
+// message all, of one of the block those before its request i.
 func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, heads Heads) (list []requestID, err error) {
 	if seq >= b.First {
 		for i--; i >= 0 && b.Requests[i].seq >= seq; i-- {

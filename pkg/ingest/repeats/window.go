@@ -199,8 +199,7 @@ type clock struct {
 	some  bool            // if any is: a lane whose beginning is within the window has none
 }
 
-// begin begins anew behind a position, of which it is known what is void: 0 is what
-// a position says of which nothing is.
+// begin begins anew behind a position, which says what is void; 0 when nothing is.
 func (c *clock) begin(void uint64) {
 	*c = clock{window: c.window, times: c.times[:0], void: void, some: void > 0}
 }

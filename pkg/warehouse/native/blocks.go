@@ -74,7 +74,7 @@ func (n *Block) Width() int { return len(n.columns) }
 // Column is one of its columns.
 func (n *Block) Column(i int) proto.Column { return n.columns[i].Column }
 
-// DecodeResult reads the columns of a block of which the size is read.
+// DecodeResult reads the columns of a block, whose size was read before.
 func (n *Block) DecodeResult(r *proto.Reader, version int, b proto.Block) error {
 	first := len(n.columns) == 0
 	if !first && b.Columns != len(n.columns) {

@@ -12,8 +12,7 @@ const maxTables = 4096
 // serverTables is the answer to packetTables.
 const serverTables = 9
 
-// tables tells a server, of which this engine is a shard, which of some tables are
-// here. None is behind: nothing is replicated.
+// tables tells a server that has this engine as a shard which of some tables are here. None is behind: nothing is replicated.
 func (c *client) tables(ctx context.Context) error {
 	n, err := c.in.uvarint()
 	if err != nil {
