@@ -3,7 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"sluice/cmd/internal/run"
 )
 
 // moment is a time on the command line: 2026-01-31T12:00:00Z, or how long ago
@@ -34,4 +39,16 @@ func (m moment) by(ctx context.Context, now func(context.Context) (time.Time, er
 	}
 	t, err := now(ctx)
 	return t.Add(-m.ago), err
+}
+
+// newBar shows on a terminal how far a command is, and nothing elsewhere.
+func newBar(most int64, doing string) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(most,
+		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetVisibility(run.IsTerminal(os.Stderr)),
+		progressbar.OptionSetDescription(doing),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionClearOnFinish(),
+	)
 }
