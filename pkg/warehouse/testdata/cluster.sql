@@ -1265,3 +1265,21 @@ CREATE OR REPLACE TABLE flow.process_instances_local ON CLUSTER 'main'
     job_failures                SimpleAggregateFunction(groupUniqArrayArray, Array(Int64))
 )
 ENGINE = Merge('flow', '^instances_local$');
+
+ALTER TABLE flow.records_local ON CLUSTER 'main'
+    ADD COLUMN IF NOT EXISTS root_process_instance_key Nullable(Int64) CODEC(ZSTD(1)) AFTER parent_element_instance_key
+    SETTINGS alter_sync = 2;
+
+ALTER TABLE flow.records ON CLUSTER 'main'
+    ADD COLUMN IF NOT EXISTS root_process_instance_key Nullable(Int64) AFTER parent_element_instance_key;
+
+CREATE OR REPLACE VIEW flow.v_records ON CLUSTER 'main' AS
+SELECT source, id, key, record_type, value_type, intent, ts, partition_id, position, source_record_position,
+    record_version, broker_version, rejection_type, rejection_reason, operation_reference,
+    tenant_id, bpmn_process_id, process_definition_key, version,
+    process_instance_key, parent_process_instance_key, parent_element_instance_key,
+    ifNull(r.root_process_instance_key, JSONExtract(r.extra, 'rootProcessInstanceKey', 'Nullable(Int64)')) AS root_process_instance_key,
+    element_id, element_instance_key, flow_scope_key, scope_key, bpmn_element_type, bpmn_event_type,
+    job_type, job_kind, job_key, worker, retries, deadline, deadline_at, error_type, error_code, error_message,
+    variables, custom_headers, extra, received_at, lane, incarnation, stream_seq, stream_idx
+FROM flow.records AS r FINAL;
