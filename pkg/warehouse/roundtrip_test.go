@@ -11,8 +11,10 @@ import (
 
 	"sluice/pkg/flow"
 	"sluice/pkg/load"
+	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 	"sluice/pkg/warehouse"
+	"sluice/pkg/warehouse/native"
 )
 
 // stored reads what the message has in the table, by index, as a person would:
@@ -107,6 +109,40 @@ func TestWideDictionaries(t *testing.T) {
 		got := query(t, db, fmt.Sprintf("SELECT count(), uniqExact(worker), countIf(worker != 'w' || splitByChar('-', id)[2]) FROM {db}.records WHERE stream_seq = %d", i+1))
 		if want := fmt.Sprintf("%d\t%d\t0", n, n); got != want {
 			t.Errorf("%d symbols: rows, workers, wrong ones: got %s, want %s", n, got, want)
+		}
+	}
+}
+
+// TestAColumnIsFoundWhereverItsMemberIs stores the same records as a program from before
+// migration 0022 does, and as this one does: a question finds both, and they are equal.
+func TestAColumnIsFoundWhereverItsMemberIs(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	query(t, db, "SYSTEM STOP MERGES {db}.records")
+	const one = `{"id":"%[1]s","valueType":"JOB_BATCH","timestamp":1763701200123,"value":{"x":1.10,"rootProcessInstanceKey":%[2]s}}`
+	records := []string{fmt.Sprintf(one, "a", "2251799813685290"), fmt.Sprintf(one, "b", `"2251799813685290"`), fmt.Sprintf(one, "c", "-1"), fmt.Sprintf(one, "d", "{}"), `{"id":"e","value":{"y":1}}`}
+	now, before := block(t, 0, 2, records...), block(t, 0, 1, "{}")
+	before.Columns = new(record.Columns)
+	before.Columns.AsBefore(22)
+	if err := before.Columns.Append(&flow.Message{Seq: 1, Received: received, Body: []byte("[" + strings.Join(records, ",") + "]")}); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, db, before, now)
+	want := "1\t4\t2251799813685290,2251799813685290,-1,,\n2\t1\t2251799813685290,2251799813685290,-1,,"
+	got := query(t, db, `SELECT stream_seq, countIf(position(extra, 'root') > 0), arrayStringConcat(arrayMap(r -> ifNull(toString(r.2), ''), arraySort(groupArray((stream_idx, ifNull(root_process_instance_key, JSONExtract(extra, 'rootProcessInstanceKey', 'Nullable(Int64)')))))), ',')
+		FROM {db}.records GROUP BY stream_seq ORDER BY stream_seq`)
+	if got != want {
+		t.Errorf("message, members in extra, roots: got\n%s\nwant\n%s", got, want)
+	}
+	if got := query(t, db, "SELECT count(), countIf(root_process_instance_key = 2251799813685290) FROM {db}.v_records"); got != "5\t2" {
+		t.Errorf("records, and those of the root: got %s", got)
+	}
+	if got := query(t, db, "SELECT count(), uniqExact("+native.Content+") FROM {db}.records"); got != "10\t5" {
+		t.Errorf("rows, and different ones: got %s, want 10 and 5", got)
+	}
+	for key, want := range map[string]uint64{"2251799813685290": 4, "2251799813685291": 0} {
+		if n, err := db.RecordsOf(t.Context(), warehouse.Subject{Keys: []string{key}}, nil); err != nil || n != want {
+			t.Errorf("%d records of no instance name %s, %v, want %d", n, key, err, want)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	s.publish(0, "garbage", nil)
 	s.exec("ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
 	for i := range 3 {
-		body := fmt.Sprintf(`[{"id":"p%d-0"},{"id":"p%d-1","value":{"errorMessage":"poison"}},{"id":"p%d-2"}]`, i, i, i)
+		body := fmt.Sprintf(`[{"id":"p%d-0"},{"id":"p%d-1","value":{"errorMessage":"poison"}},{"id":"p%d-2","value":{"x":1,"rootProcessInstanceKey":7}}]`, i, i, i)
 		if err := wantOK(s.post([]byte(body))); err != nil {
 			t.Fatal(err)
 		}
@@ -61,6 +61,10 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	}
 	s.eventuallyStored(50012) // garbage is one, a replay is another
 	s.exec("OPTIMIZE TABLE flow.records FINAL")
+
+	// As a program from before migration 0022 has stored it.
+	s.exec(`ALTER TABLE flow.records UPDATE root_process_instance_key = NULL, extra = '{"x":1,"rootProcessInstanceKey":7}' WHERE id = 'p1-2' SETTINGS mutations_sync = 2`)
+	s.verify(0, "--deep")
 
 	t.Run("as it is", func(t *testing.T) {
 		r := s.rebuild(0, "flow_one")
