@@ -177,7 +177,7 @@ INNER JOIN
     WITH splitByChar('\t', e.migrated) AS moved
     SELECT $what AS what, any(if(e.migrated = '', e.element_id, moved[4])) AS id, any(e.bpmn_element_type) AS type
     FROM flow.element_instances AS e
-    WHERE source = $source AND bpmn_process_id = $process AND process_instance_key GLOBAL IN ($began)
+    WHERE source = $source AND bpmn_process_id = $process
     GROUP BY what
 ) AS n ON n.what = t.what
 ORDER BY total DESC, id, type`
