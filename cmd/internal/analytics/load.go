@@ -85,7 +85,11 @@ func (b *bench) copy(ctx context.Context) error {
 	b.copies++
 	b.say("copy all records, copy %d", b.copies)
 	days := strconv.Itoa(b.copies * int(span.Hours()/24))
-	return b.Exec(ctx, `INSERT INTO flow.records SELECT * REPLACE (concat('load-copy-', '`+strconv.Itoa(b.copies)+`') AS source, ts - toIntervalDay(`+days+`) AS ts,
-		if(deadline > 0, deadline - 86400000 * `+days+`, deadline) AS deadline) FROM flow.records WHERE source = 'load'
+	err := b.Exec(ctx, `INSERT INTO flow.records SELECT r.* REPLACE ('load-copy-`+strconv.Itoa(b.copies)+`' AS source, r.ts - toIntervalDay(`+days+`) AS ts,
+		if(r.deadline > 0, r.deadline - 86400000 * `+days+`, r.deadline) AS deadline) FROM flow.records AS r WHERE r.source = 'load'
 		SETTINGS max_partitions_per_insert_block = 0, max_insert_block_size = 500000, min_insert_block_size_rows = 500000`)
+	if err != nil {
+		return err
+	}
+	return b.Stored(ctx, b.loaded*int64(1+b.copies))
 }
