@@ -93,7 +93,7 @@ func TestADeepDigestSeesEveryColumn(t *testing.T) {
 func TestWhatIsThereTwiceIsFound(t *testing.T) {
 	t.Parallel()
 	db := open(t)
-	query(t, db, "SYSTEM STOP MERGES {db}.records")
+	unmerged(t, db)
 	for lane := range 2 {
 		for seq := uint64(1); seq <= 3; seq++ {
 			if err := db.Insert(t.Context(), block(t, lane, seq, jobs(int(seq)*100, 3)...)); err != nil {

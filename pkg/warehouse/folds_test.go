@@ -68,6 +68,13 @@ func merges(t *testing.T, db *warehouse.DB, do string) {
 	}
 }
 
+// unmerged leaves the parts of records as inserts make them, until the test ends.
+func unmerged(t *testing.T, db *warehouse.DB) {
+	t.Helper()
+	query(t, db, "SYSTEM STOP MERGES {db}.records")
+	t.Cleanup(func() { query(t, db, "SYSTEM START MERGES {db}.records") })
+}
+
 // sent is a record on its way.
 type sent struct {
 	source   string

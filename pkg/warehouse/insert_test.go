@@ -124,7 +124,7 @@ func TestChangesAreKeptOncePerToken(t *testing.T) {
 // any order, and compares the metric with the parts there are.
 func TestPartsAreCountedAsTheEngineMakesThem(t *testing.T) {
 	db := open(t)
-	query(t, db, "SYSTEM STOP MERGES {db}.records")
+	unmerged(t, db)
 	at := func(year int, month time.Month, day int) string {
 		return fmt.Sprintf(`{"id":"%d-%d-%d","timestamp":%d}`, year, month, day, time.Date(year, month, day, 0, 0, 0, 0, time.UTC).UnixMilli())
 	}

@@ -118,7 +118,7 @@ func TestWideDictionaries(t *testing.T) {
 func TestAColumnIsFoundWhereverItsMemberIs(t *testing.T) {
 	t.Parallel()
 	db := open(t)
-	query(t, db, "SYSTEM STOP MERGES {db}.records")
+	unmerged(t, db)
 	const one = `{"id":"%[1]s","valueType":"JOB_BATCH","timestamp":1763701200123,"value":{"x":1.10,"rootProcessInstanceKey":%[2]s}}`
 	records := []string{fmt.Sprintf(one, "a", "2251799813685290"), fmt.Sprintf(one, "b", `"2251799813685290"`), fmt.Sprintf(one, "c", "-1"), fmt.Sprintf(one, "d", "{}"), `{"id":"e","value":{"y":1}}`}
 	now, before := block(t, 0, 2, records...), block(t, 0, 1, "{}")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,15 +22,73 @@ func TestMain(m *testing.M) { clickhousetest.Main(m) }
 // received is when all records of these tests came in.
 var received = time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
 
-// open opens a database with the schema.
+// open opens an empty database with the schema. Making one costs as much as five
+// inserts, so one that a test has left as it was made is emptied and used again.
 func open(t testing.TB) *warehouse.DB {
 	t.Helper()
-	_, url := clickhousetest.FreshDatabase(t)
-	db := openURL(t, url)
+	made.Lock()
+	var name string
+	if n := len(made.free); n > 0 {
+		name, made.free = made.free[n-1], made.free[:n-1]
+	}
+	made.Unlock()
+	if name != "" {
+		t.Cleanup(func() { giveBack(t, name) })
+		return openURL(t, clickhousetest.Shared(t).URL(name))
+	}
+	return openNew(t)
+}
+
+// openNew opens a database that no test has used.
+func openNew(t testing.TB) *warehouse.DB {
+	t.Helper()
+	engine := clickhousetest.Shared(t)
+	name := fmt.Sprintf("schema_%d", time.Now().UnixNano())
+	clickhousetest.Exec(t, engine, "CREATE DATABASE "+name)
+	t.Cleanup(func() { giveBack(t, name) })
+	db := openURL(t, engine.URL(name))
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	made.Lock()
+	defer made.Unlock()
+	if made.schema == "" {
+		made.schema = schemaOf(t, name)
+	}
 	return db
+}
+
+// made are databases that no test uses now: all of one schema, and empty.
+var made struct {
+	sync.Mutex
+	free   []string
+	schema string
+}
+
+// schemaOf is what tables, views and recorded migrations a database has, whatever
+// its name.
+func schemaOf(t testing.TB, database string) string {
+	t.Helper()
+	return clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT count(), sum(cityHash64(name, replaceAll(create_table_query, '"+database+"', ''))), (SELECT sum(cityHash64(version, checksum)) FROM "+database+".migrations) FROM system.tables WHERE database = '"+database+"'")
+}
+
+// giveBack empties a database that is as Migrate makes it, and drops any other.
+func giveBack(t testing.TB, database string) {
+	t.Helper()
+	engine := clickhousetest.Shared(t)
+	made.Lock()
+	schema := made.schema
+	made.Unlock()
+	if t.Failed() || schemaOf(t, database) != schema {
+		clickhousetest.Exec(t, engine, "DROP DATABASE "+database+" SYNC")
+		return
+	}
+	for _, table := range strings.Fields(clickhousetest.Exec(t, engine, "SELECT name FROM system.tables WHERE database = '"+database+"' AND engine LIKE '%MergeTree' AND total_rows > 0 AND name != 'migrations'")) {
+		clickhousetest.Exec(t, engine, "TRUNCATE TABLE "+database+"."+table+" SYNC")
+	}
+	made.Lock()
+	made.free = append(made.free, database)
+	made.Unlock()
 }
 
 func openURL(t testing.TB, url string) *warehouse.DB {
