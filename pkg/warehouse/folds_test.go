@@ -31,9 +31,9 @@ func TestFoldsAreTheTruth(t *testing.T) {
 		arrive    func([]sent) []sent
 	}{
 		{"in order", 120, 20_000, inOrder},
-		{"shuffled, and a third of them twice", 120, 4_000, func(all []sent) []sent { return shuffled(again(all)) }},
-		{"backwards", 120, 10_000, backwards},
-		{"in many small blocks, late and repeated", 15, 150, func(all []sent) []sent { return late(again(all)) }},
+		{"shuffled, and a third of them twice", 120, 8_000, func(all []sent) []sent { return shuffled(again(all)) }},
+		{"backwards", 120, 15_000, backwards},
+		{"in many small blocks, late and repeated", 15, 300, func(all []sent) []sent { return late(again(all)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := open(t)

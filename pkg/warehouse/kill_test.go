@@ -27,7 +27,7 @@ func TestAnEngineThatDiesInMidInsert(t *testing.T) {
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	const blocks, perBlock, kills = 12, 4000, 5
+	const blocks, perBlock, kills = 7, 4000, 5
 	failures := 0
 	for n := range blocks {
 		b := block(t, 0, uint64(n+1), jobs(1+n*perBlock, perBlock)...)

@@ -31,7 +31,7 @@ func TestShardsAnswerAsOneServerDoes(t *testing.T) {
 	for _, statement := range ofTwoDatabases(t) {
 		clickhousetest.Exec(t, engine, statement)
 	}
-	store(t, openURL(t, engine.URL("sharded_in")), 1, late(shuffled(again(w.sent))), 8000)
+	store(t, openURL(t, engine.URL("sharded_in")), 1, late(shuffled(again(w.sent))), 20_000)
 
 	one := func(sql string) string { return clickhousetest.Exec(t, engine, sql) }
 	both := func(sql string) string { return one(strings.ReplaceAll(sql, "flow.", "sharded.")) }
