@@ -130,6 +130,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /how", s.page(s.how))
 	mux.HandleFunc("GET /processes", s.page(s.processes))
 	mux.HandleFunc("GET /process", s.page(s.process))
+	mux.HandleFunc("GET /process/elements", s.page(s.elements))
 	mux.HandleFunc("GET /definition", s.page(s.definition))
 	mux.HandleFunc("GET /instances", s.page(s.instances))
 	mux.HandleFunc("GET /instance", s.page(s.instance))

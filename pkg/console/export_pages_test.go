@@ -24,10 +24,10 @@ func Between(from, to time.Time) window { return window{Name: "24h", From: from,
 
 // The rows that pages show.
 type (
-	ProcessRow  = processRow
-	ElementRow  = elementRow
-	VersionRow  = versionRow
-	ProcessPage = processPage
+	ProcessRow = processRow
+	ElementRow = elementRow
+	VersionRow = versionRow
+	Elements   = elements
 )
 
 func (a Asked) Processes(ctx context.Context, w window) ([]processRow, error) {
@@ -37,6 +37,10 @@ func (a Asked) Processes(ctx context.Context, w window) ([]processRow, error) {
 
 func (a Asked) Process(ctx context.Context, source, process string, version int64, w window) *processPage {
 	return a.S.processData(ctx, a.Who, chosen{Source: source, Process: process, Version: version, Window: w})
+}
+
+func (a Asked) Elements(ctx context.Context, source, process string, w window) elements {
+	return a.S.elementsData(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
 }
 
 // Follows is the graph that is shown of a process without a diagram.

@@ -102,20 +102,19 @@ func (f frame) Cells() frame {
 	return f
 }
 
-// href is where a number leads; row are pairs of a column and its value. The pair
-// "of" names another page whose number it is.
+// Of is the frame for numbers of another page, whose statements are the same.
+func (f frame) Of(page string) frame {
+	f.Numbers = numbers(page, f.Who.at)
+	return f
+}
+
+// href is where a number leads; row are pairs of a column and its value.
 func (f frame) href(name string, row ...any) string {
-	to := f.Numbers
 	values := url.Values{"get": {name}}
 	for i := 0; i+1 < len(row); i += 2 {
-		column, value := fmt.Sprint(row[i]), fmt.Sprint(row[i+1])
-		if column == "of" {
-			to = numbers(value, f.Who.at)
-			continue
-		}
-		values.Add("row", column+":"+value)
+		values.Add("row", fmt.Sprint(row[i])+":"+fmt.Sprint(row[i+1]))
 	}
-	return to + "&" + values.Encode()
+	return f.Numbers + "&" + values.Encode()
 }
 
 // figure is a number as a link.

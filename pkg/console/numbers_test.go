@@ -64,6 +64,7 @@ func testNumbers(t *testing.T, w *world) {
 		seen := map[string]bool{}
 		for _, path := range []string{
 			"/processes?window=all", "/process?source=cluster-a&id=order&window=all", "/process?source=cluster-a&id=order&version=2&window=all",
+			"/process/elements?source=cluster-a&id=order&window=all", "/process/elements?source=cluster-a&id=order&version=2&window=all",
 			"/instances?window=all", at, parent,
 		} {
 			res, body := s.get(path)
@@ -140,7 +141,7 @@ func (w *world) diagramNumbers(t *testing.T, s *site, csrf, instance string) {
 		}
 	}
 	var heat map[string]struct{ Count, Active, Open uint64 }
-	base := data("/process?source=cluster-a&id=order&window=all", "heat", &heat)
+	base := data("/process/elements?source=cluster-a&id=order&window=all", "heat", &heat)
 	checked := 0
 	for id, h := range heat {
 		if checked++; checked > 2 && h.Open == 0 || checked > 8 {

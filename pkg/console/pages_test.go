@@ -55,7 +55,12 @@ func testPages(t *testing.T, w *world) {
 		return body
 	}
 	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "/query?of=")
-	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "back_order", "card_refused → paid", "<svg class=\"bars\"", "With incidents")
+	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "card_refused → paid", "<svg class=\"bars\"", "With incidents",
+		`data-later="/process/elements?id=order&amp;source=cluster-a&amp;window=all"><p><a href="/process/elements?id=order&amp;source=cluster-a&amp;window=all">`)
+	get("/process/elements?source=cluster-a&id=order&window=all", http.StatusOK, "back_order", "data-heat=", "get=heat.p95", `href="/process?id=order&amp;source=cluster-a&amp;window=all"`)
+	get("/process/elements?source=cluster-a&id=order&version=2", http.StatusOK, "version <span class=\"id\">2</span>")
+	get("/process/elements?source=cluster-a&id=nothing", http.StatusOK, "No element was entered")
+	get("/process/elements?source=cluster-a", http.StatusBadRequest, "Which process?")
 	get("/process?source=cluster-a&id=order&version=1&window=all", http.StatusOK, "version 1", "all versions")
 	get("/process?source=cluster-a&id=nothing", http.StatusOK, "neither a diagram nor an instance")
 	get("/process?source=cluster-a&id=nothing&window=all", http.StatusNotFound, "no process")
@@ -255,6 +260,9 @@ func TestPagesSayWhatIsMissing(t *testing.T) {
 		res, body := s.get(path)
 		wants(t, path, res, body, http.StatusOK, `Not available: <span class="text">connection refused`)
 	}
-	res, body := s.get("/instance?source=a&key=1")
+	res, body := s.get("/process/elements?source=a&id=b")
+	wants(t, "elements", res, body, http.StatusOK, `Not available: <span class="text">executions and durations: connection refused`, "who is there now: connection refused", "incidents: connection refused",
+		`<a href="/process/elements?id=b&amp;source=a&amp;window=24h" data-again>Try again</a>`)
+	res, body = s.get("/instance?source=a&key=1")
 	wants(t, "an instance", res, body, http.StatusBadGateway, "connection refused")
 }

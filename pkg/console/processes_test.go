@@ -1,11 +1,16 @@
 package console_test
 
 import (
+	"context"
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/console"
@@ -104,10 +109,11 @@ func testProcesses(t *testing.T, w *world) {
 func testProcess(t *testing.T, w *world) {
 	from, to := w.start.Add(10*time.Minute), w.start.Add(100*time.Minute)
 	for _, process := range []string{"order-eu", "survey"} {
-		p := console.Ask(w.db, nil).Process(t.Context(), "cluster-a", process, 0, console.Between(from, to))
+		ask, window := console.Ask(w.db, nil), console.Between(from, to)
+		p, elements := ask.Process(t.Context(), "cluster-a", process, 0, window), ask.Elements(t.Context(), "cluster-a", process, window)
 		for name, err := range map[string]error{
-			"versions": p.Versions.Err, "heat": p.Heat.Err, "tokens": p.Tokens.Err,
-			"troubles": p.Troubles.Err, "variants": p.Variants.Err, "definitions": p.Definitions.Err,
+			"versions": p.Versions.Err, "heat": elements.Heat.Err, "tokens": elements.Tokens.Err,
+			"troubles": elements.Troubles.Err, "variants": p.Variants.Err, "definitions": p.Definitions.Err,
 		} {
 			if err != nil {
 				t.Errorf("%s: %s: %v", process, name, err)
@@ -116,8 +122,14 @@ func testProcess(t *testing.T, w *world) {
 		if p.Definition == nil || len(p.Definitions.Rows) != 2 || p.Definition.Version != 2 {
 			t.Errorf("%s: definitions %+v", process, p.Definitions.Rows)
 		}
-		w.compareElements(t, p, process, from, to)
-		for _, e := range p.Heat.Rows {
+		w.compareElements(t, elements, process, "", from, to)
+		// The diagram shows at once what is so now, before it is told what has happened.
+		for id, mark := range elements.Marks() {
+			if at := p.Elements.Marks()[id]; at.Active != mark.Active || at.Incidents != mark.Incidents || at.Open != mark.Open || at.Count != 0 {
+				t.Errorf("%s: the diagram shows %+v at %s at first, and then %+v", process, at, id, mark)
+			}
+		}
+		for _, e := range elements.Heat.Rows {
 			if e.Completed == 0 && (e.P50 != nil || e.P95 != nil || e.Total != nil) {
 				t.Errorf("%s: nobody has completed %s, and half of them took %v", process, e.ID, e.P50)
 			}
@@ -146,13 +158,13 @@ func testProcess(t *testing.T, w *world) {
 	}
 }
 
-// compareElements compares what is said of each element.
-func (w *world) compareElements(t *testing.T, p *console.ProcessPage, process string, from, to time.Time) {
+// compareElements compares what is said of each element, of a tenant or of all.
+func (w *world) compareElements(t *testing.T, e console.Elements, process, tenant string, from, to time.Time) {
 	t.Helper()
 	type at struct{ Executions, Active, Incidents, Open uint64 }
 	want, got := map[string]at{}, map[string]at{}
 	for _, e := range w.truth.Elements {
-		if e.Type == "PROCESS" || e.EnteredAt == 0 {
+		if e.Type == "PROCESS" || e.EnteredAt == 0 || tenant != "" && e.Instance.Tenant != tenant {
 			continue
 		}
 		k := want[e.ID]
@@ -165,7 +177,7 @@ func (w *world) compareElements(t *testing.T, p *console.ProcessPage, process st
 		want[e.ID] = k
 	}
 	for _, i := range w.truth.Incidents {
-		if i.Process.BpmnProcessID != process {
+		if i.Process.BpmnProcessID != process || tenant != "" && i.Instance.Tenant != tenant {
 			continue
 		}
 		k := want[i.ElementID]
@@ -177,14 +189,46 @@ func (w *world) compareElements(t *testing.T, p *console.ProcessPage, process st
 		}
 		want[i.ElementID] = k
 	}
-	for _, e := range p.Elements {
+	for _, e := range e.Rows() {
 		k := got[e.ID]
 		got[e.ID] = at{k.Executions + e.Executions, k.Active + e.Active, k.Incidents + e.Incidents, k.Open + e.Open}
 	}
 	maps.DeleteFunc(want, func(_ string, k at) bool { return k == at{} })
 	maps.DeleteFunc(got, func(_ string, k at) bool { return k == at{} })
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-truth +page):\n%s", process, diff)
+		t.Errorf("%s of %q (-truth +page):\n%s", process, tenant, diff)
+	}
+}
+
+// testElementsKeepToTenants: a token of some tenants is told of their instances alone.
+func testElementsKeepToTenants(t *testing.T, w *world) {
+	for _, tenant := range []string{"a", "nobody"} {
+		e := console.Ask(w.db, []string{tenant}).Elements(t.Context(), "cluster-a", "order-eu", console.Between(w.start, w.end))
+		if !e.Whole() {
+			t.Errorf("%s: %v %v %v", tenant, e.Heat.Err, e.Tokens.Err, e.Troubles.Err)
+		}
+		w.compareElements(t, e, "order-eu", tenant, w.start, w.end)
+	}
+}
+
+// heatless is a ClickHouse that cannot say what has happened at elements.
+type heatless struct{ console.Warehouse }
+
+func (h heatless) Query(ctx context.Context, sql string, args ...any) (driver.Rows, error) {
+	if strings.HasPrefix(sql, "SELECT n.id AS id") {
+		return nil, errors.New("memory limit exceeded")
+	}
+	return h.Warehouse.Query(ctx, sql, args...)
+}
+
+// testElementsInParts: what cannot be read is no number in the table, and all else is.
+func testElementsInParts(t *testing.T, w *world) {
+	s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse = heatless{w.db} })
+	s.signIn(reader)
+	res, body := s.get("/process/elements?source=cluster-a&id=order&window=all")
+	wants(t, "the elements", res, body, http.StatusOK, "executions and durations: memory limit exceeded", "Try again", "get=tokens.active", "get=troubles.open")
+	if strings.Contains(body, "get=heat.") || strings.Contains(body, "No element was entered") {
+		t.Errorf("the page has numbers of what could not be read:\n%s", body)
 	}
 }
 

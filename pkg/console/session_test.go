@@ -15,7 +15,7 @@ import (
 func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
-	for _, path := range []string{"/", "/how", "/now/series", "/nothing"} {
+	for _, path := range []string{"/", "/how", "/now/series", "/process/elements?id=order", "/nothing"} {
 		res, body := s.get(path)
 		if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/sign-in?next="+url.QueryEscape(path) {
 			t.Errorf("%s: %s to %q, want to be sent to sign in\n%s", path, res.Status, res.Header.Get("Location"), body)

@@ -19,5 +19,6 @@ func TestAGraphStandsForAMissingDiagram(t *testing.T) {
 		return nil
 	})
 	tb.is("the graph has elements and ways", `document.querySelectorAll('svg.graph rect').length > 1 && document.querySelectorAll('svg.graph path').length > 1`)
+	tb.heated()
 	tb.accessible()
 }

@@ -108,7 +108,7 @@ func TestEveryNumberLeadsToWhatMakesIt(t *testing.T) {
 	}
 	kinds := map[string]bool{}
 	for _, path := range []string{
-		"/", "/processes?window=7d", "/process?source=local&id=order&window=7d", "/process?source=local&id=claim&window=7d", "/instances?window=7d", stuck, record,
+		"/", "/processes?window=7d", "/process?source=local&id=order&window=7d", "/process?source=local&id=claim&window=7d", "/process/elements?source=local&id=order&window=7d", "/instances?window=7d", stuck, record,
 		"/records", "/query?question=throughput", "/dead", "/sources", "/how",
 	} {
 		tb.open(path)
@@ -117,6 +117,9 @@ func TestEveryNumberLeadsToWhatMakesIt(t *testing.T) {
 		}
 		if strings.HasPrefix(path, "/process?") || path == stuck {
 			tb.drawn()
+		}
+		if strings.HasPrefix(path, "/process?") {
+			tb.heated()
 		}
 		tb.linked(path)
 		found, err := evaluate[[]number](tb, `[...document.querySelectorAll('a.fig')].map(a => ({Href: a.getAttribute('href'), Text: a.textContent, Title: a.title || ''}))`)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -28,6 +29,7 @@ type tab struct {
 	t    *testing.T
 	ctx  context.Context
 	host string // where the pages are
+	kept chan fetch.RequestID
 
 	mu      sync.Mutex
 	wrong   []string
@@ -40,7 +42,7 @@ const patience = 20 * time.Second
 // newTab opens a tab of the same browser: an earlier sign-in stays valid.
 func newTab(t *testing.T) *tab {
 	t.Helper()
-	tb := &tab{t: t, host: stage.console}
+	tb := &tab{t: t, host: stage.console, kept: make(chan fetch.RequestID, 8)}
 	ctx, cancel := chromedp.NewContext(stage.browser, chromedp.WithListener(tb.see))
 	tb.ctx = ctx
 	t.Cleanup(func() {
@@ -92,6 +94,8 @@ func (tb *tab) see(event any) {
 		if e.Entry.Level == "error" && !(away && e.Entry.Source == "network") {
 			note("the browser says: %s (%s)", e.Entry.Text, e.Entry.URL)
 		}
+	case *fetch.EventRequestPaused:
+		tb.kept <- e.RequestID
 	case *network.EventRequestWillBeSent:
 		if at, err := url.Parse(e.Request.URL); err != nil || at.Scheme != "data" && at.Scheme != "blob" && at.Host != tb.host {
 			note("a request went to %s", e.Request.URL)
@@ -106,6 +110,24 @@ func call[P, R any](tb *tab, command cdp.Command[P, R], params P) {
 	defer cancel()
 	if _, err := chromedp.Call(ctx, command, params); err != nil {
 		tb.t.Fatal(err)
+	}
+}
+
+// keep stops requests to addresses of a pattern on their way.
+func (tb *tab) keep(pattern string) {
+	tb.t.Helper()
+	call(tb, fetch.Enable, fetch.EnableParams{Patterns: []*fetch.RequestPattern{{URLPattern: pattern}}})
+}
+
+// next is the next request that was stopped. It is to be continued, answered or failed.
+func (tb *tab) next() fetch.RequestID {
+	tb.t.Helper()
+	select {
+	case id := <-tb.kept:
+		return id
+	case <-time.After(patience):
+		tb.t.Fatalf("nothing was asked for\n%s", tb.text())
+		return ""
 	}
 }
 

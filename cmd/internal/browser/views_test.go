@@ -5,6 +5,9 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/fetch"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -29,6 +32,12 @@ func (tb *tab) drawn() {
 	tb.is("the diagram is drawn", `document.querySelector('.diagram').dataset.drawn === 'yes' && document.querySelectorAll('.diagram .djs-shape').length > 5`)
 }
 
+// heated waits until what has happened at elements is there, which comes after its page.
+func (tb *tab) heated() {
+	tb.t.Helper()
+	tb.is("the elements are there", `(p => p.getAttribute('aria-busy') === 'false' && p.querySelectorAll('tbody tr').length > 0)(document.querySelector('.later'))`)
+}
+
 // TestAnIncidentIsSeenAndFound: the list of processes shows that there are some,
 // the diagram where, and the instance why; it is found by what it says.
 func TestAnIncidentIsSeenAndFound(t *testing.T) {
@@ -39,6 +48,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.accessible()
 	tb.do(chromedp.Click(chromedp.CSS(`a[href^="/process?id=order&"]`)), chromedp.WaitVisible(chromedp.CSS("#diagram")))
 	tb.drawn()
+	tb.heated()
 	tb.is("it is coloured", `document.querySelectorAll('.diagram [class*=heat-]').length > 3`)
 	tb.is("it says how many are where", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
 	tb.is("most is not hottest by every measure", `(function () {
@@ -76,6 +86,74 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.shows("What was found", key)
 	tb.do(chromedp.Navigate("http://"+stage.console+"/instances?q="+key), chromedp.WaitVisible(chromedp.CSS("tbody a.id")))
 	tb.shows("is its key")
+}
+
+// TestWhatHappenedComesAfterItsPage: the page of a process is there before what has
+// happened at its elements. It says so, and why it does not come; then it is tried again,
+// and nothing moves when it is there.
+func TestWhatHappenedComesAfterItsPage(t *testing.T) {
+	simulated(t)
+	tb := signedIn(t)
+	tb.expects = true // requests fail, which is no error of the page
+	tb.keep("*/process/elements?*")
+	tb.open("/process?source=local&id=order&window=7d")
+	asked := tb.next()
+	tb.drawn()
+	tb.shows("The elements are being read…", "Executions and time are being read…", "Versions", "Variants")
+	tb.is("who is there and what is wrong is on the diagram", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
+	tb.is("what has happened is not, and is waited for", `!document.querySelector('.diagram .badge.count') && document.querySelector('.later').getAttribute('aria-busy') === 'true'`)
+	tb.accessible()
+	places := func() string {
+		t.Helper()
+		at, err := evaluate[string](tb, `[...document.querySelectorAll('main h2, main figure, main table, main ol')].slice(0, 8).map(e => e.tagName + Math.round(e.getBoundingClientRect().top + scrollY)).join()`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	before := places()
+	stays := func(when string) {
+		t.Helper()
+		if now := places(); now != before {
+			t.Errorf("%s things are at %s, before they were at %s", when, now, before)
+		}
+	}
+
+	call(tb, fetch.FailRequest, fetch.FailRequestParams{RequestID: asked, ErrorReason: network.ErrorReasonConnectionReset})
+	tb.shows("Not available: the console cannot be reached.", "The elements could not be read.", "Executions and time are not available.")
+	stays("after an error")
+	tb.accessible()
+	again := func() fetch.RequestID {
+		t.Helper()
+		tb.do(chromedp.Focus(chromedp.CSS("[data-again]")), chromedp.KeyEvent(kb.Enter))
+		return tb.next()
+	}
+	call(tb, fetch.FulfillRequest, fetch.FulfillRequestParams{RequestID: again(), ResponseCode: 503, Body: []byte("too busy")})
+	tb.shows("Not available: the console answers 503")
+	call(tb, fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: again()})
+	tb.heated()
+	stays("when it is there")
+	tb.shows("The elements have been read.")
+	tb.is("it is on the diagram too", `document.querySelectorAll('.diagram .badge.count').length > 3 && document.querySelectorAll('.diagram [class*=heat-]').length > 3 && !document.querySelector('#heat').textContent`)
+	tb.is("what was there is not there twice", `new Set([...document.querySelectorAll('.diagram .badge')].map(b => b.href.replace(/at=\d+/, ''))).size === document.querySelectorAll('.diagram .badge').length`)
+	tb.is("the keyboard is where it was", `document.activeElement === document.querySelector('.later')`)
+	tb.accessible()
+
+	// Without the script a link leads to them.
+	call(tb, fetch.Disable, cdp.Empty{})
+	tb.open("/process/elements?source=local&id=order&window=7d")
+	tb.is("the table is on a page of its own", `document.querySelectorAll('.later tbody tr').length > 5 && !document.querySelector('[data-again]')`)
+	tb.accessible()
+
+	// When the session is over, what comes later asks for a sign-in, and leads back.
+	tb.keep("*/process/elements?*")
+	tb.open("/process?source=local&id=order&window=7d")
+	call(tb, fetch.FailRequest, fetch.FailRequestParams{RequestID: tb.next(), ErrorReason: network.ErrorReasonConnectionReset})
+	tb.shows("Try again")
+	call(tb, network.ClearBrowserCookies, cdp.Empty{})
+	call(tb, fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: again()})
+	tb.shows("Access token")
+	tb.is("it comes back to the page", `document.querySelector('[name=next]').value === '/process?source=local&id=order&window=7d'`)
 }
 
 // TestAStatementIsAsked: a question of the menu is run, drawn, kept in a link, and

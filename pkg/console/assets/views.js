@@ -23,8 +23,6 @@
   // A diagram: <figure class="diagram" data-xml="/path" data-heat="{element: numbers}">
   // of a process, or data-marks="{element: state}" of an instance.
   function diagram(figure) {
-    var heat = figure.dataset.heat && JSON.parse(figure.dataset.heat);
-    var marks = figure.dataset.marks && JSON.parse(figure.dataset.marks);
     fetch(figure.dataset.xml).then(function (res) {
       if (!res.ok) throw new Error('the diagram cannot be read (' + res.status + ')');
       return res.text();
@@ -43,17 +41,18 @@
           canvas.zoom('fit-viewport', 'auto');
         };
         fit();
-        if (heat) showHeat(figure, viewer, heat, known);
-        if (marks) showMarks(figure, viewer, marks, known);
+        if (figure.dataset.heat) showHeat(figure, viewer, known);
+        if (figure.dataset.marks) showMarks(figure, viewer, known);
         figure.dataset.drawn = 'yes';
         window.addEventListener('resize', fit);
       });
     }).catch(function (err) { say(figure, 'The diagram is not available: ' + err.message + '. The tables have its numbers.'); });
   }
 
-  // showHeat colours each element by its share of the most, and says who is there.
-  function showHeat(figure, viewer, heat, known) {
-    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5;
+  // showHeat colours each element by its share of the most, and says who is there. What
+  // has happened there may come later: figure.heated shows what data-heat says then.
+  function showHeat(figure, viewer, known) {
+    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5, heat;
     function paint(by) {
       var most = 0;
       Object.keys(heat).forEach(function (id) { most = Math.max(most, heat[id][by]); });
@@ -64,23 +63,80 @@
         if (heat[id][by] > 0 && !holds) canvas.addMarker(id, 'heat-' + Math.max(1, Math.ceil(steps * heat[id][by] / most)));
       });
     }
-    Object.keys(heat).forEach(function (id) {
-      var h = heat[id], shape = known(id);
-      if (!shape || shape.waypoints) return;
-      if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure, 'tokens.active', 'id:' + id) });
-      if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure, 'troubles.open', 'id:' + id) });
-      if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half, figure, 'turns.executions', 'id:' + id) });
-    });
-    var by = { count: 'count', time: 'time', incidents: 'incidents' };
+    figure.heated = function () {
+      heat = JSON.parse(figure.dataset.heat);
+      overlays.clear();
+      Object.keys(heat).forEach(function (id) {
+        var h = heat[id], shape = known(id);
+        if (!shape || shape.waypoints) return;
+        if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure, 'tokens.active', 'id:' + id) });
+        if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure, 'troubles.open', 'id:' + id) });
+        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half, figure, 'turns.executions', 'id:' + id) });
+      });
+      paint(document.querySelector('.modes input:checked').value);
+    };
     document.querySelectorAll('.modes input').forEach(function (input) {
-      input.addEventListener('change', function () { paint(by[input.value]); });
-      if (input.checked) paint(by[input.value]);
+      input.addEventListener('change', function () { paint(input.value); });
     });
+    figure.heated();
+  }
+
+  // What is read after its page: <div class="later" data-later="/path"> gets what the
+  // page at that path has in its own one, and the diagram the heat that it has. Without
+  // this script the link in it leads to that page.
+  function later(place) {
+    var table = document.getElementById('reading'), heat = document.getElementById('heat'), figure = document.querySelector('figure[data-heat]');
+    function tell(ofTable, ofHeat) {
+      table.textContent = ofTable;
+      if (heat) heat.textContent = ofHeat;
+    }
+    function put(nodes) {
+      var held = place.contains(document.activeElement); // who pressed Try again stays where they are
+      place.replaceChildren.apply(place, nodes);
+      place.setAttribute('aria-busy', 'false');
+      if (held) place.focus({ preventScroll: true });
+    }
+    function failed(why) {
+      var missing = document.createElement('p'), again = document.createElement('p'), link = document.createElement('a');
+      missing.className = 'missing text';
+      missing.textContent = 'Not available: ' + why;
+      link.href = place.dataset.later;
+      link.dataset.again = '';
+      link.textContent = 'Try again';
+      again.append(link);
+      put([missing, again]);
+      tell('The elements could not be read.', 'Executions and time are not available.');
+    }
+    function show(text, status) {
+      var page = new DOMParser().parseFromString(text, 'text/html'), fresh = page.querySelector('.later'), refused = page.querySelector('[role=alert]');
+      if (!fresh) { failed(refused ? refused.textContent : 'the console answers ' + status); return; }
+      put(fresh.childNodes);
+      tell('The elements have been read.', place.querySelector('[data-again]') ? 'Some numbers are not available: see Slowest elements.' : '');
+      if (!figure) return;
+      figure.dataset.heat = fresh.dataset.heat;
+      figure.dataset.numbers = fresh.dataset.numbers;
+      if (figure.heated) figure.heated(); // else it will be when it is drawn
+    }
+    function read() {
+      tell('The elements are being read…', 'Executions and time are being read…');
+      place.setAttribute('aria-busy', 'true');
+      fetch(place.dataset.later, { headers: { Accept: 'text/html' } }).then(function (res) {
+        if (res.redirected) { location.reload(); return; } // the session is over
+        return res.text().then(function (text) { show(text, res.status); });
+      }).catch(function () { failed('the console cannot be reached.'); });
+    }
+    place.tabIndex = -1;
+    place.addEventListener('click', function (e) {
+      if (!e.target.closest('[data-again]')) return;
+      e.preventDefault();
+      read();
+    });
+    read();
   }
 
   // showMarks shows the way of one instance.
-  function showMarks(figure, viewer, marks, known) {
-    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays');
+  function showMarks(figure, viewer, known) {
+    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), marks = JSON.parse(figure.dataset.marks);
     Object.keys(marks).forEach(function (id) {
       var shape = known(id);
       if (!shape) return;
@@ -154,5 +210,6 @@
 
   document.querySelectorAll('table[data-tail]').forEach(tail);
   document.querySelectorAll('figure.diagram[data-xml]').forEach(diagram);
+  document.querySelectorAll('[data-later]').forEach(later);
   document.querySelectorAll('figure.plot[data-plot]').forEach(plot);
 })();

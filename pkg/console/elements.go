@@ -1,0 +1,231 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// elementRow is what has happened at an element.
+type elementRow struct {
+	ID, Type              string
+	Executions, Completed uint64
+	Terminated            uint64
+	P50, P95, Total       *int64 // ms
+	Active                uint64 // are there now, also of instances that began before the window
+	Incidents             uint64 // created in the window
+	Open                  uint64 // incidents open now
+}
+
+// Body tells whether it is what holds the turns of a multi-instance activity: who
+// is there, and what is wrong there, counts with the activity.
+func (e elementRow) Body() bool { return e.Type == "MULTI_INSTANCE_BODY" }
+
+// elementsOf are the elements of instances, one row each, read without FINAL:
+// what $elements finds by any of their rows.
+const elementsOf = `SELECT source, process_instance_key AS instance, key AS element, splitByChar('\t', max(e.migrated)) AS moved,
+        if(length(moved) < 4, max(e.element_id), moved[4]) AS id, if(length(moved) < 4, max(e.bpmn_process_id), moved[2]) AS process,
+        ifNull(if(length(moved) < 4, max(e.version), toInt64OrNull(moved[3])), 0) AS process_version,
+        max(e.bpmn_element_type) AS type, max(e.flow_scope_key) AS scope, max(e.state) AS reached, max(e.tenant_id) AS tenant,
+        min(e.entered_at) AS entered, min(e.activated_at) AS activated, max(e.completed_at) AS completed, max(e.terminated_at) AS terminated,
+        dateDiff('millisecond', activated, completed) AS took_ms
+    FROM flow.element_instances AS e
+    WHERE $elements
+    GROUP BY source, process_instance_key, key`
+
+// ofProcess leaves the rows of elements that lie under the process, and under those that
+// instances of it were moved from or to: few processes, if any. An instance that was moved
+// says so itself; one whose rows are not merged yet has a row with a migration and no
+// beginning, and all its rows are looked at.
+const ofProcess = `source = $source AND (bpmn_process_id IN ($process, '') OR bpmn_process_id GLOBAL IN
+        (SELECT arrayJoin(processes) FROM flow.instances WHERE source = $source AND length(processes) > 1 AND has(processes, $process)
+        UNION ALL
+        SELECT arrayJoin(processes) FROM
+            (SELECT groupUniqArrayArray(processes) AS processes FROM flow.instances
+            WHERE source = $source AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.instances WHERE source = $source AND migrated != '' AND began = '')
+            GROUP BY process_instance_key HAVING has(processes, $process))))`
+
+// Elements are grouped by numbers alone: what, the hash of id and type, is 0 of those that
+// do not count here, and their names are looked up for each what, not for each element.
+// The last migration says what an element is.
+const heatSQL = `
+SELECT n.id AS id, n.type AS type, executions, completed, terminated, p50, p95, total
+FROM
+(
+    SELECT what, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
+        quantileExact(0.5)(took_ms) AS p50, quantileExact(0.95)(took_ms) AS p95, sum(took_ms) AS total
+    FROM
+    (
+        WITH splitByChar('\t', e.migrated) AS moved, $what AS one, max(e.tenant_id) AS tenant, ifNull(if(e.migrated = '', e.version, toInt64OrNull(moved[3])), 0) AS process_version,
+            if(e.migrated = '', e.bpmn_process_id = $process, moved[2] = $process)$version AND e.bpmn_element_type != 'PROCESS' AS counts
+        SELECT argMax(if(counts, one, 0), toUInt128OrZero(substring(e.migrated, 1, 35))) AS what,
+            max(e.state) AS reached, dateDiff('millisecond', min(e.activated_at), max(e.completed_at)) AS took_ms
+        FROM flow.element_instances AS e
+        WHERE $of
+            AND process_instance_key GLOBAL IN ($began)
+        GROUP BY e.key
+        HAVING what != 0 AND reached > 0 AND $tenants
+    )
+    GROUP BY what
+) AS t
+INNER JOIN
+(
+    WITH splitByChar('\t', e.migrated) AS moved
+    SELECT $what AS what, any(if(e.migrated = '', e.element_id, moved[4])) AS id, any(e.bpmn_element_type) AS type
+    FROM flow.element_instances AS e
+    WHERE source = $source AND bpmn_process_id = $process
+    GROUP BY what
+) AS n ON n.what = t.what
+ORDER BY total DESC, id, type`
+
+// whatOf is the number of what an element is.
+const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4])) + 3 * cityHash64(e.bpmn_element_type)`
+
+// heat is what has happened at each element of the process, of the instances begun
+// in the window. What an instance did before it was migrated stays where it was.
+func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+	p.SQL = fill(heatSQL, append(c.pairs(), "what", whatOf, "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.instances WHERE "+c.began(),
+		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
+	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any {
+		return []any{&r.ID, &r.Type, &r.Executions, &r.Completed, &r.Terminated, &r.P50, &r.P95, &r.Total}
+	}, p.SQL)
+	return p
+}
+
+// Only elements of which some row of the process says that they are not left may be there.
+const tokensSQL = `
+SELECT id, count() AS active
+FROM
+(
+    $elements
+)
+WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants
+GROUP BY id
+ORDER BY id`
+
+// present counts where instances are now.
+func (s *Server) present(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+	p.SQL = fill(tokensSQL, append(c.pairs(), "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
+		"elements", fill(elementsOf, "elements", fill(ofProcess+`
+        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...)
+	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Active} }, p.SQL)
+	return p
+}
+
+const troublesSQL = `
+SELECT id, countIf(created IS NOT NULL AND $within) AS incidents, countIf(reached < 2) AS open
+FROM
+(
+    SELECT splitByChar('\t', i.migrated) AS moved, if(i.migrated = '', i.element_id, moved[3]) AS id,
+        if(i.migrated = '', i.bpmn_process_id, moved[2]) AS process, i.state AS reached, i.created_at AS created, i.tenant_id AS tenant
+    FROM flow.incidents AS i FINAL
+    WHERE source = $source AND process = $process AND $tenants AND (reached < 2 OR $within)
+)
+GROUP BY id
+ORDER BY id`
+
+// troubles counts the incidents of each element, whatever its version.
+func (s *Server) troubles(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+	p.SQL = fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "tenants", who.only("tenant"))...)
+	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Incidents, &r.Open} }, p.SQL)
+	return p
+}
+
+// heatMark is what the diagram shows at an element.
+type heatMark struct {
+	Count     uint64 `json:"count"`
+	Active    uint64 `json:"active"`
+	Time      int64  `json:"time"` // ms, in all
+	Incidents uint64 `json:"incidents"`
+	Open      uint64 `json:"open"`
+	Half      string `json:"half"` // how long half of them take
+}
+
+// elements is what is known of the elements of a process.
+type elements struct {
+	Heat     section[[]elementRow] // what has happened there
+	Tokens   section[[]elementRow] // who is there
+	Troubles section[[]elementRow] // what is wrong there
+}
+
+// Rows are heat, tokens and troubles together.
+func (e elements) Rows() []elementRow {
+	return together(e.Heat.Rows, e.Tokens.Rows, e.Troubles.Rows)
+}
+
+// Whole tells whether nothing of it is missing.
+func (e elements) Whole() bool {
+	return e.Heat.Err == nil && e.Tokens.Err == nil && e.Troubles.Err == nil
+}
+
+// Marks are what the diagram shows, by element. A multi-instance body and its turns
+// are one place: the turns count, the time is that of the body.
+func (e elements) Marks() map[string]heatMark {
+	marks := map[string]heatMark{}
+	for _, row := range e.Rows() {
+		m := marks[row.ID]
+		if !row.Body() {
+			m.Count += row.Executions
+			m.Half = milliseconds(row.P50)
+		}
+		m.Active, m.Incidents, m.Open = m.Active+row.Active, m.Incidents+row.Incidents, m.Open+row.Open
+		if row.Total != nil {
+			m.Time = max(m.Time, *row.Total)
+		}
+		marks[row.ID] = m
+	}
+	return marks
+}
+
+// together adds to what has happened at elements who is there now, and what is
+// wrong there. A multi-instance body counts as its activity.
+func together(heat, tokens, troubles []elementRow) []elementRow {
+	all := slices.Clone(heat)
+	at := func(id string) *elementRow {
+		for i := range all {
+			if all[i].ID == id && !all[i].Body() {
+				return &all[i]
+			}
+		}
+		all = append(all, elementRow{ID: id})
+		return &all[len(all)-1]
+	}
+	for _, t := range tokens {
+		at(t.ID).Active += t.Active
+	}
+	for _, t := range troubles {
+		e := at(t.ID)
+		e.Incidents += t.Incidents
+		e.Open += t.Open
+	}
+	return all
+}
+
+// elementsPage is what pages/elements.html shows.
+type elementsPage struct {
+	chosen
+	elements
+}
+
+// elements is the page of the elements of a process. The page of the process takes its
+// table and the heat of its diagram from it, once it is shown itself: what has happened
+// at each element of many instances takes as long to read as all else of the two.
+func (s *Server) elements(w http.ResponseWriter, r *http.Request, who *session) error {
+	c, err := chosenOf(r, who.at)
+	if err != nil {
+		return err
+	}
+	return s.show(w, r, who, "elements", "Elements of "+c.Process, elementsPage{c, s.elementsData(r.Context(), who, c)})
+}
+
+// elementsData reads all of it side by side.
+func (s *Server) elementsData(ctx context.Context, who *session, c chosen) (e elements) {
+	var g errgroup.Group
+	g.Go(func() error { e.Heat = s.heat(ctx, who, c); return nil })
+	g.Go(func() error { e.Tokens = s.present(ctx, who, c); return nil })
+	g.Go(func() error { e.Troubles = s.troubles(ctx, who, c); return nil })
+	_ = g.Wait() // each keeps its own error
+	return e
+}
