@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -126,17 +127,25 @@ func (b *bench) fill(ctx context.Context) error {
 // pages measures how long each page takes.
 func (b *bench) pages(ctx context.Context) error {
 	paths := []string{"/"}
-	process, err := b.Query(ctx, "SELECT topK(1)(bpmn_process_id)[1] FROM flow.instances")
-	if err != nil {
-		return err
+	var processes []string // of the most instances, and of the most elements
+	for _, of := range []string{"instances", "element_instances"} {
+		process, err := b.Query(ctx, "SELECT bpmn_process_id FROM flow."+of+" GROUP BY bpmn_process_id ORDER BY count() DESC LIMIT 1")
+		if err != nil {
+			return err
+		}
+		processes = append(processes, process)
 	}
 	instance, err := b.Query(ctx, "SELECT concat('source=', source, '&key=', process_instance_key) FROM flow.v_process_instances WHERE incidents > 0 LIMIT 1")
 	if err != nil {
 		return err
 	}
 	for _, window := range []string{"24h", "30d"} {
-		paths = append(paths, "/processes?window="+window, "/process?source=load&id="+process+"&window="+window, "/instances?window="+window,
+		paths = append(paths, "/processes?window="+window, "/instances?window="+window,
 			"/instances?q=timed+out&window="+window, "/instances?state=INCIDENT&window="+window)
+		for _, process := range slices.Compact(processes) {
+			chosen := "?source=load&id=" + process + "&window=" + window
+			paths = append(paths, "/process"+chosen, "/process/elements"+chosen) // a browser asks for the second when it has the first
+		}
 	}
 	paths = append(paths, "/instances?q="+instance[strings.LastIndexByte(instance, '=')+1:], "/instance?"+instance, "/records", "/query", "/dead", "/sources", "/how")
 	var slow error
