@@ -1,10 +1,8 @@
 package stream_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,31 +21,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 	positions := stream.NewPositions(w.Stream)
 	pos := flow.Position{Owner: "test"}
 
-	ctx, cancel := context.WithCancel(context.Background())
-	var mu sync.Mutex
-	acked := map[string]int{} // id → messages it has
-	var wg sync.WaitGroup
-	for client := range 8 {
-		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprintf("c%d-%d", client, n)
-				sizes := [][]int{{200}, {50 << 10}, {100, 100, 100}}[n%3]
-				for {
-					_, err := p.Publish(context.Background(), submission(id, sizes...))
-					if err == nil {
-						break
-					}
-					if !errors.Is(err, flow.ErrUnavailable) {
-						t.Errorf("publish %s: %v", id, err)
-						return
-					}
-				}
-				mu.Lock()
-				acked[id] = len(sizes)
-				mu.Unlock()
-			}
-		})
-	}
+	stop := traffic(t, p, 8)
 	for range 2 {
 		time.Sleep(time.Second)
 		leader := cluster.Leader("FLOW_0")
@@ -71,26 +45,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Second)
-	cancel()
-	wg.Wait()
-
-	stored := map[string]bool{}
-	for _, m := range w.all(0) {
-		stored[pieceOf(m)] = true
-	}
-	messages := 0
-	for id, parts := range acked {
-		for i := range parts {
-			messages++
-			if part := pieceOf(flow.Message{ID: id, From: i}); !stored[part] {
-				t.Errorf("%s was acknowledged and is not there", part)
-			}
-		}
-	}
-	if messages < 100 || len(stored) != messages {
-		t.Errorf("%d messages were acknowledged, %d are stored", messages, len(stored))
-	}
-	t.Logf("%d submissions of %d messages over 2 leaders", len(acked), messages)
+	w.holds(stop())
 	if pos.Revision == 0 || pos.Done != 2 {
 		t.Errorf("the position is at %+v", pos)
 	}

@@ -274,59 +274,13 @@ func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
-	ctx, cancel := context.WithCancel(context.Background())
-	var mu sync.Mutex
-	acked := map[string]int{} // id → messages it has
-	var wg sync.WaitGroup
-	for client := range 16 {
-		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprintf("c%d-%d", client, n)
-				sizes := [][]int{{200}, {50 << 10}, {100, 100, 100}}[n%3]
-				for {
-					_, err := p.Publish(context.Background(), submission(id, sizes...))
-					if err == nil {
-						break
-					}
-					if !errors.Is(err, flow.ErrUnavailable) {
-						t.Errorf("publish %s: %v", id, err)
-						return
-					}
-				}
-				mu.Lock()
-				acked[id] = len(sizes)
-				mu.Unlock()
-			}
-		})
-	}
+	stop := traffic(t, p, 16)
 	for range 4 {
 		time.Sleep(300 * time.Millisecond)
 		w.server.Restart()
 	}
 	time.Sleep(300 * time.Millisecond)
-	cancel()
-	wg.Wait()
-
-	stored := map[string]bool{}
-	for _, m := range w.all(0) {
-		stored[pieceOf(m)] = true
-	}
-	messages := 0
-	for id, parts := range acked {
-		for i := range parts {
-			messages++
-			if part := pieceOf(flow.Message{ID: id, From: i}); !stored[part] {
-				t.Errorf("%s was acknowledged and is not there", part)
-			}
-		}
-	}
-	if messages < 100 {
-		t.Errorf("only %d pieces were acknowledged: the test shows nothing", messages)
-	}
-	if len(stored) != messages {
-		t.Errorf("%d pieces are there, %d were acknowledged", len(stored), messages)
-	}
-	t.Logf("%d submissions of %d messages over 4 restarts", len(acked), messages)
+	w.holds(stop())
 }
 
 func TestASubmitterThatGivesUpIsToldSo(t *testing.T) {

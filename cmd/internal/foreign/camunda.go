@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -392,22 +391,5 @@ func (b *broker) eventually(ctx context.Context, try func() error) (err error) {
 }
 
 func (b *broker) ask(ctx context.Context, sql string) (string, error) {
-	return get(ctx, fmt.Sprintf("http://%s:%s/?query=%s", b.env["HOST"], b.env["HTTP_PORT"], url.QueryEscape(sql)))
-}
-
-func get(ctx context.Context, address string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return "", err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return strings.TrimSpace(string(body)), err
+	return parts.Ask(ctx, http.MethodGet, fmt.Sprintf("http://%s:%s/?query=%s", b.env["HOST"], b.env["HTTP_PORT"], url.QueryEscape(sql)))
 }

@@ -306,7 +306,12 @@ func (s *Stage) Exec(ctx context.Context, sql string) error {
 }
 
 func (s *Stage) ask(ctx context.Context, method, sql string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.HTTP+"/?query="+url.QueryEscape(sql), nil)
+	return Ask(ctx, method, "http://"+s.HTTP+"/?query="+url.QueryEscape(sql))
+}
+
+// Ask makes a request without a body, and returns what is answered, without the line's end.
+func Ask(ctx context.Context, method, address string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
 		return "", err
 	}
