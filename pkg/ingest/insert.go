@@ -150,6 +150,7 @@ func (s *session) piece(ctx context.Context, b *block, c flow.Claim, from, to in
 func (s *session) inserted(ctx context.Context, b *block, from, to int, took time.Duration) {
 	s.refusals = 0
 	s.recovered()
+	s.took.Store(int64(took))
 	s.metrics.inserted(ctx, took)
 	s.metrics.rows.Add(float64(to - from))
 	s.moved.Stored += uint64(to - from)

@@ -46,6 +46,29 @@ func TestATrickleStaysFreshAndMakesFewParts(t *testing.T) {
 	})
 }
 
+// TestATrickleLeavesClickHouseTime: where an insert has its price, however small it
+// is, a few records more wait for the next one instead of taking ClickHouse for themselves.
+func TestATrickleLeavesClickHouseTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		rows := paced(w, 100*time.Millisecond)
+		reg := newRegistry()
+		_, stop := (&process{world: w, name: "a"}).startWith(t, ingest.Config{}, reg)
+		for n := range 1000 { // 20 a second
+			w.publish(message(rec(fmt.Sprint(n))))
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		stop()
+		if got := time.Duration(len(*rows)) * 100 * time.Millisecond; got > 50*time.Second/4+time.Second {
+			t.Errorf("inserts took %v of 50 s, want a quarter at most", got)
+		}
+		if got := sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="1"}`); got != 1000 {
+			t.Errorf("%v of 1000 records could be queried within a second", got)
+		}
+	})
+}
+
 func TestASingleRecordAfterSilenceDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
