@@ -54,7 +54,7 @@ func show(t testing.TB, name string, p *Process) {
 // took, within bounds: one that runs a program would take a processor for itself.
 func Eventually(t testing.TB, limit time.Duration, check func() error) {
 	t.Helper()
-	const least, most = 50 * time.Millisecond, 500 * time.Millisecond
+	const least, most = 100 * time.Millisecond, 500 * time.Millisecond
 	for deadline := time.Now().Add(limit); ; {
 		began := time.Now()
 		err := check()
