@@ -55,11 +55,11 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	letters := s.letters("--code", "refused")
 	s.sluice(0, "dead", "drop", fmt.Sprint(letters[0].Number), "--yes", "--nats", at)
 	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), "--nats", at)
-	s.load("--records", "50000", "--batch", "250", "--connections", "1", "--seed", "1") // a message for each request
+	s.load("--records", "16000", "--batch", "100", "--connections", "1", "--seed", "1") // a message for each request
 	if err := wantOK(s.post([]byte(`{"id":"p0-0"}`))); err != nil {                     // again, and repeated
 		t.Fatal(err)
 	}
-	s.eventuallyStored(50012) // garbage is one, a replay is another
+	s.eventuallyStored(16012) // garbage is one, a replay is another
 	s.exec("OPTIMIZE TABLE flow.records FINAL")
 
 	// As a program from before migration 0022 has stored it.
@@ -68,7 +68,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 
 	t.Run("as it is", func(t *testing.T) {
 		r := s.rebuild(0, "flow_one")
-		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt != 50007 || r.Lanes[0].Differ != 0 {
+		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt != 16007 || r.Lanes[0].Differ != 0 {
 			t.Errorf("got %+v", r.Lanes[0])
 		}
 	})
@@ -137,7 +137,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 		if err := wantOK(s.post([]byte(`{"id":"afterwards"}`))); err != nil {
 			t.Fatal(err)
 		}
-		s.eventuallyStored(50014)
+		s.eventuallyStored(16014)
 		s.verify(0, "--deep")
 		s.eventuallyQuery(5*time.Second, "SELECT count() FROM flow.records WHERE id IN ('while-stopped', 'afterwards')", "2")
 	})
