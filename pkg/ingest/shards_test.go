@@ -69,7 +69,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	stopA, check := s.ingesterToCheck("a", at(0))
 	defer func() { stopA() }()
 
-	simulated := simulator.New(simulator.Config{Seed: 5, Start: time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC), Every: 30 * time.Second, Instances: 24, Commands: true})
+	simulated := simulator.New(simulator.Config{Seed: 5, Start: time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC), Every: 30 * time.Second, Instances: 12, Commands: true})
 	var bodies []string
 	for r, more := simulated.Next(); more; r, more = simulated.Next() {
 		bodies = append(bodies, string(r.JSON))
