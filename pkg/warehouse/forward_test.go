@@ -16,6 +16,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
 )
 
 // testdata/first is a data folder of the first version: its migrations as they
@@ -81,14 +82,18 @@ func TestMigrationsGoForward(t *testing.T) {
 	}
 }
 
-// byAge is the migration that has instances by when they began.
-const byAge = 21
+// Migrations that exchange what feeds a fold: instances by when they began, and jobs
+// whose steps are columns.
+const (
+	byAge   = 21
+	inSteps = 23
+)
 
-// TestInstancesGoForward kills migration 0021 after each of its statements, of a
-// database of the first version, while records come in: in the end every fold and view
-// is what really happened, and instances are what they are when all is folded at once.
-func TestInstancesGoForward(t *testing.T) {
-	t.Parallel()
+// goForward kills a migration after each of its statements, of a database of the first
+// version, while records of an engine come in: in the end every fold and view is what
+// really happened.
+func goForward(t *testing.T, version uint32, instances int, arrive func([]sent) []sent) *warehouse.DB {
+	t.Helper()
 	_, url := clickhousetest.FreshDatabase(t)
 	db := openURL(t, url)
 	if err := errors.Join(db.MigrateAs(t.Context(), first+"/migrations"), db.AddColumns(t.Context())); err != nil {
@@ -96,9 +101,10 @@ func TestInstancesGoForward(t *testing.T) {
 	}
 	truth := new(simulator.Truth)
 	var all []sent
-	for r := range simulator.New(simulator.Config{Seed: 11, Instances: 120, Commands: true, Truth: truth}).All() {
+	for r := range simulator.New(simulator.Config{Seed: 11, Instances: instances, Commands: true, Truth: truth}).All() {
 		all = append(all, sent{"engine", r.Position, r.Timestamp, string(r.JSON)})
 	}
+	all = arrive(all)
 	next := uint64(1)
 	send := func(some int) {
 		t.Helper()
@@ -109,7 +115,7 @@ func TestInstancesGoForward(t *testing.T) {
 	some := len(all) / 20
 	for n, more := 0, true; more; n++ {
 		var err error
-		if more, err = db.MigrateUntil(t.Context(), byAge, n); err != nil {
+		if more, err = db.MigrateUntil(t.Context(), version, n); err != nil {
 			t.Fatalf("killed after %d statements: %v", n, err)
 		}
 		send(some)
@@ -128,6 +134,31 @@ func TestInstancesGoForward(t *testing.T) {
 		t.Error(err)
 	}
 	compareFolds(t, db, map[string]*simulator.Truth{"engine": truth})
+	return db
+}
+
+// TestJobsGoForward lets most jobs have events from before migration 0023 and from
+// after it, whatever came first, many of them in both: they are what they are when all
+// is folded at once.
+func TestJobsGoForward(t *testing.T) {
+	t.Parallel()
+	db := goForward(t, inSteps, 40, func(all []sent) []sent { return shuffled(again(all)) })
+	const sorted = "SELECT * EXCEPT (steps) REPLACE (if(outcome > 0, '~', last_state) AS last_state, arraySort(failed) AS failed, arraySort(timed_out) AS timed_out, arraySort(errors_thrown) AS errors_thrown) FROM "
+	at := strings.ReplaceAll(query(t, db, "SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'job_events_mv' FORMAT TSVRaw"), "\n", " ")
+	want := query(t, db, strings.Replace(sorted, " EXCEPT (steps)", "", 1)+"("+at+") ORDER BY key")
+	if got := query(t, db, sorted+"{db}.jobs FINAL ORDER BY key"); got != want || strings.Count(want, "\n") < 100 {
+		t.Errorf("jobs (-folded at once +migrated):\n%s", cmp.Diff(want, got))
+	}
+	if n := query(t, db, "SELECT countIf(notEmpty(steps)) > 30, countIf(empty(steps)) > 30 FROM {db}.jobs FINAL"); n != "1\t1" {
+		t.Errorf("jobs with steps of before the migration, and jobs without: %s", n)
+	}
+}
+
+// TestInstancesGoForward does so with migration 0021: instances are what they are when
+// all is folded at once.
+func TestInstancesGoForward(t *testing.T) {
+	t.Parallel()
+	db := goForward(t, byAge, 120, inOrder)
 
 	const sorted = "SELECT * REPLACE(arraySort(processes) AS processes, arraySort(incident_keys) AS incident_keys, arraySort(resolved_incident_keys) AS resolved_incident_keys, arraySort(job_failures) AS job_failures) FROM "
 	at := strings.ReplaceAll(query(t, db, "SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'instances_mv' FORMAT TSVRaw"), "\n", " ")

@@ -70,7 +70,7 @@ func TestMigrateGoesOnWhereACrashLeftIt(t *testing.T) {
 	db := open(t)
 	want := query(t, db, schema)
 	// As if it had died in the middle of the third migration.
-	for _, s := range []string{"DROP VIEW {db}.jobs_mv SYNC", "DROP TABLE {db}.incidents_mv SYNC", "DROP TABLE {db}.incidents SYNC",
+	for _, s := range []string{"DROP VIEW {db}.job_events_mv SYNC", "DROP TABLE {db}.incidents_mv SYNC", "DROP TABLE {db}.incidents SYNC",
 		"DROP VIEW {db}.v_jobs SYNC", "DROP TABLE {db}.changes SYNC", "ALTER TABLE {db}.migrations DELETE WHERE version >= 3 SETTINGS mutations_sync = 2"} {
 		query(t, db, s)
 	}

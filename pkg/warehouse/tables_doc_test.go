@@ -21,7 +21,9 @@ type schemaTable struct {
 var (
 	createTable  = regexp.MustCompile(`(?s)((?:--[^\n]*\n)+)CREATE TABLE IF NOT EXISTS (?:{{\.Table "|{{\.Database}}\.)(\w+)[^\n]*\n\(\n(.*?)\n\)\nENGINE`)
 	createColumn = regexp.MustCompile(`(?m)^    (\w+) [^\n]*?(?:-- (.*))?$`)
-	addColumn    = regexp.MustCompile(`ALTER TABLE {{\.Table "(\w+)"}}{{\.OnCluster}}\n    ADD COLUMN IF NOT EXISTS (\w+) [^\n]* AFTER (\w+)`)
+	alterTable   = regexp.MustCompile(`(?s)ALTER TABLE {{\.Table "(\w+)"}}{{\.OnCluster}}\n(.*?);\n`)
+	addColumn    = regexp.MustCompile(`(?m)^    ADD COLUMN IF NOT EXISTS (\w+) .* AFTER (\w+)(?:.* -- (.*))?`)
+	aboutColumn  = regexp.MustCompile(`(?m)^    COMMENT COLUMN (\w+) '(.*)'`)
 )
 
 // schemaTables reads them from the migrations, in order.
@@ -53,11 +55,18 @@ func schemaTables(t *testing.T) (all []schemaTable) {
 			}
 			all = append(all, one)
 		}
-		for _, m := range addColumn.FindAllStringSubmatch(string(text), -1) {
-			table := slices.IndexFunc(all, func(one schemaTable) bool { return one.name == m[1] })
+		for _, alter := range alterTable.FindAllStringSubmatch(string(text), -1) {
+			table := slices.IndexFunc(all, func(one schemaTable) bool { return one.name == alter[1] })
 			columns := &all[table].columns
-			after := slices.IndexFunc(*columns, func(c [2]string) bool { return c[0] == m[3] })
-			*columns = slices.Insert(*columns, after+1, [2]string{m[2], ""})
+			at := func(name string) int {
+				return slices.IndexFunc(*columns, func(c [2]string) bool { return c[0] == name })
+			}
+			for _, m := range addColumn.FindAllStringSubmatch(alter[2], -1) {
+				*columns = slices.Insert(*columns, at(m[2])+1, [2]string{m[1], m[3]})
+			}
+			for _, m := range aboutColumn.FindAllStringSubmatch(alter[2], -1) {
+				(*columns)[at(m[1])][1] = m[2]
+			}
 		}
 	}
 	return all

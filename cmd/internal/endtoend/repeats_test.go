@@ -521,6 +521,6 @@ func statementsOf(t *testing.T, section string) (all []string) {
 // inOrder sorts the sets of a fold: how they lie depends on what came first.
 var inOrder = map[string]string{
 	"instances": "REPLACE(arraySort(processes) AS processes, arraySort(incident_keys) AS incident_keys, arraySort(resolved_incident_keys) AS resolved_incident_keys, arraySort(job_failures) AS job_failures)",
-	"jobs":      "REPLACE(arraySort(steps) AS steps)",
+	"jobs":      "REPLACE(arraySort(failed) AS failed, arraySort(timed_out) AS timed_out, arraySort(errors_thrown) AS errors_thrown)",
 	"variables": "REPLACE(arraySort(updates) AS updates)",
 }
