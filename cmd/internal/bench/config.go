@@ -38,6 +38,7 @@ type plan struct {
 	records     int64
 	blockRows   int           // of a block, where a lane is emptied
 	warmUp      int64         // records before the first run
+	cold        bool          // only the first load of all warms up
 	paced       time.Duration // of a run at a given rate
 	small       time.Duration // of a run of small requests
 	point       time.Duration // of a run of a scaling table
@@ -57,7 +58,7 @@ func (c *config) plan() (plan, error) {
 	}
 	if c.Short {
 		return plan{
-			runs: 2, records: 30_000, blockRows: 3_000, warmUp: 5_000, paced: time.Second, small: 200 * time.Millisecond,
+			runs: 2, records: 30_000, blockRows: 3_000, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
 			point: 150 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
 			loads: 5, load: 200 * time.Millisecond,

@@ -52,6 +52,7 @@ type bench struct {
 	plan plan
 	dir  string // of everything; removed in the end
 	seed uint64 // of the records of the latest run
+	warm bool   // a load has warmed up
 
 	began time.Time
 }

@@ -223,14 +223,11 @@ func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
 	if err := b.settle(ctx, s); err != nil {
 		return err
 	}
-	warm := j.load
-	if warm.Duration > 0 {
-		warm.Duration = max(time.Duration(warmUp*float64(warm.Duration)), 200*time.Millisecond)
-	} else {
-		warm.Records = min(b.plan.warmUp, warm.Records)
-	}
-	if _, err := b.pass(ctx, s, warm); err != nil {
-		return fmt.Errorf("%s: warm-up: %w", j.name, err)
+	if !b.plan.cold || !b.warm {
+		if err := b.warmUp(ctx, s, j.load); err != nil {
+			return fmt.Errorf("%s: warm-up: %w", j.name, err)
+		}
+		b.warm = true
 	}
 	for n := range b.plan.runs {
 		p, err := b.once(ctx, s, j)
@@ -244,6 +241,17 @@ func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
 		}
 	}
 	return nil
+}
+
+// warmUp posts a part of a load, of which nothing is measured.
+func (b *bench) warmUp(ctx context.Context, s *parts.Stage, warm load.Config) error {
+	if warm.Duration > 0 {
+		warm.Duration = max(time.Duration(warmUp*float64(warm.Duration)), 200*time.Millisecond)
+	} else {
+		warm.Records = min(b.plan.warmUp, warm.Records)
+	}
+	_, err := b.pass(ctx, s, warm)
+	return err
 }
 
 // warmUp is how long a load of some time warms up, of that time.
