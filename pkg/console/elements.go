@@ -1,27 +1,28 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
-
-	"golang.org/x/sync/errgroup"
 )
 
-// elementRow is what has happened at an element.
-type elementRow struct {
+// heatRow is what has happened at an element. What holds the turns of a multi-instance
+// activity is a row of its own, and of the type MULTI_INSTANCE_BODY.
+type heatRow struct {
 	ID, Type              string
 	Executions, Completed uint64
 	Terminated            uint64
 	P50, P95, Total       *int64 // ms
-	Active                uint64 // are there now, also of instances that began before the window
-	Incidents             uint64 // created in the window
-	Open                  uint64 // incidents open now
 }
 
-// Body tells whether it is what holds the turns of a multi-instance activity: who
-// is there, and what is wrong there, counts with the activity.
-func (e elementRow) Body() bool { return e.Type == "MULTI_INSTANCE_BODY" }
+// placeRow is what is so at an element now.
+type placeRow struct {
+	ID        string
+	Active    uint64 // are there, also of instances that began before the window
+	Incidents uint64 // created in the window
+	Open      uint64 // incidents open now
+}
 
 // elementsOf are the elements of instances, one row each, read without FINAL:
 // what $elements finds by any of their rows.
@@ -85,10 +86,10 @@ const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4
 
 // heat is what has happened at each element of the process, of the instances begun
 // in the window. What an instance did before it was migrated stays where it was.
-func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]heatRow]) {
 	p.SQL = fill(heatSQL, append(c.pairs(), "what", whatOf, "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.instances WHERE "+c.began(),
 		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
-	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any {
+	p.Rows, p.Err = each(ctx, s.db, func(r *heatRow) []any {
 		return []any{&r.ID, &r.Type, &r.Executions, &r.Completed, &r.Terminated, &r.P50, &r.P95, &r.Total}
 	}, p.SQL)
 	return p
@@ -106,11 +107,11 @@ GROUP BY id
 ORDER BY id`
 
 // present counts where instances are now.
-func (s *Server) present(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+func (s *Server) present(ctx context.Context, who *session, c chosen) (p section[[]placeRow]) {
 	p.SQL = fill(tokensSQL, append(c.pairs(), "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
 		"elements", fill(elementsOf, "elements", fill(ofProcess+`
         AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...)
-	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Active} }, p.SQL)
+	p.Rows, p.Err = each(ctx, s.db, func(r *placeRow) []any { return []any{&r.ID, &r.Active} }, p.SQL)
 	return p
 }
 
@@ -127,105 +128,82 @@ GROUP BY id
 ORDER BY id`
 
 // troubles counts the incidents of each element, whatever its version.
-func (s *Server) troubles(ctx context.Context, who *session, c chosen) (p section[[]elementRow]) {
+func (s *Server) troubles(ctx context.Context, who *session, c chosen) (p section[[]placeRow]) {
 	p.SQL = fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "tenants", who.only("tenant"))...)
-	p.Rows, p.Err = each(ctx, s.db, func(r *elementRow) []any { return []any{&r.ID, &r.Incidents, &r.Open} }, p.SQL)
+	p.Rows, p.Err = each(ctx, s.db, func(r *placeRow) []any { return []any{&r.ID, &r.Incidents, &r.Open} }, p.SQL)
 	return p
 }
 
-// heatMark is what the diagram shows at an element.
+// places puts together who is at an element now and what is wrong there, the worst first.
+func places(tokens, troubles []placeRow) []placeRow {
+	all := slices.Clone(tokens)
+	for _, t := range troubles {
+		i := slices.IndexFunc(all, func(p placeRow) bool { return p.ID == t.ID })
+		if i < 0 {
+			i, all = len(all), append(all, placeRow{ID: t.ID})
+		}
+		all[i].Incidents, all[i].Open = t.Incidents, t.Open
+	}
+	slices.SortFunc(all, func(a, b placeRow) int {
+		return cmp.Or(cmp.Compare(b.Open, a.Open), cmp.Compare(b.Active, a.Active), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+// heatMark is what the diagram shows at an element: what is so now comes with its page,
+// what has happened later.
 type heatMark struct {
-	Count     uint64 `json:"count"`
-	Active    uint64 `json:"active"`
-	Time      int64  `json:"time"` // ms, in all
-	Incidents uint64 `json:"incidents"`
-	Open      uint64 `json:"open"`
-	Half      string `json:"half"` // how long half of them take
+	Active    uint64 `json:"active,omitempty"`
+	Incidents uint64 `json:"incidents,omitempty"`
+	Open      uint64 `json:"open,omitempty"`
+	Count     uint64 `json:"count,omitempty"`
+	Time      int64  `json:"time,omitempty"` // ms, in all
+	Half      string `json:"half,omitempty"` // how long half of them take
 }
 
-// elements is what is known of the elements of a process.
-type elements struct {
-	Heat     section[[]elementRow] // what has happened there
-	Tokens   section[[]elementRow] // who is there
-	Troubles section[[]elementRow] // what is wrong there
-}
-
-// Rows are heat, tokens and troubles together.
-func (e elements) Rows() []elementRow {
-	return together(e.Heat.Rows, e.Tokens.Rows, e.Troubles.Rows)
-}
-
-// Whole tells whether nothing of it is missing.
-func (e elements) Whole() bool {
-	return e.Heat.Err == nil && e.Tokens.Err == nil && e.Troubles.Err == nil
-}
-
-// Marks are what the diagram shows, by element. A multi-instance body and its turns
-// are one place: the turns count, the time is that of the body.
-func (e elements) Marks() map[string]heatMark {
+// placeMarks are what the diagram shows of now, by element.
+func placeMarks(rows []placeRow) map[string]heatMark {
 	marks := map[string]heatMark{}
-	for _, row := range e.Rows() {
-		m := marks[row.ID]
-		if !row.Body() {
-			m.Count += row.Executions
-			m.Half = milliseconds(row.P50)
-		}
-		m.Active, m.Incidents, m.Open = m.Active+row.Active, m.Incidents+row.Incidents, m.Open+row.Open
-		if row.Total != nil {
-			m.Time = max(m.Time, *row.Total)
-		}
-		marks[row.ID] = m
+	for _, p := range rows {
+		marks[p.ID] = heatMark{Active: p.Active, Incidents: p.Incidents, Open: p.Open}
 	}
 	return marks
 }
 
-// together adds to what has happened at elements who is there now, and what is
-// wrong there. A multi-instance body counts as its activity.
-func together(heat, tokens, troubles []elementRow) []elementRow {
-	all := slices.Clone(heat)
-	at := func(id string) *elementRow {
-		for i := range all {
-			if all[i].ID == id && !all[i].Body() {
-				return &all[i]
-			}
+// heatMarks are what the diagram shows of what has happened, by element. A multi-instance
+// body and its turns are one place: the turns count, the time is that of the body.
+func heatMarks(rows []heatRow) map[string]heatMark {
+	marks := map[string]heatMark{}
+	for _, h := range rows {
+		m := marks[h.ID]
+		if h.Type != "MULTI_INSTANCE_BODY" {
+			m.Count += h.Executions
+			m.Half = milliseconds(h.P50)
 		}
-		all = append(all, elementRow{ID: id})
-		return &all[len(all)-1]
+		if h.Total != nil {
+			m.Time = max(m.Time, *h.Total)
+		}
+		marks[h.ID] = m
 	}
-	for _, t := range tokens {
-		at(t.ID).Active += t.Active
-	}
-	for _, t := range troubles {
-		e := at(t.ID)
-		e.Incidents += t.Incidents
-		e.Open += t.Open
-	}
-	return all
+	return marks
 }
 
 // elementsPage is what pages/elements.html shows.
 type elementsPage struct {
 	chosen
-	elements
+	Heat section[[]heatRow]
 }
 
-// elements is the page of the elements of a process. The page of the process takes its
-// table and the heat of its diagram from it, once it is shown itself: what has happened
-// at each element of many instances takes as long to read as all else of the two.
+// Marks are what the diagram shows of it.
+func (p elementsPage) Marks() map[string]heatMark { return heatMarks(p.Heat.Rows) }
+
+// elements is the page of what has happened at the elements of a process. The page of the
+// process takes its table and the heat of its diagram from it when it is shown itself: of
+// many instances this takes as long to read as all else together.
 func (s *Server) elements(w http.ResponseWriter, r *http.Request, who *session) error {
 	c, err := chosenOf(r, who.at)
 	if err != nil {
 		return err
 	}
-	return s.show(w, r, who, "elements", "Elements of "+c.Process, elementsPage{c, s.elementsData(r.Context(), who, c)})
-}
-
-// elementsData reads all of it side by side.
-func (s *Server) elementsData(ctx context.Context, who *session, c chosen) (e elements) {
-	var g errgroup.Group
-	g.Go(func() error { e.Heat = s.heat(ctx, who, c); return nil })
-	g.Go(func() error { e.Tokens = s.present(ctx, who, c); return nil })
-	g.Go(func() error { e.Troubles = s.troubles(ctx, who, c); return nil })
-	_ = g.Wait() // each keeps its own error
-	return e
+	return s.show(w, r, who, "elements", "Elements of "+c.Process, elementsPage{c, s.heat(r.Context(), who, c)})
 }

@@ -25,9 +25,9 @@ func Between(from, to time.Time) window { return window{Name: "24h", From: from,
 // The rows that pages show.
 type (
 	ProcessRow = processRow
-	ElementRow = elementRow
+	HeatRow    = heatRow
+	PlaceRow   = placeRow
 	VersionRow = versionRow
-	Elements   = elements
 )
 
 func (a Asked) Processes(ctx context.Context, w window) ([]processRow, error) {
@@ -39,8 +39,10 @@ func (a Asked) Process(ctx context.Context, source, process string, version int6
 	return a.S.processData(ctx, a.Who, chosen{Source: source, Process: process, Version: version, Window: w})
 }
 
-func (a Asked) Elements(ctx context.Context, source, process string, w window) elements {
-	return a.S.elementsData(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
+// Heat is what has happened at elements.
+func (a Asked) Heat(ctx context.Context, source, process string, w window) ([]heatRow, error) {
+	p := a.S.heat(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
+	return p.Rows, p.Err
 }
 
 // Follows is the graph that is shown of a process without a diagram.

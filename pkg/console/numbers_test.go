@@ -140,16 +140,27 @@ func (w *world) diagramNumbers(t *testing.T, s *site, csrf, instance string) {
 			t.Errorf("%s of %s is %s, on the diagram it is %d", get, row, got, want)
 		}
 	}
-	var heat map[string]struct{ Count, Active, Open uint64 }
-	base := data("/process/elements?source=cluster-a&id=order&window=all", "heat", &heat)
+	type mark struct{ Count, Active, Open uint64 }
+	var happened, now map[string]mark
+	of := "source=cluster-a&id=order&window=all"
+	base := data("/process/elements?"+of, "heat", &happened)
 	checked := 0
-	for id, h := range heat {
+	for id, h := range happened {
+		if checked++; checked <= 3 {
+			check(base, "turns.executions", "id:"+id, h.Count)
+		}
+	}
+	base = data("/process?"+of, "heat", &now)
+	checked = 0
+	for id, h := range now {
 		if checked++; checked > 2 && h.Open == 0 || checked > 8 {
 			continue
 		}
-		check(base, "turns.executions", "id:"+id, h.Count)
 		check(base, "tokens.active", "id:"+id, h.Active)
 		check(base, "troubles.open", "id:"+id, h.Open)
+	}
+	if len(happened) == 0 || len(now) == 0 {
+		t.Errorf("the diagram shows %d elements where something has happened, and %d where something is", len(happened), len(now))
 	}
 	var marks map[string]struct {
 		State       string

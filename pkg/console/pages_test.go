@@ -55,7 +55,7 @@ func testPages(t *testing.T, w *world) {
 		return body
 	}
 	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "/query?of=")
-	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "card_refused → paid", "<svg class=\"bars\"", "With incidents",
+	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "card_refused → paid", "<svg class=\"bars\"", "With incidents", "Where instances are now", "get=tokens.active",
 		`data-later="/process/elements?id=order&amp;source=cluster-a&amp;window=all"><p><a href="/process/elements?id=order&amp;source=cluster-a&amp;window=all">`)
 	get("/process/elements?source=cluster-a&id=order&window=all", http.StatusOK, "back_order", "data-heat=", "get=heat.p95", `href="/process?id=order&amp;source=cluster-a&amp;window=all"`)
 	get("/process/elements?source=cluster-a&id=order&version=2", http.StatusOK, "version <span class=\"id\">2</span>")
@@ -261,7 +261,7 @@ func TestPagesSayWhatIsMissing(t *testing.T) {
 		wants(t, path, res, body, http.StatusOK, `Not available: <span class="text">connection refused`)
 	}
 	res, body := s.get("/process/elements?source=a&id=b")
-	wants(t, "elements", res, body, http.StatusOK, `Not available: <span class="text">executions and durations: connection refused`, "who is there now: connection refused", "incidents: connection refused",
+	wants(t, "elements", res, body, http.StatusOK, `Not available: <span class="text">connection refused`,
 		`<a href="/process/elements?id=b&amp;source=a&amp;window=24h" data-again>Try again</a>`)
 	res, body = s.get("/instance?source=a&key=1")
 	wants(t, "an instance", res, body, http.StatusBadGateway, "connection refused")

@@ -201,9 +201,14 @@ type processPage struct {
 	Variants    section[[]variantRow]
 	Definitions section[[]definitionRow]
 	Definition  *definitionRow       // whose diagram is shown; nil when there is none
-	Elements    elements             // on the diagram, without their heat: elementsPage has it
 	Follows     section[[]followRow] // only without a diagram
+	Tokens      section[[]placeRow]
+	Troubles    section[[]placeRow]
+	Places      []placeRow // tokens and troubles together
 }
+
+// Marks are what the diagram shows at once: elementsPage has its heat.
+func (p *processPage) Marks() map[string]heatMark { return placeMarks(p.Places) }
 
 // DiagramPath is where the XML of the diagram is.
 func (p *processPage) DiagramPath() string { return definitionPath(p.Source, p.Definition.Key) }
@@ -249,26 +254,23 @@ func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) e
 func (s *Server) processData(ctx context.Context, who *session, c chosen) *processPage {
 	p := &processPage{chosen: c}
 	var g errgroup.Group
+	g.SetLimit(4) // of the connections that all pages share
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
-	read(func() { s.readDiagram(ctx, who, p) })
+	read(func() {
+		p.Definitions = s.definitions(ctx, who, c)
+		p.Definition = shown(p.Definitions.Rows, c.Version)
+		if p.Definition == nil && p.Definitions.Err == nil {
+			p.Follows = s.follows(ctx, who, c)
+		}
+	})
 	read(func() { p.Variants = s.variants(ctx, who, c) })
 	read(func() { p.Versions = s.versions(ctx, who, c) })
+	read(func() { p.Tokens = s.present(ctx, who, c) })
+	read(func() { p.Troubles = s.troubles(ctx, who, c) })
 	_ = g.Wait() // each keeps its own error
+	p.Places = places(p.Tokens.Rows, p.Troubles.Rows)
 	p.Histogram = histogram(p.Versions.Rows, c.Version)
 	return p
-}
-
-// readDiagram reads which diagram is shown and what stands on it at once; which element
-// follows which, when there is none.
-func (s *Server) readDiagram(ctx context.Context, who *session, p *processPage) {
-	p.Definitions = s.definitions(ctx, who, p.chosen)
-	p.Definition = shown(p.Definitions.Rows, p.Version)
-	switch {
-	case p.Definition != nil:
-		p.Elements.Tokens, p.Elements.Troubles = s.present(ctx, who, p.chosen), s.troubles(ctx, who, p.chosen)
-	case p.Definitions.Err == nil:
-		p.Follows = s.follows(ctx, who, p.chosen)
-	}
 }
 
 // shown is the definition whose diagram is shown: of the version that is chosen,

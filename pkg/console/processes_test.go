@@ -110,10 +110,11 @@ func testProcess(t *testing.T, w *world) {
 	from, to := w.start.Add(10*time.Minute), w.start.Add(100*time.Minute)
 	for _, process := range []string{"order-eu", "survey"} {
 		ask, window := console.Ask(w.db, nil), console.Between(from, to)
-		p, elements := ask.Process(t.Context(), "cluster-a", process, 0, window), ask.Elements(t.Context(), "cluster-a", process, window)
+		p := ask.Process(t.Context(), "cluster-a", process, 0, window)
+		heat, err := ask.Heat(t.Context(), "cluster-a", process, window)
 		for name, err := range map[string]error{
-			"versions": p.Versions.Err, "heat": elements.Heat.Err, "tokens": elements.Tokens.Err,
-			"troubles": elements.Troubles.Err, "variants": p.Variants.Err, "definitions": p.Definitions.Err,
+			"versions": p.Versions.Err, "heat": err, "tokens": p.Tokens.Err,
+			"troubles": p.Troubles.Err, "variants": p.Variants.Err, "definitions": p.Definitions.Err,
 		} {
 			if err != nil {
 				t.Errorf("%s: %s: %v", process, name, err)
@@ -122,14 +123,8 @@ func testProcess(t *testing.T, w *world) {
 		if p.Definition == nil || len(p.Definitions.Rows) != 2 || p.Definition.Version != 2 {
 			t.Errorf("%s: definitions %+v", process, p.Definitions.Rows)
 		}
-		w.compareElements(t, elements, process, "", from, to)
-		// The diagram shows at once what is so now, before it is told what has happened.
-		for id, mark := range elements.Marks() {
-			if at := p.Elements.Marks()[id]; at.Active != mark.Active || at.Incidents != mark.Incidents || at.Open != mark.Open || at.Count != 0 {
-				t.Errorf("%s: the diagram shows %+v at %s at first, and then %+v", process, at, id, mark)
-			}
-		}
-		for _, e := range elements.Heat.Rows {
+		w.compareElements(t, heat, p.Places, process, "", from, to)
+		for _, e := range heat {
 			if e.Completed == 0 && (e.P50 != nil || e.P95 != nil || e.Total != nil) {
 				t.Errorf("%s: nobody has completed %s, and half of them took %v", process, e.ID, e.P50)
 			}
@@ -159,7 +154,7 @@ func testProcess(t *testing.T, w *world) {
 }
 
 // compareElements compares what is said of each element, of a tenant or of all.
-func (w *world) compareElements(t *testing.T, e console.Elements, process, tenant string, from, to time.Time) {
+func (w *world) compareElements(t *testing.T, heat []console.HeatRow, places []console.PlaceRow, process, tenant string, from, to time.Time) {
 	t.Helper()
 	type at struct{ Executions, Active, Incidents, Open uint64 }
 	want, got := map[string]at{}, map[string]at{}
@@ -189,9 +184,13 @@ func (w *world) compareElements(t *testing.T, e console.Elements, process, tenan
 		}
 		want[i.ElementID] = k
 	}
-	for _, e := range e.Rows() {
-		k := got[e.ID]
-		got[e.ID] = at{k.Executions + e.Executions, k.Active + e.Active, k.Incidents + e.Incidents, k.Open + e.Open}
+	for _, p := range places {
+		got[p.ID] = at{0, p.Active, p.Incidents, p.Open}
+	}
+	for _, h := range heat {
+		k := got[h.ID]
+		k.Executions += h.Executions
+		got[h.ID] = k
 	}
 	maps.DeleteFunc(want, func(_ string, k at) bool { return k == at{} })
 	maps.DeleteFunc(got, func(_ string, k at) bool { return k == at{} })
@@ -203,32 +202,43 @@ func (w *world) compareElements(t *testing.T, e console.Elements, process, tenan
 // testElementsKeepToTenants: a token of some tenants is told of their instances alone.
 func testElementsKeepToTenants(t *testing.T, w *world) {
 	for _, tenant := range []string{"a", "nobody"} {
-		e := console.Ask(w.db, []string{tenant}).Elements(t.Context(), "cluster-a", "order-eu", console.Between(w.start, w.end))
-		if !e.Whole() {
-			t.Errorf("%s: %v %v %v", tenant, e.Heat.Err, e.Tokens.Err, e.Troubles.Err)
+		ask, window := console.Ask(w.db, []string{tenant}), console.Between(w.start, w.end)
+		heat, err := ask.Heat(t.Context(), "cluster-a", "order-eu", window)
+		p := ask.Process(t.Context(), "cluster-a", "order-eu", 0, window)
+		if err != nil || p.Tokens.Err != nil || p.Troubles.Err != nil {
+			t.Errorf("%s: %v %v %v", tenant, err, p.Tokens.Err, p.Troubles.Err)
 		}
-		w.compareElements(t, e, "order-eu", tenant, w.start, w.end)
+		w.compareElements(t, heat, p.Places, "order-eu", tenant, w.start, w.end)
 	}
 }
 
-// heatless is a ClickHouse that cannot say what has happened at elements.
-type heatless struct{ console.Warehouse }
+// mute is a ClickHouse that does not answer statements that begin so.
+type mute struct {
+	console.Warehouse
+	to string
+}
 
-func (h heatless) Query(ctx context.Context, sql string, args ...any) (driver.Rows, error) {
-	if strings.HasPrefix(sql, "SELECT n.id AS id") {
+func (m mute) Query(ctx context.Context, sql string, args ...any) (driver.Rows, error) {
+	if strings.HasPrefix(sql, m.to) {
 		return nil, errors.New("memory limit exceeded")
 	}
-	return h.Warehouse.Query(ctx, sql, args...)
+	return m.Warehouse.Query(ctx, sql, args...)
 }
 
-// testElementsInParts: what cannot be read is no number in the table, and all else is.
-func testElementsInParts(t *testing.T, w *world) {
-	s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse = heatless{w.db} })
-	s.signIn(reader)
-	res, body := s.get("/process/elements?source=cluster-a&id=order&window=all")
-	wants(t, "the elements", res, body, http.StatusOK, "executions and durations: memory limit exceeded", "Try again", "get=tokens.active", "get=troubles.open")
-	if strings.Contains(body, "get=heat.") || strings.Contains(body, "No element was entered") {
-		t.Errorf("the page has numbers of what could not be read:\n%s", body)
+// testPiecesOfAPage: what cannot be read is no number on a page, and all else is there.
+func testPiecesOfAPage(t *testing.T, w *world) {
+	for _, c := range []struct{ statement, page, says, lacks, has string }{
+		{"SELECT n.id AS id", "/process/elements", "Not available: <span class=\"text\">memory limit exceeded", "get=heat.", "data-again>Try again</a>"},
+		{"SELECT id, count() AS active", "/process", "who is there now: memory limit exceeded", "get=tokens.active", "get=troubles.open"},
+		{"SELECT id, countIf(created", "/process", "incidents: memory limit exceeded", "get=troubles.open", "get=tokens.active"},
+	} {
+		s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse = mute{w.db, c.statement} })
+		s.signIn(reader)
+		res, body := s.get(c.page + "?source=cluster-a&id=order&window=all")
+		wants(t, c.page, res, body, http.StatusOK, c.says, c.has)
+		if strings.Contains(body, c.lacks) || strings.Contains(body, "No element was entered") {
+			t.Errorf("%s has numbers of what could not be read:\n%s", c.page, body)
+		}
 	}
 }
 

@@ -99,13 +99,13 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	tb.open("/process?source=local&id=order&window=7d")
 	asked := tb.next()
 	tb.drawn()
-	tb.shows("The elements are being read…", "Executions and time are being read…", "Versions", "Variants")
+	tb.shows("The elements are being read…", "Executions and time are being read…", "Versions", "Variants", "Where instances are now")
 	tb.is("who is there and what is wrong is on the diagram", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
 	tb.is("what has happened is not, and is waited for", `!document.querySelector('.diagram .badge.count') && document.querySelector('.later').getAttribute('aria-busy') === 'true'`)
 	tb.accessible()
 	places := func() string {
 		t.Helper()
-		at, err := evaluate[string](tb, `[...document.querySelectorAll('main h2, main figure, main table, main ol')].slice(0, 8).map(e => e.tagName + Math.round(e.getBoundingClientRect().top + scrollY)).join()`)
+		at, err := evaluate[string](tb, `[...document.querySelectorAll('main h2, main figure, main table, main ol')].slice(0, 10).map(e => e.tagName + Math.round(e.getBoundingClientRect().top + scrollY)).join()`)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,13 +10,13 @@
     figure.replaceChildren(p);
   }
   // badge is a number on a diagram: a link to the query that makes it.
-  function badge(kind, text, title, figure, number, row) {
+  function badge(kind, text, title, numbers, number, row) {
     var b = document.createElement('a');
     b.className = 'fig badge ' + kind;
     b.textContent = text;
     b.title = title;
     b.tabIndex = -1; // Tab passes over the diagram: the tables have the same numbers
-    b.href = figure.dataset.numbers + '&' + new URLSearchParams({ get: number, row: row });
+    b.href = numbers + '&' + new URLSearchParams({ get: number, row: row });
     return b;
   }
 
@@ -50,12 +50,12 @@
   }
 
   // showHeat colours each element by its share of the most, and says who is there. What
-  // has happened there may come later: figure.heated shows what data-heat says then.
+  // has happened there comes later: figure.heated shows what data-heat says then.
   function showHeat(figure, viewer, known) {
     var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5, heat;
     function paint(by) {
       var most = 0;
-      Object.keys(heat).forEach(function (id) { most = Math.max(most, heat[id][by]); });
+      Object.keys(heat).forEach(function (id) { most = Math.max(most, heat[id][by] || 0); });
       Object.keys(heat).forEach(function (id) {
         if (!known(id)) return;
         for (var i = 1; i <= steps; i++) canvas.removeMarker(id, 'heat-' + i);
@@ -69,9 +69,9 @@
       Object.keys(heat).forEach(function (id) {
         var h = heat[id], shape = known(id);
         if (!shape || shape.waypoints) return;
-        if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure, 'tokens.active', 'id:' + id) });
-        if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure, 'troubles.open', 'id:' + id) });
-        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half, figure, 'turns.executions', 'id:' + id) });
+        if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure.dataset.numbers, 'tokens.active', 'id:' + id) });
+        if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure.dataset.numbers, 'troubles.open', 'id:' + id) });
+        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half, figure.dataset.heatNumbers, 'turns.executions', 'id:' + id) });
       });
       paint(document.querySelector('.modes input:checked').value);
     };
@@ -85,10 +85,10 @@
   // page at that path has in its own one, and the diagram the heat that it has. Without
   // this script the link in it leads to that page.
   function later(place) {
-    var table = document.getElementById('reading'), heat = document.getElementById('heat'), figure = document.querySelector('figure[data-heat]');
+    var status = document.getElementById('reading'), above = document.getElementById('heat'), figure = document.querySelector('figure[data-heat]');
     function tell(ofTable, ofHeat) {
-      table.textContent = ofTable;
-      if (heat) heat.textContent = ofHeat;
+      status.textContent = ofTable;
+      if (above) above.textContent = ofHeat; // there is a diagram
     }
     function put(nodes) {
       var held = place.contains(document.activeElement); // who pressed Try again stays where they are
@@ -96,34 +96,40 @@
       place.setAttribute('aria-busy', 'false');
       if (held) place.focus({ preventScroll: true });
     }
+    function missing() { tell('The elements could not be read.', 'Executions and time are not available.'); }
     function failed(why) {
-      var missing = document.createElement('p'), again = document.createElement('p'), link = document.createElement('a');
-      missing.className = 'missing text';
-      missing.textContent = 'Not available: ' + why;
+      var reason = document.createElement('p'), again = document.createElement('p'), link = document.createElement('a');
+      reason.className = 'missing text';
+      reason.textContent = 'Not available: ' + why;
       link.href = place.dataset.later;
       link.dataset.again = '';
       link.textContent = 'Try again';
       again.append(link);
-      put([missing, again]);
-      tell('The elements could not be read.', 'Executions and time are not available.');
+      put([reason, again]);
+      missing();
     }
-    function show(text, status) {
+    function show(text, code) {
       var page = new DOMParser().parseFromString(text, 'text/html'), fresh = page.querySelector('.later'), refused = page.querySelector('[role=alert]');
-      if (!fresh) { failed(refused ? refused.textContent : 'the console answers ' + status); return; }
+      if (!fresh) { failed(refused ? refused.textContent : 'the console answers ' + code); return; }
       put(fresh.childNodes);
-      tell('The elements have been read.', place.querySelector('[data-again]') ? 'Some numbers are not available: see Slowest elements.' : '');
+      if (place.querySelector('[data-again]')) { missing(); return; }
+      tell('The elements have been read.', '');
       if (!figure) return;
-      figure.dataset.heat = fresh.dataset.heat;
-      figure.dataset.numbers = fresh.dataset.numbers;
+      var heat = JSON.parse(figure.dataset.heat), happened = JSON.parse(fresh.dataset.heat);
+      Object.keys(happened).forEach(function (id) { heat[id] = Object.assign(heat[id] || {}, happened[id]); });
+      figure.dataset.heat = JSON.stringify(heat);
+      figure.dataset.heatNumbers = fresh.dataset.numbers;
       if (figure.heated) figure.heated(); // else it will be when it is drawn
     }
     function read() {
       tell('The elements are being read…', 'Executions and time are being read…');
       place.setAttribute('aria-busy', 'true');
       fetch(place.dataset.later, { headers: { Accept: 'text/html' } }).then(function (res) {
-        if (res.redirected) { location.reload(); return; } // the session is over
-        return res.text().then(function (text) { show(text, res.status); });
-      }).catch(function () { failed('the console cannot be reached.'); });
+        if (res.redirected) { location.reload(); return null; } // the session is over
+        return res.text().then(function (text) { return { text: text, code: res.status }; });
+      }).catch(function () { failed('the console cannot be reached.'); }).then(function (got) {
+        if (got) show(got.text, got.code);
+      });
     }
     place.tabIndex = -1;
     place.addEventListener('click', function (e) {
@@ -141,8 +147,8 @@
       var shape = known(id);
       if (!shape) return;
       canvas.addMarker(id, 'at-' + marks[id].state);
-      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times', figure, 'steps.times', 'id:' + id) });
-      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents', figure, 'spans.open', 'element_id:' + id) });
+      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times', figure.dataset.numbers, 'steps.times', 'id:' + id) });
+      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents', figure.dataset.numbers, 'spans.open', 'element_id:' + id) });
     });
   }
 
