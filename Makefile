@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 export CGO_ENABLED := 0
 GO         ?= go
-GOFILES    := $(shell find cmd pkg deploy -name '*.go' 2>/dev/null) go.mod go.sum
+GOFILES    := $(shell find cmd pkg deploy -type f 2>/dev/null | grep -E '\.(go|sql|html|js|css|svg|yaml|json)$$') go.mod go.sum
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
