@@ -20,7 +20,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -127,13 +126,9 @@ func (b *bench) fill(ctx context.Context) error {
 // pages measures how long each page takes.
 func (b *bench) pages(ctx context.Context) error {
 	paths := []string{"/"}
-	var processes []string // of the most instances, and of the most elements
-	for _, of := range []string{"instances", "element_instances"} {
-		process, err := b.Query(ctx, "SELECT bpmn_process_id FROM flow."+of+" GROUP BY bpmn_process_id ORDER BY count() DESC LIMIT 1")
-		if err != nil {
-			return err
-		}
-		processes = append(processes, process)
+	processes, err := b.Query(ctx, "SELECT DISTINCT bpmn_process_id FROM flow.instances ORDER BY bpmn_process_id")
+	if err != nil {
+		return err
 	}
 	instance, err := b.Query(ctx, "SELECT concat('source=', source, '&key=', process_instance_key) FROM flow.v_process_instances WHERE incidents > 0 LIMIT 1")
 	if err != nil {
@@ -142,7 +137,7 @@ func (b *bench) pages(ctx context.Context) error {
 	for _, window := range []string{"24h", "30d"} {
 		paths = append(paths, "/processes?window="+window, "/instances?window="+window,
 			"/instances?q=timed+out&window="+window, "/instances?state=INCIDENT&window="+window)
-		for _, process := range slices.Compact(processes) {
+		for process := range strings.FieldsSeq(processes) {
 			chosen := "?source=load&id=" + process + "&window=" + window
 			paths = append(paths, "/process"+chosen, "/process/elements"+chosen) // a browser asks for the second when it has the first
 		}
