@@ -76,7 +76,7 @@ SHORT := ./pkg ./pkg/api/... ./pkg/auth ./pkg/capacity ./pkg/change ./pkg/consol
 	./pkg/load/... ./pkg/ops ./pkg/programtest ./pkg/record ./pkg/state ./cmd/internal/backup ./cmd/internal/run
 BY_CHANCE := TestARepeatIsDecidedOnce|TestRequestsAgainstASlowOracle|TestManyStepsMayFail|TestEveryStepMayFailInEveryWay
 WITH_CLICKHOUSE := TestRealPartsFailAndNothingIsLostOrDoubled|TestALostPositionStoresNothingTwice|TestChangesAreVisibleWithoutClickHouse|TestABlockThatTakesTooMuchMemoryIsStoredInPieces|TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestOneKeyOverTwoApis|TestShardsGoAwayAndNothingIsLostOrDoubled
-LARGE := TestBaseline|TestLimitsLetThroughWhatTheyAllowAndNoMore
+LARGE := TestBaseline|TestLimitsLetThroughWhatTheyAllowAndNoMore|TestAThousandLanes
 test-short: engine | need-go ## the inner loop, about a minute: rooms by themselves, without what takes long
 	$(TEST) -timeout 5m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
 
