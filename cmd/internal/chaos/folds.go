@@ -37,7 +37,7 @@ func (t *tables) folds(ctx context.Context) (compared int, differ []string, err 
 		if strings.HasSuffix(v.target, ".counts_1m") {
 			continue // compared sum by sum
 		}
-		columns, err := t.foldColumns(ctx, v.target)
+		columns, err := t.foldColumns(ctx, v.target, v.name)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -62,9 +62,10 @@ func (t *tables) folds(ctx context.Context) (compared int, differ []string, err 
 
 // foldColumns are the columns of a fold so that equal contents give equal
 // text: sets are sorted, and states finished.
-func (t *tables) foldColumns(ctx context.Context, table string) (string, error) {
+func (t *tables) foldColumns(ctx context.Context, table, view string) (string, error) {
 	database, name, _ := strings.Cut(table, ".")
-	rows, err := t.db.Query(ctx, `SELECT name, type FROM system.columns WHERE database = ? AND table = ? AND default_kind = '' ORDER BY position`, database, name)
+	rows, err := t.db.Query(ctx, `SELECT name, type FROM system.columns WHERE database = ? AND table = ? AND default_kind = ''
+		AND name IN (SELECT name FROM system.columns WHERE database = ? AND table = ?) ORDER BY position`, database, name, database, view)
 	if err != nil {
 		return "", err
 	}
