@@ -63,12 +63,17 @@ test: engine | need-go ## the whole suite, with real NATS and the real engine
 # and tests that wait for servers find them late.
 beside: fuzz
 	@$(MAKE) suite-bench
+	$(TEST) -timeout 15m -p 1 -parallel 6 $(WAITING:%=./%)
 
-# Much of it waits for servers, so packages and tests run side by side, the longest
-# package first. make check has vetted it; what is linked here is never debugged.
+# Servers that stop and come back: what waits for them takes little of the processors.
+WAITING := pkg/dial pkg/embedded/clickhouse/server pkg/embedded/clickhouse/supervise pkg/embedded/nats pkg/lease pkg/state pkg/stream
+
+# Much of it waits too, so packages and tests run side by side, the longest first.
+# make check has vetted it; what is linked here is never debugged.
 TEST := $(GO) test -vet=off -ldflags=-w
 suite: engine | need-go
-	$(TEST) -timeout 15m -p 2 -parallel 6 ./cmd/internal/endtoend ./...
+	rest=$$($(GO) list ./... | grep -vxF $(WAITING:%=-e sluice/%)); \
+	$(TEST) -timeout 15m -p 2 -parallel 6 ./cmd/internal/endtoend ./cmd/... ./pkg/warehouse $$rest
 
 # The inner loop: rooms by themselves, and of them not what takes long: servers that die
 # and come back, and thousands of cases by chance. make test runs all of it.
