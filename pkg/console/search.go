@@ -224,7 +224,14 @@ func (s *Server) byText(ctx context.Context, who *session, a asked, clues ...clu
 	return all
 }
 
+// A clue reads much for few instances, so it is one value, which is made once however
+// often it is named.
 const clueSQL = `
+WITH
+    (
+        SELECT groupArray((toString(source), instance, why)) FROM
+        (SELECT source, instance, any(why) AS why FROM ($clue) GROUP BY source, instance LIMIT 300)
+    ) AS clues
 SELECT $columns, why
 FROM
 (
@@ -232,7 +239,7 @@ FROM
 ) AS i
 GLOBAL INNER JOIN
 (
-    SELECT source, instance, any(why) AS why FROM ($clue) GROUP BY source, instance LIMIT 300
+    SELECT clue.1 AS source, clue.2 AS instance, clue.3 AS why FROM (SELECT arrayJoin(clues) AS clue)
 ) AS c ON c.source = i.source AND c.instance = i.instance
 WHERE $filters
 ORDER BY ifNull(started, noticed) DESC, source, instance
@@ -240,7 +247,7 @@ LIMIT $limit`
 
 func (s *Server) followClue(ctx context.Context, who *session, a asked, c clue) (p section[[]hit]) {
 	p.SQL = fill(clueSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits), "clue", string(c),
-		"instances", fill(instancesOf, "rows", "(source, process_instance_key) GLOBAL IN (SELECT source, instance FROM ("+string(c)+"))", "tenants", who.only("tenant")))
+		"instances", fill(instancesOf, "rows", "(source, process_instance_key) GLOBAL IN (SELECT clue.1, clue.2 FROM (SELECT arrayJoin(clues) AS clue))", "tenants", who.only("tenant")))
 	p.Rows, p.Err = each(ctx, s.db, func(h *hit) []any { return append(h.places(), &h.Why) }, p.SQL)
 	return p
 }
