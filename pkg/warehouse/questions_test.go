@@ -47,10 +47,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 				if len(want) == 0 {
 					want = []string{""}
 				}
-				inlined := q.With(params)
-				if params["tenant"] == "" {
-					query(t, w.db, "EXPLAIN "+inlined)
-				} else if inlined = query(t, w.db, inlined); len(strings.Split(inlined, "\n")) != len(got) {
+				if inlined := query(t, w.db, q.With(params)); params["tenant"] != "" && len(strings.Split(inlined, "\n")) != len(got) {
 					t.Errorf("the statement with its values in it answers %s", inlined)
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
