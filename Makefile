@@ -89,7 +89,7 @@ test-short: engine | need-go ## the inner loop, about a minute: rooms by themsel
 suite-bench: engine | need-go
 	cd $(BENCH) && $(TEST) -timeout 15m ./...
 
-FUZZ_RUNS ?= 1000x
+FUZZ_RUNS ?= 2000x
 fuzz: | need-go ## a short run of every fuzz target of what clients send
 	@mkdir -p .cache/fuzz; for package in record flow change auth api; do \
 		targets=$$(grep -ho '^func Fuzz[A-Za-z]*' pkg/$$package/*_test.go | cut -c6-) || { echo "make fuzz: pkg/$$package has no fuzz target" >&2; exit 1; }; \

@@ -8,11 +8,11 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// TestASoakForTwelveSeconds is `make soak` in small.
-func TestASoakForTwelveSeconds(t *testing.T) {
+// TestASoakForTwentySeconds is `make soak` in small.
+func TestASoakForTwentySeconds(t *testing.T) {
 	var table bytes.Buffer
 	err := soak(t.Context(), config{
-		For: 12 * time.Second, Rate: 1000, Every: time.Second, Seed: 1, out: &table, build: programtest.BuildPlain,
+		For: 20 * time.Second, Rate: 1000, Every: time.Second, Seed: 1, out: &table, build: programtest.BuildPlain,
 		Freshness: 10 * time.Second, // other tests may have the processors
 	})
 	t.Logf("\n%s", table.String())
