@@ -119,7 +119,7 @@ func TestNATSOfComposeStartsWhereItCannotWrite(t *testing.T) {
 	for _, user := range natsUsers {
 		cmd.Env = append(cmd.Env, user.variable+"="+passwordOf(user.name))
 	}
-	programtest.Start(t, "nats-server", cmd, 0)
+	programtest.Start(t, "nats-server", cmd, false)
 	programtest.Eventually(t, time.Minute, func() error {
 		answer, err := http.Get("http://" + monitor + "/healthz")
 		if err != nil {

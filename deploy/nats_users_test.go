@@ -67,7 +67,7 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	publisher := stream.NewPublisher(asAPI)
 	_, err := publisher.Publish(ctx, &flow.Submission{
 		ID: "engine.1", Hash: "00", Subject: "engine", Source: "engine", Received: time.Now(),
-		Pieces: []flow.Piece{{Body: []byte(`[{"id":"1-1"}]`), Records: 1}},
+		Records: flow.Chunks{{Body: []byte(`[{"id":"1-1"}]`), Records: 1}},
 	})
 	ok("the api publishes", err)
 	wanted := &change.Change{
@@ -89,11 +89,11 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 	for index := range 3 {
 		ok("the ingester sets aside", stream.NewDeadLetters(asIngester).SetAside(ctx, flow.Dead{Message: msg.Messages[0], Index: index, Code: "c", Reason: "r"}))
 	}
-	positions := stream.NewPositions(asIngester)
+	positions := stream.NewLaneStates(asIngester)
 	at, err := positions.Read(ctx, 0)
 	ok("the ingester reads its position", err)
 	at.Done = msg.Seq
-	_, err = positions.Swap(ctx, 0, at)
+	_, err = positions.CompareAndSwap(ctx, 0, at)
 	ok("the ingester moves its position", err)
 	ok("the ingester looks what to purge", stream.NewPurger(asIngester, stream.PurgeConfig{}).Purge(ctx)) // nothing is old enough
 	nc, _ := connectAs(t, srv, "ingester")
@@ -147,8 +147,8 @@ func TestUsersOfNATSDoTheirWork(t *testing.T) {
 		_, err = letters.Replay(ctx, stream.NewPublisher(asOperator), letter)
 		ok("the operator replays", err)
 	}
-	if n, err := letters.Count(ctx); err != nil || n != 0 {
-		t.Errorf("%d dead letters are left: %v", n, err)
+	if n, err := letters.Room(ctx); err != nil || n.Letters != 0 {
+		t.Errorf("%d dead letters are left: %v", n.Letters, err)
 	}
 	_, err = asOperator.AddLane(ctx)
 	ok("the operator adds a lane", err)
@@ -166,16 +166,16 @@ func TestUsersOfNATSDoNoOtherWork(t *testing.T) {
 	}
 	no := map[string][]string{
 		"api": {
-			"flow.dead.x", "flow.settled.x", "flow.replay.x", "flow.0.fence", "$KV.flow_lanes.lane.0", "$KV.flow_state.user.x", "$KV.flow_leases.lane.0",
+			"flow.dead.x", "flow.settled.x", "flow.replay.x", "flow.0.move", "$KV.flow_lanes.lane.0", "$KV.flow_state.user.x", "$KV.flow_leases.lane.0",
 			"$JS.API.STREAM.PURGE.FLOW_0", "$JS.API.STREAM.DELETE.FLOW_0", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0",
 			"$JS.API.STREAM.MSG.DELETE.FLOW_DEAD", "elsewhere", "_INBOX_ingester.x",
 		},
 		"ingester": {
-			"flow.0.record", "flow.0.change.user.x", "flow.replay.x", "flow.0.fence", "$KV.flow_sources.s", "$JS.API.STREAM.DELETE.FLOW_0",
+			"flow.0.record", "flow.0.change.user.x", "flow.replay.x", "flow.0.move", "$KV.flow_sources.s", "$JS.API.STREAM.DELETE.FLOW_0",
 			"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_DEAD", "elsewhere", "_INBOX_api.x",
 		},
 		"console": {
-			"flow.dead.x", "flow.0.fence", "$KV.flow_lanes.lane.0", "$KV.flow_state.user.x", "$KV.flow_leases.lane.0", "$JS.API.STREAM.PURGE.FLOW_0",
+			"flow.dead.x", "flow.0.move", "$KV.flow_lanes.lane.0", "$KV.flow_state.user.x", "$KV.flow_leases.lane.0", "$JS.API.STREAM.PURGE.FLOW_0",
 			"$JS.API.STREAM.DELETE.FLOW_0", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_0", "elsewhere", "_INBOX_api.x",
 		},
 	}

@@ -73,7 +73,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 
 	programtest.Eventually(t, time.Minute, func() error {
 		shown := signedIn(t, "http://"+page, d.token)
-		if !strings.Contains(shown, "works</span>") || !strings.Contains(shown, ">20,100</span></a> rows") {
+		if !strings.Contains(shown, "<td>running</td>") || !strings.Contains(shown, ">20,100</a> rows") {
 			return fmt.Errorf("the console shows\n%s", shown)
 		}
 		return nil
@@ -143,7 +143,7 @@ func start(t *testing.T, s service, program string, env []string) {
 	t.Helper()
 	cmd := confined(t, s, program, s.Command...)
 	cmd.Env = env
-	p := programtest.Start(t, filepath.Base(program), cmd, 20*time.Second)
+	p := programtest.Start(t, filepath.Base(program), cmd, true)
 	programtest.Eventually(t, time.Minute, func() error {
 		select {
 		case <-p.Exited():

@@ -18,9 +18,10 @@ var domain = map[string][]string{"flow": nil, "option": nil, "record": {"flow"},
 // rooms are packages that are rooms of one: which others of it they may import.
 var rooms = map[string]map[string]bool{
 	"embedded/clickhouse/server": {"embedded/clickhouse/library": true, "embedded/clickhouse/supervise": true},
-	"ingest":                     {"ingest/repeats": true},
+	"ingest":                     {"ingest/dedup": true},
 	"api":                        {"api/budget": true},
-	"warehouse":                  {"warehouse/native": true, "warehouse/dialect": true},
+	"load":                       {"load/simulator": true},
+	"warehouse":                  {"warehouse/native": true, "warehouse/schema": true},
 }
 
 func inDomain(role string) bool {

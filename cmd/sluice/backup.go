@@ -21,7 +21,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/schollz/progressbar/v3"
 
 	"sluice/cmd/internal/backup"
 	"sluice/cmd/internal/run"
@@ -35,13 +34,12 @@ import (
 )
 
 type backupCmd struct {
-	To           string        `required:"" help:"Folder of the backup: empty or missing, or that of a backup that was interrupted, which is continued."`
-	WithSecrets  bool          `help:"Also copy the access token, the passwords and the key of fingerprints from --data, as they are: every reader of the backup can use them."`
-	Hold         time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies at its beginning."`
-	Wait         time.Duration `default:"30s" help:"How long to wait for blocks that are being stored."`
-	Keep         time.Duration `default:"15m" help:"How long the lanes keep what is still to be copied if this command dies; within it the backup can be continued."`
-	RepeatWindow time.Duration `default:"10m" help:"How long a repeated request is recognised, as the ingesters were told."`
-	JSON         bool          `name:"json" help:"Print what the backup holds as JSON."`
+	To          string        `required:"" help:"Folder of the backup: empty or missing, or that of a backup that was interrupted, which is resumed."`
+	WithSecrets bool          `help:"Also copy the access token, the passwords and the key of fingerprints from --data, as they are: every reader of the backup can use them."`
+	Hold        time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies while it holds them."`
+	Wait        time.Duration `default:"10m" help:"How long to wait for moves of sources and for sluice forget to finish."`
+	Keep        time.Duration `default:"15m" help:"How long the lanes are not purged if this command dies; within it the backup can be resumed."`
+	JSON        bool          `name:"json" help:"Print what the backup holds as JSON."`
 	run.Operator
 	run.NATS
 	run.ClickHouse
@@ -63,14 +61,14 @@ func secretFiles(data string) ([]string, error) {
 }
 
 func (c *backupCmd) Run(ctx context.Context, log *slog.Logger) error {
-	cfg := backup.Config{Folder: c.To, Hold: c.Hold, Wait: c.Wait, Keep: c.Keep, RepeatWindow: c.RepeatWindow, SecretsOf: c.Data, Log: log}
+	cfg := backup.Config{Folder: c.To, Hold: c.Hold, Wait: c.Wait, Keep: c.Keep, SecretsOf: c.Data, Log: log}
 	if c.WithSecrets {
 		var err error
 		if cfg.Secrets, err = secretFiles(c.Data); err != nil {
 			return err
 		}
 	}
-	db, err := openTables(c.Operator, c.ClickHouse, log)
+	db, err := tablesAt(c.Operator, c.ClickHouse, log) // a move that it waits for may outlast an outage
 	if err != nil {
 		return err
 	}
@@ -78,7 +76,7 @@ func (c *backupCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithNATS(ctx, c.Operator, c.NATS, log, func(nc *nats.Conn, reg prometheus.Registerer) error {
 		opening, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		s, err := stream.Open(opening, nc, stream.Config{RepeatWindow: c.RepeatWindow}, log, reg)
+		s, err := stream.Open(opening, nc, stream.Config{}, log, reg)
 		if err != nil {
 			return err
 		}
@@ -92,19 +90,11 @@ func (c *backupCmd) Run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// shownBy shows progress on a bar.
-func shownBy(bar *progressbar.ProgressBar) func(done, total uint64) {
-	return func(done, total uint64) {
-		bar.ChangeMax64(int64(total))
-		_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
-	}
-}
-
 // printBackup says what a backup holds, and what is to be sent again after a restore.
 func printBackup(out io.Writer, m *backup.Manifest, asJSON bool, doing string) error {
 	if asJSON {
 		short := *m
-		short.Files, short.Pieces, short.Tables = nil, nil, nil
+		short.Files, short.Plan, short.Tables = nil, nil, nil
 		return json.NewEncoder(out).Encode(short)
 	}
 	fmt.Fprintf(out, "%s %s as it was at %s: %d rows in tables, %d messages in streams, %.1f MB.\n", doing, m.Database, m.Begun.Format(time.RFC3339), m.Rows(), m.Messages(), float64(m.Bytes())/1e6)
@@ -170,7 +160,7 @@ func (c *restoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 func (c *restoreCmd) intoServers(ctx context.Context, m *backup.Manifest, cfg backup.RestoreConfig, log *slog.Logger) error {
-	db, err := openTables(c.Operator, c.ClickHouse, log)
+	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}
@@ -196,6 +186,9 @@ func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg bac
 	}
 	mark := filepath.Join(c.Into, restoringName)
 	if err := beginInto(c.Into, mark, m.ID); err != nil {
+		return fmt.Errorf("--into: %w", err)
+	}
+	if err := run.MakeFolder(c.Into); err != nil {
 		return fmt.Errorf("--into: %w", err)
 	}
 	if err := m.Secrets(c.From, c.Into); err != nil {

@@ -11,43 +11,47 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"os/user"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sync/errgroup"
+
 	"sluice/cmd/internal/run"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
-// dead is what an operator does about records that could not be stored.
 type dead struct {
 	List   deadList   `cmd:"" default:"withargs" help:"List dead letters, oldest first."`
 	Show   deadShow   `cmd:"" help:"Show dead letters with their reason and their bytes."`
-	Replay deadReplay `cmd:"" help:"Send dead letters through their lanes again, each exactly once."`
-	Drop   deadDrop   `cmd:"" help:"Give dead letters up, for ever."`
+	Replay deadReplay `cmd:"" help:"Publish dead letters to their lanes, each exactly once."`
+	Drop   deadDrop   `cmd:"" help:"Delete dead letters, permanently."`
 }
 
 // letterFilter picks dead letters by what they are.
 type letterFilter struct {
 	Lane    *int   `help:"Only those of this lane."`
 	Code    string `help:"Only those with this code, such as refused."`
-	Subject string `help:"Only what this token subject has posted."`
-	Since   moment `help:"Only those set aside since then: 90m, 24h, or a time such as 2026-01-31T12:00:00Z."`
+	Subject string `help:"Only those that this token subject posted."`
+	Since   moment `help:"Only those dead-lettered since then: 90m, 24h, or a time such as 2026-01-31T12:00:00Z."`
 }
 
 func (f letterFilter) empty() bool { return f == letterFilter{} }
 
-// letters gives those that are there now. What is set aside meanwhile is left
-// for the next time: a letter that is replayed and is still bad comes back.
+// letters are those that exist now. Later ones are left for the next run: a letter that is
+// replayed and is still bad comes back.
 func (f letterFilter) letters(ctx context.Context, l *stream.DeadLetters, limit int) iter.Seq2[stream.DeadLetter, error] {
 	return func(yield func(stream.DeadLetter, error) bool) {
-		filter := stream.DeadFilter{Lane: f.Lane, Code: f.Code}
-		var err error
-		if filter.Since, err = f.Since.by(ctx, l.Now); err == nil {
-			filter.Upto, err = l.Last(ctx)
+		room, err := l.Room(ctx)
+		filter := stream.DeadFilter{Lane: f.Lane, Code: f.Code, Upto: room.Last}
+		if err == nil {
+			filter.Since, err = f.Since.by(ctx, l.Now)
 		}
 		if err != nil {
 			yield(stream.DeadLetter{}, err)
@@ -84,11 +88,11 @@ func (c *deadList) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		all, err := letters.Count(ctx)
+		room, err := letters.Room(ctx)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%d of %d dead letters\n", n, all)
+		fmt.Printf("%d of %d dead letters\n", n, room.Letters)
 		return nil
 	})
 }
@@ -96,7 +100,7 @@ func (c *deadList) Run(ctx context.Context, log *slog.Logger) error {
 // letterLine is a dead letter as JSON, without its bytes.
 type letterLine struct {
 	Number   uint64    `json:"number"`
-	At       time.Time `json:"at"` // when it was set aside
+	At       time.Time `json:"at"` // when it was dead-lettered
 	Code     string    `json:"code"`
 	Reason   string    `json:"reason"`
 	Lane     int       `json:"lane"`
@@ -146,7 +150,7 @@ func printLetters(w io.Writer, list iter.Seq2[stream.DeadLetter, error]) error {
 // tabulateLetters prints a table and returns the number of its lines.
 func tabulateLetters(out io.Writer, list iter.Seq2[stream.DeadLetter, error]) (n int, err error) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "number\tset aside\tlane\tmessage\trecord\tid\tsubject\tcode\treason")
+	fmt.Fprintln(w, "number\tdead-lettered\tlane\tmessage\trecord\tid\tsubject\tcode\treason")
 	for d, err := range list {
 		if err != nil {
 			return n, errors.Join(err, w.Flush())
@@ -221,7 +225,7 @@ func showLetter(w io.Writer, d stream.DeadLetter) error {
 	if d.Index < 0 {
 		what = fmt.Sprintf("all of message %d", m.Seq)
 	}
-	_, err := fmt.Fprintf(w, "dead letter %d\n  set aside  %s\n  reason     %s (%s)\n  what       %s of lane %d\n  received   %s from %s\n  topic      %s\n\n%s\n",
+	_, err := fmt.Fprintf(w, "dead letter %d\n  dead-lettered  %s\n  reason         %s (%s)\n  origin         %s of lane %d\n  received       %s from %s\n  topic          %s\n\n%s\n",
 		d.Number, d.At.UTC().Format(time.RFC3339), d.Reason, d.Code, what, m.Lane,
 		m.Received.UTC().Format(time.RFC3339Nano), short(m.Subject), m.Topic, readable(run.PlainBody(d)))
 	return err
@@ -238,4 +242,163 @@ func readable(body []byte) string {
 		return pretty.String()
 	}
 	return string(body)
+}
+
+// letterChoice is what replay and drop work on.
+type letterChoice struct {
+	Numbers []uint64 `arg:"" optional:"" help:"Numbers of the letters, as listed; without any, those the filters pick."`
+	letterFilter
+	All    bool `help:"All of them." env:"-"`
+	Limit  int  `default:"0" help:"Most letters to take, oldest first; 0 for all."`
+	DryRun bool `help:"Only list what would be done."`
+	run.Operator
+	run.NATS
+}
+
+func (c *letterChoice) Validate() error {
+	named, filtered := len(c.Numbers) > 0, !c.empty()
+	switch {
+	case named && (filtered || c.All):
+		return errors.New("give numbers, or filters, not both")
+	case !named && !filtered && !c.All:
+		return errors.New("no letters chosen: give numbers, filters, or --all")
+	}
+	return nil
+}
+
+func (c *letterChoice) chosen(ctx context.Context, letters *stream.DeadLetters) iter.Seq2[stream.DeadLetter, error] {
+	if len(c.Numbers) == 0 {
+		return c.letters(ctx, letters, c.Limit)
+	}
+	return func(yield func(stream.DeadLetter, error) bool) {
+		for _, number := range c.Numbers {
+			if d, err := letter(ctx, letters, number); !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// lettersAtOnce is how many letters are worked on at a time, so that their
+// messages share the commits of their lanes.
+const lettersAtOnce = 16
+
+// each calls do for every chosen letter, several at a time. What is wrong with
+// one letter is said and does not keep the others from it; when NATS is away
+// or full, no more are begun.
+func (c *letterChoice) each(ctx context.Context, letters *stream.DeadLetters, doing string, do func(context.Context, stream.DeadLetter) error) (failed int, err error) {
+	bar := newBar(-1, doing)
+	defer func() { err = errors.Join(err, bar.Finish()) }()
+	g, run := errgroup.WithContext(ctx)
+	g.SetLimit(lettersAtOnce)
+	var mu sync.Mutex
+	for d, err := range c.chosen(run, letters) {
+		if err != nil {
+			return failed, errors.Join(g.Wait(), err)
+		}
+		g.Go(func() error {
+			err := do(run, d)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				return bar.Add(1)
+			}
+			if run.Err() != nil || errors.Is(err, flow.ErrFull) || errors.Is(err, flow.ErrUnavailable) {
+				return err
+			}
+			failed++
+			fmt.Fprintln(os.Stderr, err)
+			return nil
+		})
+	}
+	return failed, g.Wait()
+}
+
+type deadReplay struct{ letterChoice }
+
+func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
+		letters, publisher := stream.NewDeadLetters(s).As(operatorName()), stream.NewPublisher(s)
+		if c.DryRun {
+			return c.dryRun(ctx, letters, "would be replayed")
+		}
+		var mu sync.Mutex
+		var sent, known int
+		failed, err := c.each(ctx, letters, "replaying", func(ctx context.Context, d stream.DeadLetter) error {
+			receipt, err := letters.Replay(ctx, publisher, d)
+			if errors.Is(err, stream.ErrHistoryGone) {
+				err = fmt.Errorf("%w: look for its record in ClickHouse (sluice dead show %d), then drop the letter if it is there", err, d.Number)
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if receipt.Replayed {
+				known++
+			} else {
+				sent++
+			}
+			return nil
+		})
+		fmt.Printf("%d replayed", sent)
+		if known > 0 {
+			fmt.Printf(", %d had been replayed before", known)
+		}
+		fmt.Println("; one that is still bad comes back as a dead letter")
+		return errors.Join(err, failures(failed, "be replayed"))
+	})
+}
+
+type deadDrop struct {
+	letterChoice
+	Yes bool `help:"Drop them. This cannot be undone." env:"-"`
+}
+
+func (c *deadDrop) Run(ctx context.Context, log *slog.Logger) error {
+	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
+		letters := stream.NewDeadLetters(s).As(operatorName())
+		if c.DryRun || !c.Yes {
+			if err := c.dryRun(ctx, letters, "would be dropped"); err != nil || c.DryRun {
+				return err
+			}
+			return errors.New("nothing was dropped: add --yes to drop them permanently")
+		}
+		var mu sync.Mutex
+		dropped := 0
+		failed, err := c.each(ctx, letters, "dropping", func(ctx context.Context, d stream.DeadLetter) error {
+			if err := letters.Drop(ctx, d); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			dropped++
+			return nil
+		})
+		fmt.Printf("%d dropped\n", dropped)
+		return errors.Join(err, failures(failed, "be dropped"))
+	})
+}
+
+func (c *letterChoice) dryRun(ctx context.Context, letters *stream.DeadLetters, what string) error {
+	n, err := tabulateLetters(os.Stdout, c.chosen(ctx, letters))
+	if err == nil {
+		fmt.Printf("%d %s\n", n, what)
+	}
+	return err
+}
+
+// operatorName is who runs the command, as the notes about dead letters say it.
+func operatorName() string {
+	if who, err := user.Current(); err == nil {
+		return "sluice dead, as " + who.Username
+	}
+	return "sluice dead"
+}
+
+func failures(n int, done string) error {
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d could not %s: see above", n, done)
 }

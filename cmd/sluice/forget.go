@@ -25,7 +25,8 @@ type forgetCmd struct {
 	Running      bool          `help:"Also instances that have not ended; what they send later is stored."`
 	Yes          bool          `help:"Do it. Without it nothing is changed, and the receipt says what there is." env:"-"`
 	Wait         time.Duration `default:"1m" help:"How long to wait until what is accepted is stored, and for blocks that are being stored."`
-	RepeatWindow time.Duration `default:"10m" help:"How long a repeated request is recognised, as the ingesters were told."`
+	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as configured for the ingesters."`
+	History      time.Duration `default:"24h" help:"How long lanes keep stored messages, as configured for the ingesters: the receipt says when the last copies are deleted."`
 	run.Operator
 	run.NATS
 	run.ClickHouse
@@ -49,22 +50,16 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Variable != "" && value == "" {
 		return fmt.Errorf("--variable %s has no value: it would be every instance", name)
 	}
-	db, err := openTables(c.Operator, c.ClickHouse, log)
+	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
-		bar := newBar(1, "reading messages")
 		receipts, err := forget.Run(ctx, s, db, forget.Config{
 			Instance: c.Instance, Variable: name, Value: value, Source: c.Source, By: c.By,
-			Running: c.Running, Dry: !c.Yes, Wait: c.Wait, Recount: recount.Config{Wait: c.Wait},
-			Progress: func(done, total uint64) {
-				bar.ChangeMax64(int64(total))
-				_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
-			},
+			Running: c.Running, Dry: !c.Yes, Wait: c.Wait, History: c.History, Recount: recount.Config{Wait: c.Wait},
 		})
-		err = errors.Join(err, bar.Finish())
 		encoder := json.NewEncoder(os.Stdout)
 		for _, r := range receipts {
 			err = errors.Join(err, encoder.Encode(r))

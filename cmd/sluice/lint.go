@@ -20,7 +20,7 @@ type lintCmd struct {
 // Run prints what is found. Findings are no failure: much of it is history that
 // cannot be changed.
 func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
-	db, err := openTables(c.Operator, c.ClickHouse, log)
+	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}

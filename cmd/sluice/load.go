@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sluice/cmd/internal/run"
-	"sluice/cmd/internal/simulated"
 	"sluice/pkg/load"
 	"sluice/pkg/load/camunda"
 )
@@ -21,6 +20,7 @@ type loadCmd struct {
 	Elastic    string        `name:"elasticsearch" placeholder:"URL" help:"Post bulks there, such as http://127.0.0.1:9200, where the api speaks Elasticsearch, as the exporters of Camunda's brokers do: each connection is the exporter of one partition."`
 	Simulated  bool          `help:"Post what a simulated workflow engine has written until now: processes with their diagrams, instances, incidents, variables, decisions."`
 	Over       time.Duration `default:"24h" help:"How long the simulated engine has run."`
+	Until      time.Time     `placeholder:"TIME" help:"When it has stopped, such as 2026-01-12T11:00:00Z; default now. With --seed the records are the same each time."`
 	Full       bool          `help:"Every record names its partition and position, as those of bulks do."`
 	ClickHouse string        `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until it has the records, compare them, and measure until then."`
 	Wait       bool          `help:"Wait until all of it can be queried, at most 5 minutes: the api is asked, as ?wait=stored does."`
@@ -46,12 +46,14 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 		if cfg.Records == 0 {
 			cfg.Records = 100_000
 		}
-		now := time.Now()
+		if c.Until.IsZero() {
+			c.Until = time.Now()
+		}
 		seed := cfg.Seed
 		if seed == 0 {
-			seed = uint64(now.UnixNano())
+			seed = uint64(c.Until.UnixNano())
 		}
-		cfg.Writer = &simulated.Writer{Engine: simulated.Engine(seed, cfg.Records, c.Over, now)}
+		cfg.Source = load.History(seed, cfg.Records, c.Over, c.Until)
 	}
 	if c.Full {
 		cfg.Envelope = load.FullEnvelope

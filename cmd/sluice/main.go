@@ -15,19 +15,19 @@ type commands struct {
 	Clickhouse clickhouse  `cmd:"" help:"Run the embedded ClickHouse engine alone."`
 	Nats       natsCmd     `cmd:"" help:"Run the embedded NATS server alone."`
 	Load       loadCmd     `cmd:"" help:"Post realistic records and measure the answers."`
-	Migrate    migrate     `cmd:"" help:"Bring the ClickHouse schema up to date, or say how long tables keep rows."`
-	Lanes      lanes       `cmd:"" help:"List lanes and the sources on them, add a lane, move a source, or say which NATS servers hold them."`
-	Dead       dead        `cmd:"" help:"List, show, replay or drop what could not be stored."`
-	Verify     verifyCmd   `cmd:"" help:"Prove that every accepted record is stored once, set aside, or waiting."`
+	Migrate    migrate     `cmd:"" help:"Bring the ClickHouse schema up to date, or set the retention of tables."`
+	Lanes      lanes       `cmd:"" help:"List lanes and their sources, add a lane, move a source, or place streams on NATS servers."`
+	Dead       dead        `cmd:"" help:"List, show, replay or drop dead letters."`
+	Verify     verifyCmd   `cmd:"" help:"Check that every accepted record is stored once, deduplicated, dead-lettered, forgotten, or in the backlog."`
 	Console    run.Console `cmd:"" help:"Serve the web page of operators and analysts."`
-	Lint       lintCmd     `cmd:"" help:"Look for what is wrong in what engines send."`
-	Recount    recountCmd  `cmd:"" help:"Make the counters of days again from the records, while records flow."`
-	Rebuild    rebuildCmd  `cmd:"" help:"Make the tables again from what the lanes hold, in another database, and compare."`
+	Lint       lintCmd     `cmd:"" help:"Find faults in the records that engines send."`
+	Recount    recountCmd  `cmd:"" help:"Recompute daily counters from the records, online."`
+	Rebuild    rebuildCmd  `cmd:"" help:"Recreate the tables from the lanes, in another database, and compare."`
 	Forget     forgetCmd   `cmd:"" help:"Remove an instance, or all instances of a person, from tables, lanes and dead letters, with a receipt."`
-	Backup     backupCmd   `cmd:"" help:"Copy a running installation to a folder: lanes, positions, users and fields, tables, all of one moment."`
-	Restore    restoreCmd  `cmd:"" help:"Make an installation of a backup, and say from where sources must send again."`
-	Export     exportCmd   `cmd:"" help:"Write process instances as an event log for process mining: XES, OCEL, Parquet, CSV or NDJSON."`
-	Capacity   capacityCmd `cmd:"" help:"Say how many machines a rate of records takes, and what breaks first."`
+	Backup     backupCmd   `cmd:"" help:"Copy a running installation to a folder: lanes, lane states, users and fields, and tables, all of one moment."`
+	Restore    restoreCmd  `cmd:"" help:"Restore an installation from a backup, and print from where sources must resend."`
+	Export     exportCmd   `cmd:"" help:"Write process instances as an event log for process mining: CSV, NDJSON, Parquet, XES, or OCEL."`
+	Capacity   capacityCmd `cmd:"" help:"Print how many machines a rate of records needs, and what breaks first."`
 	Tail       tail        `cmd:"" help:"Print the records of a lane as JSON, one per line."`
 	Token      token       `cmd:"" help:"Make an access token, or hash one for the token file."`
 }

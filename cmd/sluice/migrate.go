@@ -53,7 +53,7 @@ type migrateTTL struct {
 
 // Run sets what is given, and prints what is so then.
 func (c *migrateTTL) Run(ctx context.Context, log *slog.Logger) error {
-	db, err := openTables(c.Operator, c.ClickHouse, log)
+	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}

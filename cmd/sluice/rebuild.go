@@ -12,39 +12,26 @@ import (
 	"time"
 
 	"sluice/cmd/internal/audit/rebuild"
-	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
 )
 
 type rebuildCmd struct {
-	Into         string        `required:"" help:"Database to rebuild into, such as flow_rebuild; made when missing, continued when it is there."`
+	Into         string        `required:"" help:"Database to rebuild into, such as flow_rebuild; created when missing, resumed when it exists."`
 	Limit        int           `default:"20" help:"Most records to name that differ."`
 	JSON         bool          `name:"json" help:"Print the report as JSON."`
-	RepeatWindow time.Duration `default:"10m" help:"How long a repeated request is recognised, as the ingesters were told."`
-	run.Operator
-	run.NATS
-	run.ClickHouse
+	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as the ingesters have it."`
+	installation
 }
 
 func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
-	db, err := openTables(c.Operator, c.ClickHouse, log)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	into, err := db.Shadow(c.Into)
-	if err != nil {
-		return fmt.Errorf("--into: %w", err)
-	}
-	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
+	return c.with(ctx, c.RepeatWindow, log, func(db *warehouse.DB, s *stream.Stream) error {
+		into, err := db.Shadow(c.Into)
+		if err != nil {
+			return fmt.Errorf("--into: %w", err)
+		}
 		bar := newBar(1, "rebuilding messages")
-		report, err := rebuild.Run(ctx, s, into, rebuild.Config{
-			Limit: c.Limit,
-			Progress: func(done, total uint64) {
-				bar.ChangeMax64(int64(total))
-				_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
-			},
-		})
+		report, err := rebuild.Run(ctx, s, into, rebuild.Config{Limit: c.Limit, Progress: shownBy(bar)})
 		if err = errors.Join(err, bar.Finish()); err != nil {
 			return err
 		}

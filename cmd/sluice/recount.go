@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"sluice/cmd/internal/audit/recount"
-	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
 )
 
 type recountCmd struct {
@@ -20,9 +20,7 @@ type recountCmd struct {
 	Hold time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies."`
 	Wait time.Duration `default:"30s" help:"How long to wait for blocks that are being stored."`
 	JSON bool          `name:"json" help:"Print the result as JSON."`
-	run.Operator
-	run.NATS
-	run.ClickHouse
+	installation
 }
 
 func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
@@ -31,12 +29,7 @@ func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return fmt.Errorf("%q is not a day such as 2026-01-31", day)
 		}
 	}
-	db, err := openTables(c.Operator, c.ClickHouse, log)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
+	return c.with(ctx, 0, log, func(db *warehouse.DB, s *stream.Stream) (err error) {
 		days := c.Days
 		if len(days) == 0 {
 			if days, err = recount.Due(ctx, s); err != nil {
@@ -62,7 +55,7 @@ func recounted(d recount.Day) string {
 	case d.Missing == 0 && d.Surplus == 0 && d.Mended:
 		return fmt.Sprintf("%s: the counters are right", d.Day)
 	case d.Mended:
-		return fmt.Sprintf("%s: %d records were missing in the counters and %d were too many; they are right now", d.Day, d.Missing, d.Surplus)
+		return fmt.Sprintf("%s: %d records were missing in the counters and %d were too many; fixed", d.Day, d.Missing, d.Surplus)
 	}
 	return fmt.Sprintf("%s: %d records are missing in the counters and %d are too many", d.Day, d.Missing, d.Surplus)
 }

@@ -18,13 +18,13 @@ import (
 )
 
 type lanes struct {
-	List     lanesList     `cmd:"" default:"withargs" help:"Show every lane, what it holds and what of it waits to be stored, and which lanes each source has."`
-	Add      lanesAdd      `cmd:"" help:"Add a lane, for sources that are seen for the first time from now on; apis and ingesters find it by themselves."`
-	Make     lanesMake     `cmd:"" help:"Make the streams, or mend them for this version, where the users of api and ingester may not; what is as it should be stays."`
-	Spread   lanesSpread   `cmd:"" help:"Move a source to other lanes, such as one that was added. Its records are refused with 503 meanwhile, for a few minutes."`
-	Replicas lanesReplicas `cmd:"" help:"Show which NATS servers hold every stream, or make each be held by 1, 3 or 5 of them, while records flow."`
-	Move     lanesMove     `cmd:"" help:"Move streams between the servers of a NATS cluster, while records flow: off one, to those with a tag, or who leads."`
-	Reset    lanesReset    `cmd:"" help:"Say where a halted lane goes on, after its stream was made again or restored from a backup."`
+	List     lanesList     `cmd:"" default:"withargs" help:"Show every lane with its checkpoint and backlog, and the lanes of each source."`
+	Add      lanesAdd      `cmd:"" help:"Add a lane, for sources that are first seen from now on; apis and ingesters discover it."`
+	Make     lanesMake     `cmd:"" help:"Create or update the streams, where the users of api and ingester may not."`
+	Spread   lanesSpread   `cmd:"" help:"Move a source to other lanes, such as a new one. Its posts get 503 meanwhile, for a few minutes."`
+	Replicas lanesReplicas `cmd:"" help:"Show which NATS servers hold each stream, or set the number of replicas to 1, 3 or 5, online."`
+	Move     lanesMove     `cmd:"" help:"Move streams between the servers of a NATS cluster, online: off a server, to servers with a tag, or to another leader."`
+	Reset    lanesReset    `cmd:"" help:"Set the resume point of a halted lane, after its stream was recreated or restored."`
 }
 
 type lanesList struct {
@@ -39,7 +39,7 @@ func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(w, "lane\tlast\tdone\twaiting messages\twaiting bytes\t")
+		fmt.Fprintln(w, "lane\tlast\tcheckpoint\tbacklog messages\tbacklog bytes\t")
 		for _, l := range lags {
 			fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t\n", l.Lane, l.Last, l.Done, l.Messages, l.Bytes)
 		}
@@ -67,8 +67,8 @@ func listSources(sources []stream.Source) error {
 	fmt.Fprintln(w, "source\tlanes\t")
 	for _, source := range sources {
 		moving := ""
-		if source.Moving != nil {
-			moving = fmt.Sprintf("being moved to %s, its records are refused; if that command was killed: sluice lanes spread %s", numbers(source.Moving), short(source.Name))
+		if source.Move != nil {
+			moving = fmt.Sprintf("moving to %s, its posts get 503; if that command was killed: sluice lanes spread %s", numbers(source.Move), short(source.Name))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", short(source.Name), numbers(source.Lanes), moving)
 	}
@@ -96,7 +96,7 @@ func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("lane %d is there, for sources that are seen for the first time from now on\n", lane)
+		fmt.Printf("added lane %d, for sources that are first seen from now on\n", lane)
 		for _, source := range s.Sources() {
 			fmt.Printf("source %s stays on lanes %s: move it with sluice lanes spread %[1]s\n", short(source.Name), numbers(source.Lanes))
 		}
@@ -112,7 +112,7 @@ type lanesMake struct {
 
 func (c *lanesMake) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithStream(ctx, c.Operator, c.NATS, c.Streams, log, func(s *stream.Stream) error {
-		fmt.Printf("the streams are there, with lanes %s\n", numbers(s.LaneNumbers()))
+		fmt.Printf("streams are up to date; lanes %s\n", numbers(s.LaneNumbers()))
 		return nil
 	})
 }
@@ -121,9 +121,9 @@ type lanesSpread struct {
 	run.Operator
 	run.NATS
 	Source  string        `arg:"" help:"The source, as in the tokens and as sluice lanes shows it."`
-	Lanes   []int         `help:"Numbers of its lanes, in order, comma-separated; all there are when empty."`
+	Lanes   []int         `help:"Numbers of its lanes, in order, comma-separated, its first lane first; all there are when empty."`
 	Timeout time.Duration `default:"15m" help:"Give up after so long: the source stays where it is, and its records are taken again. It takes a little longer than the duplicate window, and as long as ClickHouse is away."`
-	Stay    bool          `help:"Only take back what an attempt has left that was killed: the source stays on its lanes, and its records are taken again."`
+	Stay    bool          `help:"Only undo an interrupted move: the source stays on its lanes, and its posts are accepted."`
 }
 
 func (c *lanesSpread) Run(ctx context.Context, log *slog.Logger) error {
@@ -145,20 +145,20 @@ type lanesReset struct {
 	run.Operator
 	run.NATS
 	Lane int    `required:"" help:"Number of the lane."`
-	Done uint64 `required:"" help:"Go on after this message of the stream as it is now; those before are not stored again."`
-	Yes  bool   `help:"Do it. What is before --done and not stored is lost, what is after it and was stored is stored twice."`
+	Done uint64 `required:"" help:"Resume after this message of the current stream; earlier ones are not stored again."`
+	Yes  bool   `help:"Do it. Unstored messages up to --done are lost; stored messages behind it are stored twice."`
 }
 
 func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
-		positions := stream.NewPositions(s)
+		positions := stream.NewLaneStates(s)
 		at, err := positions.Read(ctx, c.Lane)
 		if err != nil && !errors.Is(err, flow.ErrGap) {
 			return err
 		}
-		fmt.Printf("lane %d stands at message %d of %s\n", c.Lane, at.Done, at.Stream)
+		fmt.Printf("lane %d: checkpoint %d of %s\n", c.Lane, at.Done, at.StreamID)
 		if !c.Yes {
-			return fmt.Errorf("nothing is changed: give --yes to make it go on after message %d", c.Done)
+			return fmt.Errorf("nothing is changed: add --yes to resume after message %d", c.Done)
 		}
 		above, err := remembered(ctx, s, c.Lane)
 		if err != nil {
@@ -167,13 +167,13 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 		if at, err = positions.Reset(ctx, c.Lane, c.Done, above); err != nil {
 			return err
 		}
-		fmt.Printf("lane %d goes on after message %d of %s\n", c.Lane, at.Done, at.Stream)
+		fmt.Printf("lane %d resumes after message %d of %s\n", c.Lane, at.Done, at.StreamID)
 		return nil
 	})
 }
 
-// remembered is the latest life of a lane that users and dataset fields have
-// heard of: changes of a life that is not above it would be passed over.
+// remembered is the greatest incarnation in the state store: changes of one that is not
+// above it would be skipped.
 func remembered(ctx context.Context, s *stream.Stream, lane int) (uint64, error) {
 	if lane != 0 {
 		return 0, nil

@@ -32,6 +32,11 @@ func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 				return err
 			}
 		}
+		orders, err := s.Forgets(ctx)
+		if err != nil {
+			return err
+		}
+		forget := record.NewForgets(orders)
 		reader, err := s.OpenLane(ctx, c.Lane, from, 0)
 		if err != nil {
 			return err
@@ -52,7 +57,7 @@ func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 			if err != nil {
 				return errors.Join(err, out.Flush())
 			}
-			if err := printRecords(out, &e); err != nil {
+			if err := printRecords(out, &e, forget); err != nil {
 				return err
 			}
 		}
@@ -69,8 +74,9 @@ func next(s *stream.Stream, lane int) (uint64, error) {
 	return 0, fmt.Errorf("there is no lane %d", lane)
 }
 
-// printRecords prints the records of an entry, those that are repeated too.
-func printRecords(out *bufio.Writer, e *flow.Entry) error {
+// printRecords prints the records of an entry that are not forgotten, those that are
+// repeated too.
+func printRecords(out *bufio.Writer, e *flow.Entry, forget record.Forgets) error {
 	if e.Topic != stream.RecordTopic(e.Lane) {
 		return line(out, e.Body)
 	}
@@ -78,8 +84,12 @@ func printRecords(out *bufio.Writer, e *flow.Entry) error {
 		return fmt.Errorf("message %d: %w", e.Seq, e.Err)
 	}
 	for i := range e.Messages {
+		skipped := forget.Of(&e.Messages[i])
+		if skipped[-1] {
+			continue
+		}
 		if err := record.Each(&e.Messages[i], func(index int, raw []byte) error {
-			if e.Forgotten.Has(index) {
+			if skipped[index] {
 				return nil
 			}
 			return line(out, raw)

@@ -300,7 +300,7 @@ func (u *up) secrets() string { return filepath.Join(u.Data, "secrets") }
 // prepareData makes the data folder, and in it the passwords, the access token
 // and the token file that the api reads, and returns the name of that file.
 func (u *up) prepareData() (tokens string, err error) {
-	if err := os.MkdirAll(u.Data, 0o700); err != nil {
+	if err := run.MakeFolder(u.Data); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	if id, err := os.ReadFile(filepath.Join(u.Data, restoringName)); err == nil {

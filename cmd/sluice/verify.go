@@ -13,10 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sluice/cmd/internal/audit/verify"
-	"sluice/cmd/internal/run"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -25,46 +22,22 @@ type verifyCmd struct {
 	Since        moment        `help:"Only messages from then on: 90m, 24h, or a time such as 2026-01-31T12:00:00Z; all that the lanes hold when empty."`
 	Limit        int           `default:"20" help:"Most records to name."`
 	Deep         bool          `help:"Compare every column of every record, not only ids and places."`
-	Repeats      bool          `help:"Name records that were sent again, by lane and sequence; as many as --limit."`
+	Repeats      bool          `help:"Name deduplicated records too, by lane and sequence; as many as --limit."`
 	Wait         time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
 	JSON         bool          `name:"json" help:"Print the report as JSON, every minute included."`
-	RepeatWindow time.Duration `default:"10m" help:"How long a repeated request is recognised, as the ingesters were told."`
-	run.Operator
-	run.NATS
-	run.ClickHouse
-}
-
-// queryTime bounds one query of a command that reads whole tables.
-const queryTime = 15 * time.Minute
-
-// openTables opens the tables for such a command, which closes them.
-func openTables(operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger) (*warehouse.DB, error) {
-	cfg, err := operator.Warehouse(clickhouse)
-	if err != nil {
-		return nil, err
-	}
-	cfg.QueryTimeout = queryTime
-	return warehouse.Open(cfg, log, prometheus.NewRegistry())
+	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as the ingesters have it."`
+	installation
 }
 
 func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
-	db, err := openTables(c.Operator, c.ClickHouse, log)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
+	return c.with(ctx, c.RepeatWindow, log, func(db *warehouse.DB, s *stream.Stream) error {
 		since, err := c.Since.by(ctx, s.Now)
 		if err != nil {
 			return err
 		}
 		bar := newBar(1, "verifying messages")
 		report, err := verify.Run(ctx, s, db, verify.Config{
-			Since: since, Limit: c.Limit, Deep: c.Deep, Repeats: c.Repeats, Wait: c.Wait,
-			Progress: func(done, total uint64) {
-				bar.ChangeMax64(int64(total))
-				_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
-			},
+			Since: since, Limit: c.Limit, Deep: c.Deep, Repeats: c.Repeats, Wait: c.Wait, Progress: shownBy(bar),
 		})
 		if err = errors.Join(err, bar.Finish()); err != nil {
 			return err
@@ -91,9 +64,9 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 	}{
 		{"accepted", func(t verify.Tally) uint64 { return t.Accepted }, true},
 		{"stored", func(t verify.Tally) uint64 { return t.Stored }, true},
-		{"repeated", func(t verify.Tally) uint64 { return t.Repeated }, true},
-		{"dead", func(t verify.Tally) uint64 { return t.Dead }, true},
-		{"waiting", func(t verify.Tally) uint64 { return t.Waiting }, true},
+		{"deduplicated", func(t verify.Tally) uint64 { return t.Repeated }, true},
+		{"dead-lettered", func(t verify.Tally) uint64 { return t.Dead }, true},
+		{"backlog", func(t verify.Tally) uint64 { return t.Waiting }, true},
 		{"replayed", func(t verify.Tally) uint64 { return t.Replayed }, false},
 		{"dropped", func(t verify.Tally) uint64 { return t.Dropped }, false},
 		{"forgotten", func(t verify.Tally) uint64 { return t.Forgotten }, false},
@@ -114,7 +87,7 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 	line("lane", "messages", func(i int) string { return columns[i].name })
 	for _, l := range r.Lanes {
 		if p := l.Purged; p.Read > 0 {
-			t := verify.Tally{Accepted: p.Read, Stored: p.Stored, Repeated: p.Repeated, Dead: p.Dead}
+			t := verify.Tally{Accepted: p.Read, Stored: p.Stored, Repeated: p.Deduplicated, Dead: p.DeadLettered}
 			line(strconv.Itoa(l.Lane), fmt.Sprintf("before %d", l.First), func(i int) string { return strconv.FormatUint(columns[i].count(t), 10) })
 		}
 		line(strconv.Itoa(l.Lane), fmt.Sprintf("%d-%d", l.First, l.Last), func(i int) string { return strconv.FormatUint(columns[i].count(l.Tally), 10) })
@@ -174,10 +147,10 @@ func sentence(r *verify.Report, database string) string {
 	}
 	text := fmt.Sprintf("Verification failed: %d missing, %d duplicated.", t.Missing, t.Doubled+r.Duplicated)
 	if t.Missing > 0 {
-		text += fmt.Sprintf(" %d accepted records are missing: sluice rebuild makes the tables again from the lanes.", t.Missing)
+		text += fmt.Sprintf(" %d accepted records are missing: sluice rebuild recreates the tables from the lanes.", t.Missing)
 	}
 	if many := t.Doubled + r.Duplicated; many > 0 {
-		text += fmt.Sprintf(" %d rows are too many: OPTIMIZE TABLE %s.records FINAL merges copies, sluice rebuild makes the tables again.", many, database)
+		text += fmt.Sprintf(" %d rows are too many: OPTIMIZE TABLE %s.records FINAL merges copies, sluice rebuild recreates the tables.", many, database)
 	}
 	if t.Changed > 0 {
 		text += fmt.Sprintf(" %d rows are not what was accepted: sluice rebuild shows what they should be.", t.Changed)

@@ -98,20 +98,27 @@ func (s *Server) parse(ctx context.Context, body []byte, do func([]byte) (change
 func (s *Server) apply(c *call, made *change.Change) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
+	var etag string
+	var err error
 	if conditions := conditionOf(c.r.Header); !conditions.none() {
-		return s.applyIf(ctx, c, made, conditions)
+		etag, err = s.applyOn(ctx, made.Target, conditions, func(now *remembered) (*change.Change, error) {
+			if made.Empty() {
+				return nil, nil
+			}
+			return made, fits(now.Entry, made)
+		})
+	} else {
+		var now change.Entry
+		if now, err = s.state.Entry(ctx, made.Target); err == nil && made.Empty() {
+			return answerOK(c.w)
+		}
+		if err == nil {
+			err = fits(now, made)
+		}
+		if err == nil {
+			etag, err = s.publishChange(ctx, made)
+		}
 	}
-	now, err := s.state.Entry(ctx, made.Target)
-	if err != nil {
-		return err
-	}
-	if made.Empty() {
-		return answerOK(c.w)
-	}
-	if err := fits(now, made); err != nil {
-		return err
-	}
-	etag, err := s.publishChange(ctx, made)
 	if err != nil {
 		return err
 	}
@@ -119,35 +126,28 @@ func (s *Server) apply(c *call, made *change.Change) error {
 	return answerOK(c.w)
 }
 
-// applyIf publishes a change on top of a state that meets the conditions, and
-// of no other: when another client gets ahead, it is judged again.
-func (s *Server) applyIf(ctx context.Context, c *call, made *change.Change, conditions condition) error {
+// applyOn publishes the change that one makes of the newest state, if that meets the
+// conditions, and returns the entity tag of the result. When another client gets
+// ahead, it is made anew; a nil change leaves the state as it is.
+func (s *Server) applyOn(ctx context.Context, target change.Target, conditions condition, next func(now *remembered) (*change.Change, error)) (etag string, err error) {
 	for range maxAttempts {
-		now, err := s.recall(ctx, made.Target)
+		now, err := s.recall(ctx, target)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if err := conditions.check(&now); err != nil {
-			return err
+			return "", err
 		}
-		etag := now.ETag()
-		if !made.Empty() {
-			if err := fits(now.Entry, made); err != nil {
-				return err
-			}
-			made.Expected = &now.expected
-			etag, err = s.publishChange(ctx, made)
+		made, err := next(&now)
+		if err != nil || made == nil {
+			return now.ETag(), err
 		}
-		if errors.Is(err, change.ErrStale) {
-			continue
+		made.Expected = &now.expected
+		if etag, err = s.publishChange(ctx, made); !errors.Is(err, change.ErrStale) {
+			return etag, err
 		}
-		if err != nil {
-			return err
-		}
-		c.w.Header().Set("ETag", etag)
-		return answerOK(c.w)
 	}
-	return change.ErrStale
+	return "", change.ErrStale
 }
 
 // fits tells early whether a change can be applied. Changes on their way may
@@ -191,8 +191,8 @@ func (s *Server) show(c *call, target change.Target, document func(*remembered) 
 	return nil
 }
 
-// fieldOf is the dataset field that a path names, if its table is one the caller
-// may touch. Its segments are decoded once.
+// fieldOf is the dataset field that a path names, if there can be one of this name and
+// its table is one the caller may touch. Its segments are decoded once.
 func fieldOf(c *call) (change.Target, error) {
 	table, err1 := url.PathUnescape(c.c.Param("tableId"))
 	field, err2 := url.PathUnescape(c.c.Param("fieldId"))
@@ -202,7 +202,8 @@ func fieldOf(c *call) (change.Target, error) {
 	if !c.who.MayTouch(table) {
 		return change.Target{}, refuse(codeTableForbidden, "the access token lists the tables it is for, and this is none of them")
 	}
-	return change.Target{Table: table, Field: field}, nil
+	_, err := change.NewFieldDelete(table, field, c.who.Subject, 0) // checks the names
+	return change.Target{Table: table, Field: field}, err
 }
 
 // putField stores a whole dataset field; one that was deleted comes back.
@@ -229,9 +230,6 @@ func (s *Server) getField(c *call) error {
 	if err != nil {
 		return err
 	}
-	if _, err := change.NewFieldDelete(target.Table, target.Field, c.who.Subject, 0); err != nil {
-		return err // a name that no field can have
-	}
 	return s.show(c, target, func(e *remembered) (json.RawMessage, error) {
 		doc, _ := e.DatasetField()
 		return doc, nil
@@ -240,8 +238,7 @@ func (s *Server) getField(c *call) error {
 
 // deleteField leaves a tombstone where a dataset field is, or might be: we keep
 // no list of the fields there are, so none is unknown. What is deleted already
-// stays as it is, and nothing is published. The answer is the field that was
-// deleted, for those who prefer that and may read it.
+// stays as it is, and nothing is published.
 func (s *Server) deleteField(c *call) error {
 	target, err := fieldOf(c)
 	if err != nil {
@@ -250,57 +247,16 @@ func (s *Server) deleteField(c *call) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
 	s.hurry(c) // a body says nothing here
-	conditions := conditionOf(c.r.Header)
-	for range maxAttempts {
-		made, err := change.NewFieldDelete(target.Table, target.Field, c.who.Subject, 0)
-		if err != nil {
-			return err
-		}
-		now, err := s.recall(ctx, target)
-		if err != nil {
-			return err
-		}
-		if err := conditions.check(&now); err != nil {
-			return err
-		}
+	_, err = s.applyOn(ctx, target, conditionOf(c.r.Header), func(now *remembered) (*change.Change, error) {
 		if now.Deleted && !now.behind {
-			return answerOK(c.w)
-		}
-		var was json.RawMessage
-		if field, ok := now.DatasetField(); ok && !now.behind && c.who.May(flow.ScopeRead) && prefers(c.r.Header, "return", "representation") {
-			was = field
+			return nil, nil
 		}
 		// While the state is behind, a second tombstone may be published. It
 		// changes nothing; refusing a deletion would.
-		made.Expected = &now.expected
-		_, err = s.publishChange(ctx, made)
-		if errors.Is(err, change.ErrStale) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if was != nil {
-			return answerField(c.w, was, "return=representation")
-		}
-		return answerOK(c.w)
+		return change.NewFieldDelete(target.Table, target.Field, c.who.Subject, 0)
+	})
+	if err != nil {
+		return err
 	}
-	return change.ErrStale
-}
-
-// answerField answers a write with a document, which the client prefers.
-func answerField(w http.ResponseWriter, document json.RawMessage, applied string) error {
-	h := w.Header()
-	h["Content-Type"] = jsonType
-	h.Set("Content-Length", strconv.Itoa(len(document)))
-	h.Set("Preference-Applied", applied)
-	h.Set("Cache-Control", "private, no-cache")
-	_, _ = w.Write(document)
-	return nil
-}
-
-// prefers tells whether a request prefers this (RFC 7240).
-func prefers(h http.Header, name, value string) bool {
-	got, ok := preference(h, name)
-	return ok && got == value
+	return answerOK(c.w)
 }

@@ -108,7 +108,7 @@ func TestAClientThatGoesAwayStoresNothing(t *testing.T) {
 	eventually(t, "the body is being read", func() bool { return d.held(t) > 0 })
 	conn.Close()
 	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
-	eventually(t, "it is counted", func() bool { return d.metric(t, "sluice_api_refusals_total", "body_incomplete") == 1 })
+	eventually(t, "it is counted", func() bool { return d.metric(t, "sluice_api_rejections_total", "body_incomplete") == 1 })
 	if len(d.stream.subs) != 0 {
 		t.Error("something was published")
 	}
@@ -186,13 +186,9 @@ func TestWithoutMemoryARequestIsRefusedAfterItsWait(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 50*time.Millisecond
 	d := newDoor(t, cfg)
-	leave, entered := make(chan struct{}), make(chan struct{}, 2)
-	d.stream.before = func(context.Context) error { entered <- struct{}{}; <-leave; return nil }
+	entered, _, goOn := d.block()
 	large := `{"id":"1-1"}` + strings.Repeat(" ", 3<<20)
-	answers := make(chan *http.Response, 2)
-	for range 2 {
-		go func() { answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", large)) }()
-	}
+	answers := d.serveAll(2, large)
 	<-entered
 	<-entered
 	resp := d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", large))
@@ -200,7 +196,7 @@ func TestWithoutMemoryARequestIsRefusedAfterItsWait(t *testing.T) {
 	if got := resp.Header.Get("Retry-After"); got != "1" {
 		t.Errorf("Retry-After: got %q, want 1", got)
 	}
-	close(leave)
+	goOn()
 	for range 2 {
 		wantOK(t, <-answers)
 	}

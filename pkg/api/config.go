@@ -24,7 +24,7 @@ type Config struct {
 	Depth              int           `name:"max-depth" default:"64" help:"Deepest nesting of a record."`
 	Ratio              int           `name:"max-ratio" default:"200" help:"Most bytes one compressed byte may stand for."`                                      // in bodies beyond 1 MiB
 	InFlightBytes      int64         `name:"max-in-flight" default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."` // at least 4 × the longest body; without a --memory that is the default
-	Connections        int           `name:"max-connections" default:"4096" help:"Most connections at once; near it idle ones are closed."`                     // and at it more wait to be accepted
+	Connections        int           `name:"max-connections" default:"4096" help:"Maximum connections; at the limit an idle one is closed for a new one."`
 	AddressConnections int           `name:"max-connections-per-address" default:"0" help:"Most connections from one address; 0 for a quarter of --max-connections. Raise it behind a proxy."`
 	Fields             int           `name:"max-fields" default:"10000" help:"Most dataset fields of one subject, those deleted lately included."`
 	Rate               float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
@@ -33,7 +33,7 @@ type Config struct {
 	BodyTimeout        time.Duration `default:"30s" help:"Time to read the body of a request."`
 	Mask               []string      `placeholder:"MEMBER,..." help:"Members of records whose values are secrets, in any case of letters and at any depth: *** is stored instead, as it always is of password."`
 
-	PieceBytes     int           `kong:"-" default:"524288"` // longest message in the stream, compressed, unless one record is longer
+	ChunkBytes     int           `kong:"-" default:"524288"` // longest message in the stream, compressed, unless one record is longer
 	InFlightWait   time.Duration `kong:"-" default:"2s"`     // how long a request may wait for memory for its body
 	BodyGrace      time.Duration `kong:"-" default:"5s"`     // how long a body may be slower than BodyRate
 	BodyRate       int           `kong:"-" default:"16384"`  // bytes per second a body must keep up
@@ -61,7 +61,7 @@ func (c Config) withDefaults() Config {
 		c.RecordBytes = min(c.RecordBytes, c.BodyBytes)
 	}
 	if c.InFlightBytes <= 0 {
-		c.InFlightBytes = int64(4 * c.longestBody())
+		c.InFlightBytes = int64(4 * c.maxBody())
 	}
 	if c.AddressConnections <= 0 {
 		c.AddressConnections = max(1, c.Connections/4)
@@ -69,12 +69,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// longestRecord is what a message takes, if the record becomes smaller by being
+// maxRecord is what a message takes, if the record becomes smaller by being
 // compressed.
-const longestRecord = 16 << 20
+const maxRecord = 16 << 20
 
-// longestBody is the longest one that any port takes.
-func (c Config) longestBody() int {
+// maxBody is the longest one that any port takes.
+func (c Config) maxBody() int {
 	if c.Elastic == "" {
 		return c.BodyBytes
 	}
@@ -85,14 +85,14 @@ func (c Config) check() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return errors.New("a TLS certificate needs its key, and a key its certificate")
-	case c.InFlightBytes < 4*int64(c.longestBody()):
+	case c.InFlightBytes < 4*int64(c.maxBody()):
 		return errors.New("the memory for bodies in flight is less than four times the longest body")
 	case c.RecordBytes > c.BodyBytes:
 		return errors.New("the longest record is longer than the longest body")
-	case c.Elastic != "" && c.RecordBytes > flow.MaxPieceBytes-2:
-		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", flow.MaxPieceBytes-2)
-	case c.RecordBytes > longestRecord:
-		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", longestRecord)
+	case c.Elastic != "" && c.RecordBytes > flow.MaxChunkBytes-2:
+		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", flow.MaxChunkBytes-2)
+	case c.RecordBytes > maxRecord:
+		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", maxRecord)
 	case !(c.Rate >= 0):
 		return errors.New("the rate is negative")
 	}

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"container/list"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -12,21 +12,19 @@ import (
 )
 
 // connections is a listener that bounds how many connections there are, all
-// together and from one address, so that no client can hold all of them. A
-// connection that waits for a request, or for the rest of its header, makes
-// place for a new one, the one that waits longest first.
+// together and from one address, so that no client can hold all of them. At the
+// limit a connection that waits for a request, or for the rest of its header, is
+// closed for a new one: of the address that has most, the one that waits longest.
 type connections struct {
 	net.Listener
-	most       int
-	perAddress int
-	metrics    *metrics
+	max, perAddress int
+	metrics         *metrics
 
-	mu     sync.Mutex
-	open   int
-	from   map[netip.Prefix]int
-	idle   *list.List    // of *connection, the one that waits longest first
-	closed chan struct{} // wakes Accept: there is place, or the end
-	ended  bool
+	mu    sync.Mutex
+	left  sync.Cond                 // a connection was closed, or the listener
+	open  map[*connection]time.Time // since when it waits; zero while a request is handled
+	from  map[netip.Prefix]int
+	ended bool
 }
 
 // connection is one of them.
@@ -34,22 +32,18 @@ type connection struct {
 	net.Conn
 	all  *connections
 	from netip.Prefix
-
-	// Under the lock of all.
-	waits  *list.Element // among the idle; nil while a request is handled
-	since  time.Time     // when it began to wait
-	closed bool
 }
 
 func newConnections(ln net.Listener, most, perAddress int, m *metrics) *connections {
-	return &connections{
-		Listener: ln, most: most, perAddress: perAddress, metrics: m,
-		from: make(map[netip.Prefix]int), idle: list.New(), closed: make(chan struct{}, 1),
+	l := &connections{
+		Listener: ln, max: most, perAddress: perAddress, metrics: m,
+		open: make(map[*connection]time.Time), from: make(map[netip.Prefix]int),
 	}
+	l.left.L = &l.mu
+	return l
 }
 
-// Accept returns the next connection that there is place for. One address that
-// has as many as it may is refused; when all have, the next one waits.
+// Accept returns the next connection that there is place for.
 func (l *connections) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -68,96 +62,58 @@ func (l *connections) Close() error {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
-	l.wake()
+	l.left.Signal()
 	return l.Listener.Close()
 }
 
-// admit counts a connection, or says that it may not stay.
+// admit counts a connection once there is place for it. It refuses one of an address
+// whose connections are as many as allowed, and all have a request.
 func (l *connections) admit(c *connection) bool {
-	for {
-		l.mu.Lock()
-		var leaves *connection
-		full, ended := l.open >= l.most, l.ended
-		switch {
-		case l.from[c.from] >= l.perAddress:
-			leaves, full = l.longest(c.from), true
-			if leaves == nil {
-				l.mu.Unlock()
-				l.metrics.connectionsRefused.Inc()
-				return false
-			}
-		case full:
-			leaves = l.mostIdle()
-		case l.open >= l.most/4*3:
-			if leaves = l.mostIdle(); leaves != nil && time.Since(leaves.since) < restless {
-				leaves = nil
-			}
-		}
-		if !full && !ended {
-			l.open++
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.ended {
+		full := l.from[c.from] >= l.perAddress
+		if !full && len(l.open) < l.max {
+			l.open[c] = time.Now()
 			l.from[c.from]++
-			l.wait(c)
-		}
-		l.mu.Unlock()
-		switch {
-		case ended:
-			return false
-		case leaves != nil:
-			l.metrics.connectionsClosed.Inc()
-			_ = leaves.Close()
-		case full:
-			<-l.closed
-		}
-		if !full {
 			return true
 		}
-	}
-}
-
-// restless is how long a connection may wait for its next request near the
-// limit.
-const restless = time.Second
-
-// longest is the connection of an address that waits longest.
-func (l *connections) longest(from netip.Prefix) *connection {
-	for e := l.idle.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*connection); c.from == from {
-			return c
+		switch idle := l.longestIdle(c.from, full); {
+		case idle != nil:
+			l.metrics.connectionsClosed.Inc()
+			l.remove(idle)
+			_ = idle.Conn.Close()
+		case full:
+			l.metrics.connectionsRejected.Inc()
+			return false
+		default:
+			l.left.Wait()
 		}
 	}
-	return nil
+	return false
 }
 
-// mostIdle is the connection that waits longest, of the address that has most.
-func (l *connections) mostIdle() *connection {
-	var found *connection
-	for e := l.idle.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*connection); found == nil || l.from[c.from] > l.from[found.from] {
+// longestIdle is the connection to close for a new one; only one of its own address if
+// that address is full. Under the lock, as remove is.
+func (l *connections) longestIdle(from netip.Prefix, only bool) (found *connection) {
+	for c, since := range l.open {
+		if since.IsZero() || only && c.from != from {
+			continue
+		}
+		if found == nil || cmp.Or(cmp.Compare(l.from[c.from], l.from[found.from]), l.open[found].Compare(since)) > 0 {
 			found = c
 		}
 	}
 	return found
 }
 
-// wait puts a connection among the idle, busy takes it out. Under the lock.
-func (l *connections) wait(c *connection) {
-	if c.waits == nil && !c.closed {
-		c.since = time.Now()
-		c.waits = l.idle.PushBack(c)
+func (l *connections) remove(c *connection) {
+	if _, ok := l.open[c]; !ok {
+		return
 	}
-}
-
-func (l *connections) busy(c *connection) {
-	if c.waits != nil {
-		l.idle.Remove(c.waits)
-		c.waits = nil
-	}
-}
-
-func (l *connections) wake() {
-	select {
-	case l.closed <- struct{}{}:
-	default:
+	delete(l.open, c)
+	if l.from[c.from]--; l.from[c.from] == 0 {
+		delete(l.from, c.from)
 	}
 }
 
@@ -169,11 +125,14 @@ func (l *connections) state(conn net.Conn, state http.ConnState) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, ok := l.open[c]; !ok {
+		return
+	}
 	switch state {
 	case http.StateActive:
-		l.busy(c)
+		l.open[c] = time.Time{}
 	case http.StateIdle:
-		l.wait(c)
+		l.open[c] = time.Now()
 	}
 }
 
@@ -196,18 +155,10 @@ func beneathTLS(conn net.Conn) net.Conn {
 
 // Close gives the place back; more than once is harmless.
 func (c *connection) Close() error {
-	l := c.all
-	l.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		l.busy(c)
-		l.open--
-		if l.from[c.from]--; l.from[c.from] == 0 {
-			delete(l.from, c.from)
-		}
-	}
-	l.mu.Unlock()
-	l.wake()
+	c.all.mu.Lock()
+	c.all.remove(c)
+	c.all.mu.Unlock()
+	c.all.left.Signal()
 	return c.Conn.Close()
 }
 

@@ -69,7 +69,7 @@ func TestConnectionsOfAnAddressAreCapped(t *testing.T) {
 		busyConn(t, "127.0.0.2", addr)
 	}
 	eventually(t, "all of them are busy", func() bool { return d.metric(t, "sluice_api_requests_in_flight", "") == 4 })
-	if !closedByServer(dialFrom(t, "127.0.0.2", addr)) || d.metric(t, "sluice_api_connections_refused_total", "") != 1 {
+	if !closedByServer(dialFrom(t, "127.0.0.2", addr)) || d.metric(t, "sluice_api_connections_rejected_total", "") != 1 {
 		t.Error("one more connection of the address was not refused")
 	}
 	wantUsed(t, dialFrom(t, "127.0.0.1", addr))

@@ -25,8 +25,8 @@ import (
 // tokens, rates, memory, identity, the stream.
 //
 // An exporter sends its whole buffer again and again until it is taken. So one
-// record that is none must not refuse the others: it is set aside with its bytes
-// and its reason, and the bulk is taken.
+// record that is none must not refuse the others: it is dead-lettered with its bytes
+// and its reason, and the bulk is accepted.
 
 // DeadLetters keeps what is no record. *stream.DeadLetters is the real one.
 //
@@ -202,7 +202,7 @@ func (r *refusal) answerElastic(w http.ResponseWriter) {
 }
 
 // postBulk answers once every record of the bulk is durable, and everything
-// else of it is set aside.
+// else of it is dead-lettered.
 func (s *Server) postBulk(c *call) error {
 	begun := time.Now()
 	body, err := s.bodies.read(c, s.cfg.BulkBytes)
@@ -217,29 +217,25 @@ func (s *Server) postBulk(c *call) error {
 	index, _, _ := strings.Cut(strings.TrimPrefix(c.r.URL.Path, "/"), "/")
 	answer := b.answer(index, c.id)
 
-	req := record.NewRequest()
-	defer req.Release()
-	p := postings.Get().(*posting)
+	p := s.newPosting(c, len(body.bytes))
 	defer p.release()
 	var refused []record.Refused
-	err = s.prepare(c, req, p, len(body.bytes), "", func(received time.Time) (err error) {
-		refused, err = req.ParseEach(body.bytes, b.docs, s.limitsOf(c.who), received)
+	err = p.parse("", func(received time.Time) (err error) {
+		refused, err = p.ParseEach(body.bytes, b.docs, s.limitsOf(c.who), received)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.setAside(c, refused, begun); err != nil {
+	if err := s.deadLetter(c, refused, begun); err != nil {
 		return err
 	}
-	if req.Len() > 0 {
-		if _, err := s.publish(c, p); err != nil {
-			return err
-		}
+	if _, err := p.publish(); err != nil {
+		return err
 	}
-	s.metrics.accepted(req, false)
-	s.spans.accepted(c, req, false)
-	s.metrics.elasticRecords.Add(float64(req.Len()))
+	s.metrics.accepted(p.Request, false)
+	s.spans.accepted(c, p.Request, false)
+	s.metrics.elasticRecords.Add(float64(p.Len()))
 	took := fmt.Appendf(nil, `{"took":%d`, time.Since(begun).Milliseconds())
 	answerElastic(c.w, http.StatusOK, took, answer)
 	return nil
@@ -249,9 +245,9 @@ func (s *Server) postBulk(c *call) error {
 // share the stream's syncs.
 const letters = 32
 
-// setAside keeps what is no record, before the bulk is answered. The same letter
-// again is the one that is there.
-func (s *Server) setAside(c *call, refused []record.Refused, received time.Time) error {
+// deadLetter keeps what is no record, before the bulk is answered. Repeating it is
+// harmless.
+func (s *Server) deadLetter(c *call, refused []record.Refused, received time.Time) error {
 	all, ctx := errgroup.WithContext(c.r.Context())
 	all.SetLimit(letters)
 	for _, r := range refused {
@@ -266,7 +262,7 @@ func (s *Server) setAside(c *call, refused []record.Refused, received time.Time)
 			if err := s.dead.SetAside(ctx, dead); err != nil {
 				return err
 			}
-			s.metrics.setAside.WithLabelValues(dead.Code).Inc()
+			s.metrics.deadLetters.WithLabelValues(dead.Code).Inc()
 			return nil
 		})
 	}

@@ -1,8 +1,6 @@
 package api_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -108,11 +106,7 @@ func (a bulkAnswer) statuses() (list []int) {
 func TestABulkIsTakenInEveryForm(t *testing.T) {
 	one, two := exported(1, 1, "CREATED"), exported(1, 2, "COMPLETED")
 	packed := func(r *http.Request) {
-		var b bytes.Buffer
-		w := gzip.NewWriter(&b)
-		_, _ = w.Write([]byte(bulkOf(one, two))) // to memory
-		_ = w.Close()
-		*r = *httptest.NewRequest(r.Method, r.URL.Path, &b)
+		*r = *httptest.NewRequest(r.Method, r.URL.Path, strings.NewReader(gzipped(t, bulkOf(one, two))))
 		r.Header.Set("Authorization", basic("a", "engine"))
 		r.Header.Set("Content-Encoding", "gzip")
 	}
@@ -132,6 +126,7 @@ func TestABulkIsTakenInEveryForm(t *testing.T) {
 		"another user name":        {"/_bulk", bulkOf(one, two), header("Authorization", basic("", "engine"))},
 		"index in the path":        {"/logs/_bulk", `{"create":{}}` + "\n" + one + "\n" + `{"index":{}}` + "\n" + two + "\n", nil},
 		"a query":                  {"/_bulk?timeout=1m&filter_path=items.*.error", bulkOf(one, two), nil},
+		"of Fluent Bit":            {"/_bulk/?pipeline=none", bulkOf(one, two), header("User-Agent", "Fluent-Bit")},
 		"without the last newline": {"/_bulk", strings.TrimSuffix(bulkOf(one, two), "\n"), nil},
 		"lines of Windows":         {"/_bulk", strings.ReplaceAll(bulkOf(one, two), "\n", "\r\n"), nil},
 		"an empty line between":    {"/_bulk", bulkOf(one) + "\n" + bulkOf(two), nil},
@@ -291,6 +286,11 @@ func TestWhatElseClientsOfElasticsearchAsk(t *testing.T) {
 		want               string
 	}{
 		{"GET", "/", "", 200, `"number":"8`},
+		{"GET", "/", "", 200, `"build_flavor":"default"`},
+		{"GET", "/", "", 200, `"tagline":"You Know, for Search"`},
+		{"HEAD", "/", "", 200, ""},
+		{"HEAD", "/_index_template/ecs-logstash", "", 404, ""},
+		{"GET", "/_license?human=false", "", 200, `"type":"basic"`},
 		{"GET", "/_license", "", 200, `"status":"active"`},
 		{"GET", "/_cluster/health?wait_for_status=yellow", "", 200, `"status":"green"`},
 		{"PUT", "/_ilm/policy/zeebe-record-retention-policy", `{"policy":{}}`, 200, `{"acknowledged":true}`},

@@ -19,53 +19,6 @@ import (
 // code names a way to be refused. Codes are part of the HTTP API.
 type code string
 
-// The codes of whole requests. Those of records stand in package record.
-const (
-	codeEmptyBody           code = record.CodeEmptyBody
-	codeInvalidJSON         code = record.CodeInvalidJSON
-	codeInvalidUTF8         code = record.CodeInvalidUTF8
-	codeBadCompression      code = "bad_compression"
-	codeBodyIncomplete      code = "body_incomplete"
-	codeBadKey              code = "bad_idempotency_key"
-	codeBadTarget           code = "bad_target"
-	codeBadParameter        code = "bad_parameter"
-	codeTokenMissing        code = "token_missing"
-	codeTokenInvalid        code = "token_invalid"
-	codeScopeMissing        code = "scope_missing"
-	codeTableForbidden      code = "table_forbidden"
-	codeTenantForbidden     code = record.CodeOtherTenant
-	codeTooManyFields       code = "too_many_fields"
-	codeNoRoute             code = "no_such_route"
-	codeNoField             code = "no_such_field"
-	codeMethod              code = "method_not_allowed"
-	codeNotAcceptable       code = "not_acceptable"
-	codeBodyTimeout         code = "body_timeout"
-	codeIDMismatch          code = "id_mismatch"
-	codeChangedMeanwhile    code = "changed_meanwhile"
-	codeConditionFailed     code = "condition_failed"
-	codeBodyTooLarge        code = "body_too_large"
-	codeRatio               code = "compression_ratio"
-	codeTooManyRecords      code = record.CodeTooManyRecords
-	codeRecordTooLarge      code = record.CodeRecordTooLarge
-	codeUnsupportedType     code = "unsupported_media_type"
-	codeUnsupportedEncoding code = "unsupported_encoding"
-	codeTooDeep             code = record.CodeTooDeep
-	codeInvalidRecords      code = "invalid_records"
-	codeInvalidDocument     code = "invalid_document"
-	codeKeyReused           code = "idempotency_key_reused"
-	codeRateLimited         code = "rate_limited"
-	codeOverloaded          code = "overloaded"
-	codePasswordsBusy       code = "passwords_busy"
-	codeStreamFull          code = "stream_full"
-	codeStreamBusy          code = "stream_busy"
-	codeStateFull           code = "state_full"
-	codeInternal            code = "internal"
-	codeStreamUnavailable   code = "stream_unavailable"
-	codeSourceHeld          code = "source_held"
-	codeStateBehind         code = "state_behind"
-	codeTokenUnverified     code = "token_unverified"
-)
-
 // failure is one row of the table: what a code is to a client.
 type failure struct {
 	Code   code
@@ -74,53 +27,62 @@ type failure struct {
 	Retry  time.Duration // after which to try again, when nothing better is known; 0: it would fail again
 }
 
-// failures is the one place where failures become statuses.
-// docs/http-api.md shows the same table.
-var failures = []failure{
-	{codeEmptyBody, http.StatusBadRequest, "The body is empty", 0},
-	{codeInvalidJSON, http.StatusBadRequest, "The body is not valid JSON", 0},
-	{codeInvalidUTF8, http.StatusBadRequest, "The body is not valid UTF-8", 0},
-	{codeBadCompression, http.StatusBadRequest, "The body cannot be decompressed", 0},
-	{codeBodyIncomplete, http.StatusBadRequest, "The body is incomplete", 0},
-	{codeBadKey, http.StatusBadRequest, "The Idempotency-Key cannot be used", 0},
-	{codeBadTarget, http.StatusBadRequest, "Nothing can have this name", 0},
-	{codeBadParameter, http.StatusBadRequest, "A parameter of the address cannot be used", 0},
-	{codeTokenMissing, http.StatusUnauthorized, "An access token is needed", 0},
-	{codeTokenInvalid, http.StatusUnauthorized, "The access token is not valid", 0},
-	{codeScopeMissing, http.StatusForbidden, "The access token does not allow this", 0},
-	{codeTableForbidden, http.StatusForbidden, "The access token is not for this table", 0},
-	{codeTenantForbidden, http.StatusForbidden, "The access token is not for this tenant", 0},
-	{codeTooManyFields, http.StatusForbidden, "The subject has as many dataset fields as it may", 0},
-	{codeNoRoute, http.StatusNotFound, "There is nothing here", 0},
-	{codeNoField, http.StatusNotFound, "There is no such dataset field", 0},
-	{codeMethod, http.StatusMethodNotAllowed, "The method is not allowed here", 0},
-	{codeNotAcceptable, http.StatusNotAcceptable, "The answer would be JSON", 0},
-	{codeBodyTimeout, http.StatusRequestTimeout, "The body came too slowly", 0},
-	{codeIDMismatch, http.StatusConflict, "The body is about something else", 0},
-	{codeChangedMeanwhile, http.StatusConflict, "Others change it at the same time", time.Second},
-	{codeConditionFailed, http.StatusPreconditionFailed, "A condition is not met", 0},
-	{codeBodyTooLarge, http.StatusRequestEntityTooLarge, "The body is too large", 0},
-	{codeRatio, http.StatusRequestEntityTooLarge, "The body is compressed too much", 0},
-	{codeTooManyRecords, http.StatusRequestEntityTooLarge, "The request holds too many records", 0},
-	{codeRecordTooLarge, http.StatusRequestEntityTooLarge, "A record is too large", 0},
-	{codeUnsupportedType, http.StatusUnsupportedMediaType, "The media type is not taken", 0},
-	{codeUnsupportedEncoding, http.StatusUnsupportedMediaType, "The content encoding is not taken", 0},
-	{codeTooDeep, http.StatusUnprocessableEntity, "The JSON is nested too deep", 0},
-	{codeInvalidRecords, http.StatusUnprocessableEntity, "Records are not valid", 0},
-	{codeInvalidDocument, http.StatusUnprocessableEntity, "The document is not valid", 0},
-	{codeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key was used with another body", 0},
-	{codeRateLimited, http.StatusTooManyRequests, "Too many requests", time.Second},
-	{codeOverloaded, http.StatusTooManyRequests, "Too much is in flight", time.Second},
-	{codePasswordsBusy, http.StatusTooManyRequests, "Too many passwords at once", time.Second},
-	{codeStreamFull, http.StatusTooManyRequests, "The stream is full", 5 * time.Second},
-	{codeStreamBusy, http.StatusTooManyRequests, "The stream takes no more at the moment", time.Second},
-	{codeStateFull, http.StatusTooManyRequests, "The state store is full", time.Minute},
-	{codeInternal, http.StatusInternalServerError, "Something went wrong here", 0},
-	{codeStreamUnavailable, http.StatusServiceUnavailable, "The stream cannot be reached", 2 * time.Second},
-	{codeSourceHeld, http.StatusServiceUnavailable, "Records of this source are held back", 10 * time.Second},
-	{codeStateBehind, http.StatusServiceUnavailable, "The newest state is not there yet", time.Second},
-	{codeTokenUnverified, http.StatusServiceUnavailable, "The access token cannot be checked", 5 * time.Second},
+// failures is the one place where failures become statuses. docs/http-api.md shows the
+// same table.
+var failures []failure
+
+// row adds a row to failures.
+func row(c code, status int, title string, retry time.Duration) code {
+	failures = append(failures, failure{c, status, title, retry})
+	return c
 }
+
+// The codes of whole requests. Those of records are in package record.
+var (
+	codeEmptyBody           = row(record.CodeEmptyBody, http.StatusBadRequest, "The body is empty", 0)
+	codeInvalidJSON         = row(record.CodeInvalidJSON, http.StatusBadRequest, "The body is not valid JSON", 0)
+	_                       = row(record.CodeInvalidUTF8, http.StatusBadRequest, "The body is not valid UTF-8", 0)
+	codeBadCompression      = row("bad_compression", http.StatusBadRequest, "The body cannot be decompressed", 0)
+	codeBodyIncomplete      = row("body_incomplete", http.StatusBadRequest, "The body is incomplete", 0)
+	codeBadKey              = row("bad_idempotency_key", http.StatusBadRequest, "Invalid Idempotency-Key", 0)
+	codeBadTarget           = row("bad_target", http.StatusBadRequest, "Invalid identifier", 0)
+	codeBadParameter        = row("bad_parameter", http.StatusBadRequest, "Invalid query parameter", 0)
+	codeTokenMissing        = row("token_missing", http.StatusUnauthorized, "Missing access token", 0)
+	codeTokenInvalid        = row("token_invalid", http.StatusUnauthorized, "Invalid access token", 0)
+	codeScopeMissing        = row("scope_missing", http.StatusForbidden, "The access token does not allow this", 0)
+	codeTableForbidden      = row("table_forbidden", http.StatusForbidden, "The access token is not for this table", 0)
+	codeTenantForbidden     = row(record.CodeOtherTenant, http.StatusForbidden, "The access token is not for this tenant", 0)
+	codeTooManyFields       = row("too_many_fields", http.StatusForbidden, "The subject has too many dataset fields", 0)
+	codeNoRoute             = row("no_such_route", http.StatusNotFound, "No such route", 0)
+	codeNoField             = row("no_such_field", http.StatusNotFound, "No such dataset field", 0)
+	codeMethod              = row("method_not_allowed", http.StatusMethodNotAllowed, "The method is not allowed here", 0)
+	codeNotAcceptable       = row("not_acceptable", http.StatusNotAcceptable, "The response would be JSON", 0)
+	codeBodyTimeout         = row("body_timeout", http.StatusRequestTimeout, "The body arrived too slowly", 0)
+	codeIDMismatch          = row("id_mismatch", http.StatusConflict, "The body's id does not match the request", 0)
+	codeChangedMeanwhile    = row("changed_meanwhile", http.StatusConflict, "Concurrent changes", time.Second)
+	codeConditionFailed     = row("condition_failed", http.StatusPreconditionFailed, "A condition is not met", 0)
+	codeBodyTooLarge        = row("body_too_large", http.StatusRequestEntityTooLarge, "The body is too large", 0)
+	codeRatio               = row("compression_ratio", http.StatusRequestEntityTooLarge, "The compression ratio is too high", 0)
+	codeTooManyRecords      = row(record.CodeTooManyRecords, http.StatusRequestEntityTooLarge, "The request holds too many records", 0)
+	codeRecordTooLarge      = row(record.CodeRecordTooLarge, http.StatusRequestEntityTooLarge, "A record is too large", 0)
+	codeUnsupportedType     = row("unsupported_media_type", http.StatusUnsupportedMediaType, "Unsupported media type", 0)
+	codeUnsupportedEncoding = row("unsupported_encoding", http.StatusUnsupportedMediaType, "Unsupported content encoding", 0)
+	_                       = row(record.CodeTooDeep, http.StatusUnprocessableEntity, "The JSON is nested too deep", 0)
+	codeInvalidRecords      = row("invalid_records", http.StatusUnprocessableEntity, "Invalid records", 0)
+	codeInvalidDocument     = row("invalid_document", http.StatusUnprocessableEntity, "Invalid document", 0)
+	codeKeyReused           = row("idempotency_key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used with another body", 0)
+	codeRateLimited         = row("rate_limited", http.StatusTooManyRequests, "Too many requests", time.Second)
+	codeOverloaded          = row("overloaded", http.StatusTooManyRequests, "Too much is in flight", time.Second)
+	codePasswordsBusy       = row("passwords_busy", http.StatusTooManyRequests, "Too many passwords at once", time.Second)
+	codeStreamFull          = row("stream_full", http.StatusTooManyRequests, "The stream is full", 5*time.Second)
+	codeStreamBusy          = row("stream_busy", http.StatusTooManyRequests, "The stream is busy", time.Second)
+	codeStateFull           = row("state_full", http.StatusTooManyRequests, "The state store is full", time.Minute)
+	codeInternal            = row("internal", http.StatusInternalServerError, "Internal error", 0)
+	codeStreamUnavailable   = row("stream_unavailable", http.StatusServiceUnavailable, "The stream cannot be reached", 2*time.Second)
+	codeSourceHeld          = row("source_held", http.StatusServiceUnavailable, "The source is being moved", 10*time.Second)
+	codeStateBehind         = row("state_behind", http.StatusServiceUnavailable, "The newest state is not applied yet", time.Second)
+	codeTokenUnverified     = row("token_unverified", http.StatusServiceUnavailable, "The access token cannot be checked", 5*time.Second)
+)
 
 // byCode is the row of a code.
 func byCode(c code) failure {
@@ -177,17 +139,17 @@ func streamRefusal(err error) *refusal {
 	case errors.Is(err, budget.ErrNoMemory):
 		return refuse(codeOverloaded, "the memory for bodies in flight is used up")
 	case errors.Is(err, flow.ErrFull):
-		return refuse(codeStreamFull, "the stream holds as much as it may until older records are stored")
+		return refuse(codeStreamFull, "the stream's disk budget is full until older records are stored")
 	case errors.Is(err, flow.ErrBusy):
-		return refuse(codeStreamBusy, "more is on its way into the stream than it takes at once")
+		return refuse(codeStreamBusy, "too many publishes to the stream are in flight")
 	case errors.Is(err, flow.ErrHeld):
-		return refuse(codeSourceHeld, "the source is being moved to other lanes of the stream; send the request again")
+		return refuse(codeSourceHeld, "the source is being moved to other lanes; retry")
 	case errors.Is(err, flow.ErrKeyReused):
-		return refuse(codeKeyReused, "the same Idempotency-Key was sent with another body a short time ago")
+		return refuse(codeKeyReused, "the Idempotency-Key was used with another body within the window")
 	case errors.Is(err, flow.ErrTooLarge):
 		return refuse(codeRecordTooLarge, "a record is larger than the stream takes")
 	case errors.Is(err, flow.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return refuse(codeStreamUnavailable, "whether the request was stored is not known; send it again, with the same Idempotency-Key if it had one")
+		return refuse(codeStreamUnavailable, "the outcome is unknown; retry, with the same Idempotency-Key if it had one")
 	}
 	return nil
 }
@@ -213,7 +175,7 @@ func recordRefusal(err error) *refusal {
 			of = codeTenantForbidden // and nothing else is wrong
 		}
 		return &refusal{
-			code: of, detail: "nothing of the request was stored; errors says what is wrong with which record",
+			code: of, detail: "nothing of the request was stored; errors lists the invalid records",
 			problems: problems.Problems, total: problems.Total,
 		}
 	}

@@ -22,7 +22,11 @@ func (s *Server) ReadLate(by time.Duration) {
 func (s *Server) Idle() (n int) {
 	for _, p := range s.ports {
 		p.listener.mu.Lock()
-		n += p.listener.idle.Len()
+		for _, since := range p.listener.open {
+			if !since.IsZero() {
+				n++
+			}
+		}
 		p.listener.mu.Unlock()
 	}
 	return n

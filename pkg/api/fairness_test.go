@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -63,30 +62,17 @@ func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 5*time.Second
 	d := newDoor(t, cfg)
-	leave := make(chan struct{})
-	var blocked atomic.Int32
-	var free atomic.Bool
-	d.stream.before = func(context.Context) error {
-		if !free.Load() {
-			blocked.Add(1)
-			<-leave
-		}
-		return nil
-	}
-	body := `{"id":"1-1"}` + strings.Repeat(" ", 500<<10)
-	answers := make(chan *http.Response, 40)
-	for range cap(answers) {
-		go func() { answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", body)) }()
-	}
+	entered, free, goOn := d.block()
+	answers := d.serveAll(40, `{"id":"1-1"}`+strings.Repeat(" ", 500<<10))
 	// Of 8 MiB for small bodies four fifths are theirs: 12 of half a MiB.
-	eventually(t, "they hold what they may", func() bool { return blocked.Load() == 12 })
+	eventually(t, "they hold what they may", func() bool { return len(entered) == 12 })
 	free.Store(true)
 	start := time.Now()
-	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", body, header("Authorization", "other"))))
+	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", `{"id":"1-1"}`+strings.Repeat(" ", 500<<10), header("Authorization", "other"))))
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("another subject waited %s", took)
 	}
-	close(leave)
+	goOn()
 	for range cap(answers) {
 		wantOK(t, <-answers)
 	}
@@ -99,42 +85,23 @@ func TestBodiesWithAFalseSizeStallNoOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 10*time.Second
 	d := newDoor(t, cfg)
-	leave := make(chan struct{})
-	var entered atomic.Int32
-	var free atomic.Bool
-	d.stream.before = func(context.Context) error {
-		if !free.Load() {
-			entered.Add(1)
-			<-leave
-		}
-		return nil
-	}
-	answers := make(chan *http.Response, 5)
-	for range 2 { // all of the memory for large bodies
-		go func() {
-			answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", `{"id":"1-1"}`+strings.Repeat(" ", 3<<20)))
-		}()
-	}
-	eventually(t, "the large half is full", func() bool { return entered.Load() == 2 })
+	entered, free, goOn := d.block()
+	large := d.serveAll(2, `{"id":"1-1"}`+strings.Repeat(" ", 3<<20)) // all of the memory for large bodies
+	eventually(t, "the large pool is full", func() bool { return len(entered) == 2 })
 	free.Store(true)
-	false100 := liar(gzipped(t, scrambled(3<<20)))
-	for range 3 {
-		go func() {
-			answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", false100, header("Content-Encoding", "gzip")))
-		}()
-	}
+	liars := d.serveAll(3, liar(gzipped(t, scrambled(3<<20))), header("Content-Encoding", "gzip"))
 	time.Sleep(300 * time.Millisecond) // each has met its end, and waits
 	start := time.Now()
 	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", gzipped(t, `[{"id":"1-2"}]`), header("Content-Encoding", "gzip"))))
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("an honest body waited %s for a decoder", took)
 	}
-	close(leave)
+	goOn()
 	for range 2 {
-		wantOK(t, <-answers)
+		wantOK(t, <-large)
 	}
 	for range 3 { // their checksum covers the size, so they are refused in the end
-		wantProblem(t, <-answers, 400, "bad_compression")
+		wantProblem(t, <-liars, 400, "bad_compression")
 	}
 }
 

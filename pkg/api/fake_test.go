@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,19 +31,24 @@ type stream struct {
 	hashes  map[string]string // by ID
 	records []string          // stored, each as it was posted, compact
 	subs    []flow.Submission
-	slots   int                         // of every source; 0 is 1
+	lanes   int                         // of every source; 0 is 1
 	before  func(context.Context) error // a fault: nothing is stored
 	after   func(context.Context) error // a fault: it is stored, but no answer says so
 	behind  chan struct{}               // nothing can be queried until it is closed; nil when everything can
-	waited  []string                    // sources that were waited for
+	waited  []flow.Place                // that were waited for
 }
 
-func (s *stream) Slots(context.Context, string) (int, error) { return max(1, s.slots), nil }
-
-// Stored waits for behind to be closed, if there is one.
-func (s *stream) Stored(ctx context.Context, source string) error {
+// Ends is the last submission.
+func (s *stream) Ends(context.Context, string) ([]flow.Place, error) {
 	s.mu.Lock()
-	s.waited = append(s.waited, source)
+	defer s.mu.Unlock()
+	return []flow.Place{{Seq: uint64(len(s.subs))}}, nil
+}
+
+// WaitStored waits for behind to be closed, if there is one.
+func (s *stream) WaitStored(ctx context.Context, places []flow.Place) error {
+	s.mu.Lock()
+	s.waited = append(s.waited, places...)
 	behind := s.behind
 	s.mu.Unlock()
 	if behind == nil {
@@ -75,19 +81,23 @@ func (s *stream) Publish(ctx context.Context, sub *flow.Submission) (flow.Receip
 		s.hashes = map[string]string{}
 	}
 	s.hashes[sub.ID] = sub.Hash
+	chunks, err := sub.Records.Cut(max(1, s.lanes))
+	if err != nil {
+		return flow.Receipt{}, err
+	}
 	kept := *sub
-	kept.Pieces = nil
+	kept.Records = nil
 	s.subs = append(s.subs, kept)
-	for _, p := range sub.Pieces {
-		if p.Slot >= sub.Slots {
-			panic("a part of a slot there is not")
+	for _, p := range chunks {
+		if p.Lane >= max(1, s.lanes) {
+			panic("a chunk of a lane there is not")
 		}
 		s.records = append(s.records, recordsOf(p)...)
 	}
 	if s.after != nil {
 		return flow.Receipt{}, s.after(ctx)
 	}
-	return flow.Receipt{}, nil
+	return flow.Receipt{Places: []flow.Place{{Seq: uint64(len(s.subs))}}}, nil
 }
 
 // stored returns the records stored so far.
@@ -97,7 +107,7 @@ func (s *stream) stored() []string {
 	return append([]string{}, s.records...)
 }
 
-func recordsOf(p flow.Piece) []string {
+func recordsOf(p flow.Chunk) []string {
 	plain := p.Body
 	if p.Encoding == flow.EncodingS2 {
 		var err error
@@ -110,7 +120,7 @@ func recordsOf(p flow.Piece) []string {
 		panic(err)
 	}
 	if len(raws) != p.Records {
-		panic("a part counts other records than it holds")
+		panic("a chunk counts other records than it holds")
 	}
 	list := make([]string, len(raws))
 	for i, r := range raws {
@@ -231,6 +241,30 @@ func (d *door) do(r *http.Request) *http.Response {
 
 func (d *door) post(body string, changes ...func(*http.Request)) *http.Response {
 	return d.do(request(http.MethodPost, "/flow/flowRecord/batch", body, changes...))
+}
+
+// block makes posts wait in the stream until they may go on, one token for each that
+// entered; others come through once free is set.
+func (d *door) block() (entered chan struct{}, free *atomic.Bool, goOn func()) {
+	leave := make(chan struct{})
+	entered, free = make(chan struct{}, 100), &atomic.Bool{}
+	d.stream.before = func(context.Context) error {
+		if !free.Load() {
+			entered <- struct{}{}
+			<-leave
+		}
+		return nil
+	}
+	return entered, free, func() { close(leave) }
+}
+
+// serveAll makes the same post n times at once.
+func (d *door) serveAll(n int, body string, changes ...func(*http.Request)) (answers chan *http.Response) {
+	answers = make(chan *http.Response, n)
+	for range n {
+		go func() { answers <- d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", body, changes...)) }()
+	}
+	return answers
 }
 
 // serveOne makes a request without a look at the document, for bodies that are

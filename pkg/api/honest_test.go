@@ -40,29 +40,6 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	}
 }
 
-// TestADeletionAnswersWhatItDeleted to those who prefer that and may read it.
-func TestADeletionAnswersWhatItDeleted(t *testing.T) {
-	d := newDoor(t, config())
-	path := fieldPath("t", "f")
-	const field = `{"id":"f","name":"n","tableId":"t"}`
-	prefer := header("Prefer", `respond-async, Return="representation"; a=b`)
-
-	wantOK(t, d.put(path, `{"name":"n"}`))
-	resp := d.del(path, prefer)
-	if got := text(t, resp); resp.StatusCode != http.StatusOK || got != field || resp.Header.Get("Preference-Applied") != "return=representation" {
-		t.Errorf("got %d %s with %q, want %s", resp.StatusCode, got, resp.Header.Get("Preference-Applied"), field)
-	}
-	resp = d.del(path, prefer) // there is nothing any more
-	wantOK(t, resp)
-	if got := resp.Header.Get("Preference-Applied"); got != "" {
-		t.Errorf("nothing was deleted, and applied was %q", got)
-	}
-	wantOK(t, d.put(path, `{"name":"n"}`))
-	wantOK(t, d.del(path, header("Prefer", "return=minimal")))
-	wantOK(t, d.put(path, `{"name":"n"}`))
-	wantOK(t, d.del(path, prefer, header("Authorization", "writer")))
-}
-
 func TestHeadIsGetWithoutABody(t *testing.T) {
 	d := newDoor(t, config())
 	wantOK(t, d.put(fieldPath("t", "f"), `{"name":"n"}`))

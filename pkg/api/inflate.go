@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"strings"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -14,78 +16,100 @@ import (
 	"sluice/pkg/api/budget"
 )
 
-// inflate decompresses a body that is all in memory, so that the decoders and
-// their windows are held only while they work: never while a client dawdles,
-// and never while memory is waited for.
-func (b *bodies) inflate(ctx context.Context, subject, encoding string, packed *body, limit int) (*body, error) {
-	sent := packed.bytes
-	if len(sent) == 0 {
+// Content encodings that are taken.
+const (
+	encodingGzip = "gzip"
+	encodingZstd = "zstd"
+)
+
+// encodingOf returns how a body is compressed, empty for not at all.
+func encodingOf(h http.Header) (string, error) {
+	values := h["Content-Encoding"]
+	if len(values) == 0 {
+		return "", nil
+	}
+	switch name := strings.ToLower(strings.TrimSpace(strings.Join(values, ","))); name {
+	case "", "identity":
+		return "", nil
+	case encodingGzip, "x-gzip":
+		return encodingGzip, nil
+	case encodingZstd:
+		return encodingZstd, nil
+	default:
+		return "", refuse(codeUnsupportedEncoding, "bodies are taken plain, or compressed with gzip or zstd")
+	}
+}
+
+// freeOfRatio is how large a body may become whatever it was compressed from.
+const freeOfRatio = 1 << 20
+
+// inflate decompresses a body that is all in memory, so that decoders and their
+// windows are held only while they work: never while a client dawdles, and never
+// while memory is waited for. A body that is longer than it said is decompressed anew,
+// with memory for all that it may become.
+func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *body, limit int) (*body, error) {
+	if len(sent.bytes) == 0 {
 		return nil, refuse(codeEmptyBody, "the body is empty")
 	}
-	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent))
+	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent.bytes))
 	most := min(limit, allowed)
-	expect := min(8*len(sent), most)
+	expect := min(8*len(sent.bytes), most)
 	// What cannot be true is what a body that was cut off or never was
 	// compressed happens to say: unpacking it will tell.
-	if claim, said := claimedSize(encoding, sent); said && claim <= uint64(limit) {
+	if claim, said := claimedSize(encoding, sent.bytes); said && claim <= uint64(limit) {
 		if expect = int(claim); expect > allowed {
 			return nil, tooDense(b.cfg.Ratio)
 		}
 	}
-	h, err := b.budget.Unpack(ctx, subject, int64(budget.Capacity(expect)), packed.hold)
-	if err != nil {
-		return nil, err
-	}
-	plain := &body{bytes: b.buffers.Get(expect), end: expect, most: most, hold: h, buffers: b.buffers}
-	err = b.unpack(ctx, encoding, sent, plain, allowed)
-	if errors.Is(err, errNoRoom) {
-		// It is longer than it said. It waits for all it may need without a
-		// decoder in hand, and then begins anew.
-		if err = h.Grow(ctx, int64(budget.Capacity(most))); err == nil {
-			plain.bytes = plain.bytes[:0]
-			plain.widen(most)
-			err = b.unpack(ctx, encoding, sent, plain, allowed)
+	for _, n := range []int{expect, most} {
+		var hold *budget.Hold
+		if len(sent.bytes) <= budget.SmallBody { // else the hold of sent has room for both
+			var err error
+			if hold, err = b.budget.Acquire(ctx, subject, int64(budget.Capacity(n)), nil); err != nil {
+				return nil, err
+			}
+		}
+		plain := b.newBody(n, hold)
+		whole, err := b.unpack(ctx, encoding, sent.bytes, plain, n)
+		if whole && hold == nil {
+			plain.hold, sent.hold = sent.hold, nil
+			plain.hold.Shrink(int64(cap(plain.bytes)))
+		}
+		if whole {
+			return plain, nil
+		}
+		plain.release()
+		if err != nil {
+			return nil, inflateFailure(err)
 		}
 	}
-	if err != nil {
-		plain.release()
-		return nil, inflateFailure(err, limit, b.cfg.Ratio)
+	if most < limit {
+		return nil, tooDense(b.cfg.Ratio)
 	}
-	return plain, nil
+	return nil, tooLarge(limit)
 }
 
-// errNoRoom says that there is no more memory without waiting for it.
-var errNoRoom = errors.New("no room for more at once")
-
-// unpack decompresses a body into plain. Bodies that become large have decoders
-// of their own: small ones need not stand behind them.
-func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain *body, allowed int) error {
-	leave, err := b.processorFor(ctx, cap(plain.bytes))
-	if err != nil {
-		return err
+// unpack decompresses at most n bytes into plain, and tells whether they are all.
+func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain *body, n int) (whole bool, err error) {
+	idle := b.short
+	if n > budget.SmallBody {
+		idle = b.long
 	}
-	defer leave()
-	idle, longest := b.quick, budget.SmallBody
-	if cap(plain.bytes) > budget.SmallBody {
-		idle, longest = b.bulk, plain.most
+	var d *decoder
+	select {
+	case d = <-idle:
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
-	worker := <-idle // soon: none waits for anything but a processor
 	defer func() {
-		worker.source.Reset(nil)
-		idle <- worker
+		d.source.Reset(nil)
+		idle <- d
 	}()
-	from, err := worker.open(encoding, sent)
+	from, err := d.open(encoding, sent)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return plain.fill(&ratioReader{from: from, left: allowed}, func() error {
-		n := plain.next()
-		if n > longest || !plain.hold.TryGrow(int64(budget.Capacity(n))) {
-			return errNoRoom
-		}
-		plain.widen(n)
-		return nil
-	})
+	return plain.fill(from, n)
 }
 
 // claimedSize is how large a compressed body says it is. One that lies gets the
@@ -102,17 +126,9 @@ func claimedSize(encoding string, sent []byte) (size uint64, said bool) {
 	return 0, false
 }
 
-func newInflaters(n int) chan *inflater {
-	idle := make(chan *inflater, n)
-	for range n {
-		idle <- &inflater{}
-	}
-	return idle
-}
-
-// inflater decompresses one body at a time. Its decoders are made when they
+// decoder decompresses one body at a time. Its decoders are made when they
 // are first needed, and used again.
-type inflater struct {
+type decoder struct {
 	source bytes.Reader
 	gzip   *gzip.Reader
 	zstd   *zstd.Decoder
@@ -122,57 +138,30 @@ type inflater struct {
 // expected to support (RFC 8878, 3.1.1.1.2).
 const zstdWindow = 8 << 20
 
-func (i *inflater) open(encoding string, sent []byte) (io.Reader, error) {
-	i.source.Reset(sent)
+func (d *decoder) open(encoding string, sent []byte) (io.Reader, error) {
+	d.source.Reset(sent)
 	var err error
 	switch {
-	case encoding == encodingGzip && i.gzip == nil:
-		i.gzip, err = gzip.NewReader(&i.source)
-		return i.gzip, err
+	case encoding == encodingGzip && d.gzip == nil:
+		d.gzip, err = gzip.NewReader(&d.source)
+		return d.gzip, err
 	case encoding == encodingGzip:
-		return i.gzip, i.gzip.Reset(&i.source)
-	case i.zstd == nil:
+		return d.gzip, d.gzip.Reset(&d.source)
+	case d.zstd == nil:
 		// One goroutine fewer, and no buffer but the window.
-		i.zstd, err = zstd.NewReader(&i.source, zstd.WithDecoderConcurrency(1),
+		d.zstd, err = zstd.NewReader(&d.source, zstd.WithDecoderConcurrency(1),
 			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
-		return i.zstd, err
+		return d.zstd, err
 	default:
-		return i.zstd, i.zstd.Reset(&i.source)
+		return d.zstd, d.zstd.Reset(&d.source)
 	}
 }
 
-// freeOfRatio is how large a body may become whatever it was compressed from.
-const freeOfRatio = 1 << 20
-
-var errRatio = errors.New("more bytes than the compressed ones may stand for")
-
-// ratioReader stops bombs before the limit of the body does.
-type ratioReader struct {
-	from io.Reader
-	left int
-}
-
-func (r *ratioReader) Read(b []byte) (int, error) {
-	n, err := r.from.Read(b)
-	if r.left -= n; r.left < 0 {
-		return 0, errRatio
-	}
-	return n, err
-}
-
-func inflateFailure(err error, limit, ratio int) error {
-	switch {
-	case errors.Is(err, errTooLarge):
-		return tooLarge(limit)
-	case errors.Is(err, errRatio):
-		return tooDense(ratio)
-	case errors.Is(err, budget.ErrNoMemory):
-		return err
-	case errors.Is(err, zstd.ErrWindowSizeExceeded):
+func inflateFailure(err error) error {
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		return refuse(codeBadCompression, fmt.Sprintf("the body needs a zstd window of more than %d bytes", zstdWindow))
-	default:
-		return refuse(codeBadCompression, "the body cannot be decompressed as its Content-Encoding says")
 	}
+	return refuse(codeBadCompression, "the body cannot be decompressed as its Content-Encoding says")
 }
 
 func tooDense(ratio int) *refusal {

@@ -21,20 +21,20 @@ import (
 )
 
 type metrics struct {
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	refusals *prometheus.CounterVec
-	inFlight prometheus.Gauge
-	panics   prometheus.Counter
+	requests   *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+	rejections *prometheus.CounterVec
+	inFlight   prometheus.Gauge
+	panics     prometheus.Counter
 
-	wireBytes, bodyBytes               prometheus.Counter
-	records, replayed                  prometheus.Counter
-	badTimestamps, unknownMembers      prometheus.Counter
-	changes, warnings, waits, setAside *prometheus.CounterVec
-	elasticRecords                     prometheus.Counter
-	publishSeconds, recordsInRequest   prometheus.Histogram
+	wireBytes, bodyBytes                  prometheus.Counter
+	records, replayed                     prometheus.Counter
+	badTimestamps, unknownMembers         prometheus.Counter
+	changes, warnings, waits, deadLetters *prometheus.CounterVec
+	elasticRecords                        prometheus.Counter
+	publishSeconds, recordsInRequest      prometheus.Histogram
 
-	connectionsRefused, connectionsClosed prometheus.Counter
+	connectionsRejected, connectionsClosed prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -49,27 +49,27 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "Time from the header of a request to its answer, by route.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"route"}),
-		refusals: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "refusals_total",
-			Help: "Requests refused, by code of the problem.",
+		rejections: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rejections_total",
+			Help: "Requests rejected, by code of the problem.",
 		}, []string{"code"}),
 		inFlight: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "requests_in_flight",
 			Help: "Requests being handled.",
 		}),
-		panics:             auto.NewCounter(prometheus.CounterOpts{Name: "panics_total", Help: "Requests that failed because of a defect in Sluice."}),
-		wireBytes:          auto.NewCounter(prometheus.CounterOpts{Name: "wire_bytes_total", Help: "Bytes of bodies as they were sent."}),
-		bodyBytes:          auto.NewCounter(prometheus.CounterOpts{Name: "body_bytes_total", Help: "Bytes of bodies after decompression."}),
-		records:            auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records accepted: they are durable in the stream."}),
-		replayed:           auto.NewCounter(prometheus.CounterOpts{Name: "records_replayed_total", Help: "Records acknowledged again because the request was a repeat; nothing new was stored."}),
-		badTimestamps:      auto.NewCounter(prometheus.CounterOpts{Name: "records_bad_timestamp_total", Help: "Records accepted whose timestamp is missing or absurd."}),
-		unknownMembers:     auto.NewCounter(prometheus.CounterOpts{Name: "unknown_members_total", Help: "Members of accepted records that are not in the specification; they are kept."}),
-		elasticRecords:     auto.NewCounter(prometheus.CounterOpts{Name: "elasticsearch_records_total", Help: "Records accepted where Elasticsearch is spoken; sluice_api_records_total counts them too."}),
-		connectionsRefused: auto.NewCounter(prometheus.CounterOpts{Name: "connections_refused_total", Help: "Connections refused because their address had as many as it may, all of them busy."}),
-		connectionsClosed:  auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total", Help: "Idle connections closed to make place for new ones."}),
-		setAside: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "elasticsearch_set_aside_total",
-			Help: "Documents posted where Elasticsearch is spoken that are no records, by code: they are dead letters. One that is sent again counts again.",
+		panics:              auto.NewCounter(prometheus.CounterOpts{Name: "panics_total", Help: "Requests that failed because of a defect in Sluice."}),
+		wireBytes:           auto.NewCounter(prometheus.CounterOpts{Name: "wire_bytes_total", Help: "Bytes of bodies as they were sent."}),
+		bodyBytes:           auto.NewCounter(prometheus.CounterOpts{Name: "body_bytes_total", Help: "Bytes of bodies after decompression."}),
+		records:             auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records accepted: they are durable in the stream."}),
+		replayed:            auto.NewCounter(prometheus.CounterOpts{Name: "records_replayed_total", Help: "Records of repeated requests that were acknowledged; nothing new was stored."}),
+		badTimestamps:       auto.NewCounter(prometheus.CounterOpts{Name: "records_bad_timestamp_total", Help: "Records accepted whose timestamp is missing or out of range."}),
+		unknownMembers:      auto.NewCounter(prometheus.CounterOpts{Name: "unknown_members_total", Help: "Members of accepted records that are not in the specification; they are kept."}),
+		elasticRecords:      auto.NewCounter(prometheus.CounterOpts{Name: "elasticsearch_records_total", Help: "Records accepted by Elasticsearch's protocol; sluice_api_records_total counts them too."}),
+		connectionsRejected: auto.NewCounter(prometheus.CounterOpts{Name: "connections_rejected_total", Help: "Connections rejected because their address had as many as allowed, all of them busy."}),
+		connectionsClosed:   auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total", Help: "Idle connections closed for new ones."}),
+		deadLetters: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "elasticsearch_dead_letters_total",
+			Help: "Documents posted by Elasticsearch's protocol that are not records and were dead-lettered, by code. One that is resent counts again.",
 		}, []string{"code"}),
 		changes: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "changes_total",
@@ -77,7 +77,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"kind"}),
 		warnings: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "change_warnings_total",
-			Help: "Things noticed in documents that were accepted, by code: unknown features, members only an admin may set.",
+			Help: "Warnings about accepted documents, by code: unknown features, members that only an admin may set.",
 		}, []string{"code"}),
 		waits: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "waits_total",
@@ -85,7 +85,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"outcome"}),
 		publishSeconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name:    "publish_seconds",
-			Help:    "Time until the stream had a request durable, or refused it.",
+			Help:    "Time until a request was durable in the stream, or rejected.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}),
 		recordsInRequest: auto.NewHistogram(prometheus.HistogramOpts{
@@ -104,7 +104,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.warnings.WithLabelValues(code)
 	}
 	for _, f := range failures {
-		m.refusals.WithLabelValues(string(f.Code))
+		m.rejections.WithLabelValues(string(f.Code))
 	}
 	return m
 }
@@ -250,8 +250,7 @@ func traceParent(h http.Header) string {
 	return values[0]
 }
 
-// sightings leave a trace in the log of what was refused to whom, and of every request where
-// that is wanted. Neither holds a token, a header or anything of a body.
+// sightings log rejected requests, and every request with Config.AccessLog. Neither holds a token, a header or anything of a body.
 //
 // Refusals are sampled: a client that tries a thousand tokens a second is one
 // line in ten seconds, with the number of the others.

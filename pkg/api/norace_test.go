@@ -2,4 +2,4 @@
 
 package api_test
 
-const slowdown = 1
+const slowdown = 1 // see race_test.go

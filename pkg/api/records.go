@@ -20,32 +20,51 @@ import (
 
 // Stream is where records go. *stream.Publisher is the real one.
 //
-// Publish returns nil only once every piece of the submission is durable. After
-// an error some may be: the same again completes it. It keeps nothing of the
-// bodies after it returned. A submission whose ID was published a short time ago
-// is stored once: it is Replayed when that is known and the Hash is the same; when
-// it is known to be another, the error is flow.ErrKeyReused.
-//
-// Slots says for how many slots a submission of a source must be cut, and within
-// two seconds that this cannot be known.
+// Publish returns nil only once every record of the submission is durable. After
+// an error some may be: the same again completes it. It keeps nothing of the records
+// after it returned. A submission whose ID it has published a short time ago is
+// stored once: it is Replayed when the Hash is the same; when it is another, the
+// error is flow.ErrKeyReused.
 type Stream interface {
-	Slots(ctx context.Context, source string) (int, error)
 	Publish(ctx context.Context, s *flow.Submission) (flow.Receipt, error)
 }
 
-// posting is what one post needs besides its body; used again and again.
+// Progress tells how far records are stored. *stream.Stream is the real one.
+//
+// WaitStored returns nil once the messages at these places can be queried, or are
+// dead-lettered, and an error when ctx ends before. Ends are the last messages of the
+// lanes of a source.
+type Progress interface {
+	WaitStored(ctx context.Context, places []flow.Place) error
+	Ends(ctx context.Context, source string) ([]flow.Place, error)
+}
+
+// posting is a post on its way from its body to the stream. Its memory is used
+// again.
 type posting struct {
+	*record.Request
 	submission flow.Submission
-	parts      []flow.Piece
+	chunks     []flow.Chunk
+
+	call *call
+	s    *Server
+	size int // of the body
 }
 
 var postings = sync.Pool{New: func() any { return new(posting) }}
 
-// release forgets the submission, so that nothing of it is kept alive.
+// newPosting begins a posting of a body of so many bytes.
+func (s *Server) newPosting(c *call, size int) *posting {
+	p := postings.Get().(*posting)
+	p.Request, p.call, p.s, p.size = record.NewRequest(), c, s, size
+	return p
+}
+
+// release gives its memory back.
 func (p *posting) release() {
-	clear(p.parts)
-	p.parts = p.parts[:0]
-	p.submission = flow.Submission{}
+	p.Request.Release()
+	clear(p.chunks)
+	*p = posting{chunks: p.chunks[:0]}
 	postings.Put(p)
 }
 
@@ -55,82 +74,96 @@ func (s *Server) postRecords(c *call) error {
 	if err != nil {
 		return err
 	}
-	replayed, err := s.accept(c)
+	receipt, err := s.accept(c)
 	if err != nil {
 		return err
 	}
 	if wait > 0 {
-		s.waited(c, wait, preferred)
+		s.waited(c, receipt.Places, wait, preferred)
 	}
-	if replayed {
+	if receipt.Replayed {
 		c.w.Header()["Idempotent-Replayed"] = headerTrue
 	}
 	return answerOK(c.w)
 }
 
-// accept makes every record of the request durable, and tells whether it was a
-// repeat. Nothing of the request is held afterwards.
-func (s *Server) accept(c *call) (replayed bool, err error) {
+// accept makes every record of the request durable. Nothing of the request is held
+// afterwards.
+func (s *Server) accept(c *call) (receipt flow.Receipt, err error) {
 	form, err := formOf(c.r.Header)
 	if err != nil {
-		return false, err
+		return receipt, err
 	}
 	key, err := idempotencyKey(c.r.Header)
 	if err != nil {
-		return false, err
+		return receipt, err
 	}
 	body, err := s.bodies.read(c, s.cfg.BodyBytes)
 	if err != nil {
-		return false, err
+		return receipt, err
 	}
 	defer body.release()
-
-	req := record.NewRequest()
-	defer req.Release()
-	p := postings.Get().(*posting)
+	p := s.newPosting(c, len(body.bytes))
 	defer p.release()
-	err = s.prepare(c, req, p, len(body.bytes), key, func(received time.Time) error {
-		return req.Parse(body.bytes, form, s.limitsOf(c.who), received)
+	err = p.parse(key, func(received time.Time) error {
+		return p.Parse(body.bytes, form, s.limitsOf(c.who), received)
 	})
 	if err != nil {
-		return false, err
+		return receipt, err
 	}
-	if req.Len() > 0 {
-		if replayed, err = s.publish(c, p); err != nil {
-			return false, err
-		}
+	if receipt, err = p.publish(); err != nil {
+		return receipt, err
 	}
-	s.metrics.accepted(req, replayed)
-	s.spans.accepted(c, req, replayed)
-	return replayed, nil
+	s.metrics.accepted(p.Request, receipt.Replayed)
+	s.spans.accepted(c, p.Request, receipt.Replayed)
+	return receipt, nil
 }
 
-// prepare checks the records and makes the submission of them. parse reads them,
-// of a body of n bytes.
-func (s *Server) prepare(c *call, req *record.Request, p *posting, n int, key string, parse func(received time.Time) error) error {
-	// Before the processor is taken: a source that is first seen waits for NATS.
-	slots, err := s.stream.Slots(c.r.Context(), c.who.Source)
-	if err != nil {
-		return err
-	}
-	leave, err := s.bodies.processorFor(c.r.Context(), n)
+// parse checks the records, which read reads, and makes the submission of them.
+func (p *posting) parse(key string, read func(received time.Time) error) error {
+	c := p.call
+	leave, err := p.s.bodies.processorFor(c.r.Context(), p.size)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	received := time.Now()
-	if err := parse(received); err != nil {
+	if err := read(received); err != nil {
 		return err
 	}
-	hash := record.Hash(req.Body()) // of what is kept: it tells nothing about secrets
-	id, unique := idOf(c.who.Subject, key, hash, req)
-	req.Spread(slots, id)
-	p.parts, err = req.Pieces(s.cfg.PieceBytes, p.parts)
+	hash := record.Hash(p.Body()) // of what is kept: it tells nothing about secrets
+	id, unique := idOf(c.who.Subject, key, hash, p.Request)
 	p.submission = flow.Submission{
-		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source,
-		Received: received, TraceParent: s.spans.parent(c), Identified: req.Identified(), Unique: unique, Slots: slots, Pieces: p.parts,
+		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source, Received: received, TraceParent: p.s.spans.parent(c),
+		Identified: p.Identified(), Unique: unique, Records: p,
 	}
-	return err
+	return nil
+}
+
+// Cut is called by Publish once it is known how many lanes the source has.
+func (p *posting) Cut(lanes int) (chunks []flow.Chunk, err error) {
+	leave, err := p.s.bodies.processorFor(p.call.r.Context(), p.size)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	p.chunks, err = p.Request.Cut(p.s.cfg.ChunkBytes, lanes, p.chunks[:0])
+	return p.chunks, err
+}
+
+// publish makes the records durable, if there are any. A crash of this process before
+// the client has its answer leaves some chunks of the request in the stream or none;
+// the client sends it again, under the same id when it or the records have one, and
+// the ingester drops what is there already.
+func (p *posting) publish() (flow.Receipt, error) {
+	if p.Len() == 0 {
+		return flow.Receipt{}, nil
+	}
+	ctx, cancel := context.WithTimeout(p.call.r.Context(), p.s.cfg.PublishTimeout)
+	defer cancel()
+	receipt, err := p.s.stream.Publish(ctx, &p.submission)
+	p.s.spans.observe(p.call, p.s.metrics.publishSeconds, time.Since(p.submission.Received))
+	return receipt, err
 }
 
 // limitsOf is what a caller may post.
@@ -138,18 +171,6 @@ func (s *Server) limitsOf(who flow.Caller) record.Limits {
 	limits := s.limits
 	limits.Tenants = who.Tenants
 	return limits
-}
-
-// publish brings the records into the stream. A crash of this process before
-// the client has its answer leaves some pieces of the request in the stream or
-// none; the client sends it again, under the same id when it or the records have
-// one, and what is there is known.
-func (s *Server) publish(c *call, p *posting) (bool, error) {
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
-	defer cancel()
-	receipt, err := s.stream.Publish(ctx, &p.submission)
-	s.spans.observe(c, s.metrics.publishSeconds, time.Since(p.submission.Received))
-	return receipt.Replayed, err
 }
 
 // idOf chooses what makes a repeat of the request known. It is unique when
@@ -257,17 +278,9 @@ func randomID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Progress tells how far records are stored. *stream.Stream is the real one.
-//
-// Stored returns nil once everything that was published for the source before
-// the call can be queried, or is set aside, and an error when ctx ends before.
-type Progress interface {
-	Stored(ctx context.Context, source string) error
-}
-
 const (
 	defaultWait = 5 * time.Second  // of ?wait=stored
-	longestWait = 30 * time.Second // whatever a client prefers
+	maxWait     = 30 * time.Second // whatever a client prefers
 )
 
 // waitOf is how long the answer may wait until what was posted is stored, 0 for
@@ -285,22 +298,29 @@ func waitOf(r *http.Request) (wait time.Duration, preferred bool, err error) {
 	}
 	if text, ok := preference(r.Header, "wait"); ok { // one that cannot be read is no preference (RFC 7240)
 		if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-			wait, preferred = min(time.Duration(seconds)*time.Second, longestWait), true
+			wait, preferred = min(time.Duration(seconds)*time.Second, maxWait), true
 		}
 	}
 	return wait, preferred, nil
 }
 
-// waited waits until what the caller has posted is stored, and says in the
-// answer whether it is. It holds nothing of the request meanwhile. The records
+// waited waits until what was posted is stored, and says in the answer whether it
+// is. It holds nothing of the request meanwhile. The records
 // are durable in any case: a client that goes away changes nothing.
-func (s *Server) waited(c *call, wait time.Duration, preferred bool) {
+func (s *Server) waited(c *call, places []flow.Place, wait time.Duration, preferred bool) {
 	// The time to write the answer begins when there is one.
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + 15*time.Second)) // or there is no connection
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(s.draining, cancel)()
-	stored, outcome := s.progress.Stored(ctx, c.who.Source) == nil, "late"
+	var err error
+	if len(places) == 0 { // a request without records asks for all of before
+		places, err = s.progress.Ends(ctx, c.who.Source)
+	}
+	if err == nil {
+		err = s.progress.WaitStored(ctx, places)
+	}
+	stored, outcome := err == nil, "late"
 	if stored {
 		outcome = "stored"
 	}

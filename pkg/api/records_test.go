@@ -1,10 +1,14 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/record"
 )
 
 func TestAPostIsStoredAndAnsweredWithOK(t *testing.T) {
@@ -98,13 +102,37 @@ func TestTheTokenDecides(t *testing.T) {
 
 func TestARequestIsCutForTheLanesOfItsSource(t *testing.T) {
 	d := newDoor(t, config())
-	d.stream.slots = 2
-	wantOK(t, d.post(`[{"id":"a","partitionId":1},{"id":"b","partitionId":2},{"id":"c","partitionId":3}]`))
-	want := []string{`{"id":"b","partitionId":2}`, `{"id":"a","partitionId":1}`, `{"id":"c","partitionId":3}`}
-	if diff := cmp.Diff(want, d.stream.stored()); diff != "" {
+	d.stream.lanes = 2
+	record := func(partition int) string {
+		return fmt.Sprintf(`{"partitionId":%d,"position":1,"timestamp":1700000000000}`, partition)
+	}
+	wantOK(t, d.post("["+record(1)+","+record(2)+","+record(3)+"]"))
+	if diff := cmp.Diff([]string{record(2), record(1), record(3)}, d.stream.stored()); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
-	if got := d.stream.subs[0].Slots; got != 2 {
-		t.Errorf("the submission says it was cut for %d slots, want 2", got)
+}
+
+// TestInvalidRecordsArePointedAt: which values are valid is package record's.
+func TestInvalidRecordsArePointedAt(t *testing.T) {
+	d := newDoor(t, config())
+	p := wantProblem(t, d.post("{\"key\":false}\n{\"id\":\"1-1\"}\n{\"intent\":[],\"timestamp\":\"swordfish\",\"value\":7}"), 422, "invalid_records")
+	want := []record.Problem{
+		{Index: 0, Pointer: "#/0/key", Code: "not_an_integer"},
+		{Index: 2, Pointer: "#/2/intent", Code: "not_a_string"},
+		{Index: 2, Pointer: "#/2/timestamp", Code: "not_a_time"},
+		{Index: 2, Pointer: "#/2/value", Code: "not_an_object"},
+	}
+	for i, e := range p.Errors {
+		if e.Detail == "" || strings.Contains(e.Detail, "swordfish") {
+			t.Errorf("detail %q is empty or quotes a value", e.Detail)
+		}
+		p.Errors[i].Detail = ""
+	}
+	if diff := cmp.Diff(want, p.Errors); diff != "" || len(d.stream.subs) != 0 {
+		t.Errorf("published %d, errors (-want +got):\n%s", len(d.stream.subs), diff)
+	}
+	p = wantProblem(t, d.post("["+strings.Repeat(`{"key":true},`, 249)+`{"key":true}]`), 422, "invalid_records")
+	if len(p.Errors) != 100 || p.Total != 250 {
+		t.Errorf("got %d errors of %d, want 100 of 250", len(p.Errors), p.Total)
 	}
 }

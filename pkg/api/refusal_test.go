@@ -94,7 +94,7 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 			if strings.Contains(fmt.Sprint(p), "swordfish") {
 				t.Errorf("the answer quotes the error: %+v", p)
 			}
-			if got := d.metric(t, "sluice_api_refusals_total", tt.code); got != 1 {
+			if got := d.metric(t, "sluice_api_rejections_total", tt.code); got != 1 {
 				t.Errorf("counted %g refusals of this code, want 1", got)
 			}
 			logged := strings.Count(d.log.String(), "level=ERROR")

@@ -75,7 +75,7 @@ func (s *Server) routes() {
 		}
 	}
 	s.engine.NoRoute(s.guarded("none", noScope, func(*call) error {
-		return refuse(codeNoRoute, "the paths there are stand in /openapi.json")
+		return refuse(codeNoRoute, "/openapi.json lists the routes")
 	}))
 	s.engine.NoMethod(s.guarded("none", noScope, func(c *call) error {
 		return refuse(codeMethod, "allowed here: "+c.w.Header().Get("Allow"))
@@ -166,7 +166,7 @@ func tokenRefusal(err error) error {
 // refuse answers a failure, and logs it when it is our fault.
 func (s *Server) refuse(c *call, err error) {
 	r := refusalOf(err)
-	s.metrics.refusals.WithLabelValues(string(r.code)).Inc()
+	s.metrics.rejections.WithLabelValues(string(r.code)).Inc()
 	s.sightings.refused(c, r, byCode(r.code).Status)
 	s.spans.refused(c, r.code, byCode(r.code).Status)
 	if r.code == codeInternal {
@@ -201,7 +201,7 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 		panic(v)
 	}
 	s.metrics.panics.Inc()
-	s.metrics.refusals.WithLabelValues(string(codeInternal)).Inc()
+	s.metrics.rejections.WithLabelValues(string(codeInternal)).Inc()
 	s.spans.refused(c, codeInternal, http.StatusInternalServerError)
 	s.log.ErrorContext(c.r.Context(), "request panicked", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	if answered {

@@ -62,7 +62,7 @@ func (s *Server) room(made *change.Change) error {
 		}
 	}
 	if s.usage.Full() && made.Kind != change.FieldDeleted {
-		return refuse(codeStateFull, "users and dataset fields take as much room as they may")
+		return refuse(codeStateFull, "the state store is full until dataset fields are deleted or its limit is raised (--state-max-bytes)")
 	}
 	return nil
 }
@@ -171,11 +171,11 @@ func stateRefusal(err error) *refusal {
 	case errors.Is(err, change.ErrTooLarge):
 		return tooLarge(change.MaxBody)
 	case errors.Is(err, change.ErrConflict):
-		return refuse(codeIDMismatch, "id or tableId of the body is another than the request is about")
+		return refuse(codeIDMismatch, "id or tableId of the body does not match the request")
 	case errors.Is(err, change.ErrStale):
-		return refuse(codeChangedMeanwhile, "it was changed by others again and again while this request tried")
+		return refuse(codeChangedMeanwhile, "concurrent changes won every attempt of this request")
 	case errors.Is(err, change.ErrBusy):
-		return refuse(codePasswordsBusy, "more passwords wait to be hashed than are taken at once")
+		return refuse(codePasswordsBusy, "too many passwords are being hashed")
 	case errors.Is(err, errBehind):
 		return refuse(codeStateBehind, "a change of it was accepted a moment ago and is not applied yet")
 	}
@@ -214,10 +214,10 @@ func (c condition) check(now *remembered) error {
 		return errBehind
 	}
 	if c.match != nil && !matches(c.match, now, false) {
-		return refuse(codeConditionFailed, "it is not as If-Match demands; read it again")
+		return refuse(codeConditionFailed, "If-Match does not match the current state; read it again")
 	}
 	if c.noneMatch != nil && matches(c.noneMatch, now, true) {
-		return refuse(codeConditionFailed, "it is as If-None-Match rules out")
+		return refuse(codeConditionFailed, "If-None-Match matches the current state")
 	}
 	return nil
 }

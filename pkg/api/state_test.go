@@ -1,14 +1,12 @@
 package api_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -96,7 +94,7 @@ func TestAPatchOfNothingPublishesNothing(t *testing.T) {
 		t.Errorf("published (-want +got):\n%s", diff)
 	}
 	metric := `
-# HELP sluice_api_change_warnings_total Things noticed in documents that were accepted, by code: unknown features, members only an admin may set.
+# HELP sluice_api_change_warnings_total Warnings about accepted documents, by code: unknown features, members that only an admin may set.
 # TYPE sluice_api_change_warnings_total counter
 sluice_api_change_warnings_total{code="authority_ignored"} 3
 sluice_api_change_warnings_total{code="unknown_feature"} 0
@@ -169,16 +167,6 @@ func TestAFieldIsPutDeletedAndRevived(t *testing.T) {
 	}
 }
 
-func TestDeletingAnUnknownFieldIsOK(t *testing.T) {
-	d := newDoor(t, config())
-	for range 3 {
-		wantOK(t, d.del(fieldPath("t", "f")))
-	}
-	if diff := cmp.Diff([]change.Kind{change.FieldDeleted}, d.ledger.kinds()); diff != "" {
-		t.Errorf("published (-want +got):\n%s", diff)
-	}
-}
-
 func TestManyDeletionsAtOnceLeaveOneTombstone(t *testing.T) {
 	d := newDoor(t, config())
 	var wg sync.WaitGroup
@@ -204,31 +192,38 @@ func TestChangesWhileTheStreamIsDown(t *testing.T) {
 	}
 }
 
-func TestAFloodOfPasswordsIsRefusedWhileRecordsGoOn(t *testing.T) {
+// TestASubjectHasSoManyFields: beyond them it may change and delete its own.
+func TestASubjectHasSoManyFields(t *testing.T) {
+	cfg := config()
+	cfg.Fields = 2
+	d := newDoor(t, cfg)
+	wantOK(t, d.put(fieldPath("t", "a"), `{"name":"1"}`))
+	wantOK(t, d.del(fieldPath("t", "b"))) // a tombstone is one too
+	wantProblem(t, d.put(fieldPath("t", "c"), `{"name":"1"}`), http.StatusForbidden, "too_many_fields")
+	wantProblem(t, d.del(fieldPath("t", "c")), http.StatusForbidden, "too_many_fields")
+	wantProblem(t, d.put(fieldPath("t", "c"), `{"name":"1"}`, header("If-None-Match", "*")), http.StatusForbidden, "too_many_fields")
+	wantOK(t, d.put(fieldPath("t", "a"), `{"name":"2"}`))
+	wantOK(t, d.put(fieldPath("t", "b"), `{"name":"2"}`))
+	wantOK(t, d.del(fieldPath("t", "a")))
+	other := header("Authorization", "other")
+	wantOK(t, d.put(fieldPath("t", "c"), `{"name":"1"}`, other))
+	wantProblem(t, d.del(fieldPath("t", "c")), http.StatusForbidden, "too_many_fields") // it would be ours then
+	wantOK(t, d.put(fieldPath("t", "b"), `{"name":"3"}`, other))                        // and this one is theirs
+	wantOK(t, d.put(fieldPath("t", "d"), `{"name":"1"}`))
+	wantOK(t, d.patch(`{"name":"Ada"}`))
+}
+
+func TestAFullStateTakesNothingButDeletions(t *testing.T) {
 	d := newDoor(t, config())
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for range 24 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				resp := d.patch(`{"password":"swordfish"}`)
-				if resp.StatusCode != http.StatusOK {
-					if p := text(t, resp); !strings.Contains(p, "passwords_busy") && !strings.Contains(p, "overloaded") {
-						t.Errorf("got %d %s", resp.StatusCode, p)
-					}
-				}
-			}
-		})
+	wantOK(t, d.put(fieldPath("t", "a"), `{"name":"1"}`))
+	d.ledger.full = true
+	for _, resp := range []*http.Response{d.put(fieldPath("t", "a"), `{"name":"2"}`), d.patch(`{"name":"Ada"}`)} {
+		if wantProblem(t, resp, http.StatusTooManyRequests, "state_full"); resp.Header.Get("Retry-After") != "60" {
+			t.Errorf("Retry-After is %q", resp.Header.Get("Retry-After"))
+		}
 	}
-	slowest := time.Duration(0)
-	for i := range 200 {
-		start := time.Now()
-		wantOK(t, d.post(fmt.Sprintf(`{"id":"1-%d"}`, i)))
-		slowest = max(slowest, time.Since(start))
-	}
-	cancel()
-	wg.Wait()
-	if slowest > time.Second {
-		t.Errorf("the slowest post took %s beside the flood, want less than 1s", slowest)
-	}
+	wantOK(t, d.del(fieldPath("t", "a")))
+	d.ledger.full, d.ledger.unready = false, true
+	wantProblem(t, d.put(fieldPath("t", "b"), `{"name":"1"}`), http.StatusServiceUnavailable, "state_behind")
+	wantOK(t, d.patch(`{"name":"Ada"}`))
 }

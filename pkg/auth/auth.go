@@ -143,7 +143,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 }
 
 // follow reads the files that changed. What is broken is said once, and the
-// last good tokens stay in force until it is mended.
+// last good tokens stay in force until it is fixed.
 func (a *Authenticator) follow() {
 	if a.cfg.Tokens != "" {
 		changed, err := a.reload()
@@ -153,7 +153,7 @@ func (a *Authenticator) follow() {
 			a.log.Error("token file cannot be used, the tokens before it stay in force", "path", a.cfg.Tokens, "error", err)
 		case err == nil && changed:
 			a.broken = ""
-			a.log.Info("token file was read again", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))
+			a.log.Info("token file reloaded", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))
 		}
 	}
 	if a.jwt != nil && !a.cfg.JWT.remote() {

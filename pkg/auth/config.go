@@ -74,7 +74,7 @@ func (c Config) check() error {
 		if j.Audience != "" {
 			return errors.New("a JWT audience is set, but no keys to check JWTs with")
 		}
-		return errors.New("no way to check tokens: name a token file, or say how JWTs are checked")
+		return errors.New("no way to check tokens: set --tokens, or the --jwt options")
 	case j.sources() > 1:
 		return errors.New("JWTs are checked by a key file, a key URL or a secret: choose one")
 	case !j.enabled() && j.Audience != "":

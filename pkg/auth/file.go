@@ -54,7 +54,7 @@ func (t *table) find(digest [sha256.Size]byte) (entry, bool) {
 	return e, ok && subtle.ConstantTimeCompare(e.digest[:], digest[:]) == 1
 }
 
-// line is an Entry as it stands in the file.
+// line is an Entry in the file.
 type line struct {
 	Subject string       `yaml:"subject"`
 	Source  string       `yaml:"source"`

@@ -10,11 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,37 +162,10 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 	}
 	for _, tt := range forged {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, err := a.Authenticate(tt.token); !errors.Is(err, flow.ErrTokenInvalid) {
-				t.Errorf("got %v %v, want ErrTokenInvalid", got, err)
-			}
+			expect(t, a, "forged", tt.token, flow.ErrTokenInvalid)
 		})
 	}
-	t.Run("a good one without a key id", func(t *testing.T) {
-		if _, err := a.Authenticate(sign(t, key.alg, key.private, "", claimsWith(nil))); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestAJWTOfASharedSecret(t *testing.T) {
-	secret := bytes.Repeat([]byte("s"), 32)
-	a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, string(secret))}})
-	if _, err := a.Authenticate(sign(t, jose.HS256, secret, "", claimsWith(nil))); err != nil {
-		t.Errorf("good token: %v", err)
-	}
-	key := newECKey(t, "k1")
-	for name, token := range map[string]string{
-		"another secret":           sign(t, jose.HS256, bytes.Repeat([]byte("x"), 32), "", claimsWith(nil)),
-		"HS512 of the same secret": sign(t, jose.HS512, bytes.Repeat(secret, 2), "", claimsWith(nil)),
-		"a public key algorithm":   sign(t, key.alg, key.private, "k1", claimsWith(nil)),
-	} {
-		if _, err := a.Authenticate(token); !errors.Is(err, flow.ErrTokenInvalid) {
-			t.Errorf("%s: got %v, want ErrTokenInvalid", name, err)
-		}
-	}
-	if err := a.Check(t.Context()); err != nil {
-		t.Errorf("Check: %v", err)
-	}
+	expect(t, a, "a good one without a key id", sign(t, key.alg, key.private, "", claimsWith(nil)), nil)
 }
 
 func TestATokenFromMemoryStillExpires(t *testing.T) {
@@ -203,122 +173,49 @@ func TestATokenFromMemoryStillExpires(t *testing.T) {
 		secret := bytes.Repeat([]byte("s"), 32)
 		a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, string(secret)), Leeway: time.Second}})
 		token := sign(t, jose.HS256, secret, "", claimsWith(map[string]any{"exp": time.Now().Add(time.Minute).Unix()}))
-		if _, err := a.Authenticate(token); err != nil {
-			t.Fatal(err)
-		}
+		expect(t, a, "before its expiry", token, nil)
 		time.Sleep(2 * time.Minute)
-		if _, err := a.Authenticate(token); !errors.Is(err, flow.ErrTokenInvalid) {
-			t.Errorf("after its expiry: got %v, want ErrTokenInvalid", err)
-		}
+		expect(t, a, "after its expiry", token, flow.ErrTokenInvalid)
 	})
 }
 
-// keyServer publishes a key set and counts how often it is asked.
-type keyServer struct {
-	*httptest.Server
-	set   atomic.Pointer[string] // nil: fails
-	asked atomic.Int64
+// expect authenticates a token, which fails so or not at all.
+func expect(t *testing.T, a *auth.Authenticator, step, token string, want error) {
+	t.Helper()
+	if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
+		t.Errorf("%s: got %v, want %v", step, err, want)
+	}
 }
 
-func newKeyServer(t *testing.T) *keyServer {
-	s := &keyServer{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.asked.Add(1)
-		if set := s.set.Load(); set != nil {
-			_, _ = w.Write([]byte(*set))
-			return
-		}
-		w.WriteHeader(http.StatusInternalServerError)
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
+// TestTheFileOfKeysIsFollowed, of public keys and of a secret.
+func TestTheFileOfKeysIsFollowed(t *testing.T) {
+	key, next := newECKey(t, "k1"), newECKey(t, "k2")
+	secret, second := bytes.Repeat([]byte("s"), 32), bytes.Repeat([]byte("b"), 32)
+	path := tokenFile(t, keySet(t, key))
+	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: path, Any: true}})
+	token := sign(t, next.alg, next.private, next.id, claimsWith(nil))
+	expect(t, a, "before its key", token, flow.ErrTokenInvalid)
+	writeFile(t, path, keySet(t, key, next))
+	a.Follow()
+	expect(t, a, "with its key", token, nil)
 
-func (s *keyServer) publish(set string) { s.set.Store(&set) }
-
-func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
-	server := newKeyServer(t)
-	old, next := newECKey(t, "2025"), newEdKey(t, "2026")
-	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: server.URL, Any: true}})
-	oldToken := sign(t, old.alg, old.private, old.id, claimsWith(nil))
-	nextToken := sign(t, next.alg, next.private, next.id, claimsWith(nil))
-	expect := func(step, token string, want error) {
-		t.Helper()
-		if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
-			t.Errorf("%s: got %v, want %v", step, err, want)
-		}
-	}
-
-	expect("server down", oldToken, flow.ErrTokenUnverified)
-	if err := a.Check(t.Context()); err == nil {
-		t.Error("Check: got nil while no keys could be had")
-	}
-	server.publish(keySet(t, old))
-	expect("asked a moment ago", oldToken, flow.ErrTokenUnverified)
-	a.Refresh(t.Context())
-	expect("keys are there", oldToken, nil)
+	path = tokenFile(t, string(secret)+"\n")
+	a = newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: path}})
+	old := sign(t, jose.HS256, secret, "", claimsWith(nil))
+	expect(t, a, "the first secret", old, nil)
+	expect(t, a, "another secret", sign(t, jose.HS256, second, "", claimsWith(nil)), flow.ErrTokenInvalid)
+	expect(t, a, "HS512 of the same secret", sign(t, jose.HS512, bytes.Repeat(secret, 2), "", claimsWith(nil)), flow.ErrTokenInvalid)
+	expect(t, a, "a public key algorithm", sign(t, key.alg, key.private, "k1", claimsWith(nil)), flow.ErrTokenInvalid)
 	if err := a.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	asked := server.asked.Load()
-	for range 50 {
-		expect("from memory", oldToken, nil)
-		expect("an invented key id, asked a moment ago", nextToken, flow.ErrTokenInvalid)
-	}
-	if got := server.asked.Load(); got != asked {
-		t.Errorf("the key server was asked %d times more, want 0", got-asked)
-	}
-
-	server.publish(keySet(t, old, next))
-	a.AskedLongAgo()
-	expect("new key, fetched because of its id", nextToken, nil)
-	expect("old key still published", oldToken, nil)
-	server.set.Store(nil)
-	a.Refresh(t.Context())
-	expect("server down again, keys stay", oldToken, nil)
-	server.publish(keySet(t, next))
-	a.Refresh(t.Context())
-	expect("old key withdrawn, although its token was verified before", oldToken, flow.ErrTokenInvalid)
-	expect("new key", nextToken, nil)
-}
-
-func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
-	key := newECKey(t, "k1")
-	withStrangers := strings.Replace(keySet(t, key), `{"keys":[`, `{"keys":[{"kty":"XYZ"},{"kty":"oct","k":"c2VjcmV0"},`, 1)
-	tests := []struct {
-		name, set, want string
-	}{
-		{"a key among strangers", withStrangers, ""},
-		{"not JSON", "swordfish", "not a JSON Web Key Set"},
-		{"no keys", `{"keys":[]}`, "holds no public key"},
-		{"only a secret", `{"keys":[{"kty":"oct","k":"c3dvcmRmaXNo"}]}`, "holds no public key"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := auth.New(auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, tt.set), Any: true}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			if tt.want == "" && err != nil {
-				t.Errorf("got %v, want nil", err)
-			}
-			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "swordfish")) {
-				t.Errorf("got %v, want an error with %q and nothing of the file", err, tt.want)
-			}
-		})
-	}
-}
-
-func TestAKeyFileIsFollowed(t *testing.T) {
-	first, second := newECKey(t, "k1"), newECKey(t, "k2")
-	path := tokenFile(t, keySet(t, first))
-	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: path, Any: true}})
-	token := sign(t, second.alg, second.private, second.id, claimsWith(nil))
-	if _, err := a.Authenticate(token); !errors.Is(err, flow.ErrTokenInvalid) {
-		t.Fatalf("before: got %v, want ErrTokenInvalid", err)
-	}
-	writeFile(t, path, keySet(t, first, second))
+	writeFile(t, path, "short")
 	a.Follow()
-	if _, err := a.Authenticate(token); err != nil {
-		t.Errorf("after: %v", err)
-	}
+	expect(t, a, "a secret that cannot be one leaves the first in force", old, nil)
+	writeFile(t, path, string(second))
+	a.Follow()
+	expect(t, a, "the first secret, although its token was verified before", old, flow.ErrTokenInvalid)
+	expect(t, a, "the second secret", sign(t, jose.HS256, second, "", claimsWith(nil)), nil)
 }
 
 func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
@@ -352,27 +249,6 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	}
 }
 
-func TestTheSecretIsFollowed(t *testing.T) {
-	first, second := bytes.Repeat([]byte("a"), 32), bytes.Repeat([]byte("b"), 32)
-	path := tokenFile(t, string(first)+"\n")
-	a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: path}})
-	old, next := sign(t, jose.HS256, first, "", claimsWith(nil)), sign(t, jose.HS256, second, "", claimsWith(nil))
-	expect := func(step, token string, want error) {
-		t.Helper()
-		if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
-			t.Errorf("%s: got %v, want %v", step, err, want)
-		}
-	}
-	expect("the first secret", old, nil)
-	writeFile(t, path, "short")
-	a.Follow()
-	expect("a secret that cannot be one leaves the first in force", old, nil)
-	writeFile(t, path, string(second))
-	a.Follow()
-	expect("the first secret, although its token was verified before", old, flow.ErrTokenInvalid)
-	expect("the second secret", next, nil)
-}
-
 // An issuer signs tokens for many purposes with the same keys.
 func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 	key := newECKey(t, "k1")
@@ -393,9 +269,7 @@ func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
-			t.Errorf("typ %q: got %v, want %v", typ, err, want)
-		}
+		expect(t, a, "typ "+typ, token, want)
 	}
 }
 
@@ -421,58 +295,6 @@ func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
 	_, err = auth.New(auth.Config{Tokens: file("jwt:engine-a"), JWT: how}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err == nil || !strings.Contains(err.Error(), `begins with "jwt:"`) {
 		t.Errorf("a token file that takes a JWT's subject: %v", err)
-	}
-}
-
-// newIssuer is a server that says its name and where its keys are.
-func newIssuer(t *testing.T, keys *keyServer, name func(url string) string, at func(url string) string) string {
-	mux := http.NewServeMux()
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	mux.HandleFunc("/realm/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": name(s.URL + "/realm"), "jwks_uri": at(keys.URL)})
-	})
-	return s.URL + "/realm"
-}
-
-func TestAnIssuerIsAskedForItsKeys(t *testing.T) {
-	same := func(url string) string { return url }
-	key := newECKey(t, "k1")
-	tests := []struct {
-		name     string
-		called   func(string) string
-		at       func(string) string
-		want     error
-		complain string
-	}{
-		{"an issuer as it should be", same, same, nil, ""},
-		{"one that has another name", func(url string) string { return url + "/" }, same, flow.ErrTokenUnverified, "calls itself by another name"},
-		{"one whose keys others can change", same, func(string) string { return "http://id.example/keys" }, flow.ErrTokenUnverified, "not https"},
-		{"one without keys", same, func(string) string { return "" }, flow.ErrTokenUnverified, "not https"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			keys := newKeyServer(t)
-			keys.publish(keySet(t, key))
-			issuer := newIssuer(t, keys, tt.called, tt.at)
-			var logged bytes.Buffer
-			a, err := auth.New(auth.Config{JWT: auth.JWT{Issuer: issuer, Audience: "sluice"}}, slog.New(slog.NewTextHandler(&logged, nil)), prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
-			token := sign(t, key.alg, key.private, key.id, claimsWith(map[string]any{"iss": issuer}))
-			if _, err := a.Authenticate(token); !errors.Is(err, tt.want) || (tt.want == nil) != (err == nil) {
-				t.Errorf("got %v, want %v", err, tt.want)
-			}
-			if !strings.Contains(logged.String(), tt.complain) {
-				t.Errorf("logged %q, want %q in it", logged.String(), tt.complain)
-			}
-			if tt.want == nil {
-				if _, err := a.Authenticate(sign(t, key.alg, key.private, key.id, claimsWith(nil))); !errors.Is(err, flow.ErrTokenInvalid) {
-					t.Errorf("a token of another issuer: got %v", err)
-				}
-			}
-		})
 	}
 }
 

@@ -91,14 +91,14 @@ func parseKeys(raw []byte) (*keyset, error) {
 	return k, nil
 }
 
-// shortestSecret is what HS256 needs, in bytes.
-const shortestSecret = 32
+// minSecret is what HS256 needs, in bytes.
+const minSecret = 32
 
 // parseSecret makes a keyset of a shared secret.
 func parseSecret(raw []byte) (*keyset, error) {
 	secret := bytes.TrimSpace(raw)
-	if len(secret) < shortestSecret {
-		return nil, fmt.Errorf("the JWT secret is shorter than the %d bytes that HS256 needs", shortestSecret)
+	if len(secret) < minSecret {
+		return nil, fmt.Errorf("the JWT secret is shorter than the %d bytes that HS256 needs", minSecret)
 	}
 	return &keyset{raw: raw, secret: secret, verified: make(map[[sha256.Size]byte]verified)}, nil
 }

@@ -28,7 +28,7 @@ type Entry struct {
 // tokenPrefix marks our tokens, so that scanners find one that leaked.
 const tokenPrefix = "sluice_"
 
-// NewToken makes a token of 256 random bits. It stands in no file: print it
+// NewToken makes a token of 256 random bits. It is kept in no file: print it
 // once, and keep its Digest.
 func NewToken() string {
 	var b [32]byte

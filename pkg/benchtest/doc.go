@@ -1,7 +1,3 @@
-// Package benchtest runs micro-benchmarks on the records of package load, and
-// holds what they allocate against what they allocated before.
-//
-// A package keeps that in testdata/baseline.txt, in Go's benchmark format, with
-// the figures that depend on the code only. docs/benchmarks.md tells how both
-// are used.
+// Package benchtest runs micro-benchmarks on the records of package load, and reports
+// what they cost by record. docs/benchmarks.md tells how they are used.
 package benchtest

@@ -48,7 +48,7 @@ type Measured struct {
 	Sync     float64 `json:"sync_seconds"`   // one write of 4 KiB with fsync
 	Table    float64 `json:"table_bytes"`    // of all tables per record
 	Merges   float64 `json:"merges"`         // core-seconds of ClickHouse after the loads until its merges had ended, by those during the loads
-	Inserted float64 `json:"insert_bytes"`   // of a record on its way to ClickHouse, LZ4: testdata/baseline.txt of pkg/warehouse
+	Inserted float64 `json:"insert_bytes"`   // of a record on its way to ClickHouse, LZ4: BenchmarkEncode of pkg/warehouse
 	Note     string  `json:"note,omitempty"` // what of it was not measured so
 	Points   []Point `json:"points"`
 }

@@ -16,7 +16,7 @@ type Ask struct {
 	RecordBytes float64       `json:"record_bytes" default:"700" help:"Bytes of JSON of a record."`
 	Batch       int           `json:"batch" default:"500" help:"Records per request."`
 	Retention   time.Duration `json:"-" default:"9600h" help:"How long tables keep records."`
-	Log         time.Duration `json:"-" name:"log-time" default:"24h" help:"For how long the log has room: the longest outage of ClickHouse that strands nothing."`
+	Log         time.Duration `json:"-" name:"log-time" default:"24h" help:"Longest ClickHouse outage the log can buffer."`
 	Copies      int           `json:"copies" default:"3" help:"Copies of every entry of the log: 1, 3 or 5."`
 	Replicas    int           `json:"replicas" default:"2" help:"Replicas of every shard of ClickHouse."`
 	Cores       int           `json:"cores" default:"16" help:"Cores of a machine."`
@@ -143,7 +143,7 @@ func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times f
 	var l load
 	var api, nats, ingester float64
 	for range 100 {
-		before := p
+		before := *p
 		p.Lanes = max(p.Lanes, p.Ingesters)
 		pairs := float64(p.APIs * p.Lanes)
 		l = load{records: a.Rate, requests: a.Rate / float64(a.Batch)}

@@ -16,7 +16,7 @@ import (
 // Kind says what a change does.
 type Kind string
 
-// The kinds of change, as they stand in messages and in flow.changes.
+// The kinds of change, as in messages and in flow.changes.
 const (
 	UserPatched  Kind = "user.patched"  // Body is an RFC 7396 merge patch, secrets already replaced
 	FieldPut     Kind = "field.put"     // Body is the whole dataset field

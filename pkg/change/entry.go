@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Entry is what we remember of a target, as it stands in the state store.
+// Entry is the state of a target, as the state store keeps it.
 type Entry struct {
 	Target    Target          `json:"target"`
 	Doc       json.RawMessage `json:"doc,omitempty"`      // JSON object: the user without its secrets, or the field; empty when deleted
@@ -20,10 +20,10 @@ type Entry struct {
 	Place                     // of the last change; zero before the first
 }
 
-// Place is where a change stands in lane 0 of the stream: in which life of the
-// lane, and at which sequence. Sequences begin again in another life.
+// Place is the position of a change in lane 0 of the stream. Sequences begin anew in
+// another incarnation.
 type Place struct {
-	Incarnation uint64 `json:"incarnation,omitempty"` // life of the lane, ms
+	Incarnation uint64 `json:"incarnation,omitempty"` // of the lane, ms
 	Seq         uint64 `json:"seq"`                   // stream sequence
 }
 

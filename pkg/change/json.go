@@ -91,29 +91,10 @@ func measure(raw []byte) (depth, values int) {
 	return depth, values
 }
 
-// MergePatch applies an RFC 7396 merge patch to a document: members of the
-// patch replace those of the document, objects are merged, null removes and
-// everything else, arrays too, replaces whole. Numbers keep their text. An
-// empty doc counts as absent.
-//
-// A patch touches only the members it names: two patches of different members
-// give the same document in either order.
-func MergePatch(doc, patch json.RawMessage) (json.RawMessage, error) {
-	var target any
-	if len(doc) > 0 {
-		var err error
-		if target, err = parse(doc); err != nil {
-			return nil, fmt.Errorf("document: %w", err)
-		}
-	}
-	p, err := parse(patch)
-	if err != nil {
-		return nil, fmt.Errorf("patch: %w", err)
-	}
-	return encode(merge(target, p))
-}
-
-// merge is the algorithm of RFC 7396 section 2. It builds upon target.
+// merge applies an RFC 7396 merge patch, building upon target: members of the patch
+// replace those of the target, objects are merged, null removes and everything else,
+// arrays too, replaces whole. Two patches of different members give the same document
+// in either order.
 func merge(target, patch any) any {
 	p, ok := patch.(map[string]any)
 	if !ok {

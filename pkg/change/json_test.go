@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
-	"unicode/utf8"
-
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
 )
@@ -51,101 +48,6 @@ func TestMergePatch(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestMergePatchRefusesWhatIsNotJSON(t *testing.T) {
-	for _, bad := range []string{`{`, `{"a":1}}`, `{"a":01}`, `nul`, `{"a":1} {"b":2}`} {
-		if got, err := change.MergePatch(json.RawMessage(bad), json.RawMessage(`{}`)); err == nil {
-			t.Errorf("document %s: got %s, want an error", bad, got)
-		}
-		if got, err := change.MergePatch(nil, json.RawMessage(bad)); err == nil {
-			t.Errorf("patch %s: got %s, want an error", bad, got)
-		}
-	}
-}
-
-// Patches of different members can come in either order.
-func TestPatchesOfDifferentMembersBothSurvive(t *testing.T) {
-	doc := json.RawMessage(`{"name":"n","grant":{"flow":{"flowCount":1,"tableCount":1},"edition":"free"}}`)
-	a := json.RawMessage(`{"name":null,"grant":{"flow":{"flowCount":2}}}`)
-	b := json.RawMessage(`{"company":"c","grant":{"flow":{"tableCount":3},"edition":null}}`)
-	want := `{"company":"c","grant":{"flow":{"flowCount":2,"tableCount":3}}}`
-	for _, order := range [][2]json.RawMessage{{a, b}, {b, a}} {
-		if got := string(mustMerge(t, mustMerge(t, doc, order[0]), order[1])); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}
-
-func mustMerge(t *testing.T, doc, patch json.RawMessage) json.RawMessage {
-	t.Helper()
-	got, err := change.MergePatch(doc, patch)
-	if err != nil {
-		t.Fatalf("MergePatch(%s, %s): %v", doc, patch, err)
-	}
-	return got
-}
-
-// FuzzMergePatch compares MergePatch with slowMerge, and checks that a patch
-// applied twice does what it does once.
-func FuzzMergePatch(f *testing.F) {
-	for _, tc := range mergePatches {
-		f.Add([]byte(tc.doc), []byte(tc.patch))
-	}
-	f.Fuzz(func(t *testing.T, doc, patch []byte) {
-		// encoding/json, which both sides stand on, repairs bad UTF-8; the
-		// doors refuse it before. A member of two values is one of them.
-		if !utf8.Valid(doc) || !utf8.Valid(patch) {
-			return
-		}
-		got, err := change.MergePatch(doc, patch)
-		if valid := (len(doc) == 0 || json.Valid(doc)) && json.Valid(patch); valid != (err == nil) {
-			t.Fatalf("valid is %v, MergePatch gives %v", valid, err)
-		}
-		if err != nil {
-			return
-		}
-		want := slowMerge(t, doc, patch)
-		if diff := cmp.Diff(canonical(t, want), canonical(t, got)); diff != "" {
-			t.Fatalf("MergePatch(%s, %s) (-slow +fast):\n%s", doc, patch, diff)
-		}
-		if again := mustMerge(t, got, patch); !bytes.Equal(again, got) {
-			t.Fatalf("patched twice: %s, once: %s", again, got)
-		}
-	})
-}
-
-// slowMerge follows RFC 7396 level by level over the texts themselves.
-func slowMerge(t *testing.T, target, patch json.RawMessage) json.RawMessage {
-	members, isObject := level(patch)
-	if !isObject {
-		return patch
-	}
-	result, isObject := level(target)
-	if !isObject {
-		result = map[string]json.RawMessage{}
-	}
-	for name, v := range members {
-		if string(v) == "null" {
-			delete(result, name)
-			continue
-		}
-		result[name] = slowMerge(t, result[name], v)
-	}
-	text, err := json.Marshal(result)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-func level(text json.RawMessage) (map[string]json.RawMessage, bool) {
-	text = bytes.TrimSpace(text)
-	if len(text) == 0 || text[0] != '{' {
-		return nil, false
-	}
-	var members map[string]json.RawMessage
-	return members, json.Unmarshal(text, &members) == nil
 }
 
 func canonical(t *testing.T, text []byte) any {

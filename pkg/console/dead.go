@@ -57,9 +57,9 @@ type Settled struct {
 }
 
 const (
-	mostLetters = 20_000 // are looked through for a page
+	maxLetters  = 20_000 // are looked through for a page
 	shownAtOnce = 200    // are listed on it
-	mostAtOnce  = 5_000  // are replayed or dropped by one form
+	maxAtOnce   = 5_000  // are replayed or dropped by one form
 )
 
 // letterGroup is the letters of one reason.
@@ -70,7 +70,7 @@ type letterGroup struct {
 }
 
 type deadPage struct {
-	Filter  letterFilter
+	Filters filters
 	Groups  []letterGroup
 	Letters []Letter // the newest that the filter takes
 	Matched int      // how many it takes
@@ -80,35 +80,16 @@ type deadPage struct {
 	Unknown error // why Settled is not known
 }
 
-// letterFilter picks letters by what they are; the zero value takes all.
-type letterFilter struct {
-	Code, Source string
-	Lane         *int
+// letterFilters pick letters by what they are.
+func letterFilters(r *http.Request) (filters, error) {
+	f := filtersOf(r, filter{Name: "code", Label: "Code"}, filter{Name: "source", Label: "Source"}, filter{Name: "lane", Label: "Lane", Digits: true})
+	return f, f.Check()
 }
 
-func filterOf(r *http.Request) (f letterFilter, err error) {
-	f.Code, f.Source = r.FormValue("code"), r.FormValue("source")
-	if text := r.FormValue("lane"); text != "" {
-		lane, err := strconv.Atoi(text)
-		if err != nil {
-			return f, refuse(http.StatusBadRequest, "%q is not the number of a lane.", text)
-		}
-		f.Lane = &lane
-	}
-	return f, nil
-}
-
-func (f letterFilter) takes(l Letter) bool {
-	return (f.Code == "" || l.Code == f.Code) && (f.Source == "" || l.Message.Source == f.Source) && (f.Lane == nil || l.Message.Lane == *f.Lane)
-}
-
-// Query is the filter as an address has it.
-func (f letterFilter) Query() string {
-	text := "code=" + urlQuery(f.Code) + "&source=" + urlQuery(f.Source)
-	if f.Lane != nil {
-		text += "&lane=" + strconv.Itoa(*f.Lane)
-	}
-	return text
+// takenBy tells whether a letter is one of those that filters pick.
+func (l Letter) takenBy(f filters) bool {
+	code, source, lane := f.Value("code"), f.Value("source"), f.Value("lane")
+	return (code == "" || l.Code == code) && (source == "" || l.Message.Source == source) && (lane == "" || strconv.Itoa(l.Message.Lane) == lane)
 }
 
 // dead lists dead letters by reason.
@@ -116,18 +97,18 @@ func (s *Server) dead(w http.ResponseWriter, r *http.Request, who *session) erro
 	if err := who.whole("Dead letters"); err != nil {
 		return err
 	}
-	filter, err := filterOf(r)
+	filter, err := letterFilters(r)
 	if err != nil {
 		return err
 	}
-	page := deadPage{Filter: filter}
+	page := deadPage{Filters: filter}
 	groups := map[string]*letterGroup{}
 	seen := 0
 	for l, err := range s.letters.List(r.Context()) {
 		if err != nil {
 			return err
 		}
-		if seen++; seen > mostLetters {
+		if seen++; seen > maxLetters {
 			page.More = true
 			break
 		}
@@ -138,7 +119,7 @@ func (s *Server) dead(w http.ResponseWriter, r *http.Request, who *session) erro
 			groups[l.Code] = g
 		}
 		g.Letters, g.Reason, g.Last = g.Letters+1, l.Reason, l.At
-		if !filter.takes(l) {
+		if !l.takenBy(filter) {
 			continue
 		}
 		page.Matched++
@@ -232,7 +213,7 @@ func (s *Server) deadPlan(w http.ResponseWriter, r *http.Request, who *session) 
 	if err := who.whole("Dead letters"); err != nil {
 		return err
 	}
-	filter, err := filterOf(r)
+	filter, err := letterFilters(r)
 	if err != nil {
 		return err
 	}
@@ -260,10 +241,10 @@ func (s *Server) deadPlan(w http.ResponseWriter, r *http.Request, who *session) 
 		if all && upto > 0 && l.Number > upto {
 			break // set aside since the list was shown: for the next time
 		}
-		if all && !filter.takes(l) || !all && !chosen[l.Number] {
+		if all && !l.takenBy(filter) || !all && !chosen[l.Number] {
 			continue
 		}
-		if len(page.Numbers) == mostAtOnce {
+		if len(page.Numbers) == maxAtOnce {
 			page.Left++
 			continue
 		}
@@ -291,8 +272,8 @@ func numbersOf(r *http.Request) (map[uint64]bool, error) {
 		}
 		numbers[number] = true
 	}
-	if len(numbers) > mostAtOnce {
-		return nil, refuse(http.StatusBadRequest, "At most %d letters at once.", mostAtOnce)
+	if len(numbers) > maxAtOnce {
+		return nil, refuse(http.StatusBadRequest, "At most %d letters at once.", maxAtOnce)
 	}
 	return numbers, nil
 }

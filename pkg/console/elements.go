@@ -41,11 +41,11 @@ const elementsOf = `SELECT source, process_instance_key AS instance, key AS elem
 // says so itself; one whose rows are not merged yet has a row with a migration and no
 // beginning, and all its rows are looked at.
 const ofProcess = `source = $source AND (bpmn_process_id IN ($process, '') OR bpmn_process_id GLOBAL IN
-        (SELECT arrayJoin(processes) FROM flow.instances WHERE source = $source AND length(processes) > 1 AND has(processes, $process)
+        (SELECT arrayJoin(processes) FROM flow.process_instances WHERE source = $source AND length(processes) > 1 AND has(processes, $process)
         UNION ALL
         SELECT arrayJoin(processes) FROM
-            (SELECT groupUniqArrayArray(processes) AS processes FROM flow.instances
-            WHERE source = $source AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.instances WHERE source = $source AND migrated != '' AND began = '')
+            (SELECT groupUniqArrayArray(processes) AS processes FROM flow.process_instances
+            WHERE source = $source AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.process_instances WHERE source = $source AND migrated != '' AND began = '')
             GROUP BY process_instance_key HAVING has(processes, $process))))`
 
 // Elements are grouped by numbers alone: what, the hash of id and type, is 0 of those that
@@ -86,13 +86,9 @@ const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4
 
 // heat is what has happened at each element of the process, of the instances begun
 // in the window. What an instance did before it was migrated stays where it was.
-func (s *Server) heat(ctx context.Context, who *session, c chosen) (p section[[]heatRow]) {
-	p.SQL = fill(heatSQL, append(c.pairs(), "what", whatOf, "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.instances WHERE "+c.began(),
-		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
-	p.Rows, p.Err = each(ctx, s.db, func(r *heatRow) []any {
-		return []any{&r.ID, &r.Type, &r.Executions, &r.Completed, &r.Terminated, &r.P50, &r.P95, &r.Total}
-	}, p.SQL)
-	return p
+func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatRow] {
+	return rowsOf[heatRow](ctx, s.db, fill(heatSQL, append(c.pairs(), "what", whatOf, "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.process_instances WHERE "+c.began(),
+		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...))
 }
 
 // Only elements of which some row of the process says that they are not left may be there.
@@ -107,16 +103,14 @@ GROUP BY id
 ORDER BY id`
 
 // present counts where instances are now.
-func (s *Server) present(ctx context.Context, who *session, c chosen) (p section[[]placeRow]) {
-	p.SQL = fill(tokensSQL, append(c.pairs(), "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
+func (s *Server) present(ctx context.Context, who *session, c chosen) section[placeRow] {
+	return rowsOf[placeRow](ctx, s.db, fill(tokensSQL, append(c.pairs(), "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
 		"elements", fill(elementsOf, "elements", fill(ofProcess+`
-        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...)
-	p.Rows, p.Err = each(ctx, s.db, func(r *placeRow) []any { return []any{&r.ID, &r.Active} }, p.SQL)
-	return p
+        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...))
 }
 
 const troublesSQL = `
-SELECT id, countIf(created IS NOT NULL AND $within) AS incidents, countIf(reached < 2) AS open
+SELECT id, toUInt64(0) AS active, countIf(created IS NOT NULL AND $within) AS incidents, countIf(reached < 2) AS open
 FROM
 (
     SELECT splitByChar('\t', i.migrated) AS moved, if(i.migrated = '', i.element_id, moved[3]) AS id,
@@ -128,10 +122,8 @@ GROUP BY id
 ORDER BY id`
 
 // troubles counts the incidents of each element, whatever its version.
-func (s *Server) troubles(ctx context.Context, who *session, c chosen) (p section[[]placeRow]) {
-	p.SQL = fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "tenants", who.only("tenant"))...)
-	p.Rows, p.Err = each(ctx, s.db, func(r *placeRow) []any { return []any{&r.ID, &r.Incidents, &r.Open} }, p.SQL)
-	return p
+func (s *Server) troubles(ctx context.Context, who *session, c chosen) section[placeRow] {
+	return rowsOf[placeRow](ctx, s.db, fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "tenants", who.only("tenant"))...))
 }
 
 // places puts together who is at an element now and what is wrong there, the worst first.
@@ -158,7 +150,7 @@ type heatMark struct {
 	Open      uint64 `json:"open,omitempty"`
 	Count     uint64 `json:"count,omitempty"`
 	Time      int64  `json:"time,omitempty"` // ms, in all
-	Half      string `json:"half,omitempty"` // how long half of them take
+	P50       string `json:"p50,omitempty"`
 }
 
 // placeMarks are what the diagram shows of now, by element.
@@ -178,7 +170,7 @@ func heatMarks(rows []heatRow) map[string]heatMark {
 		m := marks[h.ID]
 		if h.Type != "MULTI_INSTANCE_BODY" {
 			m.Count += h.Executions
-			m.Half = milliseconds(h.P50)
+			m.P50 = milliseconds(h.P50)
 		}
 		if h.Total != nil {
 			m.Time = max(m.Time, *h.Total)
@@ -191,7 +183,7 @@ func heatMarks(rows []heatRow) map[string]heatMark {
 // elementsPage is what pages/elements.html shows.
 type elementsPage struct {
 	chosen
-	Heat section[[]heatRow]
+	Heat section[heatRow]
 }
 
 // Marks are what the diagram shows of it.

@@ -2,14 +2,10 @@ package console
 
 import (
 	"context"
+	"time"
 
 	"sluice/pkg/flow"
 )
-
-// Scoped is the condition of a session of such a token.
-func Scoped(who flow.Caller, column string) (string, []any) {
-	return (&session{identity: who}).scoped(column)
-}
 
 // Place marks in a body what was refused: the text, with marks around it, and
 // the places in words.
@@ -24,11 +20,46 @@ func Place(body []byte, reason string) (text string, places []string) {
 	return text, p.Places
 }
 
-// Histogram is what programs that show such metrics say of one, as a quantile.
-func Histogram(programs []Program, name string, q float64) (seconds float64, ok bool) {
-	var all reports
-	for _, p := range programs {
-		all = append(all, p.ask(context.Background()))
-	}
-	return all.histogram(name, nil).quantile(q)
+// Asked is what the pages of processes, instances and records are made of, for
+// tests that compare it with the truth.
+type Asked struct {
+	S   *Server
+	Who *session
+}
+
+// Ask asks a database, as a token of these tenants; nil are all.
+func Ask(db Warehouse, tenants []string) Asked {
+	return Asked{&Server{db: db}, &session{identity: flow.Caller{Tenants: tenants}}}
+}
+
+// Between is a window.
+func Between(from, to time.Time) window { return window{Name: "24h", From: from, To: to} }
+
+// The rows that pages show.
+type (
+	ProcessRow = processRow
+	HeatRow    = heatRow
+	PlaceRow   = placeRow
+	VersionRow = versionRow
+)
+
+func (a Asked) Processes(ctx context.Context, w window) ([]processRow, error) {
+	p := a.S.processList(ctx, a.Who, w)
+	return p.Rows, p.Err
+}
+
+func (a Asked) Process(ctx context.Context, source, process string, version int64, w window) *processPage {
+	return a.S.processData(ctx, a.Who, chosen{Source: source, Process: process, Version: version, Window: w})
+}
+
+// Heat is what has happened at elements.
+func (a Asked) Heat(ctx context.Context, source, process string, w window) ([]heatRow, error) {
+	p := a.S.heat(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
+	return p.Rows, p.Err
+}
+
+// Follows is the graph that is shown of a process without a diagram.
+func (a Asked) Follows(ctx context.Context, source, process string, w window) ([]followRow, error) {
+	p := a.S.follows(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
+	return p.Rows, p.Err
 }

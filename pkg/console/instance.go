@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,10 +23,6 @@ type instanceRow struct {
 }
 
 const instanceColumns = `source, instance, tenant, process, process_version, definition, caller, caller_element, reached, started, ended, noticed, seen, length(raised) AS raised_incidents, toUInt64(open) AS open_incidents`
-
-func (i *instanceRow) places() []any {
-	return []any{&i.Source, &i.Key, &i.Tenant, &i.Process, &i.Version, &i.Definition, &i.Caller, &i.CallerElement, &i.Reached, &i.Started, &i.Ended, &i.Noticed, &i.Seen, &i.Raised, &i.Open}
-}
 
 // State is what v_process_instances calls it.
 func (i instanceRow) State() string {
@@ -68,9 +63,10 @@ type stepRow struct {
 	Reached    uint8
 	Entered    *time.Time
 	Ended      *time.Time
-	Depth      int
-	Jobs       []spanRow
-	Incidents  []spanRow
+
+	Depth     int
+	Jobs      []spanRow
+	Incidents []spanRow
 }
 
 func (s stepRow) State() string {
@@ -107,10 +103,11 @@ type variableRow struct {
 	Name, Value string // the beginning of it, when it is long
 	Size        uint64 // bytes of all of it
 	Scope       int64
-	ScopeID     string // the element whose it is
 	CreatedAt   *time.Time
 	UpdatedAt   *time.Time
 	Updates     uint64
+
+	ScopeID string // the element whose it is
 }
 
 // Cut tells whether there is more of the value than is shown.
@@ -126,11 +123,11 @@ type recordRow struct {
 // instancePage is what pages/instance.html shows.
 type instancePage struct {
 	Row       instanceRow
-	Steps     section[[]stepRow]
-	Spans     section[[]spanRow]
-	Variables section[[]variableRow]
-	Tree      section[[]treeRow]
-	Records   section[[]recordRow]
+	Steps     section[stepRow]
+	Spans     section[spanRow]
+	Variables section[variableRow]
+	Tree      section[treeRow]
+	Records   section[recordRow]
 	More      bool // there are more records than are shown
 	Gantt     drawing
 	Diagram   string // where its XML is; empty when there is none
@@ -161,11 +158,11 @@ func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) 
 
 // oneInstance is nil when there is none.
 func (s *Server) oneInstance(ctx context.Context, who *session, source, key string) (*instanceRow, error) {
-	rows, err := each(ctx, s.db, (*instanceRow).places, oneInstanceSQL(who, source, key))
-	if err != nil || len(rows) == 0 {
-		return nil, err
+	found := rowsOf[instanceRow](ctx, s.db, oneInstanceSQL(who, source, key))
+	if found.Err != nil || len(found.Rows) == 0 {
+		return nil, found.Err
 	}
-	return &rows[0], nil
+	return &found.Rows[0], nil
 }
 
 func oneInstanceSQL(who *session, source, key string) string {
@@ -211,7 +208,7 @@ ORDER BY name, scope_key
 LIMIT 500`
 
 // most records that the page of an instance shows.
-const mostRecords = 1000
+const maxRecords = 1000
 
 const recordsSQL = `
 SELECT ts, partition_id, position, key, id, record_type, value_type, intent, element_id,
@@ -230,36 +227,23 @@ func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow
 	g.SetLimit(4) // of the connections that all pages share
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
 	read(func() {
-		p.Steps.SQL = fill(stepsSQL, "elements", fill(elementsOf, "elements", of), "tenants", who.only("tenant"))
-		p.Steps.Rows, p.Steps.Err = each(ctx, s.db, func(e *stepRow) []any {
-			return []any{&e.Key, &e.Scope, &e.ID, &e.Type, &e.Reached, &e.Entered, &e.Ended}
-		}, p.Steps.SQL)
+		p.Steps = rowsOf[stepRow](ctx, s.db, fill(stepsSQL, "elements", fill(elementsOf, "elements", of), "tenants", who.only("tenant")))
 	})
-	read(func() {
-		p.Spans.SQL = fill(spansSQL, "of", visible)
-		p.Spans.Rows, p.Spans.Err = each(ctx, s.db, func(e *spanRow) []any {
-			return []any{&e.Kind, &e.Name, &e.Element, &e.Key, &e.ElementKey, &e.State, &e.Note, &e.From, &e.To, &e.Count}
-		}, p.Spans.SQL)
-	})
-	read(func() {
-		p.Variables.SQL = fill(variablesSQL, "of", visible)
-		p.Variables.Rows, p.Variables.Err = each(ctx, s.db, func(v *variableRow) []any {
-			return []any{&v.Name, &v.Value, &v.Size, &v.Scope, &v.CreatedAt, &v.UpdatedAt, &v.Updates}
-		}, p.Variables.SQL)
-	})
+	read(func() { p.Spans = rowsOf[spanRow](ctx, s.db, fill(spansSQL, "of", visible)) })
+	read(func() { p.Variables = rowsOf[variableRow](ctx, s.db, fill(variablesSQL, "of", visible)) })
 	read(func() { p.Tree = s.tree(ctx, who, row) })
 	read(func() { p.Records = s.records(ctx, row, visible) })
 	read(func() { p.Diagram = s.diagramPath(ctx, row) })
 	_ = g.Wait() // each keeps its own error
-	if len(p.Records.Rows) > mostRecords {
-		p.Records.Rows, p.More = p.Records.Rows[:mostRecords], true
+	if len(p.Records.Rows) > maxRecords {
+		p.Records.Rows, p.More = p.Records.Rows[:maxRecords], true
 	}
 	p.finish()
 	return p
 }
 
 // records are the events of the instance; one more than is shown, if there are more.
-func (s *Server) records(ctx context.Context, row instanceRow, of string) (p section[[]recordRow]) {
+func (s *Server) records(ctx context.Context, row instanceRow, of string) section[recordRow] {
 	first, last := "1970-01-02", "2149-06-06"
 	if row.Noticed != nil {
 		first = row.Noticed.UTC().AddDate(0, 0, -1).Format(time.DateOnly)
@@ -267,11 +251,7 @@ func (s *Server) records(ctx context.Context, row instanceRow, of string) (p sec
 	if row.Ended != nil && row.Seen != nil {
 		last = row.Seen.UTC().AddDate(0, 0, 1).Format(time.DateOnly)
 	}
-	p.SQL = fill(recordsSQL, "of", of, "first", first, "last", last, "limit", strconv.Itoa(mostRecords+1))
-	p.Rows, p.Err = each(ctx, s.db, func(r *recordRow) []any {
-		return []any{&r.At, &r.Partition, &r.Position, &r.Key, &r.ID, &r.Kind, &r.Type, &r.Intent, &r.Element, &r.Note}
-	}, p.SQL)
-	return p
+	return rowsOf[recordRow](ctx, s.db, fill(recordsSQL, "of", of, "first", first, "last", last, "limit", strconv.Itoa(maxRecords+1)))
 }
 
 // diagramPath is where the XML of the version is that the instance belongs to.
@@ -366,86 +346,6 @@ func (p *instancePage) Of(kinds ...string) (all []spanRow) {
 	return all
 }
 
-// treeRow is an instance of the tree, Depth steps below the one at its top.
-type treeRow struct {
-	instanceRow
-	Depth int
-	Here  bool // it is the one that the page is about
-}
-
-// How far a tree goes up and down, and how many it shows.
-const (
-	deepest  = 8
-	mostTree = 200
-)
-
-// tree is the instance with those that called it, up to the top, and all that it
-// has called.
-func (s *Server) tree(ctx context.Context, who *session, row instanceRow) (p section[[]treeRow]) {
-	statement := func(seed string) string {
-		return "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", found("source = "+quote(row.Source)+" AND "+seed), "tenants", who.only("tenant")) +
-			"\n)\nORDER BY started, instance\nLIMIT " + strconv.Itoa(mostTree)
-	}
-	list := func(seed string) ([]instanceRow, error) {
-		return each(ctx, s.db, (*instanceRow).places, statement(seed))
-	}
-	var above []instanceRow
-	for caller := row.Caller; caller > 0 && len(above) < deepest; {
-		rows, err := list("process_instance_key = " + quote(itoa(caller)))
-		if err != nil {
-			p.Err = err
-			return p
-		}
-		if len(rows) == 0 {
-			break
-		}
-		above = append([]instanceRow{rows[0]}, above...)
-		caller = rows[0].Caller
-	}
-	called := map[string][]instanceRow{}
-	count := len(above) + 1
-	for level, depth := []instanceRow{row}, 0; len(level) > 0 && depth < deepest && count < mostTree; depth++ {
-		var keys []string
-		for _, i := range level {
-			if _, err := strconv.ParseInt(i.Key, 10, 64); err == nil {
-				keys = append(keys, i.Key)
-			}
-		}
-		if len(keys) == 0 {
-			break
-		}
-		rows, err := list("parent_process_instance_key IN (" + strings.Join(keys, ", ") + ")")
-		if err != nil {
-			p.Err = err
-			return p
-		}
-		for _, i := range rows {
-			called[itoa(i.Caller)] = append(called[itoa(i.Caller)], i)
-		}
-		count += len(rows)
-		level = rows
-	}
-	for depth, i := range above {
-		p.Rows = append(p.Rows, treeRow{i, depth, false})
-	}
-	var add func(i instanceRow, depth int)
-	add = func(i instanceRow, depth int) {
-		p.Rows = append(p.Rows, treeRow{i, depth, i.Key == row.Key})
-		for _, child := range called[i.Key] {
-			if depth < len(above)+deepest {
-				add(child, depth+1)
-			}
-		}
-	}
-	add(row, len(above))
-	keys := make([]string, len(p.Rows))
-	for i, r := range p.Rows {
-		keys[i] = quote(r.Key)
-	}
-	p.SQL = statement("process_instance_key IN (" + strings.Join(keys, ", ") + ")") // all of it, which was found level by level
-	return p
-}
-
 // definition answers with the XML of a version, for the diagram.
 func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session) error {
 	key, err := strconv.ParseInt(r.FormValue("key"), 10, 64)
@@ -472,6 +372,6 @@ func (s *session) theirs(source string) string {
 	if !s.Limited() {
 		return "1"
 	}
-	return fmt.Sprintf("(%s OR process_definition_key GLOBAL IN (SELECT assumeNotNull(process_definition_key) FROM flow.instances WHERE source = %s AND %s))",
+	return fmt.Sprintf("(%s OR process_definition_key GLOBAL IN (SELECT assumeNotNull(process_definition_key) FROM flow.process_instances WHERE source = %s AND %s))",
 		s.only("tenant_id"), quote(source), s.only("tenant_id"))
 }

@@ -66,7 +66,7 @@ var made = map[string]string{
 	"spans.open":        "countIf(kind = 'incident' AND state = 'OPEN')",
 	"variables.changes": "any(changes)",
 	"variables.size":    "any(size)",
-	"records.shown":     "least(count(), " + strconv.Itoa(mostRecords) + ")",
+	"records.shown":     "least(count(), " + strconv.Itoa(maxRecords) + ")",
 
 	"partitions.records": "any(records)",
 	"partitions.last":    "any(last_position)",

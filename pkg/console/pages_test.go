@@ -218,36 +218,36 @@ func testQuery(t *testing.T, w *world) {
 // testTail follows what is stored while it is.
 func testTail(t *testing.T, w *world) {
 	lanes := oneLane
-	lanes.Lanes = []console.Lane{{Position: flow.Position{Done: w.messages}}}
+	lanes.Lanes = []console.Lane{{Position: flow.LaneState{Done: w.messages}}}
 	s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse, deps.Stream = w.db, still{lanes} })
 	s.signIn(tenants)
 	res, body := s.get("/records?type=DEPLOYMENT")
-	wants(t, "the page", res, body, http.StatusOK, `data-tail="/records/events?type=DEPLOYMENT"`)
+	wants(t, "the page", res, body, http.StatusOK, `data-tail="/records/new?type=DEPLOYMENT"`)
 
+	type news struct {
+		Rows         []struct{ ID, Path string }
+		Error, Place string
+	}
+	ask := func(place string) (told news) {
+		t.Helper()
+		_, body := s.get("/records/new?" + url.Values{"type": {"DEPLOYMENT"}, "place": {place}}.Encode())
+		if err := json.Unmarshal([]byte(body), &told); err != nil || told.Error != "" || told.Place == "" {
+			t.Fatalf("told %s (%v)", body, err)
+		}
+		return told
+	}
+	first := ask("") // what was there before is not told
 	const one = `{"id":"1-%d","partitionId":1,"position":%d,"key":%d,"timestamp":1763704800000,"recordType":"EVENT","valueType":"%s","intent":"CREATED","value":{"tenantId":"%s"}}`
-	var told []struct {
-		Rows  []struct{ ID, Path string }
-		Error string
+	for i, kind := range []string{"DEPLOYMENT", "DEPLOYMENT", "RESOURCE"} {
+		at := 900_000_000 + i
+		w.store(t, fmt.Sprintf(one, at, at, at, kind, []string{"a", "other", "a"}[i]))
 	}
-	s.follow(t, "/records/events?type=DEPLOYMENT", func(n int, text string) bool {
-		var next struct {
-			Rows  []struct{ ID, Path string }
-			Error string
-		}
-		fatal(t, json.Unmarshal([]byte(text), &next))
-		told = append(told, next)
-		if n == 1 { // it is there now, and has been told what was there before: nothing
-			for i, kind := range []string{"DEPLOYMENT", "DEPLOYMENT", "RESOURCE"} {
-				at := 900_000_000 + i
-				w.store(t, fmt.Sprintf(one, at, at, at, kind, []string{"a", "other", "a"}[i]))
-			}
-		}
-		return next.Error != "" || len(next.Rows) > 0
-	})
-	last := told[len(told)-1]
-	if len(told[0].Rows) != 0 || len(last.Rows) != 1 || last.Error != "" {
-		t.Fatalf("told %+v, want the deployment of tenant a alone, after it was stored", told)
+	last := ask(first.Place)
+	if again := ask(last.Place); len(first.Rows) != 0 || len(last.Rows) != 1 || len(again.Rows) != 0 {
+		t.Fatalf("told %+v, %+v, then %+v, want the deployment of tenant a alone, once, after it was stored", first, last, again)
 	}
+	res, body = s.get("/records/new?place=x")
+	wants(t, "another place", res, body, http.StatusBadRequest)
 	res, body = s.get(last.Rows[0].Path)
 	wants(t, last.Rows[0].Path, res, body, http.StatusOK, "900000000", "DEPLOYMENT")
 }

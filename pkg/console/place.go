@@ -32,8 +32,8 @@ type piece struct {
 	Marked bool
 }
 
-// mostShown bounds the bytes on a page; all of them can be fetched.
-const mostShown = 256 << 10
+// maxShown bounds the bytes on a page; all of them can be fetched.
+const maxShown = 256 << 10
 
 // place finds what was refused. What is no JSON is refused where it ends to be
 // that. A member is named by the reason as a JSON pointer or as the column it
@@ -41,8 +41,8 @@ const mostShown = 256 << 10
 func place(body []byte, reason string) placedBytes {
 	p := placedBytes{Size: len(body)}
 	if !utf8.Valid(body) || bytes.ContainsFunc(body, func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) }) {
-		p.Hex, p.Cut = true, len(body) > mostShown/4
-		p.Pieces = []piece{{Text: hex.Dump(body[:min(len(body), mostShown/4)])}}
+		p.Hex, p.Cut = true, len(body) > maxShown/4
+		p.Pieces = []piece{{Text: hex.Dump(body[:min(len(body), maxShown/4)])}}
 		return p
 	}
 	var pretty bytes.Buffer
@@ -73,8 +73,8 @@ type stretch struct{ start, end int }
 // mark cuts text into pieces at the spans.
 func (p *placedBytes) mark(text []byte, spans []stretch) {
 	slices.SortFunc(spans, func(a, b stretch) int { return a.start - b.start })
-	if p.Cut = len(text) > mostShown; p.Cut {
-		text = text[:mostShown]
+	if p.Cut = len(text) > maxShown; p.Cut {
+		text = text[:maxShown]
 	}
 	at := 0
 	for _, s := range spans {

@@ -1,19 +1,19 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
-	"time"
 )
 
-// problem is something that needs a person, in words.
+// problem is something that needs attention, in words.
 type problem struct {
-	Key    string // tells it from others, and stays while it lasts
-	Urgent bool   // records wait or are refused until an operator acts
+	Urgent bool   // records wait or are rejected until an operator acts
 	Text   string // what it is
 	Do     string // what to do about it
-	From   string // the metric that says so, or what else of /how does
-	Link   string // where to look; may be empty
+	Link   string // where to look
 }
 
 // Shares of a disk budget that are much, and very much: those of the alerts.
@@ -22,96 +22,95 @@ const (
 	almostOut = 95
 )
 
-// problems are what needs a person now, the urgent ones first.
-func (w *watch) problems(s *sample) []problem {
-	var urgent, others []problem
-	add := func(p problem) {
-		if p.Urgent {
-			urgent = append(urgent, p)
-		} else {
-			others = append(others, p)
-		}
+// problems are what needs attention now, the urgent ones first.
+func problems(now *look) (all []problem) {
+	add := func(urgent bool, link, text, do string) {
+		all = append(all, problem{Urgent: urgent, Text: text, Do: do, Link: link})
 	}
-	if s.Database != nil {
-		add(problem{Key: "clickhouse", Urgent: true, From: "look", Text: "ClickHouse does not answer: " + s.Database.Error(),
-			Do: "Start it, or see why it is busy. Records are taken and wait in the stream until it is back."})
+	if now.Database != nil {
+		add(true, "#servers", "ClickHouse does not answer: "+now.Database.Error(),
+			"Start it, or see why it is busy. Records are accepted and wait in the stream until it is back.")
 	}
-	if s.NATS != nil {
-		add(problem{Key: "nats", Urgent: true, From: "look", Text: "NATS does not answer: " + s.NATS.Error(),
-			Do: "Start it. Nothing is taken until it is back; nothing that was acknowledged is lost."})
+	if now.NATS != nil {
+		add(true, "#servers", "NATS does not answer: "+now.NATS.Error(),
+			"Start it. Nothing is accepted until it is back; nothing that was acknowledged is lost.")
 	}
-	for i, r := range s.Programs {
+	for _, r := range now.Programs {
 		if r.Err != nil {
-			add(problem{Key: "down" + strconv.Itoa(i), Urgent: true, From: "look", Text: fmt.Sprintf("The program at %s does not answer: %v", r.Address, r.Err),
-				Do: "Start it, or tell the console its right address (--watch)."})
+			add(true, "#servers", fmt.Sprintf("The program at %s does not answer: %v", r.Address, r.Err),
+				"Start it, or give the console its right address (--watch).")
 		}
 		for _, missing := range r.Missing {
-			add(problem{Key: "missing" + strconv.Itoa(i) + missing.Name, Urgent: true, From: "sluice_ready", Text: fmt.Sprintf("The program at %s is not ready: %s: %s", r.Address, missing.Name, missing.Reason),
-				Do: "Mend what it says; it then goes on by itself."})
+			add(true, "#servers", fmt.Sprintf("The program at %s is not ready: %s: %s", r.Address, missing.Name, missing.Reason),
+				"Fix the reported cause; it resumes automatically.")
 		}
 	}
-	states := s.Programs.highest(laneStateMetric, "lane")
-	missing := s.Programs.highest("sluice_ingest_table_missing_messages", "lane")
-	for _, lane := range s.Standing.Lanes {
-		for _, p := range w.laneProblems(lane, states[strconv.Itoa(lane.Number)], missing[strconv.Itoa(lane.Number)]) {
-			add(p)
-		}
+	states, missing := now.Programs.highest(laneStateMetric, "lane"), now.Programs.highest(missingMetric, "lane")
+	for _, lane := range now.Standing.Lanes {
+		label := strconv.Itoa(lane.Number)
+		all = append(all, laneProblems(lane, states[label], missing[label])...)
 	}
-	if s.Programs.highest("sluice_ingest_changes_state", "")[""] == 2 {
-		add(problem{Key: "changes", Urgent: true, From: "sluice_ingest_changes_state", Text: "Changes of users and dataset fields are not applied.", Do: "The log of the ingester says why. Records go on."})
+	if now.Programs.highest(changesMetric, "")[""] == 2 {
+		add(true, "#servers", "Changes of users and dataset fields are not applied.", "The log of the ingester has the cause. Records are not affected.")
 	}
-	if dead := s.Standing.Dead; dead.Letters > 0 {
-		text := fmt.Sprintf("%s dead letters wait for a decision.", number(dead.Letters))
+	if dead := now.Standing.Dead; dead.Letters > 0 {
+		text := fmt.Sprintf("%s dead letters need a decision.", number(dead.Letters))
 		if dead.Letters == 1 {
-			text = "1 dead letter waits for a decision."
+			text = "1 dead letter needs a decision."
 		}
-		add(problem{Key: "dead", From: "dead-letters", Text: text, Do: "Look at their reasons, then replay or drop them.", Link: "/dead"})
+		add(false, "/dead", text, "Look at their reasons, then replay or drop them.")
 		if used := share(float64(dead.Bytes), float64(dead.Max)); used > tight {
-			add(problem{Key: "deadroom", Urgent: true, From: "dead-letters", Text: fmt.Sprintf("Dead letters use %.0f %% of their room.", used),
-				Do: "When it is used up, a lane that has to set a record aside halts. Replay or drop some, or give them more (--dead-max-bytes).", Link: "/dead"})
+			add(true, "/dead", fmt.Sprintf("Dead letters use %.0f %% of their room.", used),
+				"When it is used up, a lane that has to dead-letter a record halts. Replay or drop some, or raise --dead-max-bytes.")
 		}
 	}
-	for _, source := range s.Standing.Sources {
+	for _, source := range now.Standing.Sources {
 		if source.Moving != nil {
-			add(problem{Key: "moving" + source.Name, From: "sources", Text: fmt.Sprintf("Source %q is being moved to other lanes: its posts are refused meanwhile.", source.Name),
-				Do: "When no caller does that any more: sluice lanes spread " + source.Name, Link: "/sources"})
+			add(false, "/sources", fmt.Sprintf("Source %q is being moved to other lanes: its posts are rejected meanwhile.", source.Name),
+				"When no command does that any more: sluice lanes spread "+source.Name)
 		}
 	}
-	for what, value := range s.Programs.highest("sluice_auth_stale", "source") {
-		if value > 0 {
-			add(problem{Key: "stale" + what, From: "sluice_auth_stale", Text: "The newest " + what + " of the api cannot be used: older ones are in force.", Do: "The log of the api says what is wrong with them."})
+	stale := now.Programs.highest(staleMetric, "source")
+	for _, what := range slices.Sorted(maps.Keys(stale)) {
+		if stale[what] > 0 {
+			add(false, "#servers", "The newest "+what+" of the api cannot be used: older ones are in force.", "The log of the api has the cause.")
 		}
 	}
-	return append(urgent, others...)
+	slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(rank(a), rank(b)) })
+	return all
+}
+
+func rank(p problem) int {
+	if p.Urgent {
+		return 0
+	}
+	return 1
 }
 
 // laneProblems are those of one lane.
-func (w *watch) laneProblems(lane Lane, state, missing float64) (all []problem) {
-	key := func(what string) string { return what + strconv.Itoa(lane.Number) }
+func laneProblems(lane Lane, state, missing float64) (all []problem) {
 	name := fmt.Sprintf("Lane %d", lane.Number)
+	add := func(urgent bool, text, do string) {
+		all = append(all, problem{Urgent: urgent, Text: name + text, Do: do, Link: "#lanes"})
+	}
 	switch {
 	case state == 2:
-		all = append(all, problem{Key: key("halted"), Urgent: true, From: "sluice_ingest_state", Text: name + " is halted: its records wait.", Do: "The log of the ingester says what to mend; it then goes on by itself."})
+		add(true, " is halted: its records wait.", "The log of the ingester has the cause. Fix it; the lane resumes automatically.")
 	case state == 1:
-		all = append(all, problem{Key: key("retrying"), From: "sluice_ingest_state", Text: name + " is trying to store the same block again.", Do: "Mostly ClickHouse is away or busy, and it passes by itself."})
-	case lane.Position.Owner == "" && lane.Waiting > 0:
-		all = append(all, problem{Key: key("nobody"), Urgent: true, From: "lane-entries", Text: name + " is read by no ingester: its records wait.", Do: "Start an ingester, or see why the ones that run do not take the lane."})
+		add(false, " is retrying the same block.", "Usually ClickHouse is away or busy, and it passes.")
+	case lane.Position.Owner == "" && lane.Backlog > 0:
+		add(true, " is read by no ingester: its records wait.", "Start an ingester, or see why the running ones do not own the lane.")
 	}
 	if missing > 0 {
-		all = append(all, problem{Key: key("lost"), Urgent: true, From: "sluice_ingest_table_missing_messages", Text: fmt.Sprintf("The table lacks %s messages that were stored from lane %d.", number(missing), lane.Number),
-			Do: "Find what is missing with sluice verify before the stream forgets it."})
+		add(true, fmt.Sprintf(": the table lacks %s messages that were stored.", number(missing)),
+			"Find what is missing with sluice verify before the stream purges it.")
 	}
-	used := share(float64(lane.Bytes), float64(lane.MaxBytes))
-	full, grows := w.fullIn(lane)
-	switch {
+	switch used := lane.Used(); {
 	case used > almostOut:
-		all = append(all, problem{Key: key("full"), Urgent: true, From: "sluice_stream_lane_bytes", Text: fmt.Sprintf("%s uses %.0f %% of its disk budget: posts are about to be refused with 429.", name, used),
-			Do: "Get ClickHouse to store again, or raise the budget (--stream-max-bytes)."})
+		add(true, fmt.Sprintf(" uses %.0f %% of its disk budget: posts are about to be rejected with 429.", used),
+			"Get ClickHouse to store again, or raise the budget (--stream-max-bytes).")
 	case used > tight:
-		all = append(all, problem{Key: key("tight"), From: "sluice_stream_lane_bytes", Text: fmt.Sprintf("%s uses %.0f %% of its disk budget.", name, used), Do: "In normal operation it is at most half, as history."})
-	case grows && full < 4*time.Hour:
-		all = append(all, problem{Key: key("soon"), From: "sluice_stream_lane_bytes", Text: fmt.Sprintf("At this rate the disk budget of lane %d is used up in %s.", lane.Number, span(full)),
-			Do: "More is coming in than is stored. If it stays: another lane and another ingester, or a larger ClickHouse."})
+		add(false, fmt.Sprintf(" uses %.0f %% of its disk budget.", used), "In normal operation it is at most half, as history.")
 	}
 	return all
 }

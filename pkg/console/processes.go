@@ -17,13 +17,13 @@ const instancesOf = `SELECT source, process_instance_key AS instance, tenant_id 
         p.state AS reached, p.started_at AS started, coalesce(p.completed_at, p.terminated_at) AS ended,
         p.first_seen AS noticed, p.last_seen AS seen, dateDiff('millisecond', started, ended) AS took_ms,
         p.incident_keys AS raised, length(arrayFilter(k -> NOT has(p.resolved_incident_keys, k), raised)) AS open
-    FROM flow.instances AS p FINAL
+    FROM flow.process_instances AS p FINAL
     WHERE $rows AND reached > 0 AND $tenants`
 
 // found leaves the instances with a row that a condition finds: what is not about when
 // they began is looked for before rows are merged.
 func found(condition string) string {
-	return "(source, process_instance_key) GLOBAL IN\n        (SELECT source, process_instance_key FROM flow.instances WHERE " + condition + ")"
+	return "(source, process_instance_key) GLOBAL IN\n        (SELECT source, process_instance_key FROM flow.process_instances WHERE " + condition + ")"
 }
 
 // active leaves the rows of instances that go on. All rows of such a one say so;
@@ -31,8 +31,8 @@ func found(condition string) string {
 // Keys are compared before sources are: that is quicker, and leaves more.
 func active(condition string) string {
 	return condition + ` AND state < 3 AND (source, process_instance_key) GLOBAL NOT IN
-        (SELECT source, process_instance_key FROM flow.instances WHERE ` + condition + ` AND state >= 3 AND process_instance_key GLOBAL IN
-            (SELECT process_instance_key FROM flow.instances WHERE ` + condition + ` AND state < 3))`
+        (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state >= 3 AND process_instance_key GLOBAL IN
+            (SELECT process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state < 3))`
 }
 
 // activeOf are instances that go on, with less of them than instancesOf has, and read
@@ -42,7 +42,7 @@ const activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_
         if(length(moved) < 4, max(p.bpmn_process_id), moved[2]) AS process,
         ifNull(if(length(moved) < 4, max(p.version), toInt64OrNull(moved[3])), 0) AS process_version,
         max(p.state) AS reached, max(p.last_seen) AS seen
-    FROM flow.instances AS p
+    FROM flow.process_instances AS p
     WHERE $rows
     GROUP BY source, process_instance_key
     HAVING reached > 0 AND $tenants`
@@ -67,22 +67,17 @@ const openOf = `SELECT source, process, 0, toUInt8(1), NULL, NULL, 0, NULL, 3 FR
 
 // processRow is a line of the list of processes.
 type processRow struct {
-	Source, ID       string
-	Versions         []int64
-	Instances        uint64 // begun in the window
-	Active           uint64 // now, whenever they began
-	Incidents        uint64 // open now
-	Completed        uint64 // of those begun in the window
-	Terminated       uint64
-	Failed           uint64 // had an incident, or were terminated
-	P50, P95         *int64
-	Begun            []uint64 // over the window, in equal steps
-	LastAt           *time.Time
-	InstancesPath    string
-	ActivePath       string
-	IncidentsPath    string
-	ProcessPath      string
-	Multiple, Broken bool
+	Source, ID string
+	Versions   []int64
+	Instances  uint64 // begun in the window
+	Active     uint64 // now, whenever they began
+	Incidents  uint64 // open now
+	Completed  uint64 // of those begun in the window
+	Terminated uint64
+	Failed     uint64 // had an incident, or were terminated
+	P50, P95   *int64
+	Begun      []uint64 // over the window, in equal steps
+	LastAt     *time.Time
 }
 
 // FailureRate is the share of the instances begun in the window that had an
@@ -116,24 +111,20 @@ ORDER BY incidents DESC, active DESC, instances DESC, source, process
 LIMIT 500`
 
 // processList is every process with instances that began in the window, or are active.
-func (s *Server) processList(ctx context.Context, who *session, w window) (p section[[]processRow]) {
+func (s *Server) processList(ctx context.Context, who *session, w window) section[processRow] {
 	from := w.From
 	if w.Name == "all" {
 		from = w.To.Add(-365 * 24 * time.Hour) // what a sparkline shows
 	}
 	step := max(int64(w.To.Add(-time.Hour).Sub(from).Seconds())/sparks, 1)
-	p.SQL = fill(processListSQL,
-		"rows", begunAndActive(w.within("started_at"), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks))
-	p.Rows, p.Err = each(ctx, s.db, func(r *processRow) []any {
-		return []any{&r.Source, &r.ID, &r.Versions, &r.Instances, &r.Active, &r.Incidents, &r.Completed, &r.Terminated, &r.Failed, &r.P50, &r.P95, &r.Begun, &r.LastAt}
-	}, p.SQL)
-	return p
+	return rowsOf[processRow](ctx, s.db, fill(processListSQL,
+		"rows", begunAndActive(w.within("started_at"), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks)))
 }
 
 // processesPage is what pages/processes.html shows.
 type processesPage struct {
 	Window window
-	List   section[[]processRow]
+	List   section[processRow]
 }
 
 // processes is the list of processes.

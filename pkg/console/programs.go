@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
@@ -36,7 +33,22 @@ type report struct {
 	Address string
 	Err     error     // it does not answer
 	Missing []finding // what keeps it from its work, in its own words
-	metrics map[string]*dto.MetricFamily
+	metrics map[string][]series
+}
+
+// series is one series of a counter or gauge.
+type series struct {
+	labels map[string]string
+	value  float64
+}
+
+// Accepted is how many records the program has accepted since it started; empty of
+// one that accepts none.
+func (r report) Accepted() string {
+	if n, known := (reports{r}).sum(acceptedMetric); known {
+		return number(n)
+	}
+	return ""
 }
 
 type finding struct {
@@ -48,41 +60,57 @@ type finding struct {
 // ClickHouse hangs takes longer, and the rest is not to wait for that.
 const readyFor = 700 * time.Millisecond
 
-// readyMetric is 1 of a program that can do its work.
-const readyMetric = "sluice_ready"
+// Metrics of api and ingester, as they name them.
+const (
+	readyMetric     = "sluice_ready" // 1 of a program that can do its work
+	acceptedMetric  = "sluice_api_records_total"
+	laneStateMetric = "sluice_ingest_state"
+	laneAgeMetric   = "sluice_ingest_lag_seconds"
+	missingMetric   = "sluice_ingest_table_missing_messages"
+	changesMetric   = "sluice_ingest_changes_state"
+	staleMetric     = "sluice_auth_stale"
+)
 
-// watched are the metrics that a look needs, every second: a program writes, and
-// the console reads, no others.
-var watched = []string{
-	readyMetric, acceptedMetric, freshMetric, ackMetric, laneStateMetric, laneAgeMetric,
-	"sluice_ingest_table_missing_messages", "sluice_ingest_changes_state", "sluice_auth_stale",
-}
+// watched are the metrics that a look needs: a program writes, and the console
+// reads, no others.
+var watched = "/metrics?" + url.Values{"name[]": {
+	readyMetric, acceptedMetric, laneStateMetric, laneAgeMetric, missingMetric, changesMetric, staleMetric,
+}}.Encode()
 
-// ask asks a program for metrics of these names, or all of them without any, and
-// what it lacks when it says that it cannot do its work.
-func (p Program) ask(ctx context.Context, names ...string) report {
+// ask asks a program for its metrics, and what it lacks when it is not ready.
+func (p Program) ask(ctx context.Context) report {
 	r := report{Address: p.Address}
-	if r.metrics, r.Err = p.metrics(ctx, names); r.Err != nil {
+	if r.metrics, r.Err = p.metrics(ctx); r.Err != nil {
 		return r // that it does not answer says enough
 	}
-	if ready, known := (reports{r}).sum(readyMetric, nil); !known || ready == 0 {
+	if ready, known := (reports{r}).sum(readyMetric); !known || ready == 0 {
 		r.Missing = p.missing(ctx)
 	}
 	return r
 }
 
-func (p Program) metrics(ctx context.Context, names []string) (map[string]*dto.MetricFamily, error) {
-	path := "/metrics"
-	if len(names) > 0 {
-		path += "?" + url.Values{"name[]": names}.Encode()
-	}
-	body, err := p.get(ctx, path)
+func (p Program) metrics(ctx context.Context) (map[string][]series, error) {
+	body, err := p.get(ctx, watched)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(io.LimitReader(body, 8<<20))
+	families, err := parser.TextToMetricFamilies(io.LimitReader(body, 8<<20))
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]series{}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			one := series{map[string]string{}, m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()}
+			for _, l := range m.GetLabel() {
+				one.labels[l.GetName()] = l.GetValue()
+			}
+			all[name] = append(all[name], one)
+		}
+	}
+	return all, nil
 }
 
 func (p Program) missing(ctx context.Context) []finding {
@@ -122,16 +150,12 @@ func (p Program) get(ctx context.Context, path string) (io.ReadCloser, error) {
 // reports are what all programs say.
 type reports []report
 
-// sum adds a metric up over all programs and all its series that pick takes;
-// known is false when no program has it.
-func (all reports) sum(name string, pick func(labels map[string]string) bool) (total float64, known bool) {
+// sum adds a metric up over all programs and all its series; known is false when no
+// program has it.
+func (all reports) sum(name string) (total float64, known bool) {
 	for _, r := range all {
-		for _, m := range r.metrics[name].GetMetric() {
-			if pick != nil && !pick(labelsOf(m)) {
-				continue
-			}
-			known = true
-			total += valueOf(m)
+		for _, m := range r.metrics[name] {
+			total, known = total+m.value, true
 		}
 	}
 	return total, known
@@ -141,95 +165,12 @@ func (all reports) sum(name string, pick func(labels map[string]string) bool) (t
 func (all reports) highest(name, label string) map[string]float64 {
 	found := map[string]float64{}
 	for _, r := range all {
-		for _, m := range r.metrics[name].GetMetric() {
-			key := labelsOf(m)[label]
-			if before, ok := found[key]; !ok || valueOf(m) > before {
-				found[key] = valueOf(m)
+		for _, m := range r.metrics[name] {
+			key := m.labels[label]
+			if before, ok := found[key]; !ok || m.value > before {
+				found[key] = m.value
 			}
 		}
 	}
 	return found
-}
-
-func labelsOf(m *dto.Metric) map[string]string {
-	labels := map[string]string{}
-	for _, l := range m.GetLabel() {
-		labels[l.GetName()] = l.GetValue()
-	}
-	return labels
-}
-
-func valueOf(m *dto.Metric) float64 {
-	switch {
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	case m.Untyped != nil:
-		return m.Untyped.GetValue()
-	}
-	return 0
-}
-
-// buckets is a histogram summed over programs and series: how many were at most
-// so long, by upper bound.
-type buckets map[float64]float64
-
-func (all reports) histogram(name string, pick func(labels map[string]string) bool) buckets {
-	sum := buckets{}
-	for _, r := range all {
-		for _, m := range r.metrics[name].GetMetric() {
-			if pick != nil && !pick(labelsOf(m)) {
-				continue
-			}
-			for _, b := range m.GetHistogram().GetBucket() {
-				if !math.IsInf(b.GetUpperBound(), 1) { // the count of all says the same
-					sum[b.GetUpperBound()] += float64(b.GetCumulativeCount())
-				}
-			}
-			sum[math.Inf(1)] += float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return sum
-}
-
-// since are the values that came after an earlier look. A program that started
-// anew meanwhile counts from nothing.
-func (b buckets) since(before buckets) buckets {
-	if b[math.Inf(1)] < before[math.Inf(1)] {
-		return b
-	}
-	diff := buckets{}
-	for bound, n := range b {
-		diff[bound] = max(0, n-before[bound])
-	}
-	return diff
-}
-
-// quantile estimates a quantile in seconds as Prometheus does; ok is false when
-// nothing was measured.
-func (b buckets) quantile(q float64) (seconds float64, ok bool) {
-	total := b[math.Inf(1)]
-	if total == 0 {
-		return 0, false
-	}
-	bounds := make([]float64, 0, len(b))
-	for bound := range b {
-		bounds = append(bounds, bound)
-	}
-	slices.Sort(bounds)
-	want, low, below := q*total, 0.0, 0.0
-	for _, bound := range bounds {
-		if b[bound] >= want {
-			if math.IsInf(bound, 1) {
-				return low, true
-			}
-			if in := b[bound] - below; in > 0 {
-				return low + (bound-low)*(want-below)/in, true
-			}
-			return bound, true
-		}
-		low, below = bound, b[bound]
-	}
-	return low, true
 }

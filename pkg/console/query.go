@@ -27,10 +27,10 @@ type Parameter struct{ Name, Type, Means, Example string }
 // Bounds of a statement that people type. ClickHouse has limits of its own for
 // the analyst.
 const (
-	longestStatement = 64 << 10 // bytes
-	mostRows         = 1000     // that the page shows
-	mostCSV          = 100_000  // that a file gets
-	statementTime    = 60 * time.Second
+	maxStatement  = 64 << 10 // bytes
+	maxRows       = 1000     // that the page shows
+	maxCSV        = 100_000  // that a file gets
+	statementTime = 60 * time.Second
 )
 
 var placeholders = regexp.MustCompile(`\{(\w+):\s*([^{}]+)\}`)
@@ -59,8 +59,8 @@ type queryPage struct {
 // Fixed tells whether the statement cannot be changed.
 func (f frame) Fixed() bool { return f.Who.Limited() }
 
-// mostLink bounds a link: proxies and browsers take no longer ones.
-const mostLink = 24 << 10
+// maxLink bounds a link: proxies and browsers take no longer ones.
+const maxLink = 24 << 10
 
 type field struct {
 	Parameter
@@ -79,15 +79,15 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) err
 
 // queryOf reads what is asked from the fields of the page.
 func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
-	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: mostRows}
+	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: maxRows}
 	if of := r.FormValue("of"); of != "" && (page.SQL == "" || who.Limited()) {
 		return page, s.ofNumber(r, who, page)
 	}
 	if err := who.whole("Answers to statements"); err != nil {
 		return nil, err
 	}
-	if len(page.SQL) > longestStatement {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "The statement is longer than %s.", byteSize(longestStatement))
+	if len(page.SQL) > maxStatement {
+		return nil, refuse(http.StatusRequestEntityTooLarge, "The statement is longer than %s.", byteSize(maxStatement))
 	}
 	if i := slices.IndexFunc(s.questions, func(q Question) bool { return q.Name == r.FormValue("question") }); i >= 0 {
 		page.Question = &s.questions[i]
@@ -110,7 +110,7 @@ func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 		}
 		page.Fields = append(page.Fields, f)
 	}
-	if page.Link = link("/query", pairs...); len(page.Link) > mostLink {
+	if page.Link = link("/query", pairs...); len(page.Link) > maxLink {
 		page.Link = ""
 	}
 	return page, nil
@@ -177,7 +177,7 @@ func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
 	defer cancel()
-	a, err := ask(ctx, s.db, page.statement(), mostRows)
+	a, err := ask(ctx, s.db, page.statement(), maxRows)
 	if err != nil {
 		page.Failed = err.Error()
 	} else {
@@ -200,7 +200,7 @@ func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) 
 	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
 	defer cancel()
 	var file bytes.Buffer // whole before the first byte goes out, so that no half of a file looks like one
-	if err := writeCSV(ctx, s.db, page.statement(), mostCSV, &limited{&file, 64 << 20}); err != nil {
+	if err := writeCSV(ctx, s.db, page.statement(), maxCSV, &limited{&file, 64 << 20}); err != nil {
 		page.Failed = err.Error()
 		return s.show(w, r, who, "query", "Query", page)
 	}

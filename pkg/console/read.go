@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -77,20 +78,47 @@ func one(ctx context.Context, db Warehouse, into []any, sql string, args ...any)
 	return rows.Err()
 }
 
-// each scans every row of an answer into what place points at.
-func each[T any](ctx context.Context, db Warehouse, place func(*T) []any, sql string, args ...any) ([]T, error) {
-	rows, err := db.Query(ctx, sql, args...)
+// section is what a page reads on its own: what it holds, or why it is not
+// available, and the statement that made it.
+type section[T any] struct {
+	Rows []T
+	Err  error
+	SQL  string
+	Also string // a second statement, where rows are of two
+}
+
+// rowsOf asks a statement, whose columns are the first fields of T in their order,
+// those of a struct in T included.
+func rowsOf[T any](ctx context.Context, db Warehouse, sql string) (s section[T]) {
+	s.SQL = sql
+	rows, err := db.Query(ctx, sql)
 	if err != nil {
-		return nil, err
+		s.Err = err
+		return s
 	}
 	defer rows.Close()
-	var all []T
 	for rows.Next() {
 		var row T
-		if err := rows.Scan(place(&row)...); err != nil {
-			return nil, err
+		places := fieldsOf(reflect.ValueOf(&row).Elem(), nil)
+		if err := rows.Scan(places[:min(len(places), len(rows.Columns()))]...); err != nil {
+			s.Err = err
+			return s
 		}
-		all = append(all, row)
+		s.Rows = append(s.Rows, row)
 	}
-	return all, rows.Err()
+	s.Err = rows.Err()
+	return s
+}
+
+// fieldsOf are pointers to the exported fields of a struct.
+func fieldsOf(v reflect.Value, all []any) []any {
+	for i := range v.NumField() {
+		switch field := v.Type().Field(i); {
+		case field.Anonymous:
+			all = fieldsOf(v.Field(i), all)
+		case field.IsExported():
+			all = append(all, v.Field(i).Addr().Interface())
+		}
+	}
+	return all
 }

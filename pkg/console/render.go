@@ -77,25 +77,43 @@ func (s *Server) functions() template.FuncMap {
 		"stamp":       stamp,
 		"figure":      frame.figure,
 		"incarnation": func(ms uint64) template.HTML { return when(time.UnixMilli(int64(ms))) },
-		"metric":      func(name string) string { return "/how#" + name },
 		"join":        strings.Join,
-		"live": func(v figures, key string) template.HTML {
-			return template.HTML(`<span data-live="` + template.HTMLEscapeString(key) + `">` + template.HTMLEscapeString(v[key]) + `</span>`)
-		},
-		"key":    fmt.Sprint,
-		"named":  named,
-		"path":   link,
-		"how":    how,
-		"json":   jsonText,
-		"spark":  drawSpark,
-		"moment": whenever,
-		"count":  frame.count,
-		"lasts":  frame.lasts,
-		"share":  frame.share,
-		"query":  frame.query,
-		"bars":   drawBars,
-		"graph":  drawGraph,
+		"key":         fmt.Sprint,
+		"named":       named,
+		"path":        link,
+		"how":         how,
+		"json":        jsonText,
+		"spark":       drawSpark,
+		"moment":      whenever,
+		"count":       frame.count,
+		"lasts":       frame.lasts,
+		"share":       frame.share,
+		"query":       frame.query,
+		"bars":        drawBars,
+		"table":       tableBegin,
+		"cols":        tableColumns,
 	}
+}
+
+// tableBegin begins a table that scrolls by itself; </table></div> ends it.
+func tableBegin(label string) template.HTML {
+	return template.HTML(`<div class="wide" tabindex="0" role="region" aria-label="Table: ` + template.HTMLEscapeString(label) + `"><table>`)
+}
+
+// tableColumns are the heads of a table's columns; those of numbers begin with #.
+func tableColumns(titles ...string) template.HTML {
+	var b strings.Builder
+	b.WriteString("<thead><tr>")
+	for _, title := range titles {
+		text, isNumber := strings.CutPrefix(title, "#")
+		class := ""
+		if isNumber {
+			class = ` class="n"`
+		}
+		b.WriteString(`<th scope="col"` + class + `>` + template.HTMLEscapeString(text) + `</th>`)
+	}
+	b.WriteString("</tr></thead>")
+	return template.HTML(b.String())
 }
 
 // show answers with a page.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,11 +12,33 @@ import (
 
 // asked is what is looked for among instances.
 type asked struct {
-	Text            string // a key, name=value of a variable, or a text of an error or a value
-	Source, Process string
-	State           string // ACTIVE, INCIDENT, COMPLETED or TERMINATED; empty for all
-	Version         string
-	Window          window
+	Filters filters
+	Window  window
+}
+
+var states = []choice{{"", "any"}, {"ACTIVE", "ACTIVE"}, {"INCIDENT", "INCIDENT"}, {"COMPLETED", "COMPLETED"}, {"TERMINATED", "TERMINATED"}}
+
+// askedOf reads an address.
+func askedOf(r *http.Request, now time.Time) (a asked, err error) {
+	a.Window = windowOf(r, now)
+	a.Filters = filtersOf(r,
+		filter{Name: "q", Label: "Key, variable (name=value) or text of an error", Size: 40},
+		filter{Name: "id", Label: "Process", column: "process"},
+		filter{Name: "source", Label: "Source", column: "source"},
+		filter{Name: "version", Label: "Version", Digits: true, Size: 4, column: "process_version"},
+		filter{Name: "state", Label: "State", Choices: states},
+		filter{Name: "window", Label: "Began in the", Choices: windowNames, Value: a.Window.Name},
+	)
+	return a, a.Filters.Check()
+}
+
+// Text is a key, name=value of a variable, or a text of an error or a value.
+func (a asked) Text() string { return a.Filters.Value("q") }
+
+// ongoing tells whether instances that are active are looked for.
+func (a asked) ongoing() bool {
+	state := a.Filters.Value("state")
+	return state == "ACTIVE" || state == "INCIDENT"
 }
 
 // hit is an instance that was found, and why.
@@ -26,48 +47,40 @@ type hit struct {
 	Why string
 }
 
-// mostHits is how many instances the page shows.
-const mostHits = 100
+// maxHits is how many instances the page shows.
+const maxHits = 100
 
-var (
-	onlyDigits = regexp.MustCompile(`^[0-9]{1,19}$`)
-	nameValue  = regexp.MustCompile(`^\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*?)\s*$`)
-)
+var nameValue = regexp.MustCompile(`^\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*?)\s*$`)
 
 // instancesPage is what pages/instances.html shows.
 type instancesPage struct {
 	asked
-	States []string
-	Found  section[[]hit]
-	Now    time.Time
+	Found section[hit]
+	Now   time.Time
 }
 
 // instances is the page that lists instances and looks for them.
 func (s *Server) instances(w http.ResponseWriter, r *http.Request, who *session) error {
-	a := asked{
-		Text: strings.TrimSpace(r.FormValue("q")), Source: r.FormValue("source"), Process: r.FormValue("id"),
-		State: r.FormValue("state"), Version: r.FormValue("version"), Window: windowOf(r, who.at),
+	a, err := askedOf(r, who.at)
+	if err != nil {
+		return err
 	}
-	if a.Version != "" && !onlyDigits.MatchString(a.Version) {
-		return refuse(http.StatusBadRequest, "The version %q is no number.", a.Version)
-	}
-	page := instancesPage{asked: a, Now: who.at, States: []string{"ACTIVE", "INCIDENT", "COMPLETED", "TERMINATED"}}
-	page.Found = s.search(r.Context(), who, a)
-	return s.show(w, r, who, "instances", "Instances", page)
+	return s.show(w, r, who, "instances", "Instances", instancesPage{a, s.search(r.Context(), who, a), who.at})
 }
 
 // search finds instances by what is typed.
-func (s *Server) search(ctx context.Context, who *session, a asked) section[[]hit] {
-	m := nameValue.FindStringSubmatch(a.Text)
+func (s *Server) search(ctx context.Context, who *session, a asked) section[hit] {
+	text := a.Text()
+	m := nameValue.FindStringSubmatch(text)
 	switch {
-	case a.Text == "":
+	case text == "":
 		return s.latest(ctx, who, a)
-	case onlyDigits.MatchString(a.Text):
-		return s.byKey(ctx, who, a.Text)
+	case onlyDigits.MatchString(text):
+		return s.byKey(ctx, who, text)
 	case m != nil:
 		return s.byText(ctx, who, a, s.withVariable(who, a, m[1], m[2]))
 	}
-	return s.byText(ctx, who, a, s.withVariable(who, a, "", a.Text), s.withError(who, a, a.Text))
+	return s.byText(ctx, who, a, s.withVariable(who, a, "", text), s.withError(who, a, text))
 }
 
 const latestSQL = `
@@ -80,83 +93,71 @@ WHERE $filters
 ORDER BY ifNull(started, noticed) DESC, source, instance
 LIMIT $limit`
 
-// filters are the conditions that the fields of the page set.
-func (a asked) filters() string {
-	all := []string{"1"}
-	if a.Source != "" {
-		all = append(all, "source = "+quote(a.Source))
+// conditions of the states that can be chosen.
+var ofState = map[string]string{
+	"ACTIVE": "reached < 3", "INCIDENT": "reached < 3 AND open > 0", "COMPLETED": "reached = 3", "TERMINATED": "reached = 4",
+}
+
+// condition is what the fields of the page set.
+func (a asked) condition() string {
+	all := a.Filters.Condition()
+	if state := ofState[a.Filters.Value("state")]; state != "" {
+		all += " AND " + state
 	}
-	if a.Process != "" {
-		all = append(all, "process = "+quote(a.Process))
-	}
-	if a.Version != "" {
-		all = append(all, "process_version = "+a.Version)
-	}
-	switch a.State {
-	case "ACTIVE":
-		all = append(all, "reached < 3")
-	case "INCIDENT":
-		all = append(all, "reached < 3 AND open > 0")
-	case "COMPLETED":
-		all = append(all, "reached = 3")
-	case "TERMINATED":
-		all = append(all, "reached = 4")
-	}
-	return strings.Join(all, " AND ")
+	return all
 }
 
 // seed finds rows of the instances that may be shown: those that are active need not
 // have begun in the window.
 func (a asked) seed() string {
 	seed := a.Window.within("started_at")
-	if a.State == "ACTIVE" || a.State == "INCIDENT" {
+	if a.ongoing() {
 		seed = "state < 3"
 	}
-	if a.Source != "" {
-		seed = "source = " + quote(a.Source) + " AND " + seed
+	return a.ofSource() + seed
+}
+
+func (a asked) ofSource() string {
+	if source := a.Filters.Value("source"); source != "" {
+		return "source = " + quote(source) + " AND "
 	}
-	return seed
+	return ""
 }
 
 // rows leaves those instances.
 func (a asked) rows() string {
-	if a.State != "ACTIVE" && a.State != "INCIDENT" {
+	if !a.ongoing() {
 		return a.seed()
 	}
-	if a.Source == "" {
-		return found(active("1"))
-	}
-	return found(active("source = " + quote(a.Source)))
+	return found(active(a.ofSource() + "1"))
 }
 
 // latest are the instances that began last. Where it does not matter which they are,
 // only the time is looked at in which the last ones began, however many began in the
 // window.
-func (s *Server) latest(ctx context.Context, who *session, a asked) section[[]hit] {
+func (s *Server) latest(ctx context.Context, who *session, a asked) section[hit] {
 	rows := a.rows()
-	if a.Process+a.Version+a.State == "" && !who.Limited() {
-		rows = fmt.Sprintf("%s AND started_at >=\n        (SELECT min(started_at) FROM (SELECT started_at FROM flow.instances WHERE %[1]s ORDER BY started_at DESC LIMIT %d))", a.seed(), lately)
+	if v := a.Filters.Value; v("id")+v("version")+v("state") == "" && !who.Limited() {
+		rows = fmt.Sprintf("%s AND started_at >=\n        (SELECT min(started_at) FROM (SELECT started_at FROM flow.process_instances WHERE %[1]s ORDER BY started_at DESC LIMIT %d))", a.seed(), lately)
 	}
-	return s.hits(ctx, "", fill(latestSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits),
+	return s.hits(ctx, "", fill(latestSQL, "columns", instanceColumns, "filters", a.condition(), "limit", itoa(maxHits),
 		"instances", fill(instancesOf, "rows", rows, "tenants", who.only("tenant"))))
 }
 
 // hits are the instances of a statement, all found for the same reason.
-func (s *Server) hits(ctx context.Context, why, sql string) (p section[[]hit]) {
-	p.SQL = sql
-	rows, err := each(ctx, s.db, (*instanceRow).places, sql)
-	for _, row := range rows {
-		p.Rows = append(p.Rows, hit{row, why})
+func (s *Server) hits(ctx context.Context, why, sql string) section[hit] {
+	p := rowsOf[hit](ctx, s.db, sql)
+	for i := range p.Rows {
+		p.Rows[i].Why = why
 	}
-	p.Err = err
 	return p
 }
 
 // byKey finds the instance with a key, else those that have a record with it: of
 // an element, a job, an incident, a variable.
-func (s *Server) byKey(ctx context.Context, who *session, key string) section[[]hit] {
+func (s *Server) byKey(ctx context.Context, who *session, key string) section[hit] {
 	of := func(rows string) string {
-		return fill(latestSQL, "columns", instanceColumns, "filters", "1", "limit", itoa(mostHits),
+		return fill(latestSQL, "columns", instanceColumns, "filters", "1", "limit", itoa(maxHits),
 			"instances", fill(instancesOf, "rows", rows, "tenants", who.only("tenant")))
 	}
 	p := s.hits(ctx, "is its key", of("process_instance_key = "+quote(key)))
@@ -180,7 +181,7 @@ func (s *Server) withVariable(who *session, a asked, name, value string) clue {
 	}
 	return clue(fmt.Sprintf(`SELECT source, process_instance_key AS instance, concat(name, ' = ', substring(if(updated = '', created, substring(updated, 37)), 1, 120)) AS why
     FROM flow.variables
-    WHERE %s AND %s AND (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.instances WHERE %s)
+    WHERE %s AND %s AND (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.process_instances WHERE %s)
     LIMIT 1000`, condition, who.only("tenant_id"), a.seed()))
 }
 
@@ -195,8 +196,8 @@ func (s *Server) withError(who *session, a asked, text string) clue {
 }
 
 // byText finds the instances of clues.
-func (s *Server) byText(ctx context.Context, who *session, a asked, clues ...clue) section[[]hit] {
-	found := make([]section[[]hit], len(clues))
+func (s *Server) byText(ctx context.Context, who *session, a asked, clues ...clue) section[hit] {
+	found := make([]section[hit], len(clues))
 	var g errgroup.Group
 	for i, c := range clues {
 		g.Go(func() error {
@@ -216,7 +217,7 @@ func (s *Server) byText(ctx context.Context, who *session, a asked, clues ...clu
 			all.Err = p.Err
 		}
 		for _, h := range p.Rows {
-			if !seen[h.Source+" "+h.Key] && len(all.Rows) < mostHits {
+			if !seen[h.Source+" "+h.Key] && len(all.Rows) < maxHits {
 				all.Rows = append(all.Rows, h)
 			}
 		}
@@ -245,9 +246,7 @@ WHERE $filters
 ORDER BY ifNull(started, noticed) DESC, source, instance
 LIMIT $limit`
 
-func (s *Server) followClue(ctx context.Context, who *session, a asked, c clue) (p section[[]hit]) {
-	p.SQL = fill(clueSQL, "columns", instanceColumns, "filters", a.filters(), "limit", itoa(mostHits), "clue", string(c),
-		"instances", fill(instancesOf, "rows", "(source, process_instance_key) GLOBAL IN (SELECT clue.1, clue.2 FROM (SELECT arrayJoin(clues) AS clue))", "tenants", who.only("tenant")))
-	p.Rows, p.Err = each(ctx, s.db, func(h *hit) []any { return append(h.places(), &h.Why) }, p.SQL)
-	return p
+func (s *Server) followClue(ctx context.Context, who *session, a asked, c clue) section[hit] {
+	return rowsOf[hit](ctx, s.db, fill(clueSQL, "columns", instanceColumns, "filters", a.condition(), "limit", itoa(maxHits), "clue", string(c),
+		"instances", fill(instancesOf, "rows", "(source, process_instance_key) GLOBAL IN (SELECT clue.1, clue.2 FROM (SELECT arrayJoin(clues) AS clue))", "tenants", who.only("tenant"))))
 }

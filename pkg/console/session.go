@@ -43,27 +43,6 @@ func (s *session) CSRF() string { return s.csrf }
 // Limited tells whether the session sees some tenants only.
 func (s *session) Limited() bool { return s.identity.Tenants != nil }
 
-// scoped is a condition that leaves the rows of tenants that the session may
-// see, and its arguments: every query of a view that has tenants carries it.
-func (s *session) scoped(column string) (condition string, args []any) {
-	if !s.Limited() {
-		return "1", nil
-	}
-	tenants := s.identity.Tenants
-	if len(tenants) == 0 {
-		return "0", nil
-	}
-	return column + " IN (" + strings.TrimSuffix(strings.Repeat("?,", len(tenants)), ",") + ")", anySlice(tenants)
-}
-
-func anySlice(texts []string) []any {
-	all := make([]any, len(texts))
-	for i, t := range texts {
-		all[i] = t
-	}
-	return all
-}
-
 // whole refuses what cannot be cut down to some tenants.
 func (s *session) whole(what string) error {
 	if s.Limited() {
@@ -72,9 +51,9 @@ func (s *session) whole(what string) error {
 	return nil
 }
 
-// mostSessions bounds the sessions there are: the one that was used longest ago
+// maxSessions bounds the sessions there are: the one that was used longest ago
 // makes place.
-const mostSessions = 1000
+const maxSessions = 1000
 
 // sessions are kept in this process only: a restart ends them all.
 type sessions struct {
@@ -104,7 +83,7 @@ func (s *sessions) begin(token string, who flow.Caller, now time.Time) string {
 			delete(s.all, key)
 		}
 	}
-	for len(s.all) >= mostSessions {
+	for len(s.all) >= maxSessions {
 		var oldest [sha256.Size]byte
 		var at *session
 		for key, other := range s.all {
@@ -313,16 +292,15 @@ type view func(w http.ResponseWriter, r *http.Request, who *session) error
 
 // page needs a signed-in user; a form must be of the session.
 func (s *Server) page(show view) http.HandlerFunc {
-	return s.live(func(w http.ResponseWriter, r *http.Request, who *session) error {
+	return s.signedIn(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Answer)
 		defer cancel()
 		return show(w, r.WithContext(ctx), who)
 	})
 }
 
-// live is page for an answer that goes on until the browser or the server ends
-// it.
-func (s *Server) live(show view) http.HandlerFunc {
+// signedIn is page for an answer that has a deadline of its own.
+func (s *Server) signedIn(show view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.visitor(r)
 		switch {
@@ -350,7 +328,7 @@ const actFor = 5 * time.Minute
 
 // act is page for what changes something, and may take a while: only an admin may.
 func (s *Server) act(do view) http.HandlerFunc {
-	return s.live(func(w http.ResponseWriter, r *http.Request, who *session) error {
+	return s.signedIn(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		if !who.May() {
 			return refuse(http.StatusForbidden, "Your token may look and not act: that takes the scope admin.")
 		}

@@ -3,19 +3,17 @@ package console_test
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"sluice/pkg/console"
-	"sluice/pkg/flow"
 )
 
 func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
-	for _, path := range []string{"/", "/how", "/now/series", "/process/elements?id=order", "/nothing"} {
+	for _, path := range []string{"/", "/sources", "/process/elements?id=order", "/nothing"} {
 		res, body := s.get(path)
 		if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/sign-in?next="+url.QueryEscape(path) {
 			t.Errorf("%s: %s to %q, want to be sent to sign in\n%s", path, res.Status, res.Header.Get("Location"), body)
@@ -23,13 +21,13 @@ func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 	}
 	res, _ := s.do(http.MethodHead, "/", nil) // by which an open page asks whether its session is over
 	wants(t, "HEAD", res, "", http.StatusSeeOther)
-	req, err := http.NewRequest(http.MethodGet, s.url+"/now/events", nil)
+	req, err := http.NewRequest(http.MethodGet, s.url+"/records/new", nil)
 	fatal(t, err)
 	res, err = s.client.Do(req)
 	fatal(t, err)
 	res.Body.Close()
 	if res.StatusCode != http.StatusUnauthorized {
-		t.Errorf("events: %s, want 401", res.Status)
+		t.Errorf("new records: %s, want 401", res.Status)
 	}
 }
 
@@ -66,7 +64,7 @@ func TestATokenSignsInAsItsScopesSay(t *testing.T) {
 				t.Errorf("cookies %v, want one that is HttpOnly and SameSite=Strict", cookies)
 			}
 			res, body = s.get("/")
-			wants(t, "the first page", res, body, http.StatusOK, "Sign out", "What needs a person")
+			wants(t, "the first page", res, body, http.StatusOK, "Sign out", "Needs attention")
 		})
 	}
 }
@@ -152,7 +150,7 @@ func TestASessionEndsWithItsTimeAndItsToken(t *testing.T) {
 	wants(t, "after it was idle", res, "", http.StatusSeeOther)
 
 	s = begin(func(*console.Config) {})
-	res, body := s.get("/how")
+	res, body := s.get("/processes")
 	wants(t, "before its token was revoked", res, body, http.StatusOK)
 	writeTokens(t, s.tokens, admin)
 	ends(t, s, "after its token was revoked")
@@ -162,7 +160,7 @@ func TestASessionEndsWithItsTimeAndItsToken(t *testing.T) {
 func ends(t *testing.T, s *site, when string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if res, _ := s.get("/how"); res.StatusCode == http.StatusSeeOther {
+		if res, _ := s.get("/processes"); res.StatusCode == http.StatusSeeOther {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -182,26 +180,8 @@ func TestATokenOfSomeTenantsSeesNoPageOfAll(t *testing.T) {
 	if to := res.Header.Get("Location"); to != "/processes" {
 		t.Errorf("the first page leads to %q, want /processes", to)
 	}
-	for _, path := range []string{"/how", "/now/events", "/now/series"} {
+	for _, path := range []string{"/dead", "/sources"} {
 		res, body := s.get(path)
 		wants(t, path, res, body, http.StatusForbidden, "of some tenants")
-	}
-}
-
-func TestConditionsOfTenants(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		tenants []string
-		want    string
-		args    []any
-	}{
-		{"all", nil, "1", nil},
-		{"none", []string{}, "0", nil},
-		{"two", []string{"a", "b"}, "tenant_id IN (?,?)", []any{"a", "b"}},
-	} {
-		got, args := console.Scoped(flow.Caller{Tenants: c.tenants}, "tenant_id")
-		if got != c.want || !slices.Equal(args, c.args) {
-			t.Errorf("%s: %q %v, want %q %v", c.name, got, args, c.want, c.args)
-		}
 	}
 }

@@ -59,7 +59,6 @@ LIMIT 1000`
 type engine struct {
 	Source
 	Partitions []partition
-	Repeated   uint64 // in its lanes, those of other sources there included
 }
 
 type sourcesPage struct {
@@ -84,27 +83,14 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) e
 		}
 		return engines[name]
 	}
-	look, _, err := s.watch.state(r.Context())
-	if err != nil {
-		return err
+	now, _ := s.watch.latest(r.Context())
+	page.Unseen = now.NATS
+	for _, source := range now.Standing.Sources {
+		of(source.Name).Source = source
 	}
-	page.Unseen = look.NATS
-	repeated := map[int]uint64{}
-	for _, lane := range look.Standing.Lanes {
-		repeated[lane.Number] = lane.Position.Totals.Repeated
-	}
-	for _, source := range look.Standing.Sources {
-		e := of(source.Name)
-		e.Source = source
-		for _, lane := range source.Lanes {
-			e.Repeated += repeated[lane]
-		}
-	}
-	partitions, err := each(r.Context(), s.db, func(p *partition) []any {
-		return []any{&p.Source, &p.Number, &p.Records, &p.First, &p.Last, &p.LastTS, &p.Received, &p.Lanes}
-	}, partitionsQuery)
-	page.Unread = err
-	for _, p := range partitions {
+	partitions := rowsOf[partition](r.Context(), s.db, partitionsQuery)
+	page.Unread = partitions.Err
+	for _, p := range partitions.Rows {
 		e := of(p.Source)
 		e.Partitions = append(e.Partitions, p)
 	}

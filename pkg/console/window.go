@@ -17,48 +17,29 @@ type window struct {
 	page *url.URL // that it was read from
 }
 
-// windowChoice is a window that can be chosen.
-type windowChoice struct {
-	Name, Title string
-	span        time.Duration // 0 is all the time there is
-}
-
-var windowChoices = []windowChoice{
-	{"1h", "last hour", time.Hour},
-	{"24h", "last 24 hours", 24 * time.Hour},
-	{"7d", "last 7 days", 7 * 24 * time.Hour},
-	{"30d", "last 30 days", 30 * 24 * time.Hour},
-	{"all", "all the time", 0},
-}
+// windowNames are the windows that can be chosen, and windowSpans how long they are.
+var (
+	windowNames = []choice{{"1h", "last hour"}, {"24h", "last 24 hours"}, {"7d", "last 7 days"}, {"30d", "last 30 days"}, {"all", "all the time"}}
+	windowSpans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
+)
 
 // windowOf reads the window of an address; the last 24 hours when it names none.
 // Clocks of engines may be a little ahead, so it ends an hour from now.
 func windowOf(r *http.Request, now time.Time) window {
-	chosen := windowChoices[1]
-	for _, c := range windowChoices {
-		if c.Name == r.FormValue("window") {
-			chosen = c
-		}
-	}
-	w := window{page: r.URL, Name: chosen.Name, From: now.Add(-chosen.span).Truncate(time.Second), To: now.Add(time.Hour).Truncate(time.Second)}
-	if chosen.span == 0 {
+	w := window{page: r.URL, Name: r.FormValue("window"), To: now.Add(time.Hour).Truncate(time.Second)}
+	if w.Name == "all" {
 		w.From = time.Unix(0, 0)
+		return w
 	}
+	if windowSpans[w.Name] == 0 {
+		w.Name = "24h"
+	}
+	w.From = now.Add(-windowSpans[w.Name]).Truncate(time.Second)
 	return w
 }
 
-// Title is the window in words.
-func (w window) Title() string {
-	for _, c := range windowChoices {
-		if c.Name == w.Name {
-			return c.Title
-		}
-	}
-	return w.Name
-}
-
 // Choices are all windows there are.
-func (window) Choices() []windowChoice { return windowChoices }
+func (window) Choices() []choice { return windowNames }
 
 // Href is the same page with another window.
 func (w window) Href(name string) string {
@@ -121,13 +102,4 @@ func link(path string, pairs ...string) string {
 		return path
 	}
 	return path + "?" + values.Encode()
-}
-
-// section is what a page reads on its own: what it holds, or why it is not
-// available, and the statement that made it.
-type section[T any] struct {
-	Rows T
-	Err  error
-	SQL  string
-	Also string // a second statement, where rows are of two
 }

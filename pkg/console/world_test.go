@@ -65,7 +65,7 @@ func (w *world) store(t *testing.T, records ...string) {
 	c := new(record.Columns)
 	m := flow.Message{Seq: w.messages, Topic: "flow.0.record", Received: w.end, Source: "cluster-a", Body: []byte("[" + strings.Join(records, ",") + "]")}
 	fatal(t, c.Append(&m))
-	fatal(t, w.inserter.Insert(t.Context(), record.Block{Columns: c, Claim: flow.Claim{First: w.messages, Last: w.messages, Token: fmt.Sprintf("FLOW_0@1:%d:0", w.messages)}}))
+	fatal(t, w.inserter.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d:0", w.messages), StoredAt: time.Now().UnixMilli()}))
 }
 
 // TestPagesTellWhatHappened compares what pages say of a simulated engine with

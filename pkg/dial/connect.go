@@ -18,8 +18,8 @@ import (
 
 // Config says how to reach NATS.
 type Config struct {
-	URL  string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."` // user and password may stand in them
-	User string `name:"nats-user" help:"NATS user, with --nats-password-file: then neither stands in --nats."`
+	URL  string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."` // they may contain user and password
+	User string `name:"nats-user" help:"NATS user, with --nats-password-file, instead of both in --nats."`
 
 	// PasswordFile is the file of the password of User, one line, instead of
 	// Password. Like the other files it is read for every connection that is
@@ -179,7 +179,7 @@ func (r *reasons) say(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reason := err.Error()
-	if r.said[reason] || len(r.said) == mostReasons {
+	if r.said[reason] || len(r.said) == maxReasons {
 		return
 	}
 	if r.said == nil {
@@ -189,8 +189,8 @@ func (r *reasons) say(err error) {
 	r.log.Warn("NATS cannot be reached", "error", err)
 }
 
-// mostReasons bounds what is remembered: errors name ports of this machine.
-const mostReasons = 16
+// maxReasons bounds what is remembered: errors name ports of this machine.
+const maxReasons = 16
 
 func (r *reasons) forget() {
 	r.mu.Lock()

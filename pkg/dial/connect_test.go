@@ -12,12 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
 )
+
+func connect(c dial.Config) (*nats.Conn, error) {
+	return dial.Connect(c, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
 
 // certificates writes a CA, and a certificate for this machine signed by it,
 // for a server and a client alike.
@@ -48,7 +53,7 @@ func TestConnectingWithCertificates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.connection.URL, c.connection.Name = server.URL, "test"
-			nc, err := dial.Connect(c.connection, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			nc, err := connect(c.connection)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +182,7 @@ func TestOptionsThatAreWrongAreSaid(t *testing.T) {
 		"a URL that is none":              {URL: "nats://127.0.0.1:port"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nc, err := dial.Connect(c, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			nc, err := connect(c)
 			if err == nil {
 				nc.Close()
 				t.Fatal("it connected")
@@ -196,7 +201,7 @@ func TestNoAddressShowsAPassword(t *testing.T) {
 		"nats://api:s3cret@host:bad", "nats://api:s3cret@[::1", "nats://api:s3%zzs3cret@host", "api:s3 cret@host:1", "nats://api:x#s3cret@127.0.0.1:1",
 		"nats://api:x/s3cret@127.0.0.1:1", "nats://api:s3\x7fs3cret@h:1", "nats://api:s3cret@h:1,nats://api:s3cret@h:x", "nats://api:s3cret,s3cret@h:x",
 	} {
-		nc, err := dial.Connect(dial.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		nc, err := connect(dial.Config{URL: url})
 		if err == nil {
 			nc.Close()
 			t.Errorf("%s: no error", url)

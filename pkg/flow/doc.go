@@ -2,9 +2,11 @@
 // meet in, and nothing that one of them does alone.
 //
 //	submission.go  what comes in: who calls, the pieces of a request, the receipt
-//	entry.go       how it waits: entries, their messages, what was forgotten of them
+//	entry.go       how it waits: entries, their messages
 //	table.go       the table of an entry, byte by byte (docs/format.md)
-//	position.go    how far it has come: positions, claims, holds, rows that are dropped
+//	lanestate.go   how far it has come: checkpoints, holds, totals
+//	claim.go       the block that is being stored
+//	forget.go      orders to forget instances
 //	identity.go    what makes two records the same, and how far each source reaches
 //	errors.go      the few classes of errors, and what each one asks for
 //

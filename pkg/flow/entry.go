@@ -3,27 +3,22 @@ package flow
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
-	"fmt"
-	"slices"
 	"time"
 )
 
-// Entry is one message of a lane as it is read back: what several requests have
-// brought in together, or a change, or a fence.
+// Entry is one message of a lane as it is read back: the chunks of several
+// requests, or a change, or a move marker.
 type Entry struct {
 	Lane     int
 	Seq      uint64        // stream sequence
-	Topic    string        // NATS subject: flow.<n>.record, flow.<n>.fence or flow.0.change.…
-	Stored   time.Time     // when the lane took it, by the clock of its server
-	Knew     uint64        // the last message of the lane that its api knew
-	Patience time.Duration // stream time from message Knew+1 to this one after which it is void; 0: it never is
-	Table    []byte        // what it says about its requests, as it came; empty when it is no entry of requests
+	Topic    string        // NATS subject: flow.<n>.record, flow.<n>.move or flow.0.change.…
+	Stored   time.Time     // when the lane stored it, by the clock of its server
+	LogEnd   uint64        // last message of the lane that the api knew when it made the entry
+	Patience time.Duration // stream time from message LogEnd+1 to this one after which it is void; 0: it never is
+	Table    []byte        // the table of its requests, as read; empty when it is no entry of requests
 	Body     []byte        // all of it; the bodies of Messages are slices of it
-	Messages []Message     // one for each piece of a request, in order; a change or a fence is one
+	Messages []Message     // one for each chunk, in order; a change or a move marker is one
 	Err      error         // why the table cannot be read; then Messages has one, which is all of it
-
-	Forgotten Forgotten // records that were taken out of it later, where null stands now
 }
 
 // Records is how many records the publisher counted.
@@ -34,7 +29,7 @@ func (e *Entry) Records() (n int) {
 	return n
 }
 
-// Message is what an entry holds of one request; or a change, or a fence.
+// Message is one chunk of a request in an entry; or a change, or a move marker.
 type Message struct {
 	Lane        int       // n of FLOW_n
 	Seq         uint64    // stream sequence of the entry
@@ -51,55 +46,9 @@ type Message struct {
 	Received    time.Time // when the api took it in
 	Subject     string    // subject of the token that posted it
 	Source      string    // the engine its records are of, as that token said
+	Revision    uint64    // of the list of lanes by which the source was routed; 0 when the message names none
 	TraceParent string    // W3C trace context, or empty
 	Incarnation uint64    // life of the lane, ms; 0 as it is read from the stream; the reader of the position sets it before decoding
-}
-
-// Forgotten says which records of an entry were forgotten, by their indexes in the
-// entry, in order, and what had become of them. What cannot be stored is not in
-// it: dead letters tell of that.
-type Forgotten struct {
-	Stored   []int `json:"stored,omitempty"`
-	Repeated []int `json:"repeated,omitempty"`
-}
-
-// Has tells whether a record was forgotten.
-func (f Forgotten) Has(index int) bool { return f.WasStored(index) || f.WasRepeated(index) }
-
-// WasStored tells whether it had a row of its own.
-func (f Forgotten) WasStored(index int) bool {
-	_, is := slices.BinarySearch(f.Stored, index)
-	return is
-}
-
-// WasRepeated tells whether it was known already when it came.
-func (f Forgotten) WasRepeated(index int) bool {
-	_, is := slices.BinarySearch(f.Repeated, index)
-	return is
-}
-
-// With are those of both.
-func (f Forgotten) With(more Forgotten) Forgotten {
-	join := func(a, b []int) []int {
-		all := append(slices.Clone(a), b...)
-		slices.Sort(all)
-		return slices.Compact(all)
-	}
-	return Forgotten{join(f.Stored, more.Stored), join(f.Repeated, more.Repeated)}
-}
-
-// Text is how a header has it, and ParseForgotten reads that.
-func (f Forgotten) Text() string {
-	text, _ := json.Marshal(f) // numbers
-	return string(text)
-}
-
-// ParseForgotten reads what Text has written.
-func ParseForgotten(text string) (f Forgotten, err error) {
-	if err := json.Unmarshal([]byte(text), &f); err != nil {
-		return Forgotten{}, fmt.Errorf("read which records of an entry were forgotten: %w", err)
-	}
-	return f, nil
 }
 
 // entryVersion is the first byte of every table.
@@ -125,56 +74,56 @@ const (
 	rowFlags      = iota      // how many there are
 )
 
-// EntryWriter puts an entry together. The zero value is for Reset.
-//
-// An entry is one message of a lane: what several requests have brought in
-// together. Its body is their bodies, one after the other; its header has a
-// table that says which bytes are whose, so that the requests of a lane are
-// known without its bodies. docs/format.md has every byte of it.
+// EntryWriter builds an entry: one message of a lane with chunks of several
+// requests. Its body is their bodies, one after the other. Its header has a table
+// that says which bytes belong to which request, so that the requests of a lane can
+// be read without the bodies. docs/format.md describes every byte. The zero value is
+// an empty entry.
 type EntryWriter struct {
-	table   []byte
+	rows    []byte // of the table
 	body    []byte
-	rows    int
-	callers map[entryCaller]int // by what they are called, their number from 1 on
+	count   int                 // rows
+	callers map[entryCaller]int // their number, from 1 on
 	before  int64               // when the request of the row before was received, ms
 }
 
-// entryCaller is the caller of a request.
-type entryCaller struct{ subject, source string }
+// entryCaller is what the rows of one caller share.
+type entryCaller struct {
+	subject, source string
+	revision        uint64
+}
 
-// Reset begins an entry of an api that knew the lane up to a message.
-func (e *EntryWriter) Reset(knew uint64, patience time.Duration) {
-	e.table = append(e.table[:0], entryVersion)
-	e.table = binary.AppendUvarint(e.table, knew)
-	e.table = binary.AppendUvarint(e.table, uint64(patience.Milliseconds()))
-	e.body, e.rows, e.before = e.body[:0], 0, 0
-	if e.callers == nil {
-		e.callers = map[entryCaller]int{}
-	}
+// Reset begins another entry in the same memory.
+func (e *EntryWriter) Reset() {
+	e.rows, e.body, e.count, e.before = e.rows[:0], e.body[:0], 0, 0
 	clear(e.callers)
 }
 
-// Add adds what is in the entry of a request, unless the entry is full. The
-// first one always fits.
+// Add copies a chunk into the entry, unless the entry is full. The first one
+// always fits.
 func (e *EntryWriter) Add(m *Message) bool {
-	if e.rows > 0 && len(e.body)+len(m.Body) > entryBytes {
+	if e.count > 0 && len(e.body)+len(m.Body) > entryBytes {
 		return false
 	}
-	end, callers := len(e.table), len(e.callers)
-	before := e.before
+	end, callers, before := len(e.rows), len(e.callers), e.before
 	e.Append(m)
-	if e.rows > 1 && len(e.table) > tableBytes {
+	if e.count > 1 && len(e.rows)+headBytes > tableBytes {
 		if len(e.callers) > callers {
-			delete(e.callers, entryCaller{m.Subject, m.Source})
+			delete(e.callers, callerOf(m))
 		}
-		e.table, e.before = e.table[:end], before
-		e.body, e.rows = e.body[:len(e.body)-len(m.Body)], e.rows-1
+		e.rows, e.before = e.rows[:end], before
+		e.body, e.count = e.body[:len(e.body)-len(m.Body)], e.count-1
 		return false
 	}
 	return true
 }
 
-// Append adds it even when the entry is full.
+// headBytes is more than the beginning of a table takes.
+const headBytes = 1 + 2*binary.MaxVarintLen64
+
+func callerOf(m *Message) entryCaller { return entryCaller{m.Subject, m.Source, m.Revision} }
+
+// Append copies it even when the entry is full.
 func (e *EntryWriter) Append(m *Message) {
 	var flags byte
 	if m.Encoding == EncodingS2 {
@@ -183,30 +132,44 @@ func (e *EntryWriter) Append(m *Message) {
 	if m.Identified {
 		flags |= rowIdentified
 	}
-	t := append(e.table, flags)
-	t = AppendName(t, m.ID)
-	t = AppendName(t, m.Hash)
-	who := entryCaller{m.Subject, m.Source}
-	number := e.callers[who]
+	t := append(e.rows, flags)
+	t = appendName(t, m.ID)
+	t = appendName(t, m.Hash)
+	caller := callerOf(m)
+	number := e.callers[caller]
 	t = binary.AppendUvarint(t, uint64(number))
 	if number == 0 {
-		t = AppendName(AppendName(t, m.Subject), m.Source)
-		e.callers[who] = len(e.callers) + 1
+		t = appendName(appendName(t, m.Subject), m.Source)
+		t = binary.AppendUvarint(t, m.Revision)
+		if e.callers == nil {
+			e.callers = map[entryCaller]int{}
+		}
+		e.callers[caller] = len(e.callers) + 1
 	}
 	received := m.Received.UnixMilli()
 	t = binary.AppendVarint(t, received-e.before)
-	t = AppendName(t, packTrace(m.TraceParent))
+	t = appendName(t, packTrace(m.TraceParent))
 	t = binary.AppendUvarint(t, uint64(m.From))
 	t = binary.AppendUvarint(t, uint64(m.Records))
-	e.table, e.before = binary.AppendUvarint(t, uint64(len(m.Body))), received
+	e.rows, e.before = binary.AppendUvarint(t, uint64(len(m.Body))), received
 	e.body = append(e.body, m.Body...)
-	e.rows++
+	e.count++
 }
 
-// Header is the table as it stands in the header of the message.
-func (e *EntryWriter) Header() string { return base64.RawStdEncoding.EncodeToString(e.table) }
+// Table is the table of the entry as it is now, made by an api that knows the lane
+// up to message logEnd; Header is the same in base64, for the message's header.
+func (e *EntryWriter) Table(logEnd uint64, patience time.Duration) []byte {
+	t := binary.AppendUvarint([]byte{entryVersion}, logEnd)
+	t = binary.AppendUvarint(t, uint64(patience.Milliseconds()))
+	return append(t, e.rows...)
+}
 
-// Table is the table itself, and Body what it is about. Both are good until the
-// next Reset.
-func (e *EntryWriter) Table() []byte { return e.table }
-func (e *EntryWriter) Body() []byte  { return e.body }
+func (e *EntryWriter) Header(logEnd uint64, patience time.Duration) string {
+	return base64.RawStdEncoding.EncodeToString(e.Table(logEnd, patience))
+}
+
+// Body is good until the next Add, Append, or Reset.
+func (e *EntryWriter) Body() []byte { return e.body }
+
+// Size is about how many bytes the message takes.
+func (e *EntryWriter) Size() int { return len(e.body) + len(e.rows) }

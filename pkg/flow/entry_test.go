@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,13 +16,12 @@ import (
 )
 
 // makeEntry is the table and the body of an entry of messages, as many as fit.
-func makeEntry(knew uint64, patience time.Duration, messages ...flow.Message) (table, body []byte, taken int) {
+func makeEntry(logEnd uint64, patience time.Duration, messages ...flow.Message) (table, body []byte, taken int) {
 	var w flow.EntryWriter
-	w.Reset(knew, patience)
 	for taken < len(messages) && w.Add(&messages[taken]) {
 		taken++
 	}
-	return w.Table(), w.Body(), taken
+	return w.Table(logEnd, patience), w.Body(), taken
 }
 
 func parseEntry(table, body []byte) (e flow.Entry, err error) {
@@ -31,27 +29,18 @@ func parseEntry(table, body []byte) (e flow.Entry, err error) {
 	return e, err
 }
 
-// skim gives the ids and hashes that are skimmed of a table, as they stand there.
-func skim(table []byte) (names [][2]string, err error) {
-	err = flow.SkimEntry(table, func(id, hash []byte) { names = append(names, [2]string{string(id), string(hash)}) })
-	return names, err
-}
-
-// name is a text as it stands in a table.
-func name(text string) string { return string(flow.AppendName(nil, text)) }
-
 // example is the entry that docs/format.md takes apart.
 func example() []flow.Message {
 	return []flow.Message{
 		{
 			ID: "00112233445566778899aabbccddeeff", Hash: "ffeeddccbbaa99887766554433221100", Identified: true,
-			Subject: "engine-a", Source: "cluster-a", Received: time.UnixMilli(1_763_701_200_123).UTC(),
+			Subject: "engine-a", Source: "cluster-a", Revision: 3, Received: time.UnixMilli(1_763_701_200_123).UTC(),
 			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 			Records:     2, Body: []byte(`[{"id":"a"},{"id":"b"}]`),
 		},
 		{
 			ID: "key-7", Hash: "ffeeddccbbaa99887766554433221100",
-			Subject: "engine-a", Source: "cluster-a", Received: time.UnixMilli(1_763_701_200_120).UTC(),
+			Subject: "engine-a", Source: "cluster-a", Revision: 3, Received: time.UnixMilli(1_763_701_200_120).UTC(),
 			From: 3, Records: 1, Body: []byte(`[{"key":5}]`),
 		},
 	}
@@ -68,7 +57,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	want[1].Ordinal, want[1].Index = 1, 2
-	if diff := cmp.Diff(flow.Entry{Knew: 41, Patience: 5 * time.Minute, Messages: want}, got); diff != "" {
+	if diff := cmp.Diff(flow.Entry{LogEnd: 41, Patience: 5 * time.Minute, Messages: want}, got); diff != "" {
 		t.Errorf("entry (-want +got):\n%s", diff)
 	}
 	// Without the bodies, as when only headers are read.
@@ -76,7 +65,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 		want[i].Body = nil
 	}
 	got, err = parseEntry(table, nil)
-	if diff := cmp.Diff(flow.Entry{Knew: 41, Patience: 5 * time.Minute, Messages: want}, got); err != nil || diff != "" {
+	if diff := cmp.Diff(flow.Entry{LogEnd: 41, Patience: 5 * time.Minute, Messages: want}, got); err != nil || diff != "" {
 		t.Errorf("entry without bodies: %v (-want +got):\n%s", err, diff)
 	}
 }
@@ -157,7 +146,7 @@ func TestWhatIsNoEntry(t *testing.T) {
 		"a row that is cut off":         {table[:len(table)-1], body, "in row 1: the length of the body is no number"},
 		"a body that is too short":      {table, body[:len(body)-1], "in row 1: the length of the body is 11, more than 10"},
 		"a body that is too long":       {table, append(bytes.Clone(body), '!'), "1 bytes of the body belong to no request"},
-		"a number longer than it must":  {append([]byte{1, 0x80, 0}, table[2:]...), body, "the last known message is no number"},
+		"a number longer than it must":  {append([]byte{1, 0x80, 0}, table[2:]...), body, "the log end is no number"},
 		"a name that is longer than it": {append(bytes.Clone(table[:6]), 0xfe, 1), nil, "in row 0: the id has 127 bytes, and 0 are left"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,23 +155,6 @@ func TestWhatIsNoEntry(t *testing.T) {
 				t.Errorf("got %d messages, %v, want that %s", len(got.Messages), err, c.want)
 			}
 		})
-	}
-}
-
-// TestSkimmingATableGivesWhatReadingItGives, for what is not identified.
-func TestSkimmingATableGivesWhatReadingItGives(t *testing.T) {
-	table, _, _ := makeEntry(41, 5*time.Minute, example()...)
-	got, err := skim(table)
-	want := [][2]string{{name("key-7"), name("ffeeddccbbaa99887766554433221100")}}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("skimmed: %v (-want +got):\n%s", err, diff)
-	}
-	for n := range table {
-		if _, err := skim(table[:n]); err == nil && n > 0 && n < len(table) {
-			if _, full := parseEntry(table[:n], nil); full != nil && !strings.Contains(full.Error(), "row 0") {
-				t.Errorf("the first %d bytes are skimmed, and reading them fails: %v", n, full)
-			}
-		}
 	}
 }
 
@@ -205,37 +177,12 @@ func FuzzEntry(f *testing.F) {
 			}
 			return
 		}
-		again, same, n := makeEntry(e.Knew, e.Patience, e.Messages...)
+		again, same, n := makeEntry(e.LogEnd, e.Patience, e.Messages...)
 		if n < len(e.Messages) {
 			return // larger than we would make it
-		}
-		var want [][2]string
-		for _, m := range e.Messages {
-			if !m.Identified {
-				want = append(want, [2]string{name(m.ID), name(m.Hash)})
-			}
-		}
-		if got, err := skim(table); err != nil || !slices.Equal(got, want) {
-			t.Fatalf("%x was skimmed as %q, %v, and read as %q", table, got, err, want)
 		}
 		if !bytes.Equal(again, table) || !bytes.Equal(same, body) {
 			t.Fatalf("%x %x was read, and written as %x %x", table, body, again, same)
 		}
 	})
-}
-
-func TestWhichRecordsWereForgotten(t *testing.T) {
-	f := flow.Forgotten{Stored: []int{1, 5}, Repeated: []int{3}}.With(flow.Forgotten{Stored: []int{0, 5}})
-	got, err := flow.ParseForgotten(f.Text())
-	if diff := cmp.Diff(flow.Forgotten{Stored: []int{0, 1, 5}, Repeated: []int{3}}, got); err != nil || diff != "" {
-		t.Errorf("%v, -want +got:\n%s", err, diff)
-	}
-	for index, want := range map[int]bool{0: true, 2: false, 3: true, 6: false} {
-		if f.Has(index) != want {
-			t.Errorf("%d: got %v, want %v", index, !want, want)
-		}
-	}
-	if _, err := flow.ParseForgotten("[]"); err == nil {
-		t.Error("a damaged list is taken")
-	}
 }

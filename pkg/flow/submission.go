@@ -43,40 +43,62 @@ func (c Caller) MayTouch(table string) bool {
 
 // Submission is one accepted request on its way into the stream.
 type Submission struct {
-	ID          string    // identity within the duplicate window, scoped by the token's subject; ASCII, no spaces
+	ID          string    // identity within the deduplication window, scoped by the token's subject; ASCII, no spaces
 	Hash        string    // hex of the 128-bit hash of the body: tells a repeat from a misused key
 	Subject     string    // subject of the token that posted it
 	Source      string    // the engine its records are of, as the token says
-	Received    time.Time // when the api took it in
+	Received    time.Time // when the api received it
 	TraceParent string    // W3C trace context as sent, or empty
 	Identified  bool      // every record has an identity of its own, so that a repeat needs no memory of the request
 	Unique      bool      // its ID is never sent again
-	Slots       int       // how many slots its records were spread over; 0 is 1
-	Pieces      []Piece   // in order, and those of one slot together; at least one
+	Records     Cutter    // its records
 }
 
-// Piece is a piece of a Submission: a JSON array of records as they were sent,
-// split between records so that it stays below a size.
-type Piece struct {
-	Body     []byte // JSON array, encoded as Encoding says; not modified or kept after Publish returns
+// Cutter is the records of a request, which are cut when it is known how many lanes
+// its source has. The api's is a *record.Request, Chunks is one that is cut already.
+type Cutter interface {
+	// Cut returns at least one chunk: the records in order, those of one lane
+	// together, the lanes in order. They are good until the next Cut, and are not
+	// used after Publish returns.
+	Cut(lanes int) ([]Chunk, error)
+}
+
+// Chunk is a part of a request: a JSON array of records as they were sent, cut
+// between records so that it stays below a size.
+type Chunk struct {
+	Body     []byte // JSON array, encoded as Encoding says; not modified
 	Encoding string // EncodingS2, or empty for plain JSON
 	Records  int    // how many records the array holds
-	Slot     int    // which of its source's lanes it goes to
+	Lane     int    // index in the list of its source's lanes
 }
+
+// Chunks is a Cutter of what is cut already.
+type Chunks []Chunk
+
+// Cut returns them as they are.
+func (c Chunks) Cut(int) ([]Chunk, error) { return c, nil }
 
 // EncodingS2 marks a body compressed as one S2 block.
 const EncodingS2 = "s2"
 
-// Receipt is what the stream answers once a Submission is durable.
+// Receipt is the stream's answer once a Submission is durable.
 type Receipt struct {
-	Replayed bool // the same ID and body were sent before: nothing of it is stored twice
+	Replayed bool    // the same ID and body were sent before: nothing of it is stored twice
+	Places   []Place // where its chunks are; not modified
+}
+
+// Place is a message of a lane.
+type Place struct {
+	Lane   int
+	Stream string // StreamID of the lane, which a lane that is deleted and created again does not keep
+	Seq    uint64
 }
 
 const (
-	// DefaultPieceBytes is the size pieces are made for.
-	DefaultPieceBytes = 512 << 10
+	// DefaultChunkBytes is the size chunks are made for.
+	DefaultChunkBytes = 512 << 10
 
-	// MaxPieceBytes is the largest piece the stream takes: its limit of 16 MiB
+	// MaxChunkBytes is the largest chunk the stream takes: its limit of 16 MiB
 	// for a message, less room for the headers.
-	MaxPieceBytes = 16<<20 - 64<<10
+	MaxChunkBytes = 16<<20 - 64<<10
 )

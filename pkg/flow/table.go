@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// AppendName appends text as a table has it: its length and itself, or, of hex digits, half as
+// appendName appends text as a table has it: its length and itself, or, of hex digits, half as
 // many bytes. The lowest bit of the length tells which.
-func AppendName(dst []byte, text string) []byte {
+func appendName(dst []byte, text string) []byte {
 	if n := len(text); n > 0 && n%2 == 0 && isHex(text) {
 		dst = binary.AppendUvarint(dst, uint64(n/2)<<1|1)
 		for i := 0; i < n; i += 2 {
@@ -109,7 +109,7 @@ func (e *Entry) Parse(table, body []byte) error {
 		return r.err
 	}
 	r.at = 1
-	e.Knew = r.number("the last known message", 1<<63)
+	e.LogEnd = r.number("the log end", 1<<63)
 	e.Patience = time.Duration(r.number("the patience", uint64((1<<63-1)/time.Millisecond))) * time.Millisecond
 	var callers []entryCaller
 	var received int64
@@ -126,14 +126,15 @@ func (e *Entry) Parse(table, body []byte) error {
 		m.Identified = flags&rowIdentified != 0
 		m.ID, m.Hash = r.name("the id"), r.name("the hash")
 		if number := r.number("the caller", uint64(len(callers))); number == 0 {
-			who := entryCaller{r.name("the subject"), r.name("the source")}
+			who := entryCaller{r.name("the subject"), r.name("the source"), r.number("the routing revision", 1<<63)}
 			if slices.Contains(callers, who) {
 				r.fail("a caller comes twice")
 			}
 			callers = append(callers, who)
-			m.Subject, m.Source = who.subject, who.source
+			m.Subject, m.Source, m.Revision = who.subject, who.source, who.revision
 		} else {
-			m.Subject, m.Source = callers[number-1].subject, callers[number-1].source
+			who := callers[number-1]
+			m.Subject, m.Source, m.Revision = who.subject, who.source, who.revision
 		}
 		zigzag := r.number("the time it was received", 1<<63)
 		received += int64(zigzag>>1) ^ -int64(zigzag&1)
@@ -167,62 +168,6 @@ func (e *Entry) Parse(table, body []byte) error {
 		e.Messages = nil
 	}
 	return r.err
-}
-
-// SkimEntry calls f with id and hash of every request in the table of an entry that
-// needs the memory of requests, as they stand there. It looks no closer than it
-// must: Parse does. They are as AppendName
-// writes them, and good until f returns.
-func SkimEntry(table []byte, f func(id, hash []byte)) error {
-	r := tableReader{b: table, row: -1}
-	if len(table) == 0 || table[0] != entryVersion {
-		r.fail("it is not of version %d", entryVersion)
-		return r.err
-	}
-	r.at = 1
-	r.skip(2) // what the api knew, and its patience
-	for r.row = 0; r.err == nil && r.at < len(table); r.row++ {
-		flags := r.number("the flags", 1<<rowFlags-1)
-		id := r.raw()
-		hash := r.raw()
-		if r.number("the caller", 1<<31) == 0 {
-			r.raw()
-			r.raw()
-		}
-		r.skip(1) // when it was received
-		r.raw()   // the trace context
-		r.skip(3) // the first record, how many, and the bytes of the body
-		if r.err == nil && flags&rowIdentified == 0 {
-			f(id, hash)
-		}
-	}
-	return r.err
-}
-
-// raw is a text as it stands in the table, its length included.
-func (r *tableReader) raw() []byte {
-	begin := r.at
-	size := int(r.number("the length of a name", 1<<24) >> 1)
-	if r.err == nil && size > len(r.b)-r.at {
-		r.fail("a name has %d bytes, and %d are left", size, len(r.b)-r.at)
-	}
-	if r.err != nil {
-		return nil
-	}
-	r.at += size
-	return r.b[begin:r.at]
-}
-
-// skip passes over numbers.
-func (r *tableReader) skip(n int) {
-	for range n {
-		_, size := binary.Uvarint(r.b[min(r.at, len(r.b)):])
-		if size <= 0 {
-			r.fail("a number is missing")
-			return
-		}
-		r.at += size
-	}
 }
 
 // A W3C trace context is 00-<32 hex>-<16 hex>-<2 hex>. Without its dashes it is

@@ -60,7 +60,7 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	}
 	i := ingest.New(
 		ingest.Config{Owner: "bench", MaxRows: perBlock, MaxBytes: 1 << 30, MaxAge: time.Hour, MinPause: time.Hour, Together: 1}, // only full blocks, each one insert
-		ingest.Deps{Leases: onlyLane{}, Lanes: f, Positions: f, Warehouse: f, DeadLetters: deadLetters{}},
+		ingest.Deps{Leases: onlyLane{}, Lanes: f, States: f, Tables: f, Index: f, DeadLetters: deadLetters{}, Forgets: noForgets{}},
 		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
@@ -91,12 +91,12 @@ type flood struct {
 	seq      uint64
 	ring     [4 * perBlock / perMessage][1]flow.Message // of the messages on their way
 	stored   chan struct{}                              // a block is
-	position flow.Position
+	state    flow.LaneState
 }
 
 func (f *flood) Open(context.Context, int, uint64) (ingest.Reader, error)   { return f, nil }
 func (f *flood) OpenChanges(context.Context, uint64) (ingest.Reader, error) { return f, nil }
-func (f *flood) Identity() string                                           { return "FLOW_0@1" }
+func (f *flood) StreamID() string                                           { return "FLOW_0@1" }
 func (f *flood) Created() time.Time                                         { return time.UnixMilli(1) }
 func (f *flood) Close()                                                     {}
 
@@ -122,16 +122,16 @@ func (f *flood) Next(ctx context.Context) (flow.Entry, error) {
 	return flow.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: one}, nil
 }
 
-func (f *flood) Read(context.Context, int) (flow.Position, error) { return f.position, nil }
+func (f *flood) Read(context.Context, int) (flow.LaneState, error) { return f.state, nil }
 
-func (f *flood) Swap(_ context.Context, _ int, next flow.Position) (flow.Position, error) {
+func (f *flood) CompareAndSwap(_ context.Context, _ int, next flow.LaneState) (flow.LaneState, error) {
 	next.Revision++
-	f.position = next
+	f.state = next
 	return next, nil
 }
 
 func (f *flood) Insert(ctx context.Context, b record.Block) error {
-	if n := b.Columns.Rows(); n != perBlock && b.Claim.First > 1 {
+	if n := b.Columns.Rows(); n != perBlock && b.Columns.StreamSeq[0] > 1 {
 		panic(fmt.Sprintf("got a block of %d records, want %d", n, perBlock))
 	}
 	select {
@@ -142,13 +142,12 @@ func (f *flood) Insert(ctx context.Context, b record.Block) error {
 	}
 }
 
-func (f *flood) Stored(context.Context, record.Block) (map[int]uint64, error) {
-	return map[int]uint64{}, nil
+func (f *flood) Visible(context.Context, record.Block, time.Time) (rows, parts uint64, err error) {
+	return 0, 0, nil
 }
-func (f *flood) LastSeq(context.Context, int, uint64) (uint64, error)  { return 0, nil }
-func (f *flood) LastLife(context.Context, int) (uint64, uint64, error) { return 0, 0, nil }
-func (f *flood) PartsSince(context.Context, time.Time) (uint64, error) { return 0, nil }
-func (f *flood) Refold(context.Context, record.Block) error            { return nil }
+func (f *flood) Refold(context.Context, record.Block) error                    { return nil }
+func (f *flood) Clock(context.Context) (time.Time, error)                      { return time.Now(), nil }
+func (f *flood) Last(context.Context, int, uint64) (of, seq uint64, err error) { return 0, 0, nil }
 func (f *flood) Marks(context.Context, int, uint64, []flow.SourceDay) (flow.Marks, error) {
 	return flow.Marks{Rows: 1 << 60}, nil
 }
@@ -158,4 +157,6 @@ func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ func(*
 	}
 	return nil
 }
-func (f *flood) Lacking(context.Context, int, uint64) ([]flow.SourceDay, error) { return nil, nil }
+func (f *flood) StaleSourceDays(context.Context, int, uint64) ([]flow.SourceDay, error) {
+	return nil, nil
+}

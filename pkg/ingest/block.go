@@ -5,16 +5,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
+	"sort"
 	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/ingest/repeats"
+	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
 )
 
@@ -24,62 +23,62 @@ type arrival struct {
 	records  int
 }
 
-// life is a lane from the making of its stream, or from a reset, on.
-type life struct {
-	lane        int
-	incarnation uint64
-}
-
 // block is a run of messages of one lane on its way into the warehouse. It is
 // owned by fill until it is handed to store, and by store until it is given
 // back; two of them take turns.
 type block struct {
-	life  life   // of the lane
-	first uint64 // sequence of the first message; 0 while there is none
-	last  uint64 // and of the last
-	stamp int64  // when the stream took the last message, ns since 1970
+	first uint64       // sequence of the first message; 0 while there is none
+	end   dedup.Moment // the last message, and what the clock of the lane said then
 	hash  *xxh3.Hasher
+	born  time.Time // when the first message was added
 
 	columns  record.Columns
-	dead     []flow.Dead       // what could not be decoded
-	changes  []flow.Message    // in order
-	fences   []string          // sources that may have been on other lanes before
-	requests []repeats.Request // that are to be known
-	voids    []flow.Run        // messages that count for nothing, counted from the first
+	months   []month        // of the rows
+	dropped  []flow.Run     // rows that were dropped, by their numbers: deduplicated or forgotten
+	forget   record.Forgets // orders, as the session has read them
+	skipped  []flow.Run     // rows of forgotten instances, by their places
+	deadSkip []int          // of dead, those that name one
+	dead     []flow.Dead    // what could not be decoded
+	changes  []flow.Message // in order
+	moved    []string       // sources whose move marker is here: they may have been on other lanes before
+	requests []dedup.Request
+	voids    []flow.Run // messages that count for nothing, counted from the first
+	extra    int        // bytes of dead, changes and requests
+
 	arrivals []arrival
-	extra    int // bytes of dead, changes and requests
-
-	spans  []requestSpan // of requests that are traced, the first of them
-	traced int           // how many there are
-
-	clock repeats.Moment // what the clock of the lane said when the last message was added
-
-	// What became of the records so far: those that were decoded or set aside
-	// instead, and those that were dropped.
-	totals flow.Totals
-
-	// Where the pieces of the block end, the last one at its end: an insert has
-	// the rows of one.
-	ends     []int
-	together int // how many of them are inserted at once: all, or 1
-
-	full bool      // it was closed because no more goes in: more is waiting
-	born time.Time // when the first message was added
+	spans    []requestSpan // of requests that are traced, the first of them
+	totals   flow.Totals   // what became of the records before the insert: decoded, dropped, dead-lettered or void
+	full     bool          // no more fits: more is waiting
 }
+
+// month is a month of rows, and how many of them it has.
+type month struct {
+	number   int   // such as 202511
+	from, to int64 // ms since 1970, to excluded
+	rows     int
+}
+
+const (
+	// maxMonths ends a block: each month is a piece of its claim.
+	maxMonths = 24
+
+	// maxMessages ends a block: so void messages take little of its claim.
+	maxMessages = 1 << 18
+)
 
 func newBlock() *block { return &block{hash: xxh3.New()} }
 
-func (b *block) reset(of life) {
-	b.life, b.first, b.last, b.stamp, b.extra = of, 0, 0, 0, 0
-	b.totals, b.ends, b.together, b.full = flow.Totals{}, b.ends[:0], 1, false
+func (b *block) reset() {
+	b.first, b.end, b.extra, b.full, b.totals = 0, dedup.Moment{}, 0, false, flow.Totals{}
 	b.hash.Reset()
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
 	clear(b.changes)
 	clear(b.requests)
-	b.dead, b.changes, b.arrivals, b.fences = b.dead[:0], b.changes[:0], b.arrivals[:0], b.fences[:0]
-	b.requests, b.voids = b.requests[:0], b.voids[:0]
-	b.spans, b.traced = b.spans[:0], 0
+	b.dead, b.changes, b.arrivals, b.moved = b.dead[:0], b.changes[:0], b.arrivals[:0], b.moved[:0]
+	b.requests, b.voids, b.spans = b.requests[:0], b.voids[:0], b.spans[:0]
+	b.months, b.dropped = b.months[:0], nil
+	b.skipped, b.deadSkip = nil, b.deadSkip[:0]
 }
 
 // shrink gives the memory of an empty block back when it has much more than it
@@ -97,13 +96,18 @@ func (b *block) empty() bool { return b.first == 0 }
 
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
-// add adds a message to the end of the block. It never fails: what cannot be
-// decoded is set aside. Of one that is void nothing is kept.
-func (b *block) add(e *flow.Entry, void bool) {
+// ended tells whether nothing more goes in: behind a move marker, or with more
+// months or messages than a claim may have.
+func (b *block) ended() bool {
+	return !b.empty() && (len(b.moved) > 0 || len(b.months) > maxMonths || b.end.Seq-b.first >= maxMessages)
+}
+
+// add adds a message to the end of the block, which is of one incarnation. It never
+// fails: what cannot be decoded is dead-lettered. Of a void message nothing is kept.
+func (b *block) add(e *flow.Entry, incarnation uint64, void bool) {
 	if b.empty() {
 		b.first = e.Seq
 	}
-	b.last, b.stamp = e.Seq, e.Stored.UnixNano()
 	for _, raw := range [...][]byte{e.Table, e.Body} {
 		var size [8]byte
 		binary.LittleEndian.PutUint64(size[:], uint64(len(raw)))
@@ -111,7 +115,7 @@ func (b *block) add(e *flow.Entry, void bool) {
 		_, _ = b.hash.Write(raw)
 	}
 	if void {
-		b.voids = repeats.AddRow(b.voids, int(e.Seq-b.first))
+		b.voids = flow.AddRow(b.voids, int(e.Seq-b.first))
 		n := uint64(e.Records())
 		b.totals.Read += n
 		b.totals.Void += n
@@ -119,9 +123,9 @@ func (b *block) add(e *flow.Entry, void bool) {
 	}
 	for i := range e.Messages {
 		m := &e.Messages[i]
-		m.Incarnation = b.life.incarnation
+		m.Incarnation = incarnation
 		if e.Err != nil {
-			b.setAside(*m, &record.BadRecordError{Index: -1, Code: record.CodeBadEntry, Reason: e.Err.Error(), Raw: e.Body})
+			b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: record.CodeBadEntry, Reason: e.Err.Error(), Raw: e.Body})
 			continue
 		}
 		b.addMessage(e, m)
@@ -136,17 +140,21 @@ func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
 	case kindChange:
 		b.changes = append(b.changes, *m)
 		b.extra += len(m.Body)
-	case kindFence:
-		b.fences = append(b.fences, m.Source)
+	case kindMove:
+		b.moved = append(b.moved, m.Source)
 	default:
-		b.setAside(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
+		b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
 	}
 	n := b.columns.Rows() - before
 	if n > 0 {
+		for _, row := range b.forget.Rows(m, &b.columns, before) {
+			b.skipped = flow.AddRow(b.skipped, row)
+		}
 		b.totals.Read += uint64(n)
 		b.arrivals = append(b.arrivals, arrival{m.Received, n})
+		b.countMonths(b.columns.TS[before:])
 	}
-	if r, ok := repeats.RequestOf(e, m, b.clock, before, n); ok {
+	if r, ok := dedup.RequestOf(e, m, b.end, before, n); ok {
 		b.requests = append(b.requests, r)
 		b.extra += requestBytes
 	}
@@ -155,31 +163,53 @@ func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
 // requestBytes is what a request of the block takes.
 const requestBytes = 200
 
+// countMonths counts rows of these times. Neighbours are mostly of one month.
+func (b *block) countMonths(times []int64) {
+	at := len(b.months) - 1
+	for _, ms := range times {
+		if at < 0 || ms < b.months[at].from || ms >= b.months[at].to {
+			at = slices.IndexFunc(b.months, func(m month) bool { return m.from <= ms && ms < m.to })
+		}
+		if at < 0 {
+			y, m, _ := time.UnixMilli(ms).UTC().Date()
+			at = len(b.months)
+			b.months = append(b.months, month{
+				number: flow.Month(ms),
+				from:   time.Date(y, m, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), to: time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(),
+			})
+		}
+		b.months[at].rows++
+	}
+}
+
 // decode adds the records of a message, without those that are bad. A message
-// that is broken is set aside as a whole.
+// that is broken is dead-lettered as a whole.
 func (b *block) decode(m flow.Message) {
 	bad, err := b.columns.AppendGood(&m)
 	for _, one := range bad {
-		b.setAside(m, one)
+		b.deadLetter(m, one)
 	}
 	var broken *record.BadRecordError
 	switch {
 	case errors.As(err, &broken):
-		b.setAside(m, broken)
+		b.deadLetter(m, broken)
 	case err != nil:
-		b.setAside(m, &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message cannot be decoded", Raw: m.Body})
+		b.deadLetter(m, &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message cannot be decoded", Raw: m.Body})
 	}
 }
 
-func (b *block) setAside(m flow.Message, bad *record.BadRecordError) {
+func (b *block) deadLetter(m flow.Message, bad *record.BadRecordError) {
 	index, n := bad.Index, uint64(1)
 	if index < 0 { // the whole message: as many as its publisher has counted
 		index, n = -1-m.Ordinal, uint64(max(m.Records, 1))
 	}
+	if b.forget.Names(&m, bad.Index, bad.Raw) {
+		b.deadSkip = append(b.deadSkip, len(b.dead))
+	}
 	b.dead = append(b.dead, dead(m, index, bad.Raw, bad.Code, bad.Reason))
 	b.extra += len(bad.Raw)
 	b.totals.Read += n
-	b.totals.Dead += n
+	b.totals.DeadLettered += n
 }
 
 // dead is the record with this index of m, or all of m when it is below 0.
@@ -191,19 +221,11 @@ func dead(m flow.Message, index int, raw []byte, code, reason string) flow.Dead 
 	return flow.Dead{Message: m, Index: index, Code: code, Reason: reason}
 }
 
-// drop drops rows that are stored already.
-func (b *block) drop(runs []flow.Run) {
-	for _, r := range runs {
-		b.totals.Repeated += uint64(r.To - r.From)
-	}
-	b.columns.Drop(runs)
-}
-
 // kinds of messages.
 const (
 	kindRecords = "record"
 	kindChange  = "change"
-	kindFence   = "fence"
+	kindMove    = "move"
 )
 
 // kind tells what a message holds: its topic is flow.<lane>.<kind>, and more
@@ -215,161 +237,151 @@ func kind(topic string) string {
 	return k
 }
 
-// token names what is stored of the block: the same for the same messages of the
-// same life of the lane, with the same rows dropped and the same messages void, and
-// never for others. It is to be called before the rows are
-// dropped.
-func (b *block) token(dropped string) string {
-	sum := b.hash.Sum128().Bytes()
-	if dropped != "" || len(b.voids) > 0 {
-		// Rows are named by their number, so that the number of all belongs to it.
-		sum = xxh3.HashString128(fmt.Sprintf("%x %d %s %v", sum, b.columns.Rows(), dropped, b.voids)).Bytes()
+// number numbers the rows: by month, then by place. It puts the columns into that
+// order, and returns the numbers of rows that are given by their places, for each list.
+func (b *block) number(lists ...[]flow.Run) [][]flow.Run {
+	if len(b.months) <= 1 {
+		return lists
 	}
-	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s", b.life.lane, b.life.incarnation, b.first, b.last, hex.EncodeToString(sum[:]))
-}
-
-// A token names the block, how many pieces of it are inserted at once, and which
-// rows it stands for: FLOW_0@1:7-9:hash, FLOW_0@1:7-9:hash*2, and
-// FLOW_0@1:7-9:hash*2#0-500. A version that knows nothing of pieces at once halts at
-// such a token: it would take the pieces behind the first one for never inserted.
-
-// togetherToken is the token of the block with the token whole, so many pieces of
-// which are inserted at once.
-func togetherToken(whole string, pieces int) string {
-	if pieces == 1 {
-		return whole
+	slices.SortFunc(b.months, func(x, y month) int { return x.number - y.number })
+	ends := make([]int, len(b.months)) // where the next row of each month goes
+	for i, end := 0, 0; i < len(ends); i++ {
+		ends[i] = end
+		end += b.months[i].rows
 	}
-	return fmt.Sprintf("%s*%d", whole, pieces)
-}
-
-// pieceToken is the token of some rows of the block with the token whole.
-func pieceToken(whole string, from, to int) string {
-	return fmt.Sprintf("%s#%d-%d", whole, from, to)
-}
-
-// wholeToken is the token of the block that a claim is, or is a piece of.
-func wholeToken(token string) string {
-	whole, _, _ := strings.Cut(token, "#")
-	return whole
-}
-
-// piecesOf is how many pieces of the block of a token are inserted at once. One that
-// says nothing that can be understood says 1, and is not the token of any block.
-func piecesOf(token string) int {
-	_, n, _ := strings.Cut(wholeToken(token), "*")
-	pieces, err := strconv.Atoi(n)
-	if err != nil {
-		return 1
-	}
-	return max(pieces, 1)
-}
-
-// maxMonths bounds how many months an insert may have: each makes a part in
-// flow.records, and every table remembers the tokens of so many parts only.
-const maxMonths = 12
-
-// cut divides a block into so many pieces of as many rows, which are inserted at
-// once, or a block of more than maxMonths months into others, which are not: the
-// rows of the first maxMonths months, of the next, and so on. The rows are put in
-// that order, each piece in the order of the stream. The same rows are always divided
-// the same way, so that a claim can name a piece by the numbers of its rows.
-func (b *block) cut(pieces int) {
-	rows := b.columns.Rows()
-	months := b.columns.Months(0, rows)
-	b.together, b.ends = 1, b.ends[:0]
-	if len(months) <= maxMonths {
-		b.together = max(1, min(pieces, rows))
-		for i := range b.together {
-			b.ends = append(b.ends, rows*(i+1)/b.together)
-		}
-		return
-	}
-	inOrder := slices.Sorted(maps.Keys(months))
-	piece := map[int]int{} // of each month
-	next := make([]int, (len(inOrder)+maxMonths-1)/maxMonths)
-	end := 0
-	for i, month := range inOrder {
-		piece[month] = i / maxMonths
-		if i%maxMonths == 0 {
-			next[i/maxMonths] = end
-		}
-		end += int(months[month])
-		if i%maxMonths == maxMonths-1 || i == len(inOrder)-1 {
-			b.ends = append(b.ends, end)
-		}
-	}
-	order := make([]int, rows)
+	order := make([]int, b.columns.Rows())
 	for row, ms := range b.columns.TS {
-		p := piece[flow.Month(ms)]
-		order[next[p]] = row
-		next[p]++
+		i := sort.Search(len(b.months), func(i int) bool { return ms < b.months[i].to })
+		order[ends[i]] = row
+		ends[i]++
 	}
-	b.columns.Arrange(order)
-}
-
-// end is where a claim that begins at row from ends at the latest.
-func (b *block) end(from int) int {
-	for _, end := range b.ends {
-		if end > from {
-			return end
-		}
-	}
-	return from
-}
-
-// after is where the claim after that of the rows from to to-1 ends, when so many
-// rows may be inserted at once, or any number of them when it is 0. One that was
-// narrowed may be twice as large again. A piece that may have been inserted is claimed
-// as it was: its rows must not come under another token.
-func (b *block) after(from, to, bearable int) int {
-	end := b.end(to)
-	if b.mayBeThere(to, end) {
-		return end
-	}
-	if from > 0 && !slices.Contains(b.ends, from) || !slices.Contains(b.ends, to) {
-		end = min(end, to+2*(to-from))
-	}
-	if bearable > 0 {
-		end = min(end, to+bearable)
-	}
-	return end
-}
-
-// mayBeThere says that the rows from to to-1 are a piece that is inserted together
-// with others: before a claim names it, and maybe by a process before this one.
-func (b *block) mayBeThere(from, to int) bool {
-	return b.together > 1 && (from == 0 || slices.Contains(b.ends, from)) && slices.Contains(b.ends, to) && b.end(from) == to
-}
-
-// claims are those of the pieces of the block with the claim c.
-func (b *block) claims(c flow.Claim) []flow.Claim {
-	all, from := make([]flow.Claim, len(b.ends)), 0
-	for i, to := range b.ends {
-		all[i] = c
-		all[i].From, all[i].To, all[i].Token = from, to, pieceToken(wholeToken(c.Token), from, to)
-		from = to
-	}
-	return all
-}
-
-// gather puts the rows of these months first among the rows from to to-1, and
-// returns how many they are.
-func (b *block) gather(from, to int, months []int) int {
-	order := make([]int, 0, b.columns.Rows())
-	var others []int
-	for row := range b.columns.Rows() {
-		if row >= from && row < to && !slices.Contains(months, flow.Month(b.columns.TS[row])) {
-			others = append(others, row)
+	for i, places := range lists {
+		if len(places) == 0 {
 			continue
 		}
-		if row == to {
-			order = append(order, others...)
+		given := make([]bool, len(order))
+		for _, r := range places {
+			for row := r.From; row < r.To; row++ {
+				given[row] = true
+			}
 		}
-		order = append(order, row)
-	}
-	if len(order) < b.columns.Rows() {
-		order = append(order, others...)
+		lists[i] = nil
+		for number, row := range order {
+			if given[row] {
+				lists[i] = flow.AddRow(lists[i], number)
+			}
+		}
 	}
 	b.columns.Arrange(order)
-	return to - from - len(others)
+	return lists
+}
+
+// forgotten is the rows of forgotten instances by their numbers, and behind all rows
+// what cannot be decoded and names one, as a claim has them.
+func (b *block) forgotten(rows []flow.Run) []flow.Run {
+	for _, i := range b.deadSkip {
+		rows = flow.AddRow(rows, b.columns.Rows()+i)
+	}
+	return rows
+}
+
+// drop drops rows, by their numbers: those that are known already, and those that are
+// forgotten, as a claim has them.
+func (b *block) drop(known, forgotten []flow.Run) {
+	rows := b.columns.Rows()
+	for _, r := range known {
+		b.totals.Deduplicated += uint64(r.To - r.From)
+	}
+	var skip []flow.Run
+	for _, r := range forgotten {
+		for i := max(r.From-rows, 0); i < r.To-rows; i++ { // of dead
+			n := uint64(max(b.dead[i].Message.Records, 1))
+			b.totals.DeadLettered -= n
+			b.totals.Forgotten += n
+			b.dead[i] = flow.Dead{} // nothing to dead-letter
+		}
+		if r.To = min(r.To, rows); r.From < r.To {
+			b.totals.Forgotten += uint64(r.To - r.From)
+			skip = append(skip, r)
+		}
+	}
+	b.dead = slices.DeleteFunc(b.dead, func(d flow.Dead) bool { return d.Code == "" })
+	b.dropped = dedup.Merge(known, skip)
+	b.columns.Drop(b.dropped)
+}
+
+// sum is the hash of a claim: of the raw messages, and of what is dropped of them.
+// It is to be called before the rows are dropped: they are named by their numbers,
+// so that the number of all belongs to it.
+func (b *block) sum(c flow.Claim) string {
+	sum := xxh3.HashString128(fmt.Sprintf("%x %d %s %s %s", b.hash.Sum128().Bytes(), b.columns.Rows(), c.Dropped, c.Forgotten, c.Void)).Bytes()
+	return hex.EncodeToString(sum[:])
+}
+
+// rows is how many numbers there are: of the rows that are left, and of those
+// that were dropped.
+func (b *block) rows() int {
+	n := b.columns.Rows()
+	for _, r := range b.dropped {
+		n += r.To - r.From
+	}
+	return n
+}
+
+// at is where the row with a number is in the columns: if it was dropped, the next
+// one that was not.
+func (b *block) at(number int) int {
+	at := number
+	for _, r := range b.dropped {
+		if r.From >= number {
+			break
+		}
+		at -= min(r.To, number) - r.From
+	}
+	return at
+}
+
+// numberOf is the number of a row of the columns, or of their end.
+func (b *block) numberOf(at int) int {
+	if at == b.columns.Rows() {
+		return b.rows()
+	}
+	for _, r := range b.dropped {
+		if r.From > at {
+			break
+		}
+		at += r.To - r.From
+	}
+	return at
+}
+
+// left is how many rows of a run of numbers were not dropped.
+func (b *block) left(r flow.Run) int { return b.at(r.To) - b.at(r.From) }
+
+// half is the number in the middle of a piece, where it is cut; 0 when only one
+// row is left of it.
+func (b *block) half(r flow.Run) int {
+	from, to := b.at(r.From), b.at(r.To)
+	if to-from <= 1 {
+		return 0
+	}
+	return b.numberOf(from + (to-from)/2)
+}
+
+// ends are the ends of pieces of a run of numbers: each of one month, and of at
+// most so many rows, any number when limit is 0. Of many only the first.
+func (b *block) ends(r flow.Run, limit int) (ends []int) {
+	from, to := b.at(r.From), b.at(r.To)
+	for from < to && len(ends) < flow.MaxPieces {
+		month := flow.Month(b.columns.TS[from])
+		end := from + sort.Search(to-from, func(i int) bool { return flow.Month(b.columns.TS[from+i]) > month })
+		if limit > 0 {
+			end = min(end, from+limit)
+		}
+		if from = end; end == to {
+			return append(ends, r.To)
+		}
+		ends = append(ends, b.numberOf(end))
+	}
+	return ends
 }

@@ -33,10 +33,8 @@ const (
 // once more what the other has applied: every entry knows the last change in it.
 type changes struct {
 	health
-	cfg   Config
 	deps  Deps
-	beat  func()
-	taken bool // the position has named us its owner
+	owned bool // the checkpoint has named us its owner
 
 	applied, dead prometheus.Counter
 }
@@ -46,8 +44,8 @@ const changesName = "applying changes"
 
 func (i *Ingester) newChanges() *changes {
 	return &changes{
-		health: health{loop: changesName, retry: i.cfg, out: i.log, gauge: i.metrics.changesState},
-		cfg:    i.cfg, deps: i.deps,
+		health:  health{loop: changesName, cfg: i.cfg, log: i.log, gauge: i.metrics.changesState},
+		deps:    i.deps,
 		applied: i.metrics.changes, dead: i.metrics.dead.WithLabelValues("0"),
 	}
 }
@@ -62,18 +60,22 @@ func (c *changes) run(ctx context.Context) error {
 		c.beat()
 		position, lost, err := c.take(ctx)
 		if lost {
-			c.out.Info("changes are applied by another process", "owner", position.Owner)
+			c.log.Info("changes are applied by another process", "owner", position.Owner)
 			return flow.ErrNotOwner
 		}
-		if err == nil {
+		if err == nil && position.Held(time.Now()) {
+			err = errHeld
+		} else if err == nil {
 			err = c.session(ctx, position)
 		}
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
 		c.beat()
-		pause := time.Duration(0)
-		if !errors.Is(err, flow.ErrNotOwner) { // the position says which owner has moved it
+		pause := heldTick
+		if errors.Is(err, flow.ErrNotOwner) { // the position says which owner has moved it
+			pause = 0
+		} else if !errors.Is(err, errHeld) {
 			pause = c.failed(err)
 		}
 		select {
@@ -86,38 +88,38 @@ func (c *changes) run(ctx context.Context) error {
 
 // take reads the position and makes it ours, as that of a lane; what an operator
 // has reset has no owner.
-func (c *changes) take(ctx context.Context) (p flow.Position, lost bool, err error) {
-	p, err = c.deps.ChangePositions.Read(ctx, 0)
+func (c *changes) take(ctx context.Context) (p flow.LaneState, lost bool, err error) {
+	p, err = c.deps.ChangeStates.Read(ctx, 0)
 	if err != nil {
-		return p, false, fmt.Errorf("read the position of the changes: %w", err)
+		return p, false, fmt.Errorf("read the checkpoint of the changes: %w", err)
 	}
 	if p.Owner == c.cfg.Owner {
-		c.taken = true
+		c.owned = true
 		return p, false, nil
 	}
-	if c.taken && p.Owner != "" {
+	if c.owned && p.Owner != "" {
 		return p, true, nil
 	}
 	p.Owner = c.cfg.Owner
-	if p, err = c.deps.ChangePositions.Swap(ctx, 0, p); err != nil {
+	if p, err = c.deps.ChangeStates.CompareAndSwap(ctx, 0, p); err != nil {
 		return p, false, fmt.Errorf("take the changes: %w", err)
 	}
-	c.taken = true
+	c.owned = true
 	return p, false, nil
 }
 
 // session applies changes from the position on until something fails or ctx ends;
 // without a position it makes one.
-func (c *changes) session(ctx context.Context, p flow.Position) error {
+func (c *changes) session(ctx context.Context, p flow.LaneState) error {
 	reader, err := c.deps.Lanes.OpenChanges(ctx, p.Done+1)
 	if err != nil {
 		return fmt.Errorf("open the changes behind message %d: %w", p.Done, err)
 	}
 	defer reader.Close()
-	if p.Stream != "" && p.Stream != reader.Identity() {
-		return halt("the stream was recreated: changes up to message %d were applied from %s, now there is %s; sluice lanes reset says where lane 0 goes on, and its changes with it", p.Done, p.Stream, reader.Identity())
+	if p.StreamID != "" && p.StreamID != reader.StreamID() {
+		return halt("the stream was recreated: changes up to message %d were applied from %s, now there is %s; sluice lanes reset says where lane 0 goes on, and its changes with it", p.Done, p.StreamID, reader.StreamID())
 	}
-	if p.Incarnation == 0 {
+	if p.Incarnation() == 0 {
 		return c.begin(ctx, p, reader)
 	}
 	arrived := make(chan flow.Entry, changesAhead)
@@ -140,34 +142,34 @@ func (c *changes) session(ctx context.Context, p flow.Position) error {
 }
 
 // begin makes the first position: where the lane began, in the life of the lane.
-// When the lane has none yet it is a life of their own, above that of every change
+// When the lane has none yet it is an incarnation of their own, above that of every change
 // that was ever applied. What was applied before the position was lost, or by a
 // version that kept none, is applied again: within the same life that changes
 // nothing, and in another one it ends in the same.
-func (c *changes) begin(ctx context.Context, p flow.Position, reader Reader) error {
-	lane, err := c.deps.Positions.Read(ctx, 0)
+func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) error {
+	lane, err := c.deps.States.Read(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("look where lane 0 stands: %w", err)
 	}
-	p.Stream = reader.Identity()
-	if lane.Incarnation > 0 && lane.Stream == p.Stream {
-		p.Incarnation, p.Done, p.Base = lane.Incarnation, lane.Base, lane.Base
+	p.StreamID = reader.StreamID()
+	if lane.Incarnation() > 0 && lane.StreamID == p.StreamID {
+		p.Incarnations, p.Done = lane.Incarnations, lane.Base()
 	} else {
 		last, err := c.deps.Changes.Incarnation(ctx)
 		if err != nil {
-			return fmt.Errorf("look for changes of earlier lives of lane 0: %w", err)
+			return fmt.Errorf("look for changes of earlier incarnations of lane 0: %w", err)
 		}
-		p.Incarnation = max(uint64(time.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1)
+		p = p.WithIncarnation(max(uint64(time.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1), p.Done+1)
 	}
-	if p, err = c.deps.ChangePositions.Swap(ctx, 0, p); err != nil {
+	if p, err = c.deps.ChangeStates.CompareAndSwap(ctx, 0, p); err != nil {
 		return fmt.Errorf("begin the changes: %w", err)
 	}
-	c.out.Info("changes begin", "incarnation", p.Incarnation, "done", p.Done)
+	c.log.Info("changes begin", "incarnation", p.Incarnation(), "done", p.Done)
 	return nil
 }
 
 // apply applies what arrives.
-func (c *changes) apply(ctx context.Context, p flow.Position, arrived <-chan flow.Entry) error {
+func (c *changes) apply(ctx context.Context, p flow.LaneState, arrived <-chan flow.Entry) error {
 	idle := time.NewTicker(idleTick)
 	defer idle.Stop()
 	for {
@@ -175,7 +177,7 @@ func (c *changes) apply(ctx context.Context, p flow.Position, arrived <-chan flo
 		case e := <-arrived:
 			batch, last := gather(e, arrived)
 			for i := range batch {
-				batch[i].Incarnation = p.Incarnation
+				batch[i].Incarnation = p.IncarnationOf(batch[i].Seq)
 			}
 			next := p
 			next.Done, next.Stamp = last.Seq, last.Stored.UnixNano()
@@ -214,7 +216,7 @@ func gather(e flow.Entry, arrived <-chan flow.Entry) (batch []flow.Message, last
 
 // step applies a batch and moves the position behind it. It finishes what it has
 // begun for a while after ctx has ended.
-func (c *changes) step(ctx context.Context, p, next flow.Position, batch []flow.Message) (flow.Position, error) {
+func (c *changes) step(ctx context.Context, p, next flow.LaneState, batch []flow.Message) (flow.LaneState, error) {
 	ctx, cancel := draining(ctx, c.cfg.DrainTime)
 	defer cancel()
 	if err := c.unmoved(ctx, p); err != nil {
@@ -224,22 +226,22 @@ func (c *changes) step(ctx context.Context, p, next flow.Position, batch []flow.
 		return p, err
 	}
 	// Applied. A crash here applies them again, which changes nothing.
-	next, err := c.deps.ChangePositions.Swap(ctx, 0, next)
+	next, err := c.deps.ChangeStates.CompareAndSwap(ctx, 0, next)
 	if err != nil {
-		return p, fmt.Errorf("move the position of the changes: %w", err)
+		return p, fmt.Errorf("move the checkpoint of the changes: %w", err)
 	}
 	return next, nil
 }
 
 // unmoved fails with flow.ErrNotOwner when the position is not as it was
 // written last.
-func (c *changes) unmoved(ctx context.Context, p flow.Position) error {
-	now, err := c.deps.ChangePositions.Read(ctx, 0)
+func (c *changes) unmoved(ctx context.Context, p flow.LaneState) error {
+	now, err := c.deps.ChangeStates.Read(ctx, 0)
 	if err != nil {
-		return fmt.Errorf("read the position of the changes: %w", err)
+		return fmt.Errorf("read the checkpoint of the changes: %w", err)
 	}
 	if now.Revision != p.Revision {
-		return fmt.Errorf("the position of the changes was moved: %w", flow.ErrNotOwner)
+		return fmt.Errorf("the checkpoint of the changes was moved: %w", flow.ErrNotOwner)
 	}
 	return nil
 }
@@ -256,7 +258,7 @@ func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 	case !errors.As(err, &refused) || refused.Class != flow.ClassPoison:
 		return fmt.Errorf("apply changes: %w", err)
 	case len(batch) == 1:
-		return c.setAside(ctx, dead(batch[0], -1, batch[0].Body, codeRefused, refused.Error()))
+		return c.setAside(ctx, dead(batch[0], -1, batch[0].Body, codeRejected, refused.Error()))
 	}
 	for i := range batch {
 		if err := c.applyAll(ctx, batch[i:i+1]); err != nil {
@@ -271,6 +273,6 @@ func (c *changes) setAside(ctx context.Context, d flow.Dead) error {
 		return fmt.Errorf("set aside the change of message %d: %w", d.Message.Seq, err)
 	}
 	c.dead.Inc()
-	c.out.WarnContext(ctx, "set aside a change that cannot be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
+	c.log.WarnContext(ctx, "set aside a change that cannot be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
 	return nil
 }

@@ -21,7 +21,7 @@ func changed() flow.Message {
 }
 
 // applied are the changes that were applied, and up to where the position says so.
-func (w *world) appliedTo() ([]uint64, flow.Position) {
+func (w *world) appliedTo() ([]uint64, flow.LaneState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]uint64{}, w.changes...), w.applying
@@ -53,7 +53,7 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 		"it is away":          {ingest.Config{}, refused(flow.ClassRetry, true)},
 		"its schema is wrong": {ingest.Config{}, refused(flow.ClassHalt, false)},
 		"it was never there":  {ingest.Config{Ready: make(chan struct{})}, func(*world) {}},
-		"the lane is halted":  {ingest.Config{}, func(w *world) { w.position = flow.Position{Stream: "another", Done: 1} }},
+		"the lane is halted":  {ingest.Config{}, func(w *world) { w.state = flow.LaneState{StreamID: "another", Done: 1} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 				w.publish(changed())
 				time.Sleep(time.Second)
 				w.wantApplied(t, 5, 2, 4, 5)
-				if _, rows := w.state(); rows > 0 {
+				if _, rows := w.now(); rows > 0 {
 					t.Errorf("%d rows are stored: the warehouse was there", rows)
 				}
 				if err := stop(); err != nil {
@@ -81,12 +81,41 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 	}
 }
 
+// TestChangesThatAreHeldAreNotApplied: until the hold is over, by itself.
+func TestChangesThatAreHeldAreNotApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(changed())
+		_, stop := w.start(t, "a", ingest.Config{})
+		time.Sleep(time.Second)
+		w.wantApplied(t, 1, 1)
+		w.mu.Lock()
+		w.applying.Hold = &flow.Hold{By: "backup", Until: time.Now().Add(time.Minute).UnixMilli()}
+		w.applying.Revision++
+		w.mu.Unlock()
+		w.publish(changed(), message(rec("1")))
+		time.Sleep(50 * time.Second)
+		w.wantApplied(t, 1, 1)
+		w.mu.Lock()
+		rows := len(w.rows)
+		w.mu.Unlock()
+		if rows != 1 {
+			t.Errorf("%d rows are stored while changes are held, want 1", rows)
+		}
+		time.Sleep(20 * time.Second)
+		w.wantApplied(t, 2, 1, 2)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestRecordsDoNotWaitForChanges: what halts them is said, and halts nothing else.
 func TestRecordsDoNotWaitForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		mended := false
-		w.faults = func(_ int, op string) fault {
+		w.fault = func(_ int, op string) fault {
 			if strings.HasPrefix(op, "apply") && !mended {
 				return failed
 			}
@@ -95,7 +124,7 @@ func TestRecordsDoNotWaitForChanges(t *testing.T) {
 		w.publish(message(rec("1")), changed(), message(rec("2")))
 		i, stop := w.startIngester(t, ingest.Config{})
 		time.Sleep(time.Minute)
-		if _, rows := w.state(); rows != 2 || w.done() != 3 {
+		if _, rows := w.now(); rows != 2 || w.done() != 3 {
 			t.Errorf("%d rows are stored up to message %d, want 2 up to 3", rows, w.done())
 		}
 		w.wantApplied(t, 0, []uint64{}...)
@@ -140,8 +169,8 @@ func TestChangesAfterAReset(t *testing.T) {
 		time.Sleep(time.Second)
 		w.wantApplied(t, 3, 1, 2, 3)
 		w.mu.Lock()
-		life := w.applying.Incarnation
-		w.applying = flow.Position{Incarnation: life + 1, Stream: w.identity, Done: 1, Base: 1, Revision: w.applying.Revision + 1}
+		life := w.applying.Incarnation()
+		w.applying = flow.LaneState{Incarnations: []flow.Incarnation{{ID: life + 1, First: 2}}, StreamID: w.identity, Done: 1, Revision: w.applying.Revision + 1}
 		w.mu.Unlock()
 		time.Sleep(5 * time.Second)
 		w.wantApplied(t, 3, 1, 2, 3, 2, 3)
@@ -158,7 +187,7 @@ func TestChangesAfterAReset(t *testing.T) {
 // that of all that were, or in the life of the lane when it has one.
 func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	for name, lane := range map[string]func(*world){
-		"and the lane's with it": func(w *world) { w.position, w.rows, w.told = flow.Position{}, nil, nil },
+		"and the lane's with it": func(w *world) { w.state, w.rows, w.told = flow.LaneState{}, nil, nil },
 		"and no other":           func(*world) {},
 		"a version that kept none has stored the lane": func(w *world) { w.changes, w.applied = nil, 0 },
 	} {
@@ -168,13 +197,13 @@ func TestALostPositionOfChangesLosesNone(t *testing.T) {
 				w.publish(message(rec("1")), changed(), changed())
 				w.run(t, ingest.Config{}, time.Second)
 				before := w.applied
-				w.applying = flow.Position{}
+				w.applying = flow.LaneState{}
 				lane(w)
-				life := w.position.Incarnation
+				life := w.state.Incarnation()
 				w.publish(changed())
 				w.run(t, ingest.Config{}, time.Second)
 				got, at := w.appliedTo()
-				if at.Done != 4 || at.Incarnation < before || life > 0 && at.Incarnation != life || got[len(got)-1] != 4 {
+				if at.Done != 4 || at.Incarnation() < before || life > 0 && at.Incarnation() != life || got[len(got)-1] != 4 {
 					t.Errorf("applied %v up to %+v, the life before was %d, the lane's is %d", got, at, before, life)
 				}
 			})

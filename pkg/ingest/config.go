@@ -18,28 +18,28 @@ type Config struct {
 	MaxRows  int           `name:"block-rows" default:"200000" help:"Close a block at so many records, at most 1000000."`
 	MaxBytes int           `name:"block-bytes" default:"0" help:"Close a block at so many bytes of memory, at most 128 MiB; 0 for an eighth of --memory, shared by the lanes worked on, and no more than that."` // without a --memory SharedBytes is divided
 	MaxAge   time.Duration `name:"block-age" default:"500ms" help:"Close a block so long after its first record."`
-	Together int           `name:"block-inserts" default:"2" help:"Insert a block that is full in so many pieces at once, at most 8; 1 inserts one after the other."`
+	Together int           `name:"block-inserts" default:"2" help:"Insert so many pieces of a block at once, at most 8; 1 inserts one after the other."`
 
-	// What lanes together may hold of the identities of stored records; without a
-	// --memory 32 MiB by default.
-	KnownBytes int `name:"identity-memory" default:"0" help:"What the ingester may hold of the identities of stored records, in bytes, shared by its lanes: less means more questions to ClickHouse; 0 for a sixteenth of its memory."`
+	// For the identities of stored records of all lanes; without a --memory 32 MiB by
+	// default.
+	KnownBytes int `name:"identity-memory" default:"0" help:"Deduplication memory in bytes, shared by the lanes worked on: less means more lookups in ClickHouse; 0 for a sixteenth of --memory."`
 
-	Owner string `kong:"-"` // names this process in positions, as its leases do; no other process may ever have the same; has to be given
+	Owner string `kong:"-"` // names this process in lane states, as its leases do; unique per process; has to be given
 
 	PieceBytes  int `kong:"-"`                    // least memory of a piece that is inserted beside others, in bytes: each makes parts of its own in ClickHouse; default 4 MiB, with a small MaxBytes an eighth of it and at least 64 KiB
 	SharedBytes int `kong:"-" default:"33554432"` // what one block of each lane may hold together; a lane has two, with room to grow and one message more
 
-	RepeatWindow time.Duration `kong:"-" default:"10m"`      // how long a repeated request is known whose records have no identity of their own, in stream time
-	RepeatBytes  int           `kong:"-" default:"67108864"` // what lanes together may hold of such requests; less means that they are forgotten before
+	RepeatWindow time.Duration `kong:"-" default:"10m"`      // deduplication window: how long a request is known whose records have no identity of their own, in stream time
+	RepeatBytes  int           `kong:"-" default:"67108864"` // what lanes together may hold of such requests; less shortens the window
 
 	MinPause time.Duration `kong:"-" default:"250ms"` // least time between two blocks that are not full, times the lanes worked on, up to MaxAge: bounds the parts made in ClickHouse; of few rows, four times what the last insert took when that is more
 
 	InsertTime time.Duration `kong:"-" default:"60s"` // how long a first attempt to insert may take; one that took longer gets twice as much next time, up to ten times
 
-	RetryFirst time.Duration `kong:"-" default:"200ms"` // pause after a first failure; it doubles up to RetryMost
-	RetryMost  time.Duration `kong:"-" default:"30s"`
+	RetryFirst time.Duration `kong:"-" default:"200ms"` // pause after a first failure; it doubles up to RetryMax
+	RetryMax   time.Duration `kong:"-" default:"30s"`
 	HaltProbe  time.Duration `kong:"-" default:"15s"` // pause between two tries of a halted lane
-	Refusals   int           `kong:"-" default:"100"` // halt when ClickHouse has refused more rows than this of one block, or in a row: then it is not the rows
+	Rejections int           `kong:"-" default:"100"` // halt when ClickHouse rejects more rows than this of one block, or in a row: then it is not the rows
 	Unknowns   int           `kong:"-" default:"10"`  // halt after so many failures in a row that are of no known class
 	GiveUp     time.Duration `kong:"-" default:"20s"` // give the lanes up when ClickHouse cannot be reached for so long and another process may reach it
 	DrainTime  time.Duration `kong:"-" default:"5s"`  // how long a stop waits for the insert in flight
@@ -53,32 +53,32 @@ type Config struct {
 
 	// Heartbeat is asked once per loop, by its name, for a function to call as
 	// long as it turns, and one to call when it has ended. While something fails, calls
-	// may be as far apart as InsertTime and RetryMost together.
+	// may be as far apart as InsertTime and RetryMax together.
 	// Default none.
 	Heartbeat func(loop string) (beat, end func()) `kong:"-"`
 }
 
-// A token of ClickHouse covers one block: it would write one of more than about
-// a million rows, or of 256 MiB, as several, and a repeat might store some of them
-// twice. A block may go beyond its limit by a message.
+// A token of ClickHouse covers one native block: it would write one of more than
+// about a million rows, or of 256 MiB, as several, and a repeat might store some
+// of them twice. A block may go beyond its limit by a message.
 const (
-	mostRows = 1_000_000
+	maxRows = 1_000_000
 
-	// MostBytes bounds Config.MaxBytes.
-	MostBytes = 128 << 20
+	// MaxBlockBytes bounds Config.MaxBytes.
+	MaxBlockBytes = 128 << 20
 
-	mostInserts = 8
+	maxInserts = 8
 )
 
-// Check names the flag whose value one token of ClickHouse does not cover.
+// Check names the flag whose value one deduplication token does not cover.
 func (c Config) Check() error {
 	switch {
-	case c.MaxRows > mostRows:
-		return fmt.Errorf("--block-rows %d: the most are %d, which one token of ClickHouse covers", c.MaxRows, mostRows)
-	case c.MaxBytes > MostBytes:
-		return fmt.Errorf("--block-bytes %d: the most are %d, which one token of ClickHouse covers", c.MaxBytes, MostBytes)
-	case c.Together < 1 || c.Together > mostInserts:
-		return fmt.Errorf("--block-inserts %d: there are 1 to %d", c.Together, mostInserts)
+	case c.MaxRows > maxRows:
+		return fmt.Errorf("--block-rows %d: maximum %d (one deduplication token)", c.MaxRows, maxRows)
+	case c.MaxBytes > MaxBlockBytes:
+		return fmt.Errorf("--block-bytes %d: maximum %d (one deduplication token)", c.MaxBytes, MaxBlockBytes)
+	case c.Together < 1 || c.Together > maxInserts:
+		return fmt.Errorf("--block-inserts %d: 1 to %d", c.Together, maxInserts)
 	}
 	return nil
 }
@@ -105,13 +105,15 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	Leases      Leases
 	Lanes       Lanes
-	Positions   Positions
-	Warehouse   Warehouse
+	States      LaneStates
+	Tables      Tables
+	Index       Index
 	DeadLetters DeadLetters
+	Forgets     Forgets
 
-	Audits          Audits
-	Changes         Changes
-	ChangePositions Positions
+	Audits       Audits
+	Changes      Changes
+	ChangeStates LaneStates // the checkpoint of changes
 }
 
 // Lanes is where messages come from: the stream.
@@ -134,11 +136,11 @@ type Lanes interface {
 
 // Reader gives the messages of one lane, in order.
 type Reader interface {
-	// Identity names the stream behind the lane for ever, the time of its
+	// StreamID names the stream behind the lane for ever, the time of its
 	// creation included: another stream of the same name has another one.
-	Identity() string
+	StreamID() string
 
-	// Created is when that stream was made, by the server's clock.
+	// Created is when that stream was created, by the server's clock.
 	Created() time.Time
 
 	// Next waits for the next message. After an error only Close may be
@@ -148,40 +150,43 @@ type Reader interface {
 	Close()
 }
 
-// Positions keeps where each lane stands. *stream.Positions is the real one, for
-// records and for changes.
-type Positions interface {
-	// Read returns the position as it is, not as a replica last heard of it.
-	// A lane that has none yet has the zero Position.
-	Read(ctx context.Context, lane int) (flow.Position, error)
+// LaneStates keeps the lane state of each lane. *stream.LaneStates is the real one,
+// for records and for changes.
+type LaneStates interface {
+	// Read returns the state as it is, not as a replica last received it. A lane
+	// that has none yet has the zero LaneState.
+	Read(ctx context.Context, lane int) (flow.LaneState, error)
 
-	// Swap replaces the position that next was read from, told by its
-	// Revision, and returns next with its new Revision. It is durable when
-	// Swap returns nil. The error is flow.ErrNotOwner when the position has
-	// moved; after any other, it may be replaced or not.
-	Swap(ctx context.Context, lane int, next flow.Position) (flow.Position, error)
+	// CompareAndSwap replaces the state that next was read from, told by its
+	// Revision, and returns next with its new Revision. It is durable when the
+	// error is nil. The error is flow.ErrNotOwner when the state has changed;
+	// after any other, it may be replaced or not.
+	CompareAndSwap(ctx context.Context, lane int, next flow.LaneState) (flow.LaneState, error)
 }
 
-// Warehouse is where blocks go. *warehouse.DB is the real one.
-type Warehouse interface {
-	// Insert stores the rows of the block that its claim names. They are
-	// durable when it returns nil. It is idempotent per token, as long as the
-	// rows are the same. The error is a *flow.StoreError, after which any
-	// row may be stored or not. Several pieces of a block are inserted at once.
+// Tables is where blocks go. *warehouse.DB is the real one.
+type Tables interface {
+	// Insert stores the rows of a block. They are durable when it returns nil. Of
+	// all inserts with one token exactly one is stored, whichever arrives first,
+	// also when their rows differ. The error is a *flow.StoreError, after which
+	// any row may be stored, now or later, or not. It is called concurrently.
 	Insert(ctx context.Context, b record.Block) error
 
-	// Stored returns how many of the rows that the claim names are there, by
-	// their months (flow.Month).
-	Stored(ctx context.Context, b record.Block) (map[int]uint64, error)
+	// Visible returns how many rows of a block are in the table, and how many
+	// parts the table that remembers tokens has got since a time of Clock: rather
+	// too many than too few; 0 when that is zero.
+	Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error)
 
-	// PartsSince returns how many parts the table that remembers tokens has got
-	// since then; rather too many than too few.
-	PartsSince(ctx context.Context, then time.Time) (uint64, error)
-
-	// Refold makes sure that the folds have heard of the rows that the claim
-	// names and that are stored; they may hear of them twice. Counters do not.
+	// Refold makes sure that the aggregate tables have received the rows of a
+	// block that are stored; they may receive them twice. Counters do not.
 	Refold(ctx context.Context, b record.Block) error
 
+	// Clock returns ClickHouse's clock.
+	Clock(ctx context.Context) (time.Time, error)
+}
+
+// Index tells which records are stored. *warehouse.DB is the real one.
+type Index interface {
 	// Known calls found for every stored row that may be the same record as one
 	// of these rows, and perhaps for more.
 	Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error
@@ -190,35 +195,40 @@ type Warehouse interface {
 	// call, by any ingester, is in it.
 	Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error)
 
-	// Lacking compares what Marks is read from with the stored rows of a life of
-	// the lane, which takes its time, and returns the days that are lower there.
-	Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error)
+	// StaleSourceDays compares what Marks is read from with the stored rows of an
+	// incarnation of the lane, which takes its time, and returns the days that
+	// are lower there.
+	StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error)
 
-	// LastSeq returns the last message of a life of the lane that has a row, 0
-	// when there is none.
-	LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error)
-
-	// LastLife returns the greatest incarnation of the lane that a row has, and
-	// the last message of that life that has one; zeros when there is none.
-	LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error)
+	// Last returns the last message of an incarnation of the lane that has a row,
+	// 0 when there is none. For incarnation 0 it is the greatest that has rows,
+	// which is returned too.
+	Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error)
 }
 
 // DeadLetters keeps what cannot be stored. *stream.DeadLetters is the real
 // one.
 type DeadLetters interface {
-	// SetAside keeps d durably before it returns nil. It is idempotent per life
-	// of the lane, sequence and index. The error is flow.ErrFull when there is
-	// no room for it.
+	// SetAside keeps d durably before it returns nil. It is idempotent per
+	// incarnation of the lane, sequence and index. The error is flow.ErrFull when
+	// there is no room for it.
 	SetAside(ctx context.Context, d flow.Dead) error
+}
+
+// Forgets says which records are skipped. *stream.Stream is the real one.
+type Forgets interface {
+	// Forgets returns every order that was written before the call. One that is
+	// written later changes the state of each lane afterwards.
+	Forgets(ctx context.Context) ([]flow.Forget, error)
 }
 
 // Changes applies changes of users and dataset fields.
 type Changes interface {
-	// Apply applies messages in order, and is idempotent: those of the same life
-	// of the lane that were applied are passed over. After an error the same
-	// messages come again. When a message can never be applied, it
+	// Apply applies messages in order, and is idempotent: those of the same
+	// incarnation of the lane that were applied are skipped. After an error the
+	// same messages come again. When a message can never be applied, it
 	// returns a *flow.StoreError of ClassPoison; then the messages come
-	// again one by one, and the one it refuses is set aside.
+	// again one by one, and the one it rejects is dead-lettered.
 	Apply(ctx context.Context, messages []flow.Message) error
 
 	// Incarnation returns the greatest one that changes were applied of.
@@ -230,7 +240,7 @@ type Changes interface {
 type Audits interface {
 	// WriteDown writes down the changes in messages, and passes over what is no
 	// change. It is idempotent for the same messages; its errors are those of
-	// Warehouse.Insert.
+	// Tables.Insert.
 	WriteDown(ctx context.Context, messages []flow.Message) error
 }
 

@@ -6,5 +6,5 @@ import "sync/atomic"
 func ShareOf(cfg Config, lanes int32) int {
 	peers := new(atomic.Int32)
 	peers.Store(lanes)
-	return (&lane{cfg: cfg.withDefaults(), peers: peers}).maxBytes()
+	return (&lane{health: health{cfg: cfg.withDefaults()}, peers: peers}).maxBytes()
 }

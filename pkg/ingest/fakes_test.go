@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,13 +23,23 @@ const (
 	failed             // not applied, reported failed
 	applied            // applied, reported failed
 	partly             // an insert only: the table has it, its view has not; reported failed
+	later              // reported failed, and applied a while later: an insert, a lane state or a dead letter
 	crashedFirst       // the process dies before the step
-	crashedAfter       // the process dies after the step, before it hears of it
+	crashedAfter       // the process dies after the step, before its answer
+	paused             // the process stands still before the step for a long time, and then resumes
+	faults             // how many there are
 )
 
 func (f fault) String() string {
-	return [...]string{"no fault", "failed", "applied but reported failed", "partly applied", "crashed before", "crashed after"}[f]
+	return [...]string{"no fault", "failed", "applied but reported failed", "partly applied", "applied later", "crashed before", "crashed after", "paused"}[f]
 }
+
+// What takes long: a call that is applied later, and a process that is paused. Another
+// process takes its lanes meanwhile.
+const (
+	laterTime = 20 * time.Second
+	pauseTime = 10 * time.Minute
+)
 
 var errInjected = errors.New("injected")
 
@@ -48,14 +59,17 @@ type world struct {
 	arrived  chan struct{} // closed when a message comes
 	purged   uint64        // messages up to here are gone
 
-	position flow.Position
-	applying flow.Position // that of changes
+	orders   []flow.Forget
+	state    flow.LaneState
+	applying flow.LaneState // the checkpoint of changes
+	underway sync.WaitGroup // calls that are applied later
 
 	table, view map[place]int             // how often each record is there
 	rows, told  []row                     // of the table, and those its views have heard of
 	tokens      map[string]map[string]int // per table and view: the rows stored under each token
 	partsSince  uint64                    // inserted since any claim that is not younger than partsAt
 	partsAt     time.Time                 // any age when zero
+	skew        time.Duration             // of ClickHouse's clock
 	refuse      func(*record.Columns, int) bool
 	dead        map[place]string // code of each dead letter
 	bodies      map[place]string // and its bytes
@@ -65,7 +79,7 @@ type world struct {
 	written     map[uint64]bool  // sequences of changes that are written down
 
 	step    int
-	faults  func(step int, op string) fault
+	fault   func(step int, op string) fault
 	before  func(op string) // of every step; it may take its time
 	history []string
 	broken  []string // rules that were broken
@@ -79,7 +93,7 @@ func newWorld() *world {
 		tokens: map[string]map[string]int{"table": {}, "view": {}},
 		dead:   map[place]string{}, bodies: map[place]string{}, written: map[uint64]bool{},
 		refuse: func(*record.Columns, int) bool { return false },
-		faults: func(int, string) fault { return none },
+		fault:  func(int, string) fault { return none },
 		before: func(string) {},
 		insert: func(record.Block) error { return nil },
 	}
@@ -123,9 +137,11 @@ type row struct {
 // process does has an effect.
 type process struct {
 	*world
-	name  string
-	crash context.CancelFunc
-	gone  bool
+	name   string
+	crash  context.CancelFunc
+	gone   bool
+	paused bool // it was, once
+	ended  bool // its work has
 }
 
 // do runs one step with its fault. Fake steps take no time.
@@ -139,7 +155,7 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 		return errInjected
 	}
 	p.step++
-	f := p.faults(p.step, op)
+	f := p.fault(p.step, op)
 	p.history = append(p.history, fmt.Sprintf("%d %s %s: %v", p.step, p.name, op, f))
 	switch f {
 	case failed:
@@ -147,6 +163,24 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 	case crashedFirst:
 		p.gone = true
 		p.crash()
+		return errInjected
+	case paused:
+		p.paused = true
+		p.mu.Unlock()
+		time.Sleep(pauseTime)
+		p.mu.Lock()
+		if p.gone {
+			return errInjected
+		}
+	case later:
+		if isLasting(op) {
+			p.underway.Go(func() {
+				time.Sleep(laterTime)
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.history = append(p.history, fmt.Sprintf("%s %s: applied now: %v", p.name, op, apply()))
+			})
+		}
 		return errInjected
 	}
 	if f == partly {
@@ -164,12 +198,41 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 	return err
 }
 
+// isLasting tells whether a step leaves something behind that may arrive late.
+func isLasting(op string) bool {
+	return strings.HasPrefix(op, "insert ") || strings.HasPrefix(op, "swap ") || strings.HasPrefix(op, "set aside ")
+}
+
 // deps are what an Ingester works with that has lane 0.
 func (p *process) deps() ingest.Deps {
 	return ingest.Deps{
-		Leases: onlyLane{}, Lanes: source{p}, Positions: positions{p, &p.position}, Warehouse: tables{p}, DeadLetters: deadLetters{p},
-		Audits: audits{p}, Changes: changes{p}, ChangePositions: positions{p, &p.applying},
+		Leases: onlyLane{}, Lanes: source{p}, States: states{p, &p.state}, Tables: tables{p}, Index: tables{p}, DeadLetters: deadLetters{p}, Forgets: forgets{p},
+		Audits: audits{p}, Changes: changes{p}, ChangeStates: states{p, &p.applying},
 	}
+}
+
+// forgets are the orders of the world.
+type forgets struct{ *process }
+
+func (f forgets) Forgets(context.Context) (all []flow.Forget, err error) {
+	return all, f.do("read forgets", func() error {
+		all = slices.Clone(f.orders)
+		return nil
+	})
+}
+
+// noForgets: nothing is to be forgotten.
+type noForgets struct{}
+
+func (noForgets) Forgets(context.Context) ([]flow.Forget, error) { return nil, nil }
+
+// forget gives an order, as the stream does: lane states change with it.
+func (w *world) forget(order flow.Forget) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.orders = append(w.orders, order)
+	w.state.Forget = order.ID
+	w.state.Revision++
 }
 
 // onlyLane holds lane 0 for ever, and takes work that ends for good.
@@ -220,7 +283,7 @@ type reader struct {
 	changes  bool // nothing else
 }
 
-func (r *reader) Identity() string { return r.identity }
+func (r *reader) StreamID() string { return r.identity }
 func (r *reader) Created() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,20 +336,41 @@ func (r *reader) Next(ctx context.Context) (flow.Entry, error) {
 	}
 }
 
-type positions struct {
+type states struct {
 	*process
-	at *flow.Position
+	at *flow.LaneState
 }
 
-func (s positions) Read(context.Context, int) (p flow.Position, err error) {
-	err = s.do("read position", func() error { p = *s.at; return nil })
-	return p, err
+func (s states) Read(context.Context, int) (state flow.LaneState, err error) {
+	err = s.do("read state", func() error { state = *s.at; return nil })
+	return state, err
 }
 
-func (s positions) Swap(_ context.Context, _ int, next flow.Position) (flow.Position, error) {
-	err := s.do(fmt.Sprintf("swap to done %d claim %v", next.Done, next.Claim), func() error {
+func (s states) CompareAndSwap(_ context.Context, _ int, next flow.LaneState) (flow.LaneState, error) {
+	if c := next.Claim; c != nil { // what is stored is not shared with the process
+		copied := *c
+		copied.Pieces = slices.Clone(c.Pieces)
+		next.Claim = &copied
+	}
+	err := s.do(fmt.Sprintf("swap to done %d claim %v", next.Done, pieces(next)), func() error {
 		if next.Revision != s.at.Revision {
 			return flow.ErrNotOwner
+		}
+		if size := len(must(json.Marshal(next.Claim))); size > 256<<10 || next.Claim != nil && len(next.Claim.Pieces) > flow.MaxPieces {
+			s.broken = append(s.broken, fmt.Sprintf("a claim of %d bytes and %d pieces", size, len(next.Claim.Pieces)))
+		}
+		if next.Done < s.at.Done && next.Incarnation() == s.at.Incarnation() {
+			s.broken = append(s.broken, "the checkpoint moved back")
+		}
+		if t := next.Totals; t.Read != t.Sum() {
+			s.broken = append(s.broken, fmt.Sprintf("the totals do not add up: %+v", t))
+		}
+		stored := uint64(0)
+		for _, day := range next.StoredDays {
+			stored += day.Rows
+		}
+		if stored != next.Totals.Stored {
+			s.broken = append(s.broken, fmt.Sprintf("%d rows stored by day, %d in all", stored, next.Totals.Stored))
 		}
 		next.Revision++
 		*s.at = next
@@ -295,204 +379,23 @@ func (s positions) Swap(_ context.Context, _ int, next flow.Position) (flow.Posi
 	return next, err
 }
 
-type tables struct{ *process }
-
-func rowAt(c *record.Columns, i int) row {
-	identity := string(c.Identity.Value(i))
-	return row{
-		flow.Identity{
-			Source: string(c.Source.Value(i)), Content: identity, OwnID: string(c.OwnID.Value(i)),
-			PartitionID: c.PartitionID[i], Position: c.Position[i], TS: c.TS[i], Key: c.Key[i],
-			RecordType: string(c.RecordType.Value(i)), ValueType: string(c.ValueType.Value(i)), Intent: string(c.Intent.Value(i)),
-		},
-		place{c.StreamSeq[i], int(c.StreamIdx[i])}, int(c.Lane[i]), c.Incarnation[i],
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
 	}
+	return v
 }
 
-// day is the day of its source that a row counts for.
-func (r row) day() flow.SourceDay {
-	d := flow.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: flow.Day(r.TS)}
-	if r.Content != "" {
-		d.Partition = 0
+// pieces is a claim in a few characters: 1-1 0: open 4, waiting 8.
+func pieces(s flow.LaneState) string {
+	if s.Claim == nil {
+		return "none"
 	}
-	return d
-}
-
-// mark is how far the day is known to reach by this row.
-func (r row) mark() int64 {
-	if r.Content != "" {
-		return r.TS
+	text := fmt.Sprintf("%s %d:", s.Claim, s.Claim.Settled)
+	for _, p := range s.Claim.Pieces {
+		text += fmt.Sprintf(" %s %d", p.State, p.To)
 	}
-	return r.Position
-}
-
-func rowsOf(b record.Block) (from, to int) {
-	if b.Claim.To == 0 {
-		return 0, b.Columns.Rows()
-	}
-	return b.Claim.From, b.Claim.To
-}
-
-// store puts the rows into one table, unless it knows the token.
-func (s tables) store(name string, rows map[place]int, b record.Block) {
-	from, to := rowsOf(b)
-	if _, known := s.tokens[name][b.Claim.Token]; known {
-		return
-	}
-	s.tokens[name][b.Claim.Token] = to - from
-	list := &s.rows
-	if name == "view" {
-		list = &s.told
-	}
-	for i := from; i < to; i++ {
-		rows[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}]++
-		*list = append(*list, rowAt(b.Columns, i))
-	}
-}
-
-func (s tables) Insert(_ context.Context, b record.Block) error {
-	from, to := rowsOf(b)
-	if from == to {
-		s.broken = append(s.broken, "an insert of no rows")
-	}
-	check := func() error {
-		if n, ok := s.tokens["table"][b.Claim.Token]; ok && n != to-from {
-			s.broken = append(s.broken, "token "+b.Claim.Token+" came with other rows")
-		}
-		for i := from; i < to; i++ {
-			if s.refuse(b.Columns, i) {
-				return &flow.StoreError{Class: flow.ClassPoison, Code: 469, Err: errors.New("refused")}
-			}
-		}
-		return s.insert(b)
-	}
-	err := s.doPartly(fmt.Sprintf("insert %s", b.Claim.Token), func() error {
-		if err := check(); err != nil {
-			return err
-		}
-		s.store("table", s.table, b)
-		s.store("view", s.view, b)
-		return nil
-	}, func() error {
-		if err := check(); err != nil {
-			return err
-		}
-		s.store("table", s.table, b)
-		return nil
-	})
-	if errors.Is(err, errInjected) {
-		return &flow.StoreError{Class: flow.ClassRetry, Err: err}
-	}
-	return err
-}
-
-func (s tables) Stored(_ context.Context, b record.Block) (months map[int]uint64, err error) {
-	err = s.do("stored", func() error {
-		months = map[int]uint64{}
-		from, to := rowsOf(b)
-		for i := from; i < to; i++ {
-			months[flow.Month(b.Columns.TS[i])] += uint64(s.table[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}])
-		}
-		return nil
-	})
-	return months, err
-}
-
-func (s tables) PartsSince(_ context.Context, then time.Time) (n uint64, err error) {
-	err = s.do("parts since", func() error {
-		if s.partsAt.IsZero() || !then.After(s.partsAt) {
-			n = s.partsSince
-		}
-		return nil
-	})
-	return n, err
-}
-
-func (s tables) Refold(_ context.Context, b record.Block) error {
-	return s.do("refold", func() error {
-		from, to := rowsOf(b)
-		for i := from; i < to; i++ {
-			if at := (place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}); s.table[at] > 0 && s.view[at] == 0 {
-				s.view[at] = 1
-				s.told = append(s.told, rowAt(b.Columns, i))
-			}
-		}
-		return nil
-	})
-}
-
-// Known returns more than it is asked for, as the real one does.
-func (s tables) Known(_ context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
-	return s.do(fmt.Sprintf("known of %d", len(rows)), func() error {
-		days := map[int64]bool{}
-		for _, i := range rows {
-			days[flow.Day(c.TS[i])] = true
-		}
-		for _, r := range s.rows {
-			if days[flow.Day(r.TS)] {
-				found(&r.Identity)
-			}
-		}
-		return nil
-	})
-}
-
-func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []flow.SourceDay) (marks flow.Marks, err error) {
-	err = s.do(fmt.Sprintf("marks of %d", len(days)), func() error {
-		marks.Last = map[flow.SourceDay]int64{}
-		for _, r := range s.told {
-			if r.lane == lane && r.incarnation == incarnation {
-				marks.Rows++
-			}
-			if day := r.day(); slices.Contains(days, day) {
-				last, there := marks.Last[day]
-				if marks.Last[day] = r.mark(); there {
-					marks.Last[day] = max(last, r.mark())
-				}
-			}
-		}
-		return nil
-	})
-	return marks, err
-}
-
-func (s tables) Lacking(_ context.Context, lane int, incarnation uint64) (days []flow.SourceDay, err error) {
-	err = s.do("lacking", func() error {
-		for _, r := range s.rows {
-			if r.lane == lane && r.incarnation == incarnation && !slices.ContainsFunc(s.told, func(t row) bool { return t.place == r.place }) {
-				days = append(days, r.day())
-			}
-		}
-		return nil
-	})
-	return days, err
-}
-
-func (s tables) LastSeq(_ context.Context, lane int, incarnation uint64) (seq uint64, err error) {
-	err = s.do("last seq", func() error {
-		for _, r := range s.rows {
-			if r.lane == lane && r.incarnation == incarnation {
-				seq = max(seq, r.Seq)
-			}
-		}
-		return nil
-	})
-	return seq, err
-}
-
-func (s tables) LastLife(_ context.Context, lane int) (last, seq uint64, err error) {
-	err = s.do("last life", func() error {
-		for _, r := range s.rows {
-			if r.lane == lane && r.incarnation > last {
-				last, seq = r.incarnation, 0
-			}
-			if r.lane == lane && r.incarnation == last {
-				seq = max(seq, r.Seq)
-			}
-		}
-		return nil
-	})
-	return last, seq, err
+	return text
 }
 
 type deadLetters struct{ *process }
@@ -505,12 +408,12 @@ func (s deadLetters) SetAside(_ context.Context, d flow.Dead) error {
 		at := place{d.Message.Seq, d.Index}
 		s.dead[at] = d.Code
 		s.bodies[at] = string(d.Message.Body)
-		life := s.position.Incarnation
+		of := s.state.IncarnationOf(d.Message.Seq)
 		if strings.Contains(d.Message.Topic, ".change.") {
-			life = s.applying.Incarnation
+			of = s.applying.IncarnationOf(d.Message.Seq)
 		}
-		if d.Message.Incarnation != life {
-			s.broken = append(s.broken, fmt.Sprintf("a dead letter of life %d, the lane is in %d", d.Message.Incarnation, life))
+		if d.Message.Incarnation != of {
+			s.broken = append(s.broken, fmt.Sprintf("a dead letter of incarnation %d, the message is of %d", d.Message.Incarnation, of))
 		}
 		return nil
 	})

@@ -15,8 +15,8 @@ import (
 func (w *world) hold(until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.position.Hold = &flow.Hold{By: "recount", Until: until.UnixMilli()}
-	w.position.Revision++
+	w.state.Hold = &flow.Hold{By: "recount", Until: until.UnixMilli()}
+	w.state.Revision++
 }
 
 // TestALaneThatIsHeldClaimsNothing: what is claimed when the hold comes is
@@ -44,7 +44,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				_, stop := w.start(t, "a", ingest.Config{MaxRows: 3})
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if p, _ := w.state(); (p.Claim != nil) != tt.busy {
+				if p, _ := w.now(); (p.Claim != nil) != tt.busy {
 					t.Fatalf("the position is %+v", p)
 				}
 				w.hold(time.Now().Add(time.Minute))
@@ -54,18 +54,18 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				close(wake)
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
-				if p, _ := w.state(); p.Claim != nil || p.Done != 1 || !p.Held(time.Now()) {
+				if p, _ := w.now(); p.Claim != nil || p.Done != 1 || !p.Held(time.Now()) {
 					t.Errorf("while it is held the position is %+v, want the first message done and no claim", p)
 				}
-				before, _ := w.state()
+				before, _ := w.now()
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
-				if p, _ := w.state(); p.Revision != before.Revision {
+				if p, _ := w.now(); p.Revision != before.Revision {
 					t.Error("the position moves while it is held")
 				}
 				time.Sleep(30 * time.Second) // it was not released
 				synctest.Wait()
-				if p, rows := w.state(); p.Done != 51 || rows != 53 {
+				if p, rows := w.now(); p.Done != 51 || rows != 53 {
 					t.Errorf("after the hold the position is %+v with %d rows, want all 51 messages and 53 rows", p, rows)
 				}
 				if err := stop(); err != nil {
@@ -77,8 +77,40 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 }
 
 // state is the position and the number of rows, as they are between two steps.
-func (w *world) state() (flow.Position, int) {
+func (w *world) now() (flow.LaneState, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.position, len(w.rows)
+	return w.state, len(w.rows)
+}
+
+// TestAHoldWaitsForAllPieces: while one of them is on its way the block is claimed,
+// and nothing new is claimed after it.
+func TestAHoldWaitsForAllPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, want := backlog(3)
+		wake := make(chan struct{})
+		w.before = func(op string) {
+			if isInsert(op) && !isFirstPiece(op) {
+				<-wake
+			}
+		}
+		_, stop := w.start(t, "a", atOnce)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if p, rows := w.now(); p.Claim == nil || rows != 4 {
+			t.Fatalf("with one of two pieces stored the lane state is %+v, with %d rows", p, rows)
+		}
+		w.hold(time.Now().Add(time.Minute))
+		close(wake)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if p, rows := w.now(); p.Claim != nil || p.Done != 1 || rows != 8 {
+			t.Errorf("while it is held the lane state is %+v with %d rows, want one message done and no claim", p, rows)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		compare(t, w, want)
+	})
 }

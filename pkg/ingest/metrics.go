@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -10,21 +9,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-
-	"sluice/pkg/flow"
 )
 
 // metrics are those of all lanes. A lane that is given up keeps its counters
 // and loses its gauges: they are another process's now.
 type metrics struct {
-	messages, rows, repeated, void, blocks, bytes, dead *prometheus.CounterVec
-	lookups, lookedUp, readAgain                        *prometheus.CounterVec
-	done, state, missing, reach                         *prometheus.GaugeVec
-	changes                                             prometheus.Counter
-	changesState                                        prometheus.Gauge
+	messages, rows, deduplicated, forgotten, void, blocks, bytes, dead *prometheus.CounterVec
+	lookups, lookedUp, reread                                          *prometheus.CounterVec
+	checkpoint, state, missing, window                                 *prometheus.GaugeVec
+	changes                                                            prometheus.Counter
+	changesState                                                       prometheus.Gauge
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -35,26 +30,27 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	reg = prometheus.WrapRegistererWithPrefix("sluice_ingest_", reg)
 	auto, byLane := promauto.With(reg), []string{"lane"}
 	m := &metrics{
-		messages:  auto.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Messages read from the lane, those read again after a failure included."}, byLane),
-		rows:      auto.NewCounterVec(prometheus.CounterOpts{Name: "rows_total", Help: "Records stored in ClickHouse."}, byLane),
-		repeated:  auto.NewCounterVec(prometheus.CounterOpts{Name: "repeated_records_total", Help: "Records that were known already and not stored again."}, byLane),
-		lookups:   auto.NewCounterVec(prometheus.CounterOpts{Name: "lookups_total", Help: "Questions to ClickHouse whether records are known already: at most one for each block, none while records are new and come about in order."}, byLane),
-		lookedUp:  auto.NewCounterVec(prometheus.CounterOpts{Name: "looked_up_records_total", Help: "Records that were asked for in these questions."}, byLane),
-		void:      auto.NewCounterVec(prometheus.CounterOpts{Name: "void_records_total", Help: "Records of entries that came too late to count: their api was stopped for minutes in the middle of sending them, and has not answered OK."}, byLane),
-		readAgain: auto.NewCounterVec(prometheus.CounterOpts{Name: "requests_read_again_total", Help: "Messages that were read again because a request may be repeated."}, byLane),
-		reach:     auto.NewGaugeVec(prometheus.GaugeOpts{Name: "repeat_window_seconds", Help: "How far back, in stream time, a repeated request is known whose records have no identity of their own. Below the configured window memory has run out."}, byLane),
-		blocks:    auto.NewCounterVec(prometheus.CounterOpts{Name: "blocks_total", Help: "Blocks completed. Each makes one part or more in ClickHouse."}, byLane),
-		bytes:     auto.NewCounterVec(prometheus.CounterOpts{Name: "bytes_total", Help: "Memory that the completed blocks took as columns, in bytes."}, byLane),
-		dead:      auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_total", Help: "Records and messages set aside as dead letters, those set aside again after a failure included."}, byLane),
+		messages:     auto.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Messages read from the lane, those read again after a failure included."}, byLane),
+		rows:         auto.NewCounterVec(prometheus.CounterOpts{Name: "rows_total", Help: "Records stored in ClickHouse."}, byLane),
+		deduplicated: auto.NewCounterVec(prometheus.CounterOpts{Name: "deduplicated_records_total", Help: "Records that were known already and not stored again."}, byLane),
+		lookups:      auto.NewCounterVec(prometheus.CounterOpts{Name: "lookups_total", Help: "Deduplication lookups in ClickHouse: at most one for each block, none while records are new and come about in order."}, byLane),
+		lookedUp:     auto.NewCounterVec(prometheus.CounterOpts{Name: "lookup_records_total", Help: "Records that were looked up in ClickHouse."}, byLane),
+		forgotten:    auto.NewCounterVec(prometheus.CounterOpts{Name: "forgotten_records_total", Help: "Records that were not stored because their process instance was forgotten."}, byLane),
+		void:         auto.NewCounterVec(prometheus.CounterOpts{Name: "void_records_total", Help: "Records of entries that came too late to count: their api was stopped for minutes in the middle of sending them, and has not answered OK."}, byLane),
+		reread:       auto.NewCounterVec(prometheus.CounterOpts{Name: "reread_messages_total", Help: "Messages that were read again because a request may be repeated."}, byLane),
+		window:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "deduplication_window_seconds", Help: "How far back, in stream time, a request is known whose records have no identity of their own. Below the configured window memory has run out."}, byLane),
+		blocks:       auto.NewCounterVec(prometheus.CounterOpts{Name: "blocks_total", Help: "Blocks completed. Each makes one part or more in ClickHouse."}, byLane),
+		bytes:        auto.NewCounterVec(prometheus.CounterOpts{Name: "bytes_total", Help: "Memory that the completed blocks took as columns, in bytes."}, byLane),
+		dead:         auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records and messages dead-lettered, those dead-lettered again after a failure included."}, byLane),
 		changes: auto.NewCounter(prometheus.CounterOpts{
 			Name: "changes_total", Help: "Changes of users and dataset fields applied, those applied again after a failure included."}),
 		changesState: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."}),
-		done:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "done_sequence", Help: "Stream sequence up to which every message of the lane is stored or set aside."}, byLane),
-		state:   auto.NewGaugeVec(prometheus.GaugeOpts{Name: "state", Help: "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until an operator mends what is wrong."}, byLane),
-		missing: auto.NewGaugeVec(prometheus.GaugeOpts{Name: "table_missing_messages", Help: "Messages by which the table ends before the last one that was stored in it. Above 0 the table has lost records."}, byLane),
+			Name: "changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until an operator fixes the cause."}),
+		checkpoint: auto.NewGaugeVec(prometheus.GaugeOpts{Name: "checkpoint_sequence", Help: "Stream sequence up to which every message of the lane is stored or dead-lettered."}, byLane),
+		state:      auto.NewGaugeVec(prometheus.GaugeOpts{Name: "state", Help: "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until an operator fixes the cause."}, byLane),
+		missing:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "table_missing_messages", Help: "Sequence gap between the last stored message and the table's last. Above 0 the table has lost records."}, byLane),
 
-		insertSeconds: auto.NewHistogram(prometheus.HistogramOpts{Name: "insert_seconds", Help: "How long a successful insert of one block took.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 15)}),
+		insertSeconds: auto.NewHistogram(prometheus.HistogramOpts{Name: "insert_seconds", Help: "How long a successful insert of the pieces of a block took.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 15)}),
 		blockRows:     auto.NewHistogram(prometheus.HistogramOpts{Name: "block_rows", Help: "Records per completed block.", Buckets: prometheus.ExponentialBuckets(1, 4, 10)}),
 		blockBytes:    auto.NewHistogram(prometheus.HistogramOpts{Name: "block_bytes", Help: "Memory of a completed block as columns, in bytes.", Buckets: prometheus.ExponentialBuckets(1<<10, 4, 10)}),
 		freshness: newWeighted("freshness_seconds",
@@ -68,9 +64,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 // laneMetrics are those of one lane.
 type laneMetrics struct {
-	messages, rows, repeated, void, blocks, bytes, dead prometheus.Counter
-	lookups, lookedUp, readAgain                        prometheus.Counter
-	done, state, missing, reach                         prometheus.Gauge
+	messages, rows, deduplicated, forgotten, void, blocks, bytes, dead prometheus.Counter
+	lookups, lookedUp, reread                                          prometheus.Counter
+	checkpoint, state, missing, window                                 prometheus.Gauge
 
 	insertSeconds, blockRows, blockBytes prometheus.Histogram
 	freshness                            *weighted
@@ -80,12 +76,12 @@ type laneMetrics struct {
 func (m *metrics) lane(number int) *laneMetrics {
 	n := strconv.Itoa(number)
 	return &laneMetrics{
-		messages: m.messages.WithLabelValues(n), rows: m.rows.WithLabelValues(n), repeated: m.repeated.WithLabelValues(n),
+		messages: m.messages.WithLabelValues(n), rows: m.rows.WithLabelValues(n), deduplicated: m.deduplicated.WithLabelValues(n),
 		lookups: m.lookups.WithLabelValues(n), lookedUp: m.lookedUp.WithLabelValues(n),
-		void: m.void.WithLabelValues(n), readAgain: m.readAgain.WithLabelValues(n), reach: m.reach.WithLabelValues(n),
+		forgotten: m.forgotten.WithLabelValues(n), void: m.void.WithLabelValues(n), reread: m.reread.WithLabelValues(n), window: m.window.WithLabelValues(n),
 		blocks: m.blocks.WithLabelValues(n), bytes: m.bytes.WithLabelValues(n),
-		dead: m.dead.WithLabelValues(n),
-		done: m.done.WithLabelValues(n), state: m.state.WithLabelValues(n), missing: m.missing.WithLabelValues(n),
+		dead:       m.dead.WithLabelValues(n),
+		checkpoint: m.checkpoint.WithLabelValues(n), state: m.state.WithLabelValues(n), missing: m.missing.WithLabelValues(n),
 		insertSeconds: m.insertSeconds, blockRows: m.blockRows, blockBytes: m.blockBytes,
 		freshness: m.freshness, lag: m.lag.lane(n),
 	}
@@ -93,10 +89,10 @@ func (m *metrics) lane(number int) *laneMetrics {
 
 func (m *metrics) forget(number int) {
 	n := strconv.Itoa(number)
-	m.done.DeleteLabelValues(n)
+	m.checkpoint.DeleteLabelValues(n)
 	m.state.DeleteLabelValues(n)
 	m.missing.DeleteLabelValues(n)
-	m.reach.DeleteLabelValues(n)
+	m.window.DeleteLabelValues(n)
 	m.lag.forget(n)
 }
 
@@ -207,121 +203,6 @@ func (m *laneMetrics) inserted(ctx context.Context, took time.Duration) {
 // example names a span beside a figure.
 func example(sc trace.SpanContext) prometheus.Labels {
 	return prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()}
-}
-
-// requestSpan is the span of a request whose records are in a block.
-type requestSpan struct {
-	span     trace.SpanContext
-	received time.Time
-}
-
-// mostLinks bounds the requests that the span of a block names.
-const mostLinks = 128
-
-// trace remembers which requests of an entry are traced.
-func (b *block) trace(e *flow.Entry) {
-	for i := range e.Messages {
-		span, ok := spanOfRequest(&e.Messages[i])
-		if !ok {
-			continue
-		}
-		b.traced++
-		if len(b.spans) < mostLinks {
-			b.spans = append(b.spans, requestSpan{span, e.Messages[i].Received})
-		}
-	}
-}
-
-// spanOfRequest is the span that a message names; ok is false when it names none, or
-// none that is kept.
-func spanOfRequest(m *flow.Message) (trace.SpanContext, bool) {
-	id, span, ok := flow.TraceSpan(m.TraceParent)
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true}), ok
-}
-
-// traced takes a block through its steps within a span, from its first message on. The
-// span is in the trace of the first of its requests, with links to all of them; each
-// of the others has a span of its own in its own trace, "stored", with a link back.
-func (s *session) traced(ctx context.Context, b *block, steps func(context.Context, *block) error) error {
-	if s.cfg.Tracer == nil {
-		return steps(ctx, b)
-	}
-	links := make([]trace.Link, len(b.spans))
-	for i, r := range b.spans {
-		links[i].SpanContext = r.span
-	}
-	parent := ctx
-	if len(links) > 0 {
-		parent = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
-	}
-	lane := "FLOW_" + strconv.Itoa(s.number)
-	storing, span := s.cfg.Tracer.Start(parent, "store "+lane, trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithTimestamp(b.born), trace.WithLinks(links...), trace.WithAttributes(
-			attribute.String("messaging.system", "nats"),
-			attribute.String("messaging.destination.name", lane),
-			attribute.Int64("messaging.batch.message_count", int64(b.last-b.first+1)),
-			attribute.Int64("sluice.first_sequence", int64(b.first)),
-			attribute.Int64("sluice.last_sequence", int64(b.last)),
-			attribute.Int("sluice.traced_requests", b.traced),
-		))
-	defer span.End()
-	if err := steps(storing, b); err != nil {
-		span.SetStatus(codes.Error, "the block is not stored yet")
-		return &spanError{err, span.SpanContext()}
-	}
-	span.SetAttributes(attribute.Int64("sluice.records", int64(b.totals.Read)), attribute.Int64("sluice.repeated", int64(b.totals.Repeated)),
-		attribute.Int64("sluice.dead", int64(b.totals.Dead)), attribute.Int("sluice.rows", b.columns.Rows()))
-	for _, r := range b.spans {
-		if r.span.TraceID() == span.SpanContext().TraceID() {
-			continue
-		}
-		_, stored := s.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, r.span), "stored", trace.WithSpanKind(trace.SpanKindConsumer),
-			trace.WithTimestamp(b.born), trace.WithLinks(trace.Link{SpanContext: span.SpanContext()}))
-		stored.End()
-	}
-	return nil
-}
-
-// tracedBatch applies changes within a span, like traced.
-func (c *changes) tracedBatch(ctx context.Context, batch []flow.Message) error {
-	if c.cfg.Tracer == nil {
-		return c.applyAll(ctx, batch)
-	}
-	var links []trace.Link
-	for i := range batch {
-		if span, ok := spanOfRequest(&batch[i]); ok && len(links) < mostLinks {
-			links = append(links, trace.Link{SpanContext: span})
-		}
-	}
-	parent := ctx
-	if len(links) > 0 {
-		parent = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
-	}
-	applying, span := c.cfg.Tracer.Start(parent, "apply changes", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.Int("sluice.changes", len(batch))))
-	defer span.End()
-	if err := c.applyAll(applying, batch); err != nil {
-		span.SetStatus(codes.Error, "the changes are not applied yet")
-		return &spanError{err, span.SpanContext()}
-	}
-	return nil
-}
-
-// spanError is a failure within a span, for the log.
-type spanError struct {
-	error
-	span trace.SpanContext
-}
-
-func (e *spanError) Unwrap() error { return e.error }
-
-// spanOf is a context with the span of a failure, if it came from one.
-func spanOf(err error) context.Context {
-	var within *spanError
-	if errors.As(err, &within) {
-		return trace.ContextWithSpanContext(context.Background(), within.span)
-	}
-	return context.Background()
 }
 
 // weighted is a histogram in which one observation may stand for many, so that

@@ -57,12 +57,12 @@ func TestEverythingThatMovesIsCounted(t *testing.T) {
 		_, stop := (&process{world: w, name: "a"}).startWith(t, small, reg)
 		time.Sleep(time.Minute)
 		for name, want := range map[string]int{
-			"messages_total": len(w.messages),
-			"rows_total":     len(want.Table),
-			"dead_total":     len(want.Dead),
-			"done_sequence":  int(want.Done),
-			"state":          0,
-			"lag_seconds":    0,
+			"messages_total":      len(w.messages),
+			"rows_total":          len(want.Table),
+			"dead_letters_total":  len(want.Dead),
+			"checkpoint_sequence": int(want.Done),
+			"state":               0,
+			"lag_seconds":         0,
 		} {
 			if got := sample(t, reg, fmt.Sprintf(`sluice_ingest_%s{lane="0"}`, name)); got != float64(want) {
 				t.Errorf("%s is %v, want %d", name, got, want)

@@ -176,8 +176,8 @@ func TestAStopFinishesTheInsertInFlight(t *testing.T) {
 		if got := time.Since(began); got != time.Second {
 			t.Errorf("stopping took %s, want the second the insert still needed", got)
 		}
-		if w.position.Done != 1 || w.position.Claim != nil {
-			t.Errorf("position %+v: the block is not recorded as done", w.position)
+		if w.state.Done != 1 || w.state.Claim != nil {
+			t.Errorf("position %+v: the block is not recorded as done", w.state)
 		}
 	})
 }

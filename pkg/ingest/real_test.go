@@ -118,11 +118,11 @@ func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Deps)
 	opened := s.open(name)
 	deps := ingest.Deps{
 		Leases: lease.New(lease.Config{Instance: name, Bucket: opened.Leases, TTL: stream.LeaseTTL, Lanes: opened.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()),
-		Lanes:  lanes{opened}, Positions: stream.NewPositions(opened),
-		Warehouse: db, DeadLetters: stream.NewDeadLetters(opened),
+		Lanes:  lanes{opened}, States: stream.NewLaneStates(opened),
+		Tables: db, Index: db, DeadLetters: stream.NewDeadLetters(opened), Forgets: opened,
 	}
 	with(&deps)
-	i := ingest.New(ingest.Config{Owner: name, MaxRows: 500, PieceBytes: 1, RetryMost: time.Second, GiveUp: 500 * time.Millisecond}, deps, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
+	i := ingest.New(ingest.Config{Owner: name, MaxRows: 500, PieceBytes: 1, RetryMax: time.Second, GiveUp: 500 * time.Millisecond}, deps, slog.New(slog.NewTextHandler(s.t.Output(), nil)), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
@@ -165,7 +165,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 		}
 		_, err := publisher.Publish(t.Context(), &flow.Submission{
 			ID: fmt.Sprint("s", n), Hash: fmt.Sprint(n), Subject: "engine", Received: time.Now(),
-			Pieces: []flow.Piece{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
+			Records: flow.Chunks{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -226,14 +226,14 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	publish := func(id string) {
 		t.Helper()
 		if _, err := publisher.Publish(t.Context(), &flow.Submission{ID: id, Hash: id, Source: "a", Received: time.Now(),
-			Pieces: []flow.Piece{{Body: []byte(`[{"intent":"` + id + `"}]`), Records: 1}}}); err != nil {
+			Records: flow.Chunks{{Body: []byte(`[{"intent":"` + id + `"}]`), Records: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stored := func(done uint64) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			if pos, err := stream.NewPositions(opened).Read(t.Context(), 0); err == nil && pos.Done == done {
+			if pos, err := stream.NewLaneStates(opened).Read(t.Context(), 0); err == nil && pos.Done == done {
 				return
 			} else if time.Now().After(deadline) {
 				t.Fatalf("the lane stands at %+v, %v, want %d", pos, err, done)
@@ -250,7 +250,7 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := js.KeyValue(stream.PositionBucket)
+	kv, err := js.KeyValue(stream.LaneBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 			t.Fatalf("Check says %v, want what to do", err)
 		}
 	}
-	if _, err := stream.NewPositions(opened).Reset(t.Context(), 0, 2, 0); err != nil {
+	if _, err := stream.NewLaneStates(opened).Reset(t.Context(), 0, 2, 0); err != nil {
 		t.Fatal(err)
 	}
 	publish("three")
@@ -321,13 +321,13 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 	}
 	run := func(name string) (stop func()) {
 		stop, _ = s.ingesterOf(name, db, func(deps *ingest.Deps) {
-			deps.Audits, deps.ChangePositions = state.NewAuditor(db), stream.NewChangePositions(opened)
+			deps.Audits, deps.ChangeStates = state.NewAuditor(db), stream.NewChangeStates(opened)
 			deps.Changes = state.NewApplier(store, prometheus.NewRegistry())
 		})
 		return stop
 	}
 	if _, err := publisher.Publish(t.Context(), &flow.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Pieces: []flow.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+		Records: flow.Chunks{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	patch(bob, `{"name":"Bob"}`)
@@ -342,7 +342,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 
 	s.engine.Restart()
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		pos, err := stream.NewPositions(opened).Read(t.Context(), 0)
+		pos, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
 		if err == nil && pos.Done == 4 {
 			break
 		} else if time.Now().After(deadline) {
@@ -378,13 +378,13 @@ func TestABlockThatTakesTooMuchMemoryIsStoredInPieces(t *testing.T) {
 	}
 	opened := s.open("test")
 	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &flow.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Pieces: []flow.Piece{{Body: s2.Encode(nil, []byte("["+body.String()[1:]+"]")), Encoding: flow.EncodingS2, Records: rows}}}); err != nil {
+		Records: flow.Chunks{{Body: s2.Encode(nil, []byte("["+body.String()[1:]+"]")), Encoding: flow.EncodingS2, Records: rows}}}); err != nil {
 		t.Fatal(err)
 	}
 	stop, check := s.ingesterToCheck("a", s.warehouseAt(s.engine.URL("flow")+"?max_memory_usage=60000000"))
 	defer stop()
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if pos, err := stream.NewPositions(opened).Read(t.Context(), 0); err == nil && pos.Done == 1 {
+		if pos, err := stream.NewLaneStates(opened).Read(t.Context(), 0); err == nil && pos.Done == 1 {
 			break
 		} else if time.Now().After(deadline) {
 			t.Fatalf("the lane stands at %+v, %v: %v", pos, err, check(t.Context()))
@@ -405,11 +405,11 @@ func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 	}
 	opened := s.open("test")
 	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &flow.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
-		Pieces: []flow.Piece{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
+		Records: flow.Chunks{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	owner := func() string {
-		pos, err := stream.NewPositions(opened).Read(t.Context(), 0)
+		pos, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

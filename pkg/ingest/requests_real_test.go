@@ -24,6 +24,7 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 	send := func(id string, pieces ...int) {
 		t.Helper()
 		sub := &flow.Submission{ID: id, Hash: "hash of " + id, Subject: "engine", Received: time.Now()}
+		chunks := flow.Chunks{}
 		for i, records := 0, 0; i < len(pieces); i++ {
 			body := []byte{'['}
 			for r := range pieces[i] {
@@ -31,8 +32,9 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 			}
 			body[len(body)-1] = ']'
 			records += pieces[i]
-			sub.Pieces = append(sub.Pieces, flow.Piece{Body: body, Records: pieces[i]})
+			chunks = append(chunks, flow.Chunk{Body: body, Records: pieces[i]})
 		}
+		sub.Records = chunks
 		// An api of its own, which remembers nothing.
 		if _, err := stream.NewPublisher(opened).Publish(t.Context(), sub); err != nil {
 			t.Fatal(err)
@@ -66,11 +68,11 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 	send("three", 1, 1)
 	stored()
 	stop()
-	at, err := stream.NewPositions(opened).Read(t.Context(), 0)
+	at, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (flow.Totals{Read: 21, Stored: 8, Repeated: 13}); at.Totals != want {
+	if want := (flow.Totals{Read: 21, Stored: 8, Deduplicated: 13}); at.Totals != want {
 		t.Errorf("totals are %+v, want %+v", at.Totals, want)
 	}
 	if got := clickhousetest.Exec(t, s.engine, "SELECT count(), uniqExact(key, identity) FROM flow.records"); got != "8\t8\n" {

@@ -14,7 +14,7 @@ import (
 
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
-	"sluice/pkg/ingest/repeats"
+	"sluice/pkg/ingest/dedup"
 )
 
 // begun is when the lanes of these tests begin.
@@ -37,7 +37,7 @@ func asked(id string, from, to int) flow.Message {
 // that knew the lane up to a message.
 func entryOf(after time.Duration, knew uint64, messages ...flow.Message) flow.Entry {
 	return flow.Entry{
-		Topic: "flow.0.record", Stored: begun.Add(after), Knew: knew, Patience: 5 * time.Minute,
+		Topic: "flow.0.record", Stored: begun.Add(after), LogEnd: knew, Patience: 5 * time.Minute,
 		Table: []byte(fmt.Sprint(knew, messages)), Messages: messages,
 	}
 }
@@ -51,7 +51,7 @@ func finish(t *testing.T, w *world, cfg ingest.Config, look ...func(*prometheus.
 	for range 10_000 {
 		time.Sleep(100 * time.Millisecond)
 		w.mu.Lock()
-		done := w.position.Done == uint64(len(w.messages)) && w.position.Claim == nil
+		done := w.state.Done == uint64(len(w.messages)) && w.state.Claim == nil
 		w.mu.Unlock()
 		if done {
 			break
@@ -63,8 +63,8 @@ func finish(t *testing.T, w *world, cfg ingest.Config, look ...func(*prometheus.
 	if err := stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if w.position.Done != uint64(len(w.messages)) {
-		t.Errorf("the lane stands at %d of %d", w.position.Done, len(w.messages))
+	if w.state.Done != uint64(len(w.messages)) {
+		t.Errorf("the lane stands at %d of %d", w.state.Done, len(w.messages))
 	}
 }
 
@@ -121,9 +121,9 @@ func TestARequestIsStoredOnce(t *testing.T) {
 					records += e.Records()
 				}
 				totals := flow.Totals{
-					Read: uint64(records), Stored: uint64(len(tt.want)), Void: tt.void, Repeated: uint64(records-len(tt.want)) - tt.void,
+					Read: uint64(records), Stored: uint64(len(tt.want)), Void: tt.void, Deduplicated: uint64(records-len(tt.want)) - tt.void,
 				}
-				if diff := cmp.Diff(totals, w.position.Totals); diff != "" {
+				if diff := cmp.Diff(totals, w.state.Totals); diff != "" {
 					t.Errorf("totals (-want +got):\n%s", diff)
 				}
 			})
@@ -143,7 +143,7 @@ func tick(second int) flow.Entry {
 func ticks(from, to int, first ...flow.Message) (list []flow.Entry) {
 	for i := from; i <= to; i++ {
 		e := tick(30 * i)
-		e.Knew = uint64(i)
+		e.LogEnd = uint64(i)
 		if i == from && len(first) > 0 {
 			e.Messages = first
 		}
@@ -162,15 +162,15 @@ func TestRequestsAreKnownAfterATakeover(t *testing.T) {
 	}{
 		"a repeat": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 3))}, []flow.Entry{entryOf(0, 1, asked("a", 0, 3))}, nil, 3},
 		"a repeat, and all is purged that may be": {append(ticks(0, 40), entryOf(seconds(1200), 40, asked("a", 0, 3)), entryOf(seconds(1200), 41, asked("b", 0, 1))),
-			[]flow.Entry{entryOf(seconds(1200), 42, asked("a", 0, 3))}, func(w *world) uint64 { return w.position.Window - 1 }, 4},
+			[]flow.Entry{entryOf(seconds(1200), 42, asked("a", 0, 3))}, func(w *world) uint64 { return w.state.DedupFrom - 1 }, 4},
 		"a void one is no occurrence": {append(ticks(0, 12, asked("a", 0, 1)), entryOf(seconds(361), 0, asked("b", 0, 1))),
 			[]flow.Entry{entryOf(seconds(361), 14, asked("b", 0, 1))}, nil, 2},
 		"a void one whose place is not known any more": {append(ticks(0, 30), entryOf(seconds(901), 0, asked("b", 0, 1))),
-			[]flow.Entry{entryOf(seconds(901), 32, asked("b", 0, 1))}, func(w *world) uint64 { return w.position.Window - 1 }, 1},
+			[]flow.Entry{entryOf(seconds(901), 32, asked("b", 0, 1))}, func(w *world) uint64 { return w.state.DedupFrom - 1 }, 1},
 		"one that was on its way all the time": {ticks(0, 40), []flow.Entry{entryOf(seconds(1201), 5, asked("b", 0, 1))},
-			func(w *world) uint64 { return w.position.Window - 1 }, 0},
+			func(w *world) uint64 { return w.state.DedupFrom - 1 }, 0},
 		"one that was on its way for a moment": {ticks(0, 40), []flow.Entry{entryOf(seconds(1201), 39, asked("b", 0, 1))},
-			func(w *world) uint64 { return w.position.Window - 1 }, 1},
+			func(w *world) uint64 { return w.state.DedupFrom - 1 }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestRequestsBeyondMemory(t *testing.T) {
 		}
 		w.publishEntry(entryOf(seconds(300), requests, asked("0", 0, 1), asked(strconv.Itoa(requests-1), 0, 1)))
 		finish(t, w, ingest.Config{Owner: "a", RepeatBytes: 17 << 10, MaxRows: 100}, func(reg *prometheus.Registry) {
-			if reach := sample(t, reg, `sluice_ingest_repeat_window_seconds{lane="0"}`); reach < 80 || reach > 110 {
+			if reach := sample(t, reg, `sluice_ingest_deduplication_window_seconds{lane="0"}`); reach < 80 || reach > 110 {
 				t.Errorf("the window is said to reach %v s, want about 100", reach)
 			}
 		})
@@ -224,7 +224,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 7))
 				w := newWorld()
 				now := time.Duration(0)
-				oracle, want := repeats.NewLedger(10*time.Minute), map[place]int{}
+				oracle, want := dedup.NewLedger(10*time.Minute), map[place]int{}
 				for turn := range 6 {
 					for range 40 {
 						now += time.Duration(r.IntN(25)-3) * time.Second
@@ -251,17 +251,17 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 					}
 					if turn%2 == 1 {
 						dies := w.step + 20 + r.IntN(100)
-						w.faults = func(step int, _ string) fault {
+						w.fault = func(step int, _ string) fault {
 							if step == dies {
 								return crashedAfter
 							}
 							return none
 						}
 						w.settle(t, ingest.Config{MaxRows: 20})
-						w.faults = func(int, string) fault { return none }
+						w.fault = func(int, string) fault { return none }
 					}
 					finish(t, w, ingest.Config{Owner: fmt.Sprint(turn), MaxRows: 30})
-					w.purged = max(w.purged, w.position.Window-1)
+					w.purged = max(w.purged, w.state.DedupFrom-1)
 				}
 				if diff := cmp.Diff(want, w.table); diff != "" {
 					t.Errorf("stored (-want +got):\n%s", diff)
@@ -292,8 +292,8 @@ func TestTheSecondEntryOfALaneIsNeverVoid(t *testing.T) {
 				w.publishEntry(entryOf(seconds(1), 0, asked("b", 0, 2)))
 				finish(t, w, ingest.Config{Owner: "two"})
 				want := map[place]int{{1, 0}: 1, {2, 0}: 1, {2, 1}: 1}
-				if diff := cmp.Diff(want, w.table); diff != "" || w.position.Totals.Void != 0 {
-					t.Errorf("%d void (-want +got):\n%s", w.position.Totals.Void, diff)
+				if diff := cmp.Diff(want, w.table); diff != "" || w.state.Totals.Void != 0 {
+					t.Errorf("%d void (-want +got):\n%s", w.state.Totals.Void, diff)
 				}
 			})
 		})

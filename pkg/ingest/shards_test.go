@@ -81,7 +81,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 			n := min(batch, len(records))
 			_, err := publisher.Publish(t.Context(), &flow.Submission{
 				ID: strconv.Itoa(published), Hash: strconv.Itoa(published), Source: "engine", Received: time.Now(),
-				Pieces: []flow.Piece{{Body: []byte("[" + strings.Join(records[:n], ",") + "]"), Records: n}},
+				Records: flow.Chunks{{Body: []byte("[" + strings.Join(records[:n], ",") + "]"), Records: n}},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -137,7 +137,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	for i, e := range engines {
 		var n, unique, c, k, j, p int
 		answer := clickhousetest.Exec(t, e, `SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m_local), (SELECT sum(rows) FROM flow.sources_local),
-			(SELECT uniqExact(key) FROM flow.jobs_local WHERE created_at IS NOT NULL), (SELECT uniqExact(process_instance_key) FROM flow.instances_local) FROM flow.records_local`)
+			(SELECT uniqExact(key) FROM flow.jobs_local WHERE created_at IS NOT NULL), (SELECT uniqExact(process_instance_key) FROM flow.process_instances_local) FROM flow.records_local`)
 		if _, err := fmt.Sscan(answer, &n, &unique, &c, &k, &j, &p); err != nil {
 			t.Fatalf("%s: %v", answer, err)
 		}
@@ -188,9 +188,9 @@ func decoded(t *testing.T, body string) (r decodedRecord) {
 
 func incarnationOf(t *testing.T, opened *stream.Stream) uint64 {
 	t.Helper()
-	p, err := stream.NewPositions(opened).Read(t.Context(), 0)
+	p, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Incarnation
+	return p.Incarnation()
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/ingest/repeats"
+	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
 )
 
@@ -19,36 +18,32 @@ const (
 )
 
 // store stores one block after the other.
-func (s *session) store(ctx context.Context) error {
-	idle := time.NewTimer(idleTick)
-	defer idle.Stop()
+func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *block) error {
 	for {
-		wait := idleTick
-		if s.stored {
-			wait = advanceAfter
+		var idle <-chan time.Time
+		if s.isPending() {
+			idle = time.After(advanceAfter)
 		}
-		idle.Reset(wait)
 		select {
-		case b := <-s.blocks:
+		case b := <-blocks:
+			if b == nil { // nothing has come for a while
+				if s.state.Claim == nil {
+					s.recovered()
+				}
+				s.beat()
+				continue
+			}
 			if err := s.traced(ctx, b, s.block); err != nil {
 				return err
 			}
-			s.free <- b
-		case <-idle.C:
+			free <- b
+		case <-idle:
 			if err := s.advance(ctx); err != nil {
 				return err
 			}
-			if s.position.Claim == nil {
-				s.recovered()
-			}
-			// fill turns at least every idleTick while nothing waits for it
-			// here; that it does not is for the watch on the heartbeat to see.
-			if time.Since(time.Unix(0, s.turned.Load())) < 5*idleTick {
-				s.beat()
-			}
 		case <-ctx.Done():
 			// Without this the block would be inserted again at the next
-			// start, and dropped for its token: slower, and as right.
+			// start, and dropped for its tokens: slower, and as right.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTime)
 			defer cancel()
 			return errors.Join(ctx.Err(), s.advance(ctx))
@@ -65,110 +60,139 @@ func (s *session) block(ctx context.Context, b *block) error {
 		return err
 	}
 	// Claimed. A crash here leaves the claim: the same messages are read again,
-	// to the same token.
+	// to the same tokens.
 	for _, d := range b.dead {
 		if err := s.setAside(ctx, d); err != nil {
 			return err
 		}
 	}
-	// Set aside. A crash here sets aside again, which changes nothing.
-	if err := s.rows(ctx, b); err != nil {
+	// Dead-lettered. A crash here does so again, which changes nothing.
+	settled, err := s.pieces(ctx, b)
+	if err != nil {
 		return err
 	}
-	// Stored. A crash here repeats the insert; the token makes that harmless.
+	// Stored. A crash here repeats the inserts; their tokens make that harmless.
 	if err := s.writeDown(ctx, b.changes); err != nil {
 		return err
 	}
 	// Complete. A crash here repeats all of it, which changes nothing.
-	s.stored = true
-	s.moved.Read += b.totals.Read
-	s.moved.Repeated += b.totals.Repeated
-	s.moved.Dead += b.totals.Dead
-	s.moved.Void += b.totals.Void
-	s.metrics.repeated.Add(float64(b.totals.Repeated))
-	s.metrics.void.Add(float64(b.totals.Void))
-	s.recovered()
-	s.beat()
-	s.metrics.observe(b)
-	s.metrics.lag.end()
-	return nil
+	return s.complete(b, settled)
 }
 
-// claim fixes the block in the position, what is dropped of it included, and
+// claim fixes the block in the lane state, what is dropped of it included, and
 // with the same write records the block before it as done. A block that is
-// claimed already must be the same: what is dropped stands in the claim, and is
+// claimed already must be the same: what is dropped is in the claim, and is
 // not decided again.
 func (s *session) claim(ctx context.Context, b *block) error {
-	if c := s.position.Claim; c != nil && !s.stored {
-		return s.reclaimed(ctx, b, c)
+	if s.state.Claim != nil && !s.isPending() {
+		return s.reclaim(ctx, b, *s.state.Claim)
 	}
-	if s.position.Held(time.Now()) {
-		// The block is read again when the lane goes on.
+	if s.state.Held(time.Now()) {
+		// The block is read again when the lane resumes.
 		return errors.Join(s.advance(ctx), errHeld)
 	}
-	runs, err := s.decide(ctx, b)
+	places, err := s.decide(ctx, b)
 	if err != nil {
 		return err
 	}
 	// Decided. A crash here leaves nothing: it is decided anew, about other
 	// blocks perhaps.
-	dropped := flow.FormatRuns(runs)
-	c := &flow.Claim{
-		First: b.first, Last: b.last, Stamp: b.stamp, Token: b.token(dropped),
-		Dropped: dropped, Void: flow.FormatRuns(b.voids), At: time.Now().UnixMilli(),
+	clock, err := s.deps.Tables.Clock(ctx)
+	if err != nil {
+		return err
 	}
-	b.drop(runs)
-	b.cut(s.pieces(b))
-	c.Token = togetherToken(c.Token, b.together)
-	if len(b.ends) > 1 {
-		c.To = b.ends[0]
-		c.Token = pieceToken(c.Token, 0, c.To)
+	numbers := b.number(places, b.skipped)
+	known, forgotten := numbers[0], b.forgotten(numbers[1])
+	c := flow.Claim{
+		First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp,
+		Dropped: flow.FormatRuns(known), Forgotten: flow.FormatRuns(forgotten), Void: flow.FormatRuns(b.voids),
+		ClaimedAt: clock.UnixMilli(), StoredAt: max(clock.UnixMilli(), b.end.Stamp/int64(time.Millisecond)),
 	}
-	next := s.done()
-	s.voidBehind = b.clock.Void
-	next.Claim = c
-	s.bearable, s.trials.slow = 0, 0
-	return s.swap(ctx, next)
+	c.Hash = b.sum(c)
+	b.drop(known, forgotten)
+	if n := b.columns.Rows(); n > 0 {
+		c.Pieces = []flow.Piece{{To: b.rows(), State: flow.PieceWaiting}}
+		k := s.inserts(b)
+		if c, err = c.Next([]flow.Outcome{{Result: flow.ResultOpened, Ends: b.ends(c.Piece(0), (n+k-1)/k)}}); err != nil {
+			return &haltError{err}
+		}
+	}
+	next := s.next
+	next.Claim = &c
+	if err := next.Check(); err != nil {
+		return &haltError{err}
+	}
+	s.repeated, s.strain = false, strain{rejected: s.strain.rejected, single: s.strain.single}
+	claimed := time.Now()
+	err = s.swap(ctx, next)
+	s.remembered = claimed
+	return err
 }
 
-// decide says which rows of a block are repeated: records that are known, and those
-// without an identity of their own whose request is.
-func (s *session) decide(ctx context.Context, b *block) ([]flow.Run, error) {
-	for _, source := range b.fences {
-		s.known.Forget(source)
+// inserts is how many inserts a new block is made of: several when more is
+// waiting, so that the lane goes as fast as several inserts do, and one while it
+// keeps up, so that there are few parts to merge.
+func (s *session) inserts(b *block) int {
+	if !b.full || time.Now().Before(s.strain.single) {
+		return 1
 	}
-	known, err := s.known.Decide(ctx, &b.columns, s.share(s.cfg.KnownBytes), s)
+	return max(1, min(s.cfg.Together, b.columns.Bytes()/s.cfg.PieceBytes))
+}
+
+// decide says which rows of a block are deduplicated, by their place: records that
+// are known, and those without an identity of their own whose request is. Rows of
+// forgotten instances are not among them.
+func (s *session) decide(ctx context.Context, b *block) ([]flow.Run, error) {
+	known, err := s.records.Decide(ctx, &b.columns, s.share(s.cfg.KnownBytes), s)
 	if err != nil {
 		return nil, err
 	}
 	again, err := s.repeatedRequests(ctx, b)
-	return repeats.Merge(known, again), err
+	return without(dedup.Merge(known, again), b.skipped), err
 }
 
-// Marks asks how far days reach; see repeats.Tables.
+// without returns the rows of runs that are not in others.
+func without(runs, others []flow.Run) (rest []flow.Run) {
+	if len(others) == 0 {
+		return runs
+	}
+	for _, r := range runs {
+		for row := r.From; row < r.To; row++ {
+			for len(others) > 0 && others[0].To <= row {
+				others = others[1:]
+			}
+			if len(others) == 0 || row < others[0].From {
+				rest = flow.AddRow(rest, row)
+			}
+		}
+	}
+	return rest
+}
+
+// Marks asks how far days reach; see dedup.Tables.
 func (s *session) Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error) {
-	return s.marks(ctx, s.done(), days)
+	return s.marks(ctx, s.next, days)
 }
 
-// Known asks which rows may be stored already; see repeats.Tables.
+// Known asks which rows may be stored already; see dedup.Tables.
 func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	s.metrics.lookups.Inc()
 	s.metrics.lookedUp.Add(float64(len(rows)))
-	return s.deps.Warehouse.Known(ctx, c, rows, found)
+	return s.deps.Index.Known(ctx, c, rows, found)
 }
 
-// repeatedRequests returns the rows of requests that came before, and makes the
-// requests of the block known.
+// repeatedRequests returns the rows of requests that came before, by their place,
+// and makes the requests of the block known.
 func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, error) {
-	batch := repeats.Batch{First: b.first, Last: b.clock, Requests: b.requests, Columns: &b.columns}
+	batch := dedup.Batch{First: b.first, Last: b.end, Requests: b.requests, Columns: &b.columns}
 	runs, err := s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
-		s.metrics.readAgain.Inc()
+		s.metrics.reread.Inc()
 		return s.heads(ctx, from, to, f)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.metrics.reach.Set(s.requests.Reach().Seconds())
+	s.metrics.window.Set(s.requests.Reach().Seconds())
 	return runs, nil
 }
 
@@ -177,106 +201,117 @@ func (l *lane) heads(ctx context.Context, from, to uint64, f func(*flow.Entry) e
 	return l.deps.Lanes.Heads(ctx, l.number, from, to, f)
 }
 
-// reclaimed checks that the block is the one that was claimed before this
-// session, and drops what was dropped of it.
-func (s *session) reclaimed(ctx context.Context, b *block, c *flow.Claim) error {
-	runs, err := flow.ParseRuns(c.Dropped)
+// reclaim checks that the block is the one that was claimed before this session,
+// and drops what was dropped of it.
+func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
+	known, err := flow.ParseRuns(c.Dropped)
 	if err != nil {
-		return halt("the position is damaged: claim %s: %w", c, err)
+		return halt("the lane state is damaged: claim %s: %w", c, err)
 	}
-	pieces := piecesOf(c.Token)
-	if token := togetherToken(b.token(c.Dropped), pieces); wholeToken(c.Token) != token {
-		return halt("messages %s are not those that were claimed: their token is %s, the claim has %s", c, token, c.Token)
+	forgotten, err := flow.ParseRuns(c.Forgotten)
+	if err != nil {
+		return halt("the lane state is damaged: claim %s: %w", c, err)
 	}
-	if n := len(runs); n > 0 && runs[n-1].To > b.columns.Rows() {
-		return halt("the position is damaged: claim %s drops row %d of a block of %d", c, runs[n-1].To-1, b.columns.Rows())
+	if sum := b.sum(c); c.Hash != sum {
+		return halt("messages %s are not those that were claimed: their hash is %s, the claim has %s", c, sum, c.Hash)
 	}
-	// Its requests are to be known. What is repeated of them stands in the
-	// claim.
+	rows, last := b.columns.Rows(), c.Settled
+	for of, numbers := range map[int][]flow.Run{rows: known, rows + len(b.dead): forgotten} {
+		if n := len(numbers); n > 0 && numbers[n-1].To > of {
+			return halt("the lane state is damaged: claim %s drops row %d of a block of %d", c, numbers[n-1].To-1, of)
+		}
+	}
+	for _, p := range c.Pieces {
+		if p.To <= last || p.To > rows {
+			return halt("the lane state is damaged: claim %s has a piece of rows %d to %d of a block of %d", c, last, p.To, rows)
+		}
+		last = p.To
+	}
+	// Its requests are to be known. What is repeated of them is in the claim.
 	if _, err := s.repeatedRequests(ctx, b); err != nil {
 		return err
 	}
-	b.drop(runs)
-	if b.cut(pieces); b.together != pieces {
-		return halt("the position is damaged: claim %s is of %d pieces at once, and its block cannot be", c, pieces)
+	b.number()
+	b.drop(known, forgotten)
+	if len(c.Pieces) > 0 && last != rows || b.columns.Rows() > 0 && last == 0 {
+		return halt("the lane state is damaged: claim %s ends at row %d of a block of %d", c, last, rows)
 	}
-	s.repeated, s.voidBehind = true, b.clock.Void
+	s.repeated = true
 	return nil
 }
 
+// complete counts a block as done. The next write of the lane state records that.
+func (s *session) complete(b *block, c flow.Claim) error {
+	became := b.totals
+	became.Stored = uint64(b.columns.Rows() - c.DeadLettered)
+	became.DeadLettered += uint64(c.DeadLettered)
+	next, err := s.next.Apply(c, became, c.LastRow)
+	if err != nil {
+		return &haltError{err}
+	}
+	// What the claim after this one decides is in that claim.
+	next.DedupFrom, next.VoidThrough = s.requests.Needed(next.Done), max(next.VoidThrough, b.end.Void)
+	s.next = next
+	for _, source := range b.moved {
+		s.records.Forget(source)
+	}
+	s.metrics.deduplicated.Add(float64(became.Deduplicated))
+	s.metrics.forgotten.Add(float64(became.Forgotten))
+	s.metrics.void.Add(float64(became.Void))
+	s.recovered()
+	s.beat()
+	s.metrics.observe(b)
+	s.metrics.lag.end()
+	return nil
+}
+
+// isPending tells whether a block is stored and not yet recorded as done.
+func (s *session) isPending() bool { return s.next.Done != s.state.Done }
+
 // advance records the block that is stored as done.
 func (s *session) advance(ctx context.Context) error {
-	if !s.stored {
+	if !s.isPending() {
 		return nil
 	}
-	return s.swap(ctx, s.done())
+	return s.swap(ctx, s.next)
 }
 
-// progress is the position with what was made of the claim so far.
-func (s *session) progress() flow.Position {
-	next := s.position
-	next.Totals.Add(s.moved)
-	next.Stored = s.lastRow
-	if len(s.doubted) > 0 {
-		days := append(slices.Clone(next.Recount), s.doubted...)
-		slices.Sort(days)
-		next.Recount = slices.Compact(days)
-	}
-	return next
-}
-
-// done is the position with its claim, which is stored, recorded.
-func (s *session) done() flow.Position {
-	next := s.progress()
-	if next.Claim != nil {
-		next.Done, next.Stamp, next.Claim = next.Claim.Last, next.Claim.Stamp, nil
-		// What the claim after this one has decided stands in that claim.
-		next.Window, next.Void = s.requests.Needed(next.Done), max(next.Void, s.voidBehind)
-	}
-	return next
-}
-
-// swap writes the position. After an error it is not known which one is there:
+// swap writes the lane state. After an error it is not known which one is there:
 // the session ends, and the next one reads it.
-func (s *session) swap(ctx context.Context, next flow.Position) error {
-	claimed := time.Now()
-	p, err := s.deps.Positions.Swap(ctx, s.number, next)
+func (s *session) swap(ctx context.Context, next flow.LaneState) error {
+	next, err := s.deps.States.CompareAndSwap(ctx, s.number, next)
 	if err != nil {
-		return fmt.Errorf("move the position: %w", err)
+		return fmt.Errorf("write the lane state: %w", err)
 	}
-	if c := p.Claim; c != nil && (s.position.Claim == nil || s.position.Claim.Token != c.Token) {
-		s.trials = trials{token: c.Token, slow: s.trials.slow} // it was not tried yet
-	}
-	s.position, s.stored, s.written = p, false, p.Revision
-	s.moved, s.doubted, s.repeated, s.remembered = flow.Totals{}, nil, false, claimed
-	s.metrics.done.Set(float64(p.Done))
+	s.state, s.next, s.checked = next, next, next.Revision
+	s.metrics.checkpoint.Set(float64(next.Done))
 	return nil
 }
 
 func (s *session) setAside(ctx context.Context, d flow.Dead) error {
 	s.beat() // a run of them may be long
 	if err := s.deps.DeadLetters.SetAside(ctx, d); err != nil {
-		return fmt.Errorf("set aside record %d of message %d: %w", d.Index, d.Message.Seq, err)
+		return fmt.Errorf("dead-letter record %d of message %d: %w", d.Index, d.Message.Seq, err)
 	}
 	s.metrics.dead.Inc()
-	s.log.WarnContext(ctx, "set aside what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
+	s.log.WarnContext(ctx, "dead-lettered what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
 	return nil
 }
 
-// writeDown writes down who changed what. The changes themselves are applied by a
+// writeDown writes the audit of changes. The changes themselves are applied by a
 // loop of their own.
 func (s *session) writeDown(ctx context.Context, changes []flow.Message) error {
 	if len(changes) == 0 {
 		return nil
 	}
 	if s.deps.Audits == nil {
-		return halt("message %d is a change, and nothing here knows of changes", changes[0].Seq)
+		return halt("message %d is a change, and this ingester applies none", changes[0].Seq)
 	}
 	err := s.deps.Audits.WriteDown(ctx, changes)
-	var refused *flow.StoreError
-	if errors.As(err, &refused) && refused.Class == flow.ClassPoison {
-		// It is the table: who changed what is plain text.
-		return halt("ClickHouse refuses to write down changes: %w", err)
+	var rejected *flow.StoreError
+	if errors.As(err, &rejected) && rejected.Class == flow.ClassPoison {
+		// It is the table: an audit is plain text.
+		return halt("ClickHouse rejects the audit of changes: %w", err)
 	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,7 +125,7 @@ func (f *fleet) publish(ctx context.Context) {
 				case <-pause.C:
 				}
 				m := message(rec(fmt.Sprintf("%d-%d", n, i)))
-				m.Topic = fmt.Sprintf("flow.%d.record", n)
+				m.Lane, m.Topic = n, fmt.Sprintf("flow.%d.record", n)
 				w.publishEntry(flow.Entry{Lane: n, Topic: m.Topic, Body: m.Body, Messages: []flow.Message{m}})
 				pause.Reset(entryEvery)
 			}
@@ -159,8 +158,8 @@ func (f *fleet) join(name string) {
 	f.ingesters[name] = i
 	f.mu.Unlock()
 	real := ingest.New(ingest.Config{Owner: name, KnownBytes: 1 << 16, RepeatBytes: 1 << 16}, ingest.Deps{
-		Leases: watchedLeases{leases, f, name}, Lanes: everySource{i}, Positions: everyPosition{i},
-		Warehouse: everyTable{i}, DeadLetters: noDeadLetters{},
+		Leases: watchedLeases{leases, f, name}, Lanes: everySource{i}, States: everyState{i},
+		Tables: everyTable{i}, Index: everyTable{i}, DeadLetters: noDeadLetters{}, Forgets: noForgets{},
 	}, log, reg)
 	go func() { i.ended <- real.Run(ctx) }()
 }
@@ -302,8 +301,8 @@ func (f *fleet) settled() {
 		if len(w.broken) > 0 {
 			f.t.Errorf("lane %d: %s", n, w.broken[0])
 		}
-		if w.position.Done != uint64(len(w.messages)) || len(w.table) != len(w.messages) || len(w.view) != len(w.messages) {
-			f.t.Errorf("lane %d: %d messages done, %d rows and %d in views of %d messages", n, w.position.Done, len(w.table), len(w.view), len(w.messages))
+		if w.state.Done != uint64(len(w.messages)) || len(w.table) != len(w.messages) || len(w.view) != len(w.messages) {
+			f.t.Errorf("lane %d: %d messages done, %d rows and %d in views of %d messages", n, w.state.Done, len(w.table), len(w.view), len(w.messages))
 		}
 		for at, times := range w.table {
 			if times != 1 || w.view[at] != 1 {
@@ -330,9 +329,9 @@ func (l watchedLeases) Run(ctx context.Context, work func(context.Context, int) 
 
 // What an ingester of many lanes works with is what it works with on each.
 type (
-	everySource   struct{ *ingester }
-	everyPosition struct{ *ingester }
-	everyTable    struct{ *ingester }
+	everySource struct{ *ingester }
+	everyState  struct{ *ingester }
+	everyTable  struct{ *ingester }
 )
 
 func (s everySource) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
@@ -345,43 +344,42 @@ func (s everySource) Heads(ctx context.Context, lane int, from, to uint64, do fu
 	return source{s.processes[lane]}.Heads(ctx, lane, from, to, do)
 }
 
-func (s everyPosition) at(lane int) positions {
-	return positions{s.processes[lane], &s.processes[lane].position}
-}
-func (s everyPosition) Read(ctx context.Context, lane int) (flow.Position, error) {
+func (s everyState) at(lane int) states { return states{s.processes[lane], &s.processes[lane].state} }
+func (s everyState) Read(ctx context.Context, lane int) (flow.LaneState, error) {
 	return s.at(lane).Read(ctx, lane)
 }
-func (s everyPosition) Swap(ctx context.Context, lane int, next flow.Position) (flow.Position, error) {
-	return s.at(lane).Swap(ctx, lane, next)
+func (s everyState) CompareAndSwap(ctx context.Context, lane int, next flow.LaneState) (flow.LaneState, error) {
+	return s.at(lane).CompareAndSwap(ctx, lane, next)
 }
 
 func (s everyTable) of(lane int) tables { return tables{s.processes[lane]} }
+func (s everyTable) ofRows(c *record.Columns) tables {
+	if len(c.Lane) == 0 {
+		return s.of(0)
+	}
+	return s.of(int(c.Lane[0]))
+}
 func (s everyTable) Insert(ctx context.Context, b record.Block) error {
-	return s.of(b.Lane).Insert(ctx, b)
+	return s.ofRows(b.Columns).Insert(ctx, b)
 }
-func (s everyTable) Stored(ctx context.Context, b record.Block) (map[int]uint64, error) {
-	return s.of(b.Lane).Stored(ctx, b)
-}
-func (s everyTable) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
-	return s.of(0).PartsSince(ctx, then)
+func (s everyTable) Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
+	return s.ofRows(b.Columns).Visible(ctx, b, since)
 }
 func (s everyTable) Refold(ctx context.Context, b record.Block) error {
-	return s.of(b.Lane).Refold(ctx, b)
+	return s.ofRows(b.Columns).Refold(ctx, b)
 }
+func (s everyTable) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 func (s everyTable) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
-	return s.of(int(c.Lane[0])).Known(ctx, c, rows, found)
+	return s.ofRows(c).Known(ctx, c, rows, found)
 }
 func (s everyTable) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
 	return s.of(lane).Marks(ctx, lane, incarnation, days)
 }
-func (s everyTable) Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
-	return s.of(lane).Lacking(ctx, lane, incarnation)
+func (s everyTable) StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
+	return s.of(lane).StaleSourceDays(ctx, lane, incarnation)
 }
-func (s everyTable) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
-	return s.of(lane).LastSeq(ctx, lane, incarnation)
-}
-func (s everyTable) LastLife(ctx context.Context, lane int) (uint64, uint64, error) {
-	return s.of(lane).LastLife(ctx, lane)
+func (s everyTable) Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error) {
+	return s.of(lane).Last(ctx, lane, incarnation)
 }
 
 type noDeadLetters struct{}
@@ -389,197 +387,3 @@ type noDeadLetters struct{}
 func (noDeadLetters) SetAside(context.Context, flow.Dead) error {
 	return errors.New("nothing is to be set aside here")
 }
-
-// leaseBucket is the bucket of leases as NATS keeps it: an entry that is not
-// renewed is dropped without a word, and every change has a revision.
-type leaseBucket struct {
-	mu       sync.Mutex
-	revision uint64
-	entries  map[string]leaseEntry
-	watchers map[chan jetstream.KeyValueEntry]bool
-}
-
-type leaseEntry struct {
-	jetstream.KeyValueEntry // what leases do not ask for
-
-	key, value string
-	revision   uint64
-	deleted    bool
-	at         time.Time
-}
-
-func (e leaseEntry) Key() string      { return e.key }
-func (e leaseEntry) Value() []byte    { return []byte(e.value) }
-func (e leaseEntry) Revision() uint64 { return e.revision }
-func (e leaseEntry) Operation() jetstream.KeyValueOp {
-	if e.deleted {
-		return jetstream.KeyValueDelete
-	}
-	return jetstream.KeyValuePut
-}
-
-// get is what the bucket holds of a key.
-func (b *leaseBucket) get(key string) (leaseEntry, bool) {
-	e, is := b.entries[key]
-	return e, is && !e.deleted && time.Since(e.at) < stream.LeaseTTL
-}
-
-// put stores an entry and tells the watchers.
-func (b *leaseBucket) put(key, value string, deleted bool) uint64 {
-	b.revision++
-	e := leaseEntry{key: key, value: value, revision: b.revision, deleted: deleted, at: time.Now()}
-	b.entries[key] = e
-	for w := range b.watchers {
-		w <- e // there is room
-	}
-	return e.revision
-}
-
-var errAway = errors.New("nats: timeout")
-
-// ownBucket is the bucket as one ingester reaches it.
-type ownBucket struct {
-	jetstream.KeyValue // what leases do not use
-	*leaseBucket
-	name string
-	away bool // guarded by leaseBucket.mu
-}
-
-func (b *ownBucket) setAway(away bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.away = away
-}
-
-// do is one operation, which takes its time; while NATS is away it takes all that
-// it is given.
-func (b *ownBucket) do(ctx context.Context, apply func() error) error {
-	select {
-	case <-time.After(kvTime):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	b.mu.Lock()
-	if !b.away {
-		defer b.mu.Unlock()
-		return apply()
-	}
-	b.mu.Unlock()
-	<-ctx.Done()
-	return errAway
-}
-
-func (b *ownBucket) Create(ctx context.Context, key string, value []byte, _ ...jetstream.KVCreateOpt) (revision uint64, err error) {
-	return revision, b.do(ctx, func() error {
-		if _, there := b.get(key); there {
-			return jetstream.ErrKeyExists
-		}
-		revision = b.put(key, string(value), false)
-		return nil
-	})
-}
-
-func (b *ownBucket) Update(ctx context.Context, key string, value []byte, last uint64) (revision uint64, err error) {
-	return revision, b.do(ctx, func() error {
-		if e, there := b.get(key); !there || e.revision != last {
-			return &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}
-		}
-		revision = b.put(key, string(value), false)
-		return nil
-	})
-}
-
-func (b *ownBucket) PutString(ctx context.Context, key, value string) (revision uint64, err error) {
-	return revision, b.do(ctx, func() error { revision = b.put(key, value, false); return nil })
-}
-
-func (b *ownBucket) Get(ctx context.Context, key string) (entry jetstream.KeyValueEntry, err error) {
-	return entry, b.do(ctx, func() error {
-		e, there := b.get(key)
-		if !there {
-			return jetstream.ErrKeyNotFound
-		}
-		entry = e
-		return nil
-	})
-}
-
-// Delete removes what this ingester has written last: leases give the revision of
-// that, which cannot be read here.
-func (b *ownBucket) Delete(ctx context.Context, key string, _ ...jetstream.KVDeleteOpt) error {
-	return b.do(ctx, func() error {
-		if e, there := b.get(key); there && e.value != b.name {
-			return &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}
-		}
-		b.put(key, b.name, true)
-		return nil
-	})
-}
-
-func (b *ownBucket) WatchAll(ctx context.Context, _ ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	w := &leaseWatcher{updates: make(chan jetstream.KeyValueEntry)}
-	changes := make(chan jetstream.KeyValueEntry, 100_000)
-	var present []leaseEntry
-	err := b.do(ctx, func() error {
-		for key := range b.entries {
-			if e, there := b.get(key); there {
-				present = append(present, e)
-			}
-		}
-		b.watchers[changes] = true
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(present, func(a, b leaseEntry) int { return int(a.revision) - int(b.revision) })
-	go b.tell(ctx, present, changes, w.updates)
-	return w, nil
-}
-
-// tell sends what is there, nil, and what changes. Who is cut off misses what is
-// said meanwhile, as a watcher whose connection is gone does until it has another.
-func (b *ownBucket) tell(ctx context.Context, present []leaseEntry, changes chan jetstream.KeyValueEntry, updates chan<- jetstream.KeyValueEntry) {
-	defer close(updates)
-	defer func() {
-		b.mu.Lock()
-		delete(b.watchers, changes)
-		b.mu.Unlock()
-	}()
-	send := func(e jetstream.KeyValueEntry) bool {
-		select {
-		case updates <- e:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	for _, e := range present {
-		if !send(e) {
-			return
-		}
-	}
-	if !send(nil) {
-		return
-	}
-	for {
-		select {
-		case e := <-changes:
-			b.mu.Lock()
-			away := b.away
-			b.mu.Unlock()
-			if !away && !send(e) {
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-type leaseWatcher struct {
-	jetstream.KeyWatcher // what leases do not use
-	updates              chan jetstream.KeyValueEntry
-}
-
-func (w *leaseWatcher) Updates() <-chan jetstream.KeyValueEntry { return w.updates }

@@ -25,10 +25,10 @@ const (
 	// cooling is how long a lane whose work has failed is left alone.
 	cooling = 3 * time.Second
 
-	// restFirst is for how long an instance takes no lanes whose work has given
-	// one up to the others; each time again it is twice as long, up to restMost.
-	restFirst = 30 * time.Second
-	restMost  = 5 * time.Minute
+	// minRest is for how long an instance takes no lanes whose work has given
+	// one up to the others; each time again it is twice as long, up to maxRest.
+	minRest = 30 * time.Second
+	maxRest = 5 * time.Minute
 
 	// backlog is how many changes of the bucket wait to be seen.
 	backlog = 4096
@@ -191,7 +191,7 @@ type holder struct {
 	seen    map[string]sighting // entries of the bucket, by key
 	cooling map[int]time.Time   // lanes whose work failed, until when they are left alone
 	known   bool                // seen is complete
-	said    time.Time           // when this instance first said that it is there and has not been heard of since
+	said    time.Time           // when this instance announced itself first without seeing that since
 	leaving bool
 	resting time.Time     // until when the others share the lanes among them
 	rest    time.Duration // how long that was the last time
@@ -244,7 +244,7 @@ func (r *holder) see(entry jetstream.KeyValueEntry) (news bool) {
 	return !known || before.owner != now.owner || now.at.Sub(before.at) >= r.cfg.TTL
 }
 
-// isBlind says whether what this instance says has not been heard of for long.
+// isBlind tells whether the watch has not shown this instance's own entry for long.
 // After the bucket was set back, by a backup that was restored, a watch waits
 // for numbers that the bucket will not reach for as long again.
 func (r *holder) isBlind() bool {
@@ -339,11 +339,11 @@ func (r *holder) end(ctx context.Context, e ended) {
 	switch {
 	case held.giving || held.lost || r.leaving:
 	case errors.Is(e.err, flow.ErrUnreachable):
-		if time.Since(r.resting) > restMost {
+		if time.Since(r.resting) > maxRest {
 			r.rest = 0 // long ago
 		}
 		if !r.isResting() {
-			r.rest = min(max(2*r.rest, restFirst), restMost)
+			r.rest = min(max(2*r.rest, minRest), maxRest)
 			r.resting = time.Now().Add(r.rest)
 			r.leave(ctx)
 		}

@@ -47,9 +47,9 @@ type Config struct {
 	After int64     `kong:"-"` // see GeneratorConfig; default by the seed, or by Start when there was none
 	Start time.Time `kong:"-"` // timestamp of the first record; default now
 
-	// Writer writes the records in place of a Generator, under one token. Seed,
+	// Source writes the records in place of a Generator, under one token. Seed,
 	// Start and After decide nothing then but the keys of requests.
-	Writer Writer `kong:"-"`
+	Source Source `kong:"-"`
 
 	PIDs     map[string]int `name:"pid" help:"Processes to measure, name=pid, separated by semicolons: until the last answer, or until all is stored with --clickhouse-http."` // the load itself is always measured
 	Timeout  time.Duration  `default:"10s" help:"Of one attempt."`
@@ -101,8 +101,8 @@ func (c *Config) set() error {
 		return errors.New("bulks cannot be prepared: each connection makes its own")
 	case c.Prepare && c.Records == 0:
 		return errors.New("preparing the bodies needs to know how many records")
-	case c.Writer != nil && (len(c.Tokens) > 0 || c.Bulk != nil):
-		return errors.New("a writer of records has one token, and writes no bulks")
+	case c.Source != nil && (len(c.Tokens) > 0 || c.Bulk != nil):
+		return errors.New("a source of records has one token, and is posted in no bulks")
 	}
 	if c.Records == 0 {
 		c.Records = 100_000

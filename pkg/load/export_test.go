@@ -34,8 +34,5 @@ func DrawBar(w io.Writer, most int64, acked Totals, elapsed time.Duration) {
 	b.draw(&tally{ackedSum: acked}, elapsed)
 }
 
-// CompileTemplate reports what is wrong with the text of a template.
-func CompileTemplate(text string, fixed map[string]string) error {
-	_, err := compile(text, names{fixed}, slots())
-	return err
-}
+// BlockConfig is of the engine that writes what a Generator repeats.
+var BlockConfig = blockConfig

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+
+	"sluice/pkg/load/simulator"
 )
 
 // request is one body to be posted, and what to expect of it.
@@ -22,18 +24,10 @@ type request struct {
 	due           time.Time // when it should be sent; zero means at once
 }
 
-// source is what is posted under one token, or of it what one partition writes.
-type source struct {
+// poster is a source, and what it is posted under.
+type poster struct {
 	authorization string
-	records       Writer
-	partition     *Generator // of bulks
-}
-
-// Writer is where records come from. *Generator is the real one.
-type Writer interface {
-	// AppendBatch writes the next n records as one JSON array to the end of dst.
-	// It returns what they add up to and where they are on each partition.
-	AppendBatch(dst []byte, n int) ([]byte, Totals, []Range)
+	records       Source
 }
 
 // feed hands out the requests of a run, one after the other.
@@ -43,7 +37,7 @@ type feed struct {
 	every time.Duration // between two requests; 0 means no pace
 
 	mu       sync.Mutex
-	sources  []source // of each token; of bulks those of each connection one after the other
+	posters  []poster // of each token; of bulks those of each connection one after the other
 	left     int64
 	next     int64      // number of the next request
 	prepared []*request // all that are left, when they were made in advance
@@ -55,9 +49,9 @@ func newFeed(cfg Config) (*feed, error) {
 	if cfg.Bulk != nil {
 		partitions = cfg.Connections
 	}
-	if cfg.Writer != nil {
+	if cfg.Source != nil {
 		partitions = 0
-		f.sources = append(f.sources, source{authorization: cfg.authorization(cfg.Token), records: cfg.Writer})
+		f.posters = append(f.posters, poster{cfg.authorization(cfg.Token), cfg.Source})
 	}
 	for partition := range partitions {
 		for i, token := range append([]string{cfg.Token}, cfg.Tokens...) {
@@ -65,11 +59,7 @@ func newFeed(cfg Config) (*feed, error) {
 			if cfg.Bulk != nil {
 				g.Only = partition + 1
 			}
-			records, err := NewGenerator(g)
-			if err != nil {
-				return nil, err
-			}
-			f.sources = append(f.sources, source{cfg.authorization(token), records, records})
+			f.posters = append(f.posters, poster{cfg.authorization(token), NewGenerator(g)})
 		}
 	}
 	if cfg.Rate > 0 {
@@ -126,17 +116,19 @@ func (f *feed) take(r *request, connection int) *request {
 func (f *feed) fill(r *request, connection int) {
 	n := int(min(f.left, int64(f.cfg.Batch)))
 	tokens := int64(1 + len(f.cfg.Tokens))
-	of := f.sources[f.next%tokens]
+	of := f.posters[f.next%tokens]
 	if f.cfg.Bulk != nil {
-		of = f.sources[int64(connection)*tokens+f.next%tokens]
+		of = f.posters[int64(connection)*tokens+f.next%tokens]
 	}
 	r.authorization = of.authorization
 	switch {
 	case f.cfg.Bulk != nil:
-		r.plain, r.totals, r.ranges = of.partition.appendBulk(r.plain[:0], n, f.cfg.Bulk)
+		r.plain, r.totals, r.ranges = appendRecords(r.plain[:0], of.records, n, func(dst []byte, r simulator.Record) []byte {
+			return f.cfg.Bulk(dst, r.Partition, r.JSON)
+		})
 		r.body = r.plain
 	default:
-		r.plain, r.totals, r.ranges = of.records.AppendBatch(r.plain[:0], n)
+		r.plain, r.totals, r.ranges = AppendBatch(r.plain[:0], of.records, n)
 		r.body = r.plain
 		if f.cfg.Batch == 1 {
 			r.body = r.plain[1 : len(r.plain)-1]

@@ -206,18 +206,6 @@ func TestProgressIsDrawnOnTerminalsOnly(t *testing.T) {
 	}
 }
 
-func TestTemplateWithAnUnknownSlotIsRefused(t *testing.T) {
-	for text, fixed := range map[string]map[string]string{
-		`{"a":$nothing}`: nil,
-		`{"a":$}`:        nil,
-		`{"a":$loop}`:    {"loop": "$loop"},
-	} {
-		if err := load.CompileTemplate(text, fixed); err == nil {
-			t.Errorf("template %q compiles", text)
-		}
-	}
-}
-
 func FuzzReadAcked(f *testing.F) {
 	f.Add("1-1..5 2-1..1\n1-6..9\n")
 	f.Add("1--3..5\n")

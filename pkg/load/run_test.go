@@ -16,12 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"sluice/pkg/load"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 	once := func(n int, do func()) bool {
@@ -46,7 +42,7 @@ func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 		{name: "bodies are prepared and compressed", cfg: load.Config{Prepare: true, Gzip: true}},
 		{name: "records are paced", cfg: load.Config{Rate: 50_000}},
 		{name: "no key is sent", cfg: load.Config{NoKey: true}},
-		{name: "records of a writer", cfg: load.Config{Writer: generator(t)}},
+		{name: "records of a source", cfg: load.Config{Source: generator()}},
 		{
 			name:   "unavailable, nothing stored",
 			before: func(n int, w http.ResponseWriter) bool { return once(n, func() { refuse(w, 503, "") }) }, retries: 1, failed: "503",
@@ -297,14 +293,7 @@ func TestApiThatIsNotThere(t *testing.T) {
 	}
 }
 
-func generator(t *testing.T) *load.Generator {
-	t.Helper()
-	g, err := load.NewGenerator(load.GeneratorConfig{Seed: 9})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
+func generator() *load.Generator { return load.NewGenerator(load.GeneratorConfig{Seed: 9}) }
 
 func TestUnusableConfigurations(t *testing.T) {
 	tests := map[string]load.Config{
@@ -315,7 +304,7 @@ func TestUnusableConfigurations(t *testing.T) {
 		"a negative number of records":     {Records: -1},
 		"a negative rate":                  {Rate: -1},
 		"a negative number of connections": {Connections: -1},
-		"a writer of two sources":          {Writer: generator(t), Tokens: []string{"other"}},
+		"a source under two tokens":        {Source: generator(), Tokens: []string{"other"}},
 	}
 	for name, cfg := range tests {
 		t.Run(name, func(t *testing.T) {

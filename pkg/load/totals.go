@@ -8,31 +8,9 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"sluice/pkg/load/simulator"
 )
-
-// valueType is what a record is about.
-type valueType int
-
-const (
-	valueElement valueType = iota
-	valueCreation
-	valueJob
-	valueJobBatch
-	valueIncident
-	valueVariable
-	valueTimer
-	valueMessage
-	valueSubscription
-	valueUserTask
-	valueTypes // how many there are
-)
-
-func (t valueType) String() string {
-	return [valueTypes]string{
-		"PROCESS_INSTANCE", "PROCESS_INSTANCE_CREATION", "JOB", "JOB_BATCH", "INCIDENT", "VARIABLE",
-		"TIMER", "MESSAGE", "PROCESS_MESSAGE_SUBSCRIPTION", "USER_TASK",
-	}[t]
-}
 
 // Totals is what a number of records add up to. Every id is unique in its
 // source, so Records is also the number of different ids of all sources.
@@ -43,8 +21,19 @@ type Totals struct {
 	PositionSum int64 // wraps
 	MinPosition int64 // 0 when there are no records
 	MaxPosition int64
-	types       [valueTypes]int64
+	types       [valueTypes]int64 // in the order of simulator.ValueTypes
 }
+
+const valueTypes = len(simulator.ValueTypes)
+
+// typeOf is the index of each value type.
+var typeOf = func() map[string]int {
+	all := map[string]int{}
+	for i, name := range simulator.ValueTypes {
+		all[name] = i
+	}
+	return all
+}()
 
 // ValueTypes counts the records by valueType; those that did not occur are left
 // out.
@@ -52,23 +41,23 @@ func (t Totals) ValueTypes() map[string]int64 {
 	counts := make(map[string]int64)
 	for i, n := range t.types {
 		if n > 0 {
-			counts[valueType(i).String()] = n
+			counts[simulator.ValueTypes[i]] = n
 		}
 	}
 	return counts
 }
 
-func (t *Totals) count(v valueType, key, position int64, bytes int) {
+func (t *Totals) count(r simulator.Record) {
 	if t.Records == 0 {
-		t.MinPosition, t.MaxPosition = position, position
+		t.MinPosition, t.MaxPosition = r.Position, r.Position
 	}
 	t.Records++
-	t.Bytes += int64(bytes)
-	t.KeySum += key
-	t.PositionSum += position
-	t.MinPosition = min(t.MinPosition, position)
-	t.MaxPosition = max(t.MaxPosition, position)
-	t.types[v]++
+	t.Bytes += int64(len(r.JSON))
+	t.KeySum += r.Key
+	t.PositionSum += r.Position
+	t.MinPosition = min(t.MinPosition, r.Position)
+	t.MaxPosition = max(t.MaxPosition, r.Position)
+	t.types[typeOf[r.ValueType]]++
 }
 
 func (t *Totals) add(o Totals) {
@@ -126,6 +115,21 @@ func (r Range) Records() int64 { return max(0, r.Last-r.First+1) }
 
 func (r Range) String() string { return fmt.Sprintf("%d-%d..%d", r.Partition, r.First, r.Last) }
 
+// extend adds a record to ranges that its partition may have begun already.
+func extend(ranges []Range, r simulator.Record) []Range {
+	for i := len(ranges) - 1; i >= 0; i-- {
+		if ranges[i].Partition != r.Partition {
+			continue
+		}
+		if ranges[i].Last == r.Position-1 {
+			ranges[i].Last = r.Position
+			return ranges
+		}
+		break
+	}
+	return append(ranges, Range{r.Partition, r.Position, r.Position})
+}
+
 // appendRanges writes the ranges of one acknowledged request as one line.
 func appendRanges(dst []byte, ranges []Range) []byte {
 	sep := ""
@@ -147,7 +151,7 @@ func ReadAcked(r io.Reader) ([]Range, error) {
 	for n := 1; ; n++ {
 		line, err := in.ReadString('\n')
 		if err == io.EOF {
-			return join(ranges), nil
+			return Join(ranges), nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read acknowledged ranges: %w", err)
@@ -162,8 +166,8 @@ func ReadAcked(r io.Reader) ([]Range, error) {
 	}
 }
 
-// join sorts ranges and makes those that adjoin or overlap one.
-func join(ranges []Range) []Range {
+// Join sorts ranges and makes those that adjoin or overlap one.
+func Join(ranges []Range) []Range {
 	slices.SortFunc(ranges, func(a, b Range) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.First, b.First))
 	})

@@ -17,12 +17,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:8081"
-	}
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:8081")
 	c.Version, c.Commit = cmp.Or(c.Version, "unknown"), cmp.Or(c.Commit, "unknown")
-	if c.CheckTimeout <= 0 {
-		c.CheckTimeout = 2 * time.Second
-	}
+	c.CheckTimeout = cmp.Or(c.CheckTimeout, 2*time.Second)
 	return c
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/ops"
 )
@@ -34,35 +33,6 @@ func get(t *testing.T, s *ops.Server, path string, change ...func(*http.Request)
 
 func newServer() *ops.Server {
 	return ops.New(ops.Config{Listen: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
-}
-
-func TestMetricsShowTheProcessAndWhatIsRegistered(t *testing.T) {
-	s := newServer()
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_test_total", Help: "Counted."})
-	s.Registry().MustRegister(c)
-	c.Add(3)
-	code, body := get(t, s, "/metrics")
-	if code != http.StatusOK {
-		t.Fatalf("got %d, want 200", code)
-	}
-	for _, want := range []string{"sluice_test_total 3\n", "go_goroutines ", "process_resident_memory_bytes ", "go_build_info{"} {
-		if !strings.Contains(body, want) {
-			t.Errorf("metrics lack %q", want)
-		}
-	}
-}
-
-func TestMetricsSayWhetherTheProcessIsReady(t *testing.T) {
-	s := newServer()
-	var missing error
-	s.AddCheck("stream", func(context.Context) error { return missing })
-	if _, body := get(t, s, "/metrics"); !strings.Contains(body, "sluice_ready 1\n") {
-		t.Error("metrics do not say that a process that has all it needs is ready")
-	}
-	missing = errors.New("away")
-	if _, body := get(t, s, "/metrics"); !strings.Contains(body, "sluice_ready 0\n") {
-		t.Error("metrics do not say that a process without its stream is not ready")
-	}
 }
 
 func TestReadinessNamesWhatIsMissing(t *testing.T) {
@@ -86,6 +56,10 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 			code, body := get(t, s, "/readyz")
 			if code != tt.code || strings.TrimSpace(body) != tt.want {
 				t.Errorf("got %d %s, want %d %s", code, body, tt.code, tt.want)
+			}
+			_, metrics := get(t, s, "/metrics")
+			if ready := strings.Contains(metrics, "sluice_ready 1\n"); ready != (tt.code == 200) || !ready && !strings.Contains(metrics, "sluice_ready 0\n") {
+				t.Errorf("sluice_ready is 1: %t, want %t", ready, tt.code == 200)
 			}
 		})
 	}

@@ -92,7 +92,13 @@ func TestMetricsAsOpenMetrics(t *testing.T) {
 	if got := page("application/openmetrics-text; version=1.0.0"); !strings.Contains(got, `sluice_test_seconds_bucket{le="1.0"} 1 # {trace_id="4711"} 0.5`) || !strings.HasSuffix(got, "# EOF\n") || !strings.Contains(got, build) {
 		t.Errorf("as OpenMetrics:\n%s", got)
 	}
-	if got := page("text/plain"); !strings.Contains(got, `sluice_test_seconds_bucket{le="1"} 1`+"\n") || !strings.Contains(got, `version="v9.9.9"} 1`) {
+	got := page("text/plain")
+	for _, want := range []string{"go_goroutines ", "process_resident_memory_bytes ", "go_build_info{"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("metrics lack %q", want)
+		}
+	}
+	if !strings.Contains(got, `sluice_test_seconds_bucket{le="1"} 1`+"\n") || !strings.Contains(got, `version="v9.9.9"} 1`) {
 		t.Errorf("as text:\n%s", got)
 	}
 }

@@ -16,36 +16,32 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// released is how make build compiles.
-var released = variant{"released", []string{"-trimpath"}}
-
 // plain is how go test compiles, so that tests and the programs that they run have
 // every package in common: released ones are compiled three times over, twice of
 // them by a profile.
-var plain = variant{"plain", []string{"-pgo=off", "-ldflags=-w"}}
-
-// variant is a way to compile programs.
-type variant struct {
-	name  string
-	flags []string
-}
+var plain = []string{"-pgo=off", "-ldflags=-w"}
 
 var programs = []string{"sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice"}
 
 // Build puts the programs into the folder bin, and the engine next to them, as
 // make build does: for measurements and long trials.
-func Build(ctx context.Context, bin string) error { return buildAll(ctx, released, bin) }
+func Build(ctx context.Context, bin string) error {
+	return BuildWith(ctx, bin, "released", "-trimpath")
+}
 
 // BuildPlain is Build for tests, which show what the programs do and not how fast:
 // it takes a fraction of the time.
-func BuildPlain(ctx context.Context, bin string) error { return buildAll(ctx, plain, bin) }
+func BuildPlain(ctx context.Context, bin string) error {
+	return BuildWith(ctx, bin, "plain", plain...)
+}
 
-func buildAll(ctx context.Context, as variant, bin string) error {
+// BuildWith is Build with other flags, which have a name.
+func BuildWith(ctx context.Context, bin, name string, flags ...string) error {
 	file, err := library.Fetched()
 	if err != nil {
 		return err
 	}
-	if err := build(ctx, as, bin, programs...); err != nil {
+	if err := build(ctx, name, flags, bin, programs...); err != nil {
 		return err
 	}
 	return put(file, filepath.Join(bin, filepath.Base(file)), os.Symlink)
@@ -54,19 +50,19 @@ func buildAll(ctx context.Context, as variant, bin string) error {
 // BuildNATS puts the official nats-server into the folder bin, of the version that
 // go.mod names.
 func BuildNATS(ctx context.Context, bin string) error {
-	return build(ctx, plain, bin, "github.com/nats-io/nats-server/v2")
+	return build(ctx, "plain", plain, bin, "github.com/nats-io/nats-server/v2")
 }
 
 // build compiles programs into a folder of the checkout, which leaves alone what is
 // up to date, and links them into bin. So what several packages of tests run is
 // compiled and linked once, by the first of them, and the others wait for it.
-func build(ctx context.Context, as variant, bin string, packages ...string) error {
+func build(ctx context.Context, name string, flags []string, bin string, packages ...string) error {
 	said, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output() // also from a module beside it
 	if err != nil {
 		return fmt.Errorf("look for the checkout: %w", err)
 	}
 	root := strings.TrimSpace(string(said))
-	built := filepath.Join(root, ".cache", "programs", as.name)
+	built := filepath.Join(root, ".cache", "programs", name)
 	if err := errors.Join(os.MkdirAll(built, 0o755), os.MkdirAll(bin, 0o755)); err != nil {
 		return err
 	}
@@ -78,15 +74,15 @@ func build(ctx context.Context, as variant, bin string, packages ...string) erro
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	compile := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-buildvcs=false", "-o", built + "/"}, as.flags, packages)...)
+	compile := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-buildvcs=false", "-o", built + "/"}, flags, packages)...)
 	compile.Dir = root
 	if out, err := compile.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
-	for _, name := range packages {
-		name = strings.TrimSuffix(name, "/v2")
-		name = name[strings.LastIndexByte(name, '/')+1:]
-		if err := put(filepath.Join(built, name), filepath.Join(bin, name), os.Link); err != nil {
+	for _, program := range packages {
+		program = strings.TrimSuffix(program, "/v2")
+		program = program[strings.LastIndexByte(program, '/')+1:]
+		if err := put(filepath.Join(built, program), filepath.Join(bin, program), os.Link); err != nil {
 			return err
 		}
 	}

@@ -10,41 +10,33 @@ import (
 	"time"
 )
 
-// Start starts a program, which ends with the test: it is asked to first when it
-// has so long for that, and may not fail then; with 0 it is killed if it still runs.
-func Start(t testing.TB, name string, cmd *exec.Cmd, toEnd time.Duration) *Process {
+// Start starts a program, which ends with the test: it is asked to, and may not fail
+// then, or it is killed if it still runs.
+func Start(t testing.TB, name string, cmd *exec.Cmd, graceful bool) *Process {
 	t.Helper()
-	p, err := Launch(cmd, filepath.Join(t.TempDir(), name+".log"))
-	if err != nil {
-		t.Fatalf("start %s: %v", name, err)
+	p := &Process{Name: name, Log: filepath.Join(t.TempDir(), name+".log"), Cmd: cmd}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if toEnd == 0 {
+		if !graceful {
 			p.Kill()
-		} else if p.Stop(toEnd); p.Err() != nil {
-			t.Errorf("%s ended with %v", name, p.Err())
+		} else if err := p.Stop(); err != nil || p.Status() != 0 {
+			t.Errorf("%s ended with status %d: %v", name, p.Status(), err)
 		}
-		if t.Failed() {
-			show(t, name, p)
-		}
+		p.ShowIfFailed(t)
 	})
 	return p
 }
 
-// shown is how many lines of a program are shown when a test has failed.
-const shown = 15
-
-// show shows the last that a program has written. It goes out before what go test
-// says of the test, so that the assertion which failed comes last. All that it has
-// written stays in the folder of artifacts, where there is one (go test -artifacts).
-func show(t testing.TB, name string, p *Process) {
-	fmt.Printf("=== %s: the end of what %s (%s) wrote:\n%s\n", t.Name(), name, p, p.Tail(shown))
+// keep writes a file into the folder of artifacts, where there is one.
+func keep(t testing.TB, name, content string) {
 	if kept := flag.Lookup("test.artifacts"); kept == nil || kept.Value.String() != "true" {
 		return
 	}
-	file := filepath.Join(t.ArtifactDir(), filepath.Base(filepath.Dir(p.Log()))+"-"+name+".log")
-	if err := os.WriteFile(file, []byte(p.Output()), 0o600); err != nil {
-		t.Logf("keep the log of %s: %v", name, err)
+	file := filepath.Join(t.ArtifactDir(), name)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Logf("keep %s: %v", name, err)
 		return
 	}
 	fmt.Printf("=== all of it: %s\n", file)

@@ -16,16 +16,16 @@ func BenchmarkParse(b *testing.B) {
 	})
 }
 
-// BenchmarkParts is the encoding and compressing: a parsed body becomes messages.
-func BenchmarkParts(b *testing.B) {
+// BenchmarkCut is the encoding and compressing: a parsed body becomes messages.
+func BenchmarkCut(b *testing.B) {
 	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
 		requests, encoded := make([]*record.Request, len(bodies)), 0
 		for i, body := range bodies {
 			requests[i] = parsed(b, body)
-			encoded += len(partsOf(b, requests[i], nil)[0].Body)
+			encoded += len(chunksOf(b, requests[i], nil)[0].Body)
 		}
-		var parts []flow.Piece
-		benchtest.Records(b, bodies, records, func(i int) { parts = partsOf(b, requests[i], parts[:0]) })
+		var chunks []flow.Chunk
+		benchtest.Records(b, bodies, records, func(i int) { chunks = chunksOf(b, requests[i], chunks[:0]) })
 		b.ReportMetric(float64(encoded)/float64(len(bodies)*records), "encoded-B/record")
 	})
 }
@@ -36,7 +36,7 @@ func BenchmarkAppend(b *testing.B) {
 	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
 		messages := make([]flow.Message, len(bodies))
 		for i, body := range bodies {
-			part := partsOf(b, parsed(b, body), nil)[0]
+			part := chunksOf(b, parsed(b, body), nil)[0]
 			messages[i] = flow.Message{Seq: uint64(i + 1), Body: part.Body, Encoding: part.Encoding, Received: benchtest.Start}
 		}
 		var c record.Columns
@@ -63,11 +63,11 @@ func parsed(b *testing.B, body []byte) *record.Request {
 	return r
 }
 
-// partsOf returns the one part of a request that is small enough.
-func partsOf(b *testing.B, r *record.Request, dst []flow.Piece) []flow.Piece {
-	parts, err := r.Pieces(flow.DefaultPieceBytes, dst)
-	if err != nil || len(parts) != 1 {
-		b.Fatalf("got %d parts and error %v, want one", len(parts), err)
+// chunksOf returns the one part of a request that is small enough.
+func chunksOf(b *testing.B, r *record.Request, dst []flow.Chunk) []flow.Chunk {
+	chunks, err := r.Cut(flow.DefaultChunkBytes, 1, dst)
+	if err != nil || len(chunks) != 1 {
+		b.Fatalf("got %d chunks and error %v, want one", len(chunks), err)
 	}
-	return parts
+	return chunks
 }

@@ -12,9 +12,8 @@ import (
 //
 // It is the one table of columns. The tag column is the name in flow.records, and
 // member the member that a column holds as it is, "value." before one of the
-// record's value: of those nothing else has to be said, wherever they pass. The tag
-// since is the migration that has added a column of a member of value: rows that were
-// stored before keep the member in extra. docs/contributing.md adds one.
+// record's value: of those nothing else has to be said, wherever they pass. docs/contributing.md
+// adds one.
 type Columns struct {
 	Source LowCardinality `column:"source"` // of the records: one engine with one numbering
 
@@ -46,7 +45,7 @@ type Columns struct {
 	ProcessInstanceKey       StringColumn   `column:"process_instance_key" member:"value.processInstanceKey"`
 	ParentProcessInstanceKey NullInt64      `column:"parent_process_instance_key" member:"value.parentProcessInstanceKey"`
 	ParentElementInstanceKey NullInt64      `column:"parent_element_instance_key" member:"value.parentElementInstanceKey"`
-	RootProcessInstanceKey   NullInt64      `column:"root_process_instance_key" member:"value.rootProcessInstanceKey" since:"22"`
+	RootProcessInstanceKey   NullInt64      `column:"root_process_instance_key" member:"value.rootProcessInstanceKey"`
 	ElementID                LowCardinality `column:"element_id"` // by one of two names
 	ElementInstanceKey       NullInt64      `column:"element_instance_key" member:"value.elementInstanceKey"`
 	FlowScopeKey             NullInt64      `column:"flow_scope_key" member:"value.flowScopeKey"`
@@ -163,14 +162,14 @@ func (c *Columns) truncate(m mark) {
 	c.Kind = c.Kind[:m.rows]
 }
 
-// Block is what is stored in one piece: the records of the messages First to
-// Last of a lane, in order, under one token.
+// Block is what one INSERT stores: some rows of columns, under one token.
 type Block struct {
-	Lane    int
-	Claim   flow.Claim
-	Columns *Columns // not kept after the call it is passed to returns
+	Columns  *Columns // not kept after the call it is passed to returns
+	From, To int      // its rows, To excluded
+	Token    string   // the same for the same rows
+	StoredAt int64    // from when their retention counts, ms since 1970
 
-	Timeout time.Duration // how long the attempt to store it may take; the warehouse's default when 0
+	Timeout time.Duration // how long the attempt may take; the warehouse's default when 0
 }
 
 // Drop removes runs of rows, which are in order and do not touch. The

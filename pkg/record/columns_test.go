@@ -3,7 +3,6 @@ package record_test
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +219,7 @@ func TestColumnsAreReusedBetweenBlocks(t *testing.T) {
 
 func TestAppendDoesNotAllocate(t *testing.T) {
 	r := parse(t, string(recordtest.Realistic(500)))
-	p := parts(t, r, flow.DefaultPieceBytes)[0]
+	p := chunks(t, r, flow.DefaultChunkBytes)[0]
 	m := &flow.Message{Body: p.Body, Encoding: p.Encoding, Received: received}
 	var c record.Columns
 	appended(t, &c, m)
@@ -247,39 +246,5 @@ func TestColumnsKnowWhatTheyHold(t *testing.T) {
 	}
 	if got := new(record.Columns).Held(); got != 0 {
 		t.Errorf("new columns hold %d bytes", got)
-	}
-}
-
-// TestAMemberIsInExtraBeforeItHasAColumn reads a record as programs do, and as they did
-// before a migration gave one of its members a column. It is the same record.
-func TestAMemberIsInExtraBeforeItHasAColumn(t *testing.T) {
-	added := record.Additions()
-	of := reflect.TypeFor[record.Columns]()
-	for i := range of.NumField() {
-		if tag := of.Field(i).Tag; tag.Get("since") != "" && !strings.HasPrefix(tag.Get("member"), "value.") {
-			t.Errorf("column %s is added for %q: only members of value stand at the top of extra", tag.Get("column"), tag.Get("member"))
-		}
-	}
-	var now, since, before record.Columns
-	since.AsBefore(added[0] + 1)
-	before.AsBefore(added[0])
-	for range 2 { // Reset changes nothing of it
-		var got []string
-		for _, c := range []*record.Columns{&now, &since, &before} {
-			c.Reset()
-			appended(t, c, message(`[{"id":"a","value":{"x":1,"rootProcessInstanceKey":7,"y":2}},{"id":"b","value":{"x":1,"rootProcessInstanceKey":8}}]`))
-			got = append(got, fmt.Sprintf("%v %v %s", c.RootProcessInstanceKey.Values, c.RootProcessInstanceKey.Nulls, c.Extra.Buf))
-		}
-		want := []string{
-			`[7 8] [0 0] {"x":1,"y":2}{"x":1}`,
-			`[7 8] [0 0] {"x":1,"y":2}{"x":1}`,
-			`[0 0] [1 1] {"x":1,"rootProcessInstanceKey":7,"y":2}{"x":1,"rootProcessInstanceKey":8}`,
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		if string(now.Identity.Buf) != string(before.Identity.Buf) || len(now.Identity.Buf) != 2*flow.ContentBytes {
-			t.Errorf("identities are %x, and were %x", now.Identity.Buf, before.Identity.Buf)
-		}
 	}
 }

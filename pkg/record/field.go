@@ -3,7 +3,6 @@ package record
 import (
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -162,7 +161,6 @@ type columnType struct {
 	index int   // of the member of Columns
 	time  bool  // ms since 1970
 	field field // that it holds as it is, fieldUnknown when there is none
-	since int   // the migration that has added it, 0 for those of the first version
 }
 
 // What follows from named and from the tags of Columns.
@@ -188,7 +186,6 @@ func describe() (specs [maxFields]spec, columns []columnType) {
 			continue
 		}
 		column := columnType{name: name, index: i, time: of.Field(i).Tag.Get("unit") == "ms", field: fieldUnknown}
-		column.since, _ = strconv.Atoi(of.Field(i).Tag.Get("since"))
 		if path, is := of.Field(i).Tag.Lookup("member"); is {
 			inner, value := strings.CutPrefix(path, "value.")
 			at := slices.IndexFunc(specs[:next], func(s spec) bool { return s.name == inner && s.value == value })
@@ -223,9 +220,6 @@ type Column struct {
 	Name string // in flow.records
 	Data any    // *LowCardinality, *StringColumn, *NullInt64, *[]int64, *[]uint16, *[]uint32 or *[]uint64
 	Time bool   // Data is ms since 1970
-
-	Since  int    // the migration that has added it, 0 for those of the first version
-	Member string // of value, which extra has in rows that were stored before; of columns with Since
 }
 
 // All are the columns of flow.records, each a pointer into c.
@@ -234,33 +228,8 @@ func (c *Columns) All() []Column {
 	of := reflect.ValueOf(c).Elem()
 	for i, column := range columnTypes {
 		all[i] = Column{Name: column.name, Data: of.Field(column.index).Addr().Interface(), Time: column.time}
-		if column.since > 0 {
-			all[i].Since, all[i].Member = column.since, specs[column.field].name
-		}
 	}
 	return all
-}
-
-// Additions are the migrations that have added columns, in order.
-func Additions() (all []int) {
-	for _, column := range columnTypes {
-		if column.since > 0 && !slices.Contains(all, column.since) {
-			all = append(all, column.since)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// AsBefore makes c, which is new, read records as programs did before a migration: the
-// columns that it has added, and those of later ones, stay empty, and their members are
-// in extra.
-func (c *Columns) AsBefore(migration int) {
-	for _, column := range columnTypes {
-		if column.since >= migration {
-			c.reader.without |= 1 << column.field
-		}
-	}
 }
 
 // found are the columns of some Columns by their types.

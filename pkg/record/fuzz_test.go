@@ -189,16 +189,16 @@ func withoutSecrets(t *testing.T, raw []byte, masked bool) any {
 	return read
 }
 
-// compareParts looks whether the parts hold exactly the records.
+// compareParts looks whether the chunks hold exactly the records.
 func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 	t.Helper()
 	for _, target := range []int{1, 200, 512 << 10} {
-		parts, err := r.Pieces(target, nil)
+		chunks, err := r.Cut(target, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []json.RawMessage
-		for _, p := range parts {
+		for _, p := range chunks {
 			for i := range p.Records {
 				raw, err := record.Raw(&flow.Message{Body: p.Body, Encoding: p.Encoding}, i)
 				if err != nil {

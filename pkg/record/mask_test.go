@@ -104,11 +104,11 @@ func TestMaskedPartsAndHash(t *testing.T) {
 		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		parts, err := r.Pieces(flow.DefaultPieceBytes, nil)
-		if err != nil || len(parts) != 1 || parts[0].Records != 2 {
-			t.Fatalf("parts %v, %v", parts, err)
+		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)
+		if err != nil || len(chunks) != 1 || chunks[0].Records != 2 {
+			t.Fatalf("chunks %v, %v", chunks, err)
 		}
-		all[i] = append([]byte(record.Hash(r.Body())), parts[0].Body...)
+		all[i] = append([]byte(record.Hash(r.Body())), chunks[0].Body...)
 		if bytes.Contains(all[i], []byte(secret)) {
 			t.Errorf("published is %s", all[i])
 		}

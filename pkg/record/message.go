@@ -2,8 +2,6 @@ package record
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"io"
 
 	"github.com/klauspost/compress/s2"
@@ -168,65 +166,4 @@ func Find(e *flow.Entry, index int) (m flow.Message, raw []byte, err error) {
 	}
 	raw, err = Raw(&m, index)
 	return m, raw, err
-}
-
-// redacted stands for a record that was forgotten, so that all others keep their
-// places.
-const redacted = "null"
-
-// Redact writes an entry again without some of its records. The table is new for an
-// entry of requests, and empty where the message keeps its headers. Of what cannot
-// be read nothing is left when forget says so of the index -1.
-func Redact(e *flow.Entry, forget func(m *flow.Message, index int) bool) (table string, body []byte, err error) {
-	if e.Err != nil {
-		if forget(&e.Messages[0], -1) {
-			return "", []byte{}, nil
-		}
-		return "", bytes.Clone(e.Body), nil
-	}
-	var w flow.EntryWriter
-	w.Reset(e.Knew, e.Patience)
-	for i := range e.Messages {
-		m := e.Messages[i]
-		if m.Body, err = redact(&m, forget); err != nil {
-			return "", nil, fmt.Errorf("redact message %d of lane %d: %w", e.Seq, e.Lane, err)
-		}
-		w.Append(&m)
-	}
-	if len(e.Table) > 0 {
-		table = w.Header()
-	}
-	return table, w.Body(), nil
-}
-
-// redact is the body without the records that are to be forgotten.
-func redact(m *flow.Message, forget func(m *flow.Message, index int) bool) ([]byte, error) {
-	some := false
-	plain := []byte("[")
-	err := Each(m, func(index int, raw []byte) error {
-		if len(plain) > 1 {
-			plain = append(plain, ',')
-		}
-		if forget(m, index) {
-			some = true
-			plain = append(plain, redacted...)
-		} else {
-			plain = append(plain, raw...)
-		}
-		return nil
-	})
-	var broken *BadRecordError
-	switch {
-	case errors.As(err, &broken) && forget(m, -1):
-		return []byte{}, nil
-	case err != nil && broken == nil:
-		return nil, err
-	case err != nil, !some:
-		return bytes.Clone(m.Body), nil
-	}
-	plain = append(plain, ']')
-	if m.Encoding == flow.EncodingS2 {
-		return s2.Encode(nil, plain), nil
-	}
-	return plain, nil
 }

@@ -165,7 +165,7 @@ func (p *parser) add(at, end int) int {
 		p.badTime++
 	}
 	p.unknown += len(w.outer) + len(w.inner)
-	return p.keep(at, end, w.lot())
+	return p.keep(at, end, w.route())
 }
 
 // known are the members that make an object a record: other JSON, such as what search
@@ -174,12 +174,12 @@ func (p *parser) add(at, end int) int {
 const known = (uint64(1)<<firstOfValue - 1) &^ (1<<fieldTimestamp | 1<<fieldRecords)
 
 // keep notes where a record stands.
-func (p *parser) keep(at, end int, lot uint64) int {
+func (p *parser) keep(at, end int, route uint64) int {
 	if end >= 0 && end-at > p.lim.RecordBytes {
 		return p.w.fail(CodeRecordTooLarge, at)
 	}
 	if end >= 0 {
-		p.records = append(p.records, posted{span{uint32(at), uint32(end)}, lot})
+		p.records = append(p.records, posted{span{uint32(at), uint32(end)}, route})
 	}
 	return end
 }

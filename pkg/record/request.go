@@ -26,8 +26,8 @@ const (
 type Request struct {
 	body    []byte
 	records []posted // in the order of the body
-	sorted  []posted // the same by slot; empty when all are of one slot
-	slot    int      // that one
+	sorted  []posted // the same by lane, for Cut
+	lanes   uint64   // that Cut cuts for
 	array   bool     // body is one JSON array
 	noID    int      // records without an id
 	byPlace int      // records without an identity of their own
@@ -41,7 +41,7 @@ type Request struct {
 
 	joined  []byte   // the array of records being put together
 	encoded []byte   // the same compressed, in a buffer for the worst case
-	bodies  [][]byte // of pieces; the first used of them are the caller's until Release
+	bodies  [][]byte // of chunks; the first used of them are the caller's until Release
 	used    int
 }
 
@@ -53,8 +53,8 @@ var requests = sync.Pool{New: func() any { return new(Request) }}
 // NewRequest returns an empty Request.
 func NewRequest() *Request { return requests.Get().(*Request) }
 
-// Release gives the memory of r back, the bodies of its pieces included. Call
-// it once neither r nor its pieces are used any more.
+// Release gives the memory of r back, the bodies of its chunks included. Call
+// it once neither r nor its chunks are used any more.
 func (r *Request) Release() {
 	r.reset(nil)
 	if cap(r.encoded) > 2*maxPlainBytes { // one huge record is no reason to keep as much for ever
@@ -65,9 +65,8 @@ func (r *Request) Release() {
 
 func (r *Request) reset(body []byte) {
 	r.body, r.w.b = body, body
-	r.records, r.sorted, r.problems = r.records[:0], r.sorted[:0], r.problems[:0]
+	r.records, r.problems = r.records[:0], r.problems[:0]
 	r.w.masked, r.cuts = r.w.masked[:0], r.cuts[:0]
-	r.slot = 0
 	r.array = false
 	r.noID, r.byPlace, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0, 0
 }
@@ -95,7 +94,7 @@ func (r *Request) BadTimestamps() int { return r.badTime }
 func (r *Request) UnknownMembers() int { return r.unknown }
 
 // Parse splits a posted body into records and checks every one, in one pass.
-// The body is not copied: leave it as it is until the pieces are made. Values of
+// The body is not copied: leave it as it is until the chunks are made. Values of
 // members that lim masks are replaced in it; Body is what it is then. The error
 // is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
 // body was read; then the request holds nothing of use.

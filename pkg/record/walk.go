@@ -18,8 +18,7 @@ type walker struct {
 	outer    []span           // members of the record that are no fields, name and all
 	inner    []span           // members of its value that are no fields
 
-	names, valueNames names  // of the members of a record, and of its value
-	without           uint64 // fields that are members like any other; it never changes
+	names, valueNames names // of the members of a record, and of its value
 
 	// What content needs to know of the members that are no fields, and of
 	// arrays and objects: hashed while they are read, because to read them again
@@ -159,7 +158,7 @@ func (w *walker) member(names *names, i int, fields map[string]field) (f field, 
 	}
 	plain := w.plainName(name)
 	f, is := fields[string(plain)]
-	if !is || w.without>>f&1 != 0 {
+	if !is {
 		f = fieldUnknown
 	}
 	if len(w.masked) == masked { // a masked name is looked at each time

@@ -1,3 +1,10 @@
+// Package state keeps users and dataset fields in a NATS key-value bucket: one
+// change.Entry per target under its Key.
+//
+// Only the ingester writes, in the order of the stream, by compare-and-swap.
+// Every entry carries the place of the last change in it, so that messages read
+// again, after a crash or by an owner that has lost its lane, change nothing: the
+// bucket can always be rebuilt from the stream's changes.
 package state
 
 import (
@@ -40,31 +47,43 @@ func (s *Store) Entry(ctx context.Context, target change.Target) (change.Entry, 
 // them. It ends after the first error.
 func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Entry, error] {
 	return func(yield func(change.Entry, error) bool) {
+		for kv, err := range s.values(ctx, filter) {
+			var e change.Entry
+			if err == nil {
+				e, err = decode(kv)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// values gives the entries as the bucket keeps them.
+func (s *Store) values(ctx context.Context, filter string) iter.Seq2[jetstream.KeyValueEntry, error] {
+	return func(yield func(jetstream.KeyValueEntry, error) bool) {
 		bucket, err := s.bucket()
 		if err != nil {
-			yield(change.Entry{}, err)
+			yield(nil, err)
 			return
 		}
 		watch, err := bucket.WatchFiltered(ctx, []string{filter}, jetstream.IgnoreDeletes())
 		if err != nil {
-			yield(change.Entry{}, unavailable("list the entries", err))
+			yield(nil, unavailable("list the entries", err))
 			return
 		}
 		defer func() { _ = watch.Stop() }()
 		for {
 			select {
 			case <-ctx.Done():
-				yield(change.Entry{}, ctx.Err())
+				yield(nil, ctx.Err())
 				return
 			case kv, ok := <-watch.Updates():
 				if !ok {
-					yield(change.Entry{}, unavailable("list the entries", errors.New("the watch ended")))
+					yield(nil, unavailable("list the entries", errors.New("the watch ended")))
 					return
 				}
-				if kv == nil {
-					return // all that were there when it began
-				}
-				if !yield(decode(kv)) {
+				if kv == nil || !yield(kv, nil) { // nil: all that were there when it began
 					return
 				}
 			}
@@ -72,8 +91,8 @@ func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Ent
 	}
 }
 
-// Incarnation returns the latest life of lane 0 that an entry has heard of: a
-// change of a life that is not above it would be ignored.
+// Incarnation returns the latest incarnation of lane 0 in any entry: a change of an
+// incarnation that is not above it would be ignored.
 func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
 	for e, err := range s.Entries(ctx, ">") {
 		var damaged *flow.StoreError

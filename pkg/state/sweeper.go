@@ -68,28 +68,15 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // a change of the field, which a lane that is read again would apply, it stays.
 // After that it says nothing that is not so without it.
 func (s *Sweeper) Sweep(ctx context.Context) error {
-	bucket, err := s.store.bucket()
-	if err != nil {
-		return err
-	}
-	watch, err := bucket.WatchFiltered(ctx, []string{"field.>"}, jetstream.IgnoreDeletes())
-	if err != nil {
-		return unavailable("list the entries", err)
-	}
-	defer func() { _ = watch.Stop() }()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case kv, ok := <-watch.Updates():
-			if !ok || kv == nil {
-				return nil
-			}
-			if err := s.judge(ctx, kv); err != nil {
-				return err
-			}
+	for kv, err := range s.store.values(ctx, "field.>") {
+		if err == nil {
+			err = s.judge(ctx, kv)
+		}
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // judge removes an entry if it is an old tombstone.

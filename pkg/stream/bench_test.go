@@ -69,12 +69,12 @@ func submissions(b *testing.B, records int) (subs []flow.Submission, size int64)
 		if err := r.Parse(body, record.FormAuto, record.Limits{}, benchtest.Start); err != nil {
 			b.Fatal(err)
 		}
-		parts, err := r.Pieces(flow.DefaultPieceBytes, nil)
+		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		subs = append(subs, flow.Submission{
-			Hash: record.Hash(body), Subject: "engine-a", Received: benchtest.Start, Pieces: parts,
+			Hash: record.Hash(body), Subject: "engine-a", Received: benchtest.Start, Records: flow.Chunks(chunks),
 			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		})
 	}

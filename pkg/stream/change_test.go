@@ -71,13 +71,13 @@ func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 	}
 	send("one")
 	wants(change.Last{Seq: 1, Unread: true})
-	reset, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 1, 0)
+	reset, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wants(change.Last{Seq: 1})
 	send("two")
-	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: reset.Incarnation, Seq: 2}})
+	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: reset.Incarnation(), Seq: 2}})
 }
 
 func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
@@ -156,18 +156,21 @@ func (w *world) mixed(p *stream.Publisher, prefix string, n int) {
 }
 
 // appliedTo writes a position that counts the changes up to done as applied.
-func (w *world) appliedTo(done uint64) flow.Position {
+func (w *world) appliedTo(done uint64) flow.LaneState {
 	w.t.Helper()
-	positions := stream.NewChangePositions(w.Stream)
+	positions := stream.NewChangeStates(w.Stream)
 	pos, err := positions.Read(w.t.Context(), 0)
 	if err == nil {
-		pos.Stream, err = positions.Identity(w.t.Context(), 0)
+		pos.StreamID, err = positions.StreamID(w.t.Context(), 0)
 	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	pos.Owner, pos.Incarnation, pos.Done, pos.Stamp = "test", max(pos.Incarnation, 1), done, w.stamp(0, done)
-	if pos, err = positions.Swap(w.t.Context(), 0, pos); err != nil {
+	if pos.Incarnation() == 0 {
+		pos = pos.WithIncarnation(1, 1)
+	}
+	pos.Owner, pos.Done, pos.Stamp = "test", done, w.stamp(0, done)
+	if pos, err = positions.CompareAndSwap(w.t.Context(), 0, pos); err != nil {
 		w.t.Fatal(err)
 	}
 	return pos
@@ -246,7 +249,7 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 	w.appliedTo(15) // of a lane that had more: nothing is known of what this one has
 	lag(stream.ChangeLag{Next: 6, Waiting: 3})
 	purged(6)
-	if _, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 10, 0); err != nil {
+	if _, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 10, 0); err != nil {
 		t.Fatal(err)
 	}
 	lag(stream.ChangeLag{Done: 10})
@@ -261,21 +264,21 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 	w.mixed(w.publisher(), "m", 3)
 	before := w.appliedTo(6)
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli())
-	before.Incarnation = ahead
-	before, err := stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, before)
+	before = before.WithIncarnation(ahead, 1)
+	before, err := stream.NewChangeStates(w.Stream).CompareAndSwap(t.Context(), 0, before)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := stream.NewPositions(w.Stream).Reset(t.Context(), 0, 3, 0)
-	if err != nil || at.Incarnation != ahead+1 {
+	at, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 3, 0)
+	if err != nil || at.Incarnation() != ahead+1 {
 		t.Fatalf("got %+v, %v, want life %d", at, err, ahead+1)
 	}
-	changes, err := stream.NewChangePositions(w.Stream).Read(t.Context(), 0)
-	want := flow.Position{Incarnation: ahead + 1, Stream: at.Stream, Done: 3, Stamp: at.Stamp, Base: 3, Revision: changes.Revision}
+	changes, err := stream.NewChangeStates(w.Stream).Read(t.Context(), 0)
+	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: ahead + 1, First: 4}}, StreamID: at.StreamID, Done: 3, Stamp: at.Stamp, Revision: changes.Revision}
 	if diff := cmp.Diff(want, changes); diff != "" || err != nil {
 		t.Errorf("changes: %v (-want +got):\n%s", err, diff)
 	}
-	if _, err := stream.NewChangePositions(w.Stream).Swap(t.Context(), 0, before); !errors.Is(err, flow.ErrNotOwner) {
+	if _, err := stream.NewChangeStates(w.Stream).CompareAndSwap(t.Context(), 0, before); !errors.Is(err, flow.ErrNotOwner) {
 		t.Errorf("who applied them before: got %v, want %v", err, flow.ErrNotOwner)
 	}
 	last, err := w.LastChange(t.Context(), change.Target{User: "ann"})
@@ -298,12 +301,8 @@ func TestTheLastChangeFollowsThePositionOfChanges(t *testing.T) {
 		}
 	}
 	wants(change.Last{Seq: 2, Unread: true})
-	pos := w.swapTo(0, 1)
-	pos.Incarnation = 7 // an ingester of the version before has begun
-	if _, err := stream.NewPositions(w.Stream).Swap(t.Context(), 0, pos); err != nil {
-		t.Fatal(err)
-	}
-	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: 7, Seq: 2}})
-	pos = w.appliedTo(1)
-	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: pos.Incarnation, Seq: 2}})
+	w.swapTo(0, 1)
+	wants(change.Last{Seq: 2, Unread: true})
+	pos := w.appliedTo(1)
+	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: pos.Incarnation(), Seq: 2}})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/option"
 )
 
@@ -22,8 +23,8 @@ import (
 type Config struct {
 	MaxBytes        int64         `name:"stream-max-bytes" default:"0" help:"Disk budget of a lane in bytes; 0 is 4 GiB for a new lane and leaves an old one as it is."`
 	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0 is 256 MiB at first and leaves it as it is later. When it is used up, a lane halts that has to set a record aside."`
-	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0 is 256 MiB at first and leaves it as it is later. Changes are refused with 429 when nine tenths are used."` // twice what is there in a bucket without a limit
-	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."`                                             // a stream that is added has as many as lane 0
+	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0 is 256 MiB at first and leaves it as it is later. Changes are refused with 429 when nine tenths are used."`
+	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."` // a stream that is added has as many as lane 0
 	DuplicateWindow time.Duration `default:"0" help:"How long a lane recognises a message that is sent to it again; 0 is 2 min for a first lane and leaves it as it is later."`
 	RepeatWindow    time.Duration `default:"10m" help:"How long a repeated request is recognised whose records have no identity of their own, in stream time; the same for every program."`
 	Monitors        []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk."`
@@ -88,18 +89,10 @@ const (
 	// dead letter that is gone, kept as long as the lane keeps its message.
 	SettledPrefix = "flow.settled."
 
-	// RedactedStream holds what is left of messages after some of their records were
-	// forgotten: a lane cannot change a message, so it is deleted there, and
-	// readers get what is here instead.
-	RedactedStream = "FLOW_REDACTED"
-
-	// RedactedPrefix and <lane>.<creation of its stream, unix ns>.<sequence> are
-	// the subject of such a message.
-	RedactedPrefix = "flow.redacted."
-
-	// PositionBucket holds one entry per lane, lane.<n>: what of it is stored; and
-	// changes.0: which changes of lane 0 are applied.
-	PositionBucket = "flow_lanes"
+	// LaneBucket holds one entry per lane, lane.<n>: what of it is stored;
+	// changes.0: which changes of lane 0 are applied; and forget.<id>: which process
+	// instances every reader of the lanes skips.
+	LaneBucket = "flow_lanes"
 
 	// SourceBucket holds one entry per source, s<base64url of its name>: which
 	// lanes its records go to.
@@ -117,8 +110,12 @@ const (
 // it is a copy of, unix ns.
 const CreatedKey = "sluice-created"
 
+// FormatKey is the metadata of a lane: the format of all that this installation keeps,
+// flow.Format.
+const FormatKey = "sluice-format"
+
 // Headers of a message in a lane. An entry of requests has the first two, and
-// says the rest in its table; a change, a fence and a dead letter have the rest.
+// says the rest in its table; a change, a move marker and a dead letter have the rest.
 const (
 	headerID       = "Nats-Msg-Id"
 	headerEntry    = "Sluice-Entry"    // the table of an entry, base64
@@ -127,14 +124,10 @@ const (
 	headerReceived = "Sluice-Received" // when the api took it in, unix milliseconds
 	headerSubject  = "Sluice-Subject"  // subject of the token that posted it
 	headerSource   = "Sluice-Source"   // the engine its records are of, as that token said
+	headerRevision = "Sluice-Revision" // of the source's list of lanes, in a move marker
 	headerTrace    = "traceparent"     // W3C trace context
 
 	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
-
-	// Of a redacted message, beside those that it had.
-	headerStored    = "Sluice-Stored"    // when the lane took it, unix nanoseconds
-	headerForgotten = "Sluice-Forgotten" // which records are not in it any more, as flow.Forgotten says
-	headerReceipts  = "Sluice-Receipts"  // receipts of what was forgotten: <id>=<records>, a space between
 
 	headerKVOperation = "KV-Operation" // of an entry of a bucket that was deleted
 )
@@ -155,12 +148,12 @@ func laneNumber(name string) (int, bool) {
 	return int(n), err == nil && text == strconv.FormatUint(n, 10)
 }
 
-// FenceTopic is the NATS subject of fences in a lane: from there on the lane has
-// no more records of the source they name.
-func FenceTopic(lane int) string { return fmt.Sprintf("flow.%d.fence", lane) }
+// MoveTopic is the NATS subject of move markers in a lane: behind one the lane has
+// no records of its source that were routed by an older list.
+func MoveTopic(lane int) string { return fmt.Sprintf("flow.%d.move", lane) }
 
 func laneSubjects(lane int) []string {
-	subjects := []string{RecordTopic(lane), FenceTopic(lane)}
+	subjects := []string{RecordTopic(lane), MoveTopic(lane)}
 	if lane == 0 {
 		subjects = append(subjects, ChangePrefix+">")
 	}
@@ -195,7 +188,7 @@ func APIPermissions() Permissions {
 func IngesterPermissions() Permissions {
 	return Permissions{
 		Publish: append([]string{
-			"$KV." + PositionBucket + ".>", "$KV." + LeaseBucket + ".>", "$KV." + StateBucket + ".>",
+			"$KV." + LaneBucket + ".>", "$KV." + LeaseBucket + ".>", "$KV." + StateBucket + ".>",
 			DeadPrefix + ">", SettledPrefix + ">", "$JS.API.STREAM.PURGE.*",
 		}, ask...),
 		Subscribe: []string{"_INBOX_ingester.>"},
@@ -223,8 +216,7 @@ func OperatorPermissions() Permissions {
 }
 
 // laneConfig is how a lane must be. Nothing leaves it by age or to make room:
-// only the Purger removes what is stored, and Redact what is to be forgotten, for
-// which it has to allow deletions. Neither api nor ingester may ask for one.
+// only the Purger removes what is stored.
 func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        LaneName(lane),
@@ -238,6 +230,7 @@ func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 		Duplicates:  s.cfg.DuplicateWindow,
 		Replicas:    s.cfg.Replicas,
 		AllowDirect: false, // reads ask the leader: a follower may not have what it was just told of
+		Metadata:    map[string]string{FormatKey: strconv.Itoa(flow.Format)},
 	}
 }
 
@@ -267,23 +260,13 @@ func (s *Stream) noteConfig() jetstream.StreamConfig {
 	return cfg
 }
 
-// redactedConfig: as large as what is deleted of the lanes, and no larger.
-func (s *Stream) redactedConfig() jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        RedactedStream,
-		Description: "Sluice: messages of lanes, without the records that were forgotten",
-		Subjects:    []string{RedactedPrefix + ">"},
-		Storage:     jetstream.FileStorage,
-		Retention:   jetstream.LimitsPolicy,
-		Discard:     jetstream.DiscardNew,
-		MaxMsgSize:  maxMessage,
-		Replicas:    s.cfg.Replicas,
-	}
-}
-
 // bucketConfig is the stream of a KV bucket as nats.go would make it, except
 // that reads ask the leader.
 func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.StreamConfig {
+	maxBytes := int64(0)
+	if bucket == StateBucket {
+		maxBytes = s.cfg.StateMaxBytes
+	}
 	return jetstream.StreamConfig{
 		Name:              "KV_" + bucket,
 		Subjects:          []string{"$KV." + bucket + ".>"},
@@ -291,6 +274,7 @@ func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.Stream
 		Discard:           jetstream.DiscardNew,
 		MaxMsgsPerSubject: 1,
 		MaxAge:            ttl,
+		MaxBytes:          maxBytes,
 		Replicas:          s.cfg.Replicas,
 		AllowRollup:       true,
 		DenyDelete:        true,
@@ -337,8 +321,11 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetst
 		want.MaxBytes = cmp.Or(want.MaxBytes, defaultMaxBytes)
 		want.Duplicates = cmp.Or(want.Duplicates, defaultWindow)
 	}
-	if want.Name == DeadStream {
+	switch want.Name {
+	case DeadStream:
 		want.MaxBytes = cmp.Or(want.MaxBytes, defaultDeadMaxBytes)
+	case "KV_" + StateBucket:
+		want.MaxBytes = cmp.Or(want.MaxBytes, defaultStateBytes)
 	}
 	want.Replicas = cmp.Or(want.Replicas, s.copies())
 	handle, err := s.js.CreateStream(ctx, want)
@@ -367,6 +354,9 @@ func (s *Stream) copies() int {
 // refuse names the settings that would lose or hide data and that are not
 // ours to change.
 func refuse(have, want jetstream.StreamConfig) error {
+	if is, reads := have.Metadata[FormatKey], want.Metadata[FormatKey]; is != reads {
+		return fmt.Errorf("stream %s has format %s, and this version of Sluice reads format %s alone: use the version that made it, or an empty NATS", want.Name, cmp.Or(is, "0, from before formats had numbers"), reads)
+	}
 	var wrong []string
 	if have.Storage != want.Storage {
 		wrong = append(wrong, "storage is not file")
@@ -405,10 +395,6 @@ func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 	for _, subject := range want.Subjects {
 		set("subject "+subject, !slices.Contains(have.Subjects, subject), func() { have.Subjects = append(have.Subjects, subject) })
 	}
-	if want.Name == DeadStream { // it had the notes too
-		others := slices.DeleteFunc(slices.Clone(have.Subjects), func(s string) bool { return slices.Contains(want.Subjects, s) })
-		set("subjects", len(others) > 0, func() { have.Subjects = want.Subjects })
-	}
 	set("discard", have.Discard != want.Discard, func() { have.Discard = want.Discard })
 	set("discard_new_per_subject", have.DiscardNewPerSubject != want.DiscardNewPerSubject, func() { have.DiscardNewPerSubject = want.DiscardNewPerSubject })
 	set("max_msgs_per_subject", max(have.MaxMsgsPerSubject, 0) != want.MaxMsgsPerSubject, func() { have.MaxMsgsPerSubject = want.MaxMsgsPerSubject })
@@ -418,23 +404,4 @@ func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 	set("max_bytes", want.MaxBytes > 0 && have.MaxBytes != want.MaxBytes, func() { have.MaxBytes = want.MaxBytes })
 	set("num_replicas", want.Replicas > 0 && have.Replicas != want.Replicas, func() { have.Replicas = want.Replicas })
 	return have, mended
-}
-
-// boundState gives the state store a size: the one asked for, or one when it has
-// none. One that was made before there was a limit has room for as much again.
-func (s *Stream) boundState(ctx context.Context, want *jetstream.StreamConfig) error {
-	want.MaxBytes = s.cfg.StateMaxBytes
-	if want.MaxBytes > 0 {
-		return nil
-	}
-	handle, err := s.js.Stream(ctx, want.Name)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		want.MaxBytes = defaultStateBytes
-	case err != nil:
-		return fmt.Errorf("look up stream %s: %w", want.Name, err)
-	case handle.CachedInfo().Config.MaxBytes <= 0:
-		want.MaxBytes = max(defaultStateBytes, 2*int64(handle.CachedInfo().State.Bytes))
-	}
-	return nil
 }

@@ -93,7 +93,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	case isOneTooMany(err):
 		return nil // it is there already
 	}
-	_, _, answer := judge(err)
+	_, _, answer := judge(err, facts{})
 	if errors.Is(answer, flow.ErrFull) {
 		answer = fmt.Errorf("the dead letters have no room left: replay or drop some (sluice dead), or give them more (--dead-max-bytes): %w", answer)
 	}
@@ -202,7 +202,14 @@ func (l *DeadLetters) Erase(ctx context.Context, d DeadLetter) error {
 	if err := l.settle(ctx, d, OutcomeDropped); err != nil {
 		return fmt.Errorf("erase dead letter %d: %w", d.Number, err)
 	}
-	return l.stream.secureDelete(ctx, l.stream.dead, d.Number)
+	err := l.stream.dead.SecureDeleteMsg(ctx, d.Number)
+	if err == nil {
+		return nil
+	}
+	if _, gone := l.stream.dead.GetMsg(ctx, d.Number); errors.Is(gone, jetstream.ErrMsgNotFound) {
+		return nil // in an attempt whose answer was lost
+	}
+	return unavailable(fmt.Errorf("erase dead letter %d: %w", d.Number, err), 2*time.Second)
 }
 
 // remove removes a dead letter, or a note about one.
@@ -217,30 +224,8 @@ func remove(ctx context.Context, from jetstream.Stream, number uint64) error {
 	return unavailable(fmt.Errorf("remove message %d of %s: %w", number, from.CachedInfo().Config.Name, err), 2*time.Second)
 }
 
-// Count is how many dead letters there are.
-func (l *DeadLetters) Count(ctx context.Context) (uint64, error) {
-	info, err := l.stream.dead.Info(ctx)
-	if err != nil {
-		return 0, unavailable(fmt.Errorf("count dead letters: %w", err), 2*time.Second)
-	}
-	return info.State.Msgs, nil
-}
-
 // Now is the Stream's.
 func (l *DeadLetters) Now(ctx context.Context) (time.Time, error) { return l.stream.Now(ctx) }
-
-// Last is the number of the newest dead letter. What is set aside from now on has
-// a higher one.
-func (l *DeadLetters) Last(ctx context.Context) (uint64, error) {
-	if err := l.stream.ready(); err != nil {
-		return 0, err
-	}
-	info, err := l.stream.dead.Info(ctx)
-	if err != nil {
-		return 0, unavailable(fmt.Errorf("look for the last dead letter: %w", err), 2*time.Second)
-	}
-	return info.State.LastSeq, nil
-}
 
 // List gives the dead letters that are there now, oldest first.
 func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLetter, error] {
@@ -270,7 +255,7 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 
 // Headers of a note that a dead letter is settled.
 const (
-	headerOutcome = "Sluice-Fate"
+	headerOutcome = "Sluice-Outcome"
 	headerBy      = "Sluice-By" // its author, base64url: a token's subject, or an operator's name
 )
 
@@ -287,7 +272,7 @@ type Resolution struct {
 	Incarnation uint64 // life of the lane
 	Seq         uint64
 	Index       int    // -1 for the whole message
-	Outcome     string `json:"Fate"` // dead, replayed or dropped, under the name that v0.1 has given it
+	Outcome     string // dead, replayed or dropped
 }
 
 // Resolutions gives the outcome of everything that was set aside, of any life of a lane,
@@ -352,7 +337,7 @@ func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, outcome string) 
 	}
 	_, err := l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: head})
 	if err != nil && !isOneTooMany(err) {
-		_, _, answer := judge(err)
+		_, _, answer := judge(err, facts{})
 		return fmt.Errorf("note that it is %s: %w", outcome, answer)
 	}
 	return nil
@@ -389,15 +374,21 @@ func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64
 	return nil
 }
 
-// Room is how many dead letters there are, and the bytes they take of those they
-// may take.
-func (l *DeadLetters) Room(ctx context.Context) (letters, bytes uint64, most int64, err error) {
+// DeadRoom is what there is of dead letters.
+type DeadRoom struct {
+	Letters, Bytes uint64
+	Max            int64  // bytes they may take
+	Last           uint64 // number of the newest one; what is dead-lettered from now on has a higher one
+}
+
+// Room looks up how many dead letters there are.
+func (l *DeadLetters) Room(ctx context.Context) (DeadRoom, error) {
 	if err := l.stream.ready(); err != nil {
-		return 0, 0, 0, err
+		return DeadRoom{}, err
 	}
 	info, err := l.stream.dead.Info(ctx)
 	if err != nil {
-		return 0, 0, 0, unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
+		return DeadRoom{}, unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
 	}
-	return info.State.Msgs, info.State.Bytes, info.Config.MaxBytes, nil
+	return DeadRoom{info.State.Msgs, info.State.Bytes, info.Config.MaxBytes, info.State.LastSeq}, nil
 }

@@ -3,7 +3,6 @@ package stream_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -12,10 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/klauspost/compress/s2"
-	"github.com/nats-io/nats.go"
 
-	"sluice/pkg/change"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -71,8 +67,8 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	if diff := cmp.Diff(want, w.list(stream.DeadFilter{}), ignoreOrigin, approx); diff != "" {
 		t.Errorf("dead letters (-want +got):\n%s", diff)
 	}
-	if n, err := letters.Count(t.Context()); n != 3 || err != nil {
-		t.Errorf("count: got %d, %v, want 3", n, err)
+	if n, err := letters.Room(t.Context()); n.Letters != 3 || err != nil {
+		t.Errorf("count: got %d, %v, want 3", n.Letters, err)
 	}
 	got, ok, err := letters.Get(t.Context(), 2)
 	if diff := cmp.Diff(want[1], got, ignoreOrigin, approx); diff != "" || !ok || err != nil {
@@ -135,7 +131,7 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	upto, err := letters.Last(t.Context())
+	room, err := letters.Room(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +146,7 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 		"of one lane":     {stream.DeadFilter{Lane: &one}, []uint64{2}},
 		"with one code":   {stream.DeadFilter{Code: "b"}, []uint64{2, 3}},
 		"since":           {stream.DeadFilter{Since: middle}, []uint64{3}},
-		"up to a number":  {stream.DeadFilter{Upto: upto}, []uint64{1, 2}},
+		"up to a number":  {stream.DeadFilter{Upto: room.Last}, []uint64{1, 2}},
 		"none of a code":  {stream.DeadFilter{Code: "c"}, nil},
 		"none since then": {stream.DeadFilter{Since: time.Now().Add(time.Hour)}, nil},
 	} {
@@ -212,229 +208,6 @@ func (w *world) waitFor(name string, want func(float64) bool) float64 {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("%s stays at %v", name, v)
 		}
-	}
-}
-
-func TestAReplayIsThereOnce(t *testing.T) {
-	t.Parallel()
-	const window = 500 * time.Millisecond // shorter than any replay may take: the lanes are searched
-	for name, c := range map[string]struct {
-		window    time.Duration
-		interrupt func(w *world, d stream.DeadLetter, p *stream.Publisher)
-	}{
-		"undisturbed": {0, func(*world, stream.DeadLetter, *stream.Publisher) {}},
-		"the note was written, and no more": {0, func(w *world, d stream.DeadLetter, _ *stream.Publisher) {
-			w.note(d)
-		}},
-		"it was published, and no more": {0, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
-			w.replayed(d, p)
-		}},
-		"the note was written long ago": {window, func(w *world, d stream.DeadLetter, _ *stream.Publisher) {
-			w.note(d)
-			time.Sleep(2 * window)
-		}},
-		// As after a step of the server's clock: how old the note is by another
-		// clock says nothing.
-		"it was published, and the lane has forgotten the id too soon": {window, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
-			w.replayed(d, p)
-			time.Sleep(3 * window)
-			w.setWindow(time.Hour)
-		}},
-		"it was published long ago": {window, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
-			w.replayed(d, p)
-			time.Sleep(2 * window)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := open(t, stream.Config{RepeatWindow: 2 * c.window})
-			p := w.publisher()
-			letters := stream.NewDeadLetters(w.Stream)
-			w.publish(p, "other", 3)
-			if err := letters.SetAside(t.Context(), dead(2)); err != nil {
-				t.Fatal(err)
-			}
-			d := w.list(stream.DeadFilter{})[0]
-			c.interrupt(w, d, p)
-			w.publish(p, "more", 3)
-			if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); err != nil {
-				t.Fatal(err)
-			}
-			var got []flow.Message
-			for _, m := range w.all(0) {
-				if m.Subject == "engine-a" && m.TraceParent == "00-a-b-01" {
-					got = append(got, m)
-				}
-			}
-			if len(got) != 1 {
-				t.Fatalf("the record is there %d times, want once", len(got))
-			}
-			body, err := s2.Decode(nil, got[0].Body)
-			if err != nil || string(body) != `[{"id":"r"}]` || got[0].Records != 1 || !got[0].Received.Equal(d.Message.Received) {
-				t.Errorf("replayed as %s, %v: %+v", body, err, got[0])
-			}
-			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
-				t.Errorf("%d letters are left, want none", len(left))
-			}
-			if diff := cmp.Diff([]stream.Resolution{{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed}}, w.outcomes()); diff != "" {
-				t.Errorf("outcomes (-want +got):\n%s", diff)
-			}
-			if info, err := w.jetStream().StreamInfo("FLOW_NOTES"); err != nil || info.State.Msgs != 1 {
-				t.Errorf("%d messages are left in FLOW_NOTES, %v, want the one that tells the outcome", info.State.Msgs, err)
-			}
-		})
-	}
-}
-
-// setWindow sets the duplicate window of lane 0.
-func (w *world) setWindow(window time.Duration) {
-	w.t.Helper()
-	js := w.jetStream()
-	info, err := js.StreamInfo("FLOW_0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	info.Config.Duplicates = window
-	if _, err := js.UpdateStream(&info.Config); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.Refresh(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// note leaves what a replay leaves that was interrupted right after it began.
-func (w *world) note(d stream.DeadLetter) {
-	w.t.Helper()
-	if _, err := w.jetStream().Publish(stream.ReplayPrefix+stream.Origin(d), nil); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// replayed leaves what a replay leaves that was interrupted once it was
-// published.
-func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
-	w.t.Helper()
-	kept := d
-	if _, err := stream.NewDeadLetters(w.Stream).Replay(context.Background(), p, d); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.jetStream().PurgeStream("FLOW_NOTES", &nats.StreamPurgeRequest{Subject: stream.SettledPrefix + stream.Origin(d)}); err != nil {
-		w.t.Fatal(err)
-	}
-	w.note(kept)
-	if err := stream.NewDeadLetters(w.Stream).SetAside(context.Background(), kept.Dead); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func TestAReplayThatCanNotBeLookedUpIsNotRepeated(t *testing.T) {
-	t.Parallel()
-	w := open(t, stream.Config{RepeatWindow: 400 * time.Millisecond})
-	p := w.publisher()
-	letters := stream.NewDeadLetters(w.Stream)
-	w.publish(p, "old", 5)
-	if err := letters.SetAside(t.Context(), dead(2)); err != nil {
-		t.Fatal(err)
-	}
-	d := w.list(stream.DeadFilter{})[0]
-	w.note(d)
-	if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := letters.Replay(t.Context(), p, d); !errors.Is(err, stream.ErrHistoryGone) {
-		t.Errorf("got %v, want %v", err, stream.ErrHistoryGone)
-	}
-}
-
-func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
-	w := open(t, stream.Config{})
-	p := w.publisher()
-	letters := stream.NewDeadLetters(w.Stream)
-	c := change.Change{Kind: change.FieldDeleted, Target: change.Target{Table: "t", Field: "f"}, By: "me", At: time.Now().UTC()}
-	body, err := c.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := dead(4)
-	d.Index, d.Message.Topic, d.Message.Body = -1, stream.ChangePrefix+c.Target.Key(), body
-	if err := letters.SetAside(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); err != nil {
-		t.Fatal(err)
-	}
-	got := w.all(0)
-	if len(got) != 1 || got[0].Topic != d.Message.Topic {
-		t.Fatalf("got %+v, want the change", got)
-	}
-	var want, have any
-	if json.Unmarshal(body, &want) != nil || json.Unmarshal(got[0].Body, &have) != nil || !cmp.Equal(want, have) {
-		t.Errorf("got %s, want %s", got[0].Body, body)
-	}
-
-	// One that is no change cannot be replayed, and stays.
-	d.Message.Seq, d.Message.Body = 5, []byte("{}")
-	if err := letters.SetAside(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
-	var bad *change.BadChangeError
-	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); !errors.As(err, &bad) {
-		t.Errorf("got %v, want a BadChangeError", err)
-	}
-	if got := len(w.list(stream.DeadFilter{})); got != 1 {
-		t.Errorf("%d letters are left, want 1", got)
-	}
-}
-
-// TestAReplayGoesToTheLanesOfItsSource: which has two by now, and begins at the
-// second.
-func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
-	w := open(t, stream.Config{MaxBytes: 16 << 20})
-	p := w.publisher()
-	w.addLane()
-	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{1, 0}})
-	w.sources()
-	one, broken, several := dead(2), dead(3), dead(4)
-	one.Message.Body = []byte(`{"id":"r","partitionId":2}`)
-	broken.Index, broken.Message.Body = -1, []byte(`[{"partitionId":2},`)
-	several.Index, several.Message.Body = -1, []byte(`[{"partitionId":1},{"partitionId":2},{"partitionId":3}]`)
-	w.setAside(one, broken, several)
-	letters := stream.NewDeadLetters(w.Stream)
-	for _, d := range w.list(stream.DeadFilter{}) {
-		if _, err := letters.Replay(t.Context(), p, d); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := map[int][]string{}
-	for lane := range 2 {
-		for _, m := range w.all(lane) {
-			body := m.Body
-			if m.Encoding == flow.EncodingS2 {
-				var err error
-				if body, err = s2.Decode(nil, body); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got[lane] = append(got[lane], string(body)); m.Source != "cluster-a" {
-				t.Errorf("%s is of source %q", body, m.Source)
-			}
-		}
-	}
-	want := map[string]int{
-		`[{"id":"r","partitionId":2}]`:          1, // the even ones go to the first of its lanes
-		`[{"partitionId":2}]`:                   1,
-		`[{"partitionId":1},{"partitionId":3}]`: 0,
-	}
-	for lane, bodies := range got {
-		for _, body := range bodies {
-			if at, ok := want[body]; ok && at != lane {
-				t.Errorf("%s is in lane %d, want %d", body, lane, at)
-			}
-			delete(want, body)
-		}
-	}
-	if n := len(got[0]) + len(got[1]); n != 4 || len(want) > 0 {
-		t.Errorf("the lanes hold %v, missing %v", got, want)
 	}
 }
 

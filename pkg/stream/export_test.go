@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"time"
-	"unsafe"
 
 	"sluice/pkg/flow"
 )
@@ -11,30 +10,44 @@ import (
 // ErrStale says that lanes were looked up too long ago.
 var ErrStale = errStale
 
-// SendUntil sends submissions to lane 0 as if they had been routed for no longer
-// than until, in one entry if it comes to that, and returns what they are told.
-func (p *Publisher) SendUntil(until time.Time, subs ...*flow.Submission) (errs []error) {
-	lane, _ := p.stream.view.Load().lane(0)
-	var list []*piece
-	for _, sub := range subs {
-		some, err := pieces(sub)
-		if err != nil {
-			return []error{err}
-		}
-		for _, pc := range some {
-			pc.lane, pc.until = lane, until
-		}
-		list = append(list, some...)
+// Route routes submissions of one source to lane 0, and returns what sends them in
+// one entry, however much later.
+func (p *Publisher) Route(ctx context.Context, subs ...*flow.Submission) (send func() error) {
+	source, v, err := p.route(ctx, subs[0].Source)
+	if err != nil {
+		return func() error { return err }
 	}
-	p.gatherer(0).add(list)
-	for _, pc := range list {
-		errs = append(errs, <-pc.told)
+	lane, _ := v.lane(0)
+	return func() error {
+		q := p.batcher(0)
+		q.mu.Lock()
+		q.running = true // not yet
+		q.mu.Unlock()
+		var all request
+		for _, sub := range subs {
+			chunks, err := sub.Records.Cut(1)
+			if err != nil {
+				return err
+			}
+			all.batches = append(all.batches, q.add(sub, source, lane, p.stream.until(v), chunks)...)
+		}
+		q.publishLoop()
+		_, _, err := all.wait(ctx)
+		return err
 	}
-	return errs
 }
 
-// ErrAnew says that something was not sent, and must be routed anew.
-var ErrAnew = errAnew
+// Hold keeps everything for lane 0 in its queue until release is called.
+func (p *Publisher) Hold() (queued func() int, release func()) {
+	q := p.batcher(0)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running = true // not yet
+	return func() int { q.mu.Lock(); defer q.mu.Unlock(); return len(q.queue) }, func() { go q.publishLoop() }
+}
+
+// ErrMoved and ErrVoid say why a batch failed that the lane did not refuse.
+var ErrMoved, ErrVoid = errMoved, errVoid
 
 // ErrSilent says that a server has kept messages to itself.
 var ErrSilent = errSilent
@@ -66,9 +79,10 @@ func (p *Purger) SetMargin(d time.Duration) { p.margin = d }
 // ErrDisconnected ends an attempt whose connection was lost.
 var ErrDisconnected = errDisconnected
 
-// Judge is what is done about a failed attempt, and what the submitter hears.
-func Judge(err error) (string, error) {
-	v, _, answer := judge(err)
+// Judge is what is done about a failed attempt at a message that is in flight or
+// unsure, and the answer to its submitter.
+func Judge(err error, inFlight, unsure bool) (string, error) {
+	v, _, answer := judge(err, facts{inFlight, unsure})
 	return [...]string{"give up", "again", "unknown", "cut", "unreached"}[v], answer
 }
 
@@ -86,30 +100,12 @@ func FreeAfter(need int, seen ...[2]int) time.Duration {
 	return d.after(need, now)
 }
 
-// Heard are requests that were heard of.
-type Heard struct{ h heard }
-
-func NewHeard(window time.Duration) *Heard { return &Heard{newHeard(window)} }
-
-func (h *Heard) Add(id, hash string, at time.Time) { h.h.add([]byte(id), []byte(hash), at) }
-func (h *Heard) Find(id, hash string, now time.Time) (known, same bool) {
-	return h.h.find([]byte(id), []byte(hash), now)
+// PutMarker puts a move marker into a lane.
+func (s *Stream) PutMarker(ctx context.Context, lane int, source Source) (uint64, error) {
+	return s.putMarker(ctx, lane, source)
 }
 
-// Bytes are what Heard takes, and for how many requests.
-func (h *Heard) Bytes() (bytes uintptr, requests int) {
-	return uintptr(len(h.h.places)) * unsafe.Sizeof(place{}), heardRequests
-}
-
-// Follow reads what others have sent up to the last look-up.
-func (p *Publisher) Follow(ctx context.Context) error { return p.others.follow(ctx) }
-
-// Fence puts a fence into a lane.
-func (s *Stream) Fence(ctx context.Context, lane int, source string) (uint64, error) {
-	return s.fence(ctx, lane, source)
-}
-
-// Stand is a position as it stands, whatever the lane holds.
-func (p *Positions) Stand(ctx context.Context, lane int) (flow.Position, error) {
+// Stand is a lane state as it is, whatever the lane holds.
+func (p *LaneStates) Stand(ctx context.Context, lane int) (flow.LaneState, error) {
 	return p.entry(ctx, lane)
 }

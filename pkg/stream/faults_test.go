@@ -62,16 +62,25 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 		"no answer in NATS's time":   {nats.ErrTimeout, "unknown", flow.ErrUnavailable, 2 * time.Second},
 		"lost while waiting":         {stream.ErrDisconnected, "cut", flow.ErrUnavailable, 2 * time.Second},
 		"lost while writing":         {&net.OpError{Op: "write", Err: net.ErrClosed}, "cut", flow.ErrUnavailable, 2 * time.Second},
+		"its source has moved":       {stream.ErrMoved, "give up", flow.ErrHeld, time.Second},
+		"it is void":                 {stream.ErrVoid, "give up", flow.ErrUnavailable, time.Second},
 		"anything else":              {errors.New("?"), "unknown", flow.ErrUnavailable, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			verdict, answer := stream.Judge(fmt.Errorf("wrapped: %w", c.err))
+			verdict, answer := stream.Judge(fmt.Errorf("wrapped: %w", c.err), false, false)
 			if verdict != c.verdict || !errors.Is(answer, c.answer) {
 				t.Errorf("got %s, %v, want %s, %v", verdict, answer, c.verdict, c.answer)
 			}
 			var retry *flow.RetryError
 			if errors.As(answer, &retry) != (c.after > 0) || (retry != nil && retry.After != c.after) {
 				t.Errorf("got %+v, want to come back after %v", retry, c.after)
+			}
+			// Whatever this attempt says, the lane may hold an earlier one.
+			if same, answer := stream.Judge(c.err, false, true); same != c.verdict || !errors.Is(answer, flow.ErrUnavailable) {
+				t.Errorf("after an attempt without an answer: got %s, %v, want %s, %v", same, answer, c.verdict, flow.ErrUnavailable)
+			}
+			if _, answer := stream.Judge(c.err, true, false); (verdict == "unknown" || verdict == "cut") && !errors.Is(answer, flow.ErrUnavailable) {
+				t.Errorf("while it is in flight: got %v, want %v", answer, flow.ErrUnavailable)
 			}
 		})
 	}
@@ -163,7 +172,7 @@ func TestKillsInTheMiddleOfEntries(t *testing.T) {
 
 	stored := map[string]bool{}
 	for _, m := range w.all(0) {
-		stored[pieceOf(m)] = true
+		stored[chunkOf(m)] = true
 	}
 	whole := 0
 	for id := range acked {
@@ -176,7 +185,7 @@ func TestKillsInTheMiddleOfEntries(t *testing.T) {
 			parts, whole = 5, whole+1
 		}
 		for i := range parts {
-			if part := pieceOf(flow.Message{ID: id, From: i}); !stored[part] {
+			if part := chunkOf(flow.Message{ID: id, From: i}); !stored[part] {
 				t.Errorf("%s was acknowledged and is not there", part)
 			}
 		}
@@ -232,16 +241,16 @@ func TestEverythingSaysWhenNATSIsAway(t *testing.T) {
 	for w.nc.IsConnected() {
 		time.Sleep(time.Millisecond)
 	}
-	positions, letters := stream.NewPositions(w.Stream), stream.NewDeadLetters(w.Stream)
+	positions, letters := stream.NewLaneStates(w.Stream), stream.NewDeadLetters(w.Stream)
 	ctx := t.Context()
 	for name, f := range map[string]func() error{
 		"read a position":   func() error { _, err := positions.Read(ctx, 0); return err },
-		"swap a position":   func() error { _, err := positions.Swap(ctx, 0, pos); return err },
-		"identity":          func() error { _, err := positions.Identity(ctx, 0); return err },
+		"swap a position":   func() error { _, err := positions.CompareAndSwap(ctx, 0, pos); return err },
+		"identity":          func() error { _, err := positions.StreamID(ctx, 0); return err },
 		"open a lane":       func() error { _, err := w.OpenLane(ctx, 0, 1, 0); return err },
 		"set aside":         func() error { return letters.SetAside(ctx, dead(1)) },
 		"get a dead letter": func() error { _, _, err := letters.Get(ctx, 1); return err },
-		"count the dead":    func() error { _, err := letters.Count(ctx); return err },
+		"count the dead":    func() error { _, err := letters.Room(ctx); return err },
 		"drop":              func() error { return letters.Drop(ctx, stream.DeadLetter{Number: 1}) },
 	} {
 		t.Run(name, func(t *testing.T) {

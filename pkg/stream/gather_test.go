@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"sluice/pkg/stream"
 )
@@ -48,7 +47,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := submission("x", 600).Pieces[0].Body
+	body := chunksOf(submission("x", 600))[0].Body
 	var grouped, single float64
 	for range 3 { // in turns: the disk has others to serve
 		single += perSecond(t, 500*time.Millisecond, func(id string) error {
@@ -57,7 +56,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 		})
 		grouped += perSecond(t, 500*time.Millisecond, func(id string) error {
 			sub := submission(id)
-			sub.Pieces = submission("x", 600).Pieces
+			sub.Records = submission("x", 600).Records
 			_, err := p.Publish(context.Background(), sub)
 			return err
 		})
@@ -90,22 +89,18 @@ func value(t testing.TB, reg *prometheus.Registry, name string, labels map[strin
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			if has(m, labels) {
+			found := 0
+			for _, l := range m.GetLabel() {
+				if want, ok := labels[l.GetName()]; ok && want == l.GetValue() {
+					found++
+				}
+			}
+			if found == len(labels) {
 				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
 	return sum
-}
-
-func has(m *dto.Metric, labels map[string]string) bool {
-	found := 0
-	for _, l := range m.GetLabel() {
-		if want, ok := labels[l.GetName()]; ok && want == l.GetValue() {
-			found++
-		}
-	}
-	return found == len(labels)
 }
 
 func TestEveryPublishIsCounted(t *testing.T) {
@@ -185,7 +180,7 @@ func TestOneAfterMany(t *testing.T) {
 		t.Fatalf("the lane holds %d messages, want %d", len(list), 64*3+3)
 	}
 	for n, m := range list[64*3:] {
-		if want := submission(fmt.Sprintf("one-%d", n), 10); m.ID != want.ID || string(m.Body) != string(want.Pieces[0].Body) {
+		if want := submission(fmt.Sprintf("one-%d", n), 10); m.ID != want.ID || string(m.Body) != string(chunksOf(want)[0].Body) {
 			t.Errorf("got %s of %d bytes, want %s", m.ID, len(m.Body), want.ID)
 		}
 	}

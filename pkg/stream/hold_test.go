@@ -12,7 +12,7 @@ import (
 
 func TestALaneIsHeldByOne(t *testing.T) {
 	w := open(t, stream.Config{})
-	positions := stream.NewPositions(w.Stream)
+	positions := stream.NewLaneStates(w.Stream)
 	ctx := t.Context()
 	soon := time.Now().Add(time.Minute)
 	first, err := positions.Hold(ctx, 0, "one", soon)
@@ -47,19 +47,19 @@ func TestALaneIsHeldByOne(t *testing.T) {
 func TestAHoldStopsTheOwnerOfTheLane(t *testing.T) {
 	w := open(t, stream.Config{})
 	w.publish(w.publisher(), "id", 20)
-	positions := stream.NewPositions(w.Stream)
+	positions := stream.NewLaneStates(w.Stream)
 	ctx := t.Context()
 	stop, moves := make(chan struct{}), 0
 	var owner sync.WaitGroup
 	owner.Go(func() { // as fast as it can
-		var pos flow.Position
+		var pos flow.LaneState
 		for {
 			select {
 			case <-stop:
 				return
 			default:
 			}
-			next, err := positions.Swap(ctx, 0, pos)
+			next, err := positions.CompareAndSwap(ctx, 0, pos)
 			if err != nil {
 				if next, err = positions.Read(ctx, 0); err != nil {
 					t.Error(err)

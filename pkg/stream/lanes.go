@@ -22,7 +22,6 @@ type Lane struct {
 	First    uint64        // sequence of the oldest message it holds, LastSeq+1 when it holds none
 	Last     uint64        // sequence of the newest message it ever took
 	Messages uint64        // messages it holds
-	Deleted  int           // messages between First and Last that it does not hold any more
 	Bytes    uint64        // bytes it holds
 	MaxBytes int64         // bytes it may hold
 	Window   time.Duration // how long it knows the ids of the messages it has taken
@@ -32,8 +31,9 @@ type Lane struct {
 	freeRate freeRate
 }
 
-// Identity names the stream behind the lane for ever: name@creation, unix ns.
-func (l *Lane) Identity() string {
+// StreamID names the stream behind the lane for ever: name@creation, unix ns.
+// Unlike an incarnation it survives sluice lanes reset.
+func (l *Lane) StreamID() string {
 	return l.Stream + "@" + strconv.FormatInt(l.Created.UnixNano(), 10)
 }
 
@@ -42,7 +42,7 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 	l := &Lane{
 		Number: number, Stream: info.Config.Name, Created: created(info),
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
-		Messages: info.State.Msgs, Deleted: info.State.NumDeleted, Bytes: info.State.Bytes,
+		Messages: info.State.Msgs, Bytes: info.State.Bytes,
 		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Replicas: info.Config.Replicas,
 		Now: info.TimeStamp, Looked: now,
 	}
@@ -79,6 +79,16 @@ func (v *view) lane(number int) (*Lane, bool) {
 		return nil, false
 	}
 	return v.lanes[i], true
+}
+
+// has says whether all these lanes are there.
+func (v *view) has(numbers []int) bool {
+	for _, n := range numbers {
+		if _, ok := v.lane(n); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // Refresh looks lanes and sources up now.
@@ -301,7 +311,7 @@ func (s *Stream) lookNow(ctx context.Context) (*view, error) {
 	ctx, done := s.link.attempt(ctx, patience)
 	defer done()
 	if err := s.look(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", errStale, lost(ctx, err))
+		return nil, fmt.Errorf("%w: %w", errStale, lossCause(ctx, err))
 	}
 	return s.view.Load(), nil
 }

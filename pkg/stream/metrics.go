@@ -23,14 +23,13 @@ type metrics struct {
 	retries        *prometheus.CounterVec
 	readMsgs       *prometheus.CounterVec
 	readBytes      *prometheus.CounterVec
-	followed       prometheus.Counter
 	reopens        prometheus.Counter
 	laneBytes      *prometheus.GaugeVec
 	laneMax        *prometheus.GaugeVec
 	laneMsgs       *prometheus.GaugeVec
 	lagMessages    *prometheus.GaugeVec
 	lagBytes       *prometheus.GaugeVec
-	changesWaiting prometheus.Gauge
+	changesBacklog prometheus.Gauge
 	dead           *prometheus.CounterVec
 	deadLetters    prometheus.Gauge
 	deadBytes      prometheus.Gauge
@@ -46,19 +45,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		messages:       auto.NewCounter(prometheus.CounterOpts{Name: "messages_total", Help: "Messages made durable in the lanes: entries of requests, and changes."}),
 		records:        auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records made durable in the lanes."}),
 		bytes:          auto.NewCounter(prometheus.CounterOpts{Name: "bytes_total", Help: "Bytes of message bodies made durable in the lanes."}),
-		requests:       auto.NewHistogram(prometheus.HistogramOpts{Name: "entry_requests", Help: "Requests, or pieces of them, that shared one entry.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}),
+		requests:       auto.NewHistogram(prometheus.HistogramOpts{Name: "entry_requests", Help: "Requests, or chunks of them, that shared one entry.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}),
 		retries:        auto.NewCounterVec(prometheus.CounterOpts{Name: "retries_total", Help: "Publishes that had to be tried again, by reason."}, []string{"reason"}),
 		readMsgs:       auto.NewCounterVec(prometheus.CounterOpts{Name: "read_messages_total", Help: "Messages read back from a lane, repeats after a restart included."}, []string{"lane"}),
 		readBytes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "read_bytes_total", Help: "Bytes of message bodies read back from a lane."}, []string{"lane"}),
-		followed:       auto.NewCounter(prometheus.CounterOpts{Name: "followed_entries_total", Help: "Entries whose tables an api has read because another one was sending, to answer requests that are repeated at another api."}),
 		reopens:        auto.NewCounter(prometheus.CounterOpts{Name: "reader_reopens_total", Help: "Times a reader had to be opened again after an interruption."}),
 		laneBytes:      auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_bytes", Help: "Bytes a lane holds on disk."}, []string{"lane"}),
 		laneMax:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_max_bytes", Help: "Bytes a lane may hold before it refuses more."}, []string{"lane"}),
 		laneMsgs:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_messages", Help: "Messages a lane holds, stored ones kept as history included."}, []string{"lane"}),
 		lagMessages:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_messages", Help: "Messages of a lane that are not stored yet."}, []string{"lane"}),
 		lagBytes:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_bytes", Help: "Bytes of a lane that are not stored yet, estimated by its mean message size."}, []string{"lane"}),
-		changesWaiting: auto.NewGauge(prometheus.GaugeOpts{Name: "changes_waiting", Help: "Changes of users and dataset fields that are not applied yet."}),
-		dead:           auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records and messages set aside, by code."}, []string{"code"}),
+		changesBacklog: auto.NewGauge(prometheus.GaugeOpts{Name: "changes_backlog", Help: "Changes of users and dataset fields that are not applied yet."}),
+		dead:           auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records and messages dead-lettered, by code."}, []string{"code"}),
 		deadLetters:    auto.NewGauge(prometheus.GaugeOpts{Name: "dead_letters", Help: "Dead letters that are kept, until they are replayed or dropped."}),
 		deadBytes:      auto.NewGauge(prometheus.GaugeOpts{Name: "dead_bytes", Help: "Bytes of dead letters on disk."}),
 		deadMax:        auto.NewGauge(prometheus.GaugeOpts{Name: "dead_max_bytes", Help: "Bytes dead letters may take: when they do, a lane that has to set something aside halts."}),
@@ -95,31 +93,35 @@ func (s *Stream) publishing(ctx context.Context, source string) (context.Context
 		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("sluice.source", source)))
 }
 
-// mostLinks bounds the requests that a span names of those that share it.
-const mostLinks = 128
+// durable counts a batch that became durable.
+func (m *metrics) durable(b *batch) {
+	m.messages.Inc()
+	m.requests.Observe(float64(b.chunks))
+	m.bytes.Add(float64(len(b.entry.Body())))
+	m.records.Add(float64(b.records))
+}
 
-// sending begins the span of an entry on its way: in the trace of its first request
+// maxLinks bounds the requests that a span names of those that share it.
+const maxLinks = 128
+
+// sending begins the span of a batch on its way: in the trace of its first request
 // that is kept, with links to all of them.
-func (g *gatherer) sending(ctx context.Context) (context.Context, trace.Span) {
-	if g.p.stream.cfg.Tracer == nil {
-		return ctx, nil
-	}
+func (s *Stream) sending(ctx context.Context, b *batch) (context.Context, trace.Span) {
 	var links []trace.Link
-	for _, pc := range g.pieces {
-		if id, span, ok := flow.TraceSpan(pc.message.TraceParent); ok && len(links) < mostLinks {
+	for _, parent := range b.traces {
+		if id, span, ok := flow.TraceSpan(parent); ok && len(links) < maxLinks {
 			links = append(links, trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled})})
 		}
 	}
 	if len(links) == 0 {
 		return ctx, nil
 	}
-	lane := g.pieces[0].lane
-	return g.p.stream.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, links[0].SpanContext), "send "+lane.Stream,
+	return s.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, links[0].SpanContext), "send "+b.lane.Stream,
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...), trace.WithAttributes(
 			attribute.String("messaging.system", "nats"),
-			attribute.String("messaging.destination.name", lane.Stream),
-			attribute.Int("messaging.batch.message_count", len(g.pieces)),
-			attribute.Int("messaging.message.body.size", len(g.entry.Body())),
+			attribute.String("messaging.destination.name", b.lane.Stream),
+			attribute.Int("messaging.batch.message_count", b.chunks),
+			attribute.Int("messaging.message.body.size", len(b.entry.Body())),
 		))
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	got := info.Config
 	got.Metadata, got.Description = nil, ""
 	want := nats.StreamConfig{
-		Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.fence", "flow.0.change.>"}, Storage: nats.FileStorage, Retention: nats.LimitsPolicy,
+		Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.move", "flow.0.change.>"}, Storage: nats.FileStorage, Retention: nats.LimitsPolicy,
 		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 16 << 20, Duplicates: 90 * time.Second, Replicas: 1,
 		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
 	}
@@ -130,6 +131,8 @@ func TestAStreamThatWouldLoseRecordsIsRefused(t *testing.T) {
 		"in memory":             {func(c *nats.StreamConfig) { c.Storage = nats.MemoryStorage }, "storage is not file"},
 		"gone once read":        {func(c *nats.StreamConfig) { c.Retention = nats.WorkQueuePolicy }, "retention is not limits"},
 		"gone after a while":    {func(c *nats.StreamConfig) { c.MaxAge = time.Hour }, "max age is 1h0m0s"},
+		"of an earlier format":  {func(c *nats.StreamConfig) { c.Metadata = nil }, "has format 0, from before"},
+		"of a later format":     {func(c *nats.StreamConfig) { c.Metadata = map[string]string{stream.FormatKey: "99"} }, "has format 99"},
 		"without acknowledging": {func(c *nats.StreamConfig) { c.NoAck = true }, "does not acknowledge"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,6 +143,7 @@ func TestAStreamThatWouldLoseRecordsIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := lane
+			cfg.Metadata = map[string]string{stream.FormatKey: strconv.Itoa(flow.Format)}
 			c.change(&cfg)
 			if _, err := js.AddStream(&cfg); err != nil {
 				t.Fatal(err)
@@ -246,10 +250,9 @@ func TestAStreamThatIsNotOpenYet(t *testing.T) {
 	p := stream.NewPublisher(s)
 	for name, ask := range map[string]func() error{
 		"publish":     func() error { _, err := p.Publish(t.Context(), submission("id", 10)); return err },
-		"slots":       func() error { _, err := p.Slots(t.Context(), "a"); return err },
 		"change":      func() error { _, _, err := p.PublishChange(t.Context(), patch("ann", "id", nil)); return err },
 		"last change": func() error { _, err := s.LastChange(t.Context(), change.Target{User: "ann"}); return err },
-		"stored":      func() error { return s.Stored(t.Context(), "a") },
+		"stored":      func() error { return s.WaitStored(t.Context(), nil) },
 		"check":       func() error { return s.Check(t.Context()) },
 		"state":       func() error { _, err := s.State(); return err },
 		"leases":      func() error { _, err := s.Leases(); return err },

@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,9 +21,9 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 	p := w.publisher()
 	for _, sub := range []*flow.Submission{
 		submission("small", 100),
-		submission("parts", 400, 40<<10, 5),
+		submission("chunks", 400, 40<<10, 5),
 		submission("large", 700<<10),
-		{ID: "bare", Pieces: []flow.Piece{{Body: []byte("[]"), Records: 1}}, Received: time.UnixMilli(0).UTC()},
+		{ID: "bare", Records: flow.Chunks{{Body: []byte("[]"), Records: 1}}, Received: time.UnixMilli(0).UTC()},
 	} {
 		receipt, err := p.Publish(t.Context(), sub)
 		if err != nil || receipt.Replayed {
@@ -33,11 +32,11 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 	}
 
 	var want []flow.Message
-	for _, sub := range []*flow.Submission{submission("small", 100), submission("parts", 400, 40<<10, 5), submission("large", 700<<10)} {
-		for i, part := range sub.Pieces {
+	for _, sub := range []*flow.Submission{submission("small", 100), submission("chunks", 400, 40<<10, 5), submission("large", 700<<10)} {
+		for i, part := range chunksOf(sub) {
 			m := flow.Message{
 				Topic: "flow.0.record", Ordinal: i, Index: i, From: i, ID: sub.ID, Hash: sub.Hash, Body: part.Body, Encoding: flow.EncodingS2, Records: 1,
-				Received: sub.Received, Subject: sub.Subject, Source: sub.Source, TraceParent: sub.TraceParent,
+				Received: sub.Received, Subject: sub.Subject, Source: sub.Source, Revision: 1, TraceParent: sub.TraceParent,
 			}
 			want = append(want, m)
 		}
@@ -45,7 +44,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 	for i, seq := range []uint64{1, 2, 2, 2, 3} {
 		want[i].Seq = seq
 	}
-	want = append(want, flow.Message{Seq: 4, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Records: 1, Received: time.UnixMilli(0).UTC()})
+	want = append(want, flow.Message{Seq: 4, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Records: 1, Revision: 1, Received: time.UnixMilli(0).UTC()})
 	if diff := cmp.Diff(want, w.all(0)); diff != "" {
 		t.Errorf("messages read back (-want +got):\n%s", diff)
 	}
@@ -57,14 +56,17 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
 			w := open(t, stream.Config{})
 			p := w.publisher()
-			for i, want := range []flow.Receipt{{}, {Replayed: true}, {Replayed: true}} {
+			for i, want := range []bool{false, true, true} {
 				got, err := p.Publish(t.Context(), submission("one", sizes...))
-				if err != nil || got != want {
-					t.Fatalf("publish %d: got %+v, %v, want %+v", i, got, err, want)
+				if err != nil || got.Replayed != want {
+					t.Fatalf("publish %d: got %+v, %v, want replayed %v", i, got, err, want)
+				}
+				if diff := cmp.Diff([]flow.Place{{Stream: w.Lanes()[0].StreamID(), Seq: 1}}, got.Places); diff != "" {
+					t.Errorf("places (-want +got):\n%s", diff)
 				}
 			}
 			if got := len(w.all(0)); got != len(sizes) {
-				t.Errorf("the lane holds %d pieces, want %d", got, len(sizes))
+				t.Errorf("the lane holds %d chunks, want %d", got, len(sizes))
 			}
 			// Another one does not know: the lane has it twice, and the
 			// ingester drops the second one.
@@ -73,7 +75,7 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 				t.Fatalf("publish by another process: got %+v, %v", got, err)
 			}
 			if got := len(w.all(0)); got != 2*len(sizes) || len(w.once(0)) != len(sizes) {
-				t.Errorf("the lane holds %d pieces, %d different ones, want %d, %d", got, len(w.once(0)), 2*len(sizes), len(sizes))
+				t.Errorf("the lane holds %d chunks, %d different ones, want %d, %d", got, len(w.once(0)), 2*len(sizes), len(sizes))
 			}
 		})
 	}
@@ -91,7 +93,7 @@ func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
 		t.Errorf("got %v, want %v", err, flow.ErrKeyReused)
 	}
 	if got := len(w.all(0)); got != 1 {
-		t.Errorf("the lane holds %d pieces, want 1", got)
+		t.Errorf("the lane holds %d chunks, want 1", got)
 	}
 }
 
@@ -118,6 +120,9 @@ func TestTheSamePublishedByManyAtOnce(t *testing.T) {
 		t.Run(fmt.Sprint(sizes), func(t *testing.T) {
 			w := open(t, stream.Config{})
 			p := w.publisher()
+			if _, err := p.Publish(t.Context(), submission("met", 1)); err != nil { // the source is known
+				t.Fatal(err)
+			}
 			var mu sync.Mutex
 			fresh := map[string]int{}
 			var wg sync.WaitGroup
@@ -127,6 +132,7 @@ func TestTheSamePublishedByManyAtOnce(t *testing.T) {
 					receipt, err := p.Publish(t.Context(), submission(id, sizes...))
 					if err != nil {
 						t.Errorf("publish %s: %v", id, err)
+						return
 					}
 					mu.Lock()
 					defer mu.Unlock()
@@ -136,8 +142,13 @@ func TestTheSamePublishedByManyAtOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if got, want := len(w.once(0)), 8*len(sizes); got != want {
-				t.Errorf("the lane holds %d pieces that differ, want %d", got, want)
+			if got, want := len(w.all(0)), 1+8*len(sizes); got != want {
+				t.Errorf("the lane holds %d chunks, want %d: repeats wait for those of the first", got, want)
+			}
+			for id, n := range fresh {
+				if n != 1 {
+					t.Errorf("%s was acknowledged as new %d times", id, n)
+				}
 			}
 			if len(fresh) != 8 {
 				t.Errorf("%d ids were acknowledged as new, want 8", len(fresh))
@@ -159,7 +170,7 @@ func TestAPartOfASubmissionMayBeThere(t *testing.T) {
 		t.Fatalf("got %v, want %v", err, flow.ErrFull)
 	}
 	if diff := cmp.Diff([]string{"fits", "fits.1", "does-not"}, ids(w.all(0))); diff != "" {
-		t.Errorf("pieces (-want +got):\n%s", diff)
+		t.Errorf("chunks (-want +got):\n%s", diff)
 	}
 	roomier := openOn(t, w.server, stream.Config{MaxBytes: 8 << 20})
 	if err := w.Refresh(t.Context()); err != nil {
@@ -169,7 +180,7 @@ func TestAPartOfASubmissionMayBeThere(t *testing.T) {
 		t.Fatalf("again: got %+v, %v", got, err)
 	}
 	if diff := cmp.Diff([]string{"fits", "fits.1", "does-not", "does-not.1", "does-not.2"}, ids(roomier.once(0))); diff != "" {
-		t.Errorf("pieces that differ (-want +got):\n%s", diff)
+		t.Errorf("chunks that differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -206,14 +217,14 @@ func TestSubmissionsThatCanNotBe(t *testing.T) {
 		sub  *flow.Submission
 		want error // nil: any other
 	}{
-		"no id":                    {submission("", 10), nil},
-		"an id with a space":       {submission("a b", 10), nil},
-		"an id with a line end":    {submission("a\r\nNats-Rollup: all", 10), nil},
-		"an id that is too long":   {submission(strings.Repeat("x", 257), 10), nil},
-		"no parts":                 {submission("id"), nil},
-		"a part that is too large": {submission("id", 10, 16<<20), flow.ErrTooLarge},
-		"a part without records":   {&flow.Submission{ID: "id", Pieces: []flow.Piece{{Body: []byte("[]")}}}, nil},
-		"names that are too long":  {&flow.Submission{ID: "id", Source: strings.Repeat("x", 40<<10), Pieces: []flow.Piece{{Body: []byte("[]"), Records: 1}}}, flow.ErrTooLarge},
+		"no id":                     {submission("", 10), nil},
+		"an id with a space":        {submission("a b", 10), nil},
+		"an id with a line end":     {submission("a\r\nNats-Rollup: all", 10), nil},
+		"an id that is too long":    {submission(strings.Repeat("x", 257), 10), nil},
+		"no chunks":                 {submission("id"), nil},
+		"a chunk that is too large": {submission("id", 10, 16<<20), flow.ErrTooLarge},
+		"a chunk without records":   {&flow.Submission{ID: "id", Records: flow.Chunks{{Body: []byte("[]")}}}, nil},
+		"names that are too long":   {&flow.Submission{ID: "id", Source: strings.Repeat("x", 40<<10), Records: flow.Chunks{{Body: []byte("[]"), Records: 1}}}, flow.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.Publish(t.Context(), c.sub)
@@ -281,20 +292,6 @@ func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond)
 	w.holds(stop())
-}
-
-func TestASubmitterThatGivesUpIsToldSo(t *testing.T) {
-	w := open(t, stream.Config{})
-	p := w.publisher()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := p.Publish(ctx, submission("gone", 10))
-	if err != nil && !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrBusy) {
-		t.Errorf("got %v", err)
-	}
-	if err := p.Check(); err != nil {
-		t.Errorf("Check says %v of the stream because a client has gone", err)
-	}
 }
 
 func TestADeniedPublishIsUnavailable(t *testing.T) {

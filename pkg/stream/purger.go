@@ -2,14 +2,12 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/pkg/change"
 	"sluice/pkg/flow"
 	"sluice/pkg/option"
 )
@@ -75,7 +73,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if err != nil || lane.Messages == 0 {
 		return err
 	}
-	at, err := NewPositions(p.stream).fitting(ctx, lane)
+	at, err := NewLaneStates(p.stream).fitting(ctx, lane)
 	if err != nil || at.Done < lane.First {
 		return err
 	}
@@ -99,7 +97,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if waiting > 0 {
 		keep = min(keep, waiting)
 	}
-	asked, err := p.stream.keptFrom(ctx, lane)
+	asked, err := p.stream.pinned(ctx, lane)
 	if err != nil {
 		return err
 	}
@@ -119,33 +117,30 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
 	// A crash here leaves what is kept about messages that are gone to the next purge.
-	if err := p.stream.forgetRedacted(ctx, lane, keep); err != nil {
-		return err
-	}
-	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, at.Incarnation, changes)
+	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, at.Incarnation(), changes)
 }
 
 // waiting is the first change that is not known to be applied, 0 when there is
 // none, and the life that changes are in. A change that is accepted from now on
 // is behind all that is stored.
 func (p *Purger) waiting(ctx context.Context, lane *Lane) (first, life uint64, err error) {
-	applied, err := NewChangePositions(p.stream).fitting(ctx, lane)
+	applied, err := NewChangeStates(p.stream).fitting(ctx, lane)
 	if err != nil {
 		return 0, 0, err
 	}
 	first, err = p.stream.nextChange(ctx, applied.Done+1)
-	return first, applied.Incarnation, err
+	return first, applied.Incarnation(), err
 }
 
 // keepFrom is the first message a lane needs, given where it stands, the first
 // message whose id it must know, and the first that is history.
-func keepFrom(lane *Lane, pos flow.Position, known, history uint64) uint64 {
+func keepFrom(lane *Lane, pos flow.LaneState, known, history uint64) uint64 {
 	keep := history
 	if half := uint64(max(lane.MaxBytes, 0)) / 2; lane.MaxBytes > 0 && lane.Bytes > half {
 		mean := max(lane.Bytes/lane.Messages, 1)
 		keep = max(keep, lane.First+(lane.Bytes-half+mean-1)/mean)
 	}
-	return min(keep, known, max(pos.Window, 1), pos.Done+1)
+	return min(keep, known, max(pos.DedupFrom, 1), pos.Done+1)
 }
 
 // FirstSince is the sequence of a lane's first message stored at a time or
@@ -183,7 +178,7 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 	}
 	var all []Lag
 	for _, lane := range s.view.Load().lanes {
-		at, err := NewPositions(s).fitting(ctx, lane)
+		at, err := NewLaneStates(s).fitting(ctx, lane)
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +195,7 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 // Standing is a lane with its entry as it is written, for people to look at.
 type Standing struct {
 	Lane
-	Position     flow.Position
+	LaneState    flow.LaneState
 	Waiting      uint64 // messages that are not stored yet
 	WaitingBytes uint64 // of those, estimated by the lane's mean message size
 }
@@ -214,16 +209,16 @@ func (s *Stream) Standings(ctx context.Context) ([]Standing, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	positions := NewPositions(s)
+	positions := NewLaneStates(s)
 	var all []Standing
 	for _, lane := range s.Lanes() {
 		pos, err := positions.entry(ctx, lane.Number)
 		if err != nil {
 			return nil, err
 		}
-		at := Standing{Lane: lane, Position: pos}
+		at := Standing{Lane: lane, LaneState: pos}
 		done := pos.Done
-		if pos.Stream != "" && pos.Stream != lane.Identity() { // nothing of this stream is known to be stored
+		if pos.StreamID != "" && pos.StreamID != lane.StreamID() { // nothing of this stream is known to be stored
 			done = 0
 		}
 		at.Waiting, at.WaitingBytes = waiting(&lane, done)
@@ -246,14 +241,13 @@ func waiting(lane *Lane, done uint64) (messages, bytes uint64) {
 
 // deadGauges looks up how much room dead letters take.
 func (s *Stream) deadGauges(ctx context.Context) error {
-	info, err := s.dead.Info(ctx)
-	if err != nil {
-		return unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
+	room, err := NewDeadLetters(s).Room(ctx)
+	if err == nil {
+		s.m.deadLetters.Set(float64(room.Letters))
+		s.m.deadBytes.Set(float64(room.Bytes))
+		s.m.deadMax.Set(float64(room.Max))
 	}
-	s.m.deadLetters.Set(float64(info.State.Msgs))
-	s.m.deadBytes.Set(float64(info.State.Bytes))
-	s.m.deadMax.Set(float64(info.Config.MaxBytes))
-	return nil
+	return err
 }
 
 func (s *Stream) laneGauges(l *Lane) {
@@ -261,95 +255,4 @@ func (s *Stream) laneGauges(l *Lane) {
 	s.m.laneBytes.WithLabelValues(label).Set(float64(l.Bytes))
 	s.m.laneMax.WithLabelValues(label).Set(float64(l.MaxBytes))
 	s.m.laneMsgs.WithLabelValues(label).Set(float64(l.Messages))
-}
-
-// LastChange returns the last change of a target that lane 0 still holds, and
-// where an entry must stand that has it. What an operator has passed over by
-// resetting the lane is never applied, and not waited for.
-func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.Last, error) {
-	if err := s.ready(); err != nil {
-		return change.Last{}, err
-	}
-	ctx, done := s.link.attempt(ctx, attemptLimit)
-	defer done()
-	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return change.Last{}, nil
-	}
-	if err != nil {
-		return change.Last{}, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
-	}
-	pos, err := NewChangePositions(s).entry(ctx, 0)
-	if err == nil && pos.Incarnation == 0 { // an ingester of the version before applies them with the records
-		pos, err = NewPositions(s).entry(ctx, 0)
-	}
-	if err != nil {
-		return change.Last{}, err
-	}
-	last := change.Last{Seq: msg.Sequence, Unread: pos.Incarnation == 0}
-	if !last.Unread && msg.Sequence > pos.Base {
-		last.Applied = change.Place{Incarnation: pos.Incarnation, Seq: msg.Sequence}
-	}
-	return last, nil
-}
-
-// nextChange is the first change of lane 0 from a sequence on that it holds, 0
-// when there is none.
-func (s *Stream) nextChange(ctx context.Context, from uint64) (uint64, error) {
-	msg, err := s.lane0.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(ChangePrefix+">"))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, unavailable(fmt.Errorf("look for changes behind message %d of lane 0: %w", from-1, err), 2*time.Second)
-	}
-	return msg.Sequence, nil
-}
-
-// ChangeLag is how far applying the changes of users and dataset fields is behind
-// accepting them.
-type ChangeLag struct {
-	Done    uint64 // every change of lane 0 up to this message is applied or set aside
-	Next    uint64 // the first one that waits, 0 when none does
-	Waiting uint64 // how many do
-}
-
-// ChangeLag looks up how far applying changes is behind, and sets the metric.
-func (s *Stream) ChangeLag(ctx context.Context) (l ChangeLag, err error) {
-	lane, err := s.state(ctx, 0)
-	if err != nil {
-		return ChangeLag{}, err
-	}
-	pos, err := NewChangePositions(s).fitting(ctx, lane)
-	if err != nil {
-		return ChangeLag{}, err
-	}
-	l.Done = pos.Done
-	if l.Next, err = s.nextChange(ctx, l.Done+1); err != nil {
-		return ChangeLag{}, err
-	}
-	if l.Next > 0 {
-		if l.Waiting, err = s.countChanges(ctx, l.Next); err != nil {
-			return ChangeLag{}, err
-		}
-	}
-	s.m.changesWaiting.Set(float64(l.Waiting))
-	return l, nil
-}
-
-// countChanges is how many changes lane 0 holds from a sequence on. A consumer
-// that begins there knows; it is never read.
-func (s *Stream) countChanges(ctx context.Context, from uint64) (uint64, error) {
-	consumer, err := s.js.CreateConsumer(ctx, LaneName(0), jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubject: ChangePrefix + ">",
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
-	})
-	if err != nil {
-		return 0, unavailable(fmt.Errorf("count the changes from message %d of lane 0 on: %w", from, err), 2*time.Second)
-	}
-	info := consumer.CachedInfo()
-	if err := s.js.DeleteConsumer(ctx, LaneName(0), info.Name); err != nil {
-		s.log.Debug("delete the consumer of a question", "lane", 0, "error", err)
-	}
-	return info.NumPending, nil
 }

@@ -36,7 +36,7 @@ func TestWhatAPurgerKeeps(t *testing.T) {
 		"history may be shorter than the known window": {lane(1, 100, 1000, 10_000), 100, 51, 101, 51, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pos := flow.Position{Done: c.done, Window: cmp.Or(c.window, c.done+1)}
+			pos := flow.LaneState{Done: c.done, DedupFrom: cmp.Or(c.window, c.done+1)}
 			if got := stream.KeepFrom(c.lane, pos, c.known, c.history); got != c.want {
 				t.Errorf("keeps from %d, want %d", got, c.want)
 			}
@@ -169,16 +169,16 @@ func TestWhatABackupAsksForIsKept(t *testing.T) {
 			t.Errorf("the lane begins at %d, want %d", got, want)
 		}
 	}
-	if err := w.Keep(t.Context(), 0, 4, time.Hour); err != nil {
+	if err := w.Pin(t.Context(), 0, 4, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	begins(4)
-	if err := w.Keep(t.Context(), 0, 7, -time.Second); err != nil { // asked for and not again
+	if err := w.Pin(t.Context(), 0, 7, -time.Second); err != nil { // asked for and not again
 		t.Fatal(err)
 	}
 	begins(11)
 	for range 2 { // what is not asked for is let go of, too
-		if err := w.LetGo(t.Context(), 0); err != nil {
+		if err := w.Unpin(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -30,7 +30,7 @@ var ErrDropped = errors.New("it was dropped before")
 type replayNote map[int]replayFrom
 
 type replayFrom struct {
-	Stream string `json:"stream"` // Identity of the lane's
+	Stream string `json:"stream"` // StreamID of the lane
 	Last   uint64 `json:"last"`   // its last message
 }
 
@@ -85,7 +85,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 			return flow.Receipt{}, err
 		case found && d.Index >= 0:
 			return flow.Receipt{Replayed: true}, nil
-		case found: // of several lanes perhaps, and one or the other has its piece
+		case found: // of several lanes perhaps, and one or the other has its chunk
 			return flow.Receipt{}, ErrHistoryGone
 		}
 		return l.publish(ctx, p, id, d)
@@ -96,7 +96,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 	}
 	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin, Data: body})
 	if err != nil && !isOneTooMany(err) { // one too many: another process replays it right now
-		_, _, answer := judge(err)
+		_, _, answer := judge(err, facts{})
 		return flow.Receipt{}, answer
 	}
 	return l.publish(ctx, p, id, d)
@@ -109,7 +109,7 @@ func (s *Stream) noteEnds(ctx context.Context) ([]byte, error) {
 	}
 	ends := replayNote{}
 	for _, lane := range s.Lanes() {
-		ends[lane.Number] = replayFrom{lane.Identity(), lane.Last}
+		ends[lane.Number] = replayFrom{lane.StreamID(), lane.Last}
 	}
 	return json.Marshal(ends)
 }
@@ -126,50 +126,48 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 		_, duplicate, err := p.PublishChange(ctx, &c)
 		return flow.Receipt{Replayed: duplicate}, err
 	}
-	slots, err := p.Slots(ctx, m.Source)
-	if err != nil {
-		return flow.Receipt{}, err
-	}
 	return p.Publish(ctx, &flow.Submission{
 		ID: id, Hash: record.Hash(m.Body), Subject: m.Subject, Source: m.Source, Received: m.Received, TraceParent: m.TraceParent,
-		Slots: slots, Pieces: replayParts(d, slots, id),
+		Records: letterRecords{d},
 	})
 }
 
-// replayParts cuts what was set aside for the lanes of its source. A message
-// that cannot be read goes as it was.
-func replayParts(d DeadLetter, slots int, id string) []flow.Piece {
-	m := d.Message
-	m.Index, m.Records = 0, max(m.Records, 1)
-	asItWas := []flow.Piece{{Body: m.Body, Encoding: m.Encoding, Records: m.Records, Slot: record.SlotOf(nil, slots, id)}}
-	arrays, counts := make([][]byte, slots), make([]int, slots)
+// letterRecords are the records of a dead letter.
+type letterRecords struct{ DeadLetter }
+
+// Cut cuts what was dead-lettered for the lanes of its source. A message that cannot
+// be read goes as it was, to the first of them.
+func (l letterRecords) Cut(lanes int) ([]flow.Chunk, error) {
+	m := l.Message
+	asItWas := []flow.Chunk{{Body: m.Body, Encoding: m.Encoding, Records: max(m.Records, 1)}}
+	arrays, counts := make([][]byte, lanes), make([]int, lanes)
 	add := func(_ int, raw []byte) error {
-		slot := record.SlotOf(raw, slots, id)
-		arrays[slot] = append(append(arrays[slot], ','), raw...)
-		counts[slot]++
+		lane := record.LaneOf(raw, lanes)
+		arrays[lane] = append(append(arrays[lane], ','), raw...)
+		counts[lane]++
 		return nil
 	}
 	var err error
-	if d.Index >= 0 {
+	if l.Index >= 0 {
 		err = add(0, m.Body)
 	} else {
-		m.Records = 0 // its entry may have counted wrong
+		m.Index, m.Records = 0, 0 // its entry may have counted wrong
 		err = record.Each(&m, add)
 	}
 	if err != nil {
-		return asItWas
+		return asItWas, nil
 	}
-	var parts []flow.Piece
-	for slot, array := range arrays {
-		if counts[slot] > 0 {
+	var chunks []flow.Chunk
+	for lane, array := range arrays {
+		if counts[lane] > 0 {
 			array[0] = '[' // what a message is
-			parts = append(parts, flow.Piece{Body: s2.Encode(nil, append(array, ']')), Encoding: flow.EncodingS2, Records: counts[slot], Slot: slot})
+			chunks = append(chunks, flow.Chunk{Body: s2.Encode(nil, append(array, ']')), Encoding: flow.EncodingS2, Records: counts[lane], Lane: lane})
 		}
 	}
-	if len(parts) == 0 { // a message of no records
-		return asItWas
+	if len(chunks) == 0 { // a message of no records
+		return asItWas, nil
 	}
-	return parts
+	return chunks, nil
 }
 
 // forget removes the note of a replay.
@@ -198,7 +196,7 @@ func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) 
 	}
 	for _, lane := range s.Lanes() {
 		from, named := ends[lane.Number]
-		if lane.First > from.Last+1 || named && from.Stream != lane.Identity() {
+		if lane.First > from.Last+1 || named && from.Stream != lane.StreamID() {
 			return false, ErrHistoryGone
 		}
 		for msg, err := range s.scan(ctx, LaneName(lane.Number), scanFrom{seq: from.Last + 1, heads: true}) {
@@ -210,7 +208,7 @@ func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) 
 				if e.Patience == 0 {
 					return true, nil
 				}
-				age, err := s.age(ctx, lane.Number, e.Knew+1, e.Seq)
+				age, err := s.age(ctx, lane.Number, e.LogEnd+1, e.Seq)
 				if err != nil || age <= e.Patience {
 					return err == nil, err
 				}

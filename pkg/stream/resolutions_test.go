@@ -34,7 +34,7 @@ func (w *world) setAside(all ...flow.Dead) {
 	}
 }
 
-func TestTheFateOfADeadLetterOutlivesIt(t *testing.T) {
+func TestTheOutcomeOfADeadLetterOutlivesIt(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	letters := stream.NewDeadLetters(w.Stream)
@@ -77,7 +77,7 @@ func TestTheFateOfADeadLetterOutlivesIt(t *testing.T) {
 	}
 }
 
-func TestFatesGoWithTheirMessages(t *testing.T) {
+func TestOutcomesGoWithTheirMessages(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 1 << 20, DuplicateWindow: 100 * time.Millisecond})
 	p := w.publisher()
 	w.publish(p, "old", 10)

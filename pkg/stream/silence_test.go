@@ -67,15 +67,16 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 		cfg  stream.Config
 		n    int // at a time
 		send sender
-		each int // messages of one
+		each int  // messages of one
+		busy bool // more comes at once than a lane takes
 	}{
-		"small ones, which gather":       {stream.Config{}, 40, sends(10), 1},
-		"big ones":                       {stream.Config{}, 4, sends(400 << 10), 1},
-		"several parts":                  {stream.Config{}, 4, sends(10, 100<<10, 100<<10, 10), 4},
-		"more than the connection takes": {stream.Config{}, 200, sends(400 << 10), 1},
-		"changes":                        {stream.Config{}, 4, changes, 1},
-		"changes that look first":        {stream.Config{}, 4, looksFirst, 1},
-		"while lanes are looked up":      {stream.Config{Poll: 5 * time.Millisecond, Fresh: 25 * time.Millisecond}, 20, sends(10), 1},
+		"small ones, which gather":       {stream.Config{}, 40, sends(10), 1, false},
+		"big ones":                       {stream.Config{}, 4, sends(400 << 10), 1, false},
+		"several parts":                  {stream.Config{}, 4, sends(10, 100<<10, 100<<10, 10), 4, false},
+		"more than the connection takes": {stream.Config{}, 200, sends(400 << 10), 1, true},
+		"changes":                        {stream.Config{}, 4, changes, 1, false},
+		"changes that look first":        {stream.Config{}, 4, looksFirst, 1, false},
+		"while lanes are looked up":      {stream.Config{Poll: 5 * time.Millisecond, Fresh: 25 * time.Millisecond}, 20, sends(10), 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +105,8 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 						err := send(t.Context())
 						took := time.Since(begun)
 						var retry *flow.RetryError
-						if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || took > heardWithin {
+						known := errors.Is(err, flow.ErrUnavailable) || c.busy && errors.Is(err, flow.ErrBusy)
+						if !known || !errors.As(err, &retry) || took > heardWithin {
 							t.Errorf("%v later: got %v after %v, want %v and when to come back within %v", after, err, took, flow.ErrUnavailable, heardWithin)
 						}
 						mu.Lock()
@@ -114,6 +116,9 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 				}
 			}
 			all.Wait()
+			if n := value(t, w.reg, "sluice_stream_publishes_total", map[string]string{"outcome": "busy"}); (n > 0) != c.busy {
+				t.Errorf("%v were refused because the lane was busy", n)
+			}
 			p.Resume()
 			resumed := time.Now()
 			w.connected(t.Context())
@@ -122,6 +127,7 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 				all.Go(func() {
 					err := send(t.Context())
 					for tries := 0; err != nil && tries < 20; tries++ {
+						time.Sleep(100 * time.Millisecond)
 						err = send(t.Context())
 					}
 					if err != nil {

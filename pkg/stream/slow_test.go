@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -149,4 +152,39 @@ func TestASlowServerIsWaitedFor(t *testing.T) {
 		t.Errorf("it was tried again %v times, want never", tries)
 	}
 	w.hold(6)
+}
+
+// TestACallThatGaveUpIsFoundByItsRepeat: what a caller has left behind goes out all the
+// same, and the repeat waits for it instead of sending it again.
+func TestACallThatGaveUpIsFoundByItsRepeat(t *testing.T) {
+	disk, url := slow(t, natstest.Start(t).URL)
+	w := openBy(t, dial.Config{URL: url, Name: "test", Silence: silence}, stream.Config{})
+	pub := w.publisher()
+	w.publish(pub, "known", 1)
+	disk.delay.Store(int64(time.Second))
+	var all sync.WaitGroup
+	for _, id := range []string{"in-flight", "queued"} {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if _, err := pub.Publish(ctx, submission(id, 10)); !errors.Is(err, flow.ErrUnavailable) {
+				t.Errorf("%s: got %v, want %v: it may be stored yet", id, err, flow.ErrUnavailable)
+			}
+			got, err := pub.Publish(t.Context(), submission(id, 10))
+			if err != nil || !got.Replayed || len(got.Places) != 1 {
+				t.Errorf("%s, repeated: got %+v, %v, want that it is replayed", id, got, err)
+			}
+			other := submission(id, 10)
+			other.Hash = "of another body"
+			if _, err := pub.Publish(t.Context(), other); !errors.Is(err, flow.ErrKeyReused) {
+				t.Errorf("%s with another body: got %v, want %v", id, err, flow.ErrKeyReused)
+			}
+		})
+		time.Sleep(50 * time.Millisecond)
+	}
+	all.Wait()
+	disk.delay.Store(0)
+	if got := ids(w.all(0)); !slices.Equal(got, []string{"known-0", "in-flight", "queued"}) {
+		t.Errorf("the lane holds %v, want each once", got)
+	}
 }

@@ -18,15 +18,25 @@ import (
 	"sluice/pkg/stream"
 )
 
-// of is a submission of a source, one part for each of these slots.
-func of(source, id string, slots int, parts ...int) *flow.Submission {
-	sub := submission(id, make([]int, len(parts))...)
-	sub.Source, sub.Slots = source, slots
-	for i := range sub.Pieces {
-		sub.Pieces[i].Slot = parts[i]
-		sub.Pieces[i].Body = fmt.Appendf(nil, "%s/%d", id, i)
+// of is a submission of a source, one chunk for each of these lanes of its list.
+func of(source, id string, lanes ...int) *flow.Submission {
+	sub := submission(id, make([]int, len(lanes))...)
+	sub.Source = source
+	for i := range chunksOf(sub) {
+		chunksOf(sub)[i].Lane = lanes[i]
+		chunksOf(sub)[i].Body = fmt.Appendf(nil, "%s/%d", id, i)
 	}
 	return sub
+}
+
+// modulo is a record of a partition: it goes to list[partition mod length].
+type modulo struct {
+	body      string
+	partition int
+}
+
+func (m modulo) Cut(lanes int) ([]flow.Chunk, error) {
+	return []flow.Chunk{{Body: []byte(m.body), Records: 1, Lane: m.partition % lanes}}, nil
 }
 
 // setSource writes the lanes of a source past the package.
@@ -67,23 +77,20 @@ func TestASourceKeepsItsLanesWhenOneIsAdded(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20})
 	other := openOn(t, w.server, stream.Config{})
 	p, q := w.publisher(), other.publisher()
-	post := func(p *stream.Publisher, source, id string, slots int, parts ...int) {
+	post := func(p *stream.Publisher, source, id string, lanes ...int) {
 		t.Helper()
-		if n, err := p.Slots(t.Context(), source); err != nil || n != slots {
-			t.Fatalf("%s: got %d slots, %v, want %d", source, n, err, slots)
-		}
-		if _, err := p.Publish(t.Context(), of(source, id, slots, parts...)); err != nil {
+		if _, err := p.Publish(t.Context(), of(source, id, lanes...)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	post(p, "early", "e1", 1, 0)
+	post(p, "early", "e1", 0)
 	w.addLane()
-	post(q, "early", "e2", 1, 0)
-	post(q, "late", "l1", 2, 0, 1)
-	post(p, "late", "l2", 2, 1)
+	post(q, "early", "e2", 0)
+	post(q, "late", "l1", 0, 1)
+	post(p, "late", "l2", 1)
 	w.addLane()
-	post(p, "late", "l3", 2, 0)
-	post(p, "", "n1", 3, 2) // of no source: as any other
+	post(p, "late", "l3", 0)
+	post(p, "", "n1", 2) // of no source: as any other
 
 	want := [][]string{{"e1", "e2", "l1", "l3"}, {"l1", "l2"}, {"n1"}}
 	if diff := cmp.Diff(want, [][]string{ids(w.all(0)), ids(w.all(1)), ids(w.all(2))}); diff != "" {
@@ -114,12 +121,9 @@ func TestTwoMeetASourceAtOnce(t *testing.T) {
 		for r := range repeats {
 			all.Go(func() {
 				p, source := publishers[r%2], fmt.Sprintf("source-%d", i)
-				slots, err := p.Slots(t.Context(), source)
+				err := sendOne(p, source, source, 1)
 				for try := 0; err != nil && try < 5; try++ { // others look the sources up all the time
-					slots, err = p.Slots(t.Context(), source)
-				}
-				if err == nil {
-					_, err = p.Publish(t.Context(), of(source, source, slots, slots-1))
+					err = sendOne(p, source, source, 1)
 				}
 				if err != nil {
 					t.Error(err)
@@ -157,8 +161,8 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sub := of("both", "b", 2, 0, 0, 1, 1)
-	sub.Pieces[0].Body = make([]byte, 64<<10)
+	sub := of("both", "b", 0, 0, 1, 1)
+	chunksOf(sub)[0].Body = make([]byte, 64<<10)
 	var retry *flow.RetryError
 	if _, err := p.Publish(t.Context(), sub); !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry) {
 		t.Fatalf("one lane is full: got %v, want %v and when to come back", err, flow.ErrFull)
@@ -166,25 +170,26 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 	if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
 		t.Fatal(err)
 	}
-	for n, want := range []flow.Receipt{{}, {Replayed: true}} {
-		if got, err := p.Publish(t.Context(), sub); err != nil || got != want {
-			t.Errorf("again, %d: got %+v, %v, want %+v", n, got, err, want)
+	for n, want := range []bool{false, true} {
+		got, err := p.Publish(t.Context(), sub)
+		if err != nil || got.Replayed != want || len(got.Places) != 2 || got.Places[0].Lane != 0 || got.Places[1].Lane != 1 {
+			t.Errorf("again, %d: got %+v, %v, want replayed %v", n, got, err, want)
 		}
 	}
-	if got, err := p.Publish(t.Context(), of("both", "c", 2, 0)); err != nil || got.Replayed {
+	if got, err := p.Publish(t.Context(), of("both", "c", 0)); err != nil || got.Replayed {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err := w.publisher().Publish(t.Context(), of("both", "c", 2, 0, 1)); err != nil || got.Replayed {
-		t.Errorf("of which one lane has its piece: got %+v, %v, want that some of it is new", got, err)
+	if got, err := w.publisher().Publish(t.Context(), of("both", "c", 0, 1)); err != nil || got.Replayed {
+		t.Errorf("of which one lane has its chunk: got %+v, %v, want that some of it is new", got, err)
 	}
-	other := of("both", "b", 2, 1)
+	other := of("both", "b", 1)
 	other.Hash = "of another body"
 	if _, err := p.Publish(t.Context(), other); !errors.Is(err, flow.ErrKeyReused) {
 		t.Errorf("another body: got %v, want %v", err, flow.ErrKeyReused)
 	}
 	want := [][]string{{"b", "b.1", "c"}, {"b", "b.1", "c"}}
 	if diff := cmp.Diff(want, [][]string{ids(w.once(0)), ids(w.once(1))}); diff != "" {
-		t.Errorf("pieces of the lanes (-want +got):\n%s", diff)
+		t.Errorf("chunks of the lanes (-want +got):\n%s", diff)
 	}
 }
 
@@ -192,16 +197,15 @@ func TestASourceThatIsHeld(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20})
 	p := w.publisher()
 	w.publish(p, "ok", 1)
-	w.setSource(stream.Source{Name: "moving", Lanes: []int{0}, Moving: []int{0, 1}})
-	w.setSource(stream.Source{Name: "wider", Lanes: []int{0, 0}})
+	w.setSource(stream.Source{Name: "moving", Lanes: []int{0}, Move: []int{0, 1}})
 	w.setSource(stream.Source{Name: "gone", Lanes: []int{7}})
 	w.setSourceTo("damaged", []byte("{"))
 	w.setSourceTo("empty", []byte(`{"source":"empty"}`))
 	w.sources()
-	for _, name := range []string{"moving", "wider", "gone", "damaged", "empty"} {
+	for _, name := range []string{"moving", "gone", "damaged", "empty"} {
 		var retry *flow.RetryError
 		begun := time.Now()
-		if _, err := p.Publish(t.Context(), of(name, name, 1, 0)); !errors.Is(err, flow.ErrHeld) || !errors.As(err, &retry) {
+		if _, err := p.Publish(t.Context(), of(name, name, 0)); !errors.Is(err, flow.ErrHeld) || !errors.As(err, &retry) {
 			t.Errorf("%s: got %v, want %v and when to come back", name, err, flow.ErrHeld)
 		}
 		if took := time.Since(begun); took > time.Second {
@@ -214,20 +218,13 @@ func TestASourceThatIsHeld(t *testing.T) {
 	if _, err := p.Publish(t.Context(), submission("others-go-on", 10)); err != nil {
 		t.Error(err)
 	}
-	for name, slots := range map[string]int{"moving": 1, "wider": 2} {
-		if got, err := p.Slots(t.Context(), name); err != nil || got != slots {
-			t.Errorf("%s: got %d slots, %v, want %d", name, got, err, slots)
-		}
-	}
-	if _, err := p.Slots(t.Context(), "damaged"); !errors.Is(err, flow.ErrHeld) {
-		t.Errorf("slots of a damaged one: got %v, want %v", err, flow.ErrHeld)
-	}
 }
 
-func TestPartsOutOfOrderAreRefused(t *testing.T) {
-	w := open(t, stream.Config{})
+func TestChunksOutOfOrderAreRefused(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 16 << 20})
+	w.addLane()
 	p := w.publisher()
-	for _, sub := range []*flow.Submission{of("s", "a", 1, 1), of("s", "b", 2, -1), of("s", "c", 3, 1, 0), of("s", "d", 3, 0, 1, 0)} {
+	for _, sub := range []*flow.Submission{of("s", "a", 2), of("s", "b", -1), of("s", "c", 1, 0), of("s", "d", 0, 1, 0)} {
 		if _, err := p.Publish(t.Context(), sub); err == nil {
 			t.Errorf("%s was taken", sub.ID)
 		}
@@ -239,7 +236,7 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20})
 	p := w.publisher()
 	for _, name := range []string{"a", "b"} {
-		if _, err := p.Publish(t.Context(), of(name, name, 1, 0)); err != nil {
+		if _, err := p.Publish(t.Context(), of(name, name, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,8 +251,8 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 	if diff := cmp.Diff(map[string][]int{"b": {0}}, w.sources()); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
-	if n, err := p.Slots(t.Context(), "a"); err != nil || n != 2 {
-		t.Errorf("a source that was forgotten has %d slots, %v, want 2", n, err)
+	if _, err := p.Publish(t.Context(), of("a", "again", 1)); err != nil {
+		t.Errorf("a source whose entry was deleted is not met again: %v", err)
 	}
 	cfg, err := w.jetStream().StreamInfo("KV_" + stream.SourceBucket)
 	if err != nil {
@@ -278,20 +275,12 @@ func TestAFirstSightWhileNATSIsAway(t *testing.T) {
 	p := w.publisher()
 	w.publish(p, "before", 1)
 	w.server.Stop()
-	for _, ask := range []func() error{
-		func() error { _, err := p.Slots(t.Context(), "new"); return err },
-		func() error { _, err := p.Publish(t.Context(), of("new", "new", 1, 0)); return err },
-	} {
-		begun := time.Now()
-		if err := ask(); !errors.Is(err, flow.ErrUnavailable) {
-			t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
-		}
-		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("it took %v to say so, want at most 2s", took)
-		}
+	begun := time.Now()
+	if _, err := p.Publish(t.Context(), of("new", "new", 0)); !errors.Is(err, flow.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 	}
-	if n, err := p.Slots(t.Context(), "cluster-a"); n != 1 || err != nil {
-		t.Errorf("a source that is known: got %d slots, %v, want 1", n, err)
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it took %v to say so, want at most 2s", took)
 	}
 }
 
@@ -313,10 +302,7 @@ func TestSourcesOfACluster(t *testing.T) {
 		for _, p := range publishers {
 			all.Go(func() {
 				for begun := time.Now(); ; {
-					slots, err := p.Slots(t.Context(), source)
-					if err == nil {
-						_, err = p.Publish(t.Context(), of(source, source, slots, slots-1))
-					}
+					err := sendOne(p, source, source, 1)
 					if err == nil {
 						return
 					}

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/nats/natstest"
@@ -44,10 +45,10 @@ func (w *world) storing() {
 
 // stored moves the position of a lane to its end, if that can be done.
 func (w *world) stored(ctx context.Context, lane stream.Lane) {
-	positions := stream.NewPositions(w.Stream)
+	positions := stream.NewLaneStates(w.Stream)
 	if pos, err := positions.Read(ctx, lane.Number); err == nil && pos.Done < lane.Last {
-		pos.Owner, pos.Stream, pos.Done = "test", lane.Identity(), lane.Last
-		_, _ = positions.Swap(ctx, lane.Number, pos) // the next try will do
+		pos.Owner, pos.StreamID, pos.Done = "test", lane.StreamID(), lane.Last
+		_, _ = positions.CompareAndSwap(ctx, lane.Number, pos) // the next try will do
 	}
 }
 
@@ -90,7 +91,7 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 	w.addLane()
 	var said []string
 	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{1, 2}, Say: say}); err != nil {
+	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1, 2}, Say: say}); err != nil {
 		t.Fatal(err)
 	}
 	before := sent.Load()
@@ -102,17 +103,29 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 	if held.Load() == 0 || len(said) < 3 {
 		t.Errorf("%d tries were refused, and %q said: the test shows nothing", held.Load(), said)
 	}
-	stored := map[string]int{}
-	lanes := [][]flow.Message{w.once(0), w.once(1), w.once(2)}
-	for number, lane := range lanes {
-		for i, m := range lane {
-			stored[m.ID]++
-			if m.Topic == stream.FenceTopic(number) {
-				if number != 0 || i != len(lane)-1 || m.Source != "cluster-a" {
-					t.Errorf("message %d of %d in lane %d is a fence of %s", i+1, len(lane), number, m.Source)
+	stored, markers := map[string]int{}, 0
+	for number, lane := range [][]flow.Message{w.once(0), w.once(1), w.once(2)} {
+		after := 0
+		for _, m := range lane {
+			if m.Topic == stream.MoveTopic(number) {
+				if markers++; number != 0 || m.Source != "cluster-a" || m.Revision != 2 {
+					t.Errorf("lane %d has a move marker of %s, revision %d", number, m.Source, m.Revision)
 				}
-				stored[m.ID]--
+				continue
 			}
+			stored[m.ID]++
+			want, revision := fmt.Sprintf("-p%d", cmp.Or(number, 3)), uint64(3)
+			if number == 0 && markers == 0 {
+				want, revision = "-p", 1 // all of them, by the list with which the source was met
+			} else {
+				after++
+			}
+			if !strings.Contains(m.ID, want) || m.Revision != revision {
+				t.Errorf("%s, routed by revision %d, is in lane %d", m.ID, m.Revision, number)
+			}
+		}
+		if after < 50 {
+			t.Errorf("lane %d took %d records after the move: the test shows nothing", number, after)
 		}
 	}
 	for id, n := range stored {
@@ -120,29 +133,16 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 			t.Errorf("%s is stored %d times", id, n)
 		}
 	}
-	delete(stored, "")
-	if got := int64(len(stored)); got != sent.Load() {
-		t.Errorf("%d records are stored, %d were acknowledged", got, sent.Load())
-	}
-	for number, odd := range map[int]bool{1: false, 2: true} {
-		if n := len(lanes[number]); n < 50 {
-			t.Errorf("lane %d took %d records: the test shows nothing", number, n)
-		}
-		for _, m := range lanes[number] {
-			if strings.Contains(m.ID, "-p2") == odd {
-				t.Errorf("%s is in lane %d", m.ID, number)
-			}
-		}
+	if got := int64(len(stored)); got != sent.Load() || markers != 1 {
+		t.Errorf("%d records are stored, %d were acknowledged, with %d move markers", got, sent.Load(), markers)
 	}
 }
 
-// sendOne sends a record of a partition, cut for as many slots as there are.
+// sendOne sends a record of a partition.
 func sendOne(p *stream.Publisher, source, id string, partition int) error {
-	slots, err := p.Slots(context.Background(), source)
-	if err != nil {
-		return err
-	}
-	_, err = p.Publish(context.Background(), of(source, id, slots, partition%slots))
+	sub := submission(id)
+	sub.Source, sub.Records = source, modulo{id, partition}
+	_, err := p.Publish(context.Background(), sub)
 	return err
 }
 
@@ -161,22 +161,22 @@ func TestASpreadThatIsNeverStoredGivesUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
 	defer cancel()
 	refused := false
-	fenced := func(format string, args ...any) {
+	marked := func(format string, args ...any) {
 		w.sources()
-		_, err := w.publisher().Publish(t.Context(), of("cluster-a", "meanwhile", 1, 0))
+		_, err := w.publisher().Publish(t.Context(), of("cluster-a", "meanwhile", 0))
 		refused = refused || errors.Is(err, flow.ErrHeld)
 	}
-	err := w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: fenced})
+	err := w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: marked})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 	}
 	if !refused {
 		t.Error("nothing was refused meanwhile")
 	}
-	if diff := cmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
+	if diff := gocmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
-	if _, err := w.publisher().Publish(t.Context(), of("cluster-a", "afterwards", 1, 0)); err != nil {
+	if _, err := w.publisher().Publish(t.Context(), of("cluster-a", "afterwards", 0)); err != nil {
 		t.Errorf("after it was given up: %v", err)
 	}
 }
@@ -206,10 +206,10 @@ func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 			if done := step == 3; errors.Is(err, flow.ErrHeld) == done {
 				t.Errorf("between: got %v", err)
 			}
-			if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{1}}); err != nil {
+			if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0}}); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(map[string][]int{"cluster-a": {1}}, w.sources()); diff != "" {
+			if diff := gocmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
 				t.Errorf("sources (-want +got):\n%s", diff)
 			}
 			if err := sendOne(w.publisher(), "cluster-a", "afterwards", 1); err != nil {
@@ -222,7 +222,7 @@ func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 func TestAMarkIsTakenBack(t *testing.T) {
 	w := open(t, spreadable())
 	w.met()
-	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{0}, Moving: []int{0, 1}})
+	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{0}, Move: []int{0, 1}})
 	for range 2 {
 		if err := w.Stay(t.Context(), "cluster-a"); err != nil {
 			t.Fatal(err)
@@ -248,13 +248,13 @@ func TestOneThatSleptThroughASpread(t *testing.T) {
 	p := stream.NewPublisher(slept)
 	asked := 0
 	ask := func(string, ...any) {
-		if asked++; asked == 2 { // the fence stands: whatever it sends now would be behind it
+		if asked++; asked == 2 { // the marker is there: whatever it sends now would be behind it
 			if err := sendOne(p, "cluster-a", "asleep", 1); !errors.Is(err, flow.ErrHeld) {
 				t.Errorf("during the move: got %v, want %v", err, flow.ErrHeld)
 			}
 		}
 	}
-	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{1}, Say: ask}); err != nil {
+	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: ask}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(300 * time.Millisecond) // until what it has seen is old
@@ -276,6 +276,7 @@ func TestASpreadThatCanNotBe(t *testing.T) {
 		"a source that was never seen": {stream.Spreading{Source: "x", Lanes: []int{0}}, "not been seen"},
 		"a lane there is not":          {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "no lane 7"},
 		"a lane twice":                 {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 1}}, "named twice"},
+		"another first lane":           {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 0}}, "lane 0 must stay the first lane"},
 		"no lane":                      {stream.Spreading{Source: "cluster-a"}, "needs a lane"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +288,7 @@ func TestASpreadThatCanNotBe(t *testing.T) {
 	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0}}); err != nil {
 		t.Errorf("to where it is: %v", err)
 	}
-	if diff := cmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
+	if diff := gocmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
 }
@@ -300,7 +301,8 @@ func TestTwoMoveASourceAtOnce(t *testing.T) {
 	w.storing()
 	var both sync.WaitGroup
 	var done atomic.Int64
-	for _, lanes := range [][]int{{1}, {1, 0}} {
+	w.addLane()
+	for _, lanes := range [][]int{{0, 1}, {0, 1, 2}} {
 		both.Go(func() {
 			err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: lanes})
 			if err == nil {
@@ -348,7 +350,7 @@ func TestASpreadOutlivesTheServers(t *testing.T) {
 				w.stored(ctx, w.Lanes()[0])
 			}
 		}
-		err = w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{1, 0}, Say: stored})
+		err = w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: stored})
 		cancel()
 		if err == nil {
 			break
@@ -359,7 +361,7 @@ func TestASpreadOutlivesTheServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string][]int{"cluster-a": {1, 0}}, w.sources()); diff != "" {
+	if diff := gocmp.Diff(map[string][]int{"cluster-a": {0, 1}}, w.sources()); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
 }

@@ -3,49 +3,64 @@ package stream_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
-// TestWhoWaitsHearsWhenAllIsStored: not before the position has passed what was
-// published, by the lane's own numbering, and then soon.
-func TestWhoWaitsHearsWhenAllIsStored(t *testing.T) {
+// TestAWaitEndsWhenItsMessagesAreStored: not before the checkpoint of this stream has
+// passed them, and then soon, whatever comes behind.
+func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
-	if err := w.Stored(t.Context(), "nobody"); err != nil {
-		t.Fatalf("of a source that has published nothing: %v", err)
+	if err := w.WaitStored(t.Context(), nil); err != nil {
+		t.Fatalf("of nothing: %v", err)
 	}
 	p := w.publisher()
-	w.publish(p, "id", 3)
-	source := w.Sources()[0].Name
-	soon := func() error {
+	w.publish(p, "id", 2)
+	publish := func(id string) []flow.Place {
+		t.Helper()
+		receipt, err := p.Publish(t.Context(), submission(id, 10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receipt.Places
+	}
+	places := publish("third")
+	ends, err := w.Ends(t.Context(), "cluster-a")
+	if diff := cmp.Diff(places, ends); diff != "" || err != nil {
+		t.Errorf("ends of the source: %v (-want +got):\n%s", err, diff)
+	}
+	later := publish("fourth")
+	soon := func(places []flow.Place) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 		defer cancel()
-		return w.Stored(ctx, source)
+		return w.WaitStored(ctx, places)
 	}
-	positions := stream.NewPositions(w.Stream)
+	positions := stream.NewLaneStates(w.Stream)
 	at, err := positions.Read(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	move := func(identity string, done uint64) {
 		t.Helper()
-		at.Stream, at.Done = identity, done
-		if at, err = positions.Swap(t.Context(), 0, at); err != nil {
+		at.StreamID, at.Done = identity, done
+		if at, err = positions.CompareAndSwap(t.Context(), 0, at); err != nil {
 			t.Fatal(err)
 		}
 	}
-	identity, err := positions.Identity(t.Context(), 0)
+	identity, err := positions.StreamID(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, behind := range []func(){func() {}, func() { move(identity, 2) }, func() { move("FLOW_0@1", 3) }} {
 		behind()
-		if err := soon(); !errors.Is(err, context.DeadlineExceeded) {
+		if err := soon(places); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("at %+v: %v", at, err)
 		}
 	}
@@ -55,7 +70,7 @@ func TestWhoWaitsHearsWhenAllIsStored(t *testing.T) {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			answers <- w.Stored(ctx, source)
+			answers <- w.WaitStored(ctx, places)
 		})
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -73,8 +88,7 @@ func TestWhoWaitsHearsWhenAllIsStored(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.publish(p, "more", 1)
-	if err := soon(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("after one more: %v", fmt.Sprint(err))
+	if err := soon(append(places, later...)); !errors.Is(err, context.DeadlineExceeded) { // what others sent is not waited for
+		t.Errorf("of the one behind it: %v", err)
 	}
 }

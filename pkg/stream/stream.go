@@ -1,36 +1,36 @@
 // Package stream keeps records in NATS JetStream from the moment they are
-// accepted until they are stored, and remembers how far storing has come.
+// accepted until they are stored, and keeps the checkpoint of each lane.
 //
 //	Publish ──▶ lane FLOW_n ──▶ Reader ──▶ (the ingester)
 //	               ▲    │                      │
-//	        Purger ┘    └─ Lag     Positions, DeadLetters
+//	        Purger ┘    └─ Lag     LaneStates, DeadLetters
 //
 // A lane is one JetStream stream: one log, one writer thread in the server,
-// one reader at a time. A record always goes to the same lane of those its
-// source has, because each lane knows only what it has seen itself.
+// one reader at a time. A record always goes to the same lane of its source's
+// list, because each lane deduplicates only what it has stored itself.
 //
-// What happens in Publish to what of a submission goes to one lane:
+// What happens in Publish:
 //
-//  1. Its pieces wait while an entry of the lane is in flight.
-//  2. When that has ended, all that waits becomes the next entry: one message,
-//     one sync to disk. No request waits for company.
-//  3. After an unknown outcome the same bytes go out again under the same id to
-//     the same lane, as long as a caller waits for them.
-//  4. Every submitter is told what became of the entry.
+//  1. The source's list of lanes is looked up, and the records are cut for it.
+//  2. The chunks are copied into the last batch of each lane's queue, which is open
+//     while the batch before is in flight. No request waits for company.
+//  3. When its turn comes the batch is closed, and goes out as one message with one
+//     sync to disk. After an unknown outcome the same bytes go out again under the
+//     same id to the same lane.
+//  4. The sender sets the outcome once; every call that has a chunk in the batch
+//     returns, and so does a repeat that came meanwhile.
 //
 // Where what is:
 //
-//	stream.go       opening everything        config.go     sizes, names, rights, settings of streams
-//	lanes.go        the lanes there are       sources.go    which source has which, and its moves
-//	publisher.go    making durable            gather.go     many requests into one entry
-//	attempt.go      trying until it is known  follow.go     what was sent already, here and elsewhere
-//	reader.go       reading back              positions.go  how far each lane is stored or applied
-//	purger.go       lag, and what may go      redact.go     messages without what was forgotten
-//	deadletters.go, replay.go                 what cannot be stored
-//
-// What a crash leaves: some pieces of a submission or none of them. A client that
-// repeats it has it in the lane twice; the ingester drops the second one, by its id,
-// its hash and the index of each record.
+//	stream.go       opening everything         config.go     sizes, names, rights, settings of streams
+//	lanes.go        the lanes there are        sources.go    the list of lanes of each source
+//	publisher.go    Publish                    spread.go     moves of sources to other lanes
+//	requests.go     repeats at this api        batcher.go    many requests in one entry
+//	judge.go        attempts and their errors  link.go       the connection
+//	reader.go       reading back               scan.go       reading once, headers, one entry
+//	lanestates.go   states of lanes, holds     stored.go     waiting until records are stored
+//	purger.go       lag, and what may go       forgets.go    orders to forget instances
+//	changes.go      users and dataset fields   deadletters.go, replay.go  what cannot be stored
 package stream
 
 import (
@@ -63,13 +63,12 @@ type Stream struct {
 	m    *metrics
 	link *link
 
-	positions jetstream.KeyValue
-	sources   jetstream.KeyValue
-	leases    jetstream.KeyValue
-	states    jetstream.KeyValue
-	dead      jetstream.Stream
-	notes     jetstream.Stream // about dead letters
-	redacted  jetstream.Stream // messages of lanes, without what was forgotten
+	checkpoints jetstream.KeyValue
+	sources     jetstream.KeyValue
+	leases      jetstream.KeyValue
+	states      jetstream.KeyValue
+	dead        jetstream.Stream
+	notes       jetstream.Stream // about dead letters
 
 	view    atomic.Pointer[view] // what was looked up last
 	refresh sync.Mutex           // one look-up at a time
@@ -167,10 +166,7 @@ func (s *Stream) open(ctx context.Context) (err error) {
 	if s.notes, err = s.ensure(ctx, s.noteConfig()); err != nil {
 		return err
 	}
-	if s.redacted, err = s.ensure(ctx, s.redactedConfig()); err != nil {
-		return err
-	}
-	if s.positions, err = s.bucket(ctx, PositionBucket, 0); err != nil {
+	if s.checkpoints, err = s.bucket(ctx, LaneBucket, 0); err != nil {
 		return err
 	}
 	if s.sources, err = s.bucket(ctx, SourceBucket, 0); err != nil {
@@ -194,13 +190,7 @@ func (s *Stream) open(ctx context.Context) (err error) {
 }
 
 func (s *Stream) bucket(ctx context.Context, name string, ttl time.Duration) (jetstream.KeyValue, error) {
-	want := s.bucketConfig(name, ttl)
-	if name == StateBucket {
-		if err := s.boundState(ctx, &want); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := s.ensure(ctx, want); err != nil {
+	if _, err := s.ensure(ctx, s.bucketConfig(name, ttl)); err != nil {
 		return nil, err
 	}
 	kv, err := s.js.KeyValue(ctx, name)

@@ -91,22 +91,27 @@ func (w *world) run(f func(context.Context) error) {
 
 func (w *world) publisher() *stream.Publisher { return stream.NewPublisher(w.Stream) }
 
-// submission is a submission of parts of the given sizes, one record each.
+// submission is a submission of chunks of the given sizes, one record each.
 func submission(id string, sizes ...int) *flow.Submission {
 	sub := &flow.Submission{
 		ID: id, Hash: "hash of " + id, Subject: "engine-a", Source: "cluster-a", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Received: time.UnixMilli(1_700_000_000_123).UTC(),
 	}
+	chunks := flow.Chunks{}
 	for i, size := range sizes {
 		body := make([]byte, size)
 		for j := range body {
 			body[j] = byte(i + j*7)
 		}
 		copy(body, fmt.Sprintf("%s/%d ", id, i))
-		sub.Pieces = append(sub.Pieces, flow.Piece{Body: body, Records: 1, Encoding: flow.EncodingS2})
+		chunks = append(chunks, flow.Chunk{Body: body, Records: 1, Encoding: flow.EncodingS2})
 	}
+	sub.Records = chunks
 	return sub
 }
+
+// chunksOf are the chunks of a submission that is cut already.
+func chunksOf(sub *flow.Submission) flow.Chunks { return sub.Records.(flow.Chunks) }
 
 // traffic begins clients that repeat each submission until they hear an answer. stop
 // ends them, and tells what was acknowledged: how many messages each id has.
@@ -149,13 +154,13 @@ func (w *world) holds(acked map[string]int) {
 	w.t.Helper()
 	stored := map[string]bool{}
 	for _, m := range w.all(0) {
-		stored[pieceOf(m)] = true
+		stored[chunkOf(m)] = true
 	}
 	messages := 0
 	for id, parts := range acked {
 		for i := range parts {
 			messages++
-			if part := pieceOf(flow.Message{ID: id, From: i}); !stored[part] {
+			if part := chunkOf(flow.Message{ID: id, From: i}); !stored[part] {
 				w.t.Errorf("%s was acknowledged and is not there", part)
 			}
 		}
@@ -208,7 +213,7 @@ func (w *world) entries(lane int) []flow.Entry {
 	return list
 }
 
-// all is what the lane has of requests, or changes and fences, in order.
+// all is what the lane has of requests, or changes and move markers, in order.
 func (w *world) all(lane int) (list []flow.Message) {
 	w.t.Helper()
 	for _, e := range w.entries(lane) {
@@ -222,7 +227,7 @@ func (w *world) once(lane int) (list []flow.Message) {
 	w.t.Helper()
 	seen := map[string]bool{}
 	for _, m := range w.all(lane) {
-		if name := pieceOf(m); !seen[name] {
+		if name := chunkOf(m); !seen[name] {
 			seen[name] = true
 			list = append(list, m)
 		}
@@ -230,8 +235,8 @@ func (w *world) once(lane int) (list []flow.Message) {
 	return list
 }
 
-// pieceOf names a piece of a request.
-func pieceOf(m flow.Message) string {
+// chunkOf names a chunk of a request.
+func chunkOf(m flow.Message) string {
 	if m.From == 0 {
 		return m.ID
 	}
@@ -242,7 +247,7 @@ func pieceOf(m flow.Message) string {
 func ids(list []flow.Message) []string {
 	var out []string
 	for _, m := range list {
-		out = append(out, pieceOf(m))
+		out = append(out, chunkOf(m))
 	}
 	return out
 }

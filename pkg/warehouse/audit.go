@@ -178,26 +178,26 @@ func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 	return err
 }
 
-// RowsPerDay counts the rows of records by the day of the record, none merged,
-// without days whose rows may have expired.
+// RowsPerDay counts the rows of records by the day of the record, none merged, without
+// those that may have expired.
 func (db *DB) RowsPerDay(ctx context.Context) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
-		"SELECT toString(toDate(ts)) AS day, toInt64(count()) FROM %s.records GROUP BY day HAVING min(received_at) > ?", db.name))
+		"SELECT toString(toDate(ts)) AS day, toInt64(count()) FROM %s.records WHERE toDate(stored_at) >= ? GROUP BY day", db.name))
 }
 
 // CountedPerDay is the same by the counters. Days without a row may be in it.
 func (db *DB) CountedPerDay(ctx context.Context) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
-		"SELECT toString(toDate(minute)) AS day, sum(records) FROM %s.counts_1m GROUP BY day HAVING max(received_at) > ?", db.name))
+		"SELECT toString(toDate(minute)) AS day, sum(records) FROM %s.counts_1m WHERE stored_day >= ? GROUP BY day", db.name))
 }
 
 func (db *DB) perDay(ctx context.Context, query string) (map[string]int64, error) {
-	kept, err := db.Kept(ctx)
+	since, err := db.keptSince(ctx)
 	if err != nil {
 		return nil, err
 	}
 	days := map[string]int64{}
-	return days, db.each(ctx, "count by day", query, []any{time.Unix(max(time.Now().Add(-kept).Unix(), 0), 0)}, func(rows driver.Rows) error {
+	return days, db.each(ctx, "count by day", query, []any{since}, func(rows driver.Rows) error {
 		var day string
 		var n int64
 		err := rows.Scan(&day, &n)
@@ -222,8 +222,8 @@ type cell struct {
 	tenant, valueType, recordType string
 	intent, process               string
 	version                       int64
+	stored                        time.Time // the day
 	records, counted              int64
-	received                      time.Time // the latest of either
 }
 
 // Right tells whether there is nothing to do.
@@ -232,52 +232,36 @@ func (r *Recount) Right() bool { return len(r.cells) == 0 }
 // cellsOfDay are the counters of a day that differ from its records, each of
 // which counts once however often it is there.
 const cellsOfDay = `
-SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version,
-    sum(r) AS records, sum(c) AS counted, max(received) AS received_at
+SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day,
+    sum(r) AS records, sum(c) AS counted
 FROM (
-    SELECT source, toStartOfMinute(ts) AS minute, tenant_id, value_type, record_type, intent, bpmn_process_id, ifNull(r.version, 0) AS version,
-        toInt64(count()) AS r, toInt64(0) AS c, toDateTime(max(received_at), 'UTC') AS received
-    FROM %[1]s.records AS r FINAL WHERE toDate(ts) = ?
-    GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version
+    SELECT source, toStartOfMinute(ts) AS minute, tenant_id, value_type, record_type, intent, bpmn_process_id, ifNull(r.version, 0) AS version, toDate(stored_at) AS stored_day,
+        toInt64(count()) AS r, toInt64(0) AS c
+    FROM %[1]s.records AS r FINAL WHERE toDate(ts) = ? AND stored_day >= ?
+    GROUP BY ALL
     UNION ALL
-    SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version,
-        toInt64(0) AS r, toInt64(sum(records)) AS c, max(received_at) AS received
-    FROM %[1]s.counts_1m WHERE toDate(minute) = ?
-    GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version
+    SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day,
+        toInt64(0) AS r, toInt64(sum(records)) AS c
+    FROM %[1]s.counts_1m WHERE toDate(minute) = ? AND stored_day >= ?
+    GROUP BY ALL
 )
-GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version
+GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day
 HAVING records != counted
-ORDER BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version`
+ORDER BY ALL`
 
-// ErrExpired is why a day is not counted again.
-var ErrExpired = errors.New("records may have expired")
-
-// Recount compares the counters of a day with its records. It tells the truth
-// only while nothing is inserted.
-//
-// A day whose records may have expired is refused: to count it again would
-// take them out of the counters too.
+// Recount compares the counters of a day with its records. The result holds only while
+// nothing is inserted. What was stored on days whose records may have expired is left as
+// it is: to count it again would take them out of the counters too.
 func (db *DB) Recount(ctx context.Context, day string) (*Recount, error) {
-	var oldest *time.Time // nil when there is nothing
-	err := db.row(ctx, "look for the oldest record of a day", fmt.Sprintf(
-		`SELECT minOrNull(received) FROM (
-			SELECT minOrNull(received_at) AS received FROM %[1]s.records WHERE toDate(ts) = ?
-			UNION ALL SELECT minOrNull(received_at) AS received FROM %[1]s.counts_1m WHERE toDate(minute) = ?)`, db.name), []any{day, day}, &oldest)
+	since, err := db.keptSince(ctx)
 	if err != nil {
 		return nil, err
-	}
-	kept, err := db.Kept(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if oldest != nil && time.Since(*oldest) > kept {
-		return nil, fmt.Errorf("%w of %s: the counters of that day cannot be made again", ErrExpired, day)
 	}
 	r := &Recount{Day: day}
-	return r, db.each(ctx, "compare the counters of a day with its records", fmt.Sprintf(cellsOfDay, db.name), []any{day, day}, func(rows driver.Rows) error {
+	return r, db.each(ctx, "compare the counters of a day with its records", fmt.Sprintf(cellsOfDay, db.name), []any{day, since, day, since}, func(rows driver.Rows) error {
 		var c cell
 		if err := rows.Scan(&c.source, &c.minute, &c.tenant, &c.valueType, &c.recordType, &c.intent, &c.process, &c.version,
-			&c.records, &c.counted, &c.received); err != nil {
+			&c.stored, &c.records, &c.counted); err != nil {
 			return err
 		}
 		if diff := c.records - c.counted; diff > 0 {
@@ -305,24 +289,17 @@ func (db *DB) Mend(ctx context.Context, r *Recount, times int) error {
 func (r *Recount) Name() string {
 	h := xxh3.New()
 	for _, c := range r.cells {
-		_, _ = fmt.Fprintf(h, "%q %d %q %q %q %q %q %d %d %d\n", c.source, c.minute.Unix(), c.tenant, c.valueType, c.recordType, c.intent, c.process, c.version, c.records, c.counted)
+		_, _ = fmt.Fprintf(h, "%q %d %q %q %q %q %q %d %d %d %d\n", c.source, c.minute.Unix(), c.tenant, c.valueType, c.recordType, c.intent, c.process, c.version, c.stored.Unix(), c.records, c.counted)
 	}
 	sum := h.Sum128().Bytes()
 	return fmt.Sprintf("recount:%s:%x", r.Day, sum)
 }
 
-// folded is a column of a SimpleAggregateFunction, whose name holds commas and
-// quotes that would be taken for a time zone.
-type folded struct{ *proto.ColDateTime }
-
-// Infer takes the type as it is.
-func (folded) Infer(proto.ColumnType) error { return nil }
-
 // columns are the differences.
 func (r *Recount) columns() proto.Input {
 	source, tenant, valueType := new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality()
 	recordType, intent, process := new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality()
-	minute, received := new(proto.ColDateTime), folded{new(proto.ColDateTime)}
+	minute, stored := new(proto.ColDateTime), new(proto.ColDate)
 	var version, records proto.ColInt64
 	for _, c := range r.cells {
 		source.Append(c.source)
@@ -334,7 +311,7 @@ func (r *Recount) columns() proto.Input {
 		process.Append(c.process)
 		version.Append(c.version)
 		records.Append(c.records - c.counted)
-		received.Append(c.received)
+		stored.Append(c.stored)
 	}
 	return proto.Input{
 		{Name: "source", Data: source},
@@ -346,6 +323,6 @@ func (r *Recount) columns() proto.Input {
 		{Name: "bpmn_process_id", Data: process},
 		{Name: "version", Data: version},
 		{Name: "records", Data: records},
-		{Name: "received_at", Data: received},
+		{Name: "stored_day", Data: stored},
 	}
 }

@@ -82,7 +82,7 @@ func compressingEncoder(b *testing.B, c *record.Columns, size *int64) func() {
 }
 
 func blockOf(c *record.Columns) (proto.Block, proto.Input) {
-	input := warehouse.BlockColumns(c, 0, c.Rows())
+	input := warehouse.BlockColumns(c, 0, c.Rows(), storedAt)
 	return proto.Block{Rows: c.Rows(), Columns: len(input)}, input
 }
 
@@ -105,7 +105,7 @@ func BenchmarkInsert(b *testing.B) {
 			n := 0
 			benchtest.Loop(b, columns.Rows(), func() {
 				n++
-				block := record.Block{Columns: columns, Claim: flow.Claim{Token: fmt.Sprint(n)}}
+				block := record.Block{Columns: columns, To: columns.Rows(), Token: fmt.Sprint(n), StoredAt: storedAt}
 				if err := db.Insert(b.Context(), block); err != nil {
 					b.Fatal(err)
 				}

@@ -19,13 +19,13 @@ import (
 // On a cluster every table is two: the rows on each server (records_local), and
 // what covers them all (records), which is read and inserted into.
 //
-//	block ─▶ records (Distributed) ─┬─▶ records_local of shard 1 ─▶ its folds
-//	         token                  └─▶ records_local of shard 2 ─▶ its folds
+//	block ─▶ records (Distributed) ─┬─▶ records_local of shard 1 ─▶ its aggregate tables
+//	         token                  └─▶ records_local of shard 2 ─▶ its aggregate tables
 //
 // An insert is cut by the sharding key, always in the same way, and every shard
 // gets its piece under the token of the block. It is confirmed when all have it.
 // When one has not, the block is sent again: the shards that have it know the
-// token, in the table and in the folds, and the others store it.
+// token, in the table and in the aggregate tables, and the others store it.
 
 // servers are connections to each server of a cluster, made when they are needed.
 type servers struct {

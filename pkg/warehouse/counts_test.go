@@ -19,7 +19,7 @@ func life(t testing.TB, incarnation uint64, lane int, seq uint64, records ...str
 	for i := range b.Columns.Incarnation {
 		b.Columns.Incarnation[i] = incarnation
 	}
-	b.Claim.Token = fmt.Sprintf("FLOW_%d@%d:%d-%d:0", lane, incarnation, seq, seq)
+	b.Token = fmt.Sprintf("FLOW_%d@%d:%d-%d:0", lane, incarnation, seq, seq)
 	return b
 }
 
@@ -36,52 +36,54 @@ func TestTheLastMessageOfALaneIsFound(t *testing.T) {
 	db := open(t)
 	insert(t, db, life(t, 7, 0, 9, jobs(900, 3)...), life(t, 7, 0, 3, jobs(300, 3)...), life(t, 7, 1, 2, jobs(200, 3)...), life(t, 8, 0, 1, jobs(100, 3)...))
 	for _, tt := range []struct {
-		lane        int
-		incarnation uint64
-		want        uint64
-	}{{0, 7, 9}, {0, 8, 1}, {0, 9, 0}, {1, 7, 2}, {2, 7, 0}} {
-		if got, err := db.LastSeq(t.Context(), tt.lane, tt.incarnation); err != nil || got != tt.want {
-			t.Errorf("LastSeq of lane %d in life %d: got %d, %v, want %d", tt.lane, tt.incarnation, got, err, tt.want)
-		}
-	}
-	for lane, want := range [][2]uint64{{8, 1}, {7, 2}, {0, 0}} {
-		if life, seq, err := db.LastLife(t.Context(), lane); err != nil || life != want[0] || seq != want[1] {
-			t.Errorf("LastLife of lane %d: got %d up to %d, %v, want %v", lane, life, seq, err, want)
+		lane            int
+		incarnation     uint64
+		wantOf, wantSeq uint64
+	}{{0, 7, 7, 9}, {0, 8, 8, 1}, {0, 9, 9, 0}, {1, 7, 7, 2}, {2, 7, 7, 0}, {0, 0, 8, 1}, {1, 0, 7, 2}, {2, 0, 0, 0}} {
+		if of, seq, err := db.Last(t.Context(), tt.lane, tt.incarnation); err != nil || of != tt.wantOf || seq != tt.wantSeq {
+			t.Errorf("Last of lane %d in incarnation %d: got %d up to %d, %v, want %d up to %d", tt.lane, tt.incarnation, of, seq, err, tt.wantOf, tt.wantSeq)
 		}
 	}
 	query(t, db, "ALTER TABLE {db}.records DELETE WHERE stream_seq = 9 SETTINGS mutations_sync = 2")
-	if got, err := db.LastSeq(t.Context(), 0, 7); err != nil || got != 3 {
-		t.Errorf("LastSeq of a table that has lost its last message: got %d, %v, want 3", got, err)
+	if _, got, err := db.Last(t.Context(), 0, 7); err != nil || got != 3 {
+		t.Errorf("Last of a table that has lost its last message: got %d, %v, want 3", got, err)
 	}
 }
 
-func TestStoredCountsOnlyTheRowsOfTheClaim(t *testing.T) {
+// visible is how many rows of a block are there.
+func visible(t testing.TB, db *warehouse.DB, b record.Block) uint64 {
+	t.Helper()
+	n, parts, err := db.Visible(t.Context(), b, time.Time{})
+	if err != nil || parts != 0 {
+		t.Fatalf("%d parts since no time, %v", parts, err)
+	}
+	return n
+}
+
+func TestOnlyTheRowsOfTheBlockAreVisible(t *testing.T) {
 	db := open(t)
 	b := block(t, 0, 5, jobs(1, 10)...)
 	insert(t, db, b)
 	for _, tt := range []struct {
 		from, to int
 		want     uint64
-	}{{0, 0, 10}, {0, 10, 10}, {3, 7, 4}, {9, 10, 1}} {
-		t.Run(fmt.Sprintf("rows %d to %d", tt.from, tt.to), func(t *testing.T) {
-			b.Claim.From, b.Claim.To = tt.from, tt.to
-			got, err := db.Stored(t.Context(), b)
-			if diff := cmp.Diff(map[int]uint64{202511: tt.want}, got); err != nil || diff != "" {
-				t.Errorf("%v (-want +got):\n%s", err, diff)
-			}
-		})
+	}{{0, 0, 0}, {0, 10, 10}, {3, 7, 4}, {9, 10, 1}} {
+		b.From, b.To = tt.from, tt.to
+		if got := visible(t, db, b); got != tt.want {
+			t.Errorf("rows %d to %d: got %d, want %d", tt.from, tt.to, got, tt.want)
+		}
 	}
 	shuffled := block(t, 0, 5, jobs(1, 10)...)
 	shuffled.Columns.Arrange([]int{3, 1, 9, 0, 4, 8, 2, 7, 5, 6})
-	if got, err := db.Stored(t.Context(), shuffled); err != nil || got[202511] != 10 {
-		t.Errorf("in another order: got %v, %v, want all 10", got, err)
+	if got := visible(t, db, shuffled); got != 10 {
+		t.Errorf("in another order: got %d, want all 10", got)
 	}
 	for name, other := range map[string]record.Block{
-		"another lane": block(t, 1, 5, jobs(1, 10)...),
-		"another life": life(t, 1, 0, 5, jobs(1, 10)...),
+		"another lane":        block(t, 1, 5, jobs(1, 10)...),
+		"another incarnation": life(t, 1, 0, 5, jobs(1, 10)...),
 	} {
-		if got, err := db.Stored(t.Context(), other); err != nil || len(got) != 0 {
-			t.Errorf("%s: got %v, %v, want nothing", name, got, err)
+		if got := visible(t, db, other); got != 0 {
+			t.Errorf("%s: got %d, want none", name, got)
 		}
 	}
 }
@@ -91,15 +93,17 @@ func at(position int, ts time.Time) string {
 	return fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"valueType":"JOB"}`, position, ts.UnixMilli())
 }
 
-func TestStoredCountsByMonth(t *testing.T) {
+func TestRowsOfAnotherMonthAreNotCounted(t *testing.T) {
 	db := open(t)
 	november, october := received, received.AddDate(0, -1, 0)
 	both := block(t, 0, 5, at(1, november), at(2, october), at(3, november))
+	both.Columns.Arrange([]int{1, 0, 2})
 	insert(t, db, both)
 	query(t, db, "ALTER TABLE {db}.records DROP PARTITION 202511")
-	got, err := db.Stored(t.Context(), both)
-	if diff := cmp.Diff(map[int]uint64{202510: 1}, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
+	first, second := both, both
+	first.To, second.From = 1, 1
+	if f, s := visible(t, db, first), visible(t, db, second); f != 1 || s != 0 {
+		t.Errorf("got %d rows of October and %d of November, want 1 and none", f, s)
 	}
 }
 
@@ -118,8 +122,8 @@ func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 	last := life(t, 7, 0, days+1, at(1, received), at(2, received))
 	insert(t, db, last)
 	for name, question := range map[string]func() error{
-		"Stored":  func() error { _, err := db.Stored(t.Context(), last); return err },
-		"LastSeq": func() error { _, err := db.LastSeq(t.Context(), 0, 7); return err },
+		"Visible": func() error { _, _, err := db.Visible(t.Context(), last, time.Time{}); return err },
+		"Last":    func() error { _, _, err := db.Last(t.Context(), 0, 7); return err },
 		"Known": func() error {
 			return db.Known(t.Context(), last.Columns, []int{0, 1}, func(*flow.Identity) {})
 		},
@@ -144,9 +148,13 @@ func rowsRead(t testing.TB, db *warehouse.DB) (n int) {
 	return n
 }
 
-func TestPartsSinceCountsRatherTooMany(t *testing.T) {
+func TestPartsAreCountedRatherTooMany(t *testing.T) {
 	db := openNew(t) // parts of rows that were removed count
-	if n, err := db.PartsSince(t.Context(), time.Now()); err != nil || n != 0 {
+	partsSince := func(then time.Time) (uint64, error) {
+		_, parts, err := db.Visible(t.Context(), record.Block{}, then)
+		return parts, err
+	}
+	if n, err := partsSince(time.Now()); err != nil || n != 0 {
 		t.Errorf("an empty table: got %d, %v, want 0", n, err)
 	}
 	for i := range 5 {
@@ -161,12 +169,12 @@ func TestPartsSinceCountsRatherTooMany(t *testing.T) {
 		{"a claim from before", time.Now().Add(-time.Hour), 5, 6},
 		{"a claim that comes after all of them", future, 0, 0},
 	} {
-		if n, err := db.PartsSince(t.Context(), tt.then); err != nil || n < tt.least || n > tt.most {
+		if n, err := partsSince(tt.then); err != nil || n < tt.least || n > tt.most {
 			t.Errorf("%s: got %d, %v, want %d to %d", tt.name, n, err, tt.least, tt.most)
 		}
 	}
 	query(t, db, "OPTIMIZE TABLE {db}.records FINAL")
-	if n, err := db.PartsSince(t.Context(), time.Now().Add(-time.Hour)); err != nil || n < 5 {
+	if n, err := partsSince(time.Now().Add(-time.Hour)); err != nil || n < 5 {
 		t.Errorf("after a merge: got %d, %v, want at least 5", n, err)
 	}
 }
@@ -176,7 +184,7 @@ func TestRefold(t *testing.T) {
 	db := open(t)
 	first, second := life(t, 7, 0, 1, jobs(1, 10)...), life(t, 7, 0, 2, jobs(101, 10)...)
 	insert(t, db, first)
-	tables := []string{"sources", "jobs", "instances"}
+	tables := []string{"sources", "jobs", "process_instances"}
 	all := func() string {
 		var b strings.Builder
 		for _, table := range tables {

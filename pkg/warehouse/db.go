@@ -22,7 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/option"
-	"sluice/pkg/warehouse/dialect"
+	"sluice/pkg/warehouse/schema"
 )
 
 // DB is one ClickHouse database. Safe for concurrent use; inserts of different
@@ -89,12 +89,12 @@ func (db *DB) Answers(ctx context.Context) error {
 }
 
 // version asks the server for its version.
-func (db *DB) version(ctx context.Context) (dialect.Version, error) {
+func (db *DB) version(ctx context.Context) (schema.Version, error) {
 	v, err := db.queries.ServerVersion()
 	if err != nil {
-		return dialect.Version{}, fmt.Errorf("ask for the version of ClickHouse: %w", err)
+		return schema.Version{}, fmt.Errorf("ask for the version of ClickHouse: %w", err)
 	}
-	return dialect.Version{Major: int(v.Version.Major), Minor: int(v.Version.Minor)}, nil
+	return schema.Version{Major: int(v.Version.Major), Minor: int(v.Version.Minor)}, nil
 }
 
 // knownSettings asks the server which of the settings it has.
@@ -109,26 +109,35 @@ func (db *DB) knownSettings(ctx context.Context, names []string) ([]string, erro
 	return known, nil
 }
 
-func (db *DB) dialect(ctx context.Context) (dialect.Dialect, error) {
+func (db *DB) server(ctx context.Context) (schema.Server, error) {
 	v, err := db.version(ctx)
 	if err != nil {
-		return dialect.Dialect{}, err
+		return schema.Server{}, err
 	}
-	settings, err := db.knownSettings(ctx, slices.Sorted(maps.Keys(dialect.WritingSettings)))
+	settings, err := db.knownSettings(ctx, slices.Sorted(maps.Keys(schema.Writing)))
 	if err != nil {
-		return dialect.Dialect{}, err
+		return schema.Server{}, err
 	}
 	d := db.plain()
 	d.Version, d.Settings = v, settings
+	if d.Checks, err = lintSelect(); err != nil {
+		return d, err
+	}
 	if d.Cluster != "" {
 		d.Shards, err = db.shards(ctx)
 	}
 	return d, err
 }
 
-// plain is the dialect as far as no server has to be asked for it.
-func (db *DB) plain() dialect.Dialect {
-	return dialect.Dialect{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
+// plain is the server as far as no server has to be asked for it.
+func (db *DB) plain() schema.Server {
+	return schema.Server{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
+}
+
+func (db *DB) exec(ctx context.Context, statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
+	defer cancel()
+	return db.queries.Exec(ctx, statement, args...)
 }
 
 func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...any) error {

@@ -1,11 +1,12 @@
 // Package warehouse keeps the records in ClickHouse: it owns the schema, how a
 // block of records gets in exactly once, and what an error of ClickHouse means.
 //
-//	migrate.go          the schema, brought up to date and checked (migrations, package dialect)
+//	migrate.go          makes the schema (package schema), or refuses a database
+//	check.go            whether an insert could count twice, or be lost
 //	insert.go           one block, once per token (package native); what an error means
-//	known.go stored.go  what an ingester asks: is it stored, how far, do the folds know
+//	known.go stored.go  what an ingester asks: is it stored, how far, do the aggregate tables have it
 //	audit.go            whether what is stored adds up: sums, rows, counters of days
-//	rebuild.go          the tables, made again beside the live ones
+//	rebuild.go          the tables, recreated beside the live ones
 //	dump.go             tables as files, and back
 //	forget.go           what goes: by request, and by age
 //	questions.go        what people ask: questions, lint, cases for event logs

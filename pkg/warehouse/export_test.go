@@ -2,90 +2,71 @@ package warehouse
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"slices"
+	"errors"
+	"io/fs"
 
-	"sluice/pkg/record"
-	"sluice/pkg/warehouse/dialect"
 	"sluice/pkg/warehouse/native"
+	"sluice/pkg/warehouse/schema"
 )
 
-// MigrateAs migrates with the files of a folder instead of those of this
-// version.
-func (db *DB) MigrateAs(ctx context.Context, folder string) error {
-	all, err := migrationsIn(os.DirFS("."), folder)
+// MigrateTo migrates to a schema made of other files.
+func (db *DB) MigrateTo(ctx context.Context, files fs.FS) error {
+	s, err := schemaOf(files)
 	if err != nil {
 		return err
 	}
-	return db.migrate(ctx, all)
+	return db.migrate(ctx, s)
 }
 
-// MigrateUntil migrates up to a version, and runs as many statements of that one as a
-// migration has run that was killed after them. It says whether there are more.
-func (db *DB) MigrateUntil(ctx context.Context, version uint32, statements int) (more bool, err error) {
-	all, err := migrations()
+// RunStatements runs as many statements of the only migration of files as one has run that
+// was killed after them, and reports whether there are more.
+func (db *DB) RunStatements(ctx context.Context, files fs.FS, n int) (more bool, err error) {
+	s, err := schemaOf(files)
 	if err != nil {
 		return false, err
 	}
-	at := slices.IndexFunc(all, func(m migration) bool { return m.version == version })
-	if err := db.migrate(ctx, all[:at]); err != nil {
-		return false, err
-	}
-	d, err := db.dialect(ctx)
+	d, err := db.server(ctx)
 	if err != nil {
 		return false, err
 	}
-	of, err := d.Statements(all[at].name, all[at].source)
-	for _, s := range of[:min(statements, len(of))] {
+	all, err := s.Migrations[0].Statements(d)
+	for _, statement := range all[:min(n, len(all))] {
 		if err == nil {
-			err = db.run(ctx, s)
+			err = db.everywhere(ctx, statement)
 		}
 	}
-	return statements < len(of), err
+	return n < len(all), err
 }
 
-// AddColumns adds the columns that later migrations add to records: this version, which
-// names them, then inserts into the schema of an earlier one.
-func (db *DB) AddColumns(ctx context.Context) error {
-	var of record.Columns
-	inserted := native.Columns(&of, 0, 0)
-	for i, c := range of.All() {
-		if c.Since == 0 {
-			continue
-		}
-		if err := db.exec(ctx, fmt.Sprintf("ALTER TABLE %s.records ADD COLUMN IF NOT EXISTS %s %s", db.name, c.Name, inserted[i].Data.Type())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Statements renders every migration for a server of a version, or a cluster,
-// that knows these settings.
-func Statements(database, cluster string, single bool, major, minor int, settings ...string) ([]string, error) {
-	all, err := migrations()
+func schemaOf(files fs.FS) (*schema.Schema, error) {
+	checks, err := lintSelect()
 	if err != nil {
 		return nil, err
 	}
-	d := dialect.Dialect{Database: database, Cluster: cluster, Single: single, Shards: 2, Version: dialect.Version{Major: major, Minor: minor}, Settings: settings}
-	var statements []string
-	for _, m := range all {
-		s, err := d.Statements(m.name, m.source)
-		if err != nil {
-			return nil, err
-		}
-		statements = append(statements, s...)
+	return schema.Load(files, checks)
+}
+
+// Statements renders the schema for a server of a version, or a cluster, that knows these
+// settings.
+func Statements(database, cluster string, single bool, major, minor int, settings ...string) ([]string, error) {
+	s, err := loadSchema()
+	if err != nil {
+		return nil, err
 	}
-	return statements, nil
+	checks, err := lintSelect()
+	d := schema.Server{Database: database, Cluster: cluster, Single: single, Shards: 2, Version: schema.Version{Major: major, Minor: minor}, Settings: settings, Checks: checks}
+	statements := []string{"CREATE DATABASE IF NOT EXISTS " + database + d.OnCluster()}
+	for _, f := range s.Objects {
+		of, renders := f.Statements(d)
+		statements, err = append(statements, of...), errors.Join(err, renders)
+	}
+	return statements, err
 }
 
 // StoreError and Classes are the error table.
 var (
 	StoreError = storeError
 	Classes    = classes
-
-	WritingSettings = dialect.WritingSettings
 
 	BlockColumns = native.Columns
 	Months       = months

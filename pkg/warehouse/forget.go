@@ -3,10 +3,8 @@ package warehouse
 import (
 	"context"
 	"fmt"
-	"math"
-	"regexp"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -99,6 +97,16 @@ func quotes(texts []string) string {
 	return strings.Join(all, ", ")
 }
 
+// LastOf is the latest timestamp of a record of the instances, ms since 1970.
+func (db *DB) LastOf(ctx context.Context, s Subject) (last int64, err error) {
+	return last, s.chunks(func(s Subject) error {
+		var some int64
+		err := db.row(ctx, "look for the last record of the instances", fmt.Sprintf("SELECT toUnixTimestamp64Milli(max(ts)) FROM %s.records WHERE %s", db.name, s.rows()), nil, &some)
+		last = max(last, some)
+		return err
+	})
+}
+
 // Running are those of the instances that have not ended.
 func (db *DB) Running(ctx context.Context, s Subject) (keys []string, err error) {
 	return keys, s.chunks(func(s Subject) error {
@@ -118,54 +126,37 @@ func (s Subject) rows() string {
 	return fmt.Sprintf("source = %s AND process_instance_key IN (%s)", quote(s.Source), quotes(s.Keys))
 }
 
-// mentions is a condition for these, and for rows of no instance that name one of
-// them: batches of jobs, messages, commands that were refused. Numbers are looked
-// for whole, also in columns that were members of extra before a migration, and not in
-// the member sequence, which engines count in the same range as keys.
-func (s Subject) mentions() string {
-	keys := quotes(s.Keys)
-	return fmt.Sprintf(`source = %s AND (process_instance_key IN (%s) OR process_instance_key IN ('', '-1', '0')
-		AND (hasAny(extractAll(concat(replaceRegexpAll(extra, '"sequence":[0-9]+', ''), %s), '[0-9]+'), [%s]) OR hasAny(extractAll(variables, '[0-9]+'), [%s])))`, quote(s.Source), keys, native.Added, keys, keys)
+// mentions is a condition for these up to a time, and for rows of no instance that
+// name one of them: batches of jobs, messages, commands that were refused. It is true
+// of the rows of which record.Forgets says so: a whole run of digits is a key, wherever
+// it is but in the member sequence, which engines count in the same range as keys; or a
+// key that is not a number is a part of a text.
+func (s Subject) mentions(before int64) string {
+	var numbers []string
+	named := []string{"0"}
+	for _, key := range s.Keys {
+		if strings.Trim(key, "0123456789") == "" {
+			numbers = append(numbers, key)
+		} else {
+			named = append(named, fmt.Sprintf("position(%s, %s) > 0", native.Said, quote(key)))
+		}
+	}
+	if len(numbers) > 0 {
+		named = append(named, fmt.Sprintf("hasAny(extractAll(%s, '[0-9]+'), [%s])", native.Said, quotes(numbers)))
+	}
+	return fmt.Sprintf(`source = %s AND ts <= fromUnixTimestamp64Milli(%d, 'UTC') AND (process_instance_key IN (%s) OR process_instance_key IN ('', '-1', '0') AND (%s))`,
+		quote(s.Source), before, quotes(s.Keys), strings.Join(named, " OR "))
 }
 
 const forgottenColumns = "receipt, source, identity, key, record_type, value_type, intent, ts, partition_id, position, received_at, lane, incarnation, stream_seq, stream_idx"
 
 // Note writes down where the rows of a Subject stand in flow.records that go by a
-// receipt, without rows of messages that are still to be stored. From then on their
-// repeats are known by that. It may be repeated.
-func (db *DB) Note(ctx context.Context, receipt string, s Subject, unsettled []Start) error {
+// receipt, without rows of messages that are still to be stored: from then on they may be
+// removed. It may be repeated.
+func (db *DB) Note(ctx context.Context, receipt string, s Subject, before int64, unsettled []Start) error {
 	return s.chunks(func(s Subject) error {
-		return db.noteForgotten(ctx, receipt, s.mentions()+" AND "+olderThan(unsettled))
+		return db.noteForgotten(ctx, receipt, s.mentions(before)+" AND "+olderThan(unsettled))
 	})
-}
-
-// NotePlaces does the same for some places of a life of a lane, and returns those
-// that have a row.
-func (db *DB) NotePlaces(ctx context.Context, receipt string, lane int, incarnation uint64, places []Place) (map[Place]bool, error) {
-	found := map[Place]bool{}
-	for some := range slices.Chunk(places, keysAtOnce) {
-		var list []string
-		for _, p := range some {
-			list = append(list, fmt.Sprintf("(%d, %d)", p.Seq, p.Idx))
-		}
-		at := fmt.Sprintf("lane = %d AND incarnation = %d AND (stream_seq, stream_idx) IN (%s)", lane, incarnation, strings.Join(list, ", "))
-		if err := db.noteForgotten(ctx, receipt, at); err != nil {
-			return nil, err
-		}
-		if err := db.each(ctx, "read which records go", fmt.Sprintf("SELECT DISTINCT stream_seq, stream_idx FROM %s.forgotten WHERE %s", db.name, at), nil, addPlace(found)); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
-}
-
-func addPlace(to map[Place]bool) func(driver.Rows) error {
-	return func(rows driver.Rows) error {
-		var p Place
-		err := rows.Scan(&p.Seq, &p.Idx)
-		to[p] = true
-		return err
-	}
 }
 
 func (db *DB) noteForgotten(ctx context.Context, receipt, where string) error {
@@ -177,13 +168,18 @@ func (db *DB) noteForgotten(ctx context.Context, receipt, where string) error {
 	return nil
 }
 
-// Noted are the places of a life of a lane, from a message on, whose rows go by a
-// receipt.
-func (db *DB) Noted(ctx context.Context, receipt string, lane int, incarnation, first uint64) (map[Place]bool, error) {
+// ForgottenPlaces are the places of an incarnation of a lane whose rows were removed by
+// a receipt.
+func (db *DB) ForgottenPlaces(ctx context.Context, lane int, incarnation uint64) (map[Place]bool, error) {
 	places := map[Place]bool{}
-	return places, db.each(ctx, "read which records go", fmt.Sprintf(
-		"SELECT DISTINCT stream_seq, stream_idx FROM %s.forgotten WHERE receipt = ? AND lane = ? AND incarnation = ? AND stream_seq >= ?", db.name),
-		[]any{receipt, lane, incarnation, first}, addPlace(places))
+	return places, db.each(ctx, "read which records are forgotten", fmt.Sprintf(
+		"SELECT DISTINCT stream_seq, stream_idx FROM %s.forgotten WHERE lane = ? AND incarnation = ?", db.name),
+		[]any{lane, incarnation}, func(rows driver.Rows) error {
+			var p Place
+			err := rows.Scan(&p.Seq, &p.Idx)
+			places[p] = true
+			return err
+		})
 }
 
 // ForgottenLane is how many records were forgotten of a life of a lane.
@@ -225,29 +221,29 @@ func (db *DB) ForgottenBefore(ctx context.Context, lane int, incarnation, before
 		[]any{lane, incarnation, before}, &n)
 }
 
-// RowsOf counts what there is of a Subject in every fold.
+// RowsOf counts what there is of a Subject in every aggregate table.
 func (db *DB) RowsOf(ctx context.Context, receipt string, s Subject) (map[string]uint64, error) {
 	counts := map[string]uint64{}
-	return counts, db.eachFold(ctx, receipt, s, func(fold, of string) error {
+	return counts, db.eachAggregate(ctx, receipt, s, func(table, of string) error {
 		var rows uint64
-		err := db.row(ctx, "count rows of "+fold, fmt.Sprintf("SELECT count() FROM %s.%s WHERE %s", db.name, fold, of), nil, &rows)
-		counts[fold] += rows
+		err := db.row(ctx, "count rows of "+table, fmt.Sprintf("SELECT count() FROM %s.%s WHERE %s", db.name, table, of), nil, &rows)
+		counts[table] += rows
 		return err
 	})
 }
 
 // Remove removes a Subject from flow.records, as far as the receipt says, and from
-// every fold. What is rewritten are the parts of the tables that hold such rows.
+// every aggregate table. What is rewritten are the parts of the tables that hold such rows.
 // It may be repeated.
 func (db *DB) Remove(ctx context.Context, receipt string, s Subject) error {
 	d := db.plain()
-	err := db.eachFold(ctx, receipt, s, func(fold, of string) error {
+	err := db.eachAggregate(ctx, receipt, s, func(table, of string) error {
 		var rows uint64
-		if err := db.row(ctx, "count rows of "+fold, fmt.Sprintf("SELECT count() FROM %s.%s WHERE %s", db.name, fold, of), nil, &rows); err != nil || rows == 0 {
+		if err := db.row(ctx, "count rows of "+table, fmt.Sprintf("SELECT count() FROM %s.%s WHERE %s", db.name, table, of), nil, &rows); err != nil || rows == 0 {
 			return err
 		}
-		if err := db.everywhere(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE %s SETTINGS mutations_sync = 2", d.Table(fold), d.OnCluster(), of)); err != nil {
-			return storeError("remove the instances from "+fold, err)
+		if err := db.everywhere(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE %s SETTINGS mutations_sync = 2, allow_nondeterministic_mutations = 1", d.Table(table), d.OnCluster(), of)); err != nil {
+			return storeError("remove the instances from "+table, err)
 		}
 		return nil
 	})
@@ -279,42 +275,37 @@ func (db *DB) Remove(ctx context.Context, receipt string, s Subject) error {
 	return err
 }
 
-// eachFold calls f with every table that has rows of instances, but flow.records,
-// and a condition for those of the Subject. Messages are of no instance: those go
-// whose records do.
-func (db *DB) eachFold(ctx context.Context, receipt string, s Subject, f func(fold, of string) error) error {
-	var messages []string
-	err := db.each(ctx, "find the messages of the instances", fmt.Sprintf("SELECT DISTINCT key FROM %s.forgotten WHERE receipt = ? AND source = ? AND value_type = 'MESSAGE'", db.name),
-		[]any{receipt, s.Source}, func(rows driver.Rows) error {
-			var key int64
-			err := rows.Scan(&key)
-			messages = append(messages, strconv.FormatInt(key, 10))
-			return err
-		})
-	if err != nil {
-		return err
-	}
-	var folds []string
-	err = db.each(ctx, "look for tables of instances", `
-		SELECT c.table FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
-		WHERE c.database = ? AND c.name = 'process_instance_key' AND t.engine LIKE '%MergeTree' AND replaceRegexpOne(c.table, '_local$', '') != 'records' ORDER BY c.table`,
+// eachAggregate calls f with every aggregate table that has rows of instances, or of
+// records without one, such as messages, and a condition for those of the Subject.
+// The latter go with their records: these tables have a value type in their key.
+func (db *DB) eachAggregate(ctx context.Context, receipt string, s Subject, f func(table, of string) error) error {
+	all := map[string][]string{}
+	err := db.each(ctx, "look for tables of instances", `
+		SELECT replaceRegexpOne(c.table, '_local$', ''), groupArray(c.name) FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
+		WHERE c.database = ? AND t.engine LIKE '%AggregatingMergeTree' AND c.name IN ('process_instance_key', 'value_type', 'key') GROUP BY c.table ORDER BY c.table`,
 		[]any{db.name}, func(rows driver.Rows) error {
-			var name string
-			err := rows.Scan(&name)
-			folds = append(folds, strings.TrimSuffix(name, "_local"))
+			var table string
+			var columns []string
+			err := rows.Scan(&table, &columns)
+			all[table] = columns
 			return err
 		})
 	if err != nil {
 		return err
 	}
-	for _, fold := range folds {
-		if err := s.chunks(func(s Subject) error { return f(fold, s.rows()) }); err != nil {
-			return err
+	for _, table := range slices.Sorted(maps.Keys(all)) {
+		var none string // the rows of no instance
+		if slices.Contains(all[table], "process_instance_key") {
+			none = "process_instance_key IN ('', '-1', '0') AND "
+			if err := s.chunks(func(s Subject) error { return f(table, s.rows()) }); err != nil {
+				return err
+			}
 		}
-	}
-	for some := range slices.Chunk(messages, keysAtOnce) {
-		if err := f("waits", fmt.Sprintf("source = %s AND value_type = 'MESSAGE' AND key IN (%s)", quote(s.Source), strings.Join(some, ", "))); err != nil {
-			return err
+		if slices.Contains(all[table], "value_type") && slices.Contains(all[table], "key") {
+			of := fmt.Sprintf("source = %[1]s AND %[2]s(value_type, key) IN (SELECT value_type, key FROM %[3]s.forgotten WHERE receipt = %[4]s AND source = %[1]s)", quote(s.Source), none, db.name, quote(receipt))
+			if err := f(table, of); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -353,162 +344,12 @@ type Receipt struct {
 }
 
 // RecordsOf counts the records that Note would note.
-func (db *DB) RecordsOf(ctx context.Context, s Subject, unsettled []Start) (n uint64, err error) {
+func (db *DB) RecordsOf(ctx context.Context, s Subject, before int64, unsettled []Start) (n uint64, err error) {
 	return n, s.chunks(func(s Subject) error {
 		var some uint64
 		err := db.row(ctx, "count the records of the instances", fmt.Sprintf(
-			"SELECT count() FROM %s.records WHERE %s AND %s", db.name, s.mentions(), olderThan(unsettled)), nil, &some)
+			"SELECT count() FROM %s.records WHERE %s AND %s", db.name, s.mentions(before), olderThan(unsettled)), nil, &some)
 		n += some
 		return err
 	})
-}
-
-// Retention is how long the rows of a table are kept after they came in.
-type Retention struct {
-	Table string
-	Days  int // 0 for ever
-}
-
-// received are the tables whose rows say when they came in, with the column
-// that does. Of folds a row is made of many that came in at different times:
-// to remove some of these would leave half of a thing, such as an instance
-// that never ended.
-var received = []struct {
-	table, column string
-	whole         int // 1 when rows go with the whole part they are in, and nothing is rewritten
-}{
-	{"records", "toDateTime(received_at)", 1},
-	{"counts_1m", "received_at", 1},
-	{"changes", "toDateTime(changed_at)", 0}, // few, and in one part for ever
-}
-
-// leastDays is more than lanes keep what is stored, which verify compares with
-// the rows; mostDays is what a time of ClickHouse can be added to.
-const (
-	leastDays = 2
-	mostDays  = 10_000
-)
-
-// Retentions are those of the tables as they are now.
-func (db *DB) Retentions(ctx context.Context) ([]Retention, error) {
-	var all []Retention
-	for _, t := range received {
-		days, err := db.days(ctx, t.table)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, Retention{t.table, days})
-	}
-	return all, nil
-}
-
-var intervalDays = regexp.MustCompile(`\bTTL .*toIntervalDay\((\d+)\)`)
-
-// days reads how long a table keeps its rows.
-func (db *DB) days(ctx context.Context, table string) (int, error) {
-	var engine string
-	err := db.row(ctx, "read the retention of "+table, "SELECT engine_full FROM system.tables WHERE concat(database, '.', name) = ?", []any{db.local(table)}, &engine)
-	if err != nil {
-		return 0, err
-	}
-	m := intervalDays.FindStringSubmatch(engine)
-	if m == nil {
-		return 0, nil
-	}
-	return strconv.Atoi(m[1])
-}
-
-// local is the table that holds the rows on each server.
-func (db *DB) local(table string) string {
-	if table == "changes" { // on every server whole
-		return db.name + "." + table
-	}
-	return db.plain().Table(table)
-}
-
-// Retain sets how long rows of a table are kept. To set it rewrites nothing: of
-// what is there only the column with the time is read.
-func (db *DB) Retain(ctx context.Context, r Retention) error {
-	column, whole := "", 0
-	for _, t := range received {
-		if t.table == r.Table {
-			column, whole = t.column, t.whole
-		}
-	}
-	switch {
-	case column == "":
-		return fmt.Errorf("%s has no retention: its rows do not say when they came in", r.Table)
-	case r.Days != 0 && (r.Days < leastDays || r.Days > mostDays):
-		return fmt.Errorf("%s cannot keep rows for %d days: at least %d, since lanes and verify count on them so long, and at most %d", r.Table, r.Days, leastDays, mostDays)
-	}
-	now, err := db.days(ctx, r.Table)
-	if err != nil || now == r.Days {
-		return err
-	}
-	alter := fmt.Sprintf("ALTER TABLE %s%s ", db.local(r.Table), db.plain().OnCluster())
-	if now > 0 && (r.Days == 0 || r.Days > now) {
-		// What has expired until now does not come back: verify has to know. A
-		// crash behind this leaves a note that is true.
-		gone, err := db.expired(ctx, r.Table)
-		if err != nil {
-			return err
-		}
-		if until := time.Now().AddDate(0, 0, -now); until.After(gone) {
-			if err := db.everywhere(ctx, alter+"MODIFY COMMENT "+quote(expiredBefore+until.UTC().Format(time.RFC3339))); err != nil {
-				return fmt.Errorf("note what has expired of %s: %w", r.Table, err)
-			}
-		}
-	}
-	if r.Days == 0 {
-		return db.everywhere(ctx, alter+"REMOVE TTL")
-	}
-	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY SETTING materialize_ttl_recalculate_only = 1, ttl_only_drop_parts = %d", alter, whole)); err != nil {
-		return fmt.Errorf("prepare %s: %w", r.Table, err)
-	}
-	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY TTL %s + INTERVAL %d DAY DELETE SETTINGS mutations_sync = 2", alter, column, r.Days)); err != nil {
-		return fmt.Errorf("set the retention of %s: %w", r.Table, err)
-	}
-	return nil
-}
-
-// expiredBefore begins the comment of a table whose retention was made longer:
-// of what came in before, rows may be gone.
-const expiredBefore = "rows may have expired that came in before "
-
-// expired is until when the rows of a table may have come in that expired under
-// an earlier, shorter retention; zero when there was none.
-func (db *DB) expired(ctx context.Context, table string) (time.Time, error) {
-	var comment string
-	err := db.row(ctx, "read what has expired of "+table, "SELECT comment FROM system.tables WHERE concat(database, '.', name) = ?", []any{db.local(table)}, &comment)
-	if err != nil {
-		return time.Time{}, err
-	}
-	text, is := strings.CutPrefix(comment, expiredBefore)
-	if !is {
-		return time.Time{}, nil
-	}
-	return time.Parse(time.RFC3339, text)
-}
-
-// Kept is how long a row of records and what is counted of it are surely kept:
-// a little less than their retention, since clocks differ.
-func (db *DB) Kept(ctx context.Context) (time.Duration, error) {
-	kept := time.Duration(math.MaxInt64)
-	for _, table := range []string{"records", "counts_1m"} {
-		days, err := db.days(ctx, table)
-		if err != nil {
-			return 0, err
-		}
-		if days > 0 {
-			kept = min(kept, time.Duration(days)*24*time.Hour)
-		}
-		gone, err := db.expired(ctx, table)
-		if err != nil {
-			return 0, err
-		}
-		if !gone.IsZero() {
-			kept = min(kept, time.Since(gone))
-		}
-	}
-	return kept / 40 * 39, nil
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
+	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
 )
 
@@ -49,16 +51,21 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 		t.Fatalf("%v, -want +got:\n%s", err, diff)
 	}
 	s := subjects[0]
+	until, err := db.LastOf(t.Context(), s)
+	if err != nil || until < called.CompletedAt {
+		t.Fatalf("the last record is of %d, %v", until, err)
+	}
+	until += 1000 // records of no instance that name it
 	others := func() string {
 		return query(t, db, fmt.Sprintf("SELECT source, count(), sum(cityHash64(*)) FROM {db}.v_element_instances WHERE NOT (source = 'cluster-a' AND process_instance_key IN ('%s')) GROUP BY source ORDER BY source", strings.Join(s.Keys, "', '")))
 	}
 	before := others()
 	rows := query(t, db, "SELECT count() FROM {db}.records")
-	if n, err := db.RecordsOf(t.Context(), s, []warehouse.Start{{Lane: 0, First: 1}}); err != nil || n != 0 {
+	if n, err := db.RecordsOf(t.Context(), s, until, []warehouse.Start{{Lane: 0, First: 1}}); err != nil || n != 0 {
 		t.Errorf("%d rows of messages that are not settled count, %v", n, err)
 	}
 	for range 2 { // as after a crash
-		if err := db.Note(t.Context(), "r1", s, nil); err != nil {
+		if err := db.Note(t.Context(), "r1", s, until, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +77,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fold := range []string{"instances", "element_instances", "jobs", "variables"} {
+	for _, fold := range []string{"process_instances", "element_instances", "jobs", "variables"} {
 		if removed[fold] == 0 {
 			t.Errorf("nothing goes of %s: %v", fold, removed)
 		}
@@ -80,7 +87,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, table := range strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree' AND name NOT IN ('sources', 'migrations', 'counts_1m', 'changes', 'process_definitions', 'forgotten', 'receipts')")) {
+	for _, table := range strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree' AND name NOT IN ('sources', 'schema', 'counts_1m', 'changes', 'process_definitions', 'forgotten', 'receipts')")) {
 		for _, k := range s.Keys {
 			// A sequence may be the same number, and is no name.
 			n := query(t, db, fmt.Sprintf(`SELECT countIf(source = 'cluster-a'), countIf(source = 'cluster-b') > 0 FROM {db}.%s
@@ -102,10 +109,66 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 			t.Errorf("%d rows are left of %s, %v", n, fold, err)
 		}
 	}
-	if n, err := db.RecordsOf(t.Context(), s, nil); err != nil || n != 0 {
+	if n, err := db.RecordsOf(t.Context(), s, until, nil); err != nil || n != 0 {
 		t.Errorf("a second look finds %d records, %v", n, err)
 	}
 	if n, err := db.ForgottenBefore(t.Context(), 0, lanes[0].Incarnation, lanes[0].Last); err != nil || n == 0 || n >= lanes[0].Records {
 		t.Errorf("%d of %d are before the last message, %v", n, lanes[0].Records, err)
+	}
+}
+
+// TestRuleAndTableAgree: the rows of no instance that go with an instance are those of
+// which record.Forgets says so, wherever a record names it.
+func TestRuleAndTableAgree(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	const before = 1_763_701_202_251
+	var records []string
+	for _, member := range []string{
+		`"key":2251`, `"key":22510`, `"key":12251`, `"position":2251,"partitionId":1`, `"position":5,"partitionId":1,"sourceRecordPosition":2251`,
+		`"position":2251,"partitionId":1,"sourceRecordPosition":2250`, `"position":4502,"partitionId":1,"sourceRecordPosition":2251`, `"id":"job-2251"`, `"id":"1-5","position":5,"partitionId":1`,
+		`"recordVersion":2251`, `"brokerVersion":"8.2251.0"`, `"rejectionReason":"no job 2251, sorry"`, `"rejectionReason":"no job x2251y"`, `"operationReference":2251`,
+		`"timestamp":2251`, `"timestamp":1763701202251`, `"timestamp":1763701202252,"key":2251`, `"intent":"A2251"`, `"valueType":"2251"`, `"recordType":"_2251_"`,
+		`"other":2251`, `"other":{"sequence":2251}`, `"sequence":2251`, `"sequence":2251,"other":2251`, `"other":[1,2251.5]`, `"other":"order-x"`, `"other":"my order-x now"`, `"other":"order-y"`,
+		`"rejectionReason":"order-x"`, `"authorizations":{"a":["2251"]}`,
+	} {
+		records = append(records, `{"rejectionType":"NONE",`+member+`}`)
+	}
+	for _, member := range []string{
+		`"parentProcessInstanceKey":2251`, `"parentElementInstanceKey":2251`, `"rootProcessInstanceKey":2251`, `"elementInstanceKey":2251`, `"flowScopeKey":2251`, `"scopeKey":2251`, `"jobKey":2251`,
+		`"processDefinitionKey":2251`, `"version":2251`, `"businessId":"2251"`, `"businessId":"2251x"`, `"elementId":"2251"`, `"errorMessage":"of 2251."`, `"errorCode":"2251"`, `"type":"t2251"`, `"worker":"w-2251"`,
+		`"retries":2251`, `"deadline":2251`, `"variables":{"a":2251}`, `"variables":{"a":"2251"}`, `"variables":{"a":22511}`, `"customHeaders":{"h":"2251"}`, `"tenantId":"t2251"`, `"bpmnProcessId":"p-2251"`,
+		`"jobs":[{"processInstanceKey":2251}]`, `"jobs":[{"processInstanceKey":-2251}]`, `"processInstanceKey":2251`, `"processInstanceKey":5,"jobKey":2251`, `"processInstanceKey":-1,"jobKey":2251`, `"processInstanceKey":"order-x"`,
+		`"processInstanceKey":"0","name":"2251"`, `"variables":{"a":"order-x"}`, `"sequence":2251`,
+	} {
+		records = append(records, `{"timestamp":1763701200000,"value":{`+member+`}}`)
+	}
+	c := new(record.Columns)
+	m := flow.Message{Seq: 1, Topic: "flow.0.record", Received: received, Source: "a", Incarnation: 1, Body: []byte("[" + strings.Join(records, ",") + "]")}
+	if err := c.Append(&m); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: "FLOW_0@1:1-1:0", StoredAt: storedAt}); err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"2251", "order-x"}
+	rule := record.NewForgets([]flow.Forget{{Before: before, Subjects: []flow.ForgetSubject{{Source: "a", Keys: keys}}}})
+	want := map[string]bool{}
+	for _, row := range rule.Rows(&m, c, 0) {
+		want[records[c.StreamIdx[row]]] = true
+	}
+	if err := db.Note(t.Context(), "r1", warehouse.Subject{Source: "a", Keys: keys}, before, nil); err != nil {
+		t.Fatal(err)
+	}
+	places, err := db.ForgottenPlaces(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for p := range places {
+		got[records[p.Idx]] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(got) < 40 || len(got) == len(records) {
+		t.Errorf("%d of %d rows go (-rule +table):\n%s", len(got), len(records), diff)
 	}
 }

@@ -27,24 +27,22 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// Insert stores the rows of the block that its claim names. When it returns
-// nil they are durable, and in every materialized view. The token makes it
-// harmless to call again with the same claim and the same columns, after a
-// success too; another token, or other rows, would store more.
+// Insert stores the rows of the block. When it returns nil they are durable, and
+// in every materialized view. The token makes it harmless to call again with the
+// same rows, after a success too; another token, or other rows, would store more.
 //
-// The error is a *flow.StoreError. After it nothing is known, whatever the
+// The error is a *flow.StoreError. After it the outcome is unknown, whatever the
 // class: the table, or some of the views, may have taken the rows.
 func (db *DB) Insert(ctx context.Context, b record.Block) error {
-	from, to := b.Claim.From, b.Claim.To
-	if to == 0 {
-		to = b.Columns.Rows()
+	if b.From == b.To {
+		return nil // all of it is dead-lettered, or none of it were records
 	}
-	if from == to {
-		return nil // all of it was set aside, or none of it were records
+	if b.StoredAt <= 0 {
+		return errors.New("warehouse: Block.StoredAt is not set, and its rows would expire at once")
 	}
-	err := db.insert(ctx, "records", b.Claim.Token, cmp.Or(b.Timeout, db.cfg.InsertTimeout), native.Columns(b.Columns, from, to))
+	err := db.insert(ctx, "records", b.Token, cmp.Or(b.Timeout, db.cfg.InsertTimeout), native.Columns(b.Columns, b.From, b.To, b.StoredAt))
 	if err == nil {
-		db.metrics.parts.Add(float64(months(b.Columns.TS[from:to])))
+		db.metrics.parts.Add(float64(months(b.Columns.TS[b.From:b.To])))
 	}
 	return err
 }

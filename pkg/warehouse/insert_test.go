@@ -2,6 +2,7 @@ package warehouse_test
 
 import (
 	"fmt"
+	"sluice/pkg/record"
 	"sync"
 	"testing"
 	"time"
@@ -54,10 +55,10 @@ func TestFourLanesInsertAtOnceAndEachBlockTwice(t *testing.T) {
 func TestPiecesOfABlockAreItsRows(t *testing.T) {
 	db := open(t)
 	b := block(t, 0, 1, jobs(1, 100)...)
-	whole := b.Claim.Token
+	whole := b.Token
 	for _, piece := range [][2]int{{0, 30}, {30, 31}, {31, 100}, {31, 100}} {
-		b.Claim.From, b.Claim.To = piece[0], piece[1]
-		b.Claim.Token = whole + "#" + string(rune('a'+piece[0]%26))
+		b.From, b.To = piece[0], piece[1]
+		b.Token = whole + "#" + string(rune('a'+piece[0]%26))
 		if err := db.Insert(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -68,6 +69,28 @@ func TestPiecesOfABlockAreItsRows(t *testing.T) {
 	if got, want := query(t, db, "SELECT groupBitXor(key), uniqExact(id), min(stream_idx), max(stream_idx) FROM {db}.records"),
 		query(t, db, "SELECT groupBitXor(9007199254740994 + number), 100, 0, 99 FROM numbers(100)"); got != want {
 		t.Errorf("keys, ids, places: got %s, want %s", got, want)
+	}
+}
+
+// TestOneTokenStoresOneOfTwoInserts: the whole of a piece, and its first part under
+// the same token: whichever comes first is stored, in the table and in every view.
+// Cutting a piece rests on it.
+func TestOneTokenStoresOneOfTwoInserts(t *testing.T) {
+	for name, partFirst := range map[string]bool{"the part comes first": true, "the whole comes first": false} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t)
+			whole := block(t, 0, 1, jobs(1, 100)...)
+			part := whole
+			part.To = 30
+			both, want := []record.Block{whole, part, whole}, "100\t100\t100"
+			if partFirst {
+				both, want = []record.Block{part, whole, part}, "30\t30\t30"
+			}
+			insert(t, db, both...)
+			if got := totals(t, db); got != want {
+				t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
-	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -37,41 +36,14 @@ func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found fu
 	}
 	var selects []string
 	if len(positions) > 0 {
-		selects = append(selects, db.selectKnown("own_id", "records", byPosition(c, positions)))
+		selects = append(selects, db.selectKnown(byPosition(c, positions)))
 	}
 	if len(contents) > 0 {
-		selects = append(selects, db.selectKnown("own_id", "records", byContent(c, contents)))
+		selects = append(selects, db.selectKnown(byContent(c, contents)))
 	}
 	if len(selects) == 0 {
 		return nil
 	}
-	if err := db.known(ctx, selects, found); err != nil {
-		return err
-	}
-	// What was forgotten is known by less, and has no row any more. Nearly always
-	// there is nothing, and the lists of the block are not read once more.
-	var forgotten uint64
-	err := db.each(db.shardwise(ctx), "look whether anything was forgotten", fmt.Sprintf("SELECT count() FROM %s.forgotten", db.name), nil, func(rows driver.Rows) error {
-		var n uint64
-		err := rows.Scan(&n)
-		forgotten += n
-		return err
-	})
-	if err != nil || forgotten == 0 {
-		return err
-	}
-	selects = selects[:0]
-	if len(positions) > 0 {
-		selects = append(selects, db.selectKnown("''", "forgotten", byPosition(c, positions)))
-	}
-	if len(contents) > 0 {
-		selects = append(selects, db.selectKnown("''", "forgotten", byHash(c, contents)))
-	}
-	return db.known(ctx, selects, found)
-}
-
-// known asks, and hands on what is found.
-func (db *DB) known(ctx context.Context, selects []string, found func(*flow.Identity)) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
 	var answer knownColumns
@@ -90,9 +62,9 @@ func (db *DB) known(ctx context.Context, selects []string, found func(*flow.Iden
 	return nil
 }
 
-func (db *DB) selectKnown(id, table string, where conditions) string {
-	return fmt.Sprintf(`SELECT source, identity, %s AS id, partition_id, position, toUnixTimestamp64Milli(ts) AS ms, key, record_type, value_type, intent
-		FROM %s.%s WHERE %s`, id, db.name, table, where)
+func (db *DB) selectKnown(where conditions) string {
+	return fmt.Sprintf(`SELECT source, identity, own_id AS id, partition_id, position, toUnixTimestamp64Milli(ts) AS ms, key, record_type, value_type, intent
+		FROM %s.records WHERE %s`, db.name, where)
 }
 
 // byPosition finds what has the positions of rows that are known by theirs.
@@ -126,14 +98,23 @@ func byPosition(c *record.Columns, rows []int) conditions {
 // contents have equal processes and instances, by which the primary key finds
 // its way even where there is no time.
 func byContent(c *record.Columns, rows []int) conditions {
-	where := byHash(c, rows)
+	var where conditions
+	where.when(c, rows)
+	sources := map[int]bool{}
+	var list []byte
 	processes, instances := map[int]bool{}, map[string]bool{}
-	for _, row := range rows {
+	for i, row := range rows {
+		sources[c.Source.Key(row)] = true
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = hex.AppendEncode(list, c.Identity.Value(row))
 		processes[c.BpmnProcessID.Key(row)] = true
 		if len(instances) <= maxListed {
 			instances[string(c.ProcessInstanceKey.Value(row))] = true
 		}
 	}
+	where.in("source", symbols(&c.Source, sources))
 	where.in("bpmn_process_id", symbols(&c.BpmnProcessID, processes))
 	if len(instances) <= maxListed {
 		var all []string
@@ -142,23 +123,6 @@ func byContent(c *record.Columns, rows []int) conditions {
 		}
 		where.in("process_instance_key", all)
 	}
-	return where
-}
-
-// byHash is byContent by the hash alone.
-func byHash(c *record.Columns, rows []int) conditions {
-	var where conditions
-	where.when(c, rows)
-	sources := map[int]bool{}
-	var list []byte
-	for i, row := range rows {
-		sources[c.Source.Key(row)] = true
-		if i > 0 {
-			list = append(list, ',')
-		}
-		list = hex.AppendEncode(list, c.Identity.Value(row))
-	}
-	where.in("source", symbols(&c.Source, sources))
 	where.add("identity IN (SELECT unhex(arrayJoin(splitByChar(',', '%s'))))", list)
 	return where
 }

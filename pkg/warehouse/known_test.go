@@ -22,7 +22,7 @@ func of(t testing.TB, source string, seq uint64, records ...string) record.Block
 	if err := c.Append(&m); err != nil {
 		t.Fatal(err)
 	}
-	return record.Block{Columns: c, Claim: flow.Claim{First: seq, Last: seq, Token: fmt.Sprint("FLOW_0@7:", seq)}}
+	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprint("FLOW_0@7:", seq), StoredAt: storedAt}
 }
 
 // known asks for all rows of a block, and returns what is found as text.
@@ -130,20 +130,20 @@ func TestMarks(t *testing.T) {
 	if diff := cmp.Diff(want, marks); diff != "" {
 		t.Errorf("Marks (-want +got):\n%s", diff)
 	}
-	if lacking, err := db.Lacking(t.Context(), 0, 7); err != nil || len(lacking) > 0 {
+	if lacking, err := db.StaleSourceDays(t.Context(), 0, 7); err != nil || len(lacking) > 0 {
 		t.Errorf("Lacking: got %v, %v, want nothing", lacking, err)
 	}
 	query(t, db, "ALTER TABLE {db}.sources DELETE WHERE source = 'a' AND partition_id = 1 AND day = '2025-11-20' SETTINGS mutations_sync = 2")
-	lacking, err := db.Lacking(t.Context(), 0, 7)
+	lacking, err := db.StaleSourceDays(t.Context(), 0, 7)
 	if diff := cmp.Diff([]flow.SourceDay{{Source: "a", Partition: 1, Day: day - 1}}, lacking); err != nil || diff != "" {
 		t.Errorf("Lacking: %v (-want +got):\n%s", err, diff)
 	}
 	query(t, db, "TRUNCATE TABLE {db}.sources")
-	if lacking, err := db.Lacking(t.Context(), 0, 7); err != nil || len(lacking) != 6 {
+	if lacking, err := db.StaleSourceDays(t.Context(), 0, 7); err != nil || len(lacking) != 6 {
 		t.Errorf("Lacking of a truncated table: got %v, %v, want 6 days", lacking, err)
 	}
 	query(t, db, "TRUNCATE TABLE {db}.records")
-	if lacking, err := db.Lacking(t.Context(), 0, 7); err != nil || len(lacking) > 0 {
+	if lacking, err := db.StaleSourceDays(t.Context(), 0, 7); err != nil || len(lacking) > 0 {
 		t.Errorf("Lacking when the records are gone too: got %v, %v, want nothing", lacking, err)
 	}
 }

@@ -1,7 +1,7 @@
 -- What looks wrong in what engines send. Each statement has one line for each
 -- engine that it finds something of: how much, and one example. The format is
 -- that of questions.sql; "-- do" says what to do about it. The view flow.v_lint
--- is made of this file: go test ./pkg/warehouse -run LintView -update
+-- is made of this file.
 
 -- question position_gaps: Positions are missing
 -- Positions between the first and the last one of a partition that no record has. Only engines that export commands are

@@ -2,7 +2,6 @@ package warehouse_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -89,38 +88,4 @@ func wrong(t *testing.T) *warehouse.DB {
 	db := open(t)
 	store(t, db, 1, again(all), 1000)
 	return db
-}
-
-// TestTheLintViewIsFresh holds the migration that makes flow.v_lint against
-// lint.sql.
-func TestTheLintViewIsFresh(t *testing.T) {
-	const file = "migrations/0014_lint.sql"
-	checks, err := warehouse.Checks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	quoted := strings.NewReplacer("'", "''")
-	var branches []string
-	for _, c := range checks {
-		branches = append(branches, fmt.Sprintf("SELECT source, '%s' AS check_name, '%s' AS finding, findings, example,\n    '%s' AS what_to_do\nFROM\n(\n%s\n)\n",
-			c.Name, quoted.Replace(c.Asks), quoted.Replace(c.Do), strings.ReplaceAll(c.SQL, "flow.", "{{.Database}}.")))
-	}
-	want := `-- What looks wrong in what engines send, made of lint.sql by
--- go test ./pkg/warehouse -run LintView -update. Once there are installations,
--- a check that changes is a migration of a higher number.
-CREATE VIEW IF NOT EXISTS {{.Database}}.v_lint{{.OnCluster}} AS
-` + strings.TrimSuffix(strings.Join(branches, "UNION ALL\n"), "\n") + ";\n"
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s is not made of lint.sql (-want +got):\n%s", file, diff)
-	}
 }

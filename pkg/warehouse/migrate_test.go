@@ -1,25 +1,25 @@
 package warehouse_test
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/warehouse"
+	"sluice/pkg/warehouse/schema"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/cluster.sql")
-
-const schema = "SELECT name, engine, create_table_query FROM system.tables WHERE database = '{db}' AND name NOT LIKE '.inner%' ORDER BY name"
+// created is what each table and view of a database is made by, but its comment.
+const created = "SELECT name, engine, create_table_query FROM system.tables WHERE database = '{db}' AND name NOT LIKE '.inner%' ORDER BY name"
 
 func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	_, url := clickhousetest.FreshDatabase(t)
@@ -34,53 +34,40 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	}
 	wg.Wait()
 	db := openURL(t, url)
-	before := query(t, db, schema)
+	before := query(t, db, created)
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, query(t, db, schema)); diff != "" {
+	if diff := cmp.Diff(before, query(t, db, created)); diff != "" {
 		t.Errorf("a second run changed the schema:\n%s", diff)
 	}
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	files, err := fs.Glob(os.DirFS("migrations"), "*.sql")
+	files, err := fs.Glob(schema.Files(), "*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Join(files[1:], "\n") // but the one that makes their table
-	if got := query(t, db, "SELECT name FROM {db}.migrations FINAL ORDER BY version"); got != want {
-		t.Errorf("applied migrations: got\n%s\nwant\n%s", got, want)
+	if got := query(t, db, "SELECT count(), countIf(object = 'format' AND value = '1'), countIf(object = 'version' AND value = '0') FROM {db}.schema FINAL"); got != fmt.Sprintf("%d\t1\t1", len(files)+2) {
+		t.Errorf("objects, format and version of %d files: %s", len(files), got)
 	}
 }
 
-func TestHowTablesAreWritten(t *testing.T) {
+func TestMigrateResumesAfterACrash(t *testing.T) {
 	db := open(t)
-	for _, table := range []string{"records", "counts_1m", "sources", "instances", "element_instances", "jobs", "incidents", "variables", "user_tasks", "waits", "process_definitions", "decisions"} {
-		created := query(t, db, "SELECT create_table_query FROM system.tables WHERE database = '{db}' AND name = '"+table+"'")
-		for name, value := range warehouse.WritingSettings {
-			if setting := fmt.Sprintf("%s = %d", name, value); !strings.Contains(created, setting) {
-				t.Errorf("%s lacks %s: %s", table, setting, created)
-			}
-		}
-	}
-}
-
-func TestMigrateGoesOnWhereACrashLeftIt(t *testing.T) {
-	db := open(t)
-	want := query(t, db, schema)
-	// As if it had died in the middle of the third migration.
-	for _, s := range []string{"DROP VIEW {db}.job_events_mv SYNC", "DROP TABLE {db}.incidents_mv SYNC", "DROP TABLE {db}.incidents SYNC",
-		"DROP VIEW {db}.v_jobs SYNC", "DROP TABLE {db}.changes SYNC", "ALTER TABLE {db}.migrations DELETE WHERE version >= 3 SETTINGS mutations_sync = 2"} {
+	want := query(t, db, created)
+	// As if it had died in the middle of the file of jobs.
+	for _, s := range []string{"DROP VIEW {db}.v_jobs SYNC", "DROP TABLE {db}.jobs_mv SYNC", "DROP TABLE {db}.incidents_mv SYNC", "DROP TABLE {db}.incidents SYNC", "DROP TABLE {db}.changes SYNC",
+		"ALTER TABLE {db}.schema DELETE WHERE object NOT IN ('format', 'records', 'counts_1m', 'sources', 'process_instances', 'element_instances') SETTINGS mutations_sync = 2"} {
 		query(t, db, s)
 	}
-	if err := db.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks migration 0003_sources.sql") {
+	if err := db.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "run sluice migrate") {
 		t.Errorf("Check of half a schema: %v", err)
 	}
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, query(t, db, schema)); diff != "" {
+	if diff := cmp.Diff(want, query(t, db, created)); diff != "" {
 		t.Errorf("schema (-want +got):\n%s", diff)
 	}
 }
@@ -97,22 +84,155 @@ func TestMigrateMakesTheDatabase(t *testing.T) {
 	}
 }
 
-func TestADatabaseOfANewerBinaryIsLeftAlone(t *testing.T) {
-	db := open(t)
-	query(t, db, "INSERT INTO {db}.migrations (version, name, checksum) VALUES (9999, '9999_future.sql', 'x')")
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Errorf("Migrate: %v", err)
-	}
-	if err := db.Check(t.Context()); err != nil {
-		t.Errorf("Check: %v", err)
+// TestDatabasesThatAreRefused: Migrate changes nothing of them.
+func TestDatabasesThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm []string
+		want string
+	}{
+		"of a version before formats had numbers": {[]string{
+			"DROP TABLE {db}.schema SYNC",
+			"CREATE TABLE {db}.migrations (version UInt32, name String) ENGINE = MergeTree ORDER BY version",
+			"INSERT INTO {db}.migrations VALUES (22, '0022_root.sql'), (23, '0023_jobs.sql')",
+		}, "before format 1 (its last migration: 0023_jobs.sql)"},
+		"of something else": {[]string{"DROP TABLE {db}.schema SYNC"}, "before format 1 (its last migration: unknown)"},
+		"of a later format": {[]string{"INSERT INTO {db}.schema (object, value) VALUES ('format', '7')"}, "has format 7"},
+		"of another schema": {[]string{"INSERT INTO {db}.schema (object, value) VALUES ('counts_1m', '00ff')"}, "counts_1m.sql has changed since the database was made (hash 00ff"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, url := clickhousetest.FreshDatabase(t)
+			db := openURL(t, url)
+			if err := db.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range c.harm {
+				query(t, db, s)
+			}
+			before := query(t, db, created)
+			for what, err := range map[string]error{"Migrate": db.Migrate(t.Context()), "Check": db.Check(t.Context())} {
+				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "use the version") || warehouse.Passing(err) {
+					t.Errorf("%s: %v, want %q", what, err, c.want)
+				}
+			}
+			if err := db.Compatible(t.Context()); (err == nil) != strings.Contains(c.want, "counts_1m") {
+				t.Errorf("Compatible: %v", err)
+			}
+			if diff := cmp.Diff(before, query(t, db, created)); diff != "" {
+				t.Errorf("it was changed:\n%s", diff)
+			}
+		})
 	}
 }
 
-func TestAMigrationThatWasChangedIsRefused(t *testing.T) {
+// later is the schema of a version after this one: incidents have a severity. It works
+// while binaries of this version insert and read.
+func later(t *testing.T) fs.FS {
+	t.Helper()
+	files := fstest.MapFS{}
+	err := fs.WalkDir(schema.Files(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			text, reads := fs.ReadFile(schema.Files(), path)
+			files[path], err = &fstest.MapFile{Data: text}, reads
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const column = "severity SimpleAggregateFunction(max, UInt8) COMMENT 'invented' CODEC(ZSTD(1))"
+	file := strings.NewReplacer("    INDEX ix_created", "    "+column+",\n    INDEX ix_created", "error_message, created_at, resolved_at,", "error_message, severity, created_at, resolved_at,",
+		"    created_at Nullable(DateTime64(3, 'UTC'))", "    severity UInt8 COMMENT 'invented',\n    created_at Nullable(DateTime64(3, 'UTC'))").Replace(string(files["incidents.sql"].Data))
+	files["incidents.sql"] = &fstest.MapFile{Data: []byte(file)}
+	_, view, _ := strings.Cut(file, "\n-- One row")
+	files["migrations/0001_severity.sql"] = &fstest.MapFile{Data: []byte("-- Incidents have a severity.\nALTER TABLE {{.Table \"incidents\"}}{{.OnCluster}} ADD COLUMN IF NOT EXISTS " + column + " AFTER migrated;\n\n-- One row" +
+		strings.Replace(view, `{{.CreateView "v_incidents"}}`, "CREATE OR REPLACE VIEW {{.Database}}.v_incidents{{.OnCluster}}", 1))}
+	return files
+}
+
+// TestTheVersionBeforeRunsOnWhatIsMigrated kills a migration after each of its statements;
+// then it is completed, and this version, which is the one before it, goes on.
+func TestTheVersionBeforeRunsOnWhatIsMigrated(t *testing.T) {
+	files := later(t)
+	_, url := clickhousetest.FreshDatabase(t)
+	fresh := openURL(t, url)
+	if err := fresh.MigrateTo(t.Context(), files); err != nil {
+		t.Fatal(err)
+	}
+	of := func(db *warehouse.DB) string {
+		return strings.ReplaceAll(query(t, db, created), db.Database(), "flow")
+	}
+	want := of(fresh)
+	db := openNew(t)
+	seq := uint64(0)
+	both := func(when string) {
+		t.Helper()
+		seq++
+		insert(t, db, block(t, 0, seq, jobs(int(seq)*100, 10)...))
+		if err := db.Check(t.Context()); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if got, want := totals(t, db), strings.TrimSpace(strings.Repeat(fmt.Sprint(10*seq, "\t"), 3)); got != want {
+			t.Errorf("%s: rows, counted, jobs: got %s, want %s", when, got, want)
+		}
+	}
+	both("before")
+	for n, more := 1, true; more; n++ {
+		var err error
+		if more, err = db.RunStatements(t.Context(), files, n); err != nil {
+			t.Fatal(err)
+		}
+		both(fmt.Sprint("killed after statement ", n))
+	}
+	for range 2 { // the second time nothing is left to do
+		if err := db.MigrateTo(t.Context(), files); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, of(db)); diff != "" {
+			t.Errorf("a migrated schema differs from a fresh one (-fresh +migrated):\n%s", diff)
+		}
+	}
+	if got := query(t, db, "SELECT value FROM {db}.schema FINAL WHERE object = 'version'"); got != "1" {
+		t.Errorf("the schema has version %s, want 1", got)
+	}
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Errorf("this version, on what a later one has migrated: %v", err)
+	}
+	if diff := cmp.Diff(want, of(db)); diff != "" {
+		t.Errorf("this version changed the schema of a later one:\n%s", diff)
+	}
+	both("after")
+}
+
+// TestHowTablesAreWritten: every table that a materialized view feeds, and records.
+func TestHowTablesAreWritten(t *testing.T) {
 	db := open(t)
-	query(t, db, "INSERT INTO {db}.migrations (version, name, checksum) VALUES (2, '0002_counts.sql', 'another')")
-	if err := db.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "0002_counts.sql") {
-		t.Errorf("Migrate: %v, want that 0002_counts.sql must not change", err)
+	for _, table := range append(aggregates(t, db), "records") {
+		made := query(t, db, "SELECT create_table_query FROM system.tables WHERE database = '{db}' AND name = '"+table+"'")
+		for name, value := range schema.Writing {
+			if setting := fmt.Sprintf("%s = %d", name, value); !strings.Contains(made, setting) {
+				t.Errorf("%s lacks %s: %s", table, setting, made)
+			}
+		}
+	}
+}
+
+// TestEveryViewDeclaresWhatItSelects: a name that the list of a view lacks drops the
+// column without a word, and one that the SELECT lacks fails when it is read. Types are
+// those of the SELECT, so that nothing is converted.
+func TestEveryViewDeclaresWhatItSelects(t *testing.T) {
+	db := open(t)
+	plain := regexp.MustCompile(`SimpleAggregateFunction\(\w+, (.*)\)\n`)
+	for _, view := range strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'View'")) {
+		declared := query(t, db, "SELECT name, type FROM system.columns WHERE database = '{db}' AND table = '"+view+"' ORDER BY position FORMAT TSVRaw") + "\n"
+		selects := query(t, db, "SELECT as_select FROM system.tables WHERE database = '{db}' AND name = '"+view+"' FORMAT TSVRaw")
+		var selected string
+		for line := range strings.Lines(query(t, db, "DESCRIBE TABLE ("+selects+") FORMAT TSVRaw")) {
+			cells := strings.Split(line, "\t")
+			selected += cells[0] + "\t" + cells[1] + "\n"
+		}
+		if diff := cmp.Diff(plain.ReplaceAllString(selected, "$1\n"), declared); diff != "" {
+			t.Errorf("%s (-selected +declared):\n%s", view, diff)
+		}
 	}
 }
 
@@ -126,7 +246,7 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 	if !strings.Contains(all, "tokenbf_v1(") || strings.Contains(all, "text(") {
 		t.Error("a server before 26.2 has no text index")
 	}
-	for setting := range warehouse.WritingSettings {
+	for setting := range schema.Writing {
 		if strings.Contains(all, setting) {
 			t.Errorf("the server does not know %s", setting)
 		}
@@ -136,29 +256,64 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 	}
 }
 
-// TestTheClusterSchema compares the schema of a cluster with the golden file,
-// and lets the engine, which cannot make replicated tables, parse it.
+var (
+	keeperPath = regexp.MustCompile(`Replicated\w+\('([^']+)', '\{(?:shard\}-\{)?replica\}'\)`)
+	divided    = regexp.MustCompile(` AS flow\.(\w+_local)\nENGINE = Distributed\('main', 'flow', '(\w+)', cityHash64\(source.*\) % 2\)$`)
+	feed       = regexp.MustCompile(`(?s) TO flow\.\w+_local AS.*FROM flow\.records_local\b`)
+)
+
+// TestTheClusterSchema is about what the schema of a cluster has besides that of one
+// server, which the engine, that cannot make replicated tables, can only parse.
 func TestTheClusterSchema(t *testing.T) {
-	statements, err := warehouse.Statements("flow", "main", false, 26, 7, slices.Sorted(maps.Keys(warehouse.WritingSettings))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := strings.Join(statements, ";\n\n") + ";\n"
-	const golden = "testdata/cluster.sql"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+	for single, onCluster := range map[bool]string{false: " ON CLUSTER 'main'", true: ""} {
+		statements, err := warehouse.Statements("flow", "main", single, 26, 7, slices.Sorted(maps.Keys(schema.Writing))...)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("cluster schema (-golden +rendered), -update accepts it:\n%s", diff)
-	}
-	literal := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
-	for _, s := range statements {
-		clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT formatQuery('"+literal.Replace(s)+"')")
+		literal := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+		local, covered, paths := map[string]bool{}, map[string]bool{}, map[string]bool{}
+		for _, s := range statements {
+			clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT formatQuery('"+literal.Replace(s)+"')")
+			first, body, _ := strings.Cut(s, "\n")
+			name := strings.TrimPrefix(strings.Fields(strings.TrimPrefix(first, "CREATE MATERIALIZED VIEW IF NOT EXISTS "))[0], "flow.")
+			if strings.Contains(first, "ON CLUSTER") != !single || !strings.Contains(first, onCluster) {
+				t.Errorf("single %v: %s", single, first)
+			}
+			switch d := divided.FindStringSubmatch(s); {
+			case strings.HasPrefix(first, "CREATE DATABASE"):
+			case strings.HasPrefix(first, "CREATE VIEW"):
+				if strings.Contains(body, "_local") {
+					t.Errorf("a view of one shard: %s", first)
+				}
+			case strings.HasPrefix(first, "CREATE MATERIALIZED VIEW"):
+				if !feed.MatchString(s) || !local[strings.TrimSuffix(name, "_mv")] {
+					t.Errorf("a materialized view feeds from its own shard: %s", first)
+				}
+			case d != nil:
+				if d[1] != d[2] || !local[strings.TrimSuffix(d[1], "_local")] {
+					t.Errorf("%s covers %s and %s", first, d[1], d[2])
+				}
+				covered[strings.TrimSuffix(d[1], "_local")] = true
+			default:
+				table := strings.TrimPrefix(strings.Fields(first)[5], "flow.")
+				if plain, is := strings.CutSuffix(table, "_local"); is {
+					local[plain] = true
+				}
+				path := keeperPath.FindStringSubmatch(s)
+				window := "non_replicated_deduplication_window = "
+				if !single {
+					window = " replicated_deduplication_window = "
+				}
+				if (path == nil) != single || path != nil && paths[path[1]] || !strings.Contains(s, window) || !strings.Contains(s, "fsync_after_insert = 1") {
+					t.Errorf("table %s of single %v: %s", table, single, body)
+				}
+				if path != nil {
+					paths[path[1]] = true
+				}
+			}
+		}
+		if diff := cmp.Diff(local, covered); diff != "" || len(local) < 10 {
+			t.Errorf("tables of rows, and those over all shards (-rows +over all):\n%s", diff)
+		}
 	}
 }

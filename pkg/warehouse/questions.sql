@@ -179,7 +179,7 @@ ORDER BY source;
 WITH
     (
         SELECT (min(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)), max(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)))
-        FROM flow.instances
+        FROM flow.process_instances
         WHERE started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
     ) AS begun
 SELECT source, path, count() AS instances, round(instances / sum(instances) OVER (PARTITION BY source), 4) AS share, quantileExact(0.5)(duration_ms) AS p50_ms
@@ -197,7 +197,7 @@ FROM
         dateDiff('millisecond', minIf(e.activated_at, of_process), maxIf(e.completed_at, of_process)) AS duration_ms
     FROM flow.element_instances AS e
     WHERE (e.bpmn_process_id = {process:String} OR (e.source, e.bpmn_process_id, e.process_instance_key) GLOBAL IN
-            (SELECT source, arrayJoin(processes), process_instance_key FROM flow.instances FINAL WHERE length(processes) > 1 AND has(processes, {process:String})))
+            (SELECT source, arrayJoin(processes), process_instance_key FROM flow.process_instances FINAL WHERE length(processes) > 1 AND has(processes, {process:String})))
         AND bitAnd(toInt64OrZero(e.process_instance_key), 2251799813685247) BETWEEN begun.1 AND begun.2
     GROUP BY instance
     HAVING maxIf(e.state, of_process) = 3 AND argMaxIf(if(e.migrated = '', e.bpmn_process_id, splitByChar('\t', e.migrated)[2]) = {process:String}, e.migrated, of_process)
@@ -384,7 +384,7 @@ ORDER BY source, tenant_id;
 WITH
     (
         SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(max(state) >= 3, ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
-        FROM flow.instances
+        FROM flow.process_instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS days
 SELECT ts, partition_id, position, value_type, intent, element_id, bpmn_element_type, key, job_type, worker, retries, error_message
@@ -399,7 +399,7 @@ ORDER BY ts, partition_id, position;
 WITH RECURSIVE
     (
         SELECT (ifNull(min(started_at), toDateTime64(0, 3, 'UTC')), coalesce(max(completed_at), max(terminated_at), toDateTime64('2200-01-01', 3, 'UTC')))
-        FROM flow.instances
+        FROM flow.process_instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS life,
     tree AS
@@ -410,7 +410,7 @@ WITH RECURSIVE
         FROM
         (
             SELECT process_instance_key, toString(assumeNotNull(max(parent_process_instance_key))) AS parent
-            FROM flow.instances
+            FROM flow.process_instances
             WHERE source = {source:String} AND parent_process_instance_key > 0 AND started_at >= life.1 AND started_at <= life.2
             GROUP BY process_instance_key
         ) AS i

@@ -32,7 +32,7 @@ func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := pageHead + pageOfViews(t, w) + pageOfTables(t, w) + pageOfQuestions(t, w, questions) + pageOfChecks(t, checks)
+	want := pageHead + pageOfObjects(t, w.db) + pageOfQuestions(t, w, questions) + pageOfChecks(t, checks)
 	if *update {
 		if err := os.WriteFile(analyticsPage, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -56,8 +56,8 @@ func TestTheAnalyticsPageIsFresh(t *testing.T) {
 const pageHead = `# Analytics
 
 What is in ClickHouse, and how to ask it. This page is made by
-` + "`" + pageCommand + "`" + ` from the views of the database, pkg/warehouse/views.txt
-and pkg/warehouse/questions.sql; a test keeps it fresh, runs every statement on
+` + "`" + pageCommand + "`" + ` from the views and tables of a fresh database
+(pkg/warehouse/schema) and pkg/warehouse/questions.sql; a test keeps it fresh, runs every statement on
 it, and compares every answer with what really happened in simulated engines,
 also when records come shuffled, late and twice.
 
@@ -78,87 +78,71 @@ be equal, so join by source and key.
 
 `
 
-// pageOfViews lists every column of every view. Each has to be explained in
-// views.txt, and nothing else may be.
-func pageOfViews(t *testing.T, w *world) string {
+// pageOfObjects lists every column of every view and table, as the database itself explains
+// it, in the order of the files of the schema.
+func pageOfObjects(t *testing.T, db *warehouse.DB) string {
 	t.Helper()
-	about, columns := explained(t)
-	var b strings.Builder
-	b.WriteString("## Views\n")
-	used := map[string]bool{}
-	var heads []string
-	for _, view := range about {
-		if view[0] == "*" {
-			continue
-		}
-		heads = append(heads, view[0])
-		fmt.Fprintf(&b, "\n### %s\n%s\n\n| column | type | |\n|---|---|---|\n", view[0], view[1])
-		listed := query(t, w.db, "SELECT name, type FROM system.columns WHERE database = '{db}' AND table = '"+view[0]+"' ORDER BY position")
-		for line := range strings.Lines(listed) {
-			name, kind, _ := strings.Cut(strings.TrimSpace(line), "\t")
-			means, own := columns[view[0]+"."+name]
-			if own {
-				used[view[0]+"."+name] = true
-			} else if means = columns["*."+name]; means == "" {
-				t.Errorf("views.txt does not explain %s.%s", view[0], name)
-			} else {
-				used["*."+name] = true
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, plainType(kind), means)
-		}
-	}
-	for name := range columns {
-		if !used[name] {
-			t.Errorf("views.txt explains %s, which is nowhere", name)
-		}
-	}
-	slices.Sort(heads)
-	if got := query(t, w.db, "SELECT name FROM system.tables WHERE database = '{db}' AND name LIKE 'v\\_%' ORDER BY name"); got != strings.Join(heads, "\n") {
-		t.Errorf("views.txt explains %q, there are %q", heads, strings.Fields(got))
-	}
-	return b.String()
-}
-
-// explained reads views.txt: the views in order, each with its sentence, and
-// the columns by "view.column".
-func explained(t *testing.T) (views [][2]string, columns map[string]string) {
-	t.Helper()
-	text, err := os.ReadFile("views.txt")
+	var views, tables strings.Builder
+	views.WriteString("## Views\n")
+	tables.WriteString("\n## Tables\n\nThe views are made of these. A row of an aggregate table holds what some records say of its key; merges, FINAL, and the function in parentheses behind a type make one row of all.\n")
+	statements, err := warehouse.Statements(db.Database(), "", false, 99, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns = map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || line[0] == '#':
-		case line[0] == '[':
-			name, sentence, _ := strings.Cut(line[1:], "]")
-			views = append(views, [2]string{name, strings.TrimSpace(sentence)})
-		default:
-			name, means, ok := strings.Cut(line, ": ")
-			if !ok || len(views) == 0 {
-				t.Fatalf("views.txt: %q explains no column", line)
+	named := regexp.MustCompile(`^CREATE (TABLE|VIEW) IF NOT EXISTS \w+\.(\w+)`)
+	listed := 0
+	for _, statement := range statements {
+		m := named.FindStringSubmatch(statement)
+		if m == nil {
+			continue
+		}
+		listed++
+		of := func(what string) string {
+			return query(t, db, "SELECT "+what+" FROM system.tables WHERE database = '{db}' AND name = '"+m[2]+"' FORMAT TSVRaw")
+		}
+		b := &tables
+		if m[1] == "VIEW" {
+			b = &views
+		}
+		fmt.Fprintf(b, "\n### %s\n%s\n", m[2], of("comment"))
+		if m[1] == "TABLE" {
+			fmt.Fprintf(b, "\nSorted by %s%s.\n", of("sorting_key"), of("if(partition_key = '', '', concat(', partitioned by ', partition_key))"))
+		}
+		b.WriteString("\n| column | type | |\n|---|---|---|\n")
+		for line := range strings.Lines(query(t, db, "SELECT name, type, comment FROM system.columns WHERE database = '{db}' AND table = '"+m[2]+"' ORDER BY position FORMAT TSVRaw")) {
+			cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+			if cells[2] == "" {
+				t.Errorf("column %s.%s has no comment", m[2], cells[0])
 			}
-			columns[views[len(views)-1][0]+"."+name] = means
+			fmt.Fprintf(b, "| %s | %s | %s |\n", cells[0], plainType(cells[1]), cells[2])
+		}
+		if of("comment") == "" {
+			t.Errorf("%s has no comment", m[2])
 		}
 	}
-	return views, columns
+	if got := query(t, db, "SELECT count() FROM system.tables WHERE database = '{db}' AND engine != 'MaterializedView' AND name != 'schema'"); got != fmt.Sprint(listed) {
+		t.Errorf("there are %s tables and views, the files of the schema name %d", got, listed)
+	}
+	return views.String() + tables.String()
 }
 
-// plainType is a type without what only ClickHouse needs to know about it.
+var (
+	aggregated = regexp.MustCompile(`^SimpleAggregateFunction\((\w+), (.*)\)$`)
+	dictionary = regexp.MustCompile(`^LowCardinality\((.*)\)( .*)?$`)
+)
+
+// plainType is a type without what only ClickHouse needs to know about it, and the function
+// by which two values become one.
 func plainType(kind string) string {
-	for _, wrap := range []string{`^SimpleAggregateFunction\(\w+, (.*)\)$`, `^LowCardinality\((.*)\)$`} {
-		kind = regexp.MustCompile(wrap).ReplaceAllString(kind, "$1")
-	}
-	return strings.ReplaceAll(kind, `\'`, "'")
+	kind = aggregated.ReplaceAllString(kind, "$2 ($1)")
+	return dictionary.ReplaceAllString(kind, "$1$2")
 }
 
 func pageOfQuestions(t *testing.T, w *world, questions []warehouse.Question) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("\n## Questions\n\nAnswers are of two simulated engines that were looked at after two hours of work")
-	fmt.Fprintf(&b, "; of each, the first %d lines. What an answer takes was measured\nby `make bench-analytics`: [what questions cost](performance/analytics.md).\n\n", answerRows)
+	fmt.Fprintf(&b, "; of each, the first %d lines. What an answer takes was measured\nby `make bench ARGS=questions`: [what questions cost](performance/analytics.md).\n\n", answerRows)
 	takes := measured(t)
 	for _, q := range questions {
 		fmt.Fprintf(&b, "- [%s](#%s)\n", q.Asks, q.Name)

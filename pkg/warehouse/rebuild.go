@@ -10,7 +10,6 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
-	"sluice/pkg/flow"
 	"sluice/pkg/warehouse/native"
 )
 
@@ -47,7 +46,7 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 	if err := s.Migrate(ctx); err != nil {
 		return err
 	}
-	d, err := s.dialect(ctx)
+	d, err := s.server(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,9 +72,9 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 	return s.forgotten(ctx, plan == 0)
 }
 
-// forgotten makes the shadow know what was forgotten, when it is fresh: the repeats
-// of it that the lanes still hold are not to be stored, and the marks of flow.sources
-// are not to sink. A rebuild that was begun before something was forgotten may hold it.
+// forgotten copies what was forgotten when the shadow is fresh, so that the totals of the
+// lanes and the marks of flow.sources fit it. A rebuild that was begun before something
+// was forgotten may hold it.
 func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
 	live, err := s.live.Receipts(ctx)
 	if err != nil {
@@ -161,10 +160,17 @@ func (s *Shadow) note(ctx context.Context, statement string, args ...any) error 
 	return nil
 }
 
+// Claim is a block that is inserted into the shadow, under one token.
+type Claim struct {
+	First, Last uint64
+	Token       string
+	Dropped     string // rows that are known already, as flow.FormatRuns writes them
+}
+
 // Claims are the blocks of a lane that were begun, in order, without those in
 // the middle: the first one tells where the rebuild began, the last one may be
 // in doubt. Both are zero when there is none.
-func (s *Shadow) Claims(ctx context.Context, lane int) (first, last flow.Claim, err error) {
+func (s *Shadow) Claims(ctx context.Context, lane int) (first, last Claim, err error) {
 	err = s.each(ctx, "read the claims of the rebuild", fmt.Sprintf(
 		"SELECT min(first), max(first), argMax(last, first), argMax(token, first), argMax(dropped, first) FROM %s.rebuild WHERE lane = ? HAVING count() > 0", s.name), []any{lane},
 		func(rows driver.Rows) error {
@@ -174,7 +180,7 @@ func (s *Shadow) Claims(ctx context.Context, lane int) (first, last flow.Claim, 
 }
 
 // Claim records a block before it is inserted, and what is dropped of it.
-func (s *Shadow) Claim(ctx context.Context, lane int, c flow.Claim) error {
+func (s *Shadow) Claim(ctx context.Context, lane int, c Claim) error {
 	return s.note(ctx, fmt.Sprintf("INSERT INTO %s.rebuild (lane, first, last, token, dropped) VALUES (?, ?, ?, ?, ?)", s.name),
 		lane, c.First, c.Last, c.Token, c.Dropped)
 }
@@ -281,7 +287,7 @@ func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
 }
 
 // Copy copies the rows of the live table that are older than the plan, or of
-// other lives of the lanes, and makes the folds and counters of them. It goes
+// other lives of the lanes, and makes the aggregate tables and counters of them. It goes
 // month by month, and each month is written down when it begins and when it is
 // done: a month that was begun and not finished is removed and begun again.
 func (s *Shadow) Copy(ctx context.Context, plan []Start, progress func(done, total uint64)) error {
@@ -342,7 +348,7 @@ func (s *Shadow) months(ctx context.Context, older string) (months []uint32, cou
 func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begun bool) error {
 	d := s.plain()
 	if begun {
-		// What is folded may hear of a record twice; what is counted may not.
+		// What is aggregated may take a record twice; what is counted may not.
 		for _, statement := range []string{
 			fmt.Sprintf("ALTER TABLE %s%s DROP PARTITION %d", d.Table("records"), d.OnCluster(), month),
 			fmt.Sprintf("ALTER TABLE %s%s DROP PARTITION %d", d.Table("counts_1m"), d.OnCluster(), month),

@@ -13,30 +13,30 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// receivedOn is a block of n records of one moment that came in at another.
-func receivedOn(t *testing.T, seq uint64, at, ts time.Time, n int) record.Block {
+// storedOn is a block of n records of one moment that was stored at another.
+func storedOn(t *testing.T, seq uint64, at, ts time.Time, n int) record.Block {
 	t.Helper()
 	var records []string
 	for i := range n {
 		records = append(records, fmt.Sprintf(`{"partitionId":1,"position":%d,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,
 			"value":{"bpmnProcessId":"order","processInstanceKey":"7"}}`, int(seq)*1000+i, int(seq)*1000+i, ts.UnixMilli()))
 	}
-	m := flow.Message{Seq: seq, Topic: "flow.0.record", Received: at, Body: []byte("[" + strings.Join(records, ",") + "]")}
+	m := flow.Message{Seq: seq, Topic: "flow.0.record", Received: received, Body: []byte("[" + strings.Join(records, ",") + "]")}
 	c := new(record.Columns)
 	if err := c.Append(&m); err != nil {
 		t.Fatal(err)
 	}
-	return record.Block{Columns: c, Claim: flow.Claim{First: seq, Last: seq, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", seq, seq)}}
+	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", seq, seq), StoredAt: at.UnixMilli()}
 }
 
-// TestRetentionIsOfWhatCameIn shortens the retention: a day that came in before
+// TestRetentionCountsFromStoredAt shortens the retention: a day that was stored before
 // goes as a whole, and nothing else, though its records are of the same time.
-func TestRetentionIsOfWhatCameIn(t *testing.T) {
+func TestRetentionCountsFromStoredAt(t *testing.T) {
 	t.Parallel()
 	db := open(t)
 	now := time.Now()
 	for seq, days := range []int{100, 20, 0} {
-		if err := db.Insert(t.Context(), receivedOn(t, uint64(seq)+1, now.AddDate(0, 0, -days), now, 10)); err != nil {
+		if err := db.Insert(t.Context(), storedOn(t, uint64(seq)+1, now.AddDate(0, 0, -days), now, 10)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // Marks returns how far days of sources reach, by flow.sources, and how many
-// rows of a life of a lane that table has heard of.
+// rows of an incarnation of a lane that table has heard of.
 func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
 	ctx = db.shardwise(ctx)
 	marks := flow.Marks{Last: map[flow.SourceDay]int64{}}
@@ -59,9 +59,9 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []fl
 	return marks, err
 }
 
-// Lacking compares flow.sources with the stored rows of a life of a lane, all
-// of them, and returns some days that reach less far there.
-func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
+// StaleSourceDays compares flow.sources with the stored rows of an incarnation of
+// a lane, all of them, and returns some days that reach less far there.
+func (db *DB) StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	var all []flow.SourceDay
@@ -89,11 +89,32 @@ func (db *DB) Lacking(ctx context.Context, lane int, incarnation uint64) ([]flow
 // something is wrong, and a migration that copies a table.
 const scanTime = 10 * time.Minute
 
-// LastSeq returns the last message of a life of a lane that has a row in
+// Last returns the last message of an incarnation of a lane that has a row in
 // flow.records, 0 when there is none. A table that was truncated, or restored
-// from a backup, does not reach as far as the position of the lane. It reads the
-// days of that message only, as flow.sources tells them, unless it is not there.
-func (db *DB) LastSeq(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
+// from a backup, does not reach as far as the checkpoint of the lane. It reads
+// the days of that message only, as flow.sources names them, unless it is not
+// there. Incarnation 0 is the greatest one in flow.sources, which then says how
+// far that reaches.
+func (db *DB) Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error) {
+	if incarnation > 0 {
+		seq, err = db.lastRow(ctx, lane, incarnation)
+		return incarnation, seq, err
+	}
+	err = db.each(db.shardwise(ctx), "find the last incarnation of the lane", fmt.Sprintf(
+		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s.sources WHERE lane = ?)", db.name), []any{lane},
+		func(rows driver.Rows) error {
+			var one, last uint64
+			err := rows.Scan(&one, &last)
+			if one > of || one == of && last > seq {
+				of, seq = one, last
+			}
+			return err
+		})
+	return of, seq, err
+}
+
+// lastRow is Last of a known incarnation.
+func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
 	ctx = db.shardwise(ctx)
 	args := []any{lane, incarnation}
 	expected, err := db.greatest(ctx, "find the last message", fmt.Sprintf(
@@ -148,64 +169,44 @@ func greater(most *uint64) func(driver.Rows) error {
 	}
 }
 
-// LastLife returns the greatest incarnation of a lane that a row has, and the
-// last message of that life that has one, by flow.sources; zeros when there is
-// none.
-func (db *DB) LastLife(ctx context.Context, lane int) (incarnation, seq uint64, err error) {
-	err = db.each(db.shardwise(ctx), "find the last life of the lane", fmt.Sprintf(
-		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s.sources WHERE lane = ?)", db.name), []any{lane},
-		func(rows driver.Rows) error {
-			var life, last uint64
-			err := rows.Scan(&life, &last)
-			if life > incarnation || life == incarnation && last > seq {
-				incarnation, seq = life, last
-			}
-			return err
-		})
-	return incarnation, seq, err
-}
-
-// Stored returns how many of the rows that the claim of the block names are in
-// the table, by month: each month is a partition, and an insert may have reached
-// one and not another. It reads the days of these rows only, and counts those of
-// the same life of the lane only.
-func (db *DB) Stored(ctx context.Context, b record.Block) (map[int]uint64, error) {
-	months := map[int]uint64{}
-	from, to := claimed(b)
-	if from == to {
-		return months, nil
+// Visible returns how many rows of the block are in the table, and how many parts
+// the table has got since a time of its own clock, unless that is zero: rather too
+// many than too few.
+// It reads the days of these rows only, and counts those of the same incarnation
+// of the lane only.
+func (db *DB) Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
+	if !since.IsZero() {
+		parts, err = db.partsSince(ctx, since)
 	}
-	where := ofClaim(b, from, to)
-	err := db.each(db.shardwise(ctx), "count stored rows", fmt.Sprintf(
-		"SELECT toYYYYMM(ts), count() FROM %s.records WHERE %s GROUP BY 1", db.name, where),
-		nil, func(rows driver.Rows) error {
-			var month uint32
+	if err != nil || b.From == b.To {
+		return 0, parts, err
+	}
+	err = db.each(db.shardwise(ctx), "count visible rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE %s", db.name, ofBlock(b)),
+		nil, func(all driver.Rows) error {
 			var n uint64
-			err := rows.Scan(&month, &n)
-			months[int(month)] += n
+			err := all.Scan(&n)
+			rows += n
 			return err
 		})
-	return months, err
+	return rows, parts, err
 }
 
-// claimed are the rows that the claim of a block names.
-func claimed(b record.Block) (from, to int) {
-	if b.Claim.To == 0 {
-		return b.Claim.From, b.Columns.Rows()
-	}
-	return b.Claim.From, b.Claim.To
+// Clock returns ClickHouse's clock.
+func (db *DB) Clock(ctx context.Context) (time.Time, error) {
+	var ms int64
+	err := db.row(ctx, "read the clock of ClickHouse", "SELECT toUnixTimestamp64Milli(now64(3))", nil, &ms)
+	return time.UnixMilli(ms), err
 }
 
-// ofClaim finds the rows from to to-1 of a block. Nothing else of the block is
-// between the first and the last of them in the stream, but rows of other months
-// perhaps, which are not counted. They may be in another order.
-func ofClaim(b record.Block, from, to int) conditions {
-	c := b.Columns
+// ofBlock finds the rows of a block. Nothing else of it is between the first and
+// the last of them in the stream, but rows of other months perhaps, which are not
+// counted.
+func ofBlock(b record.Block) conditions {
+	c, first, last := b.Columns, b.From, b.From
 	before := func(i, j int) bool {
 		return c.StreamSeq[i] < c.StreamSeq[j] || c.StreamSeq[i] == c.StreamSeq[j] && c.StreamIdx[i] < c.StreamIdx[j]
 	}
-	first, last := from, from
-	for row := from + 1; row < to; row++ {
+	for row := b.From + 1; row < b.To; row++ {
 		if before(row, first) {
 			first = row
 		}
@@ -214,20 +215,19 @@ func ofClaim(b record.Block, from, to int) conditions {
 		}
 	}
 	var where conditions
-	where.when(c, numbersOf(from, to))
-	where.add("lane = %d AND incarnation = %d", b.Lane, c.Incarnation[from])
+	where.when(c, numbersOf(b.From, b.To))
+	where.add("lane = %d AND incarnation = %d", c.Lane[b.From], c.Incarnation[b.From])
 	where.add("stream_seq BETWEEN %d AND %d", c.StreamSeq[first], c.StreamSeq[last])
 	where.add("(stream_seq, stream_idx) >= (%d, %d) AND (stream_seq, stream_idx) <= (%d, %d)",
 		c.StreamSeq[first], c.StreamIdx[first], c.StreamSeq[last], c.StreamIdx[last])
 	return where
 }
 
-// PartsSince returns how many parts flow.records has got since then, rather too
-// many than too few. A part names the first and the last of the inserts that it
-// was merged from, so the parts that are older tell where the count stood: at
-// least at the highest number that one of them has. The targets of our
-// materialized views get as many parts, or fewer.
-func (db *DB) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
+// partsSince is how many parts flow.records has got since a time. A part names
+// the first and the last of the inserts that it was merged from, so the parts that
+// are older tell where the count was: at least at the highest number that one of
+// them has. The targets of our materialized views get as many parts, or fewer.
+func (db *DB) partsSince(ctx context.Context, then time.Time) (uint64, error) {
 	d := db.plain()
 	// A single server numbers the inserts of a table, a replicated table those
 	// of each partition.
@@ -250,8 +250,7 @@ func (db *DB) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
 	return n, err
 }
 
-// clockSkew is how far the clock of ClickHouse may be behind that of an
-// ingester.
+// clockSkew is how far the clocks of the servers of ClickHouse may differ.
 const clockSkew = time.Minute
 
 // traced tells ClickHouse, which has spans of its own, the span of ctx.
@@ -263,15 +262,13 @@ func traced(ctx context.Context) context.Context {
 	return clickhouse.Context(ctx, clickhouse.WithSpan(span))
 }
 
-// Refold tells the folds again what the rows that the claim of the block names
-// say, as far as they are in the table: when the token of an insert is
-// forgotten, it is not known which of the materialized views have heard of it. A
-// fold that is made of minima, maxima and sets may hear a thing twice.
-// flow.sources counts rows too, and hears only what it has not heard; counters
-// are left alone. On a cluster each shard does so by itself, as its views do.
+// Refold feeds the aggregate tables with the rows of the block once more, as far
+// as they are in the table: it is not known which of the materialized views have
+// received them. An aggregate of minima, maxima and sets may receive a row twice.
+// flow.sources counts rows too, and receives only what it lacks; counters are
+// left alone. On a cluster each shard does so by itself, as its views do.
 func (db *DB) Refold(ctx context.Context, b record.Block) error {
-	from, to := claimed(b)
-	if from == to {
+	if b.From == b.To {
 		return nil
 	}
 	tables, err := db.tables(ctx)
@@ -280,13 +277,13 @@ func (db *DB) Refold(ctx context.Context, b record.Block) error {
 	}
 	d := db.plain()
 	records := d.Table("records")
-	source := fmt.Sprintf("(SELECT * FROM %s WHERE %s)", records, ofClaim(b, from, to))
+	source := fmt.Sprintf("(SELECT * FROM %s WHERE %s)", records, ofBlock(b))
 	for _, name := range tables[records].feeds {
 		view := tables[name]
 		if view == nil || view.engine != "MaterializedView" || !isFold(tables[view.targets]) {
 			continue
 		}
-		if err := db.refold(ctx, view, records, source, b.Lane, b.Columns.Incarnation[from]); err != nil {
+		if err := db.refold(ctx, view, records, source, int(b.Columns.Lane[b.From]), b.Columns.Incarnation[b.From]); err != nil {
 			return storeError("tell "+view.targets+" again", err)
 		}
 	}

@@ -115,7 +115,7 @@ func TestClickHouseHearsOfTheTrace(t *testing.T) {
 	if wire.has(asked[:]) {
 		t.Fatal("the span of the block was sent before anything was asked in it: the test shows nothing")
 	}
-	if _, err := db.LastSeq(ctx, 0, 1); err != nil {
+	if _, _, err := db.Last(ctx, 0, 1); err != nil {
 		t.Fatal(err)
 	}
 	if !wire.has(asked[:]) {

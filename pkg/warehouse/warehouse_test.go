@@ -2,6 +2,7 @@ package warehouse_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -17,10 +18,15 @@ import (
 	"sluice/pkg/warehouse"
 )
 
+var update = flag.Bool("update", false, "rewrite docs/analytics.md and testdata")
+
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
 // received is when all records of these tests came in.
 var received = time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
+
+// storedAt is when they were stored, ms since 1970: within every retention.
+var storedAt = time.Now().Truncate(time.Hour).UnixMilli()
 
 // open opens an empty database with the schema. Making one costs as much as five
 // inserts, so one that a test has left as it was made is emptied and used again.
@@ -65,11 +71,11 @@ var made struct {
 	schema string
 }
 
-// schemaOf is what tables, views and recorded migrations a database has, whatever
+// schemaOf is what tables and views a database has, and what it says of them, whatever
 // its name.
 func schemaOf(t testing.TB, database string) string {
 	t.Helper()
-	return clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT count(), sum(cityHash64(name, replaceAll(create_table_query, '"+database+"', ''))), (SELECT sum(cityHash64(version, checksum)) FROM "+database+".migrations) FROM system.tables WHERE database = '"+database+"'")
+	return clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT count(), sum(cityHash64(name, replaceAll(create_table_query, '"+database+"', ''))), (SELECT sum(cityHash64(object, value)) FROM "+database+".schema FINAL) FROM system.tables WHERE database = '"+database+"'")
 }
 
 // giveBack empties a database that is as Migrate makes it, and drops any other.
@@ -83,12 +89,18 @@ func giveBack(t testing.TB, database string) {
 		clickhousetest.Exec(t, engine, "DROP DATABASE "+database+" SYNC")
 		return
 	}
-	for _, table := range strings.Fields(clickhousetest.Exec(t, engine, "SELECT name FROM system.tables WHERE database = '"+database+"' AND engine LIKE '%MergeTree' AND total_rows > 0 AND name != 'migrations'")) {
+	for _, table := range strings.Fields(clickhousetest.Exec(t, engine, "SELECT name FROM system.tables WHERE database = '"+database+"' AND engine LIKE '%MergeTree' AND total_rows > 0 AND name != 'schema'")) {
 		clickhousetest.Exec(t, engine, "TRUNCATE TABLE "+database+"."+table+" SYNC")
 	}
 	made.Lock()
 	made.free = append(made.free, database)
 	made.Unlock()
+}
+
+// aggregates are the tables that materialized views feed.
+func aggregates(t testing.TB, db *warehouse.DB) []string {
+	t.Helper()
+	return strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'AggregatingMergeTree' ORDER BY name"))
 }
 
 func openURL(t testing.TB, url string) *warehouse.DB {
@@ -119,7 +131,7 @@ func block(t testing.TB, lane int, seq uint64, records ...string) record.Block {
 	if err := c.Append(&m); err != nil {
 		t.Fatal(err)
 	}
-	return record.Block{Lane: lane, Columns: c, Claim: flow.Claim{First: seq, Last: seq, Token: fmt.Sprintf("FLOW_%d@1:%d-%d:0", lane, seq, seq)}}
+	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_%d@1:%d-%d:0", lane, seq, seq), StoredAt: storedAt}
 }
 
 // jobs are n records, with ids from first on, of n different minutes.

@@ -1,9 +1,9 @@
-// Package audit is the room of what operators prove and mend the tables with:
+// Package audit is the room of the operator's checks and repairs of the tables:
 //
-//	verify   accounts for every accepted record: stored, repeated, dead or waiting
-//	recount  makes the counters of days again from the records
-//	rebuild  makes all tables again from the log and from what is older than it
+//	verify   accounts for every accepted record: stored, deduplicated, dead-lettered, forgotten, or backlog
+//	recount  recomputes daily counters from the records
+//	rebuild  recreates all tables from the log and from rows that are older than it
 //
-// None of it is on the way of a record. It reads lanes and tables as any client does,
-// while records flow, and changes a lane by the same compare-and-swap as an ingester.
+// They read lanes and tables as any client does, online, and change a lane by the same
+// compare-and-swap as an ingester.
 package audit

@@ -1,22 +1,27 @@
 // Package backup copies a running installation to a folder, and makes a new one of it.
 //
-// A backup is of one moment, the cut: where the lanes stood when no block was on its
-// way. What is copied when follows from it:
+// A backup is of one moment. Posts are accepted all the time.
 //
-//	cut       every lane is held between two blocks, for as long as it takes to read
-//	          the positions and the tables that are sums; then the lanes go on
-//	folds     have heard of records behind the cut by then. They may hear a thing twice
-//	streams   users and fields, dead letters, then the lanes: they end behind all that
-//	          the folds have heard, and those before end before the lanes do
-//	rehearsal the streams are restored into a server of their own and read to the end
-//	records   up to the cut, day by day: a row says where it came in
+//	wait     until no source is being moved and nothing is being forgotten
+//	hold     changes and the lanes stand still, between two blocks, without a claim, while ClickHouse is
+//	         frozen (a second table beside each, of the same files), users and
+//	         dataset fields are copied, and the lane states are read
+//	streams  dead letters, their notes, then the lanes, which are not purged meanwhile
+//	tables   from the frozen ones, which are dropped then
 //
-// So a restored installation stands where the cut was, reads what is behind it in its
-// lanes, and stores it once, like any ingester that takes a lane over. What sources
-// have sent since they send again; the manifest says from which position.
+// A restored installation begins where the lanes were held, reads the messages that its
+// lanes have behind that, and stores them once, like any ingester that takes a lane over.
+// Records that were posted later are sent again by their sources; the manifest says
+// from which position.
 //
 // Every file has its checksum and is read again as soon as it is written. An interrupted
-// backup goes on behind the last whole file; before the cut is complete it begins anew.
+// backup resumes behind the last whole file; before the hold is over it begins anew.
+//
+//	backup.go    a backup from its beginning to its end
+//	hold.go      all that it needs of the lanes
+//	streams.go   JetStream's snapshots
+//	manifest.go  what a backup holds
+//	restore.go   the way back
 package backup
 
 import (
@@ -33,7 +38,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -50,21 +54,19 @@ import (
 
 // Config says how.
 type Config struct {
-	Folder       string
-	Hold         time.Duration // how long a lane stands still if the backup dies; default 1 min
-	Wait         time.Duration // for blocks that are claimed; default 30 s
-	Keep         time.Duration // how long the lanes keep what is still to be copied if the backup dies; default 15 min
-	RepeatWindow time.Duration // as the ingesters were told; default 10 min
-	Secrets      []string      // files to copy too, of SecretsOf
-	SecretsOf    string        // folder
+	Folder    string
+	Hold      time.Duration // how long the lanes stand still if the backup dies; default 1 min
+	Wait      time.Duration // for moves and for forgetting; default 10 min
+	Keep      time.Duration // how long the lanes are not purged if the backup dies; default 15 min
+	Secrets   []string      // files to copy too, of SecretsOf
+	SecretsOf string        // folder
 
 	Progress func(done, total uint64) // rows and messages; default none
 	Log      *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	c.Hold, c.Wait = cmp.Or(c.Hold, time.Minute), cmp.Or(c.Wait, 30*time.Second)
-	c.Keep, c.RepeatWindow = cmp.Or(c.Keep, 15*time.Minute), cmp.Or(c.RepeatWindow, 10*time.Minute)
+	c.Hold, c.Wait, c.Keep = cmp.Or(c.Hold, time.Minute), cmp.Or(c.Wait, 10*time.Minute), cmp.Or(c.Keep, 15*time.Minute)
 	if c.Progress == nil {
 		c.Progress = func(uint64, uint64) {}
 	}
@@ -83,7 +85,7 @@ const overlap = time.Minute
 type backup struct {
 	cfg       Config
 	stream    *stream.Stream
-	positions *stream.Positions
+	positions *stream.LaneStates
 	nc        *nats.Conn
 	db        *warehouse.DB
 	m         *Manifest
@@ -92,57 +94,81 @@ type backup struct {
 	total     uint64
 }
 
-// Run makes a backup, or goes on with one. The connection is that of the operator, as
+// Run makes a backup, or resumes one. The connection is that of the operator, as
 // that of s: only it may copy streams.
 func Run(ctx context.Context, s *stream.Stream, nc *nats.Conn, db *warehouse.DB, cfg Config) (*Manifest, error) {
-	b := &backup{cfg: cfg.withDefaults(), stream: s, positions: stream.NewPositions(s), nc: nc, db: db}
+	b := &backup{cfg: cfg.withDefaults(), stream: s, positions: stream.NewLaneStates(s), nc: nc, db: db}
 	if err := b.open(); err != nil {
 		return nil, err
 	}
 	if len(b.m.Lanes) == 0 {
-		if err := b.cut(ctx); err != nil {
-			return b.m, fmt.Errorf("copy where the lanes stand: %w", err)
+		if err := b.freeze(ctx); err != nil {
+			return b.m, fmt.Errorf("freeze the installation: %w", err)
 		}
-	} else if err := b.stillThere(ctx); err != nil {
-		return b.m, fmt.Errorf("the backup in %s cannot be continued: %w: delete it and begin again", cfg.Folder, err)
+	} else if err := b.unchanged(ctx); err != nil {
+		return b.m, fmt.Errorf("the backup in %s cannot be resumed: %w: delete it and start again", cfg.Folder, err)
 	}
-	// From here on the lanes keep what is to be copied.
 	working, stop := context.WithCancelCause(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { stop(b.keep(working)) })
-	err := b.rest(working)
-	if cause := context.Cause(working); cause != nil && err != nil {
-		err = cause
-	}
+	var pinning sync.WaitGroup
+	pinning.Go(func() { b.pin(working) })
+	err := b.copy(working)
 	stop(nil)
-	keeping.Wait()
-	return b.m, errors.Join(err, b.release(ctx))
+	pinning.Wait()
+	if err != nil {
+		return b.m, err
+	}
+	return b.m, b.release(ctx)
 }
 
-// rest is all that comes after the cut.
-func (b *backup) rest(ctx context.Context) error {
-	b.plan()
-	for _, t := range b.m.Tables {
-		if t.Keeping == warehouse.Ahead {
-			if err := b.table(ctx, t, warehouse.Piece{Table: t.Name, Name: "all"}); err != nil {
-				return err
-			}
+// copy is all that comes after the hold.
+func (b *backup) copy(ctx context.Context) error {
+	for _, l := range b.stream.Lanes() {
+		b.total += l.Messages
+	}
+	for _, f := range b.m.Plan {
+		b.total += f.Rows
+	}
+	for _, name := range b.laterStreams() {
+		if err := b.copyStream(ctx, name); err != nil {
+			return err
 		}
 	}
-	if err := b.streams(ctx); err != nil {
-		return err
+	if b.m.Plan == nil {
+		var err error
+		if b.m.Resend, err = b.db.Reaches(ctx, overlap); err != nil {
+			return err
+		}
+		if b.m.Plan, err = b.db.DumpFiles(ctx, b.m.Tables); err != nil {
+			return err
+		}
+		for _, f := range b.m.Plan {
+			b.total += f.Rows
+		}
+		if err := b.m.save(b.cfg.Folder); err != nil {
+			return err
+		}
 	}
-	if err := b.records(ctx); err != nil {
-		return err
+	for _, f := range b.m.Plan {
+		i := slices.IndexFunc(b.m.Tables, func(t warehouse.DumpTable) bool { return t.Name == f.Table })
+		if err := b.table(ctx, b.m.Tables[i], f); err != nil {
+			return err
+		}
 	}
 	if err := b.secrets(); err != nil {
 		return err
 	}
-	if err := b.stillThere(ctx); err != nil {
-		return fmt.Errorf("the backup in %s is of no use: %w: delete it and begin again", b.cfg.Folder, err)
+	if err := b.unchanged(ctx); err != nil {
+		return fmt.Errorf("the backup in %s is void: %w: delete it and start again", b.cfg.Folder, err)
 	}
 	b.m.Ended = time.Now().UTC()
 	return b.m.save(b.cfg.Folder)
+}
+
+// release lets the lanes be purged, and drops the frozen tables.
+func (b *backup) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return errors.Join(b.unpin(ctx), b.db.Unfreeze(ctx, b.m.Tables))
 }
 
 // open reads the manifest of a backup that was begun, or begins one in an empty folder.
@@ -175,15 +201,14 @@ func (b *backup) open() error {
 	return b.m.save(folder)
 }
 
-// cuts is how often a cut is tried: once, unless a lane has moved although it was held.
-const cuts = 5
-
-// cut copies what is right at one moment only.
-func (b *backup) cut(ctx context.Context) error {
-	by := "backup-" + b.m.ID
+// freeze makes the moment: what of it cannot be copied later is copied in it.
+func (b *backup) freeze(ctx context.Context) error {
 	m := b.m
+	if err := b.waitQuiet(ctx); err != nil {
+		return err
+	}
 	var err error
-	if m.Migrations, err = b.db.Migrations(ctx); err != nil {
+	if m.Schema, err = b.db.Schema(ctx); err != nil {
 		return err
 	}
 	if m.Retentions, err = b.db.Retentions(ctx); err != nil {
@@ -192,194 +217,104 @@ func (b *backup) cut(ctx context.Context) error {
 	if m.Tables, err = b.db.DumpTables(ctx); err != nil {
 		return err
 	}
-	for range cuts {
-		lanes, moved, err := b.tryCut(ctx, by)
+	const tries = 5 // one, unless a lane has moved although it was held
+	for range tries {
+		if err := b.db.MakeFreezable(ctx, m.Tables); err != nil {
+			return err
+		}
+		m.Files = nil
+		lanes, err := b.held(ctx, func(lanes []Lane) error {
+			if err := b.db.Freeze(ctx, m.Tables); err != nil {
+				return err
+			}
+			if m.Sources, m.Forgets, err = b.quiet(ctx); err != nil {
+				return err
+			}
+			return b.copyStream(ctx, "KV_"+stream.StateBucket)
+		})
+		if errors.Is(err, errMoved) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		if !moved {
-			m.Lanes = lanes
-			return m.save(b.cfg.Folder)
-		}
+		m.Lanes = lanes
+		return m.save(b.cfg.Folder)
 	}
-	return fmt.Errorf("in %d attempts the lanes moved while they were held: does every ingester run this version?", cuts)
+	return fmt.Errorf("in %d attempts the lanes moved while they were held: does every ingester run this version?", tries)
 }
 
-func (b *backup) tryCut(ctx context.Context, by string) (lanes []Lane, moved bool, err error) {
-	m := b.m
-	m.Files = nil
-	defer func() { err = errors.Join(err, b.positions.ReleaseAll(ctx, by)) }()
-	held, err := b.positions.HoldAll(ctx, by, b.cfg.Hold, b.cfg.Wait)
-	if err != nil {
-		return nil, false, err
-	}
-	holding, stop := context.WithCancel(ctx)
-	var extending sync.WaitGroup
-	extending.Go(func() { b.extend(holding, by, held) })
-	defer extending.Wait() // before the lanes are let go
-	defer stop()
-
-	if m.Changes, err = stream.NewChangePositions(b.stream).Read(ctx, 0); err != nil {
-		return nil, false, err
-	}
-	for _, info := range b.stream.Lanes() {
-		pos := held[info.Number]
-		if pos.Incarnation == 0 || pos.Stream == "" {
-			return nil, false, fmt.Errorf("lane %d was never worked on: start an ingester first", info.Number)
-		}
-		pos.Owner, pos.Hold = "", nil
-		lanes = append(lanes, Lane{info.Number, info.First, pos})
-		if err := b.keepLane(ctx, lanes[len(lanes)-1]); err != nil {
-			return nil, false, err
-		}
-	}
-	m.Sources = b.stream.Sources()
-	if i := slices.IndexFunc(m.Sources, func(s stream.Source) bool { return len(s.Moving) > 0 }); i >= 0 {
-		return nil, false, fmt.Errorf("source %q is being moved to other lanes: wait until that is done, or take it back with sluice lanes spread --stay", m.Sources[i].Name)
-	}
-	if m.Receipts, err = b.receipts(ctx); err != nil {
-		return nil, false, err
-	}
-	for _, t := range m.Tables {
-		if t.Keeping == warehouse.AtOnce {
-			if err := b.table(ctx, t, warehouse.Piece{Table: t.Name, Name: "all"}); err != nil {
-				return nil, false, err
-			}
-		}
-	}
-	if m.Resend, err = b.db.Reaches(ctx, overlap); err != nil {
-		return nil, false, err
-	}
-	for _, l := range lanes {
-		now, err := b.positions.Read(ctx, l.Number)
-		if err != nil {
-			return nil, false, err
-		}
-		if !samePosition(now, l.Position) {
-			return nil, true, nil
-		}
-	}
-	return lanes, false, nil
-}
-
-// samePosition says whether nothing was claimed or stored between two positions.
-func samePosition(a, b flow.Position) bool {
-	for _, p := range []*flow.Position{&a, &b} {
-		p.Owner, p.Hold, p.Revision = "", nil, 0
-	}
-	return reflect.DeepEqual(a, b)
-}
-
-// extend holds the lanes for as long as the cut takes. One that gets away is noticed by
-// its position.
-func (b *backup) extend(ctx context.Context, by string, held map[int]flow.Position) {
-	tick := time.NewTicker(b.cfg.Hold / 3)
-	defer tick.Stop()
+// waitQuiet waits until no source is being moved and nothing is being forgotten.
+func (b *backup) waitQuiet(ctx context.Context) error {
+	deadline := time.Now().Add(b.cfg.Wait)
 	for {
+		_, _, err := b.quiet(ctx)
+		if !errors.Is(err, errBusy) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return err
+		}
+		b.cfg.Log.Info("the backup waits", "for", err)
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for lane := range held {
-			if _, err := b.positions.Hold(ctx, lane, by, time.Now().Add(b.cfg.Hold)); err != nil && ctx.Err() == nil {
-				b.cfg.Log.Warn("hold a lane for longer", "lane", lane, "error", err)
-			}
+			return ctx.Err()
+		case <-time.After(time.Second):
 		}
 	}
 }
 
-// receipts counts what was forgotten. What is in the middle of it has no moment that
-// could be copied.
-func (b *backup) receipts(ctx context.Context) (int, error) {
-	all, err := b.db.Receipts(ctx)
-	for _, r := range all {
-		if !r.Done {
-			return 0, fmt.Errorf("receipt %s was begun and is not finished: run sluice forget first", r.ID)
-		}
-	}
-	return len(all), err
-}
+// errBusy says that an operator is changing something.
+var errBusy = errors.New("not finished")
 
-// keep asks for what is to be copied again and again, until ctx ends.
-func (b *backup) keep(ctx context.Context) error {
-	for {
-		for _, l := range b.m.Lanes {
-			if err := b.keepLane(ctx, l); err != nil && ctx.Err() == nil {
-				b.cfg.Log.Warn("ask a lane to keep its messages", "error", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(b.cfg.Keep / 3):
-		}
-	}
-}
-
-func (b *backup) keepLane(ctx context.Context, l Lane) error {
-	from := l.needs()
-	if l.Number == 0 && b.m.Changes.Incarnation > 0 {
-		from = min(from, b.m.Changes.Done+1)
-	}
-	return b.stream.Keep(ctx, l.Number, from, b.cfg.Keep)
-}
-
-func (b *backup) release(ctx context.Context) (all error) {
-	if !b.m.Complete() {
-		return nil // it may be continued
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	for _, l := range b.m.Lanes {
-		all = errors.Join(all, b.stream.LetGo(ctx, l.Number))
-	}
-	return all
-}
-
-// stillThere fails when something happened since the cut that what is copied later
-// does not fit to.
-func (b *backup) stillThere(ctx context.Context) error {
-	receipts, err := b.receipts(ctx)
-	if err != nil {
-		return err
-	}
-	if receipts != b.m.Receipts {
-		return errors.New("records were forgotten since it was begun, and may be in it")
-	}
+// quiet returns the sources, and which instances are forgotten; errBusy while a source is
+// being moved, or something is being forgotten.
+func (b *backup) quiet(ctx context.Context) ([]stream.Source, []flow.Forget, error) {
 	if err := b.stream.Refresh(ctx); err != nil {
-		return err
+		return nil, nil, err
 	}
-	if n := len(b.stream.LaneNumbers()); n != len(b.m.Lanes) {
-		return fmt.Errorf("there were %d lanes when it was begun, and now there are %d", len(b.m.Lanes), n)
-	}
-	for _, l := range b.m.Lanes {
-		now, err := b.positions.Read(ctx, l.Number)
-		if err != nil {
-			return err
-		}
-		if now.Stream != l.Position.Stream || now.Incarnation != l.Position.Incarnation || now.Done < l.Position.Done {
-			return fmt.Errorf("lane %d was made again or reset since it was begun, or this is another installation", l.Number)
+	sources := b.stream.Sources()
+	for _, s := range sources {
+		if len(s.Move) > 0 {
+			return nil, nil, fmt.Errorf("the move of source %q to other lanes is %w: finish it, or take it back with sluice lanes spread --stay", s.Name, errBusy)
 		}
 	}
-	now := b.stream.Sources()
-	for _, s := range b.m.Sources {
-		i := slices.IndexFunc(now, func(one stream.Source) bool { return one.Name == s.Name })
-		if i < 0 || !slices.Equal(now[i].Lanes, s.Lanes) || len(now[i].Moving) > 0 {
-			return fmt.Errorf("source %q was moved to other lanes since it was begun", s.Name)
+	orders, err := b.stream.Forgets(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	receipts, err := b.db.Receipts(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, order := range orders {
+		if !slices.ContainsFunc(receipts, func(r warehouse.Receipt) bool { return r.ID == order.ID && r.Done }) {
+			return nil, nil, fmt.Errorf("forgetting (receipt %s) is %w: run sluice forget again", order.ID, errBusy)
 		}
 	}
-	return nil
+	return sources, orders, nil
 }
 
-// plan sums up what is to be done, for the progress.
-func (b *backup) plan() {
-	for _, l := range b.stream.Lanes() {
-		b.total += 2 * l.Messages // copied, and read
+// unchanged fails when something happened since the hold that does not fit what is
+// copied later.
+func (b *backup) unchanged(ctx context.Context) error {
+	if frozen, err := b.db.Frozen(ctx, b.m.Tables); err != nil || !frozen {
+		return cmp.Or(err, errors.New("its frozen tables were dropped, by another backup or by hand"))
 	}
-	for _, p := range b.m.Pieces {
-		b.total += p.Rows
+	sources, orders, err := b.quiet(ctx)
+	if err != nil {
+		return err
 	}
+	if len(orders) != len(b.m.Forgets) {
+		return errors.New("records were forgotten since it began, and may be in it")
+	}
+	for _, s := range b.m.Sources {
+		i := slices.IndexFunc(sources, func(one stream.Source) bool { return one.Name == s.Name })
+		if i < 0 || !slices.Equal(sources[i].Lanes, s.Lanes) {
+			return fmt.Errorf("source %q was moved to other lanes since it began", s.Name)
+		}
+	}
+	return b.sameLanes(ctx)
 }
 
 func (b *backup) moved(n uint64) {
@@ -387,9 +322,9 @@ func (b *backup) moved(n uint64) {
 	b.cfg.Progress(b.done, max(b.total, b.done))
 }
 
-// table copies a piece of a table, unless that is done.
-func (b *backup) table(ctx context.Context, t warehouse.DumpTable, p warehouse.Piece) error {
-	f := File{Path: filepath.Join("tables", t.Name, p.Name+".native.zst"), Table: t.Name, Piece: p.Name}
+// table copies a file of a table, unless that is done.
+func (b *backup) table(ctx context.Context, t warehouse.DumpTable, d warehouse.DumpFile) error {
+	f := File{Path: filepath.Join("tables", t.Name, d.Name+".native.zst"), Table: t.Name, Name: d.Name}
 	if b.m.file(f.Path) != nil {
 		return nil
 	}
@@ -398,45 +333,15 @@ func (b *backup) table(ctx context.Context, t warehouse.DumpTable, p warehouse.P
 		if err != nil {
 			return err
 		}
-		before := b.done
-		f.Rows, f.Digest, err = b.db.Dump(ctx, t, p, func(block []byte) error {
+		f.Rows, f.Digest, err = b.db.Dump(ctx, t, d, func(block []byte) error {
 			_, err := packed.Write(block)
 			return err
 		})
-		b.done = before
-		b.moved(f.Rows)
 		return errors.Join(err, packed.Close())
-	}, func(path string) error { return f.rows(path, native.Count) })
-}
-
-// records copies flow.records up to the cut.
-func (b *backup) records(ctx context.Context) error {
-	i := slices.IndexFunc(b.m.Tables, func(t warehouse.DumpTable) bool { return t.Keeping == warehouse.ByPlace })
-	if i < 0 {
-		return errors.New("there is no table of records")
-	}
-	if b.m.Pieces == nil {
-		var cut warehouse.Cut
-		for _, l := range b.m.Lanes {
-			cut = append(cut, warehouse.Start{Lane: l.Number, Incarnation: l.Position.Incarnation, First: l.Position.Done + 1})
-		}
-		var err error
-		if b.m.Pieces, err = b.db.Pieces(ctx, cut); err != nil {
-			return err
-		}
-		for _, p := range b.m.Pieces {
-			b.total += p.Rows
-		}
-		if err := b.m.save(b.cfg.Folder); err != nil {
-			return err
-		}
-	}
-	for _, p := range b.m.Pieces {
-		if err := b.table(ctx, b.m.Tables[i], p); err != nil {
-			return err
-		}
-	}
-	return nil
+	}, func(path string) error {
+		b.moved(f.Rows)
+		return f.rows(path, native.Count)
+	})
 }
 
 // secrets copies files of the data folder, if that is wanted.
@@ -498,7 +403,7 @@ func (b *backup) write(f *File, fill func(io.Writer) error, read func(path strin
 		return err
 	}
 	b.m.Files = append(b.m.Files, *f)
-	if len(b.m.Lanes) == 0 || time.Since(b.saved) < saveEvery { // without a cut it begins anew
+	if len(b.m.Lanes) == 0 || time.Since(b.saved) < saveEvery { // before the hold is over it begins anew
 		return nil
 	}
 	b.saved = time.Now()

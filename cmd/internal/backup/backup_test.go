@@ -17,7 +17,6 @@ import (
 
 	"sluice/cmd/internal/backup"
 	embedded "sluice/pkg/embedded/nats"
-	"sluice/pkg/warehouse"
 )
 
 func nothing(uint64, uint64) {}
@@ -74,32 +73,6 @@ func TestABackupIsReadBeforeItIsRestored(t *testing.T) {
 			}
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("got %v, want %q", err, c.says)
-			}
-		})
-	}
-}
-
-// TestFromWhereSourcesSendAgain: the last minute of each partition, wherever it is.
-func TestFromWhereSourcesSendAgain(t *testing.T) {
-	at := func(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0).UTC() }
-	stored := func(partition, from, last int64, until int) warehouse.Reach {
-		return warehouse.Reach{Source: "a", Partition: partition, From: from, Last: last, Until: at(until)}
-	}
-	for name, c := range map[string]struct {
-		sent   []backup.Sent
-		stored []warehouse.Reach
-		want   []warehouse.Reach
-	}{
-		"all of it is stored":                {nil, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(1, 5, 9, 0)}},
-		"some is stored":                     {[]backup.Sent{{1, 10, at(1)}, {1, 11, at(2)}}, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(1, 5, 11, 2)}},
-		"what is stored is older":            {[]backup.Sent{{1, 10, at(90)}, {1, 11, at(95)}}, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(1, 10, 11, 95)}},
-		"nothing is stored":                  {[]backup.Sent{{2, 10, at(0)}, {2, 8, at(30)}, {2, 12, at(61)}}, nil, []warehouse.Reach{stored(2, 8, 12, 61)}},
-		"an engine that was wiped":           {[]backup.Sent{{1, 1, at(100)}}, []warehouse.Reach{stored(1, 900, 999, 0)}, []warehouse.Reach{stored(1, 1, 1, 100)}},
-		"partitions, and records without it": {[]backup.Sent{{3, 7, at(0)}, {0, 0, at(5)}}, []warehouse.Reach{stored(1, 5, 9, 0)}, []warehouse.Reach{stored(0, 0, 0, 5), stored(1, 5, 9, 0), stored(3, 7, 7, 0)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, backup.Join("a", c.sent, c.stored)); diff != "" {
-				t.Error(diff)
 			}
 		})
 	}

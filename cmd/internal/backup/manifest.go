@@ -16,6 +16,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"sluice/cmd/internal/snapshot"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -36,16 +37,16 @@ type Manifest struct {
 	Begun    time.Time `json:"begun"`
 	Ended    time.Time `json:"ended,omitzero"` // zero while it is not complete
 
-	// The moment that all of it is of: where the lanes and the changes stood.
+	// The moment that all of it is of: where the lanes were held, and where the changes were.
 	Lanes   []Lane          `json:"lanes,omitempty"`
-	Changes flow.Position   `json:"changes,omitzero"`
+	Changes flow.LaneState  `json:"changes,omitzero"`
 	Sources []stream.Source `json:"sources,omitempty"`
 
-	Migrations []warehouse.Migration `json:"migrations,omitempty"`
+	Schema     warehouse.Schema      `json:"schema,omitzero"`
 	Retentions []warehouse.Retention `json:"retentions,omitempty"`
-	Receipts   int                   `json:"receipts"` // of what was forgotten
+	Forgets    []flow.Forget         `json:"forgets,omitempty"` // which instances readers of the lanes skip
 	Tables     []warehouse.DumpTable `json:"tables,omitempty"`
-	Pieces     []warehouse.Piece     `json:"pieces,omitempty"` // of flow.records, planned
+	Plan       []warehouse.DumpFile  `json:"plan,omitempty"` // files of tables
 
 	Files  []File            `json:"files,omitempty"`
 	Resend []warehouse.Reach `json:"resend,omitempty"` // from where sources send again
@@ -53,15 +54,15 @@ type Manifest struct {
 
 // Lane is a lane at that moment.
 type Lane struct {
-	Number   int           `json:"lane"`
-	First    uint64        `json:"first"` // message that it held
-	Position flow.Position `json:"position"`
+	Number   int            `json:"lane"`
+	First    uint64         `json:"first"` // message that it held
+	Position flow.LaneState `json:"lane_state"`
 }
 
 // needs is the first message that the lane must have after a restore: those before
 // are stored, and tell nothing about those to come.
 func (l Lane) needs() uint64 {
-	return max(min(l.Position.Done+1, max(l.Position.Window, 1)), l.First)
+	return max(min(l.Position.Done+1, max(l.Position.DedupFrom, 1)), l.First)
 }
 
 // File is a file of a backup.
@@ -71,13 +72,13 @@ type File struct {
 	SHA256 string `json:"sha256"`
 
 	Table  string `json:"table,omitempty"` // rows of a table, compressed FORMAT Native
-	Piece  string `json:"piece,omitempty"`
+	Name   string `json:"name,omitempty"`  // of warehouse.DumpFile
 	Rows   uint64 `json:"rows,omitempty"`
 	Digest uint64 `json:"digest,omitempty"` // sum of the hashes of the rows
 
 	Stream string          `json:"stream,omitempty"` // a snapshot of a stream
 	Config json.RawMessage `json:"config,omitempty"`
-	Holds  *state          `json:"holds,omitempty"` // once it was restored to see what it holds
+	Holds  snapshot.State  `json:"holds,omitzero"` // when the snapshot began
 
 	Secret bool `json:"secret,omitempty"` // a file of the data folder, for the next one
 }
@@ -95,12 +96,10 @@ func (m *Manifest) file(path string) *File {
 	return nil
 }
 
-// Messages is how many messages the streams hold, and Rows how many rows the tables do.
+// Messages is how many messages the streams hold.
 func (m *Manifest) Messages() (n uint64) {
 	for _, f := range m.Files {
-		if f.Holds != nil {
-			n += f.Holds.Messages
-		}
+		n += f.Holds.Messages
 	}
 	return n
 }
@@ -152,7 +151,7 @@ func formatError(folder string, format int) error {
 // they were.
 func (m *Manifest) Check(ctx context.Context, folder string, progress func(done, total uint64)) error {
 	if !m.Complete() {
-		return fmt.Errorf("the backup in %s is not complete: run sluice backup --to %[1]s again, which continues it", folder)
+		return fmt.Errorf("the backup in %s is not complete: run sluice backup --to %[1]s again, which resumes it", folder)
 	}
 	var read int64
 	for _, f := range m.Files {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,7 +67,7 @@ func Restore(ctx context.Context, m *Manifest, nc *nats.Conn, db *warehouse.DB, 
 		if err := r.checkStreams(ctx); err != nil {
 			return err
 		}
-		if r.tables, err = db.RestoreInto(ctx, m.ID, m.Migrations); err != nil {
+		if r.tables, err = db.RestoreInto(ctx, m.ID, m.Schema); err != nil {
 			return err
 		}
 		if err := r.fill(ctx); err != nil {
@@ -186,9 +187,9 @@ func (r *restore) fill(ctx context.Context) error {
 				continue
 			}
 			rows, digest = rows+f.Rows, digest+f.Digest
-			if !r.tables.Done(t.Name + "/" + f.Piece) {
+			if !r.tables.Done(t.Name + "/" + f.Name) {
 				err := f.rows(filepath.Join(r.cfg.Folder, f.Path), func(from io.Reader) (uint64, error) {
-					return r.tables.Load(ctx, t, f.Piece, from)
+					return r.tables.Load(ctx, t, f.Name, from)
 				})
 				if err != nil {
 					return err
@@ -221,32 +222,41 @@ const (
 
 // stream makes a stream, and looks whether it holds what was copied.
 func (r *restore) stream(ctx context.Context, f File) error {
+	item := "stream " + f.Stream
+	if r.tables.Done(item) {
+		r.moved(f.Holds.Messages)
+		return nil
+	}
 	now, err := look(ctx, r.nc, f.Stream)
 	if err != nil {
 		return err
 	}
-	if now != nil && !f.Holds.same(*now) && (now.Last == 0 || r.resumed) { // never used, or a part of it
+	if now != nil && (now.Last == 0 || r.resumed) { // never used, or a part of it
 		if err := r.js.DeleteStream(ctx, f.Stream); err != nil {
 			return fmt.Errorf("make room for stream %s: %w", f.Stream, err)
 		}
-		now = nil
 	}
-	if now == nil {
-		if err := f.restore(ctx, r.nc, r.cfg.Folder, r.cfg.Replicas); err != nil {
-			return err
-		}
-		if now, err = look(ctx, r.nc, f.Stream); err != nil {
-			return err
+	if err := f.restore(ctx, r.nc, r.cfg.Folder, r.cfg.Replicas); err != nil {
+		return err
+	}
+	if now, err = look(ctx, r.nc, f.Stream); err != nil {
+		return err
+	}
+	needs, last := uint64(math.MaxUint64), f.Holds.Last
+	for _, l := range r.m.Lanes {
+		if stream.LaneName(l.Number) == f.Stream {
+			needs, last = l.needs(), max(last, l.Position.Done)
 		}
 	}
-	if now == nil || !f.Holds.same(*now) {
-		return fmt.Errorf("stream %s holds %+v when it is read back, and held %+v when it was copied", f.Stream, now, *f.Holds)
+	if now == nil || now.First > needs || now.Last < last {
+		return fmt.Errorf("stream %s holds %+v after its restore, and must reach from %d to %d: the backup cannot be used", f.Stream, now, needs, last)
 	}
 	r.moved(f.Holds.Messages)
-	return nil
+	return r.tables.Note(ctx, item)
 }
 
-// positions writes where the lanes stand: at the cut.
+// positions writes where the lanes stand, at the cut, and which instances their readers
+// skip.
 func (r *restore) positions(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -254,28 +264,33 @@ func (r *restore) positions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range r.m.Lanes {
-		if err := r.position(ctx, stream.NewPositions(s), l.Number, l.Position); err != nil {
+	for _, order := range r.m.Forgets {
+		if err := s.RestoreForget(ctx, order); err != nil {
 			return err
 		}
 	}
-	if r.m.Changes.Incarnation == 0 {
+	for _, l := range r.m.Lanes {
+		if err := r.position(ctx, stream.NewLaneStates(s), l.Number, l.Position); err != nil {
+			return err
+		}
+	}
+	if r.m.Changes.Incarnation() == 0 {
 		return nil
 	}
-	return r.position(ctx, stream.NewChangePositions(s), 0, r.m.Changes)
+	return r.position(ctx, stream.NewChangeStates(s), 0, r.m.Changes)
 }
 
 // position writes where a lane stands.
-func (r *restore) position(ctx context.Context, positions *stream.Positions, lane int, at flow.Position) error {
-	identity, err := positions.Identity(ctx, lane)
+func (r *restore) position(ctx context.Context, positions *stream.LaneStates, lane int, at flow.LaneState) error {
+	identity, err := positions.StreamID(ctx, lane)
 	if err != nil {
 		return err
 	}
-	if identity != at.Stream {
-		return fmt.Errorf("the restored lane %d is called %s, and its position is of %s", lane, identity, at.Stream)
+	if identity != at.StreamID {
+		return fmt.Errorf("the restored lane %d is called %s, and its position is of %s", lane, identity, at.StreamID)
 	}
 	at.Owner, at.Hold, at.Revision = "", nil, 0
-	_, err = positions.Swap(ctx, lane, at)
+	_, err = positions.CompareAndSwap(ctx, lane, at)
 	if errors.Is(err, flow.ErrNotOwner) {
 		now, unread := positions.Read(ctx, lane)
 		if unread == nil && samePosition(now, at) {

@@ -1,172 +1,116 @@
 package backup
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"time"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/cmd/internal/snapshot"
+	"sluice/pkg/stream"
 )
 
-// JetStream's own snapshots are what keeps the sequence, the time and the headers of
-// every message, and what was deleted among them: see the API of the NATS server,
-// $JS.API.STREAM.SNAPSHOT and RESTORE.
-const (
-	snapshotSubject = "$JS.API.STREAM.SNAPSHOT."
-	restoreSubject  = "$JS.API.STREAM.RESTORE."
+func streamFile(name string) string { return filepath.Join("streams", name+".snapshot") }
 
-	snapshotChunk  = 512 << 10        // bytes of one message
-	snapshotWindow = 8 << 20          // bytes on their way
-	chunkTime      = 30 * time.Second // for one of them
-	restoreTime    = 30 * time.Minute // for the server to take a stream into use
-)
+// snapshotTries is how often a stream is copied: a purge may take the very block away
+// that is being read.
+const snapshotTries = 3
 
-// state is what a stream holds.
-type state struct {
-	First    uint64 `json:"first_seq"`
-	Last     uint64 `json:"last_seq"`
-	Messages uint64 `json:"messages"`
-	Deleted  int    `json:"num_deleted"`
-	Bytes    uint64 `json:"bytes"`
-}
-
-// same says whether two states are of the same messages.
-func (s state) same(other state) bool {
-	s.Bytes, other.Bytes = 0, 0
-	return s == other
-}
-
-func stateOf(info *jetstream.StreamInfo) state {
-	s := info.State
-	return state{s.FirstSeq, s.LastSeq, s.Msgs, s.NumDeleted, s.Bytes}
-}
-
-// apiError is what JetStream answers instead.
-type apiError struct {
-	Code        int    `json:"err_code"`
-	Description string `json:"description"`
-}
-
-func (e *apiError) err() error {
-	if e == nil {
+func (b *backup) copyStream(ctx context.Context, name string) error {
+	f := File{Path: streamFile(name), Stream: name}
+	if b.m.file(f.Path) != nil {
 		return nil
 	}
-	return fmt.Errorf("%s (%d)", e.Description, e.Code)
-}
-
-// snapshot writes a stream as it is now, consumers left out, and returns its
-// configuration and what it held when the snapshot began: of older servers it may hold
-// more.
-func snapshot(ctx context.Context, nc *nats.Conn, name string, to io.Writer) (config json.RawMessage, held state, err error) {
-	inbox := nc.NewInbox()
-	chunks, err := nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, held, fmt.Errorf("copy stream %s: %w", name, err)
-	}
-	defer func() { err = errors.Join(err, chunks.Unsubscribe()) }()
-	request, err := json.Marshal(map[string]any{
-		"deliver_subject": inbox, "no_consumers": true, "chunk_size": snapshotChunk, "window_size": snapshotWindow,
-	})
-	if err != nil {
-		return nil, held, err
-	}
-	var answer struct {
-		Config json.RawMessage `json:"config"`
-		State  state           `json:"state"`
-		Error  *apiError       `json:"error"`
-	}
-	if err := ask(ctx, nc, snapshotSubject+name, request, chunkTime, &answer); err != nil {
-		return nil, held, fmt.Errorf("copy stream %s: %w", name, err)
-	}
-	if answer.Error != nil {
-		return nil, held, fmt.Errorf("copy stream %s: %w", name, answer.Error.err())
-	}
-	for {
-		waiting, cancel := context.WithTimeout(ctx, chunkTime)
-		chunk, err := chunks.NextMsgWithContext(waiting)
-		cancel()
-		if err != nil {
-			return nil, held, fmt.Errorf("copy stream %s: wait for the next piece: %w", name, err)
-		}
-		if len(chunk.Data) == 0 {
-			if status := chunk.Header.Get("Status"); status != "" && status != "204" {
-				return nil, held, fmt.Errorf("copy stream %s: NATS gave it up: %s %s", name, status, chunk.Header.Get("Description"))
+	for try := 1; ; try++ {
+		err := b.write(&f, func(to io.Writer) (err error) {
+			if f.Config, f.Holds, err = snapshot.Take(ctx, b.nc, name, to); err != nil {
+				return err
 			}
-			return answer.Config, answer.State, nil
+			f.Config, err = b.asCopy(name, f.Config)
+			return err
+		}, nil)
+		if err == nil {
+			b.moved(f.Holds.Messages)
+			return nil
 		}
-		if _, err := to.Write(chunk.Data); err != nil {
-			return nil, held, fmt.Errorf("copy stream %s: %w", name, err)
+		if try == snapshotTries || ctx.Err() != nil {
+			return err
 		}
-		if chunk.Reply == "" { // the last one
-			continue
-		}
-		if err := chunk.Respond(nil); err != nil {
-			return nil, held, fmt.Errorf("copy stream %s: %w", name, err)
-		}
+		b.cfg.Log.Warn("copying a stream again", "stream", name, "error", err)
 	}
 }
 
-// restoreStream makes a stream of what snapshot has written. When it fails, a part of
-// the stream may be there.
-func restoreStream(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage, held state, from io.Reader) error {
-	request, err := json.Marshal(map[string]any{"config": config, "state": held})
+// laterStreams are the streams that are copied after the hold, in their order. Dead letters
+// name messages of lanes, and none that the copied lanes lack; a dead letter goes after the
+// note about it. A source is there
+// before its first message. Leases are not copied; lane states and orders to forget instances
+// are in the manifest.
+func (b *backup) laterStreams() []string {
+	all := []string{stream.DeadStream, stream.NoteStream}
+	for _, l := range b.m.Lanes {
+		all = append(all, stream.LaneName(l.Number))
+	}
+	return append(all, "KV_"+stream.SourceBucket)
+}
+
+// asCopy is the configuration of a copied stream: servers say of a restored one
+// that it was created now, but a lane must be the one that its lane state names.
+func (b *backup) asCopy(name string, config json.RawMessage) (json.RawMessage, error) {
+	var was struct {
+		Metadata map[string]string `json:"metadata"`
+	}
+	if err := json.Unmarshal(config, &was); err != nil {
+		return nil, fmt.Errorf("read the configuration of stream %s: %w", name, err)
+	}
+	created := ""
+	for _, l := range b.m.Lanes {
+		if of, at, _ := strings.Cut(l.Position.StreamID, "@"); of == name {
+			created = at
+		}
+	}
+	return with(config, map[string]any{"metadata": snapshot.Metadata(was.Metadata, created)})
+}
+
+// restore makes the stream of a file, with so many replicas; as many as it had for 0.
+func (f *File) restore(ctx context.Context, nc *nats.Conn, folder string, replicas int) error {
+	config := f.Config
+	if replicas > 0 {
+		var err error
+		if config, err = with(config, map[string]any{"num_replicas": replicas, "placement": nil}); err != nil {
+			return err
+		}
+	}
+	file, err := os.Open(filepath.Join(folder, f.Path))
 	if err != nil {
 		return err
 	}
-	var begun struct {
-		Deliver string    `json:"deliver_subject"`
-		Error   *apiError `json:"error"`
-	}
-	if err := ask(ctx, nc, restoreSubject+name, request, chunkTime, &begun); err != nil {
-		return fmt.Errorf("restore stream %s: %w", name, err)
-	}
-	if begun.Error != nil {
-		return fmt.Errorf("restore stream %s: %w", name, begun.Error.err())
-	}
-	buffer := make([]byte, snapshotChunk)
-	for end := false; !end; {
-		n, err := io.ReadFull(from, buffer)
-		if end = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); err != nil && !end {
-			return fmt.Errorf("restore stream %s: %w", name, err)
-		}
-		if n == 0 {
-			break
-		}
-		var answer struct {
-			Error *apiError `json:"error"`
-		}
-		if err := ask(ctx, nc, begun.Deliver, buffer[:n], chunkTime, &answer); err != nil {
-			return fmt.Errorf("restore stream %s: %w", name, err)
-		}
-		if answer.Error != nil {
-			return fmt.Errorf("restore stream %s: %w", name, answer.Error.err())
-		}
-	}
-	var made struct {
-		Error *apiError `json:"error"`
-	}
-	if err := ask(ctx, nc, begun.Deliver, nil, restoreTime, &made); err != nil {
-		return fmt.Errorf("restore stream %s: %w", name, err)
-	}
-	if made.Error != nil {
-		return fmt.Errorf("restore stream %s: %w", name, made.Error.err())
-	}
-	return nil
+	defer file.Close()
+	return snapshot.Restore(ctx, nc, f.Stream, config, f.Holds, bufio.NewReaderSize(file, 1<<20))
 }
 
-// ask sends a request and reads the answer, which may be empty.
-func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, limit time.Duration, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	msg, err := nc.RequestWithContext(ctx, subject, request)
-	if err != nil || len(msg.Data) == 0 {
-		return err
+// look says what a stream holds, nil when there is none.
+func look(ctx context.Context, nc *nats.Conn, name string) (*snapshot.State, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
 	}
-	return json.Unmarshal(msg.Data, answer)
+	handle, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at stream %s: %w", name, err)
+	}
+	s := snapshot.StateOf(handle.CachedInfo())
+	return &s, nil
 }
 
 // with changes settings of a stream's configuration.

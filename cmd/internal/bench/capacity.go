@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/capacity"
 	"sluice/pkg/load"
 )
@@ -35,17 +31,14 @@ var loads = []capacity.Point{
 }
 
 // capacity measures what sluice capacity reckons with.
-func (b *bench) capacity(ctx context.Context, m Machine) error {
+func (b *bench) capacity(ctx context.Context, page *Page) error {
+	m := page.Machine
 	all := capacity.Measured{
 		When: b.began.UTC().Format("2006-01-02 15:04 UTC"), Command: b.cfg.command, Machine: m.CPU, Busy: m.Load,
 		Cores: float64(m.Cores), Sync: m.Sync.Seconds(),
 	}
-	err := b.on(ctx, "capacity", func(s *parts.Stage) error {
-		var versions Versions
-		if err := versions.ask(ctx, s); err != nil {
-			return err
-		}
-		all.Commit = versions.Commit
+	err := b.on(ctx, page, "capacity", func(d *deployment.Deployment) error {
+		all.Commit = page.Versions.Commit
 		var merging, during float64
 		for _, point := range loads[:b.plan.loads] {
 			cfg := load.Config{Batch: point.Batch, Connections: point.Connections, Rate: point.Rate, Duration: b.plan.load}
@@ -55,29 +48,29 @@ func (b *bench) capacity(ctx context.Context, m Machine) error {
 			point.CPU = map[string]float64{}
 			// The merges that the runs cause come later: until they have ended is
 			// watched too, once for all runs of a load.
-			before, err := spent(s.Part(parts.Engine).PID())
+			before, err := load.CPUTime(d.Process(deployment.Engine).PID())
 			if err != nil {
 				return err
 			}
 			var engine float64
-			err = b.repeat(ctx, s, job{name: point.Name, load: cfg, took: func(p pass) error {
+			err = b.repeat(ctx, d, job{name: point.Name, load: cfg, took: func(p pass) error {
 				add(&point, p)
-				engine += p.cpu(parts.Engine) * float64(p.Acked.Records) / 1e6
+				engine += p.cpu(deployment.Engine) * float64(p.Acked.Records) / 1e6
 				return nil
 			}})
 			if err == nil {
-				err = b.settle(ctx, s)
+				err = b.settle(ctx, d)
 			}
 			if err != nil {
 				return err
 			}
-			after, err := spent(s.Part(parts.Engine).PID())
+			after, err := load.CPUTime(d.Process(deployment.Engine).PID())
 			if err != nil {
 				return err
 			}
 			if point.Batch >= 50 { // of few records there is little to merge, and much else that the engine does meanwhile
 				runs := float64(b.plan.runs)
-				during, merging = during+engine, merging+max(0, after-before-engine*(runs+warmUp)/runs)
+				during, merging = during+engine, merging+max(0, (after-before).Seconds()-engine*(runs+warmUp)/runs)
 			}
 			all.Points = append(all.Points, point)
 		}
@@ -85,7 +78,7 @@ func (b *bench) capacity(ctx context.Context, m Machine) error {
 			all.Merges = merging / during
 		}
 		var err error
-		_, all.Table, err = b.onDisk(ctx, s)
+		_, all.Table, err = b.onDisk(ctx, d)
 		return err
 	})
 	if err != nil {
@@ -118,53 +111,30 @@ func add(point *capacity.Point, p pass) {
 	point.Blocks += p.change.blocks
 	point.Streamed += p.change.streamed
 	for process, name := range map[string]string{
-		capacity.API: parts.API, capacity.NATS: parts.NATS, capacity.Ingester: parts.Ingester, capacity.Engine: parts.Engine, capacity.Load: "load",
+		capacity.API: deployment.API, capacity.NATS: deployment.NATS, capacity.Ingester: deployment.Ingester, capacity.Engine: deployment.Engine, capacity.Load: "load",
 	} {
 		point.CPU[process] += p.cpu(name) * float64(p.Acked.Records) / 1e6
 	}
 }
 
-// spent is the processor time of a process so far, in seconds.
-func spent(pid int) (float64, error) {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat is %q", pid, text)
-	}
-	const tick = 10 * time.Millisecond // USER_HZ is 100 wherever Linux is
-	var ticks float64
-	for _, field := range fields[11:13] { // user and system
-		n, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/%d/stat is %q", pid, text)
-		}
-		ticks += n
-	}
-	return ticks * tick.Seconds(), nil
-}
-
-// insertBytes is what a record takes on its way to ClickHouse, as the baseline of
-// pkg/warehouse has it.
+// insertBytes is what a record takes on its way to ClickHouse, as the benchmark of
+// pkg/warehouse says.
 func insertBytes(ctx context.Context) (float64, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output()
 	if err != nil {
 		return 0, fmt.Errorf("find the module sluice: %w", err)
 	}
-	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "pkg", "warehouse", "testdata", "baseline.txt"))
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-run", "^$", "-bench", "^BenchmarkEncode$/^compress=lz4$", "-benchtime", "1x", "./pkg/warehouse")
+	cmd.Dir = strings.TrimSpace(string(root))
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("run BenchmarkEncode: %w\n%s", err, out)
 	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		for i, field := range fields {
-			if field == "encoded-B/record" && strings.Contains(fields[0], "compress=lz4") {
-				return strconv.ParseFloat(fields[i-1], 64)
-			}
+	fields := strings.Fields(string(out))
+	for i, field := range fields {
+		if field == "encoded-B/record" {
+			return strconv.ParseFloat(fields[i-1], 64)
 		}
 	}
-	return 0, errors.New("the baseline of pkg/warehouse does not say how many bytes a record has in a native block")
+	return 0, fmt.Errorf("BenchmarkEncode does not say how many bytes a record has in a native block:\n%s", out)
 }

@@ -1,34 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
-)
-
-// What can be measured by itself, for config.Only.
-const (
-	onlyGoals    = "goals"
-	onlyAgain    = "again" // of the goals, records that are sent again
-	onlyScaling  = "scaling"
-	onlyCapacity = "capacity" // what sluice capacity reckons with
-	onlyDelay    = "delay"    // one lane, when ClickHouse answers later: a page of its own
 )
 
 // config says what to measure and where to write it. It is the command line.
 type config struct {
-	Only         string `enum:",goals,again,scaling,capacity,delay" default:"" help:"Measure only the goals, of these only records that are sent again, only how it scales, or only what sluice capacity reckons with; or how fast one lane is when ClickHouse answers later, which writes performance/delay.md and no other page."`
-	Runs         int    `default:"3" help:"Runs of each row, after a warm-up."`
-	Records      int64  `default:"1000000" help:"Records of one run; runs that last for a time do not count them."`
-	Out          string `type:"path" default:"docs" help:"Folder that gets performance.md, and the plots in performance/."`
-	Coefficients string `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
+	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,again,capacity,scaling,delay,tables,questions,console" help:"What to measure: goals, again (of the goals, records that are sent again), capacity (what sluice capacity reckons with), scaling, delay (one lane, when ClickHouse answers later), tables (what a record costs in ClickHouse), questions (what those of analysts cost), console (pages, and browsers that look). Default: capacity, goals, scaling."`
+	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
+	Records      int64    `help:"Records of one run, 1000000 unless given; of tables, questions and console 20000000. Questions are asked at a tenth of them too."`
+	Out          string   `type:"path" default:"docs" help:"Folder that gets performance.md; the other pages and the plots go to performance/ in it."`
+	Coefficients string   `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
 
 	Short bool `help:"Only try whether all can be measured, in half a minute: the figures say little."`
 
-	command string    // how this was started, for the page
+	command string    // how this was started, for the pages
 	log     io.Writer // gets a line per run
 }
 
@@ -36,6 +25,9 @@ type config struct {
 type plan struct {
 	runs        int
 	records     int64
+	many        int64         // records of what is measured on full tables
+	steps       []int64       // of them, those at which questions are asked
+	asks        int           // of a question, and of a page
 	blockRows   int           // of a block, where a lane is emptied
 	warmUp      int64         // records before the first run
 	cold        bool          // only the first load of all warms up
@@ -50,27 +42,28 @@ type plan struct {
 	connections []int
 	loads       int           // of those for pkg/capacity
 	load        time.Duration // of a run of one of them; twice as long at a given rate
+	delays      int           // runs of a drain
+	rest, pairs int           // how often the console is measured while nothing is posted, and under load
+	turn        time.Duration // how long each time
 }
 
 func (c *config) plan() (plan, error) {
-	if all := []string{onlyGoals, onlyAgain, onlyScaling, onlyCapacity, onlyDelay}; c.Only != "" && !slices.Contains(all, c.Only) {
-		return plan{}, fmt.Errorf("there are %s, no %s", strings.Join(all, ", "), c.Only)
-	}
 	if c.Short {
 		return plan{
-			runs: 2, records: 30_000, blockRows: 3_000, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
+			runs: 2, records: 30_000, many: 30_000, steps: []int64{30_000}, asks: 1, blockRows: 3_000, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
 			point: 150 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
-			loads: 5, load: 200 * time.Millisecond,
+			loads: 5, load: 200 * time.Millisecond, delays: 1, rest: 1, pairs: 1, turn: time.Second,
 		}, nil
 	}
-	if c.Runs < 1 || c.Records < 1 {
+	if c.Runs < 1 || c.Records < 0 {
 		return plan{}, errors.New("at least one run and one record are needed")
 	}
+	records, many := cmp.Or(c.Records, 1_000_000), cmp.Or(c.Records, 20_000_000)
 	return plan{
-		runs: c.Runs, records: c.Records, blockRows: 100_000, warmUp: c.Records / 4, paced: 10 * time.Second, small: 5 * time.Second,
+		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, blockRows: 100_000, warmUp: records / 4, paced: 10 * time.Second, small: 5 * time.Second,
 		point: 3 * time.Second, settle: 20 * time.Second, watch: 20 * time.Second,
 		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
-		loads: len(loads), load: 3 * time.Second,
+		loads: len(loads), load: 3 * time.Second, delays: c.Runs, rest: 6, pairs: 15, turn: 5 * time.Second,
 	}, nil
 }

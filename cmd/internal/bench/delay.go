@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/load"
 )
 
@@ -35,7 +35,7 @@ const (
 	late = 50 * time.Millisecond
 
 	// A database that stores nothing: an insert takes so long for each row as
-	// flow.records and its folds take on one core that has nothing else to do
+	// flow.records and its aggregate tables take on one core that has nothing else to do
 	// (docs/decisions/0037-what-the-table-costs.md), and next to no processor time.
 	waitDatabase = "waits"
 	waitPerRow   = 3 * time.Microsecond
@@ -46,17 +46,15 @@ const (
 // engine is the limit and not the lane: so there is a second round with a database
 // that waits in place of working, as one with cores to spare looks from outside.
 func (b *bench) delay(ctx context.Context, page *Page) error {
-	return b.on(ctx, onlyDelay, func(s *parts.Stage) error {
-		if err := page.Versions.ask(ctx, s); err != nil {
+	page.Delays = b.plan.delays
+	return b.on(ctx, page, "delay", func(d *deployment.Deployment) error {
+		if err := d.Remove(d.Process(deployment.Ingester)); err != nil { // each drain has an ingester of its own
 			return err
 		}
-		if err := s.StopLast(); err != nil { // each drain has an ingester of its own
+		if err := storeNothing(ctx, d); err != nil {
 			return err
 		}
-		if err := storeNothing(ctx, s); err != nil {
-			return err
-		}
-		line, err := newDelayLine(s.Native)
+		line, err := newDelayLine(d.Native)
 		if err != nil {
 			return err
 		}
@@ -76,14 +74,14 @@ func (b *bench) delay(ctx context.Context, page *Page) error {
 			lanes    int
 		}{{"flow", one, 1}, {waitDatabase, one, 1}, {"flow", two, 2}, {waitDatabase, two, 2}} {
 			for ; lanes < round.lanes; lanes++ {
-				if err := s.Sluice(ctx, "lanes", "add", "--nats", s.NATS); err != nil {
+				if _, err := d.Sluice(ctx, "lanes", "add", "--nats", d.NATSURL); err != nil {
 					return err
 				}
-				if err := s.NextSource(); err != nil { // it gets both lanes
+				if err := d.NextSource(); err != nil { // it gets both lanes
 					return err
 				}
 			}
-			drains, err := b.drains(ctx, s, line, round.database, round.setups)
+			drains, err := b.drains(ctx, d, line, round.database, round.setups)
 			if err != nil {
 				return err
 			}
@@ -94,14 +92,15 @@ func (b *bench) delay(ctx context.Context, page *Page) error {
 }
 
 // storeNothing makes the database that waits: by an ingester, for the schema.
-func storeNothing(ctx context.Context, s *parts.Stage) error {
-	if err := s.AddIngesterTo(ctx, s.Native, waitDatabase); err != nil {
+func storeNothing(ctx context.Context, d *deployment.Deployment) error {
+	ingester, err := d.AddIngesterTo(ctx, d.Native, waitDatabase)
+	if err != nil {
 		return err
 	}
-	if err := s.StopLast(); err != nil {
+	if err := d.Remove(ingester); err != nil {
 		return err
 	}
-	views, err := s.Query(ctx, "SELECT name FROM system.tables WHERE database = '"+waitDatabase+"' AND engine = 'MaterializedView'")
+	views, err := d.Query(ctx, "SELECT name FROM system.tables WHERE database = '"+waitDatabase+"' AND engine = 'MaterializedView'")
 	if err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ func storeNothing(ctx context.Context, s *parts.Stage) error {
 	for _, view := range strings.Fields(views) {
 		all = append(all, "DROP VIEW "+waitDatabase+"."+view+" SYNC")
 	}
-	columns, err := s.Query(ctx, `SELECT arrayStringConcat(groupArray(name || ' ' || type), ', ') FROM (
+	columns, err := d.Query(ctx, `SELECT arrayStringConcat(groupArray(name || ' ' || type), ', ') FROM (
 		SELECT name, type FROM system.columns WHERE database = '`+waitDatabase+`' AND table = 'records' AND default_kind != 'ALIAS' ORDER BY position)
 		FORMAT TSVRaw`)
 	if err != nil {
@@ -122,7 +121,7 @@ func storeNothing(ctx context.Context, s *parts.Stage) error {
 		fmt.Sprintf("CREATE MATERIALIZED VIEW %[1]s.wait TO %[1]s.waited AS SELECT sleepEachRow(%.7[2]f) AS n FROM %[1]s.records", waitDatabase, waitPerRow.Seconds()),
 	)
 	for _, sql := range all {
-		if err := s.Exec(ctx, sql); err != nil {
+		if err := d.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("%s: %w", sql, err)
 		}
 	}
@@ -130,27 +129,27 @@ func storeNothing(ctx context.Context, s *parts.Stage) error {
 }
 
 // drains measures every setup with and without the delay, in turn.
-func (b *bench) drains(ctx context.Context, s *parts.Stage, line *delayLine, database string, setups []Drain) ([]Drain, error) {
+func (b *bench) drains(ctx context.Context, d *deployment.Deployment, line *delayLine, database string, setups []Drain) ([]Drain, error) {
 	all := append([]Drain{}, setups...)
-	for n := range b.plan.runs {
+	for n := range b.plan.delays {
 		for i := range all {
-			d := &all[i]
-			d.Table = database
+			way := &all[i]
+			way.Table = database
 			for _, by := range []time.Duration{0, late} {
 				line.by.Store(int64(by))
-				got, err := b.drain(ctx, s, line.addr(), database, strings.Fields(d.Options))
+				got, err := b.drain(ctx, d, line.addr(), database, strings.Fields(way.Options))
 				if err != nil {
-					return nil, fmt.Errorf("%s, %s, %v later: %w", database, d.Setup, by, err)
+					return nil, fmt.Errorf("%s, %s, %v later: %w", database, way.Setup, by, err)
 				}
-				b.note("%s, %s, %v later, run %d of %d: %s rec/s, ingester %s and engine %s CPU-s per million, %s MiB", database, d.Setup, by, n+1, b.plan.runs,
+				b.note("%s, %s, %v later, run %d of %d: %s rec/s, ingester %s and engine %s CPU-s per million, %s MiB", database, way.Setup, by, n+1, b.plan.delays,
 					number(got.rate), number(got.ingester), number(got.engine), number(got.memory))
 				if by == 0 {
-					d.Rate.Runs = append(d.Rate.Runs, got.rate)
-					d.Ingester.Runs = append(d.Ingester.Runs, got.ingester)
-					d.Engine.Runs = append(d.Engine.Runs, got.engine)
+					way.Rate.Runs = append(way.Rate.Runs, got.rate)
+					way.Ingester.Runs = append(way.Ingester.Runs, got.ingester)
+					way.Engine.Runs = append(way.Engine.Runs, got.engine)
 				} else {
-					d.Late.Runs = append(d.Late.Runs, got.rate)
-					d.Memory.Runs = append(d.Memory.Runs, got.memory)
+					way.Late.Runs = append(way.Late.Runs, got.rate)
+					way.Memory.Runs = append(way.Memory.Runs, got.memory)
 				}
 			}
 		}
@@ -167,45 +166,51 @@ type drained struct {
 
 // drain fills the lanes while there is no ingester, and then watches one that
 // empties them.
-func (b *bench) drain(ctx context.Context, s *parts.Stage, native, database string, options []string) (d drained, err error) {
-	if err := b.settle(ctx, s); err != nil {
-		return d, err
+func (b *bench) drain(ctx context.Context, d *deployment.Deployment, native, database string, options []string) (got drained, err error) {
+	if err := b.settle(ctx, d); err != nil {
+		return got, err
 	}
-	b.seed++
-	start := time.Now()
-	filled, err := load.Run(ctx, load.Config{
-		URL: s.URL, Token: s.Token, Seed: b.seed, Start: start, After: start.UnixMicro(),
-		Batch: 1000, Connections: connections, Records: b.plan.records,
-	})
+	filled, err := b.fill(ctx, d, b.plan.records)
 	if err != nil {
-		return d, err
+		return got, err
 	}
-	if err := s.AddIngesterTo(ctx, native, database, options...); err != nil {
-		return d, err
+	ingester, err := d.AddIngesterTo(ctx, native, database, options...)
+	if err != nil {
+		return got, err
 	}
-	d, err = watchDrain(ctx, s, float64(filled.Acked.Records))
-	if err := errors.Join(err, s.StopLast()); err != nil {
-		return d, err
+	got, err = watchDrain(ctx, d, float64(filled.Acked.Records))
+	if err := errors.Join(err, d.Remove(ingester)); err != nil {
+		return got, err
 	}
 	if database == waitDatabase {
-		return d, nil
+		return got, nil
 	}
-	return d, load.StoredIn(s.HTTP)(ctx, filled.Acked)
+	return got, load.StoredIn(d.HTTP)(ctx, filled.Acked)
+}
+
+// fill posts records, which wait in the lanes while there is no ingester.
+func (b *bench) fill(ctx context.Context, d *deployment.Deployment, records int64) (load.Report, error) {
+	b.seed++
+	start := time.Now()
+	return load.Run(ctx, load.Config{
+		URL: d.URL, Token: d.Token, Seed: b.seed, Start: start, After: start.UnixMicro(),
+		Batch: 1000, Connections: connections, Records: records,
+	})
 }
 
 // watchDrain watches the ingester until it has stored so many records. What it does
 // before its first block is not counted: it looks where the tables end.
-func watchDrain(ctx context.Context, s *parts.Stage, records float64) (d drained, err error) {
+func watchDrain(ctx context.Context, d *deployment.Deployment, records float64) (got drained, err error) {
 	const pause, patience = 20 * time.Millisecond, time.Minute
-	ingester, engine := s.Ingesters()[0], s.Part(parts.Engine)
+	ingester, engine := d.Process(deployment.Ingester), d.Process(deployment.Engine)
 	var first, last sighting
 	for last.rows < records {
 		if last.rows > 0 && time.Since(last.moved) > patience {
-			return d, fmt.Errorf("%w: %.0f of %.0f for a minute", load.ErrNotStored, last.rows, records)
+			return got, fmt.Errorf("%w: %.0f of %.0f for a minute", load.ErrNotStored, last.rows, records)
 		}
 		m, err := ingester.Metrics(ctx)
 		if err != nil {
-			return d, err
+			return got, err
 		}
 		now := sighting{moved: time.Now()}
 		for name, value := range m {
@@ -213,29 +218,27 @@ func watchDrain(ctx context.Context, s *parts.Stage, records float64) (d drained
 				now.rows += value
 			}
 		}
-		d.memory = math.Max(d.memory, m["process_resident_memory_bytes"]/(1<<20))
+		got.memory = math.Max(got.memory, m["process_resident_memory_bytes"]/(1<<20))
 		if now.rows > last.rows {
 			if now.ingester, err = load.CPUTime(ingester.PID()); err != nil {
-				return d, err
+				return got, err
 			}
 			if now.engine, err = load.CPUTime(engine.PID()); err != nil {
-				return d, err
+				return got, err
 			}
 			if last = now; first.rows == 0 {
 				first = now
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return d, ctx.Err()
-		case <-time.After(pause):
+		if !deployment.Sleep(ctx, pause) {
+			return got, ctx.Err()
 		}
 	}
 	millions := (last.rows - first.rows) / 1e6
-	d.rate = millions * 1e6 / last.moved.Sub(first.moved).Seconds()
-	d.ingester = (last.ingester - first.ingester).Seconds() / millions
-	d.engine = (last.engine - first.engine).Seconds() / millions
-	return d, nil
+	got.rate = millions * 1e6 / last.moved.Sub(first.moved).Seconds()
+	got.ingester = (last.ingester - first.ingester).Seconds() / millions
+	got.engine = (last.engine - first.engine).Seconds() / millions
+	return got, nil
 }
 
 // sighting is how many rows were stored at a time, and what that had taken.

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 )
 
 // watch looks how many records can be queried, again and again during a run.
 type watch struct {
-	stage *parts.Stage
-	seen  []sight
+	deployed *deployment.Deployment
+	seen     []sight
 }
 
 // sight is how many records could be queried at a time at the latest.
@@ -25,7 +25,7 @@ type sight struct {
 
 // start watches until the function it returns is called.
 func (w *watch) start(ctx context.Context) (end func() error, err error) {
-	rows, err := stored(ctx, w.stage)
+	rows, err := stored(ctx, w.deployed)
 	if err != nil {
 		return nil, err
 	}
@@ -34,13 +34,11 @@ func (w *watch) start(ctx context.Context) (end func() error, err error) {
 	done := make(chan error, 1)
 	go func() {
 		for {
-			select {
-			case <-ctx.Done():
+			if !deployment.Sleep(ctx, pause) {
 				done <- nil
 				return
-			case <-time.After(pause):
 			}
-			rows, err := stored(ctx, w.stage)
+			rows, err := stored(ctx, w.deployed)
 			if err != nil && ctx.Err() == nil {
 				done <- err
 				return
@@ -121,7 +119,7 @@ func quantile(sorted []wait, q float64) time.Duration {
 // timestamps at the pace at which they are due, and the first record of a
 // request is due when the request is.
 func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
-	text, err := w.stage.Query(ctx, fmt.Sprintf(`SELECT min(toUnixTimestamp64Milli(ts)), count() FROM flow.records
+	text, err := w.deployed.Query(ctx, fmt.Sprintf(`SELECT min(toUnixTimestamp64Milli(ts)), count() FROM flow.records
 		WHERE position BETWEEN %d AND %d GROUP BY lane, stream_seq, intDiv(stream_idx, %d) AS request ORDER BY lane, stream_seq, request`,
 		p.Acked.MinPosition, p.Acked.MaxPosition, halfBatch))
 	if err != nil {

@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"sluice/cmd/internal/parts"
-	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/load"
-	"sluice/pkg/programtest"
 )
 
 // connections is how many are posted on where the goal does not say it.
@@ -20,32 +18,24 @@ const connections = 8
 // goals measures every row of the table of goals, on one deployment, and the
 // start of `sluice up` apart.
 func (b *bench) goals(ctx context.Context, page *Page) error {
-	return b.on(ctx, "goals", func(s *parts.Stage) error {
-		err := page.Versions.ask(ctx, s)
+	return b.on(ctx, page, "goals", func(d *deployment.Deployment) error {
+		cost, err := b.cost(ctx, d)
 		if err != nil {
 			return err
 		}
-		if b.cfg.Only == onlyAgain {
-			page.Goals, err = b.again(ctx, s)
-			return err
-		}
-		cost, err := b.cost(ctx, s)
+		sustained, err := b.sustained(ctx, d)
 		if err != nil {
 			return err
 		}
-		sustained, err := b.sustained(ctx, s)
+		half, err := b.half(ctx, d, sustained[0].Median()/2)
 		if err != nil {
 			return err
 		}
-		half, err := b.half(ctx, s, sustained[0].Median()/2)
+		small, err := b.small(ctx, d)
 		if err != nil {
 			return err
 		}
-		small, err := b.small(ctx, s)
-		if err != nil {
-			return err
-		}
-		again, err := b.again(ctx, s)
+		again, err := b.again(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -57,6 +47,15 @@ func (b *bench) goals(ctx context.Context, page *Page) error {
 			page.Goals = append(page.Goals, rows...)
 		}
 		return nil
+	})
+}
+
+// againAlone measures of the goals only what is sent again.
+func (b *bench) againAlone(ctx context.Context, page *Page) error {
+	return b.on(ctx, page, "again", func(d *deployment.Deployment) error {
+		rows, err := b.again(ctx, d)
+		page.Goals = append(page.Goals, rows...)
+		return err
 	})
 }
 
@@ -77,7 +76,7 @@ func (b *bench) tell(r rows) {
 }
 
 // cost is what a record costs at batches of 500.
-func (b *bench) cost(ctx context.Context, s *parts.Stage) (rows, error) {
+func (b *bench) cost(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	r := rows{
 		{What: "CPU per million records, api + NATS + ingester, batches of 500", Unit: "s", Goal: atMost(3.3, 2.8)},
 		{What: "– of it api", Unit: "s"},
@@ -92,12 +91,12 @@ func (b *bench) cost(ctx context.Context, s *parts.Stage) (rows, error) {
 		{What: "– with the tables that views fill", Unit: "B"},
 	}
 	cfg := load.Config{Batch: 500, Connections: connections, Records: b.plan.records}
-	err := b.repeat(ctx, s, job{name: "batches of 500", load: cfg, took: func(p pass) error {
-		records, all, err := b.onDisk(ctx, s)
+	err := b.repeat(ctx, d, job{name: "batches of 500", load: cfg, took: func(p pass) error {
+		records, all, err := b.onDisk(ctx, d)
 		if err != nil {
 			return err
 		}
-		r.add(p.ours(), p.cpu(parts.API), p.cpu(parts.NATS), p.cpu(parts.Ingester), p.cpu(parts.Engine), p.cpu("load"),
+		r.add(p.ours(), p.cpu(deployment.API), p.cpu(deployment.NATS), p.cpu(deployment.Ingester), p.cpu(deployment.Engine), p.cpu("load"),
 			p.perRecord(p.change.apiAllocs), p.perRecord(p.change.ingesterAllocs), p.perRecord(p.change.streamed), records, all)
 		return nil
 	}})
@@ -106,7 +105,7 @@ func (b *bench) cost(ctx context.Context, s *parts.Stage) (rows, error) {
 }
 
 // sustained is as much as goes in and can be queried, at batches of 1000.
-func (b *bench) sustained(ctx context.Context, s *parts.Stage) (rows, error) {
+func (b *bench) sustained(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	r := rows{
 		{What: "sustained rate, HTTP to queryable, batches of 1000", Unit: "rec/s", Goal: atLeast(220_000, 300_000)},
 		{What: "– rate of acknowledgements alone", Unit: "rec/s"},
@@ -118,8 +117,8 @@ func (b *bench) sustained(ctx context.Context, s *parts.Stage) (rows, error) {
 		{What: "– with the tables that views fill", Unit: "1/s"},
 	}
 	cfg := load.Config{Batch: 1000, Connections: connections, Records: b.plan.records}
-	err := b.repeat(ctx, s, job{name: "batches of 1000", load: cfg, took: func(p pass) error {
-		r.add(p.StoredPerSec, p.RecordsPerSec, p.peak(parts.API), p.peak(parts.Ingester), p.peak(parts.NATS), p.peak(parts.Engine),
+	err := b.repeat(ctx, d, job{name: "batches of 1000", load: cfg, took: func(p pass) error {
+		r.add(p.StoredPerSec, p.RecordsPerSec, p.peak(deployment.API), p.peak(deployment.Ingester), p.peak(deployment.NATS), p.peak(deployment.Engine),
 			p.change.blocks/p.StoredSeconds, p.change.parts/p.StoredSeconds)
 		return nil
 	}})
@@ -132,7 +131,7 @@ func (b *bench) sustained(ctx context.Context, s *parts.Stage) (rows, error) {
 const halfBatch = 1000
 
 // half is how long clients and analysts wait at a given rate.
-func (b *bench) half(ctx context.Context, s *parts.Stage, rate float64) (rows, error) {
+func (b *bench) half(ctx context.Context, d *deployment.Deployment, rate float64) (rows, error) {
 	at := fmt.Sprintf(" at half of the sustained rate, %s rec/s", number(rate))
 	r := rows{
 		{What: "ack p50" + at, Unit: "ms", Goal: atMost(5, 3)},
@@ -143,8 +142,8 @@ func (b *bench) half(ctx context.Context, s *parts.Stage, rate float64) (rows, e
 	}
 	cfg := load.Config{Batch: halfBatch, Connections: connections, Rate: rate}
 	cfg.Records = int64(rate*b.plan.paced.Seconds()) / halfBatch * halfBatch
-	watched := &watch{stage: s}
-	err := b.repeat(ctx, s, job{name: "half of the sustained rate", load: cfg, beside: watched.start, took: func(p pass) error {
+	watched := &watch{deployed: d}
+	err := b.repeat(ctx, d, job{name: "half of the sustained rate", load: cfg, beside: watched.start, took: func(p pass) error {
 		p50, p99, err := watched.freshness(ctx, p)
 		if err != nil {
 			return err
@@ -157,7 +156,7 @@ func (b *bench) half(ctx context.Context, s *parts.Stage, rate float64) (rows, e
 }
 
 // small is what requests of few records cost, and how many of them go in.
-func (b *bench) small(ctx context.Context, s *parts.Stage) (rows, error) {
+func (b *bench) small(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	var all rows
 	for _, c := range []struct {
 		batch, connections int
@@ -176,7 +175,7 @@ func (b *bench) small(ctx context.Context, s *parts.Stage) (rows, error) {
 			{What: "– CPU per million records, api + NATS + ingester", Unit: "s", Goal: c.cpu},
 		}
 		cfg := load.Config{Batch: c.batch, Connections: c.connections, Duration: b.plan.small}
-		err := b.repeat(ctx, s, job{name: name, load: cfg, took: func(p pass) error {
+		err := b.repeat(ctx, d, job{name: name, load: cfg, took: func(p pass) error {
 			r.add(p.RecordsPerSec, p.Latency.P99*1e3, p.ours())
 			return nil
 		}})
@@ -198,7 +197,7 @@ const (
 
 // again is how fast records are known that come a second time: as many as are
 // stored for the first time before, by the same api and ingester.
-func (b *bench) again(ctx context.Context, s *parts.Stage) (rows, error) {
+func (b *bench) again(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	var all rows
 	for _, kind := range []struct {
 		name     string
@@ -212,13 +211,13 @@ func (b *bench) again(ctx context.Context, s *parts.Stage) (rows, error) {
 			{What: "– ingester, CPU per million, again", Unit: "s"},
 		}
 		cfg := load.Config{Batch: firstBatch, Connections: connections, Records: b.plan.records, Envelope: kind.envelope}
-		err := b.repeat(ctx, s, job{name: "first " + kind.name, load: cfg, took: func(first pass) error {
-			again, err := b.passAgain(ctx, s, first)
+		err := b.repeat(ctx, d, job{name: "first " + kind.name, load: cfg, took: func(first pass) error {
+			again, err := b.passAgain(ctx, d, first)
 			if err != nil {
 				return err
 			}
 			b.note("again %s: %s rec/s", kind.name, number(again.StoredPerSec))
-			r.add(again.StoredPerSec/first.StoredPerSec, first.StoredPerSec, again.StoredPerSec, first.cpu(parts.Ingester), again.cpu(parts.Ingester))
+			r.add(again.StoredPerSec/first.StoredPerSec, first.StoredPerSec, again.StoredPerSec, first.cpu(deployment.Ingester), again.cpu(deployment.Ingester))
 			return nil
 		}})
 		b.tell(r)
@@ -232,41 +231,36 @@ func (b *bench) again(ctx context.Context, s *parts.Stage) (rows, error) {
 
 // passAgain posts the records of a pass once more, waits until all are recognised,
 // and compares what is stored with what was acknowledged: none is there twice.
-func (b *bench) passAgain(ctx context.Context, s *parts.Stage, first pass) (pass, error) {
+func (b *bench) passAgain(ctx context.Context, d *deployment.Deployment, first pass) (pass, error) {
 	cfg := first.load
 	cfg.Batch = againBatch
-	before, err := repeated(ctx, s)
+	before, err := deduplicated(ctx, d)
 	if err != nil {
 		return pass{}, err
 	}
-	return b.send(ctx, s, cfg, func(ctx context.Context, acked load.Totals) error {
+	return b.send(ctx, d, cfg, func(ctx context.Context, acked load.Totals) error {
 		for moved := time.Now(); time.Since(moved) < time.Minute; {
-			now, err := repeated(ctx, s)
+			now, err := deduplicated(ctx, d)
 			if err != nil || now >= before+acked.Records {
 				return err
 			}
-			select {
-			case <-ctx.Done():
+			if !deployment.Sleep(ctx, pause) {
 				return ctx.Err()
-			case <-time.After(pause):
 			}
 		}
 		return fmt.Errorf("%w: not all of %d records were recognised within a minute", load.ErrNotStored, acked.Records)
 	})
 }
 
-// repeated is how many records the ingesters have recognised.
-func repeated(ctx context.Context, s *parts.Stage) (n int64, err error) {
-	for _, p := range s.Parts {
-		if p.Ops == "" || p.Name == parts.API {
-			continue
-		}
+// deduplicated is how many records the ingesters have recognised.
+func deduplicated(ctx context.Context, d *deployment.Deployment) (n int64, err error) {
+	for _, p := range d.Of(deployment.Ingester) {
 		m, err := p.Metrics(ctx)
 		if err != nil {
 			return 0, err
 		}
 		for name, value := range m {
-			if strings.HasPrefix(name, "sluice_ingest_repeated_records_total{") {
+			if strings.HasPrefix(name, "sluice_ingest_deduplicated_records_total{") {
 				n += int64(value)
 			}
 		}
@@ -291,24 +285,11 @@ func (b *bench) start(ctx context.Context) (rows, error) {
 }
 
 func (b *bench) up(ctx context.Context, n int) (took time.Duration, err error) {
-	file, err := library.Fetched()
-	if err != nil {
-		return 0, err
+	d, err := deployment.New(deployment.Config{Bin: filepath.Join(b.dir, "bin"), Dir: filepath.Join(b.dir, fmt.Sprint("up-", n)), Up: true})
+	if err == nil {
+		began := time.Now()
+		err = d.Start(ctx)
+		took = time.Since(began)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	ops := programtest.Address()
-	began := time.Now()
-	p, err := parts.Spawn(b.dir, "up", ops, filepath.Join(b.dir, "bin", "sluice"), "up", "--data", filepath.Join(b.dir, "up-"+strconv.Itoa(n)),
-		"--http", programtest.Address(), "--ops", ops, "--nats", programtest.Address(), "--clickhouse", programtest.Address(), "--clickhouse-http", programtest.Address(),
-		"--console", programtest.Address(), "--clickhouse-library", file)
-	if err != nil {
-		return 0, err
-	}
-	err = p.Ready(ctx)
-	took = time.Since(began)
-	if stopErr := p.Stop(); err == nil {
-		err = stopErr
-	}
-	return took, err
+	return took, errors.Join(err, d.Stop())
 }

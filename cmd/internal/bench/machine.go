@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 )
 
 // unknown stands for what a system does not tell.
@@ -123,14 +123,14 @@ func fileSystem(dir string) string {
 }
 
 // ask fills in the versions of what runs and of what it was built from.
-func (v *Versions) ask(ctx context.Context, s *parts.Stage) error {
-	nc, err := nats.Connect(s.NATS)
+func (v *Versions) ask(ctx context.Context, d *deployment.Deployment) error {
+	nc, err := nats.Connect(d.NATSURL)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
 	v.NATS, v.Go, v.Commit = nc.ConnectedServerVersion(), runtime.Version(), commit(ctx)
-	v.Engine, err = s.Query(ctx, "SELECT version()")
+	v.Engine, err = d.Query(ctx, "SELECT version()")
 	return err
 }
 

@@ -1,6 +1,7 @@
 // Command bench posts to a Sluice of its own, in separate processes, and measures
 // what the goals of the project are about: CPU per record, rate, waits, memory,
-// allocations and bytes. It writes what it saw as docs/performance.md.
+// allocations and bytes. It writes what it saw as docs/performance.md. Named parts
+// measure what else costs: each on a deployment of its own, with a page of its own.
 //
 // It exits 0 only if after every run exactly what was acknowledged is stored; that a
 // goal is missed is a finding, not a failure.
@@ -16,19 +17,20 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/programtest"
 )
 
 func main() {
 	var cfg config
-	kong.Parse(&cfg, kong.Name("bench"), kong.Description("Measures Sluice and writes docs/performance.md."))
+	kong.Parse(&cfg, kong.Name("bench"), kong.Description("Measures Sluice and writes docs/performance.md and the pages of docs/performance/."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cfg.command, cfg.log = command(os.Args[1:]), os.Stdout
@@ -46,6 +48,26 @@ func command(args []string) string {
 	return fmt.Sprintf("make bench ARGS=%q", strings.Join(args, " "))
 }
 
+// parted is what can be measured by itself.
+type parted struct {
+	name    string
+	measure func(*bench, context.Context, *Page) error
+	write   func(Page, string) error // the page that it stands on
+}
+
+// measurements are all parts in the order in which they are made. The first three are
+// made when none is named.
+var measurements = []parted{
+	{"capacity", (*bench).capacity, nil},
+	{"goals", (*bench).goals, Page.write},
+	{"scaling", (*bench).scaling, Page.write},
+	{"again", (*bench).againAlone, Page.write},
+	{"delay", (*bench).delay, only("delay.md")},
+	{"tables", (*bench).tables, only("table.md")},
+	{"questions", (*bench).questions, Page.writeQuestions},
+	{"console", (*bench).console, nil},
+}
+
 // bench is a measurement under way.
 type bench struct {
 	cfg  config
@@ -57,7 +79,7 @@ type bench struct {
 	began time.Time
 }
 
-// measure measures, writes the page and returns what stands on it. The error wraps
+// measure measures, writes the pages and returns what stands on them. The error wraps
 // load.ErrNotStored when something else than what was acknowledged is stored;
 // then nothing is written, and the folder with data and logs stays.
 func measure(ctx context.Context, cfg config) (_ Page, err error) {
@@ -88,56 +110,53 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 	if err := build(ctx, filepath.Join(dir, "bin")); err != nil {
 		return Page{}, err
 	}
-	if cfg.Only == "" || cfg.Only == onlyCapacity {
-		if err := b.capacity(ctx, page.Machine); err != nil {
-			return Page{}, err
-		}
+	return page, b.all(ctx, &page)
+}
+
+// all makes the measurements that are asked for, and writes their pages.
+func (b *bench) all(ctx context.Context, page *Page) error {
+	names := b.cfg.Parts
+	if len(names) == 0 {
+		names = []string{"capacity", "goals", "scaling"}
 	}
-	if cfg.Only == onlyCapacity {
-		return page, nil // no page is made of it
+	wanted := slices.DeleteFunc(slices.Clone(measurements), func(m parted) bool { return !slices.Contains(names, m.name) })
+	if len(wanted) < len(slices.Compact(slices.Sorted(slices.Values(names)))) {
+		return fmt.Errorf("one of %v is no part that can be measured", names)
 	}
-	if cfg.Only == onlyDelay {
-		if cfg.Short {
-			b.plan.runs, page.Runs = 1, 1
-		}
-		if err := b.delay(ctx, &page); err != nil {
-			return Page{}, err
-		}
-		page.Took = time.Since(page.Began)
-		return page, page.writeDelay(cfg.Out)
-	}
-	if cfg.Only != onlyScaling {
-		if err := b.goals(ctx, &page); err != nil {
-			return Page{}, err
-		}
-	}
-	if cfg.Only == "" || cfg.Only == onlyScaling {
-		if err := b.scaling(ctx, &page); err != nil {
-			return Page{}, err
+	for _, m := range wanted {
+		if err := m.measure(b, ctx, page); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	page.Took = time.Since(page.Began)
-	return page, page.write(cfg.Out)
+	for _, m := range wanted {
+		if m.write == nil {
+			continue
+		}
+		if err := m.write(*page, b.cfg.Out); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // on does something with a deployment of its own that has one ingester.
-func (b *bench) on(ctx context.Context, name string, do func(*parts.Stage) error) (err error) {
+func (b *bench) on(ctx context.Context, page *Page, name string, do func(*deployment.Deployment) error) error {
 	dir := filepath.Join(b.dir, name)
-	s, err := parts.Start(ctx, filepath.Join(b.dir, "bin"), dir)
+	d, err := deployment.Start(ctx, deployment.Config{Bin: filepath.Join(b.dir, "bin"), Dir: dir})
 	if err != nil {
 		return err
 	}
-	stopped := false
-	defer func() {
-		if !stopped {
-			err = errors.Join(err, s.Stop())
-		}
-	}()
-	if err := do(s); err != nil {
+	if page.Versions.NATS == "" {
+		err = page.Versions.ask(ctx, d)
+	}
+	if err == nil {
+		err = do(d)
+	}
+	if err = errors.Join(err, d.Stop()); err != nil {
 		return err
 	}
-	stopped = true
-	return errors.Join(s.Stop(), os.RemoveAll(dir))
+	return os.RemoveAll(dir)
 }
 
 // note writes a line about what was seen, and when.

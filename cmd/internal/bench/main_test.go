@@ -14,13 +14,13 @@ import (
 	"sluice/pkg/capacity"
 )
 
-// TestEverythingIsMeasured is `make bench` in small. The run itself fails when
-// anything else than what was acknowledged is stored.
+// TestEverythingIsMeasured is `make bench` in small, and its named parts but delay. The run itself fails
+// when anything else than what was acknowledged is stored.
 func TestEverythingIsMeasured(t *testing.T) {
 	out := t.TempDir()
 	var log strings.Builder
 	page, err := measure(t.Context(), config{
-		Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), command: "go test", log: &log,
+		Parts: []string{"capacity", "goals", "scaling", "tables", "questions", "console"}, Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), command: "go test", log: &log,
 	})
 	t.Logf("\n%s", log.String())
 	if err != nil {
@@ -68,7 +68,33 @@ func TestEverythingIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wellFormed(t, out, string(text))
+	wellFormed(t, out, string(text), 3)
+	for name, rows := range map[string]int{"table.md": 50, "analytics.md": 60} {
+		text, err := os.ReadFile(filepath.Join(out, "performance", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wellFormed(t, out, string(text), 0)
+		if n := strings.Count(string(text), "\n| "); n < rows {
+			t.Errorf("%s has %d rows, want at least %d:\n%s", name, n, rows, text)
+		}
+	}
+	var kept asked
+	figures, err := os.ReadFile(filepath.Join(out, "performance", "analytics.json"))
+	if err == nil {
+		err = json.Unmarshal(figures, &kept)
+	}
+	if err != nil || len(kept.Steps) != 1 || kept.Last().Records != 30_000 || len(kept.Last().Answers) < 30 {
+		t.Errorf("the figures of questions: %v: %.500s", err, figures)
+	}
+	for _, row := range page.Console {
+		if len(row.Runs) == 0 {
+			t.Errorf("console: %s was not measured", row.What)
+		}
+	}
+	if len(page.Console) < 30 {
+		t.Errorf("%d rows are about the console", len(page.Console))
+	}
 	for _, want := range []string{page.Machine.CPU, page.Versions.NATS, page.Versions.Engine, page.Versions.Commit, page.Versions.Go, "go test"} {
 		if want == "" || !strings.Contains(string(text), want) {
 			t.Errorf("the page does not say %q", want)
@@ -94,7 +120,7 @@ var link = regexp.MustCompile(`!\[[^]]+\]\(([^)]+)\)`)
 
 // wellFormed wants every row of a table to have as many cells as its head,
 // every plot to be there and to be XML, and nothing that is no figure.
-func wellFormed(t *testing.T, dir, page string) {
+func wellFormed(t *testing.T, dir, page string, plots int) {
 	t.Helper()
 	cells := 0
 	for line := range strings.Lines(page) {
@@ -110,8 +136,8 @@ func wellFormed(t *testing.T, dir, page string) {
 		}
 	}
 	links := link.FindAllStringSubmatch(page, -1)
-	if len(links) != 3 {
-		t.Errorf("%d plots, want 3", len(links))
+	if len(links) != plots {
+		t.Errorf("%d plots, want %d", len(links), plots)
 	}
 	for _, l := range links {
 		if err := parses(filepath.Join(dir, l[1])); err != nil {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"fmt"
 	"math"
 	"os"
@@ -26,23 +26,23 @@ type Page struct {
 	Goals    []Row
 	Curves   []Curve
 	Drains   []Drain
+	Delays   int    // runs of each drain
+	Tables   []Row  // what records cost in ClickHouse
+	Asked    *asked // what questions cost
+	Console  []Row  // what the console costs
 }
 
-var (
-	//go:embed page.md.tmpl
-	source string
-	//go:embed delay.md.tmpl
-	delaySource string
-)
+//go:embed *.md.tmpl
+var sources embed.FS
 
-// execute fills a page in.
-func (p Page) execute(source string) ([]byte, error) {
-	page, err := template.New("page").Funcs(template.FuncMap{
+// execute fills in the page of that name.
+func (p Page) execute(name string) ([]byte, error) {
+	page, err := template.New(name+".tmpl").Funcs(template.FuncMap{
 		"number":  number,
 		"ms":      ms,
 		"least":   func() string { return ms(pauseLeast) },
 		"minutes": func(d time.Duration) string { return number(d.Minutes()) },
-	}).Parse(source)
+	}).ParseFS(sources, name+".tmpl")
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (p Page) execute(source string) ([]byte, error) {
 
 // write writes performance.md and the plots into dir.
 func (p Page) write(dir string) error {
-	text, err := p.execute(source)
+	text, err := p.execute("performance.md")
 	if err != nil {
 		return err
 	}
@@ -69,16 +69,18 @@ func (p Page) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "performance.md"), text, 0o644)
 }
 
-// writeDelay writes performance/delay.md into dir.
-func (p Page) writeDelay(dir string) error {
-	text, err := p.execute(delaySource)
-	if err != nil {
-		return err
+// only writes one page into the folder performance of dir, and no other.
+func only(name string) func(Page, string) error {
+	return func(p Page, dir string) error {
+		text, err := p.execute(name)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(dir, "performance"), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "performance", name), text, 0o644)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "performance"), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "performance", "delay.md"), text, 0o644)
 }
 
 func ms(d time.Duration) string { return number(float64(d) / float64(time.Millisecond)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/load"
 	"sluice/pkg/stream"
 )
@@ -38,26 +38,26 @@ type counters struct {
 
 // pass posts as cfg says, waits until the last record can be queried, and
 // compares what is stored with what was acknowledged.
-func (b *bench) pass(ctx context.Context, s *parts.Stage, cfg load.Config) (pass, error) {
+func (b *bench) pass(ctx context.Context, d *deployment.Deployment, cfg load.Config) (pass, error) {
 	b.seed++
-	cfg.URL, cfg.Token, cfg.Seed, cfg.Start = s.URL, s.Token, b.seed, time.Now()
+	cfg.URL, cfg.Token, cfg.Seed, cfg.Start = d.URL, d.Token, b.seed, time.Now()
 	cfg.After = cfg.Start.UnixMicro() // an engine that goes on: positions below earlier ones would be looked up
-	before, err := stored(ctx, s)
+	before, err := stored(ctx, d)
 	if err != nil {
 		return pass{}, err
 	}
-	return b.send(ctx, s, cfg, func(ctx context.Context, acked load.Totals) error {
-		return untilStored(ctx, s, before+acked.Records)
+	return b.send(ctx, d, cfg, func(ctx context.Context, acked load.Totals) error {
+		return untilStored(ctx, d, before+acked.Records)
 	})
 }
 
 // send is pass with records that cfg says, until all of them have arrived.
-func (b *bench) send(ctx context.Context, s *parts.Stage, cfg load.Config, arrived func(context.Context, load.Totals) error) (pass, error) {
+func (b *bench) send(ctx context.Context, d *deployment.Deployment, cfg load.Config, arrived func(context.Context, load.Totals) error) (pass, error) {
 	cfg.PIDs = map[string]int{}
-	for _, p := range s.Parts {
+	for _, p := range d.Processes {
 		cfg.PIDs[p.Name] = p.PID()
 	}
-	before, err := count(ctx, s)
+	before, err := count(ctx, d)
 	if err != nil {
 		return pass{}, err
 	}
@@ -66,7 +66,7 @@ func (b *bench) send(ctx context.Context, s *parts.Stage, cfg load.Config, arriv
 	if err != nil {
 		return pass{}, err
 	}
-	after, err := count(ctx, s)
+	after, err := count(ctx, d)
 	if err != nil {
 		return pass{}, err
 	}
@@ -75,7 +75,7 @@ func (b *bench) send(ctx context.Context, s *parts.Stage, cfg load.Config, arriv
 			return pass{}, fmt.Errorf("%s: %s", used.Name, used.Error)
 		}
 	}
-	if err := load.StoredIn(s.HTTP)(ctx, report.Acked); err != nil {
+	if err := load.StoredIn(d.HTTP)(ctx, report.Acked); err != nil {
 		return pass{}, err
 	}
 	return pass{Report: report, load: cfg, started: cfg.Start, change: after.since(before)}, nil
@@ -87,50 +87,42 @@ func (b *bench) send(ctx context.Context, s *parts.Stage, cfg load.Config, arriv
 const pause = 50 * time.Millisecond
 
 // untilStored waits until the engine has so many records.
-func untilStored(ctx context.Context, s *parts.Stage, rows int64) error {
+func untilStored(ctx context.Context, d *deployment.Deployment, rows int64) error {
 	const patience = time.Minute
 	var last int64
 	for moved := time.Now(); time.Since(moved) < patience; {
-		now, err := stored(ctx, s)
+		now, err := stored(ctx, d)
 		if err != nil || now >= rows {
 			return err
 		}
 		if now != last {
 			last, moved = now, time.Now()
 		}
-		select {
-		case <-ctx.Done():
+		if !deployment.Sleep(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 	return fmt.Errorf("%w: %d of %d for a minute", load.ErrNotStored, last, rows)
 }
 
-func stored(ctx context.Context, s *parts.Stage) (int64, error) {
-	text, err := s.Query(ctx, "SELECT count() FROM flow.records")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(text, 10, 64)
+func stored(ctx context.Context, d *deployment.Deployment) (int64, error) {
+	return d.Number(ctx, "SELECT count() FROM flow.records")
 }
 
 // count reads the counters.
-func count(ctx context.Context, s *parts.Stage) (c counters, err error) {
-	if c.rows, err = stored(ctx, s); err != nil {
+func count(ctx context.Context, d *deployment.Deployment) (c counters, err error) {
+	if c.rows, err = stored(ctx, d); err != nil {
 		return c, err
 	}
-	for _, p := range s.Parts {
-		if p.Ops == "" {
-			continue
-		}
+	api, err := d.Process(deployment.API).Metrics(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.apiAllocs = api["go_memstats_mallocs_total"]
+	for _, p := range d.Of(deployment.Ingester) {
 		m, err := p.Metrics(ctx)
 		if err != nil {
 			return c, err
-		}
-		if p.Name == parts.API {
-			c.apiAllocs = m["go_memstats_mallocs_total"]
-			continue
 		}
 		c.ingesterAllocs += m["go_memstats_mallocs_total"]
 		for name, value := range m {
@@ -139,21 +131,21 @@ func count(ctx context.Context, s *parts.Stage) (c counters, err error) {
 			}
 		}
 	}
-	made, err := s.Query(ctx, "SELECT sum(value) FROM system.events WHERE event = 'MergeTreeDataWriterBlocks'")
+	made, err := d.Query(ctx, "SELECT sum(value) FROM system.events WHERE event = 'MergeTreeDataWriterBlocks'")
 	if err != nil {
 		return c, err
 	}
 	if c.parts, err = strconv.ParseFloat(made, 64); err != nil {
 		return c, err
 	}
-	c.streamed, c.entries, err = streamed(ctx, s)
+	c.streamed, c.entries, err = streamed(ctx, d)
 	return c, err
 }
 
 // streamed is the bytes in the lanes, and how many messages they have had, by
 // NATS's own count.
-func streamed(ctx context.Context, s *parts.Stage) (bytes, entries float64, err error) {
-	nc, err := nats.Connect(s.NATS)
+func streamed(ctx context.Context, d *deployment.Deployment) (bytes, entries float64, err error) {
+	nc, err := nats.Connect(d.NATSURL)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -164,7 +156,7 @@ func streamed(ctx context.Context, s *parts.Stage) (bytes, entries float64, err 
 	}
 	lanes := js.ListStreams(ctx)
 	for info := range lanes.Info() {
-		if strings.HasPrefix(info.Config.Name, stream.LanePrefix) && !slices.Contains([]string{stream.DeadStream, stream.NoteStream, stream.RedactedStream}, info.Config.Name) {
+		if strings.HasPrefix(info.Config.Name, stream.LanePrefix) && !slices.Contains([]string{stream.DeadStream, stream.NoteStream}, info.Config.Name) {
 			bytes += float64(info.State.Bytes)
 			entries += float64(info.State.LastSeq)
 		}
@@ -194,7 +186,9 @@ func (p pass) cpu(name string) (sum float64) {
 
 // ours is CPU-seconds per million records of everything but the engine and the
 // load.
-func (p pass) ours() float64 { return p.cpu(parts.API) + p.cpu(parts.NATS) + p.cpu(parts.Ingester) }
+func (p pass) ours() float64 {
+	return p.cpu(deployment.API) + p.cpu(deployment.NATS) + p.cpu(deployment.Ingester)
+}
 
 // peak is the most memory of the part of that name, in MiB.
 func (p pass) peak(name string) float64 {
@@ -219,18 +213,18 @@ type job struct {
 
 // repeat makes a warm-up and then the runs of a job, when the merges that the
 // job before has left behind are done.
-func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
-	if err := b.settle(ctx, s); err != nil {
+func (b *bench) repeat(ctx context.Context, d *deployment.Deployment, j job) error {
+	if err := b.settle(ctx, d); err != nil {
 		return err
 	}
 	if !b.plan.cold || !b.warm {
-		if err := b.warmUp(ctx, s, j.load); err != nil {
+		if err := b.warmUp(ctx, d, j.load); err != nil {
 			return fmt.Errorf("%s: warm-up: %w", j.name, err)
 		}
 		b.warm = true
 	}
 	for n := range b.plan.runs {
-		p, err := b.once(ctx, s, j)
+		p, err := b.once(ctx, d, j)
 		if err == nil {
 			b.note("%s, run %d of %d: %s rec/s, ack p99 %s ms, %s CPU-s per million", j.name, n+1, b.plan.runs,
 				number(p.StoredPerSec), number(p.Latency.P99*1e3), number(p.ours()))
@@ -244,13 +238,13 @@ func (b *bench) repeat(ctx context.Context, s *parts.Stage, j job) error {
 }
 
 // warmUp posts a part of a load, of which nothing is measured.
-func (b *bench) warmUp(ctx context.Context, s *parts.Stage, warm load.Config) error {
+func (b *bench) warmUp(ctx context.Context, d *deployment.Deployment, warm load.Config) error {
 	if warm.Duration > 0 {
 		warm.Duration = max(time.Duration(warmUp*float64(warm.Duration)), 200*time.Millisecond)
 	} else {
 		warm.Records = min(b.plan.warmUp, warm.Records)
 	}
-	_, err := b.pass(ctx, s, warm)
+	_, err := b.pass(ctx, d, warm)
 	return err
 }
 
@@ -258,15 +252,15 @@ func (b *bench) warmUp(ctx context.Context, s *parts.Stage, warm load.Config) er
 const warmUp = 0.25
 
 // once is one run, and what goes on beside it.
-func (b *bench) once(ctx context.Context, s *parts.Stage, j job) (pass, error) {
+func (b *bench) once(ctx context.Context, d *deployment.Deployment, j job) (pass, error) {
 	if j.beside == nil {
-		return b.pass(ctx, s, j.load)
+		return b.pass(ctx, d, j.load)
 	}
 	end, err := j.beside(ctx)
 	if err != nil {
 		return pass{}, err
 	}
-	p, err := b.pass(ctx, s, j.load)
+	p, err := b.pass(ctx, d, j.load)
 	if endErr := end(); err == nil {
 		err = endErr
 	}
@@ -274,9 +268,9 @@ func (b *bench) once(ctx context.Context, s *parts.Stage, j job) (pass, error) {
 }
 
 // settle waits until no merge runs any more, or the plan's patience has ended.
-func (b *bench) settle(ctx context.Context, s *parts.Stage) error {
+func (b *bench) settle(ctx context.Context, d *deployment.Deployment) error {
 	for began := time.Now(); time.Since(began) < b.plan.settle; {
-		merges, err := s.Query(ctx, "SELECT count() FROM system.merges")
+		merges, err := d.Query(ctx, "SELECT count() FROM system.merges")
 		if err != nil || merges == "0" {
 			return err
 		}
@@ -287,11 +281,11 @@ func (b *bench) settle(ctx context.Context, s *parts.Stage) error {
 
 // onDisk is the bytes per record of flow.records, and of all tables, when it
 // has settled.
-func (b *bench) onDisk(ctx context.Context, s *parts.Stage) (records, all float64, err error) {
-	if err := b.settle(ctx, s); err != nil {
+func (b *bench) onDisk(ctx context.Context, d *deployment.Deployment) (records, all float64, err error) {
+	if err := b.settle(ctx, d); err != nil {
 		return 0, 0, err
 	}
-	text, err := s.Query(ctx, `SELECT sumIf(bytes_on_disk, table = 'records'), sum(bytes_on_disk), sumIf(rows, table = 'records')
+	text, err := d.Query(ctx, `SELECT sumIf(bytes_on_disk, table = 'records'), sum(bytes_on_disk), sumIf(rows, table = 'records')
 		FROM system.parts WHERE database = 'flow' AND active`)
 	if err != nil {
 		return 0, 0, err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/load"
 )
 
@@ -41,16 +41,13 @@ func (b *bench) scaling(ctx context.Context, page *Page) error {
 	clients := Curve{Slug: "connections", Title: "Connections", What: "connections",
 		Setup: fmt.Sprintf("1 lane, 1 ingester, batches of %d", connectionsBatch)}
 
-	err := b.on(ctx, lanes.Slug, func(s *parts.Stage) error { return b.overLanes(ctx, s, &lanes) })
+	err := b.on(ctx, page, lanes.Slug, func(d *deployment.Deployment) error { return b.overLanes(ctx, d, &lanes) })
 	if err != nil {
 		return err
 	}
-	err = b.on(ctx, batches.Slug, func(s *parts.Stage) error {
-		if err := page.Versions.ask(ctx, s); err != nil {
-			return err
-		}
+	err = b.on(ctx, page, batches.Slug, func(d *deployment.Deployment) error {
 		for _, n := range b.plan.batches {
-			if err := b.point(ctx, s, &batches, n, load.Config{Batch: n, Connections: connections}); err != nil {
+			if err := b.point(ctx, d, &batches, n, load.Config{Batch: n, Connections: connections}); err != nil {
 				return err
 			}
 		}
@@ -59,9 +56,9 @@ func (b *bench) scaling(ctx context.Context, page *Page) error {
 	if err != nil {
 		return err
 	}
-	err = b.on(ctx, clients.Slug, func(s *parts.Stage) error {
+	err = b.on(ctx, page, clients.Slug, func(d *deployment.Deployment) error {
 		for _, n := range b.plan.connections {
-			if err := b.point(ctx, s, &clients, n, load.Config{Batch: connectionsBatch, Connections: n}); err != nil {
+			if err := b.point(ctx, d, &clients, n, load.Config{Batch: connectionsBatch, Connections: n}); err != nil {
 				return err
 			}
 		}
@@ -73,23 +70,23 @@ func (b *bench) scaling(ctx context.Context, page *Page) error {
 
 // overLanes adds lanes as it goes. The number of ingesters goes up and down in
 // turn, so that few have to be started.
-func (b *bench) overLanes(ctx context.Context, s *parts.Stage, c *Curve) error {
+func (b *bench) overLanes(ctx context.Context, d *deployment.Deployment, c *Curve) error {
 	order := slices.Clone(b.plan.ingesters)
 	have := 1
 	for _, lanes := range b.plan.lanes {
 		for ; have < lanes; have++ {
-			if err := s.Sluice(ctx, "lanes", "add", "--nats", s.NATS); err != nil {
+			if _, err := d.Sluice(ctx, "lanes", "add", "--nats", d.NATSURL); err != nil {
 				return err
 			}
 		}
-		if err := s.NextSource(); err != nil { // the one before stays on the lanes it has
+		if err := d.NextSource(); err != nil { // the one before stays on the lanes it has
 			return err
 		}
 		for _, ingesters := range order {
-			if err := b.share(ctx, s, lanes, ingesters); err != nil {
+			if err := b.share(ctx, d, lanes, ingesters); err != nil {
 				return err
 			}
-			if err := b.point(ctx, s, c, lanes, load.Config{Batch: 500, Connections: 16}); err != nil {
+			if err := b.point(ctx, d, c, lanes, load.Config{Batch: 500, Connections: 16}); err != nil {
 				return err
 			}
 		}
@@ -101,29 +98,29 @@ func (b *bench) overLanes(ctx context.Context, s *parts.Stage, c *Curve) error {
 
 // share waits until so many ingesters share the lanes evenly, and all lanes
 // take records: the api has to find a new one first.
-func (b *bench) share(ctx context.Context, s *parts.Stage, lanes, ingesters int) error {
-	for len(s.Ingesters()) < ingesters {
-		if err := s.AddIngester(ctx); err != nil {
+func (b *bench) share(ctx context.Context, d *deployment.Deployment, lanes, ingesters int) error {
+	for len(d.Of(deployment.Ingester)) < ingesters {
+		if _, err := d.AddIngester(ctx); err != nil {
 			return err
 		}
 	}
-	for len(s.Ingesters()) > ingesters {
-		if err := s.StopLast(); err != nil {
+	for _, p := range d.Of(deployment.Ingester)[ingesters:] {
+		if err := d.Remove(p); err != nil {
 			return err
 		}
 	}
 	const patience, pause = 90 * time.Second, time.Second
 	for began := time.Now(); time.Since(began) < patience; {
-		even, err := evenly(ctx, s, lanes)
+		even, err := evenly(ctx, d, lanes)
 		if err != nil {
 			return err
 		}
 		if even {
-			p, err := b.pass(ctx, s, load.Config{Batch: 10, Connections: connections, Records: 2_000})
+			p, err := b.pass(ctx, d, load.Config{Batch: 10, Connections: connections, Records: 2_000})
 			if err != nil {
 				return err
 			}
-			used, err := s.Query(ctx, fmt.Sprintf("SELECT uniqExact(lane) FROM flow.records WHERE position BETWEEN %d AND %d", p.Acked.MinPosition, p.Acked.MaxPosition))
+			used, err := d.Query(ctx, fmt.Sprintf("SELECT uniqExact(lane) FROM flow.records WHERE position BETWEEN %d AND %d", p.Acked.MinPosition, p.Acked.MaxPosition))
 			if err != nil {
 				return err
 			}
@@ -131,10 +128,8 @@ func (b *bench) share(ctx context.Context, s *parts.Stage, lanes, ingesters int)
 				return nil
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !deployment.Sleep(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 	return fmt.Errorf("%d lanes are not all in use by %d ingesters after %s", lanes, ingesters, patience)
@@ -142,10 +137,10 @@ func (b *bench) share(ctx context.Context, s *parts.Stage, lanes, ingesters int)
 
 // evenly tells whether no ingester holds two lanes more than another, and all
 // lanes are held.
-func evenly(ctx context.Context, s *parts.Stage, lanes int) (bool, error) {
+func evenly(ctx context.Context, d *deployment.Deployment, lanes int) (bool, error) {
 	var held []float64
 	var sum float64
-	for _, p := range s.Ingesters() {
+	for _, p := range d.Of(deployment.Ingester) {
 		m, err := p.Metrics(ctx)
 		if err != nil {
 			return false, err
@@ -157,13 +152,13 @@ func evenly(ctx context.Context, s *parts.Stage, lanes int) (bool, error) {
 }
 
 // point measures one setting and adds it to the curve.
-func (b *bench) point(ctx context.Context, s *parts.Stage, c *Curve, x int, cfg load.Config) error {
-	at := Point{X: x, Ingesters: len(s.Ingesters())}
+func (b *bench) point(ctx context.Context, d *deployment.Deployment, c *Curve, x int, cfg load.Config) error {
+	at := Point{X: x, Ingesters: len(d.Of(deployment.Ingester))}
 	cfg.Duration = b.plan.point
 	name := fmt.Sprintf("%s %d, ingesters %d", c.What, x, at.Ingesters)
-	err := b.repeat(ctx, s, job{name: name, load: cfg, took: func(p pass) error {
+	err := b.repeat(ctx, d, job{name: name, load: cfg, took: func(p pass) error {
 		for row, v := range map[*Row]float64{
-			&at.Rate: p.StoredPerSec, &at.CPU: p.ours(), &at.Engine: p.cpu(parts.Engine), &at.Ack: p.Latency.P99 * 1e3,
+			&at.Rate: p.StoredPerSec, &at.CPU: p.ours(), &at.Engine: p.cpu(deployment.Engine), &at.Ack: p.Latency.P99 * 1e3,
 			&at.Again: float64(p.Attempts) / float64(p.Requests),
 		} {
 			row.Runs = append(row.Runs, v)

@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// TestAGraphStandsForAMissingDiagram: steady records have no PROCESS records, so
+// TestATableStandsForAMissingDiagram: steady records have no PROCESS records, so
 // the page of their process shows which element follows which.
-func TestAGraphStandsForAMissingDiagram(t *testing.T) {
+func TestATableStandsForAMissingDiagram(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "2000", "--batch", "100", "--connections", "2")
 	tb := signedIn(t)
 	eventually(t, patience, func() error { // the folds hear of records a moment after these can be seen
-		tb.open("/process?source=local&id=refund&window=1h")
+		tb.open("/process?source=local&id=steady-order&window=1h")
 		if page := tb.text(); !strings.Contains(page, "The engine sent no diagram") {
-			return fmt.Errorf("the page shows no graph:\n%s", page)
+			return fmt.Errorf("the page shows no table:\n%s", page)
 		}
 		return nil
 	})
-	tb.is("the graph has elements and ways", `document.querySelectorAll('svg.graph rect').length > 1 && document.querySelectorAll('svg.graph path').length > 1`)
+	tb.is("elements are followed by others", `document.querySelectorAll('#diagram ~ .wide tbody tr').length > 1`)
 	tb.heated()
 	tb.accessible()
 }

@@ -92,7 +92,7 @@ func TestHostileRecordsDoNoHarm(t *testing.T) {
 	}
 	post(t, string(body))
 	eventually(t, patience, func() error { // the folds hear of records a moment after these can be seen
-		for table, want := range map[string]int{"instances": len(pages), "incidents": len(hostileNames) + 1, "variables": len(hostileNames) + 1} {
+		for table, want := range map[string]int{"process_instances": len(pages), "incidents": len(hostileNames) + 1, "variables": len(hostileNames) + 1} {
 			if n := query(t, "SELECT uniqExact(process_instance_key) FROM flow."+table+" WHERE process_instance_key LIKE '77____'"); n != fmt.Sprint(want) {
 				return fmt.Errorf("%s of %d are in %s", n, want, table)
 			}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
+
+	"sluice/pkg/programtest"
 )
 
 // wire is what lies between the browser and the console, and can be cut.
@@ -22,7 +24,7 @@ type wire struct {
 }
 
 func newWire(t *testing.T) *wire {
-	w := &wire{t: t, host: address()}
+	w := &wire{t: t, host: programtest.Address()}
 	w.mend()
 	t.Cleanup(w.cut)
 	return w
@@ -77,14 +79,14 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 	w := newWire(t)
 	tb := signedInAt(t, w.host)
 	tb.expects = true // requests fail, which is no error of the page
-	for path, live := range map[string]string{"/": "Live: looked at", "/records": "Live"} {
+	for path, live := range map[string]string{"/": "As of", "/records": "Live"} {
 		tb.open(path)
 		tb.shows(live)
 		w.cut()
-		tb.shows("The connection to the console is lost. Trying again")
+		tb.shows("The connection to the console is lost. Retrying")
 		w.mend()
 		tb.shows(live)
-		for _, hidden := range []struct{ is, says string }{{"true", "Not followed while the page is hidden"}, {"false", live}} {
+		for _, hidden := range []struct{ is, says string }{{"true", "Not updated while the page is hidden"}, {"false", live}} {
 			if _, err := evaluate[int](tb, `Object.defineProperty(document, 'hidden', { value: `+hidden.is+`, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); 0`); err != nil {
 				t.Fatal(err)
 			}

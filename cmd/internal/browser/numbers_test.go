@@ -14,8 +14,7 @@ import (
 // time, a name or a key of a record (.id, .name, .text, .why, .way, code), a value
 // of the answer or the source that stands on the same page, or leads to what makes it.
 var worded = []string{
-	"99 of 100",                                    // what a percentile is
-	"95 % take",                                    // the same
+	"p50", "p95", // percentiles
 	"last 24 hours", "last 7 days", "last 30 days", // what can be chosen
 	"last 2,000 instances", "at most 100", "than 20,000", // bounds of a page
 	"At most 50 a second, and the last 200",
@@ -41,10 +40,10 @@ const unlinked = `(worded => {
 		if (fig) {
 			const to = new URL(fig.getAttribute('href') || fig.getAttribute('xlink:href'), location.href);
 			const here = to.pathname === location.pathname && to.hash && document.getElementById(to.hash.slice(1));
-			if (to.pathname !== '/query' && to.pathname !== '/how' && !here && !/^\/dead(\/\d+\/bytes)?$/.test(to.pathname)) wrong.push('leads to ' + to + ': ' + fig.outerHTML);
+			if (to.pathname !== '/query' && !here && !/^\/dead(\/\d+\/bytes)?$/.test(to.pathname)) wrong.push('leads to ' + to + ': ' + fig.outerHTML);
 			continue;
 		}
-		if (at.closest('.id, .name, .text, .why, .way, .djs-visual, code, pre, table.answer td, table.source td, .axis, .u-legend')) continue;
+		if (at.closest('.id, .name, .text, .why, .way, .djs-visual, code, pre, table.answer td, .source td, .source th, .axis, .u-legend')) continue;
 		if (worded.reduce((text, w) => text.replaceAll(w, ''), text).match(/\d/)) wrong.push('a number that leads nowhere: ' + text + ' in ' + at.outerHTML.slice(0, 300));
 	}
 	return wrong;
@@ -109,7 +108,7 @@ func TestEveryNumberLeadsToWhatMakesIt(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, path := range []string{
 		"/", "/processes?window=7d", "/process?source=local&id=order&window=7d", "/process?source=local&id=claim&window=7d", "/process/elements?source=local&id=order&window=7d", "/instances?window=7d", stuck, record,
-		"/records", "/query?question=throughput", "/dead", "/sources", "/how",
+		"/records", "/query?question=throughput", "/dead", "/sources",
 	} {
 		tb.open(path)
 		if _, err := evaluate[int](tb, `document.querySelectorAll('details').forEach(d => { d.open = true; }), 0`); err != nil {
@@ -126,7 +125,7 @@ func TestEveryNumberLeadsToWhatMakesIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found) == 0 && path != "/records" && path != record && path != "/query?question=throughput" && path != "/dead" && path != "/how" {
+		if len(found) == 0 && path != "/records" && path != record && path != "/query?question=throughput" && path != "/dead" {
 			t.Errorf("%s has no number", path)
 		}
 		for _, n := range found {
@@ -149,36 +148,31 @@ func TestEveryNumberLeadsToWhatMakesIt(t *testing.T) {
 	if len(kinds) < 25 {
 		t.Errorf("only %d kinds of numbers were found: %v", len(kinds), kinds)
 	}
-	tb.metrics()
+	tb.totals()
 }
 
-// metrics follows the numbers of the first page to the metrics and entries that
-// make them, when nothing moves.
-func (tb *tab) metrics() {
+// totals compares the figures of the first page with the tables that make them, when
+// nothing moves.
+func (tb *tab) totals() {
 	tb.t.Helper()
 	tb.open("/")
 	eventually(tb.t, patience, func() error {
-		wrong, err := evaluate[[]string](tb, `(async () => {
-			const wrong = [], how = new DOMParser().parseFromString(await (await fetch('/how')).text(), 'text/html');
-			const of = text => parseInt(text.replace(/,/g, ''));
-			document.querySelectorAll('a.fig[href^="/how#"]').forEach(a => {
-				if (!how.getElementById(a.hash.slice(1))) wrong.push('there is nothing at ' + a.getAttribute('href'));
-			});
-			const column = name => {
-				const table = how.querySelector('#lane-entries ~ .wide table');
+		wrong, err := evaluate[[]string](tb, `(() => {
+			const of = text => parseInt(text.replace(/,/g, '')) || 0;
+			const sum = (table, name) => {
 				const i = [...table.tHead.rows[0].cells].findIndex(c => c.textContent === name);
 				return [...table.tBodies[0].rows].reduce((sum, row) => sum + of(row.cells[i].textContent), 0);
 			};
-			const metric = name => [...how.getElementById(name).querySelectorAll('td:last-child div')].reduce((sum, d) => sum + of(d.lastChild.textContent), 0);
-			const values = {
-				'stored.sum': column('Stored'), 'repeated.sum': column('Repeated'), 'dead.sum': column('Dead'), 'waiting.sum': column('Waiting'),
-				'accepted.sum': metric('sluice_api_records_total'), 'dead.kept': metric('sluice_stream_dead_letters'),
+			const lanes = document.querySelector('#lanes ~ .wide table'), accepted = [...document.querySelectorAll('#servers ~ .wide td')].filter(td => / accepted$/.test(td.textContent));
+			const want = {
+				Accepted: accepted.reduce((sum, td) => sum + of(td.textContent), 0),
+				Stored: sum(lanes, 'Stored'), Deduplicated: sum(lanes, 'Deduplicated'), 'Dead-lettered': sum(lanes, 'Dead-lettered'), Backlog: sum(lanes, 'Backlog'),
 			};
-			Object.keys(values).forEach(key => {
-				const shown = of(document.querySelector('[data-live="' + key + '"]').textContent);
-				if (shown !== values[key]) wrong.push(key + ' is ' + shown + ', and ' + values[key] + ' where it comes from');
+			return [...document.querySelectorAll('.cards > div')].flatMap(card => {
+				const name = card.querySelector('dt').textContent, rate = card.querySelector('small');
+				const shown = of((rate ? card.querySelector('.sum a') : card.querySelector('dd a')).textContent);
+				return shown === want[name] ? [] : [name + ' is ' + shown + ', and ' + want[name] + ' where it comes from'];
 			});
-			return wrong;
 		})()`)
 		if err == nil && len(wrong) > 0 {
 			err = fmt.Errorf("%s", strings.Join(wrong, "\n"))

@@ -2,7 +2,6 @@ package browser
 
 import (
 	"fmt"
-	"os/exec"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -20,9 +19,8 @@ func simulated(t *testing.T) {
 		return
 	}
 	stage.simulated = true
-	out, err := exec.Command(stage.sluice, "load", "--simulated", "--seed", "7", "--records", "20000", "--wait", "--url", "http://"+stage.http, "--token", stage.token).CombinedOutput()
-	if err != nil {
-		t.Fatalf("sluice load: %v\n%s", err, out)
+	if _, err := stage.Sluice(t.Context(), "load", "--simulated", "--seed", "7", "--records", "20000", "--wait", "--url", stage.URL, "--token", stage.Token); err != nil {
+		t.Fatal(err)
 	}
 }
 

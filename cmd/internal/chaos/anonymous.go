@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"sluice/cmd/internal/deployment"
 )
 
 // anonymous posts records without any identity: neither id nor position, many
@@ -36,6 +38,14 @@ const (
 	anonymousAgain   = 20 * time.Second // after which a request is posted again, at most
 )
 
+func (s *site) newAnonymous(seed uint64) *anonymous {
+	a := &anonymous{poster: newPoster(s.URL, s.Tokens[anonymousSource]), rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seed}
+	for _, p := range s.Of(deployment.API) {
+		a.each = append(a.each, newPoster("http://"+p.HTTP, s.Tokens[anonymousSource]))
+	}
+	return a
+}
+
 func (a *anonymous) run(ctx context.Context, until time.Duration) error {
 	a.requests = map[string]*request{}
 	began := time.Now()
@@ -44,7 +54,7 @@ func (a *anonymous) run(ctx context.Context, until time.Duration) error {
 	for c := range a.connections {
 		clients.Go(func() {
 			r := rand.New(rand.NewPCG(a.seed, uint64(c)))
-			for n := 0; time.Since(began) < until && sleep(ctx, time.Until(began.Add(time.Duration(n)*every))); n++ {
+			for n := 0; time.Since(began) < until && deployment.Sleep(ctx, time.Until(began.Add(time.Duration(n)*every))); n++ {
 				a.one(ctx, r, fmt.Sprintf("%d-%d", c, n))
 			}
 		})
@@ -75,22 +85,22 @@ func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
 	a.requests[mark] = of
 	a.mu.Unlock()
 	if r.IntN(8) == 0 {
-		a.deliverToEach(ctx, body, mark)
+		a.deliverToEach(ctx, body.Bytes(), mark)
 	}
-	if !a.deliver(ctx, body, mark) {
+	if !a.deliver(ctx, body.Bytes(), mark) {
 		return
 	}
 	a.mu.Lock()
 	of.acked = true
 	a.mu.Unlock()
-	if r.IntN(5) == 0 && sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
-		a.deliver(ctx, body, mark) // its answer was lost, for all the api knows
+	if r.IntN(5) == 0 && deployment.Sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
+		a.deliver(ctx, body.Bytes(), mark) // its answer was lost, for all the api knows
 	}
 }
 
 // deliverToEach posts a request to all apis at the same moment. The answers do
 // not matter: it is posted again.
-func (a *anonymous) deliverToEach(ctx context.Context, body *bytes.Buffer, mark string) {
+func (a *anonymous) deliverToEach(ctx context.Context, body []byte, mark string) {
 	var all sync.WaitGroup
 	for _, p := range a.each {
 		all.Go(func() { _, _ = p.post(ctx, body, "anonymous-"+mark) })
@@ -98,7 +108,7 @@ func (a *anonymous) deliverToEach(ctx context.Context, body *bytes.Buffer, mark 
 	all.Wait()
 }
 
-func (a *anonymous) deliver(ctx context.Context, body *bytes.Buffer, mark string) (acked bool) {
+func (a *anonymous) deliver(ctx context.Context, body []byte, mark string) (acked bool) {
 	for began, attempt := time.Now(), 0; time.Since(began) < giveUp; attempt++ {
 		again, err := a.poster.post(ctx, body, "anonymous-"+mark)
 		if err == nil {
@@ -110,7 +120,7 @@ func (a *anonymous) deliver(ctx context.Context, body *bytes.Buffer, mark string
 			a.failed = fmt.Errorf("post records without identity: %w", err)
 			return false
 		}
-		if !sleep(ctx, min(50*time.Millisecond<<min(attempt, 10), 2*time.Second)) {
+		if !deployment.Sleep(ctx, min(50*time.Millisecond<<min(attempt, 10), 2*time.Second)) {
 			return false
 		}
 	}

@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	trial "sluice/cmd/internal/chaos"
 	"sluice/pkg/load"
 )
 
@@ -20,29 +19,29 @@ func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		acked  []load.Range
-		stored []trial.Stretch
-		want   trial.Findings
+		stored []Stretch
+		want   Findings
 	}{
-		{"all is well", []load.Range{span(1, 1, 10)}, []trial.Stretch{{span(1, 1, 10), 1}},
-			trial.Findings{Acked: 10, Stored: 10, Unique: 10}},
-		{"what was not acknowledged may be stored", []load.Range{span(1, 1, 10)}, []trial.Stretch{{span(1, 1, 15), 1}},
-			trial.Findings{Acked: 10, Stored: 15, Unique: 15}},
+		{"all is well", []load.Range{span(1, 1, 10)}, []Stretch{{span(1, 1, 10), 1}},
+			Findings{Acked: 10, Stored: 10, Unique: 10}},
+		{"what was not acknowledged may be stored", []load.Range{span(1, 1, 10)}, []Stretch{{span(1, 1, 15), 1}},
+			Findings{Acked: 10, Stored: 15, Unique: 15}},
 		{"nothing is stored", []load.Range{span(1, 1, 10), span(2, 3, 4)}, nil,
-			trial.Findings{Acked: 12, Lost: 12, LostAt: []load.Range{span(1, 1, 10), span(2, 3, 4)}}},
-		{"the middle is lost", []load.Range{span(1, 1, 10)}, []trial.Stretch{{span(1, 8, 12), 1}, {span(1, 1, 3), 1}, {span(1, 5, 5), 1}},
-			trial.Findings{Acked: 10, Stored: 9, Unique: 9, Lost: 3, LostAt: []load.Range{span(1, 4, 4), span(1, 6, 7)}}},
-		{"of one partition, not of the other", []load.Range{span(1, 1, 5), span(2, 1, 5)}, []trial.Stretch{{span(2, 1, 5), 1}},
-			trial.Findings{Acked: 10, Stored: 5, Unique: 5, Lost: 5, LostAt: []load.Range{span(1, 1, 5)}}},
+			Findings{Acked: 12, Lost: 12, LostAt: []load.Range{span(1, 1, 10), span(2, 3, 4)}}},
+		{"the middle is lost", []load.Range{span(1, 1, 10)}, []Stretch{{span(1, 8, 12), 1}, {span(1, 1, 3), 1}, {span(1, 5, 5), 1}},
+			Findings{Acked: 10, Stored: 9, Unique: 9, Lost: 3, LostAt: []load.Range{span(1, 4, 4), span(1, 6, 7)}}},
+		{"of one partition, not of the other", []load.Range{span(1, 1, 5), span(2, 1, 5)}, []Stretch{{span(2, 1, 5), 1}},
+			Findings{Acked: 10, Stored: 5, Unique: 5, Lost: 5, LostAt: []load.Range{span(1, 1, 5)}}},
 		{"some are doubled, one of them three times", []load.Range{span(1, 1, 10)},
-			[]trial.Stretch{{span(1, 1, 4), 1}, {span(1, 5, 6), 2}, {span(1, 7, 7), 3}, {span(1, 8, 10), 1}},
-			trial.Findings{Acked: 10, Stored: 14, Unique: 10, Doubled: 4, DoubledAt: []load.Range{span(1, 5, 6), span(1, 7, 7)}}},
-		{"what was never acknowledged must not be doubled either", nil, []trial.Stretch{{span(1, 1, 1), 2}},
-			trial.Findings{Stored: 2, Unique: 1, Doubled: 1, DoubledAt: []load.Range{span(1, 1, 1)}}},
-		{"some were never sent", nil, []trial.Stretch{{span(1, 99, 102), 1}, {span(3, 1, 1), 1}},
-			trial.Findings{Stored: 5, Unique: 5, Strangers: 3, StrangersAt: []load.Range{span(1, 101, 102), span(3, 1, 1)}}},
+			[]Stretch{{span(1, 1, 4), 1}, {span(1, 5, 6), 2}, {span(1, 7, 7), 3}, {span(1, 8, 10), 1}},
+			Findings{Acked: 10, Stored: 14, Unique: 10, Doubled: 4, DoubledAt: []load.Range{span(1, 5, 6), span(1, 7, 7)}}},
+		{"what was never acknowledged must not be doubled either", nil, []Stretch{{span(1, 1, 1), 2}},
+			Findings{Stored: 2, Unique: 1, Doubled: 1, DoubledAt: []load.Range{span(1, 1, 1)}}},
+		{"some were never sent", nil, []Stretch{{span(1, 99, 102), 1}, {span(3, 1, 1), 1}},
+			Findings{Stored: 5, Unique: 5, Strangers: 3, StrangersAt: []load.Range{span(1, 101, 102), span(3, 1, 1)}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := trial.Compare(tt.acked, sent, tt.stored)
+			got := Compare(tt.acked, sent, tt.stored)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("findings differ (-want +got):\n%s", diff)
 			}
@@ -59,8 +58,8 @@ func TestCompareAgreesWithCounting(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			var acked, sent []load.Range
-			var stored []trial.Stretch
-			var want trial.Findings
+			var stored []Stretch
+			var want Findings
 			for p := int64(1); p <= 3; p++ {
 				for pos := int64(1); pos <= 12; pos++ {
 					wasSent := r.IntN(4) > 0
@@ -75,7 +74,7 @@ func TestCompareAgreesWithCounting(t *testing.T) {
 						want.Acked++
 					}
 					if times > 0 {
-						stored = append(stored, trial.Stretch{Range: at, Times: times})
+						stored = append(stored, Stretch{Range: at, Times: times})
 						want.Stored += times
 						want.Unique++
 						want.Doubled += times - 1
@@ -89,7 +88,7 @@ func TestCompareAgreesWithCounting(t *testing.T) {
 				}
 			}
 			r.Shuffle(len(stored), func(i, j int) { stored[i], stored[j] = stored[j], stored[i] })
-			got := trial.Compare(acked, sent, stored)
+			got := Compare(acked, sent, stored)
 			got.LostAt, got.DoubledAt, got.StrangersAt = nil, nil, nil
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("findings differ (-want +got):\n%s", diff)

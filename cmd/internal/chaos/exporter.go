@@ -3,204 +3,161 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"sluice/cmd/internal/deployment"
+	"sluice/pkg/load/camunda"
+	"sluice/pkg/load/simulator"
 )
 
-// exporter sends the log of one partition as an exporter of records does that
-// posts to the api's own route: it fills a buffer, posts it, and posts all of it again, together with what has come
-// meanwhile, until it is acknowledged. When the partition gets another leader,
-// or its broker starts again, it goes on from an acknowledgement up to ten
-// minutes old, with other buffers. Sometimes the leader before has not
-// noticed, and posts its last buffer still.
-type exporter struct {
-	post    func(context.Context, *bytes.Buffer) (again bool, err error)
-	log     *partitionLog
-	random  *rand.Rand
-	forms   []form
-	until   time.Time     // no fall-backs any more
-	deepest time.Duration // of a fall-back
-	mean    time.Duration // between two of them
+// recordsOfInstance is how many records an instance of the simulator comes to.
+const recordsOfInstance = 120
 
-	form    form
-	size    int       // of a buffer
-	next    int       // record to send
-	acks    []ack     // in the order of time, since the last fall-back
-	falls   time.Time // when it falls back next
-	strays  *sync.WaitGroup
-	straggl context.Context // of buffers of leaders before
-
-	count exported
-}
-
-// ack is what was acknowledged at a time.
-type ack struct {
-	at   time.Time
-	next int
-}
-
-// exported is what exporters did.
-type exported struct {
-	records   int64 // acknowledged, every time
-	again     int64 // of them, that had been acknowledged before
-	fallbacks int
-	retries   int
-}
-
-func (e *exported) add(o exported) {
-	e.records += o.records
-	e.again += o.again
-	e.fallbacks += o.fallbacks
-	e.retries += o.retries
-}
-
-// run sends everything until the log is whole and acknowledged.
-func (e *exporter) run(ctx context.Context) error {
-	e.lead(time.Now())
-	most := 0
-	for {
-		n, over := e.fill(ctx)
-		if over {
-			return ctx.Err()
+// export writes records into the logs of an engine and posts them as the exporters of
+// its partitions do, until all are acknowledged.
+func (s *site) export(ctx context.Context, e engine, seed uint64, t *truth) error {
+	begin := time.Now()
+	bulks := e.forms == nil
+	l, err := newLogs(s.Dir, e.source, simulator.Config{
+		Seed: seed, Start: begin, Partitions: e.partitions, UnderWay: 200, Haste: 600, Commands: !bulks, NoIDs: bulks,
+		Every: time.Duration(recordsOfInstance / (s.cfg.Rate * e.share) * float64(time.Second)),
+	})
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return l.write(ctx, begin.Add(s.cfg.For)) })
+	var mu sync.Mutex
+	var sum camunda.Count
+	for partition, log := range l.partitions {
+		random := rand.New(rand.NewPCG(seed, uint64(partition)))
+		cfg := camunda.Config{Partition: partition, Log: log, Random: rand.New(rand.NewPCG(seed, uint64(-partition))), Snapshot: min(5*time.Minute, s.cfg.For/4)}
+		if bulks {
+			cfg.To = &camunda.Client{URLs: []string{s.Elastic}, User: e.source, Token: s.Tokens[e.source]}
+		} else {
+			// In a hurry, so that runs of half a minute see it fail too.
+			cfg.To = &ownRoute{newPoster(s.URL, s.Tokens[e.source]), e.forms, fail}
+			cfg.BulkRecords, cfg.BulkDelay, cfg.Backoff, cfg.BackoffMost = 20+random.IntN(980), time.Second, 50*time.Millisecond, 2*time.Second
+			cfg.Followers = min(15*time.Second, s.cfg.For/20)
 		}
-		acked, err := e.deliver(ctx, n)
+		x := camunda.New(cfg)
+		failing, enough := context.WithTimeout(ctx, s.cfg.For*9/10)
+		work.Go(func() error { s.failBroker(failing, random, e.source, partition, x); return nil })
+		work.Go(func() error {
+			defer enough()
+			count, err := x.Run(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			sum.Add(count)
+			if err != nil {
+				err = fmt.Errorf("export partition %d of %s: %w", partition, e.source, errors.Join(err, context.Cause(ctx)))
+			}
+			return err
+		})
+	}
+	err = work.Wait()
+	wrote := l.wrote()
+	t.add(e.source, posted{sent: wrote, acked: wrote, counts: l.counts}, sum)
+	return err
+}
+
+// failBroker lets the broker of a partition fail now and then: partitions change their
+// leaders, and brokers that were killed resume from snapshots, the older ones twice the
+// time between two snapshots old.
+func (s *site) failBroker(ctx context.Context, random *rand.Rand, source string, partition int64, x *camunda.Exporter) {
+	kinds := []camunda.Kind{camunda.LeaderChanged, camunda.Unnoticed, camunda.Restarted, camunda.RestartedOlder}
+	for deployment.Sleep(ctx, min(s.cfg.For/4, time.Duration(random.ExpFloat64()*float64(s.cfg.For/8)))) {
+		kind := kinds[random.IntN(len(kinds))]
+		x.Fail(camunda.Failure{Kind: kind})
+		s.journal.note("the broker of partition %d of %s: %v", partition, source, kind)
+	}
+}
+
+// ownRoute posts the documents of bulks to the api's own route, under each leadership in
+// another form: it is a camunda.Elasticsearch.
+type ownRoute struct {
+	to    *poster
+	forms []form
+	fail  context.CancelCauseFunc // what no further try can help ends the run
+}
+
+func (r *ownRoute) Templates(context.Context) error { return nil }
+
+func (r *ownRoute) Bulk(ctx context.Context, bulk []byte) error {
+	body := bytes.NewBufferString("[")
+	lines := bytes.Split(bytes.TrimSuffix(bulk, []byte("\n")), []byte("\n"))
+	for i := 0; i+1 < len(lines); i += 2 {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		// The leadership is in the name of the index: zeebe-record_job_8.7.LEADERSHIP.
+		_, rest, _ := strings.Cut(string(lines[i]), "_8.7.")
+		leadership, err := strconv.Atoi(rest[:strings.IndexAny(rest, `_"`)])
 		if err != nil {
 			return err
 		}
-		if acked {
-			e.count.again += int64(max(0, min(most, e.next)-e.acks[len(e.acks)-2].next))
-			most = max(most, e.next)
-		}
-		if now := time.Now(); now.After(e.falls) {
-			e.fallBack(now)
-		}
-	}
-}
-
-// lead begins a leadership: what an exporter does from here on may differ from
-// what the one before did.
-func (e *exporter) lead(now time.Time) {
-	e.form = e.forms[e.random.IntN(len(e.forms))]
-	e.size = 20 + e.random.IntN(980)
-	e.acks = append(e.acks, ack{now, e.next})
-	e.falls = now.Add(time.Duration(e.random.ExpFloat64() * float64(e.mean)))
-	if e.falls.After(e.until) {
-		e.falls = e.until.Add(24 * time.Hour)
-	}
-}
-
-// fallBack goes back to what was acknowledged some time ago.
-func (e *exporter) fallBack(now time.Time) {
-	since := now.Add(-time.Duration(e.random.Float64() * float64(e.deepest)))
-	to := 0
-	for _, a := range e.acks {
-		if a.at.After(since) {
-			break
-		}
-		to = a.next
-	}
-	kept := e.acks[:0]
-	for _, a := range e.acks {
-		if a.next <= to {
-			kept = append(kept, a)
-		}
-	}
-	e.next, e.acks = to, kept
-	e.count.fallbacks++
-	e.lead(now)
-}
-
-// fill waits for a buffer: so many records, or what there is after a while. It
-// is over when all are acknowledged and no more will come.
-func (e *exporter) fill(ctx context.Context) (n int, over bool) {
-	for waited := time.Duration(0); ; waited += 20 * time.Millisecond {
-		there, whole := e.log.Len()
-		n = min(there-e.next, e.size)
-		switch {
-		case n == e.size, n > 0 && (whole || waited > time.Second):
-			return n, false
-		case n == 0 && whole:
-			return 0, true
-		}
-		if !sleep(ctx, 20*time.Millisecond) {
-			return 0, true
-		}
-	}
-}
-
-// deliver posts a buffer until it is acknowledged, or until the partition gets
-// another leader.
-func (e *exporter) deliver(ctx context.Context, n int) (acked bool, err error) {
-	for attempt := 0; ; attempt++ {
-		body, err := e.body(n)
-		if err != nil {
-			return false, err
-		}
-		again, err := e.post(ctx, body)
-		now := time.Now()
-		switch {
-		case err == nil:
-			e.count.records += int64(n)
-			e.next += n
-			e.acks = append(e.acks, ack{now, e.next})
-			return true, nil
-		case !again:
-			return false, err
-		case now.After(e.falls):
-			e.straggle(body)
-			return false, nil
-		}
-		e.count.retries++
-		if !sleep(ctx, min(50*time.Millisecond<<min(attempt, 10), 2*time.Second)) {
-			return false, ctx.Err()
-		}
-		if there, _ := e.log.Len(); e.random.IntN(2) == 0 { // the buffer has grown
-			n = min(there-e.next, n+e.size/2, 2*e.size)
-		}
-	}
-}
-
-// straggle leaves a buffer to the leader before, which goes on posting it
-// beside its successor.
-func (e *exporter) straggle(body *bytes.Buffer) {
-	if e.random.IntN(2) == 0 {
-		return
-	}
-	raw := body.Bytes()
-	e.strays.Go(func() {
-		for sleep(e.straggl, time.Second) {
-			if again, err := e.post(e.straggl, bytes.NewBuffer(raw)); err == nil || !again {
-				return
-			}
-		}
-	})
-}
-
-// body is the buffer as JSON.
-func (e *exporter) body(n int) (*bytes.Buffer, error) {
-	records, err := e.log.Read(e.next, e.next+n)
-	if err != nil {
-		return nil, err
-	}
-	var body bytes.Buffer
-	for i, r := range records {
-		if i > 0 {
-			body.WriteByte(',')
-		} else {
-			body.WriteByte('[')
-		}
-		if err := e.form.write(&body, r, e.random.Uint64N(1<<51)); err != nil {
-			return nil, err
+		if err := r.forms[leadership%len(r.forms)].write(body, lines[i+1]); err != nil {
+			return err
 		}
 	}
 	body.WriteByte(']')
-	return &body, nil
+	again, err := r.to.post(ctx, body.Bytes(), "")
+	if err != nil && !again {
+		r.fail(err)
+	}
+	return err
+}
+
+// form is how an exporter writes a record that it read from the log. Sent again in
+// another form it is the same record.
+type form int
+
+const (
+	asWritten form = iota
+	sortedMembers
+	withoutID // by its position it is known all the same
+	onlyID    // neither partition nor position: always, or never
+	onlyIDSorted
+)
+
+// write appends a record to a body.
+func (f form) write(body *bytes.Buffer, record []byte) error {
+	if f == asWritten {
+		body.Write(record)
+		return nil
+	}
+	var outer, value map[string]json.RawMessage
+	err := json.Unmarshal(record, &outer)
+	if err == nil && (f == sortedMembers || f == onlyIDSorted) { // a map is written in the order of its keys
+		if err = json.Unmarshal(outer["value"], &value); err == nil {
+			outer["value"], err = json.Marshal(value)
+		}
+	}
+	if f == withoutID {
+		delete(outer, "id")
+	}
+	if f == onlyID || f == onlyIDSorted { // known by id and content, of which the sequence is a part
+		delete(outer, "partitionId")
+		delete(outer, "position")
+		delete(outer, "sequence")
+	}
+	whole, failed := json.Marshal(outer)
+	body.Write(whole)
+	return errors.Join(err, failed)
 }
 
 // poster posts bodies under a token.
@@ -209,15 +166,15 @@ type poster struct {
 	client     *http.Client
 }
 
-func newPoster(addr, token string) *poster {
-	return &poster{"http://" + addr + "/flow/flowRecord/batch", "Bearer " + token,
+func newPoster(url, token string) *poster {
+	return &poster{url + "/flow/flowRecord/batch", "Bearer " + token,
 		&http.Client{Timeout: 8 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 }
 
-// post sends a body once. Without an error it is durable; otherwise it may be,
-// and again tells whether it is worth another try.
-func (p *poster) post(ctx context.Context, body *bytes.Buffer, key string) (again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body.Bytes()))
+// post sends a body once. Without an error it is durable; otherwise it may be, and again
+// tells whether it is worth another try.
+func (p *poster) post(ctx context.Context, body []byte, key string) (again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	trial "sluice/cmd/internal/chaos"
+	"sluice/cmd/internal/deployment"
 )
 
 // taker takes records and fails now and then, before or after it has taken them.
@@ -69,28 +69,35 @@ func (d *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestAnExporterSendsEverythingAndSomeOfItAgain(t *testing.T) {
-	for name, idsOnly := range map[string]bool{"with positions": false, "with ids alone": true} {
+	for name, forms := range map[string][]form{
+		"with positions": {asWritten, sortedMembers, withoutID}, "with ids alone": {onlyID, onlyIDSorted},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := &taker{random: rand.New(rand.NewPCG(3, 4)), first: map[string]map[string]any{}, starts: map[string]bool{}, t: t}
 			server := httptest.NewServer(d)
 			defer server.Close()
-			records, again, fallbacks, wrote, counted, err := trial.ExportTo(t.Context(), server.URL, t.TempDir(), 3000, 3*time.Second, idsOnly)
-			if err != nil {
+			s := &site{
+				Deployment: &deployment.Deployment{Config: deployment.Config{Dir: t.TempDir()}, URL: server.URL},
+				cfg:        Config{For: 3 * time.Second, Rate: 3000}, journal: newJournal(io.Discard),
+			}
+			sum := &truth{sources: map[string]posted{}}
+			if err := s.export(t.Context(), engine{"one", 1, 1, forms}, 7, sum); err != nil {
 				t.Fatal(err)
 			}
-			var n int64
-			for _, r := range wrote {
-				n += r.Records()
+			var counted int64
+			for _, n := range sum.sources["one"].counts {
+				counted += n
 			}
+			n, did := records(sum.sources["one"].sent), sum.exported
 			if n < 1000 || int64(len(d.first)) != n || counted != n {
 				t.Errorf("%d records came and %d are counted, the log holds %d; want thousands", len(d.first), counted, n)
 			}
-			if fallbacks == 0 || again == 0 {
-				t.Errorf("%d fall-backs, %d records sent again after they were acknowledged: nothing was repeated", fallbacks, again)
+			if did.Failures == 0 || did.Again == 0 {
+				t.Errorf("the exporter did %+v: nothing was repeated", did)
 			}
-			if records-again != n {
-				t.Errorf("%d records were acknowledged, %d of them again: the log holds %d", records, again, n)
+			if did.Records-did.Again != n {
+				t.Errorf("the exporter did %+v: the log holds %d", did, n)
 			}
 		})
 	}

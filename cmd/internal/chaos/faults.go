@@ -2,300 +2,432 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/cmd/internal/deployment"
 )
 
-const sigterm = syscall.SIGTERM
+// Fault is one way to break a deployment for a while.
+type Fault struct {
+	Kind   string        // it is counted by it
+	Target string        // process, link, disk, lane, source, or machine with a clock
+	Hold   time.Duration // how long it lasts
 
-// breaker carries out a plan.
-type breaker struct {
-	*stage
-	view *view
+	// Possible tells whether a deployment has what it breaks; nil: every one has.
+	Possible func(d *deployment.Deployment) bool
 
-	// Held shared by what takes a NATS server away, and alone by a wipe: a
-	// server may lose its data only while the others have all of it. More than
-	// that no number of copies survives.
-	wiping sync.RWMutex
+	// Needs are names that other faults may use meanwhile, Alone those that none may.
+	// See holds.
+	Needs, Alone []string
 
-	spared spared
+	// Inject breaks it. heal, which may be nil, undoes that after the hold, or at the end
+	// of ctx if that is earlier; it is called after an error too.
+	Inject func(ctx context.Context, s *site) (heal func(), err error)
 }
 
-// run breaks what the plan says, each fault at its time, and returns when the
-// last one is over or, at the end of ctx, undone.
-func (b *breaker) run(ctx context.Context, plan []fault) {
-	began := time.Now()
-	var faults sync.WaitGroup
-	for _, f := range plan {
-		if !sleep(ctx, time.Until(began.Add(f.at))) {
-			break
-		}
-		faults.Go(func() { b.carryOut(ctx, f) })
+// Name says what is done to what for how long.
+func (f Fault) Name() string {
+	name := strings.TrimSpace(f.Kind + " " + f.Target)
+	if f.Hold > 0 {
+		name += fmt.Sprintf(" for %v", f.Hold)
 	}
-	faults.Wait()
+	return name
 }
 
-func (b *breaker) carryOut(ctx context.Context, f fault) {
-	if strings.HasPrefix(f.target, serviceNATS) && f.kind != wipe || f.kind == killLeader {
-		if !b.wiping.TryRLock() {
-			b.journal.note("%v: not now, the servers are needed", f)
-			return
-		}
-		defer b.wiping.RUnlock()
+// carryOut injects a fault and heals it: with the parts that it needs, in the journal,
+// and counted if it took effect.
+func (s *site) carryOut(ctx context.Context, f Fault) error {
+	release, ok := s.holds.take(f.Needs, f.Alone)
+	if !ok {
+		s.journal.note("%s: not now, another fault needs the same", f.Name())
+		return nil
 	}
-	if f.kind != freeze && f.kind != stepClock && b.spared.has(f.target) {
-		b.journal.note("%v: not now, another fault has it", f)
-		return
-	}
-	switch f.kind {
-	case kill:
-		b.kill(ctx, f)
-	case pause:
-		b.pause(ctx, f)
-	case restart:
-		b.restart(ctx, f)
-	case cut, slow, stall:
-		b.disturb(ctx, f)
-	case killInInsert, killInEntry:
-		b.ambush(ctx, f)
-	case killLeader:
-		b.killLeader(ctx, f)
-	case wipe:
-		b.wipe(ctx, f)
-	case addLane:
-		b.operate(ctx, "add a lane", func(c *Counts) { c.Lanes++ }, append([]string{"lanes", "add"}, b.streams()...)...)
-	case spread:
-		b.operate(ctx, f.String(), func(c *Counts) { c.Spreads++ }, "lanes", "spread", f.target)
-	case fillDisk:
-		b.fill(ctx, f)
-	case outage:
-		b.outage(ctx, f)
-	case stepClock:
-		b.step(ctx, f)
-	case freeze:
-		b.freeze(ctx, f)
-	case addInRetry:
-		b.retryAcrossLanes(ctx, f)
-	case fillLane:
-		b.fillLane(ctx, f)
-	}
-}
-
-func (b *breaker) kill(ctx context.Context, f fault) {
-	p := b.services[f.target]
-	if !p.kill() {
-		b.journal.note("%v: it is down already", f)
+	defer release()
+	heal, err := f.Inject(ctx, s)
+	if err != nil {
+		s.journal.note("%s: %v", f.Name(), err)
 	} else {
-		b.journal.note("%v", f)
-		b.journal.count(func(c *Counts) { c.Kills++ })
+		s.journal.note("%s", f.Name())
+		s.journal.count(f.Kind)
 	}
-	sleep(ctx, f.hold)
-	b.again(p)
+	if heal != nil {
+		deployment.Sleep(ctx, f.Hold)
+		heal()
+	}
+	return err
 }
 
-// again starts a service that is to run.
-func (b *breaker) again(p *service) {
-	if err := p.start(); err != nil {
-		b.journal.note("%v", err)
+// allNATS is held shared by what takes a NATS server away, and alone by what all servers
+// are needed for: one may lose its data only while the others have all of it.
+const allNATS = "every NATS server"
+
+// on is a fault of a process.
+func on(kind string, p *deployment.Process, hold time.Duration) Fault {
+	f := Fault{Kind: kind, Target: p.Name, Hold: hold, Needs: []string{p.Name}}
+	if p.Kind == deployment.NATS {
+		f.Needs = append(f.Needs, allNATS)
+	}
+	return f
+}
+
+var (
+	errDown = errors.New("it is down already")
+	errIdle = errors.New("it was idle")
+)
+
+// start starts a process that is to run.
+func (s *site) start(p interface{ Start() error }) {
+	if err := p.Start(); err != nil {
+		s.journal.note("%v", err)
 	}
 }
 
-func (b *breaker) pause(ctx context.Context, f fault) {
-	p := b.services[f.target]
-	if !p.signal(syscall.SIGSTOP) {
-		b.journal.note("%v: it is down", f)
-		return
-	}
-	b.journal.note("%v", f)
-	b.journal.count(func(c *Counts) { c.Stops++ })
-	sleep(ctx, f.hold)
-	p.signal(syscall.SIGCONT) // another one, if it was killed meanwhile
+// kill is kill -9 and, after the hold, a start.
+func kill(p *deployment.Process, hold time.Duration) Fault {
+	f := on("kill", p, hold)
+	f.Inject = func(_ context.Context, s *site) (func(), error) { return s.kill(p) }
+	return f
 }
 
-func (b *breaker) restart(ctx context.Context, f fault) {
-	p := b.services[f.target]
-	ran, status := p.end(sigterm, 12*time.Second)
-	switch {
-	case !ran:
-		b.journal.note("%v: it is down already", f)
-	case status != 0:
-		b.journal.count(func(c *Counts) { c.Restarts++; c.Unclean++ })
-		b.journal.note("%v: it did not stop cleanly: exit status %d", f, status)
-	default:
-		b.journal.count(func(c *Counts) { c.Restarts++ })
-		b.journal.note("%v", f)
+func (s *site) kill(p *deployment.Process) (heal func(), err error) {
+	if !p.Kill() {
+		err = errDown
 	}
-	sleep(ctx, f.hold)
-	b.again(p)
+	return func() { s.start(p) }, err
 }
 
-func (b *breaker) disturb(ctx context.Context, f fault) {
-	b.journal.note("%v", f)
-	b.journal.count(func(c *Counts) { c.Cuts++ })
-	links := b.links[f.target]
-	for _, l := range links {
-		switch f.kind {
-		case cut:
-			l.cut()
-		case slow:
-			l.slow(f.fine)
-		case stall:
-			l.stall()
+// pause is SIGSTOP and, after the hold, SIGCONT.
+func pause(p *deployment.Process, hold time.Duration) Fault {
+	f := on("pause", p, hold)
+	f.Inject = func(context.Context, *site) (func(), error) {
+		if !p.Pause() {
+			return nil, errDown
+		}
+		return p.Resume, nil
+	}
+	return f
+}
+
+// restart is SIGTERM, and a start after the hold. A process that does not stop as it
+// should is counted as unclean.
+func restart(p *deployment.Process, hold time.Duration) Fault {
+	f := on("restart", p, hold)
+	f.Inject = func(_ context.Context, s *site) (func(), error) {
+		if err := p.Stop(); err != nil {
+			s.journal.count(unclean)
+			s.journal.note("%v", err)
+		}
+		return func() { s.start(p) }, nil
+	}
+	return f
+}
+
+// onLink is a fault of a link, which is healed by its Resume.
+func onLink(kind, name string, hold time.Duration, do func(*deployment.Link)) Fault {
+	return Fault{Kind: kind, Target: name, Hold: hold, Needs: []string{name}, Inject: func(_ context.Context, s *site) (func(), error) {
+		do(s.Links[name])
+		return s.Links[name].Resume, nil
+	}}
+}
+
+func cut(name string) Fault {
+	return onLink("cut", name, 0, func(l *deployment.Link) { l.Cut() })
+}
+
+func delay(name string, by, hold time.Duration) Fault {
+	return onLink("delay", name, hold, func(l *deployment.Link) { l.Delay(by) })
+}
+
+func stall(name string, hold time.Duration) Fault {
+	return onLink("stall", name, hold, (*deployment.Link).Stall)
+}
+
+// Texts that go out with work: a header of every entry, and the insert of a block.
+const (
+	anEntry   = "Sluice-Entry"
+	anInsert  = "INSERT INTO flow.records"
+	patience  = 3 * time.Second         // of an ambush
+	gathering = 1200 * time.Millisecond // until requests that wait go out as one entry
+)
+
+// killInInsert kills the engine a moment after an insert has gone out to it.
+func killInInsert(engine *deployment.Process, moment, hold time.Duration) Fault {
+	return ambush("kill-in-insert", engine, deployment.Ingester, deployment.ToEngine, anInsert, moment, hold)
+}
+
+// killInEntry kills a NATS server a moment after an entry of many requests has gone out,
+// with several servers to whichever the api is connected.
+func killInEntry(nats *deployment.Process, moment, hold time.Duration) Fault {
+	return ambush("kill-in-entry", nats, deployment.API, deployment.ToNATS, anEntry, moment/20, hold)
+}
+
+func ambush(kind string, p *deployment.Process, from, to, text string, moment, hold time.Duration) Fault {
+	f := on(kind, p, hold)
+	f.Inject = func(ctx context.Context, s *site) (func(), error) {
+		links, release := s.take(from, to)
+		defer release()
+		sprung := trapAll(links, text, false)
+		if text == anEntry {
+			for _, l := range links {
+				l.Stall()
+			}
+			deployment.Sleep(ctx, gathering)
+			for _, l := range links {
+				l.Resume()
+			}
+		}
+		var idle error
+		select {
+		case <-sprung:
+			time.Sleep(moment)
+		case <-time.After(patience):
+			idle = errIdle
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		heal, err := s.kill(p)
+		return heal, errors.Join(err, idle)
+	}
+	return f
+}
+
+// take shares the links from processes of a kind that no fault has for itself.
+func (s *site) take(from, to string) (links []*deployment.Link, release func()) {
+	var releases []func()
+	for _, p := range s.Of(from) {
+		if r, ok := s.holds.take([]string{p.Name + to}, nil); ok {
+			links, releases = append(links, s.Links[p.Name+to]), append(releases, r)
 		}
 	}
-	sleep(ctx, f.hold)
-	for _, l := range links {
-		l.slow(0)
-		l.resume()
-	}
-}
-
-// ambush kills a server while it is busy: soon after something that makes work
-// has gone out to it.
-func (b *breaker) ambush(ctx context.Context, f fault) {
-	text, wait := "INSERT INTO flow.records", f.fine
-	var links []*link
-	for name, all := range b.links {
-		switch {
-		case f.kind == killInInsert && strings.HasSuffix(name, toEngine):
-			links = append(links, all...)
-		case f.kind == killInEntry && strings.HasPrefix(name, serviceAPI) && strings.HasSuffix(name, toNATS) && !b.spared.has(name):
-			text, wait = entryOnItsWay, f.fine/20
-			links = append(links, all...) // with several servers, to whichever it is connected
+	return links, func() {
+		for _, r := range releases {
+			r()
 		}
 	}
-	sprung := make(chan struct{}, len(links))
+}
+
+// trapAll gives a channel on which something comes when the text goes over any of the
+// links.
+func trapAll(links []*deployment.Link, text string, stall bool) <-chan struct{} {
+	any := make(chan struct{}, len(links))
 	for _, l := range links {
-		trap := l.await(text)
-		go func() { <-trap; sprung <- struct{}{} }() // ends with the next entry or insert
+		sprung := l.Trap(text, stall)
+		go func() { <-sprung; any <- struct{}{} }() // ends with the next such text, or with the run
 	}
-	if f.kind == killInEntry {
-		gather(ctx, links)
-	}
-	select {
-	case <-sprung:
-		time.Sleep(wait)
-		f.target += fmt.Sprintf(" %v after it began", wait)
-	case <-time.After(3 * time.Second):
-		f.target += ", which was idle"
-	case <-ctx.Done():
-		return
-	}
-	b.killAs(ctx, f)
+	return any
 }
 
-// gather holds links for so long that the requests waiting behind them go out
-// as one entry.
-func gather(ctx context.Context, links []*link) {
-	for _, l := range links {
-		l.stall()
-	}
-	sleep(ctx, 1200*time.Millisecond)
-	for _, l := range links {
-		l.resume()
-	}
+func severalNATS(d *deployment.Deployment) bool { return len(d.Of(deployment.NATS)) > 1 }
+
+// killLeader kills the NATS server that leads lane 0.
+func killLeader(hold time.Duration) Fault {
+	return Fault{Kind: "kill-leader", Hold: hold, Needs: []string{allNATS}, Possible: severalNATS,
+		Inject: func(ctx context.Context, s *site) (func(), error) {
+			leader, err := s.Leader(ctx, "FLOW_0")
+			if err != nil {
+				return nil, err
+			}
+			return s.kill(leader)
+		}}
 }
 
-// killAs kills the service that the target begins with.
-func (b *breaker) killAs(ctx context.Context, f fault) {
-	name, _, _ := strings.Cut(f.target, " ")
-	p := b.services[strings.TrimSuffix(name, ",")]
-	if p.kill() {
-		b.journal.count(func(c *Counts) { c.Kills++ })
-	}
-	b.journal.note("%v", f)
-	sleep(ctx, f.hold)
-	b.again(p)
+// wipe makes a NATS server lose its data, as a broken disk does, and come back empty
+// under its old name.
+func wipe(p *deployment.Process) Fault {
+	return Fault{Kind: "wipe", Target: p.Name, Alone: []string{allNATS}, Possible: severalNATS,
+		Inject: func(ctx context.Context, s *site) (func(), error) {
+			ready, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			for _, server := range s.Of(deployment.NATS) {
+				s.start(server)
+			}
+			if err := s.WaitCurrent(ready); err != nil {
+				return nil, fmt.Errorf("not done, the others do not have everything: %w", err)
+			}
+			p.Kill()
+			err := os.RemoveAll(p.Data)
+			s.start(p)
+			return func() {
+				began := time.Now()
+				filled, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
+				defer cancel()
+				err := s.WaitCurrent(filled)
+				s.journal.note("%s has caught up after %v: %v", p.Name, time.Since(began).Round(time.Millisecond), orYes(err))
+			}, err
+		}}
 }
 
-func (b *breaker) killLeader(ctx context.Context, f fault) {
-	leader, err := b.view.leader(ctx)
-	if err != nil || b.services[leader] == nil {
-		b.journal.note("%v: %v", f, err)
-		return
-	}
-	f.target = leader
-	b.kill(ctx, f)
-}
-
-// wipe makes a server lose its data, as a broken disk does, and come back
-// empty under its old name.
-func (b *breaker) wipe(ctx context.Context, f fault) {
-	b.wiping.Lock()
-	defer b.wiping.Unlock()
-	ready, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for _, name := range b.nats {
-		b.again(b.services[name])
-	}
-	if err := b.view.whole(ready); err != nil {
-		b.journal.note("%v: not done, the others do not have everything: %v", f, err)
-		return
-	}
-	p := b.services[f.target]
-	p.kill()
-	if err := os.RemoveAll(b.data(f.target)); err != nil {
-		b.journal.note("%v: %v", f, err)
-	}
-	b.journal.note("%v", f)
-	b.journal.count(func(c *Counts) { c.Wipes++ })
-	b.again(p)
-	began := time.Now()
-	filled, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
-	defer cancel()
-	if err := b.view.whole(filled); err != nil {
-		b.journal.note("%s has not caught up: %v", f.target, err)
-		return
-	}
-	b.journal.note("%s has caught up after %v", f.target, time.Since(began).Round(time.Millisecond))
-}
-
-// operate does something to the lanes as an operator does, who tries again when
-// NATS is away.
-func (b *breaker) operate(ctx context.Context, doing string, done func(*Counts), args ...string) {
-	args = append(args, "--nats", natsURL(b.natsAddrs))
+// operate runs a command, as an operator does who tries again when NATS is away.
+func (s *site) operate(ctx context.Context, args ...string) error {
 	for {
-		cmd := exec.CommandContext(ctx, filepath.Join(b.cfg.Bin, "sluice"), args...)
-		cmd.Dir, cmd.Env = b.dir, b.withClock(operator)
-		out, err := cmd.CombinedOutput()
+		out, err := s.Sluice(ctx, append(args, "--nats", s.NATSURL)...)
 		if err == nil {
-			b.journal.count(done)
-			b.journal.note("%s: %s", doing, strings.TrimSpace(string(out)))
-			return
+			s.journal.note("sluice %s: %s", strings.Join(args, " "), out)
+			return nil
 		}
-		b.journal.note("%s: %v: %s", doing, err, strings.TrimSpace(string(out)))
-		if !sleep(ctx, time.Second) {
-			return
+		s.journal.note("%v", err)
+		if !deployment.Sleep(ctx, time.Second) {
+			return err
 		}
 	}
 }
 
-func (b *breaker) fill(ctx context.Context, f fault) {
-	d := b.disks[f.target]
-	if err := d.fill(); err != nil {
-		b.journal.note("%v: %v", f, err)
-		return
-	}
-	b.journal.note("%v", f)
-	b.journal.count(func(c *Counts) { c.Fills++ })
-	sleep(ctx, f.hold)
-	if err := d.empty(); err != nil {
-		b.journal.note("%v", err)
-	}
+// lanes are the arguments of a command that may make a lane.
+func (s *site) lanes(command string) []string {
+	return append([]string{"lanes", command}, s.cfg.streams()...)
 }
 
-// outage stops the engine gracefully and starts it again after the hold.
-func (b *breaker) outage(ctx context.Context, f fault) {
-	p := b.services[f.target]
-	p.end(sigterm, 15*time.Second)
-	b.journal.note("%v", f)
-	sleep(ctx, f.hold)
-	b.again(p)
-	b.journal.note("the engine is started again")
+func addLane() Fault {
+	return Fault{Kind: "add-lane", Inject: func(ctx context.Context, s *site) (func(), error) {
+		return nil, s.operate(ctx, s.lanes("add")...)
+	}}
+}
+
+// spread moves a source to other lanes.
+func spread(source string) Fault {
+	return Fault{Kind: "spread", Target: source,
+		Possible: func(d *deployment.Deployment) bool { return d.Tokens[source] != "" },
+		Inject: func(ctx context.Context, s *site) (func(), error) {
+			return nil, s.operate(ctx, "lanes", "spread", source)
+		}}
+}
+
+// addInRetry adds a lane while requests are on their way for longer than their clients
+// wait: they are sent again before and after.
+func addInRetry(hold time.Duration) Fault {
+	return Fault{Kind: "add-in-retry", Hold: hold, Inject: func(ctx context.Context, s *site) (func(), error) {
+		links, release := s.take(deployment.API, deployment.ToNATS)
+		for _, l := range links {
+			l.Stall()
+		}
+		return func() {
+			defer release()
+			if err := s.operate(ctx, s.lanes("add")...); err != nil {
+				s.journal.note("add a lane: %v", err)
+			}
+			deployment.Sleep(ctx, hold/4)
+			for _, l := range links {
+				l.Resume()
+			}
+		}, nil
+	}}
+}
+
+// outage stops the engine and starts it after the hold.
+func outage(engine *deployment.Process, hold time.Duration) Fault {
+	f := restart(engine, hold)
+	f.Kind = "outage"
+	return f
+}
+
+// stepClock steps the clock of a machine, and back after the hold.
+func stepClock(machine string, by, hold time.Duration) Fault {
+	return Fault{Kind: "step-clock", Target: fmt.Sprintf("%s by %v", machine, by), Hold: hold,
+		Possible: func(d *deployment.Deployment) bool { return d.Clocks },
+		Inject: func(ctx context.Context, s *site) (func(), error) {
+			if err := s.SetClock(machine, by); err != nil {
+				return nil, err
+			}
+			var err error
+			if machine == deployment.Operator {
+				err = s.operate(ctx, s.lanes("make")...)
+			}
+			return func() {
+				if err := s.SetClock(machine, 0); err != nil {
+					s.journal.note("%v", err)
+				}
+			}, err
+		}}
+}
+
+// freeze pauses an api in the middle of a publish for longer than repeats are
+// recognised: the entry is on its way to NATS, and arrives when everything that it was
+// to be compared with may be forgotten. Then the api goes on, with the answer of NATS in
+// its socket. The entry is void, and no client is told OK.
+func freeze(api *deployment.Process, hold time.Duration) Fault {
+	road := api.Name + deployment.ToNATS
+	return Fault{Kind: "freeze", Target: api.Name, Hold: hold, Alone: []string{api.Name, road, allNATS}, // a server that ends takes what is on its way along
+		Inject: func(ctx context.Context, s *site) (func(), error) {
+			link := s.Links[road]
+			resume := func() { link.Disarm(); link.Resume() }
+			select {
+			case <-link.Trap(anEntry, true):
+				deployment.Sleep(ctx, 200*time.Millisecond) // the rest of it
+			case <-time.After(5 * time.Second):
+				return resume, errors.New("it has nothing to send")
+			case <-ctx.Done():
+				return resume, ctx.Err()
+			}
+			if !api.Pause() {
+				return resume, errDown
+			}
+			return func() {
+				resume()
+				deployment.Sleep(ctx, 2*time.Second) // NATS takes it, and says so
+				api.Resume()
+			}, nil
+		}}
+}
+
+// fillLane leaves a lane no room for a while: of requests that are cut over several
+// lanes, the others take their parts.
+func fillLane(lane string, hold time.Duration) Fault {
+	return Fault{Kind: "fill-lane", Target: lane, Hold: hold, Inject: func(ctx context.Context, s *site) (func(), error) {
+		js, err := s.JetStream()
+		if err != nil {
+			return nil, err
+		}
+		stream, err := js.Stream(ctx, lane)
+		if err != nil {
+			return nil, err
+		}
+		before := stream.CachedInfo().Config
+		full := before
+		full.MaxBytes = int64(max(stream.CachedInfo().State.Bytes, 1))
+		return func() {
+			for err := s.update(js, before); err != nil; err = s.update(js, before) {
+				s.journal.note("make room in %s again: %v", lane, err)
+				time.Sleep(time.Second)
+			}
+		}, s.update(js, full)
+	}}
+}
+
+// update writes a stream's configuration while no fault takes a server away: one that is
+// killed meanwhile does not know the stream any more.
+func (s *site) update(js jetstream.JetStream, cfg jetstream.StreamConfig) error {
+	release, _ := s.holds.take(nil, []string{allNATS})
+	defer release()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err := js.UpdateStream(ctx, cfg)
+	return err
+}
+
+// fillDisk leaves a disk no room beyond what is used already.
+func fillDisk(p *deployment.Process, hold time.Duration) Fault {
+	f := on("fill-disk", p, hold)
+	f.Inject = func(_ context.Context, s *site) (func(), error) {
+		return func() {
+			if err := s.disks[p.Name].empty(); err != nil {
+				s.journal.note("%v", err)
+			}
+		}, s.disks[p.Name].fill()
+	}
+	return f
+}
+
+// replace stops a process and starts the program of the same name in another folder.
+func replace(p *deployment.Process, bin string) Fault {
+	f := on("replace", p, 0)
+	f.Inject = func(ctx context.Context, _ *site) (func(), error) {
+		return nil, p.Replace(context.WithoutCancel(ctx), bin)
+	}
+	return f
 }

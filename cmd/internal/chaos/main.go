@@ -1,35 +1,31 @@
-// Command chaos runs Sluice as processes under load, breaks it for a while in
-// every way it can, heals it, and then compares every acknowledged record with
-// the tables. It exits 0 only if none is missing and none is there twice.
+// Command chaos runs Sluice as processes under load, does something to it, and then
+// compares every acknowledged record with the tables. It exits 0 only if none is
+// missing and none is there twice. What it does is a scenario:
 //
-//	load ─▶ link ─▶ api ×2 ─▶ links ─▶ NATS ×1 or ×3 ◀─ links ─ ingester ×2 ─▶ links ─▶ engine
-//	 │                                                                                  │
-//	 └─ what was acknowledged ────────────▶ compare ◀──────────── what is in the tables ┘
+//	chaos    breaks it in every way it can, by chance, and heals it
+//	upgrade  replaces its processes one after the other by another version, and back
+//	soak     nothing, for a long time, and watches what must not grow
 //
-// Every box is a process of its own, and every link a proxy that can cut, delay
-// and stall what goes through it. The schedule of faults follows from the seed
-// alone, so that a run that failed can be run again; what a fault meets depends
-// on timing too.
+// The schedule of faults follows from the seed alone, so that a run that failed can be
+// repeated; what a fault meets depends on timing too.
 //
-// Every client is a source of its own. Some post each record in one request
-// until it is acknowledged or given up; exporters of simulated engines post what
-// they have posted before, cut into other requests and written in other forms;
-// one posts records without identity, under keys.
+// Every client is a source of its own. Some post each record in one request until it is
+// acknowledged or given up; exporters of simulated engines post what they have posted
+// before, cut into other requests and written in other forms; one posts records without
+// identity, under keys.
 //
-// A run ends with all services healed, waits until the lanes are empty, and
-// compares: of each record of each source how often it was acknowledged (never,
-// or at least once) with how often it is stored, in flow.records as it is; the
-// counters with the rows, and with what the exporters know that they must come
-// to; every fold with the same fold made at once from all records. What was sent
-// but never acknowledged may be stored once or not at all. sluice verify must
-// agree.
+// A run ends with all processes healed, waits until the lanes are empty, and compares:
+// of each record of each source how often it was acknowledged (never, or at least once)
+// with how often it is stored, in flow.records as it is; the counters with the rows, and
+// with what the exporters know that they must come to; every aggregate table with the
+// same one made at once from all records. What was sent but never acknowledged may be
+// stored once or not at all. sluice verify must agree.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"syscall"
@@ -37,23 +33,28 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-func main() { os.Exit(run()) }
+type commands struct {
+	Chaos   Config  `cmd:"" default:"withargs" help:"Break a running Sluice and look for what was lost or duplicated."`
+	Upgrade Upgrade `cmd:"" help:"Roll a running Sluice to another version and back, under load."`
+	Soak    Soak    `cmd:"" help:"Run Sluice under a steady load and watch what must not grow."`
+}
 
-func run() int {
-	cfg := Config{Journal: os.Stdout}
-	kong.Parse(&cfg, kong.Name("chaos"), kong.Description("Breaks a running Sluice and looks for what was lost or duplicated."))
-	if cfg.Seed == 0 {
-		cfg.Seed = rand.Uint64N(1_000_000)
-	}
+func main() {
+	var c commands
+	command := kong.Parse(&c, kong.Name("chaos"), kong.Description("Trials of a running Sluice."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	result, err := Run(ctx, cfg)
+	command.BindTo(ctx, (*context.Context)(nil))
+	if err := command.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// report prints what a run has found.
+func report(result Result, err error) error {
 	if err == nil || errors.Is(err, ErrBroken) {
 		fmt.Println(result)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		return 1
-	}
-	return 0
+	return err
 }

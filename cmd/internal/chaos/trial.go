@@ -3,34 +3,95 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
-	"sluice/pkg/programtest"
+	"sluice/cmd/internal/audit/verify"
+	"sluice/cmd/internal/deployment"
 )
 
-// ErrBroken is what Run returns when a promise was broken.
+// Config says what to break and for how long. It is the command line, and what tests
+// set beside it.
+type Config struct {
+	For            time.Duration `default:"30m" help:"How long to break things under load."`
+	Seed           uint64        `help:"Decides faults and records; a new one when 0. The same seed has the same schedule."`
+	NATS           int           `name:"nats" enum:"1,3" default:"1" help:"NATS servers: 1, or 3 with three copies of every stream."`
+	Rate           float64       `default:"6000" help:"Records per second to post."`
+	Every          time.Duration `default:"2.5s" help:"Mean time between two faults."`
+	StreamMaxBytes int64         `default:"1073741824" help:"Disk budget of a lane in bytes; little of it makes 429s."`
+	SmallDisk      bool          `help:"Fill the disks of NATS and of the engine too. Needs root: it mounts file systems in memory."`
+	Brokers        bool          `help:"Only the exporters of a simulated Camunda cluster of three partitions post, as the real ones do; brokers fail too."`
+	Outage         time.Duration `help:"Instead of faults at random: stop the engine for so long in the middle of the run."`
+	RepeatWindow   time.Duration `default:"5m" help:"Window in which the programs recognise a repeated request, shorter than theirs, so that a run outlives it."`
+	Dir            string        `type:"path" help:"Folder for data and logs; a temporary one when empty. It stays when something is wrong."`
+	Keep           bool          `help:"Keep the folder in any case."`
+
+	Bin     string    `kong:"-"` // folder of the programs, with clocks; built when empty
+	Journal io.Writer `kong:"-"` // gets one line per fault
+}
+
+// Run is the scenario chaos.
+func (c *Config) Run(ctx context.Context) error {
+	c.Journal = os.Stdout
+	return report(chaos(ctx, *c))
+}
+
+func chaos(ctx context.Context, cfg Config) (Result, error) {
+	if cfg.Seed == 0 {
+		cfg.Seed = rand.Uint64N(1_000_000)
+	}
+	return try(ctx, cfg, cfg.posts(), func(ctx context.Context, s *site) error {
+		s.carryOutAll(ctx, plan(cfg, s.Deployment))
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// streams are the options of every program that may make a stream.
+func (c Config) streams() []string {
+	return []string{"--stream-max-bytes", fmt.Sprint(c.StreamMaxBytes), "--stream-replicas", fmt.Sprint(c.NATS), "--repeat-window", c.RepeatWindow.String()}
+}
+
+// deployment is what runs: everything that can be broken twice. What is stored is purged
+// after a sixth of the run. Blocks are small, so that some are full after every outage:
+// those are inserted in parts at once, and a lane is taken over by an ingester that makes
+// as many or more.
+func (c Config) deployment(dir string, sources []string) deployment.Config {
+	return deployment.Config{
+		Bin: c.Bin, Dir: dir, NATS: c.NATS, APIs: 2, Ingesters: 2, Exporters: true, Links: true, Clocks: true, Sources: sources,
+		Options: map[string][]string{
+			deployment.API:             c.streams(),
+			deployment.Ingester:        append(c.streams(), "--history", (c.For / 6).String(), "--block-bytes", "1048576", "--block-inserts", "2"),
+			deployment.Ingester + "-2": {"--block-inserts", "3"},
+		},
+	}
+}
+
+// ErrBroken is what a trial returns when a promise was broken.
 var ErrBroken = errors.New("not exactly what was acknowledged is stored")
 
 // Result is what a run has done and found.
 type Result struct {
 	Findings
-	Counts
 	Counters         // against the rows, and what the exporters know
-	Folds     int    // compared
+	Folds     int    // aggregate tables compared
 	Differ    int    // of them, that are not what the records make
 	Again     int64  // records acknowledged although they had been before
-	FallBacks int    // of exporters
+	Failures  int64  // of simulated brokers
+	Abandoned int64  // records given up by their client
 	Verified  bool   // sluice verify accounts for everything too
-	Dead      uint64 // records set aside; none of those posted should be
+	Dead      uint64 // records dead-lettered; none of those posted should be
 	Void      uint64 // records of entries that came too late to count
 	Mended    int    // inserts that a kill of the engine had left half-way
+	Done      counts // faults
 	Duration  time.Duration
 	Drain     time.Duration // from the last fault until everything was stored
 	Seed      uint64
@@ -39,11 +100,9 @@ type Result struct {
 
 // String is the result in one line.
 func (r Result) String() string {
-	s := fmt.Sprintf("acked=%d again=%d stored=%d unique=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d folds=%d/%d verified=%v kills=%d stops=%d restarts=%d cuts=%d",
+	return fmt.Sprintf("acked=%d again=%d stored=%d unique=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d aggregates=%d/%d verified=%v broker-failures=%d void=%d mended=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d; %v",
 		r.Acked, r.Again, r.Stored, r.Unique, r.Counted, r.Lost+r.Below, max(r.Doubled, r.Above), r.Strangers, r.Dead, r.Folds-r.Differ, r.Folds, r.Verified,
-		r.Kills, r.Stops, r.Restarts, r.Cuts)
-	return s + fmt.Sprintf(" fall-backs=%d fills=%d wipes=%d lanes-added=%d lanes-filled=%d spreads=%d clocks=%d freezes=%d void=%d mended=%d crashes=%d unclean=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d",
-		r.FallBacks, r.Fills, r.Wipes, r.Lanes, r.FullLanes, r.Spreads, r.Steps, r.Freezes, r.Void, r.Mended, r.Crashes, r.Unclean, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed)
+		r.Failures, r.Void, r.Mended, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed, r.Done)
 }
 
 // Clean tells whether every promise was kept.
@@ -51,12 +110,11 @@ func (r Result) Clean() bool {
 	return r.Findings.Clean() && r.Above == 0 && r.Below == 0 && r.Differ == 0 && r.Dead == 0 && r.Verified
 }
 
-// Run breaks a Sluice of its own for a while and compares what is stored with
-// what was acknowledged. The error is ErrBroken when they differ, or when not
-// everything could be stored after all was healed; then the folder with all
-// data and logs stays.
-func Run(ctx context.Context, cfg Config) (result Result, err error) {
-	cfg = cfg.withDefaults()
+// try posts for a while, breaks a deployment of its own meanwhile, heals it, and compares
+// what is stored with what was acknowledged. Its context ends breaks when the time is up.
+// The error is ErrBroken when they differ, or when not everything could be stored after
+// all was healed; then the folder with all data and logs stays.
+func try(ctx context.Context, cfg Config, all posting, breaks func(context.Context, *site) error) (result Result, err error) {
 	dir, err := folder(cfg.Dir)
 	if err != nil {
 		return Result{}, err
@@ -66,7 +124,7 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 		return Result{}, err
 	}
 	defer file.Close()
-	j := &journal{began: time.Now(), out: io.MultiWriter(file, cfg.Journal)}
+	j := newJournal(io.MultiWriter(file, cfg.Journal))
 	defer func() {
 		switch {
 		case err != nil:
@@ -75,32 +133,41 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 			err = os.RemoveAll(dir)
 		}
 	}()
-
 	if cfg.Bin == "" {
 		cfg.Bin = filepath.Join(dir, "bin")
-		if err := Build(ctx, cfg.Bin); err != nil {
+		if err := deployment.BuildWithClocks(ctx, cfg.Bin); err != nil {
 			return Result{}, err
 		}
 	}
-	s, err := newStage(cfg, dir, j)
+	s, err := newSite(ctx, cfg, dir, all.sources(), j)
 	if s != nil {
 		defer s.close()
 	}
 	if err != nil {
 		return Result{}, err
 	}
-	v, err := newView(s)
-	if err != nil {
-		return Result{}, err
-	}
-	defer v.close()
-	if err := s.start(ctx); err != nil {
-		return Result{}, err
-	}
-	j.note("all services are ready, seed %d, in %s", cfg.Seed, dir)
-	result, err = s.try(ctx, v)
-	result.Seed, result.NATS = cfg.Seed, cfg.NATS
+	j.note("all processes are ready, seed %d, in %s", cfg.Seed, dir)
+	result, err = s.try(ctx, all, breaks)
+	result.Seed, result.NATS, result.Done = cfg.Seed, cfg.NATS, j.sum()
 	return result, err
+}
+
+// newSite starts a deployment that is to be broken.
+func newSite(ctx context.Context, cfg Config, dir string, sources []string, j *journal) (*site, error) {
+	d, err := deployment.New(cfg.deployment(dir, sources))
+	s := &site{Deployment: d, cfg: cfg, journal: j, disks: map[string]*disk{}}
+	if err != nil {
+		return s, err
+	}
+	for _, p := range d.Processes {
+		p.Ended = s.crashed
+	}
+	if cfg.SmallDisk {
+		if err := s.mount(); err != nil {
+			return s, err
+		}
+	}
+	return s, d.Start(ctx)
 }
 
 func folder(name string) (string, error) {
@@ -111,69 +178,58 @@ func folder(name string) (string, error) {
 }
 
 // try posts and breaks at the same time, heals, and compares.
-func (s *stage) try(ctx context.Context, v *view) (Result, error) {
+func (s *site) try(ctx context.Context, all posting, breaks func(context.Context, *site) error) (Result, error) {
 	began := time.Now()
-	schedule := plan(s.cfg, s.scene())
 	posting, enough := context.WithTimeout(ctx, s.cfg.For+s.patience())
 	defer enough()
-	var all *truth
+	var known *truth
 	failed := make(chan error, 1)
 	go func() {
 		var err error
-		all, err = s.post(posting)
+		known, err = s.post(posting, all)
 		failed <- err
 	}()
 	breaking, heal := context.WithTimeout(ctx, s.cfg.For)
 	defer heal()
-	b := &breaker{stage: s, view: v}
-	b.run(breaking, schedule)
-	<-breaking.Done()
-	for _, name := range s.order {
-		b.again(s.services[name])
+	failure := breaks(breaking, s)
+	for _, p := range s.Processes {
+		s.start(p)
 	}
-	for _, f := range schedule {
-		if f.kind == spread { // one that is in the middle is given up, as its operator would
-			b.operate(ctx, "stay "+f.target, func(*Counts) {}, "lanes", "spread", f.target, "--stay")
+	for _, source := range spreads { // a move in the middle is given up, as its operator would
+		if s.journal.sum()["spread"] > 0 {
+			if err := s.operate(ctx, "lanes", "spread", source, "--stay"); err != nil {
+				return Result{}, err
+			}
 		}
 	}
 	s.journal.note("healed: no more faults")
 	healed := time.Now()
-	if err := <-failed; err != nil {
+	if err := errors.Join(failure, <-failed, ctx.Err()); err != nil {
 		return Result{}, err
 	}
-	if ctx.Err() != nil {
-		return Result{}, ctx.Err()
-	}
-
 	draining, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	stuck := v.drained(draining)
+	stuck := s.WaitStored(draining)
 	drain := time.Since(healed)
 	s.journal.note("drained: %v", orYes(stuck))
-	result, err := s.compare(ctx, v, all)
+	result, err := s.compare(ctx, known)
 	result.Duration, result.Drain = time.Since(began), drain
 	if err != nil {
 		return result, err
 	}
-	s.stop()
-	result.Counts = s.journal.sum()
-	result.Abandoned = int(all.abandoned())
-	if result.Mended, err = s.mended(); err != nil {
-		return result, err
+	if err := s.Stop(); err != nil {
+		s.journal.count(unclean)
+		s.journal.note("%v", err)
 	}
-	if stuck != nil {
+	// The engine says what it has mended at its starts.
+	result.Mended = strings.Count(s.Process(deployment.Engine).Output(), "an insert was not finished")
+	switch {
+	case stuck != nil:
 		return result, fmt.Errorf("%w: %w", ErrBroken, stuck)
-	}
-	if !result.Clean() {
+	case !result.Clean():
 		return result, ErrBroken
 	}
 	return result, nil
-}
-
-// mended counts what the engine says it has mended at its starts.
-func (s *stage) mended() (int, error) {
-	log, err := os.ReadFile(filepath.Join(s.dir, "logs", serviceEngine+".log"))
-	return bytes.Count(log, []byte("an insert was not finished")), err
 }
 
 func orYes(err error) string {
@@ -184,11 +240,11 @@ func orYes(err error) string {
 }
 
 // patience is how long what is left may take after the last fault.
-func (s *stage) patience() time.Duration { return 5*time.Minute + s.cfg.For/3 }
+func (s *site) patience() time.Duration { return 5*time.Minute + s.cfg.For/3 }
 
-// compare looks at the tables.
-func (s *stage) compare(ctx context.Context, v *view, all *truth) (Result, error) {
-	t, err := openTables(s.engine, "flow")
+// compare looks at the tables, and asks sluice verify to compare the lanes with them.
+func (s *site) compare(ctx context.Context, all *truth) (Result, error) {
+	t, err := openTables(s.Native, "flow")
 	if err != nil {
 		return Result{}, err
 	}
@@ -197,15 +253,26 @@ func (s *stage) compare(ctx context.Context, v *view, all *truth) (Result, error
 	if err != nil {
 		return r, err
 	}
-	r.Again, r.FallBacks = all.exported.again, all.exported.fallbacks
-	if r.Dead, err = v.dead(ctx); err != nil {
-		return r, err
-	}
-	if r.Void, err = v.void(ctx); err != nil {
-		return r, err
-	}
-	r.Verified, err = s.verify(ctx)
+	r.Again, r.Failures, r.Abandoned = all.exported.Again, all.exported.Failures, all.abandoned()
+	account, err := s.verify(ctx)
+	total, purged := account.Total(), account.Purged()
+	r.Verified, r.Dead, r.Void = account.OK, total.Dead+purged.DeadLettered, total.Void+purged.Void
 	return r, err
+}
+
+// verify asks sluice verify. That something is wrong is in the report.
+func (s *site) verify(ctx context.Context) (r verify.Report, err error) {
+	out, err := s.Verify(ctx, "--json", "--repeat-window", s.cfg.RepeatWindow.String())
+	if json.Unmarshal([]byte(out), &r) != nil {
+		return r, errors.Join(err, fmt.Errorf("sluice verify printed no report: %s", out))
+	}
+	for i := range r.Lanes {
+		r.Lanes[i].Minutes = nil
+	}
+	var text bytes.Buffer
+	_ = json.NewEncoder(&text).Encode(r) // a report that was read
+	s.journal.note("sluice verify: %s", bytes.TrimSpace(text.Bytes()))
+	return r, nil
 }
 
 // judge compares everything that is stored with the truth.
@@ -233,18 +300,4 @@ func (t *tables) judge(ctx context.Context, all *truth, j *journal) (r Result, e
 		j.note("%s", line)
 	}
 	return r, err
-}
-
-// verify asks sluice verify, which compares the lanes with the tables.
-func (s *stage) verify(ctx context.Context) (bool, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.cfg.Bin, "sluice"), "verify", "--deep", "--repeat-window", s.cfg.RepeatWindow.String(),
-		"--nats", natsURL(s.natsAddrs), "--clickhouse", "clickhouse://default@"+s.engine+"/flow")
-	cmd.Dir, cmd.Env = s.dir, programtest.Environ() // not where a ./data may have secrets of another installation
-	out, err := cmd.CombinedOutput()
-	s.journal.note("sluice verify:\n%s", bytes.TrimSpace(out))
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
-		return false, nil
-	}
-	return err == nil, err
 }

@@ -1,22 +1,29 @@
-package main_test
+package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	trial "sluice/cmd/internal/chaos"
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/cmd/internal/deployment"
 )
 
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	programs := t.TempDir()
-	if err := trial.Build(t.Context(), programs); err != nil {
+	if err := deployment.BuildWithClocks(t.Context(), programs); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]func(*testing.T, string){
 		"for half a minute":      forHalfAMinute,
-		"clocks and frozen apis": clocksAndFrozenApis,
+		"clocks and frozen apis": clocksAndFrozenAPIs,
+		"rolling restarts":       rollingRestarts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -29,14 +36,148 @@ func TestChaos(t *testing.T) {
 // server and no patience, 34 of them in half a minute, under a moderate load.
 func forHalfAMinute(t *testing.T, programs string) {
 	var journal bytes.Buffer
-	result, err := trial.Run(t.Context(), trial.Config{
-		Bin: programs, For: 30 * time.Second, Seed: 5, Rate: 2000, Every: time.Second, Journal: &journal,
+	result, err := chaos(t.Context(), Config{
+		Bin: programs, For: 30 * time.Second, Seed: 5, NATS: 1, Rate: 2000, Every: time.Second,
+		StreamMaxBytes: 1 << 30, RepeatWindow: 5 * time.Minute, Journal: &journal,
 	})
 	t.Log(result)
 	if err != nil {
 		t.Fatalf("%s\n%v", journal.String(), err)
 	}
-	if result.Acked == 0 || result.Kills == 0 || result.Stops == 0 {
+	if result.Acked == 0 || result.Done["kill"] == 0 || result.Done["pause"] == 0 {
 		t.Errorf("%s\nit has shown nothing", journal.String())
+	}
+}
+
+// rollingRestarts is `make upgrade` in small: two apis and two ingesters are replaced one
+// after the other, while records and changes come in, by the same version and by one in
+// another folder, as there is no other yet. Nothing is lost or duplicated, and the
+// client's next attempt within a second settles every request.
+func rollingRestarts(t *testing.T, programs string) {
+	other := filepath.Join(t.TempDir(), "previous")
+	if err := os.Symlink(programs, other); err != nil {
+		t.Fatal(err)
+	}
+	for _, previous := range []string{"", other} {
+		var journal bytes.Buffer
+		result, err := upgrade(t.Context(), Upgrade{Bin: programs, Previous: previous, For: 20 * time.Second, Rate: 500, Seed: 1, Journal: &journal})
+		t.Log(result)
+		if err != nil {
+			t.Fatalf("%s\n%v", journal.String(), err)
+		}
+		if result.Acked == 0 || result.Done["replace"] < 8 {
+			t.Errorf("%s\nwant 8 processes replaced at least while records come in", journal.String())
+		}
+	}
+}
+
+// clocksAndFrozenAPIs: the clocks of NATS, of an api and of an operator step by
+// ten minutes and back, and an api stands still in the middle of a publish for
+// longer than repeats are recognised. A request that is repeated over both apis
+// is stored once, whatever they do; what came too late counts for nothing, and
+// no client is told OK for it.
+func clocksAndFrozenAPIs(t *testing.T, programs string) {
+	const window = time.Minute // in which a step of a server's clock counts for 30 s at most
+	var journal bytes.Buffer
+	cfg := Config{Bin: programs, RepeatWindow: window, NATS: 1, StreamMaxBytes: 1 << 30, For: 30 * time.Minute}
+	s, err := newSite(t.Context(), cfg, t.TempDir(), []string{"engine-a"}, newJournal(&journal))
+	s.EndWith(t)
+	if err != nil {
+		t.Fatalf("%s\n%v", journal.String(), err)
+	}
+	send := func(api int, key string, records int) error {
+		record := fmt.Sprintf(`{"recordType":"EVENT","valueType":"VARIABLE","intent":"CREATED","timestamp":1763701200123,"value":{"bpmnProcessId":%q,"name":"n","value":"1"}}`, key)
+		to := newPoster("http://"+s.Of(deployment.API)[api].HTTP, s.Token)
+		to.client.Timeout = time.Minute
+		_, err := to.post(t.Context(), []byte("["+strings.Repeat(record+",", records-1)+record+"]"), key)
+		return err
+	}
+	want := map[string]int{}
+	post := func(api int, key string, records int) {
+		t.Helper()
+		want[key] = records
+		err := send(api, key, records)
+		for deadline := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(deadline); err = send(api, key, records) {
+			time.Sleep(100 * time.Millisecond) // as a client does
+		}
+		if err != nil {
+			t.Errorf("post %s to api %d: %v", key, api+1, err)
+		}
+	}
+	set := func(machine string, off time.Duration) {
+		t.Helper()
+		if err := s.SetClock(machine, off); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(150 * time.Millisecond) // programs look every 50 ms
+	}
+	for _, machine := range machines(s.Deployment) {
+		for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+			key := fmt.Sprint(machine, " ", off)
+			post(0, key, 3)
+			set(machine, off)
+			post(1, key, 3)
+			if err := s.operate(t.Context(), s.lanes("make")...); err != nil {
+				t.Fatal(err)
+			}
+			set(machine, 0)
+			post(0, key, 3)
+		}
+	}
+
+	frozen := make(chan struct{})
+	go func() {
+		defer close(frozen)
+		_ = s.carryOut(t.Context(), freeze(s.Process("api"), window/4+time.Second)) // an api that was slower looks before it answers
+	}()
+	time.Sleep(100 * time.Millisecond)
+	late := make(chan error, 1)
+	go func() { late <- send(0, "late", 5) }()
+	for deadline := time.Now().Add(10 * time.Second); s.journal.sum()["freeze"] == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s\nit was not frozen", journal.String())
+		}
+	}
+	post(1, "late", 5) // what the client does when it hears nothing
+	for n := range 3 { // and more time than the window goes by
+		set("nats", 10*time.Minute)
+		post(1, fmt.Sprint("meanwhile ", n), 1)
+		set("nats", 0)
+		post(1, fmt.Sprint("later ", n), 1)
+	}
+	<-frozen
+	if err := <-late; err == nil {
+		t.Error("the frozen api answered OK for an entry that counts for nothing")
+	} else {
+		t.Logf("the frozen api answered %v", err)
+	}
+	post(0, "afterwards", 2)
+
+	if err := s.WaitStored(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stored := map[string]int{}
+	rows, err := s.Query(t.Context(), "SELECT replaceAll(bpmn_process_id, ' ', '_'), count() FROM flow.records GROUP BY ALL FORMAT TabSeparated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(rows) {
+		var key string
+		var n int
+		if _, err := fmt.Sscan(line, &key, &n); err != nil {
+			t.Fatal(err)
+		}
+		stored[strings.ReplaceAll(key, "_", " ")] = n
+	}
+	if diff := cmp.Diff(want, stored); diff != "" {
+		t.Errorf("stored records of each key (-want +got):\n%s", diff)
+	}
+	account, err := s.verify(t.Context())
+	if err != nil || !account.OK {
+		t.Errorf("%s\nverify: %v, %v", journal.String(), account.OK, err)
+	}
+	// The api may have sent them once more.
+	if void := account.Total().Void + account.Purged().Void; void == 0 || void%5 != 0 {
+		t.Errorf("%d records were void, want the 5 of the frozen api", void)
 	}
 }

@@ -135,7 +135,7 @@ func TestWhoMay(t *testing.T) {
 	})
 }
 
-// requestsInEveryForm: methods, media types, compression and repeats.
+// requestsInEveryForm: methods, media types, compression and dedup.
 func requestsInEveryForm(t *testing.T, s *stack) {
 	const batch = "/flow/flowRecord/batch"
 	packed := zstdOf(t, []byte(`{"id":"z"}`))

@@ -175,8 +175,8 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "backup")
 	args := append([]string{"backup", "--json", "--to", copied, "--data", s.data}, s.servers()...)
 	m := held(t, again(t, []string{
-		filepath.Join(copied, "tables", "counts_1m", "*.zst"), // in the middle of the cut
-		filepath.Join(copied, "streams", "FLOW_DEAD.*"), filepath.Join(copied, "rehearsal", "*"),
+		filepath.Join(copied, "streams", "KV_flow_state.*"), // while the lanes are held
+		filepath.Join(copied, "streams", "FLOW_DEAD.*"), filepath.Join(copied, "tables", "records", "*"),
 	}, args...))
 	if err := stop(); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -72,15 +71,13 @@ func byPartition(seed uint64, begin time.Time, first int64, count int) map[int64
 func TestBrokersThatFail(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = programtest.Address()
-	elastic := programtest.Address()
 	file, tokens := s.tokensOf("once", "brokers", "load")
 	r := &resender{stack: s, tokens: map[string]string{"once": tokens[0], "brokers": tokens[1]}, apis: []string{s.http}}
 	natsServer := s.startNATS()
 	r.engine = s.startEngine()
-	key := filepath.Join(t.TempDir(), "key")
+	elastic := programtest.Address()
 	startAPI := func() *process {
-		return start(t, "api", "--http", s.http, "--elasticsearch", elastic, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", file, "--duplicate-window", "1s", "--fingerprint-key", key)
+		return s.startAPIWith(file, "--duplicate-window", "1s", "--elasticsearch", elastic)
 	}
 	api := startAPI()
 	r.startIngester()

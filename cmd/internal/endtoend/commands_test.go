@@ -65,6 +65,14 @@ func TestOperatorsCommands(t *testing.T) {
 			t.Errorf("exit %d: %s", code, load.Tail(5))
 		}
 	})
+	t.Run("an event log is exported, also by an analyst without a password", func(t *testing.T) {
+		for _, data := range []string{s.data, t.TempDir()} {
+			code, out := run(t, "sluice", "export", "--format", "csv", "--out", "-", "--data", data, "--clickhouse-http", s.chHTTP)
+			if code != 0 || wantText(out, "case:concept:name,concept:name,") != nil {
+				t.Errorf("exit %d: %s", code, out)
+			}
+		}
+	})
 	t.Run("lanes are listed and added", func(t *testing.T) {
 		code, out := run(t, "sluice", "lanes", "add", "--data", s.data, "--nats", "nats://"+s.nats)
 		if code != 0 || wantText(out, "lane 1") != nil {
@@ -83,7 +91,7 @@ func TestOperatorsCommands(t *testing.T) {
 		if code, out := run(t, "sluice", args...); code != 1 || wantText(out, "--yes") != nil {
 			t.Errorf("without --yes: exit %d: %s", code, out)
 		}
-		if code, out := run(t, "sluice", append(args, "--yes")...); code != 0 || wantText(out, "goes on after message 0") != nil {
+		if code, out := run(t, "sluice", append(args, "--yes")...); code != 0 || wantText(out, "resumes after message 0") != nil {
 			t.Errorf("with --yes: exit %d: %s", code, out)
 		}
 	})

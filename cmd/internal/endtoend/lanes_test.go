@@ -3,6 +3,7 @@ package endtoend
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -42,7 +43,10 @@ func TestLanesUnderLoad(t *testing.T) {
 	s.token = tokens[0]
 	api := s.startAPIWith(file)
 	ops := []string{programtest.Address(), programtest.Address()}
-	ingesters := []*process{s.startIngesterAt(ops[0]), s.startIngesterAt(ops[1])}
+	startIngester := func(ops string) *process {
+		return start(t, "ingester", "--ops", ops, "--nats", s.NATSURL, "--clickhouse", s.ClickHouse())
+	}
+	ingesters := []*process{startIngester(ops[0]), startIngester(ops[1])}
 	s.waitReady(api, append([]string{s.ops}, ops...)...)
 
 	s.shares(10*time.Second, []int{0, 1}, ops...)
@@ -59,7 +63,7 @@ func TestLanesUnderLoad(t *testing.T) {
 		ingesters[0].kill()
 		took, _ := s.shares(15*time.Second, []int{2}, ops[1])
 		t.Logf("taken over after %v", took)
-		ingesters[0] = s.startIngesterAt(ops[0])
+		ingesters[0] = startIngester(ops[0])
 		s.shares(15*time.Second, []int{1, 1}, ops...)
 	})
 	t.Run("a stopped owner is replaced at once", func(t *testing.T) {
@@ -70,7 +74,7 @@ func TestLanesUnderLoad(t *testing.T) {
 		stopped := time.Since(began)
 		took, _ := s.shares(3*time.Second, []int{2}, ops[1])
 		t.Logf("stopped in %v, taken over %v after", stopped, took)
-		ingesters[0] = s.startIngesterAt(ops[0])
+		ingesters[0] = startIngester(ops[0])
 		s.shares(15*time.Second, []int{1, 1}, ops...)
 	})
 	t.Run("an owner that stood still does no harm", func(t *testing.T) {
@@ -96,13 +100,12 @@ func TestLanesUnderLoad(t *testing.T) {
 func TestASourceIsSpreadWhileClickHouseIsAway(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	engine := s.startEngine()
 	file, tokens := s.tokensOf("engine-a", "engine-b")
 	const window = "--duplicate-window=2s" // a source is moved only once no request can be sent again
 	api := s.startAPIWith(file, window)
-	ingester := s.startIngesterAt(s.ingesterOps, window)
+	ingester := s.startIngester(window)
 	s.waitReady(api, s.ops)
 	s.waitReady(ingester, s.ingesterOps)
 
@@ -130,7 +133,11 @@ func TestASourceIsSpreadWhileClickHouseIsAway(t *testing.T) {
 		return wantText(body, "source_held")
 	})
 	eventually(t, 40*time.Second, func() error { return wantText(spread.text(), "waiting until lane 0 is stored") })
-	if out := s.sluice(0, "lanes", "--nats", "nats://"+s.nats); wantText(out, "being moved to 0,1") != nil {
+	backup := append([]string{"backup", "--wait", "1s", "--to", filepath.Join(t.TempDir(), "backup")}, s.servers()...)
+	if out := s.sluice(1, backup...); wantText(out, "to other lanes is not finished") != nil {
+		t.Errorf("a backup does not wait for the move: %s", out)
+	}
+	if out := s.sluice(0, "lanes", "--nats", "nats://"+s.nats); wantText(out, "moving to 0,1") != nil {
 		t.Errorf("sluice lanes does not show what is going on:\n%s", out)
 	}
 	if status, page := s.page(s.ops, "/readyz"); status != http.StatusOK {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -185,8 +184,7 @@ func TestTheMemoryOfTheAPIIsBounded(t *testing.T) {
 	const bound, lasting = 256 * mib, 7 * time.Second
 	s := newStack(t)
 	s.startNATS()
-	api := start(t, "api", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+s.nats, "--tokens", s.tokenFile(),
-		"--fingerprint-key", filepath.Join(t.TempDir(), "key"), "--memory", strconv.Itoa(bound))
+	api := s.startAPI("--memory", strconv.Itoa(bound))
 	s.waitReady(api, s.ops)
 	before := api.peak()
 

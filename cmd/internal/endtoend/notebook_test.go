@@ -40,13 +40,9 @@ func notebook(t *testing.T, s *stack, page string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
 	// What a reader has by default is elsewhere here.
 	here := strings.NewReplacer("127.0.0.1:8080", s.http, "127.0.0.1:8123", s.chHTTP, "./data/", s.data+"/",
-		"go run ./", "go -C '"+root+"' run ./", "bin/sluice export", "'"+filepath.Join(bin, "sluice")+"' export --data '"+s.data+"' --clickhouse clickhouse://default@"+s.clickhouse+"/flow")
+		"bin/sluice load", "'"+filepath.Join(bin, "sluice")+"' load --url http://"+s.http+" --token-file '"+filepath.Join(s.data, "token")+"'", "bin/sluice export", "'"+filepath.Join(bin, "sluice")+"' export --data '"+s.data+"' --clickhouse-http "+s.chHTTP)
 	const end = "--- end of a block ---"
 	script := "set -euo pipefail\n"
 	blocks := notebookBlocks.FindAllStringSubmatch(string(content), -1)

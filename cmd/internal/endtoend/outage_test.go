@@ -17,32 +17,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/programtest"
 )
 
 // headerOfEntry has the table of an entry (docs/format.md).
 const headerOfEntry = "Sluice-Entry"
-
-// startAPI starts an api, with a token of its own, and does not wait for it.
-func (s *stack) startAPI(args ...string) *process {
-	s.t.Helper()
-	return s.startAPIWith(s.tokenFile(), args...)
-}
-
-// startAPIWith is startAPI with the tokens of a file.
-func (s *stack) startAPIWith(tokens string, args ...string) *process {
-	s.t.Helper()
-	return start(s.t, "api", append([]string{"--http", s.http, "--ops", s.ops, "--nats", "nats://" + s.nats,
-		"--tokens", tokens, "--fingerprint-key", filepath.Join(s.t.TempDir(), "key")}, args...)...)
-}
-
-// startIngesterAt starts an ingester with its ops port at an address of its
-// own, and does not wait for it.
-func (s *stack) startIngesterAt(ops string, args ...string) *process {
-	s.t.Helper()
-	return start(s.t, "ingester", append([]string{"--ops", ops, "--nats", "nats://" + s.nats,
-		"--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)...)
-}
 
 // page is what an ops port shows, and its status.
 func (s *stack) page(ops, path string) (int, string) {
@@ -128,11 +106,7 @@ func TestOutagesUnderLoad(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		natsServer.kill()
 		for range 3 {
-			began := time.Now()
-			res, body := s.post([]byte(`{"id":"9-9","valueType":"JOB","value":{}}`))
-			if took := time.Since(began); took > 2*time.Second || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
-				t.Errorf("answered %s (Retry-After %q) after %v, want 503 within 2 s: %s", res.Status, res.Header.Get("Retry-After"), took, body)
-			}
+			s.refusesInTime(2*time.Second, 0, func() (*http.Response, string) { return s.post([]byte(`{"id":"9-9","valueType":"JOB","value":{}}`)) })
 			time.Sleep(500 * time.Millisecond)
 		}
 		natsServer = s.startNATS()
@@ -146,10 +120,10 @@ func TestOutagesUnderLoad(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		natsServer.signal(syscall.SIGSTOP)
 		small, big := []byte(`{"id":"9-9","valueType":"JOB","value":{}}`), hugeBody(7, 1000, 400_000)
-		s.refusesInTime(4*time.Second, func() (*http.Response, string) { return s.post(small) })
-		s.refusesInTime(0, func() (*http.Response, string) { return s.post(big) })
-		s.refusesInTime(0, func() (*http.Response, string) { return s.send(http.MethodPatch, currentUser, `{"name":"Ann"}`) })
-		s.refusesInTime(0, func() (*http.Response, string) { return s.send(http.MethodGet, currentUser, "") })
+		s.refusesInTime(busy, 4*time.Second, func() (*http.Response, string) { return s.post(small) })
+		s.refusesInTime(busy, 0, func() (*http.Response, string) { return s.post(big) })
+		s.refusesInTime(busy, 0, func() (*http.Response, string) { return s.send(http.MethodPatch, currentUser, `{"name":"Ann"}`) })
+		s.refusesInTime(busy, 0, func() (*http.Response, string) { return s.send(http.MethodGet, currentUser, "") })
 		if status, page := s.page(s.ops, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(page, "stream") {
 			t.Errorf("/readyz of the api answers %d %s, want that NATS is missing", status, page)
 		}
@@ -166,17 +140,21 @@ func TestOutagesUnderLoad(t *testing.T) {
 	})
 }
 
+// busy is how long an answer may take on a busy machine that takes 2 s on another.
+const busy = 3 * time.Second
+
 // refusesInTime makes requests for a while, one at least, while NATS does not
-// answer: each is answered 503 within 2 s, or 3 on a busy machine.
-func (s *stack) refusesInTime(lasting time.Duration, request func() (*http.Response, string)) {
+// answer: each is answered 503 within the limit.
+func (s *stack) refusesInTime(limit, lasting time.Duration, request func() (*http.Response, string)) {
 	s.t.Helper()
 	for first := time.Now(); ; {
 		began := time.Now()
 		res, body := request()
 		took := time.Since(began)
 		s.t.Logf("%s %s: %s after %v", res.Request.Method, res.Request.URL.Path, res.Status, took)
-		if took > 3*time.Second || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
-			s.t.Errorf("answered %s (Retry-After %q) after %v, want 503 within 2 s: %s", res.Status, res.Header.Get("Retry-After"), took, body)
+		seconds, err := strconv.Atoi(res.Header.Get("Retry-After"))
+		if took > limit || res.StatusCode != http.StatusServiceUnavailable || err != nil || seconds < 1 {
+			s.t.Errorf("answered %s (Retry-After %q) after %v, want 503 within %v, and whole seconds: %s", res.Status, res.Header.Get("Retry-After"), took, limit, body)
 		}
 		if time.Since(first) >= lasting {
 			return
@@ -194,7 +172,7 @@ func TestARestoredBackupOfNATSHalts(t *testing.T) {
 	s.load("--records", "2000", "--batch", "100", "--seed", "1", "--connections", "1") // a message for each request
 	s.stored(2000)
 	eventually(t, 10*time.Second, func() error {
-		if done := s.metric(s.ingesterOps, `sluice_ingest_done_sequence{lane="0"}`); done != 20 {
+		if done := s.metric(s.ingesterOps, `sluice_ingest_checkpoint_sequence{lane="0"}`); done != 20 {
 			return fmt.Errorf("messages up to %v are done", done)
 		}
 		return nil
@@ -226,17 +204,17 @@ func TestARestoredBackupOfNATSHalts(t *testing.T) {
 	eventually(t, 20*time.Second, func() error { return wantOK(s.post([]byte(`{"id":"8-2"}`))) })
 	s.load("--records", "3500", "--batch", "100", "--seed", "3", "--connections", "1")
 
-	s.halted(ingester, "NATS holds an earlier state", "sluice lanes reset")
+	s.halted(ingester, "NATS was restored or recreated", "sluice lanes reset")
 	if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "5001" {
 		t.Errorf("%s records (%v), want the 5001 from before: it went on", got, err)
 	}
 	ingester.kill() // a new one knows as much
 	ingester = s.startIngester()
-	s.halted(ingester, "NATS holds an earlier state", "sluice lanes reset")
+	s.halted(ingester, "NATS was restored or recreated", "sluice lanes reset")
 
 	// What was before is stored: the operator goes on with what is new.
 	out := s.sluice(1, "lanes", "reset", "--lane", "0", "--done", "20", "--nats", "nats://"+s.nats)
-	if !strings.Contains(out, "stands at message 20") || !strings.Contains(out, "--yes") {
+	if !strings.Contains(out, "checkpoint 20 of") || !strings.Contains(out, "--yes") {
 		t.Errorf("printed:\n%s", out)
 	}
 	s.sluice(0, "lanes", "reset", "--lane", "0", "--done", "20", "--yes", "--nats", "nats://"+s.nats)
@@ -265,11 +243,10 @@ func (s *stack) halted(p *process, says ...string) {
 func TestAFullStreamRefusesAndResumes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	small := []string{"--stream-max-bytes", strconv.Itoa(8 * mib), "--duplicate-window", "1s"}
 	s.startAPI(small...)
-	s.startIngesterAt(s.ingesterOps, small...)
+	s.startIngester(small...)
 	engine := s.startEngine()
 	s.waitReady(engine, s.ops, s.ingesterOps)
 	engine.kill()
@@ -338,12 +315,11 @@ func TestAFullStreamRefusesAndResumes(t *testing.T) {
 func TestAnOutageLongerThanTheWindow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	const window = 5 * time.Second
 	known := []string{"--repeat-window", window.String(), "--duplicate-window", "1s"}
 	s.startAPI(known...)
-	ingester := s.startIngesterAt(s.ingesterOps, append(known, "--history", "1s")...)
+	ingester := s.startIngester(append(known, "--history", "1s")...)
 	engine := s.startEngine()
 	s.waitReady(engine, s.ops, s.ingesterOps)
 
@@ -374,11 +350,10 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		var entry flow.EntryWriter
-		entry.Reset(last().Sequence, first.Patience)
 		for i := range first.Messages {
 			entry.Add(&first.Messages[i])
 		}
-		s.publish(0, string(entry.Body()), nats.Header{headerOfEntry: {entry.Header()}})
+		s.publish(0, string(entry.Body()), nats.Header{headerOfEntry: {entry.Header(last().Sequence, first.Patience)}})
 		sent++
 	}
 	pass := func(d time.Duration) { // of time and of the stream
@@ -424,12 +399,12 @@ func TestAnOutageLongerThanTheWindow(t *testing.T) {
 		pass(time.Second)
 		s.purge(first.Sequence - 1) // all that the purger may take: the window begins behind it
 		ingester.kill()
-		ingester = s.startIngesterAt(s.ingesterOps, append(known, "--history", "1s")...)
+		ingester = s.startIngester(append(known, "--history", "1s")...)
 		s.waitReady(ingester, s.ingesterOps)
 	})
 	pass(time.Second)
 	once(intent)
-	if r := s.verify(0); r.Total().Repeated+r.Purged().Repeated != 2 || r.Total().Accepted+r.Purged().Read != uint64(sent) {
+	if r := s.verify(0); r.Total().Repeated+r.Purged().Deduplicated != 2 || r.Total().Accepted+r.Purged().Read != uint64(sent) {
 		t.Errorf("%d were sent, the lane holds %+v, purged is %+v; want 2 repeated", sent, r.Total(), r.Purged())
 	}
 	s.noDeadLetters()

@@ -55,7 +55,7 @@ func startWith(t *testing.T, env []string, program string, args ...string) *proc
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, program), args...)
 	cmd.Env = append(environ(program), env...)
-	return &process{Process: programtest.Start(t, program, cmd, 0), t: t, name: program}
+	return &process{Process: programtest.Start(t, program, cmd, false), t: t, name: program}
 }
 
 // run runs a program to its end and returns its exit status and what it has
@@ -97,8 +97,8 @@ func (p *process) text() string { return p.Output() }
 // signal sends a signal to the process itself.
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
-	if err := p.Signal(sig); err != nil {
-		p.t.Fatalf("signal %s: %v", p.name, err)
+	if !p.Signal(sig) {
+		p.t.Fatalf("%s does not run, so that it gets no signal %s", p.name, sig)
 	}
 }
 
@@ -108,19 +108,19 @@ func (p *process) kill() { p.Kill() }
 // stop asks for a graceful end and returns the exit status.
 func (p *process) stop() int {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
-	return p.wait(15 * time.Second)
+	if err := p.Stop(); err != nil {
+		p.t.Log(err)
+	}
+	return p.Status()
 }
 
 func (p *process) wait(limit time.Duration) int {
 	p.t.Helper()
-	select {
-	case <-p.Exited():
-		return p.Status()
-	case <-time.After(limit):
-		p.t.Fatalf("%s still runs after %v", p.name, limit)
-		return -1
+	code, err := p.Wait(limit)
+	if err != nil {
+		p.t.Fatal(err)
 	}
+	return code
 }
 
 // eventually polls until check returns no error.

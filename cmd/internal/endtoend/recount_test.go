@@ -27,7 +27,7 @@ func (s *stack) positions() nats.KeyValue {
 	return kv
 }
 
-func (s *stack) position(kv nats.KeyValue) (p flow.Position) {
+func (s *stack) position(kv nats.KeyValue) (p flow.LaneState) {
 	s.t.Helper()
 	entry, err := kv.Get("lane.0")
 	if err != nil {
@@ -64,7 +64,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 		t.Errorf("a recount of %q is due, want %s", r.Recount, day)
 	}
 	out := s.sluice(0, s.recountArgs(day)...)
-	if !strings.Contains(out, "100000 records were missing in the counters and 5 were too many; they are right now") {
+	if !strings.Contains(out, "100000 records were missing in the counters and 5 were too many; fixed") {
 		t.Errorf("recount says:\n%s", out)
 	}
 	s.verify(0)

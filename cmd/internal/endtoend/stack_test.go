@@ -15,11 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"sluice/pkg/programtest"
+	"sluice/cmd/internal/deployment"
+	"sluice/pkg/flow"
 )
 
-// stack is where the parts of one running pipeline listen.
+// stack is a deployment whose processes a test starts one by one, or as `sluice up`.
 type stack struct {
+	*deployment.Deployment
 	t                        *testing.T
 	data                     string
 	empty                    bool // ClickHouse begins with nothing, and is migrated
@@ -33,13 +35,38 @@ type stack struct {
 }
 
 func newStack(t *testing.T) *stack {
-	ops := programtest.Address()
+	t.Helper()
+	return newStackIn(t, t.TempDir())
+}
+
+func newStackIn(t *testing.T, dir string) *stack {
+	t.Helper()
+	d, err := deployment.New(deployment.Config{Bin: bin, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.EndWith(t)
+	api := d.Process(deployment.API)
 	return &stack{
-		t: t, data: filepath.Join(t.TempDir(), "data"),
-		http: programtest.Address(), ops: ops, ingesterOps: ops,
-		nats: programtest.Address(), clickhouse: programtest.Address(), chHTTP: programtest.Address(), console: programtest.Address(),
+		Deployment: d, t: t, data: filepath.Join(dir, "data"),
+		http: api.HTTP, ops: api.Ops, ingesterOps: d.Process(deployment.Ingester).Ops,
+		nats: d.Process(deployment.NATS).Address, clickhouse: d.Native, chHTTP: d.HTTP,
 		client: &http.Client{Timeout: 30 * time.Second},
 	}
+}
+
+// started starts a process of the deployment, with options of this start.
+func (s *stack) started(kind string, options ...string) *process {
+	s.t.Helper()
+	p := s.Process(kind)
+	base := p.Cmd.Args
+	p.Cmd.Args = deployment.With(base, options...)
+	p.Log = filepath.Join(s.t.TempDir(), kind+".log") // of this start alone
+	if err := p.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	p.Cmd.Args = base
+	return &process{p.Process, s.t, kind}
 }
 
 // migrated is a folder of ClickHouse with the schema and nothing else.
@@ -60,8 +87,8 @@ func (s *stack) tables() {
 	migrated.Lock()
 	defer migrated.Unlock()
 	if !migrated.made {
-		first := newStack(s.t)
-		first.data, first.empty = migrated.dir, true
+		first := newStackIn(s.t, migrated.dir)
+		first.empty = true
 		engine := first.startEngine()
 		first.eventuallyQuery(time.Minute, "SELECT 1", "1")
 		first.sluice(0, "migrate", "--clickhouse", "clickhouse://default@"+first.clickhouse+"/flow")
@@ -70,7 +97,10 @@ func (s *stack) tables() {
 		}
 		migrated.made = true
 	}
-	if err := os.CopyFS(data, os.DirFS(filepath.Join(migrated.dir, "clickhouse"))); err != nil {
+	if err := os.WriteFile(filepath.Join(s.data, "format"), fmt.Appendln(nil, flow.Format), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.CopyFS(data, os.DirFS(filepath.Join(migrated.dir, "data/clickhouse"))); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -79,8 +109,11 @@ func (s *stack) tables() {
 func (s *stack) up() *process {
 	s.t.Helper()
 	s.tables()
-	p := start(s.t, "sluice", append([]string{"up", "--data", s.data, "--http", s.http, "--ops", s.ops,
-		"--nats", s.nats, "--clickhouse", s.clickhouse, "--clickhouse-http", s.chHTTP, "--console", s.console}, s.flags...)...)
+	if s.Process(deployment.Up) == nil {
+		s.Together(s.flags...)
+		s.console, s.ingesterOps = s.Process(deployment.Up).HTTP, s.ops
+	}
+	p := s.started(deployment.Up)
 	s.waitReady(p, s.ops)
 	token, err := os.ReadFile(filepath.Join(s.data, "token"))
 	if err != nil {

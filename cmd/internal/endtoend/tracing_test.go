@@ -118,7 +118,6 @@ func linksTo(span, other kept) bool {
 func TestOneTraceFromPostToInsert(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.ingesterOps = programtest.Address()
 	s.startNATS()
 	s.startEngine()
 	r := newReceiver(t)

@@ -118,7 +118,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 	s.exec("CREATE TABLE flow.saved AS flow.records")
 	s.exec("INSERT INTO flow.saved SELECT * FROM flow.records")
 	const sync = " SETTINGS mutations_sync = 2"
-	columns := "own_id, incarnation, identity, source, key, record_type, value_type, intent, ts, received_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
+	columns := "own_id, incarnation, identity, source, key, record_type, value_type, intent, ts, received_at, stored_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
 	// A view counts what is inserted: the table is changed behind its back.
 	s.exec("DETACH TABLE flow.counts_1m_mv")
 
@@ -162,7 +162,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			sentence: "1 rows are not what was accepted",
 		},
 		{name: "a row of no record appears",
-			tamper:   []string{"INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), now(), 11, 10, 0, max(incarnation) FROM flow.records"},
+			tamper:   []string{"INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), now(), now(), 11, 10, 0, max(incarnation) FROM flow.records"},
 			want:     []string{"unknown 0 11:10 stray"},
 			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = 'stray'" + sync},
 			sentence: "1 rows are too many",
@@ -327,7 +327,7 @@ func TestVerifyKnowsEveryLane(t *testing.T) {
 		{"7", "1", "lane 7, which does not exist"},
 		{"1", "999", "up to message 999, but the lane ends at 4"},
 	} {
-		s.exec("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, lane, incarnation) SELECT 'stray', now(), now(), " + tt.seq + ", " + tt.lane + ", maxIf(incarnation, lane = " + tt.lane + ") FROM flow.records")
+		s.exec("INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, lane, incarnation) SELECT 'stray', now(), now(), now(), " + tt.seq + ", " + tt.lane + ", maxIf(incarnation, lane = " + tt.lane + ") FROM flow.records")
 		if r := s.verify(1); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], tt.want) {
 			t.Errorf("problems are %q, want one with %q", r.Problems, tt.want)
 		}
@@ -417,7 +417,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 
 	// In those that only the later one has.
 	s.exec("SYSTEM STOP MERGES flow.records")
-	s.exec("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), max(received_at), 11, 250, 0, max(incarnation) FROM flow.records WHERE stream_seq = 11")
+	s.exec("INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), max(received_at), max(stored_at), 11, 250, 0, max(incarnation) FROM flow.records WHERE stream_seq = 11")
 	if diff := cmp.Diff([]string{"unknown 0 11:250 stray", "missing 0 3:7 " + id}, findings(s.verify(1))); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
@@ -475,7 +475,7 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 	account(verify.Tally{Accepted: 10, Stored: 6, Dead: 1, Replayed: 2, Dropped: 1})
 
 	// Stored by hand although it is set aside: a replay would double it.
-	s.exec(fmt.Sprintf("INSERT INTO flow.records (own_id, ts, received_at, stream_seq, stream_idx, lane, incarnation) SELECT 'by-hand', now(), now(), %d, %d, 0, max(incarnation) FROM flow.records", letters[3].Sequence, letters[3].Index))
+	s.exec(fmt.Sprintf("INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'by-hand', now(), now(), now(), %d, %d, 0, max(incarnation) FROM flow.records", letters[3].Sequence, letters[3].Index))
 	r := s.verify(1)
 	if diff := cmp.Diff([]string{fmt.Sprintf("doubled 0 %d:1 by-hand", letters[3].Sequence)}, findings(r)); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)

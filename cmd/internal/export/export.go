@@ -1,155 +1,215 @@
 // Package export writes the process instances of a time as event logs for
-// process mining: XES, OCEL 2.0, Parquet, CSV and NDJSON.
+// process mining: CSV, NDJSON, Parquet, XES, and OCEL 2.0 in JSON.
 //
-// Instances are read in the order in which they were started and written as
-// they come, so that memory does not grow with the log. An export that is
-// interrupted leaves a file that is whole as far as it goes, and says from
-// where to go on.
+// ClickHouse makes the log, by one statement, and prints it: CSV, NDJSON, and
+// Parquet are its bytes, unchanged. Nothing is kept in memory here. An export that
+// is interrupted leaves no file.
 //
-//	export.go       an export from its beginning to its end
-//	output.go       the file it goes to
-//	events.go       an instance as a list of events, in order
-//	xes.go          that list as XES
-//	rows.go         that list as Parquet, CSV and NDJSON
-//	objects.go      an instance as objects and the events that they share
-//	ocel_json.go    these as OCEL 2.0 in JSON
-//	ocel_sqlite.go  these as OCEL 2.0 in SQLite
+//	export.go    a statement from its text to the end of its answer
+//	events.sql   the events, one row each
+//	xes.go       these rows as XES
+//	objects.sql  objects and the events that they share
+//	ocel.go      these as OCEL 2.0
+//	output.go    the file
 package export
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
-
-	"sluice/pkg/warehouse"
 )
 
-// Formats are what --format takes.
-var Formats = []string{"xes", "ocel", "parquet", "csv", "ndjson"}
+// Selection is the process instances that were started in a time. An instance is in
+// one such time only, so that an export can be made in parts.
+type Selection struct {
+	Process string    // BPMN process id that they have now; empty for all
+	Tenant  string    // empty for all
+	Source  string    // empty for all
+	From    time.Time // first moment; zero for the beginning
+	To      time.Time // moment after the last one; zero for no end
+}
 
-// Config says what to export, and where to.
+// Config is what to export, and where to.
 type Config struct {
-	Selection warehouse.Selection
-	Format    string                   // one of Formats
-	File      string                   // where to; "-" is Stdout; .gz at its end compresses; of OCEL, .sqlite or .db makes a database
-	Stdout    io.Writer                // for "-"
-	Progress  func(done, total uint64) // called now and then, with instances; default none
+	ClickHouse string // URL of its HTTP interface: http://user:password@host:8123/database; database default flow
+	Selection  Selection
+	Format     string            // csv, ndjson, parquet, xes, or ocel
+	File       string            // "-" is Stdout; .gz at its end compresses
+	Stdout     io.Writer         // for "-"
+	Progress   func(bytes int64) // called with what was read from ClickHouse; default none
 }
 
-// Result is what was exported.
-type Result struct {
-	Instances uint64
-	Events    uint64
-	Next      time.Time // no instance that was started before is missing; zero when none is at all
+//go:embed events.sql
+var eventsSQL string
+
+// printed is a format that ClickHouse prints. Older servers end an answer that fails
+// in its middle with the text of the error, and no other sign: it is whole if it is
+// empty or ends like this.
+type printed struct{ name, head, end string }
+
+var formats = map[string]printed{
+	"csv":     {"CSV", strings.Join(columns, ",") + "\n", "\"\n"}, // the embedded engine streams CSV, and CSVWithNames not
+	"ndjson":  {"JSONEachRow", "", "}\n"},
+	"parquet": {"Parquet", "", "PAR1"},
 }
 
-// format writes one file.
-type format interface {
-	// instance writes an instance and all that happened in it.
-	instance(c *warehouse.Case) (events uint64, err error)
-	// close completes the file. Without it the file is worth nothing.
-	close() error
+// columns are those of events.sql.
+var columns = []string{
+	"case:concept:name", "concept:name", "lifecycle:transition", "time:timestamp", "org:resource", "concept:instance", "bpmn:type",
+	"case:source", "case:key", "case:process", "case:version", "case:definition", "case:tenant", "case:state",
 }
 
-// Run exports. When ctx ends, or ClickHouse does, the file holds all that Result
-// says, and is complete as far as its format goes.
-func Run(ctx context.Context, db *warehouse.DB, cfg Config) (r Result, err error) {
+// settings make the answer what the formats are documented to be, and let the server
+// sort and join on its disk what does not fit its memory.
+var settings = map[string]string{
+	"date_time_output_format":                   "iso",
+	"format_csv_null_representation":            "",
+	"join_algorithm":                            "grace_hash,hash",
+	"join_use_nulls":                            "0",
+	"max_bytes_before_external_group_by":        "268435456",
+	"max_bytes_before_external_sort":            "268435456",
+	"max_bytes_in_join":                         "268435456",
+	"output_format_json_escape_forward_slashes": "0",
+	"output_format_json_quote_64bit_integers":   "0",
+	"output_format_parquet_string_as_string":    "1",
+	"prefer_global_in_and_join":                 "1",
+}
+
+// Run exports.
+func Run(ctx context.Context, cfg Config) error {
 	if cfg.Progress == nil {
-		cfg.Progress = func(uint64, uint64) {}
+		cfg.Progress = func(int64) {}
 	}
-	total, err := db.CountCases(ctx, cfg.Selection)
-	if err != nil {
-		return r, err
-	}
-	var definitions []warehouse.Definition
-	if cfg.Format == "ocel" {
-		if definitions, err = db.Definitions(ctx); err != nil {
-			return r, err
-		}
-	}
-	to, f, err := cfg.open(definitions)
-	if err != nil {
-		return r, err
-	}
-	defer to.discard()
-	var broken error // the file ends anywhere
-	err = db.Cases(ctx, cfg.Selection, cfg.Format == "ocel", func(batch []*warehouse.Case) error {
-		for _, c := range batch {
-			n, err := f.instance(c)
-			if err != nil {
-				broken = fmt.Errorf("write %s: %w", cfg.File, err)
-				return broken
-			}
-			r.Events += n
-		}
-		r.Instances += uint64(len(batch))
-		r.Next = batch[len(batch)-1].StartedAt.Add(time.Millisecond)
-		cfg.Progress(r.Instances, max(total, r.Instances))
-		return ctx.Err()
-	})
-	if err == nil {
-		r.Next = time.Time{}
-	}
-	if broken != nil {
-		_ = f.close()
-		return Result{}, broken
-	}
-	// Whole batches are written: whatever has ended the reading, the file can be
-	// completed and is right up to there.
-	if failed := errors.Join(f.close(), to.keep()); failed != nil {
-		return Result{}, errors.Join(err, fmt.Errorf("write %s: %w", cfg.File, failed))
-	}
-	return r, err
-}
-
-// open opens the file and begins to write.
-func (cfg Config) open(definitions []warehouse.Definition) (*output, format, error) {
-	database := strings.HasSuffix(cfg.File, ".sqlite") || strings.HasSuffix(cfg.File, ".db")
-	switch {
-	case database && cfg.Format != "ocel":
-		return nil, nil, fmt.Errorf("%s would be a database, which is OCEL: --format ocel, or another name", cfg.File)
-	case cfg.Format == "parquet" && strings.HasSuffix(cfg.File, ".gz"):
-		return nil, nil, fmt.Errorf("%s: Parquet is compressed inside: leave .gz away, or few programs can read it", cfg.File)
-	case strings.HasSuffix(cfg.File, ".sqlite.gz") || strings.HasSuffix(cfg.File, ".db.gz"):
-		return nil, nil, fmt.Errorf("%s: a database cannot be compressed while it is written: leave .gz away", cfg.File)
+	if cfg.Format == "parquet" && strings.HasSuffix(cfg.File, ".gz") {
+		return fmt.Errorf("%s: Parquet is compressed inside: omit .gz, or few programs can read it", cfg.File)
 	}
 	to, err := create(cfg.File, cfg.Stdout)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	f, err := cfg.format(to, database, definitions)
-	if err != nil {
-		to.discard()
-		return nil, nil, fmt.Errorf("write %s: %w", cfg.File, err)
-	}
-	return to, f, nil
-}
-
-func (cfg Config) format(to *output, database bool, definitions []warehouse.Definition) (format, error) {
+	defer to.discard()
 	switch cfg.Format {
 	case "xes":
-		return newXES(to)
-	case "parquet":
-		return newParquet(to), nil
-	case "csv":
-		return newCSV(to)
-	case "ndjson":
-		return newNDJSON(to), nil
+		err = cfg.xes(ctx, to)
 	case "ocel":
-		var log objectLog
-		var err error
-		if database {
-			log, err = newSQLite(to.name())
-		} else {
-			log, err = newOCEL(to)
+		err = cfg.ocel(ctx, to)
+	default:
+		format, known := formats[cfg.Format]
+		if !known {
+			return fmt.Errorf("unknown format %s: use csv, ndjson, parquet, xes, or ocel", cfg.Format)
 		}
-		if err != nil {
-			return nil, err
+		if _, err = to.WriteString(format.head); err == nil {
+			err = cfg.copy(ctx, eventsSQL, format, to)
 		}
-		return newObjects(log, definitions), nil
 	}
-	return nil, fmt.Errorf("there is no format %s: it is one of %s", cfg.Format, strings.Join(Formats, ", "))
+	if err != nil {
+		return err
+	}
+	if err := to.keep(); err != nil {
+		return fmt.Errorf("write %s: %w", cfg.File, err)
+	}
+	return nil
+}
+
+// copy runs a statement of the selection and copies its answer as it comes.
+func (cfg Config) copy(ctx context.Context, statement string, format printed, to io.Writer) error {
+	address, err := url.Parse(cfg.ClickHouse)
+	if err != nil || address.Host == "" {
+		return errors.New("--clickhouse-http: not an address such as host:8123 or https://user@host:8443/flow") // which may have a password
+	}
+	query := url.Values{"database": {cmp.Or(strings.Trim(address.Path, "/"), "flow")}}
+	for name, value := range settings {
+		query.Set(name, value)
+	}
+	statement = strings.ReplaceAll(statement, "/* selection */", cfg.Selection.where(query)) + "FORMAT " + format.name
+	login := address.User
+	address.Path, address.RawQuery, address.User = "/", query.Encode(), nil
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), strings.NewReader(statement))
+	if err != nil {
+		return err
+	}
+	if password, _ := login.Password(); login != nil {
+		req.SetBasicAuth(login.Username(), password)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("read from ClickHouse at %s: %w", address.Host, errors.Unwrap(err)) // a *url.Error, which has the whole query
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // the status is the error
+		return fmt.Errorf("read from ClickHouse: %s: %s", res.Status, strings.TrimSpace(string(text)))
+	}
+	answer := &tail{Writer: to, progress: cfg.Progress}
+	if _, err := io.Copy(answer, res.Body); err != nil {
+		return fmt.Errorf("export to %s: %w", cfg.File, err)
+	}
+	if end := string(answer.last); end != "" && !strings.HasSuffix(end, format.end) {
+		return fmt.Errorf("ClickHouse failed within its answer: %s", strings.TrimSpace(end))
+	}
+	return nil
+}
+
+// where is a condition on v_process_instances, with its parameters in query.
+func (s Selection) where(query url.Values) string {
+	all := []string{"started_at IS NOT NULL"}
+	for _, of := range []struct{ column, value string }{{"bpmn_process_id", s.Process}, {"tenant_id", s.Tenant}, {"source", s.Source}} {
+		if of.value != "" {
+			query.Set("param_"+of.column, of.value)
+			all = append(all, fmt.Sprintf("%s = {%[1]s:String}", of.column))
+		}
+	}
+	for _, of := range []struct {
+		operator string
+		at       time.Time
+	}{{">=", s.From}, {"<", s.To}} {
+		if !of.at.IsZero() { // rounded up: times of the engine are in ms
+			all = append(all, fmt.Sprintf("started_at %s fromUnixTimestamp64Milli(%d, 'UTC')", of.operator, of.at.Add(time.Millisecond-1).UnixMilli()))
+		}
+	}
+	return strings.Join(all, " AND ")
+}
+
+// tail remembers the last bytes that were written.
+type tail struct {
+	io.Writer
+	progress func(int64)
+	last     []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 512 // of an error to show
+	n, err := t.Writer.Write(p)
+	t.last = append(t.last, p[max(0, n-most):n]...)
+	t.last = slices.Delete(t.last, 0, max(0, len(t.last)-most))
+	t.progress(int64(n))
+	return n, err
+}
+
+// lines hands on what is written to it line by line, without the line break.
+type lines struct {
+	each func(line []byte) error
+	rest []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	n := len(p)
+	for end := bytes.IndexByte(p, '\n'); end >= 0; end = bytes.IndexByte(p, '\n') {
+		l.rest = append(l.rest, p[:end]...)
+		if err := l.each(l.rest); err != nil {
+			return 0, err
+		}
+		l.rest, p = l.rest[:0], p[end+1:]
+	}
+	l.rest = append(l.rest, p...)
+	return n, nil
 }

@@ -3,12 +3,15 @@ package export_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/csv"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,10 +20,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/parquet-go/parquet-go"
 
 	"sluice/cmd/internal/export"
-	"sluice/pkg/warehouse"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
 )
 
 // readers read the events of a file, in the order in which they stand there.
@@ -36,14 +38,13 @@ type step struct {
 }
 
 // write exports and returns the name of the file.
-func write(t *testing.T, w *world, s warehouse.Selection, format, name string) (string, export.Result) {
+func write(t *testing.T, w *world, s export.Selection, format, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	r, err := export.Run(t.Context(), w.db, export.Config{Selection: s, Format: format, File: file})
-	if err != nil {
+	if err := export.Run(t.Context(), export.Config{ClickHouse: w.address, Selection: s, Format: format, File: file}); err != nil {
 		t.Fatal(err)
 	}
-	return file, r
+	return file
 }
 
 func open(t *testing.T, file string) io.Reader {
@@ -69,29 +70,29 @@ func TestEachFormatTellsTheTruth(t *testing.T) {
 	from := time.Date(2025, 11, 21, 5, 20, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name, format, file string
-		of                 warehouse.Selection
+		of                 export.Selection
 	}{
-		{"all of it as XES", "xes", "log.xes", warehouse.Selection{}},
-		{"all of it as CSV", "csv", "log.csv", warehouse.Selection{}},
-		{"all of it as NDJSON", "ndjson", "log.ndjson", warehouse.Selection{}},
-		{"all of it as Parquet", "parquet", "log.parquet", warehouse.Selection{}},
-		{"a process, compressed", "xes", "log.xes.gz", warehouse.Selection{Process: "order"}},
-		{"a tenant, compressed", "csv", "log.csv.gz", warehouse.Selection{Tenant: "acme"}},
-		{"an engine, compressed", "ndjson", "log.ndjson.gz", warehouse.Selection{Source: "cluster-b", Process: "claim"}},
-		{"a time", "parquet", "log.parquet", warehouse.Selection{From: from, To: from.Add(20 * time.Minute)}},
-		{"nothing", "xes", "log.xes", warehouse.Selection{Process: "no such process"}},
+		{"all of it as XES", "xes", "log.xes", export.Selection{}},
+		{"all of it as CSV", "csv", "log.csv", export.Selection{}},
+		{"all of it as NDJSON", "ndjson", "log.ndjson", export.Selection{}},
+		{"all of it as Parquet", "parquet", "log.parquet", export.Selection{}},
+		{"a process, compressed", "xes", "log.xes.gz", export.Selection{Process: "order"}},
+		{"a tenant, compressed", "csv", "log.csv.gz", export.Selection{Tenant: "acme"}},
+		{"an engine, compressed", "ndjson", "log.ndjson.gz", export.Selection{Source: "cluster-b", Process: "claim"}},
+		{"a time", "parquet", "log.parquet", export.Selection{From: from, To: from.Add(20 * time.Minute)}},
+		{"nothing as XES", "xes", "log.xes", export.Selection{Process: "no such process"}},
+		{"nothing as CSV", "csv", "log.csv", export.Selection{Process: "no 'such\\' process"}},
+		{"nothing as NDJSON", "ndjson", "log.ndjson", export.Selection{Tenant: "no such tenant"}},
+		{"nothing as Parquet", "parquet", "log.parquet", export.Selection{Source: "no such engine"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			file, r := write(t, w, c.of, c.format, c.file)
+			file := write(t, w, c.of, c.format, c.file)
 			all := readers[c.format](t, open(t, file))
 			want, got := w.steps(c.of), lines(all)
 			slices.Sort(want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-truth +log:\n%s", diff)
-			}
-			if cases := w.cases(c.of); r.Instances != uint64(len(cases)) || r.Events != uint64(len(all)) || !r.Next.IsZero() {
-				t.Errorf("said %+v of %d instances and %d events", r, len(cases), len(all))
 			}
 			inOrder(t, all)
 		})
@@ -131,7 +132,7 @@ func inOrder(t *testing.T, all []step) {
 func TestElementsFollowEachOther(t *testing.T) {
 	t.Parallel()
 	w := simulated(t)
-	file, _ := write(t, w, warehouse.Selection{Source: "cluster-a"}, "csv", "log.csv")
+	file := write(t, w, export.Selection{Source: "cluster-a"}, "csv", "log.csv")
 	place := map[string]int{}
 	for i, s := range readCSV(t, open(t, file)) {
 		words := strings.Split(s.line, " ")
@@ -164,47 +165,39 @@ func TestElementsFollowEachOther(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedExportGoesOn ends an export in the middle: the file is whole,
-// and another one from there has the rest.
-func TestAnInterruptedExportGoesOn(t *testing.T) {
-	w := simulated(t)
-	for _, format := range []string{"xes", "parquet", "ocel"} {
-		t.Run(format, func(t *testing.T) {
-			t.Parallel()
-			file := filepath.Join(t.TempDir(), "log")
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			cfg := export.Config{Format: format, File: file, Progress: func(done, total uint64) {
-				if done < total {
-					cancel()
+// TestAnExportThatFailsLeavesNoFile: ClickHouse fails before its answer, or in the
+// middle of it, as old versions and new ones do, or the command is interrupted.
+func TestAnExportThatFailsLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	whole := map[string]string{"csv": "\"a\"\n", "ndjson": "{\"a\":1}\n", "xes": "{}\n", "parquet": "PAR1", "ocel": "\"a\"\t{}\n"}
+	for name, c := range map[string]struct {
+		answer func(out http.ResponseWriter, whole string)
+		want   string
+	}{
+		"before its answer": {func(out http.ResponseWriter, _ string) {
+			http.Error(out, "Code: 241. DB::Exception: memory", http.StatusInternalServerError)
+		}, "Code: 241"},
+		"as old versions": {func(out http.ResponseWriter, whole string) {
+			_, _ = io.WriteString(out, whole+"Code: 241. DB::Exception: memory (version 24.8)\n")
+		}, "ClickHouse failed within its answer: "},
+		"by breaking off": {func(out http.ResponseWriter, whole string) {
+			_, _ = io.WriteString(out, whole)
+			_ = http.NewResponseController(out).Flush()
+			panic(http.ErrAbortHandler)
+		}, "unexpected EOF"},
+	} {
+		for _, format := range slices.Sorted(maps.Keys(whole)) {
+			t.Run(name+" "+format, func(t *testing.T) {
+				server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { c.answer(out, whole[format]) }))
+				defer server.Close()
+				folder := t.TempDir()
+				err := export.Run(t.Context(), export.Config{ClickHouse: server.URL, Format: format, File: filepath.Join(folder, "log")})
+				left, _ := os.ReadDir(folder)
+				if err == nil || !strings.Contains(err.Error(), c.want) || len(left) > 0 {
+					t.Errorf("got %v, want %q in it; left behind %v", err, c.want, left)
 				}
-			}}
-			first, err := export.Run(ctx, w.db, cfg)
-			all := uint64(len(w.cases(warehouse.Selection{})))
-			if err == nil || first.Instances == 0 || first.Instances >= all || first.Next.IsZero() {
-				t.Fatalf("an export that was interrupted says %v, %+v of %d instances", err, first, all)
-			}
-			second, rest := write(t, w, warehouse.Selection{From: first.Next}, format, "log")
-			if first.Instances+rest.Instances != all {
-				t.Errorf("%d instances and %d of %d", first.Instances, rest.Instances, all)
-			}
-			if format == "ocel" {
-				var one, other map[string]any
-				if err := json.NewDecoder(open(t, file)).Decode(&one); err != nil {
-					t.Error(err)
-				}
-				if err := json.NewDecoder(open(t, second)).Decode(&other); err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			want := w.steps(warehouse.Selection{})
-			slices.Sort(want)
-			got := lines(append(readers[format](t, open(t, file)), readers[format](t, open(t, second))...))
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("-truth +both logs:\n%s", diff)
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -218,15 +211,13 @@ func TestBadOutputIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, format, file, want string }{
-		{"a file that is there", "xes", there, "there.xes is there"},
+		{"a file that is there", "xes", there, "there.xes already exists"},
 		{"Parquet that is compressed twice", "parquet", filepath.Join(dir, "a.parquet.gz"), "compressed inside"},
-		{"CSV in a database", "csv", filepath.Join(dir, "a.sqlite"), "a.sqlite would be a database"},
-		{"a compressed database", "ocel", filepath.Join(dir, "a.sqlite.gz"), "cannot be compressed"},
 		{"no such folder", "csv", filepath.Join(dir, "no", "a.csv"), "no such file"},
-		{"no such format", "xml", filepath.Join(dir, "a.xml"), "xes, ocel, parquet, csv, ndjson"},
+		{"no such format", "xml", filepath.Join(dir, "a.xml"), "csv, ndjson, parquet, xes, or ocel"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := export.Run(t.Context(), w.db, export.Config{Format: c.format, File: c.file})
+			err := export.Run(t.Context(), export.Config{ClickHouse: w.address, Format: c.format, File: c.file})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}
@@ -243,8 +234,8 @@ func TestStandardOutput(t *testing.T) {
 	t.Parallel()
 	w := simulated(t)
 	var out bytes.Buffer
-	s := warehouse.Selection{Process: "sync"}
-	if _, err := export.Run(t.Context(), w.db, export.Config{Selection: s, Format: "ndjson", File: "-", Stdout: &out}); err != nil {
+	s := export.Selection{Process: "sync"}
+	if err := export.Run(t.Context(), export.Config{ClickHouse: w.address, Selection: s, Format: "ndjson", File: "-", Stdout: &out}); err != nil {
 		t.Fatal(err)
 	}
 	want := w.steps(s)
@@ -289,29 +280,26 @@ func readNDJSON(t *testing.T, r io.Reader) (all []step) {
 	}
 }
 
-func readParquet(t *testing.T, r io.Reader) (all []step) {
+// readParquet lets the engine read it, by the types that are promised.
+func readParquet(t *testing.T, r io.Reader) []step {
 	t.Helper()
-	content, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
+	name, _ := clickhousetest.FreshDatabase(t)
+	engine := clickhousetest.Shared(t)
+	clickhousetest.Exec(t, engine, "CREATE TABLE "+name+".log (`case:concept:name` String, `concept:name` String, `lifecycle:transition` String, `time:timestamp` DateTime64(3, 'UTC'), `org:resource` String, `concept:instance` String, `bpmn:type` String, `case:version` Nullable(Int64)) ENGINE = MergeTree ORDER BY tuple()")
+	post := func(query string, body io.Reader) io.Reader {
+		res, err := http.Post(engine.HTTP()+"/?date_time_output_format=iso&query="+url.QueryEscape(query), "application/octet-stream", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		answer, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s %v", query, answer, err)
+		}
+		return bytes.NewReader(answer)
 	}
-	type row struct {
-		Case       string    `parquet:"case:concept:name"`
-		Activity   string    `parquet:"concept:name"`
-		Transition string    `parquet:"lifecycle:transition"`
-		At         time.Time `parquet:"time:timestamp,timestamp(millisecond)"`
-		Resource   string    `parquet:"org:resource"`
-		Instance   string    `parquet:"concept:instance"`
-		Type       string    `parquet:"bpmn:type"`
-	}
-	rows, err := parquet.Read[row](bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range rows {
-		all = append(all, step{r.Case, r.At, line(r.Case, r.Activity, r.Transition, r.At.UnixMilli(), r.Instance, r.Type, r.Resource)})
-	}
-	return all
+	post("INSERT INTO "+name+".log SETTINGS input_format_skip_unknown_fields = 1, max_insert_threads = 1, input_format_parallel_parsing = 0 FORMAT Parquet", r)
+	return readNDJSON(t, post("SELECT * FROM "+name+".log FORMAT JSONEachRow", http.NoBody))
 }
 
 // read reads an event with the names of columns.

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// output is the file of an export. It has another name until it is complete, so
-// that an incomplete file is not taken for a whole one.
+// output is the file of an export. It has another name until it is complete.
 type output struct {
 	*bufio.Writer
 	final string
@@ -19,19 +18,16 @@ type output struct {
 	gzip  *gzip.Writer
 }
 
-// partly is behind the name of a file that is not complete.
-const partly = ".part"
-
 // create opens a file of this name, which must not be there.
 func create(name string, stdout io.Writer) (*output, error) {
 	o := &output{final: name}
 	to := stdout
 	if name != "-" {
 		if _, err := os.Lstat(name); err == nil {
-			return nil, fmt.Errorf("%s is there: choose another name or remove it", name)
+			return nil, fmt.Errorf("%s already exists: choose another name or remove it", name)
 		}
 		var err error
-		if o.file, err = os.Create(name + partly); err != nil {
+		if o.file, err = os.Create(name + ".part"); err != nil {
 			return nil, err
 		}
 		to = o.file
@@ -43,9 +39,6 @@ func create(name string, stdout io.Writer) (*output, error) {
 	o.Writer = bufio.NewWriterSize(to, 1<<18)
 	return o, nil
 }
-
-// name is what the file is called now.
-func (o *output) name() string { return o.final + partly }
 
 // keep completes the file and gives it its name.
 func (o *output) keep() error {

@@ -3,7 +3,6 @@ package export_test
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/cmd/internal/export"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { clickhousetest.Main(m) }
 // world is a database with what two engines have sent, and what really happened
 // in them.
 type world struct {
-	db     *warehouse.DB
-	truths map[string]*simulator.Truth
+	address string // of ClickHouse's HTTP
+	truths  map[string]*simulator.Truth
 }
 
 var shared struct {
@@ -49,10 +49,11 @@ func simulated(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer db.Close()
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{db: db, truths: map[string]*simulator.Truth{}}
+	w := &world{address: clickhousetest.Shared(t).HTTP() + "/flow", truths: map[string]*simulator.Truth{}}
 	type sent struct{ source, json string }
 	var all []sent
 	for i, source := range []string{"cluster-a", "cluster-b"} {
@@ -83,8 +84,7 @@ func simulated(t *testing.T) *world {
 			}
 			seq++
 		}
-		claim := flow.Claim{First: first, Last: seq - 1, Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, seq-1)}
-		if err := db.Insert(t.Context(), record.Block{Columns: c, Claim: claim}); err != nil {
+		if err := db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, seq-1), StoredAt: time.Now().UnixMilli()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +93,7 @@ func simulated(t *testing.T) *world {
 }
 
 // selected tells of an instance whether it is in a selection.
-func selected(s warehouse.Selection, source string, i *simulator.Instance) bool {
+func selected(s export.Selection, source string, i *simulator.Instance) bool {
 	return i.StartedAt > 0 && (s.Process == "" || s.Process == i.Process.BpmnProcessID) && (s.Tenant == "" || s.Tenant == i.Tenant) &&
 		(s.Source == "" || s.Source == source) && (s.From.IsZero() || i.StartedAt >= s.From.UnixMilli()) && (s.To.IsZero() || i.StartedAt < s.To.UnixMilli())
 }
@@ -104,7 +104,7 @@ func line(instance, activity, transition string, at int64, key, kind, resource s
 }
 
 // steps are the events of a selection, in no order.
-func (w *world) steps(s warehouse.Selection) (all []string) {
+func (w *world) steps(s export.Selection) (all []string) {
 	for source, truth := range w.truths {
 		did := did(truth)
 		for _, e := range truth.Elements {
@@ -139,17 +139,4 @@ func did(truth *simulator.Truth) map[*simulator.Element]string {
 		}
 	}
 	return all
-}
-
-// cases are the names of the selected instances.
-func (w *world) cases(s warehouse.Selection) []string {
-	all := map[string]bool{}
-	for source, truth := range w.truths {
-		for _, i := range truth.Instances {
-			if selected(s, source, i) {
-				all[fmt.Sprintf("%s/%d", source, i.Key)] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
 }

@@ -1,16 +1,12 @@
 package export
 
 import (
+	"context"
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
-	"strconv"
-	"time"
-
-	"sluice/pkg/warehouse"
+	"strings"
 )
-
-// xes writes a log of IEEE 1849, one trace for each instance.
-type xes struct{ to *output }
 
 // xesHead is what stands before the first trace. Every trace and every event
 // has what is declared as global. The root has no namespace, as in the schema
@@ -33,59 +29,80 @@ const xesHead = xml.Header + `<log xes.version="1849.2016" xes.features="">
 <string key="lifecycle:model" value="standard"/>
 `
 
-func newXES(to *output) (*xes, error) {
-	_, err := to.WriteString(xesHead)
-	return &xes{to}, err
+// row is what XES has of a row of events.sql.
+type row struct {
+	Case       string `json:"case:concept:name"`
+	Activity   string `json:"concept:name"`
+	Transition string `json:"lifecycle:transition"`
+	At         string `json:"time:timestamp"`
+	Resource   string `json:"org:resource"`
+	Instance   string `json:"concept:instance"`
+	Type       string `json:"bpmn:type"`
+	Source     string `json:"case:source"`
+	Key        string `json:"case:key"`
+	Process    string `json:"case:process"`
+	Version    *int64 `json:"case:version"`
+	Definition *int64 `json:"case:definition"`
+	Tenant     string `json:"case:tenant"`
+	State      string `json:"case:state"`
 }
 
-func (x *xes) instance(c *warehouse.Case) (uint64, error) {
-	all := events(c)
-	x.line("<trace>")
-	x.text("concept:name", caseID(c))
-	x.text("source", c.Source)
-	x.text("processInstanceKey", c.Key)
-	x.text("process", c.Process)
-	x.number("version", c.Version)
-	x.number("processDefinitionKey", c.Definition)
-	x.text("tenant", c.Tenant)
-	x.text("state", c.State)
-	for _, v := range all {
-		x.line("<event>")
-		x.text("concept:name", v.element.Element)
-		x.text("lifecycle:transition", v.transition)
-		x.line(`<date key="time:timestamp" value="` + stamp(v.at) + `"/>`)
-		x.text("concept:instance", strconv.FormatInt(v.element.Key, 10))
-		if v.resource != "" {
-			x.text("org:resource", v.resource)
+// xes writes a log of IEEE 1849, one trace for each instance.
+func (cfg Config) xes(ctx context.Context, to *output) error {
+	_, _ = to.WriteString(xesHead) // the last write has the error of any
+	before := ""                   // instance
+	rows := &lines{each: func(line []byte) error {
+		var r row
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("ClickHouse failed within its answer: %.512s", line)
 		}
-		x.text("bpmnElementType", v.element.Type)
-		x.line("</event>")
+		var b strings.Builder
+		if r.Case != before {
+			if before != "" {
+				b.WriteString("</trace>\n")
+			}
+			b.WriteString("<trace>\n")
+			xesText(&b, "concept:name", r.Case)
+			xesText(&b, "source", r.Source)
+			xesText(&b, "processInstanceKey", r.Key)
+			xesText(&b, "process", r.Process)
+			xesNumber(&b, "version", r.Version)
+			xesNumber(&b, "processDefinitionKey", r.Definition)
+			xesText(&b, "tenant", r.Tenant)
+			xesText(&b, "state", r.State)
+			before = r.Case
+		}
+		b.WriteString("<event>\n")
+		xesText(&b, "concept:name", r.Activity)
+		xesText(&b, "lifecycle:transition", r.Transition)
+		fmt.Fprintf(&b, "<date key=\"time:timestamp\" value=\"%s\"/>\n", r.At)
+		xesText(&b, "concept:instance", r.Instance)
+		if r.Resource != "" {
+			xesText(&b, "org:resource", r.Resource)
+		}
+		xesText(&b, "bpmnElementType", r.Type)
+		b.WriteString("</event>\n")
+		_, err := to.WriteString(b.String())
+		return err
+	}}
+	if err := cfg.copy(ctx, eventsSQL, formats["ndjson"], rows); err != nil {
+		return err
 	}
-	_, err := x.to.WriteString("</trace>\n") // the error of any write before
-	return uint64(len(all)), err
-}
-
-func (x *xes) line(s string) {
-	_, _ = x.to.WriteString(s)
-	_ = x.to.WriteByte('\n')
-}
-
-func (x *xes) text(key, value string) {
-	fmt.Fprintf(x.to, `<string key="%s" value="`, key)
-	_ = xml.EscapeText(x.to, []byte(value))
-	x.line(`"/>`)
-}
-
-func (x *xes) number(key string, value *int64) {
-	if value != nil {
-		fmt.Fprintf(x.to, "<int key=\"%s\" value=\"%d\"/>\n", key, *value)
+	if before != "" {
+		_, _ = to.WriteString("</trace>\n")
 	}
-}
-
-func (x *xes) close() error {
-	_, err := x.to.WriteString("</log>\n")
+	_, err := to.WriteString("</log>\n")
 	return err
 }
 
-// stamp is a moment as all text formats write it: UTC, in milliseconds.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+func xesText(to *strings.Builder, key, value string) {
+	fmt.Fprintf(to, `<string key="%s" value="`, key)
+	_ = xml.EscapeText(to, []byte(value)) // a Builder takes all
+	to.WriteString("\"/>\n")
+}
+
+func xesNumber(to *strings.Builder, key string, value *int64) {
+	if value != nil {
+		fmt.Fprintf(to, "<int key=\"%s\" value=\"%d\"/>\n", key, *value)
+	}
+}

@@ -10,8 +10,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/auth"
 	"sluice/pkg/programtest"
 )
@@ -75,7 +73,7 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 		return r
 	}
 	defer b.witness.Close()
-	var running *parts.Part
+	var running *programtest.Process
 	defer func() {
 		if running != nil {
 			running.Kill() // it holds nothing that is needed
@@ -193,7 +191,7 @@ func port() int {
 }
 
 // start starts the broker with its log where it was.
-func (b *broker) start(round string) (*parts.Part, error) {
+func (b *broker) start(round string) (*programtest.Process, error) {
 	_, gateway, _ := strings.Cut(programtest.Address(), ":")
 	b.gateway = "127.0.0.1:" + gateway
 	exporters := map[string]any{
@@ -222,8 +220,9 @@ func (b *broker) start(round string) (*parts.Part, error) {
 	if err := os.WriteFile(file, settings, 0o600); err != nil {
 		return nil, err
 	}
-	return parts.Spawn(b.dir, "broker-"+round, "", "env", "JAVA_HOME="+b.jdk, "JAVACMD="+filepath.Join(b.jdk, "bin/java"),
+	p := programtest.New(b.dir, "broker-"+round, "env", "JAVA_HOME="+b.jdk, "JAVACMD="+filepath.Join(b.jdk, "bin/java"),
 		"JAVA_OPTS=-Xmx768m -Dspring.config.additional-location=file:"+file, filepath.Join(b.home, "bin/broker"))
+	return p, p.Start()
 }
 
 // play runs the process, and adds what was done.
@@ -391,5 +390,5 @@ func (b *broker) eventually(ctx context.Context, try func() error) (err error) {
 }
 
 func (b *broker) ask(ctx context.Context, sql string) (string, error) {
-	return parts.Ask(ctx, http.MethodGet, fmt.Sprintf("http://%s:%s/?query=%s", b.env["HOST"], b.env["HTTP_PORT"], url.QueryEscape(sql)))
+	return deployment.Ask(ctx, fmt.Sprintf("http://%s:%s/", b.env["HOST"], b.env["HTTP_PORT"]), "", "", sql)
 }

@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,7 +23,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/auth"
 	"sluice/pkg/programtest"
 )
@@ -145,58 +143,28 @@ func (o options) run(ctx context.Context) error {
 
 // start starts sluice up in a folder, and returns what the clients need to know.
 func (o options) start(ctx context.Context, dir string) (env map[string]string, stop func() error, err error) {
-	data, api, ops, native, http, elastic := filepath.Join(dir, "data"), programtest.Address(), programtest.Address(), programtest.Address(), programtest.Address(), programtest.Address()
-	up, err := parts.Spawn(dir, "up", ops, o.Sluice, "up", "--data", data, "--http", api, "--ops", ops,
-		"--nats", programtest.Address(), "--clickhouse", native, "--clickhouse-http", http, "--console", programtest.Address(), "--elasticsearch", elastic)
+	d, err := deployment.Start(ctx, deployment.Config{Bin: filepath.Dir(o.Sluice), Dir: dir, Up: true, Exporters: true})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, up.Stop())
+			err = errors.Join(err, d.Stop())
 		}
 	}()
-	starting, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := up.Ready(starting); err != nil {
+	data := d.Process(deployment.Up).Data
+	password, err := os.ReadFile(filepath.Join(data, "secrets/clickhouse-admin"))
+	if err != nil {
 		return nil, nil, err
 	}
-	secret := func(name string) string {
-		content, failed := os.ReadFile(filepath.Join(data, name))
-		err = errors.Join(err, failed)
-		return strings.TrimSpace(string(content))
-	}
-	host, nativePort, _ := strings.Cut(native, ":")
-	_, httpPort, _ := strings.Cut(http, ":")
-	env = map[string]string{
-		"HOST": host, "HTTP_PORT": httpPort, "NATIVE_PORT": nativePort, "ADMIN_PASSWORD": secret("secrets/clickhouse-admin"),
-		"API": "http://" + api, "TOKEN": secret("token"), "CLIENTS": o.Tools,
+	host, nativePort, _ := strings.Cut(d.Native, ":")
+	_, httpPort, _ := strings.Cut(d.HTTP, ":")
+	return map[string]string{
+		"HOST": host, "HTTP_PORT": httpPort, "NATIVE_PORT": nativePort, "ADMIN_PASSWORD": strings.TrimSpace(string(password)),
+		"API": d.URL, "TOKEN": d.Token, "CLIENTS": o.Tools,
 		"SLUICE": o.Sluice, "DATA": data,
-		"ELASTIC": "http://" + elastic, "TOKENS": filepath.Join(data, "tokens.yaml"), "SHIPPERS_TOKEN": auth.NewToken(),
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return env, up.Stop, statement(ctx, http, env["ADMIN_PASSWORD"], "CREATE DATABASE foreign")
-}
-
-// statement runs a statement in ClickHouse as the administrator.
-func statement(ctx context.Context, address, password, sql string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/", strings.NewReader(sql))
-	if err != nil {
-		return err
-	}
-	req.SetBasicAuth("admin", password)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(res.Body) // what there is of it
-		return fmt.Errorf("%s: %s %s", sql, res.Status, said)
-	}
-	return nil
+		"ELASTIC": d.Elastic, "TOKENS": filepath.Join(data, "tokens.yaml"), "SHIPPERS_TOKEN": auth.NewToken(),
+	}, d.Stop, d.Exec(ctx, "CREATE DATABASE foreign")
 }
 
 // check runs the checks of a client in a folder, where it may leave what it likes.

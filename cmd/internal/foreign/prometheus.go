@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sync/errgroup"
 
-	"sluice/cmd/internal/parts"
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/load"
 	"sluice/pkg/programtest"
 )
@@ -33,10 +33,8 @@ type watched struct {
 	deploy string
 	sluice string
 
-	up         *parts.Part
-	prometheus string            // address
-	env        map[string]string // what there is to know of sluice up
-	token      string
+	d          *deployment.Deployment // of sluice up alone
+	prometheus string                 // address
 	done       result
 }
 
@@ -44,7 +42,7 @@ type watched struct {
 const budget = 8 << 20
 
 // atFault are the alerts that our faults raise, and nothing before them.
-var atFault = []string{"EngineDied", "LaneHalted", "NotReady", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRefusing"}
+var atFault = []string{"EngineDied", "LaneHalted", "NotReady", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRejecting"}
 
 // check runs promtool beside everything else.
 func (w watched) check(ctx context.Context, dir string, _ map[string]string) result {
@@ -91,25 +89,17 @@ func (w *watched) checked(what string, err error) {
 
 // watch starts everything, does the damage, and asks Prometheus.
 func (w *watched) watch(ctx context.Context, dir string) (err error) {
-	env, stop, err := w.start(dir)
+	w.prometheus = programtest.Address()
+	w.d, err = deployment.New(deployment.Config{Bin: filepath.Dir(w.sluice), Dir: dir, Up: true,
+		Options: map[string][]string{deployment.Up: {"--stream-max-bytes", strconv.Itoa(budget)}}})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	starting, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := w.up.Ready(starting); err != nil {
+	defer func() { err = errors.Join(err, w.d.Stop()) }()
+	up := w.d.Process(deployment.Up)
+	if err := errors.Join(w.configure(dir, up.Ops), w.d.Start(ctx)); err != nil {
 		return err
 	}
-	token, err := os.ReadFile(filepath.Join(dir, "data/token"))
-	if err != nil {
-		return err
-	}
-	admin, err := os.ReadFile(filepath.Join(dir, "data/secrets/clickhouse-admin"))
-	if err != nil {
-		return err
-	}
-	w.env, w.token = env, strings.TrimSpace(string(token))
 
 	posting, enough := context.WithCancel(ctx)
 	defer enough()
@@ -117,9 +107,9 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	defer func() { enough(); err = errors.Join(err, load.Wait()) }()
 	load.Go(func() error { return w.post(posting, 1000, 100) })
 
-	prometheus, err := parts.Spawn(dir, "prometheus", "", filepath.Join(w.bin, "prometheus"), "--config.file", filepath.Join(dir, "prometheus.yml"),
+	prometheus := programtest.New(dir, "prometheus", filepath.Join(w.bin, "prometheus"), "--config.file", filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path", filepath.Join(dir, "tsdb"), "--web.listen-address", w.prometheus, "--log.level", "warn")
-	if err != nil {
+	if err := prometheus.Start(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, prometheus.Stop()) }()
@@ -141,11 +131,7 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 		return err
 	}
 
-	engine, err := childOf(w.up.PID())
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(engine, syscall.SIGKILL); err != nil {
+	if err := w.d.SignalEngine(syscall.SIGKILL); err != nil {
 		return err
 	}
 	if err := w.raised(ctx, "the engine is killed", "EngineDied"); err != nil {
@@ -153,23 +139,22 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	}
 	again, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := w.up.Ready(again); err != nil {
+	if err := up.Ready(again); err != nil {
 		return err
 	}
 
-	password := strings.TrimSpace(string(admin))
-	if err := statement(ctx, env["HTTP"], password, "RENAME TABLE flow.records TO flow.records_away"); err != nil {
+	if err := w.d.Exec(ctx, "RENAME TABLE flow.records TO flow.records_away"); err != nil {
 		return err
 	}
 	if err := w.raised(ctx, "a table is away", "LaneHalted", "NotReady"); err != nil {
 		return err
 	}
 	load.Go(func() error { return w.post(posting, 0, 2000) })
-	if err := w.raised(ctx, "the disk budget is filled", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRefusing"); err != nil {
+	if err := w.raised(ctx, "the disk budget is filled", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRejecting"); err != nil {
 		return err
 	}
 	enough()
-	if err := statement(ctx, env["HTTP"], password, "RENAME TABLE flow.records_away TO flow.records"); err != nil {
+	if err := w.d.Exec(ctx, "RENAME TABLE flow.records_away TO flow.records"); err != nil {
 		return err
 	}
 	if err := w.expressions(ctx); err != nil { // while the lane waits for its next try
@@ -182,21 +167,6 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 		}
 		return err
 	})
-}
-
-// start writes the settings of Prometheus and starts sluice up.
-func (w *watched) start(dir string) (env map[string]string, stop func() error, err error) {
-	api, ops, clickhouse := programtest.Address(), programtest.Address(), programtest.Address()
-	w.prometheus = programtest.Address()
-	if err := w.configure(dir, ops); err != nil {
-		return nil, nil, err
-	}
-	w.up, err = parts.Spawn(dir, "watched", ops, w.sluice, "up", "--data", filepath.Join(dir, "data"), "--http", api, "--ops", ops, "--nats", programtest.Address(),
-		"--clickhouse", programtest.Address(), "--clickhouse-http", clickhouse, "--console", "", "--stream-max-bytes", strconv.Itoa(budget))
-	if err != nil {
-		return nil, nil, err
-	}
-	return map[string]string{"API": "http://" + api, "HTTP": clickhouse}, w.up.Stop, nil
 }
 
 // configure copies sluice-up.yml with an address and pauses of this check, and
@@ -231,7 +201,7 @@ func (w *watched) configure(dir, ops string) error {
 // post posts records until it is told that it is enough; 0 a second is as many
 // as are taken. That they are refused is what this check is for.
 func (w *watched) post(ctx context.Context, perSecond float64, batch int) error {
-	_, err := load.Run(ctx, load.Config{URL: w.env["API"], Token: w.token, Rate: perSecond, Batch: batch, Connections: 4,
+	_, err := load.Run(ctx, load.Config{URL: w.d.URL, Token: w.d.Token, Rate: perSecond, Batch: batch, Connections: 4,
 		Duration: time.Hour, GiveUp: time.Second, Failures: 1 << 30})
 	if ctx.Err() != nil {
 		return nil
@@ -273,23 +243,8 @@ func (w *watched) until(ctx context.Context, what string, try func() error) erro
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w\n%s", what, err, w.up.Tail(5))
+			return fmt.Errorf("%s: %w\n%s", what, err, w.d.Process(deployment.Up).Tail(5))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-}
-
-// childOf is the one child of a process: the engine of sluice up.
-func childOf(pid int) (int, error) {
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, task := range tasks {
-		children, _ := os.ReadFile(task) // a thread may have ended meanwhile
-		for _, child := range strings.Fields(string(children)) {
-			return strconv.Atoi(child)
-		}
-	}
-	return 0, fmt.Errorf("process %d has no child", pid)
 }

@@ -1,18 +1,20 @@
 package placement
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
+	"sluice/cmd/internal/snapshot"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -182,7 +184,7 @@ func unstored(ctx context.Context, installation *stream.Stream) (lane, reason st
 		return "lanes", "", err
 	}
 	for _, at := range all {
-		if at.Waiting > 0 || at.Position.Claim != nil {
+		if at.Waiting > 0 || at.LaneState.Claim != nil {
 			return at.Lane.Stream, fmt.Sprintf("%d messages wait to be stored", at.Waiting), nil
 		}
 	}
@@ -206,15 +208,9 @@ func (p *Placement) copy(ctx context.Context, source *Placement, name string) er
 	cfg := was.Config
 	reopen(&cfg)
 	cfg.Replicas, cfg.Placement = 1, nil
-	cfg.Metadata = maps.Clone(cfg.Metadata)
-	if cfg.Metadata == nil {
-		cfg.Metadata = map[string]string{}
-	}
-	maps.DeleteFunc(cfg.Metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") }) // its own
-	if cfg.Metadata[stream.CreatedKey] == "" {
-		cfg.Metadata[stream.CreatedKey] = strconv.FormatInt(was.Created.UnixNano(), 10)
-	}
-	if err := p.restore(ctx, source, name, cfg, was.State.Bytes); err != nil {
+	created := cmp.Or(cfg.Metadata[stream.CreatedKey], strconv.FormatInt(was.Created.UnixNano(), 10))
+	cfg.Metadata = snapshot.Metadata(cfg.Metadata, created)
+	if err := p.restore(ctx, source, name, cfg, snapshot.StateOf(was)); err != nil {
 		return err
 	}
 	have, err := p.until(ctx, name, func(*jetstream.StreamInfo) string { return "" })
@@ -245,69 +241,35 @@ func (p *Placement) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// chunkLimit is how long a piece of a stream may take.
-const chunkLimit = 30 * time.Second
-
-// restore makes a stream here of what JetStream says of it there, piece by piece.
-func (p *Placement) restore(ctx context.Context, source *Placement, name string, cfg jetstream.StreamConfig, bytes uint64) error {
-	inbox := source.nc.NewInbox()
-	pieces, err := source.nc.SubscribeSync(inbox)
-	if err != nil {
+// restore makes a stream here of what JetStream says of it there, chunk by chunk.
+func (p *Placement) restore(ctx context.Context, source *Placement, name string, cfg jetstream.StreamConfig, held snapshot.State) error {
+	out, in := io.Pipe()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		_, _, err := snapshot.Take(ctx, source.nc, name, &counted{in, func(bytes int) {
+			p.watch.Waiting(name, fmt.Sprintf("%d MiB of about %d are copied", bytes>>20, held.Bytes>>20))
+		}, 0})
+		_ = in.CloseWithError(err) // always nil
 		return err
-	}
-	defer func() { _ = pieces.Unsubscribe() }() // the connection may be gone
-	var there struct {
-		State json.RawMessage `json:"state"`
-	}
-	if err := source.request(ctx, "$JS.API.STREAM.SNAPSHOT."+name, map[string]any{"deliver_subject": inbox, "no_consumers": true, "chunk_size": 512 << 10}, &there); err != nil {
+	})
+	g.Go(func() error {
+		err := snapshot.Restore(ctx, p.nc, name, cfg, held, out)
+		_ = out.CloseWithError(err) // always nil
 		return err
-	}
-	var here struct {
-		To string `json:"deliver_subject"`
-	}
-	if err := p.request(ctx, "$JS.API.STREAM.RESTORE."+name, map[string]any{"config": cfg, "state": there.State}, &here); err != nil {
-		return err
-	}
-	for done := 0; ; {
-		asking, cancel := context.WithTimeout(ctx, chunkLimit)
-		piece, err := pieces.NextMsgWithContext(asking)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("read it: %w", err)
-		}
-		if status := piece.Header.Get("Status"); len(piece.Data) == 0 && status != "" && status != "204" {
-			return fmt.Errorf("read it: %s %s", status, piece.Header.Get("Description"))
-		}
-		if err := p.chunk(ctx, here.To, piece.Data); err != nil {
-			return fmt.Errorf("write it: %w", err)
-		}
-		if len(piece.Data) == 0 {
-			return nil
-		}
-		done += len(piece.Data)
-		p.watch.Waiting(name, fmt.Sprintf("%d MiB of about %d are copied", done>>20, bytes>>20))
-		if piece.Reply != "" {
-			if err := piece.Respond(nil); err != nil {
-				return err
-			}
-		}
-	}
+	})
+	return g.Wait()
 }
 
-// chunk hands a piece to a stream that is being restored; an empty one ends it. The
-// server that restores it may be another one than that of the connection, which
-// hears of it a moment later: until then it does not pass the piece on.
-func (p *Placement) chunk(ctx context.Context, to string, piece []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, chunkLimit)
-	defer cancel()
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		answer, err := p.nc.RequestWithContext(ctx, to, piece)
-		if errors.Is(err, nats.ErrNoResponders) && time.Since(begun) < askLimit {
-			continue
-		}
-		if err != nil || len(answer.Data) == 0 {
-			return err
-		}
-		return failed(answer.Data, nil)
-	}
+// counted tells how much was written.
+type counted struct {
+	io.Writer
+	told  func(bytes int)
+	bytes int
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	c.bytes += n
+	c.told(c.bytes)
+	return n, err
 }

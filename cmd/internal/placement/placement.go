@@ -1,8 +1,12 @@
+// Package placement says which servers of a NATS cluster keep the streams of an
+// installation: how many copies of each there are, and where. NATS copies while
+// records flow; what is asked for here is waited for until every copy has all that its
+// leader has. A server that runs alone cannot become one of several with what it
+// holds: Carry copies that from one NATS to another.
 package placement
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/cmd/internal/snapshot"
 	"sluice/pkg/stream"
 )
 
@@ -45,7 +50,7 @@ type Copies struct {
 // buckets are the streams of the installation whose names do not begin as those
 // of lanes and dead letters do.
 var buckets = []string{
-	"KV_" + stream.StateBucket, "KV_" + stream.PositionBucket, "KV_" + stream.SourceBucket, "KV_" + stream.LeaseBucket,
+	"KV_" + stream.StateBucket, "KV_" + stream.LaneBucket, "KV_" + stream.SourceBucket, "KV_" + stream.LeaseBucket,
 }
 
 // New works over a connection.
@@ -387,39 +392,9 @@ const (
 
 // ask makes a request of JetStream's API that nats.go has no call for.
 func (p *Placement) ask(ctx context.Context, subject string, request any) error {
-	return p.request(ctx, subject, request, nil)
-}
-
-// request is ask with an answer to be read, if not nil.
-func (p *Placement) request(ctx context.Context, subject string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	msg, err := p.nc.RequestWithContext(ctx, subject, body)
-	if err != nil {
-		return err
-	}
-	return failed(msg.Data, answer)
-}
-
-// failed is the error in an answer of JetStream; without one it is read.
-func failed(data []byte, answer any) error {
-	var said struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(data, &said); err != nil {
-		return err
-	}
-	if said.Error != nil {
-		return said.Error
-	}
-	if answer == nil {
-		return nil
-	}
-	return json.Unmarshal(data, answer)
+	return snapshot.Ask(ctx, p.nc, subject, request, nil)
 }
 
 // copies is where a stream is.

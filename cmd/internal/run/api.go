@@ -94,6 +94,6 @@ func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logge
 
 	return func(ctx context.Context) error {
 		// The listener drains first: what it still has in flight is published.
-		return RunInOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), publisher.Run, lanes.Run)
+		return RunInOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), lanes.Run)
 	}, nil
 }

@@ -147,13 +147,14 @@ func (s standing) Standing(ctx context.Context) (now console.Standing, err error
 	for _, l := range lanes {
 		now.Lanes = append(now.Lanes, console.Lane{
 			Number: l.Number, Stream: l.Stream, Last: l.Last, Bytes: l.Bytes, MaxBytes: l.MaxBytes,
-			Waiting: l.Waiting, WaitingBytes: l.WaitingBytes, Position: l.Position,
+			Backlog: l.Waiting, BacklogBytes: l.WaitingBytes, Position: l.LaneState,
 		})
 	}
 	for _, source := range s.stream.Sources() {
-		now.Sources = append(now.Sources, console.Source{Name: source.Name, Lanes: source.Lanes, Moving: source.Moving})
+		now.Sources = append(now.Sources, console.Source{Name: source.Name, Lanes: source.Lanes, Moving: source.Move})
 	}
-	now.Dead.Letters, now.Dead.Bytes, now.Dead.Max, err = s.dead.Room(ctx)
+	room, err := s.dead.Room(ctx)
+	now.Dead.Letters, now.Dead.Bytes, now.Dead.Max = room.Letters, room.Bytes, room.Max
 	return now, err
 }
 
@@ -165,12 +166,12 @@ type letters struct {
 
 func (l letters) List(ctx context.Context) iter.Seq2[console.Letter, error] {
 	return func(yield func(console.Letter, error) bool) {
-		last, err := l.dead.Last(ctx) // what is set aside meanwhile is for the next time
+		room, err := l.dead.Room(ctx) // what is set aside meanwhile is for the next time
 		if err != nil {
 			yield(console.Letter{}, err)
 			return
 		}
-		for d, err := range l.dead.List(ctx, stream.DeadFilter{Upto: last, Heads: true}) {
+		for d, err := range l.dead.List(ctx, stream.DeadFilter{Upto: room.Last, Heads: true}) {
 			if !yield(letterOf(d), err) {
 				return
 			}

@@ -143,9 +143,9 @@ func (c *consoleOnNATS) setAside(n uint64) {
 
 func (c *consoleOnNATS) letters() uint64 {
 	c.t.Helper()
-	n, err := stream.NewDeadLetters(c.lanes).Count(c.t.Context())
+	room, err := stream.NewDeadLetters(c.lanes).Room(c.t.Context())
 	fatal(c.t, err)
-	return n
+	return room.Letters
 }
 
 func (c *consoleOnNATS) messages() uint64 {
@@ -159,11 +159,11 @@ func (c *consoleOnNATS) messages() uint64 {
 func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
-	c.shows(c.looks, "/dead", nil, http.StatusOK, "There are none")
+	c.shows(c.looks, "/dead", nil, http.StatusOK, "No dead letters.")
 	c.setAside(4)
 	c.shows(c.admin, "/dead", nil, http.StatusOK, "The newest 4 of 4", "refused", "error_message", "Replay the chosen ones")
-	c.shows(c.admin, "/dead?source=other", nil, http.StatusOK, "takes none of them")
-	c.shows(c.admin, "/dead?lane=x", nil, http.StatusBadRequest, "is not the number of a lane")
+	c.shows(c.admin, "/dead?source=other", nil, http.StatusOK, "No matches.")
+	c.shows(c.admin, "/dead?lane=x", nil, http.StatusBadRequest, "is not a number")
 	c.shows(c.looks, "/dead/1", nil, http.StatusOK, "record 2 of message 100 of lane 0", "<mark>&#34;&lt;poison&gt;&#34;</mark>", "/value/errorMessage")
 	if got, bytes := c.send(c.looks, "/dead/1/bytes", nil); got != http.StatusOK || bytes != `{"id":"1-1","value":{"errorMessage":"<poison>"}}` {
 		t.Errorf("the bytes: %d %s", got, bytes)
@@ -217,7 +217,7 @@ func TestNowShowsTheLanesOfNATS(t *testing.T) {
 	c.setAside(3)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		_, page := c.send(c.looks, "/", nil)
-		if strings.Contains(page, "3 dead letters wait for a decision") && strings.Contains(page, "ClickHouse does not answer") && strings.Contains(page, "0 B of 4.0 GiB") {
+		if strings.Contains(page, "3 dead letters need a decision") && strings.Contains(page, "ClickHouse does not answer") && strings.Contains(page, "0 B of 4.0 GiB") {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,8 +11,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/nats-io/nuid"
 
 	"sluice/pkg/dial"
 	"sluice/pkg/flow"
@@ -122,13 +121,15 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	ingester := ingest.New(cfg, ingest.Deps{
 		Leases:      lease.New(lease.Config{Instance: instance, Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Lanes:       source{lanes, i.readAhead},
-		Positions:   stream.NewPositions(lanes),
-		Warehouse:   db,
+		States:      stream.NewLaneStates(lanes),
+		Tables:      db,
+		Index:       db,
 		DeadLetters: stream.NewDeadLetters(lanes),
+		Forgets:     lanes,
 
-		Audits:          state.NewAuditor(db),
-		Changes:         state.NewApplier(store, reg),
-		ChangePositions: stream.NewChangePositions(lanes),
+		Audits:       state.NewAuditor(db),
+		Changes:      state.NewApplier(store, reg),
+		ChangeStates: stream.NewChangeStates(lanes),
 	}, log, reg)
 	opsServer.AddCheck("lanes", ingester.Check)
 	// Ends with the ingester, and ends it when the schema is wrong.
@@ -221,5 +222,5 @@ func instanceName() string {
 		}
 		return '-'
 	}
-	return strings.Map(plain, host) + "-" + nuid.Next()
+	return strings.Map(plain, host) + "-" + rand.Text()
 }

@@ -69,7 +69,7 @@ func Bulks(c api.Config) int64 {
 // closed. There are two of each lane, with room to grow, and one is on its way
 // to ClickHouse in another form: five times as much or so. One token of
 // ClickHouse covers no more than that, however much memory there is.
-func (i *Ingester) blocks() int { return int(min(i.Memory/8, ingest.MostBytes)) }
+func (i *Ingester) blocks() int { return int(min(i.Memory/8, ingest.MaxBlockBytes)) }
 
 // identities is what may be held of the identities of stored records.
 func (i *Ingester) identities() int {

@@ -7,7 +7,5 @@ import (
 	"time"
 )
 
-// Elsewhere nothing is known of what came before it was read.
-func bytesWait(net.Conn) bool { return false }
-
-func sinceBytesCame(net.Conn) time.Duration { return 0 }
+// arrival is unknown: all the time that a read takes counts as the client's silence.
+func arrival(net.Conn) (unread bool, ago time.Duration) { return false, 0 }

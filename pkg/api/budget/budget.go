@@ -1,204 +1,282 @@
+// Package budget bounds what the bodies of requests in flight take: memory, fairly
+// shared between subjects (budget.go), and time (pace.go).
 package budget
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math/bits"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// Budget bounds the memory of bodies in flight, whatever clients do. Memory is
-// charged as bytes arrive, so that announcing a body takes none.
+// Budget bounds the memory of bodies in flight. It is two pools: bodies of more than
+// SmallBody wait for each other and never for small ones. In the pool of small bodies
+// a subject holds at most four times what it leaves free: one subject alone has four
+// fifths, and the next one finds memory at once.
 //
-// It is two halves: one for small bodies and the beginnings of all others, one
-// for bodies that are large. So clients that post huge or never-ending bodies,
-// or bombs, wait for each other and hold up no others. Within a half each
-// subject has a fair share, and those whose bodies come slowly never hold more
-// than half of it (half.go).
-//
-// A hold of the large half has all the memory that its body needs, and waits
-// for nothing but the client, or for room to unpack it. For that, packed bodies
-// leave room for one that is unpacked. So one of them can always finish.
+// A request that waits for the large pool may hold memory of the small one, never the
+// reverse, and what it takes of the large pool is all that it needs. So requests never
+// wait for each other in a circle.
 type Budget struct {
-	small, large *half
+	small, large *pool
 	wait         time.Duration
-	moving       atomic.Int64 // bytes of the small half whose holders wait for the large one
 }
 
-const (
-	// SmallBody is the longest body that counts as small.
-	SmallBody = 1 << 20
-	// Beginning is how much of a body that is said to be large is kept among the
-	// small ones until it is seen to come.
-	Beginning = 64 << 10
-	// smallShare: of the memory for small bodies a subject may hold so many times
-	// what it leaves free. One subject alone has four fifths, two have four
-	// ninths each; the next one finds some.
-	smallShare = 4
-)
+// SmallBody is the longest body that counts as small.
+const SmallBody = 1 << 20
 
-// ErrNoMemory says that there was no memory for a body in the time that it may wait.
+// ErrNoMemory is the error of a request that has waited for memory in vain.
 var ErrNoMemory = errors.New("too much is in flight")
 
-// New makes a budget of so many bytes for bodies of at most longest.
-func New(size, longest int64, wait time.Duration) *Budget {
-	return &Budget{
-		small: newHalf(size/2, smallShare, 0),
-		large: newHalf(size-size/2, 0, longest), // two of the longest bodies: no share of it would do for one
-		wait:  wait,
-	}
+// New makes a budget of so many bytes, at least four times the longest body. A request
+// waits for memory at most so long.
+func New(size int64, wait time.Duration) *Budget {
+	return &Budget{small: newPool(size/2, 4, wait/80), large: newPool(size-size/2, 0, wait/80), wait: wait}
 }
 
-// Held is the memory that is charged now.
+// Held is the memory in use.
 func (b *Budget) Held() int64 { return b.small.held() + b.large.held() }
 
-// Hold is a piece of the budget. It belongs to one request.
+// pool is one of the two pools.
+type pool struct {
+	size  int64
+	share int64         // a subject may hold so many times what it leaves free; 0: everything
+	every time.Duration // how often slow bodies are looked for while the pool is crowded
+
+	mu       sync.Mutex
+	used     int64
+	subjects map[string]*subject
+	waiting  []*waiter // in the order of their arrival
+	reading  map[*Hold]struct{}
+	sweeping bool // a sweep is scheduled
+}
+
+// subject is one that holds memory of a pool, or waits for some.
+type subject struct {
+	name     string
+	held     int64
+	requests int // that hold memory or wait
+}
+
+// Hold is the memory of one request.
 type Hold struct {
-	budget  *Budget
-	half    *half
-	subject string
-	end     int64 // so long the body is said to be; -1 when nothing is said
-	packed  bool  // it will be unpacked
-	pace    *Pace // of the body that is being read into it; nil when none is
+	pool    *pool
+	subject *subject
 	size    int64
-
-	promised int64 // what its half keeps free for it beside
+	pace    *Pace // reads the body; nil when none is read
+	cut     bool  // the body was cut off; the memory is about to come back
 }
 
-// Body is what is known of a body before it is read.
-type Body struct {
-	Subject string // whose it is
-	End     int64  // so long it is said to be; -1 when nothing is said
-	Packed  bool   // it will be unpacked
-	Pace    *Pace  // reads it
+type waiter struct {
+	hold    *Hold
+	granted chan struct{} // closed once it waits no more
 }
 
-// Receive waits for n bytes for a body that is being read.
-func (b *Budget) Receive(ctx context.Context, body Body, n int64) (*Hold, error) {
-	h := &Hold{budget: b, half: b.small, subject: body.Subject, end: body.End, packed: body.Packed, pace: body.Pace}
-	return h, h.half.acquire(ctx, h, n, b.wait)
+func newPool(size, share int64, every time.Duration) *pool {
+	return &pool{size: size, share: share, every: max(every, time.Millisecond), subjects: map[string]*subject{}, reading: map[*Hold]struct{}{}}
 }
 
-// Unpack waits for n bytes for what comes out of a packed body, which holds
-// memory itself meanwhile.
-func (b *Budget) Unpack(ctx context.Context, subject string, n int64, sent *Hold) (*Hold, error) {
-	h := &Hold{budget: b, half: b.small, subject: subject, end: n}
+func (p *pool) held() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
+
+// Acquire waits for n bytes. With a pace they are for a body that is being read: when
+// it is slow, it is cut off for others.
+func (b *Budget) Acquire(ctx context.Context, name string, n int64, pace *Pace) (*Hold, error) {
+	p := b.small
 	if n > SmallBody {
-		h.half = b.large
-		leave, err := b.wants(sent)
-		if err != nil {
-			return nil, err
-		}
-		defer leave()
+		p = b.large
 	}
-	return h, h.half.acquire(ctx, h, n, b.wait)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.subjects[name]
+	if s == nil {
+		s = &subject{name: name}
+		p.subjects[name] = s
+	}
+	s.requests++
+	h := &Hold{pool: p, subject: s, size: n, pace: pace}
+	if len(p.waiting) == 0 && p.hasShare(h) && n <= p.free() {
+		p.charge(h)
+		p.scheduleSweep()
+		return h, nil
+	}
+	w := &waiter{h, make(chan struct{})}
+	p.waiting = append(p.waiting, w)
+	p.grant()
+	p.scheduleSweep()
+	p.mu.Unlock()
+	timeout := time.NewTimer(b.wait)
+	defer timeout.Stop()
+	select {
+	case <-w.granted:
+	case <-timeout.C:
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	at := slices.Index(p.waiting, w)
+	if at < 0 { // granted
+		return h, nil
+	}
+	p.waiting = slices.Delete(p.waiting, at, at+1)
+	p.leave(s)
+	p.grant() // others may have waited behind it
+	return nil, ErrNoMemory
 }
 
-// Told says whether it was said how long the body is.
-func (h *Hold) Told() bool { return h.end >= 0 }
-
-// Grow waits until the hold is n bytes.
-func (h *Hold) Grow(ctx context.Context, n int64) error {
-	if h.leaves(n) {
-		return h.move(ctx, n)
-	}
-	if n <= h.size {
-		return nil
-	}
-	return h.half.acquire(ctx, h, n-h.size, h.budget.wait)
-}
-
-// TryGrow is Grow for those who must not wait.
-func (h *Hold) TryGrow(n int64) bool {
-	return n <= h.size || !h.leaves(n) && h.half.tryAcquire(h, n-h.size)
-}
-
-// leaves tells whether a hold of n bytes is none of a small body any more.
-func (h *Hold) leaves(n int64) bool {
-	return h.half == h.budget.small && (n > SmallBody || h.end > SmallBody && n > Beginning)
-}
-
-// move takes n bytes of the large half instead of what the hold has.
-func (h *Hold) move(ctx context.Context, n int64) error {
-	leave, err := h.budget.wants(h)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	h.half.waits(h)
-	larger := &Hold{budget: h.budget, half: h.budget.large, subject: h.subject, end: h.end, packed: h.packed, pace: h.pace}
-	if err := larger.half.acquire(ctx, larger, n, h.budget.wait); err != nil {
-		return err
-	}
-	h.Release()
-	*h = *larger
-	h.half.rename(larger, h)
-	return nil
-}
-
-// wants lets a hold wait for memory of the large half. A hold that waits with
-// memory of the small one keeps it from small bodies: together they may have
-// half of it, and the next one is told at once that there is no room.
-func (b *Budget) wants(h *Hold) (leave func(), err error) {
-	if h.half != b.small {
-		return func() {}, nil
-	}
-	size := h.size
-	if b.moving.Add(size) > b.small.size/2 {
-		b.moving.Add(-size)
-		return nil, ErrNoMemory
-	}
-	return func() { b.moving.Add(-size) }, nil
+// Unwatch says that the client is not waited for any more: its body was read, or waits
+// for more memory.
+func (h *Hold) Unwatch() {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	delete(h.pool.reading, h)
 }
 
 // Shrink gives back all but n bytes.
-func (h *Hold) Shrink(n int64) { h.half.giveBack(h, n) }
-
-// Arrived says that the body is read: its client is not waited for any more.
-func (h *Hold) Arrived() { h.half.arrived(h) }
-
-// Release gives everything back; more than once is harmless.
-func (h *Hold) Release() { h.half.giveBack(h, 0) }
-
-// Buffers keeps byte slices for reuse, one pool for each power of two, so that
-// a small body never pins the memory of a large one.
-type Buffers struct {
-	pools   [buffersMax - buffersMin + 1]sync.Pool
-	headers sync.Pool // of slices that are in use: what the pools hold is behind a pointer
+func (h *Hold) Shrink(n int64) {
+	p := h.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.size <= n {
+		return
+	}
+	p.used -= h.size - n
+	h.subject.held -= h.size - n
+	h.size = n
+	if n == 0 {
+		delete(p.reading, h)
+		p.leave(h.subject)
+	}
+	p.grant()
 }
 
-const (
-	buffersMin = 12 // smallest capacity, 4 KiB, as a power of two
-	buffersMax = 30
-)
+// Release gives everything back; more than once is harmless.
+func (h *Hold) Release() { h.Shrink(0) }
 
-// Capacity is what Get gives for n bytes.
-func Capacity(n int) int { return 1 << max(buffersMin, bits.Len(uint(max(n, 1)-1))) }
+// What follows is called under the lock.
+
+// leave removes a subject with its last request.
+func (p *pool) leave(s *subject) {
+	if s.requests--; s.requests == 0 {
+		delete(p.subjects, s.name)
+	}
+}
+
+func (p *pool) free() int64 { return p.size - p.used }
+
+// hasShare tells whether the share of its subject leaves room for a request. A subject
+// that holds nothing may have some.
+func (p *pool) hasShare(h *Hold) bool {
+	return p.share == 0 || h.subject.held == 0 || h.subject.held+h.size <= p.share*(p.free()-h.size)
+}
+
+// grant serves waiting requests, the subject that holds least first. No request
+// overtakes one that waits for memory: a large one would wait for ever. One that waits
+// for the share of its subject is passed over.
+func (p *pool) grant() {
+	for {
+		next := -1
+		for i, w := range p.waiting {
+			if p.hasShare(w.hold) && (next < 0 || w.hold.subject.held < p.waiting[next].hold.subject.held) {
+				next = i
+			}
+		}
+		if next < 0 || p.waiting[next].hold.size > p.free() {
+			return
+		}
+		w := p.waiting[next]
+		p.waiting = slices.Delete(p.waiting, next, next+1)
+		p.charge(w.hold)
+		close(w.granted)
+	}
+}
+
+func (p *pool) charge(h *Hold) {
+	p.used += h.size
+	h.subject.held += h.size
+	if h.pace != nil {
+		p.reading[h] = struct{}{}
+	}
+}
+
+// scheduleSweep looks for slow bodies as long as requests wait, or half of the memory
+// is used.
+func (p *pool) scheduleSweep() {
+	if p.sweeping || len(p.waiting) == 0 && p.used <= p.size/2 {
+		return
+	}
+	p.sweeping = true
+	time.AfterFunc(p.every, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.sweeping = false
+		p.sweep()
+		p.scheduleSweep()
+	})
+}
+
+// sweep cuts off slow bodies: as many as hold what other requests wait for, and all
+// that hold more than half of the pool together; the subject that holds most first. A
+// request that waits for the share of its subject costs no other subject anything.
+func (p *pool) sweep() {
+	wanted, leaving := -p.free(), int64(0)
+	shares := map[*subject]int64{}
+	for _, w := range p.waiting {
+		if p.hasShare(w.hold) {
+			wanted += w.hold.size
+		} else {
+			shares[w.hold.subject] += w.hold.size
+		}
+	}
+	var slow []*Hold
+	var sum int64
+	for h := range maps.Keys(p.reading) {
+		switch {
+		case h.cut:
+			leaving += h.size
+			shares[h.subject] -= h.size
+		case h.pace.slow():
+			slow, sum = append(slow, h), sum+h.size
+		}
+	}
+	wanted = max(wanted-leaving, sum-p.size/2)
+	slices.SortFunc(slow, func(a, b *Hold) int {
+		return cmp.Or(cmp.Compare(b.subject.held, a.subject.held), cmp.Compare(b.size, a.size))
+	})
+	for _, h := range slow {
+		if wanted <= 0 && shares[h.subject] <= 0 {
+			continue
+		}
+		wanted -= h.size
+		shares[h.subject] -= h.size
+		h.cut = true
+		h.pace.cutOff()
+	}
+}
+
+// Buffers keeps byte slices for reuse, one pool for each power of two, so that a small
+// body never pins the memory of a large one.
+type Buffers [31]sync.Pool
+
+// Capacity is the size of the buffer for n bytes: a power of two, at least 4 KiB.
+func Capacity(n int) int { return 1 << max(12, bits.Len(uint(max(n, 1)-1))) }
 
 // Get returns an empty slice with room for n bytes.
-func (p *Buffers) Get(n int) []byte {
+func (p *Buffers) Get(n int) *[]byte {
 	size := Capacity(n)
-	class := bits.TrailingZeros(uint(size)) - buffersMin
-	if b, ok := p.pools[class].Get().(*[]byte); ok {
-		kept := (*b)[:0]
-		*b = nil
-		p.headers.Put(b)
-		return kept
+	if b, ok := p[bits.TrailingZeros(uint(size))].Get().(*[]byte); ok {
+		*b = (*b)[:0]
+		return b
 	}
-	return make([]byte, 0, size)
+	b := make([]byte, 0, size)
+	return &b
 }
 
 // Put takes a slice of Get back. It must not be used any more.
-func (p *Buffers) Put(b []byte) {
-	if b == nil {
-		return
-	}
-	header, ok := p.headers.Get().(*[]byte)
-	if !ok {
-		header = new([]byte)
-	}
-	*header = b
-	p.pools[bits.TrailingZeros(uint(cap(b)))-buffersMin].Put(header)
-}
+func (p *Buffers) Put(b *[]byte) { p[bits.TrailingZeros(uint(cap(*b)))].Put(b) }

@@ -71,7 +71,7 @@
         if (!shape || shape.waypoints) return;
         if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure.dataset.numbers, 'tokens.active', 'id:' + id) });
         if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure.dataset.numbers, 'troubles.open', 'id:' + id) });
-        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, half within ' + h.half, figure.dataset.heatNumbers, 'turns.executions', 'id:' + id) });
+        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, p50 ' + h.p50, figure.dataset.heatNumbers, 'turns.executions', 'id:' + id) });
       });
       paint(document.querySelector('.modes input:checked').value);
     };
@@ -201,9 +201,13 @@
       [3, 4, 5, 6, 8].forEach(function (i) { row.cells[i].classList.add('id'); });
       return row;
     }
-    function told(news) {
-      if (paused) return;
+    var place = '';
+    function path() { return table.dataset.tail + (table.dataset.tail.includes('?') ? '&' : '?') + new URLSearchParams({ place: place }); }
+    function told(text) {
+      var news = JSON.parse(text);
       if (news.error) { status('Not available: ' + news.error, true); return; }
+      place = news.place;
+      if (paused) return;
       var rows = (news.rows || []).map(show);
       body.prepend.apply(body, rows);
       while (body.rows.length > 200) body.deleteRow(-1);
@@ -211,7 +215,7 @@
       status('Live');
       shown.textContent = count + ' shown' + (news.more ? '; more are stored than can be shown' : '');
     }
-    window.sluice.listen(table.dataset.tail, { records: told }, function (text, lost) { if (!paused || lost) status(text, lost); });
+    window.sluice.poll(+table.dataset.every, path, told, function (text, lost) { if (!paused || lost) status(text, lost); });
   }
 
   document.querySelectorAll('table[data-tail]').forEach(tail);

@@ -19,6 +19,7 @@ type Config struct {
 	Commands bool // export commands and rejections too, as an exporter can be told to
 	NoIDs    bool // leave out the id, as Camunda's own exporters do
 	Tenants  []string
+	Prefix   string // of the ids of processes
 	Broker   string // brokerVersion; default 8.5.2
 
 	// Truth is filled when it is not nil. Without it the memory that an engine

@@ -188,7 +188,7 @@ func (e *Engine) deploy() {
 	first := e.partitions[0]
 	for _, pr := range e.processes {
 		for v := int64(1); v <= versions; v++ {
-			pr.versions = append(pr.versions, &definition{Process{pr.id, v, first.nextKey()}, pr})
+			pr.versions = append(pr.versions, &definition{Process{e.cfg.Prefix + pr.id, v, first.nextKey()}, pr})
 		}
 	}
 	tables := decisionTables()

@@ -9,11 +9,11 @@ import (
 	"sluice/pkg/record"
 )
 
-// Columns are the rows from to to-1 of c as columns of flow.records. They
-// share the memory of c.
-func Columns(c *record.Columns, from, to int) proto.Input {
+// Columns are the rows from to to-1 of c as columns of flow.records, stored at a time in
+// ms since 1970. They share the memory of c.
+func Columns(c *record.Columns, from, to int, storedAt int64) proto.Input {
 	r := rows{from, to}
-	var all proto.Input
+	all := proto.Input{{Name: "stored_at", Data: constant{storedAt, r}}}
 	for _, column := range c.All() {
 		all = append(all, proto.InputColumn{Name: column.Name, Data: r.of(column)})
 	}
@@ -60,6 +60,23 @@ func (r rows) milliseconds(v []int64) proto.ColInput {
 	values := r.int64(v)
 	return proto.Alias(&values, "DateTime64(3, 'UTC')")
 }
+
+// constant is a column of one time, in ms since 1970.
+type constant struct {
+	ms int64
+	rows
+}
+
+func (constant) Type() proto.ColumnType { return "DateTime64(3, 'UTC')" }
+
+func (c constant) EncodeColumn(b *proto.Buffer) {
+	b.Buf = slices.Grow(b.Buf, 8*c.Rows())
+	for range c.Rows() {
+		b.Buf = binary.LittleEndian.AppendUint64(b.Buf, uint64(c.ms))
+	}
+}
+
+func (c constant) WriteColumn(w *proto.Writer) { w.ChainBuffer(c.EncodeColumn) }
 
 // text is a String column.
 type text struct {

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +32,7 @@ var (
 	// what another has stored.
 	place = named("source", "partition_id", "position", "own_id", "identity", "incarnation", "stream_seq", "stream_idx", "received_at")
 
-	// whole is every column of a row but its lane.
+	// whole is every column of a row but its lane, and when it was stored.
 	whole = except(columns, named("lane"))
 )
 
@@ -90,50 +89,29 @@ func (d digested) text(b []byte, data any, row int) []byte {
 	panic("column " + d.Name + " is of no type that is compared") // a mistake in the program
 }
 
-// Content is every column that a record has by itself, wherever it is stored, and
-// whether it was stored before or after a migration that has added columns; nothing of
+// Content is every column that a record has by itself, wherever it is stored; nothing of
 // it is NULL, which is never IN anything.
 var Content = func() string {
 	key := []string{"value_type", "bpmn_process_id", "process_instance_key", "ts", "source", "partition_id", "position", "own_id", "identity"}
-	var rest, added, inExtra []string
-	for _, c := range columns {
-		if c.Since > 0 {
-			added, inExtra = append(added, c.whenever()), append(inExtra, "'"+c.Member+"'")
-		}
-	}
+	var rest []string
 	for _, c := range except(whole, append(named(key...), place...)) {
-		switch {
-		case c.Since > 0:
-			rest = append(rest, c.whenever())
-		case c.Name == "extra" && len(added) > 0:
-			rest = append(rest, fmt.Sprintf("if(concat('', %s) = '', extra, toString(arraySort(arrayFilter(m -> m.1 NOT IN (%s), JSONExtractKeysAndValuesRaw(extra)))))",
-				strings.Join(added, ", "), strings.Join(inExtra, ", ")))
-		default:
-			rest = append(rest, c.sql())
-		}
+		rest = append(rest, c.sql())
 	}
 	return strings.Join(key, ", ") + ", cityHash64(" + strings.Join(rest, ", ") + ")"
 }()
 
-// whenever is what a column holds that a migration has added, or what extra has of it in
-// a row of before, as text; empty when there is neither.
-func (d digested) whenever() string {
-	if _, number := d.Data.(*record.NullInt64); number {
-		return fmt.Sprintf("ifNull(toString(ifNull(%s, JSONExtract(extra, '%s', 'Nullable(Int64)'))), '')", d.Name, d.Member)
-	}
-	return fmt.Sprintf("if(%[1]s = '', JSONExtractString(extra, '%[2]s'), %[1]s)", d.Name, d.Member)
-}
-
-// Added is what the columns hold that migrations have added, as one text: what it says
-// stood in extra before.
-var Added = func() string {
-	texts := []string{"''", "''"} // concat wants two at least
-	for _, c := range columns {
-		if c.Since > 0 {
-			texts = append(texts, "' '", "ifNull(toString("+c.Name+"), '')")
+// Said is the text of everything that a record says, in no order: all its columns but
+// those that say where it came in, without the member sequence.
+var Said = func() string {
+	texts := []string{"ifNull(toString(position + source_record_offset), '')"}
+	for _, c := range except(columns, named("source", "identity", "source_record_offset", "lane", "incarnation", "stream_seq", "stream_idx", "received_at")) {
+		text := c.sql()
+		if c.Name == "extra" {
+			text = `replaceRegexpAll(extra, '"sequence"[[:space:]]*:[[:space:]]*[0-9]+', '')`
 		}
+		texts = append(texts, text)
 	}
-	return "concat(" + strings.Join(texts, ", ") + ")"
+	return "concat(" + strings.Join(texts, ", ' ', ") + ")"
 }()
 
 // between stands between two texts, so that none can pass for another by

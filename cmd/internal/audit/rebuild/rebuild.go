@@ -20,12 +20,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/ingest/repeats"
+	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -61,6 +62,7 @@ type rebuild struct {
 	stream *stream.Stream
 	into   *warehouse.Shadow
 	starts []warehouse.Start
+	forget record.Forgets
 	aside  map[place]map[int]bool // indexes of what was set aside, by message
 	done   uint64                 // messages
 	total  uint64
@@ -77,6 +79,9 @@ type place struct {
 func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Config) (*Report, error) {
 	r := &rebuild{cfg: cfg.withDefaults(), stream: s, into: into, aside: map[place]map[int]bool{}}
 	if err := into.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.orders(ctx); err != nil {
 		return nil, err
 	}
 	lanes, err := r.plan(ctx)
@@ -111,17 +116,37 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 	return r.compare(ctx, lanes)
 }
 
+// orders reads which instances are forgotten. Rows of one whose receipt is missing may
+// still be in the tables in use.
+func (r *rebuild) orders(ctx context.Context) error {
+	orders, err := r.stream.Forgets(ctx)
+	if err != nil {
+		return err
+	}
+	receipts, err := r.into.Live().Receipts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, order := range orders {
+		if !slices.ContainsFunc(receipts, func(one warehouse.Receipt) bool { return one.ID == order.ID && one.Done }) {
+			return fmt.Errorf("order %s to forget instances was not carried out: run sluice forget first", order.ID)
+		}
+	}
+	r.forget = record.NewForgets(orders)
+	return nil
+}
+
 // lane is one lane and what is to be made of it.
 type lane struct {
 	*rebuild
 	info  stream.Lane
-	life  uint64     // incarnation
-	first uint64     // first message that is replayed into the shadow, or will be
-	next  uint64     // first message still to insert
-	last  uint64     // last one
-	claim flow.Claim // a block that may be inserted or not; zero when none
+	life  uint64          // incarnation
+	first uint64          // first message that is replayed into the shadow, or will be
+	next  uint64          // first message still to insert
+	last  uint64          // last one
+	claim warehouse.Claim // a block that may be inserted or not; zero when none
 
-	requests *repeats.Ledger // of the messages before next; nil before the first replay
+	requests *dedup.Ledger // of the messages before next; nil before the first replay
 }
 
 // plan finds out what to insert.
@@ -137,7 +162,7 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 	for _, start := range planned {
 		starts[start.Lane] = start
 	}
-	positions := stream.NewPositions(r.stream)
+	positions := stream.NewLaneStates(r.stream)
 	var all []*lane
 	var fresh []warehouse.Start
 	for _, info := range r.stream.Lanes() {
@@ -145,25 +170,25 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		if err != nil {
 			return nil, err
 		}
-		if pos.Stream != "" && pos.Stream != info.Identity() {
+		if pos.StreamID != "" && pos.StreamID != info.StreamID() {
 			return nil, fmt.Errorf("lane %d was deleted and made again: nothing of it is stored", info.Number)
 		}
-		if pos.Incarnation == 0 {
+		if pos.Incarnation() == 0 {
 			continue // nothing was ever stored of it
 		}
 		start, is := starts[info.Number]
 		switch {
 		case !is:
-			start = warehouse.Start{Lane: info.Number, Incarnation: pos.Incarnation, First: max(info.First, pos.Base+1)}
+			start = warehouse.Start{Lane: info.Number, Incarnation: pos.Incarnation(), First: max(info.First, pos.Base()+1)}
 			if len(planned) > 0 && start.First > 1 {
 				return nil, fmt.Errorf("lane %d was added after the rebuild into %s was begun, and its first messages are gone: drop that database and begin again", info.Number, r.into.Database())
 			}
 			fresh = append(fresh, start)
-		case start.Incarnation != pos.Incarnation:
+		case start.Incarnation != pos.Incarnation():
 			return nil, fmt.Errorf("lane %d was made again or reset after the rebuild into %s was begun: drop that database and begin again", info.Number, r.into.Database())
 		}
 		r.starts = append(r.starts, start)
-		l := &lane{rebuild: r, info: info, life: pos.Incarnation, first: start.First, next: start.First, last: pos.Done}
+		l := &lane{rebuild: r, info: info, life: pos.Incarnation(), first: start.First, next: start.First, last: pos.Done}
 		if err := l.resume(ctx); err != nil {
 			return nil, err
 		}
@@ -199,11 +224,11 @@ func (l *lane) resume(ctx context.Context) error {
 // end. So a repeat comes after its original, whatever lanes they are in.
 func (r *rebuild) ends(ctx context.Context) ([]func(*lane) uint64, error) {
 	var all []func(*lane) uint64
-	fences, err := r.stream.Fences(ctx)
+	markers, err := r.stream.MoveMarkers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, at := range fences {
+	for _, at := range markers {
 		ends := map[int]uint64{}
 		for _, number := range r.stream.LaneNumbers() {
 			next, err := r.stream.FirstSince(ctx, number, at.Add(time.Millisecond))
@@ -223,7 +248,7 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 		return nil
 	}
 	if l.requests == nil {
-		l.requests = repeats.NewLedger(l.stream.RepeatWindow())
+		l.requests = dedup.NewLedger(l.stream.RepeatWindow())
 		err := l.stream.Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *flow.Entry) error {
 			l.requests.Add(e)
 			return nil
@@ -281,12 +306,12 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 		}
 		dropped = flow.FormatRuns(runs)
 	}
-	claim := flow.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped}
+	claim := warehouse.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped}
 	if l.claim.Last != 0 {
 		if claim != l.claim {
-			return fmt.Errorf("messages %s are not those that were inserted: drop database %s and begin again", claim, l.into.Database())
+			return fmt.Errorf("messages %d to %d are not those that were inserted: drop database %s and begin again", claim.First, claim.Last, l.into.Database())
 		}
-		l.claim = flow.Claim{}
+		l.claim = warehouse.Claim{}
 	} else if err := l.into.Claim(ctx, l.info.Number, claim); err != nil {
 		return err
 	}
@@ -299,7 +324,7 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 	// makes that harmless.
 	const tries = 5
 	for try := 1; ; try++ {
-		err := l.into.Insert(ctx, record.Block{Lane: l.info.Number, Claim: claim, Columns: &b.columns})
+		err := l.into.Insert(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows(), Token: claim.Token, StoredAt: b.stored.UnixMilli()})
 		var refused *flow.StoreError
 		if err == nil || try == tries || !errors.As(err, &refused) || refused.Class != flow.ClassRetry {
 			return err
@@ -316,6 +341,7 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 type block struct {
 	*lane
 	first, last uint64
+	stored      time.Time // when the lane took the last message
 	columns     record.Columns
 	scratch     record.Columns
 	again       map[int]bool // rows without an identity of their own whose request has brought them before
@@ -332,7 +358,7 @@ func (b *block) reset() {
 }
 
 // full tells whether the block ends. One that was claimed has the end it had.
-func (b *block) full(claim flow.Claim) bool {
+func (b *block) full(claim warehouse.Claim) bool {
 	return claim.Last == 0 && (b.columns.Rows() >= b.cfg.Rows || b.columns.Bytes() >= b.cfg.Bytes)
 }
 
@@ -366,7 +392,7 @@ func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 			rows = append(rows, row)
 		}
 	}
-	same := repeats.NewSame(c)
+	same := dedup.NewSame(c)
 	if len(rows) > 0 {
 		err = b.into.Known(ctx, c, rows, same.Stored)
 	}
@@ -374,22 +400,18 @@ func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 		if err != nil || !b.again[row] && (c.Kind[row] == flow.ByPlace || !same.Add(row)) {
 			continue
 		}
-		if n := len(runs) - 1; n >= 0 && runs[n].To == row {
-			runs[n].To++
-		} else {
-			runs = append(runs, flow.Run{From: row, To: row + 1})
-		}
+		runs = flow.AddRow(runs, row)
 	}
 	return runs, err
 }
 
 // add adds what of an entry is stored: neither what cannot be decoded, nor what
-// was set aside for another reason.
+// is forgotten, nor what was dead-lettered for another reason.
 func (b *block) add(e *flow.Entry) error {
 	if b.first == 0 {
 		b.first = e.Seq
 	}
-	b.last = e.Seq
+	b.last, b.stored = e.Seq, e.Stored
 	for _, raw := range [...][]byte{e.Table, e.Body} {
 		_, _ = b.hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(raw))))
 		_, _ = b.hash.Write(raw)
@@ -432,6 +454,9 @@ func (b *block) addMessage(m *flow.Message) error {
 	skip := map[int]bool{}
 	for _, one := range bad {
 		skip[one.Index] = true
+	}
+	for _, row := range b.forget.Rows(m, &b.scratch, 0) {
+		skip[int(b.scratch.StreamIdx[row])] = true
 	}
 	return b.columns.AppendExcept(m, func(index int) bool { return skip[index] || aside[index] })
 }

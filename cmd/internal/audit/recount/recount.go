@@ -64,7 +64,7 @@ func Due(ctx context.Context, s *stream.Stream) ([]string, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	positions := stream.NewPositions(s)
+	positions := stream.NewLaneStates(s)
 	var days []string
 	for _, lane := range s.LaneNumbers() {
 		pos, err := positions.Read(ctx, lane)
@@ -85,7 +85,7 @@ func Due(ctx context.Context, s *stream.Stream) ([]string, error) {
 type recount struct {
 	cfg       Config
 	stream    *stream.Stream
-	positions *stream.Positions
+	positions *stream.LaneStates
 	db        *warehouse.DB
 	by        string
 }
@@ -94,7 +94,7 @@ type recount struct {
 // whatever the error.
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, days []string, cfg Config) ([]Day, error) {
 	r := &recount{
-		cfg: cfg.withDefaults(), stream: s, positions: stream.NewPositions(s), db: db,
+		cfg: cfg.withDefaults(), stream: s, positions: stream.NewLaneStates(s), db: db,
 		by: cmp.Or(cfg.By, "recount-"+rand.Text()[:8]),
 	}
 	var all []Day
@@ -116,7 +116,7 @@ const rounds = 10
 func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 	result.Day = day
 	defer func() { err = errors.Join(err, r.release(ctx)) }()
-	held := map[int]flow.Position{}
+	held := map[int]flow.LaneState{}
 	mended := map[string]int{} // what was inserted, by what was wrong
 	for range rounds {
 		found, err := r.look(ctx, day, held)
@@ -155,7 +155,7 @@ var errMoved = errors.New("a lane moved")
 
 // look compares the counters of a day with its records at a moment at which
 // nothing is being inserted, and fills held with where the lanes stood.
-func (r *recount) look(ctx context.Context, day string, held map[int]flow.Position) (*warehouse.Recount, error) {
+func (r *recount) look(ctx context.Context, day string, held map[int]flow.LaneState) (*warehouse.Recount, error) {
 	if err := r.hold(ctx, held); err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (r *recount) look(ctx context.Context, day string, held map[int]flow.Positi
 }
 
 // hold holds every lane and waits until none has a claim.
-func (r *recount) hold(ctx context.Context, held map[int]flow.Position) error {
+func (r *recount) hold(ctx context.Context, held map[int]flow.LaneState) error {
 	now, err := r.positions.HoldAll(ctx, r.by, r.cfg.Hold, r.cfg.Wait)
 	maps.Copy(held, now)
 	return err
@@ -187,11 +187,11 @@ func (r *recount) hold(ctx context.Context, held map[int]flow.Position) error {
 
 // done takes a day that is right out of what is due, and lets the lanes go on.
 // A lane that has moved since it was looked may name the day anew.
-func (r *recount) done(ctx context.Context, day string, held map[int]flow.Position) error {
+func (r *recount) done(ctx context.Context, day string, held map[int]flow.LaneState) error {
 	for lane, pos := range held {
 		pos.Hold = nil
 		pos.Recount = slices.DeleteFunc(slices.Clone(pos.Recount), func(due string) bool { return due == day })
-		if _, err := r.positions.Swap(ctx, lane, pos); err != nil {
+		if _, err := r.positions.CompareAndSwap(ctx, lane, pos); err != nil {
 			return err
 		}
 	}

@@ -9,10 +9,8 @@ import (
 	"slices"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
-	"sluice/pkg/warehouse/native"
 )
 
 // rowsAtOnce bounds the rows of neighbouring runs that are read again together.
@@ -24,7 +22,7 @@ func (l *lane) compare(ctx context.Context, last uint64) error {
 	if last < l.segment {
 		return nil
 	}
-	have, err := l.db.Sums(ctx, l.Lane.Lane, l.position.Incarnation, l.segment, last, runWidth, l.digest)
+	have, err := l.db.Sums(ctx, l.Lane.Lane, l.position.Incarnation(), l.segment, last, runWidth, l.digest)
 	if err != nil {
 		return err
 	}
@@ -55,7 +53,7 @@ func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 		return err
 	}
 	defer reader.Close()
-	next, stop := iter.Pull2(l.db.Rows(ctx, l.Lane.Lane, l.position.Incarnation, first, last, l.digest))
+	next, stop := iter.Pull2(l.db.Rows(ctx, l.Lane.Lane, l.position.Incarnation(), first, last, l.digest))
 	defer stop()
 	rows := &rows{next: next}
 	if err := rows.advance(); err != nil {
@@ -91,16 +89,10 @@ func (l *lane) purged(first, last uint64) error {
 func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 	due := map[uint32]due{}
 	l.columns.Reset()
-	for _, b := range l.earlier {
-		b.columns.Reset()
-	}
 	if e.Topic == stream.RecordTopic(e.Lane) && !l.void[e.Seq] {
 		for i := range e.Messages {
 			m := &e.Messages[i]
 			l.decode(e, m, func(row int) { due[l.columns.StreamIdx[row]] = dueRow(m, row) }, func(int, int, string) {})
-			for _, b := range l.earlier {
-				b.decode(e, m)
-			}
 		}
 	}
 	there := map[uint32]bool{}
@@ -139,21 +131,16 @@ func dueRow(m *flow.Message, row int) due { return due{m, row} }
 // inspectPlace judges the rows of one place, of which there should be one, and
 // tells whether the record has a row.
 func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) (there bool) {
-	want := []uint64{l.digest.Row(&l.columns, row)}
-	for _, b := range l.earlier {
-		want = append(want, b.digest.Row(&b.columns, row))
-	}
-	for _, r := range place {
-		there = there || slices.Contains(want, r.Digest)
-	}
+	want := l.digest.Row(&l.columns, row)
+	there = slices.ContainsFunc(place, func(r warehouse.Row) bool { return r.Digest == want })
 	t := l.minutes.at(m.Received)
 	one := false
 	for _, r := range place {
 		f := Finding{Kind: Doubled, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "more rows than one"}
 		switch {
-		case !one && (slices.Contains(want, r.Digest) || !there):
+		case !one && (r.Digest == want || !there):
 			one = true
-			if slices.Contains(want, r.Digest) {
+			if r.Digest == want {
 				continue
 			}
 			t.Changed++
@@ -166,34 +153,6 @@ func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) (th
 	return one
 }
 
-// earlier reads records as programs did before a migration that has added columns: the
-// rows that they have stored are right as they are.
-type earlier struct {
-	columns record.Columns
-	digest  native.Digest
-}
-
-// asBefore are the ways in which records were read before. None differs in whose a row is.
-func asBefore(deep bool) (all []*earlier) {
-	if !deep {
-		return nil
-	}
-	for _, migration := range record.Additions() {
-		b := &earlier{digest: native.Digest{Deep: true}}
-		b.columns.AsBefore(migration)
-		all = append(all, b)
-	}
-	return all
-}
-
-// decode adds the rows of a message, as many and in the same order as lane.decode: which
-// member has a column makes no record a bad one.
-func (b *earlier) decode(e *flow.Entry, m *flow.Message) {
-	if m.Topic == stream.RecordTopic(m.Lane) && e.Err == nil {
-		_, _ = b.columns.AppendGood(m) // what is broken is the same there
-	}
-}
-
 // unexpected are rows where there should be none.
 func (l *lane) unexpected(e *flow.Entry, place []warehouse.Row) {
 	for _, r := range place {
@@ -204,7 +163,7 @@ func (l *lane) unexpected(e *flow.Entry, place []warehouse.Row) {
 			}
 		}
 		f := Finding{Kind: Unknown, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "the message has no such record"}
-		outcome := cmp.Or(l.outcomes[origin{l.position.Incarnation, m.Lane, r.Seq, int(r.Idx)}], l.outcomes[origin{l.position.Incarnation, m.Lane, r.Seq, -1 - m.Ordinal}])
+		outcome := cmp.Or(l.outcomes[origin{l.position.Incarnation(), m.Lane, r.Seq, int(r.Idx)}], l.outcomes[origin{l.position.Incarnation(), m.Lane, r.Seq, -1 - m.Ordinal}])
 		if outcome != "" {
 			f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+outcome+")"
 		}

@@ -56,7 +56,7 @@ func (v *verifier) duplicates(ctx context.Context, lanes []*lane) error {
 
 // has tells whether a row is of a message that was read.
 func (l *lane) has(d warehouse.Duplicate) bool {
-	return d.Lane == l.Lane.Lane && d.Incarnation == l.position.Incarnation && l.First <= d.Seq && d.Seq <= l.Settled
+	return d.Lane == l.Lane.Lane && d.Incarnation == l.position.Incarnation() && l.First <= d.Seq && d.Seq <= l.Settled
 }
 
 func (v *verifier) mend(day string) string {

@@ -2,7 +2,7 @@
 // the stream holds and what ClickHouse holds. What was purged from the stream is
 // proved by the totals in the positions of the lanes.
 //
-//	accepted = stored + repeated + dead + waiting     (+ replayed + dropped, by an operator)
+//	accepted = stored + deduplicated + dead-lettered + forgotten + backlog     (+ replayed + dropped, by an operator)
 //
 // # How it is done while records flow
 //

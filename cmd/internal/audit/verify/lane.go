@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/ingest/repeats"
+	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -26,7 +26,7 @@ const (
 // Beside the outcomes of what was set aside: what was forgotten, and had become of it.
 const (
 	forgottenStored   = "forgotten, and was stored"
-	forgottenRepeated = "forgotten, and was repeated"
+	forgottenUnstored = "forgotten, and was not stored"
 )
 
 // errUnknownTopic says that a message is set aside as a whole.
@@ -37,29 +37,33 @@ type lane struct {
 	*verifier
 	Lane
 	info     stream.Lane
-	position flow.Position // at which the lane is settled
-	claimed  uint64        // last message of the block that is being stored, 0 when none
+	position flow.LaneState // at which the lane is settled
+	claimed  uint64         // last message of the block that is being stored, 0 when none
 	minutes  minutes
 	digest   *native.Digest
 	columns  record.Columns
-	earlier  []*earlier // the same, as programs of before read it
 
-	segment  uint64                   // its first message
-	want     map[uint64]warehouse.Sum // of the segment, by run
-	rowless  rowless                  // without a row of their own, to be looked for elsewhere
-	requests *repeats.Ledger
-	void     map[uint64]bool // messages that count for nothing
-	again    map[origin]bool // records without an identity of their own that were sent before; perhaps, when false
-	kept     flow.Totals     // of the messages that were read and are settled
-	unsure   uint64          // records without a row whose request came, perhaps, in messages that are purged
-	gaps     bool            // messages were purged while the lane was read
+	segment   uint64                   // its first message
+	want      map[uint64]warehouse.Sum // of the segment, by run
+	rowless   rowless                  // without a row of their own, to be looked for elsewhere
+	requests  *dedup.Ledger
+	forgotten map[warehouse.Place]bool // whose rows were removed
+	void      map[uint64]bool          // messages that count for nothing
+	again     map[origin]bool          // records without an identity of their own that were sent before; perhaps, when false
+	kept      flow.Totals              // of the messages that were read and are settled
+	unsure    uint64                   // records without a row whose request came, perhaps, in messages that are purged
+	gaps      bool                     // messages were purged while the lane was read
 }
 
 // account reads the lane from First to Last.
 func (l *lane) account(ctx context.Context) error {
 	defer l.minutes.into(&l.Lane)
-	if l.position.Base > 0 {
-		l.note("lane %d was made again or set back at message %d, and an operator said that it goes on after it: what was before is left out", l.Lane.Lane, l.position.Base)
+	if l.position.Base() > 0 {
+		l.note("lane %d was made again or set back at message %d, and an operator said that it goes on after it: what was before is left out", l.Lane.Lane, l.position.Base())
+	}
+	var err error
+	if l.forgotten, err = l.db.ForgottenPlaces(ctx, l.Lane.Lane, l.position.Incarnation()); err != nil {
+		return err
 	}
 	l.begin(l.First)
 	for seq := l.First; seq <= l.Last; {
@@ -149,7 +153,7 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 func (l *lane) entry(e *flow.Entry) {
 	switch e.Topic {
 	case stream.RecordTopic(e.Lane):
-	case stream.FenceTopic(e.Lane): // a source has left the lane
+	case stream.MoveTopic(e.Lane): // a source has left the lane
 		l.requests.Add(e)
 		return
 	default:
@@ -210,7 +214,7 @@ func (l *lane) message(e *flow.Entry, m *flow.Message, sentBefore func(*flow.Mes
 			}
 		}
 	}, func(index, n int, outcome string) {
-		l.kept.Dead += uint64(n)
+		l.kept.DeadLettered += uint64(n)
 		switch outcome {
 		case stream.OutcomeDead:
 			t.Dead += uint64(n)
@@ -218,13 +222,13 @@ func (l *lane) message(e *flow.Entry, m *flow.Message, sentBefore func(*flow.Mes
 			t.Replayed += uint64(n)
 		case stream.OutcomeDropped:
 			t.Dropped += uint64(n)
-		case forgottenStored, forgottenRepeated:
+		case forgottenStored, forgottenUnstored:
 			t.Forgotten += uint64(n)
-			l.kept.Dead -= uint64(n)
+			l.kept.DeadLettered -= uint64(n)
 			if outcome == forgottenStored {
 				l.kept.Stored += uint64(n)
 			} else {
-				l.kept.Repeated += uint64(n)
+				l.kept.Forgotten += uint64(n) // or deduplicated: see before
 			}
 		default:
 			t.Missing += uint64(n)
@@ -240,7 +244,7 @@ func (l *lane) message(e *flow.Entry, m *flow.Message, sentBefore func(*flow.Mes
 // what must have been set aside, and returns how many records it holds. The rows
 // are added to the columns.
 func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside func(index, n int, outcome string)) int {
-	m.Incarnation = l.position.Incarnation
+	m.Incarnation = l.position.IncarnationOf(m.Seq)
 	before := l.columns.Rows()
 	var bad []*record.BadRecordError
 	err := errUnknownTopic
@@ -250,6 +254,13 @@ func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside f
 		}
 	}
 	whole := -1 - m.Ordinal
+	if err != nil && l.forget.Names(m, -1, m.Body) {
+		if _, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, whole}]; !known {
+			n := max(m.Records, 1)
+			aside(whole, n, forgottenUnstored)
+			return n
+		}
+	}
 	if outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, whole}]; known || err != nil {
 		n := max(m.Records, 1)
 		aside(whole, n, outcome)
@@ -257,20 +268,27 @@ func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside f
 	}
 	for _, b := range bad {
 		outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, b.Index}]
-		switch {
-		case known:
-		case e.Forgotten.WasStored(b.Index):
-			outcome = forgottenStored
-		case e.Forgotten.WasRepeated(b.Index):
-			outcome = forgottenRepeated
+		if !known && l.forget.Names(m, b.Index, b.Raw) {
+			outcome = forgottenUnstored
 		}
 		aside(b.Index, 1, outcome)
 	}
+	skipped := l.forget.Rows(m, &l.columns, before)
 	for i := before; i < l.columns.Rows(); i++ {
 		index := int(l.columns.StreamIdx[i])
-		if outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, index}]; known {
+		skip := len(skipped) > 0 && skipped[0] == i
+		if skip {
+			skipped = skipped[1:]
+		}
+		outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, index}]
+		switch {
+		case known:
 			aside(index, 1, outcome)
-		} else {
+		case l.forgotten[warehouse.Place{Seq: m.Seq, Idx: uint32(index)}]:
+			aside(index, 1, forgottenStored)
+		case skip:
+			aside(index, 1, forgottenUnstored)
+		default:
 			row(i)
 		}
 	}

@@ -12,7 +12,7 @@ type Report struct {
 	At       time.Time `json:"at"`
 	OK       bool      `json:"ok"` // every sum holds
 	Lanes    []Lane    `json:"lanes"`
-	Recount  []string  `json:"recount,omitempty"`  // days whose counters are to be made again
+	Recount  []string  `json:"recount,omitempty"`  // days whose counters are to be recomputed
 	Problems []string  `json:"problems,omitempty"` // what is wrong beyond single records
 	Notes    []string  `json:"notes,omitempty"`    // what could not be looked at, and what looks wrong and is right
 	Findings []Finding `json:"findings,omitempty"` // the first of them, see Config.Limit
@@ -24,7 +24,7 @@ type Report struct {
 	Repeats []Finding `json:"repeats,omitempty"` // the first records that were sent again, see Config.Repeats
 }
 
-// recount names a day whose counters are to be made again.
+// recount names a day whose counters are to be recomputed.
 func (r *Report) recount(day string) {
 	if !slices.Contains(r.Recount, day) {
 		r.Recount = append(r.Recount, day)
@@ -35,11 +35,11 @@ func (r *Report) recount(day string) {
 // Lane is the account of one lane.
 type Lane struct {
 	Lane    int    `json:"lane"`
-	First   uint64 `json:"first"`    // first message that was accounted for
-	Settled uint64 `json:"settled"`  // last message that must be stored or set aside
-	Last    uint64 `json:"last"`     // last message when the account began
-	InDoubt uint64 `json:"in_doubt"` // records of a block that is claimed and may be stored: part of waiting
-	Changes uint64 `json:"changes"`  // messages that are changes of users and fields, not records
+	First   uint64 `json:"first"`      // first message that was accounted for
+	Settled uint64 `json:"checkpoint"` // last message that must be stored or dead-lettered
+	Last    uint64 `json:"last"`       // last message when the account began
+	InDoubt uint64 `json:"in_doubt"`   // records of a block that is claimed and may be stored: part of the backlog
+	Changes uint64 `json:"changes"`    // messages that are changes of users and fields, not records
 
 	// What became of the records of this life of the lane before First, by the
 	// totals in its position; and the rows that the table has of them.
@@ -62,12 +62,12 @@ type Minute struct {
 type Tally struct {
 	Accepted uint64 `json:"accepted"`
 	Stored   uint64 `json:"stored"`
-	Repeated uint64 `json:"repeated"` // known already, and not stored again
-	Dead     uint64 `json:"dead"`
+	Repeated uint64 `json:"deduplicated"` // known already, and not stored again
+	Dead     uint64 `json:"dead_lettered"`
 	Void     uint64 `json:"void,omitempty"` // of entries that came too late to count, and were not answered with OK
-	Waiting  uint64 `json:"waiting"`
-	Replayed uint64 `json:"replayed,omitempty"` // set aside, and sent again as another message
-	Dropped  uint64 `json:"dropped,omitempty"`  // set aside, and given up
+	Waiting  uint64 `json:"backlog"`
+	Replayed uint64 `json:"replayed,omitempty"` // dead-lettered, and sent again as another message
+	Dropped  uint64 `json:"dropped,omitempty"`  // dead-lettered, and given up
 
 	Forgotten uint64 `json:"forgotten,omitempty"` // removed from everywhere, by a receipt
 	Missing   uint64 `json:"missing"`
@@ -116,12 +116,12 @@ func (r Report) Purged() flow.Totals {
 
 // Kinds of findings.
 const (
-	Repeated  = "repeated"  // sent again, which is no fault
-	Missing   = "missing"   // accepted, and neither stored nor set aside
-	Doubled   = "doubled"   // more rows than one, or a row beside a dead letter
-	Changed   = "changed"   // stored with other content
-	Unknown   = "unknown"   // a row of no record that was accepted
-	Miscounts = "miscounts" // a message that holds other records than its header says
+	Repeated  = "deduplicated" // sent again, which is no fault
+	Missing   = "missing"      // accepted, and neither stored nor dead-lettered
+	Doubled   = "doubled"      // more rows than one, or a row beside a dead letter
+	Changed   = "changed"      // stored with other content
+	Unknown   = "unknown"      // a row of no record that was accepted
+	Miscounts = "miscounts"    // a message that holds other records than its header says
 )
 
 // Finding is one record that is not accounted for.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/ingest/repeats"
+	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
 )
 
@@ -48,7 +48,7 @@ func (l *lane) search(ctx context.Context) error {
 			known = append(known, row)
 		}
 	}
-	same := repeats.NewSame(c)
+	same := dedup.NewSame(c)
 	if len(known) > 0 {
 		if err := l.db.Known(ctx, c, known, same.Stored); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (l *lane) search(ctx context.Context) error {
 		sentBefore := false
 		if c.Kind[row] != flow.ByPlace {
 			sentBefore = same.Add(row)
-		} else if sure, perhaps := l.again[origin{l.position.Incarnation, l.Lane.Lane, f.Sequence, f.Index}]; perhaps {
+		} else if sure, perhaps := l.again[origin{l.position.Incarnation(), l.Lane.Lane, f.Sequence, f.Index}]; perhaps {
 			if sentBefore = true; !sure {
 				l.unsure++
 			}
@@ -70,7 +70,7 @@ func (l *lane) search(ctx context.Context) error {
 		if sentBefore {
 			t.Repeated++
 			l.kept.Stored--
-			l.kept.Repeated++
+			l.kept.Deduplicated++
 			l.repeated(f)
 			continue
 		}

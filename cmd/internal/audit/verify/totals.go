@@ -13,9 +13,9 @@ import (
 // be what the table has rows of.
 func (l *lane) before(ctx context.Context) error {
 	p := l.position
-	if c := p.Claim; c != nil && c.From > 0 {
-		l.note("the totals of lane %d were not compared: they are in the middle of a block", l.Lane.Lane)
-		return nil
+	if l.kept.Forgotten > 0 { // the log cannot tell which of these came again: one sum
+		p.Totals.Deduplicated, p.Totals.Forgotten = p.Totals.Deduplicated+p.Totals.Forgotten, 0
+		l.kept.Deduplicated, l.kept.Forgotten = l.kept.Deduplicated+l.kept.Forgotten, 0
 	}
 	purged, ok := subtract(p.Totals, l.kept)
 	switch {
@@ -23,22 +23,22 @@ func (l *lane) before(ctx context.Context) error {
 		l.problem("the totals of lane %d are %s, and more was read of its messages up to %d: %s; the position is of an earlier time, or was changed by hand",
 			l.Lane.Lane, text(p.Totals), l.Settled, text(l.kept))
 		return nil
-	case p.Totals.Read != p.Totals.Stored+p.Totals.Repeated+p.Totals.Dead+p.Totals.Void:
+	case p.Totals.Read != p.Totals.Sum():
 		l.problem("the totals of lane %d do not add up: %s", l.Lane.Lane, text(p.Totals))
 	}
 	l.Purged = purged
-	if l.First <= p.Base+1 && !l.gaps {
+	if l.First <= p.Base()+1 && !l.gaps {
 		if purged != (flow.Totals{}) {
 			l.problem("the totals of lane %d are %s, but its messages, which are all there, come to %s", l.Lane.Lane, text(p.Totals), text(l.kept))
 		}
 		return nil
 	}
-	rows, err := l.db.RowsBefore(ctx, l.Lane.Lane, p.Incarnation, l.First)
+	rows, err := l.db.RowsBefore(ctx, l.Lane.Lane, p.Incarnation(), l.First)
 	if err != nil {
 		return err
 	}
 	l.Before = rows
-	if l.ForgottenBefore, err = l.db.ForgottenBefore(ctx, l.Lane.Lane, p.Incarnation, l.First); err != nil {
+	if l.ForgottenBefore, err = l.db.ForgottenBefore(ctx, l.Lane.Lane, p.Incarnation(), l.First); err != nil {
 		return err
 	}
 	rows += l.ForgottenBefore
@@ -50,7 +50,7 @@ func (l *lane) before(ctx context.Context) error {
 	case rows == purged.Stored:
 	case l.gaps:
 		l.note("the rows of the messages of lane %d that were purged meanwhile were not counted: run it again", l.Lane.Lane)
-	case rows < purged.Stored && time.Since(time.UnixMilli(int64(p.Incarnation))) > kept:
+	case rows < purged.Stored && time.Since(time.UnixMilli(int64(p.Incarnation()))) > kept:
 		l.note("%d rows of messages of lane %d before %d are not there any more: the oldest have expired", purged.Stored-rows, l.Lane.Lane, l.First)
 	case rows < purged.Stored:
 		l.problem("the table has %d rows of the messages of lane %d before %d, which are not read any more, and %d were stored: %d are missing",
@@ -64,13 +64,14 @@ func (l *lane) before(ctx context.Context) error {
 
 // subtract takes what was read from the totals; not ok when it is more.
 func subtract(t, read flow.Totals) (rest flow.Totals, ok bool) {
-	ok = read.Read <= t.Read && read.Stored <= t.Stored && read.Repeated <= t.Repeated && read.Dead <= t.Dead && read.Void <= t.Void
+	ok = read.Read <= t.Read && read.Stored <= t.Stored && read.Deduplicated <= t.Deduplicated &&
+		read.DeadLettered <= t.DeadLettered && read.Forgotten <= t.Forgotten && read.Void <= t.Void
 	return flow.Totals{
-		Read: t.Read - read.Read, Stored: t.Stored - read.Stored, Repeated: t.Repeated - read.Repeated,
-		Dead: t.Dead - read.Dead, Void: t.Void - read.Void,
+		Read: t.Read - read.Read, Stored: t.Stored - read.Stored, Deduplicated: t.Deduplicated - read.Deduplicated,
+		DeadLettered: t.DeadLettered - read.DeadLettered, Forgotten: t.Forgotten - read.Forgotten, Void: t.Void - read.Void,
 	}, ok
 }
 
 func text(t flow.Totals) string {
-	return fmt.Sprintf("%d records, %d stored, %d repeated, %d dead, %d void", t.Read, t.Stored, t.Repeated, t.Dead, t.Void)
+	return fmt.Sprintf("%d records, %d stored, %d deduplicated, %d dead-lettered, %d forgotten, %d void", t.Read, t.Stored, t.Deduplicated, t.DeadLettered, t.Forgotten, t.Void)
 }

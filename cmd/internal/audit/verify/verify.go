@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/ingest/repeats"
+	"sluice/pkg/ingest/dedup"
+	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 	"sluice/pkg/warehouse/native"
@@ -45,9 +47,11 @@ type verifier struct {
 	outcomes    map[origin]string
 	rowlessDays map[string]int64 // records that are missing, by day
 	rows        map[string]int64 // by day, counted first
-	read        uint64           // messages so far
-	total       uint64           // messages to read
-	settled     bool             // no block is in doubt
+	orders      []flow.Forget
+	forget      record.Forgets
+	read        uint64 // messages so far
+	total       uint64 // messages to read
+	settled     bool   // no block is in doubt
 }
 
 // origin is where a record came from; index -1 is the whole message.
@@ -73,6 +77,10 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 	if err != nil {
 		return nil, err
 	}
+	if v.orders, err = s.Forgets(ctx); err != nil {
+		return nil, err
+	}
+	v.forget = record.NewForgets(v.orders)
 	for f, err := range stream.NewDeadLetters(s).Resolutions(ctx) {
 		if err != nil {
 			return nil, err
@@ -108,12 +116,12 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	if err := v.stream.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	positions := stream.NewPositions(v.stream)
+	positions := stream.NewLaneStates(v.stream)
 	var all []*lane
 	for _, info := range v.stream.Lanes() {
 		l := &lane{
-			verifier: v, info: info, minutes: minutes{}, digest: &native.Digest{Deep: v.cfg.Deep}, earlier: asBefore(v.cfg.Deep),
-			requests: repeats.NewLedger(v.stream.RepeatWindow()), void: map[uint64]bool{}, again: map[origin]bool{},
+			verifier: v, info: info, minutes: minutes{}, digest: &native.Digest{Deep: v.cfg.Deep},
+			requests: dedup.NewLedger(v.stream.RepeatWindow()), void: map[uint64]bool{}, again: map[origin]bool{},
 		}
 		l.Lane = Lane{Lane: info.Number}
 		pos, err := v.position(ctx, positions, info)
@@ -135,7 +143,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	}
 	for i, info := range v.stream.Lanes() {
 		if i < len(all) {
-			all[i].info.First, all[i].First = info.First, max(info.First, all[i].position.Base+1)
+			all[i].info.First, all[i].First = info.First, max(info.First, all[i].position.Base()+1)
 			all[i].Last = max(info.Last, all[i].Settled)
 		}
 	}
@@ -156,23 +164,23 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 
 // position reads where a lane stands. What is wrong with it is a problem of
 // the report, and then nothing of the lane counts as settled.
-func (v *verifier) position(ctx context.Context, positions *stream.Positions, info stream.Lane) (flow.Position, error) {
+func (v *verifier) position(ctx context.Context, positions *stream.LaneStates, info stream.Lane) (flow.LaneState, error) {
 	pos, err := positions.Read(ctx, info.Number)
 	switch {
 	case errors.Is(err, flow.ErrGap):
 		v.problem("%v: the lane is halted until its data or its position is restored", err)
 	case err != nil:
 		return pos, err
-	case pos.Stream != "" && pos.Stream != info.Identity():
-		v.problem("lane %d was deleted and made again: what was stored from %s cannot be verified, and the lane is halted", info.Number, pos.Stream)
+	case pos.StreamID != "" && pos.StreamID != info.StreamID():
+		v.problem("lane %d was deleted and made again: what was stored from %s cannot be verified, and the lane is halted", info.Number, pos.StreamID)
 	default:
 		return pos, nil
 	}
-	return flow.Position{}, nil
+	return flow.LaneState{}, nil
 }
 
 // stands sets how far the lane is settled, and what its totals say up to there.
-func (l *lane) stands(pos flow.Position) {
+func (l *lane) stands(pos flow.LaneState) {
 	l.position, l.Settled, l.claimed = pos, pos.Done, 0
 	if pos.Claim != nil {
 		l.claimed = pos.Claim.Last
@@ -180,7 +188,7 @@ func (l *lane) stands(pos flow.Position) {
 }
 
 // settle waits until the blocks that are being stored now are done.
-func (v *verifier) settle(ctx context.Context, positions *stream.Positions, all []*lane) error {
+func (v *verifier) settle(ctx context.Context, positions *stream.LaneStates, all []*lane) error {
 	deadline := time.Now().Add(v.cfg.Wait)
 	for _, l := range all {
 		for begun := l.claimed; begun > l.Settled; {
@@ -219,12 +227,12 @@ func (v *verifier) find(f Finding) {
 	}
 }
 
-// receipts looks for what was begun to be forgotten, and was not finished.
+// receipts looks for orders to forget instances that were not carried out.
 func (v *verifier) receipts(ctx context.Context) error {
 	receipts, err := v.db.Receipts(ctx)
-	for _, r := range receipts {
-		if !r.Done {
-			v.problem("receipt %s was begun, and something of what it names may be left: sluice forget finishes it", r.ID)
+	for _, order := range v.orders {
+		if !slices.ContainsFunc(receipts, func(r warehouse.Receipt) bool { return r.ID == order.ID && r.Done }) {
+			v.problem("order %s to forget instances was not carried out, and records of them may be left: sluice forget finishes it", order.ID)
 		}
 	}
 	return err
@@ -243,7 +251,7 @@ func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 	for _, l := range v.stream.Lanes() {
 		last[l.Number] = l.Last
 	}
-	positions := map[int]flow.Position{}
+	positions := map[int]flow.LaneState{}
 	for _, l := range lanes {
 		positions[l.Lane.Lane] = l.position
 	}
@@ -253,9 +261,9 @@ func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 		switch {
 		case !known:
 			v.problem("the table has %d rows of lane %d, which does not exist", e.Rows, e.Lane)
-		case e.Incarnation < p.Incarnation, p.Incarnation == 0 && p.Revision > 0: // or it was reset, and its next life has not begun
+		case e.Incarnation < p.Incarnation(), p.Incarnation() == 0 && p.Revision > 0: // or it was reset, and its next life has not begun
 			v.note("the table has %d rows of an earlier life of lane %d, before it was made again or set back: they cannot be compared with anything", e.Rows, e.Lane)
-		case e.Incarnation > p.Incarnation:
+		case e.Incarnation > p.Incarnation():
 			v.problem("the table has %d rows of a life of lane %d that its position does not know: NATS holds an earlier state, or the table is of another installation", e.Rows, e.Lane)
 		case e.Last > end:
 			v.problem("the table has rows of lane %d up to message %d, but the lane ends at %d: its data is of an earlier time, or the table is of another installation", e.Lane, e.Last, end)

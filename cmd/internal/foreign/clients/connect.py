@@ -88,7 +88,6 @@ def shows():
     equal(client.query("DESCRIBE TABLE t").result_rows[0][:2], ("a", "UInt32"))
     assert "t" in client.command("SHOW TABLES")
     assert "MergeTree" in client.command("SHOW CREATE TABLE t")
-    assert "SystemNumbers" in client.command("SHOW CREATE TABLE system.numbers")
 
 
 def formats():

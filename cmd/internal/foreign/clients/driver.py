@@ -78,10 +78,4 @@ def dbapi():
             equal([c[0] for c in cursor.description], ["number", "toString(number)"])
 
 
-def totals():
-    """totals and extremes"""
-    rows = client.execute("SELECT number % 2 AS k, count() FROM numbers(10) GROUP BY k WITH TOTALS ORDER BY k")
-    equal(rows, [(0, 5), (1, 5), (0, 10)])
-
-
-checks.run([connects, types, inserts, compressed, parameters, streams, progress, errors, dbapi, totals])
+checks.run([connects, types, inserts, compressed, parameters, streams, progress, errors, dbapi])

@@ -125,34 +125,37 @@ func TestDriverRunsSeveralConnectionsAtOnce(t *testing.T) {
 	}
 }
 
+// TestDriverMayFlushABatchInBlocks, and is told profile events after each and at the
+// end: some drivers, clickhouse-driver among them, wait for them.
 func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address+"?compress=lz4")
 	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
-	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3000 {
-		batch.Append(int64(i))
-		if i%1000 == 999 {
-			if err := batch.Flush(); err != nil {
-				t.Fatal(err)
+	told := 0
+	ctx := clickhouse.Context(t.Context(), clickhouse.WithProfileEvents(func([]clickhouse.ProfileEvent) { told++ }))
+	for rows, events := range map[int]int{3000: 4, 0: 1} {
+		told = 0
+		batch, err := c.PrepareBatch(ctx, "INSERT INTO t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows {
+			batch.Append(int64(i))
+			if i%1000 == 999 {
+				if err := batch.Flush(); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	if err := batch.Send(); err != nil {
-		t.Fatal(err)
+		if err := batch.Send(); err != nil {
+			t.Fatal(err)
+		}
+		if told < events {
+			t.Errorf("%d rows: profile events were told %d times, want after each block and the end", rows, told)
+		}
 	}
 	if n := count(t, c, "t"); n != 3000 {
 		t.Errorf("got %d rows, want 3000", n)
-	}
-	empty, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := empty.Send(); err != nil {
-		t.Errorf("an empty batch: %v", err)
 	}
 }
 
@@ -195,33 +198,5 @@ func TestDriverInsertsAsBlocksWhateverItsSettings(t *testing.T) {
 	}
 	if n := count(t, c, "t"); n != 1 {
 		t.Errorf("an asynchronous insert stored %d rows, want 1", n)
-	}
-}
-
-// TestAnInsertTellsProfileEvents after each block and at its end: some drivers,
-// clickhouse-driver among them, wait for them.
-func TestAnInsertTellsProfileEvents(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	c := open(t, address)
-	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
-	told := 0
-	ctx := clickhouse.Context(t.Context(), clickhouse.WithProfileEvents(func([]clickhouse.ProfileEvent) { told++ }))
-	batch, err := c.PrepareBatch(ctx, "INSERT INTO t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for block := range 2 {
-		if err := batch.Append(int64(block)); err != nil {
-			t.Fatal(err)
-		}
-		if err := batch.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := batch.Send(); err != nil {
-		t.Fatal(err)
-	}
-	if told < 3 {
-		t.Errorf("profile events were told %d times, want after two blocks and their end", told)
 	}
 }

@@ -62,8 +62,6 @@ func ReadQuery(src *bufio.Reader, revision int) (Query, error) {
 	return out, err
 }
 
-func PlainNames(list string) ([]string, bool) { return plainNames(list) }
-
 func Statuses() map[int]string { return statuses }
 
 const Revision = revision

@@ -127,19 +127,22 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 		return err
 	}
 	sql := s.named(ask.stmt.text)
-	frame := func(single bool) library.Sink {
-		if ask.revision == 0 || !strings.EqualFold(answer.format, "Native") {
-			return answer.write
+	one, many := answer.write, answer.write
+	if ask.revision > 0 && strings.EqualFold(answer.format, "Native") {
+		out := &reframer{
+			revision: ask.revision, describe: func() ([]column, error) { return s.describeApart(in.Context(), ask.stmt.withoutFormat()) },
+			begin: func([]column) error { return nil },
+			block: func(body []byte) error { return errors.Join(answer.write(noBlockInfo), answer.write(body)) },
 		}
-		return framed(ask.revision, single, func() ([]column, error) { return s.describeApart(in.Context(), ask.stmt.withoutFormat()) }, answer.write)
+		one, many = out.one, out.many
 	}
 	if streamable[strings.ToLower(answer.format)] {
-		answer.done, err = s.conn.Stream(in.Context(), sql, answer.format, frame(true))
+		answer.done, err = s.conn.Stream(in.Context(), sql, answer.format, one)
 		if !library.IsNotStreamable(err) {
 			return err
 		}
 	}
-	answer.done, err = s.conn.Run(in.Context(), sql, answer.format, frame(false))
+	answer.done, err = s.conn.Run(in.Context(), sql, answer.format, many)
 	if err == nil {
 		s.ran(ask.stmt)
 	}

@@ -14,9 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 
@@ -248,16 +246,8 @@ func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 		body = unzip
 	case "lz4":
 		body = lz4.NewReader(body)
-	case "br":
-		body = brotli.NewReader(body)
-	case "deflate":
-		inflate, err := zlib.NewReader(body)
-		if err != nil {
-			return nil, library.Exceptionf("INCORRECT_DATA", "Body is not deflate: %v", err)
-		}
-		body = inflate
 	default:
-		return nil, library.Exceptionf("NOT_IMPLEMENTED", "Content-Encoding %.20q is not supported, only gzip, zstd, lz4, br and deflate", encoding)
+		return nil, library.Exceptionf("NOT_IMPLEMENTED", "Content-Encoding %.20q is not supported, only gzip, zstd and lz4", encoding)
 	}
 	buffered := bufio.NewReaderSize(body, peekSize)
 	if values.Get("decompress") == "1" {

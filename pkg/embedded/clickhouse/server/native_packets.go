@@ -42,36 +42,32 @@ func (c *client) flush() error {
 	return err
 }
 
-// data sends a block of rows, totals or extremes: what FORMAT Native prints of it.
-func (c *client) data(q query, code proto.ServerCode, body []byte) error {
+// data sends a block of rows: what FORMAT Native prints of it.
+func (c *client) data(q query, body []byte) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	code.Encode(&c.out)
+	proto.ServerCodeData.Encode(&c.out)
 	c.out.PutString("") // table name
-	if !q.compressed {
-		proto.BlockInfo{BucketNum: -1}.Encode(&c.out)
-		if err := c.flush(); err != nil {
-			return err
+	if q.compressed {
+		packed := &frameWriter{to: c, packer: c.packer}
+		_, err := packed.Write(noBlockInfo)
+		if err == nil {
+			_, err = packed.Write(body)
 		}
-		_, err := c.socket.Write(body)
 		return err
 	}
-	var info proto.Buffer
-	proto.BlockInfo{BucketNum: -1}.Encode(&info)
-	for _, part := range [][]byte{info.Buf, body} {
-		for len(part) > 0 {
-			piece := part[:min(len(part), library.PieceSize)]
-			part = part[len(piece):]
-			if err := c.packer.Compress(piece); err != nil {
-				return err
-			}
-			c.out.Buf = append(c.out.Buf, c.packer.Data...)
-			if err := c.flush(); err != nil {
-				return err
-			}
-		}
+	c.out.Buf = append(c.out.Buf, noBlockInfo...)
+	if err := c.flush(); err != nil {
+		return err
 	}
-	return nil
+	_, err := c.socket.Write(body)
+	return err
+}
+
+// Write sends bytes behind those that are gathered.
+func (c *client) Write(b []byte) (int, error) {
+	c.out.Buf = append(c.out.Buf, b...)
+	return len(b), c.flush()
 }
 
 // header sends a block of these columns without rows.
@@ -86,7 +82,7 @@ func (c *client) header(q query, columns []column) error {
 			body.PutBool(false)
 		}
 	}
-	return c.data(q, proto.ServerCodeData, body.Buf)
+	return c.data(q, body.Buf)
 }
 
 // eventsInInsert is the revision from which clients wait for profile events
@@ -100,7 +96,7 @@ func (c *client) profileEvents() error {
 	}
 	c.out.PutByte(byte(proto.ServerProfileEvents))
 	c.out.PutString("") // table name
-	proto.BlockInfo{BucketNum: -1}.Encode(&c.out)
+	c.out.Buf = append(c.out.Buf, noBlockInfo...)
 	c.out.PutInt(0) // columns
 	c.out.PutInt(0) // rows
 	return c.flush()

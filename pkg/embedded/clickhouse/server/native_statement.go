@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -130,12 +129,10 @@ func (c *client) rows(ctx context.Context, q query, stmt statement) (library.Sta
 	if stmt.insert == nil {
 		sql = stmt.withoutFormat()
 	}
-	if c.mayHaveMore(q, stmt) {
-		if done, sent, err := c.rowsAndMore(ctx, q, sql); sent {
-			return done, err
-		}
+	out := &reframer{
+		revision: c.revision, describe: func() ([]column, error) { return c.session.describeApart(ctx, sql) },
+		begin: func(columns []column) error { return c.header(q, columns) }, block: func(body []byte) error { return c.data(q, body) },
 	}
-	out := &resultBlocks{client: c, query: q, describe: func() ([]column, error) { return c.session.describeApart(ctx, sql) }}
 	done, err := c.session.conn.Stream(ctx, sql, "Native", out.one)
 	if err == nil && !out.begun {
 		columns, err := c.session.describe(ctx, sql)
@@ -148,40 +145,6 @@ func (c *client) rows(ctx context.Context, q query, stmt statement) (library.Sta
 		return done, err
 	}
 	return c.session.conn.Run(ctx, sql, "Native", out.many)
-}
-
-// resultBlocks sends the blocks of a result.
-type resultBlocks struct {
-	client   *client
-	query    query
-	describe func() ([]column, error) // of the statement, if it is a SELECT
-	begun    bool                     // the columns are sent
-	zones    []column                 // the columns with the time zones of DateTime, which the engine leaves out; nil: there are none
-}
-
-// many sends all blocks of a result that was printed in one piece.
-func (r *resultBlocks) many(printed []byte) error { return eachBlock(printed, false, r.send) }
-
-// one sends a block. It is looked into only as far as needed.
-func (r *resultBlocks) one(printed []byte) error {
-	if r.begun && r.zones == nil && !proto.FeatureCustomSerialization.In(r.client.revision) {
-		return r.client.data(r.query, proto.ServerCodeData, printed)
-	}
-	return eachBlock(printed, true, r.send)
-}
-
-func (r *resultBlocks) send(body []byte, read *blockReader) error {
-	if !r.begun {
-		columns := slices.Clone(read.columns)
-		if r.zones = zonesOf(columns, r.describe); r.zones != nil {
-			columns = r.zones
-		}
-		r.begun = true
-		if err := r.client.header(r.query, columns); err != nil {
-			return err
-		}
-	}
-	return r.client.data(r.query, proto.ServerCodeData, forRevision(body, read, r.client.revision, r.zones))
 }
 
 // summary sends what a statement has done.

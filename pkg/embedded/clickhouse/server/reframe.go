@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/ClickHouse/ch-go/proto"
-
-	"sluice/pkg/embedded/clickhouse/library"
 )
 
 // The engine prints FORMAT Native as for a client that has told no revision. To
@@ -85,20 +83,39 @@ func zonesOf(columns []column, describe func() ([]column, error)) []column {
 	return all
 }
 
-// framed is a sink that frames blocks for clients of this revision. single says
-// that they come one by one.
-func framed(revision int, single bool, describe func() ([]column, error), to library.Sink) library.Sink {
-	var zones []column
-	begun := false
-	return func(printed []byte) error {
-		return eachBlock(printed, single, func(body []byte, read *blockReader) error {
-			if !begun {
-				begun, zones = true, zonesOf(read.columns, describe)
-			}
-			if err := to(noBlockInfo); err != nil {
-				return err
-			}
-			return to(forRevision(body, read, revision, zones))
-		})
+// reframer turns what the engine prints of one result into blocks for a client of a
+// revision.
+type reframer struct {
+	revision int
+	describe func() ([]column, error)     // of the statement, if it is a SELECT
+	begin    func(columns []column) error // gets the columns before the first block
+	block    func(body []byte) error
+
+	begun bool     // the columns are told
+	zones []column // with the time zones of DateTime, which the engine leaves out; nil: there are none
+}
+
+// many takes all blocks of a result that was printed in one piece.
+func (r *reframer) many(printed []byte) error { return eachBlock(printed, false, r.send) }
+
+// one takes a block. It is looked into only as far as needed.
+func (r *reframer) one(printed []byte) error {
+	if r.begun && r.zones == nil && !proto.FeatureCustomSerialization.In(r.revision) {
+		return r.block(printed)
 	}
+	return eachBlock(printed, true, r.send)
+}
+
+func (r *reframer) send(body []byte, read *blockReader) error {
+	if !r.begun {
+		columns := slices.Clone(read.columns)
+		if r.zones = zonesOf(columns, r.describe); r.zones != nil {
+			columns = r.zones
+		}
+		r.begun = true
+		if err := r.begin(columns); err != nil {
+			return err
+		}
+	}
+	return r.block(forRevision(body, read, r.revision, r.zones))
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // What the engine does not know and a server does: the ids that clients give
-// their statements, and what its system tables are made of. Statements that ask
-// for just that are put in its words.
+// their statements, and the names of users. Statements that ask for just that are
+// put in its words.
 
 // running is what runs now under an id of a client's.
 type running struct {
@@ -44,23 +44,12 @@ func (r *running) find(statement string) (connection string, ok bool) {
 	return connection, ok
 }
 
-// served is what to run for a statement that only a server could answer.
-func (s *session) served(text string) (string, bool) {
-	l := &lexer{text: text}
-	switch first := l.next(); {
-	case isWord(text, first, "KILL"):
-		return s.killOf(text, l)
-	case isWord(text, first, "SHOW"):
-		return createOf(text, l)
-	}
-	return "", false
-}
-
 // killOf is KILL QUERY WHERE query_id = '…', as clients cancel a statement, for
 // one of a client's own ids: the engine finds it by its connection. Any other
 // condition is the engine's.
-func (s *session) killOf(text string, l *lexer) (string, bool) {
-	if !isWord(text, l.next(), "QUERY") || !isWord(text, l.next(), "WHERE") || !isWord(text, l.next(), "query_id") || !isMark(text, l.next(), '=') {
+func (s *session) killOf(text string) (string, bool) {
+	l := &lexer{text: text}
+	if !isWord(text, l.next(), "KILL") || !isWord(text, l.next(), "QUERY") || !isWord(text, l.next(), "WHERE") || !isWord(text, l.next(), "query_id") || !isMark(text, l.next(), '=') {
 		return "", false
 	}
 	id := l.next()
@@ -76,31 +65,6 @@ func (s *session) killOf(text string, l *lexer) (string, bool) {
 	return "KILL QUERY WHERE Settings['" + library.Marker + "'] = '" + connection + "'" + text[id.end:], true
 }
 
-// createOf is SHOW CREATE TABLE of a table of system: its columns and its engine,
-// which is all there is to it.
-func createOf(text string, l *lexer) (string, bool) {
-	if !isWord(text, l.next(), "CREATE") {
-		return "", false
-	}
-	t := l.next()
-	if isWord(text, t, "TABLE") {
-		t = l.next()
-	}
-	if !isWord(text, t, "system") || !isMark(text, l.next(), '.') {
-		return "", false
-	}
-	name := l.next()
-	tail := peek(l)
-	if name.kind != tokenWord || tail.kind != tokenEnd && !isMark(text, tail, ';') && !isWord(text, tail, "FORMAT") && !isWord(text, tail, "SETTINGS") {
-		return "", false
-	}
-	table := text[name.start:name.end]
-	return "SELECT concat('CREATE TABLE system." + table + "\\n(\\n', arrayStringConcat(groupArray(concat('    `', name, '` ', type)), ',\\n'), " +
-		"'\\n)\\nENGINE = ', (SELECT any(engine) FROM system.tables WHERE database = 'system' AND name = '" + table + "')) AS statement " +
-		"FROM (SELECT name, type FROM system.columns WHERE database = 'system' AND table = '" + table + "' ORDER BY position) " +
-		"HAVING count() > throwIf(count() = 0, 'Table system." + table + " does not exist')" + text[name.end:], true
-}
-
 // names of the function that tells the user.
 var whoFunctions = nameSet("currentuser current_user user authenticateduser")
 
@@ -108,7 +72,7 @@ var whoFunctions = nameSet("currentuser current_user user authenticateduser")
 // to the engine every session is its user default. An alias keeps the name of the
 // column. What is stored, the definition of a view, is left as it is.
 func (s *session) named(text string) string {
-	if other, ok := s.served(text); ok {
+	if other, ok := s.killOf(text); ok {
 		return other
 	}
 	name := s.user.Name

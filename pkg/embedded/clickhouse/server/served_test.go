@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,16 +62,21 @@ func TestAStatementIsKilledByTheIDOfItsClient(t *testing.T) {
 	}
 }
 
-func TestSystemTablesAreShown(t *testing.T) {
+// TestNativeProgress: a client hears of a statement while it runs.
+func TestNativeProgress(t *testing.T) {
+	t.Parallel()
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address)
-	for _, sql := range []string{"SHOW CREATE TABLE system.one", "show create system.one;", "SHOW CREATE TABLE system . one SETTINGS max_threads = 1"} {
-		var said string
-		if row(t, c, sql, &said); said != "CREATE TABLE system.one\n(\n    `dummy` UInt8\n)\nENGINE = SystemOne" {
-			t.Errorf("%s gives %s", sql, said)
-		}
+	var packets, rows atomic.Uint64
+	ctx := clickhouse.Context(t.Context(), clickhouse.WithProgress(func(p *clickhouse.Progress) {
+		packets.Add(1)
+		rows.Add(p.Rows)
+	}))
+	var n uint64
+	if err := c.QueryRow(ctx, "SELECT sum(sleepEachRow(0.02)) + 100 FROM numbers(100) SETTINGS max_block_size = 1, max_threads = 1, function_sleep_max_microseconds_per_block = 0").Scan(&n); err != nil {
+		t.Fatal(err)
 	}
-	if err := c.Exec(t.Context(), "SHOW CREATE TABLE system.nosuch"); err == nil || !strings.Contains(err.Error(), "system.nosuch does not exist") {
-		t.Errorf("of a table that is not there: %v", err)
+	if packets.Load() < 2 || rows.Load() != 100 {
+		t.Errorf("%d packets of progress told of %d rows, want some, of 100", packets.Load(), rows.Load())
 	}
 }

@@ -16,9 +16,6 @@ type statement struct {
 	many   bool // more statements follow
 	file   bool // it reads or writes a file of the client's, which only a client can
 
-	reads  bool // SELECT, or WITH … SELECT
-	totals bool // WITH TOTALS, outside of all parentheses
-
 	setsRole bool // SET ROLE or SET DEFAULT ROLE
 
 	formatStart, formatEnd int // where the FORMAT clause is, if there is one
@@ -84,11 +81,6 @@ func (s *statement) clauses(l *lexer) {
 		end = t.end
 	}
 	s.text = s.text[:end]
-	s.reads = s.verb == "SELECT" || s.verb == "WITH"
-	for i, t := range outside {
-		s.reads = s.reads && !isWord(s.text, t, "INSERT")
-		s.totals = s.totals || i > 0 && isWord(s.text, outside[i-1], "WITH") && isWord(s.text, t, "TOTALS")
-	}
 	for i := len(outside) - 2; i > 0; i-- {
 		s.file = s.file || isWord(s.text, outside[i], "INTO") && isWord(s.text, outside[i+1], "OUTFILE") ||
 			isWord(s.text, outside[i], "FROM") && isWord(s.text, outside[i+1], "INFILE")

@@ -64,19 +64,6 @@ func TestStatementIsTakenApart(t *testing.T) {
 	}
 }
 
-func TestNamesOfAColumnList(t *testing.T) {
-	for list, want := range map[string][]string{"a, `b c`, \"d\"": {"a", "b c", "d"}, "": nil, " a ": {"a"}} {
-		if got, plain := server.PlainNames(list); !plain || !cmp.Equal(want, got) {
-			t.Errorf("%q: got %q, %v, want %q", list, got, plain, want)
-		}
-	}
-	for _, list := range []string{"*", "* EXCEPT (a)", "a.b", "`a\\`b`", "a b", "`a", "1"} {
-		if got, plain := server.PlainNames(list); plain {
-			t.Errorf("%q: got %q, want it left to the engine", list, got)
-		}
-	}
-}
-
 // FuzzParseStatement checks what must hold of any text: the parts are parts of
 // it, in their order, and what is cut off holds nothing of the statement.
 func FuzzParseStatement(f *testing.F) {

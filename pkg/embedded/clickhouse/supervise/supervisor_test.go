@@ -125,16 +125,13 @@ func supervised(t *testing.T) (cfg supervise.Config, address string, out *output
 	return cfg, "clickhouse://default@" + serve.Listen + "/default", out
 }
 
-func TestSupervisorRestartsAnEngineThatDies(t *testing.T) {
-	cfg, address, out := supervised(t)
-	registry := prometheus.NewRegistry()
-	cfg.Metrics = registry
-	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
+// runs runs a Supervisor: ready waits until its engine serves, stop until it has ended.
+func runs(t *testing.T, s *supervise.Supervisor, out *output) (ready, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	ready := func() {
+	ready = func() {
 		t.Helper()
 		bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -142,6 +139,22 @@ func TestSupervisorRestartsAnEngineThatDies(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return ready, stop
+}
+
+func TestSupervisorRestartsAnEngineThatDies(t *testing.T) {
+	cfg, address, out := supervised(t)
+	registry := prometheus.NewRegistry()
+	cfg.Metrics = registry
+	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
+	ready, stop := runs(t, s, out)
 	ready()
 	c := open(t, address)
 	for _, sql := range []string{"CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", "INSERT INTO t VALUES (1)"} {
@@ -174,9 +187,6 @@ sluice_clickhouse_engine_up 1
 		t.Error(err)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
 	for _, pid := range out.pids(t) {
 		if !gone(pid) {
 			t.Errorf("process %d lives on", pid)
@@ -236,21 +246,11 @@ func TestSupervisorInsists(t *testing.T) {
 	cfg := supervise.Config{Insist: true, Backoff: 20 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, Output: out}
 	cfg.Executable, cfg.Env = clickhousetest.Command(t, server.Config{Data: t.TempDir(), Listen: taken.Addr().String()})
 	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	ready, stop := runs(t, s, out)
 	eventually(t, "it is tried again", func() bool { return len(out.pids(t)) > 1 })
 	taken.Close()
-	bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := s.Ready(bound); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	ready()
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
 }
 
 // TestSupervisorKillsAnEngineThatHangs: the process is there, and does nothing.
@@ -261,18 +261,7 @@ func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
 	cfg.Probe = func(ctx context.Context) error { return c.Exec(ctx, "SELECT 1") }
 	cfg.ProbeEvery, cfg.ProbeLimit = 50*time.Millisecond, time.Second
 	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	ready := func() {
-		t.Helper()
-		bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		if err := s.Ready(bound); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
+	ready, stop := runs(t, s, out)
 	ready()
 	hung := out.pids(t)[0]
 	if err := syscall.Kill(hung, syscall.SIGSTOP); err != nil {
@@ -281,9 +270,6 @@ func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
 	eventually(t, "it is killed", func() bool { return gone(hung) })
 	ready()
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
 }
 
 func TestEngineDiesWithAKilledParent(t *testing.T) {

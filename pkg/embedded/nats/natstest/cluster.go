@@ -2,8 +2,6 @@ package natstest
 
 import (
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/programtest"
 )
 
 // Cluster is NATS servers that replicate to each other, configured by plain
@@ -21,37 +20,42 @@ import (
 type Cluster struct {
 	URL     string // of all of them
 	t       testing.TB
-	configs []embedded.Config
-	servers []*embedded.Server // nil: stopped
+	servers []*Server
 }
 
 // StartCluster starts n servers for the time of the test, and waits until
 // JetStream has a leader.
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, servers: make([]*embedded.Server, n)}
 	url, files := clusterFiles(t, n)
-	c.URL = url
+	c := &Cluster{URL: url, t: t}
 	for _, file := range files {
-		c.configs = append(c.configs, embedded.Config{ConfigFile: file})
+		s := &Server{t: t, cfg: embedded.Config{ConfigFile: file}}
+		c.servers = append(c.servers, s)
+		t.Cleanup(s.Stop)
+		s.Restart()
 	}
-	for i := range n {
-		c.Start(i)
-	}
-	t.Cleanup(func() {
-		for i := range n {
-			c.Stop(i)
-		}
-	})
 	c.await()
 	return c
 }
+
+// Start starts server i on its data.
+func (c *Cluster) Start(i int) {
+	c.t.Helper()
+	c.servers[i].Restart()
+}
+
+// Stop stops server i; its data stays.
+func (c *Cluster) Stop(i int) { c.servers[i].Stop() }
 
 // clusterFiles writes the configurations of n servers, and returns the URL of
 // all of them.
 func clusterFiles(t testing.TB, n int) (url string, files []string) {
 	t.Helper()
-	ports := freePorts(t, 2*n)
+	var ports []string
+	for range 2 * n {
+		ports = append(ports, programtest.Address())
+	}
 	var urls, routes []string
 	for i := range n {
 		urls = append(urls, "nats://"+ports[i])
@@ -68,39 +72,6 @@ func clusterFiles(t testing.TB, n int) (url string, files []string) {
 		files = append(files, name)
 	}
 	return strings.Join(urls, ","), files
-}
-
-// freePorts finds addresses on which nothing listens.
-func freePorts(t testing.TB, n int) []string {
-	t.Helper()
-	var addresses []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // all are kept until all are found
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
-}
-
-// Start starts server i on its data.
-func (c *Cluster) Start(i int) {
-	c.t.Helper()
-	s, err := embedded.Start(c.configs[i], slog.New(slog.DiscardHandler))
-	if err != nil {
-		c.t.Fatalf("start NATS server %d: %v", i, err)
-	}
-	c.servers[i] = s
-}
-
-// Stop stops server i; its data stays.
-func (c *Cluster) Stop(i int) {
-	if c.servers[i] != nil {
-		c.servers[i].Shutdown()
-		c.servers[i] = nil
-	}
 }
 
 // Leader is the server that leads a stream, -1 when there is none.

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/deployment"
+	"sluice/pkg/load"
+	"sluice/pkg/warehouse"
+)
+
+// asked is what the questions of analysts cost. As JSON it is what docs/analytics.md
+// says of each of them.
+type asked struct {
+	Taken  time.Time
+	Engine string // version
+	Cores  int
+	Steps  []*step
+}
+
+// step is what was measured at one number of records.
+type step struct {
+	Records int64
+	Took    float64 // seconds to post what was new, to store it, and until merges had ended
+	Bytes   int64   // of all tables
+	Answers []answer
+}
+
+// answer is what a question costs about all the time there is, and about its
+// last day; nothing of the day where no time can be asked for.
+type answer struct {
+	Name     string
+	All, Day cost
+}
+
+// cost is of one question: times in ms, the processor time of ClickHouse for a hot
+// answer, and what was read for it.
+type cost struct {
+	Cold, Hot, CPU float64
+	Rows, Bytes    int64
+}
+
+// questions measures what those of docs/analytics.md cost, of what a simulated engine
+// wrote in a month: at a tenth of the records, and at all of them.
+func (b *bench) questions(ctx context.Context, page *Page) error {
+	return b.on(ctx, page, "questions", func(d *deployment.Deployment) error {
+		page.Asked = &asked{Taken: b.began.UTC(), Engine: page.Versions.Engine, Cores: page.Machine.Cores}
+		engine := load.History(1, b.plan.many, span, time.Now())
+		done := int64(0)
+		for _, records := range b.plan.steps {
+			b.note("store %d records", records)
+			began := time.Now()
+			if err := b.store(ctx, d, engine, records-done, records); err != nil {
+				return err
+			}
+			done = records
+			one := &step{Records: records, Took: time.Since(began).Seconds()}
+			if err := b.ask(ctx, d, one); err != nil {
+				return err
+			}
+			page.Asked.Steps = append(page.Asked.Steps, one)
+		}
+		return nil
+	})
+}
+
+// ask asks every question, about all the time there is and about the last day
+// of it.
+func (b *bench) ask(ctx context.Context, d *deployment.Deployment, one *step) error {
+	questions, err := warehouse.Questions()
+	if err != nil {
+		return err
+	}
+	values := map[string]string{"tenant": "", "source": "load"}
+	for name, sql := range map[string]string{
+		"from":     "SELECT toStartOfSecond(min(ts)) FROM flow.records",
+		"to":       "SELECT toStartOfSecond(max(ts)) + 1 FROM flow.records",
+		"instance": "SELECT toString(assumeNotNull(parent_process_instance_key)) FROM flow.v_process_instances WHERE source = 'load' AND parent_process_instance_key > 0 AND state = 'COMPLETED' ORDER BY cityHash64(process_instance_key) LIMIT 1",
+	} {
+		if values[name], err = d.Query(ctx, sql); err != nil {
+			return err
+		}
+	}
+	values["now"] = values["to"]
+	end, err := time.Parse("2006-01-02 15:04:05.000", values["to"])
+	if err != nil {
+		return err
+	}
+	lastDay := maps.Clone(values)
+	lastDay["from"] = end.Add(-24 * time.Hour).Format(time.DateTime)
+	if one.Bytes, err = d.Number(ctx, "SELECT sum(bytes_on_disk) FROM system.parts WHERE database = 'flow' AND active"); err != nil {
+		return err
+	}
+	for _, q := range questions {
+		a := answer{Name: q.Name}
+		if a.All, err = b.times(ctx, d, q.With(values)); err != nil {
+			return fmt.Errorf("question %s: %w", q.Name, err)
+		}
+		if slices.ContainsFunc(q.Parameters, func(p warehouse.Parameter) bool { return p.Name == "from" }) {
+			if a.Day, err = b.times(ctx, d, q.With(lastDay)); err != nil {
+				return fmt.Errorf("question %s of a day: %w", q.Name, err)
+			}
+		}
+		one.Answers = append(one.Answers, a)
+		b.note("%s: hot %s ms, of a day %s ms", a.Name, number(a.All.Hot), number(a.Day.Hot))
+	}
+	return nil
+}
+
+// times asks with nothing in any cache, and then five times more, of which hot
+// is the least: other work on the machine only ever adds to it. What takes
+// seconds is asked less often.
+func (b *bench) times(ctx context.Context, d *deployment.Deployment, sql string) (c cost, err error) {
+	if err := forget(ctx, d); err != nil {
+		return c, err
+	}
+	if c.Cold, err = c.ask(ctx, d, sql); err != nil {
+		return c, err
+	}
+	runs := b.plan.asks
+	if c.Cold > 2000 {
+		runs = min(runs, 2)
+	}
+	engine := d.Process(deployment.Engine).PID()
+	before, err := load.CPUTime(engine)
+	if err != nil {
+		return c, err
+	}
+	for range runs {
+		ms, err := c.ask(ctx, d, sql)
+		if err != nil {
+			return c, err
+		}
+		if c.Hot == 0 || ms < c.Hot {
+			c.Hot = ms
+		}
+	}
+	after, err := load.CPUTime(engine)
+	c.CPU = float64(after-before) / float64(runs) / float64(time.Millisecond)
+	return c, err
+}
+
+// ask asks once, over HTTP, and reads the whole answer.
+func (c *cost) ask(ctx context.Context, d *deployment.Deployment, sql string) (ms float64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.HTTP+"/?wait_end_of_query=1&max_threads=2", strings.NewReader(sql))
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	ms = float64(time.Since(began)) / float64(time.Millisecond)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %.500s", res.Status, text)
+	}
+	if err != nil {
+		return 0, err
+	}
+	var said struct {
+		Rows  string `json:"read_rows"`
+		Bytes string `json:"read_bytes"`
+	}
+	if err := json.Unmarshal([]byte(res.Header.Get("X-ClickHouse-Summary")), &said); err != nil {
+		return 0, fmt.Errorf("read the summary of an answer: %w", err)
+	}
+	if c.Rows, err = strconv.ParseInt(said.Rows, 10, 64); err != nil {
+		return 0, err
+	}
+	c.Bytes, err = strconv.ParseInt(said.Bytes, 10, 64)
+	return ms, err
+}
+
+// forget empties the caches of ClickHouse, and those of the system of its files.
+func forget(ctx context.Context, d *deployment.Deployment) error {
+	for _, cache := range []string{"MARK", "UNCOMPRESSED", "PRIMARY INDEX", "QUERY CONDITION"} {
+		if err := d.Exec(ctx, "SYSTEM DROP "+cache+" CACHE"); err != nil {
+			return err
+		}
+	}
+	return filepath.WalkDir(d.Process(deployment.Engine).Data, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			dropCached(path)
+		}
+		return nil // parts come and go
+	})
+}
+
+// writeQuestions writes the page, and the figures as JSON beside it.
+func (p Page) writeQuestions(dir string) error {
+	if err := only("analytics.md")(p, dir); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(p.Asked, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "performance", "analytics.json"), append(text, '\n'), 0o644)
+}
+
+// Last is the step of all records.
+func (a *asked) Last() *step { return a.Steps[len(a.Steps)-1] }
+
+// Goal is how many ms a hot answer may take.
+func (a answer) Goal() float64 {
+	if a.Name == "timeline" {
+		return 20
+	}
+	return 100
+}
+
+// Hot is a time, bold beyond the goal and empty where there is none.
+func (a answer) Hot(c cost) string {
+	switch {
+	case c.Hot == 0:
+		return ""
+	case c.Hot > a.Goal():
+		return "**" + number(c.Hot) + "**"
+	}
+	return number(c.Hot)
+}
+
+// Within is how many questions meet their goal about all the time, and about a day.
+func (s *step) Within() string {
+	all, day, days := 0, 0, 0
+	for _, a := range s.Answers {
+		if a.All.Hot <= a.Goal() {
+			all++
+		}
+		if a.Day.Hot > 0 {
+			days++
+			if a.Day.Hot <= a.Goal() {
+				day++
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d about all the time, %d of %d about a day", all, len(s.Answers), day, days)
+}
+
+// Millions are the records.
+func (s *step) Millions() float64 { return float64(s.Records) / 1e6 }
+
+// BytesEach is by record, in all tables.
+func (s *step) BytesEach() float64 { return float64(s.Bytes) / float64(s.Records) }
+
+// Megabytes are what was read.
+func (c cost) Megabytes() float64 { return float64(c.Bytes) / 1e6 }
+
+// Thousands are the rows that were read.
+func (c cost) Thousands() float64 { return float64(c.Rows) / 1e3 }

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/cmd/internal/deployment"
+)
+
+// sample is what was seen at one time. Names are those of the table: rss, files
+// and goroutines of each part, and parts, lag and fresh.
+type sample map[string]float64
+
+// column is one of the table.
+type column struct {
+	name  string
+	unit  float64 // of the table, in that of the sample
+	ratio float64 // how much more the last third of a run may have than the middle one
+	slack float64 // and beyond that
+}
+
+// columns are what must not grow. NATS and the engine keep more as there is
+// more to keep, up to bounds of their own; the others keep nothing.
+var columns = []column{
+	{"api rss", mib, 0.10, 48 * mib},
+	{"ingester rss", mib, 0.10, 64 * mib},
+	{"nats rss", mib, 0.25, 128 * mib},
+	{"engine rss", mib, 0.25, 384 * mib},
+	{"api goroutines", 1, 0.10, 30},
+	{"ingester goroutines", 1, 0.10, 30},
+	{"api files", 1, 0.10, 10},
+	{"ingester files", 1, 0.10, 10},
+	{"nats files", 1, 0.10, 20},
+	{"engine files", 1, 0.25, 100},
+	{"parts", 1, 0.25, 60},
+	{"lag", 1, 0.50, 500},
+}
+
+const (
+	mib   = 1 << 20
+	fresh = "fresh p99" // seconds; NaN when nothing was stored
+)
+
+// look takes a sample. before is the histogram of freshness at the last one;
+// it returns the one of now.
+func look(ctx context.Context, d *deployment.Deployment, before histogram) (sample, histogram, error) {
+	seen := sample{}
+	var now histogram
+	for _, p := range d.Processes {
+		rss, files, err := process(p.PID())
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		seen[p.Name+" rss"], seen[p.Name+" files"] = rss, files
+		if p.Ops == "" {
+			continue
+		}
+		m, err := p.Metrics(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		seen[p.Name+" goroutines"] = m["go_goroutines"]
+		if p.Name == deployment.Ingester {
+			seen["lag"] = m[`sluice_stream_lag_messages{lane="0"}`]
+			now = newHistogram(m, "sluice_ingest_freshness_seconds")
+		}
+	}
+	active, err := d.Number(ctx, "SELECT count() FROM system.parts WHERE database = 'flow' AND active")
+	if err != nil {
+		return nil, nil, err
+	}
+	seen["parts"] = float64(active)
+	seen[fresh] = now.since(before).quantile(0.99)
+	return seen, now, nil
+}
+
+var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+
+// process is the resident bytes and the open files of a process, from Linux's
+// /proc.
+func process(pid int) (rss, files float64, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	found := vmRSS.FindSubmatch(status)
+	if found == nil {
+		return 0, 0, fmt.Errorf("process %d has ended", pid)
+	}
+	kb, err := strconv.ParseFloat(string(found[1]), 64)
+	if err != nil {
+		return 0, 0, err
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return kb * 1024, float64(len(open)), err
+}
+
+// histogram is how many observations were at most so large.
+type histogram map[float64]float64
+
+func newHistogram(m map[string]float64, name string) histogram {
+	h := histogram{}
+	for key, v := range m {
+		if rest, ok := strings.CutPrefix(key, name+`_bucket{le="`); ok {
+			le, err := strconv.ParseFloat(strings.TrimSuffix(rest, `"}`), 64)
+			if err == nil {
+				h[le] = v
+			}
+		}
+	}
+	return h
+}
+
+// since is what came after before.
+func (h histogram) since(before histogram) histogram {
+	d := histogram{}
+	for le, n := range h {
+		d[le] = n - before[le]
+	}
+	return d
+}
+
+// quantile is the bound of the bucket the quantile is in; NaN when there is no
+// observation.
+func (h histogram) quantile(q float64) float64 {
+	total := h[math.Inf(1)]
+	if total == 0 {
+		return math.NaN()
+	}
+	least := math.Inf(1)
+	for le, n := range h {
+		if n >= q*total {
+			least = min(least, le)
+		}
+	}
+	return least
+}
+
+// growth names every column whose last third is beyond what its middle third
+// allows. The first third is the start, when everything grows.
+func growth(samples []sample) (grown []string) {
+	third := len(samples) / 3
+	for _, c := range columns {
+		middle, last := median(samples[third:2*third], c.name), median(samples[2*third:], c.name)
+		if most := middle*(1+c.ratio) + c.slack; last > most {
+			grown = append(grown, fmt.Sprintf("%s grew from %.0f to %.0f, at most %.0f is right", c.name, middle/c.unit, last/c.unit, most/c.unit))
+		}
+	}
+	return grown
+}
+
+func median(samples []sample, name string) float64 {
+	var all []float64
+	for _, s := range samples {
+		all = append(all, s[name])
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// header and row are the table.
+func header() string {
+	var b strings.Builder
+	b.WriteString("   time")
+	for _, c := range columns {
+		fmt.Fprintf(&b, "  %s", title(c))
+	}
+	return b.String() + "  " + fresh + "\n"
+}
+
+func row(seconds int, s sample) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%6ds", seconds)
+	for _, c := range columns {
+		fmt.Fprintf(&b, "  %*.0f", len(title(c)), s[c.name]/c.unit)
+	}
+	return fmt.Sprintf("%s  %*.3g\n", &b, len(fresh), s[fresh])
+}
+
+func title(c column) string {
+	if c.unit == mib {
+		return c.name + " MiB"
+	}
+	return c.name
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"sluice/cmd/internal/deployment"
+	"sluice/pkg/programtest"
+)
+
+// site is a deployment under load that faults break.
+type site struct {
+	*deployment.Deployment
+	cfg     Config
+	journal *journal
+	holds   holds
+	disks   map[string]*disk // by the process that they belong to; none without SmallDisk
+}
+
+// crashed starts a process again that ended unasked, as a supervisor does.
+func (s *site) crashed(p *programtest.Process, state string) {
+	s.journal.count(crash)
+	s.journal.note("%s ended by itself: %s", p.Name, state)
+	time.Sleep(time.Second)
+	s.start(p)
+}
+
+// holds are what faults have for themselves, or share, by name.
+type holds struct {
+	mu    sync.Mutex
+	names map[string]*sync.RWMutex
+}
+
+func (h *holds) of(name string) *sync.RWMutex {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.names == nil {
+		h.names = map[string]*sync.RWMutex{}
+	}
+	if h.names[name] == nil {
+		h.names[name] = new(sync.RWMutex)
+	}
+	return h.names[name]
+}
+
+// take reports false when another fault has a name for itself that this one is to share.
+// It waits for the names that it is to have alone.
+func (h *holds) take(share, alone []string) (release func(), ok bool) {
+	var undo []func()
+	release = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for _, name := range share {
+		if !h.of(name).TryRLock() {
+			release()
+			return nil, false
+		}
+		undo = append(undo, h.of(name).RUnlock)
+	}
+	for _, name := range slices.Sorted(slices.Values(alone)) { // always in this order, so that no two wait for each other
+		h.of(name).Lock()
+		undo = append(undo, h.of(name).Unlock)
+	}
+	return release, true
+}
+
+// journal tells what happened when, and counts it.
+type journal struct {
+	began time.Time
+
+	mu     sync.Mutex
+	out    io.Writer
+	counts counts
+}
+
+// counts is how often what was done to the processes, by the kind of the fault, and what
+// they did by themselves.
+type counts map[string]int
+
+const (
+	crash   = "crash"   // a process ended unasked
+	unclean = "unclean" // a process took too long to stop, or did not exit with 0
+)
+
+func (c counts) String() string {
+	var all []string
+	for _, kind := range slices.Sorted(maps.Keys(c)) {
+		all = append(all, fmt.Sprintf("%s=%d", kind, c[kind]))
+	}
+	return strings.Join(all, " ")
+}
+
+func newJournal(out io.Writer) *journal {
+	return &journal{began: time.Now(), out: out, counts: counts{crash: 0, unclean: 0}}
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	elapsed := time.Since(j.began).Round(time.Millisecond)
+	fmt.Fprintf(j.out, "%10v  %s\n", elapsed, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) count(kind string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counts[kind]++
+}
+
+func (j *journal) sum() counts {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.counts)
+}
+
+// disk is a file system in memory whose size can be taken away.
+type disk struct{ path string }
+
+// roomy is the size of a disk that is not full; only what is written takes memory.
+const roomy = "6g"
+
+// mount gives the first NATS server and the engine disks of their own.
+func (s *site) mount() error {
+	for _, name := range []string{deployment.NATS, deployment.Engine} {
+		d := &disk{s.Process(name).Data}
+		if err := os.MkdirAll(d.path, 0o700); err != nil {
+			return err
+		}
+		if err := run("mount", "-t", "tmpfs", "-o", "size="+roomy, "sluice-chaos", d.path); err != nil {
+			return fmt.Errorf("mount a small disk, which only root can: %w", err)
+		}
+		s.disks[name] = d
+	}
+	return nil
+}
+
+// fill leaves no room beyond what is used already.
+func (d *disk) fill() error {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &stat); err != nil {
+		return err
+	}
+	used := (stat.Blocks - stat.Bfree) * uint64(stat.Bsize)
+	return d.resize(fmt.Sprint(used + 256<<10)) // what is written meanwhile must not make it fail
+}
+
+func (d *disk) empty() error { return d.resize(roomy) }
+
+func (d *disk) resize(size string) error {
+	return run("mount", "-o", "remount,size="+size, d.path)
+}
+
+func run(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// close ends what is left and lets go of everything but the folder.
+func (s *site) close() {
+	s.Close()
+	for _, d := range s.disks {
+		if err := run("umount", d.path); err != nil {
+			s.journal.note("%v", err)
+		}
+	}
+}

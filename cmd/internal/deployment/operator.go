@@ -1,0 +1,109 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"sluice/pkg/programtest"
+)
+
+// Sluice runs a command of the operator, in the folder of the deployment: elsewhere it
+// would log in by the secrets of another installation's ./data. The error has its log.
+func (d *Deployment) Sluice(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(d.Bin, "sluice"), args...)
+	cmd.Dir, cmd.Env = d.Dir, programtest.Environ()
+	if d.Clocks {
+		cmd.Env = d.withClock(Operator)
+	}
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("sluice %s: %w\n%s%s", strings.Join(args, " "), err, out, log.String())
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// Verify runs sluice verify on all records, with further options.
+func (d *Deployment) Verify(ctx context.Context, options ...string) (string, error) {
+	return d.Sluice(ctx, append([]string{"verify", "--deep", "--nats", d.NATSURL, "--clickhouse", d.ClickHouse()}, options...)...)
+}
+
+// Query asks the engine over HTTP, of `sluice up` as the administrator. Rows are lines, columns are separated by tabs.
+func (d *Deployment) Query(ctx context.Context, sql string) (string, error) {
+	user, password := "", ""
+	if d.Up { // which has made a password
+		secret, err := os.ReadFile(d.path("data/secrets/clickhouse-admin"))
+		if err != nil {
+			return "", err
+		}
+		user, password = "admin", strings.TrimSpace(string(secret))
+	}
+	return Ask(ctx, "http://"+d.HTTP+"/", user, password, sql)
+}
+
+// Exec runs a statement.
+func (d *Deployment) Exec(ctx context.Context, sql string) error {
+	_, err := d.Query(ctx, sql)
+	return err
+}
+
+// Number is the answer to a query for one whole number.
+func (d *Deployment) Number(ctx context.Context, sql string) (int64, error) {
+	text, err := d.Query(ctx, sql)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// Ask sends a query to an engine over HTTP, under a user unless that is empty, and
+// returns the answer without the line's end.
+func Ask(ctx context.Context, address, user, password, sql string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"?query="+url.QueryEscape(sql), nil)
+	if err != nil {
+		return "", err
+	}
+	if user != "" {
+		req.SetBasicAuth(user, password)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, body)
+	}
+	return strings.TrimSpace(string(body)), err
+}
+
+// SignalEngine sends a signal to the engine of `sluice up`, its one child.
+func (d *Deployment) SignalEngine(sig syscall.Signal) error {
+	pid := d.Process(Up).PID()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		children, _ := os.ReadFile(task) // a thread may have ended meanwhile
+		for _, child := range strings.Fields(string(children)) {
+			engine, err := strconv.Atoi(child)
+			if err != nil {
+				return err
+			}
+			return syscall.Kill(engine, sig)
+		}
+	}
+	return fmt.Errorf("process %d has no child", pid)
+}

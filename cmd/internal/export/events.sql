@@ -1,0 +1,70 @@
+-- One row for each begin and end of an element, in order: the event log.
+--
+-- Events of one millisecond are in the order of the keys, which the engine gives as
+-- elements are entered; the end of a scope follows all that is in it, however deep.
+WITH
+cases AS (
+    SELECT source, process_instance_key, started_at, bpmn_process_id, version, process_definition_key, tenant_id, state
+    FROM v_process_instances WHERE /* selection */
+),
+elements AS (
+    SELECT source, process_instance_key, key, element_id, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at
+    FROM v_element_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
+),
+resources AS ( -- who completed an element
+    SELECT source, process_instance_key, key, argMax(who, place) AS resource
+    FROM
+    (
+        SELECT source, process_instance_key, assumeNotNull(element_instance_key) AS key, worker AS who, (0, v_jobs.key) AS place
+        FROM v_jobs WHERE completed_at IS NOT NULL AND element_instance_key IS NOT NULL AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
+        UNION ALL
+        SELECT source, process_instance_key, assumeNotNull(element_instance_key), assignee, (1, v_user_tasks.key)
+        FROM v_user_tasks WHERE completed_at IS NOT NULL AND element_instance_key IS NOT NULL AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
+    )
+    GROUP BY source, process_instance_key, key
+),
+scopes AS ( -- the greatest key in each inner scope: an inner scope has a greater key than the one around it
+    SELECT source, process_instance_key, scope.1 AS key, scope.2 AS last_key
+    FROM
+    (
+        WITH
+            arrayReverseSort(arrayDistinct(nested.2)) AS keys,
+            arrayMap(k -> nested.2[indexOf(nested.1, k)], keys) AS around,
+            arrayMap(k -> arrayMax(e -> if(e.2 = k, e.1, 0), nested), keys) AS direct
+        SELECT source, process_instance_key, arrayZip(keys, arrayFold(
+            (lasts, i) -> arrayMap((last, k) -> if(k = around[i], greatest(last, lasts[i]), last), lasts, keys),
+            arrayEnumerate(keys), direct)) AS inner
+        FROM
+        (
+            SELECT source, process_instance_key, groupArray((key, assumeNotNull(flow_scope_key))) AS nested
+            FROM elements WHERE flow_scope_key != toInt64OrZero(process_instance_key)
+            GROUP BY source, process_instance_key
+        )
+    )
+    ARRAY JOIN inner AS scope
+)
+SELECT
+    concat(c.source, '/', c.process_instance_key) AS `case:concept:name`,
+    e.element_id AS `concept:name`,
+    event.1 AS `lifecycle:transition`,
+    assumeNotNull(event.2) AS `time:timestamp`,
+    if(event.1 = 'complete', r.resource, '') AS `org:resource`,
+    toString(e.key) AS `concept:instance`,
+    e.bpmn_element_type AS `bpmn:type`,
+    c.source AS `case:source`,
+    c.process_instance_key AS `case:key`,
+    c.bpmn_process_id AS `case:process`,
+    c.version AS `case:version`,
+    c.process_definition_key AS `case:definition`,
+    c.tenant_id AS `case:tenant`,
+    c.state AS `case:state`
+FROM elements AS e
+INNER JOIN cases AS c ON c.source = e.source AND c.process_instance_key = e.process_instance_key
+LEFT JOIN resources AS r ON r.source = e.source AND r.process_instance_key = e.process_instance_key AND r.key = e.key
+LEFT JOIN scopes AS s ON s.source = e.source AND s.process_instance_key = e.process_instance_key AND s.key = e.key
+ARRAY JOIN arrayFilter(event -> event.2 IS NOT NULL, [
+    ('start', e.activated_at),
+    if(e.completed_at IS NULL, ('ate_abort', e.terminated_at), ('complete', e.completed_at))]) AS event
+WHERE e.bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY')
+ORDER BY c.started_at, c.source, c.process_instance_key, event.2,
+    if(event.1 = 'start', e.key, greatest(e.key, s.last_key)), event.1 != 'start', -e.key

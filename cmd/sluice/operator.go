@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/schollz/progressbar/v3"
+
+	"sluice/cmd/internal/run"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+// installation is how a command reaches the lanes and the tables of one.
+type installation struct {
+	run.Operator
+	run.NATS
+	run.ClickHouse
+}
+
+// queryTime bounds one query of a command that reads whole tables.
+const queryTime = 15 * time.Minute
+
+// tablesAt is the database of such a command, which closes it. Nothing is asked of it yet.
+func tablesAt(operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger) (*warehouse.DB, error) {
+	cfg, err := operator.Warehouse(clickhouse)
+	if err != nil {
+		return nil, err
+	}
+	cfg.QueryTimeout = queryTime
+	return warehouse.Open(cfg, log, prometheus.NewRegistry())
+}
+
+// openTables is tablesAt, unless the tables are of another format.
+func openTables(ctx context.Context, operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger) (*warehouse.DB, error) {
+	db, err := tablesAt(operator, clickhouse, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Compatible(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// with opens both for a command that ends by itself. window is that of requests, 0 the default.
+func (i installation) with(ctx context.Context, window time.Duration, log *slog.Logger, do func(*warehouse.DB, *stream.Stream) error) error {
+	db, err := openTables(ctx, i.Operator, i.ClickHouse, log)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return run.WithStream(ctx, i.Operator, i.NATS, stream.Config{RepeatWindow: window}, log, func(s *stream.Stream) error { return do(db, s) })
+}
+
+// moment is a time on the command line: 2026-01-31T12:00:00Z, or how long ago
+// it was, such as 90m. The zero value is none.
+type moment struct {
+	at  time.Time
+	ago time.Duration // instead of at
+}
+
+func (m *moment) UnmarshalText(text []byte) error {
+	if ago, err := time.ParseDuration(string(text)); err == nil && ago >= 0 {
+		m.ago = max(ago, 1)
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, string(text))
+	if err != nil {
+		return fmt.Errorf("%q is no time: say 90m for as long ago, or 2026-01-31T12:00:00Z", text)
+	}
+	m.at = at
+	return nil
+}
+
+// by is the moment by the clock that what it is compared with was stamped by,
+// which may not be that of this machine.
+func (m moment) by(ctx context.Context, now func(context.Context) (time.Time, error)) (time.Time, error) {
+	if m.ago == 0 {
+		return m.at, nil
+	}
+	t, err := now(ctx)
+	return t.Add(-m.ago), err
+}
+
+// newBar shows on a terminal how far a command is, and nothing elsewhere.
+func newBar(most int64, doing string) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(most,
+		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetVisibility(run.IsTerminal(os.Stderr)),
+		progressbar.OptionSetDescription(doing),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionClearOnFinish(),
+	)
+}
+
+// shownBy shows progress on a bar.
+func shownBy(bar *progressbar.ProgressBar) func(done, total uint64) {
+	return func(done, total uint64) {
+		bar.ChangeMax64(int64(total))
+		_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
+	}
+}

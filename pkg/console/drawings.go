@@ -1,0 +1,163 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+	"time"
+)
+
+// drawing is a picture as SVG, made here: no text in it that is not escaped, and
+// no style that the policy of the pages would refuse.
+type drawing = template.HTML
+
+// pen writes SVG.
+type pen struct{ strings.Builder }
+
+func (p *pen) f(format string, args ...any) {
+	for i, a := range args {
+		if text, ok := a.(string); ok {
+			args[i] = template.HTMLEscapeString(text)
+		}
+	}
+	fmt.Fprintf(p, format, args...)
+}
+
+func (p *pen) begin(class, title string, width, height int) {
+	p.open("img", class, title, width, height)
+}
+
+// open begins a picture: of the role group when there are links in it.
+func (p *pen) open(role, class, title string, width, height int) {
+	p.f(`<svg class="%s" role="%s" aria-label="%s" viewBox="0 0 %d %d" width="%d" height="%d" xmlns="http://www.w3.org/2000/svg">`, class, role, title, width, height, width, height)
+}
+
+func (p *pen) end() drawing {
+	p.WriteString("</svg>")
+	return drawing(p.String())
+}
+
+// drawSpark is a line of bars without numbers.
+func drawSpark(counts []uint64) drawing {
+	var p pen
+	most, sum := uint64(1), uint64(0)
+	for _, n := range counts {
+		most, sum = max(most, n), sum+n
+	}
+	p.begin("spark", fmt.Sprintf("%d instances began in the time, at most %d in a step of it", sum, most), 5*len(counts), 24)
+	for i, n := range counts {
+		height := math.Ceil(22 * float64(n) / float64(most))
+		p.f(`<rect x="%d" y="%.0f" width="4" height="%.0f"/>`, 5*i, 23-height, height+1)
+	}
+	return p.end()
+}
+
+// drawBars draws durations, each bar the square root of two longer than the one before.
+func drawBars(f frame, version int64, bars []bar) drawing {
+	if len(bars) == 0 {
+		return ""
+	}
+	const width, height, room = 34, 160, 20
+	first, last, most, sum := bars[0].Step, bars[len(bars)-1].Step, uint64(1), uint64(0)
+	for _, b := range bars {
+		most, sum = max(most, b.Instances), sum+b.Instances
+	}
+	var p pen
+	p.open("group", "bars", fmt.Sprintf("How long %d completed instances took: from %s to %s", sum, stepSpan(first), stepSpan(last+1)), int(last-first+1)*width+40, height+2*room)
+	for _, b := range bars {
+		x, tall := int(b.Step-first)*width, int(math.Ceil(height*float64(b.Instances)/float64(most)))
+		p.f(`<g><title>%s to %s: %d instances</title><rect x="%d" y="%d" width="%d" height="%d"/>`, stepSpan(b.Step), stepSpan(b.Step+1), b.Instances, x+2, room+height-tall, width-4, tall)
+		row := []any{"step", b.Step}
+		if version != 0 {
+			row = append(row, "process_version", version)
+		}
+		p.f(`<a class="fig" tabindex="-1" href="%s"><text x="%d" y="%d" text-anchor="middle">%d</text></a></g>`,
+			f.href("bars.instances", row...), x+width/2, room+height-tall-4, b.Instances)
+	}
+	for step := first; step <= last+1; step += 2 {
+		p.f(`<text class="axis" x="%d" y="%d">%s</text>`, int(step-first)*width, height+2*room-5, stepSpan(step))
+	}
+	return p.end()
+}
+
+// stepSpan is how long a step of the histogram is, in words.
+func stepSpan(step int8) string {
+	return span(time.Duration(math.Exp2(float64(step)/2) * float64(time.Millisecond)))
+}
+
+// short cuts a text that is too long to be drawn.
+func short(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+// maxGantt is how many elements the picture shows.
+const maxGantt = 300
+
+// drawGantt draws when each element was entered and left, with its jobs below and
+// its incidents above its bar.
+func drawGantt(steps []stepRow, now time.Time) drawing {
+	steps = steps[:min(len(steps), maxGantt)]
+	var first, last time.Time
+	for _, s := range steps {
+		if s.Entered == nil {
+			continue
+		}
+		if first.IsZero() || s.Entered.Before(first) {
+			first = *s.Entered
+		}
+		ended := now
+		if s.Ended != nil {
+			ended = *s.Ended
+		}
+		if ended.After(last) {
+			last = ended
+		}
+	}
+	if first.IsZero() {
+		return ""
+	}
+	const labels, width, row, top = 240, 780, 26, 28
+	whole := max(last.Sub(first), time.Millisecond)
+	x := func(t time.Time) float64 { return labels + width*float64(t.Sub(first))/float64(whole) }
+	until := func(t *time.Time) time.Time {
+		if t == nil {
+			return last
+		}
+		return *t
+	}
+	var p pen
+	p.begin("gantt", fmt.Sprintf("When %d elements were entered and left, in %s", len(steps), span(whole)), labels+width+20, top+row*len(steps)+8)
+	for i := range 5 {
+		at := labels + width*i/4
+		p.f(`<line x1="%d" y1="%d" x2="%d" y2="%d"/><text class="axis" x="%d" y="16" text-anchor="%s">%s</text>`,
+			at, top-6, at, top+row*len(steps), at, [...]string{"start", "middle", "middle", "middle", "end"}[i], "+"+span(whole*time.Duration(i)/4))
+	}
+	for i, s := range steps {
+		y := top + row*i
+		if s.Entered == nil {
+			continue
+		}
+		bar := func(class, title string, from, to time.Time, y, height int) {
+			p.f(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d" rx="2"><title>%s</title></rect>`, class, x(from), y, max(2, x(to)-x(from)), height, title)
+		}
+		p.f(`<g><text class="name" x="%d" y="%d">%s<title>%s</title></text>`, 4+10*min(s.Depth, 6), y+16, short(s.ID, 28-min(s.Depth, 6)), s.ID+" "+s.Type)
+		ended := until(s.Ended)
+		bar("state-"+s.State(), fmt.Sprintf("%s %s %s: %s", s.ID, s.Type, s.State(), span(ended.Sub(*s.Entered))), *s.Entered, ended, y+6, 10)
+		for _, j := range s.Jobs {
+			if j.From != nil {
+				bar("job", fmt.Sprintf("%s %s %s: %s", j.Kind, j.Name, j.State, span(until(j.To).Sub(*j.From))), *j.From, until(j.To), y+17, 4)
+			}
+		}
+		for _, n := range s.Incidents {
+			if n.From != nil {
+				bar("incident", fmt.Sprintf("incident %s %s: %s", n.Name, n.State, short(n.Note, 200)), *n.From, until(n.To), y+1, 4)
+			}
+		}
+		p.WriteString("</g>")
+	}
+	return p.end()
+}

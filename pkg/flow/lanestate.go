@@ -1,0 +1,184 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// LaneState is the checkpoint of a lane, and the claim of the block that is being
+// stored. The stream keeps it; it changes only by compare-and-swap on Revision.
+// The checkpoint of changes is a lane state without claim and totals.
+type LaneState struct {
+	Owner        string        `json:"owner"`                  // instance that may move the checkpoint, empty when none may
+	Incarnations []Incarnation `json:"incarnations,omitempty"` // oldest first; empty before the first write
+	StreamID     string        `json:"stream_id,omitempty"`    // the stream that Done counts in, name@time of creation: another one starts again at 1
+	Done         uint64        `json:"done"`                   // every message up to here is stored or dead-lettered
+	Stamp        int64         `json:"stamp,omitempty"`        // when the stream took message Done, ns since 1970, by its own clock: another message of this number has another; 0 when not known
+	LastRow      uint64        `json:"last_row,omitempty"`     // the last message up to Done that left a row: the table must reach it
+	DedupFrom    uint64        `json:"dedup_from,omitempty"`   // messages from here on fill the deduplication window after a takeover, and are kept; 0 before the first write
+	VoidThrough  uint64        `json:"void_through,omitempty"` // an entry whose api knew no message behind this one is void
+	Claim        *Claim        `json:"claim,omitempty"`        // the block that is being stored, nil when none
+	Totals       Totals        `json:"totals"`                 // of the messages of the current incarnation up to Done
+	StoredDays   []StoredDay   `json:"stored_days,omitempty"`  // the rows in Totals by their stored day, oldest first
+	Recount      []string      `json:"recount,omitempty"`      // days, such as 2025-11-21, whose counters may be wrong: it is not known which views received a piece
+	Hold         *Hold         `json:"hold,omitempty"`         // nothing new is claimed meanwhile, nil when the lane is not held
+	Forget       string        `json:"forget,omitempty"`       // the last order to forget instances that the owner must have read
+	Revision     uint64        `json:"-"`                      // of the entry this was read from; 0 before the first write
+}
+
+// Incarnation is a lane from the creation of its stream, a restore, or a reset
+// on: a message keeps the incarnation in which it was appended.
+type Incarnation struct {
+	ID    uint64 `json:"id"`    // a time in ms, above the one of every incarnation before
+	First uint64 `json:"first"` // its first message
+}
+
+// Totals is what became of the records of a lane:
+// Read = Stored + Deduplicated + DeadLettered + Forgotten + Void.
+type Totals struct {
+	Read         uint64 `json:"read,omitempty"`
+	Stored       uint64 `json:"stored,omitempty"`
+	Deduplicated uint64 `json:"deduplicated,omitempty"` // known already
+	DeadLettered uint64 `json:"dead_lettered,omitempty"`
+	Forgotten    uint64 `json:"forgotten,omitempty"` // of instances that were forgotten
+	Void         uint64 `json:"void,omitempty"`      // of void messages
+}
+
+// Sum is what became of all that was read, by what it became.
+func (t Totals) Sum() uint64 {
+	return t.Stored + t.Deduplicated + t.DeadLettered + t.Forgotten + t.Void
+}
+
+// Add adds what became of more records.
+func (t *Totals) Add(more Totals) {
+	t.Read += more.Read
+	t.Stored += more.Stored
+	t.Deduplicated += more.Deduplicated
+	t.DeadLettered += more.DeadLettered
+	t.Forgotten += more.Forgotten
+	t.Void += more.Void
+}
+
+// StoredDay is how many rows were stored on a day: the UTC day of their
+// stored_at, by which they expire.
+type StoredDay struct {
+	Day  string `json:"day"` // such as 2025-11-21
+	Rows uint64 `json:"rows"`
+}
+
+// maxStoredDays bounds LaneState.StoredDays. Beyond it the two oldest days are
+// kept as one, under the later of both.
+const maxStoredDays = 128
+
+// Hold keeps a lane between two blocks: what is claimed is stored, and nothing
+// new is claimed. It is a request, not a lock: it ends at its time when the
+// operator who wrote it does not return, and what rests on it must compare the
+// revision of the lane state again.
+type Hold struct {
+	By    string `json:"by"`    // name of the operator or command that holds the lane
+	Until int64  `json:"until"` // ms since 1970
+}
+
+// Held tells whether the lane is held.
+func (s LaneState) Held(now time.Time) bool { return s.Hold != nil && now.UnixMilli() < s.Hold.Until }
+
+// Incarnation is the one that messages appended now belong to, 0 before the
+// first write.
+func (s LaneState) Incarnation() uint64 {
+	if n := len(s.Incarnations); n > 0 {
+		return s.Incarnations[n-1].ID
+	}
+	return 0
+}
+
+// IncarnationOf is the one that a message belongs to: the last that begins at or
+// before it. 0 when the state lists none.
+func (s LaneState) IncarnationOf(seq uint64) uint64 {
+	for _, in := range slices.Backward(s.Incarnations) {
+		if in.First <= seq {
+			return in.ID
+		}
+	}
+	return 0
+}
+
+// Base is the last message before the current incarnation: messages up to there
+// are not in Totals.
+func (s LaneState) Base() uint64 {
+	if n := len(s.Incarnations); n > 0 {
+		return s.Incarnations[n-1].First - 1
+	}
+	return 0
+}
+
+// WithIncarnation is the state with one more incarnation, from a message on.
+func (s LaneState) WithIncarnation(id, first uint64) LaneState {
+	s.Incarnations = append(slices.Clone(s.Incarnations), Incarnation{id, first})
+	return s
+}
+
+// Check refuses a state whose claim does not begin behind its checkpoint. Every
+// reader that goes on from the state calls it.
+func (s LaneState) Check() error {
+	if s.Claim != nil && s.Claim.First != s.Done+1 {
+		return fmt.Errorf("the lane state is damaged: claim %s does not follow message %d", s.Claim, s.Done)
+	}
+	return nil
+}
+
+// Apply records a claim, all of whose pieces are settled, as done: what became of
+// its records, and of these how many rows it stored, the last of them in message
+// lastRow.
+func (s LaneState) Apply(c Claim, became Totals, lastRow uint64) (LaneState, error) {
+	s.Claim = &c
+	if err := s.Check(); err != nil {
+		return s, err
+	}
+	s.Done, s.Stamp, s.Claim, s.LastRow = c.Last, c.Stamp, nil, max(s.LastRow, lastRow)
+	s.Totals.Add(became)
+	if became.Stored == 0 {
+		return s, nil
+	}
+	day, days := time.UnixMilli(c.StoredAt).UTC().Format(time.DateOnly), slices.Clone(s.StoredDays)
+	at, found := slices.BinarySearchFunc(days, day, func(d StoredDay, day string) int { return strings.Compare(d.Day, day) })
+	if !found {
+		days = slices.Insert(days, at, StoredDay{Day: day})
+	}
+	days[at].Rows += became.Stored
+	if len(days) > maxStoredDays {
+		days[1].Rows += days[0].Rows
+		days = days[1:]
+	}
+	s.StoredDays = days
+	return s, nil
+}
+
+// InDoubt is the state with more days whose counters are to be recounted.
+func (s LaneState) InDoubt(days []string) LaneState {
+	if len(days) > 0 {
+		all := append(slices.Clone(s.Recount), days...)
+		slices.Sort(all)
+		s.Recount = slices.Compact(all)
+	}
+	return s
+}
+
+// Dead is a record, or a whole message, that cannot be stored.
+type Dead struct {
+	Message Message // where it came from; Body is the bytes that cannot be stored
+	Index   int     // index of the record within the message, -1 for the whole message
+	Code    string  // stable, machine-readable
+	Reason  string  // a sentence; never a submitted value
+}
+
+// maxStep bounds what one message adds to stream time.
+const maxStep = 30 * time.Second
+
+// Step is the stream time between two neighbouring messages of a lane, by when
+// the lane has stored them: 0 to 30 s, so that neither a clock that is set,
+// another server's clock nor an outage ages a retry out.
+func Step(before, after time.Time) time.Duration {
+	return min(max(after.Sub(before), 0), maxStep)
+}

@@ -1,0 +1,207 @@
+package dedup
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
+
+// Tables is what is stored, as far as it takes to decide.
+type Tables interface {
+	// Marks returns how far these days reach. Everything that was stored before the
+	// call, by any ingester, is in it.
+	Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error)
+
+	// Known calls found for every stored row that may be the same record as one of
+	// these rows, and perhaps for more.
+	Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error
+}
+
+// RecordIndex knows as much of the stored records of a lane as it takes to tell nearly
+// every new one without a question. Not for concurrent use.
+type RecordIndex struct {
+	stored *storedSet
+	days   []*dayIndex // of the rows of a block; kept for its memory
+	late   []int       // rows whose day was not heard of before; kept for its memory
+	ask    []int       // rows of a block that may be stored already; kept for its memory
+}
+
+// NewRecordIndex knows nothing, and will take so many bytes at most.
+func NewRecordIndex(bytes int) *RecordIndex { return &RecordIndex{stored: newStoredSet(bytes)} }
+
+// ForgetAll keeps the memory and nothing else: the records that are stored are not
+// the same any more, or were stored by others.
+func (r *RecordIndex) ForgetAll() {
+	r.stored.forgetAll()
+	clear(r.days)
+}
+
+// Forget drops what is known of a source: its records may have been stored by
+// another lane.
+func (r *RecordIndex) Forget(source string) { r.stored.forget(source) }
+
+// maxDays bounds how many days of sources are learned for one block. Records of
+// more are asked for one by one: only a client that makes partitions up sends
+// such a block.
+const maxDays = 2000
+
+// Decide says which rows of the next block are repeated: known already, by what is
+// stored or by a row before them in the same block. It takes so many bytes at most
+// for what it remembers.
+//
+// All blocks before this one are stored, so the tables tell the truth about them,
+// and no other process changes the lane: if another has taken it, the claim that
+// follows fails, and with it what was decided here.
+func (r *RecordIndex) Decide(ctx context.Context, c *record.Columns, bytes int, tables Tables) ([]flow.Run, error) {
+	r.stored.begin(bytes)
+	if err := r.meet(ctx, c, tables); err != nil {
+		return nil, err
+	}
+	ask := r.doubtful(c)
+	if len(ask) == 0 {
+		return nil, nil
+	}
+	same := NewSame(c)
+	if err := tables.Known(ctx, c, ask, same.Stored); err != nil {
+		return nil, fmt.Errorf("look for %d records that may be stored already: %w", len(ask), err)
+	}
+	return same.repeated(ask), nil
+}
+
+// recent is how many days a block looks for before it looks into the map of all.
+// Records of a few partitions follow each other in any order.
+const recent = 16
+
+// recentDay is a day of a source and partition that was met lately.
+type recentDay struct {
+	source    int // its key in the block
+	partition int64
+	from, to  int64     // of the timestamps of the day
+	mark      *dayIndex // nil when it is not known yet
+}
+
+// meet finds the day of every row, and learns those that were not heard of.
+func (r *RecordIndex) meet(ctx context.Context, c *record.Columns, tables Tables) error {
+	marks := slices.Grow(r.days[:0], c.Rows())[:c.Rows()]
+	r.days = marks
+	unknown, late := r.findDays(c, marks)
+	r.late = late
+	if len(unknown) == 0 {
+		return nil
+	}
+	answer, err := tables.Marks(ctx, unknown)
+	if err != nil {
+		return err
+	}
+	for _, day := range unknown {
+		last, stored := answer.Last[day]
+		if !stored {
+			last = noFloor
+		}
+		r.stored.learn(day, last)
+	}
+	for _, row := range late {
+		marks[row] = r.stored.find(dayOf(c, row))
+	}
+	return nil
+}
+
+// findDays fills in what is known of the day of each row. It returns the days
+// that were not heard of, and their rows. Records without a day, which are never
+// the same as another one, are left out.
+func (r *RecordIndex) findDays(c *record.Columns, marks []*dayIndex) (unknown []flow.SourceDay, late []int) {
+	late = r.late[:0]
+	var cache [recent]recentDay
+	for i := range cache {
+		cache[i].source = -1
+	}
+	var asked map[flow.SourceDay]bool
+	for row := range marks {
+		marks[row] = nil
+		kind := c.Kind[row]
+		if kind == flow.ByPlace {
+			continue
+		}
+		partition := int64(0)
+		if kind == flow.ByPosition {
+			partition = c.PartitionID[row]
+		}
+		source, ts := c.Source.Key(row), c.TS[row]
+		at := &cache[partition%recent]
+		if at.source != source || at.partition != partition || ts < at.from || ts >= at.to {
+			day := dayOf(c, row)
+			*at = recentDay{source, partition, day.Day * dayMilliseconds, (day.Day + 1) * dayMilliseconds, r.stored.find(day)}
+			if at.mark == nil && !asked[day] && len(unknown) < maxDays {
+				if asked == nil {
+					asked = map[flow.SourceDay]bool{}
+				}
+				asked[day] = true
+				unknown = append(unknown, day)
+			}
+		}
+		if marks[row] = at.mark; at.mark == nil {
+			late = append(late, row)
+		}
+	}
+	return unknown, late
+}
+
+const dayMilliseconds = 24 * 60 * 60 * 1000
+
+// dayOf is the day that a row belongs to.
+func dayOf(c *record.Columns, row int) flow.SourceDay {
+	day := flow.SourceDay{Source: string(c.Source.Value(row)), Day: flow.Day(c.TS[row])}
+	if c.Kind[row] == flow.ByPosition {
+		day.Partition = c.PartitionID[row]
+	}
+	return day
+}
+
+// doubtful adds the rows to what is known, and returns those that may be stored
+// already.
+func (r *RecordIndex) doubtful(c *record.Columns) []int {
+	ask := r.ask[:0]
+	for row, mark := range r.days {
+		switch kind := c.Kind[row]; {
+		case kind == flow.ByPlace:
+		case mark == nil: // there are too many days
+			ask = append(ask, row)
+		case kind == flow.ByPosition:
+			if r.stored.position(mark, c.Position[row]) {
+				ask = append(ask, row)
+			}
+		default:
+			if r.stored.content(mark, c.TS[row], binary.LittleEndian.Uint64(c.Identity.Value(row))) {
+				ask = append(ask, row)
+			}
+		}
+	}
+	r.ask = ask
+	return ask
+}
+
+// Merge merges two lists of runs, which are in order and have no row in common.
+func Merge(a, b []flow.Run) []flow.Run {
+	if len(a) == 0 || len(b) == 0 {
+		return append(a, b...)
+	}
+	all := make([]flow.Run, 0, len(a)+len(b))
+	for len(a) > 0 || len(b) > 0 {
+		from := &a
+		if len(a) == 0 || len(b) > 0 && b[0].From < a[0].From {
+			from = &b
+		}
+		next := (*from)[0]
+		*from = (*from)[1:]
+		if n := len(all) - 1; n >= 0 && all[n].To == next.From {
+			all[n].To = next.To
+		} else {
+			all = append(all, next)
+		}
+	}
+	return all
+}

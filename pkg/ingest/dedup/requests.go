@@ -1,0 +1,286 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
+
+// Requests knows the requests of a lane that came within a window of stream time and
+// have records without an identity of their own. It outlives a session: one that
+// fails leaves to the next what it has read. Tick and IsVoid are for who reads the
+// lane, all else is for who stores its blocks; the two may go on at once.
+type Requests struct {
+	clock clock // owned by who reads
+
+	// Owned by who stores.
+	window      window
+	looked      map[uint64][]requestID // of messages that were read again
+	stream      string                 // the stream that all this is of; empty when nothing is known
+	incarnation uint64                 // of the lane
+}
+
+// NewRequests knows nothing. The window is of stream time.
+func NewRequests(window time.Duration) *Requests {
+	return &Requests{clock: clock{window: window}, looked: map[uint64][]requestID{}}
+}
+
+// Heads calls f with the messages of the lane from one to another, as many as it
+// still holds and in order: what their headers say, with or without their bodies.
+type Heads func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error
+
+// Recall reads what a position counts on, unless a session before has left it so. It
+// calls alive now and then.
+func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, alive func()) error {
+	if r.stream == p.StreamID && r.incarnation == p.Incarnation() && r.clock.knows(p.Done+1) {
+		return nil
+	}
+	r.stream = ""
+	r.clock.begin(p.VoidThrough)
+	r.window.reset(p.Done)
+	clear(r.looked)
+	if n, first := 0, max(p.DedupFrom, 1); first <= p.Done {
+		err := heads(ctx, first, p.Done, func(e *flow.Entry) error {
+			if n++; n%1000 == 0 {
+				alive()
+			}
+			r.clock.tick(e)
+			// What was not void needs no message that is gone. What is of an earlier
+			// life of the lane, or was given up, may be sent again.
+			if e.Seq > p.Base() && e.LogEnd+1 >= r.clock.first && !r.clock.isVoid(e) {
+				for i := range e.Messages {
+					if m := &e.Messages[i]; toKnow(e, m) {
+						r.window.add(fingerprint(m.ID, m.Hash), e.Seq, e.LogEnd+1)
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read which requests were stored lately: %w", err)
+		}
+	}
+	r.stream, r.incarnation = p.StreamID, p.Incarnation()
+	return nil
+}
+
+// Tick adds the next message that was read. One that a session before has read is
+// known already: then the clock says what it said at its end.
+func (r *Requests) Tick(e *flow.Entry) Moment {
+	c := &r.clock
+	c.tick(e)
+	return Moment{Seq: e.Seq, Stamp: e.Stored.UnixNano(), Reach: c.first, Void: c.void, now: c.times[len(c.times)-1]}
+}
+
+// IsVoid says whether an entry, which was added, has come too late to count.
+func (r *Requests) IsVoid(e *flow.Entry) bool { return r.clock.isVoid(e) }
+
+// Request is what an entry holds of a request that is to be known: one with records
+// that have no identity of their own.
+type Request struct {
+	requestID
+	seq   uint64
+	reach uint64 // the first message within the window before it
+	needs uint64 // the first message that it takes to judge whether its entry is void
+	index int    // of its first record in its entry
+	row   int    // the rows of its block that are its records
+	rows  int
+}
+
+// requestID is what makes two requests the same one, and which of its records
+// these are.
+type requestID struct {
+	id, hash string
+	from, to int // of the records of the request that go to the lane
+}
+
+// RequestOf is the request of a message of an entry, whose records are so many rows
+// of a block from one on; false when it need not be known.
+func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Request, bool) {
+	if !toKnow(e, m) {
+		return Request{}, false
+	}
+	return Request{requestID: idOf(m), seq: m.Seq, reach: at.Reach, needs: e.LogEnd + 1, index: m.Index, row: row, rows: rows}, true
+}
+
+// toKnow says whether a request is to be known. What is no entry of requests has
+// none.
+func toKnow(e *flow.Entry, m *flow.Message) bool { return len(e.Table) > 0 && !m.Identified }
+
+func idOf(m *flow.Message) requestID { return requestID{m.ID, m.Hash, m.From, m.From + m.Records} }
+
+// Batch is what a block holds of requests.
+type Batch struct {
+	First    uint64 // its first message
+	Last     Moment // behind its last message
+	Requests []Request
+	Columns  *record.Columns // its rows, none of which is dropped yet
+}
+
+// Repeated returns the rows that have no identity of their own and whose request has
+// brought them before, and from then on knows the requests of the block, in so many
+// bytes at most.
+func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads) (runs []flow.Run, err error) {
+	r.window.limit = bytes
+	for i := range b.Requests {
+		one := &b.Requests[i]
+		fp := fingerprint(one.id, one.hash)
+		var before []requestID // the same request, other records of it perhaps
+		err := r.window.find(fp, one.reach, one.seq, func(seq uint64) (bool, error) {
+			list, err := r.requestsOf(ctx, b, i, seq, heads)
+			for _, other := range list {
+				if other.id == one.id && other.hash == one.hash {
+					before = append(before, other)
+				}
+			}
+			return covered(before, one.from, one.to) == one.to, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		c := b.Columns
+		for row := one.row; len(before) > 0 && row < one.row+one.rows; row++ {
+			at := one.from + int(c.StreamIdx[row]) - one.index
+			if c.Kind[row] == flow.ByPlace && covered(before, at, at+1) > at {
+				runs = flow.AddRow(runs, row)
+			}
+		}
+		if one.seq > r.window.last {
+			r.window.add(fp, one.seq, one.needs)
+		}
+	}
+	r.window.expire(b.Last)
+	return runs, nil
+}
+
+// covered is up to which record, of those from one to another, all are in the
+// list.
+func covered(list []requestID, from, to int) int {
+	for moved := true; moved && from < to; {
+		moved = false
+		for _, r := range list {
+			if r.from <= from && from < r.to {
+				from, moved = r.to, true
+			}
+		}
+	}
+	return min(from, to)
+}
+
+// lookedAtMost bounds what is remembered of messages that were read again.
+const lookedAtMost = 256
+
+// requestsOf returns the requests of a message that are to be known: of a stored
+// message all, of one of the block those before its request i.
+func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, heads Heads) (list []requestID, err error) {
+	if seq >= b.First {
+		for i--; i >= 0 && b.Requests[i].seq >= seq; i-- {
+			if b.Requests[i].seq == seq {
+				list = append(list, b.Requests[i].requestID)
+			}
+		}
+		return list, nil
+	}
+	if list, there := r.looked[seq]; there {
+		return list, nil
+	}
+	err = heads(ctx, seq, seq, func(e *flow.Entry) error {
+		for i := range e.Messages {
+			if m := &e.Messages[i]; toKnow(e, m) {
+				list = append(list, idOf(m))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read message %d again, for a request that may be repeated: %w", seq, err)
+	}
+	if len(r.looked) >= lookedAtMost {
+		clear(r.looked)
+	}
+	r.looked[seq] = list
+	return list, nil
+}
+
+// Needed is the first message that it takes to know all this again, at most the one
+// behind a position.
+func (r *Requests) Needed(done uint64) uint64 { return r.window.needed(done) }
+
+// Reach is how far back in stream time requests are known: less than the window when
+// memory has run out.
+func (r *Requests) Reach() time.Duration { return r.window.reach(r.clock.window) }
+
+// Ledger decides as Requests does which entries are void and which records
+// without an identity of their own are repeated, for those who read a lane from
+// its beginning: verify, and rebuild. It keeps every request of the window.
+type Ledger struct {
+	clock clock
+	known map[[16]byte][]place
+	order []requestPlace
+	whole bool // it has seen the lane from its first message on
+}
+
+type place struct {
+	seq      uint64
+	from, to int
+}
+
+type requestPlace struct {
+	request [16]byte
+	seq     uint64
+}
+
+// NewLedger begins to read a lane.
+func NewLedger(window time.Duration) *Ledger {
+	return &Ledger{clock: clock{window: window}, known: map[[16]byte][]place{}}
+}
+
+// Add adds the next message of the lane. It returns whether the message is void,
+// and otherwise what says of a record without an identity of its own whether it
+// was sent before: repeated for sure, or perhaps, by what the lane does not hold
+// any more.
+func (r *Ledger) Add(e *flow.Entry) (void bool, sentBefore func(m *flow.Message, index int) (sure, perhaps bool)) {
+	if c := &r.clock; e.Seq != c.first+uint64(len(c.times)) || c.first == 0 {
+		r.whole = e.Seq == 1
+	}
+	r.clock.tick(e)
+	for len(r.order) > 0 && r.order[0].seq < r.clock.first {
+		first := r.order[0]
+		if r.known[first.request] = r.known[first.request][1:]; len(r.known[first.request]) == 0 {
+			delete(r.known, first.request)
+		}
+		r.order = r.order[1:]
+	}
+	before := make([][]place, len(e.Messages))
+	if len(e.Table) > 0 {
+		if r.clock.isVoid(e) {
+			return true, nil
+		}
+		for i := range e.Messages {
+			if m := &e.Messages[i]; toKnow(e, m) {
+				id := xxh3.HashString128(m.ID + " " + m.Hash).Bytes()
+				before[i] = r.known[id]
+				r.known[id] = append(r.known[id], place{e.Seq, m.From, m.From + m.Records})
+				r.order = append(r.order, requestPlace{id, e.Seq})
+			}
+		}
+	}
+	early := !r.whole && r.clock.times[len(r.clock.times)-1] < r.clock.window
+	return false, func(m *flow.Message, index int) (sure, perhaps bool) {
+		if !toKnow(e, m) {
+			return false, false
+		}
+		at := m.From + index - m.Index
+		for _, p := range before[m.Ordinal] {
+			if p.from <= at && at < p.to {
+				return true, true
+			}
+		}
+		return false, early
+	}
+}

@@ -1,0 +1,159 @@
+package dedup
+
+import (
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
+
+// Same finds records that are the same, member by member: for a block, and for
+// verify and rebuild, which look at the tables afterwards.
+type Same struct {
+	c     *record.Columns
+	names map[string]uint32 // of sources, types and intents
+
+	positions map[byPosition]withIDs
+	ids       map[positionAndID]struct{}
+	contents  map[byContent]struct{}
+}
+
+// byPosition is what two records that are known by their position agree in.
+type byPosition struct {
+	source, recordType, valueType, intent uint32
+	partition, position, ts, key          int64
+}
+
+// withIDs says which ids the records of a byPosition have. One without an id
+// of its own is the same as any of them.
+type withIDs struct{ any, none bool }
+
+type positionAndID struct {
+	byPosition
+	id string
+}
+
+// byContent is what two records that are known by their content agree in. The
+// hash is of all they say, but among the records of a large source two may have
+// the same one: what has a column of its own is compared as it is.
+type byContent struct {
+	byPosition
+	id   string // empty where it follows from partition and position
+	hash contentHash
+}
+
+type contentHash [flow.ContentBytes]byte
+
+// NewSame compares rows of c.
+func NewSame(c *record.Columns) *Same {
+	return &Same{
+		c: c, names: map[string]uint32{},
+		positions: map[byPosition]withIDs{}, ids: map[positionAndID]struct{}{}, contents: map[byContent]struct{}{},
+	}
+}
+
+// Stored adds a row of the table.
+func (s *Same) Stored(k *flow.Identity) {
+	about := byPosition{
+		s.name(k.Source), s.name(k.RecordType), s.name(k.ValueType), s.name(k.Intent),
+		k.PartitionID, k.Position, k.TS, k.Key,
+	}
+	switch len(k.Content) {
+	case 0:
+		s.addPosition(about, k.OwnID)
+	case flow.ContentBytes:
+		s.contents[byContent{about, k.OwnID, contentHash([]byte(k.Content))}] = struct{}{}
+	}
+}
+
+func (s *Same) name(text string) uint32 {
+	n, ok := s.names[text]
+	if !ok {
+		n = uint32(len(s.names))
+		s.names[text] = n
+	}
+	return n
+}
+
+// symbol is name of the value of a row.
+func (s *Same) symbol(column *record.LowCardinality, row int) uint32 {
+	value := column.Value(row)
+	if n, ok := s.names[string(value)]; ok {
+		return n
+	}
+	return s.name(string(value))
+}
+
+func (s *Same) addPosition(k byPosition, id string) {
+	ids := s.positions[k]
+	ids.any = true
+	if id == "" {
+		ids.none = true
+	} else {
+		s.ids[positionAndID{k, id}] = struct{}{}
+	}
+	s.positions[k] = ids
+}
+
+// Add adds a row of c, which is not known by its place, and says whether the same
+// record was there.
+func (s *Same) Add(row int) (there bool) {
+	c := s.c
+	k := byPosition{
+		s.symbol(&c.Source, row), s.symbol(&c.RecordType, row), s.symbol(&c.ValueType, row), s.symbol(&c.Intent, row),
+		c.PartitionID[row], c.Position[row], c.TS[row], c.Key[row],
+	}
+	id := string(c.OwnID.Value(row))
+	if c.Kind[row] == flow.ByContent {
+		content := byContent{k, id, contentHash(c.Identity.Value(row))}
+		_, there = s.contents[content]
+		s.contents[content] = struct{}{}
+		return there
+	}
+	if ids := s.positions[k]; ids.any {
+		_, there = s.ids[positionAndID{k, id}]
+		if there = there || id == "" || ids.none; there {
+			return true
+		}
+	}
+	s.addPosition(k, id)
+	return false
+}
+
+// repeated returns the rows of ask that are the same as a stored row, or as a
+// row before them that is not dropped.
+func (s *Same) repeated(ask []int) (runs []flow.Run) {
+	// A row that is not asked for is new. It matters only when one that is
+	// asked for comes after it with the same position or content.
+	type place struct {
+		source    int
+		partition int64
+		position  int64
+	}
+	places, contents := map[place]bool{}, map[contentHash]bool{}
+	c := s.c
+	for _, row := range ask {
+		if c.Kind[row] == flow.ByContent {
+			contents[contentHash(c.Identity.Value(row))] = true
+		} else {
+			places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}] = true
+		}
+	}
+	for row := 0; len(ask) > 0; row++ { // what comes after the last question does not matter
+		asked := ask[0] == row
+		switch {
+		case asked:
+			ask = ask[1:]
+		case c.Kind[row] == flow.ByPlace:
+			continue
+		case c.Kind[row] == flow.ByContent:
+			if !contents[contentHash(c.Identity.Value(row))] {
+				continue
+			}
+		case !places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}]:
+			continue
+		}
+		if s.Add(row) && asked {
+			runs = flow.AddRow(runs, row)
+		}
+	}
+	return runs
+}

@@ -1,0 +1,162 @@
+package dedup_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/ingest/dedup"
+)
+
+// TestWhatIsKnownNeverLeavesOut compares with the truth, in little memory: what
+// was stored before is asked for, whatever was forgotten meanwhile.
+func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			limit := []int{1, 200 << 10, 1 << 20}[seed%3]
+			k := dedup.NewStoredSet(limit)
+			type place struct {
+				source              string
+				partition, day, pos int64
+			}
+			stored := map[place]bool{}
+			next := map[string]int64{}
+			asked, fresh := 0, 0
+			for range 60 {
+				k.Turn()
+				source, partition, day := []string{"a", "b"}[r.IntN(2)], int64(r.IntN(3)), int64(20_000+r.IntN(3))
+				if r.IntN(20) == 0 {
+					k.Forget(source)
+				}
+				if !k.Has(source, partition, day) {
+					floor := int64(math.MinInt64)
+					for at := range stored {
+						if at.source == source && at.partition == partition && at.day == day {
+							floor = max(floor, at.pos)
+						}
+					}
+					k.Learn(source, partition, day, floor)
+				}
+				span := fmt.Sprint(source, partition, day)
+				for range 400 {
+					pos := next[span] + 1 + r.Int64N(40)
+					switch r.IntN(50) {
+					case 0: // late, or again
+						pos = 1 + r.Int64N(max(next[span], 1))
+					case 1:
+						if seed%2 == 0 {
+							pos = 1 + r.Int64N(math.MaxInt64-1) // mad
+						}
+					case 2:
+						if seed%4 == 0 {
+							pos = math.MaxInt64
+						}
+					default:
+						next[span] = pos
+					}
+					at := place{source, partition, day, pos}
+					var ask bool
+					if partition == 0 {
+						h := xxh3.HashString128(fmt.Sprint(at))
+						ask = k.Content(source, day, pos, h.Lo)
+					} else {
+						ask = k.Position(source, partition, day, pos)
+					}
+					if stored[at] && !ask {
+						t.Fatalf("%+v is stored, and taken for new", at)
+					}
+					if ask {
+						asked++
+					} else {
+						fresh++
+					}
+					stored[at] = true
+				}
+			}
+			if fresh == 0 {
+				t.Errorf("all of %d were asked for", asked)
+			}
+			if most := limit + 700<<10; k.Memory() > most { // a chunk and the first filters are always there
+				t.Errorf("it takes %d bytes, want at most %d", k.Memory(), most)
+			}
+		})
+	}
+}
+
+func TestNewPositionsAreNotAskedFor(t *testing.T) {
+	k := dedup.NewStoredSet(1 << 20)
+	const day = 20_000
+	k.Turn()
+	k.Learn("a", 1, day, 1000)
+	if k.Position("a", 1, day, math.MaxInt64) {
+		t.Error("an absurd position that is new is asked for")
+	}
+	asked := 0
+	for p := int64(1001); p < 20_000_000; p += 3 { // far more than the memory holds
+		if p%2000 == 0 {
+			k.Turn()
+		}
+		if k.Position("a", 1, day, p) {
+			asked++
+		}
+		if late := p - 3000; late > 1001 && k.Position("a", 1, day, late-late%3) {
+			asked++ // jumbled: 3000 positions late, each once
+		}
+	}
+	if asked > 0 {
+		t.Errorf("%d new positions were asked for after an absurd one", asked)
+	}
+	for _, p := range []int64{1, 1000, math.MaxInt64, 19_999_997} {
+		if !k.Position("a", 1, day, p) {
+			t.Errorf("position %d is stored, and taken for new", p)
+		}
+	}
+	k.Learn("b", 1, day, 0)
+	if k.Position("b", 1, day, 5) {
+		t.Error("another source is spoiled")
+	}
+	if k.Memory() > 2<<20 {
+		t.Errorf("it takes %d bytes", k.Memory())
+	}
+}
+
+// TestManySpansTakeLittle: a mad client names another partition in each record.
+func TestManySpansTakeLittle(t *testing.T) {
+	k := dedup.NewStoredSet(1 << 20)
+	for partition := range int64(100_000) {
+		if partition%1000 == 0 {
+			k.Turn()
+		}
+		k.Learn("mad", 1+partition, 20_000, 0)
+		k.Position("mad", 1+partition, 20_000, 7)
+	}
+	if k.Memory() > 2<<20 {
+		t.Errorf("it takes %d bytes", k.Memory())
+	}
+}
+
+func TestContentsInOrderAreNotAskedFor(t *testing.T) {
+	k := dedup.NewStoredSet(4 << 20)
+	const day = 20_000
+	k.Learn("a", 0, day, 1000)
+	asked := 0
+	for n := range uint64(2_000_000) { // far more than the filter holds
+		h := xxh3.Hash128([]byte(fmt.Sprint(n)))
+		if ts := int64(1001 + n - n%64); k.Content("a", day, ts, h.Lo) {
+			asked++
+		}
+	}
+	if asked > 2 {
+		t.Errorf("%d new contents were asked for", asked)
+	}
+	for _, n := range []uint64{0, 70_000, 1_000_000, 1_999_999} {
+		h := xxh3.Hash128([]byte(fmt.Sprint(n)))
+		if !k.Content("a", day, int64(1001+n-n%64), h.Lo) {
+			t.Errorf("content %d is stored, and taken for new", n)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sluice/pkg/flow"
+)
+
+// readAhead is how many messages wait to be decoded, so that reading and
+// decoding overlap.
+const readAhead = 4
+
+// read hands on the messages of the lane, and makes sure that none is missing.
+func (s *session) read(ctx context.Context, reader Reader, from uint64, messages chan<- flow.Entry) error {
+	for want := from; ; want++ {
+		e, err := reader.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("read the lane: %w", err)
+		}
+		if e.Seq != want {
+			return fmt.Errorf("read the lane: got message %d where %d comes next: %w", e.Seq, want, flow.ErrGap)
+		}
+		s.metrics.messages.Inc()
+		select {
+		case messages <- e:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// fill decodes messages into blocks and hands them to store, which takes one
+// only when it has nothing else to do. The claim of the state that the session
+// begins with, if there is one, is the first block, whatever its size. While
+// nothing arrives it sends nil now and then: it is alive.
+func (s *session) fill(ctx context.Context, begun flow.LaneState, messages <-chan flow.Entry, blocks chan<- *block, free <-chan *block) error {
+	f := filler{session: s, begun: begun, messages: messages, blocks: blocks}
+	for claim := begun.Claim; ; claim = nil {
+		var b *block
+		select {
+		case b = <-free:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		b.reset()
+		b.forget = s.forget
+		b.shrink(2 * s.maxBytes()) // growing leaves up to as much room again
+		var err error
+		if claim != nil {
+			err = f.refill(ctx, b, *claim)
+		} else {
+			err = f.fillNew(ctx, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// filler is what fill has in hand.
+type filler struct {
+	*session
+	begun    flow.LaneState // the session began with it
+	messages <-chan flow.Entry
+	blocks   chan<- *block
+	next     flow.Entry // the message that did not fit into the block before; Seq 0 when there is none
+	handed   time.Time  // when a block was last given away
+}
+
+// refill makes the block that was claimed again.
+func (f *filler) refill(ctx context.Context, b *block, claim flow.Claim) error {
+	void, err := flow.ParseRuns(claim.Void)
+	if err != nil {
+		return halt("the lane state is damaged: claim %s: %w", claim, err)
+	}
+	for b.end.Seq < claim.Last {
+		select {
+		case e := <-f.messages:
+			at := int(e.Seq - claim.First)
+			f.add(b, e, func() bool {
+				return slices.ContainsFunc(void, func(r flow.Run) bool { return r.From <= at && at < r.To })
+			})
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case f.blocks <- b:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fillNew fills b until it is handed over.
+func (f *filler) fillNew(ctx context.Context, b *block) error {
+	tick := time.NewTimer(f.cfg.MaxAge)
+	defer tick.Stop()
+	for {
+		if f.next.Seq == 0 { // what has arrived goes in before the block is offered
+			select {
+			case f.next = <-f.messages:
+			default:
+			}
+		}
+		full := b.bytes() >= f.maxBytes() || b.columns.Rows() >= f.cfg.MaxRows
+		ended := full || b.ended() || !b.empty() && f.next.Seq != 0 && f.begun.IncarnationOf(f.next.Seq) != f.begun.IncarnationOf(b.first)
+		if f.next.Seq != 0 && !ended && (b.empty() || b.columns.Rows()+f.next.Records() <= f.cfg.MaxRows) {
+			f.add(b, f.next, func() bool { return f.requests.IsVoid(&f.next) })
+			f.next = flow.Entry{}
+			if time.Since(b.born) < f.cfg.MaxAge {
+				continue
+			}
+		}
+
+		var in <-chan flow.Entry
+		var out chan<- *block
+		b.full = full || f.next.Seq != 0 && !ended
+		ended = ended || f.next.Seq != 0
+		wait := time.Until(f.handed.Add(f.pause(b.columns.Rows())))
+		switch {
+		case b.empty():
+			in, wait = f.messages, idleTick
+		case ended, wait <= 0, time.Since(b.born) >= f.cfg.MaxAge:
+			out, wait = f.blocks, time.Hour
+		}
+		if !ended {
+			in = f.messages
+		}
+		tick.Reset(wait)
+		select {
+		case f.next = <-in:
+		case out <- b:
+			f.handed = time.Now()
+			return nil
+		case <-tick.C:
+			select {
+			case f.blocks <- nil:
+			default:
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// add adds a message to a block; isVoid says whether it counts.
+func (f *filler) add(b *block, e flow.Entry, isVoid func() bool) {
+	if b.empty() {
+		b.born = time.Now()
+		f.metrics.lag.begin(e.Messages[0].Received)
+	}
+	b.end = f.requests.Tick(&e)
+	b.add(&e, f.begun.IncarnationOf(e.Seq), isVoid())
+	if f.cfg.Tracer != nil {
+		b.trace(&e)
+	}
+}
+
+// maxBytes is where a block is full. Lanes that are worked on at once share the
+// memory.
+func (l *lane) maxBytes() int {
+	if l.cfg.MaxBytes > 0 {
+		return l.cfg.MaxBytes
+	}
+	return max(l.share(l.cfg.SharedBytes), minBytes)
+}
+
+// share is what a lane has of the bytes that all lanes of this process have.
+func (l *lane) share(bytes int) int { return bytes / int(max(1, l.peers.Load())) }
+
+// minBytes is a block worth inserting, however many lanes share the memory.
+const minBytes = 1 << 20
+
+// pause is the least time between a block and the next one, as long as that has no
+// more than these rows. An insert has its price, however few rows it has: a small one may
+// take a quarter of the time, and waits otherwise. Lanes that are worked on at once share
+// what one would make of parts. All of this is within MaxAge.
+func (s *session) pause(rows int) time.Duration {
+	pause := s.cfg.MinPause
+	if rows < fewRows {
+		pause = max(pause, 4*time.Duration(s.took.Load()))
+	}
+	return min(pause*time.Duration(max(1, s.peers.Load())), max(s.cfg.MinPause, s.cfg.MaxAge))
+}
+
+// fewRows cost ClickHouse less than what an insert of none would, with all views.
+const fewRows = 10_000

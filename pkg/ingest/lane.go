@@ -1,0 +1,289 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest/dedup"
+	"sluice/pkg/record"
+)
+
+// lane is the loop of one lane while this process holds it.
+type lane struct {
+	health
+	number  int
+	deps    Deps
+	metrics *laneMetrics
+	peers   *atomic.Int32 // lanes this process works on
+	memory  [2]*block     // one is filled while the other is stored
+
+	records  *dedup.RecordIndex // of what is stored, as far as a session has learned; owned by store while one runs
+	requests *dedup.Requests    // which requests came lately; its clock is owned by fill while a session runs, the rest by store
+	strain   strain             // owned by store while a session runs
+
+	owned   bool   // the lane state has named us its owner
+	checked uint64 // revision of the lane state that was compared with the table, or written since
+	missing uint64 // rows that flow.sources and flow.records have both lost
+}
+
+// run works on the lane until ctx ends, then returns nil; or until another
+// process has taken it, then returns flow.ErrNotOwner; or until the warehouse
+// could not be reached for long and another process might, then returns
+// flow.ErrUnreachable. Any other failure ends a session, never the loop.
+func (l *lane) run(ctx context.Context) error {
+	beat, end := l.cfg.Heartbeat(l.loop)
+	defer end()
+	l.beat = beat
+	if err := l.untilReady(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		l.beat()
+		state, superseded, err := l.take(ctx)
+		if superseded {
+			l.log.Info("lane taken over by another process", "owner", state.Owner)
+			return flow.ErrNotOwner
+		}
+		if err == nil && state.Claim == nil && state.Held(time.Now()) {
+			err = errHeld
+		} else if err == nil {
+			err = l.session(ctx, state)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		l.beat()
+		pause := heldTick
+		if !errors.Is(err, errHeld) && !errors.Is(err, flow.ErrNotOwner) { // a hold, or another owner: the lane state says which
+			pause = l.failed(err)
+			if l.isCutOff() && l.deps.Leases.Others() {
+				// What is claimed the next owner stores, under the same tokens.
+				return fmt.Errorf("%w: %w", flow.ErrUnreachable, err)
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// untilReady waits until the warehouse can be used, or ctx ends.
+func (l *lane) untilReady(ctx context.Context) error {
+	if l.cfg.Ready == nil {
+		return nil
+	}
+	tick := time.NewTicker(idleTick)
+	defer tick.Stop()
+	for begun := time.Now(); ; {
+		select {
+		case <-l.cfg.Ready:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			l.beat()
+		}
+		if time.Since(begun) >= l.cfg.GiveUp && l.deps.Leases.Others() {
+			return fmt.Errorf("%w: it was not ready for %v", flow.ErrUnreachable, l.cfg.GiveUp)
+		}
+	}
+}
+
+// errHeld says that the lane is held between two blocks, with no claim open. It
+// is no failure.
+var errHeld = errors.New("the lane is held")
+
+// heldTick is how often a lane that is held looks whether it may resume.
+const heldTick = 100 * time.Millisecond
+
+// take reads the lane state and makes it ours. A call may take it from another
+// owner, once: superseded tells that another has done the same since.
+func (l *lane) take(ctx context.Context) (s flow.LaneState, superseded bool, err error) {
+	s, err = l.deps.States.Read(ctx, l.number)
+	if err != nil {
+		return s, false, fmt.Errorf("read the lane state: %w", err)
+	}
+	if s.Owner == l.cfg.Owner {
+		l.owned = true
+		return s, false, nil
+	}
+	if l.owned {
+		return s, true, nil
+	}
+	before := s.Owner
+	s.Owner = l.cfg.Owner
+	// From here on the owner before us cannot move the checkpoint. What it has
+	// claimed we store too, under the same tokens.
+	if s, err = l.deps.States.CompareAndSwap(ctx, l.number, s); err != nil {
+		return s, false, fmt.Errorf("take the lane: %w", err)
+	}
+	// What the owner before has sent may arrive yet.
+	l.strain.unanswered = s.Claim != nil
+	l.log.Info("lane taken", "done", s.Done, "claim", s.Claim, "from", before)
+	l.owned = true
+	return s, false, nil
+}
+
+// session is one run of the loop of a lane, from its checkpoint to the first
+// failure. Everything it rests on is in the lane state; nothing outlives it. Its
+// fields are owned by store.
+type session struct {
+	*lane
+	took atomic.Int64 // how long the last insert took, ns; 0 before one has; read by fill
+
+	state      flow.LaneState // as it was written last
+	forget     record.Forgets // records that are skipped; owned by fill
+	next       flow.LaneState // as it will be written next: a block that is stored is done there
+	repeated   bool           // pieces of the claim may have been inserted before: their rows are counted after the insert
+	remembered time.Time      // when the tokens of the claim were last known to be remembered; zero when it is not known
+}
+
+// session resumes from a lane state until something fails or ctx ends.
+func (l *lane) session(ctx context.Context, state flow.LaneState) error {
+	if err := state.Check(); err != nil {
+		return &haltError{err}
+	}
+	from := state.Done + 1
+	reader, err := l.deps.Lanes.Open(ctx, l.number, from)
+	if err != nil {
+		return fmt.Errorf("open the lane at message %d: %w", from, err)
+	}
+	defer reader.Close()
+	id := reader.StreamID()
+	if state.StreamID != "" && state.StreamID != id {
+		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s; unstored messages are lost; set the resume point with sluice lanes reset", state.Done, state.StreamID, id)
+	}
+	state.StreamID = id
+	before := state.Incarnation()
+	if before == 0 || state.Done == state.Base() && state.Claim == nil {
+		if state, err = l.begin(ctx, state, reader.Created()); err != nil {
+			return err
+		}
+	}
+	if state.Revision != l.checked {
+		if err := l.compare(ctx, state); err != nil {
+			return err
+		}
+	}
+	// After the lane state: an order that is written from now on changes it, so that
+	// this session loses its next compare-and-swap.
+	orders, err := l.deps.Forgets.Forgets(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.requests.Recall(ctx, state, l.heads, l.beat); err != nil {
+		return err
+	}
+
+	l.checked = state.Revision
+	l.records.ForgetAll()
+	s := &session{lane: l, state: state, next: state, forget: record.NewForgets(orders)}
+	if state.Incarnation() != before { // readers of what changes made ask the lane state for the incarnation
+		if err := s.swap(ctx, state); err != nil {
+			return err
+		}
+	}
+	l.metrics.lag.again()
+	messages := make(chan flow.Entry, readAhead)
+	blocks := make(chan *block) // without a buffer: a block grows as long as store is busy
+	free := make(chan *block, len(l.memory))
+	for _, b := range l.memory {
+		free <- b
+	}
+	g, run := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.read(run, reader, from, messages) })
+	g.Go(func() error { return s.fill(run, state, messages, blocks, free) })
+	g.Go(func() error { return s.store(run, blocks, free) })
+	return g.Wait()
+}
+
+// begin makes an incarnation of the lane before anything of it is stored: above
+// that of every row, and above the time at which its stream was created. A reset has
+// chosen one already, and may not have known of all rows.
+//
+// So when there is no lane state, rows of an incarnation above that time are of
+// this very stream: it was read before, and the state is lost. What has no identity
+// of its own would be stored twice, so the lane halts.
+func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Time) (flow.LaneState, error) {
+	made := uint64(max(0, created.UnixMilli()))
+	last, seq, err := l.deps.Index.Last(ctx, l.number, 0)
+	if err != nil {
+		return state, fmt.Errorf("look for earlier incarnations of the lane: %w", err)
+	}
+	if n := len(state.Incarnations); n > 0 {
+		chosen := state.Incarnations[n-1]
+		state.Incarnations = state.Incarnations[:n-1]
+		return state.WithIncarnation(max(chosen.ID, last+1), chosen.First), nil
+	}
+	if last > made {
+		return state, halt("the lane state is gone, but records of its stream are stored up to message %d: the bucket of lane states was lost; restore it, or resume after the last stored message, then run sluice verify: sluice lanes reset --lane %d --done %[1]d --yes (--done 0 if the stream was recreated, too)", seq, l.number)
+	}
+	return state.WithIncarnation(max(uint64(time.Now().UnixMilli()), last+1, made+1), state.Done+1), nil
+}
+
+// compare looks where the table ends, when the lane state is not the one that this
+// loop wrote last.
+//
+// A table that does not reach as far as the checkpoint was truncated, or restored
+// from a backup: that is reported, and resuming loses nothing more. One that
+// reaches further than anything that was ever claimed belongs to a state and a
+// stream that are gone, as when NATS was restored from a backup: resuming would
+// give new messages the places of old ones, so the lane halts until an operator
+// has set the resume point, in another incarnation.
+func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
+	_, last, err := l.deps.Index.Last(ctx, l.number, s.Incarnation())
+	if err != nil {
+		return fmt.Errorf("compare the end of the table with the checkpoint: %w", err)
+	}
+	claimed := s.Done
+	if s.Claim != nil {
+		claimed = s.Claim.Last
+	}
+	if _, err := l.marks(ctx, s, nil); err != nil {
+		return err
+	}
+	if last > claimed {
+		return halt("the table has records of messages up to %d, but the lane was never read beyond %d: NATS was restored or recreated; records accepted since and not stored are lost; set the resume point with sluice lanes reset", last, claimed)
+	}
+	l.metrics.missing.Set(0)
+	if last < s.LastRow {
+		l.metrics.missing.Set(float64(s.LastRow - last))
+		l.log.Error("the table has lost records that were stored: restore it, or rebuild it from the stream",
+			"last_stored", s.LastRow, "last_in_table", last)
+	}
+	return nil
+}
+
+// marks asks how far days reach in the warehouse, and makes sure that the answer
+// can be trusted: what it is read from must have received all rows that were stored
+// of the lane.
+func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDay) (flow.Marks, error) {
+	marks, err := l.deps.Index.Marks(ctx, l.number, s.Incarnation(), days)
+	if err != nil {
+		return marks, fmt.Errorf("look how far the sources reach: %w", err)
+	}
+	if marks.Rows+l.missing >= s.Totals.Stored {
+		return marks, nil
+	}
+	// Either flow.sources alone has lost something: then records that are
+	// stored would be taken for new. Or flow.records has lost the same, as when
+	// all of ClickHouse was restored from a backup: then they are new.
+	stale, err := l.deps.Index.StaleSourceDays(ctx, l.number, s.Incarnation())
+	if err != nil {
+		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)
+	}
+	if len(stale) > 0 {
+		return marks, halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so that records which are resent would be stored twice; fill it from flow.records (docs/reliability.md says how)", len(stale), stale[0].Source)
+	}
+	l.missing = s.Totals.Stored - marks.Rows
+	l.log.Error("the tables have lost records that were stored: restore them, or rebuild them from the stream", "stored", s.Totals.Stored, "in_tables", marks.Rows)
+	return marks, nil
+}

@@ -1,0 +1,415 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
+
+// pieces stores the rows of the claim, and returns it with all of its pieces
+// settled. An ordinary block is one round of one insert. A rejected row, too little
+// memory, many months and what a crash has left take more rounds of the same: what
+// came of each piece goes into flow.Claim.Next, and its answer into the lane state
+// before the next round.
+func (s *session) pieces(ctx context.Context, b *block) (flow.Claim, error) {
+	for {
+		c := *s.state.Claim
+		if c.IsSettled() {
+			return c, nil
+		}
+		outcomes := make([]flow.Outcome, len(c.Pieces))
+		if err := s.deadLetter(ctx, b, c, outcomes); err != nil {
+			return c, err
+		}
+		// Dead letters are written. A crash here writes them again.
+		failed := s.insertOpen(ctx, b, c, outcomes)
+		// Inserted. A crash here inserts again under the same tokens, and counts.
+		for i, p := range c.Pieces {
+			if p.State == flow.PieceWaiting {
+				outcomes[i] = flow.Outcome{Result: flow.ResultOpened, Ends: b.ends(c.Piece(i), s.strain.rows)}
+			}
+		}
+		next, err := c.Next(outcomes)
+		if err != nil {
+			return c, &haltError{errors.Join(err, failed)}
+		}
+		if next.IsSettled() {
+			return next, nil // the next claim's write records it
+		}
+		if !next.Equal(c) {
+			s.next.Claim = &next
+			if err := s.swap(ctx, s.next); err != nil {
+				return c, errors.Join(err, failed)
+			}
+		}
+		if failed != nil {
+			return c, failed
+		}
+	}
+}
+
+// insertOpen inserts open pieces, several at once, and says what came of them. The
+// error is the first failure of a piece, which the next session meets again.
+func (s *session) insertOpen(ctx context.Context, b *block, c flow.Claim, outcomes []flow.Outcome) (failed error) {
+	var open []int
+	for i, p := range c.Pieces {
+		if p.State == flow.PieceOpen && len(open) < s.cfg.Together && (len(open) == 0 || time.Now().After(s.strain.single)) {
+			open = append(open, i)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	s.beat()
+	defer s.beat()
+	known, err := s.isRemembered(ctx, b, c)
+	if err != nil {
+		return err
+	}
+	if !known {
+		outcomes[open[0]], err = s.byLooking(ctx, b, c, open[0])
+		return err
+	}
+	for j, err := range s.insertAll(ctx, b, c, open) {
+		if len(open) > 1 && err != nil {
+			s.strain.single = time.Now().Add(togetherAgain) // they may have been too much at once
+		}
+		if outcomes[open[j]], err = s.judge(ctx, b, c, open[j], err); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// insertAll inserts pieces at once, each under its token.
+func (s *session) insertAll(ctx context.Context, b *block, c flow.Claim, open []int) []error {
+	errs := make([]error, len(open))
+	timeout := s.strain.timeout(s.cfg.InsertTime)
+	start, done := time.Now(), make(chan struct{})
+	var inserts, beating sync.WaitGroup
+	beating.Go(func() { s.beatWhile(timeout, done) })
+	for j, i := range open {
+		rows := s.rowsOf(b, c.Piece(i))
+		rows.Token, rows.StoredAt, rows.Timeout = c.Token(s.number, s.state.IncarnationOf(c.First), i), c.StoredAt, timeout
+		inserts.Go(func() {
+			if err := s.deps.Tables.Insert(ctx, rows); err != nil {
+				errs[j] = fmt.Errorf("insert %s: %w", rows.Token, err)
+			}
+		})
+	}
+	inserts.Wait()
+	close(done)
+	beating.Wait()
+	if took := time.Since(start); !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		s.took.Store(int64(took))
+		s.metrics.inserted(ctx, took)
+	}
+	return errs
+}
+
+// rowsOf is the rows of the block that a run of numbers names.
+func (s *session) rowsOf(b *block, r flow.Run) record.Block {
+	return record.Block{Columns: &b.columns, From: b.at(r.From), To: b.at(r.To)}
+}
+
+// judge says what came of the insert of piece i. The error is what is to be tried
+// again.
+func (s *session) judge(ctx context.Context, b *block, c flow.Claim, i int, err error) (flow.Outcome, error) {
+	first := i == c.FirstOpen()
+	if err == nil {
+		if !s.repeated && (c.Cut == nil || !first) {
+			return s.stored(b, flow.ResultInserted, c.Piece(i)), nil
+		}
+		return s.counted(ctx, b, c, i)
+	}
+	s.repeated = true // the outcome is unknown, whatever the class
+	var rejected *flow.StoreError
+	if !errors.As(err, &rejected) {
+		return flow.Outcome{}, err
+	}
+	s.strain.unanswered = s.strain.unanswered || rejected.Code == 0
+	if rejected.Class == flow.ClassPoison && !first {
+		return flow.Outcome{}, nil // its turn comes when those before it are settled
+	}
+	if rejected.Class != flow.ClassPoison {
+		if first {
+			s.strain.note(rejected)
+		}
+		if !first || !s.strain.isTooHeavy() || b.half(c.Piece(i)) == 0 {
+			return flow.Outcome{}, err
+		}
+	}
+	// It may be cut, as long as none of it is visible.
+	uncut := c.Uncut(i)
+	visible, lookErr := s.visible(ctx, b, uncut)
+	switch {
+	case lookErr != nil:
+		return flow.Outcome{}, lookErr
+	case visible > 0 && c.Cut != nil:
+		return s.landed(ctx, b, c)
+	case visible > 0 && rejected.Class == flow.ClassPoison:
+		return flow.Outcome{}, &haltError{fmt.Errorf("block %s: %d rows of %d are stored, but a materialized view failed: fix or drop the view: %w", c, visible, b.left(uncut), err)}
+	case visible > 0:
+		return flow.Outcome{}, fmt.Errorf("the table has %d of its %d rows: %w", visible, b.left(uncut), err)
+	}
+	o := flow.Outcome{Result: flow.ResultRejected, Cut: b.half(c.Piece(i)), Reason: rejected.Error()}
+	switch {
+	case rejected.Class != flow.ClassPoison:
+		o.Result = flow.ResultTooLarge
+		s.strain.rows, s.strain.heavy = b.left(flow.Run{From: c.Piece(i).From, To: o.Cut}), 0
+		s.log.WarnContext(ctx, "inserting fewer rows: more are too much for ClickHouse at once", "rows", b.left(c.Piece(i)), "next", s.strain.rows, "error", err)
+	case o.Cut == 0:
+		if n := max(s.deadRows(b, c), s.strain.rejected); n >= s.cfg.Rejections {
+			return flow.Outcome{}, &haltError{fmt.Errorf("ClickHouse has rejected %d rows of one block or in a row: check constraints and materialized views; dead letters can be replayed then: %w", n+1, err)}
+		}
+		s.strain.rejected++
+	case c.Cut == nil:
+		s.log.WarnContext(ctx, "cutting a piece that is rejected", "rows", b.left(uncut), "claim", c, "error", err)
+	}
+	return o, nil
+}
+
+// visible is how many rows of a run of numbers are in the table.
+func (s *session) visible(ctx context.Context, b *block, r flow.Run) (int, error) {
+	n, _, err := s.deps.Tables.Visible(ctx, s.rowsOf(b, r), time.Time{})
+	if err != nil {
+		return 0, fmt.Errorf("look for rows %d to %d of block %d-%d: %w", r.From, r.To, b.first, b.end.Seq, err)
+	}
+	return int(n), nil
+}
+
+// counted says what came of an insert without an error, when an earlier one may
+// have been stored under the same token. A server that is killed between
+// remembering a token and storing its rows drops the repeat, and says that all is
+// well.
+func (s *session) counted(ctx context.Context, b *block, c flow.Claim, i int) (flow.Outcome, error) {
+	piece, uncut := c.Piece(i), c.Uncut(i)
+	n, err := s.visible(ctx, b, piece)
+	if err != nil {
+		return flow.Outcome{}, err
+	}
+	all := n
+	if uncut != piece {
+		if all, err = s.visible(ctx, b, uncut); err != nil {
+			return flow.Outcome{}, err
+		}
+	}
+	switch {
+	case all == 0:
+		return flow.Outcome{Result: flow.ResultMissing}, nil
+	case n == b.left(piece) && all == n:
+		if uncut != piece && s.strain.unanswered {
+			s.doubt(b, uncut) // of two inserts that overlap, a view may have received the other
+		}
+		return s.stored(b, flow.ResultInserted, piece), nil
+	case uncut != piece:
+		return s.landed(ctx, b, c)
+	}
+	return flow.Outcome{}, s.partly(b, c, piece, n)
+}
+
+// partly is what is said of rows of which only some are visible.
+func (s *session) partly(b *block, c flow.Claim, r flow.Run, n int) error {
+	return halt("the table has %d of the %d rows %d to %d of block %s: rows were removed from it, or added: restore them", n, b.left(r), r.From, r.To, c)
+}
+
+// landed says which parts of the piece that is being cut an earlier insert under its
+// token has stored: all of them, or those that were its first part at some time.
+// Aggregate tables are fed with them again, and their days recounted: views may have
+// received another insert.
+func (s *session) landed(ctx context.Context, b *block, c flow.Claim) (flow.Outcome, error) {
+	var run flow.Run
+	for i := range c.Pieces {
+		if !c.InCut(i) {
+			continue
+		}
+		piece := c.Piece(i)
+		switch n, err := s.visible(ctx, b, piece); {
+		case err != nil:
+			return flow.Outcome{}, err
+		case n == 0:
+		case n != b.left(piece) || run.To > 0 && run.To != piece.From:
+			return flow.Outcome{}, s.partly(b, c, piece, n)
+		case run.To == 0:
+			run = piece
+		default:
+			run.To = piece.To
+		}
+	}
+	if err := s.refold(ctx, b, *c.Cut); err != nil {
+		return flow.Outcome{}, err
+	}
+	s.log.WarnContext(ctx, "an earlier insert has landed late", "claim", c, "from", run.From, "to", run.To)
+	o := s.stored(b, flow.ResultLandedLate, run)
+	o.Landed = run
+	return o, nil
+}
+
+// stored counts rows that are stored.
+func (s *session) stored(b *block, result flow.Result, r flow.Run) flow.Outcome {
+	s.strain.rejected = 0
+	s.recovered()
+	s.metrics.rows.Add(float64(b.left(r)))
+	return flow.Outcome{Result: result, LastRow: slices.Max(b.columns.StreamSeq[b.at(r.From):b.at(r.To)])}
+}
+
+// byLooking stores piece i when its token may be forgotten: it is inserted only
+// when none of it is visible. What the materialized views have received of it is
+// not known then: aggregate tables, which may receive a row twice, are fed again,
+// and the days are named for the counters to be recounted.
+//
+// The token goes with the insert all the same: an owner that was paused may be at
+// the same insert.
+func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) (flow.Outcome, error) {
+	s.repeated = true
+	uncut := c.Uncut(i)
+	visible, err := s.visible(ctx, b, uncut)
+	if err != nil {
+		return flow.Outcome{}, err
+	}
+	s.log.WarnContext(ctx, "completing a claim by looking: its tokens may be forgotten", "claim", c, "from", uncut.From, "to", uncut.To, "visible", visible)
+	if visible == 0 {
+		err = s.insertAll(ctx, b, c, []int{i})[0]
+	}
+	o, err := s.judge(ctx, b, c, i, err)
+	if err == nil && o.Result == flow.ResultInserted {
+		err = s.refold(ctx, b, c.Piece(i))
+	}
+	if err != nil {
+		return flow.Outcome{}, err // also when it is stored: its days are not named yet
+	}
+	return o, nil
+}
+
+// refold feeds the aggregate tables with rows again, and names their days for a
+// recount.
+func (s *session) refold(ctx context.Context, b *block, r flow.Run) error {
+	if err := s.deps.Tables.Refold(ctx, s.rowsOf(b, r)); err != nil {
+		return fmt.Errorf("feed the aggregate tables again: %w", err)
+	}
+	s.doubt(b, r)
+	return nil
+}
+
+// doubt names the days of rows for a recount, with the next write.
+func (s *session) doubt(b *block, r flow.Run) {
+	var days []string
+	last := int64(-1)
+	for _, ms := range b.columns.TS[b.at(r.From):b.at(r.To)] {
+		if day := flow.Day(ms); day != last {
+			days, last = append(days, time.UnixMilli(ms).UTC().Format(time.DateOnly)), day
+		}
+	}
+	s.next = s.next.InDoubt(days)
+}
+
+// deadLetter dead-letters the rows of dead pieces, as they were posted, but for
+// those in a cut: an earlier insert may still store them.
+func (s *session) deadLetter(ctx context.Context, b *block, c flow.Claim, outcomes []flow.Outcome) error {
+	for i, p := range c.Pieces {
+		if p.State != flow.PieceDead || c.InCut(i) {
+			continue
+		}
+		rows := s.rowsOf(b, c.Piece(i))
+		for row := rows.From; row < rows.To; row++ {
+			if err := s.deadLetterRow(ctx, b, row, p.Reason); err != nil {
+				return err
+			}
+		}
+		outcomes[i] = flow.Outcome{Result: flow.ResultDeadLettered, Rows: rows.To - rows.From}
+	}
+	return nil
+}
+
+// deadRows is how many rows of a claim are dead-lettered, or will be.
+func (s *session) deadRows(b *block, c flow.Claim) int {
+	n := c.DeadLettered
+	for i, p := range c.Pieces {
+		if p.State == flow.PieceDead {
+			n += b.left(c.Piece(i))
+		}
+	}
+	return n
+}
+
+// codeRejected marks dead letters that the warehouse, or the state store, rejected
+// for their content.
+const codeRejected = "refused"
+
+// deadLetterRow dead-letters one row of the block. Blocks do not keep their
+// messages, so it is read again.
+func (s *session) deadLetterRow(ctx context.Context, b *block, row int, reason string) error {
+	seq, index := b.columns.StreamSeq[row], int(b.columns.StreamIdx[row])
+	reader, err := s.deps.Lanes.Open(ctx, s.number, seq)
+	if err != nil {
+		return fmt.Errorf("open the lane at message %d: %w", seq, err)
+	}
+	defer reader.Close()
+	e, err := reader.Next(ctx)
+	if err != nil {
+		return fmt.Errorf("read message %d again: %w", seq, err)
+	}
+	if e.Seq != seq || reader.StreamID() != s.state.StreamID {
+		return halt("message %d is not there any more", seq)
+	}
+	m, raw, err := record.Find(&e, index)
+	m.Incarnation = s.state.IncarnationOf(seq)
+	if err != nil {
+		return halt("record %d of message %d cannot be found again", index, seq)
+	}
+	return s.setAside(ctx, dead(m, index, raw, codeRejected, reason))
+}
+
+// safeParts is how many parts may have been inserted after a claim for its tokens
+// still to be taken as remembered: half of the least window of tokens that the
+// warehouse takes for enough. The other half is for inserts while this is asked,
+// and for a process that was paused between asking and inserting.
+const safeParts = 50_000
+
+// rememberedFor is how long an answer about the age of tokens is good.
+const rememberedFor = time.Minute
+
+// isRemembered says whether the tables still know the tokens of the claim, in case
+// they were inserted. Of a claim that was just made it is not asked.
+func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (bool, error) {
+	now := time.Now()
+	// By both clocks: one of them stands still while the machine sleeps.
+	age, wall := now.Sub(s.remembered), now.UnixMilli()-s.remembered.UnixMilli()
+	if age < rememberedFor && 0 <= wall && wall < rememberedFor.Milliseconds() {
+		return true, nil
+	}
+	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
+	if err != nil {
+		return false, fmt.Errorf("look how old claim %s is: %w", c, err)
+	}
+	if parts > safeParts {
+		return false, nil
+	}
+	s.remembered = now
+	return true, nil
+}
+
+// insertBeat is how often the heart beats while an insert is in flight, which
+// ends by itself.
+const insertBeat = 15 * time.Second
+
+// beatWhile beats while an insert may take its time, and no longer: one that does
+// not end then hangs.
+func (s *session) beatWhile(timeout time.Duration, done <-chan struct{}) {
+	tick := time.NewTicker(insertBeat)
+	defer tick.Stop()
+	for left := timeout - insertBeat; left > 0; left -= insertBeat {
+		select {
+		case <-tick.C:
+			s.beat()
+		case <-done:
+			return
+		}
+	}
+}

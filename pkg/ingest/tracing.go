@@ -1,0 +1,127 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/flow"
+)
+
+// requestSpan is the span of a request whose records are in a block.
+type requestSpan struct {
+	span     trace.SpanContext
+	received time.Time
+}
+
+// maxLinks bounds the requests that the span of a block names.
+const maxLinks = 128
+
+// trace remembers which requests of an entry are traced.
+func (b *block) trace(e *flow.Entry) {
+	for i := range e.Messages {
+		span, ok := spanOfRequest(&e.Messages[i])
+		if !ok {
+			continue
+		}
+		if len(b.spans) < maxLinks {
+			b.spans = append(b.spans, requestSpan{span, e.Messages[i].Received})
+		}
+	}
+}
+
+// spanOfRequest is the span that a message names; ok is false when it names none, or
+// none that is kept.
+func spanOfRequest(m *flow.Message) (trace.SpanContext, bool) {
+	id, span, ok := flow.TraceSpan(m.TraceParent)
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true}), ok
+}
+
+// traced takes a block through its steps within a span, from its first message on. The
+// span is in the trace of the first of its requests, with links to all of them; each
+// of the others has a span of its own in its own trace, "stored", with a link back.
+func (s *session) traced(ctx context.Context, b *block, steps func(context.Context, *block) error) error {
+	if s.cfg.Tracer == nil {
+		return steps(ctx, b)
+	}
+	links := make([]trace.Link, len(b.spans))
+	for i, r := range b.spans {
+		links[i].SpanContext = r.span
+	}
+	parent := ctx
+	if len(links) > 0 {
+		parent = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
+	}
+	lane := "FLOW_" + strconv.Itoa(s.number)
+	storing, span := s.cfg.Tracer.Start(parent, "store "+lane, trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithTimestamp(b.born), trace.WithLinks(links...), trace.WithAttributes(
+			attribute.String("messaging.system", "nats"),
+			attribute.String("messaging.destination.name", lane),
+			attribute.Int64("messaging.batch.message_count", int64(b.end.Seq-b.first+1)),
+			attribute.Int64("sluice.first_sequence", int64(b.first)),
+			attribute.Int64("sluice.last_sequence", int64(b.end.Seq)),
+		))
+	defer span.End()
+	if err := steps(storing, b); err != nil {
+		span.SetStatus(codes.Error, "the block is not stored yet")
+		return &spanError{err, span.SpanContext()}
+	}
+	span.SetAttributes(attribute.Int64("sluice.records", int64(b.totals.Read)), attribute.Int64("sluice.deduplicated", int64(b.totals.Deduplicated)),
+		attribute.Int64("sluice.dead_lettered", int64(b.totals.DeadLettered)), attribute.Int("sluice.rows", b.columns.Rows()))
+	for _, r := range b.spans {
+		if r.span.TraceID() == span.SpanContext().TraceID() {
+			continue
+		}
+		_, stored := s.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, r.span), "stored", trace.WithSpanKind(trace.SpanKindConsumer),
+			trace.WithTimestamp(b.born), trace.WithLinks(trace.Link{SpanContext: span.SpanContext()}))
+		stored.End()
+	}
+	return nil
+}
+
+// tracedBatch applies changes within a span, like traced.
+func (c *changes) tracedBatch(ctx context.Context, batch []flow.Message) error {
+	if c.cfg.Tracer == nil {
+		return c.applyAll(ctx, batch)
+	}
+	var links []trace.Link
+	for i := range batch {
+		if span, ok := spanOfRequest(&batch[i]); ok && len(links) < maxLinks {
+			links = append(links, trace.Link{SpanContext: span})
+		}
+	}
+	parent := ctx
+	if len(links) > 0 {
+		parent = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
+	}
+	applying, span := c.cfg.Tracer.Start(parent, "apply changes", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int("sluice.changes", len(batch))))
+	defer span.End()
+	if err := c.applyAll(applying, batch); err != nil {
+		span.SetStatus(codes.Error, "the changes are not applied yet")
+		return &spanError{err, span.SpanContext()}
+	}
+	return nil
+}
+
+// spanError is a failure within a span, for the log.
+type spanError struct {
+	error
+	span trace.SpanContext
+}
+
+func (e *spanError) Unwrap() error { return e.error }
+
+// spanOf is a context with the span of a failure, if it came from one.
+func spanOf(err error) context.Context {
+	var within *spanError
+	if errors.As(err, &within) {
+		return trace.ContextWithSpanContext(context.Background(), within.span)
+	}
+	return context.Background()
+}

@@ -1,0 +1,54 @@
+package load_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/pkg/load"
+	"sluice/pkg/load/simulator"
+)
+
+// TestRecordsOfAnEngineAreCounted adds up a batch of an engine that ends.
+func TestRecordsOfAnEngineAreCounted(t *testing.T) {
+	e := simulator.New(simulator.Config{Seed: 1, Instances: 3})
+	body, sum, ranges := load.AppendBatch(nil, e, 100_000)
+	var inRanges int64
+	for _, r := range load.Join(ranges) {
+		inRanges += r.Records()
+	}
+	if inRanges != sum.Records {
+		t.Errorf("the ranges hold %d records of %d", inRanges, sum.Records)
+	}
+	if n := strings.Count(string(body), `"recordVersion"`); int64(n) != sum.Records || n < 10 {
+		t.Errorf("%d records are written, %d are told", n, sum.Records)
+	}
+	if sum.MinPosition != 2 || sum.MaxPosition <= 2 || sum.KeySum == 0 {
+		t.Errorf("they add up to %+v", sum)
+	}
+	if body, sum, _ = load.AppendBatch(body[:0], e, 10); string(body) != "[]" || sum.Records != 0 {
+		t.Errorf("an engine that has ended writes %s", body)
+	}
+}
+
+// TestAHistoryFillsItsSpan looks when the last of so many records happened.
+func TestAHistoryFillsItsSpan(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, records := range []int64{1, 2_000, 20_000, 200_000} {
+		e := load.History(3, records, 24*time.Hour, now)
+		var last simulator.Record
+		for range records {
+			last, _ = e.Next()
+			if at := time.UnixMilli(last.Timestamp); at.After(now) {
+				t.Fatalf("one of %d records happens at %s, after %s", records, at, now)
+			}
+		}
+		missing := now.Sub(time.UnixMilli(last.Timestamp))
+		if records > 1 && missing > 4*time.Hour {
+			t.Errorf("the last of %d records is %s before the end of its day", records, missing)
+		}
+		if last.Position < now.UnixMicro() {
+			t.Errorf("position %d", last.Position)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package programtest_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sluice/pkg/programtest"
+)
+
+func TestAProcessThatEndsIsNeverReady(t *testing.T) {
+	dir := t.TempDir()
+	p := programtest.New(dir, "early", "false")
+	p.Ops = programtest.Address()
+	ended := make(chan string, 1)
+	p.Ended = func(_ *programtest.Process, state string) { ended <- state }
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "ended") {
+		t.Errorf("a program that has ended is ready or not: %v", err)
+	}
+	if state := <-ended; state != "exit status 1" {
+		t.Errorf("it ended with %s", state)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "early.log")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAProcessIsPausedAndReplaced(t *testing.T) {
+	dir := t.TempDir()
+	p := programtest.New(dir, "sleeps", "/bin/sleep", "60")
+	p.Ended = func(_ *programtest.Process, state string) { t.Errorf("it ended unasked: %s", state) }
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	if !p.Pause() || !p.Kill() || p.Kill() {
+		t.Error("it cannot be paused, killed, and be down then")
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(); err == nil { // by the signal
+		t.Error("that it did not stop well is not said")
+	}
+}

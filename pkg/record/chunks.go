@@ -1,0 +1,155 @@
+package record
+
+import (
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
+)
+
+// maxPlainBytes is the size of a chunk before compression. It bounds the
+// memory of its writer and its readers: records often become a tenth. A
+// record larger than that is a chunk alone.
+const maxPlainBytes = 1 << 20
+
+// Cut appends to dst the records as chunks for a source of so many lanes: JSON
+// arrays cut between records and by lane, compressed with S2 when that pays. The
+// lanes are in order, and so are the records of one lane. A body is at most target
+// bytes, unless it holds a single record. The same request always yields the same
+// chunks. They are r's, and good until the next Cut, Parse, or Release. The error is
+// a *LimitError: a record that would not fit even alone.
+func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error) {
+	r.used, r.lanes = 0, uint64(max(1, lanes))
+	list := r.byLane()
+	guess := maxPlainBytes // bytes of records that should make one chunk
+	for len(list) > 0 {
+		to := r.upTo(list, guess)
+		chunk := r.chunk(list[:to])
+		for len(chunk.Body) > target && to > 1 {
+			r.used--
+			guess = shrink(list[:to], len(chunk.Body), target)
+			to = min(to-1, r.upTo(list, guess))
+			chunk = r.chunk(list[:to])
+		}
+		if len(chunk.Body) > flow.MaxChunkBytes {
+			index := slices.IndexFunc(r.records, func(p posted) bool { return p.start == list[0].start })
+			return dst, &LimitError{Code: CodeRecordTooLarge, Index: index, Limit: flow.MaxChunkBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
+		}
+		dst = append(dst, chunk)
+		list = list[to:]
+	}
+	return dst, nil
+}
+
+// posted is a record of a request: where it is in the body, and what its lane
+// follows from.
+type posted struct {
+	span
+	route uint64
+}
+
+func (s span) size() int { return int(s.end - s.start) }
+
+// laneOf is the index of a record's lane in the list of its source.
+func (r *Request) laneOf(p posted) int { return int(p.route % r.lanes) }
+
+// byLane is the records by lane.
+func (r *Request) byLane() []posted {
+	sorted := func(a, b posted) int { return r.laneOf(a) - r.laneOf(b) }
+	if r.lanes == 1 || slices.IsSortedFunc(r.records, sorted) { // an exporter has a partition, and sends requests of its own
+		return r.records
+	}
+	r.sorted = append(r.sorted[:0], r.records...)
+	slices.SortStableFunc(r.sorted, sorted)
+	return r.sorted
+}
+
+// route returns what the lane of the record just read follows from: the record
+// alone, so that the same record always goes to the same lane of its source's list.
+// The lane is list[route mod length]: by the partition where the record is known by
+// its position, else by its id; without either it is 0, the list's first lane.
+func (w *walker) route() uint64 {
+	const maxPartition, end = 8191, 4_102_444_800_000 // of Camunda's partitions, and of 2099 in ms
+	partition, code := w.integer(w.get(fieldPartitionID))
+	if code == "" && partition >= 1 && partition <= maxPartition {
+		position, code := w.integer(w.get(fieldPosition))
+		if ms, wrong := w.time(w.get(fieldTimestamp)); code == "" && position >= 1 && wrong == "" && ms >= earliest && ms < end {
+			return uint64(partition)
+		}
+	}
+	if id := w.text(w.get(fieldID)); len(id) > 0 {
+		return xxh3.Hash(id)
+	}
+	return 0
+}
+
+// LaneOf is the index of one record's lane among so many, as Cut would choose it;
+// that of a record which cannot be read is 0.
+func LaneOf(raw []byte, lanes int) int {
+	var w walker
+	w.b = raw
+	i := w.space(0)
+	if lanes <= 1 || i == len(raw) || raw[i] != '{' || w.record(i, deepest) < 0 {
+		return 0
+	}
+	return int(w.route() % uint64(lanes))
+}
+
+// upTo returns how many of the first records of the list, all of one lane, fit in
+// n bytes; at least one.
+func (r *Request) upTo(list []posted, n int) int {
+	to, lane := 1, r.laneOf(list[0])
+	n -= list[0].size() + len("[]")
+	for ; to < len(list); to++ {
+		if n -= list[to].size() + len(","); n < 0 || r.laneOf(list[to]) != lane {
+			break
+		}
+	}
+	return to
+}
+
+// shrink returns how many bytes of records to try next, after these became
+// encoded bytes: a little less than would fit at the same ratio.
+func shrink(list []posted, encoded, target int) int {
+	plain := 0
+	for _, p := range list {
+		plain += p.size() + len(",")
+	}
+	return int(int64(plain) * int64(target) / int64(encoded) * 15 / 16)
+}
+
+// chunk encodes records of one lane.
+func (r *Request) chunk(list []posted) flow.Chunk {
+	plain := r.join(list)
+	if room := s2.MaxEncodedLen(len(plain)); cap(r.encoded) < room {
+		r.encoded = make([]byte, room)
+	}
+	body, encoding := s2.Encode(r.encoded[:cap(r.encoded)], plain), flow.EncodingS2
+	if len(body) > len(plain)-len(plain)/8 {
+		body, encoding = plain, ""
+	}
+	if r.used == len(r.bodies) {
+		r.bodies = append(r.bodies, nil)
+	}
+	r.bodies[r.used] = append(r.bodies[r.used][:0], body...)
+	r.used++
+	return flow.Chunk{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Lane: r.laneOf(list[0])}
+}
+
+// join returns the array of the records: the body itself when it is just that.
+func (r *Request) join(list []posted) []byte {
+	if r.array && len(list) == len(r.records) && len(r.body) <= maxPlainBytes {
+		return r.body
+	}
+	b := append(r.joined[:0], '[')
+	for i, p := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, r.body[p.start:p.end]...)
+	}
+	r.joined = append(b, ']')
+	return r.joined
+}

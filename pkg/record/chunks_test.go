@@ -1,0 +1,299 @@
+package record_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/s2"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+	"sluice/pkg/record/recordtest"
+)
+
+// noise is text that does not compress.
+func noise(n int) string {
+	random := rand.New(rand.NewPCG(1, 2))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = ' ' + 3 + byte(random.IntN(57)) // neither quote nor backslash
+	}
+	return string(b)
+}
+
+// incompressible returns an array of records that do not compress, alone or
+// together.
+func incompressible(records, size int) string {
+	b := []byte(noise(records * size))
+	for i := range records {
+		copy(b[i*size:], `{"id":"`)
+		copy(b[(i+1)*size-3:], `"},`)
+	}
+	return "[" + string(b[:len(b)-1]) + "]"
+}
+
+// parse returns a parsed request that lives as long as the test.
+func parse(t *testing.T, body string) *record.Request {
+	t.Helper()
+	r := record.NewRequest()
+	t.Cleanup(r.Release)
+	if err := r.Parse([]byte(body), record.FormAuto, record.Limits{RecordBytes: 32 << 20}, received); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func chunks(t *testing.T, r *record.Request, target int) []flow.Chunk {
+	t.Helper()
+	chunks, err := r.Cut(target, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chunks
+}
+
+// plain returns the JSON of a chunk.
+func plain(t *testing.T, p flow.Chunk) []byte {
+	t.Helper()
+	if p.Encoding == "" {
+		return p.Body
+	}
+	b, err := s2.Decode(nil, p.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestAnArrayThatFitsIsOneChunkAsItIs(t *testing.T) {
+	body := " " + string(recordtest.Realistic(200)) + "\n"
+	got := chunks(t, parse(t, body), flow.DefaultChunkBytes)
+	if len(got) != 1 || got[0].Records != 200 || got[0].Encoding != flow.EncodingS2 {
+		t.Fatalf("got %d chunks, the first of %d records in %q", len(got), got[0].Records, got[0].Encoding)
+	}
+	if string(plain(t, got[0])) != body {
+		t.Error("the chunk is not the body")
+	}
+}
+
+func TestRecordsOfOtherFormsBecomeAnArray(t *testing.T) {
+	for _, body := range []string{`{"id":"a"}`, "{\"id\":\"a\"}\n", `{"records":[{"id":"a"}]}`} {
+		got := chunks(t, parse(t, body), flow.DefaultChunkBytes)
+		if len(got) != 1 || string(plain(t, got[0])) != `[{"id":"a"}]` {
+			t.Errorf("%s: got %d chunks, the first %q", body, len(got), got[0].Body)
+		}
+	}
+}
+
+func TestChunksOfALargeRequestHoldItsRecordsInOrder(t *testing.T) {
+	tests := []struct {
+		name    string
+		body    string
+		target  int
+		atLeast int
+	}{
+		{"records that compress well are split by their plain size", string(recordtest.Realistic(20_000)), flow.DefaultChunkBytes, 13},
+		{"records that do not compress are split by their encoded size", incompressible(400, 9000), flow.DefaultChunkBytes, 2},
+		{"a small target makes small chunks", string(recordtest.Realistic(2000)), 4 << 10, 20},
+		{"white space between records is not carried", "[{}" + strings.Repeat(" ", 8<<20) + ",{}]", flow.DefaultChunkBytes, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := parse(t, test.body)
+			got := chunks(t, r, test.target)
+			if len(got) < test.atLeast {
+				t.Errorf("got %d chunks, want at least %d", len(got), test.atLeast)
+			}
+			i := 0
+			for _, p := range got {
+				if len(p.Body) > test.target && p.Records > 1 {
+					t.Errorf("a chunk of %d records has %d bytes", p.Records, len(p.Body))
+				}
+				array := plain(t, p)
+				if len(array) > 1<<20 {
+					t.Errorf("a chunk has %d bytes before compression", len(array))
+				}
+				var records []json.RawMessage
+				if err := json.Unmarshal(array, &records); err != nil {
+					t.Fatal(err)
+				}
+				if len(records) != p.Records {
+					t.Errorf("got %d records, the chunk says %d", len(records), p.Records)
+				}
+				for _, raw := range records {
+					if !bytes.Equal(raw, r.Record(i)) {
+						t.Fatalf("record %d is another one", i)
+					}
+					i++
+				}
+			}
+			if i != r.Len() {
+				t.Errorf("got %d records, want %d", i, r.Len())
+			}
+		})
+	}
+}
+
+func TestTheSameBodyMakesTheSameChunks(t *testing.T) {
+	body := string(recordtest.Realistic(5000))
+	first := parse(t, body)
+	other := parse(t, strings.Replace(body, "EVENT", "OTHER", -1))
+	chunks(t, other, flow.DefaultChunkBytes) // a request that was used for something else
+	if err := other.Parse([]byte(body), record.FormAuto, record.Limits{}, received); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(chunks(t, first, 100<<10), chunks(t, other, 100<<10)); diff != "" {
+		t.Errorf("(-first +second):\n%s", diff)
+	}
+}
+
+func TestAChunkThatDoesNotCompressIsSentPlain(t *testing.T) {
+	body := fmt.Sprintf(`[{"id":%q}]`, noise(1000))
+	got := chunks(t, parse(t, body), flow.DefaultChunkBytes)
+	if len(got) != 1 || got[0].Encoding != "" || string(got[0].Body) != body {
+		t.Errorf("got %d chunks, the first in %q", len(got), got[0].Encoding)
+	}
+}
+
+func TestARecordTooLargeForAMessageIsALimit(t *testing.T) {
+	large := fmt.Sprintf(`{"id":%q}`, noise(16<<20))
+	r := parse(t, "[{},"+large+"]")
+	_, err := r.Cut(flow.DefaultChunkBytes, 1, nil)
+	var limit *record.LimitError
+	if !errors.As(err, &limit) || limit.Code != record.CodeRecordTooLarge || limit.Index != 1 {
+		t.Errorf("got %v, want record 1 to be too large", err)
+	}
+	compresses := parse(t, `[{},{"id":"`+strings.Repeat("compresses well ", 200_000)+`"}]`)
+	for _, p := range chunks(t, compresses, flow.DefaultChunkBytes) {
+		if len(p.Body) > flow.MaxChunkBytes {
+			t.Errorf("got a chunk of %d bytes", len(p.Body))
+		}
+	}
+}
+
+// byLane are the records of a request by the lane they are cut for, as text.
+func byLane(t *testing.T, r *record.Request, lanes int) map[int][]string {
+	t.Helper()
+	list, err := r.Cut(4<<10, lanes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[int][]string{}
+	var order []int
+	for _, p := range list {
+		var records []json.RawMessage
+		if err := json.Unmarshal(plain(t, p), &records); err != nil {
+			t.Fatal(err)
+		}
+		if len(records) != p.Records {
+			t.Errorf("got %d records, the chunk says %d", len(records), p.Records)
+		}
+		for _, raw := range records {
+			all[p.Lane] = append(all[p.Lane], string(raw))
+		}
+		order = append(order, p.Lane)
+	}
+	if !slices.IsSorted(order) {
+		t.Errorf("the lanes of the chunks are %v, want them in order", order)
+	}
+	return all
+}
+
+func TestRecordsAreCutByLane(t *testing.T) {
+	var body []string
+	for i := range 3000 { // of partitions 1 to 3, or of none with an id, or with nothing
+		body = append(body, fmt.Sprintf(`{"partitionId":%d,"position":%d,"timestamp":1700000000000,"id":"%.*s","key":%d}`, max(0, i%7-3), i+1, i%5*2, fmt.Sprintf("id-%d", i), i))
+	}
+	r := parse(t, "["+strings.Join(body, ",")+"]")
+	for _, lanes := range []int{0, 1, 2, 3, 7} {
+		got := byLane(t, r, lanes)
+		if len(got) != max(1, lanes) {
+			t.Errorf("%d lanes: records in %d of them", lanes, len(got))
+		}
+		next := map[int]int{}
+		for i := range r.Len() {
+			raw := r.Record(i)
+			lane := record.LaneOf(raw, lanes)
+			if n := next[lane]; n >= len(got[lane]) || got[lane][n] != string(raw) {
+				t.Fatalf("%d lanes: record %d is not number %d of lane %d", lanes, i, n, lane)
+			}
+			next[lane]++
+		}
+		for lane, list := range got {
+			if next[lane] != len(list) {
+				t.Errorf("%d lanes: lane %d has %d records, want %d", lanes, lane, len(list), next[lane])
+			}
+		}
+	}
+}
+
+// TestALaneFollowsFromTheRecordAlone: by what it is known, and never by a clock or
+// by the request it comes in.
+func TestALaneFollowsFromTheRecordAlone(t *testing.T) {
+	const lanes = 1000
+	of := func(raw string) int { return record.LaneOf([]byte(raw), lanes) }
+	at := func(partition, position, timestamp string) string {
+		return fmt.Sprintf(`{"partitionId":%s,"position":%s,"timestamp":%s,"id":"ab"}`, partition, position, timestamp)
+	}
+	byID := of(`{"key":4,"id":"ab"}`)
+	for name, c := range map[string]struct {
+		raw  string
+		want int
+	}{
+		"its partition":                             {at("7", "1", "1700000000000"), 7},
+		"a partition beyond the lanes":              {at("2003", "1", "1700000000000"), 3},
+		"a partition that is sent as text":          {at(`"7"`, `"1"`, "1700000000000"), 7},
+		"a partition that is written with zeros":    {at("7.0", "1", "1700000000000"), 7},
+		"a timestamp as text":                       {at("7", "1", `"2099-12-31T23:59:59Z"`), 7},
+		"the last one counts":                       {`{"partitionId":3,"partitionId":4,"position":1,"timestamp":1700000000000}`, 4},
+		"without a partition, its id":               {`{"id":"ab","key":3}`, byID},
+		"a partition that is none is as without":    {at("0", "1", "1700000000000"), byID},
+		"so is one beyond Camunda's":                {at("8192", "1", "1700000000000"), byID},
+		"so is one that is no number":               {at("{}", "1", "1700000000000"), byID},
+		"so is one without a position":              {at("7", "0", "1700000000000"), byID},
+		"so is one before 2000":                     {at("7", "1", "946684799999"), byID},
+		"so is one after 2099":                      {at("7", "1", "4102444800000"), byID},
+		"an id is what it says, not how":            {`{"id":"\u0061b"}`, byID},
+		"an id that is a number is its text":        {`{"id":17}`, of(`{"id":"17"}`)},
+		"without both, the first lane":              {`{"key":3}`, 0},
+		"an empty id is none":                       {`{"id":""}`, 0},
+		"what cannot be read goes to the first too": {`{"id":"ab"`, 0},
+		"so does what is no record":                 {`[1]`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := of(c.raw); got != c.want {
+				t.Errorf("lane %d, want %d", got, c.want)
+			}
+		})
+	}
+	if a := of(`{"id":"ac"}`); a == byID || byID == 0 {
+		t.Errorf("two ids have lanes %d and %d", a, byID)
+	}
+}
+
+func TestARequestOfOneLaneIsOneChunkAsItIs(t *testing.T) {
+	body := `[ {"partitionId":3,"position":1,"timestamp":1700000000000}, {"partitionId":3,"position":2,"timestamp":1700000000000} ]`
+	r := parse(t, body)
+	for lanes, want := range []int{0, 0, 1} { // each Cut on its own
+		got, err := r.Cut(flow.DefaultChunkBytes, lanes, nil)
+		if err != nil || len(got) != 1 || got[0].Lane != want || string(plain(t, got[0])) != body {
+			t.Errorf("got %d chunks and %v, the first of lane %d: %s", len(got), err, got[0].Lane, plain(t, got[0]))
+		}
+	}
+}
+
+func TestARecordTooLargeIsNamedByItsPlaceInTheBody(t *testing.T) {
+	r := parse(t, fmt.Sprintf(`[{"partitionId":3,"position":1,"timestamp":1700000000000},{"id":%q},{}]`, noise(16<<20)))
+	_, err := r.Cut(flow.DefaultChunkBytes, 2, nil)
+	var limit *record.LimitError
+	if !errors.As(err, &limit) || limit.Index != 1 || !strings.Contains(limit.Detail, "compressed") {
+		t.Errorf("got %v of record %d, want record 1 to be too large", err, limit.Index)
+	}
+}

@@ -1,0 +1,188 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/change"
+	"sluice/pkg/flow"
+)
+
+// PublishChange makes a change durable on lane 0, where it is applied in order
+// with all others. It returns the change's sequence there, and whether it was
+// there already under the same ID.
+//
+// Errors: change.ErrStale when c.Expected is not the last sequence of the
+// target any more; flow.ErrFull, ErrBusy, ErrUnavailable and ErrTooLarge as
+// for Publish.
+func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error) {
+	if err := p.stream.ready(); err != nil {
+		return 0, false, err
+	}
+	body, err := c.Encode()
+	if err != nil {
+		return 0, false, fmt.Errorf("encode change: %w", err)
+	}
+	msg := &nats.Msg{Subject: ChangePrefix + c.Target.Key(), Data: body, Header: nats.Header{
+		headerReceived: {strconv.FormatInt(c.At.UnixMilli(), 10)},
+		headerSubject:  {c.By},
+	}}
+	if c.ID != "" {
+		msg.Header[headerID] = []string{c.ID}
+	}
+	if c.Expected != nil {
+		msg.Header[headerExpectedSubjectSeq] = []string{strconv.FormatUint(*c.Expected, 10)}
+	}
+	if len(body)+headRoom > maxMessage {
+		return 0, false, fmt.Errorf("%w: a change of %d bytes", flow.ErrTooLarge, len(body))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
+	defer cancel()
+	begun := time.Now()
+	ctx, span := p.stream.publishing(ctx, "")
+	if parent := parentOf(span); parent != "" {
+		msg.Header[headerTrace] = []string{parent}
+	}
+	a, err := p.publishChange(ctx, msg, c)
+	p.note(ctx, err)
+	p.stream.m.published(span, outcome(flow.Receipt{Replayed: a.Duplicate}, err), time.Since(begun))
+	if err == nil && !a.Duplicate {
+		p.stream.m.messages.Inc()
+		p.stream.m.bytes.Add(float64(len(body)))
+	}
+	return a.Sequence, a.Duplicate, err
+}
+
+// publishChange publishes until the outcome is known. Without an ID a second
+// attempt might be a second change, so only what was certainly not stored is
+// tried again.
+func (p *Publisher) publishChange(ctx context.Context, msg *nats.Msg, c *change.Change) (got ack, err error) {
+	lane, ok := p.stream.view.Load().lane(0)
+	if !ok {
+		return ack{}, unavailable(errors.New("lane 0 is missing"), 30*time.Second)
+	}
+	a := p.attempts()
+	a.once = c.ID == ""
+	err = a.until(ctx, func() (err error) {
+		got, err = a.send(ctx, p.stream, lane, msg)
+		if isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3) {
+			got, err = p.stale(ctx, msg, c, err)
+		}
+		return err
+	})
+	return got, p.stream.whenFull(err, 0, len(msg.Data)+headRoom)
+}
+
+// stale is asked when a change came after another one than it expected: that may
+// be this very change, of an attempt whose answer was lost. The lane looks at the
+// sequence before it looks for duplicates. Only one change can have come right
+// after the one that was expected.
+func (p *Publisher) stale(ctx context.Context, msg *nats.Msg, c *change.Change, cause error) (ack, error) {
+	if c.ID != "" && c.Expected != nil {
+		ctx, done := p.stream.link.attempt(ctx, attemptLimit)
+		defer done()
+		next, err := p.stream.lane0.GetMsg(ctx, *c.Expected+1, jetstream.WithGetMsgSubject(msg.Subject))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // the target was never so far
+		case err != nil:
+			return ack{}, lossCause(ctx, err)
+		case first(next.Header, headerID) == c.ID:
+			return ack{Sequence: next.Sequence, Duplicate: true}, nil
+		}
+	}
+	return ack{}, fmt.Errorf("%w: %w", change.ErrStale, cause)
+}
+
+// LastChange returns the last change of a target that lane 0 still holds, and
+// where an entry must stand that has it. What an operator has passed over by
+// resetting the lane is never applied, and not waited for.
+func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.Last, error) {
+	if err := s.ready(); err != nil {
+		return change.Last{}, err
+	}
+	ctx, done := s.link.attempt(ctx, attemptLimit)
+	defer done()
+	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return change.Last{}, nil
+	}
+	if err != nil {
+		return change.Last{}, unavailable(fmt.Errorf("last change of a target: %w", err), 2*time.Second)
+	}
+	pos, err := NewChangeStates(s).entry(ctx, 0)
+	if err != nil {
+		return change.Last{}, err
+	}
+	last := change.Last{Seq: msg.Sequence, Unread: pos.Incarnation() == 0}
+	if !last.Unread && msg.Sequence > pos.Base() {
+		last.Applied = change.Place{Incarnation: pos.IncarnationOf(msg.Sequence), Seq: msg.Sequence}
+	}
+	return last, nil
+}
+
+// nextChange is the first change of lane 0 from a sequence on that it holds, 0
+// when there is none.
+func (s *Stream) nextChange(ctx context.Context, from uint64) (uint64, error) {
+	msg, err := s.lane0.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(ChangePrefix+">"))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look for changes behind message %d of lane 0: %w", from-1, err), 2*time.Second)
+	}
+	return msg.Sequence, nil
+}
+
+// ChangeLag is how far applying the changes of users and dataset fields is behind
+// accepting them.
+type ChangeLag struct {
+	Done    uint64 // every change of lane 0 up to this message is applied or set aside
+	Next    uint64 // the first one that waits, 0 when none does
+	Waiting uint64 // how many do
+}
+
+// ChangeLag looks up how far applying changes is behind, and sets the metric.
+func (s *Stream) ChangeLag(ctx context.Context) (l ChangeLag, err error) {
+	lane, err := s.state(ctx, 0)
+	if err != nil {
+		return ChangeLag{}, err
+	}
+	pos, err := NewChangeStates(s).fitting(ctx, lane)
+	if err != nil {
+		return ChangeLag{}, err
+	}
+	l.Done = pos.Done
+	if l.Next, err = s.nextChange(ctx, l.Done+1); err != nil {
+		return ChangeLag{}, err
+	}
+	if l.Next > 0 {
+		if l.Waiting, err = s.countChanges(ctx, l.Next); err != nil {
+			return ChangeLag{}, err
+		}
+	}
+	s.m.changesBacklog.Set(float64(l.Waiting))
+	return l, nil
+}
+
+// countChanges is how many changes lane 0 holds from a sequence on. A consumer
+// that begins there knows; it is never read.
+func (s *Stream) countChanges(ctx context.Context, from uint64) (uint64, error) {
+	consumer, err := s.js.CreateConsumer(ctx, LaneName(0), jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubject: ChangePrefix + ">",
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
+	})
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("count the changes from message %d of lane 0 on: %w", from, err), 2*time.Second)
+	}
+	info := consumer.CachedInfo()
+	if err := s.js.DeleteConsumer(ctx, LaneName(0), info.Name); err != nil {
+		s.log.Debug("delete the consumer of a question", "lane", 0, "error", err)
+	}
+	return info.NumPending, nil
+}

@@ -1,0 +1,77 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/flow"
+)
+
+// forgetPrefix and the id of a receipt are the keys of orders to forget instances.
+const forgetPrefix = "forget."
+
+// Forgets are the orders to forget instances that every reader of the log obeys.
+func (s *Stream) Forgets(ctx context.Context) (orders []flow.Forget, err error) {
+	for msg, err := range s.scan(ctx, "KV_"+LaneBucket, scanFrom{subject: "$KV." + LaneBucket + "." + forgetPrefix + ">"}) {
+		if err != nil {
+			return nil, fmt.Errorf("read what is to be forgotten: %w", err)
+		}
+		var order flow.Forget
+		if err := json.Unmarshal(msg.Data(), &order); err != nil {
+			return nil, fmt.Errorf("read what is to be forgotten: %s is damaged: %w", msg.Subject(), err)
+		}
+		orders = append(orders, order)
+	}
+	return orders, nil
+}
+
+// Forget makes every reader of the log skip the records of an order, and returns
+// the last message of each lane that may have been read without it. Behind these
+// no record of the order is stored. It may be repeated.
+func (s *Stream) Forget(ctx context.Context, order flow.Forget) (ends map[int]uint64, err error) {
+	if err := s.RestoreForget(ctx, order); err != nil {
+		return nil, err
+	}
+	// Written. An owner that has read the orders before loses its next
+	// compare-and-swap, and reads them again.
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	states := NewLaneStates(s)
+	for _, lane := range s.LaneNumbers() {
+		_, err := states.rewrite(ctx, lane, func(state *flow.LaneState) error {
+			state.Forget = order.ID
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	ends = map[int]uint64{}
+	for _, lane := range s.Lanes() {
+		ends[lane.Number] = lane.Last
+	}
+	return ends, nil
+}
+
+// RestoreForget writes an order where nobody reads a lane yet, as after a restore. It
+// may be repeated.
+func (s *Stream) RestoreForget(ctx context.Context, order flow.Forget) error {
+	value, err := json.Marshal(order)
+	if err != nil {
+		return err
+	}
+	_, err = s.checkpoints.Create(ctx, forgetPrefix+order.ID, value)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) && !isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3) {
+		return unavailable(fmt.Errorf("write what is to be forgotten: %w", err), 2*time.Second)
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/flow"
+)
+
+// LaneStates keeps the lane state of each lane.
+type LaneStates struct {
+	stream *Stream
+	prefix string // of their keys
+}
+
+const (
+	storedPrefix  = "lane."
+	appliedPrefix = "changes."
+)
+
+// NewLaneStates returns the lane states of s: what of a lane is stored.
+func NewLaneStates(s *Stream) *LaneStates { return &LaneStates{s, storedPrefix} }
+
+// NewChangeStates returns the checkpoint of the changes of users and dataset
+// fields, which only lane 0 has: what of them is applied. It has no claim and no
+// totals, and incarnations of its own, so that applying changes never depends on
+// what is stored.
+func NewChangeStates(s *Stream) *LaneStates { return &LaneStates{s, appliedPrefix} }
+
+func (p *LaneStates) key(lane int) string { return p.prefix + strconv.Itoa(lane) }
+
+// of names a lane state in errors.
+func (p *LaneStates) of(lane int) string {
+	if p.prefix == appliedPrefix {
+		return fmt.Sprintf("the changes of lane %d", lane)
+	}
+	return fmt.Sprintf("lane %d", lane)
+}
+
+// StreamID names the stream behind a lane, FLOW_n@<creation, unix ns>, by asking
+// the server: a recreated stream has another one.
+func (p *LaneStates) StreamID(ctx context.Context, lane int) (string, error) {
+	state, err := p.stream.state(ctx, lane)
+	if err != nil {
+		return "", err
+	}
+	return state.StreamID(), nil
+}
+
+// Read returns the lane state of a lane: the zero one when nothing was ever stored
+// of it.
+//
+// The error is flow.ErrGap when the lane no longer holds what the checkpoint rests
+// on: the stream is the same but its data is of an earlier time, as after a backup
+// was restored. A recreated stream is not an error here: its id differs from
+// LaneState.StreamID.
+func (p *LaneStates) Read(ctx context.Context, lane int) (flow.LaneState, error) {
+	pos, unread := p.entry(ctx, lane)
+	// After the lane state, which may move meanwhile.
+	state, err := p.stream.state(ctx, lane)
+	if err != nil {
+		return flow.LaneState{}, err
+	}
+	if unread == nil && pos.StreamID == state.StreamID() {
+		return pos, p.check(ctx, state, pos)
+	}
+	return pos, unread
+}
+
+// entry reads a lane state as it is; the zero one when there is none.
+func (p *LaneStates) entry(ctx context.Context, lane int) (pos flow.LaneState, err error) {
+	entry, err := p.stream.checkpoints.Get(ctx, p.key(lane))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return flow.LaneState{}, nil
+	}
+	if err != nil {
+		return flow.LaneState{}, unavailable(fmt.Errorf("read the lane state of %s: %w", p.of(lane), err), 2*time.Second)
+	}
+	if err := json.Unmarshal(entry.Value(), &pos); err != nil {
+		return flow.LaneState{Revision: entry.Revision()}, fmt.Errorf("read the lane state of %s: %w", p.of(lane), err)
+	}
+	pos.Revision = entry.Revision()
+	return pos, nil
+}
+
+// check compares a lane state with the lane it was written for: the last message
+// that was read must be there, and be that message. No clock is compared with
+// another: a message keeps the time at which the stream took it.
+func (p *LaneStates) check(ctx context.Context, lane *Lane, pos flow.LaneState) error {
+	needed, stamp := pos.Done, pos.Stamp
+	if pos.Claim != nil && pos.Claim.Last > needed {
+		needed, stamp = pos.Claim.Last, pos.Claim.Stamp
+	}
+	if lane.Last < needed {
+		return p.stream.endsBefore(lane, gap("lane %d ends at %d, but %d was read from it: its data is of an earlier time", lane.Number, lane.Last, needed))
+	}
+	p.stream.reaches(lane)
+	if stamp == 0 {
+		return nil // not known
+	}
+	now, err := p.stamp(ctx, lane, needed)
+	if err != nil {
+		return err
+	}
+	if now != 0 && now != stamp {
+		return gap("message %d of lane %d is of %s, but the one that was read had come at %s: the lane's data is of an earlier time, and other messages have taken the numbers since",
+			needed, lane.Number, moment(now), moment(stamp))
+	}
+	return nil
+}
+
+// stamp is when the lane took a message, ns since 1970, and 0 when it does not
+// hold it.
+func (p *LaneStates) stamp(ctx context.Context, lane *Lane, seq uint64) (int64, error) {
+	if seq < max(lane.First, 1) {
+		return 0, nil // purged
+	}
+	msg, err := p.stream.message(ctx, lane.Number, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil // purged since
+	}
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look at message %d of lane %d: %w", seq, lane.Number, err), 2*time.Second)
+	}
+	return msg.Time.UnixNano(), nil
+}
+
+func moment(stamp int64) string { return time.Unix(0, stamp).UTC().Format(time.RFC3339Nano) }
+
+// CompareAndSwap writes next if the entry still is at next.Revision (0: does not exist),
+// and returns it with its new revision. The error is flow.ErrNotOwner when
+// the entry has moved; after any other error it may be written or not, and the
+// same call again settles it.
+func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.LaneState) (flow.LaneState, error) {
+	value, err := json.Marshal(next)
+	if err != nil {
+		return flow.LaneState{}, fmt.Errorf("write the lane state of %s: %w", p.of(lane), err)
+	}
+	key := p.key(lane)
+	var revision uint64
+	if next.Revision == 0 {
+		revision, err = p.stream.checkpoints.Create(ctx, key, value)
+	} else {
+		revision, err = p.stream.checkpoints.Update(ctx, key, value, next.Revision)
+	}
+	switch {
+	case err == nil:
+		next.Revision = revision
+		return next, nil
+	case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
+		return p.moved(ctx, lane, next, value)
+	}
+	return flow.LaneState{}, unavailable(fmt.Errorf("write the lane state of %s: %w", p.of(lane), err), time.Second)
+}
+
+// Reset makes a lane resume behind the message done of the stream it has now,
+// whatever its state was, in an incarnation of its own, which begins there: by the
+// server's clock, and above every incarnation before and another one that is known.
+// It is for an operator who knows that what was before is stored or lost: after a
+// stream was recreated, or restored from a backup. Its owner is fenced, and takes
+// it again from there. Changes resume behind the same message: those behind it are
+// applied again, which ends in the same.
+func (p *LaneStates) Reset(ctx context.Context, lane int, done, above uint64) (flow.LaneState, error) {
+	state, err := p.stream.state(ctx, lane)
+	if err != nil {
+		return flow.LaneState{}, err
+	}
+	if done > state.Last {
+		return flow.LaneState{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
+	}
+	before, err := p.entry(ctx, lane)
+	if err != nil && before.Revision == 0 { // a corrupt one is replaced
+		return flow.LaneState{}, err
+	}
+	stamp, err := p.stamp(ctx, state, done)
+	if err != nil {
+		return flow.LaneState{}, err
+	}
+	if lane == 0 {
+		applied, err := NewChangeStates(p.stream).entry(ctx, lane)
+		if err != nil && applied.Revision == 0 {
+			return flow.LaneState{}, err
+		}
+		above = max(above, applied.Incarnation())
+	}
+	next := flow.LaneState{
+		Incarnations: before.Incarnations, StreamID: state.StreamID(), Done: done, Stamp: stamp, DedupFrom: done + 1,
+		Recount: before.Recount, Revision: before.Revision,
+	}
+	next = next.WithIncarnation(max(uint64(state.Now.UnixMilli()), before.Incarnation()+1, above+1), done+1)
+	at, err := p.CompareAndSwap(ctx, lane, next)
+	if err != nil || lane != 0 {
+		return at, err
+	}
+	// Reset. A crash here leaves the changes where they were, or halted: another
+	// Reset moves them.
+	return at, NewChangeStates(p.stream).follow(ctx, lane, at)
+}
+
+// follow makes the changes of a lane go on where the lane does, also while an
+// ingester moves them.
+func (p *LaneStates) follow(ctx context.Context, lane int, at flow.LaneState) error {
+	for try := 1; ; try++ {
+		before, err := p.entry(ctx, lane)
+		if err != nil && before.Revision == 0 {
+			return err
+		}
+		_, err = p.CompareAndSwap(ctx, lane, flow.LaneState{
+			Incarnations: at.Incarnations, StreamID: at.StreamID, Done: at.Done, Stamp: at.Stamp, Revision: before.Revision,
+		})
+		if err == nil || try == holdTries || !errors.Is(err, flow.ErrNotOwner) {
+			return err
+		}
+	}
+}
+
+// moved finds out who moved the entry. It may have been this very call in an
+// attempt whose answer was lost: no other owner writes the same.
+func (p *LaneStates) moved(ctx context.Context, lane int, next flow.LaneState, value []byte) (flow.LaneState, error) {
+	entry, err := p.stream.checkpoints.Get(ctx, p.key(lane))
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return flow.LaneState{}, unavailable(fmt.Errorf("read the lane state of %s: %w", p.of(lane), err), time.Second)
+	}
+	if err == nil && entry.Revision() > next.Revision && bytes.Equal(entry.Value(), value) {
+		next.Revision = entry.Revision()
+		return next, nil
+	}
+	return flow.LaneState{}, fmt.Errorf("%s: %w", p.of(lane), flow.ErrNotOwner)
+}
+
+// fitting is the state of a lane if it fits the lane; the zero one when its stream
+// was recreated since, or when its data is of an earlier time: then nothing of it
+// is known to be stored, or applied.
+func (p *LaneStates) fitting(ctx context.Context, lane *Lane) (flow.LaneState, error) {
+	pos, err := p.Read(ctx, lane.Number)
+	if errors.Is(err, flow.ErrGap) {
+		return flow.LaneState{}, nil
+	}
+	if err != nil || pos.StreamID != "" && pos.StreamID != lane.StreamID() {
+		return flow.LaneState{}, err
+	}
+	return pos, nil
+}

@@ -1,0 +1,251 @@
+package stream_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/stream"
+)
+
+func TestAPositionMovesByCompareAndSwap(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 20)
+	positions := stream.NewLaneStates(w.Stream)
+	pos, err := positions.Read(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := positions.StreamID(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(flow.LaneState{}, pos); diff != "" {
+		t.Fatalf("position of a new lane (-want +got):\n%s", diff)
+	}
+
+	pos.StreamID, pos.Owner, pos.Claim = identity, "one", &flow.Claim{First: 1, Last: 10, Hash: "h"}
+	first, err := positions.CompareAndSwap(t.Context(), 0, pos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An answer that was lost: the same swap again is not a conflict.
+	again, err := positions.CompareAndSwap(t.Context(), 0, pos)
+	if err != nil || again.Revision != first.Revision {
+		t.Fatalf("the same swap again: got revision %d, %v, want %d", again.Revision, err, first.Revision)
+	}
+	// Another ingester that saw the same.
+	other := pos
+	other.Owner = "two"
+	if _, err := positions.CompareAndSwap(t.Context(), 0, other); !errors.Is(err, flow.ErrNotOwner) {
+		t.Fatalf("got %v, want %v", err, flow.ErrNotOwner)
+	}
+	// He reads and takes over; the first is fenced.
+	if other, err = positions.Read(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	other.Owner = "two"
+	if other, err = positions.CompareAndSwap(t.Context(), 0, other); err != nil {
+		t.Fatal(err)
+	}
+	first.Done, first.Claim = 10, nil
+	if _, err := positions.CompareAndSwap(t.Context(), 0, first); !errors.Is(err, flow.ErrNotOwner) {
+		t.Fatalf("got %v, want %v", err, flow.ErrNotOwner)
+	}
+	got, err := openOn(t, w.server, stream.Config{}).position(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(other, got); diff != "" {
+		t.Errorf("position read by another process (-want +got):\n%s", diff)
+	}
+}
+
+func (w *world) position(lane int) (flow.LaneState, error) {
+	return stream.NewLaneStates(w.Stream).Read(w.t.Context(), lane)
+}
+
+// swapTo writes a position that counts everything up to done as stored.
+func (w *world) swapTo(lane int, done uint64) flow.LaneState {
+	w.t.Helper()
+	pos, err := w.position(lane)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if pos.StreamID, err = stream.NewLaneStates(w.Stream).StreamID(w.t.Context(), lane); err != nil {
+		w.t.Fatal(err)
+	}
+	pos.Owner, pos.Done, pos.Stamp, pos.DedupFrom = "test", done, w.stamp(lane, done), done+1
+	if pos, err = stream.NewLaneStates(w.Stream).CompareAndSwap(w.t.Context(), lane, pos); err != nil {
+		w.t.Fatal(err)
+	}
+	return pos
+}
+
+// stamp is when a lane took a message, as the server says; 0 when it has none
+// of that number.
+func (w *world) stamp(lane int, seq uint64) int64 {
+	w.t.Helper()
+	msg, err := w.jetStream().GetMsg(stream.LaneName(lane), seq)
+	if errors.Is(err, nats.ErrMsgNotFound) {
+		return 0
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return msg.Time.UnixNano()
+}
+
+func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.publish(p, "id", 10)
+
+	w.swapTo(0, 10)
+	if _, err := w.position(0); err != nil {
+		t.Fatalf("a position that fits: %v", err)
+	}
+
+	// The position of a lane that had more than it has.
+	w.swapTo(0, 15)
+	if _, err := w.position(0); !errors.Is(err, flow.ErrGap) {
+		t.Fatalf("got %v, want %v", err, flow.ErrGap)
+	}
+	// The lane grows past it: the sequences are there again, other messages. It
+	// does not matter how long after, nor which clock they were stamped by.
+	w.publish(p, "other", 10)
+	for name, other := range map[string]time.Duration{"a moment": time.Nanosecond, "an hour": time.Hour} {
+		for _, sign := range []time.Duration{-1, 1} {
+			pos := w.swapTo(0, 15)
+			pos.Stamp += int64(sign * other)
+			if _, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, pos); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.position(0); !errors.Is(err, flow.ErrGap) {
+				t.Errorf("%s apart: got %v, want %v", name, err, flow.ErrGap)
+			}
+			w.reset(15)
+		}
+	}
+}
+
+// reset lets lane 0 go on after a message.
+func (w *world) reset(done uint64) {
+	w.t.Helper()
+	if _, err := stream.NewLaneStates(w.Stream).Reset(w.t.Context(), 0, done, 0); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestNoClockIsComparedWithAnother: the clock of a server steps, or the next
+// leader has another one. What counts is that the message is the same one.
+func TestNoClockIsComparedWithAnother(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 10)
+	before := w.swapTo(0, 10)
+	w.server.Restart()
+	w.connected(t.Context())
+	if after, err := w.position(0); err != nil || after.Stamp != before.Stamp || before.Stamp == 0 {
+		t.Errorf("after a restart: got %+v, %v, want the stamp %d", after, err, before.Stamp)
+	}
+	// A claim is compared by its own last message.
+	pos := before
+	pos.Done, pos.Stamp, pos.Claim = 5, w.stamp(0, 5), &flow.Claim{First: 6, Last: 10, Stamp: w.stamp(0, 10), Hash: "h"}
+	pos, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, pos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.position(0); err != nil {
+		t.Errorf("a claim of the messages that are there: %v", err)
+	}
+	pos.Claim.Stamp++
+	if _, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, pos); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.position(0); !errors.Is(err, flow.ErrGap) {
+		t.Errorf("a claim of others: got %v, want %v", err, flow.ErrGap)
+	}
+}
+
+func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 10)
+	before := w.swapTo(0, 10)
+	w.recreate("FLOW_0")
+	after, err := w.position(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.StreamID != before.StreamID {
+		t.Errorf("the position names %s, written as %s", after.StreamID, before.StreamID)
+	}
+	identity, err := stream.NewLaneStates(w.Stream).StreamID(t.Context(), 0)
+	if err != nil || identity == before.StreamID {
+		t.Errorf("the lane is %s, %v, and was %s", identity, err, before.StreamID)
+	}
+
+	// An operator lets it begin again, and fences its owner.
+	if _, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0); err == nil {
+		t.Error("it was reset to a message it does not have")
+	}
+	reset, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 0, 0)
+	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: reset.Incarnation(), First: 1}}, StreamID: identity, DedupFrom: 1, Revision: reset.Revision}
+	if diff := cmp.Diff(want, reset); diff != "" || err != nil {
+		t.Errorf("reset: %v (-want +got):\n%s", err, diff)
+	}
+	if now := uint64(time.Now().UnixMilli()); reset.Incarnation() > now || reset.Incarnation() < now-10_000 {
+		t.Errorf("its life is %d, want the time, %d", reset.Incarnation(), now)
+	}
+	if _, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, before); !errors.Is(err, flow.ErrNotOwner) {
+		t.Errorf("the owner from before: got %v, want %v", err, flow.ErrNotOwner)
+	}
+}
+
+func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 3)
+	if _, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	pos, err := w.position(0)
+	if err != nil || pos.Done != 2 || pos.Base() != 2 {
+		t.Errorf("got %+v, %v", pos, err)
+	}
+	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // of a machine whose clock was wrong
+	again, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, ahead)
+	if err != nil || again.Incarnation() != ahead+1 {
+		t.Errorf("above another life: got %+v, %v, want life %d", again, err, ahead+1)
+	}
+	if again, err = stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0); err != nil || again.Incarnation() != ahead+2 {
+		t.Errorf("above the life before: got %+v, %v, want life %d", again, err, ahead+2)
+	}
+	// A message keeps the incarnation in which it was appended.
+	if again.IncarnationOf(1) != 0 || again.IncarnationOf(2) != ahead+2 || again.IncarnationOf(3) != ahead+2 || len(again.Incarnations) != 3 {
+		t.Errorf("the incarnations are %+v", again.Incarnations)
+	}
+}
+
+func TestAPositionThatDoesNotParseIsAnError(t *testing.T) {
+	w := open(t, stream.Config{})
+	kv, err := w.jetStream().KeyValue(stream.LaneBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put("lane.0", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if pos, err := w.position(0); err == nil {
+		t.Errorf("got %+v, want an error", pos)
+	}
+	if _, err := kv.Put("lane.0", nil); err != nil {
+		t.Fatal(err)
+	}
+	if pos, err := w.position(0); err == nil {
+		t.Errorf("got %+v, want an error", pos)
+	}
+}

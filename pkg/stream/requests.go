@@ -1,0 +1,177 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
+)
+
+// requestCache remembers the requests that this process has taken, so that a repeat
+// waits for the same batches, or is answered at once when they are durable, and a key
+// that comes with another body is refused. It is bounded, and forgets the oldest
+// first: the ingester drops repeats, over all apis.
+type requestCache struct {
+	window time.Duration // how long a request is remembered at least, while there is room
+
+	mu        sync.Mutex
+	now, past map[[16]byte]*request // by the hash of the id
+	since     time.Time             // when now was begun
+}
+
+// request is one that was taken. The cache's is written under its lock; callers have
+// copies.
+type request struct {
+	hash    [16]byte // of its content
+	earlier bool     // an earlier attempt at it failed, and may have left some of it in the lanes
+	batches []*batch // that carry it; nil once it is durable
+	places  []flow.Place
+}
+
+// maxRequests is how many requests one of the two maps holds: about 16 MiB both.
+const maxRequests = 1 << 16
+
+// find returns the request when it is durable or on its way. The error is
+// flow.ErrKeyReused when its id was used for other content.
+func (c *requestCache) find(sub *flow.Submission) (found request, ok bool, err error) {
+	if sub.Unique {
+		return request{}, false, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.get(sub)
+	if err != nil || r == nil || r.failed() {
+		return request{}, false, err
+	}
+	return *r, true, nil
+}
+
+// take remembers a request with the batches that add puts it into, unless another
+// call has taken it meanwhile. The lock is held over add, so that of two calls with
+// the same request one adds it and the other finds its batches.
+func (c *requestCache) take(sub *flow.Submission, add func() ([]*batch, error)) (taken request, repeated bool, err error) {
+	if sub.Unique {
+		batches, err := add()
+		return request{batches: batches}, false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, err := c.get(sub)
+	switch {
+	case err != nil:
+		return request{}, false, err
+	case r != nil && !r.failed():
+		return *r, true, nil
+	}
+	next := &request{hash: xxh3.HashString128(sub.Hash).Bytes(), earlier: r != nil}
+	if next.batches, err = add(); err != nil {
+		return request{}, false, err
+	}
+	if now := time.Now(); c.now == nil || len(c.now) >= maxRequests || passed(now, c.since.Add(c.window)) {
+		c.past, c.now, c.since = c.now, make(map[[16]byte]*request), now
+	}
+	c.now[idOf(sub)] = next
+	return *next, false, nil
+}
+
+// finish notes the outcome of a request that take has returned. A key under which
+// certainly nothing was sent is free again.
+func (c *requestCache) finish(sub *flow.Submission, taken request, places []flow.Place, some bool, err error) {
+	if len(taken.batches) == 0 || sub.Unique || err != nil && (some || taken.earlier || errors.Is(err, flow.ErrUnavailable)) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, _ := c.get(sub)
+	switch {
+	case r == nil || len(r.batches) == 0 || r.batches[0] != taken.batches[0]: // another attempt has replaced it, or it was forgotten
+	case err == nil:
+		r.batches, r.places = nil, places
+	default:
+		delete(c.now, idOf(sub))
+		delete(c.past, idOf(sub))
+	}
+}
+
+func (c *requestCache) get(sub *flow.Submission) (*request, error) {
+	id := idOf(sub)
+	r := c.now[id]
+	if r == nil {
+		r = c.past[id]
+	}
+	if r != nil && r.hash != xxh3.HashString128(sub.Hash).Bytes() {
+		return nil, flow.ErrKeyReused
+	}
+	return r, nil
+}
+
+func idOf(sub *flow.Submission) [16]byte { return xxh3.HashString128(sub.ID).Bytes() }
+
+// failed says whether a batch of the request has failed, so that it must be sent
+// again.
+func (r *request) failed() bool {
+	for _, b := range r.batches {
+		select {
+		case <-b.done:
+			if b.err != nil {
+				return true
+			}
+		default:
+		}
+	}
+	return false
+}
+
+// wait waits for every batch of the request, or until ctx ends. some says that one
+// of them is durable.
+func (r request) wait(ctx context.Context) (places []flow.Place, some bool, err error) {
+	places = r.places
+	for _, b := range r.batches {
+		failed := b.wait(ctx)
+		if failed == nil {
+			some = true
+			places = append(places, flow.Place{Lane: b.lane.Number, Stream: b.lane.StreamID(), Seq: b.seq})
+		} else if worse(failed, err) {
+			err = failed
+		}
+	}
+	return places, some, err
+}
+
+// wait waits for the outcome of a batch. When ctx ends before, the batch is on its
+// way or will be: it may become durable yet.
+func (b *batch) wait(ctx context.Context) error {
+	select {
+	case <-b.done:
+		return b.err
+	default:
+	}
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return unavailable(fmt.Errorf("wait for lane %d: %w", b.lane.Number, context.Cause(ctx)), 2*time.Second)
+	}
+}
+
+// worse says whether err should be reported rather than other: that the request
+// can never be stored, or that it is not known whether it is.
+func worse(err, other error) bool {
+	if err == nil || other == nil {
+		return err != nil
+	}
+	for _, first := range []error{flow.ErrKeyReused, flow.ErrTooLarge, flow.ErrUnavailable} {
+		if errors.Is(other, first) {
+			return false
+		}
+		if errors.Is(err, first) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+package warehouse_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// elementEvent is one event of an element, with further members.
+func elementEvent(intent, key, elementType, more string) string {
+	return `{"key":` + key + `,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":"` + intent + `"` + more +
+		`,"value":{"bpmnProcessId":"p","version":1,"processInstanceKey":"7","elementId":"e","bpmnElementType":"` + elementType + `"}}`
+}
+
+func jobEvent(intent, worker string, retries, more string) string {
+	if !strings.Contains(more, `"id"`) {
+		more += `,"id":"` + intent + worker + `"`
+	}
+	return `{"key":9,"recordType":"EVENT","valueType":"JOB","intent":"` + intent + `"` + more +
+		`,"value":{"bpmnProcessId":"p","processDefinitionVersion":1,"processInstanceKey":"7","elementId":"e","type":"t","worker":"` + worker + `","retries":` + retries + `,"deadline":-1}}`
+}
+
+// TestAggregatesOfOddRecords gives the folds what engines and clients send beside
+// the ordinary, in both orders and twice.
+func TestAggregatesOfOddRecords(t *testing.T) {
+	t.Parallel()
+	const at = `,"timestamp":1763700000000`
+	cases := []struct {
+		name    string
+		records []string
+		query   string
+		want    string
+	}{
+		{
+			"an element without the time of its activation lasts no 56 years",
+			[]string{elementEvent("ELEMENT_ACTIVATED", "8", "USER_TASK", ""), elementEvent("ELEMENT_COMPLETED", "8", "USER_TASK", at)},
+			"SELECT state, activated_at, completed_at, duration_ms FROM {db}.v_element_instances WHERE source = {case}",
+			`COMPLETED	\N	2025-11-21 04:40:00.000	\N`,
+		},
+		{
+			"an element that has completed at an unknown time is not active",
+			[]string{elementEvent("ELEMENT_ACTIVATED", "8", "USER_TASK", at), elementEvent("ELEMENT_COMPLETED", "8", "USER_TASK", "")},
+			"SELECT state, completed_at, duration_ms FROM {db}.v_element_instances WHERE source = {case}",
+			`COMPLETED	\N	\N`,
+		},
+		{
+			"an instance that has completed at an unknown time is not active",
+			[]string{elementEvent("ELEMENT_ACTIVATED", "7", "PROCESS", at), elementEvent("ELEMENT_COMPLETED", "7", "PROCESS", "")},
+			"SELECT state, started_at, completed_at, first_seen, last_seen FROM {db}.v_process_instances WHERE source = {case}",
+			`COMPLETED	2025-11-21 04:40:00.000	\N	2025-11-21 04:40:00.000	2025-11-21 04:40:00.000`,
+		},
+		{
+			"an instance of which nothing has a time",
+			[]string{elementEvent("ELEMENT_ACTIVATED", "7", "PROCESS", "")},
+			"SELECT state, started_at, first_seen, last_seen FROM {db}.v_process_instances WHERE source = {case}",
+			`ACTIVE	\N	\N	\N`,
+		},
+		{
+			"an element stuck in its input mapping",
+			[]string{elementEvent("ELEMENT_ACTIVATING", "8", "SERVICE_TASK", at)},
+			"SELECT state, entered_at, activated_at FROM {db}.v_element_instances WHERE source = {case}",
+			`ACTIVATING	2025-11-21 04:40:00.000	\N`,
+		},
+		{
+			"timers, events and subscriptions make no instance, and neither do commands, rejections and placeholders",
+			[]string{
+				`{"key":1,"recordType":"EVENT","valueType":"TIMER","intent":"CREATED","value":{"processInstanceKey":7}}`,
+				`{"key":2,"recordType":"EVENT","valueType":"PROCESS_EVENT","intent":"TRIGGERED","value":{"processInstanceKey":7}}`,
+				`{"key":3,"recordType":"EVENT","valueType":"MESSAGE_SUBSCRIPTION","intent":"DELETED","value":{"processInstanceKey":7}}`,
+				`{"key":7,"recordType":"COMMAND","valueType":"PROCESS_INSTANCE","intent":"CANCEL","value":{"processInstanceKey":7}}`,
+				`{"key":-1,"recordType":"COMMAND_REJECTION","valueType":"JOB","intent":"COMPLETE","value":{"processInstanceKey":7}}`,
+				`{"key":-1,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":"ELEMENT_ACTIVATED","value":{"processInstanceKey":-1}}`,
+				`{"key":0,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","value":{"processInstanceKey":"string"}}`,
+			},
+			"SELECT (SELECT count() FROM {db}.v_process_instances WHERE source = {case}), (SELECT count() FROM {db}.v_element_instances WHERE source = {case}), (SELECT count() FROM {db}.v_jobs WHERE source = {case}), (SELECT count() FROM {db}.v_incidents WHERE source = {case})",
+			"0	0	0	0",
+		},
+		{
+			"TIMED_OUT by zeta, COMPLETED by alpha",
+			[]string{
+				jobEvent("CREATED", "", "3", `,"timestamp":1763700000000`), jobEvent("TIMED_OUT", "zeta", "3", `,"timestamp":1763700000005`),
+				jobEvent("COMPLETED", "alpha", "3", `,"timestamp":1763700000007`),
+			},
+			"SELECT state, worker, retries, timeouts, duration_ms FROM {db}.v_jobs WHERE source = {case}", "COMPLETED	alpha	3	1	7",
+		},
+		{
+			"an error that was thrown",
+			[]string{jobEvent("CREATED", "", "3", `,"timestamp":1763700000000`), jobEvent("ERROR_THROWN", "mu", "3", `,"timestamp":1763700000005`)},
+			"SELECT state, worker, errors_thrown, completed_at FROM {db}.v_jobs WHERE source = {case}", `ERROR_THROWN	mu	1	\N`,
+		},
+		{
+			"retries that were given again",
+			[]string{
+				jobEvent("CREATED", "", "3", `,"timestamp":1763700000000`), jobEvent("FAILED", "mu", "0", `,"timestamp":1763700000005`),
+				jobEvent("RETRIES_UPDATED", "mu", "5", `,"timestamp":1763700000009`),
+			},
+			"SELECT state, retries, min_retries, failures FROM {db}.v_jobs WHERE source = {case}", "FAILED	5	0	1",
+		},
+		{
+			"of events of the same millisecond the position tells which was the last",
+			[]string{
+				jobEvent("CREATED", "", "3", `,"partitionId":1,"position":10`+at), jobEvent("TIMED_OUT", "zeta", "3", `,"partitionId":1,"position":20`+at),
+				jobEvent("FAILED", "alpha", "2", `,"partitionId":1,"position":30`+at), jobEvent("TIMED_OUT", "beta", "2", `,"partitionId":1,"position":40`+at),
+			},
+			"SELECT state, worker, retries, min_retries, failures, timeouts FROM {db}.v_jobs WHERE source = {case}", "TIMED_OUT	beta	2	2	1	2",
+		},
+		{
+			"a job that was completed stays so, whatever the clocks say",
+			[]string{jobEvent("COMPLETED", "mu", "3", `,"timestamp":1763700000000`), jobEvent("TIMED_OUT", "zeta", "3", `,"timestamp":1763700000005`)},
+			"SELECT state, worker FROM {db}.v_jobs WHERE source = {case}", "COMPLETED	mu",
+		},
+		{
+			"two failures in one millisecond, of records without positions",
+			[]string{jobEvent("FAILED", "mu", "2", `,"id":"a"`+at), jobEvent("FAILED", "mu", "2", `,"id":"b"`+at)},
+			"SELECT failures FROM {db}.v_jobs WHERE source = {case}", "2",
+		},
+		{
+			"a batch whose lists are not as long as each other, and one that is no batch at all",
+			[]string{
+				`{"key":5,"recordType":"EVENT","valueType":"JOB_BATCH","intent":"ACTIVATED"` + at + `,"value":{"worker":"mu","jobKeys":[9,10],"jobs":[{"processInstanceKey":7,"retries":3,"deadline":1763700300000}]}}`,
+				`{"key":6,"recordType":"EVENT","valueType":"JOB_BATCH","intent":"ACTIVATED"` + at + `,"value":{"worker":"mu","jobKeys":"none","jobs":{"a":[]}}}`,
+			},
+			"SELECT key, process_instance_key, state, worker, retries, deadline_at FROM {db}.v_jobs WHERE source = {case}", "9	7	ACTIVATED	mu	3	2025-11-21 04:45:00.000",
+		},
+		{
+			"a variable of which only changes have come, the last one without a time",
+			[]string{
+				`{"key":5,"id":"a","recordType":"EVENT","valueType":"VARIABLE","intent":"UPDATED"` + at + `,"value":{"processInstanceKey":7,"scopeKey":7,"name":"x","value":"1"}}`,
+				`{"key":5,"id":"b","recordType":"EVENT","valueType":"VARIABLE","intent":"UPDATED","value":{"processInstanceKey":7,"scopeKey":7,"name":"x","value":"2"}}`,
+			},
+			"SELECT name, first_value, value, created_at, updated_at, changes FROM {db}.v_variables WHERE source = {case}", `x		1	\N	2025-11-21 04:40:00.000	2`,
+		},
+		{
+			"a user task whose creation has not come, with a due date that is none",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"USER_TASK","intent":"UPDATED"` + at + `,"value":{"processInstanceKey":7,"assignee":"anna","dueDate":"soon","candidateGroupsList":"none"}}`},
+			"SELECT assignee, candidate_groups, due_at, state, created_at, waiting_ms FROM {db}.v_user_tasks WHERE source = {case}", `anna	[]	\N	CREATED	\N	\N`,
+		},
+		{
+			"a timer without a due date",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"TIMER","intent":"CREATED"` + at + `,"value":{"processInstanceKey":7,"dueDate":-1,"targetElementId":"e"}}`},
+			"SELECT element_id, state, due_at, created_at FROM {db}.v_timers WHERE source = {case}", `e	WAITING	\N	2025-11-21 04:40:00.000`,
+		},
+		{
+			"a model that is no base64",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"PROCESS","intent":"CREATED"` + at + `,"value":{"bpmnProcessId":"p","version":1,"resource":"?"}}`},
+			"SELECT bpmn_process_id, name, xml, deployed_at FROM {db}.v_process_definitions WHERE source = {case}", `p			2025-11-21 04:40:00.000`,
+		},
+		{
+			"a decision that was asked for alone, by a client that writes keys as texts",
+			[]string{`{"key":"5","recordType":"EVENT","valueType":"DECISION_EVALUATION","intent":"EVALUATED"` + at + `,"value":{"processInstanceKey":"-1","elementInstanceKey":"-1","decisionId":"d","decisionKey":"9007199254740993","decisionVersion":2,"decisionOutput":"[1]"}}`},
+			"SELECT process_instance_key, element_instance_key, decision_id, decision_key, decision_version, state, output, evaluated_at FROM {db}.v_decisions WHERE source = {case}", `-1	\N	d	9007199254740993	2	EVALUATED	[1]	2025-11-21 04:40:00.000`,
+		},
+		{
+			"a decision that failed at an unknown time, without what it is about",
+			[]string{`{"key":5,"recordType":"EVENT","valueType":"DECISION_EVALUATION","intent":"FAILED","value":{"processInstanceKey":7,"evaluationFailureMessage":"no \u00e4nswer"}}`},
+			"SELECT state, decision_id, decision_key, decision_version, output, failure, evaluated_at FROM {db}.v_decisions WHERE source = {case}", `FAILED		\N	\N		no änswer	\N`,
+		},
+		{
+			"an incident that was resolved at an unknown time is not open",
+			[]string{
+				`{"key":5,"recordType":"EVENT","valueType":"INCIDENT","intent":"CREATED"` + at + `,"value":{"processInstanceKey":7,"errorType":"X"}}`,
+				`{"key":5,"recordType":"EVENT","valueType":"INCIDENT","intent":"RESOLVED","value":{"processInstanceKey":7,"errorType":"X"}}`,
+			},
+			"SELECT open, resolved_at, resolution_ms FROM {db}.v_incidents WHERE source = {case}", `0	\N	\N`,
+		},
+	}
+	// Each case is a source of its own, and no two of its records are in one block.
+	db := open(t)
+	first := uint64(1) // message
+	for _, once := range []struct {
+		name string
+		turn func([]sent) []sent
+	}{{"in order", inOrder}, {"backwards, once more", backwards}} {
+		for n, more := 0, true; more; n++ {
+			var block []sent
+			for _, c := range cases {
+				var all []sent
+				for _, r := range c.records {
+					all = append(all, sent{source: c.name, json: r})
+				}
+				if n < len(all) {
+					block = append(block, once.turn(all)[n])
+				}
+			}
+			first = store(t, db, first, block, len(block)+1)
+			more = len(block) > 0
+		}
+		for _, c := range cases {
+			if got := query(t, db, strings.ReplaceAll(c.query, "{case}", "'"+c.name+"'")); got != c.want {
+				t.Errorf("%s, %s: got %s, want %s", c.name, once.name, got, c.want)
+			}
+		}
+	}
+	neverIn1970(t, func(sql string) string { return query(t, db, sql) })
+}
+
+// neverIn1970 looks at every time in every fold, and in every view of one.
+func neverIn1970(t *testing.T, query func(string) string) {
+	t.Helper()
+	columns := query(`SELECT table || ' ' || name FROM system.columns WHERE database = '{db}' AND type LIKE '%DateTime%'
+		AND type NOT LIKE 'DateTime(%' AND (table LIKE 'v\_%' OR table IN (SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'AggregatingMergeTree')) AND table NOT IN ('v_records', 'v_event_log')`)
+	if strings.Count(columns, "\n") < 20 {
+		t.Fatalf("only these times: %s", columns)
+	}
+	var all []string
+	for line := range strings.Lines(columns) {
+		table, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all = append(all, "SELECT '"+table+"."+name+"' AS what FROM {db}."+table+" WHERE toYear("+name+") < 2000")
+	}
+	if found := query("SELECT DISTINCT what FROM (" + strings.Join(all, " UNION ALL ") + ")"); found != "" {
+		t.Errorf("1970 in %s", found)
+	}
+}

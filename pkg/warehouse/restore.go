@@ -1,0 +1,258 @@
+package warehouse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/warehouse/native"
+	"sluice/pkg/warehouse/schema"
+)
+
+// stagingPrefix begins the names of the tables that a restore fills first.
+const stagingPrefix = "restored_"
+
+// restoring is the table that says which restore is going on.
+const restoring = "restore"
+
+// Restore fills an empty database from what Dump has written. Each table is filled
+// beside its place, where no materialized view listens, compared with what was
+// written, and put in its place by a statement that may be repeated:
+//
+//	RestoreInto → Load every file → Compare → Publish → … → Finish
+//
+// What is done is written down in the database, so that a restore that was
+// interrupted goes on where it was. Until Finish no ingester begins to work.
+type Restore struct {
+	*DB
+	id   string
+	done map[string]bool
+}
+
+// RestoreBegun is how far a restore is: at its beginning when there was none. It fails
+// when the database is not empty, and not what an interrupted restore of the same id has
+// left.
+func (db *DB) RestoreBegun(ctx context.Context, id string) (*Restore, error) {
+	if db.cfg.Cluster != "" {
+		return nil, errors.New("the tables of a ClickHouse cluster are not restored by this command: see docs/backup.md")
+	}
+	r := &Restore{DB: db, id: id, done: map[string]bool{}}
+	begun, err := db.isRestoring(ctx)
+	if err == nil && begun {
+		err = r.resume(ctx)
+	} else if err == nil {
+		err = db.checkEmpty(ctx)
+	}
+	return r, err
+}
+
+// RestoreInto begins a restore, or resumes it: id names what it restores, whose rows are of
+// this schema. The error says what is there when the database is not empty.
+func (db *DB) RestoreInto(ctx context.Context, id string, of Schema) (*Restore, error) {
+	r, err := db.RestoreBegun(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	s, err := loadSchema()
+	if err != nil {
+		return nil, err
+	}
+	if of.Format != flow.Format || of.Version > len(s.Migrations) {
+		return nil, fmt.Errorf("the backup is of format %d and version %d of the schema, and this version of Sluice reads format %d up to version %d: use the version that made it", of.Format, of.Version, flow.Format, len(s.Migrations))
+	}
+	if err := db.migrate(ctx, s); err != nil {
+		return nil, err
+	}
+	d := schema.Server{Database: db.name}
+	if err := db.exec(ctx, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.%s (id String, item String) ENGINE = MergeTree ORDER BY (id, item) SETTINGS %s", db.name, restoring, d.Durable())); err != nil {
+		return nil, fmt.Errorf("begin the restore: %w", err)
+	}
+	return r, r.Note(ctx, "begun")
+}
+
+// isRestoring says whether a restore was begun and not finished.
+func (db *DB) isRestoring(ctx context.Context) (bool, error) {
+	var n uint64
+	err := db.row(ctx, "look for a restore", "SELECT count() FROM system.tables WHERE database = ? AND name = ?", []any{db.name, restoring}, &n)
+	return n > 0, err
+}
+
+// resume reads what is done.
+func (r *Restore) resume(ctx context.Context) error {
+	return r.each(ctx, "read how far the restore is", fmt.Sprintf("SELECT id, item FROM %s.%s", r.name, restoring), nil, func(rows driver.Rows) error {
+		var id, item string
+		if err := rows.Scan(&id, &item); err != nil {
+			return err
+		}
+		if id != r.id {
+			return fmt.Errorf("database %s is in the middle of the restore of another backup, %s: finish that one, or drop the database", r.name, id)
+		}
+		r.done[item] = true
+		return nil
+	})
+}
+
+// checkEmpty fails when a table of the database has rows.
+func (db *DB) checkEmpty(ctx context.Context) error {
+	return db.each(ctx, "look whether the database is empty", "SELECT table, sum(rows) FROM system.parts WHERE active AND database = ? AND table != 'schema' GROUP BY table HAVING sum(rows) > 0 ORDER BY table LIMIT 1", []any{db.name},
+		func(rows driver.Rows) error {
+			var table string
+			var n uint64
+			if err := rows.Scan(&table, &n); err != nil {
+				return err
+			}
+			return fmt.Errorf("database %s is not empty: table %s has %d rows; a restore writes over nothing: choose another database, or drop this one", db.name, table, n)
+		})
+}
+
+// Done says whether an item was written down.
+func (r *Restore) Done(item string) bool { return r.done[item] }
+
+// Note writes an item down.
+func (r *Restore) Note(ctx context.Context, item string) error {
+	if r.done[item] {
+		return nil
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
+	if err := r.exec(ctx, fmt.Sprintf("INSERT INTO %s.%s (id, item) VALUES (?, ?)", r.name, restoring), r.id, item); err != nil {
+		return storeError("write down how far the restore is", err)
+	}
+	r.done[item] = true
+	return nil
+}
+
+func (r *Restore) staging(table string) string { return r.name + "." + stagingPrefix + table }
+
+// Prepare makes the table beside the one that is to be filled. It joins no parts, so
+// that what is compared is what was written, whatever time has made of it.
+func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
+	var columns []string
+	if err := r.row(ctx, "read the columns of "+t.Name, "SELECT groupArray(name) FROM system.columns WHERE database = ? AND table = ?", []any{r.name, t.Name}, &columns); err != nil {
+		return err
+	}
+	for _, column := range t.Columns {
+		if !slices.Contains(columns, column) {
+			return fmt.Errorf("table %s of database %s has no column %s, which the backup has: it was added by hand, add it here first", t.Name, r.name, column)
+		}
+	}
+	for _, statement := range []string{
+		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s AS %s.%s", r.staging(t.Name), r.name, t.Name),
+		fmt.Sprintf("ALTER TABLE %s MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1, parts_to_delay_insert = 0, parts_to_throw_insert = 1000000", r.staging(t.Name)),
+	} {
+		if err := r.exec(ctx, statement); err != nil {
+			return fmt.Errorf("make room for %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+const (
+	loadRows = 500_000          // of one insert, which is one part for each month
+	loadTime = 10 * time.Minute // that it may take
+	oneBlock = "1099511627776"  // of rows or bytes: all that comes is one block
+)
+
+// Load inserts a file that Dump has written. Every insert has a token made of
+// the restore, the file and its number: a file that was begun before is completed.
+func (r *Restore) Load(ctx context.Context, t DumpTable, file string, from io.Reader) (rows uint64, err error) {
+	item := t.Name + "/" + file
+	f := native.NewFile(from)
+	for number, more := 0, f.Next(); more; number++ {
+		if more, err = r.insertBlocks(ctx, t, fmt.Sprintf("restore-%s:%s:%d", r.id, item, number), f); err != nil {
+			return f.Rows, err
+		}
+	}
+	if f.Err != nil {
+		return f.Rows, fmt.Errorf("read %s: %w", item, f.Err)
+	}
+	return f.Rows, r.Note(ctx, item)
+}
+
+// insertBlocks inserts the block that was read from f and those behind it, as many as
+// make one insert, and reads the first one of the next.
+func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f *native.File) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTime)
+	defer cancel()
+	settings, err := r.insertSettings(ctx, t.Name, token, loadTime)
+	if err != nil {
+		return false, storeError("insert into "+r.staging(t.Name), err)
+	}
+	input, sent := f.Block.Input(), 0
+	more = true
+	err = r.send(ctx, ch.Query{
+		Body:    fmt.Sprintf("INSERT INTO %s %s VALUES", r.staging(t.Name), input.Columns()),
+		QueryID: token + "-" + r.attempt(),
+		Input:   input,
+		OnInput: func(context.Context) error {
+			if sent += f.Block.Rows; sent < loadRows {
+				more = f.Next()
+			}
+			if sent >= loadRows || !more {
+				input.Reset()
+				return io.EOF
+			}
+			return nil
+		},
+		Settings: append(settings,
+			ch.Setting{Key: "min_insert_block_size_rows", Value: oneBlock, Important: true}, // one part a month, and one token
+			ch.Setting{Key: "min_insert_block_size_bytes", Value: oneBlock, Important: true}),
+	})
+	if err != nil {
+		return false, storeError("insert into "+r.staging(t.Name), err)
+	}
+	if more {
+		more = f.Next()
+	}
+	return more, nil
+}
+
+// Compare fails unless the table beside holds these rows, by their number and the
+// sum of their hashes.
+func (r *Restore) Compare(ctx context.Context, t DumpTable, rows, digest uint64) error {
+	hash, err := r.rowDigest(ctx, t.Name, t.Columns)
+	if err != nil {
+		return err
+	}
+	var gotRows, gotDigest uint64
+	if err := r.row(ctx, "read back "+t.Name, fmt.Sprintf("SELECT count(), sum(%s) FROM %s", hash, r.staging(t.Name)), nil, &gotRows, &gotDigest); err != nil {
+		return err
+	}
+	if gotRows != rows || gotDigest != digest {
+		return fmt.Errorf("table %s was written with %d rows, and has %d rows when it is read back, or others: drop database %s and begin again", t.Name, rows, gotRows, r.name)
+	}
+	return nil
+}
+
+// Publish puts the table in its place. It may be repeated.
+func (r *Restore) Publish(ctx context.Context, t DumpTable) error {
+	if err := r.replacePartitions(ctx, r.staging(t.Name), r.name+"."+t.Name); err != nil {
+		return fmt.Errorf("put %s in its place: %w", t.Name, err)
+	}
+	if t.Comment != "" {
+		if err := r.exec(ctx, fmt.Sprintf("ALTER TABLE %s.%s MODIFY COMMENT %s", r.name, t.Name, quote(t.Comment))); err != nil {
+			return fmt.Errorf("write the comment of %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// Finish removes what the restore has needed. From here on ingesters work.
+func (r *Restore) Finish(ctx context.Context, tables []DumpTable) error {
+	for _, t := range tables {
+		if err := r.exec(ctx, "DROP TABLE IF EXISTS "+r.staging(t.Name)+" SYNC"); err != nil {
+			return fmt.Errorf("remove %s: %w", r.staging(t.Name), err)
+		}
+	}
+	if err := r.exec(ctx, fmt.Sprintf("DROP TABLE IF EXISTS %s.%s SYNC", r.name, restoring)); err != nil {
+		return fmt.Errorf("finish the restore: %w", err)
+	}
+	return nil
+}
