@@ -46,6 +46,7 @@ type Columns struct {
 	ParentProcessInstanceKey NullInt64      `column:"parent_process_instance_key" member:"value.parentProcessInstanceKey"`
 	ParentElementInstanceKey NullInt64      `column:"parent_element_instance_key" member:"value.parentElementInstanceKey"`
 	RootProcessInstanceKey   NullInt64      `column:"root_process_instance_key" member:"value.rootProcessInstanceKey"`
+	BusinessKey              StringColumn   `column:"business_key" member:"value.businessId"`
 	ElementID                LowCardinality `column:"element_id"` // by one of two names
 	ElementInstanceKey       NullInt64      `column:"element_instance_key" member:"value.elementInstanceKey"`
 	FlowScopeKey             NullInt64      `column:"flow_scope_key" member:"value.flowScopeKey"`

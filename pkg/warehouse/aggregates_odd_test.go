@@ -55,6 +55,17 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			`ACTIVE	\N	\N	\N`,
 		},
 		{
+			"the business key of an instance, also when its creation alone names it",
+			[]string{
+				`{"key":5,"recordType":"EVENT","valueType":"PROCESS_INSTANCE_CREATION","intent":"CREATED","timestamp":1763600000000,"value":{"processInstanceKey":7,"businessId":"order-17"}}`,
+				elementEvent("ELEMENT_ACTIVATED", "7", "PROCESS", at),
+				`{"key":6,"recordType":"EVENT","valueType":"PROCESS_INSTANCE_CREATION","intent":"CREATED"` + at + `,"value":{"processInstanceKey":8,"businessId":"nothing more is known"}}`,
+				strings.Replace(elementEvent("ELEMENT_ACTIVATED", "9", "PROCESS", at), `"processInstanceKey":"7"`, `"businessId":"order-18","processInstanceKey":"9"`, 1),
+			},
+			"SELECT process_instance_key, business_key, processes, first_seen FROM {db}.v_process_instances WHERE source = {case} ORDER BY process_instance_key",
+			"7	order-17	['p']	2025-11-21 04:40:00.000\n9	order-18	['p']	2025-11-21 04:40:00.000",
+		},
+		{
 			"an element stuck in its input mapping",
 			[]string{elementEvent("ELEMENT_ACTIVATING", "8", "SERVICE_TASK", at)},
 			"SELECT state, entered_at, activated_at FROM {db}.v_element_instances WHERE source = {case}",

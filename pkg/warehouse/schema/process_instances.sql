@@ -5,7 +5,8 @@
 -- last word counts it is the greatest of texts that begin with time and position (order);
 -- times that a record lacks are NULL and never 1970.
 --
--- Instances come from their PROCESS_INSTANCE events; jobs and incidents add to them.
+-- Instances come from their PROCESS_INSTANCE events; jobs and incidents add to them, and
+-- PROCESS_INSTANCE_CREATION adds the business key alone.
 -- TIMER, PROCESS_EVENT, MESSAGE_SUBSCRIPTION and others make no row: they come with events
 -- of elements, many lack bpmnProcessId, and some outlive their instance.
 --
@@ -25,6 +26,7 @@
     migrated SimpleAggregateFunction(max, String) COMMENT 'order, process, version and definition of the last ELEMENT_MIGRATED of the PROCESS, tab between; empty when there was none' CODEC(ZSTD(1)),
     parent_process_instance_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'parentProcessInstanceKey: the instance that called it; -1 when none did' CODEC(ZSTD(1)),
     parent_element_instance_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'parentElementInstanceKey: the call activity in that; -1' CODEC(ZSTD(1)),
+    business_key SimpleAggregateFunction(max, String) COMMENT 'businessId; empty when it has none' CODEC(ZSTD(1)),
     state SimpleAggregateFunction(max, UInt8) COMMENT '0 only jobs or incidents seen, 1 events of its elements, 3 ELEMENT_COMPLETED, 4 ELEMENT_TERMINATED of the PROCESS' CODEC(ZSTD(1)),
     started_at SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) COMMENT 'ELEMENT_ACTIVATED of the PROCESS' CODEC(Delta(8), T64('bit'), ZSTD(1)),
     completed_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'ELEMENT_COMPLETED of the PROCESS' CODEC(Delta(8), T64('bit'), ZSTD(1)),
@@ -44,17 +46,19 @@ SETTINGS {{.TableSettings}};
 
 {{.CreateFeed "process_instances"}} AS
 WITH
-    if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at,
+    r.value_type = 'PROCESS_INSTANCE_CREATION' AS of_creation,
+    if(toUnixTimestamp64Milli(r.ts) > 0 AND NOT of_creation, toNullable(r.ts), NULL) AS at,
     r.value_type = 'PROCESS_INSTANCE' AS of_element,
     of_element AND r.bpmn_element_type = 'PROCESS' AS of_process,
     concat(toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(ifNull(r.process_definition_key, 0))) AS definition
 SELECT r.source AS source, r.process_instance_key AS process_instance_key,
-    max(r.bpmn_process_id) AS bpmn_process_id, groupUniqArray(toString(r.bpmn_process_id)) AS processes,
+    max(r.bpmn_process_id) AS bpmn_process_id, groupUniqArrayIf(toString(r.bpmn_process_id), NOT of_creation) AS processes,
     max(r.tenant_id) AS tenant_id, max(r.version) AS version, max(r.process_definition_key) AS process_definition_key,
     max(if(of_process AND r.intent = 'ELEMENT_ACTIVATING', definition, '')) AS began,
     max(if(of_process AND r.intent = 'ELEMENT_MIGRATED', concat({{.Order}}, '\t', definition), '')) AS migrated,
     max(r.parent_process_instance_key) AS parent_process_instance_key,
     max(r.parent_element_instance_key) AS parent_element_instance_key,
+    max(r.business_key) AS business_key,
     max(multiIf(of_process AND r.intent = 'ELEMENT_TERMINATED', 4, of_process AND r.intent = 'ELEMENT_COMPLETED', 3, of_element, 1, 0)) AS state,
     min(if(of_process AND r.intent = 'ELEMENT_ACTIVATED', at, NULL)) AS started_at,
     max(if(of_process AND r.intent = 'ELEMENT_COMPLETED', at, NULL)) AS completed_at,
@@ -64,7 +68,7 @@ SELECT r.source AS source, r.process_instance_key AS process_instance_key,
     groupUniqArrayIf(r.key, r.value_type = 'INCIDENT' AND r.intent = 'RESOLVED') AS resolved_incident_keys,
     groupUniqArrayIf({{.Mark}}, r.value_type = 'JOB' AND r.intent = 'FAILED') AS job_failures
 FROM {{.Table "records"}} AS r
-WHERE r.record_type = 'EVENT' AND r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT') AND r.process_instance_key NOT IN ('', '-1', '0')
+WHERE r.record_type = 'EVENT' AND r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT', 'PROCESS_INSTANCE_CREATION') AND r.process_instance_key NOT IN ('', '-1', '0')
 GROUP BY source, process_instance_key;
 
 -- One row for each process instance.
@@ -75,6 +79,7 @@ GROUP BY source, process_instance_key;
     first_version Nullable(Int64) COMMENT 'version it began with',
     first_process_definition_key Nullable(Int64) COMMENT 'definition it began with',
     {{columns "parent_process_instance_key" "parent_element_instance_key"}},
+    business_key String COMMENT 'business id; empty when it has none (businessId)',
     processes Array(String) COMMENT 'every process that its events name, more than one when it was migrated to another',
     started_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (ELEMENT_ACTIVATED of the PROCESS)',
     completed_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (ELEMENT_COMPLETED of the PROCESS)',
@@ -99,7 +104,7 @@ SELECT source, process_instance_key, tenant_id,
     if(i.began = '', i.process_definition_key, toInt64OrNull(first[3])) AS first_process_definition_key,
     nullIf(i.parent_process_instance_key, -1) AS parent_process_instance_key,
     nullIf(i.parent_element_instance_key, -1) AS parent_element_instance_key,
-    arraySort(i.processes) AS processes, started_at, completed_at, terminated_at, first_seen, last_seen,
+    business_key, arraySort(i.processes) AS processes, started_at, completed_at, terminated_at, first_seen, last_seen,
     multiIf(i.state = 4, 'TERMINATED', i.state = 3, 'COMPLETED', NOT hasAll(resolved_incident_keys, incident_keys), 'INCIDENT', 'ACTIVE') AS state,
     dateDiff('millisecond', started_at, coalesce(completed_at, terminated_at)) AS duration_ms,
     incident_keys, resolved_incident_keys, length(incident_keys) AS incidents,
