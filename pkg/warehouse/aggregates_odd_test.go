@@ -66,6 +66,22 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			"7	order-17	['p']	2025-11-21 04:40:00.000\n9	order-18	['p']	2025-11-21 04:40:00.000",
 		},
 		{
+			"signals and the subscriptions to them",
+			[]string{
+				`{"key":41,"recordType":"EVENT","valueType":"SIGNAL","intent":"BROADCASTED","timestamp":1763700000000,"partitionId":1,"position":7,"value":{"signalName":"stop","tenantId":"acme","variables":{"secret":1}}}`,
+				`{"key":41,"recordType":"EVENT","valueType":"SIGNAL","intent":"BROADCASTED","timestamp":1763700009000,"partitionId":2,"position":9,"value":{"signalName":"stop","tenantId":"acme","variables":{"secret":1}}}`,
+				`{"key":42,"recordType":"COMMAND","valueType":"SIGNAL","intent":"BROADCAST","value":{"signalName":"asked for"}}`,
+				`{"key":43,"recordType":"EVENT","valueType":"SIGNAL_SUBSCRIPTION","intent":"CREATED"` + at + `,"value":{"signalName":"stop","bpmnProcessId":"p","processDefinitionKey":5,"catchEventId":"e","catchEventInstanceKey":8}}`,
+				`{"key":43,"recordType":"EVENT","valueType":"SIGNAL_SUBSCRIPTION","intent":"MIGRATED","timestamp":1763700001000,"value":{"signalName":"stop","bpmnProcessId":"a","processDefinitionKey":6,"catchEventId":"a","catchEventInstanceKey":8}}`,
+				`{"key":44,"recordType":"EVENT","valueType":"SIGNAL_SUBSCRIPTION","intent":"CREATED","value":{"signalName":"go","bpmnProcessId":"p","processDefinitionKey":5,"catchEventId":"s","catchEventInstanceKey":-1}}`,
+				`{"key":44,"recordType":"EVENT","valueType":"SIGNAL_SUBSCRIPTION","intent":"DELETED"` + at + `,"value":{"signalName":"go","bpmnProcessId":"p","processDefinitionKey":5,"catchEventId":"s","catchEventInstanceKey":-1}}`,
+			},
+			"SELECT key, signal_name, tenant_id, kind, bpmn_process_id, process_definition_key, element_id, element_instance_key, state, broadcast_at, created_at, deleted_at FROM {db}.v_signals WHERE source = {case} ORDER BY key",
+			"41	stop	acme	BROADCAST		\\N		\\N	BROADCASTED	2025-11-21 04:40:00.000	\\N	\\N\n" +
+				"43	stop		SUBSCRIPTION	a	6	a	8	WAITING	\\N	2025-11-21 04:40:00.000	\\N\n" +
+				"44	go		SUBSCRIPTION	p	5	s	\\N	DELETED	\\N	\\N	2025-11-21 04:40:00.000",
+		},
+		{
 			"an element stuck in its input mapping",
 			[]string{elementEvent("ELEMENT_ACTIVATING", "8", "SERVICE_TASK", at)},
 			"SELECT state, entered_at, activated_at FROM {db}.v_element_instances WHERE source = {case}",
