@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -60,9 +61,9 @@ func TestAnOrderComesAtAnyStep(t *testing.T) {
 					given = uint64(len(w.messages))
 					w.publish(message(of("1-98", 77, 0), of("1-99", 5, 0)))
 				}
-				steps := 0
+				var steps atomic.Int64 // records and changes take theirs side by side
 				w.before = func(string) {
-					if steps++; steps == at && given == 0 {
+					if steps.Add(1) == int64(at) && given == 0 {
 						give()
 					}
 				}
