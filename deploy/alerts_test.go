@@ -37,11 +37,11 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 			t.Errorf("alert %s links %q, want %s", rule.Alert, got, page)
 		}
 		text := string(read(t, filepath.Join("..", page)))
-		want := []string{"# " + rule.Alert, "## Meaning", "## First look", "## Mend", "## Over"}
+		want := []string{"# " + rule.Alert, "## Meaning", "## First look", "## Fix", "## Resolved when"}
 		if got := headings.FindAllString(blocks.ReplaceAllString(text, ""), -1); !slices.Equal(got, want) {
 			t.Errorf("%s has the headings %q, want %q", page, got, want)
 		}
-		_, over, _ := strings.Cut(text, "## Over")
+		_, over, _ := strings.Cut(text, "## Resolved when")
 		if !strings.Contains(over, "```promql") {
 			t.Errorf("%s does not say what Prometheus answers when it is over", page)
 		}

@@ -85,7 +85,7 @@ type Outcome struct {
 }
 
 // ErrMissing says that a token is known to the table, and its rows are not there.
-var ErrMissing = errors.New("it was deduplicated but has no rows: reset the deduplication window (docs/reliability.md says how)")
+var ErrMissing = errors.New("it was deduplicated but has no rows: reset the deduplication window (docs/runbooks/lanes.md says how)")
 
 // Equal tells whether nothing has become of either claim of a block that has not
 // become of the other.

@@ -281,7 +281,7 @@ func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDa
 		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)
 	}
 	if len(stale) > 0 {
-		return marks, halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so that records which are resent would be stored twice; fill it from flow.records (docs/reliability.md says how)", len(stale), stale[0].Source)
+		return marks, halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so that records which are resent would be stored twice; fill it from flow.records (docs/runbooks/lanes.md says how)", len(stale), stale[0].Source)
 	}
 	l.missing = s.Totals.Stored - marks.Rows
 	l.log.Error("the tables have lost records that were stored: restore them, or rebuild them from the stream", "stored", s.Totals.Stored, "in_tables", marks.Rows)

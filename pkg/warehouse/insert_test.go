@@ -163,7 +163,7 @@ func TestPartsAreCountedAsTheEngineMakesThem(t *testing.T) {
 	}
 }
 
-// TestATableForgetsItsTokens is what docs/reliability.md tells operators of a
+// TestATableForgetsItsTokens is what docs/runbooks/lanes.md tells operators of a
 // server of their own to do when a token has no rows: the table forgets it,
 // the targets of its views do not.
 func TestATableForgetsItsTokens(t *testing.T) {

@@ -496,10 +496,10 @@ func (r *resender) spread(source string, lanes ...int) (done chan struct{}) {
 	return done
 }
 
-// statementsOf are the SQL statements of a section of docs/reliability.md.
+// statementsOf are the SQL statements of a section of docs/runbooks/lanes.md.
 func statementsOf(t *testing.T, section string) (all []string) {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/reliability.md")
+	page, err := os.ReadFile("../../../docs/runbooks/lanes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -507,7 +507,7 @@ func statementsOf(t *testing.T, section string) (all []string) {
 	_, after, fenced := strings.Cut(after, "```sql\n")
 	sql, _, closed := strings.Cut(after, "```")
 	if !found || !fenced || !closed {
-		t.Fatalf("docs/reliability.md has no statements about %q", section)
+		t.Fatalf("docs/runbooks/lanes.md has no statements about %q", section)
 	}
 	for statement := range strings.SplitSeq(sql, ";\n") {
 		if statement = strings.TrimSpace(statement); statement != "" {
