@@ -24,6 +24,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/flow"
 	"sluice/pkg/ops"
+	"sluice/pkg/programtest"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		clickhousetest.Main(m) // this process is the engine
 		return
 	}
-	os.Exit(m.Run())
+	programtest.Main(m)
 }
 
 // away is a ClickHouse that does not answer.

@@ -17,7 +17,10 @@ import (
 	"time"
 
 	"sluice/pkg/load"
+	"sluice/pkg/programtest"
 )
+
+func TestMain(m *testing.M) { programtest.Main(m) }
 
 func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 	once := func(n int, do func()) bool {
