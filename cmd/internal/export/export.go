@@ -45,7 +45,7 @@ type Config struct {
 	Format     string            // csv, ndjson, parquet, xes, or ocel
 	File       string            // "-" is Stdout; .gz at its end compresses
 	Stdout     io.Writer         // for "-"
-	Progress   func(bytes int64) // called with what was read from ClickHouse; default none
+	Progress   func(bytes int64) // called with every read from ClickHouse, and how many bytes it had; default none
 }
 
 //go:embed events.sql
