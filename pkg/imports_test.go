@@ -15,13 +15,17 @@ import (
 // domain packages may be imported by every package, and import only these.
 var domain = map[string][]string{"flow": nil, "option": nil, "record": {"flow"}, "change": {"flow"}}
 
-// rooms are packages that are rooms of one: which others of it they may import.
+// rooms are packages that are rooms of one: which others of it they may import. What
+// keeps its data in JetStream shares the way there.
 var rooms = map[string]map[string]bool{
 	"embedded/clickhouse/server": {"embedded/clickhouse/library": true, "embedded/clickhouse/supervise": true},
 	"ingest":                     {"ingest/dedup": true},
 	"api":                        {"api/budget": true},
 	"load":                       {"load/simulator": true},
 	"warehouse":                  {"warehouse/native": true, "warehouse/schema": true},
+	"stream":                     {"broker": true},
+	"lease":                      {"broker": true},
+	"state":                      {"broker": true},
 }
 
 func inDomain(role string) bool {

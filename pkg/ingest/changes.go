@@ -63,7 +63,7 @@ func (c *changes) run(ctx context.Context) error {
 			c.log.Info("changes are applied by another process", "owner", position.Owner)
 			return flow.ErrNotOwner
 		}
-		if err == nil && position.Held(time.Now()) {
+		if err == nil && position.Held(c.cfg.Now()) {
 			err = errHeld
 		} else if err == nil {
 			err = c.session(ctx, position)
@@ -159,7 +159,7 @@ func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) er
 		if err != nil {
 			return fmt.Errorf("look for changes of earlier incarnations of lane 0: %w", err)
 		}
-		p = p.WithIncarnation(max(uint64(time.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1), p.Done+1)
+		p = p.WithIncarnation(max(uint64(c.cfg.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1), p.Done+1)
 	}
 	if p, err = c.deps.ChangeStates.CompareAndSwap(ctx, 0, p); err != nil {
 		return fmt.Errorf("begin the changes: %w", err)

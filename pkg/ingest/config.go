@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -43,6 +44,9 @@ type Config struct {
 	Unknowns   int           `kong:"-" default:"10"`  // halt after so many failures in a row that are of no known class
 	GiveUp     time.Duration `kong:"-" default:"20s"` // give the lanes up when ClickHouse cannot be reached for so long and another process may reach it
 	DrainTime  time.Duration `kong:"-" default:"5s"`  // how long a stop waits for the insert in flight
+
+	Now    func() time.Time `kong:"-"` // the clock of this process; default time.Now
+	Random func() uint64    `kong:"-"` // its random source; default that of the runtime
 
 	// Tracer makes a span of each block; nothing is traced when it is nil.
 	Tracer trace.Tracer `kong:"-"`
@@ -93,6 +97,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.KnownBytes <= 0 {
 		c.KnownBytes = 32 << 20
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Random == nil {
+		c.Random = rand.Uint64
 	}
 	if c.Heartbeat == nil {
 		c.Heartbeat = func(string) (func(), func()) { return func() {}, func() {} }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -74,14 +73,14 @@ func (h *health) failed(err error) time.Duration {
 	if stop {
 		h.set(isHalted)
 		h.log.ErrorContext(spanOf(err), h.loop+" halted: probing until fixed", "error", err, "failures", h.failures)
-		return jitter(h.cfg.HaltProbe)
+		return h.jitter(h.cfg.HaltProbe)
 	}
 	h.set(retrying)
 	pause := h.cfg.RetryMax
 	if n := h.failures - 1; n < 20 {
 		pause = min(pause, h.cfg.RetryFirst<<n)
 	}
-	pause = jitter(pause)
+	pause = h.jitter(pause)
 	h.log.WarnContext(spanOf(err), h.loop+" failed, retrying", "error", err, "failures", h.failures, "pause", pause)
 	return pause
 }
@@ -126,4 +125,6 @@ func (h *health) err() error {
 }
 
 // jitter keeps processes that failed together from retrying together.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+func (h *health) jitter(d time.Duration) time.Duration {
+	return d/2 + time.Duration(h.cfg.Random()%uint64(d/2+1))
+}

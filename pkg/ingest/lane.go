@@ -50,7 +50,7 @@ func (l *lane) run(ctx context.Context) error {
 			l.log.Info("lane taken over by another process", "owner", state.Owner)
 			return flow.ErrNotOwner
 		}
-		if err == nil && state.Claim == nil && state.Held(time.Now()) {
+		if err == nil && state.Claim == nil && state.Held(l.cfg.Now()) {
 			err = errHeld
 		} else if err == nil {
 			err = l.session(ctx, state)
@@ -226,7 +226,7 @@ func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Tim
 	if last > made {
 		return state, halt("the lane state is gone, but records of its stream are stored up to message %d: the bucket of lane states was lost; restore it, or resume after the last stored message, then run sluice verify: sluice lanes reset --lane %d --done %[1]d --yes (--done 0 if the stream was recreated, too)", seq, l.number)
 	}
-	return state.WithIncarnation(max(uint64(time.Now().UnixMilli()), last+1, made+1), state.Done+1), nil
+	return state.WithIncarnation(max(uint64(l.cfg.Now().UnixMilli()), last+1, made+1), state.Done+1), nil
 }
 
 // compare looks where the table ends, when the lane state is not the one that this

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/stream"
 )
 
@@ -61,7 +62,7 @@ var errAway = errors.New("nats: timeout")
 
 // ownBucket is the bucket as one ingester reaches it.
 type ownBucket struct {
-	jetstream.KeyValue // what leases do not use
+	broker.KeyValue // what leases do not use
 	*leaseBucket
 	name string
 	away bool // guarded by leaseBucket.mu
@@ -91,7 +92,7 @@ func (b *ownBucket) do(ctx context.Context, apply func() error) error {
 	return errAway
 }
 
-func (b *ownBucket) Create(ctx context.Context, key string, value []byte, _ ...jetstream.KVCreateOpt) (revision uint64, err error) {
+func (b *ownBucket) Create(ctx context.Context, key string, value []byte) (revision uint64, err error) {
 	return revision, b.do(ctx, func() error {
 		if _, there := b.get(key); there {
 			return jetstream.ErrKeyExists
@@ -111,8 +112,8 @@ func (b *ownBucket) Update(ctx context.Context, key string, value []byte, last u
 	})
 }
 
-func (b *ownBucket) PutString(ctx context.Context, key, value string) (revision uint64, err error) {
-	return revision, b.do(ctx, func() error { revision = b.put(key, value, false); return nil })
+func (b *ownBucket) Put(ctx context.Context, key string, value []byte) (revision uint64, err error) {
+	return revision, b.do(ctx, func() error { revision = b.put(key, string(value), false); return nil })
 }
 
 func (b *ownBucket) Get(ctx context.Context, key string) (entry jetstream.KeyValueEntry, err error) {
@@ -128,7 +129,7 @@ func (b *ownBucket) Get(ctx context.Context, key string) (entry jetstream.KeyVal
 
 // Delete removes what this ingester has written last: leases give the revision of
 // that, which cannot be read here.
-func (b *ownBucket) Delete(ctx context.Context, key string, _ ...jetstream.KVDeleteOpt) error {
+func (b *ownBucket) Delete(ctx context.Context, key string, _ uint64) error {
 	return b.do(ctx, func() error {
 		if e, there := b.get(key); there && e.value != b.name {
 			return &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}
@@ -138,7 +139,7 @@ func (b *ownBucket) Delete(ctx context.Context, key string, _ ...jetstream.KVDel
 	})
 }
 
-func (b *ownBucket) WatchAll(ctx context.Context, _ ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+func (b *ownBucket) Watch(ctx context.Context, _ string, _ bool) (jetstream.KeyWatcher, error) {
 	w := &leaseWatcher{updates: make(chan jetstream.KeyValueEntry)}
 	changes := make(chan jetstream.KeyValueEntry, 100_000)
 	var present []leaseEntry

@@ -295,7 +295,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 		t.Fatal(err)
 	}
 	ann, bob := change.Target{User: "ann"}, change.Target{User: "bob"}
-	if _, err := bucket.PutString(t.Context(), bob.Key(), "damaged"); err != nil {
+	if _, err := bucket.Put(t.Context(), bob.Key(), []byte("damaged")); err != nil {
 		t.Fatal(err)
 	}
 	publisher, store := stream.NewPublisher(opened), state.New(opened.State)

@@ -87,7 +87,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	if s.state.Claim != nil && !s.isPending() {
 		return s.reclaim(ctx, b, *s.state.Claim)
 	}
-	if s.state.Held(time.Now()) {
+	if s.state.Held(s.cfg.Now()) {
 		// The block is read again when the lane resumes.
 		return errors.Join(s.advance(ctx), errHeld)
 	}

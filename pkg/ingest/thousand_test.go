@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
@@ -152,7 +153,7 @@ func (f *fleet) join(name string) {
 	numbers, log, reg := f.numbers(), slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	leases := lease.New(lease.Config{
 		Instance: name, TTL: stream.LeaseTTL, Lanes: func() []int { return numbers },
-		Bucket: func() (jetstream.KeyValue, error) { return i.bucket, nil },
+		Bucket: func() (broker.KeyValue, error) { return i.bucket, nil },
 	}, log, reg)
 	f.mu.Lock()
 	f.ingesters[name] = i

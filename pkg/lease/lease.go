@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 	Lanes    func() []int  // numbers of the lanes there are, as they were looked up last
 
 	// Bucket is where the leases are; it is there when Run begins.
-	Bucket func() (jetstream.KeyValue, error)
+	Bucket func() (broker.KeyValue, error)
 }
 
 // Leases shares the lanes among the instances that run: each lane is worked on
@@ -61,7 +62,7 @@ type Config struct {
 // that has run out. That is what the compare-and-swap of positions is for.
 type Leases struct {
 	cfg    Config
-	bucket jetstream.KeyValue // from the beginning of Run on
+	bucket broker.KeyValue // from the beginning of Run on
 	log    *slog.Logger
 	m      *metrics
 	others atomic.Bool // another instance is there
@@ -158,7 +159,7 @@ func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEnt
 func (l *Leases) watchOnce(ctx context.Context, updates chan<- jetstream.KeyValueEntry, blind <-chan struct{}) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	watcher, err := l.bucket.WatchAll(ctx)
+	watcher, err := l.bucket.Watch(ctx, ">", true)
 	if err != nil {
 		return
 	}
@@ -262,7 +263,7 @@ func (r *holder) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
 	if !r.leaving && !r.isResting() {
-		switch _, err := r.bucket.PutString(ctx, memberPrefix+r.cfg.Instance, r.cfg.Instance); {
+		switch _, err := r.bucket.Put(ctx, memberPrefix+r.cfg.Instance, []byte(r.cfg.Instance)); {
 		case err != nil:
 			r.log.Debug("renew membership", "error", err)
 		case r.said.IsZero():
@@ -357,7 +358,7 @@ func (r *holder) end(ctx context.Context, e ended) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	err := r.bucket.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), jetstream.LastRevision(held.revision))
+	err := r.bucket.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), held.revision)
 	if err != nil {
 		r.log.Warn("release lease: it will run out", "lane", e.lane, "error", err)
 	}
@@ -374,7 +375,7 @@ func (l *Leases) Others() bool { return l.others.Load() }
 func (r *holder) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	if err := r.bucket.Delete(ctx, memberPrefix+r.cfg.Instance); err != nil {
+	if err := r.bucket.Delete(ctx, memberPrefix+r.cfg.Instance, 0); err != nil {
 		r.log.Debug("end membership", "error", err)
 	}
 }

@@ -278,7 +278,7 @@ func TestADeletedKeyIsWrittenAnew(t *testing.T) {
 	w.publish(patch(t, "ann", `{"name":"Ann"}`))
 	messages := w.messages()
 	w.apply(messages...)
-	if err := w.bucket.Delete(t.Context(), change.Target{User: "ann"}.Key()); err != nil {
+	if err := w.bucket.Delete(t.Context(), change.Target{User: "ann"}.Key(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := w.store.Entry(t.Context(), change.Target{User: "ann"}); err != nil || e.Seq != 0 {

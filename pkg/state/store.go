@@ -18,13 +18,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/change"
 	"sluice/pkg/flow"
 )
 
 // Bucket gives the bucket of users and fields, or fails while it is not open yet.
 // *stream.Stream's State is the real one.
-type Bucket func() (jetstream.KeyValue, error)
+type Bucket func() (broker.KeyValue, error)
 
 // Store reads and writes the entries of a bucket.
 type Store struct{ bucket Bucket }
@@ -67,7 +68,7 @@ func (s *Store) values(ctx context.Context, filter string) iter.Seq2[jetstream.K
 			yield(nil, err)
 			return
 		}
-		watch, err := bucket.WatchFiltered(ctx, []string{filter}, jetstream.IgnoreDeletes())
+		watch, err := bucket.Watch(ctx, filter, false)
 		if err != nil {
 			yield(nil, unavailable("list the entries", err))
 			return

@@ -61,16 +61,16 @@ func (u *Usage) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	status, err := bucket.Status(ctx)
+	maxBytes, err := bucket.MaxBytes(ctx)
 	if err != nil {
 		return unavailable("ask for the size of the state store", err)
 	}
-	watch, err := bucket.WatchAll(ctx)
+	watch, err := bucket.Watch(ctx, ">", true)
 	if err != nil {
 		return unavailable("watch the state store", err)
 	}
 	defer func() { _ = watch.Stop() }()
-	next := &tally{max: status.Config().MaxBytes, entries: map[uint64]used{}, numbers: map[string]uint32{}}
+	next := &tally{max: maxBytes, entries: map[uint64]used{}, numbers: map[string]uint32{}}
 	over := time.NewTimer(followFor)
 	defer over.Stop()
 	for {

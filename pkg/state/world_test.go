@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/api"
+	"sluice/pkg/broker"
 	"sluice/pkg/change"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/flow"
@@ -68,7 +69,7 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 }
 
 // open is the bucket, with its faults.
-func (w *world) open() (jetstream.KeyValue, error) { return w.bucket, nil }
+func (w *world) open() (broker.KeyValue, error) { return w.bucket, nil }
 
 // publish makes changes durable in the stream.
 func (w *world) publish(changes ...*change.Change) {
@@ -179,18 +180,19 @@ func (w *world) wantDocuments(want map[string]string) {
 func (w *world) revisions() map[string]uint64 {
 	w.t.Helper()
 	all := map[string]uint64{}
-	keys, err := w.bucket.Keys(w.t.Context())
+	watch, err := w.bucket.Watch(w.t.Context(), ">", false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, key := range keys {
-		kv, err := w.bucket.Get(w.t.Context(), key)
-		if err != nil {
-			w.t.Fatal(err)
+	defer func() { _ = watch.Stop() }()
+	for kv := range watch.Updates() {
+		if kv == nil {
+			return all
 		}
-		all[key] = kv.Revision()
+		all[kv.Key()] = kv.Revision()
 	}
-	return all
+	w.t.Fatal("the watch ended")
+	return nil
 }
 
 func patch(t *testing.T, user, body string) *change.Change {
@@ -279,7 +281,7 @@ func (f *faults) around(do func() error) error {
 
 // flaky is the real bucket with faults in its writes.
 type flaky struct {
-	jetstream.KeyValue
+	broker.KeyValue
 	mu     sync.Mutex
 	fail   faults
 	writes int
@@ -294,11 +296,11 @@ func (f *flaky) begin() {
 	}
 }
 
-func (f *flaky) Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (rev uint64, err error) {
+func (f *flaky) Create(ctx context.Context, key string, value []byte) (rev uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begin()
-	err = f.fail.around(func() error { rev, err = f.KeyValue.Create(ctx, key, value, opts...); return err })
+	err = f.fail.around(func() error { rev, err = f.KeyValue.Create(ctx, key, value); return err })
 	return rev, err
 }
 

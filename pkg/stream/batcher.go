@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -112,7 +111,7 @@ func (q *batcher) open(lane *Lane, m *flow.Message) *batch {
 	if lane.Created != q.logEnd.created || lane.Last > q.logEnd.seq { // the look-up has seen more
 		q.logEnd = logEnd{lane.Created, lane.Last, lane.Looked}
 	}
-	now := time.Now()
+	now := q.p.stream.cfg.Now()
 	b := &batch{lane: lane, logEnd: q.logEnd, since: now, until: now.Add(q.p.stream.cfg.Fresh), entry: entries.Get().(*flow.EntryWriter), done: make(chan struct{})}
 	b.entry.Reset()
 	b.entry.Add(m)
@@ -180,12 +179,12 @@ func (b *batch) settle(err error) {
 func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error) {
 	s := q.p.stream
 	msg := &nats.Msg{Subject: RecordTopic(b.lane.Number), Data: b.entry.Body(), Header: nats.Header{
-		headerID:    {rand.Text()},
+		headerID:    {fmt.Sprintf("%016x%016x", s.cfg.Random(), s.cfg.Random())},
 		headerEntry: {b.entry.Header(b.logEnd.seq, s.cfg.RepeatWindow/2)},
 	}}
 	a := q.p.attempts()
 	a.since = b.since
-	begun := time.Now()
+	begun := s.cfg.Now()
 	err = a.until(ctx, func() error {
 		if err := q.confirm(ctx, b); err != nil {
 			return err
@@ -203,7 +202,7 @@ func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error)
 // confirm makes sure that the batch may be sent to its lane: when what was looked up
 // has grown old, its sources must have the same lists still.
 func (q *batcher) confirm(ctx context.Context, b *batch) error {
-	if !passed(time.Now(), b.until) {
+	if !passed(q.p.stream.cfg.Now(), b.until) {
 		return nil
 	}
 	v, err := q.p.stream.routable(ctx)
@@ -241,7 +240,7 @@ func (q *batcher) onAck(ctx context.Context, b *batch, seq uint64, begun time.Ti
 	}
 	b.seq = seq
 	window := q.p.stream.cfg.RepeatWindow
-	if !passed(time.Now(), b.logEnd.at.Add(window/4)) {
+	if !passed(q.p.stream.cfg.Now(), b.logEnd.at.Add(window/4)) {
 		return nil
 	}
 	age, err := q.p.stream.age(ctx, q.lane, b.logEnd.seq+1, seq)

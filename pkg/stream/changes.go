@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/change"
 	"sluice/pkg/flow"
 )
@@ -87,7 +88,7 @@ func (p *Publisher) stale(ctx context.Context, msg *nats.Msg, c *change.Change, 
 	if c.ID != "" && c.Expected != nil {
 		ctx, done := p.stream.link.attempt(ctx, attemptLimit)
 		defer done()
-		next, err := p.stream.lane0.GetMsg(ctx, *c.Expected+1, jetstream.WithGetMsgSubject(msg.Subject))
+		next, err := p.stream.js.Get(ctx, LaneName(0), *c.Expected+1, msg.Subject)
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound): // the target was never so far
 		case err != nil:
@@ -108,7 +109,7 @@ func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.L
 	}
 	ctx, done := s.link.attempt(ctx, attemptLimit)
 	defer done()
-	msg, err := s.lane0.GetLastMsgForSubject(ctx, ChangePrefix+target.Key())
+	msg, err := s.js.Last(ctx, LaneName(0), ChangePrefix+target.Key())
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return change.Last{}, nil
 	}
@@ -129,7 +130,7 @@ func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.L
 // nextChange is the first change of lane 0 from a sequence on that it holds, 0
 // when there is none.
 func (s *Stream) nextChange(ctx context.Context, from uint64) (uint64, error) {
-	msg, err := s.lane0.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(ChangePrefix+">"))
+	msg, err := s.js.Get(ctx, LaneName(0), max(from, 1), ChangePrefix+">")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil
 	}
@@ -170,19 +171,14 @@ func (s *Stream) ChangeLag(ctx context.Context) (l ChangeLag, err error) {
 	return l, nil
 }
 
-// countChanges is how many changes lane 0 holds from a sequence on. A consumer
+// countChanges is how many changes lane 0 holds from a sequence on. A reading
 // that begins there knows; it is never read.
 func (s *Stream) countChanges(ctx context.Context, from uint64) (uint64, error) {
-	consumer, err := s.js.CreateConsumer(ctx, LaneName(0), jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubject: ChangePrefix + ">",
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
-	})
+	reading, err := s.js.Read(ctx, LaneName(0), broker.From{Seq: from, Subject: ChangePrefix + ">"})
 	if err != nil {
 		return 0, unavailable(fmt.Errorf("count the changes from message %d of lane 0 on: %w", from, err), 2*time.Second)
 	}
-	info := consumer.CachedInfo()
-	if err := s.js.DeleteConsumer(ctx, LaneName(0), info.Name); err != nil {
-		s.log.Debug("delete the consumer of a question", "lane", 0, "error", err)
-	}
-	return info.NumPending, nil
+	s.close(ctx, reading)
+	_, pending := reading.Begun()
+	return pending, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 	"sluice/pkg/option"
 )
@@ -33,6 +35,9 @@ type Config struct {
 	Poll  time.Duration `kong:"-" default:"3s"`  // how often lanes and sources are looked up
 	Fresh time.Duration `kong:"-" default:"15s"` // how long what was seen of them may be acted on, the same for all who publish or spread
 
+	Now    func() time.Time `kong:"-"` // the clock of this process; default time.Now
+	Random func() uint64    `kong:"-"` // its random source; default that of the runtime
+
 	Tracer trace.Tracer `kong:"-"` // of what is published; nothing is traced when nil
 }
 
@@ -49,7 +54,7 @@ const (
 
 	// leastAhead is what a reader has to ask for, so that the largest message
 	// comes: its subjects count too.
-	leastAhead = maxMessage + 64<<10
+	leastAhead = broker.MaxMessage
 
 	// LeaseTTL is how long a lease outlives its holder.
 	LeaseTTL = 10 * time.Second
@@ -57,6 +62,12 @@ const (
 
 func (c Config) withDefaults() Config {
 	option.Defaults(&c)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Random == nil {
+		c.Random = rand.Uint64
+	}
 	return c
 }
 
@@ -285,38 +296,38 @@ func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.Stream
 // ensure makes the stream when it is missing and mends what of it can be
 // mended. What cannot be mended, or is for an operator to decide, is an error
 // that says so.
-func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
-	handle, err := s.js.Stream(ctx, want.Name)
+func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) error {
+	info, err := s.js.Info(ctx, want.Name, "")
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		made, refused := s.create(ctx, want)
+		refused := s.create(ctx, want)
 		if refused == nil {
-			return made, nil
+			return nil
 		}
 		// Programs start at once: NATS may refuse the second of them for the
 		// room or the subjects of the very stream that the first has just made.
-		if handle, err = s.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil, refused
+		if info, err = s.js.Info(ctx, want.Name, ""); errors.Is(err, jetstream.ErrStreamNotFound) {
+			return refused
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", want.Name, err)
+		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}
-	have := handle.CachedInfo().Config
+	have := info.Config
 	if err := refuse(have, want); err != nil {
-		return nil, err
+		return err
 	}
 	next, mended := mend(have, want)
 	if len(mended) == 0 {
-		return handle, nil
+		return nil
 	}
 	s.log.Warn("mending the configuration of a stream", "stream", want.Name, "settings", mended)
-	if handle, err = s.js.UpdateStream(ctx, next); err != nil {
-		return nil, fmt.Errorf("mend %s of stream %s: %w", strings.Join(mended, ", "), want.Name, err)
+	if _, err := s.js.Update(ctx, next); err != nil {
+		return fmt.Errorf("mend %s of stream %s: %w", strings.Join(mended, ", "), want.Name, err)
 	}
-	return handle, nil
+	return nil
 }
 
-func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) error {
 	if _, isLane := laneNumber(want.Name); isLane {
 		want.MaxBytes = cmp.Or(want.MaxBytes, defaultMaxBytes)
 		want.Duplicates = cmp.Or(want.Duplicates, defaultWindow)
@@ -327,26 +338,26 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) (jetst
 	case "KV_" + StateBucket:
 		want.MaxBytes = cmp.Or(want.MaxBytes, defaultStateBytes)
 	}
-	want.Replicas = cmp.Or(want.Replicas, s.copies())
-	handle, err := s.js.CreateStream(ctx, want)
+	want.Replicas = cmp.Or(want.Replicas, s.copies(ctx))
+	_, err := s.js.Create(ctx, want)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == codeStorageResources {
-		return nil, fmt.Errorf("create stream %s of %d MiB: the NATS server has less room for JetStream: make room, or allow the stream fewer bytes: %w", want.Name, want.MaxBytes>>20, err)
+		return fmt.Errorf("create stream %s of %d MiB: the NATS server has less room for JetStream: make room, or allow the stream fewer bytes: %w", want.Name, want.MaxBytes>>20, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create stream %s: %w", want.Name, err)
+		return fmt.Errorf("create stream %s: %w", want.Name, err)
 	}
-	return handle, nil
+	return nil
 }
 
 // copies is how many servers hold lane 0: a stream that is added later is held by
 // as many, or the loss of one server would stop it.
-func (s *Stream) copies() int {
+func (s *Stream) copies(ctx context.Context) int {
 	if lane, ok := s.view.Load().lane(0); ok {
 		return lane.Replicas
 	}
-	if s.lane0 != nil {
-		return s.lane0.CachedInfo().Config.Replicas
+	if info, err := s.js.Info(ctx, LaneName(0), ""); err == nil { // it was just made
+		return info.Config.Replicas
 	}
 	return 1
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 )
 
@@ -85,7 +86,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 		msg.Header[headerPacked] = []string{flow.EncodingS2}
 		msg.Data = s2.EncodeBest(nil, msg.Data) // it fitted into a message, compressed less well
 	}
-	_, err := l.stream.js.PublishMsg(ctx, msg)
+	_, err := l.stream.js.Publish(ctx, msg)
 	switch {
 	case err == nil:
 		l.stream.m.dead.WithLabelValues(d.Code).Inc()
@@ -177,7 +178,7 @@ func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok 
 	if err := l.stream.ready(); err != nil {
 		return DeadLetter{}, false, err
 	}
-	raw, err := l.stream.dead.GetMsg(ctx, number)
+	raw, err := l.stream.js.Get(ctx, DeadStream, number, "")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return DeadLetter{}, false, nil
 	}
@@ -194,7 +195,7 @@ func (l *DeadLetters) Drop(ctx context.Context, d DeadLetter) error {
 		return fmt.Errorf("drop dead letter %d: %w", d.Number, err)
 	}
 	// Noted. A crash here leaves a letter that is dropped, to be dropped again.
-	return remove(ctx, l.stream.dead, d.Number)
+	return l.stream.remove(ctx, DeadStream, d.Number)
 }
 
 // Erase is Drop, and the server writes over the bytes of the letter.
@@ -202,26 +203,26 @@ func (l *DeadLetters) Erase(ctx context.Context, d DeadLetter) error {
 	if err := l.settle(ctx, d, OutcomeDropped); err != nil {
 		return fmt.Errorf("erase dead letter %d: %w", d.Number, err)
 	}
-	err := l.stream.dead.SecureDeleteMsg(ctx, d.Number)
+	err := l.stream.js.Delete(ctx, DeadStream, d.Number, true)
 	if err == nil {
 		return nil
 	}
-	if _, gone := l.stream.dead.GetMsg(ctx, d.Number); errors.Is(gone, jetstream.ErrMsgNotFound) {
+	if _, gone := l.stream.js.Get(ctx, DeadStream, d.Number, ""); errors.Is(gone, jetstream.ErrMsgNotFound) {
 		return nil // in an attempt whose answer was lost
 	}
 	return unavailable(fmt.Errorf("erase dead letter %d: %w", d.Number, err), 2*time.Second)
 }
 
 // remove removes a dead letter, or a note about one.
-func remove(ctx context.Context, from jetstream.Stream, number uint64) error {
-	err := from.DeleteMsg(ctx, number)
+func (s *Stream) remove(ctx context.Context, from string, number uint64) error {
+	err := s.js.Delete(ctx, from, number, false)
 	if err == nil {
 		return nil
 	}
-	if _, gone := from.GetMsg(ctx, number); errors.Is(gone, jetstream.ErrMsgNotFound) {
+	if _, gone := s.js.Get(ctx, from, number, ""); errors.Is(gone, jetstream.ErrMsgNotFound) {
 		return nil // another process has, or this one in an attempt whose answer was lost
 	}
-	return unavailable(fmt.Errorf("remove message %d of %s: %w", number, from.CachedInfo().Config.Name, err), 2*time.Second)
+	return unavailable(fmt.Errorf("remove message %d of %s: %w", number, from, err), 2*time.Second)
 }
 
 // Now is the Stream's.
@@ -234,15 +235,15 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 		subject = DeadPrefix + strconv.Itoa(*f.Lane) + ".>"
 	}
 	return func(yield func(DeadLetter, error) bool) {
-		for msg, err := range l.stream.scan(ctx, DeadStream, scanFrom{subject: subject, since: f.Since, heads: f.Heads}) {
+		for msg, err := range l.stream.scan(ctx, DeadStream, broker.From{Subject: subject, Since: f.Since, Heads: f.Heads}) {
 			if err != nil {
 				yield(DeadLetter{}, fmt.Errorf("list dead letters: %w", err))
 				return
 			}
-			if f.Upto > 0 && msg.seq > f.Upto {
+			if f.Upto > 0 && msg.Seq > f.Upto {
 				return
 			}
-			d, err := parseDead(msg.seq, msg.at, msg.Subject(), msg.Headers(), msg.Data())
+			d, err := parseDead(msg.Seq, msg.At, msg.Subject, msg.Header, msg.Data)
 			if err == nil && f.Code != "" && d.Code != f.Code {
 				continue
 			}
@@ -283,13 +284,13 @@ type Resolution struct {
 func (l *DeadLetters) Resolutions(ctx context.Context) iter.Seq2[Resolution, error] {
 	return func(yield func(Resolution, error) bool) {
 		for _, from := range []struct{ stream, prefix string }{{DeadStream, DeadPrefix}, {NoteStream, SettledPrefix}} {
-			for msg, err := range l.stream.scan(ctx, from.stream, scanFrom{subject: from.prefix + ">", heads: true}) {
+			for msg, err := range l.stream.scan(ctx, from.stream, broker.From{Subject: from.prefix + ">", Heads: true}) {
 				if err != nil {
 					yield(Resolution{}, fmt.Errorf("read what was set aside: %w", err))
 					return
 				}
-				outcome := cmp.Or(first(msg.Headers(), headerOutcome), OutcomeDead)
-				lane, incarnation, seq, index, err := parseOrigin(strings.TrimPrefix(msg.Subject(), from.prefix))
+				outcome := cmp.Or(first(msg.Header, headerOutcome), OutcomeDead)
+				lane, incarnation, seq, index, err := parseOrigin(strings.TrimPrefix(msg.Subject, from.prefix))
 				if !yield(Resolution{lane, incarnation, seq, index, outcome}, err) {
 					return
 				}
@@ -310,18 +311,18 @@ type Settled struct {
 // first, for as long as the lane holds the message.
 func (l *DeadLetters) Settled(ctx context.Context) iter.Seq2[Settled, error] {
 	return func(yield func(Settled, error) bool) {
-		for msg, err := range l.stream.scan(ctx, NoteStream, scanFrom{subject: SettledPrefix + ">", heads: true}) {
+		for msg, err := range l.stream.scan(ctx, NoteStream, broker.From{Subject: SettledPrefix + ">", Heads: true}) {
 			if err != nil {
 				yield(Settled{}, fmt.Errorf("read what became of dead letters: %w", err))
 				return
 			}
-			head := msg.Headers()
-			s := Settled{At: msg.at, Code: first(head, headerCode)}
+			head := msg.Header
+			s := Settled{At: msg.At, Code: first(head, headerCode)}
 			s.Resolution.Outcome = first(head, headerOutcome)
 			if by, err := base64.RawURLEncoding.DecodeString(first(head, headerBy)); err == nil {
 				s.By = string(by)
 			}
-			s.Lane, s.Incarnation, s.Seq, s.Index, err = parseOrigin(strings.TrimPrefix(msg.Subject(), SettledPrefix))
+			s.Lane, s.Incarnation, s.Seq, s.Index, err = parseOrigin(strings.TrimPrefix(msg.Subject, SettledPrefix))
 			if !yield(s, err) {
 				return
 			}
@@ -335,7 +336,7 @@ func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, outcome string) 
 	if l.by != "" {
 		head[headerBy] = []string{base64.RawURLEncoding.EncodeToString([]byte(l.by))}
 	}
-	_, err := l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: head})
+	_, err := l.stream.js.Publish(ctx, &nats.Msg{Subject: SettledPrefix + d.origin, Header: head})
 	if err != nil && !isOneTooMany(err) {
 		_, _, answer := judge(err, facts{})
 		return fmt.Errorf("note that it is %s: %w", outcome, answer)
@@ -345,7 +346,7 @@ func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, outcome string) 
 
 // settled is the outcome a letter has by its note, empty when there is none.
 func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error) {
-	note, err := l.stream.notes.GetLastMsgForSubject(ctx, SettledPrefix+d.origin)
+	note, err := l.stream.js.Last(ctx, NoteStream, SettledPrefix+d.origin)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return "", nil
 	}
@@ -358,7 +359,7 @@ func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error)
 // forgetSettled removes the notes about messages of a lane before keep, and
 // about those of other lives of it than these.
 func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64, lives ...uint64) error {
-	info, err := l.stream.notes.Info(ctx, jetstream.WithSubjectFilter(SettledPrefix+strconv.Itoa(lane.Number)+".>"))
+	info, err := l.stream.js.Info(ctx, NoteStream, SettledPrefix+strconv.Itoa(lane.Number)+".>")
 	if err != nil {
 		return unavailable(fmt.Errorf("look up settled dead letters: %w", err), 2*time.Second)
 	}
@@ -367,7 +368,7 @@ func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64
 		if err == nil && slices.Contains(lives, life) && seq >= keep {
 			continue
 		}
-		if err := l.stream.notes.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+		if err := l.stream.js.Purge(ctx, NoteStream, subject, 0); err != nil {
 			return unavailable(fmt.Errorf("forget a settled dead letter: %w", err), 2*time.Second)
 		}
 	}
@@ -386,7 +387,7 @@ func (l *DeadLetters) Room(ctx context.Context) (DeadRoom, error) {
 	if err := l.stream.ready(); err != nil {
 		return DeadRoom{}, err
 	}
-	info, err := l.stream.dead.Info(ctx)
+	info, err := l.stream.js.Info(ctx, DeadStream, "")
 	if err != nil {
 		return DeadRoom{}, unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
 	}

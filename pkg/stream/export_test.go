@@ -54,11 +54,7 @@ var ErrSilent = errSilent
 
 // SeenAll says whether a scan that has seen a message has seen all up to the end.
 func (s *Stream) SeenAll(ctx context.Context, stream, subject string, seen, end uint64) error {
-	handle, err := s.js.Stream(ctx, stream)
-	if err != nil {
-		return err
-	}
-	return seenAll(ctx, handle, scanFrom{subject: subject}, seen, end)
+	return s.seenAll(ctx, stream, subject, seen, end)
 }
 
 // SetSilence sets how long a reader hears of no message before it looks.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 )
 
@@ -17,13 +18,13 @@ const forgetPrefix = "forget."
 
 // Forgets are the orders to forget instances that every reader of the log obeys.
 func (s *Stream) Forgets(ctx context.Context) (orders []flow.Forget, err error) {
-	for msg, err := range s.scan(ctx, "KV_"+LaneBucket, scanFrom{subject: "$KV." + LaneBucket + "." + forgetPrefix + ">"}) {
+	for msg, err := range s.scan(ctx, "KV_"+LaneBucket, broker.From{Subject: "$KV." + LaneBucket + "." + forgetPrefix + ">"}) {
 		if err != nil {
 			return nil, fmt.Errorf("read what is to be forgotten: %w", err)
 		}
 		var order flow.Forget
-		if err := json.Unmarshal(msg.Data(), &order); err != nil {
-			return nil, fmt.Errorf("read what is to be forgotten: %s is damaged: %w", msg.Subject(), err)
+		if err := json.Unmarshal(msg.Data, &order); err != nil {
+			return nil, fmt.Errorf("read what is to be forgotten: %s is damaged: %w", msg.Subject, err)
 		}
 		orders = append(orders, order)
 	}

@@ -25,7 +25,7 @@ const holdTries = 100
 // A holder that dies leaves the lane to the clock.
 func (p *LaneStates) Hold(ctx context.Context, lane int, by string, until time.Time) (flow.LaneState, error) {
 	return p.rewrite(ctx, lane, func(pos *flow.LaneState) error {
-		if pos.Held(time.Now()) && pos.Hold.By != by {
+		if pos.Held(p.stream.cfg.Now()) && pos.Hold.By != by {
 			return fmt.Errorf("lane %d is held by %s until %s", lane, pos.Hold.By, time.UnixMilli(pos.Hold.Until).UTC().Format(time.RFC3339))
 		}
 		pos.Hold = &flow.Hold{By: by, Until: until.UnixMilli()}
@@ -53,9 +53,9 @@ func (p *LaneStates) HoldAll(ctx context.Context, by string, hold, wait time.Dur
 		return nil, err
 	}
 	held := map[int]flow.LaneState{}
-	deadline := time.Now().Add(wait)
+	deadline := p.stream.cfg.Now().Add(wait)
 	for _, lane := range p.stream.LaneNumbers() {
-		pos, err := p.Hold(ctx, lane, by, time.Now().Add(hold+wait))
+		pos, err := p.Hold(ctx, lane, by, p.stream.cfg.Now().Add(hold+wait))
 		if err != nil {
 			return held, err
 		}
@@ -63,7 +63,7 @@ func (p *LaneStates) HoldAll(ctx context.Context, by string, hold, wait time.Dur
 	}
 	for lane, pos := range held {
 		for pos.Claim != nil {
-			if time.Now().After(deadline) {
+			if p.stream.cfg.Now().After(deadline) {
 				return held, fmt.Errorf("the block %s of lane %d was claimed and is not known to be stored after %v: is its ingester running?", pos.Claim, lane, wait)
 			}
 			if !sleep(ctx, holdLook) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -49,6 +48,7 @@ type facts struct {
 type attempts struct {
 	facts
 	link   *link
+	cfg    *Config
 	m      *metrics
 	once   bool      // a second attempt could be a second change
 	since  time.Time // since when a caller waits for it, if that was before the first attempt
@@ -58,13 +58,13 @@ type attempts struct {
 
 // attempts begins some of a Publisher.
 func (p *Publisher) attempts() attempts {
-	return attempts{link: p.stream.link, m: p.stream.m}
+	return attempts{link: p.stream.link, cfg: &p.stream.cfg, m: p.stream.m}
 }
 
 // until makes attempts until one has an outcome.
 func (a *attempts) until(ctx context.Context, attempt func() error) error {
 	for {
-		begun := time.Now()
+		begun := a.cfg.Now()
 		err := attempt()
 		if err == nil || errors.Is(err, change.ErrStale) {
 			return err
@@ -111,7 +111,7 @@ func (a *attempts) quiet(v verdict, begun time.Time) bool {
 	if up && v == cut {
 		return false // another server is there already: ask it
 	}
-	return time.Since(a.silent) > patience
+	return a.cfg.Now().Sub(a.silent) > patience
 }
 
 // pause waits between attempts, longer each time but not while no server answers
@@ -121,7 +121,7 @@ func (a *attempts) pause(ctx context.Context) bool {
 	if !a.silent.IsZero() {
 		wait = min(wait, 100*time.Millisecond)
 	}
-	return sleep(ctx, wait/2+rand.N(wait/2)) && ctx.Err() == nil
+	return sleep(ctx, wait/2+time.Duration(a.cfg.Random()%uint64(wait/2))) && ctx.Err() == nil
 }
 
 // Error codes of JetStream that decide something here.

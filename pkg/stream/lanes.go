@@ -124,8 +124,8 @@ func (s *Stream) LaneNumbers() []int {
 // several servers one that has just become the leader may answer before it has
 // written all that they agreed on; what still is so after settleTime is a gap.
 func (s *Stream) endsBefore(lane *Lane, gap error) error {
-	since, _ := s.behind.LoadOrStore(lane.Number, time.Now())
-	if lane.Replicas > 1 && time.Since(since.(time.Time)) < s.settle {
+	since, _ := s.behind.LoadOrStore(lane.Number, s.cfg.Now())
+	if lane.Replicas > 1 && s.cfg.Now().Sub(since.(time.Time)) < s.settle {
 		return unavailable(fmt.Errorf("the leader of lane %d may not have caught up yet: %s", lane.Number, gap), time.Second)
 	}
 	return gap
@@ -139,19 +139,7 @@ const settleTime = 20 * time.Second
 
 // message reads one message of a lane from its leader.
 func (s *Stream) message(ctx context.Context, lane int, seq uint64) (*jetstream.RawStreamMsg, error) {
-	handle, err := s.handle(ctx, lane)
-	if err != nil {
-		return nil, err
-	}
-	return handle.GetMsg(ctx, seq)
-}
-
-// handle is the lane for reading.
-func (s *Stream) handle(ctx context.Context, lane int) (jetstream.Stream, error) {
-	if lane == 0 {
-		return s.lane0, nil
-	}
-	return s.js.Stream(ctx, LaneName(lane))
+	return s.js.Get(ctx, LaneName(lane), seq, "")
 }
 
 // roomAfter is how long until a full lane is likely to have room for size
@@ -161,18 +149,15 @@ func (s *Stream) roomAfter(lane, size int) time.Duration {
 	if !ok {
 		return unknownRetryAfter
 	}
-	return l.freeRate.after(size, time.Now())
+	return l.freeRate.after(size, s.cfg.Now())
 }
 
 // state looks a lane up now, and its limits with it.
 func (s *Stream) state(ctx context.Context, lane int) (*Lane, error) {
-	handle, err := s.handle(ctx, lane)
+	info, err := s.js.Info(ctx, LaneName(lane), "")
 	if err == nil {
-		var info *jetstream.StreamInfo
-		if info, err = handle.Info(ctx); err == nil {
-			before, _ := s.view.Load().lane(lane)
-			return newLane(info, before, time.Now()), nil
-		}
+		before, _ := s.view.Load().lane(lane)
+		return newLane(info, before, s.cfg.Now()), nil
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("lane %d: %w", lane, err)
@@ -188,7 +173,7 @@ const knownLimit = time.Second
 
 // look looks up lanes and sources, under the lock of Refresh.
 func (s *Stream) look(ctx context.Context) error {
-	begun := time.Now()
+	begun := s.cfg.Now()
 	old := s.view.Load()
 	next := &view{looked: begun}
 	var both errgroup.Group
@@ -255,14 +240,14 @@ func (s *Stream) lookUpLanes(ctx context.Context, old *view, begun time.Time) ([
 // laneNames are the names of the streams that are lanes.
 func (s *Stream) laneNames(ctx context.Context) (map[string]bool, error) {
 	names := map[string]bool{}
-	list := s.js.StreamNames(ctx, jetstream.WithStreamListSubject("flow.*.record"))
-	for name := range list.Name() {
+	list, err := s.js.Names(ctx, "flow.*.record")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range list {
 		if _, ok := laneNumber(name); ok {
 			names[name] = true
 		}
-	}
-	if err := list.Err(); err != nil {
-		return nil, err
 	}
 	if len(names) == 0 {
 		return nil, errors.New("there are none")
@@ -281,10 +266,10 @@ func (s *Stream) lookUpLane(ctx context.Context, name string, named bool, old *v
 		ctx, cancel = context.WithTimeout(ctx, knownLimit)
 		defer cancel()
 	}
-	handle, err := s.js.Stream(ctx, name)
+	info, err := s.js.Info(ctx, name, "")
 	switch {
 	case err == nil:
-		return newLane(handle.CachedInfo(), before, now), nil
+		return newLane(info, before, now), nil
 	case errors.Is(err, jetstream.ErrStreamNotFound) && !named:
 		return nil, nil
 	case known:
@@ -296,7 +281,7 @@ func (s *Stream) lookUpLane(ctx context.Context, name string, named bool, old *v
 // routable is what was looked up a short time ago. With older knowledge a
 // record could go to a lane that its source has left.
 func (s *Stream) routable(ctx context.Context) (*view, error) {
-	if v := s.view.Load(); !passed(time.Now(), s.until(v)) {
+	if v := s.view.Load(); !passed(s.cfg.Now(), s.until(v)) {
 		return v, nil
 	}
 	return s.lookNow(ctx)

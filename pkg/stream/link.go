@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,15 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/broker"
 )
 
 // ack is what a lane answers to a message.
-type ack struct {
-	Error     *jetstream.APIError `json:"error"`
-	Stream    string              `json:"stream"`
-	Sequence  uint64              `json:"seq"`
-	Duplicate bool                `json:"duplicate"`
-}
+type ack = broker.Ack
 
 // request sends a message to a lane and waits for its answer, in one attempt.
 // Once it returns without an error the message is on disk.
@@ -29,12 +25,16 @@ func (s *Stream) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, e
 	}
 	ctx, done := s.link.attempt(ctx, attemptLimit)
 	defer done()
-	resp, err := s.nc.RequestMsgWithContext(ctx, msg)
-	if err != nil {
+	got, err := s.js.Publish(ctx, msg)
+	var refused *jetstream.APIError
+	if err != nil && !errors.As(err, &refused) {
 		return ack{}, lossCause(ctx, err)
 	}
 	s.link.answered()
-	return answer(lane, resp.Data)
+	if err == nil && got.Stream != lane.Stream {
+		err = fmt.Errorf("stream %q answered for lane %d", got.Stream, lane.Number)
+	}
+	return got, err
 }
 
 // lossCause is err, or that the connection was lost when that ended ctx.
@@ -45,25 +45,11 @@ func lossCause(ctx context.Context, err error) error {
 	return err
 }
 
-// answer reads a lane's answer to a message.
-func answer(lane *Lane, data []byte) (ack, error) {
-	var a ack
-	if err := json.Unmarshal(data, &a); err != nil {
-		return ack{}, fmt.Errorf("read the answer of lane %d: %w", lane.Number, err)
-	}
-	if a.Error != nil {
-		return a, a.Error
-	}
-	if a.Stream != lane.Stream {
-		return a, fmt.Errorf("stream %q answered for lane %d", a.Stream, lane.Number)
-	}
-	return a, nil
-}
-
 // link watches the connection, so that what waits for an answer hears at once
 // when the answer cannot come any more: NATS does not tell it.
 type link struct {
-	nc    *nats.Conn
+	js    broker.Broker
+	now   func() time.Time
 	heard atomic.Int64 // when a lane has answered last, in Unix nanoseconds
 
 	mu         sync.Mutex
@@ -71,27 +57,20 @@ type link struct {
 	live       context.Context // of the present connection; ends when it is lost
 }
 
-func newLink(nc *nats.Conn) *link {
-	l := &link{nc: nc}
+func newLink(js broker.Broker, now func() time.Time) *link {
+	l := &link{js: js, now: now}
 	l.live, l.cancelLive = context.WithCancelCause(context.Background())
 	return l
 }
 
 // run watches until ctx is done.
 func (l *link) run(ctx context.Context) {
-	changes := l.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
-	defer l.nc.RemoveStatusListener(changes)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changes:
-			l.mu.Lock()
-			l.cancelLive(errDisconnected)
-			l.live, l.cancelLive = context.WithCancelCause(context.Background())
-			l.mu.Unlock()
-		}
-	}
+	l.js.Lost(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.cancelLive(errDisconnected)
+		l.live, l.cancelLive = context.WithCancelCause(context.Background())
+	})
 }
 
 // attempt is a context for one question to NATS: it ends after limit, with
@@ -112,7 +91,7 @@ func (l *link) onLoss(f func()) (stop func() bool) {
 }
 
 // answered notes that a lane has answered.
-func (l *link) answered() { l.heard.Store(time.Now().UnixNano()) }
+func (l *link) answered() { l.heard.Store(l.now().UnixNano()) }
 
 // silentSince is since when no server has answered, as seen by a caller that asks since
 // begun.
@@ -124,4 +103,7 @@ func (l *link) silentSince(begun time.Time) time.Time {
 }
 
 // up says whether there is a connection.
-func (l *link) up() bool { return l.nc.Status() == nats.CONNECTED }
+func (l *link) up() bool {
+	status, _ := l.js.Status()
+	return status == nats.CONNECTED
+}

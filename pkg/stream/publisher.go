@@ -26,7 +26,7 @@ type Publisher struct {
 // NewPublisher returns a Publisher on s, which has to run: then a lost connection
 // is noticed at once.
 func NewPublisher(s *Stream) *Publisher {
-	return &Publisher{stream: s, requests: requestCache{window: s.cfg.RepeatWindow}, batchers: map[int]*batcher{}}
+	return &Publisher{stream: s, requests: requestCache{clock: s.cfg.Now, window: s.cfg.RepeatWindow}, batchers: map[int]*batcher{}}
 }
 
 // Publish makes a submission durable and returns when it is: without an error
@@ -166,7 +166,7 @@ func (p *Publisher) batcher(lane int) *batcher {
 // and the lanes there are. A source that is first seen gets its lanes.
 func (p *Publisher) route(ctx context.Context, name string) (source *Source, v *view, err error) {
 	v = p.stream.view.Load()
-	if source = v.sources[name]; source == nil || !v.has(source.Lanes) || passed(time.Now(), p.stream.until(v)) {
+	if source = v.sources[name]; source == nil || !v.has(source.Lanes) || passed(p.stream.cfg.Now(), p.stream.until(v)) {
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, errLimit)
 		defer cancel()
 		a := p.attempts()
@@ -194,7 +194,7 @@ const failureCounts = 10 * time.Second
 // submission shows: NATS may answer, and yet have no room on its disk. It is
 // for readiness.
 func (p *Publisher) Check() error {
-	if f := p.failed.Load(); f != nil && time.Since(f.at) < failureCounts {
+	if f := p.failed.Load(); f != nil && p.stream.cfg.Now().Sub(f.at) < failureCounts {
 		return f.err
 	}
 	return nil
@@ -209,7 +209,7 @@ func (p *Publisher) note(ctx context.Context, err error) {
 			p.failed.Store(nil)
 		}
 	case errors.Is(err, flow.ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled):
-		p.failed.Store(&failure{time.Now(), err})
+		p.failed.Store(&failure{p.stream.cfg.Now(), err})
 	}
 }
 

@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 	"sluice/pkg/option"
 )
@@ -107,11 +106,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if keep <= lane.First {
 		return nil
 	}
-	handle, err := p.stream.handle(ctx, number)
-	if err != nil {
-		return err
-	}
-	if err := handle.Purge(ctx, jetstream.WithPurgeSequence(keep)); err != nil {
+	if err := p.stream.js.Purge(ctx, LaneName(number), "", keep); err != nil {
 		return err
 	}
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
@@ -146,20 +141,14 @@ func keepFrom(lane *Lane, pos flow.LaneState, known, history uint64) uint64 {
 // FirstSince is the sequence of a lane's first message stored at a time or
 // later; the one after its last when there is none.
 func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uint64, error) {
-	name := LaneName(lane)
-	// A consumer that begins there knows; it is never read.
-	consumer, err := s.js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
-	})
+	// A reading that begins there knows; it is never read.
+	reading, err := s.js.Read(ctx, LaneName(lane), broker.From{Since: since})
 	if err != nil {
 		return 0, fmt.Errorf("find the message at %v: %w", since, err)
 	}
-	info := consumer.CachedInfo()
-	if err := s.js.DeleteConsumer(ctx, name, info.Name); err != nil {
-		s.log.Debug("delete the consumer of a question", "lane", lane, "error", err)
-	}
-	return info.Delivered.Stream + 1, nil
+	s.close(ctx, reading)
+	behind, _ := reading.Begun()
+	return behind + 1, nil
 }
 
 // Lag is how far storing a lane is behind accepting.

@@ -11,22 +11,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 )
 
 const (
-	// readAhead bounds the messages a Reader holds ahead of its caller, and
-	// readAheadBytes what they take unless the caller says so.
-	readAhead      = 2000
+	// readAheadBytes is what messages take that a Reader holds ahead of its caller,
+	// unless the caller says so.
 	readAheadBytes = 16 << 20
 
 	// readHeartbeat is how often the server says that there is nothing new.
 	// When it is silent for twice as long the Reader opens again.
-	readHeartbeat = 2 * time.Second
-
-	// readerIdle is how long the server keeps the consumer of a reader that
-	// has gone without closing.
-	readerIdle = 30 * time.Second
+	readHeartbeat = broker.Heartbeat
 
 	// readPause is the longest pause between two tries to open again.
 	readPause = 2 * time.Second
@@ -50,10 +46,9 @@ type Reader struct {
 	delivered uint64 // messages of the consumer
 	opened    *Lane  // as it was when it was opened first
 
-	consumer jetstream.Consumer
-	iter     jetstream.MessagesContext // nil while it has to be opened again
+	reading broker.Reading // nil while it has to be opened again
 
-	forget func() bool // lets go of the connection that iter was opened on
+	forget func() bool // lets go of the connection that reading was opened on
 
 	messages, bytes prometheus.Counter
 }
@@ -104,28 +99,12 @@ func (r *Reader) open(ctx context.Context) error {
 		return s.endsBefore(state, gap("lane %d ends at %d, wanted %d", r.lane, state.Last, r.next))
 	}
 	r.opened, r.delivered = state, 0
-	r.consumer, err = s.js.CreateConsumer(ctx, LaneName(r.lane), jetstream.ConsumerConfig{
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       r.next,
-		FilterSubject:     r.filter,
-		AckPolicy:         jetstream.AckNonePolicy,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: readerIdle,
-	})
+	reading, err := s.js.Read(ctx, LaneName(r.lane), broker.From{Seq: r.next, Subject: r.filter, Ahead: r.ahead})
 	if err != nil {
 		return unavailable(fmt.Errorf("open lane %d: %w", r.lane, err), time.Second)
 	}
-	r.iter, err = r.consumer.Messages(
-		jetstream.PullMaxMessagesWithBytesLimit(readAhead, r.ahead),
-		jetstream.PullHeartbeat(readHeartbeat),
-		jetstream.WithMessagesErrOnMissingHeartbeat(true),
-	)
-	if err != nil {
-		return unavailable(fmt.Errorf("open lane %d: %w", r.lane, err), time.Second)
-	}
-	// The iterator itself would notice by missing heartbeats only.
-	r.forget = s.link.onLoss(r.iter.Stop)
+	// By itself it would notice by missing heartbeats only.
+	r.reading, r.forget = reading, s.link.onLoss(reading.Stop)
 	return nil
 }
 
@@ -145,17 +124,13 @@ func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 	for {
 		msg, err := r.read(ctx)
 		if err == nil {
-			meta, err := msg.Metadata()
-			if err != nil {
-				return flow.Entry{}, fmt.Errorf("read lane %d: %w", r.lane, err)
-			}
-			seq := meta.Sequence.Stream
-			if r.follows(meta) {
+			seq := msg.Seq
+			if r.follows(&msg) {
 				r.next = seq + 1
 				r.delivered++
 				r.messages.Inc()
-				r.bytes.Add(float64(len(msg.Data())))
-				return readEntry(r.lane, seq, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()), nil
+				r.bytes.Add(float64(len(msg.Data)))
+				return readEntry(r.lane, seq, msg.At, msg.Subject, msg.Header, msg.Data), nil
 			}
 			// Messages that were on their way when the connection was lost do
 			// not come again by themselves. A new consumer brings them; if it
@@ -183,30 +158,30 @@ func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 
 // follows says whether a message is the next one. Of changes only their consumer
 // can tell.
-func (r *Reader) follows(m *jetstream.MsgMetadata) bool {
+func (r *Reader) follows(m *broker.Message) bool {
 	if r.filter != "" {
-		return m.Sequence.Consumer == r.delivered+1
+		return m.Number == r.delivered+1
 	}
-	return m.Sequence.Stream == r.next
+	return m.Seq == r.next
 }
 
 // read takes the next message that arrives, opening again first if need be.
-func (r *Reader) read(ctx context.Context) (jetstream.Msg, error) {
-	if r.iter == nil {
+func (r *Reader) read(ctx context.Context) (broker.Message, error) {
+	if r.reading == nil {
 		if err := r.open(ctx); err != nil {
-			return nil, err
+			return broker.Message{}, err
 		}
 	}
 	for known := uint64(0); ; {
 		waiting, cancel := context.WithTimeout(ctx, r.stream.silence)
-		msg, err := r.iter.Next(jetstream.NextContext(waiting))
+		msg, err := r.reading.Next(waiting)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return msg, err
 		}
 		if known >= r.next && r.waits(ctx) {
 			r.stream.log.Warn("a server has told of no message though there is one: reading from another", "lane", r.lane, "next", r.next, "last", known)
-			return nil, errSilent
+			return broker.Message{}, errSilent
 		}
 		if lane, ok := r.stream.view.Load().lane(r.lane); ok {
 			known = lane.Last
@@ -229,21 +204,12 @@ var errSilent = errors.New("the server that is read from has fallen behind the o
 
 // drop gives up the consumer; the next read opens another.
 func (r *Reader) drop() {
-	if r.iter == nil {
+	if r.reading == nil {
 		return
 	}
 	r.forget()
-	r.iter.Stop()
-	r.iter = nil
-	if !r.stream.nc.IsConnected() {
-		return // the server drops it by itself after readerIdle
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	name := r.consumer.CachedInfo().Name
-	if err := r.stream.js.DeleteConsumer(ctx, LaneName(r.lane), name); err != nil {
-		r.stream.log.Debug("delete the consumer of a reader", "lane", r.lane, "error", err)
-	}
+	r.stream.close(context.Background(), r.reading)
+	r.reading = nil
 }
 
 // Close ends reading. It is not to be called while Next runs.

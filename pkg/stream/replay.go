@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/change"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -56,7 +57,7 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 		return flow.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
 	}
 	// Settled. A crash here leaves a letter that the next call only removes.
-	if err := remove(ctx, l.stream.dead, d.Number); err != nil {
+	if err := l.stream.remove(ctx, DeadStream, d.Number); err != nil {
 		return flow.Receipt{}, err
 	}
 	// A crash here leaves a note about nothing, which does no harm.
@@ -73,7 +74,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 		return flow.Receipt{}, ErrDropped
 	}
 	id := "dead." + d.origin
-	note, err := l.stream.notes.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
+	note, err := l.stream.js.Last(ctx, NoteStream, ReplayPrefix+d.origin)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 	case err != nil:
@@ -94,7 +95,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 	if err != nil {
 		return flow.Receipt{}, err
 	}
-	_, err = l.stream.js.PublishMsg(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin, Data: body})
+	_, err = l.stream.js.Publish(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin, Data: body})
 	if err != nil && !isOneTooMany(err) { // one too many: another process replays it right now
 		_, _, answer := judge(err, facts{})
 		return flow.Receipt{}, answer
@@ -172,14 +173,14 @@ func (l letterRecords) Cut(lanes int) ([]flow.Chunk, error) {
 
 // forget removes the note of a replay.
 func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
-	note, err := l.stream.notes.GetLastMsgForSubject(ctx, ReplayPrefix+d.origin)
+	note, err := l.stream.js.Last(ctx, NoteStream, ReplayPrefix+d.origin)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
 	if err != nil {
 		return unavailable(err, 2*time.Second)
 	}
-	return remove(ctx, l.stream.notes, note.Sequence)
+	return l.stream.remove(ctx, NoteStream, note.Sequence)
 }
 
 // has says whether the lanes have taken anything of a submission since a note was
@@ -199,11 +200,11 @@ func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) 
 		if lane.First > from.Last+1 || named && from.Stream != lane.StreamID() {
 			return false, ErrHistoryGone
 		}
-		for msg, err := range s.scan(ctx, LaneName(lane.Number), scanFrom{seq: from.Last + 1, heads: true}) {
+		for msg, err := range s.scan(ctx, LaneName(lane.Number), broker.From{Seq: from.Last + 1, Heads: true}) {
 			if err != nil {
 				return false, unavailable(err, 2*time.Second)
 			}
-			e := readEntry(lane.Number, msg.seq, msg.at, msg.Subject(), msg.Headers(), nil)
+			e := readEntry(lane.Number, msg.Seq, msg.At, msg.Subject, msg.Header, nil)
 			if slices.ContainsFunc(e.Messages, func(m flow.Message) bool { return m.ID == id }) {
 				if e.Patience == 0 {
 					return true, nil

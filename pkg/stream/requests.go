@@ -17,6 +17,7 @@ import (
 // that comes with another body is refused. It is bounded, and forgets the oldest
 // first: the ingester drops repeats, over all apis.
 type requestCache struct {
+	clock  func() time.Time
 	window time.Duration // how long a request is remembered at least, while there is room
 
 	mu        sync.Mutex
@@ -72,7 +73,7 @@ func (c *requestCache) take(sub *flow.Submission, add func() ([]*batch, error)) 
 	if next.batches, err = add(); err != nil {
 		return request{}, false, err
 	}
-	if now := time.Now(); c.now == nil || len(c.now) >= maxRequests || passed(now, c.since.Add(c.window)) {
+	if now := c.clock(); c.now == nil || len(c.now) >= maxRequests || passed(now, c.since.Add(c.window)) {
 		c.past, c.now, c.since = c.now, make(map[[16]byte]*request), now
 	}
 	c.now[idOf(sub)] = next

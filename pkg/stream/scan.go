@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 )
 
@@ -33,15 +34,15 @@ func (s *Stream) Heads(ctx context.Context, lane int, from, to uint64, f func(*f
 		e := readEntry(lane, from, msg.Time, msg.Subject, msg.Header, msg.Data)
 		return f(&e)
 	}
-	for msg, err := range s.scan(ctx, LaneName(lane), scanFrom{seq: max(from, 1), heads: true}) {
+	for msg, err := range s.scan(ctx, LaneName(lane), broker.From{Seq: max(from, 1), Heads: true}) {
 		if err != nil {
 			return unavailable(fmt.Errorf("read the headers of lane %d: %w", lane, err), time.Second)
 		}
-		if msg.seq > to {
+		if msg.Seq > to {
 			break
 		}
-		e := readEntry(lane, msg.seq, msg.at, msg.Subject(), msg.Headers(), nil)
-		if err := f(&e); err != nil || msg.seq == to {
+		e := readEntry(lane, msg.Seq, msg.At, msg.Subject, msg.Header, nil)
+		if err := f(&e); err != nil || msg.Seq == to {
 			return err
 		}
 	}
@@ -68,123 +69,75 @@ func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.D
 	return age, err
 }
 
-// scanned is a message met by a scan.
-type scanned struct {
-	jetstream.Msg
-	seq uint64
-	at  time.Time // when the stream stored it
-}
-
 // scanPatience is how long a scan waits for a message before it asks whether
 // there is one.
 const scanPatience = time.Second
-
-// scanFrom says what of a stream to scan; the zero value is all of it.
-type scanFrom struct {
-	subject string    // only under this one
-	seq     uint64    // only from this sequence on
-	since   time.Time // only from this time on; instead of seq
-	heads   bool      // without the bodies
-}
 
 // scan gives the messages that a stream holds now, oldest first. For people and
 // for rare questions: it stops at an error, and begins again from nothing. When
 // the server that is read from has fallen behind the others, that is an error: who
 // asks counts on all there is.
-func (s *Stream) scan(ctx context.Context, stream string, from scanFrom) iter.Seq2[scanned, error] {
-	return func(yield func(scanned, error) bool) {
-		cfg := jetstream.ConsumerConfig{
-			AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
-			FilterSubject: from.subject, HeadersOnly: from.heads,
-		}
-		switch {
-		case !from.since.IsZero():
-			cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from.since
-		case from.seq > 0:
-			cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from.seq
-		}
-		handle, err := s.js.Stream(ctx, stream)
+func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter.Seq2[broker.Message, error] {
+	return func(yield func(broker.Message, error) bool) {
+		fail := func(err error) { yield(broker.Message{}, fmt.Errorf("read %s: %w", stream, err)) }
+		info, err := s.js.Info(ctx, stream, "")
 		if err != nil {
-			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
+			fail(err)
 			return
 		}
-		end := handle.CachedInfo().State.LastSeq
-		consumer, err := handle.CreateConsumer(ctx, cfg)
+		end := info.State.LastSeq
+		reading, err := s.js.Read(ctx, stream, from)
 		if err != nil {
-			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
+			fail(err)
 			return
 		}
-		info := consumer.CachedInfo()
-		seen := info.Delivered.Stream // it begins behind it
-		complete := func() {
-			if err := seenAll(ctx, handle, from, seen, end); err != nil {
-				yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
-			}
-		}
-		defer func() {
-			// It would go by itself after readerIdle.
-			if err := s.js.DeleteConsumer(context.WithoutCancel(ctx), stream, info.Name); err != nil {
-				s.log.Debug("delete the consumer of a scan", "stream", stream, "error", err)
-			}
-		}()
-		if info.NumPending == 0 {
-			complete()
-			return
-		}
-		messages, err := consumer.Messages(
-			jetstream.PullMaxMessagesWithBytesLimit(readAhead, leastAhead),
-			jetstream.PullHeartbeat(readHeartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
-		if err != nil {
-			yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
-			return
-		}
-		defer messages.Stop()
-		var delivered uint64
-		for {
+		defer s.close(ctx, reading)
+		defer s.link.onLoss(reading.Stop)()
+		seen, pending := reading.Begun()
+		for sent := uint64(0); pending > 0; {
 			soon, cancel := context.WithTimeout(ctx, scanPatience)
-			msg, err := messages.Next(jetstream.NextContext(soon))
+			msg, err := reading.Next(soon)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 				// What was still to come may have been removed meanwhile.
-				now, err := consumer.Info(ctx)
-				if err == nil && now.NumPending == 0 && now.Delivered.Consumer == delivered {
-					complete()
-					return
+				if left, given, err := reading.Left(ctx); err == nil && left == 0 && given == sent {
+					break
 				}
 				continue
 			}
-			if err != nil {
-				yield(scanned{}, fmt.Errorf("read %s: %w", stream, err))
-				return
-			}
-			meta, err := msg.Metadata()
-			if err == nil && meta.Sequence.Consumer != delivered+1 {
-				err = fmt.Errorf("read %s: messages were lost on the way", stream)
+			if err == nil && msg.Number != sent+1 {
+				err = errors.New("messages were lost on the way")
 			}
 			if err != nil {
-				yield(scanned{}, err)
+				fail(err)
 				return
 			}
-			delivered++
-			seen = meta.Sequence.Stream
-			if !yield(scanned{Msg: msg, seq: seen, at: meta.Timestamp}, nil) {
-				return
-			}
-			if meta.NumPending == 0 {
-				complete()
+			sent++
+			seen, pending = msg.Seq, msg.Pending
+			if !yield(msg, nil) {
 				return
 			}
 		}
+		if err := s.seenAll(ctx, stream, from.Subject, seen, end); err != nil {
+			fail(err)
+		}
+	}
+}
+
+// close ends a reading.
+func (s *Stream) close(ctx context.Context, reading broker.Reading) {
+	if err := reading.Close(ctx); err != nil {
+		s.log.Debug("delete the consumer of a reading", "error", err)
 	}
 }
 
 // seenAll is an error when a stream has messages of a scan between the last one
 // that was seen and the end, as its leader knows.
-func seenAll(ctx context.Context, handle jetstream.Stream, from scanFrom, seen, end uint64) error {
+func (s *Stream) seenAll(ctx context.Context, stream, subject string, seen, end uint64) error {
 	if seen >= end {
 		return nil
 	}
-	next, err := handle.GetMsg(ctx, seen+1, jetstream.WithGetMsgSubject(cmp.Or(from.subject, ">")))
+	next, err := s.js.Get(ctx, stream, seen+1, cmp.Or(subject, ">"))
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && next.Sequence > end {
 		return nil // they are under other subjects, or gone
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/broker"
 )
 
 // Source is an engine and the list of its lanes. A record that is sent again must
@@ -53,11 +55,10 @@ type sourceState struct {
 // mostly one question tells that nothing has changed.
 func (s *Stream) lookUpSources(ctx context.Context, old *view) (map[string]*Source, sourceState, error) {
 	name := "KV_" + SourceBucket
-	handle, err := s.js.Stream(ctx, name)
+	info, err := s.js.Info(ctx, name, "")
 	if err != nil {
 		return nil, sourceState{}, fmt.Errorf("look up sources: %w", err)
 	}
-	info := handle.CachedInfo()
 	now := sourceState{info.Created, info.State.LastSeq}
 	known, from := map[string]*Source{}, uint64(1)
 	switch {
@@ -69,7 +70,7 @@ func (s *Stream) lookUpSources(ctx context.Context, old *view) (map[string]*Sour
 	default:
 		known, from = maps.Clone(old.sources), old.sourcesAt.last+1
 	}
-	for msg, err := range s.scan(ctx, name, scanFrom{seq: from}) {
+	for msg, err := range s.scan(ctx, name, broker.From{Seq: from}) {
 		if err != nil {
 			return nil, sourceState{}, fmt.Errorf("look up sources: %w", err)
 		}
@@ -79,21 +80,21 @@ func (s *Stream) lookUpSources(ctx context.Context, old *view) (map[string]*Sour
 }
 
 // learn takes over one entry. A damaged one stops its source and no other.
-func (s *Stream) learn(known map[string]*Source, msg scanned) {
-	key := strings.TrimPrefix(msg.Subject(), "$KV."+SourceBucket+".s")
+func (s *Stream) learn(known map[string]*Source, msg broker.Message) {
+	key := strings.TrimPrefix(msg.Subject, "$KV."+SourceBucket+".s")
 	name, err := base64.RawURLEncoding.DecodeString(key)
 	if err != nil {
 		s.log.Error("an entry in the bucket of sources names none", "key", key)
 		return
 	}
-	if first(msg.Headers(), headerKVOperation) != "" { // deleted by hand: the next record begins anew
+	if first(msg.Header, headerKVOperation) != "" { // deleted by hand: the next record begins anew
 		delete(known, string(name))
 		return
 	}
-	source := &Source{entry: msg.seq}
-	if err := json.Unmarshal(msg.Data(), source); err != nil || len(source.Lanes) == 0 {
+	source := &Source{entry: msg.Seq}
+	if err := json.Unmarshal(msg.Data, source); err != nil || len(source.Lanes) == 0 {
 		s.log.Error("the entry of a source is damaged: its posts are refused until it is fixed", "source", string(name), "error", err)
-		source = &Source{entry: msg.seq}
+		source = &Source{entry: msg.Seq}
 	}
 	source.Name = string(name)
 	known[source.Name] = source

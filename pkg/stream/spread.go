@@ -142,7 +142,7 @@ func (s *Stream) putMarker(ctx context.Context, lane int, source Source) (uint64
 	if err != nil {
 		return 0, err
 	}
-	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: MoveTopic(lane), Data: body, Header: nats.Header{
+	ack, err := s.js.Publish(ctx, &nats.Msg{Subject: MoveTopic(lane), Data: body, Header: nats.Header{
 		headerSource: {source.Name}, headerRevision: {strconv.FormatUint(source.Revision, 10)},
 	}})
 	if err != nil {
@@ -231,12 +231,8 @@ func (s *Stream) MoveMarkers(ctx context.Context) (all []time.Time, err error) {
 		if err != nil {
 			return nil, err
 		}
-		handle, err := s.handle(ctx, lane)
-		if err != nil {
-			return nil, err
-		}
 		for next := max(state.First, 1); next <= state.Last; {
-			m, err := handle.GetMsg(ctx, next, jetstream.WithGetMsgSubject(MoveTopic(lane)))
+			m, err := s.js.Get(ctx, LaneName(lane), next, MoveTopic(lane))
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				break
 			}

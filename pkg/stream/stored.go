@@ -40,7 +40,7 @@ func (s *Stream) WaitStored(ctx context.Context, places []flow.Place) error {
 	}
 	for _, place := range places {
 		for {
-			pos, err := s.positionSince(ctx, place.Lane, time.Now().Add(-lookEvery))
+			pos, err := s.positionSince(ctx, place.Lane, s.cfg.Now().Add(-lookEvery))
 			if err == nil && pos.StreamID == place.Stream && pos.Done >= place.Seq {
 				break
 			}
@@ -90,7 +90,7 @@ func (s *Stream) positionSince(ctx context.Context, lane int, since time.Time) (
 	if w.at.After(since) {
 		return w.pos, nil
 	}
-	begun := time.Now()
+	begun := s.cfg.Now()
 	pos, err := NewLaneStates(s).entry(ctx, lane)
 	if err == nil {
 		w.at, w.pos = begun, pos

@@ -50,56 +50,87 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 )
 
 // Stream is the lanes, the dead letters and the buckets of one installation.
 // Everything else of this package works on one.
 type Stream struct {
-	nc   *nats.Conn
-	js   jetstream.JetStream
+	js   broker.Broker
 	cfg  Config
 	log  *slog.Logger
 	m    *metrics
 	link *link
 
-	checkpoints jetstream.KeyValue
-	sources     jetstream.KeyValue
-	leases      jetstream.KeyValue
-	states      jetstream.KeyValue
-	dead        jetstream.Stream
-	notes       jetstream.Stream // about dead letters
+	checkpoints broker.KeyValue
+	sources     broker.KeyValue
+	leases      broker.KeyValue
+	states      broker.KeyValue
 
 	view    atomic.Pointer[view] // what was looked up last
-	refresh sync.Mutex           // one look-up at a time
-	lane0   jetstream.Stream     // for changes
+	refresh turn                 // one look-up at a time
 	waits   waits                // for callers that wait until records are stored
 	behind  sync.Map             // since when a lane ends before what was read from it, by number
 	settle  time.Duration        // settleTime
 	silence time.Duration        // readSilence
 
-	opening sync.Mutex    // one Open at a time
+	opening turn          // one Open at a time
 	opened  chan struct{} // closed once all of the above is there
 }
 
 // New prepares a Stream; Run, or Open, opens it. Until it is open nothing can be
 // published or asked: the answer is flow.ErrUnavailable.
 func New(nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
-	return newStream(nc, cfg.withDefaults(), log, newMetrics(reg))
+	js, err := broker.OverNATS(nc)
+	if err != nil {
+		return nil, err
+	}
+	return NewOver(js, cfg, log, reg), nil
+}
+
+// NewOver is New for another broker.
+func NewOver(js broker.Broker, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Stream {
+	return newStream(js, cfg.withDefaults(), log, newMetrics(reg))
 }
 
 // Over prepares another Stream, over a connection of its own, that counts together
 // with s.
-func (s *Stream) Over(nc *nats.Conn) (*Stream, error) { return newStream(nc, s.cfg, s.log, s.m) }
-
-func newStream(nc *nats.Conn, cfg Config, log *slog.Logger, m *metrics) (*Stream, error) {
-	js, err := jetstream.New(nc)
+func (s *Stream) Over(nc *nats.Conn) (*Stream, error) {
+	js, err := broker.OverNATS(nc)
 	if err != nil {
-		return nil, fmt.Errorf("JetStream: %w", err)
+		return nil, err
 	}
-	s := &Stream{nc: nc, js: js, cfg: cfg, log: log, m: m, link: newLink(nc), settle: settleTime, silence: readSilence, opened: make(chan struct{})}
+	return newStream(js, s.cfg, s.log, s.m), nil
+}
+
+func newStream(js broker.Broker, cfg Config, log *slog.Logger, m *metrics) *Stream {
+	s := &Stream{
+		js: js, cfg: cfg, log: log, m: m, link: newLink(js, cfg.Now), settle: settleTime, silence: readSilence,
+		refresh: newTurn(), opening: newTurn(), opened: make(chan struct{}),
+		checkpoints: broker.NewBucket(js, LaneBucket), sources: broker.NewBucket(js, SourceBucket),
+		leases: broker.NewBucket(js, LeaseBucket), states: broker.NewBucket(js, StateBucket),
+	}
 	s.view.Store(&view{})
-	return s, nil
+	return s
+}
+
+// turn is a lock that is held while a server is asked: unlike a mutex it lets
+// virtual time pass for those who wait for it.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+func (t turn) TryLock() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // Open is New and the method Open.
@@ -119,7 +150,7 @@ func (s *Stream) Open(ctx context.Context) error {
 	if s.ready() == nil {
 		return nil
 	}
-	if err := Connected(ctx, s.nc); err != nil {
+	if err := connected(ctx, s.js.Status); err != nil {
 		return err
 	}
 	if err := s.checkSync(ctx); err != nil {
@@ -156,87 +187,63 @@ func (s *Stream) ready() error {
 }
 
 // open makes or checks everything once.
-func (s *Stream) open(ctx context.Context) (err error) {
-	if s.lane0, err = s.ensure(ctx, s.laneConfig(0)); err != nil {
-		return err
-	}
-	if s.dead, err = s.ensure(ctx, s.deadConfig()); err != nil {
-		return err
-	}
-	if s.notes, err = s.ensure(ctx, s.noteConfig()); err != nil {
-		return err
-	}
-	if s.checkpoints, err = s.bucket(ctx, LaneBucket, 0); err != nil {
-		return err
-	}
-	if s.sources, err = s.bucket(ctx, SourceBucket, 0); err != nil {
-		return err
-	}
-	if s.leases, err = s.bucket(ctx, LeaseBucket, LeaseTTL); err != nil {
-		return err
-	}
-	if s.states, err = s.bucket(ctx, StateBucket, 0); err != nil {
-		return err
+func (s *Stream) open(ctx context.Context) error {
+	for _, cfg := range []jetstream.StreamConfig{
+		s.laneConfig(0), s.deadConfig(), s.noteConfig(),
+		s.bucketConfig(LaneBucket, 0), s.bucketConfig(SourceBucket, 0), s.bucketConfig(LeaseBucket, LeaseTTL), s.bucketConfig(StateBucket, 0),
+	} {
+		if err := s.ensure(ctx, cfg); err != nil {
+			return err
+		}
 	}
 	if err := s.Refresh(ctx); err != nil {
 		return err
 	}
 	for _, lane := range s.view.Load().lanes {
-		if _, err := s.ensure(ctx, s.laneConfig(lane.Number)); err != nil {
+		if err := s.ensure(ctx, s.laneConfig(lane.Number)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Stream) bucket(ctx context.Context, name string, ttl time.Duration) (jetstream.KeyValue, error) {
-	if _, err := s.ensure(ctx, s.bucketConfig(name, ttl)); err != nil {
-		return nil, err
-	}
-	kv, err := s.js.KeyValue(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("open bucket %s: %w", name, err)
-	}
-	return kv, nil
-}
-
 // Connected waits until nc is connected, or ctx ends.
 func Connected(ctx context.Context, nc *nats.Conn) error {
-	for nc.Status() != nats.CONNECTED {
-		if nc.IsClosed() {
-			if err := nc.LastError(); err != nil { // such as a wrong password
-				return fmt.Errorf("%w: the connection is closed: %w", flow.ErrUnavailable, err)
+	return connected(ctx, func() (nats.Status, error) { return nc.Status(), nc.LastError() })
+}
+
+func connected(ctx context.Context, status func() (nats.Status, error)) error {
+	for {
+		is, failed := status()
+		switch is {
+		case nats.CONNECTED:
+			return nil
+		case nats.CLOSED:
+			if failed != nil { // such as a wrong password
+				return fmt.Errorf("%w: the connection is closed: %w", flow.ErrUnavailable, failed)
 			}
 			return fmt.Errorf("%w: the connection is closed", flow.ErrUnavailable)
 		}
-		select {
-		case <-ctx.Done():
-			err := nc.LastError()
-			if err == nil {
-				err = ctx.Err()
+		if !sleep(ctx, 20*time.Millisecond) {
+			if failed == nil {
+				failed = ctx.Err()
 			}
-			return fmt.Errorf("%w: %w", flow.ErrUnavailable, err)
-		case <-time.After(20 * time.Millisecond):
+			return fmt.Errorf("%w: %w", flow.ErrUnavailable, failed)
 		}
 	}
-	return nil
 }
 
 // State is the bucket of users and fields.
-func (s *Stream) State() (jetstream.KeyValue, error) { return s.states, s.ready() }
+func (s *Stream) State() (broker.KeyValue, error) { return s.states, s.ready() }
 
 // Leases is the bucket of leases of lanes. It drops what is not renewed for
 // LeaseTTL.
-func (s *Stream) Leases() (jetstream.KeyValue, error) { return s.leases, s.ready() }
+func (s *Stream) Leases() (broker.KeyValue, error) { return s.leases, s.ready() }
 
 // ForgetState removes an entry of the state store without a trace, if it is of
 // this revision or older: one that was written meanwhile stays.
 func (s *Stream) ForgetState(ctx context.Context, key string, revision uint64) error {
-	bucket, err := s.js.Stream(ctx, "KV_"+StateBucket)
-	if err == nil {
-		err = bucket.Purge(ctx, jetstream.WithPurgeSubject("$KV."+StateBucket+"."+key), jetstream.WithPurgeSequence(revision+1))
-	}
-	if err != nil {
+	if err := s.js.Purge(ctx, "KV_"+StateBucket, "$KV."+StateBucket+"."+key, revision+1); err != nil {
 		return unavailable(fmt.Errorf("remove an entry of the state store: %w", err), 2*time.Second)
 	}
 	return nil
@@ -245,7 +252,7 @@ func (s *Stream) ForgetState(ctx context.Context, key string, revision uint64) e
 // Now is the time by the clock of the server that stamps what is set aside,
 // which this machine's may differ from.
 func (s *Stream) Now(ctx context.Context) (time.Time, error) {
-	info, err := s.dead.Info(ctx)
+	info, err := s.js.Info(ctx, DeadStream, "")
 	if err != nil {
 		return time.Time{}, unavailable(fmt.Errorf("ask for the time: %w", err), 2*time.Second)
 	}
@@ -257,10 +264,10 @@ func (s *Stream) Check(ctx context.Context) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
-	if s.nc.Status() != nats.CONNECTED {
-		return fmt.Errorf("%w: NATS is %s", flow.ErrUnavailable, s.nc.Status())
+	if status, _ := s.js.Status(); status != nats.CONNECTED {
+		return fmt.Errorf("%w: NATS is %s", flow.ErrUnavailable, status)
 	}
-	if _, err := s.lane0.Info(ctx); err != nil {
+	if _, err := s.js.Info(ctx, LaneName(0), ""); err != nil {
 		return fmt.Errorf("%w: lane 0: %w", flow.ErrUnavailable, err)
 	}
 	return nil
@@ -318,7 +325,7 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	if cfg.Duplicates == 0 {
 		cfg.Duplicates = s.Lanes()[0].Window // a request that is cut over several lanes is known in all of them as long
 	}
-	if _, err := s.ensure(ctx, cfg); err != nil {
+	if err := s.ensure(ctx, cfg); err != nil {
 		return 0, err
 	}
 	return next, s.Refresh(ctx)
