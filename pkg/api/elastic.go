@@ -221,7 +221,7 @@ func (s *Server) postBulk(c *call) error {
 	defer p.release()
 	var refused []record.Refused
 	err = p.parse("", func(received time.Time) (err error) {
-		refused, err = p.ParseEach(body.bytes, b.docs, s.limitsOf(c.who), received)
+		refused, err = p.ParseEach(body.bytes, b.docs, s.limitsOf(c.who))
 		return err
 	})
 	if err != nil {

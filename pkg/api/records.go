@@ -106,7 +106,7 @@ func (s *Server) accept(c *call) (receipt flow.Receipt, err error) {
 	p := s.newPosting(c, len(body.bytes))
 	defer p.release()
 	err = p.parse(key, func(received time.Time) error {
-		return p.Parse(body.bytes, form, s.limitsOf(c.who), received)
+		return p.Parse(body.bytes, form, s.limitsOf(c.who))
 	})
 	if err != nil {
 		return receipt, err

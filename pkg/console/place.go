@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -115,7 +114,7 @@ func pointers(body []byte, reason string) (all [][]string) {
 		add("value", member.String())
 	}
 	request := record.NewRequest()
-	refused, err := request.ParseEach(slices.Clone(body), []record.Span{{Start: 0, End: len(body)}}, record.Limits{}, time.Now())
+	refused, err := request.ParseEach(slices.Clone(body), []record.Span{{Start: 0, End: len(body)}}, record.Limits{})
 	request.Release()
 	for _, one := range refused {
 		if path := pathOf(strings.TrimPrefix(one.Pointer, "#")); err == nil && len(path) > 0 {

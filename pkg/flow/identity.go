@@ -5,8 +5,9 @@ import "time"
 // What makes a row the same record as another one of the same source
 // (docs/identity.md). The kind is decided by the record alone.
 const (
-	// ByPosition: the record names a partition and a position of at least 1
-	// itself, and has a timestamp that can be right. Its identity is empty.
+	// ByPosition: the record names a partition of 1 to MaxPartition and a position
+	// of at least 1 itself, and has a timestamp from 2000 to 2099. Its identity is
+	// empty.
 	ByPosition uint8 = 1 + iota
 
 	// ByContent: it has an id. Its identity is half of the hash of all it says,
@@ -19,6 +20,10 @@ const (
 	// never the same as another one: lane.incarnation.sequence.index.
 	ByPlace
 )
+
+// MaxPartition is the greatest partition that an engine can have: its keys have 13
+// bits for it.
+const MaxPartition = 8191
 
 // ContentBytes is how long the identity of a record is that is known by its
 // content. A hash does not compress: each byte of it is one on the disk.

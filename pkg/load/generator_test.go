@@ -327,7 +327,7 @@ func TestTheApiTakesEveryRecord(t *testing.T) {
 	for range 100 {
 		body, totals, _ := load.AppendBatch(nil, g, 500)
 		request := record.NewRequest()
-		if err := request.Parse(body, record.FormAuto, record.Limits{}, time.Now()); err != nil {
+		if err := request.Parse(body, record.FormAuto, record.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 		if int64(request.Len()) != totals.Records || !request.AllIDs() || request.BadTimestamps() != 0 {

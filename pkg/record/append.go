@@ -52,8 +52,7 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 	if bad := r.open(m); bad != nil {
 		return bad
 	}
-	received := max(m.Received.UnixMilli(), 0)
-	defer c.fill(m, received)
+	defer c.fill(m)
 	for {
 		more, bad := r.advance(m)
 		if bad != nil || !more {
@@ -62,7 +61,7 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 		if skip(r.index) {
 			bad = r.pass(m)
 		} else if bad = r.read(m); bad == nil {
-			c.row(m, received)
+			c.row(m)
 		} else if bad.Index >= 0 {
 			bad = aside(bad)
 		}
@@ -89,7 +88,7 @@ const mostRoom = 1024
 
 // fill gives the rows of a message what they have in common, and ends the
 // columns that have room for more.
-func (c *Columns) fill(m *flow.Message, received int64) {
+func (c *Columns) fill(m *flow.Message) {
 	rows := len(c.TS)
 	c.room = rows
 	for _, s := range c.symbols() {
@@ -107,21 +106,21 @@ func (c *Columns) fill(m *flow.Message, received int64) {
 			c.Source.set(row, c.source)
 		}
 	}
-	c.ReceivedAt = fill(c.ReceivedAt, rows, received)
+	c.ReceivedAt = fill(c.ReceivedAt, rows, max(m.Received.UnixMilli(), 0))
 	c.Lane = fill(c.Lane, rows, uint16(m.Lane))
 	c.Incarnation = fill(c.Incarnation, rows, m.Incarnation)
 	c.StreamSeq = fill(c.StreamSeq, rows, m.Seq)
 }
 
 // row adds the record just read. Nothing can fail any more.
-func (c *Columns) row(m *flow.Message, received int64) {
+func (c *Columns) row(m *flow.Message) {
 	r, row := &c.reader, len(c.TS)
 	if row == c.room {
 		c.extend(row, m.Index+m.Records-r.index)
 	}
 	var left fieldSet // what no column takes, for extra
 	c.StreamIdx = append(c.StreamIdx, uint32(r.index))
-	c.TS = append(c.TS, r.timestamp(received, &left))
+	c.TS = append(c.TS, r.timestamp(&left))
 	key, _ := r.integer(r.get(fieldKey))
 	c.Key = append(c.Key, key)
 	positioned, follows := c.position(row, &left)
@@ -197,8 +196,8 @@ func (s *fieldSet) add(f field) { *s |= 1 << f }
 
 // position adds partition and position, which an id like 1-7554 tells when they
 // are not given, and the position of the record that caused this one. It says
-// whether the record names partition and position itself, and neither is a
-// placeholder, and whether its id says no more than they do.
+// whether the record names partition and position itself, and both can be those of
+// an engine, and whether its id says no more than they do.
 func (c *Columns) position(row int, left *fieldSet) (positioned, follows bool) {
 	r := &c.reader
 	partition, ok1 := r.looseInteger(fieldPartitionID, left)
@@ -215,7 +214,7 @@ func (c *Columns) position(row int, left *fieldSet) (positioned, follows bool) {
 	if source, ok := r.looseInteger(fieldSourceRecordPosition, left); ok {
 		c.SourceRecordOffset.set(row, source-position)
 	}
-	return ok1 && ok2 && partition >= 1 && position >= 1, plain && partition == first && position == second
+	return ok1 && ok2 && 1 <= partition && partition <= flow.MaxPartition && position >= 1, plain && partition == first && position == second
 }
 
 // version adds the version of the process, which process instances call
@@ -259,13 +258,13 @@ func (c *Columns) deadline(row int) {
 
 // timestamp returns the time of the record, or 0 when it has none that can be
 // right.
-func (r *reader) timestamp(received int64, left *fieldSet) int64 {
+func (r *reader) timestamp(left *fieldSet) int64 {
 	v := r.get(fieldTimestamp)
 	if v.kind <= kindNull {
 		return 0
 	}
 	ms, _ := r.time(v)
-	if plausible(ms, received) {
+	if plausible(ms) {
 		return ms
 	}
 	left.add(fieldTimestamp)

@@ -57,7 +57,7 @@ func BenchmarkAppend(b *testing.B) {
 
 func parsed(b *testing.B, body []byte) *record.Request {
 	r := record.NewRequest()
-	if err := r.Parse(body, record.FormAuto, record.Limits{}, benchtest.Start); err != nil {
+	if err := r.Parse(body, record.FormAuto, record.Limits{}); err != nil {
 		b.Fatal(err)
 	}
 	return r

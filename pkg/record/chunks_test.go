@@ -44,7 +44,7 @@ func parse(t *testing.T, body string) *record.Request {
 	t.Helper()
 	r := record.NewRequest()
 	t.Cleanup(r.Release)
-	if err := r.Parse([]byte(body), record.FormAuto, record.Limits{RecordBytes: 32 << 20}, received); err != nil {
+	if err := r.Parse([]byte(body), record.FormAuto, record.Limits{RecordBytes: 32 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -146,7 +146,7 @@ func TestTheSameBodyMakesTheSameChunks(t *testing.T) {
 	first := parse(t, body)
 	other := parse(t, strings.Replace(body, "EVENT", "OTHER", -1))
 	chunks(t, other, flow.DefaultChunkBytes) // a request that was used for something else
-	if err := other.Parse([]byte(body), record.FormAuto, record.Limits{}, received); err != nil {
+	if err := other.Parse([]byte(body), record.FormAuto, record.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(chunks(t, first, 100<<10), chunks(t, other, 100<<10)); diff != "" {

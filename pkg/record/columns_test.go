@@ -51,7 +51,7 @@ func TestRowsKnowWhereTheyComeFrom(t *testing.T) {
 func TestAMessageWithoutATimeOfReceiptIsFromTheBeginningOfTime(t *testing.T) {
 	var c record.Columns
 	appended(t, &c, &flow.Message{Body: []byte(`[{"id":"a","timestamp":1763701200123}]`)})
-	if c.ReceivedAt[0] != 0 || c.TS[0] != 0 || string(c.Extra.Value(0)) != `{"_record":{"timestamp":1763701200123}}` {
+	if c.ReceivedAt[0] != 0 || c.TS[0] != 1763701200123 || len(c.Extra.Value(0)) > 0 {
 		t.Errorf("got received %d, ts %d, extra %s", c.ReceivedAt[0], c.TS[0], c.Extra.Value(0))
 	}
 }

@@ -59,7 +59,7 @@ func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits
 	want := recordtest.ParseBody(body, form, lim)
 	r := record.NewRequest()
 	defer r.Release()
-	err := r.Parse(body, form, lim, received)
+	err := r.Parse(body, form, lim)
 	if !bytes.Equal(before, body) {
 		t.Fatal("Parse changed the body")
 	}
@@ -98,7 +98,7 @@ func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits
 		if !bytes.Equal(r.Record(i), raw) {
 			t.Fatalf("record %d: got %q, want %q", i, r.Record(i), raw)
 		}
-		row := recordtest.Row(raw, received)
+		row := recordtest.Row(raw)
 		if !strings.HasPrefix(row["id"].(string), "h-") {
 			ids++
 		}
@@ -140,11 +140,11 @@ func FuzzMask(f *testing.F) {
 		defer r.Release()
 		defer plain.Release()
 		lim := record.Limits{Mask: mask}
-		if err := r.Parse(bytes.Clone(body), form, lim, received); err != nil {
+		if err := r.Parse(bytes.Clone(body), form, lim); err != nil {
 			return
 		}
 		lim.Mask = record.NoMask
-		if err := plain.Parse(body, form, lim, received); err != nil || plain.Len() != r.Len() {
+		if err := plain.Parse(body, form, lim); err != nil || plain.Len() != r.Len() {
 			t.Fatalf("%d records with a mask, %d without, and %v: %q", r.Len(), plain.Len(), err, body)
 		}
 		for i := range r.Len() {
@@ -289,7 +289,7 @@ func compareColumnsAfter(t *testing.T, before, m *flow.Message) {
 	}
 	for i := range c.Rows() {
 		raw := want.Records[c.StreamIdx[i]]
-		wantRow, gotRow := recordtest.Row(raw, m.Received), recordtest.RowOf(&c, i)
+		wantRow, gotRow := recordtest.Row(raw), recordtest.RowOf(&c, i)
 		wantRow["source"] = m.Source
 		if wantRow["kind"] == int64(flow.ByPlace) {
 			wantRow["identity"] = fmt.Sprintf("%d.%d.%d.%d", m.Lane, m.Incarnation, m.Seq, c.StreamIdx[i])
@@ -306,7 +306,7 @@ func compareColumnsAfter(t *testing.T, before, m *flow.Message) {
 		if err != nil {
 			t.Fatalf("record %q: %v", raw, err)
 		}
-		if diff := cmp.Diff(recordtest.Posted(raw, m.Received), queried); diff != "" {
+		if diff := cmp.Diff(recordtest.Posted(raw), queried); diff != "" {
 			t.Fatalf("record %q does not round-trip (-posted +queried):\n%s", raw, diff)
 		}
 	}

@@ -23,19 +23,19 @@ func (c *Columns) kind(row int, positioned bool) uint8 {
 
 // positioned says of the record just read whether it will be known by its
 // position.
-func (w *walker) positioned(received int64) bool {
+func (w *walker) positioned() bool {
 	for _, f := range [...]field{fieldPartitionID, fieldPosition} {
 		v := w.get(f)
 		if v.kind <= kindNull {
 			return false
 		}
-		if n, code := w.integer(v); code != "" || n < 1 {
+		if n, code := w.integer(v); code != "" || n < 1 || f == fieldPartitionID && n > flow.MaxPartition {
 			return false
 		}
 	}
 	v := w.get(fieldTimestamp)
 	ms, _ := w.time(v)
-	return v.kind > kindNull && plausible(ms, received)
+	return v.kind > kindNull && plausible(ms)
 }
 
 // identity adds what makes the record just read the same as another one. All

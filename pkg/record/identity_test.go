@@ -44,6 +44,8 @@ func TestWhatARecordIsKnownBy(t *testing.T) {
 		{"position -1 is a placeholder", `{"id":"a","partitionId":1,"position":-1` + time + `}`, flow.ByContent, "a", "a"},
 		{"partition 0 is a placeholder", `{"id":"a","partitionId":0,"position":7` + time + `}`, flow.ByContent, "a", "a"},
 		{"partition -1 is a placeholder", `{"id":"a","partitionId":-1,"position":7` + time + `}`, flow.ByContent, "a", "a"},
+		{"the greatest partition", `{"partitionId":8191,"position":7` + time + `}`, flow.ByPosition, "8191-7", ""},
+		{"a partition that no engine has", `{"id":"8192-7","partitionId":8192,"position":7` + time + `}`, flow.ByContent, "8192-7", ""},
 		{"a position that is no number", `{"id":"a","partitionId":1,"position":"seven"` + time + `}`, flow.ByContent, "a", "a"},
 		{"a key of -1 says nothing", `{"id":"a","key":-1` + time + `}`, flow.ByContent, "a", "a"},
 		{"no timestamp", `{"id":"1-7","partitionId":1,"position":7}`, flow.ByContent, "1-7", ""},

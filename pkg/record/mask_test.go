@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -16,7 +15,7 @@ func masked(t *testing.T, m *record.Mask, form record.Form, body string) (kept s
 	t.Helper()
 	r := record.NewRequest()
 	defer r.Release()
-	if err := r.Parse([]byte(body), form, record.Limits{Mask: m}, time.Now()); err != nil {
+	if err := r.Parse([]byte(body), form, record.Limits{Mask: m}); err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
 	for i := range r.Len() {
@@ -85,7 +84,7 @@ func TestMasksDoNotMeet(t *testing.T) {
 	}
 	r := record.NewRequest()
 	for i, m := range []*record.Mask{nil, more, nil, more} {
-		if err := r.Parse([]byte(`{"id":"a","pin":"1234","value":{"pin":"1234"},"and":"much more after it, so that it is remembered"}`), record.FormAuto, record.Limits{Mask: m}, time.Now()); err != nil {
+		if err := r.Parse([]byte(`{"id":"a","pin":"1234","value":{"pin":"1234"},"and":"much more after it, so that it is remembered"}`), record.FormAuto, record.Limits{Mask: m}); err != nil {
 			t.Fatal(err)
 		}
 		if hidden := !strings.Contains(string(r.Body()), "1234"); hidden != (m != nil) {
@@ -101,7 +100,7 @@ func TestMaskedPartsAndHash(t *testing.T) {
 	for i, secret := range []string{"one-secret", "another"} {
 		body := `[{"id":"a","value":{"password":"` + secret + `"},"key":3},{"id":"b","key":4}]`
 		r := record.NewRequest()
-		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, time.Now()); err != nil {
+		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)

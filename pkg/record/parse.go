@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"time"
 )
 
 // parser is what Parse needs to know while it runs.
 type parser struct {
 	*Request
-	lim      Limits
-	received int64 // ms since 1970
-	shape    shape
+	lim   Limits
+	shape shape
 }
 
 // shape is where the records of a body stand in it: problems point there.
@@ -157,11 +155,11 @@ func (p *parser) add(at, end int) int {
 	}
 	if id := w.get(fieldID); id.kind <= kindNull || id.kind == kindString && id.end-id.start == 2 {
 		p.noID++
-		if !w.positioned(p.received) {
+		if !w.positioned() {
 			p.byPlace++
 		}
 	}
-	if ms, code := w.time(w.get(fieldTimestamp)); code != "" || !plausible(ms, p.received) {
+	if ms, code := w.time(w.get(fieldTimestamp)); code != "" || !plausible(ms) {
 		p.badTime++
 	}
 	p.unknown += len(w.outer) + len(w.inner)
@@ -198,12 +196,12 @@ type Refused struct {
 // each, and keeps those that can be taken. The others are passed over and told
 // of, for a client that would send all of them again for ever. Otherwise it is
 // as Parse: the error is a *LimitError, when the body is too large.
-func (r *Request) ParseEach(body []byte, spans []Span, lim Limits, now time.Time) ([]Refused, error) {
+func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, error) {
 	r.reset(body)
 	if len(body) > math.MaxInt32 {
 		return nil, &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: details[CodeBodyTooLarge]}
 	}
-	p := parser{Request: r, lim: lim.withDefaults(), received: now.UnixMilli(), shape: shapeSole}
+	p := parser{Request: r, lim: lim.withDefaults(), shape: shapeSole}
 	p.lim.Records = math.MaxInt
 	if r.w.mask != p.lim.Mask { // names that are masked must not be remembered
 		r.w.mask, r.w.names, r.w.valueNames = p.lim.Mask, names{}, names{}

@@ -39,7 +39,7 @@ func TestFormsOfABody(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r := record.NewRequest()
 			defer r.Release()
-			if err := r.Parse([]byte(test.body), test.form, record.Limits{}, received); err != nil {
+			if err := r.Parse([]byte(test.body), test.form, record.Limits{}); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
@@ -72,7 +72,7 @@ func TestBodiesThatAreNotJSONAreRefusedWhereTheyBreak(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			var got *record.SyntaxError
-			if err := new(record.Request).Parse([]byte(test.body), record.FormAuto, record.Limits{}, received); !errors.As(err, &got) {
+			if err := new(record.Request).Parse([]byte(test.body), record.FormAuto, record.Limits{}); !errors.As(err, &got) {
 				t.Fatalf("got %v, want a *SyntaxError", err)
 			}
 			test.want.Detail = got.Detail
@@ -115,7 +115,7 @@ func TestBodiesBeyondALimitAreRefused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			err := new(record.Request).Parse([]byte(test.body), record.FormAuto, test.lim, received)
+			err := new(record.Request).Parse([]byte(test.body), record.FormAuto, test.lim)
 			var limit *record.LimitError
 			if errors.As(err, &limit) {
 				if limit.Code != test.want || limit.Limit == 0 || limit.Detail == "" {
@@ -144,7 +144,7 @@ func TestProblemsPointIntoTheBody(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			var problems *record.ProblemsError
-			if err := new(record.Request).Parse([]byte(test.body), test.form, record.Limits{}, received); !errors.As(err, &problems) {
+			if err := new(record.Request).Parse([]byte(test.body), test.form, record.Limits{}); !errors.As(err, &problems) {
 				t.Fatalf("got %v, want a *ProblemsError", err)
 			}
 			var got []string
@@ -161,7 +161,7 @@ func TestProblemsPointIntoTheBody(t *testing.T) {
 func TestOfManyProblemsTheFirstHundredAreTold(t *testing.T) {
 	body := "[" + strings.Repeat(`{"key":"x"},`, 249) + `{"key":"secret"}]`
 	var problems *record.ProblemsError
-	if err := new(record.Request).Parse([]byte(body), record.FormAuto, record.Limits{}, received); !errors.As(err, &problems) {
+	if err := new(record.Request).Parse([]byte(body), record.FormAuto, record.Limits{}); !errors.As(err, &problems) {
 		t.Fatalf("got %v, want a *ProblemsError", err)
 	}
 	if len(problems.Problems) != 100 || problems.Total != 250 || problems.Problems[99].Index != 99 {
@@ -172,14 +172,14 @@ func TestOfManyProblemsTheFirstHundredAreTold(t *testing.T) {
 func TestParseTellsWhatTheRecordsLack(t *testing.T) {
 	r := record.NewRequest()
 	defer r.Release()
-	if err := r.Parse([]byte(`[{"id":"a","timestamp":1763701200123,"x":1},{"id":7,"timestamp":5,"value":{"y":2}}]`), record.FormAuto, record.Limits{}, received); err != nil {
+	if err := r.Parse([]byte(`[{"id":"a","timestamp":1763701200123,"x":1},{"id":7,"timestamp":5,"value":{"y":2}}]`), record.FormAuto, record.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	if !r.AllIDs() || r.BadTimestamps() != 1 || r.UnknownMembers() != 2 {
 		t.Errorf("got %v %d %d, want all ids, 1 bad timestamp, 2 unknown members", r.AllIDs(), r.BadTimestamps(), r.UnknownMembers())
 	}
 	for _, body := range []string{`[{"id":"a"},{}]`, `[{"id":""}]`, `[{"id":null}]`} {
-		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}, received); err != nil || r.AllIDs() {
+		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}); err != nil || r.AllIDs() {
 			t.Errorf("%s: got error %v and all ids %v", body, err, r.AllIDs())
 		}
 	}
@@ -190,7 +190,7 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	r := record.NewRequest()
 	defer r.Release()
 	parse := func() {
-		if err := r.Parse(body, record.FormAuto, record.Limits{}, received); err != nil {
+		if err := r.Parse(body, record.FormAuto, record.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +223,7 @@ func TestOtherJSONIsNotTakenForRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{Shaped: true}, received)
+			err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{Shaped: true})
 			var problems *record.ProblemsError
 			if errors.As(err, &problems) {
 				for _, p := range problems.Problems {
@@ -235,7 +235,7 @@ func TestOtherJSONIsNotTakenForRecords(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
-			if err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{}, received); name == "an empty object" && err != nil {
+			if err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{}); name == "an empty object" && err != nil {
 				t.Errorf("taken without being asked for more: %v", err)
 			}
 		})
@@ -257,7 +257,7 @@ func eachAlone(t testing.TB, body []byte, lim record.Limits, now time.Time) (kep
 	codes = map[int]string{}
 	for i, line := range bytes.Split(body, []byte{'\n'}) {
 		r := record.NewRequest()
-		err := r.Parse(bytes.Clone(line), record.FormNDJSON, lim, now)
+		err := r.Parse(bytes.Clone(line), record.FormNDJSON, lim)
 		var syntax *record.SyntaxError
 		var limit *record.LimitError
 		var problems *record.ProblemsError
@@ -298,7 +298,7 @@ func FuzzParseEach(f *testing.F) {
 		kept, codes := eachAlone(t, body, lim, now)
 		r := record.NewRequest()
 		defer r.Release()
-		refused, err := r.ParseEach(bytes.Clone(body), spansOf(body), lim, now)
+		refused, err := r.ParseEach(bytes.Clone(body), spansOf(body), lim)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +333,7 @@ func TestSecretsOfWhatIsNoRecord(t *testing.T) {
 		`{"x":1}`:                                          `{"x":1}`,
 	} {
 		r := record.NewRequest()
-		refused, err := r.ParseEach([]byte(body), []record.Span{{End: len(body)}}, record.Limits{Shaped: true}, time.Now())
+		refused, err := r.ParseEach([]byte(body), []record.Span{{End: len(body)}}, record.Limits{Shaped: true})
 		if err != nil || len(refused) != 1 || r.Len() != 0 {
 			t.Fatalf("%s: %d refused, %d kept, %v, want it refused", body, len(refused), r.Len(), err)
 		}
@@ -351,7 +351,7 @@ func TestWhatIsRefusedHasNoPartInTheRequest(t *testing.T) {
 	body := []byte(good + bad)
 	r := record.NewRequest()
 	defer r.Release()
-	refused, err := r.ParseEach(body, []record.Span{{End: len(good)}, {Start: len(good), End: len(body)}}, record.Limits{}, received)
+	refused, err := r.ParseEach(body, []record.Span{{End: len(good)}, {Start: len(good), End: len(body)}}, record.Limits{})
 	if err != nil || len(refused) != 1 || r.Len() != 1 || !r.AllIDs() || !r.Identified() {
 		t.Errorf("%d refused, %d taken, %v: all ids %v, identified %v, want one each and both", len(refused), r.Len(), err, r.AllIDs(), r.Identified())
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 )
 
 // Form is how the records of a body are written.
@@ -86,8 +85,8 @@ func (r *Request) AllIDs() bool { return r.noID == 0 }
 // position or by its id: then a repeat of it is known whatever request it is in.
 func (r *Request) Identified() bool { return r.byPlace == 0 }
 
-// BadTimestamps returns how many records have no timestamp, or one before 2000
-// or more than a week ahead.
+// BadTimestamps returns how many records have no timestamp, or one that is not
+// from 2000 to 2099.
 func (r *Request) BadTimestamps() int { return r.badTime }
 
 // UnknownMembers returns how many members are not in the specification.
@@ -98,12 +97,12 @@ func (r *Request) UnknownMembers() int { return r.unknown }
 // members that lim masks are replaced in it; Body is what it is then. The error
 // is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
 // body was read; then the request holds nothing of use.
-func (r *Request) Parse(body []byte, form Form, lim Limits, now time.Time) error {
+func (r *Request) Parse(body []byte, form Form, lim Limits) error {
 	r.reset(body)
 	if len(body) > math.MaxInt32 {
 		return &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: details[CodeBodyTooLarge]}
 	}
-	p := parser{Request: r, lim: lim.withDefaults(), received: now.UnixMilli()}
+	p := parser{Request: r, lim: lim.withDefaults()}
 	if r.w.mask != p.lim.Mask { // names that are masked must not be remembered
 		r.w.mask, r.w.names, r.w.valueNames = p.lim.Mask, names{}, names{}
 	}

@@ -50,8 +50,8 @@ func TestTreatmentOfValues(t *testing.T) {
 		{"a timestamp in microseconds is not believed", `{"timestamp":"1763701200000000"}`, row{"ts": int64(0), "extra": `{"_record":{"timestamp":"1763701200000000"}}`}},
 		{"a timestamp before 2000 is not believed", `{"timestamp":946684799999}`, row{"ts": int64(0), "extra": `{"_record":{"timestamp":946684799999}}`}},
 		{"the first moment of 2000 is believed", `{"timestamp":946684800000}`, row{"ts": int64(946684800000)}},
-		{"a week after receipt is believed", `{"timestamp":1764309600000}`, row{"ts": int64(1764309600000)}},
-		{"more than a week after receipt is not believed", `{"timestamp":1764309600001}`, row{"ts": int64(0), "extra": `{"_record":{"timestamp":1764309600001}}`}},
+		{"the last moment of 2099 is believed, whenever it comes in", `{"timestamp":4102444799999}`, row{"ts": int64(4102444799999), "extra": ""}},
+		{"a timestamp of 2100 is not believed", `{"timestamp":4102444800000}`, row{"ts": int64(0), "extra": `{"_record":{"timestamp":4102444800000}}`}},
 		{"a missing timestamp is 0 and leaves nothing in extra", `{"id":"a"}`, row{"ts": int64(0), "extra": ""}},
 		{"ISO 8601 times become ms", `{"timestamp":"2025-11-21T06:00:00.123+01:00","value":{"deadline":"2025-11-21T06:05:00Z"}}`,
 			row{"ts": int64(1763701200123), "deadline": int64(1763705100000)}},
@@ -87,7 +87,7 @@ func TestTreatmentOfValues(t *testing.T) {
 	}
 	for _, test := range stored {
 		t.Run(test.name, func(t *testing.T) {
-			if err := new(record.Request).Parse([]byte(test.record), record.FormAuto, record.Limits{}, received); err != nil {
+			if err := new(record.Request).Parse([]byte(test.record), record.FormAuto, record.Limits{}); err != nil {
 				t.Fatalf("the api refuses it: %v", err)
 			}
 			var c record.Columns
@@ -127,7 +127,7 @@ func TestTreatmentOfWrongTypes(t *testing.T) {
 	}
 	for _, test := range refused {
 		t.Run(test.name, func(t *testing.T) {
-			err := new(record.Request).Parse([]byte(test.record), record.FormAuto, record.Limits{}, received)
+			err := new(record.Request).Parse([]byte(test.record), record.FormAuto, record.Limits{})
 			var problems *record.ProblemsError
 			if !errors.As(err, &problems) {
 				t.Fatalf("got %v, want a *ProblemsError", err)

@@ -66,7 +66,7 @@ func submissions(b *testing.B, records int) (subs []flow.Submission, size int64)
 	for _, body := range bodies {
 		size += int64(len(body))
 		r := record.NewRequest()
-		if err := r.Parse(body, record.FormAuto, record.Limits{}, benchtest.Start); err != nil {
+		if err := r.Parse(body, record.FormAuto, record.Limits{}); err != nil {
 			b.Fatal(err)
 		}
 		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)

@@ -50,7 +50,7 @@ HAVING findings >= 20 AND countIf(key % 2 = 1) = 0
 ORDER BY source;
 
 -- question bad_timestamps: Timestamps are not milliseconds of our time
--- Records without a timestamp, or with one before 2000 or more than a week after they came in: in seconds, or by a clock that is wrong.
+-- Records without a timestamp, or with one that is not from 2000 to 2099: in seconds, or by a clock that is wrong.
 -- do: send milliseconds since 1970, and set the clock of the engine.
 SELECT source, count() AS findings, concat('record ', min(id), ' with the timestamp ', argMin(coalesce(nullIf(JSONExtractRaw(extra, '_record', 'timestamp'), ''), 'missing'), id)) AS example
 FROM flow.v_records

@@ -82,7 +82,7 @@ func samplesComeBackAsTheyWerePosted(t *testing.T, s *stack) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := recordtest.Posted(sample, time.Now())
+			want := recordtest.Posted(sample)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("queried differs from posted (-posted +queried):\n%s", diff)
 			}

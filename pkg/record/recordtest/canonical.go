@@ -46,19 +46,19 @@ func init() {
 //   - numbers where the specification has strings are strings;
 //   - version and targetElementId are called what they stand for;
 //   - id, partitionId and position are there if they can be derived.
-func Posted(raw []byte, received time.Time) map[string]any {
+func Posted(raw []byte) map[string]any {
 	outer := tree(raw).(map[string]any)
 	value, _ := outer["value"].(map[string]any)
 	delete(outer, "value")
 	rename(value, "version", "processDefinitionVersion", func(v any) bool { _, code := integer(marshal(v)); return code == "" })
 	rename(value, "targetElementId", "elementId", func(v any) bool { _, code := text(marshal(v)); return code == "" })
 	given := maps.Clone(outer)
-	normalise(outer, outerColumns, received)
-	normalise(value, valueColumns, received)
+	normalise(outer, outerColumns)
+	normalise(value, valueColumns)
 	id, _ := outer["id"].(string)
 	partition, position := positionOf(id)
 	if id == "" {
-		outer["id"] = missingID(raw, received)
+		outer["id"] = missingID(raw)
 	}
 	for name, n := range map[string]int64{"partitionId": partition, "position": position} {
 		if given[name] == nil && n != 0 {
@@ -82,7 +82,7 @@ func rename(o map[string]any, from, to string, usable func(any) bool) {
 	}
 }
 
-func normalise(o map[string]any, columns map[string]string, received time.Time) {
+func normalise(o map[string]any, columns map[string]string) {
 	for name, column := range columns {
 		v, there := o[name]
 		switch {
@@ -94,7 +94,7 @@ func normalise(o map[string]any, columns map[string]string, received time.Time) 
 				read = milliseconds
 			}
 			n, code := read(marshal(v))
-			if code == "" && (name != "timestamp" || plausible(n, received)) {
+			if code == "" && (name != "timestamp" || plausible(n)) {
 				o[name] = number(n)
 			}
 			if notNull[column] && name != "timestamp" && o[name] == number(0) {
@@ -119,9 +119,9 @@ func isMissing(v any, column string) bool {
 	return v == nil || v == "" && !numbers[column]
 }
 
-func plausible(ms int64, received time.Time) bool {
+func plausible(ms int64) bool {
 	t := time.UnixMilli(ms)
-	return !t.Before(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) && !t.After(received.Add(7*24*time.Hour))
+	return !t.Before(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) && t.Before(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
 }
 
 func number(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) }

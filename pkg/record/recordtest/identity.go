@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/big"
 	"regexp"
-	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -17,10 +16,10 @@ import (
 // identify adds the columns that say which other rows are the same record, and
 // the id that queries show. The row has id as sent, timestamp, partition and
 // position.
-func identify(row map[string]any, raw []byte, received time.Time) {
+func identify(row map[string]any, raw []byte) {
 	id := row["id"].(string)
 	switch {
-	case positioned(raw, received):
+	case positioned(raw):
 		row["kind"], row["identity"] = int64(flow.ByPosition), ""
 	case id != "":
 		row["kind"], row["identity"] = int64(flow.ByContent), string(contentHash(raw, false)[8:])
@@ -28,7 +27,7 @@ func identify(row map[string]any, raw []byte, received time.Time) {
 		row["kind"] = int64(flow.ByPlace) // its identity is not in the record
 	}
 	if id == "" {
-		row["id"] = missingID(raw, received)
+		row["id"] = missingID(raw)
 	}
 	row["own_id"] = row["id"]
 	if row["id"] == fmt.Sprintf("%d-%d", row["partition_id"], row["position"]) && row["partition_id"].(int64) >= 0 && row["position"].(int64) >= 0 {
@@ -37,13 +36,13 @@ func identify(row map[string]any, raw []byte, received time.Time) {
 }
 
 // positioned says whether a record is known by its position.
-func positioned(raw []byte, received time.Time) bool {
+func positioned(raw []byte) bool {
 	o := decode(raw)
 	for _, name := range []string{"partitionId", "position"} {
 		if !o.has(name) {
 			return false
 		}
-		if n, code := integer(o[name]); code != "" || n < 1 {
+		if n, code := integer(o[name]); code != "" || n < 1 || name == "partitionId" && n > 8191 {
 			return false
 		}
 	}
@@ -51,13 +50,13 @@ func positioned(raw []byte, received time.Time) bool {
 		return false
 	}
 	ms, code := milliseconds(o["timestamp"])
-	return code == "" && plausible(ms, received)
+	return code == "" && plausible(ms)
 }
 
 // missingID returns the id that queries show of a record that was sent without
 // one.
-func missingID(raw []byte, received time.Time) string {
-	if !positioned(raw, received) {
+func missingID(raw []byte) string {
+	if !positioned(raw) {
 		return "h-" + hex.EncodeToString(contentHash(raw, true))
 	}
 	o := decode(raw)

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
-	"time"
 )
 
 // Row returns the columns a record becomes, by the names and order they have in
 // flow.records: string, int64, or nil for NULL. Columns that say where the
 // record came from are left out. The record passed Check.
-func Row(raw []byte, received time.Time) map[string]any {
+func Row(raw []byte) map[string]any {
 	outer := decode(raw)
 	value := decode(outer["value"])
 	if value == nil {
@@ -46,7 +45,7 @@ func Row(raw []byte, received time.Time) map[string]any {
 	row["ts"] = int64(0)
 	take("ts", outer, rest, "timestamp", func(raw json.RawMessage) (any, string) {
 		ms, code := milliseconds(raw)
-		if t := time.UnixMilli(ms); code == "" && (t.Before(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) || t.After(received.Add(7*24*time.Hour))) {
+		if code == "" && !plausible(ms) {
 			code = "absurd"
 		}
 		return ms, code
@@ -54,7 +53,7 @@ func Row(raw []byte, received time.Time) map[string]any {
 	row["partition_id"], row["position"] = positionOf(row["id"].(string))
 	take("partition_id", outer, rest, "partitionId", anyInteger)
 	take("position", outer, rest, "position", anyInteger)
-	identify(row, raw, received)
+	identify(row, raw)
 	row["source_record_position"] = nil
 	take("source_record_position", outer, rest, "sourceRecordPosition", anyInteger)
 	for _, c := range plainColumns {
