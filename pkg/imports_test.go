@@ -78,6 +78,35 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 	}
 }
 
+// TestTheOracleStandsAlone: what chaos compares the tables with shares no code with what
+// made them. It imports the standard library only.
+func TestTheOracleStandsAlone(t *testing.T) {
+	files, err := filepath.Glob("../cmd/internal/oracle/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		checked++
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if first, _, _ := strings.Cut(imported, "/"); err != nil || first == "sluice" || strings.Contains(first, ".") {
+				t.Errorf("%s imports %s: the oracle imports the standard library only", path, imported)
+			}
+		}
+	}
+	if checked < 5 {
+		t.Fatalf("checked %d files: the oracle is somewhere else", checked)
+	}
+}
+
 // TestTheProgramsNeedNoPlots: what only tools need is in modules of their own
 // (cmd/internal/bench, browser and foreign), and not in the one of the programs.
 func TestTheProgramsNeedNoPlots(t *testing.T) {

@@ -1,0 +1,120 @@
+package oracle
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// null is what ClickHouse prints for a value that is missing.
+const null = `\N`
+
+// The cells below are texts as ClickHouse prints them, without escapes.
+
+func whole(n int64) string { return strconv.FormatInt(n, 10) }
+
+func (n number) cell() string {
+	if !n.known {
+		return null
+	}
+	return whole(n.n)
+}
+
+// but is the cell of a key that a placeholder stands for.
+func (n number) but(placeholder int64) string {
+	if n.n == placeholder {
+		return null
+	}
+	return n.cell()
+}
+
+// time is the cell of a time in ms since 1970.
+func (n number) time() string {
+	if !n.known {
+		return null
+	}
+	return time.UnixMilli(n.n).UTC().Format("2006-01-02 15:04:05.000")
+}
+
+// between is the cell of the ms from one time to another.
+func between(from, to number) string {
+	if !from.known || !to.known {
+		return null
+	}
+	return whole(to.n - from.n)
+}
+
+func flag(is bool) string {
+	if is {
+		return "1"
+	}
+	return "0"
+}
+
+// texts and keys are cells of arrays.
+func texts(all []string) string {
+	quoted := make([]string, len(all))
+	for i, s := range all {
+		quoted[i] = "'" + s + "'"
+	}
+	return "[" + strings.Join(quoted, ",") + "]"
+}
+
+func keys(set map[int64]bool) string {
+	sorted := make([]int64, 0, len(set))
+	for key := range set {
+		sorted = append(sorted, key)
+	}
+	slices.Sort(sorted)
+	var all []string
+	for _, key := range sorted {
+		all = append(all, whole(key))
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}
+
+// unescape undoes what ClickHouse escapes in the cells of TabSeparated, but for null.
+func unescape(cell string) string {
+	if cell == null || !strings.Contains(cell, `\`) {
+		return cell
+	}
+	return escapes.Replace(cell)
+}
+
+var escapes = strings.NewReplacer(`\b`, "\b", `\f`, "\f", `\r`, "\r", `\n`, "\n", `\t`, "\t", `\0`, "\x00", `\'`, "'", `\\`, `\`)
+
+// last is what the last of some records said, by its time and then its position.
+type last struct {
+	known        bool
+	ts, position int64
+	said         []string
+}
+
+func (l *last) take(r *record, said ...string) {
+	next := last{true, r.ts, max(r.position, 0), said}
+	if !l.known || l.before(next) {
+		*l = next
+	}
+}
+
+func (l last) before(o last) bool {
+	switch {
+	case l.ts != o.ts:
+		return l.ts < o.ts
+	case l.position != o.position:
+		return l.position < o.position
+	}
+	return slices.Compare(l.said, o.said) < 0
+}
+
+// at is the time of that record, if it had one.
+func (l last) at() number { return number{l.ts, l.ts > 0} }
+
+// or is one of the things that it said, or the cell otherwise when there was none.
+func (l last) or(i int, otherwise string) string {
+	if !l.known {
+		return otherwise
+	}
+	return l.said[i]
+}

@@ -1,0 +1,148 @@
+package oracle
+
+// folds are the aggregates of one source. Each is made of what single records say, so
+// their order does not matter.
+type folds struct {
+	instances   map[string]*instance
+	elements    map[inInstance]*element
+	jobs        map[inInstance]*job
+	incidents   map[inInstance]*incident
+	variables   map[inInstance]*variable
+	tasks       map[inInstance]*userTask
+	waits       map[wait]*waiting
+	signals     map[wait]*signal
+	decisions   map[inInstance]*decision
+	definitions map[int64]*definition
+	partitions  map[int64]*partition
+}
+
+// inInstance is a thing of a process instance, known by its key.
+type inInstance struct {
+	instance string
+	key      int64
+}
+
+// wait is a thing of one of several value types.
+type wait struct {
+	valueType string
+	inInstance
+}
+
+func newFolds() *folds {
+	return &folds{
+		instances: map[string]*instance{}, elements: map[inInstance]*element{}, jobs: map[inInstance]*job{}, incidents: map[inInstance]*incident{},
+		variables: map[inInstance]*variable{}, tasks: map[inInstance]*userTask{}, waits: map[wait]*waiting{}, signals: map[wait]*signal{},
+		decisions: map[inInstance]*decision{}, definitions: map[int64]*definition{}, partitions: map[int64]*partition{},
+	}
+}
+
+// at gives what is known by a key, made when it is missing.
+func at[K comparable, V any](all map[K]*V, key K) *V {
+	v := all[key]
+	if v == nil {
+		v = new(V)
+		all[key] = v
+	}
+	return v
+}
+
+// greatest keeps the greater text: of the records of a thing some lack it, and the others
+// agree unless it was migrated.
+func greatest(s *string, o text) {
+	if string(o) > *s {
+		*s = string(o)
+	}
+}
+
+// take adds a stored record.
+func (f *folds) take(r *record) {
+	f.takePartition(r)
+	if r.RecordType != "EVENT" {
+		return
+	}
+	of := inInstance{string(r.Value.ProcessInstanceKey), r.Key.n}
+	switch r.ValueType {
+	case "PROCESS_INSTANCE", "JOB", "INCIDENT", "PROCESS_INSTANCE_CREATION":
+		if aboutInstance(of.instance) {
+			at(f.instances, of.instance).take(r)
+		}
+	}
+	if r.is("JOB_BATCH", "ACTIVATED") {
+		f.takeBatch(r)
+	}
+	if r.Key.n <= 0 {
+		return
+	}
+	switch r.ValueType {
+	case "PROCESS_INSTANCE":
+		if r.is("PROCESS_INSTANCE", "ELEMENT_ACTIVATING", "ELEMENT_ACTIVATED", "ELEMENT_COMPLETED", "ELEMENT_TERMINATED", "ELEMENT_MIGRATED") {
+			at(f.elements, of).take(r)
+		}
+	case "JOB":
+		at(f.jobs, of).take(r, number{r.Key.n, true}, r.Value.Retries, r.Value.Deadline.number)
+	case "INCIDENT":
+		at(f.incidents, of).take(r)
+	case "VARIABLE":
+		at(f.variables, of).take(r)
+	case "USER_TASK":
+		at(f.tasks, of).take(r)
+	case "TIMER", "PROCESS_MESSAGE_SUBSCRIPTION", "MESSAGE":
+		at(f.waits, wait{string(r.ValueType), of}).take(r)
+	case "SIGNAL", "SIGNAL_SUBSCRIPTION":
+		at(f.signals, wait{string(r.ValueType), inInstance{"", of.key}}).take(r)
+	case "DECISION_EVALUATION":
+		at(f.decisions, of).take(r)
+	case "PROCESS":
+		at(f.definitions, of.key).take(r)
+	}
+}
+
+// aboutInstance tells the key of an instance from what stands for none.
+func aboutInstance(key string) bool { return key != "" && key != "-1" && key != "0" }
+
+func (f *folds) tables() []*Table {
+	elements, active := f.elementTables()
+	timers, subscriptions, messages := f.waitTables()
+	return []*Table{
+		f.instanceTable(), elements, active, f.jobTable(), f.incidentTable(), f.variableTable(), f.taskTable(),
+		timers, subscriptions, messages, f.signalTable(), f.decisionTable(), f.definitionTable(),
+	}
+}
+
+// partition is what a source has sent of one partition; 0 of records that are not known
+// by a position.
+type partition struct {
+	records           int64
+	firstTS, lastTS   number
+	newest, positions number // day of ms, and the highest position of it
+}
+
+func (f *folds) takePartition(r *record) {
+	id := int64(0)
+	if r.known == byPosition {
+		id = r.PartitionID.n
+	}
+	p := at(f.partitions, id)
+	p.records++
+	p.firstTS.least(r.at())
+	p.lastTS.most(r.at())
+	if r.known != byPosition {
+		return
+	}
+	const msOfDay = 24 * 60 * 60 * 1000
+	day := number{r.ts / msOfDay, true}
+	if !p.newest.known || day.n > p.newest.n {
+		p.newest, p.positions = day, number{}
+	}
+	if day == p.newest {
+		p.positions.most(r.Position)
+	}
+}
+
+func (f *folds) sources() *Table {
+	t := newTable("v_sources", 1, "partition_id", "records", "last_position", "first_ts", "last_ts")
+	for id, p := range f.partitions {
+		t.put(whole(id), whole(p.records), p.positions.cell(), p.firstTS.time(), p.lastTS.time())
+	}
+	return t
+}

@@ -1,0 +1,282 @@
+package oracle
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Line is what a client wrote down about one record that it sent, as one line of JSON. A
+// record that it sent in several requests may have several lines; one without identity
+// has a line for each request that it was sent in, however often that was repeated.
+type Line struct {
+	Source string          `json:"source"`
+	Acked  bool            `json:"acked"` // the api said OK; otherwise the record may be stored or not
+	Record json.RawMessage `json:"record"`
+}
+
+// Counters is the table of counters, whose rows are sums.
+const Counters = "counts_1m"
+
+// Oracle is what one source has sent, and what the tables must have of it. The zero value
+// of its options is a source of which everything is kept.
+type Oracle struct {
+	// Expired says that rows and counters of this source are due by ClickHouse's clock:
+	// those that are gone are not missing. Aggregates never expire.
+	Expired bool
+
+	// Forgotten are process instances that were forgotten after they had ended.
+	Forgotten map[string]bool
+
+	source   string
+	rows     map[string]*times  // by what tells rows apart
+	contents map[[32]byte]times // of records that are known by their content
+	unsure   []unsure
+	settled  bool
+	acked    int64
+	counts   map[string]int64
+	folds    *folds
+}
+
+// times is how often a row must be there, may be there, and is there.
+type times struct{ must, may, got int64 }
+
+// unsure is a record that was sent and not acknowledged.
+type unsure struct {
+	row string
+	raw []byte
+}
+
+// New makes the oracle of a source.
+func New(source string) *Oracle {
+	return &Oracle{source: source, rows: map[string]*times{}, contents: map[[32]byte]times{}, counts: map[string]int64{}, folds: newFolds()}
+}
+
+// Read adds the lines of a client that are of this source. A last line without its end,
+// as a client that was killed leaves it, does not count.
+func (o *Oracle) Read(lines io.Reader) error {
+	in := bufio.NewReaderSize(lines, 1<<20)
+	for {
+		text, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("oracle: read what %s has sent: %w", o.source, err)
+		}
+		var line Line
+		if err := json.Unmarshal(text, &line); err != nil {
+			return fmt.Errorf("oracle: read what %s has sent: %w", o.source, err)
+		}
+		if line.Source != o.source {
+			continue
+		}
+		if err := o.Add(line); err != nil {
+			return err
+		}
+	}
+}
+
+// Add adds a record.
+func (o *Oracle) Add(line Line) error {
+	r, err := parse(line.Source, line.Record)
+	if err != nil || o.Forgotten[string(r.Value.ProcessInstanceKey)] {
+		return err
+	}
+	row := r.row()
+	of := o.rows[row]
+	if of == nil {
+		of = new(times)
+		o.rows[row] = of
+	}
+	had := *of // of this record, not of all rows that look so
+	var content [32]byte
+	switch r.known {
+	case byContent:
+		if content, err = contentOf(row, line.Record); err != nil {
+			return err
+		}
+		had = o.contents[content]
+	case byRequest:
+		had = times{}
+	}
+	if had.may == 0 {
+		of.may++
+	}
+	switch {
+	case line.Acked && had.must == 0:
+		of.must++
+		o.acked++
+		o.fold(r)
+	case !line.Acked && had.may == 0:
+		o.unsure = append(o.unsure, unsure{row, bytes.Clone(line.Record)})
+	}
+	if r.known == byContent {
+		if had.may = 1; line.Acked {
+			had.must = 1
+		}
+		o.contents[content] = had
+	}
+	return nil
+}
+
+// rowColumns tell one row of flow.records from another.
+var rowColumns = []string{"id", "partition_id", "position", "ts", "key", "record_type", "value_type", "intent", "bpmn_process_id", "process_instance_key"}
+
+// madeUp are ids of rows whose records have none.
+var madeUp = regexp.MustCompile(`^h-[0-9a-f]{32}$`)
+
+// row is what the row of the record has in these columns.
+func (r *record) row() string {
+	return strings.Join([]string{string(r.ID), whole(r.PartitionID.n), whole(r.Position.n), number{r.ts, true}.time(), whole(r.Key.n),
+		string(r.RecordType), string(r.ValueType), string(r.Intent), string(r.Value.BpmnProcessID), string(r.Value.ProcessInstanceKey)}, "\t")
+}
+
+// contentOf is everything that a record says, whatever the order of its members.
+func contentOf(row string, raw []byte) ([32]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var all any
+	if err := decoder.Decode(&all); err != nil {
+		return [32]byte{}, err
+	}
+	sorted, err := json.Marshal(all)
+	return sha256.Sum256(append([]byte(row), sorted...)), err
+}
+
+// Acked is how many records were acknowledged.
+func (o *Oracle) Acked() int64 { return o.acked }
+
+// Records is the table of rows, to be compared before all others, by CompareRecords.
+func (o *Oracle) Records() *Table { return newTable("records", len(rowColumns), rowColumns...) }
+
+// CompareRecords compares flow.records, without FINAL, as Records().Query reads it. From
+// then on it is known which of the records that were not acknowledged are stored.
+func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
+	t := o.Records()
+	r := Report{Table: t.Name}
+	err := t.each(rows, func(row string, _ []string) {
+		r.Rows++
+		if id, rest, _ := strings.Cut(row, "\t"); madeUp.MatchString(id) {
+			row = "\t" + rest
+		}
+		of := o.rows[row]
+		if of == nil {
+			of = new(times)
+			o.rows[row] = of
+		}
+		of.got++
+	})
+	for row, of := range o.rows {
+		wrong := func(sum *int64, want, n int64) {
+			*sum += n
+			r.name(Difference{o.source, t.Name, t.named(row), "", whole(want), whole(of.got)})
+		}
+		switch {
+		case of.got > of.may && of.may == 0:
+			wrong(&r.Strangers, 0, of.got)
+		case of.got > of.may:
+			wrong(&r.Doubled, of.may, of.got-of.may)
+		case of.got < of.must && !o.Expired:
+			wrong(&r.Missing, of.must, of.must-of.got)
+		}
+	}
+	if err != nil {
+		return r, err
+	}
+	return r, o.settle()
+}
+
+// settle counts the records that were not acknowledged and are stored among the others.
+func (o *Oracle) settle() error {
+	if o.settled {
+		return nil
+	}
+	o.settled = true
+	for _, u := range o.unsure {
+		of := o.rows[u.row]
+		if min(of.got, of.may) <= of.must {
+			continue
+		}
+		of.must++
+		r, err := parse(o.source, u.raw)
+		if err != nil {
+			return err
+		}
+		o.fold(r)
+	}
+	o.unsure = nil
+	return nil
+}
+
+// fold adds a record that is stored to counters and aggregates. It does so once.
+func (o *Oracle) fold(r *record) {
+	minute := time.UnixMilli(r.ts).UTC().Truncate(time.Minute).Format(time.DateTime)
+	o.counts[strings.Join([]string{minute, string(r.ValueType), string(r.RecordType), string(r.Intent), string(r.Value.BpmnProcessID),
+		whole(r.version.n), string(r.Value.TenantID)}, "\t")]++
+	o.folds.take(r)
+}
+
+// CompareCounters compares the counters. How far they are above and below is in
+// Strangers and Missing.
+func (o *Oracle) CompareCounters(rows io.Reader) (Report, error) {
+	t := o.counters()
+	r := Report{Table: t.Name}
+	seen := map[string]bool{}
+	err := t.each(rows, func(key string, cells []string) {
+		var got int64
+		if _, err := fmt.Sscan(cells[0], &got); err != nil {
+			r.name(Difference{o.source, t.Name, t.named(key), "records", "a number", cells[0]})
+			r.Wrong++
+			return
+		}
+		r.Rows += got
+		seen[key] = true
+		o.count(&r, t, key, got)
+	})
+	for key := range o.counts {
+		if !seen[key] {
+			o.count(&r, t, key, 0)
+		}
+	}
+	return r, err
+}
+
+// count compares one sum.
+func (o *Oracle) count(r *Report, t *Table, key string, got int64) {
+	want := o.counts[key]
+	switch {
+	case got > want:
+		r.Strangers += got - want
+	case got < want && !o.Expired:
+		r.Missing += want - got
+	default:
+		return
+	}
+	r.name(Difference{o.source, t.Name, t.named(key), "records", whole(want), whole(got)})
+}
+
+// CountersQuery reads what CompareCounters compares.
+func (o *Oracle) CountersQuery(database string) string { return o.counters().Query(database, o.source) }
+
+func (o *Oracle) counters() *Table {
+	t := newTable(Counters, 7, "minute", "value_type", "record_type", "intent", "bpmn_process_id", "version", "tenant_id", "records")
+	t.from = "minute, value_type, record_type, intent, bpmn_process_id, version, tenant_id, sum(c.records) AS records"
+	return t
+}
+
+// Aggregates are the views of all aggregate tables. Where records were forgotten or have
+// expired, how many a source has sent is no question to them.
+func (o *Oracle) Aggregates() []*Table {
+	all := o.folds.tables()
+	if len(o.Forgotten) == 0 && !o.Expired {
+		all = append(all, o.folds.sources())
+	}
+	return all
+}

@@ -1,0 +1,206 @@
+package oracle
+
+import (
+	"cmp"
+	"encoding/base64"
+	"html"
+	"regexp"
+)
+
+// waiting is a timer, the subscription of an element to a message, or a message:
+// v_timers, v_message_waits, v_messages.
+type waiting struct {
+	tenant, process, elementID, name, correlation string
+	definition, elementInstance, due              number
+	migrated                                      last
+	stage                                         int // 1 waiting, 2 it happened, 3 it is over
+	createdAt, happenedAt, endedAt                number
+}
+
+func (w *waiting) take(r *record) {
+	v := &r.Value
+	greatest(&w.tenant, v.TenantID)
+	greatest(&w.process, v.BpmnProcessID)
+	greatest(&w.elementID, text(r.element))
+	greatest(&w.name, cmp.Or(v.Name, v.MessageName))
+	greatest(&w.correlation, v.CorrelationKey)
+	w.definition.most(v.ProcessDefinitionKey)
+	w.elementInstance.most(v.ElementInstanceKey)
+	due := v.Deadline.number
+	if r.is("TIMER") {
+		due = number{}
+		if v.DueDate != nil {
+			_ = due.UnmarshalJSON(v.DueDate) // it never fails
+		}
+	}
+	w.due.most(due)
+	switch r.Intent {
+	case "CANCELED", "DELETED", "EXPIRED":
+		w.stage = 3
+		w.endedAt.most(r.at())
+		return
+	case "TRIGGERED", "CORRELATED":
+		w.stage = max(w.stage, 2)
+		w.happenedAt.most(r.at())
+		return
+	case "CREATED", "CREATING", "PUBLISHED":
+		w.createdAt.least(r.at())
+	case "MIGRATED":
+		w.migrated.take(r, string(v.BpmnProcessID), whole(v.ProcessDefinitionKey.n), r.element)
+	}
+	w.stage = max(w.stage, 1)
+}
+
+// dueAt is a time that may be a placeholder.
+func dueAt(n number) string {
+	n.known = n.known && n.n > 0
+	return n.time()
+}
+
+func (f *folds) waitTables() (timers, subscriptions, messages *Table) {
+	timers = newTable("v_timers", 2, "process_instance_key", "key", "tenant_id", "process_definition_key", "element_id", "element_instance_key", "state",
+		"due_at", "created_at", "triggered_at", "canceled_at")
+	subscriptions = newTable("v_message_waits", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "element_id", "element_instance_key",
+		"message_name", "correlation_key", "state", "created_at", "correlated_at", "deleted_at")
+	messages = newTable("v_messages", 1, "key", "tenant_id", "message_name", "correlation_key", "state", "published_at", "expires_at", "expired_at")
+	for of, w := range f.waits {
+		element := w.migrated.or(2, w.elementID)
+		switch of.valueType {
+		case "TIMER":
+			timers.put(of.instance, whole(of.key), w.tenant, w.migrated.or(1, w.definition.cell()), element, w.elementInstance.cell(),
+				[...]string{"", "WAITING", "TRIGGERED", "CANCELED"}[w.stage], dueAt(w.due), w.createdAt.time(), w.happenedAt.time(), w.endedAt.time())
+		case "MESSAGE":
+			messages.put(whole(of.key), w.tenant, w.name, w.correlation, [...]string{"", "PUBLISHED", "PUBLISHED", "EXPIRED"}[w.stage],
+				w.createdAt.time(), dueAt(w.due), w.endedAt.time())
+		default:
+			subscriptions.put(of.instance, whole(of.key), w.tenant, w.migrated.or(0, w.process), element, w.elementInstance.cell(), w.name, w.correlation,
+				[...]string{"", "WAITING", "CORRELATED", "DELETED"}[w.stage], w.createdAt.time(), w.happenedAt.time(), w.endedAt.time())
+		}
+	}
+	return timers, subscriptions, messages
+}
+
+// signal is a broadcast, or a subscription to one: v_signals.
+type signal struct {
+	tenant, name, process, elementID string
+	definition, elementInstance      number
+	migrated                         last
+	deleted                          bool
+	createdAt, deletedAt             number
+}
+
+func (s *signal) take(r *record) {
+	v := &r.Value
+	greatest(&s.tenant, v.TenantID)
+	greatest(&s.name, v.SignalName)
+	greatest(&s.process, v.BpmnProcessID)
+	greatest(&s.elementID, v.CatchEventID)
+	s.definition.most(v.ProcessDefinitionKey)
+	s.elementInstance.most(v.CatchEventInstanceKey)
+	switch r.Intent {
+	case "BROADCASTED", "CREATED":
+		s.createdAt.least(r.at())
+	case "DELETED":
+		s.deleted = true
+		s.deletedAt.most(r.at())
+	case "MIGRATED":
+		s.migrated.take(r, string(v.BpmnProcessID), whole(v.ProcessDefinitionKey.n), string(v.CatchEventID))
+	}
+}
+
+func (f *folds) signalTable() *Table {
+	t := newTable("v_signals", 2, "key", "kind", "tenant_id", "signal_name", "bpmn_process_id", "process_definition_key", "element_id",
+		"element_instance_key", "state", "broadcast_at", "created_at", "deleted_at")
+	for of, s := range f.signals {
+		kind, state, broadcast, created := "SUBSCRIPTION", "WAITING", number{}, s.createdAt
+		switch {
+		case of.valueType == "SIGNAL":
+			kind, state, broadcast, created = "BROADCAST", "BROADCASTED", s.createdAt, number{}
+		case s.deleted:
+			state = "DELETED"
+		}
+		t.put(whole(of.key), kind, s.tenant, s.name, s.migrated.or(0, s.process), s.migrated.or(1, s.definition.cell()), s.migrated.or(2, s.elementID),
+			s.elementInstance.but(-1), state, broadcast.time(), created.time(), s.deletedAt.time())
+	}
+	return t
+}
+
+// decision is the evaluation of a decision: v_decisions.
+type decision struct {
+	tenant, process, elementID, id, name, requirements, output, failedID, failure string
+	definition, elementInstance, version, key                                     number
+	failed                                                                        bool
+	evaluatedAt                                                                   number
+}
+
+func (d *decision) take(r *record) {
+	v := &r.Value
+	greatest(&d.tenant, v.TenantID)
+	greatest(&d.process, v.BpmnProcessID)
+	greatest(&d.elementID, text(r.element))
+	greatest(&d.id, v.DecisionID)
+	greatest(&d.name, v.DecisionName)
+	greatest(&d.requirements, v.DecisionRequirementsID)
+	greatest(&d.output, v.DecisionOutput)
+	greatest(&d.failedID, v.FailedDecisionID)
+	greatest(&d.failure, v.EvaluationFailureMessage)
+	d.definition.most(v.ProcessDefinitionKey)
+	d.elementInstance.least(v.ElementInstanceKey)
+	d.version.most(v.DecisionVersion)
+	d.key.most(v.DecisionKey)
+	d.failed = d.failed || r.Intent == "FAILED"
+	d.evaluatedAt.most(r.at())
+}
+
+func (f *folds) decisionTable() *Table {
+	t := newTable("v_decisions", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "process_definition_key", "element_id", "element_instance_key",
+		"decision_id", "decision_name", "decision_version", "decision_key", "requirements_id", "state", "output", "failed_decision_id", "failure", "evaluated_at")
+	for of, d := range f.decisions {
+		state := "EVALUATED"
+		if d.failed {
+			state = "FAILED"
+		}
+		t.put(of.instance, whole(of.key), d.tenant, d.process, d.definition.cell(), d.elementID, d.elementInstance.but(-1),
+			d.id, d.name, d.version.cell(), d.key.cell(), d.requirements, state, d.output, d.failedID, d.failure, d.evaluatedAt.time())
+	}
+	return t
+}
+
+// definition is a deployed version of a process: v_process_definitions.
+type definition struct {
+	tenant, process, resource, xml string
+	version, deployedAt, deletedAt number
+}
+
+func (d *definition) take(r *record) {
+	v := &r.Value
+	greatest(&d.tenant, v.TenantID)
+	greatest(&d.process, v.BpmnProcessID)
+	greatest(&d.resource, v.ResourceName)
+	if xml, err := base64.StdEncoding.DecodeString(string(v.Resource)); err == nil {
+		greatest(&d.xml, text(xml))
+	}
+	d.version.most(r.version)
+	switch r.Intent {
+	case "CREATED":
+		d.deployedAt.least(r.at())
+	case "DELETED":
+		d.deletedAt.most(r.at())
+	}
+}
+
+// processName finds the name of the process in a diagram.
+var processName = regexp.MustCompile(`<(?:\w+:)?process\s[^>]*?\bname="([^"]*)"`)
+
+func (f *folds) definitionTable() *Table {
+	t := newTable("v_process_definitions", 1, "process_definition_key", "tenant_id", "bpmn_process_id", "version", "name", "resource_name", "xml",
+		"deployed_at", "deleted_at")
+	for key, d := range f.definitions {
+		name := ""
+		if found := processName.FindStringSubmatch(d.xml); found != nil {
+			name = html.UnescapeString(found[1])
+		}
+		t.put(whole(key), d.tenant, d.process, d.version.cell(), name, d.resource, d.xml, d.deployedAt.time(), d.deletedAt.time())
+	}
+	return t
+}
