@@ -169,6 +169,7 @@ func (w who) Authenticate(header string) (flow.Caller, error) {
 
 var allSubjects = who{
 	"engine": {Subject: "engine-a", Scopes: flow.Scopes()},
+	"twin":   {Subject: "engine-a", Source: "cluster-b", Scopes: flow.Scopes()}, // of the same team
 	"other":  {Subject: "engine-b", Scopes: flow.Scopes()},
 	"plain":  {Subject: "plain", Scopes: []flow.Scope{flow.ScopeUserWrite, flow.ScopeFieldsWrite, flow.ScopeRead}},
 	"writer": {Subject: "writer", Scopes: []flow.Scope{flow.ScopeFieldsWrite}},

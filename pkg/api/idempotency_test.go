@@ -26,6 +26,8 @@ func TestARepeatIsAnsweredOKAndStoresNothingNew(t *testing.T) {
 		{"the same key, once in quotes", `{"key":1}`, []func(*http.Request){key("k1")}, []func(*http.Request){key(`"k1"`)}, "", true},
 		{"another key", `{"key":1}`, []func(*http.Request){key("k1")}, []func(*http.Request){key("k2")}, "", false},
 		{"the same key of another subject", `{"key":1}`, []func(*http.Request){key("k1")}, []func(*http.Request){key("k1"), header("Authorization", "other")}, "", false},
+		{"the same key of the same subject at another source", `{"key":1}`, []func(*http.Request){key("k1")}, []func(*http.Request){key("k1"), header("Authorization", "twin")}, "", false},
+		{"no key, all records have ids, of another source", `{"id":"1-1"}`, nil, []func(*http.Request){header("Authorization", "twin")}, "", false},
 		{"no key, all records have ids", `[{"id":"1-1"},{"id":"1-2"}]`, nil, nil, "", true},
 		{"no key, all records have ids, sent by another subject", `{"id":"1-1"}`, nil, []func(*http.Request){header("Authorization", "other")}, "", false},
 		{"no key, a record has no id", `[{"id":"1-1"},{"key":2}]`, nil, nil, "", false},

@@ -132,7 +132,7 @@ func (p *posting) parse(key string, read func(received time.Time) error) error {
 		return err
 	}
 	hash := record.Hash(p.Body()) // of what is kept: it tells nothing about secrets
-	id, unique := idOf(c.who.Subject, key, hash, p.Request)
+	id, unique := idOf(c.who, key, hash, p.Request)
 	p.submission = flow.Submission{
 		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source, Received: received, TraceParent: p.s.spans.parent(c),
 		Identified: p.Identified(), Unique: unique, Records: p,
@@ -175,12 +175,12 @@ func (s *Server) limitsOf(who flow.Caller) record.Limits {
 
 // idOf chooses what makes a repeat of the request known. It is unique when
 // nothing does.
-func idOf(subject, key, hash string, req *record.Request) (id string, unique bool) {
+func idOf(who flow.Caller, key, hash string, req *record.Request) (id string, unique bool) {
 	switch {
 	case key != "":
-		return submissionID(idOfKey, subject, key), false
+		return submissionID(idOfKey, who, key), false
 	case req.AllIDs():
-		return submissionID(idOfBody, subject, hash), false
+		return submissionID(idOfBody, who, hash), false
 	default:
 		return randomID(), true
 	}
@@ -256,12 +256,14 @@ const (
 	idOfBody = "body" // the hash of a body whose records all have ids
 )
 
-// submissionID is the id of a request within the duplicate window. Two subjects
-// never share one: none can learn or block what another one posts.
-func submissionID(kind, subject, key string) string {
+// submissionID is the id of a request within the deduplication window. Two subjects
+// never share one, so that none can learn or block what another one posts; nor do
+// two sources of one subject, whose records are different ones even when they read
+// the same.
+func submissionID(kind string, who flow.Caller, key string) string {
 	h := sha256.New()
 	var size [8]byte
-	for _, part := range []string{kind, subject, key} {
+	for _, part := range []string{kind, who.Source, who.Subject, key} {
 		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
 		h.Write(size[:])
 		h.Write([]byte(part))

@@ -43,7 +43,7 @@ func (c Caller) MayTouch(table string) bool {
 
 // Submission is one accepted request on its way into the stream.
 type Submission struct {
-	ID          string    // identity within the deduplication window, scoped by the token's subject; ASCII, no spaces
+	ID          string    // identity within the deduplication window, together with Source and Subject; ASCII, no spaces
 	Hash        string    // hex of the 128-bit hash of the body: tells a repeat from a misused key
 	Subject     string    // subject of the token that posted it
 	Source      string    // the engine its records are of, as the token says

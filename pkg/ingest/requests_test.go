@@ -74,6 +74,10 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 // said of a record is where its first occurrence stands.
 func TestARequestIsStoredOnce(t *testing.T) {
 	other := func(m flow.Message, hash string) flow.Message { m.Hash = hash; return m }
+	of := func(m flow.Message, source, subject string) flow.Message {
+		m.Source, m.Subject = source, subject
+		return m
+	}
 	for name, tt := range map[string]struct {
 		entries []flow.Entry
 		want    []place
@@ -88,6 +92,10 @@ func TestARequestIsStoredOnce(t *testing.T) {
 			[]place{{1, 0}, {1, 1}, {2, 0}, {2, 1}}, 0},
 		"the same id with other content": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 1, other(asked("a", 0, 1), "another"))},
 			[]place{{1, 0}, {2, 0}}, 0},
+		"the same of another source": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 1, of(asked("a", 0, 1), "engine-b", ""), asked("a", 0, 1))},
+			[]place{{1, 0}, {2, 0}}, 0},
+		"the same of another subject": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1), of(asked("a", 0, 1), "engine", "b")), entryOf(0, 1, asked("a", 0, 1))},
+			[]place{{1, 0}, {1, 1}}, 0},
 		"just within the window": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), tick(30), tick(60), tick(90), entryOf(seconds(120), 4, asked("a", 0, 1))},
 			[]place{{1, 0}}, 0},
 		"beyond the window": {append(ticks(0, 20, asked("a", 0, 1)), entryOf(seconds(20*30+1), 20, asked("a", 0, 1))), []place{{1, 0}, {22, 0}}, 0},
@@ -119,6 +127,18 @@ func TestARequestIsStoredOnce(t *testing.T) {
 				records := 0
 				for _, e := range w.messages {
 					records += e.Records()
+				}
+				ledger := dedup.NewLedger(10 * time.Minute)
+				for i := range w.messages { // verify decides the same
+					void, sentBefore := ledger.Add(&w.messages[i])
+					for j := range w.messages[i].Messages {
+						m := &w.messages[i].Messages[j]
+						for index := m.Index; !void && index < m.Index+m.Records; index++ {
+							if sure, _ := sentBefore(m, index); !m.Identified && sure == (stored[place{m.Seq, index}] == 1) {
+								t.Errorf("the ledger says of record %d of message %d: sent before %t", index, m.Seq, sure)
+							}
+						}
+					}
 				}
 				totals := flow.Totals{
 					Read: uint64(records), Stored: uint64(len(tt.want)), Void: tt.void, Deduplicated: uint64(records-len(tt.want)) - tt.void,

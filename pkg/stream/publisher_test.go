@@ -97,6 +97,33 @@ func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
 	}
 }
 
+// TestTwoSourcesOfOneSubjectNeverMeet: nor do two subjects of one source. Each has its
+// own requests, whatever their keys and bodies.
+func TestTwoSourcesOfOneSubjectNeverMeet(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	of := func(source, subject, body string) *flow.Submission {
+		sub := submission("one", 10)
+		sub.Source, sub.Subject, sub.Hash = source, subject, body
+		return sub
+	}
+	for i, sub := range []*flow.Submission{
+		of("cluster-a", "engine", "same"), of("cluster-b", "engine", "same"), of("cluster-a", "other", "same"),
+		of("cluster-c", "engine", "another"), of("engine", "cluster-a", "another"), of("cluster-", "aengine", "another"),
+	} {
+		for _, repeated := range []bool{false, true} {
+			got, err := p.Publish(t.Context(), sub)
+			if err != nil || got.Replayed != repeated {
+				t.Errorf("of source %q and subject %q: got %+v, %v, want replayed %v", sub.Source, sub.Subject, got, err, repeated)
+			}
+		}
+		if got := len(w.all(0)); got != i+1 {
+			t.Errorf("the lane holds %d requests, want %d", got, i+1)
+		}
+	}
+}
+
 // TestAKeyThatWasNotUsedIsFree: what was certainly not sent does not use its key
 // up.
 func TestAKeyThatWasNotUsedIsFree(t *testing.T) {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -21,7 +22,7 @@ type requestCache struct {
 	window time.Duration // how long a request is remembered at least, while there is room
 
 	mu        sync.Mutex
-	now, past map[[16]byte]*request // by the hash of the id
+	now, past map[[16]byte]*request // by idOf
 	since     time.Time             // when now was begun
 }
 
@@ -111,7 +112,14 @@ func (c *requestCache) get(sub *flow.Submission) (*request, error) {
 	return r, nil
 }
 
-func idOf(sub *flow.Submission) [16]byte { return xxh3.HashString128(sub.ID).Bytes() }
+// idOf is what a request is known by: its source, its subject, and its id, hashed.
+func idOf(sub *flow.Submission) [16]byte {
+	b := make([]byte, 0, 256)
+	for _, part := range [...]string{sub.Source, sub.Subject, sub.ID} {
+		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
+	}
+	return xxh3.Hash128(b).Bytes()
+}
 
 // failed says whether a batch of the request has failed, so that it must be sent
 // again.

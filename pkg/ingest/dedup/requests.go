@@ -95,8 +95,14 @@ type Request struct {
 // requestID is what makes two requests the same one, and which of its records
 // these are.
 type requestID struct {
-	id, hash string
+	source, subject, id, hash string
+
 	from, to int // of the records of the request that go to the lane
+}
+
+// same says whether both are of one request.
+func (r *requestID) same(as *requestID) bool {
+	return r.id == as.id && r.hash == as.hash && r.source == as.source && r.subject == as.subject
 }
 
 // RequestOf is the request of a message of an entry, whose records are so many rows
@@ -112,7 +118,9 @@ func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Reques
 // none.
 func toKnow(e *flow.Entry, m *flow.Message) bool { return len(e.Table) > 0 && !m.Identified }
 
-func idOf(m *flow.Message) requestID { return requestID{m.ID, m.Hash, m.From, m.From + m.Records} }
+func idOf(m *flow.Message) requestID {
+	return requestID{m.Source, m.Subject, m.ID, m.Hash, m.From, m.From + m.Records}
+}
 
 // Batch is what a block holds of requests.
 type Batch struct {
@@ -134,7 +142,7 @@ func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads
 		err := r.window.find(fp, one.reach, one.seq, func(seq uint64) (bool, error) {
 			list, err := r.requestsOf(ctx, b, i, seq, heads)
 			for _, other := range list {
-				if other.id == one.id && other.hash == one.hash {
+				if other.same(&one.requestID) {
 					before = append(before, other)
 				}
 			}
@@ -263,7 +271,7 @@ func (r *Ledger) Add(e *flow.Entry) (void bool, sentBefore func(m *flow.Message,
 		}
 		for i := range e.Messages {
 			if m := &e.Messages[i]; toKnow(e, m) {
-				id := xxh3.HashString128(m.ID + " " + m.Hash).Bytes()
+				id := xxh3.HashString128(fmt.Sprintf("%q %q %q %q", m.Source, m.Subject, m.ID, m.Hash)).Bytes()
 				before[i] = r.known[id]
 				r.known[id] = append(r.known[id], place{e.Seq, m.From, m.From + m.Records})
 				r.order = append(r.order, requestPlace{id, e.Seq})
