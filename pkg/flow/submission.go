@@ -92,6 +92,7 @@ type Place struct {
 	Lane   int
 	Stream string // StreamID of the lane, which a lane that is deleted and created again does not keep
 	Seq    uint64
+	ID     string // Nats-Msg-Id under which it was sent, which tells it from another message of this number; empty when that is not known
 }
 
 const (

@@ -43,6 +43,7 @@ type logEnd struct {
 // the queue of its lane, and closed when its turn to be sent comes: from then on its
 // bytes never change. The sender sets seq and err once, and then closes done.
 type batch struct {
+	id     string // its Nats-Msg-Id
 	lane   *Lane
 	since  time.Time         // when the first chunk came
 	entry  *flow.EntryWriter // nil once it has an outcome
@@ -112,7 +113,7 @@ func (q *batcher) open(lane *Lane, m *flow.Message) *batch {
 		q.logEnd = logEnd{lane.Created, lane.Last, lane.Looked}
 	}
 	now := q.p.stream.cfg.Now()
-	b := &batch{lane: lane, logEnd: q.logEnd, since: now, until: now.Add(q.p.stream.cfg.Fresh), entry: entries.Get().(*flow.EntryWriter), done: make(chan struct{})}
+	b := &batch{id: fmt.Sprintf("%016x%016x", q.p.stream.cfg.Random(), q.p.stream.cfg.Random()), lane: lane, logEnd: q.logEnd, since: now, until: now.Add(q.p.stream.cfg.Fresh), entry: entries.Get().(*flow.EntryWriter), done: make(chan struct{})}
 	b.entry.Reset()
 	b.entry.Add(m)
 	q.queue = append(q.queue, b)
@@ -179,7 +180,7 @@ func (b *batch) settle(err error) {
 func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error) {
 	s := q.p.stream
 	msg := &nats.Msg{Subject: RecordTopic(b.lane.Number), Data: b.entry.Body(), Header: nats.Header{
-		headerID:    {fmt.Sprintf("%016x%016x", s.cfg.Random(), s.cfg.Random())},
+		headerID:    {b.id},
 		headerEntry: {b.entry.Header(b.logEnd.seq, s.cfg.RepeatWindow/2)},
 	}}
 	a := q.p.attempts()

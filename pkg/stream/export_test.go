@@ -37,6 +37,27 @@ func (p *Publisher) Route(ctx context.Context, subs ...*flow.Submission) (send f
 	}
 }
 
+// SendTwice sends one entry of a submission of a source that is known, and once
+// between has returned sends it again, as after an attempt whose answer was lost.
+func (p *Publisher) SendTwice(ctx context.Context, sub *flow.Submission, between func()) (first, second error) {
+	source, v, err := p.route(ctx, sub.Source)
+	if err != nil {
+		return err, err
+	}
+	chunks, err := sub.Records.Cut(1)
+	if err != nil {
+		return err, err
+	}
+	_, _ = p.Hold()
+	lane, _ := v.lane(0)
+	q := p.batcher(0)
+	b := q.add(sub, source, lane, p.stream.until(v), chunks)[0]
+	_, first = q.send(ctx, b)
+	between()
+	_, second = q.send(ctx, b)
+	return first, second
+}
+
 // Hold keeps everything for lane 0 in its queue until release is called.
 func (p *Publisher) Hold() (queued func() int, release func()) {
 	q := p.batcher(0)

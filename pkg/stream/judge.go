@@ -32,7 +32,7 @@ var (
 	errLimit   = errors.New("its outcome was not known in time")
 	errNotSent = errors.New("the entry before it got no answer, and it was not sent")
 	errMoved   = errors.New("it was not sent")
-	errVoid    = errors.New("it came too late to count")
+	errVoid    = errors.New("it does not count")
 )
 
 // facts are the two facts about a message on which the answer to its senders
@@ -83,12 +83,21 @@ func (a *attempts) until(ctx context.Context, attempt func() error) error {
 	}
 }
 
-// send sends a message to a lane, in one attempt.
+// send sends a message to a lane, in one attempt. A lane that says it has the message
+// already is asked for it: its memory of ids may outlive a message that is gone.
 func (a *attempts) send(ctx context.Context, s *Stream, lane *Lane, msg *nats.Msg) (ack, error) {
 	a.inFlight = true
 	got, err := s.request(ctx, lane, msg)
-	if err == nil { // the lane holds it, though it may not count
-		a.inFlight, a.unsure = false, true
+	if err != nil {
+		return got, err
+	}
+	a.inFlight, a.unsure = false, true // the lane holds it, though it may not count
+	if !got.Duplicate {
+		return got, nil
+	}
+	held, err := s.holds(ctx, flow.Place{Lane: lane.Number, Seq: got.Sequence, ID: first(msg.Header, headerID)})
+	if err == nil && !held {
+		err = fmt.Errorf("%w: lane %d takes it for its message %d, which is gone", errVoid, lane.Number, got.Sequence)
 	}
 	return got, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/broker"
+	"sluice/pkg/flow"
 )
 
 // ack is what a lane answers to a message.
@@ -35,6 +36,25 @@ func (s *Stream) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, e
 		err = fmt.Errorf("stream %q answered for lane %d", got.Stream, lane.Number)
 	}
 	return got, err
+}
+
+// holds tells whether a lane's leader has a message: of this number, and sent under
+// this id. Sequence and age prove nothing of a lane that may have been set back.
+func (s *Stream) holds(ctx context.Context, place flow.Place) (bool, error) {
+	if !s.link.up() {
+		return false, nats.ErrConnectionReconnecting
+	}
+	ctx, done := s.link.attempt(ctx, attemptLimit)
+	defer done()
+	msg, err := s.message(ctx, place.Lane, place.Seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		return false, nil
+	case err != nil:
+		return false, lossCause(ctx, err)
+	}
+	s.link.answered()
+	return first(msg.Header, headerID) == place.ID, nil
 }
 
 // lossCause is err, or that the connection was lost when that ended ctx.

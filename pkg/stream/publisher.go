@@ -31,7 +31,7 @@ func NewPublisher(s *Stream) *Publisher {
 
 // Publish makes a submission durable and returns when it is: without an error
 // every chunk is on disk in its lane, at the receipt's places; Replayed says that
-// this process had published it before. After an error some chunks may be durable,
+// this process had published it before, and that the lanes still hold it. After an error some chunks may be durable,
 // or become so later, and none is taken back: the same submission again completes
 // it, however it is cut then.
 //
@@ -59,21 +59,69 @@ func (p *Publisher) publish(ctx context.Context, sub *flow.Submission) (flow.Rec
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
-	taken, repeated, err := p.requests.find(sub)
-	if err == nil && !repeated {
-		taken, repeated, err = p.take(ctx, sub)
+	for {
+		r := p.requests.find(sub)
+		known := r != nil
+		if !known {
+			var err error
+			if r, known, err = p.take(ctx, sub); err != nil {
+				return flow.Receipt{}, err
+			}
+		}
+		if known {
+			if receipt, answered, err := p.repeat(ctx, sub, r); answered || err != nil {
+				return receipt, err
+			}
+			continue // it is not known any more
+		}
+		places, some, err := r.wait(ctx)
+		p.requests.finish(sub, r, places, some, err)
+		if err != nil {
+			return flow.Receipt{}, err
+		}
+		return flow.Receipt{Places: places}, nil
 	}
+}
+
+// repeat answers a request whose id is known: it is replayed, or flow.ErrKeyReused when
+// it has another body. Both only once the lanes were seen to hold every message that was
+// sent for it. A lane can be set back to a backup, and be filled beyond its former end,
+// under the same name and without a broken connection; then the request is forgotten,
+// answered is false, and it has to be sent.
+func (p *Publisher) repeat(ctx context.Context, sub *flow.Submission, r *request) (receipt flow.Receipt, answered bool, err error) {
+	other := r.hash != hashOf(sub)
+	places, some, err := r.wait(ctx)
 	if err != nil {
-		return flow.Receipt{}, err
+		if other && r.failed() {
+			err = nil // the other body was not stored
+		}
+		return flow.Receipt{}, false, err
 	}
-	places, some, err := taken.wait(ctx)
-	if !repeated || err == nil {
-		p.requests.finish(sub, taken, places, some, err)
+	for _, place := range places {
+		held, err := p.holds(ctx, place)
+		if err != nil {
+			return flow.Receipt{}, false, err
+		}
+		if !held {
+			p.requests.replace(sub, r, nil)
+			return flow.Receipt{}, false, nil
+		}
 	}
-	if err != nil {
-		return flow.Receipt{}, err
+	p.requests.finish(sub, r, places, some, nil)
+	if other {
+		return flow.Receipt{}, true, flow.ErrKeyReused
 	}
-	return flow.Receipt{Replayed: repeated, Places: places}, nil
+	return flow.Receipt{Replayed: true, Places: places}, true, nil
+}
+
+// holds tells whether a lane holds a message, however long a server takes to say so.
+func (p *Publisher) holds(ctx context.Context, place flow.Place) (held bool, err error) {
+	a := p.attempts()
+	err = a.until(ctx, func() (err error) {
+		held, err = p.stream.holds(ctx, place)
+		return err
+	})
+	return held, err
 }
 
 // check refuses what no table can name.
@@ -88,11 +136,11 @@ func check(sub *flow.Submission) error {
 }
 
 // take cuts a submission for the lanes of its source and adds its chunks to their
-// next entries. repeated says that another call was quicker.
-func (p *Publisher) take(ctx context.Context, sub *flow.Submission) (taken request, repeated bool, err error) {
+// next entries. known says that another call was quicker.
+func (p *Publisher) take(ctx context.Context, sub *flow.Submission) (taken *request, known bool, err error) {
 	source, v, err := p.route(ctx, sub.Source)
 	if err != nil {
-		return request{}, false, err
+		return nil, false, err
 	}
 	chunks, err := sub.Records.Cut(len(source.Lanes))
 	if err == nil {
@@ -102,7 +150,7 @@ func (p *Publisher) take(ctx context.Context, sub *flow.Submission) (taken reque
 		err = &flow.RetryError{Err: fmt.Errorf("%w: the time was up before it was sent", flow.ErrBusy), After: time.Second}
 	}
 	if err != nil {
-		return request{}, false, err
+		return nil, false, err
 	}
 	return p.requests.take(sub, func() ([]*batch, error) { return p.add(sub, source, v, chunks) })
 }

@@ -61,7 +61,8 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 				if err != nil || got.Replayed != want {
 					t.Fatalf("publish %d: got %+v, %v, want replayed %v", i, got, err, want)
 				}
-				if diff := cmp.Diff([]flow.Place{{Stream: w.Lanes()[0].StreamID(), Seq: 1}}, got.Places); diff != "" {
+				want := []flow.Place{{Stream: w.Lanes()[0].StreamID(), Seq: 1, ID: w.message(0, 1).Header.Get("Nats-Msg-Id")}}
+				if diff := cmp.Diff(want, got.Places); diff != "" {
 					t.Errorf("places (-want +got):\n%s", diff)
 				}
 			}

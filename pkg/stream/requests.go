@@ -14,9 +14,9 @@ import (
 )
 
 // requestCache remembers the requests that this process has taken, so that a repeat
-// waits for the same batches, or is answered at once when they are durable, and a key
-// that comes with another body is refused. It is bounded, and forgets the oldest
-// first: the ingester drops repeats, over all apis.
+// waits for the same batches and stores nothing new, and a key that comes with another
+// body is refused, as long as the lanes hold what was sent (Publisher.repeat). It is
+// bounded, and forgets the oldest first: the ingester drops repeats, over all apis.
 type requestCache struct {
 	clock  func() time.Time
 	window time.Duration // how long a request is remembered at least, while there is room
@@ -26,90 +26,93 @@ type requestCache struct {
 	since     time.Time             // when now was begun
 }
 
-// request is one that was taken. The cache's is written under its lock; callers have
-// copies.
+// request is one that was taken. It never changes: another one takes its place.
 type request struct {
 	hash    [16]byte // of its content
 	earlier bool     // an earlier attempt at it failed, and may have left some of it in the lanes
-	batches []*batch // that carry it; nil once it is durable
+	batches []*batch // that carry it; nil once they are durable
 	places  []flow.Place
 }
 
-// maxRequests is how many requests one of the two maps holds: about 16 MiB both.
+func hashOf(sub *flow.Submission) [16]byte { return xxh3.HashString128(sub.Hash).Bytes() }
+
+// maxRequests is how many requests one of the two maps holds: about 24 MiB both.
 const maxRequests = 1 << 16
 
-// find returns the request when it is durable or on its way. The error is
-// flow.ErrKeyReused when its id was used for other content.
-func (c *requestCache) find(sub *flow.Submission) (found request, ok bool, err error) {
+// find returns the request of this id, perhaps with another body, when it is durable or
+// on its way; otherwise nil.
+func (c *requestCache) find(sub *flow.Submission) *request {
 	if sub.Unique {
-		return request{}, false, nil
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, err := c.get(sub)
-	if err != nil || r == nil || r.failed() {
-		return request{}, false, err
+	if r := c.get(sub); r != nil && !r.failed() {
+		return r
 	}
-	return *r, true, nil
+	return nil
 }
 
 // take remembers a request with the batches that add puts it into, unless another
-// call has taken it meanwhile. The lock is held over add, so that of two calls with
-// the same request one adds it and the other finds its batches.
-func (c *requestCache) take(sub *flow.Submission, add func() ([]*batch, error)) (taken request, repeated bool, err error) {
+// call has taken it meanwhile: then known says so. The lock is held over add, so that
+// of two calls with the same request one adds it and the other finds its batches.
+func (c *requestCache) take(sub *flow.Submission, add func() ([]*batch, error)) (taken *request, known bool, err error) {
 	if sub.Unique {
 		batches, err := add()
-		return request{batches: batches}, false, err
+		return &request{batches: batches}, false, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, err := c.get(sub)
-	switch {
-	case err != nil:
-		return request{}, false, err
-	case r != nil && !r.failed():
-		return *r, true, nil
+	r := c.get(sub)
+	if r != nil && !r.failed() {
+		return r, true, nil
 	}
-	next := &request{hash: xxh3.HashString128(sub.Hash).Bytes(), earlier: r != nil}
-	if next.batches, err = add(); err != nil {
-		return request{}, false, err
+	taken = &request{hash: hashOf(sub), earlier: r != nil}
+	if taken.batches, err = add(); err != nil {
+		return nil, false, err
 	}
 	if now := c.clock(); c.now == nil || len(c.now) >= maxRequests || passed(now, c.since.Add(c.window)) {
 		c.past, c.now, c.since = c.now, make(map[[16]byte]*request), now
 	}
-	c.now[idOf(sub)] = next
-	return *next, false, nil
+	c.now[idOf(sub)] = taken
+	return taken, false, nil
 }
 
-// finish notes the outcome of a request that take has returned. A key under which
-// certainly nothing was sent is free again.
-func (c *requestCache) finish(sub *flow.Submission, taken request, places []flow.Place, some bool, err error) {
-	if len(taken.batches) == 0 || sub.Unique || err != nil && (some || taken.earlier || errors.Is(err, flow.ErrUnavailable)) {
-		return
+// finish notes the outcome of a request. A key under which certainly nothing was sent
+// is free again.
+func (c *requestCache) finish(sub *flow.Submission, r *request, places []flow.Place, some bool, err error) {
+	switch {
+	case len(r.batches) == 0 || sub.Unique: // noted already, or never remembered
+	case err == nil:
+		c.replace(sub, r, &request{hash: r.hash, places: places})
+	case !some && !r.earlier && !errors.Is(err, flow.ErrUnavailable):
+		c.replace(sub, r, nil)
 	}
+}
+
+// replace puts another request into the place of one, or none, unless another call has
+// done so meanwhile.
+func (c *requestCache) replace(sub *flow.Submission, r, next *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, _ := c.get(sub)
-	switch {
-	case r == nil || len(r.batches) == 0 || r.batches[0] != taken.batches[0]: // another attempt has replaced it, or it was forgotten
-	case err == nil:
-		r.batches, r.places = nil, places
-	default:
-		delete(c.now, idOf(sub))
-		delete(c.past, idOf(sub))
+	id := idOf(sub)
+	for _, half := range [...]map[[16]byte]*request{c.now, c.past} {
+		switch {
+		case half[id] != r:
+		case next == nil:
+			delete(half, id)
+		default:
+			half[id] = next
+		}
 	}
 }
 
-func (c *requestCache) get(sub *flow.Submission) (*request, error) {
+func (c *requestCache) get(sub *flow.Submission) *request {
 	id := idOf(sub)
-	r := c.now[id]
-	if r == nil {
-		r = c.past[id]
+	if r := c.now[id]; r != nil {
+		return r
 	}
-	if r != nil && r.hash != xxh3.HashString128(sub.Hash).Bytes() {
-		return nil, flow.ErrKeyReused
-	}
-	return r, nil
+	return c.past[id]
 }
 
 // idOf is what a request is known by: its source, its subject, and its id, hashed.
@@ -138,13 +141,13 @@ func (r *request) failed() bool {
 
 // wait waits for every batch of the request, or until ctx ends. some says that one
 // of them is durable.
-func (r request) wait(ctx context.Context) (places []flow.Place, some bool, err error) {
+func (r *request) wait(ctx context.Context) (places []flow.Place, some bool, err error) {
 	places = r.places
 	for _, b := range r.batches {
 		failed := b.wait(ctx)
 		if failed == nil {
 			some = true
-			places = append(places, flow.Place{Lane: b.lane.Number, Stream: b.lane.StreamID(), Seq: b.seq})
+			places = append(places, flow.Place{Lane: b.lane.Number, Stream: b.lane.StreamID(), Seq: b.seq, ID: b.id})
 		} else if worse(failed, err) {
 			err = failed
 		}

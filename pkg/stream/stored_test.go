@@ -33,7 +33,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	}
 	places := publish("third")
 	ends, err := w.Ends(t.Context(), "cluster-a")
-	if diff := cmp.Diff(places, ends); diff != "" || err != nil {
+	if diff := cmp.Diff([]flow.Place{{Stream: places[0].Stream, Seq: places[0].Seq}}, ends); diff != "" || err != nil {
 		t.Errorf("ends of the source: %v (-want +got):\n%s", err, diff)
 	}
 	later := publish("fourth")

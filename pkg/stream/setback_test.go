@@ -1,0 +1,300 @@
+package stream_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/stream"
+)
+
+// backup copies a lane as it is now, by JetStream's own snapshot. setBack puts the copy
+// in the place of the lane, as a restore does: with every sequence and time, of the same
+// age by its name, and no connection ends.
+func (w *world) backup(lane int) (setBack func()) {
+	w.t.Helper()
+	js, name := w.jetStream(), stream.LaneName(lane)
+	was, err := js.StreamInfo(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	chunks, err := w.nc.SubscribeSync(w.nc.NewInbox())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var begun struct {
+		State   json.RawMessage `json:"state"`
+		Deliver string          `json:"deliver_subject"`
+	}
+	w.ask("$JS.API.STREAM.SNAPSHOT."+name, map[string]any{"deliver_subject": chunks.Subject, "no_consumers": true, "chunk_size": 64 << 10}, &begun)
+	var copied [][]byte
+	for {
+		chunk, err := chunks.NextMsg(10 * time.Second)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(chunk.Data) == 0 {
+			break
+		}
+		copied = append(copied, chunk.Data)
+		if chunk.Reply != "" {
+			if err := chunk.Respond(nil); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	return func() {
+		w.t.Helper()
+		if err := js.DeleteStream(name); err != nil {
+			w.t.Fatal(err)
+		}
+		cfg := was.Config
+		cfg.Metadata = map[string]string{
+			stream.FormatKey: strconv.Itoa(flow.Format), stream.CreatedKey: strconv.FormatInt(was.Created.UnixNano(), 10),
+		}
+		w.ask("$JS.API.STREAM.RESTORE."+name, map[string]any{"config": cfg, "state": begun.State}, &begun)
+		for _, chunk := range append(copied, nil) {
+			if _, err := w.nc.Request(begun.Deliver, chunk, 10*time.Second); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// ask makes a request of JetStream's API.
+func (w *world) ask(subject string, request, answer any) {
+	w.t.Helper()
+	body, err := json.Marshal(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	msg, err := w.nc.Request(subject, body, 10*time.Second)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var failed struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := errors.Join(json.Unmarshal(msg.Data, &failed), json.Unmarshal(msg.Data, answer)); err != nil || failed.Error != nil {
+		w.t.Fatalf("%s: %v, %v", subject, err, failed.Error)
+	}
+}
+
+// message is a message of a lane.
+func (w *world) message(lane int, seq uint64) *nats.RawStreamMsg {
+	w.t.Helper()
+	msg, err := w.jetStream().GetMsg(stream.LaneName(lane), seq)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return msg
+}
+
+// resend publishes until it is answered OK, as a client does.
+func (w *world) resend(p *stream.Publisher, sub *flow.Submission) flow.Receipt {
+	w.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		receipt, err := p.Publish(w.t.Context(), sub)
+		if err == nil {
+			return receipt
+		}
+		if !errors.Is(err, flow.ErrUnavailable) || time.Now().After(deadline) {
+			w.t.Fatalf("publish %s: %v", sub.ID, err)
+		}
+	}
+}
+
+// counted are the requests of a lane that are in an entry that counts, by how many
+// entries have them.
+func (w *world) counted(lane int) map[string]int {
+	w.t.Helper()
+	n := map[string]int{}
+	for _, e := range w.entries(lane) {
+		for _, m := range e.Messages {
+			if e.LogEnd < e.Seq {
+				n[m.ID]++
+			}
+		}
+	}
+	return n
+}
+
+// TestARepeatOfWhatALaneHasLostIsSent: a lane is set back to a backup while an api
+// runs. Its clients send again what came since, and every answer of OK means that the
+// lane holds it, whether another api has filled the lane beyond its former end or not.
+func TestARepeatOfWhatALaneHasLostIsSent(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]int{"and nothing came since": 0, "and filled beyond its former end": 8} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, stream.Config{})
+			p, other := w.publisher(), openOn(t, w.server, stream.Config{}).publisher()
+			w.publish(p, "kept", 2)
+			setBack := w.backup(0)
+			lost := []*flow.Submission{submission("one", 10), submission("large", 400<<10, 300<<10), submission("reused", 10)}
+			for _, sub := range lost {
+				if _, err := p.Publish(t.Context(), sub); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(w.entries(0)) != 6 {
+				t.Fatalf("%d entries, want 6", len(w.entries(0)))
+			}
+			setBack()
+			for i := range more {
+				w.resend(other, submission(fmt.Sprint("other-", i), 10))
+			}
+			lost[2] = submission("reused", 20)
+			lost[2].Hash = "of another body" // nothing under its key is there
+			for _, sub := range lost {
+				if got := w.resend(p, sub); got.Replayed {
+					t.Errorf("%s is said to be there", sub.ID)
+				}
+				if got := w.counted(0)[sub.ID]; got != len(chunksOf(sub)) {
+					t.Errorf("%s was answered OK, and %d of its %d chunks are in the lane", sub.ID, got, len(chunksOf(sub)))
+				}
+				if got, err := p.Publish(t.Context(), sub); err != nil || !got.Replayed {
+					t.Errorf("%s, once more: got %+v, %v, want replayed", sub.ID, got, err)
+				}
+			}
+			if got, err := p.Publish(t.Context(), submission("kept-0", 10)); err != nil || w.counted(0)["kept-0"] != 1 {
+				t.Errorf("what the backup had: got %+v, %v, and the lane has it %d times", got, err, w.counted(0)["kept-0"])
+			}
+			if _, err := p.Publish(t.Context(), submission("reused", 10)); !errors.Is(err, flow.ErrKeyReused) {
+				t.Errorf("the key with its former body: got %v, want %v", err, flow.ErrKeyReused)
+			}
+		})
+	}
+}
+
+// TestARepeatNeedsEveryLane: of a request of two lanes, one of which was set back.
+func TestARepeatNeedsEveryLane(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{MaxBytes: 16 << 20})
+	w.addLane()
+	p := w.publisher()
+	request := func(id string) *flow.Submission {
+		sub := submission(id, 10, 10)
+		chunksOf(sub)[1].Lane = 1
+		return sub
+	}
+	if _, err := p.Publish(t.Context(), request("before")); err != nil {
+		t.Fatal(err)
+	}
+	setBack := w.backup(1)
+	if _, err := p.Publish(t.Context(), request("one")); err != nil {
+		t.Fatal(err)
+	}
+	setBack()
+	if got := w.resend(p, request("one")); got.Replayed || w.counted(1)["one"] != 1 {
+		t.Errorf("got %+v, and lane 1 has it %d times", got, w.counted(1)["one"])
+	}
+	if got := w.resend(p, request("before")); !got.Replayed {
+		t.Errorf("what both lanes have: got %+v, want replayed", got)
+	}
+}
+
+// TestALaneIsSetBackUnderAnEntry: that waits to be sent, or was sent and not answered.
+func TestALaneIsSetBackUnderAnEntry(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]int{"and nothing came since": 0, "and filled beyond its former end": 8} {
+		t.Run("queued, "+name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, stream.Config{})
+			p, other := w.publisher(), openOn(t, w.server, stream.Config{}).publisher()
+			w.publish(p, "kept", 2)
+			setBack := w.backup(0)
+			w.publish(p, "lost", 2)
+			queued, release := p.Hold()
+			answer := make(chan error, 1)
+			go func() { _, err := p.Publish(t.Context(), submission("one", 10)); answer <- err }()
+			for queued() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			setBack()
+			for i := range more {
+				w.resend(other, submission(fmt.Sprint("other-", i), 10))
+			}
+			release()
+			if err := <-answer; (err == nil) != (w.counted(0)["one"] == 1) {
+				t.Errorf("got %v, and the lane has it %d times where it counts", err, w.counted(0)["one"])
+			}
+			if w.resend(p, submission("one", 10)); w.counted(0)["one"] != 1 {
+				t.Errorf("answered OK, and the lane has it %d times", w.counted(0)["one"])
+			}
+		})
+		t.Run("in flight, "+name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, stream.Config{})
+			p, other := w.publisher(), openOn(t, w.server, stream.Config{}).publisher()
+			w.publish(p, "kept", 2)
+			setBack := w.backup(0)
+			w.publish(p, "lost", 2)
+			_, err := p.SendTwice(t.Context(), submission("one", 10), func() {
+				setBack()
+				for i := range more {
+					w.resend(other, submission(fmt.Sprint("other-", i), 10))
+				}
+			})
+			if got := w.counted(0)["one"]; (err == nil) != (got == 1) {
+				t.Errorf("its second attempt: got %v, and the lane has it %d times where it counts", err, got)
+			}
+		})
+	}
+}
+
+// TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone: the server remembers ids for
+// two minutes, also of messages that were removed.
+func TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.publish(p, "known", 2)
+	first, second := p.SendTwice(t.Context(), submission("one", 10), func() {})
+	if first != nil || second != nil || w.counted(0)["one"] != 1 {
+		t.Errorf("of a message that is there: got %v and %v, and the lane has it %d times", first, second, w.counted(0)["one"])
+	}
+	first, second = p.SendTwice(t.Context(), submission("two", 10), func() {
+		if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if first != nil || !errors.Is(second, flow.ErrUnavailable) {
+		t.Errorf("got %v and %v, want %v the second time", first, second, flow.ErrUnavailable)
+	}
+	if got := w.resend(w.publisher(), submission("two", 10)); got.Replayed || w.counted(0)["two"] != 1 {
+		t.Errorf("sent again: got %+v, and the lane has it %d times", got, w.counted(0)["two"])
+	}
+}
+
+// TestARepeatWhileNATSIsAwayIsNotAnswered: nothing proves then that it is there.
+func TestARepeatWhileNATSIsAwayIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	if _, err := p.Publish(t.Context(), submission("one", 10)); err != nil {
+		t.Fatal(err)
+	}
+	w.server.Stop()
+	for _, hash := range []string{"hash of one", "of another body"} {
+		sub, begun := submission("one", 10), time.Now()
+		sub.Hash = hash
+		if _, err := p.Publish(t.Context(), sub); !errors.Is(err, flow.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("it took %v to say so, want at most 2s", took)
+		}
+	}
+	w.server.Restart()
+	if got := w.resend(p, submission("one", 10)); !got.Replayed {
+		t.Errorf("once it is back: got %+v, want replayed", got)
+	}
+}
