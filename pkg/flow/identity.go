@@ -1,6 +1,10 @@
 package flow
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // What makes a row the same record as another one of the same source
 // (docs/identity.md). The kind is decided by the record alone.
@@ -16,10 +20,48 @@ const (
 	// apart by the hash alone.
 	ByContent
 
-	// ByPlace: it has neither. Its identity is where it came in, so that it is
-	// never the same as another one: lane.incarnation.sequence.index.
+	// ByPlace: it has neither. Its identity is where it came in, as Origin writes
+	// it, so that it is the same as another one only when that is a dead letter
+	// which was replayed, or when the lane is read again.
 	ByPlace
 )
+
+// Origin writes the place at which a record came in. A whole message has the index
+// -1-n, for the nth request of its entry.
+func Origin(lane int, incarnation, seq uint64, index int) string {
+	return fmt.Sprintf("%d.%d.%d.%d", lane, incarnation, seq, index)
+}
+
+// replayPrefix begins the ids of requests that replay dead letters. Those of clients
+// are hashes.
+const replayPrefix = "dead."
+
+// ReplayID is the id of the request that replays the dead letter of an origin, whose
+// message had an id of its own. It names the place that the records are known by.
+func ReplayID(origin, id string) string {
+	if first := ReplayOf(id); first != "" && !IsWhole(first) {
+		return replayPrefix + origin + "/" + first
+	}
+	return replayPrefix + origin
+}
+
+// ReplayOf returns the place that the records of a replayed dead letter are known by:
+// that at which they came in first. It is empty for other requests, and for a letter
+// that never was in a lane.
+func ReplayOf(id string) string {
+	rest, replayed := strings.CutPrefix(id, replayPrefix)
+	if !replayed || strings.HasPrefix(rest, "-") {
+		return ""
+	}
+	if _, first, again := strings.Cut(rest, "/"); again {
+		return first
+	}
+	return rest
+}
+
+// IsWhole tells whether an origin is that of a whole message. Its records are known by
+// it and their number in the request that replays it.
+func IsWhole(origin string) bool { return strings.Contains(origin, ".-") }
 
 // MaxPartition is the greatest partition that an engine can have: its keys have 13
 // bits for it.
@@ -51,7 +93,7 @@ type Marks struct {
 // Identity is what a stored row says of which record it is.
 type Identity struct {
 	Source                        string
-	Content                       string // empty when it is known by its position, else its content
+	Content                       string // flow.records.identity: empty when it is known by its position, else the hash of its content, or its place
 	OwnID                         string
 	PartitionID, Position         int64
 	TS                            int64 // ms since 1970

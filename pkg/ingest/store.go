@@ -143,7 +143,7 @@ func (s *session) inserts(b *block) int {
 // are known, and those without an identity of their own whose request is. Rows of
 // forgotten instances are not among them.
 func (s *session) decide(ctx context.Context, b *block) ([]flow.Run, error) {
-	known, err := s.records.Decide(ctx, &b.columns, s.share(s.cfg.KnownBytes), s)
+	known, err := s.records.Decide(ctx, &b.columns, s.next.Base(), s.share(s.cfg.KnownBytes), s)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/hex"
 	"math/bits"
 	"strconv"
@@ -67,15 +68,35 @@ func appendPlace(dst []byte, partition, position int64) []byte {
 	return strconv.AppendInt(append(dst, '-'), position, 10)
 }
 
-// place adds the identity of a record that has only the place it came in at.
+// place adds the identity of a record that has only the place it came in at: of a dead
+// letter that is replayed that of its first time.
 func (c *Columns) place(m *flow.Message, row int) {
 	start := len(c.Identity.Buf)
-	b := strconv.AppendInt(c.Identity.Buf, int64(m.Lane), 10)
-	b = strconv.AppendUint(append(b, '.'), m.Incarnation, 10)
-	b = strconv.AppendUint(append(b, '.'), m.Seq, 10)
-	b = strconv.AppendInt(append(b, '.'), int64(c.reader.index), 10)
-	c.Identity.Buf = b
+	if origin := flow.ReplayOf(m.ID); origin != "" {
+		c.Identity.Buf = append(c.Identity.Buf, origin...)
+		if flow.IsWhole(origin) {
+			c.Identity.Buf = strconv.AppendInt(append(c.Identity.Buf, '.'), int64(c.reader.index-m.Index), 10)
+		}
+	} else {
+		c.Identity.Buf = appendOrigin(c.Identity.Buf, m.Lane, m.Incarnation, m.Seq, c.reader.index)
+	}
 	c.Identity.close(row, start)
+}
+
+// appendOrigin appends a place as flow.Origin writes it.
+func appendOrigin(b []byte, lane int, incarnation, seq uint64, index int) []byte {
+	b = strconv.AppendInt(b, int64(lane), 10)
+	b = strconv.AppendUint(append(b, '.'), incarnation, 10)
+	b = strconv.AppendUint(append(b, '.'), seq, 10)
+	return strconv.AppendInt(append(b, '.'), int64(index), 10)
+}
+
+// IsReplayed tells whether a row that is known by its place has come in at another
+// one: it is a dead letter that was replayed.
+func (c *Columns) IsReplayed(row int) bool {
+	var place [96]byte
+	own := appendOrigin(place[:0], int(c.Lane[row]), c.Incarnation[row], c.StreamSeq[row], int(c.StreamIdx[row]))
+	return !bytes.Equal(own, c.Identity.Value(row))
 }
 
 // AppendID appends the id of a row as queries give it: its own, or partition

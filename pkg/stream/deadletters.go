@@ -80,7 +80,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	if d.Message.Topic == "" {
 		d = ofNoLane(d)
 	}
-	origin := fmt.Sprintf("%d.%d.%d.%d", d.Message.Lane, d.Message.Incarnation, d.Message.Seq, d.Index)
+	origin := flow.Origin(d.Message.Lane, d.Message.Incarnation, d.Message.Seq, d.Index)
 	msg := &nats.Msg{Subject: DeadPrefix + origin, Header: deadHead(d), Data: d.Message.Body}
 	if len(msg.Data) > packAbove && d.Message.Encoding == "" {
 		msg.Header[headerPacked] = []string{flow.EncodingS2}

@@ -73,7 +73,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 	case outcome == OutcomeDropped:
 		return flow.Receipt{}, ErrDropped
 	}
-	id := "dead." + d.origin
+	id := flow.ReplayID(d.origin, d.Message.ID)
 	note, err := l.stream.js.Last(ctx, NoteStream, ReplayPrefix+d.origin)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):

@@ -19,7 +19,7 @@ import (
 
 // Known calls found for every stored row that may be the same record as one of
 // the rows of c, and for some more: those of the same days, sources and types
-// that share a position with one of them, or a content.
+// that share a position with one of them, a content, or a place.
 //
 // It is one statement. What it reads are the days of the rows, less what the
 // times and positions let it pass over; never the rest of the table. Columns are
@@ -28,10 +28,10 @@ import (
 func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	var positions, contents []int
 	for _, row := range rows {
-		if c.Kind[row] == flow.ByContent {
-			contents = append(contents, row)
-		} else {
+		if c.Kind[row] == flow.ByPosition {
 			positions = append(positions, row)
+		} else {
+			contents = append(contents, row)
 		}
 	}
 	var selects []string
@@ -94,8 +94,8 @@ func byPosition(c *record.Columns, rows []int) conditions {
 	return where
 }
 
-// byContent finds what has the contents of rows that are known by theirs. Equal
-// contents have equal processes and instances, by which the primary key finds
+// byContent finds what has the contents, or the places, of rows that are known by
+// theirs. Equal ones have equal processes and instances, by which the primary key finds
 // its way even where there is no time.
 func byContent(c *record.Columns, rows []int) conditions {
 	var where conditions

@@ -56,12 +56,16 @@ const maxDays = 2000
 // All blocks before this one are stored, so the tables tell the truth about them,
 // and no other process changes the lane: if another has taken it, the claim that
 // follows fails, and with it what was decided here.
-func (r *RecordIndex) Decide(ctx context.Context, c *record.Columns, bytes int, tables Tables) ([]flow.Run, error) {
+//
+// A record that is known by its place may be stored when it is a dead letter that was
+// replayed, and when its message is at most unread: the last one of which it is not
+// known whether it was stored before the lane was reset.
+func (r *RecordIndex) Decide(ctx context.Context, c *record.Columns, unread uint64, bytes int, tables Tables) ([]flow.Run, error) {
 	r.stored.begin(bytes)
 	if err := r.meet(ctx, c, tables); err != nil {
 		return nil, err
 	}
-	ask := r.doubtful(c)
+	ask := r.doubtful(c, unread)
 	if len(ask) == 0 {
 		return nil, nil
 	}
@@ -111,8 +115,8 @@ func (r *RecordIndex) meet(ctx context.Context, c *record.Columns, tables Tables
 }
 
 // findDays fills in what is known of the day of each row. It returns the days
-// that were not heard of, and their rows. Records without a day, which are never
-// the same as another one, are left out.
+// that were not heard of, and their rows. Records that are known by their place are
+// left out.
 func (r *RecordIndex) findDays(c *record.Columns, marks []*dayIndex) (unknown []flow.SourceDay, late []int) {
 	late = r.late[:0]
 	var cache [recent]recentDay
@@ -163,11 +167,14 @@ func dayOf(c *record.Columns, row int) flow.SourceDay {
 
 // doubtful adds the rows to what is known, and returns those that may be stored
 // already.
-func (r *RecordIndex) doubtful(c *record.Columns) []int {
+func (r *RecordIndex) doubtful(c *record.Columns, unread uint64) []int {
 	ask := r.ask[:0]
 	for row, mark := range r.days {
 		switch kind := c.Kind[row]; {
 		case kind == flow.ByPlace:
+			if c.StreamSeq[row] <= unread || c.IsReplayed(row) {
+				ask = append(ask, row)
+			}
 		case mark == nil: // there are too many days
 			ask = append(ask, row)
 		case kind == flow.ByPosition:

@@ -14,7 +14,11 @@ type Same struct {
 	positions map[byPosition]withIDs
 	ids       map[positionAndID]struct{}
 	contents  map[byContent]struct{}
+	places    map[byPlace]struct{}
 }
+
+// byPlace is what two records that are known by their place agree in.
+type byPlace struct{ source, place string }
 
 // byPosition is what two records that are known by their position agree in.
 type byPosition struct {
@@ -46,7 +50,7 @@ type contentHash [flow.ContentBytes]byte
 func NewSame(c *record.Columns) *Same {
 	return &Same{
 		c: c, names: map[string]uint32{},
-		positions: map[byPosition]withIDs{}, ids: map[positionAndID]struct{}{}, contents: map[byContent]struct{}{},
+		positions: map[byPosition]withIDs{}, ids: map[positionAndID]struct{}{}, contents: map[byContent]struct{}{}, places: map[byPlace]struct{}{},
 	}
 }
 
@@ -61,6 +65,8 @@ func (s *Same) Stored(k *flow.Identity) {
 		s.addPosition(about, k.OwnID)
 	case flow.ContentBytes:
 		s.contents[byContent{about, k.OwnID, contentHash([]byte(k.Content))}] = struct{}{}
+	default: // a place is longer
+		s.places[byPlace{k.Source, k.Content}] = struct{}{}
 	}
 }
 
@@ -93,10 +99,15 @@ func (s *Same) addPosition(k byPosition, id string) {
 	s.positions[k] = ids
 }
 
-// Add adds a row of c, which is not known by its place, and says whether the same
-// record was there.
+// Add adds a row of c, and says whether the same record was there.
 func (s *Same) Add(row int) (there bool) {
 	c := s.c
+	if c.Kind[row] == flow.ByPlace {
+		k := byPlace{string(c.Source.Value(row)), string(c.Identity.Value(row))}
+		_, there = s.places[k]
+		s.places[k] = struct{}{}
+		return there
+	}
 	k := byPosition{
 		s.symbol(&c.Source, row), s.symbol(&c.RecordType, row), s.symbol(&c.ValueType, row), s.symbol(&c.Intent, row),
 		c.PartitionID[row], c.Position[row], c.TS[row], c.Key[row],
@@ -131,9 +142,11 @@ func (s *Same) repeated(ask []int) (runs []flow.Run) {
 	places, contents := map[place]bool{}, map[contentHash]bool{}
 	c := s.c
 	for _, row := range ask {
-		if c.Kind[row] == flow.ByContent {
+		switch c.Kind[row] {
+		case flow.ByPlace:
+		case flow.ByContent:
 			contents[contentHash(c.Identity.Value(row))] = true
-		} else {
+		default:
 			places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}] = true
 		}
 	}
@@ -143,7 +156,7 @@ func (s *Same) repeated(ask []int) (runs []flow.Run) {
 		case asked:
 			ask = ask[1:]
 		case c.Kind[row] == flow.ByPlace:
-			continue
+			continue // at its own place, where no other is
 		case c.Kind[row] == flow.ByContent:
 			if !contents[contentHash(c.Identity.Value(row))] {
 				continue

@@ -388,7 +388,7 @@ func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 	c := &b.columns
 	var rows []int
 	for row := range c.Rows() {
-		if c.Kind[row] != flow.ByPlace {
+		if c.Kind[row] != flow.ByPlace || c.IsReplayed(row) {
 			rows = append(rows, row)
 		}
 	}
@@ -397,7 +397,7 @@ func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 		err = b.into.Known(ctx, c, rows, same.Stored)
 	}
 	for row := range c.Rows() {
-		if err != nil || !b.again[row] && (c.Kind[row] == flow.ByPlace || !same.Add(row)) {
+		if err != nil || !b.again[row] && !same.Add(row) {
 			continue
 		}
 		runs = flow.AddRow(runs, row)

@@ -42,14 +42,12 @@ func (r *rowless) add(m *flow.Message, pick func(index int) bool) error {
 // missing.
 func (l *lane) search(ctx context.Context) error {
 	c := &l.rowless.columns
-	var known []int
-	for row := range c.Rows() {
-		if c.Kind[row] != flow.ByPlace { // never the same as another one
-			known = append(known, row)
-		}
-	}
 	same := dedup.NewSame(c)
-	if len(known) > 0 {
+	if c.Rows() > 0 {
+		known := make([]int, c.Rows())
+		for row := range known {
+			known[row] = row
+		}
 		if err := l.db.Known(ctx, c, known, same.Stored); err != nil {
 			return err
 		}
@@ -59,9 +57,8 @@ func (l *lane) search(ctx context.Context) error {
 		t := l.minutes.at(received)
 		f := Finding{Kind: Repeated, Lane: l.Lane.Lane, Sequence: c.StreamSeq[row], Index: int(c.StreamIdx[row]), ID: c.ID(row), Received: received}
 		t.Stored--
-		sentBefore := false
-		if c.Kind[row] != flow.ByPlace {
-			sentBefore = same.Add(row)
+		sentBefore := same.Add(row)
+		if sentBefore || c.Kind[row] != flow.ByPlace {
 		} else if sure, perhaps := l.again[origin{l.position.Incarnation(), l.Lane.Lane, f.Sequence, f.Index}]; perhaps {
 			if sentBefore = true; !sure {
 				l.unsure++
