@@ -1,0 +1,197 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/simulate/oracle"
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
+
+// style is what kind of records a client posts.
+type style int
+
+const (
+	positioned style = iota // with positions, and resent in other cuts, as exporters do
+	contents                // with ids
+	bare                    // without an identity, under keys
+)
+
+// poster is a client: one source, and what it has posted.
+type poster struct {
+	*history
+	name    string // its source
+	subject string
+	style   style
+	random  *rand.Rand
+	until   time.Time
+
+	number   int64         // of its last record
+	position map[int]int64 // of each partition
+	sent     []posted      // records that may be resent
+	requests int           // so far
+}
+
+// posted is a record as it was posted.
+type posted struct {
+	oracle.Record
+	text string
+}
+
+// run posts until the history heals, and then what is not acknowledged.
+func (c *poster) run(ctx context.Context) {
+	for time.Now().Before(c.until) {
+		c.round(ctx)
+		sleep(ctx, time.Duration(c.random.IntN(4000))*time.Millisecond)
+	}
+}
+
+// round posts one request until it is acknowledged or given up.
+func (c *poster) round(ctx context.Context) {
+	batch := c.batch()
+	key := ""
+	if c.style == bare {
+		c.requests++
+		key = fmt.Sprintf("%s-%d", c.name, c.requests)
+	}
+	begun := time.Now()
+	for try := 0; ; try++ {
+		if c.post(ctx, key, batch) || ctx.Err() != nil {
+			if c.style == bare && c.random.IntN(8) == 0 && time.Since(begun) < c.patience()/2 {
+				c.saw("repeat of an acknowledged request")
+				c.post(ctx, key, batch) // its answer did not reach the client
+			}
+			return
+		}
+		pause := time.Duration(100+c.random.IntN(3000)) * time.Millisecond
+		if c.style == bare && time.Since(begun)+pause > c.patience() {
+			c.saw("request given up")
+			return // a repeat from now on would be another request
+		}
+		if c.style == positioned && c.random.IntN(2) == 0 && len(batch) > 1 {
+			// An exporter cuts what is not acknowledged in another way.
+			c.saw("resent in another cut")
+			half := 1 + c.random.IntN(len(batch)-1)
+			for !c.post(ctx, "", batch[:half]) && ctx.Err() == nil {
+				sleep(ctx, pause)
+			}
+			batch = batch[half:]
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// patience is how long a request without identities may be repeated.
+func (c *poster) patience() time.Duration { return c.window / 2 }
+
+// batch makes the next records, and repeats some of the last ones.
+func (c *poster) batch() (batch []posted) {
+	if c.style != bare && len(c.sent) > 0 && c.random.IntN(5) == 0 { // it has restarted
+		from := max(0, len(c.sent)-1-c.random.IntN(30))
+		batch = append(batch, c.sent[from:]...)
+	}
+	if c.style == positioned && c.random.IntN(40) == 0 { // wiped: it numbers anew
+		c.saw("an engine numbers anew")
+		clear(c.position)
+	}
+	for range 1 + c.random.IntN(6) {
+		r := c.record()
+		if c.style != bare {
+			c.sent = append(c.sent, r)
+		}
+		batch = append(batch, r)
+	}
+	return batch
+}
+
+// record makes one record.
+func (c *poster) record() posted {
+	c.number++
+	number := c.number
+	if c.poison && c.random.IntN(60) == 0 {
+		number = c.number*1000 + 777_000_000_777 // the tables reject it
+	}
+	at := time.Now().Add(epoch)
+	switch c.random.IntN(12) {
+	case 0:
+		at = at.AddDate(0, -1-c.random.IntN(2), 0) // of another month
+	case 1:
+		at = at.Add(-time.Duration(c.random.IntN(48)) * time.Hour)
+	}
+	partition := 1 + c.random.IntN(3)
+	head := fmt.Sprintf(`"timestamp":%d,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","value":{}`, at.UnixMilli(), number)
+	switch c.style {
+	case positioned:
+		c.position[partition] += 1 + int64(c.random.IntN(3))
+		head = fmt.Sprintf(`"partitionId":%d,"position":%d,`, partition, c.position[partition]) + head
+	case contents:
+		head = fmt.Sprintf(`"id":"e%d",`, c.number/2) + head // two records have one id
+	}
+	return posted{oracle.Record{Source: c.name, Number: number}, "{" + head + "}"}
+}
+
+// post posts a request to one of the apis, and says whether it was acknowledged.
+func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
+	texts := make([]string, len(batch))
+	for i, r := range batch {
+		texts[i] = r.text
+	}
+	body := "[" + strings.Join(texts, ",") + "]"
+	request := record.NewRequest()
+	defer request.Release()
+	a := c.api(c.random.IntN(2))
+	if a == nil {
+		return false // it is down
+	}
+	now := a.now()
+	if err := request.Parse([]byte(body), record.FormAuto, record.Limits{}, now); err != nil {
+		c.fail("the api refuses a request of %s: %v", c.name, err)
+		return true
+	}
+	hash := record.Hash(request.Body())
+	id := c.subject + "." + hash
+	if key != "" {
+		id = c.subject + "." + key
+	}
+	for _, r := range batch {
+		c.write(func(n *oracle.Notes) { n.Posted(r.Record, rejected(r.Number), id) })
+	}
+	receipt, err := a.publisher.Publish(ctx, &flow.Submission{
+		ID: id, Hash: hash, Subject: c.subject, Source: c.name, Received: now,
+		Identified: request.Identified(), Records: cutter{request},
+	})
+	if err != nil {
+		if !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrFull) && !errors.Is(err, flow.ErrBusy) && !errors.Is(err, flow.ErrHeld) {
+			c.fail("a request of %s is answered %v", c.name, err)
+		}
+		return false
+	}
+	if receipt.Replayed {
+		c.saw("answered as a repeat")
+	}
+	for _, r := range batch {
+		c.write(func(n *oracle.Notes) { n.Acknowledged(r.Record) })
+	}
+	return true
+}
+
+type cutter struct{ *record.Request }
+
+func (c cutter) Cut(lanes int) ([]flow.Chunk, error) {
+	return c.Request.Cut(flow.DefaultChunkBytes, lanes, nil)
+}
+
+// sleep waits and says whether ctx still stands.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

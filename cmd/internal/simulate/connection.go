@@ -1,0 +1,374 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/broker"
+)
+
+// connection is the simulated JetStream as one process reaches it.
+type connection struct {
+	*process
+	server *server
+}
+
+var _ broker.Broker = (*connection)(nil)
+
+// answerLimit ends a call whose ctx has no deadline, as in nats.go.
+const answerLimit = 5 * time.Second
+
+// ask parks a call to the server.
+func ask[T any](ctx context.Context, c *connection, what kind, name string, apply func() (T, error)) (none T, err error) {
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, answerLimit)
+		defer cancel()
+	}
+	if status, _ := c.Status(); status != nats.CONNECTED {
+		return none, nats.ErrReconnectBufExceeded
+	}
+	value, err := c.do(ctx, &call{
+		name: name, kind: what, refuse: errNotLeader,
+		apply: func() (any, error) { v, err := apply(); return v, err },
+	})
+	if err != nil {
+		return none, err
+	}
+	return value.(T), nil
+}
+
+// in looks a stream up for a call.
+func (c *connection) in(name string) (*log, error) {
+	if l := c.server.streams[name]; l != nil {
+		return l, nil
+	}
+	return nil, jetstream.ErrStreamNotFound
+}
+
+func (c *connection) Publish(ctx context.Context, msg *nats.Msg) (broker.Ack, error) {
+	sent := &nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: append([]byte(nil), msg.Data...)} // its buffer may have other content when it arrives
+	name := fmt.Sprintf("publish %s %d bytes", msg.Subject, len(msg.Data))
+	return ask(ctx, c, writing, name, func() (broker.Ack, error) { return c.server.publish(sent) })
+}
+
+func (c *connection) Info(ctx context.Context, stream, subjects string) (*jetstream.StreamInfo, error) {
+	return ask(ctx, c, reading, "info "+stream, func() (*jetstream.StreamInfo, error) {
+		l, err := c.in(stream)
+		if err != nil {
+			return nil, err
+		}
+		return c.server.info(l, subjects), nil
+	})
+}
+
+func (c *connection) Get(ctx context.Context, stream string, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	return ask(ctx, c, reading, fmt.Sprintf("get %s %d %s", stream, seq, subject), func() (*jetstream.RawStreamMsg, error) {
+		l, err := c.in(stream)
+		if err != nil {
+			return nil, err
+		}
+		return c.server.get(c.replica(l), seq, subject)
+	})
+}
+
+func (c *connection) Last(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return ask(ctx, c, reading, fmt.Sprintf("last %s %s", stream, subject), func() (*jetstream.RawStreamMsg, error) {
+		l, err := c.in(stream)
+		if err != nil {
+			return nil, err
+		}
+		return c.server.lastOf(c.replica(l), subject)
+	})
+}
+
+func (c *connection) Purge(ctx context.Context, stream, subject string, before uint64) error {
+	_, err := ask(ctx, c, writing, fmt.Sprintf("purge %s %s %d", stream, subject, before), func() (bool, error) {
+		l, err := c.in(stream)
+		if err == nil {
+			l.purge(subject, before)
+			c.saw("purge")
+		}
+		return true, err
+	})
+	return err
+}
+
+func (c *connection) Delete(ctx context.Context, stream string, seq uint64, _ bool) error {
+	_, err := ask(ctx, c, writing, fmt.Sprintf("delete %s %d", stream, seq), func() (bool, error) {
+		l, err := c.in(stream)
+		if err == nil {
+			l.remove(seq)
+		}
+		return true, err
+	})
+	return err
+}
+
+func (c *connection) Names(ctx context.Context, subject string) ([]string, error) {
+	return ask(ctx, c, reading, "names", func() (names []string, _ error) {
+		for name, l := range c.server.streams {
+			for _, has := range l.cfg.Subjects {
+				if fits(has, subject) {
+					names = append(names, name)
+					break
+				}
+			}
+		}
+		return names, nil
+	})
+}
+
+func (c *connection) Create(ctx context.Context, cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	return ask(ctx, c, writing, "create "+cfg.Name, func() (*jetstream.StreamInfo, error) { return c.server.create(cfg) })
+}
+
+func (c *connection) Update(ctx context.Context, cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	return ask(ctx, c, writing, "update "+cfg.Name, func() (*jetstream.StreamInfo, error) {
+		l, err := c.in(cfg.Name)
+		if err != nil {
+			return nil, err
+		}
+		l.cfg = cfg
+		return c.server.info(l, ""), nil
+	})
+}
+
+func (c *connection) Status() (nats.Status, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.gone:
+		return nats.CLOSED, nil
+	case !c.connected:
+		return nats.RECONNECTING, nil
+	}
+	return nats.CONNECTED, nil
+}
+
+func (c *connection) Lost(ctx context.Context, f func()) {
+	c.mu.Lock()
+	c.losses[&f] = struct{}{}
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.mu.Lock()
+	delete(c.losses, &f)
+	c.mu.Unlock()
+}
+
+// setConnected changes the connection.
+func (p *process) setConnected(is bool) {
+	p.mu.Lock()
+	p.connected = is
+	var calls []func()
+	for f := range p.losses {
+		calls = append(calls, *f)
+	}
+	p.mu.Unlock()
+	if !is {
+		for _, f := range calls {
+			f()
+		}
+	}
+}
+
+// replica is what answers a read: the leader, or where the stream allows it a replica
+// that may be behind.
+func (c *connection) replica(l *log) *log {
+	if !l.cfg.AllowDirect || l.behind == nil || time.Now().After(l.behind.until) || c.driver.random.IntN(2) == 0 {
+		return l
+	}
+	c.saw("stale read")
+	old := l.copy()
+	for seq := range old.messages {
+		if seq > l.behind.last {
+			delete(old.messages, seq)
+		}
+	}
+	for subject, seq := range old.subjects {
+		if seq > l.behind.last {
+			delete(old.subjects, subject)
+		}
+	}
+	return old
+}
+
+// readAhead is how many messages one answer brings.
+const readAhead = 50
+
+// read is a Reading.
+type read struct {
+	*connection
+	stream          string
+	from            broker.From
+	created         time.Time // of the log it began on
+	next            uint64
+	last            []uint64 // what is still to give of the last messages of subjects
+	behind, pending uint64   // where it began
+
+	number uint64
+	ahead  []broker.Message
+
+	mu      sync.Mutex
+	stopped bool
+	cancel  map[*context.CancelFunc]struct{}
+}
+
+func (c *connection) Read(ctx context.Context, stream string, from broker.From) (broker.Reading, error) {
+	r, err := ask(ctx, c, reading, fmt.Sprintf("read %s %s %d", stream, from.Subject, from.Seq), func() (*read, error) {
+		l, err := c.in(stream)
+		if err != nil {
+			return nil, err
+		}
+		c.server.expire(l)
+		r := &read{connection: c, stream: stream, from: from, next: max(from.Seq, l.first), created: l.created, cancel: map[*context.CancelFunc]struct{}{}}
+		if r.from.Subject == "" {
+			r.from.Subject = ">"
+		}
+		for !from.Since.IsZero() && r.next <= l.last && (l.messages[r.next] == nil || l.messages[r.next].at.Before(from.Since)) {
+			r.next++
+		}
+		r.behind = r.next - 1
+		for seq := r.next; seq <= l.last; seq++ {
+			m := l.messages[seq]
+			if m == nil || !fits(m.subject, r.from.Subject) || from.Last && l.subjects[m.subject] != seq {
+				continue
+			}
+			r.pending++
+			if from.Last {
+				r.last = append(r.last, seq)
+			}
+		}
+		if from.Last {
+			r.next = l.last + 1
+		}
+		return r, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *read) Begun() (behind, pending uint64) { return r.behind, r.pending }
+
+// ready says whether there is a message to give.
+func (r *read) ready() bool {
+	l := r.server.streams[r.stream]
+	if l == nil || l.last+1 < r.next {
+		return false // set back: it waits for numbers that are not there
+	}
+	if len(r.last) > 0 {
+		return true
+	}
+	for seq := r.next; seq <= l.last; seq++ {
+		if m := l.messages[seq]; m != nil && fits(m.subject, r.from.Subject) {
+			return true
+		}
+		r.next = seq + 1
+	}
+	return false
+}
+
+// take takes the messages there are.
+func (r *read) take() (all []broker.Message, _ error) {
+	l := r.server.streams[r.stream]
+	give := func(seq uint64) {
+		m := l.messages[seq]
+		if m == nil || !fits(m.subject, r.from.Subject) {
+			return
+		}
+		r.number++
+		all = append(all, broker.Message{Subject: m.subject, Header: m.header, Data: m.data, Seq: seq, At: m.at, Number: r.number})
+		if r.from.Heads {
+			all[len(all)-1].Data = nil
+		}
+	}
+	for len(r.last) > 0 && len(all) < readAhead {
+		give(r.last[0])
+		r.last = r.last[1:]
+	}
+	for ; len(r.last) == 0 && r.next <= l.last && len(all) < readAhead; r.next++ {
+		give(r.next)
+	}
+	left := r.left()
+	for i := range all {
+		all[i].Pending = left + uint64(len(all)-1-i)
+	}
+	return all, nil
+}
+
+func (r *read) Next(ctx context.Context) (broker.Message, error) {
+	for {
+		r.mu.Lock()
+		if r.stopped {
+			r.mu.Unlock()
+			return broker.Message{}, jetstream.ErrMsgIteratorClosed
+		}
+		if len(r.ahead) > 0 {
+			m := r.ahead[0]
+			r.ahead = r.ahead[1:]
+			r.mu.Unlock()
+			return m, nil
+		}
+		waits, cancel := context.WithCancel(ctx)
+		r.cancel[&cancel] = struct{}{}
+		r.mu.Unlock()
+		value, err := r.do(waits, &call{
+			name: "next " + r.stream, kind: waiting, ready: r.ready,
+			apply: func() (any, error) { return r.take() },
+		})
+		r.mu.Lock()
+		delete(r.cancel, &cancel)
+		stopped := r.stopped
+		if err == nil {
+			r.ahead = append(r.ahead, value.([]broker.Message)...)
+		}
+		r.mu.Unlock()
+		cancel()
+		if err != nil {
+			if stopped {
+				err = jetstream.ErrMsgIteratorClosed
+			}
+			return broker.Message{}, err
+		}
+	}
+}
+
+func (r *read) Left(ctx context.Context) (pending, sent uint64, err error) {
+	left, err := ask(ctx, r.connection, reading, "left "+r.stream, func() ([2]uint64, error) {
+		return [2]uint64{r.left(), r.number}, nil
+	})
+	return left[0], left[1], err
+}
+
+// left is how many messages it would still give.
+func (r *read) left() uint64 {
+	n := uint64(len(r.last))
+	l := r.server.streams[r.stream]
+	for seq := r.next; seq <= l.last; seq++ {
+		if m := l.messages[seq]; m != nil && fits(m.subject, r.from.Subject) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *read) Stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = true
+	for cancel := range r.cancel {
+		(*cancel)()
+	}
+}
+
+func (r *read) Close(context.Context) error {
+	r.Stop()
+	return nil
+}

@@ -1,0 +1,345 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// driver grants the calls of all processes, one at a time, by the seed. Servers belong to
+// it: what a call does there is done by the driver.
+type driver struct {
+	random *rand.Rand
+	began  time.Time
+	settle func()   // waits until nothing moves
+	rates  rates    // of what goes wrong
+	healed bool     // nothing goes wrong any more
+	events []event  // that are still to come, the next one first
+	keep   bool     // keep the trace, and not only its sum
+	trace  []string // of what was granted
+	sum    uint64   // of the trace
+	grants int      // so far
+	rare   map[string]int
+	rares  sync.Mutex // guards rare
+
+	mu     sync.Mutex
+	parked []*call
+	wake   chan struct{} // holds one when there is something new
+}
+
+// event is something that happens at a time.
+type event struct {
+	at   time.Time
+	name string
+	do   func()
+}
+
+// rates are how often something goes wrong with a call, in thousandths.
+type rates struct {
+	silent, lost, late, refused, slow int
+}
+
+// kind is what may go wrong with a call.
+type kind int
+
+const (
+	reading kind = iota // it changes nothing
+	writing             // it may take effect without an answer, and late
+	waiting             // for a message: it takes its time
+)
+
+// fate is what becomes of a call.
+type fate int
+
+const (
+	granted fate = iota
+	silent       // it does nothing, and gets no answer
+	lost         // it takes effect, and its answer is lost
+	late         // it takes effect long after its caller has given up
+	refused      // it is refused
+)
+
+func (f fate) String() string {
+	return [...]string{"granted", "silent", "answer lost", "late", "refused"}[f]
+}
+
+// call is one call at a seam.
+type call struct {
+	process *process
+	name    string
+	number  int // of the calls of its process
+	kind    kind
+	apply   func() (any, error)
+	refuse  func() error
+	ready   func() bool // for waiting
+	answer  chan outcome
+
+	met      bool // the driver has seen it
+	due      time.Time
+	fate     fate
+	deserted bool // its caller has given up
+	done     bool
+}
+
+type outcome struct {
+	value any
+	err   error
+}
+
+var errGone = errors.New("this process is dead")
+
+// do parks a call until the driver grants it, or ctx ends.
+func (p *process) do(ctx context.Context, c *call) (any, error) {
+	d := p.driver
+	c.process, c.answer = p, make(chan outcome, 1)
+	d.mu.Lock()
+	if p.gone {
+		d.mu.Unlock()
+		return nil, errGone
+	}
+	p.calls++
+	c.number = p.calls
+	d.parked = append(d.parked, c)
+	d.mu.Unlock()
+	d.nudge()
+	select {
+	case o := <-c.answer:
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	d.mu.Lock()
+	c.deserted = true
+	d.mu.Unlock()
+	d.nudge()
+	select {
+	case o := <-c.answer: // both at once
+		return o.value, o.err
+	default:
+		return nil, ctx.Err()
+	}
+}
+
+// nudge tells the driver to look.
+func (d *driver) nudge() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run grants calls until over says so.
+func (d *driver) run(over func() bool) {
+	for !over() {
+		d.settle()
+		now := time.Now()
+		for len(d.events) > 0 && !d.events[0].at.After(now) {
+			e := d.events[0]
+			d.events = d.events[1:]
+			d.note("event %s", e.name)
+			e.do()
+			d.settle()
+		}
+		d.meet(now)
+		if c := d.next(now); c != nil {
+			d.grant(c)
+			continue
+		}
+		d.sleep(now)
+	}
+}
+
+// meet decides the fate of calls that are new, and forgets those that are over.
+func (d *driver) meet(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parked = slices.DeleteFunc(d.parked, func(c *call) bool {
+		if c.done {
+			return true
+		}
+		// What was on its way may arrive, also after its sender is gone.
+		return c.deserted && (c.kind != writing || !c.met || c.fate == silent)
+	})
+	slices.SortStableFunc(d.parked, func(a, b *call) int {
+		return cmp.Or(cmp.Compare(a.process.name, b.process.name), cmp.Compare(a.name, b.name), cmp.Compare(a.number, b.number))
+	})
+	for _, c := range d.parked {
+		if !c.met {
+			c.met = true
+			c.fate, c.due = d.decide(c, now)
+		}
+	}
+}
+
+func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
+	took := time.Duration(d.random.IntN(8000)) * time.Microsecond
+	if d.healed {
+		return granted, now.Add(took)
+	}
+	if d.random.IntN(1000) < d.rates.slow {
+		took += time.Duration(d.random.IntN(6000)) * time.Millisecond
+	}
+	if c.kind == waiting {
+		return granted, now.Add(took)
+	}
+	draw := d.random.IntN(1000)
+	for _, of := range []struct {
+		fate fate
+		rate int
+	}{{silent, d.rates.silent}, {refused, d.rates.refused}, {lost, d.rates.lost}, {late, d.rates.late}} {
+		if draw -= of.rate; draw < 0 {
+			if of.fate == refused && c.refuse == nil || of.fate >= lost && of.fate <= late && c.kind != writing {
+				break
+			}
+			if of.fate == late {
+				took += time.Duration(d.random.IntN(60_000)) * time.Millisecond
+			}
+			return of.fate, now.Add(took)
+		}
+	}
+	return granted, now.Add(took)
+}
+
+// next is the call to grant now: of those that are due one by the seed.
+func (d *driver) next(now time.Time) *call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var due []*call
+	for _, c := range d.parked {
+		if !c.due.After(now) && !c.process.still(now) && c.fate != silent && (c.ready == nil || c.ready()) {
+			due = append(due, c)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	return due[d.random.IntN(len(due))]
+}
+
+// grant does a call.
+func (d *driver) grant(c *call) {
+	c.done = true
+	d.grants++
+	var o outcome
+	if c.fate == refused {
+		o.err = c.refuse()
+	} else {
+		o.value, o.err = c.apply()
+	}
+	d.note("%s %s: %s %v", c.process.name, c.name, c.fate, o.err)
+	if c.fate == granted || c.fate == refused {
+		c.answer <- o
+	}
+}
+
+// sleep lets time pass until something is due, or new.
+func (d *driver) sleep(now time.Time) {
+	until := now.Add(time.Second)
+	if len(d.events) > 0 && d.events[0].at.Before(until) {
+		until = d.events[0].at
+	}
+	d.mu.Lock()
+	for _, c := range d.parked {
+		if due := c.process.until(c.due); c.fate != silent && due.After(now) && due.Before(until) {
+			until = due
+		}
+	}
+	d.mu.Unlock()
+	timer := time.NewTimer(until.Sub(now))
+	defer timer.Stop()
+	select {
+	case <-d.wake:
+	case <-timer.C:
+	}
+}
+
+// plan adds an event.
+func (d *driver) plan(after time.Duration, name string, do func()) {
+	e := event{time.Now().Add(after), name, do}
+	at, _ := slices.BinarySearchFunc(d.events, e, func(a, b event) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		return -1 // behind those of the same time
+	})
+	d.events = slices.Insert(d.events, at, e)
+}
+
+// note adds a line to the trace.
+func (d *driver) note(format string, args ...any) {
+	line := fmt.Sprintf("%9.3f ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...)
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%d", d.sum)
+	_, _ = h.Write([]byte(line))
+	d.sum = h.Sum64()
+	if d.keep {
+		d.trace = append(d.trace, line)
+	}
+}
+
+// saw counts a rare state.
+func (d *driver) saw(state string) {
+	d.rares.Lock()
+	defer d.rares.Unlock()
+	d.rare[state]++
+}
+
+// process is one program. Its fields are the driver's, under its lock.
+type process struct {
+	*driver
+	name   string
+	calls  int
+	gone   bool
+	stands time.Time // it stands still until then
+
+	connected bool
+	losses    map[*func()]struct{} // to be called when the connection is lost
+	random    *rand.Rand           // its random source; under its own lock
+	randoms   sync.Mutex
+	skew      time.Duration // of its clock
+	cancel    context.CancelFunc
+}
+
+func (p *process) still(now time.Time) bool { return now.Before(p.stands) }
+
+// until is when a call that is due may be granted.
+func (p *process) until(due time.Time) time.Time {
+	if due.Before(p.stands) {
+		return p.stands
+	}
+	return due
+}
+
+// now is the process's clock.
+func (p *process) now() time.Time { return time.Now().Add(p.skew) }
+
+// uint64 is the process's random source.
+func (p *process) uint64() uint64 {
+	p.randoms.Lock()
+	defer p.randoms.Unlock()
+	return p.random.Uint64()
+}
+
+// kill ends a process: nothing it does from now on has an effect, but what is on its way
+// may arrive.
+func (p *process) kill() {
+	p.mu.Lock()
+	p.gone = true
+	for _, c := range p.parked {
+		if c.process != p || c.done || c.deserted {
+			continue
+		}
+		c.deserted = true
+		c.answer <- outcome{nil, errGone}
+		if c.fate == granted && c.kind == writing {
+			c.fate = lost
+		}
+	}
+	p.mu.Unlock()
+	p.cancel()
+}

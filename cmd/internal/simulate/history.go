@@ -1,0 +1,410 @@
+package simulate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/cmd/internal/simulate/oracle"
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest"
+	"sluice/pkg/lease"
+	"sluice/pkg/stream"
+)
+
+// Options say how a history is run.
+type Options struct {
+	Seed  uint64
+	Trace bool         // keep the trace
+	Log   slog.Handler // of the programs; default none
+}
+
+// Result is how a history went.
+type Result struct {
+	Seed     uint64
+	Failures []string // promises that were not kept, empty when all were
+	Grants   int      // calls that were granted
+	Virtual  time.Duration
+	Sum      uint64 // of the trace
+	Trace    []string
+	Rare     map[string]int // how often rare states were reached
+	Records  int            // that were posted
+}
+
+// history is one run of everything.
+type history struct {
+	*driver
+	server    *server
+	warehouse *warehouse
+	log       *slog.Logger
+
+	window time.Duration // deduplication window
+	lanes  int
+	poison bool // some records are rejected
+
+	apis      [2]*api
+	ingesters [2]*ingester
+	instances int
+	running   sync.WaitGroup
+
+	notesLock sync.Mutex
+	notes     *oracle.Notes
+	failures  []string
+}
+
+// epoch is what all clocks are ahead of the bubble's, which begins in 2000: records of a
+// month before that would have no identity.
+const epoch = 26 * 365 * 24 * time.Hour
+
+// limits of a history, in virtual time.
+const (
+	busyTime  = 100 * time.Second
+	drainTime = 15 * time.Minute
+)
+
+// Run runs the history of a seed. It has to be called in a bubble of testing/synctest;
+// settle is synctest.Wait.
+func Run(o Options, settle func()) Result {
+	h := newHistory(o, settle)
+	h.open()
+	h.disturb()
+	clients := h.clients()
+	done := make(chan struct{})
+	go func() { clients.Wait(); close(done) }()
+	h.driver.run(func() bool { return time.Since(h.began) >= busyTime || h.grants > maxGrants })
+	h.heal()
+	deadline := time.Now().Add(drainTime)
+	h.driver.run(func() bool { return time.Now().After(deadline) || isClosed(done) && h.isDrained() })
+	if !isClosed(done) || !h.isDrained() {
+		h.fail("not drained after %v: %s", drainTime, h.standing())
+	}
+	h.judge()
+	h.end(done)
+	posted, _ := h.notes.Count()
+	return Result{o.Seed, h.failures, h.grants, time.Since(h.began), h.sum, h.trace, h.rare, posted}
+}
+
+// maxGrants bounds what happens before a history heals.
+const maxGrants = 4000
+
+func newHistory(o Options, settle func()) *history {
+	random := rand.New(rand.NewPCG(o.Seed, 0x5eed))
+	h := &history{
+		driver: &driver{random: random, began: time.Now(), settle: settle, keep: o.Trace, rare: map[string]int{}, wake: make(chan struct{}, 1)},
+		server: newServer(), warehouse: newWarehouse(), notes: oracle.NewNotes(), log: slog.New(slog.DiscardHandler),
+	}
+	if o.Log != nil {
+		h.log = slog.New(o.Log)
+	}
+	h.lanes = 1 + random.IntN(2)
+	h.window = []time.Duration{40 * time.Second, 2 * time.Minute, 10 * time.Minute}[random.IntN(3)]
+	h.poison = random.IntN(3) == 0
+	scale := []int{0, 3, 10, 30}[random.IntN(4)]
+	h.rates = rates{silent: scale, lost: scale, late: scale / 2, refused: scale, slow: 2 * scale}
+	h.server.skew = epoch + time.Duration(random.IntN(600)-300)*time.Second
+	h.warehouse.skew = epoch + time.Duration(random.IntN(600)-300)*time.Second
+	h.driver.healed = true // until everything is open
+	return h
+}
+
+// open starts everything.
+func (h *history) open() {
+	for i := range h.apis {
+		h.startAPI(i)
+	}
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		for _, a := range h.apis {
+			_ = a.stream.Opened(a.ctx)
+		}
+		for range h.lanes - 1 {
+			if _, err := h.apis[0].stream.AddLane(h.apis[0].ctx); err != nil {
+				h.fail("add a lane: %v", err)
+			}
+		}
+	}()
+	h.driver.run(func() bool { return isClosed(opened) })
+	for i := range h.ingesters {
+		h.startIngester(i)
+	}
+	h.driver.healed = false
+}
+
+// program is what both kinds of programs have.
+type program struct {
+	*process
+	ctx    context.Context
+	stream *stream.Stream
+	ended  chan struct{}
+}
+
+// start starts a program.
+func (h *history) start(name string, run func(context.Context, *program) error) *program {
+	h.instances++
+	p := &process{
+		driver: h.driver, name: name + "-" + strconv.Itoa(h.instances), connected: true, losses: map[*func()]struct{}{},
+		random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 1)), skew: epoch + time.Duration(h.driver.random.IntN(240)-120)*time.Second,
+	}
+	g := &program{process: p, ended: make(chan struct{})}
+	g.ctx, p.cancel = context.WithCancel(context.Background())
+	g.stream = stream.NewOver(&connection{p, h.server}, stream.Config{
+		MaxBytes: 1 << 20, DuplicateWindow: duplicateWindow, RepeatWindow: h.window, Poll: 5 * time.Second, Now: p.now, Random: p.uint64,
+	}, h.log.With("process", p.name), prometheus.NewRegistry())
+	h.running.Go(func() {
+		defer close(g.ended)
+		if err := run(g.ctx, g); err != nil && g.ctx.Err() == nil {
+			h.fail("%s ended: %v", p.name, err)
+		}
+	})
+	return g
+}
+
+// duplicateWindow is how long a lane knows the ids of messages.
+const duplicateWindow = 45 * time.Second
+
+// api is one.
+type api struct {
+	*program
+	publisher *stream.Publisher
+}
+
+func (h *history) startAPI(i int) {
+	a := &api{}
+	a.program = h.start("api"+strconv.Itoa(i), func(ctx context.Context, g *program) error { return g.stream.Run(ctx) })
+	a.publisher = stream.NewPublisher(a.stream)
+	h.setAPI(i, a)
+}
+
+func (h *history) setAPI(i int, a *api) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.apis[i] = a
+}
+
+// api is one of the apis, nil when it is down.
+func (h *history) api(i int) *api {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.apis[i]
+}
+
+// ingester is one.
+type ingester struct{ *program }
+
+// wiring is what cmd/internal/run makes of these.
+type wiring struct{ *stream.Stream }
+
+func (w wiring) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
+	r, err := w.OpenLane(ctx, lane, from, 0)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (w wiring) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, error) {
+	r, err := w.Stream.OpenChanges(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (h *history) startIngester(i int) {
+	inserts := 1 + h.driver.random.IntN(2)
+	h.ingesters[i] = &ingester{h.start("ingester"+strconv.Itoa(i), func(ctx context.Context, g *program) error {
+		log, reg := h.log.With("process", g.name), prometheus.NewRegistry()
+		db := client{g.process, h.warehouse}
+		leases := lease.New(lease.Config{Instance: g.name, Bucket: g.stream.Leases, TTL: stream.LeaseTTL, Lanes: g.stream.LaneNumbers}, log, reg)
+		real := ingest.New(ingest.Config{
+			Owner: g.name, KnownBytes: 1 << 16, RepeatBytes: 1 << 20, RepeatWindow: h.window, Together: inserts, MaxRows: 40, PieceBytes: 1 << 10,
+			Now: g.now, Random: g.uint64,
+		}, ingest.Deps{
+			Leases: leases, Lanes: wiring{g.stream}, States: stream.NewLaneStates(g.stream), Tables: db, Index: db,
+			DeadLetters: stream.NewDeadLetters(g.stream), Forgets: g.stream,
+		}, log, reg)
+		purger := stream.NewPurger(g.stream, stream.PurgeConfig{History: time.Second, Every: 20 * time.Second})
+		var all sync.WaitGroup
+		defer all.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		all.Go(func() { _ = g.stream.Run(ctx) })
+		all.Go(func() { _ = purger.Run(ctx) })
+		if err := g.stream.Opened(ctx); err != nil {
+			return nil
+		}
+		return real.Run(ctx)
+	})}
+}
+
+// clients starts the clients.
+func (h *history) clients() *sync.WaitGroup {
+	var all sync.WaitGroup
+	for i, s := range []style{positioned, positioned, contents, bare} {
+		c := &poster{
+			history: h, name: fmt.Sprintf("source-%d", i), subject: fmt.Sprintf("engine-%d", i), style: s,
+			random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 2)), until: h.began.Add(busyTime), position: map[int]int64{},
+		}
+		all.Go(func() { c.run(context.Background()) })
+	}
+	return &all
+}
+
+// heal ends everything that goes wrong.
+func (h *history) heal() {
+	h.note("heal")
+	h.healed, h.events = true, nil
+	h.warehouse.down, h.warehouse.refuses = false, false
+	for _, l := range h.server.streams {
+		l.full = false
+	}
+	h.mu.Lock()
+	for _, c := range h.parked {
+		if !c.done && c.fate == silent && !c.deserted {
+			c.fate = granted
+		}
+	}
+	h.mu.Unlock()
+	for i, a := range h.apis {
+		if a == nil {
+			h.startAPI(i)
+		} else {
+			a.revive()
+		}
+	}
+	for i, g := range h.ingesters {
+		if g == nil {
+			h.startIngester(i)
+		} else {
+			g.revive()
+		}
+	}
+}
+
+// revive ends a pause and a cut connection.
+func (p *process) revive() {
+	p.stands = time.Time{}
+	if !p.connected {
+		p.setConnected(true)
+	}
+}
+
+// isDrained says whether all that the lanes hold is stored.
+func (h *history) isDrained() bool {
+	for _, c := range h.parked {
+		if c.kind == writing && !c.done {
+			return false // it may land yet
+		}
+	}
+	for lane := range h.lanes {
+		if state := h.state(lane); state.Done != h.server.streams[stream.LaneName(lane)].last || state.Claim != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// state is the state of a lane as it is written.
+func (h *history) state(lane int) (state flow.LaneState) {
+	l := h.server.streams["KV_"+stream.LaneBucket]
+	if m := l.messages[l.subjects["$KV."+stream.LaneBucket+".lane."+strconv.Itoa(lane)]]; m != nil {
+		_ = json.Unmarshal(m.data, &state)
+	}
+	return state
+}
+
+// standing says how far lanes are, for people.
+func (h *history) standing() string {
+	var text []string
+	for lane := range h.lanes {
+		state := h.state(lane)
+		text = append(text, fmt.Sprintf("lane %d ends at %d, done %d, claim %v, owner %s", lane, h.server.streams[stream.LaneName(lane)].last, state.Done, state.Claim, state.Owner))
+	}
+	return strings.Join(text, "; ")
+}
+
+// judge compares rows and dead letters with the clients' notes.
+func (h *history) judge() {
+	var rows, dead []oracle.Record
+	for _, r := range h.warehouse.rows[records] {
+		rows = append(rows, oracle.Record{Source: r.Source, Number: r.Key})
+	}
+	letters := h.server.streams[stream.DeadStream]
+	for _, m := range letters.messages {
+		var r struct {
+			Key int64 `json:"key"`
+		}
+		if err := json.Unmarshal(m.data, &r); err != nil {
+			h.fail("a dead letter is damaged: %v", err)
+		}
+		dead = append(dead, oracle.Record{Source: m.header["Sluice-Source"][0], Number: r.Key})
+	}
+	if verdict := h.notes.Judge(rows, dead); !verdict.OK() {
+		h.fail("%s", verdict)
+	}
+	if n, m := len(h.warehouse.rows[records]), len(h.warehouse.rows[counters]); n != m && !h.inDoubt() {
+		h.fail("%d rows are stored, %d were counted, and no day is named for a recount", n, m)
+	}
+}
+
+// inDoubt says whether a lane names days for a recount.
+func (h *history) inDoubt() bool {
+	for lane := range h.lanes {
+		if len(h.state(lane).Recount) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// end stops everything, and waits until it has ended.
+func (h *history) end(clients chan struct{}) {
+	ended := make(chan struct{})
+	for _, a := range h.apis {
+		a.kill()
+	}
+	for _, g := range h.ingesters {
+		g.kill()
+	}
+	go func() { h.running.Wait(); <-clients; close(ended) }()
+	limit := time.Now().Add(5 * time.Minute)
+	h.driver.run(func() bool { return isClosed(ended) || time.Now().After(limit) })
+	if !isClosed(ended) {
+		h.fail("a process does not end")
+	}
+}
+
+// fail notes what went wrong.
+func (h *history) fail(format string, args ...any) {
+	h.notesLock.Lock()
+	defer h.notesLock.Unlock()
+	if text := fmt.Sprintf(format, args...); !slices.Contains(h.failures, text) {
+		h.failures = append(h.failures, text)
+	}
+}
+
+// write changes the notes.
+func (h *history) write(change func(*oracle.Notes)) {
+	h.notesLock.Lock()
+	defer h.notesLock.Unlock()
+	change(h.notes)
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

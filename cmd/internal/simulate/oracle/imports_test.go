@@ -1,0 +1,23 @@
+package oracle_test
+
+import (
+	"go/parser"
+	"go/token"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestItSharesNothing: what judges the programs imports the standard library only.
+func TestItSharesNothing(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "oracle.go", nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if first, _, _ := strings.Cut(path, "/"); err != nil || strings.Contains(first, ".") || first == "sluice" {
+			t.Errorf("it imports %s", path)
+		}
+	}
+}

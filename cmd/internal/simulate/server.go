@@ -1,0 +1,244 @@
+package simulate
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/broker"
+)
+
+// server is a simulated JetStream. It belongs to the driver.
+type server struct {
+	streams map[string]*log
+	skew    time.Duration // of its clock
+}
+
+func newServer() *server { return &server{streams: map[string]*log{}} }
+
+func (s *server) now() time.Time { return time.Now().Add(s.skew) }
+
+// log is a stream.
+type log struct {
+	cfg      jetstream.StreamConfig
+	created  time.Time
+	first    uint64 // sequence of the oldest message, last+1 when there is none
+	last     uint64
+	bytes    uint64
+	messages map[uint64]*message
+	subjects map[string]uint64 // the last message of each
+	ids      map[string]uint64 // of messages, as long as the duplicate window
+
+	full   bool       // it takes nothing more
+	behind *following // a replica that answers reads when they may be asked of one
+}
+
+// following is a replica of a log that has fallen behind: it ends there until then.
+type following struct {
+	last  uint64
+	until time.Time
+}
+
+type message struct {
+	subject string
+	header  nats.Header
+	data    []byte
+	at      time.Time
+}
+
+func (m *message) size() uint64 { return uint64(len(m.subject) + len(m.data) + 64) }
+
+func refusal(code jetstream.ErrorCode, text string) error {
+	return &jetstream.APIError{Code: 400, ErrorCode: code, Description: text}
+}
+
+// errNotLeader is what a server answers that does not lead the stream.
+func errNotLeader() error { return refusal(10009, "JetStream cluster not leader") }
+
+// create makes a stream.
+func (s *server) create(cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	if l := s.streams[cfg.Name]; l != nil {
+		return nil, jetstream.ErrStreamNameAlreadyInUse
+	}
+	if cfg.Duplicates == 0 {
+		cfg.Duplicates = 2 * time.Minute
+	}
+	l := &log{cfg: cfg, created: s.now(), first: 1, messages: map[uint64]*message{}, subjects: map[string]uint64{}, ids: map[string]uint64{}}
+	s.streams[cfg.Name] = l
+	return s.info(l, ""), nil
+}
+
+// of is the stream that has a subject.
+func (s *server) of(subject string) *log {
+	for _, name := range slices.Sorted(maps.Keys(s.streams)) {
+		for _, filter := range s.streams[name].cfg.Subjects {
+			if fits(subject, filter) {
+				return s.streams[name]
+			}
+		}
+	}
+	return nil
+}
+
+// fits says whether a subject fits a filter with wildcards.
+func fits(subject, filter string) bool {
+	if subject == filter {
+		return true
+	}
+	names, wants := strings.Split(subject, "."), strings.Split(filter, ".")
+	for i, want := range wants {
+		switch {
+		case want == ">":
+			return len(names) > i
+		case i >= len(names) || want != "*" && want != names[i] && names[i] != "*":
+			return false
+		}
+	}
+	return len(names) == len(wants)
+}
+
+// publish takes a message.
+func (s *server) publish(msg *nats.Msg) (broker.Ack, error) {
+	l := s.of(msg.Subject)
+	if l == nil {
+		return broker.Ack{}, nats.ErrNoResponders
+	}
+	s.expire(l)
+	header := func(name string) string {
+		if v := msg.Header[name]; len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	if text := header("Nats-Expected-Last-Subject-Sequence"); text != "" {
+		want, _ := strconv.ParseUint(text, 10, 64)
+		if l.subjects[msg.Subject] != want {
+			return broker.Ack{}, refusal(10071, "wrong last sequence: "+strconv.FormatUint(l.subjects[msg.Subject], 10))
+		}
+	}
+	id := header("Nats-Msg-Id")
+	if seq, known := l.ids[id]; known && id != "" {
+		return broker.Ack{Stream: l.cfg.Name, Sequence: seq, Duplicate: true}, nil
+	}
+	m := &message{msg.Subject, maps.Clone(msg.Header), slices.Clone(msg.Data), s.now()}
+	before, replaces := l.subjects[msg.Subject], l.cfg.MaxMsgsPerSubject == 1
+	switch {
+	case l.full || l.cfg.MaxBytes > 0 && l.bytes+m.size() > uint64(l.cfg.MaxBytes):
+		return broker.Ack{}, refusal(10077, "maximum bytes exceeded")
+	case replaces && before > 0 && l.cfg.DiscardNewPerSubject:
+		return broker.Ack{}, refusal(10077, "maximum messages per subject exceeded")
+	}
+	l.last++
+	l.messages[l.last], l.subjects[msg.Subject] = m, l.last
+	l.bytes += m.size()
+	if id != "" {
+		l.ids[id] = l.last
+	}
+	if replaces && before > 0 {
+		l.remove(before)
+	}
+	return broker.Ack{Stream: l.cfg.Name, Sequence: l.last}, nil
+}
+
+// remove removes one message.
+func (l *log) remove(seq uint64) {
+	m := l.messages[seq]
+	if m == nil {
+		return
+	}
+	delete(l.messages, seq)
+	l.bytes -= m.size()
+	if l.subjects[m.subject] == seq {
+		delete(l.subjects, m.subject)
+		for _, at := range slices.Backward(slices.Sorted(maps.Keys(l.messages))) {
+			if l.messages[at].subject == m.subject {
+				l.subjects[m.subject] = at
+				break
+			}
+		}
+	}
+	for l.first <= l.last && l.messages[l.first] == nil {
+		l.first++
+	}
+}
+
+// expire drops what is too old: messages of a stream with an age, and ids.
+func (s *server) expire(l *log) {
+	now := s.now()
+	if l.cfg.MaxAge > 0 {
+		for _, seq := range slices.Sorted(maps.Keys(l.messages)) {
+			if now.Sub(l.messages[seq].at) >= l.cfg.MaxAge {
+				l.remove(seq)
+			}
+		}
+	}
+	for id, seq := range l.ids {
+		if m := l.messages[seq]; m == nil || now.Sub(m.at) >= l.cfg.Duplicates {
+			delete(l.ids, id)
+		}
+	}
+}
+
+// info is the state of a stream.
+func (s *server) info(l *log, subjects string) *jetstream.StreamInfo {
+	s.expire(l)
+	info := &jetstream.StreamInfo{Config: l.cfg, Created: l.created, TimeStamp: s.now()}
+	info.State = jetstream.StreamState{Msgs: uint64(len(l.messages)), Bytes: l.bytes, FirstSeq: l.first, LastSeq: l.last}
+	if subjects != "" {
+		info.State.Subjects = map[string]uint64{}
+		for _, m := range l.messages {
+			if fits(m.subject, subjects) {
+				info.State.Subjects[m.subject]++
+			}
+		}
+	}
+	return info
+}
+
+// get is a message: number seq, or with a subject the first from there on.
+func (s *server) get(l *log, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	s.expire(l)
+	if subject != "" {
+		for seq = max(seq, l.first); seq <= l.last; seq++ {
+			if m := l.messages[seq]; m != nil && fits(m.subject, subject) {
+				break
+			}
+		}
+	}
+	return raw(l.messages[seq], seq)
+}
+
+// lastOf is the last message of a subject.
+func (s *server) lastOf(l *log, subject string) (*jetstream.RawStreamMsg, error) {
+	s.expire(l)
+	seq := l.subjects[subject]
+	return raw(l.messages[seq], seq)
+}
+
+func raw(m *message, seq uint64) (*jetstream.RawStreamMsg, error) {
+	if m == nil {
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return &jetstream.RawStreamMsg{Subject: m.subject, Sequence: seq, Header: maps.Clone(m.header), Data: slices.Clone(m.data), Time: m.at}, nil
+}
+
+// purge removes messages before a sequence, or of a subject.
+func (l *log) purge(subject string, before uint64) {
+	for _, seq := range slices.Sorted(maps.Keys(l.messages)) {
+		if (before == 0 || seq < before) && (subject == "" || fits(l.messages[seq].subject, subject)) {
+			l.remove(seq)
+		}
+	}
+}
+
+// copy is a log with all it holds, as a backup has it.
+func (l *log) copy() *log {
+	c := *l
+	c.messages, c.subjects, c.ids = maps.Clone(l.messages), maps.Clone(l.subjects), maps.Clone(l.ids)
+	return &c
+}

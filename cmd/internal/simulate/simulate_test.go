@@ -1,0 +1,99 @@
+package simulate_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/cmd/internal/simulate"
+)
+
+func run(t *testing.T, o simulate.Options) (r simulate.Result) {
+	synctest.Test(t, func(*testing.T) { r = simulate.Run(o, synctest.Wait) })
+	return r
+}
+
+func number(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// TestOne runs one seed, and shows what happened.
+func TestOne(t *testing.T) {
+	if os.Getenv("SEED") == "" {
+		t.Skip("for people: SEED=…")
+	}
+	begun := time.Now()
+	r := run(t, simulate.Options{Seed: uint64(number("SEED", 1)), Trace: true, Log: slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug})})
+	for _, line := range r.Trace {
+		fmt.Println(line)
+	}
+	fmt.Printf("%v real, %v virtual, %d grants, %d records, %v, failures %v\n", time.Since(begun), r.Virtual, r.Grants, r.Records, r.Rare, r.Failures)
+}
+
+func TestHistories(t *testing.T) {
+	seeds, first := number("SEEDS", 200), number("FIRST", 1)
+	var next atomic.Int64
+	next.Store(int64(first))
+	var mu sync.Mutex
+	rare, failed, grants := map[string]int{}, 0, 0
+	begun := time.Now()
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for {
+				seed := int(next.Add(1) - 1)
+				if seed >= first+seeds {
+					return
+				}
+				r := run(t, simulate.Options{Seed: uint64(seed)})
+				mu.Lock()
+				grants += r.Grants
+				for name, n := range r.Rare {
+					rare[name] += n
+				}
+				if len(r.Failures) > 0 {
+					failed++
+					if failed < 30 {
+						t.Errorf("seed %d: %v", seed, r.Failures)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(begun)
+	t.Logf("%d histories in %v, %.1f seeds/s, %d calls granted, %d failed, %v", seeds, took, float64(seeds)/took.Seconds(), grants, failed, rare)
+}
+
+// TestMostSeedsRepeat: the same seed gives the same history, call for call. The order of
+// goroutines that are woken at one instant is the scheduler's, so that some do not.
+func TestMostSeedsRepeat(t *testing.T) {
+	seeds, others := number("REPEATS", 10), 0
+	for i := range seeds {
+		seed := uint64(1000 + i)
+		first, again := run(t, simulate.Options{Seed: seed, Trace: true}), run(t, simulate.Options{Seed: seed, Trace: true})
+		if first.Sum == again.Sum {
+			continue
+		}
+		for j := range min(len(first.Trace), len(again.Trace)) {
+			if first.Trace[j] != again.Trace[j] {
+				others++
+				t.Logf("seed %d: call %d of %d is\n%s\n%s", seed, j, len(first.Trace), first.Trace[j], again.Trace[j])
+				break
+			}
+		}
+	}
+	if others > seeds/2 {
+		t.Errorf("%d of %d seeds went another way the second time", others, seeds)
+	}
+}

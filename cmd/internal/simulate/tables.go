@@ -1,0 +1,345 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// warehouse is a simulated ClickHouse: the table of records, with one view that feeds the
+// marks of sources and one that feeds counters. It belongs to the driver.
+type warehouse struct {
+	skew    time.Duration // of its clock
+	down    bool          // no connection can be made
+	refuses bool          // the view of counters rejects every insert
+
+	rows   [views][]row // of each table
+	tokens [views]map[string]arrival
+	parts  uint64            // that were inserted so far
+	counts []partsAt         // how many at which time
+	doubt  map[string]bool   // tokens of inserts that have no answer
+	open   map[string]int    // inserts under way, by token
+	owner  map[string]string // who inserted a token first
+}
+
+// The tables: of records, and those that views feed.
+const (
+	records  = iota
+	sources  // highest positions
+	counters // rows by minute
+	views
+)
+
+// window is how many parts a table remembers the tokens of.
+const window = 100_000
+
+type arrival struct{ part uint64 }
+
+type partsAt struct {
+	at    time.Time
+	parts uint64
+}
+
+// row is a stored record.
+type row struct {
+	flow.Identity
+	lane        int
+	incarnation uint64
+	seq         uint64
+	index       int
+	storedAt    int64
+}
+
+func newWarehouse() *warehouse {
+	w := &warehouse{doubt: map[string]bool{}, open: map[string]int{}, owner: map[string]string{}}
+	for i := range w.tokens {
+		w.tokens[i] = map[string]arrival{}
+	}
+	return w
+}
+
+func (w *warehouse) now() time.Time { return time.Now().Add(w.skew) }
+
+// client is the warehouse as one process reaches it.
+type client struct {
+	*process
+	*warehouse
+}
+
+var (
+	_ ingest.Tables = client{}
+	_ ingest.Index  = client{}
+)
+
+var (
+	errAway    = errors.New("the simulated warehouse is down")
+	errTimeout = errors.New("no answer in time")
+)
+
+// rejected is a key that the tables reject.
+func rejected(key int64) bool { return key%1000 == 777 }
+
+// question asks something of the tables.
+func question[T any](ctx context.Context, c client, name string, apply func() T) (none T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	value, err := c.do(ctx, &call{name: name, kind: reading, refuse: func() error {
+		return &flow.StoreError{Class: flow.ClassRetry, Code: 202, Err: errors.New("too many queries")}
+	}, apply: func() (any, error) {
+		if c.down {
+			return nil, &flow.StoreError{Class: flow.ClassRetry, Unreached: true, Err: errAway}
+		}
+		return apply(), nil
+	}})
+	var store *flow.StoreError
+	if err != nil && !errors.As(err, &store) {
+		err = &flow.StoreError{Class: flow.ClassRetry, Err: errTimeout}
+	}
+	if err != nil {
+		return none, err
+	}
+	return value.(T), nil
+}
+
+// Insert: see ingest.Tables.
+func (c client) Insert(ctx context.Context, b record.Block) error {
+	sent := rowsOf(b) // it may arrive when the columns hold another block
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
+	defer cancel()
+	_, err := c.do(ctx, &call{
+		name: fmt.Sprintf("insert %s of %d", b.Token, len(sent)), kind: writing,
+		refuse: func() error {
+			return &flow.StoreError{Class: flow.ClassRetry, Code: 241, Large: true, Err: errors.New("memory limit")}
+		},
+		apply: func() (any, error) { return nil, c.insert(c.process, b.Token, sent) },
+	})
+	var store *flow.StoreError
+	if err != nil && !errors.As(err, &store) {
+		return &flow.StoreError{Class: flow.ClassRetry, Err: errTimeout}
+	}
+	return err
+}
+
+// insert stores rows under a token, table by table.
+func (w *warehouse) insert(p *process, token string, sent []row) error {
+	if w.down {
+		return &flow.StoreError{Class: flow.ClassRetry, Unreached: true, Err: errAway}
+	}
+	for _, r := range sent {
+		if rejected(r.Key) {
+			p.saw("rejected insert")
+			return &flow.StoreError{Class: flow.ClassPoison, Code: 469, Err: errors.New("a constraint rejects a row")}
+		}
+	}
+	if p.gone {
+		p.saw("insert lands after its process died")
+	}
+	if by, known := w.owner[token]; known && by != p.name {
+		p.saw("takeover in mid-insert")
+	} else if !known {
+		w.owner[token] = p.name
+	}
+	if _, known := w.tokens[records][token]; known {
+		p.saw("token known")
+	}
+	w.parts++
+	for table := range views {
+		if table == counters && w.refuses {
+			p.saw("view rejects")
+			return &flow.StoreError{Class: flow.ClassPoison, Code: 469, Err: errors.New("a view rejects a row")}
+		}
+		w.arrive(table, token, sent)
+		if table == records && !p.healed && p.driver.random.IntN(1000) < p.rates.lost/4 {
+			p.saw("views miss an insert")
+			return &flow.StoreError{Class: flow.ClassRetry, Err: errTimeout}
+		}
+	}
+	w.counts = append(w.counts, partsAt{w.now(), w.parts})
+	return nil
+}
+
+// arrive puts rows into a table, unless it remembers the token.
+func (w *warehouse) arrive(table int, token string, sent []row) {
+	if at, known := w.tokens[table][token]; known && w.parts-at.part < window {
+		return
+	}
+	w.tokens[table][token] = arrival{w.parts}
+	w.rows[table] = append(w.rows[table], sent...)
+}
+
+// age makes as many parts as others would have inserted.
+func (w *warehouse) age(parts uint64) {
+	w.parts += parts
+	w.counts = append(w.counts, partsAt{w.now(), w.parts})
+}
+
+// rowsOf are the rows of a block.
+func rowsOf(b record.Block) (all []row) {
+	c := b.Columns
+	for i := b.From; i < b.To; i++ {
+		all = append(all, row{
+			flow.Identity{
+				Source: string(c.Source.Value(i)), Content: string(c.Identity.Value(i)), OwnID: string(c.OwnID.Value(i)),
+				PartitionID: c.PartitionID[i], Position: c.Position[i], TS: c.TS[i], Key: c.Key[i],
+				RecordType: string(c.RecordType.Value(i)), ValueType: string(c.ValueType.Value(i)), Intent: string(c.Intent.Value(i)),
+			},
+			int(c.Lane[i]), c.Incarnation[i], c.StreamSeq[i], int(c.StreamIdx[i]), b.StoredAt,
+		})
+	}
+	return all
+}
+
+// day is the day of its source that a row counts for.
+func (r row) day() flow.SourceDay {
+	d := flow.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: flow.Day(r.TS)}
+	if r.Content != "" {
+		d.Partition = 0
+	}
+	return d
+}
+
+// mark is how far the day is known to reach by this row.
+func (r row) mark() int64 {
+	if r.Content != "" {
+		return r.TS
+	}
+	return r.Position
+}
+
+// at is where a row came in.
+type at struct {
+	lane        int
+	incarnation uint64
+	seq         uint64
+	index       int
+}
+
+func (r row) at() at { return at{r.lane, r.incarnation, r.seq, r.index} }
+
+// Visible: see ingest.Tables.
+func (c client) Visible(ctx context.Context, b record.Block, since time.Time) (uint64, uint64, error) {
+	wanted := map[at]bool{}
+	for _, r := range rowsOf(b) {
+		wanted[r.at()] = true
+	}
+	type answer struct{ rows, parts uint64 }
+	a, err := question(ctx, c, "visible", func() (a answer) {
+		for _, r := range c.rows[records] {
+			if wanted[r.at()] {
+				a.rows++
+			}
+		}
+		if !since.IsZero() {
+			before := uint64(0)
+			for _, n := range c.counts {
+				if n.at.Before(since) {
+					before = n.parts
+				}
+			}
+			a.parts = c.parts - before
+		}
+		return a
+	})
+	return a.rows, a.parts, err
+}
+
+// Refold: see ingest.Tables. Of the views only that of sources may receive rows twice.
+func (c client) Refold(ctx context.Context, b record.Block) error {
+	wanted := map[at]bool{}
+	for _, r := range rowsOf(b) {
+		wanted[r.at()] = true
+	}
+	_, err := question(ctx, c, "refold", func() bool {
+		c.saw("refold")
+		for _, r := range c.rows[records] {
+			if wanted[r.at()] && !slices.ContainsFunc(c.rows[sources], func(s row) bool { return s.at() == r.at() }) {
+				c.rows[sources] = append(c.rows[sources], r)
+			}
+		}
+		return true
+	})
+	return err
+}
+
+// Clock: see ingest.Tables.
+func (c client) Clock(ctx context.Context) (time.Time, error) {
+	return question(ctx, c, "clock", c.warehouse.now)
+}
+
+// Known: see ingest.Index. It returns more than it is asked for, as the real one does.
+func (c client) Known(ctx context.Context, columns *record.Columns, rows []int, found func(*flow.Identity)) error {
+	days := map[int64]bool{}
+	for _, i := range rows {
+		days[flow.Day(columns.TS[i])] = true
+	}
+	all, err := question(ctx, c, fmt.Sprintf("known of %d", len(rows)), func() (all []flow.Identity) {
+		for _, r := range c.rows[records] {
+			if days[flow.Day(r.TS)] {
+				all = append(all, r.Identity)
+			}
+		}
+		return all
+	})
+	for i := range all {
+		found(&all[i])
+	}
+	return err
+}
+
+// Marks: see ingest.Index.
+func (c client) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
+	return question(ctx, c, "marks", func() (marks flow.Marks) {
+		marks.Last = map[flow.SourceDay]int64{}
+		for _, r := range c.rows[sources] {
+			if r.lane == lane && r.incarnation == incarnation {
+				marks.Rows++
+			}
+			if day := r.day(); slices.Contains(days, day) {
+				last, there := marks.Last[day]
+				if marks.Last[day] = r.mark(); there {
+					marks.Last[day] = max(last, r.mark())
+				}
+			}
+		}
+		return marks
+	})
+}
+
+// StaleSourceDays: see ingest.Index.
+func (c client) StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
+	return question(ctx, c, "stale days", func() (days []flow.SourceDay) {
+		there := map[at]bool{}
+		for _, r := range c.rows[sources] {
+			there[r.at()] = true
+		}
+		for _, r := range c.rows[records] {
+			if r.lane == lane && r.incarnation == incarnation && !there[r.at()] {
+				days = append(days, r.day())
+			}
+		}
+		return days
+	})
+}
+
+// Last: see ingest.Index.
+func (c client) Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error) {
+	type answer struct{ of, seq uint64 }
+	a, err := question(ctx, c, "last", func() (a answer) {
+		for _, r := range c.rows[records] {
+			if r.lane == lane && incarnation == 0 && r.incarnation > a.of {
+				a.of, a.seq = r.incarnation, 0
+			}
+			if r.lane == lane && (r.incarnation == incarnation || incarnation == 0 && r.incarnation == a.of) {
+				a.seq = max(a.seq, r.seq)
+			}
+		}
+		return a
+	})
+	return max(a.of, incarnation), a.seq, err
+}
