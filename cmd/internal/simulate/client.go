@@ -35,12 +35,20 @@ type poster struct {
 	position map[int]int64 // of each partition
 	sent     []posted      // records that may be resent
 	requests int           // so far
+	answered []request     // requests that may be repeated
 }
 
 // posted is a record as it was posted.
 type posted struct {
 	oracle.Record
 	text string
+}
+
+// request is a request that was acknowledged.
+type request struct {
+	key   string
+	batch []posted
+	begun time.Time
 }
 
 // run posts until the history heals, and then what is not acknowledged.
@@ -62,9 +70,9 @@ func (c *poster) round(ctx context.Context) {
 	begun := time.Now()
 	for try := 0; ; try++ {
 		if c.post(ctx, key, batch) || ctx.Err() != nil {
-			if c.style == bare && c.random.IntN(8) == 0 && time.Since(begun) < c.patience()/2 {
-				c.saw("repeat of an acknowledged request")
-				c.post(ctx, key, batch) // its answer did not reach the client
+			if c.style == bare {
+				c.answered = append(c.answered, request{key, batch, begun})
+				c.repeat(ctx)
 			}
 			return
 		}
@@ -84,6 +92,22 @@ func (c *poster) round(ctx context.Context) {
 		}
 		sleep(ctx, pause)
 	}
+}
+
+// repeat repeats a request whose answer did not reach the client.
+func (c *poster) repeat(ctx context.Context) {
+	for len(c.answered) > 0 && time.Since(c.answered[0].begun) > c.patience() {
+		c.answered = c.answered[1:]
+	}
+	if len(c.answered) == 0 || c.random.IntN(4) > 0 {
+		return
+	}
+	old := c.answered[c.random.IntN(len(c.answered))]
+	c.saw("repeat of an acknowledged request")
+	if time.Since(old.begun) > duplicateWindow+30*time.Second {
+		c.saw("repeat beyond the duplicate window of NATS")
+	}
+	c.post(ctx, old.key, old.batch)
 }
 
 // patience is how long a request without identities may be repeated.

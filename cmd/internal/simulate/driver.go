@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -187,6 +188,9 @@ func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
 	if c.kind == waiting {
 		return granted, now.Add(took)
 	}
+	if now.Before(c.process.stalls) && strings.HasPrefix(c.name, "publish flow.") {
+		return silent, now
+	}
 	draw := d.random.IntN(1000)
 	for _, of := range []struct {
 		fate fate
@@ -296,6 +300,7 @@ type process struct {
 	calls  int
 	gone   bool
 	stands time.Time // it stands still until then
+	stalls time.Time // and what it publishes to lanes has no effect until then
 
 	connected bool
 	losses    map[*func()]struct{} // to be called when the connection is lost

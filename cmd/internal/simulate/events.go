@@ -1,6 +1,9 @@
 package simulate
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"time"
 
 	"sluice/pkg/stream"
@@ -8,46 +11,100 @@ import (
 
 // disturb plans what goes wrong beside single calls.
 func (h *history) disturb() {
-	for range h.driver.random.IntN(6) {
-		after := time.Duration(h.driver.random.Int64N(int64(busyTime)))
-		lasting := time.Duration(1+h.driver.random.IntN(40)) * time.Second
-		i := h.driver.random.IntN(2)
-		switch h.driver.random.IntN(10) {
-		case 0, 1:
-			h.plan(after, "an ingester dies", func() { h.killIngester(i, lasting) })
-		case 2:
-			h.plan(after, "an ingester stops", func() { h.stopIngester(i, lasting) })
-		case 3:
-			h.plan(after, "an api dies", func() { h.killAPI(i, lasting) })
-		case 4:
-			h.plan(after, "an ingester stands still", func() {
-				if g := h.ingesters[i]; g != nil {
-					g.stands = time.Now().Add(lasting)
-					h.saw("an ingester stands still")
-				}
-			})
-		case 5:
-			h.plan(after, "an api stands still", func() {
-				if a := h.apis[i]; a != nil {
-					a.stands = time.Now().Add(lasting)
-				}
-			})
-		case 6:
-			h.plan(after, "a connection is lost", func() { h.cut(i, lasting) })
-		case 7:
-			h.plan(after, "the warehouse is down", func() {
-				h.warehouse.down = true
-				h.plan(lasting, "the warehouse is up", func() { h.warehouse.down = false })
-			})
-		case 8:
-			h.plan(after, "lanes are full", func() { h.fill(lasting) })
-		case 9:
-			h.plan(after, "tokens are forgotten", func() {
-				h.warehouse.age(window + 1)
-				h.saw("tokens are forgotten")
-			})
+	random := h.driver.random
+	for range random.IntN(7) {
+		after := time.Duration(random.Int64N(int64(h.busy)))
+		lasting := time.Duration(1+random.IntN(40)) * time.Second
+		i := random.IntN(2)
+		name, do := h.disturbance(random.IntN(14), i, lasting)
+		h.plan(after, name, do)
+	}
+}
+
+// disturbance is something that goes wrong with process i, or with a server.
+func (h *history) disturbance(which, i int, lasting time.Duration) (name string, do func()) {
+	switch which {
+	case 0, 1:
+		return "an ingester dies", func() { h.killIngester(i, lasting) }
+	case 2:
+		return "an ingester stops", func() { h.stopIngester(i, lasting) }
+	case 3:
+		return "an api dies", func() { h.killAPI(i, lasting) }
+	case 4:
+		return "an ingester stands still", func() { h.pause(h.ingesterProcess(i), lasting) }
+	case 5:
+		return "an api stands still", func() { h.pause(h.apiProcess(i), lasting) }
+	case 6:
+		return "a connection is lost", func() { h.cut(i, lasting) }
+	case 7:
+		return "the warehouse is down", func() {
+			h.warehouse.down = true
+			h.plan(lasting, "the warehouse is up", func() { h.warehouse.down = false })
+		}
+	case 8:
+		return "lanes are full", func() { h.fill(lasting) }
+	case 9:
+		return "tokens are forgotten", h.forgetTokens
+	case 10:
+		return "an api cannot publish", func() {
+			if p := h.apiProcess(i); p != nil {
+				p.stalls = time.Now().Add(min(lasting, 28*time.Second))
+				h.saw("an api cannot publish")
+			}
+		}
+	case 11:
+		return "the clock of the server steps", func() { h.stepClock(lasting) }
+	case 12:
+		return "replicas fall behind", func() {
+			for _, l := range h.server.streams {
+				l.behind = &following{l.last, time.Now().Add(lasting)}
+			}
 		}
 	}
+	return "a view rejects", func() {
+		h.warehouse.refuses = true
+		h.plan(lasting, "the view is fixed", func() { h.warehouse.refuses = false })
+	}
+}
+
+func (h *history) apiProcess(i int) *process {
+	if a := h.apis[i]; a != nil {
+		return a.process
+	}
+	return nil
+}
+
+func (h *history) ingesterProcess(i int) *process {
+	if g := h.ingesters[i]; g != nil {
+		return g.process
+	}
+	return nil
+}
+
+func (h *history) pause(p *process, lasting time.Duration) {
+	if p != nil {
+		p.stands = time.Now().Add(lasting)
+		h.saw("a process stands still")
+	}
+}
+
+func (h *history) forgetTokens() {
+	h.warehouse.age(window + 1)
+	for lane := range h.lanes {
+		if h.state(lane).Claim != nil {
+			h.saw("tokens of an open claim are forgotten")
+		}
+	}
+}
+
+// stepClock sets the clock of the server. A step counts for 30 s of stream time at most,
+// which must be little of the window.
+func (h *history) stepClock(lasting time.Duration) {
+	if h.window < 2*time.Minute {
+		return
+	}
+	h.saw("the clock of the server steps")
+	h.server.skew += 10 * (lasting - 15*time.Second)
 }
 
 func (h *history) killIngester(i int, lasting time.Duration) {
@@ -58,6 +115,9 @@ func (h *history) killIngester(i int, lasting time.Duration) {
 	h.ingesters[i] = nil
 	g.kill()
 	h.saw("an ingester dies")
+	if h.driver.random.IntN(4) == 0 {
+		h.forgetTokens()
+	}
 	h.plan(lasting, "an ingester starts", func() { h.startIngester(i) })
 }
 
@@ -85,11 +145,9 @@ func (h *history) killAPI(i int, lasting time.Duration) {
 
 // cut cuts the connection of an api or an ingester.
 func (h *history) cut(i int, lasting time.Duration) {
-	var p *process
-	if a := h.apis[i]; h.driver.random.IntN(2) == 0 && a != nil {
-		p = a.process
-	} else if g := h.ingesters[i]; g != nil {
-		p = g.process
+	p := h.apiProcess(i)
+	if h.driver.random.IntN(2) == 0 {
+		p = h.ingesterProcess(i)
 	}
 	if p == nil || !p.connected {
 		return
@@ -110,4 +168,40 @@ func (h *history) setFull(full bool) {
 	for lane := range h.lanes {
 		h.server.streams[stream.LaneName(lane)].full = full
 	}
+}
+
+// operate moves sources to other lanes and back. It ends when every source has lanes.
+func (h *history) operate(clients *sync.WaitGroup) {
+	moves := 1 + h.driver.random.IntN(2)
+	pause := time.Duration(5+h.driver.random.IntN(30)) * time.Second
+	to := [][]int{{0}, {0, 1}}
+	clients.Add(1)
+	operator := h.start("operator", func(ctx context.Context, g *program) error {
+		defer clients.Done()
+		watch, stop := context.WithCancel(ctx)
+		defer stop()
+		h.running.Go(func() { _ = g.stream.Run(watch) })
+		if err := g.stream.Opened(ctx); err != nil {
+			return nil
+		}
+		for n := range moves {
+			source := fmt.Sprintf("source-%d", n%3)
+			for _, lanes := range to {
+				if !sleep(ctx, pause) {
+					return nil
+				}
+				limited, cancel := context.WithTimeout(ctx, 3*time.Minute)
+				err := g.stream.Spread(limited, stream.Spreading{Source: source, Lanes: lanes})
+				cancel()
+				h.saw("a source is moved: " + map[bool]string{true: "done", false: "given up"}[err == nil])
+				for err != nil && ctx.Err() == nil {
+					if err = g.stream.Stay(ctx, source); err != nil {
+						sleep(ctx, time.Second)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	h.operator = operator
 }

@@ -48,11 +48,14 @@ type history struct {
 	log       *slog.Logger
 
 	window time.Duration // deduplication window
+	busy   time.Duration // how long clients post
+	moves  bool          // sources are moved to other lanes
 	lanes  int
 	poison bool // some records are rejected
 
 	apis      [2]*api
 	ingesters [2]*ingester
+	operator  *program // nil when none is at work
 	instances int
 	running   sync.WaitGroup
 
@@ -68,6 +71,7 @@ const epoch = 26 * 365 * 24 * time.Hour
 // limits of a history, in virtual time.
 const (
 	busyTime  = 100 * time.Second
+	movesTime = 220 * time.Second // when sources are moved, which takes its time
 	drainTime = 15 * time.Minute
 )
 
@@ -78,9 +82,12 @@ func Run(o Options, settle func()) Result {
 	h.open()
 	h.disturb()
 	clients := h.clients()
+	if h.moves {
+		h.operate(clients)
+	}
 	done := make(chan struct{})
 	go func() { clients.Wait(); close(done) }()
-	h.driver.run(func() bool { return time.Since(h.began) >= busyTime || h.grants > maxGrants })
+	h.driver.run(func() bool { return time.Since(h.began) >= h.busy || h.grants > maxGrants })
 	h.heal()
 	deadline := time.Now().Add(drainTime)
 	h.driver.run(func() bool { return time.Now().After(deadline) || isClosed(done) && h.isDrained() })
@@ -94,7 +101,7 @@ func Run(o Options, settle func()) Result {
 }
 
 // maxGrants bounds what happens before a history heals.
-const maxGrants = 4000
+const maxGrants = 6000
 
 func newHistory(o Options, settle func()) *history {
 	random := rand.New(rand.NewPCG(o.Seed, 0x5eed))
@@ -108,6 +115,10 @@ func newHistory(o Options, settle func()) *history {
 	h.lanes = 1 + random.IntN(2)
 	h.window = []time.Duration{40 * time.Second, 2 * time.Minute, 10 * time.Minute}[random.IntN(3)]
 	h.poison = random.IntN(3) == 0
+	h.busy = busyTime
+	if h.moves = h.lanes > 1 && random.IntN(3) == 0; h.moves {
+		h.busy = movesTime
+	}
 	scale := []int{0, 3, 10, 30}[random.IntN(4)]
 	h.rates = rates{silent: scale, lost: scale, late: scale / 2, refused: scale, slow: 2 * scale}
 	h.server.skew = epoch + time.Duration(random.IntN(600)-300)*time.Second
@@ -253,7 +264,7 @@ func (h *history) clients() *sync.WaitGroup {
 	for i, s := range []style{positioned, positioned, contents, bare} {
 		c := &poster{
 			history: h, name: fmt.Sprintf("source-%d", i), subject: fmt.Sprintf("engine-%d", i), style: s,
-			random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 2)), until: h.began.Add(busyTime), position: map[int]int64{},
+			random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 2)), until: h.began.Add(h.busy), position: map[int]int64{},
 		}
 		all.Go(func() { c.run(context.Background()) })
 	}
@@ -375,6 +386,9 @@ func (h *history) end(clients chan struct{}) {
 	}
 	for _, g := range h.ingesters {
 		g.kill()
+	}
+	if h.operator != nil {
+		h.operator.kill()
 	}
 	go func() { h.running.Wait(); <-clients; close(ended) }()
 	limit := time.Now().Add(5 * time.Minute)
