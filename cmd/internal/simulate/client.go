@@ -173,7 +173,7 @@ func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
 		return false // it is down
 	}
 	now := a.now()
-	if err := request.Parse([]byte(body), record.FormAuto, record.Limits{}, now); err != nil {
+	if err := request.Parse([]byte(body), record.FormAuto, record.Limits{}); err != nil {
 		c.fail("the api refuses a request of %s: %v", c.name, err)
 		return true
 	}
