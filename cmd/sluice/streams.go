@@ -122,7 +122,7 @@ type lanesSpread struct {
 	run.NATS
 	Source  string        `arg:"" help:"The source, as in the tokens and as sluice lanes shows it."`
 	Lanes   []int         `help:"Numbers of its lanes, in order, comma-separated, its first lane first; all there are when empty."`
-	Timeout time.Duration `default:"15m" help:"Give up after so long: the source stays where it is, and its records are taken again. It takes a little longer than the duplicate window, and as long as ClickHouse is away."`
+	Timeout time.Duration `default:"15m" help:"Give up after so long: the source stays where it is, and its records are taken again. It takes about 20 s, and as long as ClickHouse is away."`
 	Stay    bool          `help:"Only undo an interrupted move: the source stays on its lanes, and its posts are accepted."`
 }
 

@@ -16,10 +16,10 @@ type Claim struct {
 	First     uint64 `json:"first"`
 	Last      uint64 `json:"last"`
 	Stamp     int64  `json:"stamp,omitempty"`     // of message Last, as LaneState.Stamp
-	Hash      string `json:"hash"`                // of the raw messages, the void ones, and the dropped and forgotten rows
+	Hash      string `json:"hash"`                // of the raw messages, the void requests, and the dropped and forgotten rows
 	Dropped   string `json:"dropped,omitempty"`   // rows that are known already, as FormatRuns writes them: decided once, with this write
 	Forgotten string `json:"forgotten,omitempty"` // rows of forgotten instances, likewise; behind all rows follow the records and messages that cannot be decoded, in their order
-	Void      string `json:"void,omitempty"`      // messages that count for nothing, as FormatRuns writes them, counted from First: decided with this write
+	Void      string `json:"void,omitempty"`      // requests that count for nothing, as FormatRuns writes them, by their place among those of the block: decided with this write
 	StoredAt  int64  `json:"stored_at"`           // from when the retention of the rows counts, ms since 1970; tokens do not cover it
 	ClaimedAt int64  `json:"claimed_at"`          // ClickHouse's clock just before the claim, ms since 1970: no token of the block is older
 

@@ -19,6 +19,7 @@ type LaneState struct {
 	LastRow      uint64        `json:"last_row,omitempty"`     // the last message up to Done that left a row: the table must reach it
 	DedupFrom    uint64        `json:"dedup_from,omitempty"`   // messages from here on fill the deduplication window after a takeover, and are kept; 0 before the first write
 	VoidThrough  uint64        `json:"void_through,omitempty"` // an entry whose api knew no message behind this one is void
+	Moves        []Move        `json:"moves,omitempty"`        // the move markers up to Done, in order
 	Claim        *Claim        `json:"claim,omitempty"`        // the block that is being stored, nil when none
 	Totals       Totals        `json:"totals"`                 // of the messages of the current incarnation up to Done
 	StoredDays   []StoredDay   `json:"stored_days,omitempty"`  // the rows in Totals by their stored day, oldest first
@@ -35,6 +36,46 @@ type Incarnation struct {
 	First uint64 `json:"first"` // its first message
 }
 
+// Move is a move marker: behind message Seq of the lane a request of the source that
+// was routed by an older list than of this revision is void.
+type Move struct {
+	Source   string `json:"source"`
+	Revision uint64 `json:"revision"`
+	Seq      uint64 `json:"seq"`
+}
+
+// MovedBy is the move marker behind which a request is void, if there is one: its
+// source had left the lane, so that other lanes may have stored its records. What is
+// not a request of records has no routing revision, and is never void by one.
+func MovedBy(moves []Move, m *Message) (Move, bool) {
+	for _, move := range moves {
+		if move.Source == m.Source && move.Seq < m.Seq && m.Revision < move.Revision && m.Revision > 0 {
+			return move, true
+		}
+	}
+	return Move{}, false
+}
+
+// maxMoves is how many move markers a lane state keeps. Beyond it, those are let go
+// first behind which the same source has another one: only a reader of the messages
+// between the two would need them.
+const maxMoves = 256
+
+// AddMoves adds move markers, which are behind all others.
+func AddMoves(moves, more []Move) []Move {
+	if len(more) == 0 {
+		return moves
+	}
+	all := append(slices.Clone(moves), more...)
+	for i := 0; i < len(all) && len(all) > maxMoves; i++ {
+		if slices.ContainsFunc(all[i+1:], func(m Move) bool { return m.Source == all[i].Source && m.Revision >= all[i].Revision }) {
+			all = slices.Delete(all, i, i+1)
+			i--
+		}
+	}
+	return all
+}
+
 // Totals is what became of the records of a lane:
 // Read = Stored + Deduplicated + DeadLettered + Forgotten + Void.
 type Totals struct {
@@ -43,7 +84,7 @@ type Totals struct {
 	Deduplicated uint64 `json:"deduplicated,omitempty"` // known already
 	DeadLettered uint64 `json:"dead_lettered,omitempty"`
 	Forgotten    uint64 `json:"forgotten,omitempty"` // of instances that were forgotten
-	Void         uint64 `json:"void,omitempty"`      // of void messages
+	Void         uint64 `json:"void,omitempty"`      // of void requests
 }
 
 // Sum is what became of all that was read, by what it became.

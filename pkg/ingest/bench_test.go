@@ -104,6 +104,8 @@ func (f *flood) Heads(context.Context, int, uint64, uint64, func(*flow.Entry) er
 	return nil
 }
 
+func (f *flood) Revision(context.Context, string) (uint64, error) { return 0, nil }
+
 func (f *flood) Next(ctx context.Context) (flow.Entry, error) {
 	for f.waiting == 0 {
 		select {

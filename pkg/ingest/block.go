@@ -40,9 +40,11 @@ type block struct {
 	deadSkip []int          // of dead, those that name one
 	dead     []flow.Dead    // what could not be decoded
 	changes  []flow.Message // in order
-	moved    []string       // sources whose move marker is here: they may have been on other lanes before
+	moved    []flow.Move    // move markers: the sources may have been on other lanes before
+	behind   []flow.Move    // move markers before the block, by which requests of it are void
 	requests []dedup.Request
-	voids    []flow.Run // messages that count for nothing, counted from the first
+	places   int        // how many requests its messages have, and changes and move markers
+	voids    []flow.Run // those that count for nothing
 	extra    int        // bytes of dead, changes and requests
 
 	arrivals []arrival
@@ -62,14 +64,15 @@ const (
 	// maxMonths ends a block: each month is a piece of its claim.
 	maxMonths = 24
 
-	// maxMessages ends a block: so void messages take little of its claim.
-	maxMessages = 1 << 18
+	// maxPlaces ends a block: so void requests take little of its claim.
+	maxPlaces = 1 << 18
 )
 
 func newBlock() *block { return &block{hash: xxh3.New()} }
 
 func (b *block) reset() {
 	b.first, b.end, b.extra, b.full, b.totals = 0, dedup.Moment{}, 0, false, flow.Totals{}
+	b.places, b.behind = 0, b.behind[:0]
 	b.hash.Reset()
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
@@ -97,14 +100,14 @@ func (b *block) empty() bool { return b.first == 0 }
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
 // ended tells whether nothing more goes in: behind a move marker, or with more
-// months or messages than a claim may have.
+// months or requests than a claim may have.
 func (b *block) ended() bool {
-	return !b.empty() && (len(b.moved) > 0 || len(b.months) > maxMonths || b.end.Seq-b.first >= maxMessages)
+	return !b.empty() && (len(b.moved) > 0 || len(b.months) > maxMonths || b.places >= maxPlaces)
 }
 
 // add adds a message to the end of the block, which is of one incarnation. It never
-// fails: what cannot be decoded is dead-lettered. Of a void message nothing is kept.
-func (b *block) add(e *flow.Entry, incarnation uint64, void bool) {
+// fails: what cannot be decoded is dead-lettered. Of a void request nothing is kept.
+func (b *block) add(e *flow.Entry, incarnation uint64, isVoid func(place int, m *flow.Message) bool) {
 	if b.empty() {
 		b.first = e.Seq
 	}
@@ -114,15 +117,15 @@ func (b *block) add(e *flow.Entry, incarnation uint64, void bool) {
 		_, _ = b.hash.Write(size[:])
 		_, _ = b.hash.Write(raw)
 	}
-	if void {
-		b.voids = flow.AddRow(b.voids, int(e.Seq-b.first))
-		n := uint64(e.Records())
-		b.totals.Read += n
-		b.totals.Void += n
-		return
-	}
 	for i := range e.Messages {
 		m := &e.Messages[i]
+		b.places++
+		if isVoid(b.places-1, m) {
+			b.voids = flow.AddRow(b.voids, b.places-1)
+			b.totals.Read += uint64(m.Records)
+			b.totals.Void += uint64(m.Records)
+			continue
+		}
 		m.Incarnation = incarnation
 		if e.Err != nil {
 			b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: record.CodeBadEntry, Reason: e.Err.Error(), Raw: e.Body})
@@ -141,7 +144,7 @@ func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
 		b.changes = append(b.changes, *m)
 		b.extra += len(m.Body)
 	case kindMove:
-		b.moved = append(b.moved, m.Source)
+		b.moved = append(b.moved, flow.Move{Source: m.Source, Revision: m.Revision, Seq: m.Seq})
 	default:
 		b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
 	}

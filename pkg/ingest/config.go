@@ -142,6 +142,10 @@ type Lanes interface {
 	// it still holds and in order: what their headers say, with or without their
 	// bodies.
 	Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error
+
+	// Revision returns that of the list of a source's lanes, as the leader of its
+	// bucket has it; 0 when there is none.
+	Revision(ctx context.Context, source string) (uint64, error)
 }
 
 // Reader gives the messages of one lane, in order.

@@ -282,6 +282,7 @@ var scenes = []struct {
 	{"records that are resent", 40, sentAgain},
 	{"a block of many months", 20, months},
 	{"records of a forgotten instance", 20, forgotten},
+	{"requests that were routed by an older list", 20, moved},
 }
 
 // TestEveryStepMayFailInEveryWay: every fault in every step of every scene.

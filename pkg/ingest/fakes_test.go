@@ -60,6 +60,7 @@ type world struct {
 	purged   uint64        // messages up to here are gone
 
 	orders   []flow.Forget
+	revision uint64 // of the lanes of every source
 	state    flow.LaneState
 	applying flow.LaneState // the checkpoint of changes
 	underway sync.WaitGroup // calls that are applied later
@@ -88,7 +89,7 @@ type world struct {
 
 func newWorld() *world {
 	return &world{
-		identity: "FLOW_0@1", arrived: make(chan struct{}),
+		identity: "FLOW_0@1", arrived: make(chan struct{}), revision: 10,
 		table: map[place]int{}, view: map[place]int{},
 		tokens: map[string]map[string]int{"table": {}, "view": {}},
 		dead:   map[place]string{}, bodies: map[place]string{}, written: map[uint64]bool{},
@@ -301,6 +302,11 @@ func (s source) Heads(_ context.Context, _ int, from, to uint64, f func(*flow.En
 		}
 		return nil
 	})
+}
+
+func (s source) Revision(context.Context, string) (revision uint64, err error) {
+	err = s.do("read revision", func() error { revision = s.revision; return nil })
+	return revision, err
 }
 
 func clone(e flow.Entry) flow.Entry {

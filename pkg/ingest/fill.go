@@ -37,7 +37,7 @@ func (s *session) read(ctx context.Context, reader Reader, from uint64, messages
 // begins with, if there is one, is the first block, whatever its size. While
 // nothing arrives it sends nil now and then: it is alive.
 func (s *session) fill(ctx context.Context, begun flow.LaneState, messages <-chan flow.Entry, blocks chan<- *block, free <-chan *block) error {
-	f := filler{session: s, begun: begun, messages: messages, blocks: blocks}
+	f := filler{session: s, begun: begun, moves: begun.Moves, messages: messages, blocks: blocks}
 	for claim := begun.Claim; ; claim = nil {
 		var b *block
 		select {
@@ -64,6 +64,7 @@ func (s *session) fill(ctx context.Context, begun flow.LaneState, messages <-cha
 type filler struct {
 	*session
 	begun    flow.LaneState // the session began with it
+	moves    []flow.Move    // move markers, up to the last block
 	messages <-chan flow.Entry
 	blocks   chan<- *block
 	next     flow.Entry // the message that did not fit into the block before; Seq 0 when there is none
@@ -79,9 +80,11 @@ func (f *filler) refill(ctx context.Context, b *block, claim flow.Claim) error {
 	for b.end.Seq < claim.Last {
 		select {
 		case e := <-f.messages:
-			at := int(e.Seq - claim.First)
-			f.add(b, e, func() bool {
-				return slices.ContainsFunc(void, func(r flow.Run) bool { return r.From <= at && at < r.To })
+			f.add(b, e, func(place int, _ *flow.Message) bool {
+				for len(void) > 0 && void[0].To <= place {
+					void = void[1:]
+				}
+				return len(void) > 0 && void[0].From <= place
 			})
 		case <-ctx.Done():
 			return ctx.Err()
@@ -109,7 +112,7 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 		full := b.bytes() >= f.maxBytes() || b.columns.Rows() >= f.cfg.MaxRows
 		ended := full || b.ended() || !b.empty() && f.next.Seq != 0 && f.begun.IncarnationOf(f.next.Seq) != f.begun.IncarnationOf(b.first)
 		if f.next.Seq != 0 && !ended && (b.empty() || b.columns.Rows()+f.next.Records() <= f.cfg.MaxRows) {
-			f.add(b, f.next, func() bool { return f.requests.IsVoid(&f.next) })
+			f.add(b, f.next, func(_ int, m *flow.Message) bool { return f.isVoid(b, m) })
 			f.next = flow.Entry{}
 			if time.Since(b.born) < f.cfg.MaxAge {
 				continue
@@ -147,14 +150,28 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 	}
 }
 
-// add adds a message to a block; isVoid says whether it counts.
-func (f *filler) add(b *block, e flow.Entry, isVoid func() bool) {
+// isVoid tells whether a request of the next message counts for nothing: its entry came
+// too late, or its source had left the lane.
+func (f *filler) isVoid(b *block, m *flow.Message) bool {
+	if f.requests.IsVoid(&f.next) {
+		return true
+	}
+	move, is := flow.MovedBy(f.moves, m)
+	if is && !slices.Contains(b.behind, move) {
+		b.behind = append(b.behind, move)
+	}
+	return is
+}
+
+// add adds a message to a block; isVoid says which of its requests do not count.
+func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Message) bool) {
 	if b.empty() {
 		b.born = time.Now()
 		f.metrics.lag.begin(e.Messages[0].Received)
 	}
 	b.end = f.requests.Tick(&e)
-	b.add(&e, f.begun.IncarnationOf(e.Seq), isVoid())
+	b.add(&e, f.begun.IncarnationOf(e.Seq), isVoid)
+	f.moves = flow.AddMoves(f.moves, b.moved) // a marker ends its block
 	if f.cfg.Tracer != nil {
 		b.trace(&e)
 	}

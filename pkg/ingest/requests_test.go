@@ -244,7 +244,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 7))
 				w := newWorld()
 				now := time.Duration(0)
-				oracle, want := dedup.NewLedger(10*time.Minute), map[place]int{}
+				oracle, want := dedup.NewLedger(10*time.Minute, nil), map[place]int{}
 				for turn := range 6 {
 					for range 40 {
 						now += time.Duration(r.IntN(25)-3) * time.Second
@@ -262,7 +262,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 						void, sentBefore := oracle.Add(&e)
 						for i := range e.Messages {
 							m := &e.Messages[i]
-							for index := m.Index; !void && index < m.Index+m.Records; index++ {
+							for index := m.Index; !void(m) && index < m.Index+m.Records; index++ {
 								if sure, _ := sentBefore(m, index); !sure {
 									want[place{e.Seq, index}] = 1
 								}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/pkg/flow"
@@ -91,6 +92,9 @@ func (s *session) claim(ctx context.Context, b *block) error {
 		// The block is read again when the lane resumes.
 		return errors.Join(s.advance(ctx), errHeld)
 	}
+	if err := s.checkMoves(ctx, b); err != nil {
+		return err
+	}
 	places, err := s.decide(ctx, b)
 	if err != nil {
 		return err
@@ -127,6 +131,21 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	err = s.swap(ctx, next)
 	s.remembered = claimed
 	return err
+}
+
+// checkMoves compares the move markers that a block has, and those by which requests
+// of it are void, with the lists of lanes they were written for. A list of an earlier
+// revision was set back: its apis have answered OK for requests that are void.
+func (s *session) checkMoves(ctx context.Context, b *block) error {
+	for _, move := range slices.Concat(b.moved, b.behind) {
+		switch revision, err := s.deps.Lanes.Revision(ctx, move.Source); {
+		case err != nil:
+			return fmt.Errorf("compare the move marker at message %d with the lanes of source %q: %w", move.Seq, move.Source, err)
+		case revision < move.Revision:
+			return halt("the lanes of source %q have revision %d, but message %d is a move marker of revision %d: the bucket of sources was set back; restore it (docs/runbooks/lanes.md says how)", move.Source, revision, move.Seq, move.Revision)
+		}
+	}
+	return nil
 }
 
 // inserts is how many inserts a new block is made of: several when more is
@@ -184,7 +203,7 @@ func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, foun
 // repeatedRequests returns the rows of requests that came before, by their place,
 // and makes the requests of the block known.
 func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, error) {
-	batch := dedup.Batch{First: b.first, Last: b.end, Requests: b.requests, Columns: &b.columns}
+	batch := dedup.Batch{First: b.first, Last: b.end, Requests: b.requests, Columns: &b.columns, Moves: s.next.Moves}
 	runs, err := s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
 		s.metrics.reread.Inc()
 		return s.heads(ctx, from, to, f)
@@ -251,9 +270,10 @@ func (s *session) complete(b *block, c flow.Claim) error {
 	}
 	// What the claim after this one decides is in that claim.
 	next.DedupFrom, next.VoidThrough = s.requests.Needed(next.Done), max(next.VoidThrough, b.end.Void)
+	next.Moves = flow.AddMoves(next.Moves, b.moved)
 	s.next = next
-	for _, source := range b.moved {
-		s.records.Forget(source)
+	for _, move := range b.moved {
+		s.records.Forget(move.Source)
 	}
 	s.metrics.deduplicated.Add(float64(became.Deduplicated))
 	s.metrics.forgotten.Add(float64(became.Forgotten))

@@ -345,6 +345,10 @@ func (s everySource) Heads(ctx context.Context, lane int, from, to uint64, do fu
 	return source{s.processes[lane]}.Heads(ctx, lane, from, to, do)
 }
 
+func (s everySource) Revision(ctx context.Context, name string) (uint64, error) {
+	return source{s.processes[0]}.Revision(ctx, name)
+}
+
 func (s everyState) at(lane int) states { return states{s.processes[lane], &s.processes[lane].state} }
 func (s everyState) Read(ctx context.Context, lane int) (flow.LaneState, error) {
 	return s.at(lane).Read(ctx, lane)

@@ -187,7 +187,7 @@ func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error)
 	a.since = b.since
 	begun := s.cfg.Now()
 	err = a.until(ctx, func() error {
-		if err := q.confirm(ctx, b); err != nil {
+		if err := q.confirm(ctx, b, errMoved); err != nil {
 			return err
 		}
 		got, err := a.send(ctx, s, b.lane, msg)
@@ -200,9 +200,10 @@ func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error)
 	return answered, s.whenFull(err, b.lane.Number, b.entry.Size())
 }
 
-// confirm makes sure that the batch may be sent to its lane: when what was looked up
-// has grown old, its sources must have the same lists still.
-func (q *batcher) confirm(ctx context.Context, b *batch) error {
+// confirm makes sure that the batch may be sent to its lane, or that it counts there:
+// when what was looked up has grown old, its sources must have the same lists still. The
+// error is otherwise when they have not.
+func (q *batcher) confirm(ctx context.Context, b *batch, otherwise error) error {
 	if !passed(q.p.stream.cfg.Now(), b.until) {
 		return nil
 	}
@@ -211,11 +212,11 @@ func (q *batcher) confirm(ctx context.Context, b *batch) error {
 		return err
 	}
 	if lane, ok := v.lane(q.lane); !ok || !lane.Created.Equal(b.lane.Created) {
-		return fmt.Errorf("%w: lane %d was deleted", errMoved, q.lane)
+		return fmt.Errorf("%w: lane %d was deleted", otherwise, q.lane)
 	}
 	for _, route := range b.routes {
 		if source := v.sources[route.Name]; source == nil || source.Revision != route.Revision || !slices.Equal(source.Lanes, route.Lanes) {
-			return fmt.Errorf("%w: source %q has other lanes by now", errMoved, route.Name)
+			return fmt.Errorf("%w: source %q has other lanes by now", otherwise, route.Name)
 		}
 	}
 	b.until = q.p.stream.until(v)
@@ -238,6 +239,11 @@ func (q *batcher) onAck(ctx context.Context, b *batch, seq uint64, begun time.Ti
 			return err
 		}
 		return fmt.Errorf("%w: lane %d ends before message %d, which it had", errVoid, q.lane, b.logEnd.seq)
+	}
+	// No move marker is written while a list of before the move may be acted on. Once it
+	// may not, the entry may be behind one, where the requests of its source are void.
+	if err := q.confirm(ctx, b, errVoid); err != nil {
+		return err
 	}
 	b.seq = seq
 	window := q.p.stream.cfg.RepeatWindow

@@ -31,12 +31,17 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 		}
 	}
 
+	w.sources()
+	revisions := map[string]uint64{}
+	for _, source := range w.Sources() {
+		revisions[source.Name] = source.Revision
+	}
 	var want []flow.Message
 	for _, sub := range []*flow.Submission{submission("small", 100), submission("chunks", 400, 40<<10, 5), submission("large", 700<<10)} {
 		for i, part := range chunksOf(sub) {
 			m := flow.Message{
 				Topic: "flow.0.record", Ordinal: i, Index: i, From: i, ID: sub.ID, Hash: sub.Hash, Body: part.Body, Encoding: flow.EncodingS2, Records: 1,
-				Received: sub.Received, Subject: sub.Subject, Source: sub.Source, Revision: 1, TraceParent: sub.TraceParent,
+				Received: sub.Received, Subject: sub.Subject, Source: sub.Source, Revision: revisions[sub.Source], TraceParent: sub.TraceParent,
 			}
 			want = append(want, m)
 		}
@@ -44,7 +49,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 	for i, seq := range []uint64{1, 2, 2, 2, 3} {
 		want[i].Seq = seq
 	}
-	want = append(want, flow.Message{Seq: 4, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Records: 1, Revision: 1, Received: time.UnixMilli(0).UTC()})
+	want = append(want, flow.Message{Seq: 4, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Records: 1, Revision: revisions[""], Received: time.UnixMilli(0).UTC()})
 	if diff := cmp.Diff(want, w.all(0)); diff != "" {
 		t.Errorf("messages read back (-want +got):\n%s", diff)
 	}

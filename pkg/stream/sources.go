@@ -25,7 +25,7 @@ import (
 type Source struct {
 	Name     string `json:"source"`         // as the tokens say
 	Lanes    []int  `json:"lanes"`          // list[partition mod length], list[hash of the id mod length], or the first
-	Revision uint64 `json:"revision"`       // of the list, raised by every write
+	Revision uint64 `json:"revision"`       // of the list, raised by every write; the first is a time in ms
 	Move     []int  `json:"move,omitempty"` // the list it is being moved to: its posts are refused meanwhile
 
 	entry uint64 // revision of its entry in the bucket
@@ -103,7 +103,9 @@ func (s *Stream) learn(known map[string]*Source, msg broker.Message) {
 // meet gives a source that is first seen its lanes: all that are known. Of two
 // processes that meet it at once, one is first; the other's next look-up finds it.
 func (s *Stream) meet(ctx context.Context, name string, lanes []*Lane) error {
-	source := Source{Name: name, Revision: 1}
+	// A time: above every earlier list of the source, whose bucket was lost, and above
+	// the move markers for it.
+	source := Source{Name: name, Revision: uint64(time.Now().UnixMilli())}
 	for _, lane := range lanes {
 		source.Lanes = append(source.Lanes, lane.Number)
 	}
@@ -166,6 +168,13 @@ func (s *Stream) source(ctx context.Context, name string) (source Source, found 
 	}
 	source.entry = entry.Revision()
 	return source, true, nil
+}
+
+// Revision is that of the list of a source's lanes, as the leader of the bucket has it;
+// 0 when the source has none.
+func (s *Stream) Revision(ctx context.Context, name string) (uint64, error) {
+	source, _, err := s.source(ctx, name)
+	return source.Revision, err
 }
 
 // swapSource writes an entry, with the next revision of its list, unless another

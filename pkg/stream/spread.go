@@ -99,12 +99,9 @@ func (s *Stream) beginMove(ctx context.Context, to Spreading) (Source, error) {
 
 // move moves a source once the move is in its list.
 func (s *Stream) move(ctx context.Context, source Source, say func(string, ...any)) error {
-	// Written. An api that has looked the source up before may act on that for a
-	// while, and what it has sent may land within the duplicate window of the lane.
+	// Written. An api that has looked the source up before may act on that for a while.
+	// What it has sent and lands behind the marker is void, and it does not answer OK.
 	wait := s.cfg.Fresh + attemptLimit + time.Second
-	for _, lane := range s.view.Load().lanes {
-		wait = max(wait, s.cfg.Fresh+attemptLimit+lane.Window)
-	}
 	say("records of source %q are refused from now on; waiting %v until no api sends to lanes %v any more", source.Name, wait, source.Lanes)
 	if !sleep(ctx, wait) {
 		return fmt.Errorf("wait until no api sends to the old lanes: %w", ctx.Err())
@@ -135,8 +132,8 @@ func (s *Stream) move(ctx context.Context, source Source, say func(string, ...an
 	return nil
 }
 
-// putMarker puts a move marker into a lane, behind the last record of a source that
-// was routed by an older list.
+// putMarker puts a move marker into a lane: behind it requests of the source that were
+// routed by an older list are void, also those that land there much later.
 func (s *Stream) putMarker(ctx context.Context, lane int, source Source) (uint64, error) {
 	body, err := json.Marshal(source) // for people
 	if err != nil {

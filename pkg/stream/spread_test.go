@@ -89,6 +89,8 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 	}
 	w.addLane()
 	w.addLane()
+	w.sources()
+	met := w.Sources()[0].Revision
 	var said []string
 	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1, 2}, Say: say}); err != nil {
@@ -108,15 +110,15 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 		after := 0
 		for _, m := range lane {
 			if m.Topic == stream.MoveTopic(number) {
-				if markers++; number != 0 || m.Source != "cluster-a" || m.Revision != 2 {
+				if markers++; number != 0 || m.Source != "cluster-a" || m.Revision != met+1 {
 					t.Errorf("lane %d has a move marker of %s, revision %d", number, m.Source, m.Revision)
 				}
 				continue
 			}
 			stored[m.ID]++
-			want, revision := fmt.Sprintf("-p%d", cmp.Or(number, 3)), uint64(3)
+			want, revision := fmt.Sprintf("-p%d", cmp.Or(number, 3)), met+2
 			if number == 0 && markers == 0 {
-				want, revision = "-p", 1 // all of them, by the list with which the source was met
+				want, revision = "-p", met // all of them, by the list with which the source was met
 			} else {
 				after++
 			}

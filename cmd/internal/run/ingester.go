@@ -210,6 +210,10 @@ func (s source) Heads(ctx context.Context, lane int, from, to uint64, f func(*fl
 	return s.stream.Heads(ctx, lane, from, to, f)
 }
 
+func (s source) Revision(ctx context.Context, source string) (uint64, error) {
+	return s.stream.Revision(ctx, source)
+}
+
 // instanceName tells this process from every other one that ever ran.
 func instanceName() string {
 	host, err := os.Hostname()

@@ -23,9 +23,10 @@
 //     raised over their timestamps.
 //
 // No other lane stores records of the same source and partition, or of the same
-// source and id: a source moves between lanes behind a fence, which is a message
+// source and id: a source moves between lanes behind a move marker, which is a message
 // in each of its old lanes; what a lane knows of the source is forgotten there,
-// and the source has new lanes only once all of these are stored.
+// and the source has new lanes only once all of these are stored. What lands behind the
+// marker and was routed by an older list is void: the lane learns nothing by it.
 //
 // Why it may be decided so: all blocks before are stored and complete, so the
 // warehouse tells the truth about them; and if another process has changed that

@@ -54,7 +54,7 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 			// life of the lane, or was given up, may be sent again.
 			if e.Seq > p.Base() && e.LogEnd+1 >= r.clock.first && !r.clock.isVoid(e) {
 				for i := range e.Messages {
-					if m := &e.Messages[i]; toKnow(e, m) {
+					if m := &e.Messages[i]; toKnow(e, m, p.Moves) {
 						r.window.add(fingerprint(m.ID, m.Hash), e.Seq, e.LogEnd+1)
 					}
 				}
@@ -108,15 +108,18 @@ func (r *requestID) same(as *requestID) bool {
 // RequestOf is the request of a message of an entry, whose records are so many rows
 // of a block from one on; false when it need not be known.
 func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Request, bool) {
-	if !toKnow(e, m) {
+	if !toKnow(e, m, nil) {
 		return Request{}, false
 	}
 	return Request{requestID: idOf(m), seq: m.Seq, reach: at.Reach, needs: e.LogEnd + 1, index: m.Index, row: row, rows: rows}, true
 }
 
-// toKnow says whether a request is to be known. What is no entry of requests has
-// none.
-func toKnow(e *flow.Entry, m *flow.Message) bool { return len(e.Table) > 0 && !m.Identified }
+// toKnow says whether a request of an entry that is not void is to be known. What is no
+// entry of requests has none.
+func toKnow(e *flow.Entry, m *flow.Message, moves []flow.Move) bool {
+	_, moved := flow.MovedBy(moves, m)
+	return len(e.Table) > 0 && !m.Identified && !moved
+}
 
 func idOf(m *flow.Message) requestID {
 	return requestID{m.Source, m.Subject, m.ID, m.Hash, m.From, m.From + m.Records}
@@ -128,6 +131,7 @@ type Batch struct {
 	Last     Moment // behind its last message
 	Requests []Request
 	Columns  *record.Columns // its rows, none of which is dropped yet
+	Moves    []flow.Move     // move markers before it
 }
 
 // Repeated returns the rows that have no identity of their own and whose request has
@@ -199,7 +203,7 @@ func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, h
 	}
 	err = heads(ctx, seq, seq, func(e *flow.Entry) error {
 		for i := range e.Messages {
-			if m := &e.Messages[i]; toKnow(e, m) {
+			if m := &e.Messages[i]; toKnow(e, m, b.Moves) {
 				list = append(list, idOf(m))
 			}
 		}
@@ -228,6 +232,7 @@ func (r *Requests) Reach() time.Duration { return r.window.reach(r.clock.window)
 // its beginning: verify, and rebuild. It keeps every request of the window.
 type Ledger struct {
 	clock clock
+	moves []flow.Move
 	known map[[16]byte][]place
 	order []requestPlace
 	whole bool // it has seen the lane from its first message on
@@ -243,16 +248,16 @@ type requestPlace struct {
 	seq     uint64
 }
 
-// NewLedger begins to read a lane.
-func NewLedger(window time.Duration) *Ledger {
-	return &Ledger{clock: clock{window: window}, known: map[[16]byte][]place{}}
+// NewLedger begins to read a lane whose state lists these move markers.
+func NewLedger(window time.Duration, moves []flow.Move) *Ledger {
+	return &Ledger{clock: clock{window: window}, moves: moves, known: map[[16]byte][]place{}}
 }
 
-// Add adds the next message of the lane. It returns whether the message is void,
-// and otherwise what says of a record without an identity of its own whether it
+// Add adds the next message of the lane. It returns what says whether a request of it
+// is void, and of a record without an identity of its own of another one whether it
 // was sent before: repeated for sure, or perhaps, by what the lane does not hold
 // any more.
-func (r *Ledger) Add(e *flow.Entry) (void bool, sentBefore func(m *flow.Message, index int) (sure, perhaps bool)) {
+func (r *Ledger) Add(e *flow.Entry) (void func(*flow.Message) bool, sentBefore func(m *flow.Message, index int) (sure, perhaps bool)) {
 	if c := &r.clock; e.Seq != c.first+uint64(len(c.times)) || c.first == 0 {
 		r.whole = e.Seq == 1
 	}
@@ -267,10 +272,10 @@ func (r *Ledger) Add(e *flow.Entry) (void bool, sentBefore func(m *flow.Message,
 	before := make([][]place, len(e.Messages))
 	if len(e.Table) > 0 {
 		if r.clock.isVoid(e) {
-			return true, nil
+			return func(*flow.Message) bool { return true }, nil
 		}
 		for i := range e.Messages {
-			if m := &e.Messages[i]; toKnow(e, m) {
+			if m := &e.Messages[i]; toKnow(e, m, r.moves) {
 				id := xxh3.HashString128(fmt.Sprintf("%q %q %q %q", m.Source, m.Subject, m.ID, m.Hash)).Bytes()
 				before[i] = r.known[id]
 				r.known[id] = append(r.known[id], place{e.Seq, m.From, m.From + m.Records})
@@ -279,8 +284,12 @@ func (r *Ledger) Add(e *flow.Entry) (void bool, sentBefore func(m *flow.Message,
 		}
 	}
 	early := !r.whole && r.clock.times[len(r.clock.times)-1] < r.clock.window
-	return false, func(m *flow.Message, index int) (sure, perhaps bool) {
-		if !toKnow(e, m) {
+	void = func(m *flow.Message) bool {
+		_, moved := flow.MovedBy(r.moves, m)
+		return moved
+	}
+	return void, func(m *flow.Message, index int) (sure, perhaps bool) {
+		if !toKnow(e, m, r.moves) {
 			return false, false
 		}
 		at := m.From + index - m.Index

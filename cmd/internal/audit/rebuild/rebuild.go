@@ -141,6 +141,7 @@ type lane struct {
 	*rebuild
 	info  stream.Lane
 	life  uint64          // incarnation
+	moves []flow.Move     // its move markers
 	first uint64          // first message that is replayed into the shadow, or will be
 	next  uint64          // first message still to insert
 	last  uint64          // last one
@@ -188,7 +189,7 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 			return nil, fmt.Errorf("lane %d was made again or reset after the rebuild into %s was begun: drop that database and begin again", info.Number, r.into.Database())
 		}
 		r.starts = append(r.starts, start)
-		l := &lane{rebuild: r, info: info, life: pos.Incarnation(), first: start.First, next: start.First, last: pos.Done}
+		l := &lane{rebuild: r, info: info, life: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done}
 		if err := l.resume(ctx); err != nil {
 			return nil, err
 		}
@@ -248,7 +249,7 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 		return nil
 	}
 	if l.requests == nil {
-		l.requests = dedup.NewLedger(l.stream.RepeatWindow())
+		l.requests = dedup.NewLedger(l.stream.RepeatWindow(), l.moves)
 		err := l.stream.Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *flow.Entry) error {
 			l.requests.Add(e)
 			return nil
@@ -417,11 +418,14 @@ func (b *block) add(e *flow.Entry) error {
 		_, _ = b.hash.Write(raw)
 	}
 	void, sentBefore := b.requests.Add(e)
-	if void || e.Err != nil || e.Topic != stream.RecordTopic(e.Lane) {
+	if e.Err != nil || e.Topic != stream.RecordTopic(e.Lane) {
 		return nil
 	}
 	for i := range e.Messages {
 		m := &e.Messages[i]
+		if void(m) {
+			continue
+		}
 		before := b.columns.Rows()
 		if err := b.addMessage(m); err != nil {
 			return err

@@ -89,9 +89,12 @@ func (l *lane) purged(first, last uint64) error {
 func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 	due := map[uint32]due{}
 	l.columns.Reset()
-	if e.Topic == stream.RecordTopic(e.Lane) && !l.void[e.Seq] {
+	if e.Topic == stream.RecordTopic(e.Lane) {
 		for i := range e.Messages {
 			m := &e.Messages[i]
+			if l.void[request{m.Seq, m.Ordinal}] {
+				continue
+			}
 			l.decode(e, m, func(row int) { due[l.columns.StreamIdx[row]] = dueRow(m, row) }, func(int, int, string) {})
 		}
 	}

@@ -48,11 +48,17 @@ type lane struct {
 	rowless   rowless                  // without a row of their own, to be looked for elsewhere
 	requests  *dedup.Ledger
 	forgotten map[warehouse.Place]bool // whose rows were removed
-	void      map[uint64]bool          // messages that count for nothing
+	void      map[request]bool         // those that count for nothing
 	again     map[origin]bool          // records without an identity of their own that were sent before; perhaps, when false
 	kept      flow.Totals              // of the messages that were read and are settled
 	unsure    uint64                   // records without a row whose request came, perhaps, in messages that are purged
 	gaps      bool                     // messages were purged while the lane was read
+}
+
+// request is where a request stands: its message, and which of its entry it is.
+type request struct {
+	seq     uint64
+	ordinal int
 }
 
 // account reads the lane from First to Last.
@@ -164,15 +170,13 @@ func (l *lane) entry(e *flow.Entry) {
 		}
 	}
 	void, sentBefore := l.requests.Add(e)
-	if void {
-		l.void[e.Seq] = true
-	}
 	l.columns.Reset()
 	for i := range e.Messages {
 		switch m := &e.Messages[i]; {
 		case e.Seq > l.Settled:
 			l.waits(m)
-		case void:
+		case void(m):
+			l.void[request{m.Seq, m.Ordinal}] = true
 			n := uint64(m.Records)
 			t := l.minutes.at(m.Received)
 			t.Accepted += n

@@ -121,7 +121,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	for _, info := range v.stream.Lanes() {
 		l := &lane{
 			verifier: v, info: info, minutes: minutes{}, digest: &native.Digest{Deep: v.cfg.Deep},
-			requests: dedup.NewLedger(v.stream.RepeatWindow()), void: map[uint64]bool{}, again: map[origin]bool{},
+			void: map[request]bool{}, again: map[origin]bool{},
 		}
 		l.Lane = Lane{Lane: info.Number}
 		pos, err := v.position(ctx, positions, info)
@@ -182,6 +182,7 @@ func (v *verifier) position(ctx context.Context, positions *stream.LaneStates, i
 // stands sets how far the lane is settled, and what its totals say up to there.
 func (l *lane) stands(pos flow.LaneState) {
 	l.position, l.Settled, l.claimed = pos, pos.Done, 0
+	l.requests = dedup.NewLedger(l.stream.RepeatWindow(), pos.Moves)
 	if pos.Claim != nil {
 		l.claimed = pos.Claim.Last
 	}

@@ -1,0 +1,146 @@
+package ingest_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest"
+)
+
+// routed is a request of a source that was routed by a revision of its list.
+func routed(source string, revision uint64, records ...string) flow.Message {
+	m := posted(source, records...)
+	m.Revision = revision
+	return m
+}
+
+// marker is a move marker.
+func marker(source string, revision uint64) flow.Message {
+	return flow.Message{Topic: "flow.0.move", Source: source, Revision: revision, Received: time.Now()}
+}
+
+// together is several requests in one message.
+func together(messages ...flow.Message) flow.Entry {
+	return flow.Entry{Topic: "flow.0.record", Messages: messages, Table: []byte(messages[0].Source)}
+}
+
+// moved has requests that land behind the move marker of their source, alone and among
+// others in one entry; a marker of a move that was taken back, which lands behind that of
+// a later one; and what the sources send again.
+func moved() (*world, outcome) {
+	w := newWorld()
+	nameless := routed("a", 1, `{"key":1}`)
+	nameless.ID, nameless.Hash = "request", "hash"
+	current := nameless
+	current.Revision = 3
+	w.publish(routed("a", 1, at(1, 1), at(1, 2)), routed("b", 1, at(1, 1)), marker("a", 2))
+	w.publishEntry(together(routed("b", 1, at(1, 2)), routed("a", 1, at(1, 3), at(1, 4)), nameless, routed("a", 3, at(1, 5))))
+	w.publish(routed("a", 1, at(1, 6), "[broken"), routed("a", 3, at(1, 3), at(1, 2)), marker("a", 4), marker("a", 2), marker("b", 2))
+	w.publishEntry(together(routed("a", 3, at(1, 7)), routed("a", 5, at(1, 7)), current, routed("b", 1, at(1, 3)), routed("b", 2, at(1, 4))))
+	current.Revision = 5
+	w.publishEntry(together(current, current))
+	rows := map[place]int{{1, 0}: 1, {1, 1}: 1, {2, 0}: 1, {4, 0}: 1, {4, 4}: 1, {6, 0}: 1, {10, 1}: 1, {10, 4}: 1, {11, 0}: 1}
+	return w, outcome{
+		Table: rows, View: rows, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 11, LastRow: 11,
+		Totals: flow.Totals{Read: 19, Stored: 9, Deduplicated: 2, Void: 8},
+	}
+}
+
+// TestALateRequestTeachesNothing: a publish of before the move lands in the lane that its
+// source has left. The lane must not come to know the source by it: another lane stores
+// what follows, until the source is back and sends it again.
+func TestALateRequestTeachesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		_, stop := w.start(t, "a", small)
+		w.publish(routed("a", 1, at(1, 1), at(1, 2)))
+		time.Sleep(time.Second)
+		w.publish(marker("a", 2))
+		time.Sleep(time.Second)
+		w.publish(routed("a", 1, at(1, 3))) // it was in TCP for minutes
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		for n := range int64(2) { // positions 3 and 4, by another lane
+			elsewhere := w.rows[1]
+			elsewhere.Position, elsewhere.Key, elsewhere.TS, elsewhere.lane = 3+n, 3+n, elsewhere.TS+1+n, 5
+			elsewhere.place = place{99, int(n)}
+			w.rows, w.told = append(w.rows, elsewhere), append(w.told, elsewhere)
+		}
+		w.mu.Unlock()
+		w.publish(routed("a", 5, at(1, 3), at(1, 4), at(1, 5))) // it is back
+		time.Sleep(time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		want := map[place]int{{1, 0}: 1, {1, 1}: 1, {4, 2}: 1}
+		if diff := cmp.Diff(want, w.table); diff != "" {
+			t.Errorf("stored by this lane (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestAMarkerInTheMiddle: what is behind it is decided when all before it is stored, and
+// with nothing remembered of its source.
+func TestAMarkerInTheMiddle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(routed("a", 1, at(1, 1)), routed("a", 1, at(1, 2)), marker("a", 2), routed("a", 3, at(1, 2)), routed("a", 1, at(1, 3)), routed("a", 3, at(1, 4)))
+		w.settle(t, ingest.Config{})
+		if diff := cmp.Diff(map[place]int{{1, 0}: 1, {2, 0}: 1, {6, 0}: 1}, w.table); diff != "" {
+			t.Errorf("stored (-want +got):\n%s", diff)
+		}
+		if got := w.inserts(); len(got) != 2 {
+			t.Errorf("inserts %v, want one up to the marker and one behind it", got)
+		}
+		if diff := cmp.Diff([]flow.Move{{Source: "a", Revision: 2, Seq: 3}}, w.state.Moves); diff != "" {
+			t.Errorf("moves in the lane state (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestAListThatWasSetBackHalts: its apis answer OK for what is void behind a marker.
+func TestAListThatWasSetBackHalts(t *testing.T) {
+	for name, later := range map[string][]flow.Message{
+		"when the marker is read":       nil,
+		"when a request is void by one": {routed("a", 1, at(1, 2))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.publish(routed("a", 1, at(1, 1)))
+				if later != nil {
+					w.publish(marker("a", 3))
+				} else {
+					later = []flow.Message{marker("a", 3)}
+				}
+				w.run(t, ingest.Config{}, time.Minute)
+				w.revision = 2
+				w.publish(later...)
+				done := uint64(len(w.messages) - 1)
+				i, stop := w.startIngester(t, ingest.Config{})
+				time.Sleep(time.Minute)
+				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "was set back") {
+					t.Errorf("Check: got %v, want that the list was set back", err)
+				}
+				if w.done() != done {
+					t.Errorf("the lane is at %d, want %d", w.done(), done)
+				}
+				w.mu.Lock()
+				w.revision = 3
+				w.mu.Unlock()
+				time.Sleep(time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if w.done() != done+1 {
+					t.Errorf("with the list restored the lane is at %d, want %d", w.done(), done+1)
+				}
+			})
+		})
+	}
+}
