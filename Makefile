@@ -72,8 +72,8 @@ WAITING := pkg/dial pkg/embedded/clickhouse/server pkg/embedded/clickhouse/super
 # make check has vetted it; what is linked here is never debugged.
 TEST := $(GO) test -vet=off -ldflags=-w
 suite: engine | need-go
-	rest=$$($(GO) list ./... | grep -vxF $(WAITING:%=-e sluice/%)); \
-	$(TEST) -timeout 15m -p 2 -parallel 6 ./cmd/internal/endtoend ./cmd/... ./pkg/warehouse $$rest
+	rest=$$($(GO) list ./... | grep -vxF -e sluice/$(BENCH) $(WAITING:%=-e sluice/%)); \
+	$(TEST) -timeout 15m -p 2 -parallel 6 ./cmd/internal/endtoend ./pkg/warehouse $$rest
 
 # The inner loop: rooms by themselves, and of them not what takes long: servers that die
 # and come back, and thousands of cases by chance. make test runs all of it.
@@ -85,9 +85,9 @@ LARGE := TestLimitsLetThroughWhatTheyAllowAndNoMore|TestAThousandLanes
 test-short: engine | need-go ## the inner loop, about a minute: rooms by themselves, without what takes long
 	$(TEST) -timeout 5m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
 
-# make bench in small: its module is not one of ./...
+# make bench in small: it measures, so it has the processors to itself.
 suite-bench: engine | need-go
-	cd $(BENCH) && $(TEST) -timeout 15m ./...
+	$(TEST) -timeout 15m ./$(BENCH)
 
 FUZZ_RUNS ?= 2000x
 fuzz: | need-go ## a short run of every fuzz target of what clients send
@@ -109,7 +109,6 @@ check: | need-go ## formatting, vet, staticcheck, modules, Kubernetes, docker-co
 	cd cmd/internal/foreign/shippers && $(GO) vet . && $(GO) mod tidy -diff
 	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
-	cd $(BENCH) && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) mod tidy -diff
 	@$(MAKE) compose-check console-check vuln race
 
 compose-check:
@@ -188,10 +187,9 @@ release: | need-go ## the archives, bills of materials and checksums of a tagged
 soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everything is stored once
 	$(GO) run ./cmd/internal/chaos soak $(ARGS)
 
-# A module of its own: plots need fonts and writers of formats that no program does.
 BENCH := cmd/internal/bench
 bench: engine | need-go ## measure every goal of speed and how it scales, and write docs/performance.md; ARGS names other parts (docs/benchmarks.md)
-	cd $(BENCH) && $(GO) build -o $(CURDIR)/.cache/bench .
+	$(GO) build -o .cache/bench ./$(BENCH)
 	.cache/bench $(ARGS)
 
 hostile: | need-go ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else

@@ -107,14 +107,14 @@ func TestTheOracleStandsAlone(t *testing.T) {
 	}
 }
 
-// TestTheProgramsNeedNoPlots: what only tools need is in modules of their own
-// (cmd/internal/bench, browser and foreign), and not in the one of the programs.
-func TestTheProgramsNeedNoPlots(t *testing.T) {
+// TestTheProgramsNeedNoTools: what only tools need is in modules of their own
+// (cmd/internal/browser and foreign), and not in the one of the programs.
+func TestTheProgramsNeedNoTools(t *testing.T) {
 	mod, err := os.ReadFile("../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tools := range []string{"gonum.org", "go-fonts", "go-pdf", "chromedp", "go-elasticsearch", "k8s.io"} {
+	for _, tools := range []string{"chromedp", "go-elasticsearch", "k8s.io"} {
 		if strings.Contains(string(mod), tools) {
 			t.Errorf("go.mod names %s", tools)
 		}

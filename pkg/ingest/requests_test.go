@@ -128,7 +128,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 				for _, e := range w.messages {
 					records += e.Records()
 				}
-				ledger := dedup.NewLedger(10 * time.Minute)
+				ledger := dedup.NewLedger(10*time.Minute, nil)
 				for i := range w.messages { // verify decides the same
 					void, sentBefore := ledger.Add(&w.messages[i])
 					for j := range w.messages[i].Messages {

@@ -9,10 +9,10 @@ import (
 
 // config says what to measure and where to write it. It is the command line.
 type config struct {
-	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,again,capacity,scaling,delay,tables,questions,console" help:"What to measure: goals, again (of the goals, records that are sent again), capacity (what sluice capacity reckons with), scaling, delay (one lane, when ClickHouse answers later), tables (what a record costs in ClickHouse), questions (what those of analysts cost), console (pages, and browsers that look). Default: capacity, goals, scaling."`
+	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,again,capacity,scaling,tables,questions,console" help:"What to measure: goals, again (of the goals, records that are sent again), capacity (what sluice capacity reckons with), scaling, tables (what a record costs in ClickHouse), questions (what those of analysts cost), console (how long its pages take). Default: capacity, goals, scaling."`
 	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
 	Records      int64    `help:"Records of one run, 1000000 unless given; of tables, questions and console 20000000. Questions are asked at a tenth of them too."`
-	Out          string   `type:"path" default:"docs" help:"Folder that gets performance.md; the other pages and the plots go to performance/ in it."`
+	Out          string   `type:"path" default:"docs" help:"Folder that gets performance.md; the other pages go to performance/ in it."`
 	Coefficients string   `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
 
 	Short bool `help:"Only try whether all can be measured, in half a minute: the figures say little."`
@@ -35,25 +35,21 @@ type plan struct {
 	small       time.Duration // of a run of small requests
 	point       time.Duration // of a run of a scaling table
 	settle      time.Duration // at most, for merges to end
-	watch       time.Duration // of the machine, for pauses, before the start
 	lanes       []int
 	ingesters   []int
 	batches     []int
 	connections []int
 	loads       int           // of those for pkg/capacity
 	load        time.Duration // of a run of one of them; twice as long at a given rate
-	delays      int           // runs of a drain
-	rest, pairs int           // how often the console is measured while nothing is posted, and under load
-	turn        time.Duration // how long each time
 }
 
 func (c *config) plan() (plan, error) {
 	if c.Short {
 		return plan{
 			runs: 2, records: 30_000, many: 30_000, steps: []int64{30_000}, asks: 1, blockRows: 3_000, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
-			point: 150 * time.Millisecond, settle: time.Second, watch: 100 * time.Millisecond,
+			point: 150 * time.Millisecond, settle: time.Second,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
-			loads: 5, load: 200 * time.Millisecond, delays: 1, rest: 1, pairs: 1, turn: time.Second,
+			loads: 5, load: 200 * time.Millisecond,
 		}, nil
 	}
 	if c.Runs < 1 || c.Records < 0 {
@@ -62,8 +58,8 @@ func (c *config) plan() (plan, error) {
 	records, many := cmp.Or(c.Records, 1_000_000), cmp.Or(c.Records, 20_000_000)
 	return plan{
 		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, blockRows: 100_000, warmUp: records / 4, paced: 10 * time.Second, small: 5 * time.Second,
-		point: 3 * time.Second, settle: 20 * time.Second, watch: 20 * time.Second,
+		point: 3 * time.Second, settle: 20 * time.Second,
 		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
-		loads: len(loads), load: 3 * time.Second, delays: c.Runs, rest: 6, pairs: 15, turn: 5 * time.Second,
+		loads: len(loads), load: 3 * time.Second,
 	}, nil
 }

@@ -5,9 +5,6 @@
 //
 // It exits 0 only if after every run exactly what was acknowledged is stored; that a
 // goal is missed is a finding, not a failure.
-//
-// It is a module of its own, because its plots need fonts and writers of formats
-// that no program of Sluice does.
 package main
 
 import (
@@ -62,7 +59,6 @@ var measurements = []parted{
 	{"goals", (*bench).goals, Page.write},
 	{"scaling", (*bench).scaling, Page.write},
 	{"again", (*bench).againAlone, Page.write},
-	{"delay", (*bench).delay, only("delay.md")},
 	{"tables", (*bench).tables, only("table.md")},
 	{"questions", (*bench).questions, Page.writeQuestions},
 	{"console", (*bench).console, nil},
@@ -100,7 +96,7 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 		}
 	}()
 	page := Page{Command: cfg.command, Short: cfg.Short, Runs: p.runs, Records: float64(p.records), Began: b.began}
-	if page.Machine, err = lookAround(ctx, dir, p.watch); err != nil {
+	if page.Machine, err = lookAround(ctx, dir); err != nil {
 		return Page{}, err
 	}
 	build := programtest.Build

@@ -18,15 +18,13 @@ type Page struct {
 	Command  string
 	Short    bool
 	Runs     int
-	Records  float64 // of each drain
+	Records  float64 // of one run
 	Began    time.Time
 	Took     time.Duration
 	Machine  Machine
 	Versions Versions
 	Goals    []Row
 	Curves   []Curve
-	Drains   []Drain
-	Delays   int    // runs of each drain
 	Tables   []Row  // what records cost in ClickHouse
 	Asked    *asked // what questions cost
 	Console  []Row  // what the console costs
@@ -40,7 +38,6 @@ func (p Page) execute(name string) ([]byte, error) {
 	page, err := template.New(name+".tmpl").Funcs(template.FuncMap{
 		"number":  number,
 		"ms":      ms,
-		"least":   func() string { return ms(pauseLeast) },
 		"minutes": func(d time.Duration) string { return number(d.Minutes()) },
 	}).ParseFS(sources, name+".tmpl")
 	if err != nil {
@@ -51,20 +48,11 @@ func (p Page) execute(name string) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// write writes performance.md and the plots into dir.
+// write writes performance.md into dir.
 func (p Page) write(dir string) error {
 	text, err := p.execute("performance.md")
 	if err != nil {
 		return err
-	}
-	plots := filepath.Join(dir, "performance")
-	if err := os.MkdirAll(plots, 0o755); err != nil {
-		return err
-	}
-	for _, c := range p.Curves {
-		if err := c.draw(plots); err != nil {
-			return fmt.Errorf("plot %s: %w", c.Slug, err)
-		}
 	}
 	return os.WriteFile(filepath.Join(dir, "performance.md"), text, 0o644)
 }

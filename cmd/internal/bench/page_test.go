@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"slices"
 	"testing"
 	"time"
 )
@@ -57,27 +55,5 @@ func TestARecordIsFreshWhenItsMessageIsSeen(t *testing.T) {
 	}
 	if _, err := waits(seen[:4], messages); err == nil {
 		t.Error("records that were not seen have a freshness")
-	}
-}
-
-func TestPausesAreWhatIsLongerThanTheTurnOfAnother(t *testing.T) {
-	const ms = time.Millisecond
-	ticks := []time.Duration{0, ms, 2 * ms, 5 * ms, 7 * ms, 57 * ms, 58 * ms}
-	began, i := time.Now(), -1
-	clock := func() time.Time { i++; return began.Add(ticks[i]) }
-	got := gaps(context.Background(), clock, ticks[len(ticks)-1])
-	if want := []time.Duration{3 * ms, 50 * ms}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestPausesReadWell(t *testing.T) {
-	for want, p := range map[string]Pauses{
-		"none":                                 {},
-		"2, together 53 ms, the longest 50 ms": {Count: 2, Sum: 53 * time.Millisecond, Longest: 50 * time.Millisecond},
-	} {
-		if got := p.String(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // Curve is how cost, rate and wait change as one thing does.
 type Curve struct {
-	Slug   string // name of the plot's file
+	Slug   string // of its deployment
 	Title  string
 	What   string // is changed
 	Setup  string // what stays the same

@@ -73,6 +73,67 @@ func (b *bench) tables(ctx context.Context, page *Page) error {
 	})
 }
 
+// fill posts records, which wait in the lanes while there is no ingester.
+func (b *bench) fill(ctx context.Context, d *deployment.Deployment, records int64) (load.Report, error) {
+	b.seed++
+	start := time.Now()
+	return load.Run(ctx, load.Config{
+		URL: d.URL, Token: d.Token, Seed: b.seed, Start: start, After: start.UnixMicro(),
+		Batch: 1000, Connections: connections, Records: records,
+	})
+}
+
+// drained is what emptying the lanes gave.
+type drained struct {
+	rate     float64 // records a second, from the end of the first block on
+	ingester float64 // CPU-seconds per million of these records
+}
+
+// watchDrain watches the ingester until it has stored so many records. What it does
+// before its first block is not counted: it looks where the tables end.
+func watchDrain(ctx context.Context, d *deployment.Deployment, records float64) (got drained, err error) {
+	const pause, patience = 20 * time.Millisecond, time.Minute
+	ingester := d.Process(deployment.Ingester)
+	var first, last sighting
+	for last.rows < records {
+		if last.rows > 0 && time.Since(last.moved) > patience {
+			return got, fmt.Errorf("%w: %.0f of %.0f for a minute", load.ErrNotStored, last.rows, records)
+		}
+		m, err := ingester.Metrics(ctx)
+		if err != nil {
+			return got, err
+		}
+		now := sighting{moved: time.Now()}
+		for name, value := range m {
+			if strings.HasPrefix(name, "sluice_ingest_rows_total{") {
+				now.rows += value
+			}
+		}
+		if now.rows > last.rows {
+			if now.ingester, err = load.CPUTime(ingester.PID()); err != nil {
+				return got, err
+			}
+			if last = now; first.rows == 0 {
+				first = now
+			}
+		}
+		if !deployment.Sleep(ctx, pause) {
+			return got, ctx.Err()
+		}
+	}
+	millions := (last.rows - first.rows) / 1e6
+	got.rate = millions * 1e6 / last.moved.Sub(first.moved).Seconds()
+	got.ingester = (last.ingester - first.ingester).Seconds() / millions
+	return got, nil
+}
+
+// sighting is how many rows were stored at a time, and what that had taken.
+type sighting struct {
+	rows     float64
+	moved    time.Time
+	ingester time.Duration
+}
+
 // tableSizes and columnSizes are names and bytes. Tables that hold no records are left out.
 const (
 	tableSizes = `SELECT table, sum(bytes_on_disk) AS bytes FROM system.parts
