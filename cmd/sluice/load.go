@@ -11,17 +11,15 @@ import (
 
 	"sluice/cmd/internal/run"
 	"sluice/pkg/load"
-	"sluice/pkg/load/camunda"
 )
 
 type loadCmd struct {
 	Load       load.Config   `embed:""`
 	TokenFile  string        `default:"./data/token" help:"File with the access token, as sluice up keeps it."`
-	Elastic    string        `name:"elasticsearch" placeholder:"URL" help:"Post bulks there, such as http://127.0.0.1:9200, where the api speaks Elasticsearch, as the exporters of Camunda's brokers do: each connection is the exporter of one partition."`
 	Simulated  bool          `help:"Post what a simulated workflow engine has written until now: processes with their diagrams, instances, incidents, variables, decisions."`
 	Over       time.Duration `default:"24h" help:"How long the simulated engine has run."`
 	Until      time.Time     `placeholder:"TIME" help:"When it has stopped, such as 2026-01-12T11:00:00Z; default now. With --seed the records are the same each time."`
-	Full       bool          `help:"Every record names its partition and position, as those of bulks do."`
+	Full       bool          `help:"Every record names its partition and position, as those of exporters do."`
 	ClickHouse string        `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until it has the records, compare them, and measure until then."`
 	Wait       bool          `help:"Wait until all of it can be queried, at most 5 minutes: the api is asked, as ?wait=stored does."`
 	Acked      string        `help:"File that gets the ranges of records that were acknowledged."`
@@ -60,9 +58,6 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 	}
 	if c.Wait {
 		cfg.Stored = load.StoredAt(cfg)
-	}
-	if c.Elastic != "" {
-		cfg.URL, cfg.Bulk = c.Elastic, camunda.Append
 	}
 	if c.ClickHouse != "" {
 		address, err := c.Operator.HTTP(c.ClickHouse)

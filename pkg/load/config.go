@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -18,29 +17,19 @@ import (
 // BatchPath is where records are posted when the URL names no path.
 const BatchPath = "/flow/flowRecord/batch"
 
-// BulkPath is where bulks are posted when the URL names no path.
-const BulkPath = "/_bulk"
-
 // Config says what to post, where, and how hard.
 type Config struct {
 	URL    string   `name:"url" default:"http://127.0.0.1:8080" help:"Where the api listens."` // http or https; BatchPath is added when it has no path
 	Token  string   `help:"Access token; read from --token-file when empty."`                  // sent as "Authorization: Bearer …"; none is sent when empty
 	Tokens []string `name:"also-token" help:"Further access tokens, each of another source: requests go out under each in turn, with records of their own."`
 
-	// Bulk makes each request a bulk as Elasticsearch has it: it adds a record of a
-	// partition to one. Every connection then is the exporter of one partition,
-	// whose records it posts one bulk after the other to BulkPath, the token being
-	// the password. Default: requests are as Sluice has them.
-	Bulk func(bulk []byte, partition int64, record []byte) []byte `kong:"-"`
-
 	Records     int64         `help:"Records to post; 100000 unless --duration is given."`
-	Duration    time.Duration `help:"How long to post, such as 30s."`                        // default without end
-	Batch       int           `help:"Records per request; 500, of bulks 1000 unless given."` // 1 is sent as an object, more as an array
-	Connections int           `help:"Requests in flight at a time; 8, of bulks 3 unless given."`
+	Duration    time.Duration `help:"How long to post, such as 30s."`     // default without end
+	Batch       int           `default:"500" help:"Records per request."` // 1 is sent as an object, more as an array
+	Connections int           `default:"8" help:"Requests in flight at a time."`
 	Rate        float64       `help:"Records per second; 0 as fast as they are acknowledged."` // each request is due at its own time whatever happened to those before
-	Envelope    Envelope      `kong:"-"`                                                       // see GeneratorConfig; bulks have FullEnvelope
+	Envelope    Envelope      `kong:"-"`                                                       // see GeneratorConfig
 	Gzip        bool          `help:"Compress the requests."`
-	Prepare     bool          `help:"Make all requests before the clock starts; needs --records."` // in memory
 	NoKey       bool          `help:"Send no Idempotency-Key: a repeat is then told by the ids of the records."`
 
 	Seed  uint64    `help:"Seed of the records; the same seed posts the same ids. 0 takes one not used before, with positions above those of every run before."`
@@ -69,20 +58,10 @@ type Config struct {
 
 // set fills in the defaults and says what cannot be.
 func (c *Config) set() error {
-	if c.Timeout < 0 || c.GiveUp < 0 || c.Failures < 0 {
-		return errors.New("timeout, give-up and failures cannot be negative")
+	if c.Timeout < 0 || c.GiveUp < 0 || c.Failures < 0 || c.Batch < 0 || c.Connections < 0 {
+		return errors.New("timeout, give-up, failures, batch and connections cannot be negative")
 	}
 	option.Defaults(c)
-	batch, connections := 500, 8
-	if c.Bulk != nil { // as Camunda's exporters
-		batch, connections, c.Envelope, c.NoKey = 1000, 3, FullEnvelope, true
-	}
-	if c.Batch == 0 {
-		c.Batch = batch
-	}
-	if c.Connections == 0 {
-		c.Connections = connections
-	}
 	if c.Start.IsZero() {
 		c.Start = time.Now()
 	}
@@ -93,16 +72,12 @@ func (c *Config) set() error {
 		c.Seed = rand.Uint64()
 	}
 	switch {
-	case c.Records < 0 || c.Duration < 0 || c.Batch < 0 || c.Connections < 0:
-		return errors.New("records, duration, batch and connections cannot be negative")
+	case c.Records < 0 || c.Duration < 0:
+		return errors.New("records and duration cannot be negative")
 	case c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0):
 		return fmt.Errorf("a rate of %v records per second cannot be kept", c.Rate)
-	case c.Prepare && c.Bulk != nil:
-		return errors.New("bulks cannot be prepared: each connection makes its own")
-	case c.Prepare && c.Records == 0:
-		return errors.New("preparing the bodies needs to know how many records")
-	case c.Source != nil && (len(c.Tokens) > 0 || c.Bulk != nil):
-		return errors.New("a source of records has one token, and is posted in no bulks")
+	case c.Source != nil && len(c.Tokens) > 0:
+		return errors.New("a source of records has one token")
 	}
 	if c.Records == 0 {
 		c.Records = 100_000
@@ -124,9 +99,6 @@ func (c *Config) target() (*url.URL, error) {
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = BatchPath
-		if c.Bulk != nil {
-			u.Path = BulkPath
-		}
 	}
 	return u, nil
 }
@@ -140,12 +112,9 @@ func (c *Config) step() time.Duration {
 }
 
 // authorization is the header that a token is sent in.
-func (c *Config) authorization(token string) string {
-	switch {
-	case token == "":
+func authorization(token string) string {
+	if token == "" {
 		return ""
-	case c.Bulk != nil:
-		return "Basic " + base64.StdEncoding.EncodeToString([]byte("load:"+token))
 	}
 	return "Bearer " + token
 }

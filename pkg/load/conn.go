@@ -2,7 +2,6 @@ package load
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -24,10 +23,7 @@ type answer struct {
 
 // ok tells whether the records are durable: nothing but this is an
 // acknowledgement.
-func (a answer) ok(bulk bool) bool {
-	if bulk {
-		return a.status == http.StatusOK && bytes.Contains(a.body[:min(len(a.body), 64)], []byte(`"errors":false`))
-	}
+func (a answer) ok() bool {
 	return a.status == http.StatusOK && strings.TrimSpace(string(a.body)) == `{"status":"OK"}`
 }
 
@@ -39,7 +35,6 @@ type conn struct {
 	head    string // of every request, up to what differs
 	timeout time.Duration
 	tls     *tls.Config
-	most    int64 // bytes of an answer that are read
 
 	open   net.Conn // nil when there is none
 	in     *bufio.Reader
@@ -52,11 +47,7 @@ func newConn(cfg Config, u *url.URL) *conn {
 	if cfg.Gzip {
 		head += "Content-Encoding: gzip\r\n"
 	}
-	c := &conn{url: u, head: head, timeout: cfg.Timeout, tls: cfg.TLS, most: 64 << 10}
-	if cfg.Bulk != nil {
-		c.most += 1024 * int64(cfg.Batch) // it names every item
-	}
-	return c
+	return &conn{url: u, head: head, timeout: cfg.Timeout, tls: cfg.TLS}
 }
 
 // post sends a body and waits for the answer. After an error the outcome is
@@ -100,6 +91,9 @@ func (c *conn) exchange(ctx context.Context, body []byte, authorization, key str
 	return a, keep && writeErr == nil, err
 }
 
+// maxAnswer is how many bytes of an answer are read.
+const maxAnswer = 64 << 10
+
 func (c *conn) read() (answer, bool, error) {
 	response, err := http.ReadResponse(c.in, nil)
 	for err == nil && response.StatusCode < 200 {
@@ -108,12 +102,12 @@ func (c *conn) read() (answer, bool, error) {
 	if err != nil {
 		return answer{}, false, err
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, c.most))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return answer{}, false, err
 	}
 	a := answer{status: response.StatusCode, body: body, retryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
-	return a, !response.Close && int64(len(body)) < c.most, response.Body.Close()
+	return a, !response.Close && len(body) < maxAnswer, response.Body.Close()
 }
 
 func (c *conn) dial(ctx context.Context) error {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-
-	"sluice/pkg/load/simulator"
 )
 
 // request is one body to be posted, and what to expect of it.
@@ -36,57 +34,31 @@ type feed struct {
 	began time.Time
 	every time.Duration // between two requests; 0 means no pace
 
-	mu       sync.Mutex
-	posters  []poster // of each token; of bulks those of each connection one after the other
-	left     int64
-	next     int64      // number of the next request
-	prepared []*request // all that are left, when they were made in advance
+	mu      sync.Mutex
+	posters []poster // of each token
+	left    int64
+	next    int64 // number of the next request
 }
 
-func newFeed(cfg Config) (*feed, error) {
+func newFeed(cfg Config) *feed {
 	f := &feed{cfg: cfg, left: cfg.Records}
-	partitions := 1
-	if cfg.Bulk != nil {
-		partitions = cfg.Connections
-	}
 	if cfg.Source != nil {
-		partitions = 0
-		f.posters = append(f.posters, poster{cfg.authorization(cfg.Token), cfg.Source})
-	}
-	for partition := range partitions {
+		f.posters = []poster{{authorization(cfg.Token), cfg.Source}}
+	} else {
 		for i, token := range append([]string{cfg.Token}, cfg.Tokens...) {
 			g := GeneratorConfig{Seed: cfg.Seed + uint64(i), Start: cfg.Start, Step: cfg.step(), After: cfg.After, Envelope: cfg.Envelope}
-			if cfg.Bulk != nil {
-				g.Only = partition + 1
-			}
-			f.posters = append(f.posters, poster{cfg.authorization(token), NewGenerator(g)})
+			f.posters = append(f.posters, poster{authorization(token), NewGenerator(g)})
 		}
 	}
 	if cfg.Rate > 0 {
 		f.every = time.Duration(float64(cfg.Batch) / cfg.Rate * float64(time.Second))
 	}
-	if !cfg.Prepare {
-		return f, nil
-	}
-	zip := newZipper(cfg.Gzip)
-	for f.left > 0 {
-		r := new(request)
-		f.fill(r, 0)
-		if err := zip.compress(r); err != nil {
-			return nil, err
-		}
-		if cfg.Gzip {
-			r.plain = nil
-		}
-		f.prepared = append(f.prepared, r)
-	}
-	f.next = 0
-	return f, nil
+	return f
 }
 
-// take gives a connection its next request, made in the memory of r unless it was
-// prepared; nil when the run is over. The caller owns it until it takes another one.
-func (f *feed) take(r *request, connection int) *request {
+// take gives a connection its next request, made in the memory of r; nil when the run is
+// over. The caller owns it until it takes another one.
+func (f *feed) take(r *request) *request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	due := f.began.Add(time.Duration(f.next) * f.every)
@@ -96,15 +68,10 @@ func (f *feed) take(r *request, connection int) *request {
 			return nil
 		}
 	}
-	switch {
-	case f.cfg.Prepare && f.next < int64(len(f.prepared)):
-		r = f.prepared[f.next]
-		f.next++
-	case !f.cfg.Prepare && f.left > 0:
-		f.fill(r, connection)
-	default:
+	if f.left <= 0 {
 		return nil
 	}
+	f.fill(r)
 	r.due = time.Time{}
 	if f.every > 0 {
 		r.due = due
@@ -113,26 +80,14 @@ func (f *feed) take(r *request, connection int) *request {
 }
 
 // fill makes the next request. A batch of one is an object, not an array.
-func (f *feed) fill(r *request, connection int) {
+func (f *feed) fill(r *request) {
 	n := int(min(f.left, int64(f.cfg.Batch)))
-	tokens := int64(1 + len(f.cfg.Tokens))
-	of := f.posters[f.next%tokens]
-	if f.cfg.Bulk != nil {
-		of = f.posters[int64(connection)*tokens+f.next%tokens]
-	}
+	of := f.posters[f.next%int64(len(f.posters))]
 	r.authorization = of.authorization
-	switch {
-	case f.cfg.Bulk != nil:
-		r.plain, r.totals, r.ranges = appendRecords(r.plain[:0], of.records, n, func(dst []byte, r simulator.Record) []byte {
-			return f.cfg.Bulk(dst, r.Partition, r.JSON)
-		})
-		r.body = r.plain
-	default:
-		r.plain, r.totals, r.ranges = AppendBatch(r.plain[:0], of.records, n)
-		r.body = r.plain
-		if f.cfg.Batch == 1 {
-			r.body = r.plain[1 : len(r.plain)-1]
-		}
+	r.plain, r.totals, r.ranges = AppendBatch(r.plain[:0], of.records, n)
+	r.body = r.plain
+	if f.cfg.Batch == 1 {
+		r.body = r.plain[1 : len(r.plain)-1]
 	}
 	// Named after everything that decides the body: the same key never stands
 	// for two bodies, and the same run repeated is recognised as a repeat.

@@ -19,7 +19,6 @@ type GeneratorConfig struct {
 	Seed     uint64        // decides positions and keys: two seeds share no id
 	Start    time.Time     // timestamp of the first record; default now
 	Step     time.Duration // from one record to the next; default 5µs
-	Only     int           // write the records of this partition alone; default those of five
 	Envelope Envelope      // what every record says about itself; default as its partition does
 	After    int64         // the position and key before the first ones of every partition; default by the seed
 }
@@ -41,8 +40,6 @@ type Generator struct {
 	block     *block
 	at        int   // next record of the block
 	shift     int64 // of keys, in this turn of the block
-	only      int64 // partition whose records are written, 0 for all
-	as        int64 // number that it has outside the block
 	positions [enginePartitions + 1]int64
 	now, step int64 // ns
 	text      []byte
@@ -67,9 +64,6 @@ func NewGenerator(cfg GeneratorConfig) *Generator {
 	for p := range g.positions {
 		g.positions[p] = first
 	}
-	if cfg.Only > 0 {
-		g.only, g.as = int64(cfg.Only-1)%enginePartitions+1, int64(cfg.Only)
-	}
 	return g
 }
 
@@ -85,9 +79,6 @@ func mix(seed uint64) uint64 {
 func (g *Generator) Next() (simulator.Record, bool) {
 	t := g.template()
 	r := t.Record
-	if g.only > 0 {
-		r.Partition = g.as
-	}
 	g.positions[t.Partition]++
 	r.Position = g.positions[t.Partition]
 	r.Timestamp = g.now / int64(time.Millisecond)
@@ -103,7 +94,7 @@ func (g *Generator) Next() (simulator.Record, bool) {
 		case ofPosition:
 			n += r.Position
 		case ofKey:
-			n = g.key(n)
+			n += g.shift
 		case ofTime:
 			n += r.Timestamp
 		}
@@ -112,60 +103,39 @@ func (g *Generator) Next() (simulator.Record, bool) {
 	g.text = append(text, t.text[from:]...)
 	r.JSON = g.text
 	if t.shifted {
-		r.Key = g.key(r.Key)
+		r.Key += g.shift
 	}
 	return r, true
 }
 
 // template is the next one of the block, which begins anew behind its last.
 func (g *Generator) template() *template {
-	for {
-		if g.at == len(g.block.records) {
-			g.at = 0
-			g.shift += g.block.keys
-		}
-		t := &g.block.records[g.at]
-		g.at++
-		if g.only == 0 || t.Partition == g.only {
-			return t
-		}
+	if g.at == len(g.block.records) {
+		g.at = 0
+		g.shift += g.block.keys
 	}
-}
-
-// key is what a key of the block is in this turn.
-func (g *Generator) key(n int64) int64 {
-	if g.only > 0 && n>>keyBits == g.only {
-		n += (g.as - g.only) << keyBits
-	}
-	return n + g.shift
+	t := &g.block.records[g.at]
+	g.at++
+	return t
 }
 
 // AppendBatch writes the next n records of a source as one JSON array to the end of
 // dst, fewer where it ends. It returns what they add up to and where they are.
 func AppendBatch(dst []byte, s Source, n int) ([]byte, Totals, []Range) {
-	first := true
-	dst, sum, ranges := appendRecords(append(dst, '['), s, n, func(dst []byte, r simulator.Record) []byte {
-		if !first {
-			dst = append(dst, ',')
-		}
-		first = false
-		return append(dst, r.JSON...)
-	})
-	return append(dst, ']'), sum, ranges
-}
-
-// appendRecords writes the next n records of a source.
-func appendRecords(dst []byte, s Source, n int, write func([]byte, simulator.Record) []byte) ([]byte, Totals, []Range) {
 	var sum Totals
 	var ranges []Range
-	for range n {
+	dst = append(dst, '[')
+	for i := range n {
 		r, more := s.Next()
 		if !more {
 			break
 		}
-		dst = write(dst, r)
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, r.JSON...)
 		sum.count(r)
 		ranges = extend(ranges, r)
 	}
-	return dst, sum, ranges
+	return append(dst, ']'), sum, ranges
 }

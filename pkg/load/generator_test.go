@@ -256,23 +256,6 @@ func TestTheEnvelopeSaysWhetherARecordNamesItsPosition(t *testing.T) {
 	}
 }
 
-// TestOnePartitionAlone: there may be more of them than in a block.
-func TestOnePartitionAlone(t *testing.T) {
-	for _, partition := range []int{2, 7} {
-		g := load.NewGenerator(load.GeneratorConfig{Seed: 3, Only: partition, Envelope: load.FullEnvelope})
-		for range 20_000 {
-			said, _ := g.Next()
-			r := decode(t, said.JSON)
-			key, ok := r.Value["processInstanceKey"].(json.Number)
-			n, _ := key.Int64()
-			own := r.RecordType == "EVENT" && (r.ValueType == "PROCESS_INSTANCE" || r.ValueType == "JOB" || r.ValueType == "VARIABLE")
-			if said.Partition != int64(partition) || r.PartitionID != said.Partition || own && (!ok || n>>51 != said.Partition || r.Key>>51 != said.Partition) {
-				t.Fatalf("of partition %d: %s", partition, said.JSON)
-			}
-		}
-	}
-}
-
 func TestBatchSaysWhatIsInIt(t *testing.T) {
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 11})
 	for _, n := range []int{1, 2, 500, 0, 37} {

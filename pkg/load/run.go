@@ -37,10 +37,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	feed, err := newFeed(cfg)
-	if err != nil {
-		return Report{}, err
-	}
+	feed := newFeed(cfg)
 	tally := &tally{acked: cfg.Acked, failures: cfg.Failures, errors: map[string]int64{}}
 	meter := newMeter(cfg.PIDs)
 	bar := newBar(cfg)
@@ -60,8 +57,8 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	watch.Go(func() error { bar.run(done, tally); return nil })
 
 	var workers errgroup.Group
-	for i := range cfg.Connections {
-		w := &worker{cfg: cfg, number: i, feed: feed, tally: tally, conn: newConn(cfg, target), halt: halt}
+	for range cfg.Connections {
+		w := &worker{cfg: cfg, feed: feed, tally: tally, conn: newConn(cfg, target), halt: halt}
 		workers.Go(func() error { return w.run(stop, inFlight) })
 	}
 	err = workers.Wait()
@@ -82,20 +79,19 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 // worker is one connection at work.
 type worker struct {
-	cfg    Config
-	number int // of the connection, from 0
-	feed   *feed
-	tally  *tally
-	conn   *conn
-	halt   context.CancelCauseFunc
+	cfg   Config
+	feed  *feed
+	tally *tally
+	conn  *conn
+	halt  context.CancelCauseFunc
 }
 
 func (w *worker) run(stop, inFlight context.Context) error {
 	defer w.conn.close()
-	zip := newZipper(w.cfg.Gzip && !w.cfg.Prepare)
+	zip := newZipper(w.cfg.Gzip)
 	own := new(request)
 	for stop.Err() == nil {
-		r := w.feed.take(own, w.number)
+		r := w.feed.take(own)
 		if r == nil {
 			return nil
 		}
@@ -129,7 +125,7 @@ func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 	}
 	for attempt := 0; ; attempt++ {
 		a, err := w.conn.post(inFlight, r.body, r.authorization, key)
-		if err == nil && a.ok(w.cfg.Bulk != nil) {
+		if err == nil && a.ok() {
 			return w.tally.acknowledged(r, time.Since(since))
 		}
 		w.tally.failed(reason(a, err))

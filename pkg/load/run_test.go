@@ -41,8 +41,6 @@ func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 		{name: "nothing fails", cfg: load.Config{}},
 		{name: "one record per request", cfg: load.Config{Records: 40, Batch: 1}},
 		{name: "bodies are compressed", cfg: load.Config{Gzip: true}},
-		{name: "bodies are prepared", cfg: load.Config{Prepare: true}},
-		{name: "bodies are prepared and compressed", cfg: load.Config{Prepare: true, Gzip: true}},
 		{name: "records are paced", cfg: load.Config{Rate: 50_000}},
 		{name: "no key is sent", cfg: load.Config{NoKey: true}},
 		{name: "records of a source", cfg: load.Config{Source: generator()}},
@@ -302,8 +300,6 @@ func TestUnusableConfigurations(t *testing.T) {
 	tests := map[string]load.Config{
 		"an address without scheme":        {URL: "127.0.0.1:8080"},
 		"another scheme":                   {URL: "nats://127.0.0.1:4222"},
-		"preparing without end":            {Prepare: true, Duration: time.Second},
-		"preparing bulks":                  {Prepare: true, Records: 1, Bulk: func(b []byte, _ int64, _ []byte) []byte { return b }},
 		"a negative number of records":     {Records: -1},
 		"a negative rate":                  {Rate: -1},
 		"a negative number of connections": {Connections: -1},

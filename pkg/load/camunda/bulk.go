@@ -26,13 +26,6 @@ func (b *bulk) add(partition int64, leadership int, record []byte) {
 	b.records++
 }
 
-// Append adds a record to a bulk, as an exporter does under its first
-// leadership.
-func Append(bulk []byte, partition int64, record []byte) []byte {
-	bulk = appendAction(bulk, partition, 1, record)
-	return append(append(bulk, record...), '\n')
-}
-
 // appendAction writes the line before a document: index, id and routing.
 func appendAction(dst []byte, partition int64, leadership int, record []byte) []byte {
 	dst = append(dst, `{"index":{"_index":"zeebe-record_`...)

@@ -251,7 +251,7 @@ func TestTheClientGoesToTheNextServer(t *testing.T) {
 	}))
 	defer second.Close()
 	c := camunda.Client{URLs: []string{first.URL, second.URL}, User: "production", Token: "secret"}
-	body := camunda.Append(nil, 1, []byte(`{"position":7,"valueType":"JOB","timestamp":1763700000000,"value":{}}`))
+	body := []byte(`{"index":{"_id":"1-7"}}` + "\n" + `{"position":7,"valueType":"JOB","timestamp":1763700000000,"value":{}}` + "\n")
 	if err := errors.Join(c.Templates(t.Context()), c.Bulk(t.Context(), body)); err != nil {
 		t.Error(err)
 	}
