@@ -133,7 +133,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 					void, sentBefore := ledger.Add(&w.messages[i])
 					for j := range w.messages[i].Messages {
 						m := &w.messages[i].Messages[j]
-						for index := m.Index; !void && index < m.Index+m.Records; index++ {
+						for index := m.Index; !void(m) && index < m.Index+m.Records; index++ {
 							if sure, _ := sentBefore(m, index); !m.Identified && sure == (stored[place{m.Seq, index}] == 1) {
 								t.Errorf("the ledger says of record %d of message %d: sent before %t", index, m.Seq, sure)
 							}
