@@ -9,7 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/cmd/internal/audit/expiry"
 	"sluice/cmd/internal/run"
+	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
 
@@ -44,26 +46,34 @@ func (c *migrateSchema) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 type migrateTTL struct {
-	KeepRecords days `placeholder:"400d" help:"How long flow.records keeps a row after it came in, in whole days, or forever; as it is when empty."`
+	KeepRecords days `placeholder:"400d" help:"How many days flow.records keeps a row behind the UTC day on which it was stored, or forever; as it is when empty."`
 	KeepCounts  days `placeholder:"400d" help:"Likewise flow.counts_1m."`
 	KeepChanges days `placeholder:"forever" help:"Likewise flow.changes."`
-	run.Operator
-	run.ClickHouse
+	installation
 }
 
 // Run sets what is given, and prints what is so then.
 func (c *migrateTTL) Run(ctx context.Context, log *slog.Logger) error {
+	if c.KeepRecords.given || c.KeepCounts.given { // the expiry line moves first
+		return c.with(ctx, 0, log, func(db *warehouse.DB, s *stream.Stream) error {
+			return c.retain(ctx, db, func(r warehouse.Retention) error { return expiry.Retain(ctx, s, db, r) })
+		})
+	}
 	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
+	return c.retain(ctx, db, func(r warehouse.Retention) error { return db.Retain(ctx, r) })
+}
+
+func (c *migrateTTL) retain(ctx context.Context, db *warehouse.DB, set func(warehouse.Retention) error) error {
 	for _, t := range []struct {
 		table string
 		days  days
 	}{{"records", c.KeepRecords}, {"counts_1m", c.KeepCounts}, {"changes", c.KeepChanges}} {
 		if t.days.given {
-			if err := db.Retain(ctx, warehouse.Retention{Table: t.table, Days: t.days.n}); err != nil {
+			if err := set(warehouse.Retention{Table: t.table, Days: t.days.n}); err != nil {
 				return err
 			}
 		}
@@ -103,5 +113,5 @@ func (d days) String() string {
 	if d.n == 0 {
 		return "forever"
 	}
-	return fmt.Sprintf("%d days after they came in", d.n)
+	return fmt.Sprintf("%d days behind the day on which they were stored", d.n)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"sluice/cmd/internal/audit/recount"
@@ -51,11 +52,19 @@ func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 func recounted(d recount.Day) string {
+	text := d.Day + ": " + compared(d)
+	if len(d.Unproved) > 0 {
+		text = fmt.Sprintf("%s: unproved as far as its records were stored on %s, which have expired; of the rest %s", d.Day, strings.Join(d.Unproved, ", "), compared(d))
+	}
+	return text
+}
+
+func compared(d recount.Day) string {
 	switch {
 	case d.Missing == 0 && d.Surplus == 0 && d.Mended:
-		return fmt.Sprintf("%s: the counters are right", d.Day)
+		return "the counters are right"
 	case d.Mended:
-		return fmt.Sprintf("%s: %d records were missing in the counters and %d were too many; fixed", d.Day, d.Missing, d.Surplus)
+		return fmt.Sprintf("%d records were missing in the counters and %d were too many; fixed", d.Missing, d.Surplus)
 	}
-	return fmt.Sprintf("%s: %d records are missing in the counters and %d are too many", d.Day, d.Missing, d.Surplus)
+	return fmt.Sprintf("%d records are missing in the counters and %d are too many", d.Missing, d.Surplus)
 }

@@ -15,19 +15,21 @@ import (
 type Claim struct {
 	First     uint64 `json:"first"`
 	Last      uint64 `json:"last"`
-	Stamp     int64  `json:"stamp,omitempty"`     // of message Last, as LaneState.Stamp
-	Hash      string `json:"hash"`                // of the raw messages, the void requests, and the dropped and forgotten rows
-	Dropped   string `json:"dropped,omitempty"`   // rows that are known already, as FormatRuns writes them: decided once, with this write
-	Forgotten string `json:"forgotten,omitempty"` // rows of forgotten instances, likewise; behind all rows follow the records and messages that cannot be decoded, in their order
-	Void      string `json:"void,omitempty"`      // requests that count for nothing, as FormatRuns writes them, by their place among those of the block: decided with this write
-	StoredAt  int64  `json:"stored_at"`           // from when the retention of the rows counts, ms since 1970; tokens do not cover it
-	ClaimedAt int64  `json:"claimed_at"`          // ClickHouse's clock just before the claim, ms since 1970: no token of the block is older
+	Stamp     int64  `json:"stamp,omitempty"`      // of message Last, as LaneState.Stamp
+	Hash      string `json:"hash"`                 // of the raw messages, the void requests, and the dropped and forgotten rows
+	Dropped   string `json:"dropped,omitempty"`    // rows that are known already, as FormatRuns writes them: decided once, with this write
+	Forgotten string `json:"forgotten,omitempty"`  // rows of forgotten instances, likewise; behind all rows follow the records and messages that cannot be decoded, in their order
+	Void      string `json:"void,omitempty"`       // requests that count for nothing, as FormatRuns writes them, by their place among those of the block: decided with this write
+	StoredAt  int64  `json:"stored_at"`            // from when the retention of the rows counts, ms since 1970; tokens do not cover it
+	RenewedAt int64  `json:"renewed_at,omitempty"` // the first stored_at of a claim that got another one: an earlier insert carries it
+	ClaimedAt int64  `json:"claimed_at"`           // ClickHouse's clock just before the claim, ms since 1970: no token of the block is older
 
-	Settled      int     `json:"settled,omitempty"`       // rows before this one are stored or dead-lettered
-	DeadLettered int     `json:"dead_lettered,omitempty"` // rows among those that are dead-lettered
-	LastRow      uint64  `json:"last_row,omitempty"`      // the last message that left a row so far
-	Cut          *Run    `json:"cut,omitempty"`           // the piece that is being cut: its token is carried by the first open piece
-	Pieces       []Piece `json:"pieces,omitempty"`        // in the order of their rows
+	Earlier      []StoredDay `json:"earlier,omitempty"`       // rows stored so far that carry a stored_at before this one
+	Settled      int         `json:"settled,omitempty"`       // rows before this one are stored or dead-lettered
+	DeadLettered int         `json:"dead_lettered,omitempty"` // rows among those that are dead-lettered
+	LastRow      uint64      `json:"last_row,omitempty"`      // the last message that left a row so far
+	Cut          *Run        `json:"cut,omitempty"`           // the piece that is being cut: its token is carried by the first open piece
+	Pieces       []Piece     `json:"pieces,omitempty"`        // in the order of their rows
 }
 
 // Piece is the rows of a claim from the end of the piece before to To-1.
@@ -82,6 +84,7 @@ type Outcome struct {
 	Landed Run    // landed late: the rows that are stored
 
 	LastRow uint64 // inserted, landed late: the last message that left a row
+	Earlier uint64 // inserted, landed late: rows of these that carry Claim.RenewedAt
 }
 
 // ErrMissing says that a token is known to the table, and its rows are not there.
@@ -91,6 +94,33 @@ var ErrMissing = errors.New("it was deduplicated but has no rows: reset the dedu
 // become of the other.
 func (c Claim) Equal(d Claim) bool {
 	return c.Settled == d.Settled && slices.Equal(c.Pieces, d.Pieces) && (c.Cut == nil) == (d.Cut == nil) && (c.Cut == nil || *c.Cut == *d.Cut)
+}
+
+// Renewed is the claim with another stored_at, when so many rows are stored by now.
+// Rows that an insert has brought before may carry the one it had.
+func (c Claim) Renewed(storedAt int64, stored uint64) Claim {
+	for _, day := range c.Earlier {
+		stored -= day.Rows
+	}
+	c.Earlier = addEarlier(c.Earlier, UTCDay(c.StoredAt), stored)
+	if c.RenewedAt == 0 {
+		c.RenewedAt = c.StoredAt
+	}
+	c.StoredAt = storedAt
+	return c
+}
+
+// addEarlier adds rows that were stored on a day.
+func addEarlier(all []StoredDay, day string, rows uint64) []StoredDay {
+	if rows == 0 {
+		return all
+	}
+	all = slices.Clone(all)
+	if i := slices.IndexFunc(all, func(d StoredDay) bool { return d.Day == day }); i >= 0 {
+		all[i].Rows += rows
+		return all
+	}
+	return append(all, StoredDay{Day: day, Rows: rows})
 }
 
 func (c Claim) String() string { return fmt.Sprintf("%d-%d", c.First, c.Last) }
@@ -186,6 +216,7 @@ func (c Claim) Next(outcomes []Outcome) (Claim, error) {
 	}
 	for i, p := range c.Pieces {
 		next.LastRow = max(next.LastRow, outcomes[i].LastRow)
+		next.Earlier = addEarlier(next.Earlier, UTCDay(c.RenewedAt), outcomes[i].Earlier)
 		switch from := c.Piece(i).From; {
 		case landed.From <= from && p.To <= landed.To:
 			next.add(Piece{To: p.To, State: PieceStored})

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,8 +23,8 @@ type LaneState struct {
 	Moves        []Move        `json:"moves,omitempty"`        // the move markers up to Done, in order
 	Claim        *Claim        `json:"claim,omitempty"`        // the block that is being stored, nil when none
 	Totals       Totals        `json:"totals"`                 // of the messages of the current incarnation up to Done
-	StoredDays   []StoredDay   `json:"stored_days,omitempty"`  // the rows in Totals by their stored day, oldest first
-	Recount      []string      `json:"recount,omitempty"`      // days, such as 2025-11-21, whose counters may be wrong: it is not known which views received a piece
+	StoredDays   []StoredDay   `json:"stored_days,omitempty"`  // the rows in Totals by their stored day, in the order of their messages
+	Recount      []Doubt       `json:"recount,omitempty"`      // days whose counters may be wrong: it is not known which views received a piece
 	Hold         *Hold         `json:"hold,omitempty"`         // nothing new is claimed meanwhile, nil when the lane is not held
 	Forget       string        `json:"forget,omitempty"`       // the last order to forget instances that the owner must have read
 	Revision     uint64        `json:"-"`                      // of the entry this was read from; 0 before the first write
@@ -102,17 +103,6 @@ func (t *Totals) Add(more Totals) {
 	t.Void += more.Void
 }
 
-// StoredDay is how many rows were stored on a day: the UTC day of their
-// stored_at, by which they expire.
-type StoredDay struct {
-	Day  string `json:"day"` // such as 2025-11-21
-	Rows uint64 `json:"rows"`
-}
-
-// maxStoredDays bounds LaneState.StoredDays. Beyond it the two oldest days are
-// kept as one, under the later of both.
-const maxStoredDays = 128
-
 // Hold keeps a lane between two blocks: what is claimed is stored, and nothing
 // new is claimed. It is a request, not a lock: it ends at its time when the
 // operator who wrote it does not return, and what rests on it must compare the
@@ -179,28 +169,23 @@ func (s LaneState) Apply(c Claim, became Totals, lastRow uint64) (LaneState, err
 	}
 	s.Done, s.Stamp, s.Claim, s.LastRow = c.Last, c.Stamp, nil, max(s.LastRow, lastRow)
 	s.Totals.Add(became)
-	if became.Stored == 0 {
-		return s, nil
+	s.StoredDays = slices.Clone(s.StoredDays)
+	left := became.Stored
+	for _, day := range c.Earlier {
+		s.addStored(StoredDay{day.Day, day.Rows, c.Last})
+		left -= day.Rows
 	}
-	day, days := time.UnixMilli(c.StoredAt).UTC().Format(time.DateOnly), slices.Clone(s.StoredDays)
-	at, found := slices.BinarySearchFunc(days, day, func(d StoredDay, day string) int { return strings.Compare(d.Day, day) })
-	if !found {
-		days = slices.Insert(days, at, StoredDay{Day: day})
-	}
-	days[at].Rows += became.Stored
-	if len(days) > maxStoredDays {
-		days[1].Rows += days[0].Rows
-		days = days[1:]
-	}
-	s.StoredDays = days
+	s.addStored(StoredDay{UTCDay(c.StoredAt), left, c.Last})
 	return s, nil
 }
 
 // InDoubt is the state with more days whose counters are to be recounted.
-func (s LaneState) InDoubt(days []string) LaneState {
+func (s LaneState) InDoubt(days []Doubt) LaneState {
 	if len(days) > 0 {
 		all := append(slices.Clone(s.Recount), days...)
-		slices.Sort(all)
+		slices.SortFunc(all, func(a, b Doubt) int {
+			return cmp.Or(strings.Compare(a.Day, b.Day), strings.Compare(a.Stored, b.Stored))
+		})
 		s.Recount = slices.Compact(all)
 	}
 	return s

@@ -1,9 +1,9 @@
 package flow_test
 
 import (
-	"fmt"
+	"encoding/json"
+	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -72,42 +72,84 @@ func TestApplyMovesTheCheckpointBehindItOnly(t *testing.T) {
 	c := flow.Claim{First: 6, Last: 9, Stamp: 77, StoredAt: noon.UnixMilli()}
 	became := flow.Totals{Read: 10, Stored: 4, Deduplicated: 3, DeadLettered: 2, Void: 1}
 	got, err := s.Apply(c, became, 8)
-	want := flow.LaneState{Done: 9, Stamp: 77, LastRow: 8, Totals: became, StoredDays: []flow.StoredDay{{Day: "2025-11-21", Rows: 4}}}
+	want := flow.LaneState{Done: 9, Stamp: 77, LastRow: 8, Totals: became, StoredDays: []flow.StoredDay{{"2025-11-21", 4, 9}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if got.Totals.Sum() != got.Totals.Read {
 		t.Errorf("%d of %d records are accounted for", got.Totals.Sum(), got.Totals.Read)
 	}
-	// A day is added where it belongs, and the oldest days become one.
-	days := []int{1, 0, 2, 2}
-	for day := range 200 {
-		days = append(days, day)
-	}
-	s = got
-	for _, day := range days {
-		before := slices.Clone(s.StoredDays)
-		kept := s.StoredDays
-		if s, err = s.Apply(flow.Claim{First: s.Done + 1, Last: s.Done + 1, StoredAt: noon.AddDate(0, 0, day).UnixMilli()}, flow.Totals{Read: 1, Stored: 1}, s.Done+1); err != nil {
+}
+
+// TestStoredDaysAreKeptInTheOrderOfMessages: days that follow each other, a clock that
+// was set back, a claim that was renewed, and more days than a state has room for.
+func TestStoredDaysAreKeptInTheOrderOfMessages(t *testing.T) {
+	noon := time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
+	var s flow.LaneState
+	apply := func(c flow.Claim, stored uint64) {
+		t.Helper()
+		before, kept := slices.Clone(s.StoredDays), s.StoredDays
+		c.First, c.Last = s.Done+1, s.Done+10
+		var err error
+		if s, err = s.Apply(c, flow.Totals{Read: stored + 1, Stored: stored, Deduplicated: 1}, c.Last); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(before, kept); diff != "" {
 			t.Fatalf("the state before has changed:\n%s", diff)
 		}
 	}
-	sum := uint64(0)
-	for _, day := range s.StoredDays {
-		sum += day.Rows
+	on := func(day int) int64 { return noon.AddDate(0, 0, day).UnixMilli() }
+	apply(flow.Claim{StoredAt: on(0)}, 4)
+	apply(flow.Claim{StoredAt: on(0)}, 0)
+	apply(flow.Claim{StoredAt: on(0)}, 5)
+	apply(flow.Claim{StoredAt: on(1)}, 6)
+	apply(flow.Claim{StoredAt: on(0)}, 7)
+	// Three rows were there before it was renewed for the first time, two before the
+	// second time; of what came later two carried the first time.
+	c := flow.Claim{StoredAt: on(1)}.Renewed(on(2), 3).Renewed(on(3), 5)
+	c.Pieces = []flow.Piece{{To: 9, State: flow.PieceOpen}}
+	c, err := c.Next([]flow.Outcome{{Result: flow.ResultInserted, Earlier: 2}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if sum != s.Totals.Stored || len(s.StoredDays) > 128 || !slices.IsSortedFunc(s.StoredDays, func(a, b flow.StoredDay) int { return strings.Compare(a.Day, b.Day) }) {
-		t.Errorf("%d rows of %d in %d days: %v", sum, s.Totals.Stored, len(s.StoredDays), fmt.Sprint(s.StoredDays[:3]))
+	apply(c, 9)
+	want := []flow.StoredDay{{"2025-11-21", 9, 30}, {"2025-11-22", 6, 40}, {"2025-11-21", 7, 50}, {"2025-11-22", 5, 60}, {"2025-11-23", 2, 60}, {"2025-11-24", 2, 60}}
+	if diff := cmp.Diff(want, s.StoredDays); diff != "" {
+		t.Errorf("stored days (-want +got):\n%s", diff)
+	}
+	text, err := json.Marshal(s.StoredDays)
+	var read []flow.StoredDay
+	if err := errors.Join(err, json.Unmarshal(text, &read)); err != nil || !slices.Equal(read, want) {
+		t.Errorf("%s was read as %v, %v", text, read, err)
+	}
+	for _, tt := range []struct {
+		line          string
+		rows, expired uint64
+	}{{"", 31, 0}, {"2025-11-20", 31, 0}, {"2025-11-21", 15, 50}, {"2025-11-22", 4, 60}, {"2025-11-24", 0, 60}} {
+		if rows, expired, known := s.Unexpired(tt.line); rows != tt.rows || expired != tt.expired || !known {
+			t.Errorf("up to %q: %d rows are kept, the last expired one is of message %d, known: %v; want %d and %d", tt.line, rows, expired, known, tt.rows, tt.expired)
+		}
+	}
+	for day := 4; len(s.StoredDays) < flow.MaxStoredDays; day++ {
+		apply(flow.Claim{StoredAt: on(day)}, 1)
+	}
+	apply(flow.Claim{StoredAt: on(5000)}, 1)
+	apply(flow.Claim{StoredAt: on(5001)}, 1)
+	if want := (flow.StoredDay{"2025-11-22", 22, 50}); len(s.StoredDays) != flow.MaxStoredDays || s.StoredDays[0] != want {
+		t.Errorf("%d days, the first is %v, want %v", len(s.StoredDays), s.StoredDays[0], want)
+	}
+	for line, want := range map[string]bool{"": true, "2025-11-21": false, "2025-11-22": true} {
+		rows, _, known := s.Unexpired(line)
+		if known != want || line == "" && rows != s.Totals.Stored {
+			t.Errorf("up to %q: %d rows of %d are kept, known: %v", line, rows, s.Totals.Stored, known)
+		}
 	}
 }
 
 func TestDaysInDoubtAreNamedOnce(t *testing.T) {
-	s := flow.LaneState{Recount: []string{"2025-11-02"}}
-	got := s.InDoubt([]string{"2025-11-03", "2025-11-01", "2025-11-02", "2025-11-03"})
-	if diff := cmp.Diff([]string{"2025-11-01", "2025-11-02", "2025-11-03"}, got.Recount); diff != "" || len(s.Recount) != 1 {
+	s := flow.LaneState{Recount: []flow.Doubt{{"2025-11-02", "2025-12-01"}}}
+	got := s.InDoubt([]flow.Doubt{{"2025-11-03", "2025-12-01"}, {"2025-11-02", "2025-11-30"}, {"2025-11-02", "2025-12-01"}, {"2025-11-03", "2025-12-01"}})
+	if diff := cmp.Diff([]flow.Doubt{{"2025-11-02", "2025-11-30"}, {"2025-11-02", "2025-12-01"}, {"2025-11-03", "2025-12-01"}}, got.Recount); diff != "" || len(s.Recount) != 1 {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

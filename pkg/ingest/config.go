@@ -120,6 +120,7 @@ type Deps struct {
 	Index       Index
 	DeadLetters DeadLetters
 	Forgets     Forgets
+	Expiry      Expiry // nothing expires when nil
 
 	Audits       Audits
 	Changes      Changes
@@ -188,7 +189,8 @@ type Tables interface {
 
 	// Visible returns how many rows of a block are in the table, and how many
 	// parts the table that remembers tokens has got since a time of Clock: rather
-	// too many than too few; 0 when that is zero.
+	// too many than too few; 0 when that is zero. If the block has a StoredAt, only
+	// rows that carry it are counted.
 	Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error)
 
 	// Refold makes sure that the aggregate tables have received the rows of a
@@ -227,6 +229,13 @@ type DeadLetters interface {
 	// incarnation of the lane, sequence and index. The error is flow.ErrFull when
 	// there is no room for it.
 	SetAside(ctx context.Context, d flow.Dead) error
+}
+
+// Expiry says which rows may have expired. expiry.Of of the audit is the real one.
+type Expiry interface {
+	// Line returns the last stored day, such as 2025-11-21, of which rows may have
+	// expired, merged away or not; empty when none have.
+	Line(ctx context.Context) (string, error)
 }
 
 // Forgets says which records are skipped. *stream.Stream is the real one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,7 +32,7 @@ type outcome struct {
 	Done        uint64
 	LastRow     uint64
 	Totals      flow.Totals
-	Recount     []string // compared only where it is wanted: a cut that others may have overlapped leaves its days
+	Recount     []string // days, compared only where it is wanted: a cut that others may have overlapped leaves its days
 	Open        bool     // a claim is left
 	Broken      []string
 }
@@ -45,9 +46,17 @@ func (w *world) outcome() outcome {
 	}
 	return outcome{
 		Table: w.table, View: w.view, Dead: w.dead, Bodies: w.bodies, Changes: w.changes, Applied: w.applying.Done, Written: written,
-		Done: w.state.Done, LastRow: w.state.LastRow, Totals: w.state.Totals, Recount: w.state.Recount,
+		Done: w.state.Done, LastRow: w.state.LastRow, Totals: w.state.Totals, Recount: daysOf(w.state.Recount),
 		Open: w.state.Claim != nil, Broken: w.broken,
 	}
+}
+
+// daysOf are the days of records that are in doubt.
+func daysOf(doubts []flow.Doubt) (days []string) {
+	for _, d := range doubts {
+		days = append(days, d.Day)
+	}
+	return slices.Compact(days)
 }
 
 // start runs an ingester in a process of this name until it is stopped or

@@ -71,6 +71,7 @@ type world struct {
 	partsSince  uint64                    // inserted since any claim that is not younger than partsAt
 	partsAt     time.Time                 // any age when zero
 	skew        time.Duration             // of ClickHouse's clock
+	line        string                    // the last stored day of which rows may have expired
 	refuse      func(*record.Columns, int) bool
 	dead        map[place]string // code of each dead letter
 	bodies      map[place]string // and its bytes
@@ -132,6 +133,7 @@ type row struct {
 	place
 	lane        int
 	incarnation uint64
+	storedAt    int64
 }
 
 // process is the world as one process reaches it. After a crash nothing the
@@ -207,7 +209,7 @@ func isLasting(op string) bool {
 // deps are what an Ingester works with that has lane 0.
 func (p *process) deps() ingest.Deps {
 	return ingest.Deps{
-		Leases: onlyLane{}, Lanes: source{p}, States: states{p, &p.state}, Tables: tables{p}, Index: tables{p}, DeadLetters: deadLetters{p}, Forgets: forgets{p},
+		Leases: onlyLane{}, Lanes: source{p}, States: states{p, &p.state}, Tables: tables{p}, Index: tables{p}, DeadLetters: deadLetters{p}, Forgets: forgets{p}, Expiry: expiry{p},
 		Audits: audits{p}, Changes: changes{p}, ChangeStates: states{p, &p.applying},
 	}
 }
@@ -219,6 +221,28 @@ func (f forgets) Forgets(context.Context) (all []flow.Forget, err error) {
 	return all, f.do("read forgets", func() error {
 		all = slices.Clone(f.orders)
 		return nil
+	})
+}
+
+// expiry is the line of the world.
+type expiry struct{ *process }
+
+func (e expiry) Line(context.Context) (line string, err error) {
+	return line, e.do("read expiry line", func() error { line = e.line; return nil })
+}
+
+// expire moves the line to a day, and removes the rows that were stored up to it. The
+// tokens stay, as long as ClickHouse does not clear the part they came with.
+func (w *world) expire(day string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line = day
+	w.rows = slices.DeleteFunc(w.rows, func(r row) bool {
+		gone := flow.UTCDay(r.storedAt) <= day
+		if gone {
+			delete(w.table, r.place)
+		}
+		return gone
 	})
 }
 

@@ -254,7 +254,14 @@ func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
 		return halt("the table has records of messages up to %d, but the lane was never read beyond %d: NATS was restored or recreated; records accepted since and not stored are lost; set the resume point with sluice lanes reset", last, claimed)
 	}
 	l.metrics.missing.Set(0)
-	if last < s.LastRow {
+	if last >= s.LastRow {
+		return nil
+	}
+	line, err := l.expiryLine(ctx)
+	if err != nil {
+		return err
+	}
+	if _, expired, _ := s.Unexpired(line); s.LastRow > expired {
 		l.metrics.missing.Set(float64(s.LastRow - last))
 		l.log.Error("the table has lost records that were stored: restore it, or rebuild it from the stream",
 			"last_stored", s.LastRow, "last_in_table", last)

@@ -23,6 +23,10 @@ func (s *session) pieces(ctx context.Context, b *block) (flow.Claim, error) {
 		if c.IsSettled() {
 			return c, nil
 		}
+		c, err := s.renewed(ctx, b, c)
+		if err != nil {
+			return c, err
+		}
 		outcomes := make([]flow.Outcome, len(c.Pieces))
 		if err := s.deadLetter(ctx, b, c, outcomes); err != nil {
 			return c, err
@@ -202,12 +206,15 @@ func (s *session) counted(ctx context.Context, b *block, c flow.Claim, i int) (f
 	}
 	switch {
 	case all == 0:
-		return flow.Outcome{Result: flow.ResultMissing}, nil
+		return s.expired(ctx, b, c, piece)
 	case n == b.left(piece) && all == n:
 		if uncut != piece && s.strain.unanswered {
-			s.doubt(b, uncut) // of two inserts that overlap, a view may have received the other
+			s.doubt(b, c, uncut) // of two inserts that overlap, a view may have received the other
 		}
-		return s.stored(b, flow.ResultInserted, piece), nil
+		earlier, err := s.earlier(ctx, b, c, piece, n)
+		o := s.stored(b, flow.ResultInserted, piece)
+		o.Earlier = earlier
+		return o, err
 	case uncut != piece:
 		return s.landed(ctx, b, c)
 	}
@@ -242,12 +249,16 @@ func (s *session) landed(ctx context.Context, b *block, c flow.Claim) (flow.Outc
 			run.To = piece.To
 		}
 	}
-	if err := s.refold(ctx, b, *c.Cut); err != nil {
+	if err := s.refold(ctx, b, c, *c.Cut); err != nil {
+		return flow.Outcome{}, err
+	}
+	earlier, err := s.earlier(ctx, b, c, run, b.left(run))
+	if err != nil {
 		return flow.Outcome{}, err
 	}
 	s.log.WarnContext(ctx, "an earlier insert has landed late", "claim", c, "from", run.From, "to", run.To)
 	o := s.stored(b, flow.ResultLandedLate, run)
-	o.Landed = run
+	o.Landed, o.Earlier = run, earlier
 	return o, nil
 }
 
@@ -279,7 +290,7 @@ func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) 
 	}
 	o, err := s.judge(ctx, b, c, i, err)
 	if err == nil && o.Result == flow.ResultInserted {
-		err = s.refold(ctx, b, c.Piece(i))
+		err = s.refold(ctx, b, c, c.Piece(i))
 	}
 	if err != nil {
 		return flow.Outcome{}, err // also when it is stored: its days are not named yet
@@ -289,21 +300,25 @@ func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) 
 
 // refold feeds the aggregate tables with rows again, and names their days for a
 // recount.
-func (s *session) refold(ctx context.Context, b *block, r flow.Run) error {
+func (s *session) refold(ctx context.Context, b *block, c flow.Claim, r flow.Run) error {
 	if err := s.deps.Tables.Refold(ctx, s.rowsOf(b, r)); err != nil {
 		return fmt.Errorf("feed the aggregate tables again: %w", err)
 	}
-	s.doubt(b, r)
+	s.doubt(b, c, r)
 	return nil
 }
 
-// doubt names the days of rows for a recount, with the next write.
-func (s *session) doubt(b *block, r flow.Run) {
-	var days []string
+// doubt names the days of rows for a recount, with the next write: of every stored day
+// that the views may have received them with.
+func (s *session) doubt(b *block, c flow.Claim, r flow.Run) {
+	var days []flow.Doubt
 	last := int64(-1)
 	for _, ms := range b.columns.TS[b.at(r.From):b.at(r.To)] {
 		if day := flow.Day(ms); day != last {
-			days, last = append(days, time.UnixMilli(ms).UTC().Format(time.DateOnly)), day
+			days, last = append(days, flow.Doubt{Day: flow.UTCDay(ms), Stored: flow.UTCDay(c.StoredAt)}), day
+			if c.RenewedAt > 0 {
+				days = append(days, flow.Doubt{Day: flow.UTCDay(ms), Stored: flow.UTCDay(c.RenewedAt)})
+			}
 		}
 	}
 	s.next = s.next.InDoubt(days)
@@ -378,12 +393,10 @@ const rememberedFor = time.Minute
 // isRemembered says whether the tables still know the tokens of the claim, in case
 // they were inserted. Of a claim that was just made it is not asked.
 func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (bool, error) {
-	now := time.Now()
-	// By both clocks: one of them stands still while the machine sleeps.
-	age, wall := now.Sub(s.remembered), now.UnixMilli()-s.remembered.UnixMilli()
-	if age < rememberedFor && 0 <= wall && wall < rememberedFor.Milliseconds() {
+	if s.isFresh() {
 		return true, nil
 	}
+	now := time.Now()
 	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
 	if err != nil {
 		return false, fmt.Errorf("look how old claim %s is: %w", c, err)
@@ -393,6 +406,15 @@ func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (boo
 	}
 	s.remembered = now
 	return true, nil
+}
+
+// isFresh tells whether the claim was made, or its tokens were known to be remembered, a
+// moment ago.
+func (s *session) isFresh() bool {
+	// By both clocks: one of them stands still while the machine sleeps.
+	now := time.Now()
+	age, wall := now.Sub(s.remembered), now.UnixMilli()-s.remembered.UnixMilli()
+	return age < rememberedFor && 0 <= wall && wall < rememberedFor.Milliseconds()
 }
 
 // insertBeat is how often the heart beats while an insert is in flight, which

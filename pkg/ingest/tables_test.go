@@ -21,7 +21,7 @@ func rowAt(c *record.Columns, i int) row {
 			PartitionID: c.PartitionID[i], Position: c.Position[i], TS: c.TS[i], Key: c.Key[i],
 			RecordType: string(c.RecordType.Value(i)), ValueType: string(c.ValueType.Value(i)), Intent: string(c.Intent.Value(i)),
 		},
-		place{c.StreamSeq[i], int(c.StreamIdx[i])}, int(c.Lane[i]), c.Incarnation[i],
+		place{c.StreamSeq[i], int(c.StreamIdx[i])}, int(c.Lane[i]), c.Incarnation[i], 0,
 	}
 }
 
@@ -61,7 +61,9 @@ func (s tables) arrive(name, token string, sent []row) {
 // rowsAt are the rows of a block.
 func rowsAt(b record.Block) (all []row) {
 	for i := b.From; i < b.To; i++ {
-		all = append(all, rowAt(b.Columns, i))
+		r := rowAt(b.Columns, i)
+		r.storedAt = b.StoredAt
+		all = append(all, r)
 	}
 	return all
 }
@@ -114,7 +116,10 @@ func (s tables) Visible(_ context.Context, b record.Block, since time.Time) (row
 			parts = s.partsSince
 		}
 		for i := b.From; i < b.To; i++ {
-			rows += uint64(s.table[place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}])
+			at := place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}
+			if b.StoredAt == 0 || slices.ContainsFunc(s.rows, func(r row) bool { return r.place == at && r.storedAt == b.StoredAt }) {
+				rows += uint64(s.table[at])
+			}
 		}
 		return nil
 	})

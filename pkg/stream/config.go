@@ -101,8 +101,8 @@ const (
 	SettledPrefix = "flow.settled."
 
 	// LaneBucket holds one entry per lane, lane.<n>: what of it is stored;
-	// changes.0: which changes of lane 0 are applied; and forget.<id>: which process
-	// instances every reader of the lanes skips.
+	// changes.0: which changes of lane 0 are applied; forget.<id>: which process
+	// instances every reader of the lanes skips; and expired: the expiry line.
 	LaneBucket = "flow_lanes"
 
 	// SourceBucket holds one entry per source, s<base64url of its name>: which

@@ -124,10 +124,37 @@ func (db *DB) Extents(ctx context.Context) ([]Extent, error) {
 	return all, err
 }
 
-// RowsBefore counts the rows of the messages before one of a life of a lane.
-func (db *DB) RowsBefore(ctx context.Context, lane int, incarnation, before uint64) (rows uint64, err error) {
-	return rows, db.row(ctx, "count rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq < ?", db.name),
+// storedAfter is a condition for rows that were stored after the expiry line, the last
+// day of which rows may have expired; for all when it is empty.
+func storedAfter(line string) string {
+	if line == "" {
+		return "1"
+	}
+	return "toDate(stored_at) > " + quote(line)
+}
+
+// RowsBefore counts the rows of the messages before one of a life of a lane that were
+// stored after the expiry line.
+func (db *DB) RowsBefore(ctx context.Context, lane int, incarnation, before uint64, line string) (rows uint64, err error) {
+	return rows, db.row(ctx, "count rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq < ? AND %s", db.name, storedAfter(line)),
 		[]any{lane, incarnation, before}, &rows)
+}
+
+// RowsByStoredDay counts the rows and the forgotten records of the messages up to one of
+// a life of a lane by their stored day, those that were stored after the expiry line.
+func (db *DB) RowsByStoredDay(ctx context.Context, lane int, incarnation, last uint64, line string) (map[string]uint64, error) {
+	days := map[string]uint64{}
+	of := fmt.Sprintf("WHERE lane = ? AND incarnation = ? AND stream_seq <= ? AND %s GROUP BY day", storedAfter(line))
+	return days, db.each(ctx, "count rows by stored day", fmt.Sprintf(
+		`SELECT toString(day), sum(n) FROM (SELECT toDate(stored_at) AS day, count() AS n FROM %[1]s.records %[2]s
+			UNION ALL SELECT toDate(stored_at) AS day, uniqExact(stream_seq, stream_idx) AS n FROM %[1]s.forgotten %[2]s) GROUP BY day`, db.name, of),
+		[]any{lane, incarnation, last, lane, incarnation, last}, func(rows driver.Rows) error {
+			var day string
+			var n uint64
+			err := rows.Scan(&day, &n)
+			days[day] += n
+			return err
+		})
 }
 
 // Duplicate is a record that more than one row has.
@@ -178,26 +205,30 @@ func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 	return err
 }
 
-// RowsPerDay counts the rows of records by the day of the record, none merged, without
-// those that may have expired.
-func (db *DB) RowsPerDay(ctx context.Context) (map[string]int64, error) {
+// RowsPerDay counts the rows of records by the day of the record, none merged, that were
+// stored after the expiry line.
+func (db *DB) RowsPerDay(ctx context.Context, line string) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
-		"SELECT toString(toDate(ts)) AS day, toInt64(count()) FROM %s.records WHERE toDate(stored_at) >= ? GROUP BY day", db.name))
+		"SELECT toString(toDate(ts)) AS day, toInt64(count()) FROM %s.records WHERE %s GROUP BY day", db.name, storedAfter(line)))
 }
 
 // CountedPerDay is the same by the counters. Days without a row may be in it.
-func (db *DB) CountedPerDay(ctx context.Context) (map[string]int64, error) {
+func (db *DB) CountedPerDay(ctx context.Context, line string) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
-		"SELECT toString(toDate(minute)) AS day, sum(records) FROM %s.counts_1m WHERE stored_day >= ? GROUP BY day", db.name))
+		"SELECT toString(toDate(minute)) AS day, sum(records) FROM %s.counts_1m WHERE %s GROUP BY day", db.name, countedAfter(line)))
+}
+
+// countedAfter is storedAfter of counters.
+func countedAfter(line string) string {
+	if line == "" {
+		return "1"
+	}
+	return "stored_day > " + quote(line)
 }
 
 func (db *DB) perDay(ctx context.Context, query string) (map[string]int64, error) {
-	since, err := db.keptSince(ctx)
-	if err != nil {
-		return nil, err
-	}
 	days := map[string]int64{}
-	return days, db.each(ctx, "count by day", query, []any{since}, func(rows driver.Rows) error {
+	return days, db.each(ctx, "count by day", query, nil, func(rows driver.Rows) error {
 		var day string
 		var n int64
 		err := rows.Scan(&day, &n)
@@ -237,12 +268,12 @@ SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_
 FROM (
     SELECT source, toStartOfMinute(ts) AS minute, tenant_id, value_type, record_type, intent, bpmn_process_id, ifNull(r.version, 0) AS version, toDate(stored_at) AS stored_day,
         toInt64(count()) AS r, toInt64(0) AS c
-    FROM %[1]s.records AS r FINAL WHERE toDate(ts) = ? AND stored_day >= ?
+    FROM %[1]s.records AS r FINAL WHERE toDate(ts) = ? AND %[2]s
     GROUP BY ALL
     UNION ALL
     SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day,
         toInt64(0) AS r, toInt64(sum(records)) AS c
-    FROM %[1]s.counts_1m WHERE toDate(minute) = ? AND stored_day >= ?
+    FROM %[1]s.counts_1m WHERE toDate(minute) = ? AND %[2]s
     GROUP BY ALL
 )
 GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day
@@ -250,15 +281,12 @@ HAVING records != counted
 ORDER BY ALL`
 
 // Recount compares the counters of a day with its records. The result holds only while
-// nothing is inserted. What was stored on days whose records may have expired is left as
-// it is: to count it again would take them out of the counters too.
-func (db *DB) Recount(ctx context.Context, day string) (*Recount, error) {
-	since, err := db.keptSince(ctx)
-	if err != nil {
-		return nil, err
-	}
+// nothing is inserted. What was stored up to the expiry line is left as it is: of these
+// days records may have expired, and to count them again would take them out of the
+// counters too.
+func (db *DB) Recount(ctx context.Context, day, line string) (*Recount, error) {
 	r := &Recount{Day: day}
-	return r, db.each(ctx, "compare the counters of a day with its records", fmt.Sprintf(cellsOfDay, db.name), []any{day, since, day, since}, func(rows driver.Rows) error {
+	return r, db.each(ctx, "compare the counters of a day with its records", fmt.Sprintf(cellsOfDay, db.name, countedAfter(line)), []any{day, day}, func(rows driver.Rows) error {
 		var c cell
 		if err := rows.Scan(&c.source, &c.minute, &c.tenant, &c.valueType, &c.recordType, &c.intent, &c.process, &c.version,
 			&c.stored, &c.records, &c.counted); err != nil {

@@ -111,7 +111,7 @@ func TestWhatIsThereTwiceIsFound(t *testing.T) {
 		before uint64
 		want   uint64
 	}{{0, 4, 9}, {1, 2, 3}, {1, 3, 7}} {
-		if rows, err := db.RowsBefore(t.Context(), tt.lane, 0, tt.before); err != nil || rows != tt.want {
+		if rows, err := db.RowsBefore(t.Context(), tt.lane, 0, tt.before, ""); err != nil || rows != tt.want {
 			t.Errorf("rows of lane %d before %d: got %d, %v, want %d", tt.lane, tt.before, rows, err, tt.want)
 		}
 	}
@@ -128,11 +128,11 @@ func TestWhatIsThereTwiceIsFound(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("duplicates: %v (-want +got):\n%s", err, diff)
 	}
-	rows, err := db.RowsPerDay(t.Context())
+	rows, err := db.RowsPerDay(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	counted, err := db.CountedPerDay(t.Context())
+	counted, err := db.CountedPerDay(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

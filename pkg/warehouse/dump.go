@@ -21,7 +21,6 @@ import (
 type DumpTable struct {
 	Name    string   `json:"name"`
 	Columns []string `json:"columns"`
-	Comment string   `json:"comment,omitempty"` // names the days that have expired
 }
 
 // frozenPrefix begins the names of the tables that Freeze makes.
@@ -57,11 +56,10 @@ func (db *DB) DumpTables(ctx context.Context) ([]DumpTable, error) {
 	return all, nil
 }
 
-// describe reads the columns of a table, and its comment.
+// describe reads the columns of a table.
 func (db *DB) describe(ctx context.Context, d *DumpTable) error {
-	return db.row(ctx, "describe "+d.Name, `SELECT any(t.comment), arrayMap(c -> c.2, arraySort(groupArray((c.position, c.name))))
-		FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
-		WHERE c.database = ? AND c.table = ? AND c.default_kind NOT IN ('ALIAS', 'MATERIALIZED')`, []any{db.name, d.Name}, &d.Comment, &d.Columns)
+	return db.row(ctx, "describe "+d.Name, `SELECT arrayMap(c -> c.2, arraySort(groupArray((c.position, c.name))))
+		FROM system.columns AS c WHERE c.database = ? AND c.table = ? AND c.default_kind NOT IN ('ALIAS', 'MATERIALIZED')`, []any{db.name, d.Name}, &d.Columns)
 }
 
 // rowDigest is a hash of some columns of a row. NULL has none, and is made a text.

@@ -148,7 +148,7 @@ func (s Subject) mentions(before int64) string {
 		quote(s.Source), before, quotes(s.Keys), strings.Join(named, " OR "))
 }
 
-const forgottenColumns = "receipt, source, identity, key, record_type, value_type, intent, ts, partition_id, position, received_at, lane, incarnation, stream_seq, stream_idx"
+const forgottenColumns = "receipt, source, identity, key, record_type, value_type, intent, ts, partition_id, position, received_at, stored_at, lane, incarnation, stream_seq, stream_idx"
 
 // Note writes down where the rows of a Subject stand in flow.records that go by a
 // receipt, without rows of messages that are still to be stored: from then on they may be
@@ -214,10 +214,10 @@ func (db *DB) Forgotten(ctx context.Context, receipt string) (lanes []ForgottenL
 }
 
 // ForgottenBefore counts the records that were forgotten of the messages before
-// one of a life of a lane.
-func (db *DB) ForgottenBefore(ctx context.Context, lane int, incarnation, before uint64) (n uint64, err error) {
+// one of a life of a lane, and were stored after the expiry line.
+func (db *DB) ForgottenBefore(ctx context.Context, lane int, incarnation, before uint64, line string) (n uint64, err error) {
 	return n, db.row(ctx, "count what is forgotten", fmt.Sprintf(
-		"SELECT uniqExact(stream_seq, stream_idx) FROM %s.forgotten WHERE lane = ? AND incarnation = ? AND stream_seq < ?", db.name),
+		"SELECT uniqExact(stream_seq, stream_idx) FROM %s.forgotten WHERE lane = ? AND incarnation = ? AND stream_seq < ? AND %s", db.name, storedAfter(line)),
 		[]any{lane, incarnation, before}, &n)
 }
 

@@ -112,7 +112,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	if n, err := db.RecordsOf(t.Context(), s, until, nil); err != nil || n != 0 {
 		t.Errorf("a second look finds %d records, %v", n, err)
 	}
-	if n, err := db.ForgottenBefore(t.Context(), 0, lanes[0].Incarnation, lanes[0].Last); err != nil || n == 0 || n >= lanes[0].Records {
+	if n, err := db.ForgottenBefore(t.Context(), 0, lanes[0].Incarnation, lanes[0].Last, ""); err != nil || n == 0 || n >= lanes[0].Records {
 		t.Errorf("%d of %d are before the last message, %v", n, lanes[0].Records, err)
 	}
 }

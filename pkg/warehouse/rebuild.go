@@ -40,11 +40,20 @@ func (db *DB) Shadow(name string) (*Shadow, error) {
 // Live is the database beside which the shadow is.
 func (s *Shadow) Live() *DB { return s.live }
 
-// Prepare makes the schema. The error tells when the database belongs to
-// something else.
+// Prepare makes the schema, whose tables keep their rows as long as the live ones. The
+// error tells when the database belongs to something else.
 func (s *Shadow) Prepare(ctx context.Context) error {
 	if err := s.Migrate(ctx); err != nil {
 		return err
+	}
+	kept, err := s.live.Retentions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range kept {
+		if err := s.Retain(ctx, r); err != nil {
+			return err
+		}
 	}
 	d, err := s.server(ctx)
 	if err != nil {
@@ -198,12 +207,12 @@ type Diff struct {
 	Live, Rebuilt Side
 }
 
-// Diffs compares the rows of the messages from first to last of a lane, by
-// minute of arrival and over all columns. It returns the rows of either table
-// and the minutes that differ.
-func (s *Shadow) Diffs(ctx context.Context, lane int, incarnation, first, last uint64) (live, rebuilt uint64, differ []Diff, err error) {
+// Diffs compares the rows of the messages from first to last of a lane that were stored
+// after the expiry line, by minute of arrival and over all columns. It returns the rows of
+// either table and the minutes that differ.
+func (s *Shadow) Diffs(ctx context.Context, lane int, incarnation, first, last uint64, line string) (live, rebuilt uint64, differ []Diff, err error) {
 	side := `SELECT toStartOfMinute(received_at) AS minute, count() AS n, sum(` + (&native.Digest{Deep: true}).SQL() + `) AS digest, '%s' AS side
-		FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? GROUP BY minute`
+		FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND ` + storedAfter(line) + ` GROUP BY minute`
 	query := `SELECT minute, sumIf(n, side = 'live'), sumIf(digest, side = 'live'), sumIf(n, side = 'rebuilt'), sumIf(digest, side = 'rebuilt')
 		FROM (` + fmt.Sprintf(side, "live", s.live.name) + " UNION ALL " + fmt.Sprintf(side, "rebuilt", s.name) + `) GROUP BY minute ORDER BY minute`
 	err = s.each(ctx, "compare the tables", query, []any{lane, incarnation, first, last, lane, incarnation, first, last}, func(rows driver.Rows) error {
@@ -222,20 +231,20 @@ func (s *Shadow) Diffs(ctx context.Context, lane int, incarnation, first, last u
 	return live, rebuilt, differ, err
 }
 
-// Only returns at most limit rows of one minute that the one table has and the
+// Only returns at most limit rows of one minute, stored after the expiry line, that the one table has and the
 // other one has nowhere: not even from another message, by which
 // ReplacingMergeTree may have replaced it. Those of rebuilt are missing in the
 // live table, those of live should not be there.
-func (s *Shadow) Only(ctx context.Context, lane int, incarnation, first, last uint64, minute time.Time, limit int) (live, rebuilt []Row, err error) {
-	if live, err = s.only(ctx, s.live.name, s.name, lane, incarnation, first, last, minute, limit); err != nil {
+func (s *Shadow) Only(ctx context.Context, lane int, incarnation, first, last uint64, line string, minute time.Time, limit int) (live, rebuilt []Row, err error) {
+	if live, err = s.only(ctx, s.live.name, s.name, lane, incarnation, first, last, line, minute, limit); err != nil {
 		return nil, nil, err
 	}
-	rebuilt, err = s.only(ctx, s.name, s.live.name, lane, incarnation, first, last, minute, limit)
+	rebuilt, err = s.only(ctx, s.name, s.live.name, lane, incarnation, first, last, line, minute, limit)
 	return live, rebuilt, err
 }
 
-func (s *Shadow) only(ctx context.Context, here, there string, lane int, incarnation, first, last uint64, minute time.Time, limit int) ([]Row, error) {
-	where := "lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?"
+func (s *Shadow) only(ctx context.Context, here, there string, lane int, incarnation, first, last uint64, line string, minute time.Time, limit int) ([]Row, error) {
+	where := "lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ? AND " + storedAfter(line)
 	args := []any{lane, incarnation, first, last, minute, minute.Add(time.Minute)}
 	var all []Row
 	err := s.each(ctx, "name what differs", fmt.Sprintf(
@@ -343,6 +352,28 @@ func (s *Shadow) months(ctx context.Context, older string) (months []uint32, cou
 		months, counts[month] = append(months, month), n
 		return err
 	})
+}
+
+// CopyExpired gives the shadow the counters of what was stored up to the expiry line:
+// records of these days may be gone, and counters cannot be made of them any more. It may
+// be repeated.
+func (s *Shadow) CopyExpired(ctx context.Context, line string) error {
+	if line == "" {
+		return nil
+	}
+	d := s.plain()
+	if err := s.everywhere(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE stored_day <= %s SETTINGS mutations_sync = 2", d.Table("counts_1m"), d.OnCluster(), quote(line))); err != nil {
+		return fmt.Errorf("remove the counters of what may have expired: %w", err)
+	}
+	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0, "max_partitions_per_insert_block": 0})
+	if err != nil {
+		return err
+	}
+	const columns = "source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day, records"
+	if err := s.exec(inserting, fmt.Sprintf("INSERT INTO %[1]s.counts_1m (%[3]s) SELECT %[3]s FROM %[2]s.counts_1m WHERE stored_day <= %[4]s", s.name, s.live.name, columns, quote(line))); err != nil {
+		return storeError("copy the counters of what may have expired", err)
+	}
+	return nil
 }
 
 func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begun bool) error {

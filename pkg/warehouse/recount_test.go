@@ -1,10 +1,11 @@
 package warehouse_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/warehouse"
 )
@@ -19,7 +20,7 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	const day = "2025-11-21"
 	recount := func() *warehouse.Recount {
 		t.Helper()
-		r, err := db.Recount(t.Context(), day)
+		r, err := db.Recount(t.Context(), day, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,18 +92,34 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 // counters, and those that are about to go would be lost from them.
 func TestWhatMayHaveExpiredIsNotCountedAgain(t *testing.T) {
 	db := open(t)
-	for seq, days := range []int{395, 0} {
-		insert(t, db, storedOn(t, uint64(seq)+1, time.Now().AddDate(0, 0, -days), received, 10))
+	line := time.Now().UTC().AddDate(0, 0, -300)
+	for seq, days := range []int{-1, 0, 1} {
+		insert(t, db, storedOn(t, uint64(seq)+1, line.AddDate(0, 0, days), received, 10))
 	}
-	query(t, db, "ALTER TABLE {db}.records DELETE WHERE stored_at < now() - INTERVAL 390 DAY OR stream_idx = 3 SETTINGS mutations_sync = 2")
-	r, err := db.Recount(t.Context(), "2025-11-21")
-	if err != nil || r.Surplus != 1 || r.Missing != 0 {
-		t.Errorf("got %+v, %v, want 1 too many of those that are kept", r, err)
-	}
-	for name, perDay := range map[string]func(context.Context) (map[string]int64, error){"rows": db.RowsPerDay, "counted": db.CountedPerDay} {
-		want := map[string]int64{"rows": 9, "counted": 10}[name]
-		if days, err := perDay(t.Context()); err != nil || days["2025-11-21"] != want {
-			t.Errorf("%s: %v, %v, want %d", name, days, err, want)
+	query(t, db, "ALTER TABLE {db}.records DELETE WHERE stream_seq = 1 OR stream_seq = 2 AND stream_idx < 5 OR stream_idx = 3 SETTINGS mutations_sync = 2")
+	for _, tt := range []struct {
+		line                   string
+		surplus, rows, counted int64
+	}{{"", 16, 14, 30}, {line.AddDate(0, 0, -1).Format(time.DateOnly), 6, 14, 20}, {line.Format(time.DateOnly), 1, 9, 10}, {line.AddDate(0, 0, 1).Format(time.DateOnly), 0, 0, 0}} {
+		r, err := db.Recount(t.Context(), "2025-11-21", tt.line)
+		if err != nil || r.Surplus != tt.surplus || r.Missing != 0 {
+			t.Errorf("after %q: %+v, %v, want %d too many", tt.line, r, err, tt.surplus)
 		}
+		rows, err := db.RowsPerDay(t.Context(), tt.line)
+		if err != nil || rows["2025-11-21"] != tt.rows {
+			t.Errorf("after %q: %v rows, %v, want %d", tt.line, rows, err, tt.rows)
+		}
+		counted, err := db.CountedPerDay(t.Context(), tt.line)
+		if err != nil || counted["2025-11-21"] != tt.counted {
+			t.Errorf("after %q: %v counted, %v, want %d", tt.line, counted, err, tt.counted)
+		}
+		if n, err := db.RowsBefore(t.Context(), 0, 0, 4, tt.line); err != nil || int64(n) != tt.rows {
+			t.Errorf("after %q: %d rows before message 4, %v, want %d", tt.line, n, err, tt.rows)
+		}
+	}
+	days, err := db.RowsByStoredDay(t.Context(), 0, 0, 3, line.AddDate(0, 0, -1).Format(time.DateOnly))
+	want := map[string]uint64{line.Format(time.DateOnly): 5, line.AddDate(0, 0, 1).Format(time.DateOnly): 9}
+	if diff := cmp.Diff(want, days); err != nil || diff != "" {
+		t.Errorf("by stored day: %v (-want +got):\n%s", err, diff)
 	}
 }

@@ -131,8 +131,8 @@ func (r *Restore) Note(ctx context.Context, item string) error {
 
 func (r *Restore) staging(table string) string { return r.name + "." + stagingPrefix + table }
 
-// Prepare makes the table beside the one that is to be filled. It joins no parts, so
-// that what is compared is what was written, whatever time has made of it.
+// Prepare makes the table beside the one that is to be filled. It joins no parts and lets
+// none expire, so that what is compared is what was written, whatever time has made of it.
 func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
 	var columns []string
 	if err := r.row(ctx, "read the columns of "+t.Name, "SELECT groupArray(name) FROM system.columns WHERE database = ? AND table = ?", []any{r.name, t.Name}, &columns); err != nil {
@@ -146,6 +146,7 @@ func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
 	for _, statement := range []string{
 		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s AS %s.%s", r.staging(t.Name), r.name, t.Name),
 		fmt.Sprintf("ALTER TABLE %s MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1, parts_to_delay_insert = 0, parts_to_throw_insert = 1000000", r.staging(t.Name)),
+		"SYSTEM STOP TTL MERGES " + r.staging(t.Name),
 	} {
 		if err := r.exec(ctx, statement); err != nil {
 			return fmt.Errorf("make room for %s: %w", t.Name, err)
@@ -235,11 +236,6 @@ func (r *Restore) Compare(ctx context.Context, t DumpTable, rows, digest uint64)
 func (r *Restore) Publish(ctx context.Context, t DumpTable) error {
 	if err := r.replacePartitions(ctx, r.staging(t.Name), r.name+"."+t.Name); err != nil {
 		return fmt.Errorf("put %s in its place: %w", t.Name, err)
-	}
-	if t.Comment != "" {
-		if err := r.exec(ctx, fmt.Sprintf("ALTER TABLE %s.%s MODIFY COMMENT %s", r.name, t.Name, quote(t.Comment))); err != nil {
-			return fmt.Errorf("write the comment of %s: %w", t.Name, err)
-		}
 	}
 	return nil
 }

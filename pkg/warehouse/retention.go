@@ -3,30 +3,38 @@ package warehouse
 import (
 	"context"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 )
 
-// Retention is how long the rows of a table are kept after they were stored.
+// Retention is how long the rows of a table are kept after the day on which they were
+// stored: so many whole days.
 type Retention struct {
 	Table string
 	Days  int // 0 for ever
 }
 
-// expiring are the tables whose rows say when they were stored, with the column that does.
-// A row of an aggregate table is made of many records that were stored at different times:
-// to remove some of these would leave half of a thing, such as an instance that never
-// ended.
+// Due is the last stored day that has expired by a time of ClickHouse's clock, such as
+// 2025-11-21; empty when none ever does.
+func (r Retention) Due(clock time.Time) string {
+	if r.Days == 0 {
+		return ""
+	}
+	return clock.UTC().AddDate(0, 0, -r.Days-1).Format(time.DateOnly)
+}
+
+// expiring are the tables whose rows say when they were stored, with the beginning of that
+// day: UTC, whatever zone the server is in. A row of an aggregate table is made of many
+// records that were stored at different times: to remove some of these would leave half
+// of a thing, such as an instance that never ended.
 var expiring = []struct {
-	table, column string
-	whole         int // 1 when rows go with the whole part they are in, and nothing is rewritten
+	table, day string
+	whole      int // 1 when rows go with the whole part they are in, and nothing is rewritten
 }{
-	{"records", "toDateTime(stored_at)", 1},
-	{"counts_1m", "stored_day", 1},
-	{"changes", "toDateTime(changed_at)", 0}, // few, and in one part for ever
+	{"records", "toStartOfDay(stored_at)", 1},
+	{"counts_1m", "toDateTime(stored_day, 'UTC')", 1},
+	{"changes", "toStartOfDay(changed_at)", 0}, // few, and in one part for ever
 }
 
 // leastDays is more than lanes keep what is stored, which verify compares with
@@ -62,7 +70,8 @@ func (db *DB) days(ctx context.Context, table string) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
-	return strconv.Atoi(m[1])
+	days, err := strconv.Atoi(m[1])
+	return days - 1, err // behind the stored day itself
 }
 
 // local is the table that holds the rows on each server.
@@ -73,93 +82,70 @@ func (db *DB) local(table string) string {
 	return db.plain().Table(table)
 }
 
-// Retain sets how long rows of a table are kept. To set it rewrites nothing: of
-// what is there only the column with the time is read.
-func (db *DB) Retain(ctx context.Context, r Retention) error {
-	column, whole := "", 0
-	for _, t := range expiring {
+// table is the index of the table in expiring, -1 when its rows do not expire.
+func (r Retention) table() int {
+	for i, t := range expiring {
 		if t.table == r.Table {
-			column, whole = t.column, t.whole
+			return i
 		}
 	}
+	return -1
+}
+
+// Check says what is wrong with a retention that is to be set.
+func (r Retention) Check() error {
 	switch {
-	case column == "":
+	case r.table() < 0:
 		return fmt.Errorf("%s has no retention: its rows do not say when they were stored", r.Table)
 	case r.Days != 0 && (r.Days < leastDays || r.Days > mostDays):
 		return fmt.Errorf("%s cannot keep rows for %d days: at least %d, since lanes and verify count on them so long, and at most %d", r.Table, r.Days, leastDays, mostDays)
 	}
+	return nil
+}
+
+// Retain sets how long rows of a table are kept. What expires by it is to be known before:
+// see Due. To set it rewrites nothing: of what is there only the column with the time is
+// read.
+func (db *DB) Retain(ctx context.Context, r Retention) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	t := expiring[r.table()]
 	now, err := db.days(ctx, r.Table)
 	if err != nil || now == r.Days {
 		return err
 	}
 	alter := fmt.Sprintf("ALTER TABLE %s%s ", db.local(r.Table), db.plain().OnCluster())
-	if now > 0 && (r.Days == 0 || r.Days > now) {
-		// What has expired until now does not come back: verify has to know. A
-		// crash behind this leaves a note that is true.
-		about, gone, err := db.expired(ctx, r.Table)
-		if err != nil {
-			return err
-		}
-		if until := time.Now().AddDate(0, 0, -now); until.After(gone) {
-			if err := db.everywhere(ctx, alter+"MODIFY COMMENT "+quote(about+expiredBefore+until.UTC().Format(time.RFC3339))); err != nil {
-				return fmt.Errorf("note what has expired of %s: %w", r.Table, err)
-			}
-		}
-	}
 	if r.Days == 0 {
 		return db.everywhere(ctx, alter+"REMOVE TTL")
 	}
-	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY SETTING materialize_ttl_recalculate_only = 1, ttl_only_drop_parts = %d", alter, whole)); err != nil {
+	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY SETTING materialize_ttl_recalculate_only = 1, ttl_only_drop_parts = %d", alter, t.whole)); err != nil {
 		return fmt.Errorf("prepare %s: %w", r.Table, err)
 	}
-	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY TTL %s + INTERVAL %d DAY DELETE SETTINGS mutations_sync = 2", alter, column, r.Days)); err != nil {
+	if err := db.everywhere(ctx, fmt.Sprintf("%sMODIFY TTL %s + INTERVAL %d DAY DELETE SETTINGS mutations_sync = 2", alter, t.day, r.Days+1)); err != nil {
 		return fmt.Errorf("set the retention of %s: %w", r.Table, err)
 	}
 	return nil
 }
 
-// expiredBefore begins the last line of the comment of a table whose retention was made
-// longer: of what was stored before, rows may be gone.
-const expiredBefore = "\n\nRows may have expired that were stored before "
+// dueEarly is how long before its time a day counts as expired: the clocks of servers
+// differ, a question takes its time, and a longer retention is in force only when the
+// tables have it.
+const dueEarly = time.Hour
 
-// expired is until when the rows of a table may have been stored that expired under
-// an earlier, shorter retention; zero when there was none. about is the rest of its comment.
-func (db *DB) expired(ctx context.Context, table string) (about string, until time.Time, err error) {
-	var comment string
-	err = db.row(ctx, "read what has expired of "+table, "SELECT comment FROM system.tables WHERE concat(database, '.', name) = ?", []any{db.local(table)}, &comment)
-	about, text, is := strings.Cut(comment, expiredBefore)
-	if err == nil && is {
-		until, err = time.Parse(time.RFC3339, text)
+// Due is the last stored day of which rows or counters may have expired by now, by
+// ClickHouse's clock and the retentions that the tables have; empty when none may. If
+// more is given, it is as if the tables had these retentions too.
+func (db *DB) Due(ctx context.Context, more ...Retention) (day string, err error) {
+	clock, err := db.Clock(ctx)
+	if err != nil {
+		return "", err
 	}
-	return about, until, err
-}
-
-// Kept is how long a row of records and what is counted of it are surely kept:
-// a little less than their retention, since clocks differ.
-func (db *DB) Kept(ctx context.Context) (time.Duration, error) {
-	kept := time.Duration(math.MaxInt64)
-	for _, table := range []string{"records", "counts_1m"} {
-		days, err := db.days(ctx, table)
-		if err != nil {
-			return 0, err
-		}
-		if days > 0 {
-			kept = min(kept, time.Duration(days)*24*time.Hour)
-		}
-		_, gone, err := db.expired(ctx, table)
-		if err != nil {
-			return 0, err
-		}
-		if !gone.IsZero() {
-			kept = min(kept, time.Since(gone))
+	all, err := db.Retentions(ctx)
+	for _, r := range append(all, more...) {
+		if r.Table != "changes" {
+			day = max(day, r.Due(clock.Add(dueEarly)))
 		}
 	}
-	return kept / 40 * 39, nil
-}
-
-// keptSince is the first day on which rows were stored that are surely kept, as ClickHouse
-// takes a Date.
-func (db *DB) keptSince(ctx context.Context) (string, error) {
-	kept, err := db.Kept(ctx)
-	return time.Unix(max(time.Now().Add(-kept).Unix(), -24*60*60), 0).UTC().AddDate(0, 0, 1).Format(time.DateOnly), err
+	return day, err
 }

@@ -40,9 +40,6 @@ func TestRetentionCountsFromStoredAt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if kept, err := db.Kept(t.Context()); err != nil || kept != 390*24*time.Hour {
-		t.Errorf("at first rows are kept %v, %v", kept, err)
-	}
 	for _, r := range []warehouse.Retention{{"records", 30}, {"counts_1m", 60}, {"changes", 0}} {
 		if err := db.Retain(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -66,21 +63,71 @@ func TestRetentionCountsFromStoredAt(t *testing.T) {
 	}
 }
 
-// TestALongerRetentionBringsNothingBack: what may have expired before is known.
-func TestALongerRetentionBringsNothingBack(t *testing.T) {
+// TestAStoredDayExpiresAsAWhole: rows of the first and the last moment of a day are due
+// together, their counters with them, when as many whole days have passed as they are kept;
+// not before, whatever the api has said of when it took them in.
+func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 	t.Parallel()
 	db := open(t)
-	for _, step := range []struct {
-		days int
-		kept time.Duration // in days, about
-	}{{30, 30}, {200, 30}, {0, 30}, {10, 10}, {20, 10}} {
-		if err := db.Retain(t.Context(), warehouse.Retention{Table: "records", Days: step.days}); err != nil {
+	query(t, db, "SYSTEM STOP TTL MERGES {db}.records")
+	query(t, db, "SYSTEM STOP TTL MERGES {db}.counts_1m")
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	for seq, at := range []time.Time{today.AddDate(0, 0, -3), today.AddDate(0, 0, -2).Add(-time.Millisecond), today.AddDate(0, 0, -2), today.Add(time.Hour)} {
+		insert(t, db, storedOn(t, uint64(seq)+1, at, received, 10))
+	}
+	for _, table := range []string{"records", "counts_1m"} {
+		if err := db.Retain(t.Context(), warehouse.Retention{Table: table, Days: 2}); err != nil {
 			t.Fatal(err)
 		}
-		kept, err := db.Kept(t.Context())
-		want := step.kept * 24 * time.Hour / 40 * 39
-		if err != nil || (kept-want).Abs() > time.Hour {
-			t.Errorf("with %d days rows are kept %v, want %v: %v", step.days, kept, want, err)
+	}
+	due, err := db.Due(t.Context())
+	if want := today.Add(time.Since(today)+time.Hour).Truncate(24*time.Hour).AddDate(0, 0, -3).Format(time.DateOnly); err != nil || due != want {
+		t.Errorf("due is what was stored up to %s, %v, want %s", due, err, want)
+	}
+	// What ClickHouse itself takes for expired: merged one by one, each part is of one block.
+	query(t, db, "SYSTEM START TTL MERGES {db}.records")
+	query(t, db, "SYSTEM START TTL MERGES {db}.counts_1m")
+	for _, c := range []struct{ sql, want string }{
+		{"SELECT groupArray(d) FROM (SELECT DISTINCT delete_ttl_info_max AS d FROM system.parts WHERE active AND database = '{db}' AND table = 'records' AND d < now() ORDER BY d)", "[]"},
+		{"SELECT groupArray(s) FROM (SELECT DISTINCT stream_seq AS s FROM {db}.records ORDER BY s)", "[3,4]"},
+		{"SELECT toString(min(stored_day)) FROM {db}.counts_1m", today.AddDate(0, 0, -2).Format(time.DateOnly)},
+	} {
+		for deadline := time.Now().Add(time.Minute); query(t, db, c.sql) != c.want; time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: got %s, want %s", c.sql, query(t, db, c.sql), c.want)
+			}
+		}
+	}
+}
+
+// TestWhatIsDueFollowsTheShortestRetention, of those that the tables have or will have.
+func TestWhatIsDueFollowsTheShortestRetention(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	clock, err := db.Clock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ago := func(days int) string { return clock.UTC().Add(time.Hour).AddDate(0, 0, -days-1).Format(time.DateOnly) }
+	for _, step := range []struct {
+		set  warehouse.Retention
+		more []warehouse.Retention
+		want string
+	}{
+		{warehouse.Retention{Table: "records", Days: 30}, nil, ago(30)},
+		{warehouse.Retention{Table: "changes", Days: 2}, nil, ago(30)},
+		{warehouse.Retention{Table: "counts_1m", Days: 7}, nil, ago(7)},
+		{warehouse.Retention{Table: "records", Days: 200}, nil, ago(7)},
+		{warehouse.Retention{Table: "counts_1m", Days: 0}, nil, ago(200)},
+		{warehouse.Retention{Table: "records", Days: 0}, nil, ""},
+		{warehouse.Retention{Table: "records", Days: 20}, []warehouse.Retention{{Table: "records", Days: 90}}, ago(20)},
+		{warehouse.Retention{Table: "records", Days: 90}, []warehouse.Retention{{Table: "counts_1m", Days: 20}, {Table: "changes", Days: 2}}, ago(20)},
+	} {
+		if err := db.Retain(t.Context(), step.set); err != nil {
+			t.Fatal(err)
+		}
+		if due, err := db.Due(t.Context(), step.more...); err != nil || due != step.want {
+			t.Errorf("with %+v and %+v what was stored up to %q is due, %v, want %q", step.set, step.more, due, err, step.want)
 		}
 	}
 }

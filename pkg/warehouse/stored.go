@@ -169,9 +169,9 @@ func greater(most *uint64) func(driver.Rows) error {
 	}
 }
 
-// Visible returns how many rows of the block are in the table, and how many parts
-// the table has got since a time of its own clock, unless that is zero: rather too
-// many than too few.
+// Visible returns how many rows of the block are in the table, those of its StoredAt if it
+// has one, and how many parts the table has got since a time of its own clock, unless that
+// is zero: rather too many than too few.
 // It reads the days of these rows only, and counts those of the same incarnation
 // of the lane only.
 func (db *DB) Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
@@ -181,7 +181,11 @@ func (db *DB) Visible(ctx context.Context, b record.Block, since time.Time) (row
 	if err != nil || b.From == b.To {
 		return 0, parts, err
 	}
-	err = db.each(db.shardwise(ctx), "count visible rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE %s", db.name, ofBlock(b)),
+	where := ofBlock(b)
+	if b.StoredAt > 0 {
+		where.add("stored_at = fromUnixTimestamp64Milli(%d, 'UTC')", b.StoredAt)
+	}
+	err = db.each(db.shardwise(ctx), "count visible rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE %s", db.name, where),
 		nil, func(all driver.Rows) error {
 			var n uint64
 			err := all.Scan(&n)

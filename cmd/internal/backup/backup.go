@@ -46,6 +46,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 
+	"sluice/cmd/internal/audit/expiry"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -215,6 +216,9 @@ func (b *backup) freeze(ctx context.Context) error {
 		return err
 	}
 	if m.Tables, err = b.db.DumpTables(ctx); err != nil {
+		return err
+	}
+	if m.Expired, err = expiry.Line(ctx, b.stream, b.db); err != nil {
 		return err
 	}
 	const tries = 5 // one, unless a lane has moved although it was held

@@ -44,6 +44,7 @@ type Manifest struct {
 
 	Schema     warehouse.Schema      `json:"schema,omitzero"`
 	Retentions []warehouse.Retention `json:"retentions,omitempty"`
+	Expired    string                `json:"expired,omitempty"` // the last stored day of which rows may have expired
 	Forgets    []flow.Forget         `json:"forgets,omitempty"` // which instances readers of the lanes skip
 	Tables     []warehouse.DumpTable `json:"tables,omitempty"`
 	Plan       []warehouse.DumpFile  `json:"plan,omitempty"` // files of tables

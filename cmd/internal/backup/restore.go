@@ -177,6 +177,11 @@ func (r *restore) fill(ctx context.Context) error {
 		r.moved(r.m.Rows())
 		return nil
 	}
+	for _, kept := range r.m.Retentions { // before there are rows, which a shorter one would let expire
+		if err := r.tables.Retain(ctx, kept); err != nil {
+			return err
+		}
+	}
 	for _, t := range r.m.Tables {
 		if err := r.tables.Prepare(ctx, t); err != nil {
 			return err
@@ -203,11 +208,6 @@ func (r *restore) fill(ctx context.Context) error {
 	}
 	for _, t := range r.m.Tables {
 		if err := r.tables.Publish(ctx, t); err != nil {
-			return err
-		}
-	}
-	for _, kept := range r.m.Retentions {
-		if err := r.tables.Retain(ctx, kept); err != nil {
 			return err
 		}
 	}
@@ -268,6 +268,9 @@ func (r *restore) positions(ctx context.Context) error {
 		if err := s.RestoreForget(ctx, order); err != nil {
 			return err
 		}
+	}
+	if err := s.MoveExpiryLine(ctx, r.m.Expired); err != nil {
+		return err
 	}
 	for _, l := range r.m.Lanes {
 		if err := r.position(ctx, stream.NewLaneStates(s), l.Number, l.Position); err != nil {

@@ -98,7 +98,8 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 
 	t.Run("days that an ingester has marked are due", func(t *testing.T) {
 		p := s.position(kv)
-		p.Recount = []string{"2025-01-31", day}
+		today := time.Now().UTC().Format(time.DateOnly)
+		p.Recount = []flow.Doubt{{Day: "2025-01-31", Stored: today}, {Day: day, Stored: today}}
 		marked, err := json.Marshal(p)
 		if err != nil {
 			t.Fatal(err)
@@ -106,8 +107,8 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 		if _, err := kv.Update("lane.0", marked, p.Revision); err != nil {
 			t.Fatal(err)
 		}
-		if r := s.verify(0); !slices.Equal(r.Recount, p.Recount) {
-			t.Errorf("a recount of %q is due, want %q", r.Recount, p.Recount)
+		if r := s.verify(0); !slices.Equal(r.Recount, []string{"2025-01-31", day}) {
+			t.Errorf("a recount of %q is due, want both days", r.Recount)
 		}
 		s.sluice(0, s.recountArgs("--dry", day)...)
 		if r := s.verify(0); !slices.Equal(r.Recount, []string{"2025-01-31"}) {

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"sluice/cmd/internal/audit/expiry"
 	"sluice/pkg/dial"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -126,6 +127,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 		Index:       db,
 		DeadLetters: stream.NewDeadLetters(lanes),
 		Forgets:     lanes,
+		Expiry:      expiry.Of{Stream: lanes, DB: db},
 
 		Audits:       state.NewAuditor(db),
 		Changes:      state.NewApplier(store, reg),

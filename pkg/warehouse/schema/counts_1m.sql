@@ -17,7 +17,7 @@
 ENGINE = {{.Engine "AggregatingMergeTree" "counts_1m"}}
 PARTITION BY toYYYYMM(minute)
 ORDER BY (minute, value_type, bpmn_process_id, intent, record_type, version, tenant_id, source, stored_day)
-TTL stored_day + INTERVAL 400 DAY DELETE
+TTL toDateTime(stored_day, 'UTC') + INTERVAL 401 DAY DELETE
 SETTINGS {{.TableSettings}}, ttl_only_drop_parts = 1;
 {{.Distributed "counts_1m" "cityHash64(source, bpmn_process_id, minute)"}}
 

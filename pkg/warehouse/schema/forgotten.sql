@@ -13,6 +13,7 @@
     partition_id Int64 COMMENT 'partition of the engine' CODEC(ZSTD(1)),
     position Int64 COMMENT 'in that partition' CODEC(Delta(8), ZSTD(1)),
     received_at DateTime64(3, 'UTC') COMMENT 'when the api took it in, UTC' CODEC(Delta(8), ZSTD(1)),
+    stored_at DateTime64(3, 'UTC') {{about "stored_at"}} CODEC(Delta(8), ZSTD(1)),
     lane UInt16 COMMENT 'of the stream, that it came in by' CODEC(ZSTD(1)),
     incarnation UInt64 COMMENT 'incarnation of the lane, ms since 1970' CODEC(ZSTD(1)),
     stream_seq UInt64 COMMENT 'of its message, in that lane' CODEC(Delta(8), ZSTD(1)),

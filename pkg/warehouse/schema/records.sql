@@ -7,8 +7,8 @@
 --
 -- The primary key ends before ts: with ts in it, a filter on ts binds to that column, of
 -- which toDate(ts) is no prefix, and no granule is skipped. Integers are Int64 so that
--- every number a client may send is stored as it was sent. Retention counts from
--- stored_at: by ts, a back-fill would vanish at its first merge.
+-- every number a client may send is stored as it was sent. Retention is 400 days behind the
+-- UTC day of stored_at: by ts, a back-fill would vanish at its first merge.
 --
 -- The codecs are measured on sorted rows (docs/decisions/0037). Keys and positions grow
 -- with time, as instances do, so minmax indexes skip most granules at none of the 10 bits
@@ -78,7 +78,7 @@ PARTITION BY toYYYYMM(ts)
 PRIMARY KEY (toDate(ts), value_type, bpmn_process_id, process_instance_key)
 ORDER BY    (toDate(ts), value_type, bpmn_process_id, process_instance_key,
              ts, source, partition_id, position, key, record_type, intent, own_id, identity)
-TTL toDateTime(stored_at) + INTERVAL 400 DAY DELETE
+TTL toStartOfDay(stored_at) + INTERVAL 401 DAY DELETE
 SETTINGS {{.TableSettings}}, ttl_only_drop_parts = 1;
 {{.Distributed "records" "cityHash64(source, process_instance_key)"}}
 

@@ -1,7 +1,7 @@
 -- How far the records of each engine reach, by day: with it a lane tells a new record
 -- from a stored one. rows is exact by the same tokens as all aggregate tables, so a lane
--- that knows what it has stored sees when rows are missing here. Nothing expires, or a
--- record sent again after a year would be stored again.
+-- that knows what it has stored sees when rows are missing here. Nothing expires here, so
+-- that the totals of a lane can be compared at any age.
 {{.CreateTable "sources"}}
 (
     source LowCardinality(String) {{about "source"}} CODEC(ZSTD(1)),

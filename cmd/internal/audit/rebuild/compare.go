@@ -44,7 +44,7 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 			report.Lanes = append(report.Lanes, Lane{Lane: l.info.Number, First: l.first, Last: l.last})
 			continue
 		}
-		live, rebuilt, diffs, err := r.into.Diffs(ctx, l.info.Number, l.life, l.first, l.last)
+		live, rebuilt, diffs, err := r.into.Diffs(ctx, l.info.Number, l.life, l.first, l.last, r.line)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 
 // explain names what makes a minute differ.
 func (l *lane) explain(ctx context.Context, c warehouse.Diff, report *Report) (differs bool, err error) {
-	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.life, l.first, l.last, c.Minute, l.cfg.Limit)
+	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.life, l.first, l.last, l.line, c.Minute, l.cfg.Limit)
 	if err != nil {
 		return false, err
 	}

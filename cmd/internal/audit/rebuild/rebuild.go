@@ -25,6 +25,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/cmd/internal/audit/expiry"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
@@ -63,6 +64,7 @@ type rebuild struct {
 	into   *warehouse.Shadow
 	starts []warehouse.Start
 	forget record.Forgets
+	line   string                 // the expiry line: rows that were stored up to this day are not made again
 	aside  map[place]map[int]bool // indexes of what was set aside, by message
 	done   uint64                 // messages
 	total  uint64
@@ -78,6 +80,10 @@ type place struct {
 // Run rebuilds what the lanes hold up to where they are stored, and compares.
 func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Config) (*Report, error) {
 	r := &rebuild{cfg: cfg.withDefaults(), stream: s, into: into, aside: map[place]map[int]bool{}}
+	var err error
+	if r.line, err = expiry.Line(ctx, s, into.Live()); err != nil {
+		return nil, err
+	}
 	if err := into.Prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -89,6 +95,9 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 		return nil, err
 	}
 	if err := into.Copy(ctx, r.starts, cfg.Progress); err != nil {
+		return nil, err
+	}
+	if err := into.CopyExpired(ctx, r.line); err != nil {
 		return nil, err
 	}
 	// After the positions: all that was set aside up to there is known.
@@ -140,12 +149,13 @@ func (r *rebuild) orders(ctx context.Context) error {
 type lane struct {
 	*rebuild
 	info  stream.Lane
-	life  uint64          // incarnation
-	moves []flow.Move     // its move markers
-	first uint64          // first message that is replayed into the shadow, or will be
-	next  uint64          // first message still to insert
-	last  uint64          // last one
-	claim warehouse.Claim // a block that may be inserted or not; zero when none
+	life  uint64           // incarnation
+	moves []flow.Move      // its move markers
+	first uint64           // first message that is replayed into the shadow, or will be
+	next  uint64           // first message still to insert
+	last  uint64           // last one
+	days  []flow.StoredDay // of its rows
+	claim warehouse.Claim  // a block that may be inserted or not; zero when none
 
 	requests *dedup.Ledger // of the messages before next; nil before the first replay
 }
@@ -180,7 +190,8 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		start, is := starts[info.Number]
 		switch {
 		case !is:
-			start = warehouse.Start{Lane: info.Number, Incarnation: pos.Incarnation(), First: max(info.First, pos.Base()+1)}
+			_, expired, _ := pos.Unexpired(r.line) // and may be in the table or not: what there is of it is copied
+			start = warehouse.Start{Lane: info.Number, Incarnation: pos.Incarnation(), First: max(info.First, pos.Base()+1, expired+1)}
 			if len(planned) > 0 && start.First > 1 {
 				return nil, fmt.Errorf("lane %d was added after the rebuild into %s was begun, and its first messages are gone: drop that database and begin again", info.Number, r.into.Database())
 			}
@@ -189,7 +200,7 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 			return nil, fmt.Errorf("lane %d was made again or reset after the rebuild into %s was begun: drop that database and begin again", info.Number, r.into.Database())
 		}
 		r.starts = append(r.starts, start)
-		l := &lane{rebuild: r, info: info, life: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done}
+		l := &lane{rebuild: r, info: info, life: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done, days: pos.StoredDays}
 		if err := l.resume(ctx); err != nil {
 			return nil, err
 		}
@@ -266,7 +277,7 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 	b := &block{lane: l, hash: xxh3.New()}
 	for l.next <= last {
 		b.reset()
-		for end := l.blockEnd(last); b.last < end && !b.full(l.claim); {
+		for end := l.blockEnd(last, b); b.last < end && !b.full(l.claim); {
 			e, err := reader.Next(ctx)
 			if err != nil {
 				return err
@@ -285,8 +296,13 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// blockEnd is the last message the next block may have.
-func (l *lane) blockEnd(last uint64) uint64 {
+// blockEnd is the last message the next block may have: its rows are of one stored day,
+// as the lane has stored them.
+func (l *lane) blockEnd(last uint64, b *block) uint64 {
+	for i := len(l.days) - 1; i >= 0 && l.days[i].Last >= l.next; i-- {
+		b.day = l.days[i].Day
+		last = min(last, l.days[i].Last)
+	}
 	if l.claim.Last != 0 {
 		return l.claim.Last
 	}
@@ -325,7 +341,7 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 	// makes that harmless.
 	const tries = 5
 	for try := 1; ; try++ {
-		err := l.into.Insert(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows(), Token: claim.Token, StoredAt: b.stored.UnixMilli()})
+		err := l.into.Insert(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows(), Token: claim.Token, StoredAt: b.storedAt()})
 		var refused *flow.StoreError
 		if err == nil || try == tries || !errors.As(err, &refused) || refused.Class != flow.ClassRetry {
 			return err
@@ -343,6 +359,7 @@ type block struct {
 	*lane
 	first, last uint64
 	stored      time.Time // when the lane took the last message
+	day         string    // on which its rows were stored; empty when it has none
 	columns     record.Columns
 	scratch     record.Columns
 	again       map[int]bool // rows without an identity of their own whose request has brought them before
@@ -351,11 +368,20 @@ type block struct {
 }
 
 func (b *block) reset() {
-	b.first, b.last = 0, 0
+	b.first, b.last, b.day = 0, 0, ""
 	b.columns.Reset()
 	b.hash.Reset()
 	b.again = map[int]bool{}
 	b.unsure = b.unsure[:0]
+}
+
+// storedAt is a time of the stored day of the block, ms since 1970: when the lane took the
+// last message, unless its rows were stored on another day.
+func (b *block) storedAt() int64 {
+	if day, err := time.Parse(time.DateOnly, b.day); err == nil && flow.UTCDay(b.stored.UnixMilli()) != b.day {
+		return day.UnixMilli()
+	}
+	return b.stored.UnixMilli()
 }
 
 // full tells whether the block ends. One that was claimed has the end it had.

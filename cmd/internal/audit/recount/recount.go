@@ -5,7 +5,8 @@
 //
 //  1. Every lane is held: its ingester stores and records what it has claimed
 //     and claims nothing new. Recount waits until no lane has a claim.
-//  2. The counters of the day are compared with its records.
+//  2. The counters of the day are compared with its records, as far as these were
+//     stored after the expiry line.
 //  3. The positions are read again. If all are as they were, nothing was
 //     inserted meanwhile, by any owner and by any clock: the
 //     differences are right, now and for ever, for what is inserted later adds
@@ -28,6 +29,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/cmd/internal/audit/expiry"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -57,9 +59,14 @@ type Day struct {
 	Missing int64  `json:"missing"` // records that were not counted
 	Surplus int64  `json:"surplus"` // counted too often
 	Mended  bool   `json:"mended"`
+
+	// Unproved are the stored days of which its counters were in doubt that have expired
+	// before they could be compared.
+	Unproved []string `json:"unproved,omitempty"`
 }
 
-// Due are the days that positions name for a recount.
+// Due are the days that positions name for a recount, those included of which nothing
+// can be proved any more: a recount takes them out of the positions.
 func Due(ctx context.Context, s *stream.Stream) ([]string, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return nil, err
@@ -71,9 +78,9 @@ func Due(ctx context.Context, s *stream.Stream) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, day := range pos.Recount {
-			if !slices.Contains(days, day) {
-				days = append(days, day)
+		for _, d := range pos.Recount {
+			if !slices.Contains(days, d.Day) {
+				days = append(days, d.Day)
 			}
 		}
 	}
@@ -88,6 +95,7 @@ type recount struct {
 	positions *stream.LaneStates
 	db        *warehouse.DB
 	by        string
+	line      string // what was stored up to this day may have expired
 }
 
 // Run makes the counters of the days again. Days that are done stay done,
@@ -130,6 +138,7 @@ func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 			result.Missing, result.Surplus = found.Missing, found.Surplus
 		}
 		if found.Right() {
+			result.Unproved = r.unproved(day, held)
 			if err := r.done(ctx, day, held); errors.Is(err, flow.ErrNotOwner) {
 				continue
 			} else if err != nil {
@@ -159,7 +168,12 @@ func (r *recount) look(ctx context.Context, day string, held map[int]flow.LaneSt
 	if err := r.hold(ctx, held); err != nil {
 		return nil, err
 	}
-	found, err := r.db.Recount(ctx, day)
+	line, err := expiry.Line(ctx, r.stream, r.db)
+	if err != nil {
+		return nil, err
+	}
+	r.line = line
+	found, err := r.db.Recount(ctx, day, line)
 	if err != nil {
 		return nil, err
 	}
@@ -185,12 +199,25 @@ func (r *recount) hold(ctx context.Context, held map[int]flow.LaneState) error {
 	return err
 }
 
+// unproved are the stored days of a day in doubt that have expired.
+func (r *recount) unproved(day string, held map[int]flow.LaneState) (all []string) {
+	for _, pos := range held {
+		for _, d := range pos.Recount {
+			if d.Day == day && d.Stored <= r.line && !slices.Contains(all, d.Stored) {
+				all = append(all, d.Stored)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // done takes a day that is right out of what is due, and lets the lanes go on.
 // A lane that has moved since it was looked may name the day anew.
 func (r *recount) done(ctx context.Context, day string, held map[int]flow.LaneState) error {
 	for lane, pos := range held {
 		pos.Hold = nil
-		pos.Recount = slices.DeleteFunc(slices.Clone(pos.Recount), func(due string) bool { return due == day })
+		pos.Recount = slices.DeleteFunc(slices.Clone(pos.Recount), func(due flow.Doubt) bool { return due.Day == day })
 		if _, err := r.positions.CompareAndSwap(ctx, lane, pos); err != nil {
 			return err
 		}

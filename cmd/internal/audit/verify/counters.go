@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
 
@@ -17,11 +18,11 @@ func (v *verifier) counters(ctx context.Context) error {
 		v.note("the counters were not compared: a block is in doubt")
 		return nil
 	}
-	counted, err := v.db.CountedPerDay(ctx)
+	counted, err := v.db.CountedPerDay(ctx, v.line)
 	if err != nil {
 		return err
 	}
-	now, err := v.db.RowsPerDay(ctx)
+	now, err := v.db.RowsPerDay(ctx, v.line)
 	if err != nil {
 		return err
 	}
@@ -37,6 +38,18 @@ func (v *verifier) counters(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// doubts names the days for a recount that an ingester has named. When those that were
+// stored then have expired, nothing of them can be proved any more.
+func (v *verifier) doubts(lane int, all []flow.Doubt) {
+	for _, d := range all {
+		if d.Stored > v.line {
+			v.report.recount(d.Day)
+		} else {
+			v.note("the counters of %s were in doubt, as far as lane %d has stored them on %s: these have expired, unproved", d.Day, lane, d.Stored)
+		}
+	}
 }
 
 // duplicates looks for records that have two rows, wherever they came from.

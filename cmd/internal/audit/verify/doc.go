@@ -21,12 +21,18 @@
 //  5. A record without a row of its own is repeated when the same record, by the
 //     rules of the ingester, has one; else it is missing.
 //  6. The totals in the position of the lane count the records of all messages
-//     up to there, purged or not. What they count beyond what was read must be
-//     what the table has rows of; where every message was read, they must agree.
+//     up to there, purged or not, and the rows by the day on which they were
+//     stored. What they count beyond what was read must be what the table has
+//     rows of; where every message was read, they must agree.
 //  7. Records that have two rows are looked for in the whole table.
 //  8. Counters are compared with the rows of 1 and with rows counted now: what
 //     they count must lie between. Where they do not, and where an ingester has
 //     named a day in its position, a recount is due.
+//
+// Days expire. What was stored up to the expiry line is in no comparison: messages are
+// read from behind the last one whose rows may have expired, rows, counters, and totals are
+// those of later stored days. So the day is the same for all of them, and what is missing of a
+// day that is kept is never taken for expired.
 //
 // Memory is bounded whatever the lanes hold: one message, the sums of one
 // segment, the records of one search, and what was set aside.

@@ -51,7 +51,7 @@ type lane struct {
 	void      map[request]bool         // those that count for nothing
 	again     map[origin]bool          // records without an identity of their own that were sent before; perhaps, when false
 	kept      flow.Totals              // of the messages that were read and are settled
-	unsure    uint64                   // records without a row whose request came, perhaps, in messages that are purged
+	unsure    uint64                   // records without a row that repeat, perhaps, what is purged or has expired
 	gaps      bool                     // messages were purged while the lane was read
 }
 
@@ -102,7 +102,7 @@ func (l *lane) account(ctx context.Context) error {
 		return err
 	}
 	if l.unsure > 0 {
-		l.note("%d records of lane %d have no row and no identity of their own, and what they may repeat was purged: only the totals account for them", l.unsure, l.Lane.Lane)
+		l.note("%d records of lane %d have no row, and what they may repeat was purged or has expired: only the totals account for them", l.unsure, l.Lane.Lane)
 	}
 	return l.before(ctx)
 }

@@ -58,8 +58,14 @@ func (l *lane) search(ctx context.Context) error {
 		f := Finding{Kind: Repeated, Lane: l.Lane.Lane, Sequence: c.StreamSeq[row], Index: int(c.StreamIdx[row]), ID: c.ID(row), Received: received}
 		t.Stored--
 		sentBefore := same.Add(row)
-		if sentBefore || c.Kind[row] != flow.ByPlace {
-		} else if sure, perhaps := l.again[origin{l.position.Incarnation(), l.Lane.Lane, f.Sequence, f.Index}]; perhaps {
+		switch sure, perhaps := l.again[origin{l.position.Incarnation(), l.Lane.Lane, f.Sequence, f.Index}]; {
+		case sentBefore:
+		case c.Kind[row] != flow.ByPlace:
+			if l.aged && flow.UTCDay(c.TS[row]) <= l.line {
+				sentBefore = true // its original has expired, perhaps: the totals tell
+				l.unsure++
+			}
+		case perhaps:
 			if sentBefore = true; !sure {
 				l.unsure++
 			}

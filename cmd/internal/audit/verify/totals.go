@@ -3,7 +3,9 @@ package verify
 import (
 	"context"
 	"fmt"
-	"time"
+	"maps"
+	"slices"
+	"strings"
 
 	"sluice/pkg/flow"
 )
@@ -33,33 +35,61 @@ func (l *lane) before(ctx context.Context) error {
 		}
 		return nil
 	}
-	rows, err := l.db.RowsBefore(ctx, l.Lane.Lane, p.Incarnation(), l.First)
+	// Of what has expired some is merged away and some is not: rows and totals are
+	// compared by what is kept. Every message that was read is.
+	kept, _, known := p.Unexpired(l.line)
+	stored := max(kept, l.kept.Stored) - l.kept.Stored
+	rows, err := l.db.RowsBefore(ctx, l.Lane.Lane, p.Incarnation(), l.First, l.line)
 	if err != nil {
 		return err
 	}
 	l.Before = rows
-	if l.ForgottenBefore, err = l.db.ForgottenBefore(ctx, l.Lane.Lane, p.Incarnation(), l.First); err != nil {
+	if l.ForgottenBefore, err = l.db.ForgottenBefore(ctx, l.Lane.Lane, p.Incarnation(), l.First, l.line); err != nil {
 		return err
 	}
 	rows += l.ForgottenBefore
-	kept, err := l.db.Kept(ctx)
-	if err != nil {
-		return err
+	if purged.Stored > stored && l.line != "" {
+		l.note("%d rows of lane %d were stored up to %s, and have expired or are about to", purged.Stored-stored, l.Lane.Lane, l.line)
 	}
 	switch {
-	case rows == purged.Stored:
+	case rows == stored:
 	case l.gaps:
 		l.note("the rows of the messages of lane %d that were purged meanwhile were not counted: run it again", l.Lane.Lane)
-	case rows < purged.Stored && time.Since(time.UnixMilli(int64(p.Incarnation()))) > kept:
-		l.note("%d rows of messages of lane %d before %d are not there any more: the oldest have expired", purged.Stored-rows, l.Lane.Lane, l.First)
-	case rows < purged.Stored:
-		l.problem("the table has %d rows of the messages of lane %d before %d, which are not read any more, and %d were stored: %d are missing",
-			rows, l.Lane.Lane, l.First, purged.Stored, purged.Stored-rows)
+	case rows < stored && !known:
+		l.note("lane %d has stored rows on more than %d days, and the first of these have expired in part: up to %d rows of messages before %d may have, or are missing", l.Lane.Lane, flow.MaxStoredDays, stored-rows, l.First)
+	case rows < stored:
+		days, err := l.lacking(ctx)
+		if err != nil {
+			return err
+		}
+		l.problem("the table has %d rows of the messages of lane %d before %d, which are not read any more, and %d were stored: %d are missing%s",
+			rows, l.Lane.Lane, l.First, stored, stored-rows, days)
 	default:
 		l.problem("the table has %d rows of the messages of lane %d before %d, which are not read any more, and %d were stored: %d are too many",
-			rows, l.Lane.Lane, l.First, purged.Stored, rows-purged.Stored)
+			rows, l.Lane.Lane, l.First, stored, rows-stored)
 	}
 	return nil
+}
+
+// lacking names the stored days of which the table has fewer rows than were stored.
+func (l *lane) lacking(ctx context.Context) (string, error) {
+	have, err := l.db.RowsByStoredDay(ctx, l.Lane.Lane, l.position.Incarnation(), l.Settled, l.line)
+	if err != nil {
+		return "", err
+	}
+	stored := map[string]uint64{}
+	for _, d := range l.position.StoredDays {
+		if d.Day > l.line {
+			stored[d.Day] += d.Rows
+		}
+	}
+	var text strings.Builder
+	for _, day := range slices.Sorted(maps.Keys(stored)) {
+		if n := have[day]; n < stored[day] {
+			fmt.Fprintf(&text, "; of %d stored on %s there are %d", stored[day], day, n)
+		}
+	}
+	return text.String(), nil
 }
 
 // subtract takes what was read from the totals; not ok when it is more.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/cmd/internal/audit/expiry"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
@@ -47,6 +48,8 @@ type verifier struct {
 	outcomes    map[origin]string
 	rowlessDays map[string]int64 // records that are missing, by day
 	rows        map[string]int64 // by day, counted first
+	line        string           // the expiry line: what was stored up to this day may have expired
+	aged        bool             // something was stored so long ago, perhaps
 	orders      []flow.Forget
 	forget      record.Forgets
 	read        uint64 // messages so far
@@ -70,7 +73,10 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 		outcomes: map[origin]string{}, rowlessDays: map[string]int64{}, settled: true,
 	}
 	var err error
-	if v.rows, err = db.RowsPerDay(ctx); err != nil {
+	if v.line, err = expiry.Line(ctx, s, db); err != nil {
+		return nil, err
+	}
+	if v.rows, err = db.RowsPerDay(ctx, v.line); err != nil {
 		return nil, err
 	}
 	lanes, err := v.positions(ctx)
@@ -129,9 +135,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 			return nil, err
 		}
 		l.stands(pos)
-		for _, day := range pos.Recount {
-			v.report.recount(day)
-		}
+		v.doubts(info.Number, pos.Recount)
 		all = append(all, l)
 	}
 	if err := v.settle(ctx, positions, all); err != nil {
@@ -155,6 +159,9 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 			}
 			l.First = max(l.First, since)
 		}
+		_, expired, _ := l.position.Unexpired(v.line)
+		v.aged = v.aged || expired > 0 || len(l.position.Incarnations) > 1
+		l.First = max(l.First, expired+1) // the totals account for what is before
 		if l.Last >= l.First {
 			v.total += l.Last - l.First + 1
 		}

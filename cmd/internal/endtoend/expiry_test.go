@@ -1,0 +1,157 @@
+package endtoend
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/pkg/flow"
+)
+
+// daysAgo is a UTC day, such as 2025-11-21.
+func daysAgo(n int) string { return time.Now().UTC().AddDate(0, 0, -n).Format(time.DateOnly) }
+
+// aged is an installation of ten days: it has stored messages 1 to 3 of lane 0 five days
+// ago, yesterday, and today, of two, three and one records. Its ingester is stopped while
+// their rows, counters, and totals get these days.
+func aged(t *testing.T) *stack {
+	t.Helper()
+	s := newStack(t)
+	s.startNATS()
+	s.startEngine()
+	s.waitReady(s.startAPI(), s.ops)
+	kv := s.positions()
+	put := func(state flow.LaneState) {
+		t.Helper()
+		value, err := json.Marshal(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Put("lane.0", value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(flow.LaneState{Incarnations: []flow.Incarnation{{ID: uint64(time.Now().AddDate(0, 0, -10).UnixMilli()), First: 1}}})
+	ingester := s.startIngester()
+	s.waitReady(ingester, s.ingesterOps)
+	for seq, n := range []int{2, 3, 1} {
+		var batch []string
+		at := time.Now()
+		if seq == 0 { // a part of its own, which expires as a whole
+			at = at.AddDate(0, 0, -40)
+		}
+		for i := range n {
+			batch = append(batch, fmt.Sprintf(`{"id":"%d-%d","valueType":"JOB","timestamp":%d,"value":{"retries":3}}`, seq+1, i, at.UnixMilli()))
+		}
+		if err := wantOK(s.post([]byte("[" + strings.Join(batch, ",") + "]"))); err != nil {
+			t.Fatal(err)
+		}
+		s.eventuallyQuery(20*time.Second, fmt.Sprintf("SELECT count() FROM flow.records WHERE stream_seq = %d", seq+1), fmt.Sprint(n))
+	}
+	s.eventuallyStored(6)
+	s.verify(0, "--deep")
+	if code := ingester.stop(); code != 0 {
+		t.Fatalf("the ingester stopped with exit %d", code)
+	}
+	s.exec("ALTER TABLE flow.records UPDATE stored_at = stored_at - INTERVAL if(stream_seq = 1, 5, 1) DAY WHERE stream_seq < 3 SETTINGS mutations_sync = 2")
+	s.exec("TRUNCATE TABLE flow.counts_1m")
+	s.exec(`INSERT INTO flow.counts_1m (source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day, records)
+		SELECT source, toStartOfMinute(ts), tenant_id, value_type, record_type, intent, bpmn_process_id, ifNull(version, 0), toDate(stored_at), toInt64(count()) FROM flow.records GROUP BY ALL`)
+	state := s.position(kv)
+	state.StoredDays = []flow.StoredDay{{Day: daysAgo(5), Rows: 2, Last: 1}, {Day: daysAgo(1), Rows: 3, Last: 2}, {Day: daysAgo(0), Rows: 1, Last: 3}}
+	put(state)
+	s.waitReady(s.startIngester(), s.ingesterOps)
+	s.verify(0, "--deep")
+	return s
+}
+
+// keep sets the retention of records and counters, as an operator does.
+func (s *stack) keep(days string) string {
+	s.t.Helper()
+	return s.sluice(0, "migrate", "ttl", "--keep-records", days, "--keep-counts", days,
+		"--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
+}
+
+// TestExpiredAndMissingNeverLookAlike: what has expired of an installation that is older
+// than its retention is no fault, whether it is merged away or not, whether its messages
+// are purged or not, and after the retention was made longer again. What is missing of a
+// day that is kept is one, also where its messages are purged.
+func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
+	t.Parallel()
+	s := aged(t)
+	kept := func(when string, purged uint64, rows string) {
+		t.Helper()
+		r := s.verify(0, "--deep")
+		if r.Purged().Stored != purged || r.Total().Stored != 6-purged || len(r.Recount) > 0 {
+			t.Errorf("%s: %d records by the totals, %d read, and a recount of %v is due", when, r.Purged().Stored, r.Total().Stored, r.Recount)
+		}
+		if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != rows {
+			t.Errorf("%s: %s rows, %v, want %s", when, got, err, rows)
+		}
+	}
+	s.exec("SYSTEM STOP TTL MERGES flow.records")
+	s.exec("SYSTEM STOP TTL MERGES flow.counts_1m")
+	s.keep("2d")
+	kept("due, and not merged away", 2, "6")
+	s.exec("SYSTEM START TTL MERGES flow.records")
+	s.eventuallyQuery(time.Minute, "SELECT count() FROM flow.records WHERE stream_seq = 1", "0")
+	kept("the rows are merged away, the counters are not", 2, "4")
+	s.exec("SYSTEM START TTL MERGES flow.counts_1m")
+	s.eventuallyQuery(time.Minute, "SELECT count() FROM flow.counts_1m WHERE stored_day < today() - 2", "0")
+	kept("merged away", 2, "4")
+	s.keep("400d")
+	kept("and kept longer now", 2, "4")
+	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].First != 2 || r.Lanes[0].Rebuilt != 4 {
+		t.Errorf("rebuilt %+v", r.Lanes[0])
+	}
+	s.eventuallyQuery(5*time.Second, "SELECT groupArray((d, n)) FROM (SELECT stored_day AS d, sum(records) AS n FROM flow_rebuild.counts_1m GROUP BY d ORDER BY d)",
+		fmt.Sprintf("[('%s',3),('%s',1)]", daysAgo(1), daysAgo(0)))
+	s.purge(2)
+	kept("its messages are purged", 5, "4")
+
+	// ClickHouse set back: counters are gone as rows are.
+	s.exec("ALTER TABLE flow.records DELETE WHERE stream_seq = 2 SETTINGS mutations_sync = 2")
+	s.exec("ALTER TABLE flow.counts_1m DELETE WHERE stored_day = '" + daysAgo(1) + "' SETTINGS mutations_sync = 2")
+	r := s.verify(1)
+	if !slices.ContainsFunc(r.Problems, func(p string) bool {
+		return strings.Contains(p, "3 are missing; of 3 stored on "+daysAgo(1)+" there are 0")
+	}) {
+		t.Errorf("problems: %q, want that 3 rows of %s are missing", r.Problems, daysAgo(1))
+	}
+}
+
+// TestADayInDoubtExpires: the counters of a day that are in doubt cannot be proved once
+// its records have expired, and then the day is not due for ever.
+func TestADayInDoubtExpires(t *testing.T) {
+	t.Parallel()
+	s := aged(t)
+	kv := s.positions()
+	state := s.position(kv)
+	day := daysAgo(40)
+	state.Recount = []flow.Doubt{{Day: day, Stored: daysAgo(5)}, {Day: daysAgo(0), Stored: daysAgo(1)}}
+	value, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Update("lane.0", value, state.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.verify(0); !slices.Equal(r.Recount, []string{day, daysAgo(0)}) {
+		t.Errorf("a recount of %v is due", r.Recount)
+	}
+	s.keep("2d")
+	r := s.verify(0)
+	if !slices.Equal(r.Recount, []string{daysAgo(0)}) || !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, day) && strings.Contains(n, "unproved") }) {
+		t.Errorf("a recount of %v is due, and the notes are %q", r.Recount, r.Notes)
+	}
+	if out := s.sluice(0, s.recountArgs()...); !strings.Contains(out, day+": unproved") || !strings.Contains(out, daysAgo(0)+": the counters are right") {
+		t.Errorf("recount says:\n%s", out)
+	}
+	if left := s.position(kv).Recount; len(left) > 0 {
+		t.Errorf("in doubt: %v", left)
+	}
+	s.verify(0)
+}

@@ -1,0 +1,273 @@
+package ingest_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest"
+	"sluice/pkg/record"
+)
+
+// day is a UTC day by the clock of a test.
+func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+
+// TestNoClockOfAnAPIExpiresARow: retention counts from ClickHouse's clock just before the
+// claim, or from the lane's time of the block's last message when that is later.
+func TestNoClockOfAnAPIExpiresARow(t *testing.T) {
+	for name, tt := range map[string]struct{ received, stored, skew time.Duration }{
+		"an api whose clock is two years behind": {received: -2 * 365 * 24 * time.Hour},
+		"an api whose clock is two years ahead":  {received: 2 * 365 * 24 * time.Hour},
+		"a lane whose clock is behind":           {stored: -500 * 24 * time.Hour},
+		"a lane whose clock is ahead":            {stored: 3 * time.Hour},
+		"ClickHouse's clock is behind":           {skew: -500 * 24 * time.Hour},
+		"ClickHouse's clock is ahead":            {skew: 5 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				passed()
+				w := newWorld()
+				w.skew = tt.skew
+				m := message(rec("1"))
+				m.Received = time.Now().Add(tt.received)
+				w.publishEntry(flow.Entry{Topic: m.Topic, Body: m.Body, Messages: []flow.Message{m}, Stored: time.Now().Add(tt.stored)})
+				begun := time.Now()
+				w.run(t, ingest.Config{}, time.Minute)
+				want := begun.Add(max(tt.skew, tt.stored))
+				if len(w.rows) != 1 || time.UnixMilli(w.rows[0].storedAt).Sub(want).Abs() > 2*time.Second {
+					t.Fatalf("stored %+v, want a row of %v", w.rows, want)
+				}
+				if diff := cmp.Diff([]flow.StoredDay{{Day: day(want), Rows: 1, Last: 1}}, w.state.StoredDays); diff != "" {
+					t.Errorf("stored days (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// storedOn is how many rows of the table were stored on each day.
+func (w *world) storedOn() map[string]uint64 {
+	days := map[string]uint64{}
+	for _, r := range w.rows {
+		days[flow.UTCDay(r.storedAt)]++
+	}
+	return days
+}
+
+// countedOn is the same by the lane state.
+func (w *world) countedOn(after string) map[string]uint64 {
+	days := map[string]uint64{}
+	for _, d := range w.state.StoredDays {
+		if d.Day > after {
+			days[d.Day] += d.Rows
+		}
+	}
+	return days
+}
+
+// TestAnOutageIsNoTimeThatRowsAreKept: ClickHouse is away with a claim open, for three
+// days where rows are kept for two, and then everything has its whole retention; also
+// when one of two pieces was stored before, and when an insert lands that was on its way.
+func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
+	for name, tt := range map[string]struct {
+		stored string // rows of the first month are stored before the outage: "" not, "known" that is recorded, "unanswered" it is not known
+		lands  bool   // the last insert of the outage arrives after the renewal
+	}{
+		"nothing was stored":                         {},
+		"the first month was stored":                 {stored: "known"},
+		"the first month was stored, no answer":      {stored: "unanswered"},
+		"an insert lands when the claim was renewed": {lands: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				passed()
+				time.Sleep(12 * time.Hour) // no midnight is near
+				w := newWorld()
+				begun := time.Now()
+				w.publish(posted("a", inMonth(1, 1), inMonth(2, 2), inMonth(1, 3)))
+				away, sent := true, []record.Block(nil)
+				w.insert = func(b record.Block) error {
+					first := time.UnixMilli(b.Columns.TS[b.From]).UTC().Month() == time.February
+					switch {
+					case !away && tt.lands && len(sent) > 0:
+						for _, late := range sent { // as it was when it was sent
+							w.arrive("table", late)
+							w.arrive("view", late)
+						}
+						sent = nil
+					case !away:
+					case tt.stored == "known" && first:
+						return nil
+					case tt.stored == "unanswered" && first:
+						w.arrive("table", b)
+						w.arrive("view", b)
+						fallthrough
+					default:
+						if tt.lands && len(sent) < 2 {
+							sent = append(sent, b)
+						}
+						return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("away")}
+					}
+					return nil
+				}
+				_, stop := w.start(t, "a", ingest.Config{})
+				time.Sleep(3 * 24 * time.Hour)
+				w.mu.Lock()
+				away = false
+				if claim := w.state.Claim; claim == nil || time.Since(time.UnixMilli(claim.StoredAt)) > 2*time.Hour {
+					t.Errorf("after three days the claim is %+v", claim)
+				}
+				w.mu.Unlock()
+				time.Sleep(2 * time.Minute)
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				want := map[string]uint64{day(time.Now()): 3}
+				switch {
+				case tt.stored != "":
+					want = map[string]uint64{day(begun): 2, day(time.Now()): 1}
+				case tt.lands:
+					want = map[string]uint64{day(begun): 3}
+				}
+				if diff := cmp.Diff(want, w.storedOn()); diff != "" {
+					t.Errorf("stored (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(want, w.countedOn("")); diff != "" {
+					t.Errorf("totals by stored day (-want +got):\n%s", diff)
+				}
+				if w.state.Done != 1 || w.state.Claim != nil || len(w.broken) > 0 {
+					t.Errorf("%+v, broken: %v", w.state, w.broken)
+				}
+				if today := day(time.Now()); !slices.ContainsFunc(w.state.Recount, func(d flow.Doubt) bool { return d.Stored == today }) {
+					t.Errorf("in doubt: %v, want what was stored on %s", w.state.Recount, today)
+				}
+			})
+		})
+	}
+}
+
+// TestAClaimThatIsStoredIsNotRenewed: its owner is killed between the insert and its
+// compare-and-swap, and nobody works for hours.
+func TestAClaimThatIsStoredIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		passed()
+		w, begun := killedBehindItsInsert(t)
+		time.Sleep(30 * time.Hour)
+		w.run(t, ingest.Config{}, time.Minute)
+		if diff := cmp.Diff([]flow.StoredDay{{Day: day(begun), Rows: 2, Last: 1}}, w.state.StoredDays); diff != "" || len(w.state.Recount) > 0 || w.state.Done != 1 {
+			t.Errorf("done %d, in doubt %v, stored days (-want +got):\n%s", w.state.Done, w.state.Recount, diff)
+		}
+	})
+}
+
+// killedBehindItsInsert is a world in which the first claim is stored and open.
+func killedBehindItsInsert(t *testing.T) (w *world, begun time.Time) {
+	w, begun = newWorld(), time.Now()
+	w.publish(message(rec("1"), rec("2")))
+	w.fault = func(_ int, op string) fault {
+		if strings.HasPrefix(op, "insert") {
+			return crashedAfter
+		}
+		return none
+	}
+	p, stop := w.start(t, "first", ingest.Config{})
+	time.Sleep(time.Minute)
+	_ = stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !p.gone || w.state.Claim == nil || len(w.table) != 2 {
+		t.Fatalf("%d rows, claim %v", len(w.table), w.state.Claim)
+	}
+	w.fault = func(int, string) fault { return none }
+	return w, begun
+}
+
+// TestRecoveryDoesNotMissWhatHasExpired: the owner of a claim is killed between the insert
+// and its compare-and-swap, and a merge removes the rows, as their retention is over, before
+// the next one works. Whether the tokens are still known, and wherever it is killed again.
+func TestRecoveryDoesNotMissWhatHasExpired(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		for crash := range 12 {
+			t.Run(fmt.Sprintf("tokens are known: %v, a crash at step %d", known, crash), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					passed()
+					w, begun := killedBehindItsInsert(t)
+					time.Sleep(4 * 24 * time.Hour)
+					w.expire(day(begun))
+					if !known {
+						clear(w.tokens["table"])
+						clear(w.tokens["view"])
+						w.view, w.told = map[place]int{}, nil
+					}
+					w.mu.Lock()
+					from := w.step
+					w.fault = func(step int, _ string) fault {
+						if step == from+crash {
+							return crashedAfter
+						}
+						return none
+					}
+					w.mu.Unlock()
+					w.settle(t, ingest.Config{})
+					if w.state.Done != 1 || w.state.Claim != nil || w.state.Totals != (flow.Totals{Read: 2, Stored: 2}) || len(w.broken) > 0 {
+						t.Fatalf("%+v, broken: %v", w.state, w.broken)
+					}
+					want := map[string]uint64{}
+					if !known { // they are stored again, as new records
+						want = map[string]uint64{day(time.Now()): 2}
+					}
+					if diff := cmp.Diff(want, w.countedOn(w.line)); diff != "" || len(w.table) != 2*len(want) {
+						t.Errorf("%d rows, totals of what is kept (-want +got):\n%s", len(w.table), diff)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestMissingIsNotExpired: a token whose rows are gone though they are kept is damage,
+// however old the claim is.
+func TestMissingIsNotExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		passed()
+		w, begun := killedBehindItsInsert(t)
+		time.Sleep(4 * 24 * time.Hour)
+		w.expire(day(begun))
+		w.line = day(begun.AddDate(0, 0, -1)) // and yet they are kept
+		i, stop := w.startIngester(t, ingest.Config{})
+		time.Sleep(time.Minute)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "has no rows") {
+			t.Errorf("got %v, want that the lane is halted", err)
+		}
+		_ = stop()
+	})
+}
+
+// TestAnIdleLaneWhoseRowsHaveExpiredLosesNothing: a lane whose last message was stored
+// longer ago than rows are kept is not reported as one whose table lost records.
+func TestAnIdleLaneWhoseRowsHaveExpiredLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		passed()
+		w := newWorld()
+		w.publish(message(rec("1")), message(rec("2")))
+		w.run(t, small, time.Minute)
+		w.expire(day(time.Now()))
+		for line, want := range map[string]float64{w.line: 0, "": 2} {
+			w.line = line
+			reg := newRegistry()
+			_, stop := (&process{world: w, name: "b"}).startWith(t, small, reg)
+			time.Sleep(time.Second)
+			if got := sample(t, reg, `sluice_ingest_table_missing_messages{lane="0"}`); got != want {
+				t.Errorf("line %q: %v messages are reported missing, want %v", line, got, want)
+			}
+			_ = stop()
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sluice/pkg/flow"
+)
+
+// renewAfter is how long after its stored_at, by ClickHouse's clock, an open claim gets
+// another one.
+const renewAfter = time.Hour
+
+// renewed is a claim as it is to be inserted: one that is older than an hour gets another
+// stored_at, so that however long ClickHouse or the ingester was away, rows are kept for
+// their whole retention. What an earlier insert has brought, or will bring yet, carries the
+// one before: tokens do not cover it. When all rows that are open are visible, they were
+// inserted, and the claim stays.
+//
+// It is not known which stored day the views have received a row with, so the days are
+// named for a recount.
+func (s *session) renewed(ctx context.Context, b *block, c flow.Claim) (flow.Claim, error) {
+	if s.isFresh() {
+		return c, nil
+	}
+	clock, err := s.deps.Tables.Clock(ctx)
+	if err != nil || clock.Sub(time.UnixMilli(c.StoredAt)) <= renewAfter {
+		return c, err
+	}
+	open, visible, stored := 0, 0, b.left(flow.Run{To: c.Settled})-c.DeadLettered
+	for i, p := range c.Pieces {
+		switch p.State {
+		case flow.PieceOpen:
+			n, err := s.visible(ctx, b, c.Uncut(i))
+			if err != nil {
+				return c, err
+			}
+			open, visible = open+b.left(c.Uncut(i)), visible+n
+		case flow.PieceStored:
+			stored += b.left(c.Piece(i))
+		}
+	}
+	if open == visible {
+		return c, nil
+	}
+	next := c.Renewed(clock.UnixMilli(), uint64(stored))
+	for i, p := range next.Pieces {
+		if p.State == flow.PieceOpen {
+			s.doubt(b, next, next.Uncut(i))
+		}
+	}
+	s.log.WarnContext(ctx, "an open claim is older than an hour: its rows are stored from now on", "claim", c, "stored_at", time.UnixMilli(c.StoredAt).UTC(), "now", clock.UTC())
+	s.next.Claim = &next
+	if err := s.swap(ctx, s.next); err != nil {
+		return c, err
+	}
+	// Renewed. A crash here leaves a claim that is less than an hour old.
+	s.repeated = true
+	return next, nil
+}
+
+// earlier is how many of n visible rows of a run carry a stored_at before the one of the
+// claim.
+func (s *session) earlier(ctx context.Context, b *block, c flow.Claim, r flow.Run, n int) (uint64, error) {
+	if c.RenewedAt == 0 {
+		return 0, nil
+	}
+	rows := s.rowsOf(b, r)
+	rows.StoredAt = c.StoredAt
+	now, _, err := s.deps.Tables.Visible(ctx, rows, time.Time{})
+	if err != nil {
+		return 0, fmt.Errorf("look when rows %d to %d of claim %s were stored: %w", r.From, r.To, c, err)
+	}
+	return uint64(n) - now, nil
+}
+
+// expired is what came of an insert whose token is known and of which no row is visible,
+// if its rows may have expired since they were stored. Without them the token says that
+// they were stored; on any other day they are missing.
+func (s *session) expired(ctx context.Context, b *block, c flow.Claim, r flow.Run) (flow.Outcome, error) {
+	first := c.StoredAt
+	if c.RenewedAt > 0 {
+		first = c.RenewedAt
+	}
+	line, err := s.expiryLine(ctx)
+	if err != nil || flow.UTCDay(first) > line {
+		return flow.Outcome{Result: flow.ResultMissing}, err
+	}
+	s.log.WarnContext(ctx, "rows of an open claim have expired", "claim", c, "from", r.From, "to", r.To, "line", line)
+	o := s.stored(b, flow.ResultInserted, r)
+	if c.RenewedAt > 0 {
+		o.Earlier = uint64(b.left(r))
+	}
+	return o, nil
+}
+
+// expiryLine is the last stored day of which rows may have expired; empty when none have.
+func (l *lane) expiryLine(ctx context.Context) (string, error) {
+	if l.deps.Expiry == nil {
+		return "", nil
+	}
+	line, err := l.deps.Expiry.Line(ctx)
+	if err != nil {
+		return "", fmt.Errorf("look which rows may have expired: %w", err)
+	}
+	return line, nil
+}

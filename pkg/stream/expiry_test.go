@@ -1,0 +1,53 @@
+package stream_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"sluice/pkg/stream"
+)
+
+// TestTheExpiryLineMovesForwardOnly, whoever moves it at the same time.
+func TestTheExpiryLineMovesForwardOnly(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	line := func() string {
+		t.Helper()
+		day, err := w.ExpiryLine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return day
+	}
+	if day := line(); day != "" {
+		t.Errorf("before anything has expired it is %q", day)
+	}
+	for _, step := range []struct{ to, want string }{{"", ""}, {"2025-11-21", "2025-11-21"}, {"2025-11-20", "2025-11-21"}, {"2025-12-01", "2025-12-01"}, {"", "2025-12-01"}} {
+		if err := w.MoveExpiryLine(t.Context(), step.to); err != nil || line() != step.want {
+			t.Errorf("moved to %q it is %q, %v, want %q", step.to, line(), err, step.want)
+		}
+	}
+	var all sync.WaitGroup
+	for _, day := range []string{"2026-01-03", "2026-01-05", "2026-01-01", "2026-01-04", "2026-01-02"} {
+		all.Go(func() {
+			if err := w.MoveExpiryLine(t.Context(), day); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if day := line(); day != "2026-01-05" {
+		t.Errorf("after five moves at once it is %q", day)
+	}
+	kv, err := w.jetStream().KeyValue(stream.LaneBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put("expired", []byte("soon")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ExpiryLine(t.Context()); err == nil || !strings.Contains(err.Error(), `it is "soon"`) {
+		t.Errorf("a damaged line: %v", err)
+	}
+}
