@@ -100,6 +100,39 @@ func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 	}
 }
 
+// TestATokenGoesWithItsExpiredRows: ClickHouse forgets the token of an insert when it
+// clears the part that has expired. Until then the same insert is dropped, though none of
+// its rows is there; after that it is stored as a new one.
+func TestATokenGoesWithItsExpiredRows(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	old := storedOn(t, 1, time.Now().AddDate(0, 0, -5), received, 10)
+	insert(t, db, old)
+	for _, table := range []string{"records", "counts_1m"} {
+		if err := db.Retain(t.Context(), warehouse.Retention{Table: table, Days: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := storedOn(t, 1, time.Now(), received, 10)
+	begun := time.Now()
+	for stored := uint64(0); stored == 0; time.Sleep(time.Second) {
+		if rows, _, err := db.Visible(t.Context(), old, time.Time{}); err != nil || rows > 0 {
+			if time.Since(begun) > time.Minute {
+				t.Fatalf("after a minute %d rows are there: %v", rows, err)
+			}
+			continue
+		}
+		insert(t, db, again)
+		var err error
+		if stored, _, err = db.Visible(t.Context(), again, time.Time{}); err != nil || stored != 0 && stored != 10 {
+			t.Fatalf("%d rows of 10 are stored: %v", stored, err)
+		}
+		if time.Since(begun) > 2*time.Minute {
+			t.Fatal("the token is known two minutes after the rows have expired")
+		}
+	}
+}
+
 // TestWhatIsDueFollowsTheShortestRetention, of those that the tables have or will have.
 func TestWhatIsDueFollowsTheShortestRetention(t *testing.T) {
 	t.Parallel()

@@ -159,7 +159,7 @@ func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 	return result, fmt.Errorf("after %d looks the lanes still move or the counters still differ", rounds)
 }
 
-// errMoved says that something was stored while it was looked.
+// errMoved says that something was stored, or has expired, while it was looked.
 var errMoved = errors.New("a lane moved")
 
 // look compares the counters of a day with its records at a moment at which
@@ -176,6 +176,10 @@ func (r *recount) look(ctx context.Context, day string, held map[int]flow.LaneSt
 	found, err := r.db.Recount(ctx, day, line)
 	if err != nil {
 		return nil, err
+	}
+	// Rows that have expired meanwhile would be taken out of counters that are kept longer.
+	if line, err = expiry.Line(ctx, r.stream, r.db); err != nil || line != r.line {
+		return nil, cmp.Or(err, errMoved)
 	}
 	if err := r.stream.Refresh(ctx); err != nil {
 		return nil, err

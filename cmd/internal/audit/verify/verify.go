@@ -68,14 +68,29 @@ type origin struct {
 // Run accounts for every record. The error is that it could not be done;
 // whether the sums hold is in the Report.
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*Report, error) {
+	for {
+		line, err := expiry.Line(ctx, s, db)
+		if err != nil {
+			return nil, err
+		}
+		r, err := run(ctx, s, db, cfg, line)
+		if err != nil || r.OK {
+			return r, err
+		}
+		// Rows may have expired that were expected, as when the retention was changed.
+		if now, err := expiry.Line(ctx, s, db); err != nil || now == line {
+			return r, err
+		}
+	}
+}
+
+// run accounts for every record by an expiry line.
+func run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config, line string) (*Report, error) {
 	v := &verifier{
 		cfg: cfg.withDefaults(), stream: s, db: db, report: &Report{At: time.Now().UTC()},
-		outcomes: map[origin]string{}, rowlessDays: map[string]int64{}, settled: true,
+		outcomes: map[origin]string{}, rowlessDays: map[string]int64{}, settled: true, line: line,
 	}
 	var err error
-	if v.line, err = expiry.Line(ctx, s, db); err != nil {
-		return nil, err
-	}
 	if v.rows, err = db.RowsPerDay(ctx, v.line); err != nil {
 		return nil, err
 	}
