@@ -81,7 +81,7 @@
 //
 // Rows expire by the day of the claim's stored_at. A claim that is older than an hour,
 // and whose open rows are not all visible, gets another one before the next attempt
-// (renew.go), and its days are named for a recount. Rows of an earlier attempt carry the
+// (age.go), and its days are named for a recount. Rows of an earlier attempt carry the
 // one before, and are counted so. When a token is known and its rows are not there, they
 // have expired if the claim is that old; else they are missing, and the lane halts.
 //

@@ -250,6 +250,43 @@ func TestMissingIsNotExpired(t *testing.T) {
 	})
 }
 
+// TestARepeatOfWhatHasExpiredIsNew: a record is known for as long as it is kept.
+func TestARepeatOfWhatHasExpiredIsNew(t *testing.T) {
+	for name, running := range map[string]bool{"to the ingester that had stored it": true, "to another one": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				passed()
+				w := newWorld()
+				begun := time.Now()
+				w.publish(posted("a", at(1, 1), at(1, 2)))
+				_, stop := w.start(t, "a", ingest.Config{})
+				wait := func(d time.Duration) {
+					time.Sleep(d)
+					if !running {
+						_ = stop()
+						_, stop = w.start(t, fmt.Sprint(time.Now().UnixNano()), ingest.Config{})
+					}
+				}
+				wait(24 * time.Hour)
+				w.publish(posted("a", at(1, 2))) // kept: known
+				wait(4 * 24 * time.Hour)
+				w.expire(day(begun))
+				w.publish(posted("a", at(1, 1))) // expired: new
+				wait(time.Hour)
+				w.publish(posted("a", at(1, 1))) // known again
+				wait(time.Minute)
+				_ = stop()
+				if want := (flow.Totals{Read: 5, Stored: 3, Deduplicated: 2}); w.state.Totals != want || w.state.Done != 4 {
+					t.Errorf("done %d, %+v, want %+v", w.state.Done, w.state.Totals, want)
+				}
+				if diff := cmp.Diff(map[place]int{{3, 0}: 1}, w.table); diff != "" {
+					t.Errorf("rows (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // TestAnIdleLaneWhoseRowsHaveExpiredLosesNothing: a lane whose last message was stored
 // longer ago than rows are kept is not reported as one whose table lost records.
 func TestAnIdleLaneWhoseRowsHaveExpiredLosesNothing(t *testing.T) {

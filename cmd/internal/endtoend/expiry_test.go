@@ -16,10 +16,10 @@ func daysAgo(n int) string { return time.Now().UTC().AddDate(0, 0, -n).Format(ti
 
 // aged is an installation of ten days: it has stored messages 1 to 3 of lane 0 five days
 // ago, yesterday, and today, of two, three and one records. Its ingester is stopped while
-// their rows, counters, and totals get these days.
-func aged(t *testing.T) *stack {
+// their rows, counters, and totals get these days. first is a record of message 1.
+func aged(t *testing.T) (s *stack, first string) {
 	t.Helper()
-	s := newStack(t)
+	s = newStack(t)
 	s.startNATS()
 	s.startEngine()
 	s.waitReady(s.startAPI(), s.ops)
@@ -46,6 +46,9 @@ func aged(t *testing.T) *stack {
 		for i := range n {
 			batch = append(batch, fmt.Sprintf(`{"id":"%d-%d","valueType":"JOB","timestamp":%d,"value":{"retries":3}}`, seq+1, i, at.UnixMilli()))
 		}
+		if first == "" {
+			first = batch[0]
+		}
 		if err := wantOK(s.post([]byte("[" + strings.Join(batch, ",") + "]"))); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +68,7 @@ func aged(t *testing.T) *stack {
 	put(state)
 	s.waitReady(s.startIngester(), s.ingesterOps)
 	s.verify(0, "--deep")
-	return s
+	return s, first
 }
 
 // keep sets the retention of records and counters, as an operator does.
@@ -81,7 +84,7 @@ func (s *stack) keep(days string) string {
 // day that is kept is one, also where its messages are purged.
 func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	t.Parallel()
-	s := aged(t)
+	s, first := aged(t)
 	kept := func(when string, purged uint64, rows string) {
 		t.Helper()
 		r := s.verify(0, "--deep")
@@ -112,6 +115,22 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	s.purge(2)
 	kept("its messages are purged", 5, "4")
 
+	// Sent again, it is a new record; and then it is known.
+	for _, body := range []string{first, "[" + first + "]"} {
+		if err := wantOK(s.post([]byte(body))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 20*time.Second, func() error {
+		if r := s.verify(0, "--deep").Total(); r.Stored != 2 || r.Accepted < 2 || r.Waiting > 0 {
+			return fmt.Errorf("%+v, want the last record and the first one stored", r)
+		}
+		return nil
+	})
+	if got, err := s.query("SELECT count(), countIf(id = '1-0') FROM flow.records"); err != nil || got != "5\t1" {
+		t.Errorf("%s rows, %v, want 5, and one of them sent again", got, err)
+	}
+
 	// ClickHouse set back: counters are gone as rows are.
 	s.exec("ALTER TABLE flow.records DELETE WHERE stream_seq = 2 SETTINGS mutations_sync = 2")
 	s.exec("ALTER TABLE flow.counts_1m DELETE WHERE stored_day = '" + daysAgo(1) + "' SETTINGS mutations_sync = 2")
@@ -127,7 +146,7 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 // its records have expired, and then the day is not due for ever.
 func TestADayInDoubtExpires(t *testing.T) {
 	t.Parallel()
-	s := aged(t)
+	s, _ := aged(t)
 	kv := s.positions()
 	state := s.position(kv)
 	day := daysAgo(40)

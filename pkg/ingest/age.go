@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sluice/pkg/flow"
+	"sluice/pkg/record"
 )
 
 // renewAfter is how long after its stored_at, by ClickHouse's clock, an open claim gets
@@ -105,4 +106,40 @@ func (l *lane) expiryLine(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("look which rows may have expired: %w", err)
 	}
 	return line, nil
+}
+
+// safeParts is how many parts may have been inserted after a claim for its tokens
+// still to be taken as remembered: half of the least window of tokens that the
+// warehouse takes for enough. The other half is for inserts while this is asked,
+// and for a process that was paused between asking and inserting.
+const safeParts = 50_000
+
+// rememberedFor is how long an answer about the age of tokens is good.
+const rememberedFor = time.Minute
+
+// isRemembered says whether the tables still know the tokens of the claim, in case
+// they were inserted. Of a claim that was just made it is not asked.
+func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (bool, error) {
+	if s.isFresh() {
+		return true, nil
+	}
+	now := time.Now()
+	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
+	if err != nil {
+		return false, fmt.Errorf("look how old claim %s is: %w", c, err)
+	}
+	if parts > safeParts {
+		return false, nil
+	}
+	s.remembered = now
+	return true, nil
+}
+
+// isFresh tells whether the claim was made, or its tokens were known to be remembered, a
+// moment ago.
+func (s *session) isFresh() bool {
+	// By both clocks: one of them stands still while the machine sleeps.
+	now := time.Now()
+	age, wall := now.Sub(s.remembered), now.UnixMilli()-s.remembered.UnixMilli()
+	return age < rememberedFor && 0 <= wall && wall < rememberedFor.Milliseconds()
 }
