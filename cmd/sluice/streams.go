@@ -24,7 +24,7 @@ type lanes struct {
 	Spread   lanesSpread   `cmd:"" help:"Move a source to other lanes, such as a new one. Its posts get 503 meanwhile, for a few minutes."`
 	Replicas lanesReplicas `cmd:"" help:"Show which NATS servers hold each stream, or set the number of replicas to 1, 3 or 5, online."`
 	Move     lanesMove     `cmd:"" help:"Move streams between the servers of a NATS cluster, online: off a server, to servers with a tag, or to another leader."`
-	Reset    lanesReset    `cmd:"" help:"Set the resume point of a halted lane, after its stream was recreated or restored."`
+	Reset    lanesReset    `cmd:"" help:"Resume a halted lane, after its stream or its lane state was restored, recreated or lost: names the last message that is unchanged."`
 }
 
 type lanesList struct {
@@ -145,8 +145,8 @@ type lanesReset struct {
 	run.Operator
 	run.NATS
 	Lane int    `required:"" help:"Number of the lane."`
-	Done uint64 `required:"" help:"Resume after this message of the current stream; earlier ones are not stored again."`
-	Yes  bool   `help:"Do it. Unstored messages up to --done are lost; stored messages behind it are stored twice."`
+	Last uint64 `required:"" help:"The last message that is unchanged; 0 if the stream was recreated. Messages up to it are recognised, and stored if they are not; those behind it are new. If in doubt name an earlier one: then records without an identity of their own may be stored twice."`
+	Yes  bool   `help:"Do it. Without it only what the lane holds is shown."`
 }
 
 func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
@@ -157,17 +157,22 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		fmt.Printf("lane %d: checkpoint %d of %s\n", c.Lane, at.Done, at.StreamID)
+		for _, l := range s.Lanes() {
+			if l.Number == c.Lane {
+				fmt.Printf("lane %d: messages %d to %d of %s\n", c.Lane, l.First, l.Last, l.StreamID())
+			}
+		}
 		if !c.Yes {
-			return fmt.Errorf("nothing is changed: add --yes to resume after message %d", c.Done)
+			return fmt.Errorf("nothing is changed: add --yes if the messages up to %d are those that the lane had before", c.Last)
 		}
 		above, err := remembered(ctx, s, c.Lane)
 		if err != nil {
 			return err
 		}
-		if at, err = positions.Reset(ctx, c.Lane, c.Done, above); err != nil {
+		if at, err = positions.Reset(ctx, c.Lane, c.Last, above); err != nil {
 			return err
 		}
-		fmt.Printf("lane %d resumes after message %d of %s\n", c.Lane, at.Done, at.StreamID)
+		fmt.Printf("lane %d resumes after message %d of %s; messages from %d on are of a new incarnation\n", c.Lane, at.Done, at.StreamID, at.Base()+1)
 		return nil
 	})
 }

@@ -17,7 +17,7 @@ type LaneState struct {
 	StreamID     string        `json:"stream_id,omitempty"`    // the stream that Done counts in, name@time of creation: another one starts again at 1
 	Done         uint64        `json:"done"`                   // every message up to here is stored or dead-lettered
 	Stamp        int64         `json:"stamp,omitempty"`        // when the stream took message Done, ns since 1970, by its own clock: another message of this number has another; 0 when not known
-	LastRow      uint64        `json:"last_row,omitempty"`     // the last message up to Done that left a row: the table must reach it
+	LastRow      uint64        `json:"last_row,omitempty"`     // the last message of the current incarnation up to Done that left a row: the table must reach it
 	DedupFrom    uint64        `json:"dedup_from,omitempty"`   // messages from here on fill the deduplication window after a takeover, and are kept; 0 before the first write
 	VoidThrough  uint64        `json:"void_through,omitempty"` // an entry whose api knew no message behind this one is void
 	Moves        []Move        `json:"moves,omitempty"`        // the move markers up to Done, in order
@@ -26,6 +26,7 @@ type LaneState struct {
 	StoredDays   []StoredDay   `json:"stored_days,omitempty"`  // the rows in Totals by their stored day, in the order of their messages
 	Recount      []Doubt       `json:"recount,omitempty"`      // days whose counters may be wrong: it is not known which views received a piece
 	Hold         *Hold         `json:"hold,omitempty"`         // nothing new is claimed meanwhile, nil when the lane is not held
+	Reset        bool          `json:"reset,omitempty"`        // no ingester has resumed since Behind: it compares Incarnations with the table first
 	Forget       string        `json:"forget,omitempty"`       // the last order to forget instances that the owner must have read
 	Revision     uint64        `json:"-"`                      // of the entry this was read from; 0 before the first write
 }
@@ -135,8 +136,9 @@ func (s LaneState) IncarnationOf(seq uint64) uint64 {
 	return 0
 }
 
-// Base is the last message before the current incarnation: messages up to there
-// are not in Totals.
+// Base is the last message before the current incarnation. Messages up to there are not
+// in Totals. Those behind Done were perhaps stored before the lane was reset or restored:
+// records that are known by their place are looked up.
 func (s LaneState) Base() uint64 {
 	if n := len(s.Incarnations); n > 0 {
 		return s.Incarnations[n-1].First - 1
@@ -148,6 +150,30 @@ func (s LaneState) Base() uint64 {
 func (s LaneState) WithIncarnation(id, first uint64) LaneState {
 	s.Incarnations = append(slices.Clone(s.Incarnations), Incarnation{id, first})
 	return s
+}
+
+// Behind is the state of a lane of which the messages up to last are those that it was
+// written for, and the others are not, or are yet to come: they are of another
+// incarnation. What was done of the first stays done; without a checkpoint, and where
+// messages are gone, it is what is before first, the first message that the lane holds.
+// A claim stays, whole or not at all. So does Stamp; it is 0 when Done is another message.
+func (s LaneState) Behind(last, first, id uint64) LaneState {
+	done := min(s.Done, last)
+	if s.DedupFrom == 0 { // not known
+		s.DedupFrom = first
+	}
+	next := LaneState{
+		Incarnations: s.Incarnations, StreamID: s.StreamID, Done: max(done, first-1),
+		Recount: s.Recount, Reset: true, Forget: s.Forget, Revision: s.Revision,
+	}
+	if next.Done == s.Done {
+		next.Stamp = s.Stamp
+		if s.Claim != nil && s.Claim.Last <= last {
+			next.Claim = s.Claim
+		}
+	}
+	next.DedupFrom, next.VoidThrough = min(s.DedupFrom, next.Done+1), min(s.VoidThrough, next.Done)
+	return next.WithIncarnation(id, last+1)
 }
 
 // Check refuses a state whose claim does not begin behind its checkpoint. Every
@@ -167,7 +193,11 @@ func (s LaneState) Apply(c Claim, became Totals, lastRow uint64) (LaneState, err
 	if err := s.Check(); err != nil {
 		return s, err
 	}
-	s.Done, s.Stamp, s.Claim, s.LastRow = c.Last, c.Stamp, nil, max(s.LastRow, lastRow)
+	s.Done, s.Stamp, s.Claim = c.Last, c.Stamp, nil
+	if c.Last <= s.Base() {
+		return s, nil // of an incarnation before
+	}
+	s.LastRow = max(s.LastRow, lastRow)
 	s.Totals.Add(became)
 	s.StoredDays = slices.Clone(s.StoredDays)
 	left := became.Stored

@@ -153,3 +153,51 @@ func TestDaysInDoubtAreNamedOnce(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestWhatAResetLeavesAsItWas: the messages that are unchanged keep their
+// incarnation, and nothing is passed over.
+func TestWhatAResetLeavesAsItWas(t *testing.T) {
+	claim := &flow.Claim{First: 901, Last: 920}
+	before := flow.LaneState{
+		Owner: "a", Incarnations: []flow.Incarnation{{ID: 17, First: 1}}, StreamID: "FLOW_0@1", Done: 900, Stamp: 5, LastRow: 900, DedupFrom: 700, VoidThrough: 650,
+		Claim: claim, Totals: flow.Totals{Read: 9, Stored: 9}, Recount: nil, Hold: &flow.Hold{By: "x"}, Forget: "f", Revision: 4,
+	}
+	for _, tt := range []struct {
+		name        string
+		last, first uint64
+		want        flow.LaneState
+	}{
+		{"the lane reaches beyond", 950, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650, Claim: claim}},
+		{"up to the claim", 920, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650, Claim: claim}},
+		{"within the claim", 910, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650}},
+		{"before the checkpoint", 800, 1, flow.LaneState{Done: 800, DedupFrom: 700, VoidThrough: 650}},
+		{"before what is remembered", 600, 1, flow.LaneState{Done: 600, DedupFrom: 601, VoidThrough: 600}},
+		{"nothing", 0, 1, flow.LaneState{DedupFrom: 1}},
+		{"messages are gone", 990, 951, flow.LaneState{Done: 950, DedupFrom: 700, VoidThrough: 650}},
+	} {
+		want := tt.want
+		want.Incarnations, want.StreamID = []flow.Incarnation{{ID: 17, First: 1}, {ID: 20, First: tt.last + 1}}, "FLOW_0@1"
+		want.Reset, want.Forget, want.Revision = true, "f", 4
+		if diff := cmp.Diff(want, before.Behind(tt.last, tt.first, 20)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	lost := flow.LaneState{Revision: 3}.Behind(40, 11, 20)
+	if diff := cmp.Diff(flow.LaneState{Incarnations: []flow.Incarnation{{ID: 20, First: 41}}, Done: 10, DedupFrom: 11, Reset: true, Revision: 3}, lost); diff != "" {
+		t.Errorf("a state that was lost (-want +got):\n%s", diff)
+	}
+}
+
+// TestTotalsAreOfTheCurrentIncarnation: what is read of one before is in no sum.
+func TestTotalsAreOfTheCurrentIncarnation(t *testing.T) {
+	s := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 17, First: 1}, {ID: 20, First: 6}}, Done: 3}
+	for _, block := range []struct{ last, lastRow, want uint64 }{{5, 5, 0}, {8, 7, 2}} {
+		var err error
+		if s, err = s.Apply(flow.Claim{First: s.Done + 1, Last: block.last}, flow.Totals{Read: 2, Stored: 2}, block.lastRow); err != nil {
+			t.Fatal(err)
+		}
+		if s.Done != block.last || s.Totals.Read != block.want || s.Totals.Stored != block.want || s.LastRow > 0 != (block.want > 0) {
+			t.Errorf("after message %d: %+v", block.last, s)
+		}
+	}
+}

@@ -141,8 +141,8 @@ func (c *changes) session(ctx context.Context, p flow.LaneState) error {
 	return g.Wait()
 }
 
-// begin makes the first position: where the lane began, in the life of the lane.
-// When the lane has none yet it is an incarnation of their own, above that of every change
+// begin makes the first checkpoint: before the first message, in the incarnations of the
+// lane. When the lane has none yet, or none of its first message, it is an incarnation of their own, above that of every change
 // that was ever applied. What was applied before the position was lost, or by a
 // version that kept none, is applied again: within the same life that changes
 // nothing, and in another one it ends in the same.
@@ -152,8 +152,8 @@ func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) er
 		return fmt.Errorf("look where lane 0 stands: %w", err)
 	}
 	p.StreamID = reader.StreamID()
-	if lane.Incarnation() > 0 && lane.StreamID == p.StreamID {
-		p.Incarnations, p.Done = lane.Incarnations, lane.Base()
+	if lane.IncarnationOf(1) > 0 && lane.StreamID == p.StreamID {
+		p.Incarnations = lane.Incarnations
 	} else {
 		last, err := c.deps.Changes.Incarnation(ctx)
 		if err != nil {

@@ -220,6 +220,10 @@ type Index interface {
 	// 0 when there is none. For incarnation 0 it is the greatest that has rows,
 	// which is returned too.
 	Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error)
+
+	// Incarnations returns those of the lane above a time that have rows, oldest
+	// first, each with the first message that has one. It takes its time.
+	Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error)
 }
 
 // DeadLetters keeps what cannot be stored. *stream.DeadLetters is the real

@@ -105,10 +105,12 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 					t.Errorf("%d rows: it went on", len(w.table))
 				}
 
-				// The operator lets it go on in a new life.
+				// The operator names the last message that is unchanged.
 				w.mu.Lock()
 				before := w.state.Incarnation()
-				w.state = flow.LaneState{Owner: w.state.Owner, StreamID: w.identity, Done: uint64(len(w.messages)) - 1, Incarnations: []flow.Incarnation{{ID: 1, First: uint64(len(w.messages))}}, Revision: w.state.Revision + 1}
+				owner := w.state.Owner
+				w.state = w.state.Behind(2, 1, before+1)
+				w.state.Owner, w.state.Revision = owner, w.state.Revision+1
 				w.mu.Unlock()
 				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
@@ -116,8 +118,8 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				}
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				if got := w.state; got.Done != uint64(len(w.messages)) || got.Incarnation() <= before {
-					t.Errorf("after the reset the position is %+v, want all %d done in another life than %d", got, len(w.messages), before)
+				if got := w.state; got.Done != uint64(len(w.messages)) || got.Incarnation() <= before || len(w.rows) != 7 {
+					t.Errorf("after the reset the position is %+v, want all %d done in another incarnation than %d, and 7 rows of %d", got, len(w.messages), before, len(w.rows))
 				}
 			})
 		})

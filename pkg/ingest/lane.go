@@ -1,9 +1,11 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -159,11 +161,11 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 	defer reader.Close()
 	id := reader.StreamID()
 	if state.StreamID != "" && state.StreamID != id {
-		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s; unstored messages are lost; set the resume point with sluice lanes reset", state.Done, state.StreamID, id)
+		return halt("the stream was recreated: messages up to %d were stored from %s, now there is %s; unstored messages are lost; run sluice lanes reset --lane %d and name the last unchanged message, 0 for none", state.Done, state.StreamID, id, l.number)
 	}
 	state.StreamID = id
-	before := state.Incarnation()
-	if before == 0 || state.Done == state.Base() && state.Claim == nil {
+	before := state.Incarnations
+	if len(before) == 0 || state.Reset {
 		if state, err = l.begin(ctx, state, reader.Created()); err != nil {
 			return err
 		}
@@ -186,7 +188,7 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 	l.checked = state.Revision
 	l.records.ForgetAll()
 	s := &session{lane: l, state: state, next: state, forget: record.NewForgets(orders)}
-	if state.Incarnation() != before { // readers of what changes made ask the lane state for the incarnation
+	if !slices.Equal(before, state.Incarnations) { // readers of what changes made ask the lane state for the incarnation
 		if err := s.swap(ctx, state); err != nil {
 			return err
 		}
@@ -205,28 +207,45 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 	return g.Wait()
 }
 
-// begin makes an incarnation of the lane before anything of it is stored: above
-// that of every row, and above the time at which its stream was created. A reset has
-// chosen one already, and may not have known of all rows.
+// begin makes the first incarnation of a lane, above that of every row, and above the
+// time at which its stream was created; or it completes those that a reset has left.
 //
 // So when there is no lane state, rows of an incarnation above that time are of
-// this very stream: it was read before, and the state is lost. What has no identity
-// of its own would be stored twice, so the lane halts.
+// this very stream: it was read before, and the state is lost. It is not known which
+// messages they are of if the stream was set back, so the lane halts.
 func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Time) (flow.LaneState, error) {
 	made := uint64(max(0, created.UnixMilli()))
 	last, seq, err := l.deps.Index.Last(ctx, l.number, 0)
 	if err != nil {
 		return state, fmt.Errorf("look for earlier incarnations of the lane: %w", err)
 	}
-	if n := len(state.Incarnations); n > 0 {
-		chosen := state.Incarnations[n-1]
-		state.Incarnations = state.Incarnations[:n-1]
-		return state.WithIncarnation(max(chosen.ID, last+1), chosen.First), nil
+	n := len(state.Incarnations)
+	if n == 0 {
+		if last > made {
+			return state, halt("the lane state is gone, but records of its stream are stored up to message %d: the bucket of lane states was lost; restore it, or run sluice lanes reset --lane %d and name the last unchanged message; nothing is stored twice", seq, l.number)
+		}
+		return state.WithIncarnation(max(uint64(l.cfg.Now().UnixMilli()), last+1, made+1), state.Done+1), nil
 	}
-	if last > made {
-		return state, halt("the lane state is gone, but records of its stream are stored up to message %d: the bucket of lane states was lost; restore it, or resume after the last stored message, then run sluice verify: sluice lanes reset --lane %d --done %[1]d --yes (--done 0 if the stream was recreated, too)", seq, l.number)
+	// The reset may not have known of all rows, and of no incarnation at all if the
+	// lane state was lost.
+	chosen, listed := state.Incarnations[n-1], slices.Clone(state.Incarnations[:n-1])
+	stored, err := l.deps.Index.Incarnations(ctx, l.number, made)
+	if err != nil {
+		return state, fmt.Errorf("look for earlier incarnations of the lane: %w", err)
 	}
-	return state.WithIncarnation(max(uint64(l.cfg.Now().UnixMilli()), last+1, made+1), state.Done+1), nil
+	for _, one := range stored {
+		if !slices.ContainsFunc(listed, func(in flow.Incarnation) bool { return in.ID == one.ID }) {
+			listed = append(listed, one)
+		}
+	}
+	slices.SortFunc(listed, func(a, b flow.Incarnation) int { return cmp.Compare(a.ID, b.ID) })
+	if len(listed) > 0 {
+		listed[0].First = 1
+	} else { // nothing was stored of the messages before
+		chosen.First = state.Done + 1
+	}
+	state.Incarnations, state.Reset = listed, false
+	return state.WithIncarnation(max(chosen.ID, last+1), chosen.First), nil
 }
 
 // compare looks where the table ends, when the lane state is not the one that this
@@ -234,11 +253,20 @@ func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Tim
 //
 // A table that does not reach as far as the checkpoint was truncated, or restored
 // from a backup: that is reported, and resuming loses nothing more. One that
-// reaches further than anything that was ever claimed belongs to a state and a
-// stream that are gone, as when NATS was restored from a backup: resuming would
-// give new messages the places of old ones, so the lane halts until an operator
-// has set the resume point, in another incarnation.
+// reaches further than anything that was ever claimed of the current incarnation, or
+// has rows of a later one, belongs to a state that is gone, as when NATS was restored
+// from a backup: resuming would give new messages the places of old ones, so the lane
+// halts until an operator has named the last message that is unchanged. Those behind
+// it are of another incarnation then, and records that are known by their place are
+// looked up in those before.
 func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
+	of, _, err := l.deps.Index.Last(ctx, l.number, 0)
+	if err != nil {
+		return fmt.Errorf("look for later incarnations of the lane: %w", err)
+	}
+	if of > s.Incarnation() {
+		return halt("the table has records of incarnation %d, which the lane state does not list: the bucket of lane states was set back; run sluice lanes reset --lane %d and name the last unchanged message", of, l.number)
+	}
 	_, last, err := l.deps.Index.Last(ctx, l.number, s.Incarnation())
 	if err != nil {
 		return fmt.Errorf("compare the end of the table with the checkpoint: %w", err)
@@ -251,7 +279,7 @@ func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
 		return err
 	}
 	if last > claimed {
-		return halt("the table has records of messages up to %d, but the lane was never read beyond %d: NATS was restored or recreated; records accepted since and not stored are lost; set the resume point with sluice lanes reset", last, claimed)
+		return halt("the table has records of messages up to %d, but the lane was never read beyond %d: NATS was restored or recreated; records accepted since and not stored are lost; run sluice lanes reset --lane %d and name the last unchanged message", last, claimed, l.number)
 	}
 	l.metrics.missing.Set(0)
 	if last >= s.LastRow {

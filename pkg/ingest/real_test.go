@@ -260,7 +260,7 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	stop, check := s.ingesterToCheck("b", s.warehouse())
 	defer func() { stop() }()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err := check(t.Context()); err != nil && strings.Contains(err.Error(), "sluice lanes reset --lane 0 --done 2") {
+		if err := check(t.Context()); err != nil && strings.Contains(err.Error(), "sluice lanes reset --lane 0") {
 			break
 		} else if time.Now().After(deadline) {
 			t.Fatalf("Check says %v, want what to do", err)

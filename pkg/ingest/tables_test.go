@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,6 +189,24 @@ func (s tables) StaleSourceDays(_ context.Context, lane int, incarnation uint64)
 		return nil
 	})
 	return days, err
+}
+
+func (s tables) Incarnations(_ context.Context, lane int, above uint64) (all []flow.Incarnation, err error) {
+	err = s.do("incarnations", func() error {
+		for _, r := range s.rows {
+			at := slices.IndexFunc(all, func(in flow.Incarnation) bool { return in.ID == r.incarnation })
+			switch {
+			case r.lane != lane || r.incarnation <= above:
+			case at < 0:
+				all = append(all, flow.Incarnation{ID: r.incarnation, First: r.Seq})
+			default:
+				all[at].First = min(all[at].First, r.Seq)
+			}
+		}
+		slices.SortFunc(all, func(a, b flow.Incarnation) int { return cmp.Compare(a.ID, b.ID) })
+		return nil
+	})
+	return all, err
 }
 
 func (s tables) Last(_ context.Context, lane int, incarnation uint64) (of, seq uint64, err error) {

@@ -383,6 +383,10 @@ func (s everyTable) Marks(ctx context.Context, lane int, incarnation uint64, day
 func (s everyTable) StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
 	return s.of(lane).StaleSourceDays(ctx, lane, incarnation)
 }
+func (s everyTable) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
+	return s.of(lane).Incarnations(ctx, lane, above)
+}
+
 func (s everyTable) Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error) {
 	return s.of(lane).Last(ctx, lane, incarnation)
 }

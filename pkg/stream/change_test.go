@@ -49,8 +49,8 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 	}
 }
 
-// TestTheLastChangeOfALaneThatWasReset: one that was passed is not waited for
-// over, and one from before is no proof of one that comes after.
+// TestTheLastChangeOfALaneThatWasReset: a change keeps its incarnation, and one from
+// before is no proof of one that comes after.
 func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
@@ -71,6 +71,7 @@ func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 	}
 	send("one")
 	wants(change.Last{Seq: 1, Unread: true})
+	w.appliedTo(1)
 	reset, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -256,8 +257,8 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 	purged(11)
 }
 
-// TestAResetTakesTheChangesAlong: to the same message, in one life above that of
-// both, also while they are moved.
+// TestAResetTakesTheChangesAlong: behind the same message they are of one incarnation,
+// above those of both; also while they are moved.
 func TestAResetTakesTheChangesAlong(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -274,7 +275,7 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 		t.Fatalf("got %+v, %v, want life %d", at, err, ahead+1)
 	}
 	changes, err := stream.NewChangeStates(w.Stream).Read(t.Context(), 0)
-	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: ahead + 1, First: 4}}, StreamID: at.StreamID, Done: 3, Stamp: at.Stamp, Revision: changes.Revision}
+	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}, {ID: ahead, First: 1}, {ID: ahead + 1, First: 4}}, StreamID: at.StreamID, Done: 3, Stamp: w.stamp(0, 3), Revision: changes.Revision}
 	if diff := cmp.Diff(want, changes); diff != "" || err != nil {
 		t.Errorf("changes: %v (-want +got):\n%s", err, diff)
 	}

@@ -160,61 +160,77 @@ func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.Lan
 	return flow.LaneState{}, unavailable(fmt.Errorf("write the lane state of %s: %w", p.of(lane), err), time.Second)
 }
 
-// Reset makes a lane resume behind the message done of the stream it has now,
-// whatever its state was, in an incarnation of its own, which begins there: by the
-// server's clock, and above every incarnation before and another one that is known.
-// It is for an operator who knows that what was before is stored or lost: after a
-// stream was recreated, or restored from a backup. Its owner is fenced, and takes
-// it again from there. Changes resume behind the same message: those behind it are
-// applied again, which ends in the same.
-func (p *LaneStates) Reset(ctx context.Context, lane int, done, above uint64) (flow.LaneState, error) {
+// Reset says which messages of a lane are unchanged, whatever its state was: those up to
+// last are what its checkpoint was written for, or what was appended since. All others
+// are of an incarnation of their own, which begins there: by the server's clock, and
+// above every incarnation before and another one that is known. It is for an operator,
+// after a stream was recreated, or NATS or its lane states were restored or lost.
+//
+// Nothing is passed over: the lane resumes at its checkpoint, or behind last if that is
+// before, or without a checkpoint at the first message it holds. Messages up to last keep
+// their incarnation, so that what is stored of them is recognised. The owner is fenced,
+// and takes the lane again from there. Changes resume likewise.
+func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (flow.LaneState, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
 		return flow.LaneState{}, err
 	}
-	if done > state.Last {
-		return flow.LaneState{}, fmt.Errorf("reset lane %d to %d: it ends at %d", lane, done, state.Last)
+	if last > state.Last {
+		return flow.LaneState{}, fmt.Errorf("reset lane %d: message %d is not in it, it ends at %d", lane, last, state.Last)
 	}
 	before, err := p.entry(ctx, lane)
 	if err != nil && before.Revision == 0 { // a corrupt one is replaced
 		return flow.LaneState{}, err
 	}
-	stamp, err := p.stamp(ctx, state, done)
-	if err != nil {
-		return flow.LaneState{}, err
-	}
+	changes := NewChangeStates(p.stream)
 	if lane == 0 {
-		applied, err := NewChangeStates(p.stream).entry(ctx, lane)
+		applied, err := changes.entry(ctx, lane)
 		if err != nil && applied.Revision == 0 {
 			return flow.LaneState{}, err
 		}
 		above = max(above, applied.Incarnation())
 	}
-	next := flow.LaneState{
-		Incarnations: before.Incarnations, StreamID: state.StreamID(), Done: done, Stamp: stamp, DedupFrom: done + 1,
-		Recount: before.Recount, Revision: before.Revision,
+	id := max(uint64(state.Now.UnixMilli()), before.Incarnation()+1, above+1)
+	next, err := p.behind(ctx, state, before, last, id)
+	if err != nil {
+		return flow.LaneState{}, err
 	}
-	next = next.WithIncarnation(max(uint64(state.Now.UnixMilli()), before.Incarnation()+1, above+1), done+1)
 	at, err := p.CompareAndSwap(ctx, lane, next)
 	if err != nil || lane != 0 {
 		return at, err
 	}
 	// Reset. A crash here leaves the changes where they were, or halted: another
 	// Reset moves them.
-	return at, NewChangeStates(p.stream).follow(ctx, lane, at)
+	return at, changes.follow(ctx, state, last, id)
 }
 
-// follow makes the changes of a lane go on where the lane does, also while an
-// ingester moves them.
-func (p *LaneStates) follow(ctx context.Context, lane int, at flow.LaneState) error {
+// behind is flow.LaneState.Behind for a lane as it is.
+func (p *LaneStates) behind(ctx context.Context, lane *Lane, before flow.LaneState, last, id uint64) (flow.LaneState, error) {
+	next := before.Behind(last, max(lane.First, 1), id)
+	next.StreamID = lane.StreamID()
+	var err error
+	next.Stamp, err = p.stamp(ctx, lane, next.Done)
+	return next, err
+}
+
+// follow resets the changes of a lane, also while an ingester moves them. Without a
+// checkpoint of their own they begin by themselves, at the first message.
+func (p *LaneStates) follow(ctx context.Context, lane *Lane, last, id uint64) error {
 	for try := 1; ; try++ {
-		before, err := p.entry(ctx, lane)
+		before, err := p.entry(ctx, lane.Number)
 		if err != nil && before.Revision == 0 {
 			return err
 		}
-		_, err = p.CompareAndSwap(ctx, lane, flow.LaneState{
-			Incarnations: at.Incarnations, StreamID: at.StreamID, Done: at.Done, Stamp: at.Stamp, Revision: before.Revision,
-		})
+		next := flow.LaneState{Revision: before.Revision}
+		if before.Incarnation() > 0 {
+			if next, err = p.behind(ctx, lane, before, last, id); err != nil {
+				return err
+			}
+			next.DedupFrom, next.Reset = 0, false
+		} else if before.Revision == 0 {
+			return nil
+		}
+		_, err = p.CompareAndSwap(ctx, lane.Number, next)
 		if err == nil || try == holdTries || !errors.Is(err, flow.ErrNotOwner) {
 			return err
 		}

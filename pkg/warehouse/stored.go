@@ -113,6 +113,30 @@ func (db *DB) Last(ctx context.Context, lane int, incarnation uint64) (of, seq u
 	return of, seq, err
 }
 
+// Incarnations returns those of a lane above a time, ms since 1970, that have rows in
+// flow.records, oldest first, each with the first message that has one. It reads two
+// columns of the whole table.
+func (db *DB) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	first := map[uint64]uint64{} // shards answer each by itself
+	err := db.eachUntil(ctx, "list the incarnations of the lane", fmt.Sprintf(
+		"SELECT incarnation, min(stream_seq) FROM %s.records WHERE lane = ? AND incarnation > ? GROUP BY incarnation", db.name), []any{lane, above},
+		func(rows driver.Rows) error {
+			var id, seq uint64
+			err := rows.Scan(&id, &seq)
+			if before, there := first[id]; !there || seq < before {
+				first[id] = seq
+			}
+			return err
+		})
+	var all []flow.Incarnation
+	for _, id := range slices.Sorted(maps.Keys(first)) {
+		all = append(all, flow.Incarnation{ID: id, First: first[id]})
+	}
+	return all, err
+}
+
 // lastRow is Last of a known incarnation.
 func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
 	ctx = db.shardwise(ctx)

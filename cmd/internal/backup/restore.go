@@ -283,7 +283,9 @@ func (r *restore) positions(ctx context.Context) error {
 	return r.position(ctx, stream.NewChangeStates(s), 0, r.m.Changes)
 }
 
-// position writes where a lane stands.
+// position writes where a lane stands. All that it holds is unchanged; what comes behind
+// it is of an incarnation of its own: the messages of the copied installation behind the
+// copy have the same numbers.
 func (r *restore) position(ctx context.Context, positions *stream.LaneStates, lane int, at flow.LaneState) error {
 	identity, err := positions.StreamID(ctx, lane)
 	if err != nil {
@@ -292,16 +294,30 @@ func (r *restore) position(ctx context.Context, positions *stream.LaneStates, la
 	if identity != at.StreamID {
 		return fmt.Errorf("the restored lane %d is called %s, and its position is of %s", lane, identity, at.StreamID)
 	}
-	at.Owner, at.Hold, at.Revision = "", nil, 0
-	_, err = positions.CompareAndSwap(ctx, lane, at)
+	holds, err := look(ctx, r.nc, stream.LaneName(lane))
+	if err != nil {
+		return err
+	}
+	at.Revision = 0
+	behind := func(id uint64) flow.LaneState { return at.Behind(holds.Last, max(holds.First, 1), id) }
+	_, err = positions.CompareAndSwap(ctx, lane, behind(r.incarnation()))
 	if errors.Is(err, flow.ErrNotOwner) {
 		now, unread := positions.Read(ctx, lane)
-		if unread == nil && samePosition(now, at) {
+		if unread == nil && samePosition(now, behind(now.Incarnation())) {
 			return nil // before an interruption
 		}
 		return fmt.Errorf("lane %d has a position already: %w", lane, cmp.Or(unread, err))
 	}
 	return err
+}
+
+// incarnation is one above all that lanes and changes have: a time in ms.
+func (r *restore) incarnation() uint64 {
+	id := max(uint64(time.Now().UnixMilli()), r.m.Changes.Incarnation()+1)
+	for _, l := range r.m.Lanes {
+		id = max(id, l.Position.Incarnation()+1)
+	}
+	return id
 }
 
 // Secrets copies the files of the data folder that the backup has, into another one.

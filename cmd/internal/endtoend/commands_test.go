@@ -87,7 +87,7 @@ func TestOperatorsCommands(t *testing.T) {
 		})
 	})
 	t.Run("a lane is reset only by who says yes", func(t *testing.T) {
-		args := []string{"lanes", "reset", "--data", s.data, "--nats", "nats://" + s.nats, "--lane", "1", "--done", "0"}
+		args := []string{"lanes", "reset", "--data", s.data, "--nats", "nats://" + s.nats, "--lane", "1", "--last", "0"}
 		if code, out := run(t, "sluice", args...); code != 1 || wantText(out, "--yes") != nil {
 			t.Errorf("without --yes: exit %d: %s", code, out)
 		}

@@ -207,7 +207,7 @@ func TestARecreatedStreamHalts(t *testing.T) {
 	if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "1000" {
 		t.Errorf("%s records (%v), want the 1000 from before: it went on", got, err)
 	}
-	s.sluice(0, "lanes", "reset", "--lane", "0", "--done", "0", "--yes", "--nats", "nats://"+s.nats)
+	s.sluice(0, "lanes", "reset", "--lane", "0", "--last", "0", "--yes", "--nats", "nats://"+s.nats)
 	s.stored(2000)
 	s.waitReady(ingester, s.ingesterOps)
 	if res, body := s.send(http.MethodGet, "/spm/login/current/user", ""); res.StatusCode != http.StatusOK || wantText(body, `"name":"after"`) != nil {

@@ -213,11 +213,11 @@ func TestARestoredBackupOfNATSHalts(t *testing.T) {
 	s.halted(ingester, "NATS was restored or recreated", "sluice lanes reset")
 
 	// What was before is stored: the operator goes on with what is new.
-	out := s.sluice(1, "lanes", "reset", "--lane", "0", "--done", "20", "--nats", "nats://"+s.nats)
+	out := s.sluice(1, "lanes", "reset", "--lane", "0", "--last", "20", "--nats", "nats://"+s.nats)
 	if !strings.Contains(out, "checkpoint 20 of") || !strings.Contains(out, "--yes") {
 		t.Errorf("printed:\n%s", out)
 	}
-	s.sluice(0, "lanes", "reset", "--lane", "0", "--done", "20", "--yes", "--nats", "nats://"+s.nats)
+	s.sluice(0, "lanes", "reset", "--lane", "0", "--last", "20", "--yes", "--nats", "nats://"+s.nats)
 	s.stored(8502)
 	s.waitReady(ingester, s.ingesterOps)
 }

@@ -393,7 +393,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 		t.Errorf("problems: %q", r.Problems)
 	}
 	s.startIngester()
-	s.sluice(0, "lanes", "reset", "--lane", "0", "--done", "0", "--yes", "--nats", "nats://"+s.nats)
+	s.sluice(0, "lanes", "reset", "--lane", "0", "--last", "0", "--yes", "--nats", "nats://"+s.nats)
 	s.eventuallyStored(3000)
 	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", "4000")
 	s.verify(0, "--deep")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -342,4 +343,20 @@ func (c client) Last(ctx context.Context, lane int, incarnation uint64) (of, seq
 		return a
 	})
 	return max(a.of, incarnation), a.seq, err
+}
+
+// Incarnations: see ingest.Index.
+func (c client) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
+	return question(ctx, c, "incarnations", func() (all []flow.Incarnation) {
+		first := map[uint64]uint64{}
+		for _, r := range c.rows[records] {
+			if seq, there := first[r.incarnation]; r.lane == lane && r.incarnation > above && (!there || r.seq < seq) {
+				first[r.incarnation] = r.seq
+			}
+		}
+		for _, id := range slices.Sorted(maps.Keys(first)) {
+			all = append(all, flow.Incarnation{ID: id, First: first[id]})
+		}
+		return all
+	})
 }

@@ -50,9 +50,8 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 				alive()
 			}
 			r.clock.tick(e)
-			// What was not void needs no message that is gone. What is of an earlier
-			// life of the lane, or was given up, may be sent again.
-			if e.Seq > p.Base() && e.LogEnd+1 >= r.clock.first && !r.clock.isVoid(e) {
+			// What was not void needs no message that is gone.
+			if e.LogEnd+1 >= r.clock.first && !r.clock.isVoid(e) {
 				for i := range e.Messages {
 					if m := &e.Messages[i]; toKnow(e, m, p.Moves) {
 						r.window.add(fingerprint(m.ID, m.Hash), e.Seq, e.LogEnd+1)

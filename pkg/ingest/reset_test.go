@@ -1,0 +1,191 @@
+package ingest_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest"
+)
+
+// unnamed is a request of one record that has no identity of its own.
+func unnamed(n int) flow.Message {
+	m := asked(fmt.Sprint("request-", n), 0, 1)
+	m.Body = fmt.Appendf(nil, `[{"key":%d}]`, n)
+	return m
+}
+
+// send publishes requests of one record each, some seconds apart.
+func (w *world) send(requests ...int) {
+	for _, n := range requests {
+		knew := uint64(len(w.messages))
+		w.publishEntry(entryOf(seconds(int(knew)), knew, unnamed(n)))
+	}
+}
+
+// reset is what an operator says: the messages up to last are unchanged.
+func (w *world) reset(last int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := max(w.state.Incarnation(), w.applying.Incarnation()) + 1
+	for _, s := range []*flow.LaneState{&w.state, &w.applying} {
+		next := s.Behind(uint64(last), w.purged+1, id)
+		next.Owner, next.StreamID, next.Revision = s.Owner, w.identity, s.Revision+1
+		*s = next
+	}
+	w.applying.Reset = false
+}
+
+// stored is how often each request has a row.
+func (w *world) stored() map[int64]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rows := map[int64]int{}
+	for _, r := range w.rows {
+		rows[r.Key]++
+	}
+	return rows
+}
+
+// TestAResetStoresEachRecordOnce: lanes and lane states are of another time than
+// the table, and an operator names the last message that is unchanged. Clients send
+// again what is not there. No record has an identity of its own.
+func TestAResetStoresEachRecordOnce(t *testing.T) {
+	tests := []struct {
+		name  string
+		harm  func(t *testing.T, w *world, backup flow.LaneState) // when 1 to 4 are stored, and the backup is of 2
+		says  string                                              // what the lane halts for
+		last  int                                                 // the last unchanged message
+		sends []int                                               // afterwards
+		want  []int
+	}{
+		{"NATS was set back, and the lane reaches beyond its checkpoint", func(_ *testing.T, w *world, backup flow.LaneState) {
+			w.messages, w.state = w.messages[:3:3], backup
+			w.send(5)
+		}, "never read beyond 2", 3, []int{3, 4, 5, 6}, []int{1, 2, 3, 4, 4, 5, 6}}, // the log lost request 4, and only the log knows requests
+		{"the lane alone was set back", func(_ *testing.T, w *world, _ flow.LaneState) {
+			w.messages = w.messages[:3:3]
+		}, "missing from the lane", 3, []int{2, 3, 5}, []int{1, 2, 3, 4, 5}},
+		{"the lane states alone were set back", func(_ *testing.T, w *world, backup flow.LaneState) {
+			w.state = backup
+		}, "never read beyond 2", 4, []int{1, 3, 5}, []int{1, 2, 3, 4, 5}},
+		{"the lane states were lost", func(_ *testing.T, w *world, _ flow.LaneState) {
+			w.state = flow.LaneState{}
+		}, "the lane state is gone", 4, []int{1, 4, 5}, []int{1, 2, 3, 4, 5}},
+		{"the lane states were lost, and the oldest message was purged", func(_ *testing.T, w *world, _ flow.LaneState) {
+			w.state, w.purged = flow.LaneState{}, 1
+		}, "missing from the lane", 4, []int{2, 4, 5}, []int{1, 2, 3, 4, 5}},
+		{"the stream was recreated", func(_ *testing.T, w *world, _ flow.LaneState) {
+			w.identity, w.messages = "FLOW_0@2", nil
+			w.send(5)
+		}, "the stream was recreated", 0, []int{6}, []int{1, 2, 3, 4, 5, 6}},
+		{"the lane states were set back behind a reset", func(t *testing.T, w *world, backup flow.LaneState) {
+			w.reset(4)
+			w.send(5, 6)
+			w.run(t, ingest.Config{}, time.Minute)
+			backup.Revision = w.state.Revision
+			w.state = backup
+		}, "which the lane state does not list", 6, []int{4, 6, 7}, []int{1, 2, 3, 4, 5, 6, 7}},
+		{"the lane states were lost behind a reset", func(t *testing.T, w *world, _ flow.LaneState) {
+			w.reset(4)
+			w.send(5, 6)
+			w.run(t, ingest.Config{}, time.Minute)
+			w.state = flow.LaneState{}
+		}, "the lane state is gone", 6, []int{4, 6, 7}, []int{1, 2, 3, 4, 5, 6, 7}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.created = time.Now().UnixMilli()
+				w.send(1, 2)
+				w.run(t, ingest.Config{}, time.Minute)
+				backup := w.state
+				w.send(3, 4)
+				w.run(t, ingest.Config{}, time.Minute)
+				backup.Revision = w.state.Revision
+				tt.harm(t, w, backup)
+
+				i, stop := w.startIngester(t, ingest.Config{})
+				time.Sleep(time.Minute)
+				before := len(w.rows)
+				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("Check says %v, want halted: %s", err, tt.says)
+				}
+				if len(w.rows) != before {
+					t.Error("it went on")
+				}
+				w.reset(tt.last)
+				w.send(tt.sends...)
+				time.Sleep(time.Minute)
+				if err := i.Check(t.Context()); err != nil {
+					t.Errorf("after the reset Check says %v", err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				want := map[int64]int{}
+				for _, n := range tt.want {
+					want[int64(n)]++
+				}
+				if diff := cmp.Diff(want, w.stored()); diff != "" {
+					t.Errorf("stored (-want +got):\n%s", diff)
+				}
+				if n := uint64(len(w.messages)); w.state.Done != n || w.state.Reset {
+					t.Errorf("the lane is at %+v of %d messages", w.state, n)
+				}
+				ids := map[uint64]bool{}
+				for _, in := range w.state.Incarnations {
+					ids[in.ID] = true
+				}
+				for _, r := range w.rows {
+					if !ids[r.incarnation] {
+						t.Errorf("message %d has a row of incarnation %d, of which the state lists %v", r.Seq, r.incarnation, w.state.Incarnations)
+					}
+				}
+				if len(w.broken) > 0 {
+					t.Error(strings.Join(slices.Compact(w.broken), "\n"))
+				}
+			})
+		})
+	}
+}
+
+// TestARestoredMessageKeepsItsToken: a claim of messages that are unchanged is
+// completed under its tokens, whatever has happened to the lane behind them.
+func TestARestoredMessageKeepsItsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.created = time.Now().UnixMilli()
+		w.send(1, 2)
+		w.run(t, ingest.Config{}, time.Minute)
+		w.send(3, 4)
+		w.fault = func(_ int, op string) fault {
+			if strings.HasPrefix(op, "insert ") {
+				return crashedAfter
+			}
+			return none
+		}
+		w.run(t, ingest.Config{}, time.Minute)
+		w.fault = func(int, string) fault { return none }
+		if w.state.Claim == nil || len(w.rows) != 4 {
+			t.Fatalf("no claim is open: %+v with %d rows", w.state, len(w.rows))
+		}
+		w.reset(4)
+		w.send(5)
+		w.run(t, ingest.Config{}, time.Minute)
+		tokens := w.inserts()
+		if n := len(tokens); n < 2 || tokens[n-3] != tokens[n-2] || w.state.Done != 5 {
+			t.Errorf("done %d under the tokens %v, want the second block twice under one", w.state.Done, tokens)
+		}
+		if diff := cmp.Diff(map[int64]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 1}, w.stored()); diff != "" {
+			t.Errorf("stored (-want +got):\n%s", diff)
+		}
+	})
+}
