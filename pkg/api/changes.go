@@ -128,7 +128,8 @@ func (s *Server) apply(c *call, made *change.Change) error {
 
 // applyOn publishes the change that one makes of the newest state, if that meets the
 // conditions, and returns the entity tag of the result. When another client gets
-// ahead, it is made anew; a nil change leaves the state as it is.
+// ahead, it is made anew; a nil change leaves the state as it is. With conditions it
+// returns once the change is applied.
 func (s *Server) applyOn(ctx context.Context, target change.Target, conditions condition, next func(now *remembered) (*change.Change, error)) (etag string, err error) {
 	for range maxAttempts {
 		now, err := s.recall(ctx, target)
@@ -143,7 +144,14 @@ func (s *Server) applyOn(ctx context.Context, target change.Target, conditions c
 			return now.ETag(), err
 		}
 		made.Expected = &now.expected
-		if etag, err = s.publishChange(ctx, made); !errors.Is(err, change.ErrStale) {
+		if !conditions.none() {
+			made.Base = &now.ID
+		}
+		etag, err = s.publishChange(ctx, made)
+		if err == nil && made.Base != nil {
+			err = s.settled(ctx, made)
+		}
+		if !errors.Is(err, change.ErrStale) {
 			return etag, err
 		}
 	}

@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,9 +38,11 @@ func TestConditionsAreHeld(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDoor(t, config())
-			wantOK(t, d.patch(`{"name":"Ada"}`))
-			wantOK(t, d.put(field, `{"name":"Total"}`))
-			resp := d.do(request(tt.method, tt.path, `{"remarks":"x"}`, header(tt.header, tt.value)))
+			patched, put := d.patch(`{"name":"Ada"}`), d.put(field, `{"name":"Total"}`)
+			wantOK(t, patched)
+			wantOK(t, put)
+			value := strings.NewReplacer(`"3"`, patched.Header.Get("ETag"), `"6"`, put.Header.Get("ETag")).Replace(tt.value)
+			resp := d.do(request(tt.method, tt.path, `{"remarks":"x"}`, header(tt.header, value)))
 			if tt.status == 412 {
 				wantProblem(t, resp, 412, "condition_failed")
 			} else if resp.StatusCode != tt.status {
@@ -56,9 +60,9 @@ func TestConditionsAreHeld(t *testing.T) {
 
 func TestAConditionalWriteThatComesTooLateIsRefused(t *testing.T) {
 	d := newDoor(t, config())
-	wantOK(t, d.patch(`{"name":"Ada"}`))
+	etag := d.patch(`{"name":"Ada"}`).Header.Get("ETag")
 	d.ledger.before = func() { wantOK(t, d.patch(`{"name":"Grace"}`)) }
-	wantProblem(t, d.patch(`{"name":"Lin"}`, header("If-Match", `"3"`)), 412, "condition_failed")
+	wantProblem(t, d.patch(`{"name":"Lin"}`, header("If-Match", etag)), 412, "condition_failed")
 	wantDocument(t, d.get(userPath), `{"id":"engine-a","name":"Grace"}`)
 }
 
@@ -71,9 +75,114 @@ func TestADeletionThatAPutGetsAheadOfStillDeletes(t *testing.T) {
 
 func TestAConditionOnAPurgedStreamIsHeldAgainstTheState(t *testing.T) {
 	d := newDoor(t, config())
-	wantOK(t, d.patch(`{"name":"Ada"}`))
+	etag := d.patch(`{"name":"Ada"}`).Header.Get("ETag")
 	d.ledger.forget()
-	wantOK(t, d.patch(`{"name":"Grace"}`, header("If-Match", `"3"`)))
+	wantOK(t, d.patch(`{"name":"Grace"}`, header("If-Match", etag)))
+}
+
+// TestAnEntityTagDoesNotOutliveItsState: NATS is set back to a backup, and another
+// change gets the sequence that the tag's had.
+func TestAnEntityTagDoesNotOutliveItsState(t *testing.T) {
+	field := fieldPath("t", "f")
+	for name, write := range map[string]func(d *door, body string, changes ...func(*http.Request)) *http.Response{
+		"a user": func(d *door, body string, changes ...func(*http.Request)) *http.Response {
+			return d.patch(body, changes...)
+		},
+		"a field": func(d *door, body string, changes ...func(*http.Request)) *http.Response {
+			return d.put(field, body, changes...)
+		},
+	} {
+		for _, restored := range []uint64{1, 2} { // the incarnation that the lane has then
+			t.Run(fmt.Sprint(name, " ", restored), func(t *testing.T) {
+				d := newDoor(t, config())
+				wantOK(t, write(d, `{"name":"Ada"}`))
+				restore := d.ledger.backup()
+				etag := write(d, `{"name":"Grace"}`).Header.Get("ETag")
+				wantOK(t, write(d, `{"name":"Lin"}`, header("If-Match", etag)))
+				restore(restored)
+				wantOK(t, write(d, `{"name":"Mary"}`))
+				wantProblem(t, write(d, `{"name":"Joan"}`, header("If-Match", etag)), 412, "condition_failed")
+				if resp := d.get(map[string]string{"a user": userPath, "a field": field}[name], header("If-None-Match", etag)); resp.StatusCode != http.StatusOK {
+					t.Errorf("read with the tag: got %d, want 200", resp.StatusCode)
+				}
+			})
+		}
+	}
+}
+
+// TestAConditionHoldsWhenItsChangeIsApplied: NATS is set back between the look at the
+// state and the publish, and the sequence that is expected there is another change's.
+func TestAConditionHoldsWhenItsChangeIsApplied(t *testing.T) {
+	field := fieldPath("t", "f")
+	for name, condition := range map[string]func(etag string) func(*http.Request){
+		"If-Match":               func(etag string) func(*http.Request) { return header("If-Match", etag) },
+		"If-Match: *":            func(string) func(*http.Request) { return header("If-Match", "*") },
+		"If-None-Match: another": func(string) func(*http.Request) { return header("If-None-Match", `"another"`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDoor(t, config())
+			wantOK(t, d.put(field, `{"name":"Ada"}`))
+			restore := d.ledger.backup()
+			etag := d.put(field, `{"name":"Grace"}`).Header.Get("ETag")
+			d.ledger.before = func() {
+				restore(2)
+				wantOK(t, d.put(field, `{"name":"Mary"}`))
+			}
+			wantProblem(t, d.put(field, `{"name":"Lin"}`, condition(etag)), 412, "condition_failed")
+			if n := len(d.ledger.changes); n != 3 {
+				t.Errorf("%d changes are in the lane, want 3, the last of which is ignored", n)
+			}
+			now := d.get(field)
+			wantDocument(t, now, `{"id":"f","name":"Mary","tableId":"t"}`)
+			wantOK(t, d.put(field, `{"name":"Lin"}`, header("If-Match", now.Header.Get("ETag"))))
+			wantDocument(t, d.get(field), `{"id":"f","name":"Lin","tableId":"t"}`)
+		})
+	}
+	t.Run("of a field that is not there any more", func(t *testing.T) {
+		d := newDoor(t, config())
+		restore := d.ledger.backup()
+		wantOK(t, d.put(field, `{"name":"Ada"}`))
+		d.ledger.before = func() {
+			restore(2)
+			wantOK(t, d.put(field, `{"name":"Mary"}`))
+			d.ledger.entries = map[string]change.Entry{} // what was there goes with its tombstone
+		}
+		wantProblem(t, d.put(field, `{"name":"Lin"}`, header("If-Match", "*")), 412, "condition_failed")
+		wantProblem(t, d.get(field), 404, "no_such_field")
+	})
+}
+
+// TestAConditionalWriteIsAnsweredOnceItIsApplied: until then nobody knows whether it
+// will be.
+func TestAConditionalWriteIsAnsweredOnceItIsApplied(t *testing.T) {
+	cfg := config()
+	cfg.StateWait = 50 * time.Millisecond
+	d := newDoor(t, cfg)
+	etag := d.patch(`{"name":"Ada"}`).Header.Get("ETag")
+	d.ledger.before = func() { d.ledger.paused = true }
+	wantProblem(t, d.patch(`{"name":"Grace"}`, header("If-Match", etag)), 503, "state_behind")
+	d.ledger.catchUp(t)
+	wantDocument(t, d.get(userPath), `{"id":"engine-a","name":"Grace"}`)
+	etag = d.get(userPath).Header.Get("ETag")
+	d.ledger.before = func() {
+		d.ledger.paused = true
+		go func() {
+			time.Sleep(10 * time.Millisecond)
+			d.ledger.catchUp(t)
+			d.ledger.mu.Lock()
+			defer d.ledger.mu.Unlock()
+			later, _, err := change.NewUserPatch(t.Context(), "engine-a", false, []byte(`{"name":"Joan"}`), &change.Secrets{Concurrency: 1})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			d.ledger.seq += 3
+			if err := d.ledger.apply(*later, d.ledger.seq); err != nil { // right behind it
+				t.Error(err)
+			}
+		}()
+	}
+	wantOK(t, d.patch(`{"name":"Lin"}`, header("If-Match", etag)))
 }
 
 func TestWhileChangesAreNotApplied(t *testing.T) {

@@ -2,7 +2,10 @@ package api_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
+	"testing"
 
 	"sluice/pkg/change"
 	"sluice/pkg/flow"
@@ -14,6 +17,7 @@ type ledger struct {
 	mu      sync.Mutex
 	seq     uint64
 	changes []change.Change // published, in order
+	life    uint64          // the incarnation of what is published now
 	last    map[string]uint64
 	entries map[string]change.Entry
 	paused  bool              // nothing is applied: the ingester is down
@@ -26,7 +30,7 @@ type ledger struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{last: map[string]uint64{}, entries: map[string]change.Entry{}, owners: map[string]string{}}
+	return &ledger{life: 1, last: map[string]uint64{}, entries: map[string]change.Entry{}, owners: map[string]string{}}
 }
 
 func (l *ledger) PublishChange(_ context.Context, c *change.Change) (uint64, bool, error) {
@@ -61,7 +65,7 @@ func (l *ledger) PublishChange(_ context.Context, c *change.Change) (uint64, boo
 }
 
 func (l *ledger) apply(c change.Change, seq uint64) error {
-	next, _, err := change.Apply(l.entries[c.Target.Key()], c, change.Place{Incarnation: 1, Seq: seq})
+	next, _, err := change.Apply(l.entries[c.Target.Key()], c, change.Place{Incarnation: l.life, Seq: seq})
 	l.entries[c.Target.Key()] = next
 	return err
 }
@@ -84,7 +88,7 @@ func (l *ledger) LastChange(_ context.Context, t change.Target) (change.Last, er
 		}
 		return change.Last{Seq: seq, Unread: true}, l.fault
 	}
-	return change.Last{Seq: seq, Applied: change.Place{Incarnation: 1, Seq: seq}}, l.fault
+	return change.Last{Seq: seq, Applied: change.Place{Incarnation: l.life, Seq: seq}}, l.fault
 }
 
 func (l *ledger) Entry(_ context.Context, t change.Target) (change.Entry, error) {
@@ -116,6 +120,27 @@ func (l *ledger) Full() bool { return l.full }
 
 // forget purges the stream: what is applied is only in the state.
 func (l *ledger) forget() { clear(l.last) }
+
+// backup copies the stream and the state. restore sets both back to that, in an
+// incarnation of its own.
+func (l *ledger) backup() (restore func(life uint64)) {
+	seq, changes, last, entries := l.seq, slices.Clone(l.changes), maps.Clone(l.last), maps.Clone(l.entries)
+	return func(life uint64) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.life, l.seq, l.changes, l.last, l.entries = life, seq, changes, last, entries
+	}
+}
+
+// catchUp applies the last change, and from then on every one.
+func (l *ledger) catchUp(t *testing.T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused = false
+	if err := l.apply(l.changes[len(l.changes)-1], l.seq); err != nil {
+		t.Error(err)
+	}
+}
 
 // kinds returns what was published.
 func (l *ledger) kinds() []change.Kind {

@@ -113,7 +113,7 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 // exists tells whether the target can be read. A user always can: every token
 // stands for one.
 func (r *remembered) exists() bool {
-	return r.Target.User != "" || r.Seq > 0 && !r.Deleted
+	return r.Target.User != "" || len(r.Doc) > 0
 }
 
 // publishChange makes a change durable and returns the entity tag of what it
@@ -123,7 +123,7 @@ func (s *Server) publishChange(ctx context.Context, c *change.Change) (etag stri
 		return "", err
 	}
 	start := time.Now()
-	seq, _, err := s.changes.PublishChange(ctx, c)
+	_, _, err = s.changes.PublishChange(ctx, c)
 	s.metrics.publishSeconds.Observe(time.Since(start).Seconds())
 	if err == nil {
 		if c.Target.User == "" {
@@ -131,7 +131,33 @@ func (s *Server) publishChange(ctx context.Context, c *change.Change) (etag stri
 		}
 		s.metrics.changes.WithLabelValues(string(c.Kind)).Inc()
 	}
-	return change.Entry{Place: change.Place{Seq: seq}}.ETag(), err
+	return change.Entry{ID: c.ID}.ETag(), err
+}
+
+// settled waits until a conditional change, which was published, had its turn, and
+// refuses it when it found another state than it was decided on. The lane has compared
+// sequences; but it may have been set back to a backup meanwhile, and given the same
+// ones to other changes.
+func (s *Server) settled(ctx context.Context, c *change.Change) error {
+	wait, cancel := context.WithTimeout(ctx, s.cfg.StateWait)
+	defer cancel()
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		e, err := s.state.Entry(ctx, c.Target)
+		if err != nil {
+			return err
+		}
+		switch ignored, known := e.Outcome(c.ID); {
+		case ignored:
+			return refuse(codeConditionFailed, "another change came first; read it again")
+		case known:
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-wait.Done():
+			return errBehind
+		}
+	}
 }
 
 // slot waits for one of the places for parsing documents. A body of JSON grows

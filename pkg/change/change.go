@@ -77,7 +77,8 @@ type Change struct {
 	At       time.Time       `json:"at"`              // when the api took it in, UTC
 	Members  []string        `json:"members"`         // names of the members it touches, sorted; see memberNames
 	Body     json.RawMessage `json:"body,omitempty"`  // as Kind says
-	ID       string          `json:"-"`               // Nats-Msg-Id, so that publishing it again stores nothing new
+	ID       string          `json:"id,omitempty"`    // names the change and the state that it makes, for ever; its Nats-Msg-Id, so that publishing it again stores nothing new
+	Base     *string         `json:"base,omitempty"`  // of a conditional change: Entry.ID of the state that met the condition. On any other state it is ignored
 	Expected *uint64         `json:"-"`               // publish only while this is the last sequence of the target's subject in the stream
 }
 

@@ -29,12 +29,12 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	put.Base = new(string)
 	message, err := put.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := *put
-	want.ID = ""
 	got, err := change.Decode(message)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-sent +received):\n%s", err, diff)

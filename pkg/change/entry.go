@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"time"
 )
 
@@ -15,10 +15,22 @@ type Entry struct {
 	Deleted   bool            `json:"deleted,omitempty"`  // a tombstone
 	DeletedAt time.Time       `json:"deletedAt,omitzero"` // of the tombstone
 	DeletedBy string          `json:"deletedBy,omitempty"`
-	UpdatedAt time.Time       `json:"updatedAt"` // when the last change was taken in
-	UpdatedBy string          `json:"updatedBy"` // who asked for it
-	Place                     // of the last change; zero before the first
+	UpdatedAt time.Time       `json:"updatedAt"`        // when the last change was taken in
+	UpdatedBy string          `json:"updatedBy"`        // who asked for it
+	ID        string          `json:"id,omitempty"`     // of the change that made it what it is; empty before the first
+	Recent    []Outcome       `json:"recent,omitempty"` // of the last conditional changes, oldest first
+	Place                     // of the last change that came, ignored or not; zero before the first
 }
+
+// Outcome is what became of a conditional change.
+type Outcome struct {
+	ID      string `json:"id"`                // of the change
+	Ignored bool   `json:"ignored,omitempty"` // it was decided on another state than it found
+}
+
+// maxRecent is how many outcomes an entry keeps: more than come while one api looks
+// for that of its change.
+const maxRecent = 8
 
 // Place is the position of a change in lane 0 of the stream. Sequences begin anew in
 // another incarnation.
@@ -48,7 +60,9 @@ type Last struct {
 // and the entry is the same.
 //
 // Place follows every change, also one that leaves the document as it was:
-// conditional requests compare it with the stream.
+// conditional requests compare it with the stream. A conditional change that finds
+// another state than the one it was decided on is ignored: the sequence that it
+// expected was there, and of another change, as after a restore.
 //
 // The error is a *BadChangeError, or says that the entry itself is damaged.
 // Applying a change to the current entry before it is published tells early
@@ -60,8 +74,20 @@ func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
 	if err := c.check(); err != nil {
 		return e, false, err
 	}
-	next = Entry{Target: c.Target, UpdatedAt: c.At, UpdatedBy: c.By, Place: at}
+	recent := e.Recent
+	if c.Base != nil {
+		ignored := *c.Base != e.ID && c.ID != e.ID
+		recent = append(slices.Clone(recent[max(0, len(recent)-maxRecent+1):]), Outcome{c.ID, ignored})
+		if ignored {
+			e.Target, e.Recent, e.Place = c.Target, recent, at
+			return e, true, nil
+		}
+	}
+	next = Entry{Target: c.Target, UpdatedAt: c.At, UpdatedBy: c.By, ID: c.ID, Recent: recent, Place: at}
 	switch {
+	case c.ID != "" && c.ID == e.ID: // it is in the lane twice, and made this state already
+		next = e
+		next.Recent, next.Place = recent, at
 	case c.Kind == UserPatched:
 		if next.Doc, err = patchUser(e.Doc, &c); err != nil {
 			return e, false, fmt.Errorf("patch user: %w", err)
@@ -70,7 +96,7 @@ func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
 		next.Doc = c.Body
 	case e.Deleted: // again: the tombstone stands as it was
 		next = e
-		next.Place = at
+		next.Recent, next.Place = recent, at
 	default:
 		next.Deleted, next.DeletedAt, next.DeletedBy = true, c.At, c.By
 	}
@@ -137,8 +163,21 @@ func DecodeEntry(value []byte) (Entry, error) {
 	return e, nil
 }
 
-// ETag is the entity tag (RFC 9110) of this state of the target.
-func (e Entry) ETag() string { return `"` + strconv.FormatUint(e.Seq, 10) + `"` }
+// ETag is the entity tag (RFC 9110) of this state of the target. It names the change
+// that made it, not its number: after a restore another change has that.
+func (e Entry) ETag() string {
+	if e.ID == "" {
+		return `"0"`
+	}
+	return `"` + e.ID + `"`
+}
+
+// Outcome tells what became of a conditional change; known is false as long as it has
+// not come, and again once many others have.
+func (e Entry) Outcome(id string) (ignored, known bool) {
+	i := slices.IndexFunc(e.Recent, func(o Outcome) bool { return o.ID == id })
+	return i >= 0 && e.Recent[i].Ignored, i >= 0
+}
 
 // User is the user as it may be shown: secrets masked, id filled in. A user
 // without an entry has nothing but the id.
@@ -155,7 +194,7 @@ func (e Entry) User(subject string) (json.RawMessage, error) {
 // DatasetField is the field as it was put, with its id and tableId; false when
 // there is none, or it was deleted.
 func (e Entry) DatasetField() (json.RawMessage, bool) {
-	return e.Doc, e.Seq > 0 && !e.Deleted
+	return e.Doc, len(e.Doc) > 0
 }
 
 func parseStored(doc json.RawMessage) (map[string]any, error) {

@@ -2,6 +2,7 @@ package change_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -140,7 +141,7 @@ func TestApplyToAField(t *testing.T) {
 
 	first := remove("bob")
 	entry = mustApply(t, entry, first, 3)
-	want := change.Entry{Target: first.Target, Deleted: true, DeletedAt: first.At, DeletedBy: "bob", UpdatedAt: first.At, UpdatedBy: "bob", Place: change.Place{Seq: 3}}
+	want := change.Entry{Target: first.Target, Deleted: true, DeletedAt: first.At, DeletedBy: "bob", UpdatedAt: first.At, UpdatedBy: "bob", ID: first.ID, Place: change.Place{Seq: 3}}
 	if diff := cmp.Diff(want, entry); diff != "" {
 		t.Errorf("deleted before it was put (-want +got):\n%s", diff)
 	}
@@ -156,7 +157,7 @@ func TestApplyToAField(t *testing.T) {
 
 	revived := put(`{"name":"n"}`)
 	entry = mustApply(t, entry, revived, 5)
-	want = change.Entry{Target: first.Target, Doc: revived.Body, UpdatedAt: revived.At, UpdatedBy: "ann", Place: change.Place{Seq: 5}}
+	want = change.Entry{Target: first.Target, Doc: revived.Body, UpdatedAt: revived.At, UpdatedBy: "ann", ID: revived.ID, Place: change.Place{Seq: 5}}
 	if diff := cmp.Diff(want, entry); diff != "" {
 		t.Errorf("revived (-want +got):\n%s", diff)
 	}
@@ -237,8 +238,68 @@ func TestAUserWithoutEntryHasAnID(t *testing.T) {
 	if err != nil || string(shown) != `{"id":"ann"}` {
 		t.Errorf("got %s, %v", shown, err)
 	}
-	if got := (change.Entry{Place: change.Place{Seq: 12}}).ETag(); got != `"12"` {
+	if got := (change.Entry{}).ETag(); got != `"0"` {
 		t.Errorf("ETag is %s", got)
+	}
+}
+
+// TestAConditionalChangeIsIgnoredOnAnotherState: and what became of it stands in the
+// entry for a while.
+func TestAConditionalChangeIsIgnoredOnAnotherState(t *testing.T) {
+	put := func(id string, base ...string) change.Change {
+		c := change.Change{
+			Kind: change.FieldPut, Target: change.Target{Table: "t", Field: "f"}, By: "ann", ID: id,
+			Body: json.RawMessage(`{"name":"` + id + `"}`),
+		}
+		if len(base) > 0 {
+			c.Base = &base[0]
+		}
+		return c
+	}
+	var e change.Entry
+	for i, tt := range []struct {
+		c    change.Change
+		want string // that made the state
+	}{
+		{put("never", "gone"), ""},
+		{put("first", ""), "first"},
+		{put("second", ""), "first"},
+		{put("third", "first"), "third"},
+		{put("third", "first"), "third"}, // the lane was set back while it was sent
+		{put("fourth"), "fourth"},
+		{put("third", "first"), "fourth"},
+		{put("fourth"), "fourth"},
+		{put("fifth", "fourth"), "fifth"},
+	} {
+		next, applied, err := change.Apply(e, tt.c, change.Place{Incarnation: 1, Seq: uint64(i + 1)})
+		if err != nil || !applied || next.ID != tt.want || next.Seq != uint64(i+1) {
+			t.Fatalf("change %d: %+v, applied %v, %v; want the state of %q", i, next, applied, err, tt.want)
+		}
+		doc, there := next.DatasetField()
+		if want := `{"name":"` + tt.want + `"}`; there != (tt.want != "") || there && string(doc) != want {
+			t.Errorf("change %d: %s, %v", i, doc, there)
+		}
+		body, err := next.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err = change.DecodeEntry(body); err != nil { // as it is stored
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string][2]bool{
+		"never": {true, true}, "first": {false, true}, "second": {true, true}, "third": {false, true}, "fifth": {false, true},
+		"fourth": {false, false}, "not yet": {false, false},
+	} {
+		if ignored, known := e.Outcome(id); ignored != want[0] || known != want[1] {
+			t.Errorf("%s: ignored %v, known %v, want %v", id, ignored, known, want)
+		}
+	}
+	for i := range 100 { // it does not grow
+		base := e.ID
+		if e, _, _ = change.Apply(e, put(fmt.Sprint(i), base), change.Place{Incarnation: 2, Seq: uint64(i + 1)}); len(e.Recent) > 8 {
+			t.Fatalf("it keeps %d outcomes", len(e.Recent))
+		}
 	}
 }
 

@@ -85,9 +85,9 @@ type step struct {
 
 // applyTo applies all changes of one target with one write.
 func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
-	skipped := 0
+	skipped, ignored := 0, 0
 	err := a.store.update(ctx, key, a.m.conflicts, func(e change.Entry) (change.Entry, bool, error) {
-		skipped = 0
+		skipped, ignored = 0, 0
 		for _, s := range steps {
 			next, applied, err := change.Apply(e, s.change, s.place)
 			if err != nil {
@@ -95,12 +95,17 @@ func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 			}
 			if !applied {
 				skipped++
+			} else if not, _ := next.Outcome(s.change.ID); not && s.change.Base != nil {
+				ignored++
 			}
 			e = next
 		}
 		return e, skipped < len(steps), nil
 	})
 	a.m.skipped.Add(float64(skipped))
+	if err == nil {
+		a.m.ignored.Add(float64(ignored))
+	}
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 // metrics are those of writers: a Store that is only read has none.
 type metrics struct {
 	skipped   prometheus.Counter
+	ignored   prometheus.Counter
 	conflicts prometheus.Counter
 	seconds   prometheus.Histogram
 }
@@ -18,6 +19,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		skipped: auto.NewCounter(prometheus.CounterOpts{
 			Name: "changes_skipped_total",
 			Help: "Changes skipped because they were already applied.",
+		}),
+		ignored: auto.NewCounter(prometheus.CounterOpts{
+			Name: "changes_ignored_total",
+			Help: "Conditional changes ignored because they found another state than the one that met the condition, as after a restore; answered 412.",
 		}),
 		conflicts: auto.NewCounter(prometheus.CounterOpts{
 			Name: "conflicts_total",

@@ -330,3 +330,55 @@ func TestWithoutNATSTheStateIsUnavailable(t *testing.T) {
 	w.apply(messages...)
 	w.wantDocuments(map[string]string{"ann": `{"name":"Ann"}`})
 }
+
+// TestAConditionalChangeIsAppliedToItsStateAlone: however its messages are cut, and when
+// they are applied again from the beginning, in a later incarnation.
+func TestAConditionalChangeIsAppliedToItsStateAlone(t *testing.T) {
+	w := open(t)
+	ann := change.Target{User: "ann"}
+	patch := func(body string, base ...*change.Change) *change.Change {
+		c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(body), &change.Secrets{Concurrency: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range base {
+			c.Base = &b.ID
+		}
+		return c
+	}
+	first := patch(`{"name":"a","company":"first"}`)
+	second := patch(`{"name":"b"}`, first)
+	late := patch(`{"name":"c","company":"late"}`, first) // decided on the state before
+	third := patch(`{"mobile":"3"}`, second)
+	w.publish(first, second, late, third)
+	messages := w.messages()
+	check := func(when string, ignored int) {
+		t.Helper()
+		e, err := w.store.Entry(t.Context(), ann)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown, _ := e.User("ann"); string(shown) != `{"company":"first","id":"ann","mobile":"3","name":"b"}` || e.ID != third.ID {
+			t.Errorf("%s: %s, made by %s", when, shown, e.ID)
+		}
+		for c, want := range map[*change.Change]bool{second: false, late: true, third: false} {
+			if got, known := e.Outcome(c.ID); !known || got != want {
+				t.Errorf("%s: %s is ignored %v, known %v, want %v", when, c.Body, got, known, want)
+			}
+		}
+		if got := testutil.ToFloat64(w.Ignored()); int(got) != ignored {
+			t.Errorf("%s: %v changes were counted as ignored, want %d", when, got, ignored)
+		}
+	}
+	w.apply(messages...)
+	check("applied at once", 1)
+	for i := range messages {
+		w.apply(messages[i:]...)
+	}
+	check("applied again", 1)
+	for i := range messages {
+		messages[i].Incarnation++
+		w.apply(messages[i])
+	}
+	check("applied in a later incarnation, one by one", 2)
+}
