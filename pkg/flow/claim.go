@@ -16,7 +16,10 @@ type Claim struct {
 	First     uint64 `json:"first"`
 	Last      uint64 `json:"last"`
 	Stamp     int64  `json:"stamp,omitempty"`      // of message Last, as LaneState.Stamp
-	Hash      string `json:"hash"`                 // of the raw messages, the void requests, and the dropped and forgotten rows
+	Messages  string `json:"messages"`             // hash of the raw messages
+	Counted   string `json:"counted"`              // hash of how the rows are numbered: which records are rows, and of which month
+	Recounted bool   `json:"recounted,omitempty"`  // another version has numbered the rows since; Hash is that of the first count
+	Hash      string `json:"hash"`                 // of both, and of the void requests and the dropped and forgotten rows
 	Dropped   string `json:"dropped,omitempty"`    // rows that are known already, as FormatRuns writes them: decided once, with this write
 	Forgotten string `json:"forgotten,omitempty"`  // rows of forgotten instances, likewise; behind all rows follow the records and messages that cannot be decoded, in their order
 	Void      string `json:"void,omitempty"`       // requests that count for nothing, as FormatRuns writes them, by their place among those of the block: decided with this write
@@ -158,10 +161,10 @@ func (c Claim) InCut(i int) bool {
 
 // Token names what is inserted of piece i: the same for the same rows of the same
 // messages in an incarnation of a lane, and never for others, except while a
-// piece is cut.
+// piece is cut, or when another version has counted its rows. It names the first row
+// alone: a part that keeps the token of its piece begins where the piece does.
 func (c Claim) Token(lane int, incarnation uint64, i int) string {
-	of := c.Uncut(i)
-	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s#%d-%d", lane, incarnation, c.First, c.Last, c.Hash, of.From, of.To)
+	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s#%d", lane, incarnation, c.First, c.Last, c.Hash, c.Uncut(i).From)
 }
 
 // Next is the claim after the outcomes of its pieces, one for each. Settled pieces

@@ -30,7 +30,8 @@ type block struct {
 	first uint64       // sequence of the first message; 0 while there is none
 	end   dedup.Moment // the last message, and what the clock of the lane said then
 	hash  *xxh3.Hasher
-	born  time.Time // when the first message was added
+	count *xxh3.Hasher // of how the rows are numbered; see counted
+	born  time.Time    // when the first message was added
 
 	columns  record.Columns
 	months   []month        // of the rows
@@ -68,12 +69,13 @@ const (
 	maxPlaces = 1 << 18
 )
 
-func newBlock() *block { return &block{hash: xxh3.New()} }
+func newBlock() *block { return &block{hash: xxh3.New(), count: xxh3.New()} }
 
 func (b *block) reset() {
 	b.first, b.end, b.extra, b.full, b.totals = 0, dedup.Moment{}, 0, false, flow.Totals{}
 	b.places, b.behind = 0, b.behind[:0]
 	b.hash.Reset()
+	b.count.Reset()
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
 	clear(b.changes)
@@ -168,8 +170,8 @@ const requestBytes = 200
 
 // countMonths counts rows of these times. Neighbours are mostly of one month.
 func (b *block) countMonths(times []int64) {
-	at := len(b.months) - 1
-	for _, ms := range times {
+	at, before := len(b.months)-1, -1
+	for i, ms := range times {
 		if at < 0 || ms < b.months[at].from || ms >= b.months[at].to {
 			at = slices.IndexFunc(b.months, func(m month) bool { return m.from <= ms && ms < m.to })
 		}
@@ -181,9 +183,29 @@ func (b *block) countMonths(times []int64) {
 				from:   time.Date(y, m, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), to: time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(),
 			})
 		}
-		b.months[at].rows++
+		if b.months[at].rows++; at != before {
+			b.counts(i, b.months[at].number)
+			before = at
+		}
+	}
+	b.counts(len(times), 0)
+}
+
+// counts adds to the hash of how the rows are numbered.
+func (b *block) counts(numbers ...int) {
+	for _, n := range numbers {
+		var bytes [8]byte
+		binary.LittleEndian.PutUint64(bytes[:], uint64(n))
+		_, _ = b.count.Write(bytes[:])
 	}
 }
+
+// counted is the hash of how the rows are numbered: which records of each message cannot
+// be decoded, and so are none, and where the month changes from one row to the next.
+func (b *block) counted() string { return fmt.Sprintf("%016x", b.count.Sum64()) }
+
+// messages is the hash of the raw messages.
+func (b *block) messages() string { return fmt.Sprintf("%x", b.hash.Sum128().Bytes()) }
 
 // decode adds the records of a message, without those that are bad. A message
 // that is broken is dead-lettered as a whole.
@@ -210,6 +232,7 @@ func (b *block) deadLetter(m flow.Message, bad *record.BadRecordError) {
 		b.deadSkip = append(b.deadSkip, len(b.dead))
 	}
 	b.dead = append(b.dead, dead(m, index, bad.Raw, bad.Code, bad.Reason))
+	b.counts(-1, int(m.Seq), index)
 	b.extra += len(bad.Raw)
 	b.totals.Read += n
 	b.totals.DeadLettered += n
@@ -313,11 +336,10 @@ func (b *block) drop(known, forgotten []flow.Run) {
 	b.columns.Drop(b.dropped)
 }
 
-// sum is the hash of a claim: of the raw messages, and of what is dropped of them.
-// It is to be called before the rows are dropped: they are named by their numbers,
-// so that the number of all belongs to it.
-func (b *block) sum(c flow.Claim) string {
-	sum := xxh3.HashString128(fmt.Sprintf("%x %d %s %s %s", b.hash.Sum128().Bytes(), b.columns.Rows(), c.Dropped, c.Forgotten, c.Void)).Bytes()
+// sum is the hash of a claim: of its messages, of how their rows are numbered, and of
+// those that are dropped, which it names by their numbers.
+func sum(c flow.Claim) string {
+	sum := xxh3.HashString128(fmt.Sprintf("%s %s %s %s %s", c.Messages, c.Counted, c.Dropped, c.Forgotten, c.Void)).Bytes()
 	return hex.EncodeToString(sum[:])
 }
 

@@ -235,7 +235,7 @@ var ways = []struct {
 
 func isInsert(op string) bool { return strings.HasPrefix(op, "insert ") }
 
-func isFirstPiece(op string) bool { return strings.Contains(op, "#0-") }
+func isFirstPiece(op string) bool { return strings.HasSuffix(op, "#0") }
 
 // everyStep runs a scene once without faults and then with each fault in each step.
 func everyStep(t *testing.T, atLeast int, run func(t *testing.T, fault func(step int, op string) fault) (steps int)) {

@@ -56,9 +56,11 @@
 // decided anew, perhaps about another block. A crash between 3 and 7 leaves a claim:
 // the next loop reads exactly its messages, drops what the claim drops, finds the
 // same tokens, and goes through 4, 5 and 6 again; after an insert it counts the
-// rows. Dead-lettering is idempotent, and the warehouse recognises the tokens. A
-// failure is treated as a crash of the loop alone: the loop ends, waits, and starts
-// from the lane state, so that recovery is the normal path.
+// rows. If another version numbers the rows of these messages otherwise, the claim is
+// decided anew under its tokens, or the lane halts (reclaim.go). Dead-lettering is
+// idempotent, and the warehouse recognises the tokens. A failure is treated as a crash
+// of the loop alone: the loop ends, waits, and starts from the lane state, so that
+// recovery is the normal path.
 //
 // A compare-and-swap whose outcome is unknown may be applied or not, now or later.
 // The loop does not insert before it knows: it reads the lane state again.

@@ -108,11 +108,11 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	numbers := b.number(places, b.skipped)
 	known, forgotten := numbers[0], b.forgotten(numbers[1])
 	c := flow.Claim{
-		First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp,
+		First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp, Messages: b.messages(), Counted: b.counted(),
 		Dropped: flow.FormatRuns(known), Forgotten: flow.FormatRuns(forgotten), Void: flow.FormatRuns(b.voids),
 		ClaimedAt: clock.UnixMilli(), StoredAt: max(clock.UnixMilli(), b.end.Stamp/int64(time.Millisecond)),
 	}
-	c.Hash = b.sum(c)
+	c.Hash = sum(c)
 	b.drop(known, forgotten)
 	if n := b.columns.Rows(); n > 0 {
 		c.Pieces = []flow.Piece{{To: b.rows(), State: flow.PieceWaiting}}
@@ -218,45 +218,6 @@ func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, e
 // heads reads what the headers of messages of the lane say.
 func (l *lane) heads(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
 	return l.deps.Lanes.Heads(ctx, l.number, from, to, f)
-}
-
-// reclaim checks that the block is the one that was claimed before this session,
-// and drops what was dropped of it.
-func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
-	known, err := flow.ParseRuns(c.Dropped)
-	if err != nil {
-		return halt("the lane state is damaged: claim %s: %w", c, err)
-	}
-	forgotten, err := flow.ParseRuns(c.Forgotten)
-	if err != nil {
-		return halt("the lane state is damaged: claim %s: %w", c, err)
-	}
-	if sum := b.sum(c); c.Hash != sum {
-		return halt("messages %s are not those that were claimed: their hash is %s, the claim has %s", c, sum, c.Hash)
-	}
-	rows, last := b.columns.Rows(), c.Settled
-	for of, numbers := range map[int][]flow.Run{rows: known, rows + len(b.dead): forgotten} {
-		if n := len(numbers); n > 0 && numbers[n-1].To > of {
-			return halt("the lane state is damaged: claim %s drops row %d of a block of %d", c, numbers[n-1].To-1, of)
-		}
-	}
-	for _, p := range c.Pieces {
-		if p.To <= last || p.To > rows {
-			return halt("the lane state is damaged: claim %s has a piece of rows %d to %d of a block of %d", c, last, p.To, rows)
-		}
-		last = p.To
-	}
-	// Its requests are to be known. What is repeated of them is in the claim.
-	if _, err := s.repeatedRequests(ctx, b); err != nil {
-		return err
-	}
-	b.number()
-	b.drop(known, forgotten)
-	if len(c.Pieces) > 0 && last != rows || b.columns.Rows() > 0 && last == 0 {
-		return halt("the lane state is damaged: claim %s ends at row %d of a block of %d", c, last, rows)
-	}
-	s.repeated = true
-	return nil
 }
 
 // complete counts a block as done. The next write of the lane state records that.

@@ -1,0 +1,133 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+)
+
+// reclaim checks that the block is the one that was claimed before this session,
+// and drops what was dropped of it.
+func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
+	if c.Messages != b.messages() {
+		return halt("messages %s are not those that were claimed: their hash is %s, the claim has %s", c, b.messages(), c.Messages)
+	}
+	if c.Counted != b.counted() {
+		return s.recount(ctx, b, c)
+	}
+	if sum := sum(c); !c.Recounted && c.Hash != sum {
+		return halt("the lane state is damaged: the hash of claim %s is %s, and it has %s", c, sum, c.Hash)
+	}
+	known, err := flow.ParseRuns(c.Dropped)
+	if err != nil {
+		return halt("the lane state is damaged: claim %s: %w", c, err)
+	}
+	forgotten, err := flow.ParseRuns(c.Forgotten)
+	if err != nil {
+		return halt("the lane state is damaged: claim %s: %w", c, err)
+	}
+	rows, last := b.columns.Rows(), c.Settled
+	for of, numbers := range map[int][]flow.Run{rows: known, rows + len(b.dead): forgotten} {
+		if n := len(numbers); n > 0 && numbers[n-1].To > of {
+			return halt("the lane state is damaged: claim %s drops row %d of a block of %d", c, numbers[n-1].To-1, of)
+		}
+	}
+	for _, p := range c.Pieces {
+		if p.To <= last || p.To > rows {
+			return halt("the lane state is damaged: claim %s has a piece of rows %d to %d of a block of %d", c, last, p.To, rows)
+		}
+		last = p.To
+	}
+	// Its requests are to be known. What is repeated of them is in the claim.
+	if _, err := s.repeatedRequests(ctx, b); err != nil {
+		return err
+	}
+	b.number()
+	b.drop(known, forgotten)
+	if len(c.Pieces) > 0 && last != rows || b.columns.Rows() > 0 && last == 0 {
+		return halt("the lane state is damaged: claim %s ends at row %d of a block of %d", c, last, rows)
+	}
+	s.repeated = true
+	return nil
+}
+
+// errOtherVersion says what an operator does about a claim that only the version that
+// wrote it can complete.
+var errOtherVersion = errors.New("run the version that wrote it until the lane has no claim, then this one")
+
+// recount decides a claim anew whose rows this version numbers otherwise than the one that
+// wrote it: it takes a record for a row that the other dead-lettered, or finds another
+// month. The numbers in the claim are of no use then. It may be done while nothing of the
+// claim is stored. An insert of the other version may still arrive, so the tokens of all
+// its pieces are kept: each begins a piece where it did, and of the two inserts exactly one
+// is stored. If it is the other one, its rows are not those of the piece, and the lane
+// halts. ClickHouse knows a token within a month alone, and the claim does not say which
+// month a piece is of: so the rows have to be of one.
+func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
+	cannot := func(why string, args ...any) error {
+		return halt("claim %s was written by a version that counts its rows otherwise, and %s: %w", c, fmt.Sprintf(why, args...), errOtherVersion)
+	}
+	if c.Settled > 0 || c.Cut != nil {
+		return cannot("some of its pieces are settled or cut")
+	}
+	for _, p := range c.Pieces {
+		if p.State != flow.PieceOpen && p.State != flow.PieceWaiting {
+			return cannot("some of its pieces are %s", p.State)
+		}
+	}
+	if len(c.Pieces) > 0 && len(b.months) > 1 {
+		return cannot("they are of several months")
+	}
+	visible, _, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows()}, time.Time{})
+	if err != nil {
+		return fmt.Errorf("look for rows of claim %s: %w", c, err)
+	}
+	_, last, err := s.deps.Index.Last(ctx, s.number, s.state.IncarnationOf(c.First))
+	if err != nil {
+		return fmt.Errorf("look for rows of claim %s: %w", c, err)
+	}
+	if visible > 0 || last >= c.First {
+		return cannot("some of them are stored")
+	}
+	places, err := s.decide(ctx, b)
+	if err != nil {
+		return err
+	}
+	numbers := b.number(places, b.skipped)
+	known, forgotten := numbers[0], b.forgotten(numbers[1])
+	next := c
+	next.Counted, next.Recounted = b.counted(), true
+	next.Dropped, next.Forgotten = flow.FormatRuns(known), flow.FormatRuns(forgotten)
+	b.drop(known, forgotten)
+	if next.Pieces = b.recut(c); next.Pieces == nil && len(c.Pieces) > 0 {
+		return cannot("there are no rows for one of its tokens")
+	}
+	if next.Pieces == nil && b.columns.Rows() > 0 {
+		next.Pieces = []flow.Piece{{To: b.rows(), State: flow.PieceWaiting}}
+	}
+	s.log.WarnContext(ctx, "deciding a claim anew: the version that wrote it counts its rows otherwise", "claim", c)
+	s.repeated = true
+	s.next.Claim = &next
+	// Recounted. A crash here leaves a claim of this version, or of the other one.
+	return s.swap(ctx, s.next)
+}
+
+// recut makes a piece of the rows for every piece of the claim, which begins where that
+// does and so has its token. nil when there are no rows for one of them.
+func (b *block) recut(c flow.Claim) (pieces []flow.Piece) {
+	for i := range c.Pieces {
+		run := flow.Run{From: c.Piece(i).From, To: b.rows()}
+		if i+1 < len(c.Pieces) {
+			run.To = min(c.Pieces[i].To, run.To)
+		}
+		if run.From >= run.To || b.left(run) == 0 {
+			return nil
+		}
+		pieces = append(pieces, flow.Piece{To: run.To, State: flow.PieceOpen})
+	}
+	return pieces
+}
