@@ -114,26 +114,33 @@ func (p *LaneStates) rewrite(ctx context.Context, lane int, change func(*flow.La
 	}
 }
 
-// pin is what a backup asks of the purge. It has an entry of its own, so that the
-// owner of the lane state does not notice.
+// pin is what a backup, or verify, asks of the purge. It has an entry of its own, so that
+// the owner of the lane state does not notice.
 type pin struct {
 	From  uint64 `json:"from"`  // messages from here on stay
 	Until int64  `json:"until"` // ms since 1970, by the server's clock
 }
 
-func pinKey(lane int) string { return "pin." + strconv.Itoa(lane) }
+// PinBackup and PinVerify name those who pin messages.
+const (
+	PinBackup = "backup"
+	PinVerify = "verify"
+)
+
+func pinKey(lane int, by string) string { return "pin." + strconv.Itoa(lane) + "." + by }
 
 // Pin makes purges leave the messages of a lane from one on, for so long: what is
-// copied behind a checkpoint must be there when its turn comes. It is renewed while
-// it is needed; a program that dies leaves the lane to the clock.
-func (s *Stream) Pin(ctx context.Context, lane int, from uint64, lasting time.Duration) error {
+// copied behind a checkpoint must be there when its turn comes, and what is read twice
+// the second time. It is renewed while it is needed; a program that dies leaves the lane
+// to the clock. A purge that has begun may end after it.
+func (s *Stream) Pin(ctx context.Context, lane int, by string, from uint64, lasting time.Duration) error {
 	state, err := s.state(ctx, lane)
 	if err != nil {
 		return err
 	}
 	value, err := json.Marshal(pin{from, state.Now.Add(lasting).UnixMilli()})
 	if err == nil {
-		_, err = s.checkpoints.Put(ctx, pinKey(lane), value)
+		_, err = s.checkpoints.Put(ctx, pinKey(lane, by), value)
 	}
 	if err != nil {
 		return unavailable(fmt.Errorf("pin the messages of lane %d from %d on: %w", lane, from, err), time.Second)
@@ -142,28 +149,30 @@ func (s *Stream) Pin(ctx context.Context, lane int, from uint64, lasting time.Du
 }
 
 // Unpin takes Pin back.
-func (s *Stream) Unpin(ctx context.Context, lane int) error {
-	if err := s.checkpoints.Purge(ctx, pinKey(lane)); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+func (s *Stream) Unpin(ctx context.Context, lane int, by string) error {
+	if err := s.checkpoints.Purge(ctx, pinKey(lane, by)); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return unavailable(fmt.Errorf("unpin the messages of lane %d: %w", lane, err), time.Second)
 	}
 	return nil
 }
 
 // pinned is the first message of a lane that is pinned, 0 when there is none.
-func (s *Stream) pinned(ctx context.Context, lane *Lane) (uint64, error) {
-	entry, err := s.checkpoints.Get(ctx, pinKey(lane.Number))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return 0, nil
+func (s *Stream) pinned(ctx context.Context, lane *Lane) (first uint64, err error) {
+	for _, by := range []string{PinBackup, PinVerify} {
+		entry, err := s.checkpoints.Get(ctx, pinKey(lane.Number, by))
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, unavailable(fmt.Errorf("look up what is pinned of lane %d: %w", lane.Number, err), time.Second)
+		}
+		var k pin
+		if err := json.Unmarshal(entry.Value(), &k); err != nil {
+			return 0, fmt.Errorf("look up what is pinned of lane %d: %w", lane.Number, err)
+		}
+		if lane.Now.UnixMilli() < k.Until && (first == 0 || k.From < first) {
+			first = k.From
+		}
 	}
-	if err != nil {
-		return 0, unavailable(fmt.Errorf("look up what is pinned of lane %d: %w", lane.Number, err), time.Second)
-	}
-	var k pin
-	if err := json.Unmarshal(entry.Value(), &k); err != nil {
-		return 0, fmt.Errorf("look up what is pinned of lane %d: %w", lane.Number, err)
-	}
-	if lane.Now.UnixMilli() >= k.Until {
-		return 0, nil
-	}
-	return k.From, nil
+	return first, nil
 }

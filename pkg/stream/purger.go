@@ -28,7 +28,7 @@ const purgeMargin = 30 * time.Second
 //   - it is not a change that waits to be applied, nor behind one,
 //   - the position does not count on it to tell which requests are repeated,
 //   - the duplicate window of its id has passed,
-//   - no backup that is being made counts on it (Keep),
+//   - no backup and no verify that is at work has pinned it,
 //   - it is older than the history, or the lane is more than half full.
 //
 // Any number of Purgers may run.

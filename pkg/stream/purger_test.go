@@ -169,16 +169,23 @@ func TestWhatABackupAsksForIsKept(t *testing.T) {
 			t.Errorf("the lane begins at %d, want %d", got, want)
 		}
 	}
-	if err := w.Pin(t.Context(), 0, 4, time.Hour); err != nil {
+	if err := w.Pin(t.Context(), 0, stream.PinVerify, 4, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Pin(t.Context(), 0, stream.PinBackup, 6, time.Hour); err != nil { // the least of all counts
 		t.Fatal(err)
 	}
 	begins(4)
-	if err := w.Pin(t.Context(), 0, 7, -time.Second); err != nil { // asked for and not again
+	if err := w.Unpin(t.Context(), 0, stream.PinVerify); err != nil {
+		t.Fatal(err)
+	}
+	begins(6)
+	if err := w.Pin(t.Context(), 0, stream.PinBackup, 7, -time.Second); err != nil { // asked for and not again
 		t.Fatal(err)
 	}
 	begins(11)
 	for range 2 { // what is not asked for is let go of, too
-		if err := w.Unpin(t.Context(), 0); err != nil {
+		if err := w.Unpin(t.Context(), 0, stream.PinBackup); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -150,12 +150,12 @@ func (b *backup) pinLane(ctx context.Context, l Lane) error {
 	if l.Number == 0 && b.m.Changes.Incarnation() > 0 {
 		from = min(from, b.m.Changes.Done+1)
 	}
-	return b.stream.Pin(ctx, l.Number, from, b.cfg.Keep)
+	return b.stream.Pin(ctx, l.Number, stream.PinBackup, from, b.cfg.Keep)
 }
 
 func (b *backup) unpin(ctx context.Context) (all error) {
 	for _, l := range b.m.Lanes {
-		all = errors.Join(all, b.stream.Unpin(ctx, l.Number))
+		all = errors.Join(all, b.stream.Unpin(ctx, l.Number, stream.PinBackup))
 	}
 	return all
 }

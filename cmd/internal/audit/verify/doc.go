@@ -13,19 +13,21 @@
 //     it, up to the last message at that time, is waiting.
 //  3. The outcomes of what was set aside are read. All of it up to there is known
 //     now; a letter that leaves meanwhile has left a note first.
-//  4. Every message is read and decoded, as the ingester does it. What should be
+//  4. What is still to be read is pinned, so that it is not purged. If a purge that had
+//     begun takes some of it all the same, all begins anew.
+//  5. Every message is read and decoded, as the ingester does it. What should be
 //     a row goes into the sum of its run of messages; ClickHouse is asked for
 //     the same sums of its rows. Only runs that differ are read again, row by
 //     row, to name what is wrong. A row that a program has stored before a
 //     migration added a column is compared with the record as that program read it.
-//  5. A record without a row of its own is repeated when the same record, by the
+//  6. A record without a row of its own is repeated when the same record, by the
 //     rules of the ingester, has one; else it is missing.
-//  6. The totals in the position of the lane count the records of all messages
+//  7. The totals in the position of the lane count the records of all messages
 //     up to there, purged or not, and the rows by the day on which they were
 //     stored. What they count beyond what was read must be what the table has
 //     rows of; where every message was read, they must agree.
-//  7. Records that have two rows are looked for in the whole table.
-//  8. Counters are compared with the rows of 1 and with rows counted now: what
+//  8. Records that have two rows are looked for in the whole table.
+//  9. Counters are compared with the rows of 1 and with rows counted now: what
 //     they count must lie between. Where they do not, and where an ingester has
 //     named a day in its position, a recount is due.
 //

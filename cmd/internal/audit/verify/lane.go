@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
@@ -52,7 +53,7 @@ type lane struct {
 	again     map[origin]bool          // records without an identity of their own that were sent before; perhaps, when false
 	kept      flow.Totals              // of the messages that were read and are settled
 	unsure    uint64                   // records without a row that repeat, perhaps, what is purged or has expired
-	gaps      bool                     // messages were purged while the lane was read
+	pin       atomic.Uint64            // messages from here on are not purged
 }
 
 // request is where a request stands: its message, and which of its entry it is.
@@ -72,32 +73,13 @@ func (l *lane) account(ctx context.Context) error {
 		return err
 	}
 	l.begin(l.First)
-	for seq := l.First; seq <= l.Last; {
-		next, err := l.read(ctx, seq)
-		if err != nil {
-			return err
-		}
-		if next <= l.Last { // stopped by the purger
-			if err := l.compare(ctx, min(next-1, l.Settled)); err != nil {
-				return err
-			}
-			if err := l.stream.Refresh(ctx); err != nil {
-				return err
-			}
-			first := l.firstNow()
-			if first <= next {
-				return flow.ErrGap // not the purger: messages are missing from within
-			}
-			l.note("messages %d to %d of lane %d were purged while it was verified: only the totals account for them", next, first-1, l.Lane.Lane)
-			l.gaps = true
-			l.begin(first)
-			next = first
-		}
-		seq = next
+	if err := l.read(ctx); err != nil {
+		return err
 	}
 	if err := l.compare(ctx, l.Settled); err != nil {
 		return err
 	}
+	l.pin.Store(l.Last + 1)
 	if err := l.search(ctx); err != nil {
 		return err
 	}
@@ -107,43 +89,31 @@ func (l *lane) account(ctx context.Context) error {
 	return l.before(ctx)
 }
 
-func (l *lane) firstNow() uint64 {
-	for _, info := range l.stream.Lanes() {
-		if info.Number == l.Lane.Lane {
-			return info.First
-		}
-	}
-	return 0
-}
-
 // begin begins a segment.
 func (l *lane) begin(seq uint64) {
 	l.segment = seq
+	l.pin.Store(seq)
 	l.want = map[uint64]warehouse.Sum{}
 }
 
-// read accounts for messages from seq on, and returns the one after the last
-// it could read.
-func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
-	reader, err := l.stream.OpenLane(ctx, l.Lane.Lane, seq, 0)
-	if errors.Is(err, flow.ErrGap) {
-		return seq, nil
+// read accounts for all messages.
+func (l *lane) read(ctx context.Context) error {
+	if l.First > l.Last {
+		return nil
 	}
+	reader, err := l.stream.OpenLane(ctx, l.Lane.Lane, l.First, 0)
 	if err != nil {
-		return seq, err
+		return l.orPurged(ctx, l.First, err)
 	}
 	defer reader.Close()
-	for ; seq <= l.Last; seq++ {
+	for seq := l.First; seq <= l.Last; seq++ {
 		e, err := reader.Next(ctx)
-		if errors.Is(err, flow.ErrGap) {
-			return seq, nil
-		}
 		if err != nil {
-			return seq, err
+			return l.orPurged(ctx, seq, err)
 		}
 		if seq-l.segment == segmentWidth {
 			if err := l.compare(ctx, min(seq-1, l.Settled)); err != nil {
-				return seq, err
+				return err
 			}
 			l.begin(seq)
 		}
@@ -152,7 +122,7 @@ func (l *lane) read(ctx context.Context, seq uint64) (uint64, error) {
 			l.cfg.Progress(l.verifier.read, l.total)
 		}
 	}
-	return seq, nil
+	return nil
 }
 
 // entry counts the records of an entry by what should have become of them.

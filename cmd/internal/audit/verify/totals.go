@@ -29,7 +29,7 @@ func (l *lane) before(ctx context.Context) error {
 		l.problem("the totals of lane %d do not add up: %s", l.Lane.Lane, text(p.Totals))
 	}
 	l.Purged = purged
-	if l.First <= p.Base()+1 && !l.gaps {
+	if l.First <= p.Base()+1 {
 		if purged != (flow.Totals{}) {
 			l.problem("the totals of lane %d are %s, but its messages, which are all there, come to %s", l.Lane.Lane, text(p.Totals), text(l.kept))
 		}
@@ -53,8 +53,6 @@ func (l *lane) before(ctx context.Context) error {
 	}
 	switch {
 	case rows == stored:
-	case l.gaps:
-		l.note("the rows of the messages of lane %d that were purged meanwhile were not counted: run it again", l.Lane.Lane)
 	case rows < stored && !known:
 		l.note("lane %d has stored rows on more than %d days, and the first of these have expired in part: up to %d rows of messages before %d may have, or are missing", l.Lane.Lane, flow.MaxStoredDays, stored-rows, l.First)
 	case rows < stored:

@@ -68,13 +68,17 @@ type origin struct {
 // Run accounts for every record. The error is that it could not be done;
 // whether the sums hold is in the Report.
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*Report, error) {
-	for {
+	const tries = 5
+	for try := 1; ; try++ {
 		line, err := expiry.Line(ctx, s, db)
 		if err != nil {
 			return nil, err
 		}
 		r, err := run(ctx, s, db, cfg, line)
-		if err != nil || r.OK {
+		switch {
+		case errors.Is(err, errPurged) && try < tries:
+			continue
+		case err != nil || r.OK:
 			return r, err
 		}
 		// Rows may have expired that were expected, as when the retention was changed.
@@ -108,11 +112,16 @@ func run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config, li
 		}
 		v.outcomes[origin{f.Incarnation, f.Lane, f.Seq, f.Index}] = f.Outcome // the later one is the settled one
 	}
-	for _, l := range lanes {
-		if err := l.account(ctx); err != nil {
-			return nil, fmt.Errorf("lane %d: %w", l.Lane.Lane, err)
+	if err := v.pinned(ctx, lanes, func(ctx context.Context) error {
+		for _, l := range lanes {
+			if err := l.account(ctx); err != nil {
+				return fmt.Errorf("lane %d: %w", l.Lane.Lane, err)
+			}
+			v.report.Lanes = append(v.report.Lanes, l.Lane)
 		}
-		v.report.Lanes = append(v.report.Lanes, l.Lane)
+		return nil
+	}); err != nil {
+		return nil, err
 	}
 	if err := v.extents(ctx, lanes); err != nil {
 		return nil, err
