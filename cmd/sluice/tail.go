@@ -77,6 +77,9 @@ func next(s *stream.Stream, lane int) (uint64, error) {
 // printRecords prints the records of an entry that are not forgotten, those that are
 // repeated too.
 func printRecords(out *bufio.Writer, e *flow.Entry, forget record.Forgets) error {
+	if e.Topic == stream.TickTopic(e.Lane) {
+		return nil
+	}
 	if e.Topic != stream.RecordTopic(e.Lane) {
 		return line(out, e.Body)
 	}

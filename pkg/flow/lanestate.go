@@ -229,12 +229,12 @@ type Dead struct {
 	Reason  string  // a sentence; never a submitted value
 }
 
-// maxStep bounds what one message adds to stream time.
-const maxStep = 30 * time.Second
+// MaxStep bounds what one message adds to stream time.
+const MaxStep = 30 * time.Second
 
 // Step is the stream time between two neighbouring messages of a lane, by when
 // the lane has stored them: 0 to 30 s, so that neither a clock that is set,
 // another server's clock nor an outage ages a retry out.
 func Step(before, after time.Time) time.Duration {
-	return min(max(after.Sub(before), 0), maxStep)
+	return min(max(after.Sub(before), 0), MaxStep)
 }

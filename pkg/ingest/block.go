@@ -147,6 +147,7 @@ func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
 		b.extra += len(m.Body)
 	case kindMove:
 		b.moved = append(b.moved, flow.Move{Source: m.Source, Revision: m.Revision, Seq: m.Seq})
+	case kindTick: // stream time went on
 	default:
 		b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
 	}
@@ -252,6 +253,7 @@ const (
 	kindRecords = "record"
 	kindChange  = "change"
 	kindMove    = "move"
+	kindTick    = "tick"
 )
 
 // kind tells what a message holds: its topic is flow.<lane>.<kind>, and more

@@ -144,3 +144,24 @@ func TestAListThatWasSetBackHalts(t *testing.T) {
 		})
 	}
 }
+
+// TestTicksAgeRequests: in a lane that takes nothing else they let go of the messages of
+// its deduplication window, and change nothing besides.
+func TestTicksAgeRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publishEntry(entryOf(0, 0, asked("a", 0, 2)))
+		for n := range 22 {
+			e := flow.Entry{Topic: "flow.0.tick", Stored: begun.Add(time.Hour + time.Duration(n)*time.Minute)}
+			e.Messages = []flow.Message{{Topic: e.Topic, Received: e.Stored}}
+			w.publishEntry(e)
+			finish(t, w, ingest.Config{Owner: "a"})
+			if last := n == 21; (w.state.DedupFrom > 1) != last && n != 20 {
+				t.Errorf("after %d ticks requests are kept from message %d on", n+1, w.state.DedupFrom)
+			}
+		}
+		if diff := cmp.Diff(flow.Totals{Read: 2, Stored: 2}, w.state.Totals); diff != "" || len(w.dead) > 0 {
+			t.Errorf("dead letters %v, totals (-want +got):\n%s", w.dead, diff)
+		}
+	})
+}

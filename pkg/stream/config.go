@@ -163,8 +163,12 @@ func laneNumber(name string) (int, bool) {
 // no records of its source that were routed by an older list.
 func MoveTopic(lane int) string { return fmt.Sprintf("flow.%d.move", lane) }
 
+// TickTopic is the NATS subject of ticks in a lane: messages of nothing, by which stream
+// time goes on in an idle lane.
+func TickTopic(lane int) string { return fmt.Sprintf("flow.%d.tick", lane) }
+
 func laneSubjects(lane int) []string {
-	subjects := []string{RecordTopic(lane), MoveTopic(lane)}
+	subjects := []string{RecordTopic(lane), MoveTopic(lane), TickTopic(lane)}
 	if lane == 0 {
 		subjects = append(subjects, ChangePrefix+">")
 	}
@@ -194,13 +198,13 @@ func APIPermissions() Permissions {
 }
 
 // IngesterPermissions are those of the ingester: it moves positions, holds
-// leases, keeps the state, sets dead letters aside and purges what is stored. It
+// leases, keeps the state, sets dead letters aside, purges what is stored and ticks. It
 // can add neither records nor changes, nor make or delete a stream.
 func IngesterPermissions() Permissions {
 	return Permissions{
 		Publish: append([]string{
 			"$KV." + LaneBucket + ".>", "$KV." + LeaseBucket + ".>", "$KV." + StateBucket + ".>",
-			DeadPrefix + ">", SettledPrefix + ">", "$JS.API.STREAM.PURGE.*",
+			DeadPrefix + ">", SettledPrefix + ">", "flow.*.tick", "$JS.API.STREAM.PURGE.*",
 		}, ask...),
 		Subscribe: []string{"_INBOX_ingester.>"},
 	}

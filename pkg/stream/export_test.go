@@ -93,6 +93,9 @@ var KeepFrom = keepFrom
 // SetMargin sets what a Purger keeps beyond the duplicate window.
 func (p *Purger) SetMargin(d time.Duration) { p.margin = d }
 
+// SetStep sets how far apart ticks are.
+func (p *Purger) SetStep(d time.Duration) { p.step = d }
+
 // ErrDisconnected ends an attempt whose connection was lost.
 var ErrDisconnected = errDisconnected
 

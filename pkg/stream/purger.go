@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"sluice/pkg/broker"
 	"sluice/pkg/flow"
 	"sluice/pkg/option"
@@ -31,17 +33,22 @@ const purgeMargin = 30 * time.Second
 //   - no backup and no verify that is at work has pinned it,
 //   - it is older than the history, or the lane is more than half full.
 //
+// A lane that takes no messages has no stream time, so that its position counts on the
+// last requests for ever. Once they are older than the history the Purger sends ticks,
+// as far apart as stream time counts, until they are beyond the window.
+//
 // Any number of Purgers may run.
 type Purger struct {
 	stream *Stream
 	cfg    PurgeConfig
 	margin time.Duration // purgeMargin
+	step   time.Duration // least time from the last message of an idle lane to a tick; flow.MaxStep
 }
 
 // NewPurger returns a Purger of s.
 func NewPurger(s *Stream, cfg PurgeConfig) *Purger {
 	option.Defaults(&cfg)
-	return &Purger{stream: s, cfg: cfg, margin: purgeMargin}
+	return &Purger{stream: s, cfg: cfg, margin: purgeMargin, step: flow.MaxStep}
 }
 
 // Run purges again and again until ctx is done.
@@ -92,6 +99,11 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	if err != nil {
 		return err
 	}
+	if at.DedupFrom < history && at.Done == lane.Last {
+		if err := p.tick(ctx, lane); err != nil {
+			return err
+		}
+	}
 	keep := keepFrom(lane, at, known, history)
 	if waiting > 0 {
 		keep = min(keep, waiting)
@@ -113,6 +125,21 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
 	// A crash here leaves what is kept about messages that are gone to the next purge.
 	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, at.Incarnation(), changes)
+}
+
+// tick sends a tick to a lane, unless it has taken a message a short time ago.
+func (p *Purger) tick(ctx context.Context, lane *Lane) error {
+	next, err := p.stream.FirstSince(ctx, lane.Number, lane.Now.Add(-p.step))
+	if err != nil || next <= lane.Last {
+		return err
+	}
+	_, err = p.stream.js.Publish(ctx, &nats.Msg{Subject: TickTopic(lane.Number), Header: nats.Header{
+		headerReceived: {strconv.FormatInt(lane.Now.UnixMilli(), 10)},
+	}})
+	if err != nil {
+		return fmt.Errorf("send a tick: %w", err)
+	}
+	return nil
 }
 
 // waiting is the first change that is not known to be applied, 0 when there is

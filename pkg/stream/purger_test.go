@@ -190,3 +190,47 @@ func TestWhatABackupAsksForIsKept(t *testing.T) {
 		}
 	}
 }
+
+// TestAnIdleLaneIsPurgedInTheEnd: its position counts on its last requests until enough
+// stream time has passed, which takes messages.
+func TestAnIdleLaneIsPurgedInTheEnd(t *testing.T) {
+	w := open(t, stream.Config{MaxBytes: 16 << 20, DuplicateWindow: 100 * time.Millisecond})
+	w.publish(w.publisher(), "id", 3)
+	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
+	purger.SetMargin(0)
+	purger.SetStep(300 * time.Millisecond)
+	states := stream.NewLaneStates(w.Stream)
+	stored := func(done, from uint64) {
+		t.Helper()
+		pos, err := states.Read(t.Context(), 0)
+		pos.StreamID, pos.Done, pos.DedupFrom = w.Lanes()[0].StreamID(), done, from
+		if err == nil {
+			_, err = states.CompareAndSwap(t.Context(), 0, pos)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	purge := func(first, last uint64) {
+		t.Helper()
+		if err := errors.Join(purger.Purge(t.Context()), w.Refresh(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if lane := w.Lanes()[0]; lane.First != first || lane.Last != last {
+			t.Errorf("the lane holds %d to %d, want %d to %d", lane.First, lane.Last, first, last)
+		}
+	}
+	stored(2, 1) // something waits: it goes on by itself
+	time.Sleep(400 * time.Millisecond)
+	purge(1, 3)
+	stored(3, 1)
+	purge(1, 4)
+	stored(4, 1)
+	purge(1, 4) // not as soon again
+	time.Sleep(400 * time.Millisecond)
+	purge(1, 5)
+	stored(5, 6) // no request is within the window any more
+	time.Sleep(400 * time.Millisecond)
+	purge(6, 5)
+	purge(6, 5)
+}

@@ -28,8 +28,8 @@ type Receipt struct {
 	Recounted []string `json:"recounted"` // days whose counters were recomputed
 
 	// No reader of the log returns these records any more. The messages that hold them
-	// are purged with the history of the lanes: from this time on, or, where a lane is
-	// idle, when messages of a deduplication window have followed.
+	// are purged with the history of the lanes: from this time on, in an idle lane a
+	// deduplication window later.
 	LogUntil time.Time `json:"log_until,omitzero"`
 
 	OutOfReach []string `json:"out_of_reach"`

@@ -129,7 +129,7 @@ func (l *lane) read(ctx context.Context) error {
 func (l *lane) entry(e *flow.Entry) {
 	switch e.Topic {
 	case stream.RecordTopic(e.Lane):
-	case stream.MoveTopic(e.Lane): // a source has left the lane
+	case stream.MoveTopic(e.Lane), stream.TickTopic(e.Lane):
 		l.requests.Add(e)
 		return
 	default:

@@ -66,6 +66,9 @@ func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream,
 			t.Fatal(err)
 		}
 	}
+	if err := nc.Publish(stream.TickTopic(0), nil); err != nil {
+		t.Fatal(err)
+	}
 	i := ingest.New(ingest.Config{Owner: "a"}, ingest.Deps{
 		Leases: lease.New(lease.Config{Instance: "a", Bucket: opened.Leases, TTL: stream.LeaseTTL, Lanes: opened.LaneNumbers}, log, prometheus.NewRegistry()),
 		Lanes:  lanes{opened}, States: stream.NewLaneStates(opened),
