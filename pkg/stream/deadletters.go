@@ -68,8 +68,10 @@ type DeadFilter struct {
 }
 
 // SetAside keeps d durably before it returns nil. It is idempotent per life of
-// the lane, sequence and index, for as long as the letter is kept; of what never
-// was in a lane, and so has no Topic, per source and bytes.
+// the lane, sequence and index, for as long as the letter or the note about it is kept:
+// a letter that was replayed or dropped does not come back when its message is read
+// again, as after a crash or a restore. Of what never was in a lane, and so has no Topic,
+// it is per source and bytes.
 //
 // Errors: flow.ErrFull when there is no room for more dead letters,
 // flow.ErrUnavailable.
@@ -77,10 +79,16 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	if err := l.stream.ready(); err != nil {
 		return err
 	}
-	if d.Message.Topic == "" {
+	inLane := d.Message.Topic != ""
+	if !inLane {
 		d = ofNoLane(d)
 	}
 	origin := flow.Origin(d.Message.Lane, d.Message.Incarnation, d.Message.Seq, d.Index)
+	if inLane { // the note comes before the letter goes
+		if outcome, err := l.settled(ctx, DeadLetter{origin: origin}); err != nil || outcome != "" {
+			return err
+		}
+	}
 	msg := &nats.Msg{Subject: DeadPrefix + origin, Header: deadHead(d), Data: d.Message.Body}
 	if len(msg.Data) > packAbove && d.Message.Encoding == "" {
 		msg.Header[headerPacked] = []string{flow.EncodingS2}

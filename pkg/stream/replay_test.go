@@ -241,3 +241,49 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 		t.Errorf("the lanes hold %v, missing %v", got, want)
 	}
 }
+
+// TestALetterThatWasSettledStaysSo: its message is read again, after a crash behind the
+// letter, or because it is behind the position of a backup whose notes are later. The
+// record would be there twice, or come back although it was given up.
+func TestALetterThatWasSettledStaysSo(t *testing.T) {
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	letters := stream.NewDeadLetters(w.Stream)
+	w.publish(p, "other", 3)
+	for name, settle := range map[string]func(d stream.DeadLetter) error{
+		"replayed": func(d stream.DeadLetter) error { _, err := letters.Replay(t.Context(), p, d); return err },
+		"dropped":  func(d stream.DeadLetter) error { return letters.Drop(t.Context(), d) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := dead(2)
+			d.Index = len(name)
+			if err := letters.SetAside(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			if err := settle(w.list(stream.DeadFilter{})[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := letters.SetAside(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
+				t.Errorf("the letter is back: %+v", left)
+			}
+		})
+	}
+	// What never was in a lane is known by its bytes, which may come again.
+	for range 2 {
+		d := dead(2)
+		d.Message.Topic = ""
+		if err := letters.SetAside(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		all := w.list(stream.DeadFilter{})
+		if len(all) != 1 {
+			t.Fatalf("%d letters of no lane, want 1", len(all))
+		}
+		if err := letters.Drop(t.Context(), all[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -314,7 +314,7 @@ func (b *backup) unchanged(ctx context.Context) error {
 	}
 	for _, s := range b.m.Sources {
 		i := slices.IndexFunc(sources, func(one stream.Source) bool { return one.Name == s.Name })
-		if i < 0 || !slices.Equal(sources[i].Lanes, s.Lanes) {
+		if i < 0 || sources[i].Revision != s.Revision { // also when it is back by now
 			return fmt.Errorf("source %q was moved to other lanes since it began", s.Name)
 		}
 	}
