@@ -110,8 +110,9 @@ func (c *poster) repeat(ctx context.Context) {
 	c.post(ctx, old.key, old.batch)
 }
 
-// patience is how long a request without identities may be repeated.
-func (c *poster) patience() time.Duration { return c.window / 2 }
+// patience is how long a request without identities may be repeated: an api may take half
+// a minute until the repeat is in its lane, which has to be within the window.
+func (c *poster) patience() time.Duration { return min(c.window/2, c.window-32*time.Second) }
 
 // batch makes the next records, and repeats some of the last ones.
 func (c *poster) batch() (batch []posted) {

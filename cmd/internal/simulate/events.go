@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,7 +89,15 @@ func (h *history) pause(p *process, lasting time.Duration) {
 	}
 }
 
+// forgetTokens has others insert so many parts that all tokens are forgotten. While an
+// insert is under way they cannot: half of the window is for that time.
 func (h *history) forgetTokens() {
+	for _, c := range h.parked {
+		if strings.HasPrefix(c.name, "insert ") && !c.done {
+			h.plan(time.Second, "tokens are forgotten", h.forgetTokens)
+			return
+		}
+	}
 	h.warehouse.age(window + 1)
 	for lane := range h.lanes {
 		if h.state(lane).Claim != nil {

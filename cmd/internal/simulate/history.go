@@ -92,7 +92,7 @@ func Run(o Options, settle func()) Result {
 	deadline := time.Now().Add(drainTime)
 	h.driver.run(func() bool { return time.Now().After(deadline) || isClosed(done) && h.isDrained() })
 	if !isClosed(done) || !h.isDrained() {
-		h.fail("not drained after %v: %s", drainTime, h.standing())
+		h.fail("not drained after %v: clients have ended: %v; %s", drainTime, isClosed(done), h.standing())
 	}
 	h.judge()
 	h.end(done)
@@ -341,6 +341,11 @@ func (h *history) standing() string {
 		state := h.state(lane)
 		text = append(text, fmt.Sprintf("lane %d ends at %d, done %d, claim %v, owner %s", lane, h.server.streams[stream.LaneName(lane)].last, state.Done, state.Claim, state.Owner))
 	}
+	for _, c := range h.parked {
+		if !c.done && c.kind != waiting {
+			text = append(text, fmt.Sprintf("%s %s: %s", c.process.name, c.name, c.fate))
+		}
+	}
 	return strings.Join(text, "; ")
 }
 
@@ -361,11 +366,25 @@ func (h *history) judge() {
 		dead = append(dead, oracle.Record{Source: m.header["Sluice-Source"][0], Number: r.Key})
 	}
 	if verdict := h.notes.Judge(rows, dead); !verdict.OK() {
-		h.fail("%s", verdict)
+		h.fail("%s%s", verdict, h.places())
 	}
 	if n, m := len(h.warehouse.rows[records]), len(h.warehouse.rows[counters]); n != m && !h.inDoubt() {
 		h.fail("%d rows are stored, %d were counted, and no day is named for a recount", n, m)
 	}
+}
+
+// places says where rows came in that are stored twice, for people.
+func (h *history) places() (text string) {
+	seen, said := map[oracle.Record]row{}, 0
+	for _, r := range h.warehouse.rows[records] {
+		name := oracle.Record{Source: r.Source, Number: r.Key}
+		if before, twice := seen[name]; twice && said < 3 {
+			said++
+			text += fmt.Sprintf("\n\t%s/%d came in at %+v and at %+v", r.Source, r.Key, before.at(), r.at())
+		}
+		seen[name] = r
+	}
+	return text
 }
 
 // inDoubt says whether a lane names days for a recount.

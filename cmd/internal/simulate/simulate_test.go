@@ -1,9 +1,11 @@
 package simulate_test
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,29 +41,54 @@ func TestOne(t *testing.T) {
 	fmt.Printf("%v real, %v virtual, %d grants, %d records, %v, failures %v\n", time.Since(begun), r.Virtual, r.Grants, r.Records, r.Rare, r.Failures)
 }
 
+// keep writes down what led to a failure.
+func keep(t *testing.T, path string, r simulate.Result, said *bytes.Buffer) {
+	for _, line := range r.Trace {
+		fmt.Fprintln(said, line)
+	}
+	for _, line := range r.Failures {
+		fmt.Fprintln(said, line)
+	}
+	if err := os.WriteFile(path, said.Bytes(), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHistories runs seeds, and counts the rare states that they reach.
 func TestHistories(t *testing.T) {
-	seeds, first := number("SEEDS", 200), number("FIRST", 1)
+	seeds, first, traces := number("SEEDS", 200), number("FIRST", 1), os.Getenv("TRACES")
 	var next atomic.Int64
 	next.Store(int64(first))
 	var mu sync.Mutex
-	rare, failed, grants := map[string]int{}, 0, 0
+	rare, ran, failed, grants := map[string]int{}, 0, 0, 0
+	var stop atomic.Bool
 	begun := time.Now()
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
 			for {
 				seed := int(next.Add(1) - 1)
-				if seed >= first+seeds {
+				if seed >= first+seeds || stop.Load() {
 					return
 				}
-				r := run(t, simulate.Options{Seed: uint64(seed)})
+				said := &bytes.Buffer{}
+				o := simulate.Options{Seed: uint64(seed), Trace: traces != ""}
+				if o.Trace {
+					o.Log = slog.NewTextHandler(said, nil)
+				}
+				r := run(t, o)
+				if o.Trace && len(r.Failures) > 0 {
+					keep(t, filepath.Join(traces, strconv.Itoa(seed)+".txt"), r, said)
+				}
 				mu.Lock()
+				ran++
 				grants += r.Grants
 				for name, n := range r.Rare {
 					rare[name] += n
 				}
 				if len(r.Failures) > 0 {
 					failed++
+					stop.Store(os.Getenv("STOP") != "") // one is enough
 					if failed < 30 {
 						t.Errorf("seed %d: %v", seed, r.Failures)
 					}
@@ -72,7 +99,7 @@ func TestHistories(t *testing.T) {
 	}
 	all.Wait()
 	took := time.Since(begun)
-	t.Logf("%d histories in %v, %.1f seeds/s, %d calls granted, %d failed, %v", seeds, took, float64(seeds)/took.Seconds(), grants, failed, rare)
+	t.Logf("%d histories in %v, %.1f seeds/s, %d calls granted, %d failed, %v", ran, took, float64(ran)/took.Seconds(), grants, failed, rare)
 }
 
 // TestMostSeedsRepeat: the same seed gives the same history, call for call. The order of
