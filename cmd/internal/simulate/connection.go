@@ -114,7 +114,7 @@ func (c *connection) Names(ctx context.Context, subject string) ([]string, error
 	return ask(ctx, c, reading, "names", func() (names []string, _ error) {
 		for name, l := range c.server.streams {
 			for _, has := range l.cfg.Subjects {
-				if fits(has, subject) {
+				if overlap(has, subject) {
 					names = append(names, name)
 					break
 				}

@@ -136,8 +136,10 @@ func (d *driver) nudge() {
 
 // run grants calls until over says so.
 func (d *driver) run(over func() bool) {
-	for !over() {
-		d.settle()
+	for {
+		if d.settle(); over() {
+			return
+		}
 		now := time.Now()
 		for len(d.events) > 0 && !d.events[0].at.After(now) {
 			e := d.events[0]
@@ -236,9 +238,25 @@ func (d *driver) grant(c *call) {
 		o.value, o.err = c.apply()
 	}
 	d.note("%s %s: %s %v", c.process.name, c.name, c.fate, o.err)
+	if o.err == nil && (c.fate == late || c.fate == lost) {
+		d.saw(what(c.name) + ": " + c.fate.String())
+	}
 	if c.fate == granted || c.fate == refused {
 		c.answer <- o
 	}
+}
+
+// what is what a call writes.
+func what(name string) string {
+	for _, w := range []struct{ has, is string }{
+		{"insert ", "insert"}, {".record ", "entry"}, {".move ", "move marker"}, {"$KV.flow_lanes.lane", "lane state"},
+		{"$KV.flow_leases.", "lease"}, {"$KV.flow_sources.", "list of a source"}, {"flow.dead.", "dead letter"},
+	} {
+		if strings.Contains(name, w.has) {
+			return w.is
+		}
+	}
+	return "other"
 }
 
 // sleep lets time pass until something is due, or new.

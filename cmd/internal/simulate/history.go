@@ -26,6 +26,9 @@ type Options struct {
 	Seed  uint64
 	Trace bool         // keep the trace
 	Log   slog.Handler // of the programs; default none
+
+	// Canary loses a row on purpose, to see that it is noticed.
+	Canary bool
 }
 
 // Result is how a history went.
@@ -89,12 +92,16 @@ func Run(o Options, settle func()) Result {
 	go func() { clients.Wait(); close(done) }()
 	h.driver.run(func() bool { return time.Since(h.began) >= h.busy || h.grants > maxGrants })
 	h.heal()
-	deadline := time.Now().Add(drainTime)
-	h.driver.run(func() bool { return time.Now().After(deadline) || isClosed(done) && h.isDrained() })
-	if !isClosed(done) || !h.isDrained() {
+	deadline, drained := time.Now().Add(drainTime), false
+	h.driver.run(func() bool {
+		drained = isClosed(done) && h.isDrained()
+		return drained || time.Now().After(deadline)
+	})
+	if !drained {
 		h.fail("not drained after %v: clients have ended: %v; %s", drainTime, isClosed(done), h.standing())
 	}
 	h.judge()
+	h.count()
 	h.end(done)
 	posted, _ := h.notes.Count()
 	return Result{o.Seed, h.failures, h.grants, time.Since(h.began), h.sum, h.trace, h.rare, posted}
@@ -124,6 +131,7 @@ func newHistory(o Options, settle func()) *history {
 	h.server.skew = epoch + time.Duration(random.IntN(600)-300)*time.Second
 	h.warehouse.skew = epoch + time.Duration(random.IntN(600)-300)*time.Second
 	h.driver.healed = true // until everything is open
+	h.warehouse.canary = o.Canary
 	return h
 }
 
@@ -371,6 +379,37 @@ func (h *history) judge() {
 	if n, m := len(h.warehouse.rows[records]), len(h.warehouse.rows[counters]); n != m && !h.inDoubt() {
 		h.fail("%d rows are stored, %d were counted, and no day is named for a recount", n, m)
 	}
+}
+
+// count counts the rare states that the lane states tell of.
+func (h *history) count() {
+	for lane := range h.lanes {
+		state := h.state(lane)
+		if state.Totals.Void > 0 {
+			h.saw("void entry")
+		}
+		if state.Totals.Deduplicated > 0 {
+			h.saw("deduplicated records")
+		}
+		if len(state.Recount) > 0 {
+			h.saw("days in doubt")
+		}
+		if state.DedupFrom > 1 && h.server.streams[stream.LaneName(lane)].first > 1 {
+			h.saw("a lane that was purged")
+		}
+	}
+}
+
+// RareStates are what a long run must reach: one that does not proves less than it seems
+// to.
+var RareStates = []string{
+	"a connection is lost", "a lane that was purged", "a process stands still", "a source is moved: done", "a source is moved: given up",
+	"an api cannot publish", "an api dies", "an engine numbers anew", "an ingester dies", "an ingester stops", "answered as a repeat",
+	"days in doubt", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "insert lands after its process died",
+	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "lanes are full", "lease: late",
+	"move marker: late", "refold", "rejected insert", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
+	"request given up", "resent in another cut", "takeover in mid-insert", "the clock of the server steps", "token known",
+	"tokens of an open claim are forgotten", "view rejects", "views miss an insert", "void entry",
 }
 
 // places says where rows came in that are stored twice, for people.

@@ -32,10 +32,16 @@ type log struct {
 	bytes    uint64
 	messages map[uint64]*message
 	subjects map[string]uint64 // the last message of each
-	ids      map[string]uint64 // of messages, as long as the duplicate window
+	ids      map[string]taken  // of messages, as long as the duplicate window, purged or not
 
 	full   bool       // it takes nothing more
 	behind *following // a replica that answers reads when they may be asked of one
+}
+
+// taken is when a message was taken.
+type taken struct {
+	seq uint64
+	at  time.Time
 }
 
 // following is a replica of a log that has fallen behind: it ends there until then.
@@ -68,7 +74,7 @@ func (s *server) create(cfg jetstream.StreamConfig) (*jetstream.StreamInfo, erro
 	if cfg.Duplicates == 0 {
 		cfg.Duplicates = 2 * time.Minute
 	}
-	l := &log{cfg: cfg, created: s.now(), first: 1, messages: map[uint64]*message{}, subjects: map[string]uint64{}, ids: map[string]uint64{}}
+	l := &log{cfg: cfg, created: s.now(), first: 1, messages: map[uint64]*message{}, subjects: map[string]uint64{}, ids: map[string]taken{}}
 	s.streams[cfg.Name] = l
 	return s.info(l, ""), nil
 }
@@ -95,7 +101,21 @@ func fits(subject, filter string) bool {
 		switch {
 		case want == ">":
 			return len(names) > i
-		case i >= len(names) || want != "*" && want != names[i] && names[i] != "*":
+		case i >= len(names) || want != "*" && want != names[i]:
+			return false
+		}
+	}
+	return len(names) == len(wants)
+}
+
+// overlap says whether a subject may fit both filters.
+func overlap(a, b string) bool {
+	names, wants := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(names), len(wants)) {
+		switch {
+		case names[i] == ">" || wants[i] == ">":
+			return true
+		case names[i] != wants[i] && names[i] != "*" && wants[i] != "*":
 			return false
 		}
 	}
@@ -122,8 +142,8 @@ func (s *server) publish(msg *nats.Msg) (broker.Ack, error) {
 		}
 	}
 	id := header("Nats-Msg-Id")
-	if seq, known := l.ids[id]; known && id != "" {
-		return broker.Ack{Stream: l.cfg.Name, Sequence: seq, Duplicate: true}, nil
+	if was, known := l.ids[id]; known && id != "" {
+		return broker.Ack{Stream: l.cfg.Name, Sequence: was.seq, Duplicate: true}, nil
 	}
 	m := &message{msg.Subject, maps.Clone(msg.Header), slices.Clone(msg.Data), s.now()}
 	before, replaces := l.subjects[msg.Subject], l.cfg.MaxMsgsPerSubject == 1
@@ -137,7 +157,7 @@ func (s *server) publish(msg *nats.Msg) (broker.Ack, error) {
 	l.messages[l.last], l.subjects[msg.Subject] = m, l.last
 	l.bytes += m.size()
 	if id != "" {
-		l.ids[id] = l.last
+		l.ids[id] = taken{l.last, m.at}
 	}
 	if replaces && before > 0 {
 		l.remove(before)
@@ -177,8 +197,8 @@ func (s *server) expire(l *log) {
 			}
 		}
 	}
-	for id, seq := range l.ids {
-		if m := l.messages[seq]; m == nil || now.Sub(m.at) >= l.cfg.Duplicates {
+	for id, was := range l.ids {
+		if now.Sub(was.at) >= l.cfg.Duplicates {
 			delete(l.ids, id)
 		}
 	}
