@@ -73,6 +73,9 @@ var ErrMoved, ErrVoid = errMoved, errVoid
 // ErrSilent says that a server has kept messages to itself.
 var ErrSilent = errSilent
 
+// Passes says whether opening is tried again after an error.
+var Passes = passes
+
 // SeenAll says whether a scan that has seen a message has seen all up to the end.
 func (s *Stream) SeenAll(ctx context.Context, stream, subject string, seen, end uint64) error {
 	return s.seenAll(ctx, stream, subject, seen, end)

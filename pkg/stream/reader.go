@@ -200,7 +200,7 @@ func (r *Reader) waits(ctx context.Context) bool {
 	return err == nil && first > 0
 }
 
-var errSilent = errors.New("the server that is read from has fallen behind the others")
+var errSilent = fmt.Errorf("%w: the server that is read from has fallen behind the others", flow.ErrUnavailable)
 
 // drop gives up the consumer; the next read opens another.
 func (r *Reader) drop() {

@@ -108,8 +108,8 @@ func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter
 			if err == nil && msg.Number != sent+1 {
 				err = errors.New("messages were lost on the way")
 			}
-			if err != nil {
-				fail(err)
+			if err != nil { // its connection, or its server, is gone
+				fail(unavailable(err, time.Second))
 				return
 			}
 			sent++

@@ -62,6 +62,17 @@ func looksFirst(w *world, p *stream.Publisher, id string) func(context.Context) 
 // TestAServerThatStandsStillIsGivenUp: it takes connections and some bytes, as
 // the system does for it, and never answers. All hear so in time, those
 // who come later too; afterwards everything goes in once.
+// TestOpeningOutlivesAServerThatHasFallenBehind: a program that starts while one of three
+// servers lacks an entry waits, as it does for a leader.
+func TestOpeningOutlivesAServerThatHasFallenBehind(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{stream.ErrSilent, fmt.Errorf("look up sources: %w", stream.ErrSilent)} {
+		if !stream.Passes(err) {
+			t.Errorf("opening ends with %v", err)
+		}
+	}
+}
+
 func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  stream.Config
