@@ -106,6 +106,7 @@ check: | need-go ## formatting, vet, staticcheck, modules, Kubernetes, docker-co
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
+	@$(TEST) -count=1 -run '^TestEveryPatchApplies$$' ./cmd/internal/simulate/faults >/dev/null || { echo "make check: a patch of cmd/internal/simulate/faults does not apply any more: write it anew" >&2; exit 1; }
 	cd cmd/internal/foreign/shippers && $(GO) vet . && $(GO) mod tidy -diff
 	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
@@ -171,6 +172,16 @@ screenshots: browser-tools ## the same, and write the pictures of docs/console/
 chaos: engine | need-go ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
 
+# The real programs in virtual time, over simulated servers. CANARY=1 loses a row on purpose
+# and must fail; TRACES names a folder for what led to failures.
+SEEDS ?= 5000
+FIRST ?= 1
+simulate: | need-go ## two apis and two ingesters in virtual time: SEEDS histories from seed FIRST on; SEED shows one
+	@$(if $(SEED),SEED=$(SEED) ,SEEDS=$(SEEDS) FIRST=$(FIRST) )CANARY=$(CANARY) TRACES=$(TRACES) $(TEST) -count=1 -v -timeout 0 -run '^$(if $(SEED),TestOneSeed,TestHistories)$$' ./cmd/internal/simulate
+
+simulate-faults: | need-go ## put each deliberate fault into a copy of the tree, and look for it by simulation
+	@$(GO) run ./cmd/internal/simulate/faults $(ARGS)
+
 # The programs of a commit, to roll from and back to.
 upgrade: engine | need-go ## roll apis and ingesters from a version (PREVIOUS=COMMIT, else this one) to this one and back, under load
 	@[ -z "$(PREVIOUS)" ] || { rm -rf .cache/previous && mkdir -p .cache/previous/source && git archive $(PREVIOUS) | tar -x -C .cache/previous/source && \
@@ -205,4 +216,4 @@ clean: ## remove what was built; data/ and .cache/ stay
 need-go:
 	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak upgrade bench hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need-go
