@@ -11,9 +11,9 @@
 // goes wrong with it, and grants one at a time. So the order of events is the seed's, and
 // not the scheduler's.
 //
-// A history (history.go) has clients (client.go) that write down what was acknowledged,
-// and events (events.go): processes die, stand still, and lose their connection; lanes fill up and are
-// purged; tokens are forgotten. At its end everything is healed and drained, and the rows of
-// the warehouse are compared with the clients' notes by package oracle, which imports the
-// standard library only.
+// A history (history.go) has programs (programs.go), clients (client.go) that write down
+// what was acknowledged, and events (events.go): processes die, stand still, and lose their
+// connection; lanes fill up and are purged; tokens are forgotten. At its end everything is
+// healed and drained, and the rows of the warehouse are compared with the clients' notes by
+// package oracle, which imports the standard library only.
 package simulate
