@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/cmd/internal/run"
@@ -22,7 +24,7 @@ type loadCmd struct {
 	Full       bool          `help:"Every record names its partition and position, as those of exporters do."`
 	ClickHouse string        `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until it has the records, compare them, and measure until then."`
 	Wait       bool          `help:"Wait until all of it can be queried, at most 5 minutes: the api is asked, as ?wait=stored does."`
-	Acked      string        `help:"File that gets the ranges of records that were acknowledged."`
+	Acked      string        `help:"File that gets what was acknowledged: the JSON of each request, one a line."`
 	JSON       bool          `name:"json" help:"Print the report as JSON."`
 	run.Operator
 }
@@ -72,7 +74,16 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, file.Close()) }()
-		cfg.Acked = file
+		var mu sync.Mutex
+		cfg.Posted = func(records []byte, acked bool) error {
+			if !acked {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			_, err := fmt.Fprintf(file, "%s\n", bytes.TrimSuffix(records, []byte("\n")))
+			return err
+		}
 	}
 	report, err := load.Run(ctx, cfg)
 	if err != nil && report.Attempts == 0 {

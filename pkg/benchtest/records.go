@@ -31,7 +31,7 @@ func BatchesOf(b *testing.B, envelope load.Envelope, bodies, n int) [][]byte {
 	}
 	all := make([][]byte, bodies)
 	for i := range all {
-		all[i], _, _ = load.AppendBatch(nil, g, n)
+		all[i], _ = load.AppendBatch(nil, g, n)
 	}
 	return all
 }

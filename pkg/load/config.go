@@ -51,10 +51,15 @@ type Config struct {
 	// and the processes are measured until the last answer.
 	Stored func(ctx context.Context, acked Totals) error `kong:"-"`
 
-	Acked    io.Writer   `kong:"-"` // gets one line of ranges per acknowledged request, for ReadAcked; default none
+	Posted   Posted      `kong:"-"` // default none
 	Progress io.Writer   `kong:"-"` // shows a progress bar if it is a terminal; default none
 	TLS      *tls.Config `kong:"-"` // for https; default the system's roots
 }
+
+// Posted is told what became of a request, once, when its client is done with it: its JSON
+// (of a bulk its lines) and whether the api acknowledged it. Without that it may be stored
+// or not. It is called by several goroutines, and keeps nothing of the JSON.
+type Posted func(records []byte, acked bool) error
 
 // set fills in the defaults and says what cannot be.
 func (c *Config) set() error {

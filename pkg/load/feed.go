@@ -15,7 +15,6 @@ type request struct {
 	plain  []byte // JSON; the memory of body when nothing is compressed
 	zipped bytes.Buffer
 	totals Totals
-	ranges []Range
 
 	authorization string    // the header
 	key           string    // Idempotency-Key
@@ -84,7 +83,7 @@ func (f *feed) fill(r *request) {
 	n := int(min(f.left, int64(f.cfg.Batch)))
 	of := f.posters[f.next%int64(len(f.posters))]
 	r.authorization = of.authorization
-	r.plain, r.totals, r.ranges = AppendBatch(r.plain[:0], of.records, n)
+	r.plain, r.totals = AppendBatch(r.plain[:0], of.records, n)
 	r.body = r.plain
 	if f.cfg.Batch == 1 {
 		r.body = r.plain[1 : len(r.plain)-1]

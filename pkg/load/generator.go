@@ -120,10 +120,9 @@ func (g *Generator) template() *template {
 }
 
 // AppendBatch writes the next n records of a source as one JSON array to the end of
-// dst, fewer where it ends. It returns what they add up to and where they are.
-func AppendBatch(dst []byte, s Source, n int) ([]byte, Totals, []Range) {
+// dst, fewer where it ends. It returns what they add up to.
+func AppendBatch(dst []byte, s Source, n int) ([]byte, Totals) {
 	var sum Totals
-	var ranges []Range
 	dst = append(dst, '[')
 	for i := range n {
 		r, more := s.Next()
@@ -135,7 +134,6 @@ func AppendBatch(dst []byte, s Source, n int) ([]byte, Totals, []Range) {
 		}
 		dst = append(dst, r.JSON...)
 		sum.count(r)
-		ranges = extend(ranges, r)
 	}
-	return append(dst, ']'), sum, ranges
+	return append(dst, ']'), sum
 }

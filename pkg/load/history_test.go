@@ -12,21 +12,14 @@ import (
 // TestRecordsOfAnEngineAreCounted adds up a batch of an engine that ends.
 func TestRecordsOfAnEngineAreCounted(t *testing.T) {
 	e := simulator.New(simulator.Config{Seed: 1, Instances: 3})
-	body, sum, ranges := load.AppendBatch(nil, e, 100_000)
-	var inRanges int64
-	for _, r := range load.Join(ranges) {
-		inRanges += r.Records()
-	}
-	if inRanges != sum.Records {
-		t.Errorf("the ranges hold %d records of %d", inRanges, sum.Records)
-	}
+	body, sum := load.AppendBatch(nil, e, 100_000)
 	if n := strings.Count(string(body), `"recordVersion"`); int64(n) != sum.Records || n < 10 {
 		t.Errorf("%d records are written, %d are told", n, sum.Records)
 	}
 	if sum.MinPosition != 2 || sum.MaxPosition <= 2 || sum.KeySum == 0 {
 		t.Errorf("they add up to %+v", sum)
 	}
-	if body, sum, _ = load.AppendBatch(body[:0], e, 10); string(body) != "[]" || sum.Records != 0 {
+	if body, sum = load.AppendBatch(body[:0], e, 10); string(body) != "[]" || sum.Records != 0 {
 		t.Errorf("an engine that has ended writes %s", body)
 	}
 }

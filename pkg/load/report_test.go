@@ -160,34 +160,6 @@ func TestRetryAfterIsSecondsOrADate(t *testing.T) {
 	}
 }
 
-func TestAckedFile(t *testing.T) {
-	tests := []struct {
-		name, text string
-		want       []load.Range
-		bad        bool
-	}{
-		{name: "nothing", text: ""},
-		{name: "neighbours are joined", text: "1-1..5 2-1..1\n1-6..9\n", want: []load.Range{{1, 1, 9}, {2, 1, 1}}},
-		{name: "a gap stays", text: "1-7..9\n1-1..5\n", want: []load.Range{{1, 1, 5}, {1, 7, 9}}},
-		{name: "a cut line does not count", text: "1-1..5\n1-6..1", want: []load.Range{{1, 1, 5}}},
-		{name: "something else", text: "1-1...5\n", bad: true},
-		{name: "a range that ends before it begins", text: "1-5..1\n", bad: true},
-		{name: "the largest position", text: "1-1..9223372036854775807\n1-2..3\n", want: []load.Range{{1, 1, 9223372036854775807}}},
-		{name: "a number with something behind it", text: "1-1..5x\n", bad: true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := load.ReadAcked(strings.NewReader(tt.text))
-			if (err != nil) != tt.bad {
-				t.Fatalf("error is %v", err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("ranges (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestProgressIsDrawnOnTerminalsOnly(t *testing.T) {
 	var screen bytes.Buffer
 	load.DrawBar(&screen, 1000, load.Totals{Records: 500, Bytes: 335_000}, time.Second)
@@ -204,27 +176,4 @@ func TestProgressIsDrawnOnTerminalsOnly(t *testing.T) {
 	if pipe.Len() > 0 {
 		t.Errorf("%q was written to what is no terminal", pipe.String())
 	}
-}
-
-func FuzzReadAcked(f *testing.F) {
-	f.Add("1-1..5 2-1..1\n1-6..9\n")
-	f.Add("1--3..5\n")
-	f.Add("9223372036854775807-1..9223372036854775807 1-9223372036854775807..2\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		ranges, err := load.ReadAcked(strings.NewReader(text))
-		if err != nil {
-			return
-		}
-		var again strings.Builder
-		for i, r := range ranges {
-			if i > 0 && r.Partition == ranges[i-1].Partition && r.First <= ranges[i-1].Last {
-				t.Fatalf("%s and %s overlap", ranges[i-1], r)
-			}
-			again.WriteString(r.String() + "\n")
-		}
-		repeated, err := load.ReadAcked(strings.NewReader(again.String()))
-		if diff := cmp.Diff(ranges, repeated); err != nil || diff != "" {
-			t.Errorf("written again they are read as (-first +again): %v\n%s", err, diff)
-		}
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -38,7 +37,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	feed := newFeed(cfg)
-	tally := &tally{acked: cfg.Acked, failures: cfg.Failures, errors: map[string]int64{}}
+	tally := &tally{posted: cfg.Posted, failures: cfg.Failures, errors: map[string]int64{}}
 	meter := newMeter(cfg.PIDs)
 	bar := newBar(cfg)
 
@@ -132,7 +131,7 @@ func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 		pause := max(a.retryAfter, backoff(attempt))
 		again := err != nil || retryable(a.status)
 		if !again || time.Since(sent)+pause > w.cfg.GiveUp || !sleep(stop, pause) {
-			return w.tally.gaveUp(a, err)
+			return w.tally.gaveUp(r, a, err)
 		}
 	}
 }
@@ -185,8 +184,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // tally is what all connections together have seen. Safe for concurrent use.
 type tally struct {
-	acked    io.Writer // may be nil
-	failures int       // abandoned requests that end the run
+	posted   Posted // may be nil
+	failures int    // abandoned requests that end the run
 
 	mu        sync.Mutex
 	sentSum   Totals
@@ -199,7 +198,6 @@ type tally struct {
 	abandoned int64 // requests not acknowledged
 	errors    map[string]int64
 	last      error // why the latest request was abandoned
-	line      []byte
 }
 
 func (t *tally) sent(r *request) {
@@ -210,6 +208,7 @@ func (t *tally) sent(r *request) {
 }
 
 func (t *tally) acknowledged(r *request, latency time.Duration) error {
+	err := t.tell(r, true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ackedSum.add(r.totals)
@@ -217,12 +216,16 @@ func (t *tally) acknowledged(r *request, latency time.Duration) error {
 	t.wire += int64(len(r.body))
 	t.requests++
 	t.attempts++
-	if t.acked == nil {
+	return err
+}
+
+// tell says what became of a request.
+func (t *tally) tell(r *request, acked bool) error {
+	if t.posted == nil {
 		return nil
 	}
-	t.line = appendRanges(t.line[:0], r.ranges)
-	if _, err := t.acked.Write(t.line); err != nil {
-		return fmt.Errorf("write acknowledged ranges: %w", err)
+	if err := t.posted(r.plain, acked); err != nil {
+		return fmt.Errorf("write down what was posted: %w", err)
 	}
 	return nil
 }
@@ -235,7 +238,10 @@ func (t *tally) failed(reason string) {
 }
 
 // gaveUp ends the run once too many requests were abandoned.
-func (t *tally) gaveUp(a answer, err error) error {
+func (t *tally) gaveUp(r *request, a answer, err error) error {
+	if err := t.tell(r, false); err != nil {
+		return err
+	}
 	if err == nil {
 		err = fmt.Errorf("status %d: %.300s", a.status, a.body)
 	}

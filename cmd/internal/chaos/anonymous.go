@@ -22,15 +22,10 @@ type anonymous struct {
 	connections int
 	seed        uint64
 
-	mu       sync.Mutex
-	requests map[string]*request // by what marks their records
-	failed   error               // what no further try can help
-}
+	ledger *ledger
 
-// request is what became of one.
-type request struct {
-	records int64
-	acked   bool
+	mu     sync.Mutex
+	failed error // what no further try can help
 }
 
 const (
@@ -39,7 +34,7 @@ const (
 )
 
 func (s *site) newAnonymous(seed uint64) *anonymous {
-	a := &anonymous{poster: newPoster(s.URL, s.Tokens[anonymousSource]), rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seed}
+	a := &anonymous{poster: newPoster(s.URL, s.Tokens[anonymousSource]), rate: s.cfg.Rate * anonymousShare, connections: 4, seed: seed, ledger: s.ledgers[anonymousSource]}
 	for _, p := range s.Of(deployment.API) {
 		a.each = append(a.each, newPoster("http://"+p.HTTP, s.Tokens[anonymousSource]))
 	}
@@ -47,7 +42,6 @@ func (s *site) newAnonymous(seed uint64) *anonymous {
 }
 
 func (a *anonymous) run(ctx context.Context, until time.Duration) error {
-	a.requests = map[string]*request{}
 	began := time.Now()
 	every := time.Duration(float64(a.connections) * (1 + anonymousRecords) / 2 / a.rate * float64(time.Second))
 	var clients sync.WaitGroup
@@ -80,22 +74,22 @@ func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
 			time.Now().Truncate(time.Minute).UnixMilli(), mark, value)
 	}
 	body.WriteByte(']')
-	of := &request{records: int64(n)}
-	a.mu.Lock()
-	a.requests[mark] = of
-	a.mu.Unlock()
 	if r.IntN(8) == 0 {
 		a.deliverToEach(ctx, body.Bytes(), mark)
 	}
-	if !a.deliver(ctx, body.Bytes(), mark) {
-		return
+	acked := a.deliver(ctx, body.Bytes(), mark)
+	if err := a.ledger.noteRequest("anonymous-"+mark, body.Bytes(), acked); err != nil {
+		a.fail(err)
 	}
-	a.mu.Lock()
-	of.acked = true
-	a.mu.Unlock()
-	if r.IntN(5) == 0 && deployment.Sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
+	if acked && r.IntN(5) == 0 && deployment.Sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
 		a.deliver(ctx, body.Bytes(), mark) // its answer was lost, for all the api knows
 	}
+}
+
+func (a *anonymous) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = err
 }
 
 // deliverToEach posts a request to all apis at the same moment. The answers do
@@ -115,9 +109,7 @@ func (a *anonymous) deliver(ctx context.Context, body []byte, mark string) (acke
 			return true
 		}
 		if !again {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.failed = fmt.Errorf("post records without identity: %w", err)
+			a.fail(fmt.Errorf("post records without identity: %w", err))
 			return false
 		}
 		if !deployment.Sleep(ctx, min(50*time.Millisecond<<min(attempt, 10), 2*time.Second)) {
@@ -125,33 +117,4 @@ func (a *anonymous) deliver(ctx context.Context, body []byte, mark string) (acke
 		}
 	}
 	return false
-}
-
-// compare compares how many records of each request are stored.
-func (a *anonymous) compare(stored map[string]int64) Findings {
-	var f Findings
-	for mark, of := range a.requests {
-		n := stored[mark]
-		f.Stored += n
-		f.Unique += min(n, of.records)
-		if of.acked {
-			f.Acked += of.records
-			if n < of.records {
-				f.Lost += of.records - n
-				f.Named = append(f.Named, fmt.Sprintf("lost: %d of %d records of request %s", of.records-n, of.records, mark))
-			}
-		}
-		if n > of.records {
-			f.Doubled += n - of.records
-			f.Named = append(f.Named, fmt.Sprintf("doubled: %d records too many of %d of request %s", n-of.records, of.records, mark))
-		}
-	}
-	for mark, n := range stored {
-		if a.requests[mark] == nil {
-			f.Stored += n
-			f.Strangers += n
-			f.Named = append(f.Named, fmt.Sprintf("never sent: %d records of request %s", n, mark))
-		}
-	}
-	return f
 }

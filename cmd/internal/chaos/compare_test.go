@@ -1,97 +1,154 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
-	"math/rand/v2"
+	"io"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/cmd/internal/deployment"
+	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/flow"
 	"sluice/pkg/load"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
 )
 
-func span(partition, first, last int64) load.Range {
-	return load.Range{Partition: partition, First: first, Last: last}
+func TestMain(m *testing.M) { clickhousetest.Main(m) }
+
+// filled is a database with what three sources have sent: two with records that
+// are equal to the last byte, and one with records without identity; and their ledgers.
+func filled(t *testing.T) (db *warehouse.DB, ledgers []*ledger, records [][]byte) {
+	t.Helper()
+	_, url := clickhousetest.FreshDatabase(t)
+	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := load.NewGenerator(load.GeneratorConfig{Seed: 9, Step: time.Millisecond, Envelope: load.FullEnvelope})
+	for range 3000 {
+		r, _ := g.Next()
+		records = append(records, bytes.Clone(r.JSON))
+	}
+	twin := fmt.Appendf(nil, `{"valueType":"VARIABLE","intent":"CREATED","timestamp":%d,"value":{"processInstanceKey":"0-1"}}`, time.Now().UnixMilli())
+	dir := t.TempDir()
+	for i, of := range []struct {
+		source  string
+		records [][]byte
+	}{{"a", records}, {"b", records}, {anonymousSource, [][]byte{twin, twin, twin}}} {
+		insert(t, db, of.source, uint64(i+1), of.records)
+		l, err := newLedger(dir, of.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(l.close)
+		if err := l.note(fmt.Appendf(nil, "[%s]", bytes.Join(of.records, []byte(","))), true); err != nil {
+			t.Fatal(err)
+		}
+		ledgers = append(ledgers, l)
+	}
+	return db, ledgers, records
 }
 
-func TestCompare(t *testing.T) {
-	sent := []load.Range{span(1, 1, 100), span(2, 1, 100)}
-	for _, tt := range []struct {
-		name   string
-		acked  []load.Range
-		stored []Stretch
-		want   Findings
-	}{
-		{"all is well", []load.Range{span(1, 1, 10)}, []Stretch{{span(1, 1, 10), 1}},
-			Findings{Acked: 10, Stored: 10, Unique: 10}},
-		{"what was not acknowledged may be stored", []load.Range{span(1, 1, 10)}, []Stretch{{span(1, 1, 15), 1}},
-			Findings{Acked: 10, Stored: 15, Unique: 15}},
-		{"nothing is stored", []load.Range{span(1, 1, 10), span(2, 3, 4)}, nil,
-			Findings{Acked: 12, Lost: 12, LostAt: []load.Range{span(1, 1, 10), span(2, 3, 4)}}},
-		{"the middle is lost", []load.Range{span(1, 1, 10)}, []Stretch{{span(1, 8, 12), 1}, {span(1, 1, 3), 1}, {span(1, 5, 5), 1}},
-			Findings{Acked: 10, Stored: 9, Unique: 9, Lost: 3, LostAt: []load.Range{span(1, 4, 4), span(1, 6, 7)}}},
-		{"of one partition, not of the other", []load.Range{span(1, 1, 5), span(2, 1, 5)}, []Stretch{{span(2, 1, 5), 1}},
-			Findings{Acked: 10, Stored: 5, Unique: 5, Lost: 5, LostAt: []load.Range{span(1, 1, 5)}}},
-		{"some are doubled, one of them three times", []load.Range{span(1, 1, 10)},
-			[]Stretch{{span(1, 1, 4), 1}, {span(1, 5, 6), 2}, {span(1, 7, 7), 3}, {span(1, 8, 10), 1}},
-			Findings{Acked: 10, Stored: 14, Unique: 10, Doubled: 4, DoubledAt: []load.Range{span(1, 5, 6), span(1, 7, 7)}}},
-		{"what was never acknowledged must not be doubled either", nil, []Stretch{{span(1, 1, 1), 2}},
-			Findings{Stored: 2, Unique: 1, Doubled: 1, DoubledAt: []load.Range{span(1, 1, 1)}}},
-		{"some were never sent", nil, []Stretch{{span(1, 99, 102), 1}, {span(3, 1, 1), 1}},
-			Findings{Stored: 5, Unique: 5, Strangers: 3, StrangersAt: []load.Range{span(1, 101, 102), span(3, 1, 1)}}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := Compare(tt.acked, sent, tt.stored)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("findings differ (-want +got):\n%s", diff)
-			}
-			if clean := tt.want.Lost+tt.want.Doubled+tt.want.Strangers == 0; got.Clean() != clean {
-				t.Errorf("Clean is %v, want %v", got.Clean(), clean)
-			}
-		})
+// insert stores records as a message of a lane, without deduplication.
+func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [][]byte) {
+	t.Helper()
+	m := flow.Message{Seq: seq, Source: source, Incarnation: 1, Received: time.Now(), Body: fmt.Appendf(nil, "[%s]", bytes.Join(records, []byte(",")))}
+	b := record.Block{Columns: new(record.Columns), Token: fmt.Sprint("test-", seq), StoredAt: time.Now().UnixMilli()}
+	if err := b.Columns.Append(&m); err != nil {
+		t.Fatal(err)
+	}
+	b.To = b.Columns.Rows()
+	if err := db.Insert(t.Context(), b); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestCompareAgreesWithCounting compares with a count of every single record.
-func TestCompareAgreesWithCounting(t *testing.T) {
-	for seed := range uint64(300) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 1))
-			var acked, sent []load.Range
-			var stored []Stretch
-			var want Findings
-			for p := int64(1); p <= 3; p++ {
-				for pos := int64(1); pos <= 12; pos++ {
-					wasSent := r.IntN(4) > 0
-					wasAcked := wasSent && r.IntN(3) > 0
-					times := int64(r.IntN(3))
-					at := span(p, pos, pos)
-					if wasSent {
-						sent = append(sent, at)
-					}
-					if wasAcked {
-						acked = append(acked, at)
-						want.Acked++
-					}
-					if times > 0 {
-						stored = append(stored, Stretch{Range: at, Times: times})
-						want.Stored += times
-						want.Unique++
-						want.Doubled += times - 1
-					}
-					if wasAcked && times == 0 {
-						want.Lost++
-					}
-					if !wasSent && times > 0 {
-						want.Strangers++
-					}
-				}
+// TestTheComparisonFindsWhatIsWrong breaks the tables in every way that must
+// not pass for right, one after the other.
+func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
+	db, ledgers, records := filled(t)
+	engine := clickhousetest.Shared(t)
+	stored := tables{database: db.Database(), ask: func(ctx context.Context, sql string) (io.ReadCloser, error) {
+		return deployment.Stream(ctx, engine.HTTP()+"/", sql)
+	}}
+	sql := func(statement string) {
+		t.Helper()
+		clickhousetest.Exec(t, engine, strings.ReplaceAll(statement, "{db}", db.Database()))
+	}
+	type wrong struct{ Lost, Doubled, Strangers, Above, Below, Differ int64 }
+	const sync = " SETTINGS mutations_sync = 2"
+	for _, tt := range []struct {
+		name   string
+		tamper func()
+		want   wrong // with what was done before
+		says   string
+	}{
+		{name: "nothing is wrong", tamper: func() {}},
+		{name: "ten records are stored twice", says: "records of a: id ", want: wrong{Doubled: 10, Above: 10, Differ: 1}, tamper: func() {
+			sql("SYSTEM STOP MERGES {db}.records")
+			insert(t, db, "a", 4, records[100:110])
+		}},
+		{name: "and merges have left one row of each", says: "v_sources of a: partition_id ", want: wrong{Above: 10, Differ: 1}, tamper: func() {
+			sql("SYSTEM START MERGES {db}.records")
+			sql("OPTIMIZE TABLE {db}.records FINAL")
+		}},
+		{name: "a record is not there", says: "value_type PROCESS_INSTANCE_CREATION, intent CREATED", want: wrong{Lost: 1, Above: 10, Differ: 1}, tamper: func() {
+			sql("ALTER TABLE {db}.records DELETE WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE_CREATION' AND position = (SELECT min(position) FROM {db}.records WHERE partition_id = 2 AND value_type = 'PROCESS_INSTANCE_CREATION') AND partition_id = 2" + sync)
+		}},
+		{name: "a record was never sent", says: "records of a: id 9-9, partition_id 0", want: wrong{Lost: 1, Strangers: 1, Above: 11, Differ: 1}, tamper: func() {
+			sql("INSERT INTO {db}.records (source, own_id, ts, received_at, stored_at) SELECT 'a', '9-9', now64(), now64(), now64()")
+		}},
+		{name: "a source never sent anything", says: "records of stranger: id 9-9", want: wrong{Lost: 1, Strangers: 2, Above: 12, Differ: 1}, tamper: func() {
+			sql("INSERT INTO {db}.records (source, own_id, ts, received_at, stored_at) SELECT 'stranger', '9-9', now64(), now64(), now64()")
+		}},
+		{name: "a record without identity is not there", says: "the row is there 2 times, want 3", want: wrong{Lost: 2, Strangers: 2, Above: 12, Differ: 1}, tamper: func() {
+			sql("ALTER TABLE {db}.records DELETE WHERE source = 'anonymous' AND identity LIKE '%.2'" + sync)
+		}},
+		{name: "two others are there", says: "the row is there 4 times, want 3", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 14, Differ: 1}, tamper: func() {
+			sql("INSERT INTO {db}.records SELECT * REPLACE ('other' || identity AS identity) FROM {db}.records WHERE source = 'anonymous'")
+		}},
+		{name: "a counter is doubled", says: "counts_1m of b: minute ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Differ: 1}, tamper: func() {
+			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (7 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE' LIMIT 1")
+		}},
+		{name: "counters miss two records", says: "counts_1m of b: minute ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 1}, tamper: func() {
+			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (-2 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'JOB' LIMIT 1")
+		}},
+		{name: "an aggregate has one row too many", says: "key 77: the row is there 1 times, want 0", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 2}, tamper: func() {
+			sql("INSERT INTO {db}.jobs SELECT * REPLACE (toInt64(77) AS key) FROM {db}.jobs WHERE source = 'b' LIMIT 1")
+		}},
+		{name: "an aggregate misses a row", says: "v_process_instances of a: process_instance_key ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 3}, tamper: func() {
+			sql("ALTER TABLE {db}.process_instances DELETE WHERE process_instance_key = (SELECT max(process_instance_key) FROM {db}.process_instances)" + sync)
+		}},
+		{name: "a column of an aggregate is wrong", says: `: first_value is "~zebra", want "`, want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 4}, tamper: func() {
+			sql("INSERT INTO {db}.variables SELECT * REPLACE ('~zebra' AS created) FROM {db}.variables WHERE source = 'b' AND created != '' LIMIT 1")
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.tamper()
+			f, err := stored.judge(t.Context(), ledgers)
+			if err != nil {
+				t.Fatal(err)
 			}
-			r.Shuffle(len(stored), func(i, j int) { stored[i], stored[j] = stored[j], stored[i] })
-			got := Compare(acked, sent, stored)
-			got.LostAt, got.DoubledAt, got.StrangersAt = nil, nil, nil
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("findings differ (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.want, wrong{f.Lost, f.Doubled, f.Strangers, f.Above, f.Below, int64(f.Differ)}); diff != "" {
+				t.Errorf("wrong (-want +got):\n%s", diff)
+			}
+			if f.Views < 10 || f.Acked != 6003 {
+				t.Errorf("%d records and %d views are compared", f.Acked, f.Views)
+			}
+			if named := strings.Join(f.Named, "\n"); f.Clean() != (tt.says == "") || !strings.Contains(named, tt.says) {
+				t.Errorf("clean is %v; %q should be named:\n%s", f.Clean(), tt.says, named)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ const recordsOfInstance = 120
 
 // export writes records into the logs of an engine and posts them as the exporters of
 // its partitions do, until all are acknowledged.
-func (s *site) export(ctx context.Context, e engine, seed uint64, t *truth) error {
+func (s *site) export(ctx context.Context, e engine, seed uint64) (sum camunda.Count, err error) {
 	begin := time.Now()
 	bulks := e.forms == nil
 	l, err := newLogs(s.Dir, e.source, simulator.Config{
@@ -34,7 +34,7 @@ func (s *site) export(ctx context.Context, e engine, seed uint64, t *truth) erro
 		Every: time.Duration(recordsOfInstance / (s.cfg.Rate * e.share) * float64(time.Second)),
 	})
 	if err != nil {
-		return err
+		return sum, err
 	}
 	defer l.close()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -42,15 +42,14 @@ func (s *site) export(ctx context.Context, e engine, seed uint64, t *truth) erro
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return l.write(ctx, begin.Add(s.cfg.For)) })
 	var mu sync.Mutex
-	var sum camunda.Count
 	for partition, log := range l.partitions {
 		random := rand.New(rand.NewPCG(seed, uint64(partition)))
 		cfg := camunda.Config{Partition: partition, Log: log, Random: rand.New(rand.NewPCG(seed, uint64(-partition))), Snapshot: min(5*time.Minute, s.cfg.For/4)}
 		if bulks {
-			cfg.To = &camunda.Client{URLs: []string{s.Elastic}, User: e.source, Token: s.Tokens[e.source]}
+			cfg.To = &noted{&camunda.Client{URLs: []string{s.Elastic}, User: e.source, Token: s.Tokens[e.source]}, s.ledgers[e.source]}
 		} else {
 			// In a hurry, so that runs of half a minute see it fail too.
-			cfg.To = &ownRoute{newPoster(s.URL, s.Tokens[e.source]), e.forms, fail}
+			cfg.To = &ownRoute{newPoster(s.URL, s.Tokens[e.source]), e.forms, fail, s.ledgers[e.source]}
 			cfg.BulkRecords, cfg.BulkDelay, cfg.Backoff, cfg.BackoffMost = 20+random.IntN(980), time.Second, 50*time.Millisecond, 2*time.Second
 			cfg.Followers = min(15*time.Second, s.cfg.For/20)
 		}
@@ -69,10 +68,27 @@ func (s *site) export(ctx context.Context, e engine, seed uint64, t *truth) erro
 			return err
 		})
 	}
-	err = work.Wait()
-	wrote := l.wrote()
-	t.add(e.source, posted{sent: wrote, acked: wrote, counts: l.counts}, sum)
-	return err
+	return sum, work.Wait()
+}
+
+// noted writes down the documents of bulks that were acknowledged. Others are tried again
+// until they are.
+type noted struct {
+	camunda.Elasticsearch
+	ledger *ledger
+}
+
+func (n *noted) Bulk(ctx context.Context, bulk []byte) error {
+	if err := n.Elasticsearch.Bulk(ctx, bulk); err != nil {
+		return err
+	}
+	lines := bytes.Split(bytes.TrimSuffix(bulk, []byte("\n")), []byte("\n"))
+	for i := 1; i < len(lines); i += 2 {
+		if err := n.ledger.note(lines[i], true); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // failBroker lets the broker of a partition fail now and then: partitions change their
@@ -93,6 +109,8 @@ type ownRoute struct {
 	to    *poster
 	forms []form
 	fail  context.CancelCauseFunc // what no further try can help ends the run
+
+	ledger *ledger
 }
 
 func (r *ownRoute) Templates(context.Context) error { return nil }
@@ -116,6 +134,9 @@ func (r *ownRoute) Bulk(ctx context.Context, bulk []byte) error {
 	}
 	body.WriteByte(']')
 	again, err := r.to.post(ctx, body.Bytes(), "")
+	if err == nil {
+		err, again = r.ledger.note(body.Bytes(), true), false
+	}
 	if err != nil && !again {
 		r.fail(err)
 	}

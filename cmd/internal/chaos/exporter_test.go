@@ -81,23 +81,29 @@ func TestAnExporterSendsEverythingAndSomeOfItAgain(t *testing.T) {
 				Deployment: &deployment.Deployment{Config: deployment.Config{Dir: t.TempDir()}, URL: server.URL},
 				cfg:        Config{For: 3 * time.Second, Rate: 3000}, journal: newJournal(io.Discard),
 			}
-			sum := &truth{sources: map[string]posted{}}
-			if err := s.export(t.Context(), engine{"one", 1, 1, forms}, 7, sum); err != nil {
+			l, err := newLedger(t.TempDir(), "one")
+			if err != nil {
 				t.Fatal(err)
 			}
-			var counted int64
-			for _, n := range sum.sources["one"].counts {
-				counted += n
+			defer l.close()
+			s.ledgers = map[string]*ledger{"one": l}
+			did, err := s.export(t.Context(), engine{"one", 1, 1, forms}, 7)
+			if err != nil {
+				t.Fatal(err)
 			}
-			n, did := records(sum.sources["one"].sent), sum.exported
-			if n < 1000 || int64(len(d.first)) != n || counted != n {
-				t.Errorf("%d records came and %d are counted, the log holds %d; want thousands", len(d.first), counted, n)
+			o, err := l.oracle()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := o.Acked()
+			if n < 1000 || int64(len(d.first)) != n || l.written() < did.Records {
+				t.Errorf("%d records came and %d are acknowledged, in %d lines of %d acknowledgements; want thousands", len(d.first), n, l.written(), did.Records)
 			}
 			if did.Failures == 0 || did.Again == 0 {
 				t.Errorf("the exporter did %+v: nothing was repeated", did)
 			}
 			if did.Records-did.Again != n {
-				t.Errorf("the exporter did %+v: the log holds %d", did, n)
+				t.Errorf("the exporter did %+v: the ledger holds %d", did, n)
 			}
 		})
 	}

@@ -265,15 +265,26 @@ func wipe(p *deployment.Process) Fault {
 
 // operate runs a command, as an operator does who tries again when NATS is away.
 func (s *site) operate(ctx context.Context, args ...string) error {
-	for {
+	name := "sluice " + strings.Join(args, " ")
+	return s.insist(ctx, name, func() error {
 		out, err := s.Sluice(ctx, append(args, "--nats", s.NATSURL)...)
 		if err == nil {
-			s.journal.note("sluice %s: %s", strings.Join(args, " "), out)
+			s.journal.note("%s: %s", name, out)
+		}
+		return err
+	})
+}
+
+// insist tries until it succeeds, or until the end of ctx: other faults take servers away.
+func (s *site) insist(ctx context.Context, what string, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
 			return nil
 		}
-		s.journal.note("%v", err)
+		s.journal.note("%s: %v", what, err)
 		if !deployment.Sleep(ctx, time.Second) {
-			return err
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -22,6 +20,7 @@ type posting struct {
 	clients   []client
 	engines   []engine
 	anonymous bool
+	trickles  []trickle
 	fields    bool          // a dataset tool changes fields
 	giveUp    time.Duration // ends the retries of a request
 }
@@ -61,6 +60,7 @@ func (c Config) posts() posting {
 		return posting{engines: []engine{{"engine-b", 1, 3, nil}}}
 	}
 	return posting{
+		trickles: c.trickles(),
 		clients: []client{
 			{source: "bulk", share: 0.32, cfg: load.Config{Batch: 500, Connections: 4}},
 			{source: "large", share: 0.15, cfg: load.Config{Batch: 4000, Connections: 2}},                          // several messages each
@@ -88,61 +88,54 @@ func (p posting) sources() (names []string) {
 	if p.anonymous {
 		names = append(names, anonymousSource)
 	}
+	for _, t := range p.trickles {
+		names = append(names, t.sources...)
+	}
 	return names
 }
 
-// truth is what was sent by all, and what of it was acknowledged.
-type truth struct {
-	mu        sync.Mutex
-	sources   map[string]posted
-	anonymous *anonymous
-	exported  camunda.Count
-}
-
-// posted is what one source has sent.
-type posted struct {
-	sent, acked []load.Range
-	abandoned   int64           // records
-	counts      map[count]int64 // what its counters must come to; nil when that depends on what was abandoned
-}
-
-// post posts until the time is up and everything is answered or given up.
-func (s *site) post(ctx context.Context, all posting) (*truth, error) {
-	t := &truth{sources: map[string]posted{}, anonymous: &anonymous{}}
+// post posts until the time is up and everything is answered or given up. What was sent is
+// in the ledgers.
+func (s *site) post(ctx context.Context, all posting) (exported camunda.Count, err error) {
 	seeds := rand.New(rand.NewPCG(s.cfg.Seed, 0x10ad))
 	work, ctx := errgroup.WithContext(ctx)
 	for _, c := range all.clients {
 		c.cfg.Seed, c.cfg.GiveUp = seeds.Uint64()|1, all.giveUp
-		work.Go(func() error { return s.postAs(ctx, c, t) })
+		work.Go(func() error { return s.postAs(ctx, c) })
 	}
+	var mu sync.Mutex
 	for _, e := range all.engines {
 		seed := seeds.Uint64()
-		work.Go(func() error { return s.export(ctx, e, seed, t) })
+		work.Go(func() error {
+			count, err := s.export(ctx, e, seed)
+			mu.Lock()
+			defer mu.Unlock()
+			exported.Add(count)
+			return err
+		})
 	}
 	if all.anonymous {
-		t.anonymous = s.newAnonymous(seeds.Uint64())
-		work.Go(func() error { return t.anonymous.run(ctx, s.cfg.For) })
+		anonymous := s.newAnonymous(seeds.Uint64())
+		work.Go(func() error { return anonymous.run(ctx, s.cfg.For) })
+	}
+	for _, c := range all.trickles {
+		work.Go(func() error { return s.trickle(ctx, c) })
 	}
 	if all.fields {
 		work.Go(func() error { return s.changeFields(ctx, all.giveUp) })
 	}
-	err := work.Wait()
-	s.journal.note("exporters: %+v", t.exported)
-	return t, err
+	err = work.Wait()
+	s.journal.note("exporters: %+v", exported)
+	return exported, err
 }
 
-func (s *site) postAs(ctx context.Context, c client, t *truth) error {
-	file, err := os.Create(filepath.Join(s.Dir, "acked-"+c.source))
-	if err != nil {
-		return err
-	}
-	defer file.Close()
+func (s *site) postAs(ctx context.Context, c client) error {
 	wait := time.Duration(c.after * float64(s.cfg.For))
 	if !deployment.Sleep(ctx, wait) {
 		return ctx.Err()
 	}
 	cfg := c.cfg
-	cfg.URL, cfg.Token, cfg.Acked = s.URL, s.Tokens[c.source], file
+	cfg.URL, cfg.Token, cfg.Posted = s.URL, s.Tokens[c.source], s.ledgers[c.source].note
 	cfg.Rate, cfg.Duration, cfg.Failures = s.cfg.Rate*c.share, s.cfg.For-wait, 1<<30
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 8 * time.Second
@@ -153,53 +146,13 @@ func (s *site) postAs(ctx context.Context, c client, t *truth) error {
 	}
 	s.journal.note("%s: %d records of %d acknowledged, %d retries, p50 %.0f ms, p99 %.0f ms, max %.0f ms, failed attempts %v", c.source, report.Acked.Records,
 		report.Sent.Records, report.Retries, report.Latency.P50*1e3, report.Latency.P99*1e3, report.Latency.Max*1e3, report.Failed)
-
-	p := posted{abandoned: report.Sent.Records - report.Acked.Records}
-	if _, err := file.Seek(0, 0); err != nil {
-		return err
-	}
-	if p.acked, err = load.ReadAcked(file); err != nil {
-		return err
-	}
-	if got := records(p.acked); got != report.Acked.Records {
-		return fmt.Errorf("the ranges acknowledged to %s hold %d records, its report says %d", c.source, got, report.Acked.Records)
-	}
-	p.sent = firstOf(cfg.Seed, report.Sent.Records)
-	t.add(c.source, p, camunda.Count{})
 	return nil
 }
 
-func (t *truth) add(source string, p posted, e camunda.Count) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sources[source] = p
-	t.exported.Add(e)
-}
-
 // abandoned are the records that their clients gave up.
-func (t *truth) abandoned() (n int64) {
-	for _, p := range t.sources {
-		n += p.abandoned
-	}
-	for _, r := range t.anonymous.requests {
-		if !r.acked {
-			n += r.records
-		}
+func (s *site) abandoned() (n int64) {
+	for _, l := range s.ledgers {
+		n += l.abandoned
 	}
 	return n
-}
-
-// firstOf is where the first n records of a seed are: they are made again.
-func firstOf(seed uint64, n int64) []load.Range {
-	g := load.NewGenerator(load.GeneratorConfig{Seed: seed})
-	var all []load.Range
-	var buf []byte
-	for n > 0 {
-		batch := min(n, 10_000)
-		var ranges []load.Range
-		buf, _, ranges = load.AppendBatch(buf[:0], g, int(batch))
-		n -= batch
-		all = load.Join(append(all, ranges...))
-	}
-	return all
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
-	"sluice/pkg/load"
 	"sluice/pkg/load/simulator"
 )
 
@@ -19,7 +17,6 @@ import (
 type logs struct {
 	engine     *simulator.Engine
 	partitions map[int64]*partitionLog
-	counts     map[count]int64 // what flow.counts_1m must come to
 }
 
 // partitionLog is what one partition of a source has written, in order.
@@ -27,24 +24,13 @@ type partitionLog struct {
 	file *os.File // records, one after the other
 
 	mu    sync.Mutex
-	ends  []int64      // offset behind each record
-	wrote []load.Range // their positions
-	whole bool         // nothing more is written
-}
-
-// count is what records are counted by, as the columns of flow.counts_1m.
-type count struct {
-	Minute     time.Time
-	ValueType  string
-	RecordType string
-	Intent     string
-	Process    string
-	Version    int64
+	ends  []int64 // offset behind each record
+	whole bool    // nothing more is written
 }
 
 // newLogs makes the logs of a source in dir.
 func newLogs(dir, name string, cfg simulator.Config) (*logs, error) {
-	s := &logs{engine: simulator.New(cfg), partitions: map[int64]*partitionLog{}, counts: map[count]int64{}}
+	s := &logs{engine: simulator.New(cfg), partitions: map[int64]*partitionLog{}}
 	for p := int64(1); p <= int64(cfg.Partitions); p++ {
 		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s-%d.records", name, p)), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 		if err != nil {
@@ -75,11 +61,8 @@ func (s *logs) write(ctx context.Context, until time.Time) error {
 			return nil
 		}
 		for r, more := s.engine.NextBy(now); more; r, more = s.engine.NextBy(now) {
-			if err := s.partitions[r.Partition].append(r.JSON, r.Position); err != nil {
+			if err := s.partitions[r.Partition].append(r.JSON); err != nil {
 				return fmt.Errorf("write the log of partition %d: %w", r.Partition, err)
-			}
-			if err := s.count(r.JSON); err != nil {
-				return err
 			}
 		}
 		if !deployment.Sleep(ctx, 20*time.Millisecond) {
@@ -88,46 +71,7 @@ func (s *logs) write(ctx context.Context, until time.Time) error {
 	}
 }
 
-// count adds a record to what the counters must come to.
-func (s *logs) count(raw []byte) error {
-	var r struct {
-		RecordType, ValueType, Intent string
-		Timestamp                     int64
-		Value                         struct {
-			BpmnProcessID            string      `json:"bpmnProcessId"`
-			Version                  json.Number `json:"version"`
-			ProcessDefinitionVersion json.Number `json:"processDefinitionVersion"`
-		}
-	}
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return fmt.Errorf("a record of the generator: %w", err)
-	}
-	c := count{
-		Minute:    time.UnixMilli(r.Timestamp).UTC().Truncate(time.Minute),
-		ValueType: r.ValueType, RecordType: r.RecordType, Intent: r.Intent, Process: r.Value.BpmnProcessID,
-	}
-	for _, v := range []json.Number{r.Value.Version, r.Value.ProcessDefinitionVersion} {
-		if n, err := v.Int64(); err == nil {
-			c.Version = n
-		}
-	}
-	s.counts[c]++
-	return nil
-}
-
-// wrote is everything in the logs.
-func (s *logs) wrote() []load.Range {
-	var all []load.Range
-	for id, l := range s.partitions {
-		for _, r := range l.wrote {
-			r.Partition = id
-			all = append(all, r)
-		}
-	}
-	return sorted(all)
-}
-
-func (l *partitionLog) append(record []byte, position int64) error {
+func (l *partitionLog) append(record []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	start := int64(0)
@@ -138,11 +82,6 @@ func (l *partitionLog) append(record []byte, position int64) error {
 		return err
 	}
 	l.ends = append(l.ends, start+int64(len(record)))
-	if n := len(l.wrote); n > 0 && l.wrote[n-1].Last == position-1 {
-		l.wrote[n-1].Last = position
-	} else {
-		l.wrote = append(l.wrote, load.Range{First: position, Last: position})
-	}
 	return nil
 }
 

@@ -14,12 +14,11 @@
 // before, cut into other requests and written in other forms; one posts records without
 // identity, under keys.
 //
-// A run ends with all processes healed, waits until the lanes are empty, and compares:
-// of each record of each source how often it was acknowledged (never, or at least once)
-// with how often it is stored, in flow.records as it is; the counters with the rows, and
-// with what the exporters know that they must come to; every aggregate table with the
-// same one made at once from all records. What was sent but never acknowledged may be
-// stored once or not at all. sluice verify must agree.
+// Every client writes down what it has posted and whether that was acknowledged, in a
+// ledger of its source. A run ends with all processes healed, waits until the lanes are
+// empty, and compares row by row what the oracle (cmd/internal/oracle) computes from these
+// ledgers alone: flow.records as it is, every counter, every view of an aggregate. What was
+// sent but never acknowledged may be stored once or not at all. sluice verify must agree.
 package main
 
 import (

@@ -26,7 +26,7 @@ func plan(cfg Config, d *deployment.Deployment) []due {
 		return []due{{at, outage(d.Process(deployment.Engine), cfg.Outage)}}
 	}
 	r := rand.New(rand.NewPCG(cfg.Seed, 0x5105))
-	all := slices.Concat(milestones(cfg, d), steps(cfg, d))
+	all := slices.Concat(milestones(cfg, d), steps(cfg, d), asked(cfg, d))
 	for at := 2 * time.Second; at < cfg.For; at += gap(r, cfg.Every) {
 		all = append(all, due{at, draw(r, d)})
 	}

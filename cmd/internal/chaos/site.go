@@ -22,7 +22,8 @@ type site struct {
 	cfg     Config
 	journal *journal
 	holds   holds
-	disks   map[string]*disk // by the process that they belong to; none without SmallDisk
+	disks   map[string]*disk   // by the process that they belong to; none without SmallDisk
+	ledgers map[string]*ledger // by source
 }
 
 // crashed starts a process again that ended unasked, as a supervisor does.
@@ -170,6 +171,9 @@ func run(name string, args ...string) error {
 // close ends what is left and lets go of everything but the folder.
 func (s *site) close() {
 	s.Close()
+	for _, l := range s.ledgers {
+		l.close()
+	}
 	for _, d := range s.disks {
 		if err := run("umount", d.path); err != nil {
 			s.journal.note("%v", err)

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +51,9 @@ type Config struct {
 	Links     bool // every connection of clients, apis, and ingesters passes a Link
 	Clocks    bool // SetClock steps the clocks of the programs, which BuildWithClocks built
 
-	Sources []string            // get a token each; default load, load-2, … load-9
-	Options map[string][]string // further options, by kind or name of a process
+	Sources  []string            // get a token each; default load, load-2, … load-9
+	Subjects map[string]string   // of sources whose token stands for another subject
+	Options  map[string][]string // further options, by kind or name of a process
 }
 
 // Deployment is processes, the links between them, and how they are reached. Its
@@ -162,7 +164,7 @@ func (d *Deployment) writeTokens() error {
 	var file strings.Builder
 	for _, source := range d.Sources {
 		d.Tokens[source] = auth.NewToken()
-		entry := auth.Entry{Subject: source, SHA256: auth.Digest(d.Tokens[source]),
+		entry := auth.Entry{Subject: cmp.Or(d.Subjects[source], source), Source: source, SHA256: auth.Digest(d.Tokens[source]),
 			Scopes: []flow.Scope{flow.ScopeRecordsWrite, flow.ScopeFieldsWrite, flow.ScopeUserWrite, flow.ScopeRead}}
 		fmt.Fprintln(&file, entry.Line())
 	}

@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -64,6 +65,29 @@ func (d *Deployment) Number(ctx context.Context, sql string) (int64, error) {
 		return 0, err
 	}
 	return strconv.ParseInt(text, 10, 64)
+}
+
+// Rows asks the engine over HTTP, for answers that are too large to hold. The answer is
+// read as it comes: an error in the middle of it is a line of its own.
+func (d *Deployment) Rows(ctx context.Context, sql string) (io.ReadCloser, error) {
+	return Stream(ctx, "http://"+d.HTTP+"/", sql)
+}
+
+// Stream is Rows of the engine at an address.
+func Stream(ctx context.Context, address, sql string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(sql))
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		body, err := io.ReadAll(res.Body)
+		return nil, errors.Join(fmt.Errorf("%s: %s", res.Status, body), err, res.Body.Close())
+	}
+	return res.Body, nil
 }
 
 // Ask sends a query to an engine over HTTP, under a user unless that is empty, and

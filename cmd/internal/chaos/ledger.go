@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"sluice/cmd/internal/oracle"
+)
+
+// ledger is where a source writes down what became of each record that it sent: the lines
+// that the oracle reads.
+type ledger struct {
+	source string
+	path   string
+
+	mu        sync.Mutex
+	file      *os.File
+	records   int64 // lines
+	abandoned int64 // of them, of records that were given up
+	forgotten map[string]bool
+	expired   bool // its rows were let expire
+}
+
+// entry is a line of a ledger. The oracle needs no request; a client does that sends one
+// again under its key.
+type entry struct {
+	oracle.Line
+	Request string `json:"request,omitempty"` // of records that only it identifies
+}
+
+func newLedger(dir, source string) (*ledger, error) {
+	l := &ledger{source: source, path: filepath.Join(dir, "posted-"+source), forgotten: map[string]bool{}}
+	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	l.file = file
+	return l, err
+}
+
+// note writes down what became of a body: a record, or an array of them.
+func (l *ledger) note(body []byte, acked bool) error { return l.noteRequest("", body, acked) }
+
+func (l *ledger) noteRequest(request string, body []byte, acked bool) error {
+	records := []json.RawMessage{body}
+	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '[' {
+		records = nil
+		if err := json.Unmarshal(body, &records); err != nil {
+			return fmt.Errorf("write down what %s has posted: %w", l.source, err)
+		}
+	}
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines)
+	for _, record := range records {
+		if err := encoder.Encode(entry{oracle.Line{Source: l.source, Acked: acked, Record: record}, request}); err != nil {
+			return fmt.Errorf("write down what %s has posted: %w", l.source, err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records += int64(len(records))
+	if !acked {
+		l.abandoned += int64(len(records))
+	}
+	_, err := l.file.Write(lines.Bytes())
+	return err
+}
+
+// forget leaves an instance of it out of what must be there.
+func (l *ledger) forget(instance string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgotten[instance] = true
+}
+
+// expire leaves its rows out, and not its aggregates.
+func (l *ledger) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expired = true
+}
+
+// oracle reads the ledger.
+func (l *ledger) oracle() (*oracle.Oracle, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := oracle.New(l.source)
+	o.Forgotten, o.Expired = l.forgotten, l.expired
+	file, err := os.Open(l.path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return o, o.Read(file)
+}
+
+// acknowledged are the first lines of the ledger, so many, that were acknowledged.
+func (l *ledger) acknowledged(lines int64, do func(entry) error) error {
+	file, err := os.Open(l.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	decoder := json.NewDecoder(file)
+	for range lines {
+		var e entry
+		if err := decoder.Decode(&e); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if e.Acked {
+			if err := do(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// written is how many lines the ledger has.
+func (l *ledger) written() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.records
+}
+
+func (l *ledger) close() { _ = l.file.Close() } // every line is written

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/deployment"
+)
+
+// operation is what every long-lived installation meets, and what its operator does: a
+// fault with a name of its own, which a run carries out once, or never.
+type operation struct {
+	name  string
+	on    bool // in runs that name none
+	fault func(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
+}
+
+// operations are all there are. Those that are off find a fault of the product that is
+// known and not mended yet.
+var operations = []operation{
+	{"backup", false, backup},
+	{"recount", false, recount},
+	{"rebuild", false, rebuild},
+	{"migrate-ttl", false, migrateTTL},
+	{"dead-replay", false, deadReplay},
+	{"forget", false, forget},
+	{"two-sources", false, twoSources},
+	{"clock-days", false, clockDays},
+	{"restore", false, restore},
+	{"away-and-back", false, awayAndBack},
+	{"lanes-reset", false, lanesReset},
+	{"set-back-nats", false, setBackNATS},
+	{"set-back-clickhouse", false, setBackClickHouse},
+	{"expire", false, expire},
+}
+
+// none in Config.Faults means that a run carries out no operation.
+const none = "none"
+
+// operations are those of a run, in the order of the table.
+func (c Config) operations() (all []operation, err error) {
+	for _, name := range c.Faults {
+		if name != none && !slices.ContainsFunc(operations, func(o operation) bool { return o.name == name }) {
+			return nil, fmt.Errorf("--faults %s is none of %s, or %s", name, strings.Join(operationNames(), ", "), none)
+		}
+	}
+	for _, o := range operations {
+		if len(c.Faults) == 0 && o.on && !c.Brokers && c.Outage == 0 || slices.Contains(c.Faults, o.name) {
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+func operationNames() (names []string) {
+	for _, o := range operations {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+// does tells whether a run carries out an operation.
+func (c Config) does(name string) bool {
+	all, _ := c.operations() // a name that is none was refused before
+	return slices.ContainsFunc(all, func(o operation) bool { return o.name == name })
+}
+
+// oneOperation is held by an operation while it lasts: one follows the other, as an
+// operator does them.
+const oneOperation = "operator"
+
+// asked are the operations of a run, in an order of the seed, spread over its middle.
+func asked(cfg Config, d *deployment.Deployment) (all []due) {
+	r := rand.New(rand.NewPCG(cfg.Seed, 0x09e7))
+	chosen, _ := cfg.operations()
+	r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	for i, o := range chosen {
+		f := o.fault(r, cfg, d)
+		f.Alone = append(f.Alone, oneOperation)
+		inject := f.Inject
+		f.Inject = func(ctx context.Context, s *site) (func(), error) {
+			// It is done also when the time is up while another one was under way.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+			defer cancel()
+			return inject(ctx, s)
+		}
+		at := 0.15 + 0.6*float64(i)/float64(len(chosen))
+		all = append(all, due{time.Duration(at * float64(cfg.For)), f})
+	}
+	return all
+}
+
+// errNotInjected is what a run returns that was asked for a fault and never injected it.
+var errNotInjected = errors.New("a fault that was asked for was never injected")
+
+// injected fails when an operation is missing in what was done.
+func (c Config) injected(done counts) error {
+	all, err := c.operations()
+	for _, o := range all {
+		if done[o.name] == 0 {
+			err = errors.Join(err, fmt.Errorf("%w: %s", errNotInjected, o.name))
+		}
+	}
+	return err
+}
+
+// command is an operation that is one command of the operator.
+func command(kind string, args func(s *site) []string) Fault {
+	return Fault{Kind: kind, Inject: func(ctx context.Context, s *site) (func(), error) {
+		return nil, s.operate(ctx, args(s)...)
+	}}
+}
+
+// withTables are arguments of a command that uses ClickHouse too.
+func (s *site) withTables(args ...string) []string {
+	return append(args, "--clickhouse", s.ClickHouse())
+}
+
+// window are the options of a command that has to know the deduplication window.
+func (s *site) window() []string { return []string{"--repeat-window", s.cfg.RepeatWindow.String()} }
+
+// backup makes one while records flow. One that was interrupted is resumed.
+func backup(*rand.Rand, Config, *deployment.Deployment) Fault {
+	return command("backup", func(s *site) []string { return s.withTables("backup", "--to", filepath.Join(s.Dir, "backup")) })
+}
+
+// recount recomputes the counters of today, whether that is due or not.
+func recount(*rand.Rand, Config, *deployment.Deployment) Fault {
+	return command("recount", func(s *site) []string { return s.withTables("recount", time.Now().UTC().Format(time.DateOnly)) })
+}
+
+// migrateTTL changes how long rows are kept, to so many days that none expires.
+func migrateTTL(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
+	return Fault{Kind: "migrate-ttl", Inject: func(ctx context.Context, s *site) (func(), error) {
+		return nil, s.keep(ctx, 30+r.IntN(400))
+	}}
+}
+
+// keep sets how many days rows and counters are kept.
+func (s *site) keep(ctx context.Context, days int) error {
+	return s.insist(ctx, "set how long rows are kept", func() error {
+		text := fmt.Sprintf("%dd", days)
+		_, err := s.Sluice(ctx, "migrate", "ttl", "--keep-records", text, "--keep-counts", text, "--clickhouse", s.ClickHouse())
+		return err
+	})
+}
+
+// rebuild makes the tables again in another database, which the command compares with
+// those in use, and drops them.
+func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
+	return Fault{Kind: "rebuild", Inject: func(ctx context.Context, s *site) (func(), error) {
+		if err := s.operate(ctx, s.withTables(append([]string{"rebuild", "--into", "flow_rebuild"}, s.window()...)...)...); err != nil {
+			return nil, err
+		}
+		return nil, s.insist(ctx, "drop what was rebuilt", func() error { return s.Exec(ctx, "DROP DATABASE flow_rebuild") })
+	}}
+}
+
+// deadReplay lets a constraint refuse every record of a source for a while: its records
+// become dead letters. Once the constraint is gone they are replayed.
+func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
+	hold := between(r, time.Second, 4*time.Second)
+	return Fault{Kind: "dead-replay", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
+		exec := func(what, sql string) error {
+			return s.insist(ctx, what, func() error { return s.Exec(ctx, sql) })
+		}
+		if err := exec("add a constraint", "ALTER TABLE flow.records ADD CONSTRAINT IF NOT EXISTS no_people CHECK source != '"+people+"'"); err != nil {
+			return nil, err
+		}
+		refused := s.insist(ctx, "wait for dead letters", func() error { return s.someLetters(ctx) })
+		deployment.Sleep(ctx, hold)
+		if err := errors.Join(refused, exec("drop the constraint", "ALTER TABLE flow.records DROP CONSTRAINT IF EXISTS no_people")); err != nil {
+			return nil, err
+		}
+		return nil, s.insist(ctx, "replay dead letters", func() error {
+			if _, err := s.Sluice(ctx, "dead", "replay", "--all", "--nats", s.NATSURL); err != nil {
+				return err
+			}
+			n, err := s.deadLetters(ctx)
+			if err == nil && n > 0 { // of blocks that were refused until just now
+				err = fmt.Errorf("%d dead letters are left", n)
+			}
+			return err
+		})
+	}}
+}
+
+// deadLetters is how many there are that were not replayed.
+func (s *site) deadLetters(ctx context.Context) (uint64, error) {
+	js, err := s.JetStream()
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	letters, err := js.Stream(ctx, "FLOW_DEAD")
+	if err != nil {
+		return 0, err
+	}
+	return letters.CachedInfo().State.Msgs, nil
+}
+
+func (s *site) someLetters(ctx context.Context) error {
+	n, err := s.deadLetters(ctx)
+	if err == nil && n == 0 {
+		err = errors.New("there are none yet")
+	}
+	return err
+}
+
+// forget forgets an instance that has ended.
+func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
+	which := r.IntN(1000)
+	return Fault{Kind: "forget", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
+		l := s.ledgers[people]
+		var instances []string
+		err := s.insist(ctx, "choose an instance to forget", func() (err error) {
+			if instances, err = instancesOf(l); err == nil && len(instances) == 0 {
+				err = errors.New("there is none yet")
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		instance := instances[which%len(instances)]
+		l.forget(instance)
+		args := s.withTables("forget", "--instance", instance, "--source", people, "--yes", "--by", "chaos", "--history", s.cfg.history().String())
+		return nil, s.operate(ctx, append(args, s.window()...)...)
+	}}
+}
+
+// twoSources only counts: the twins post all the time.
+func twoSources(*rand.Rand, Config, *deployment.Deployment) Fault {
+	return Fault{Kind: "two-sources", Inject: func(ctx context.Context, s *site) (func(), error) {
+		return nil, s.insist(ctx, "wait until both twins have posted", func() error {
+			for _, source := range twins {
+				if s.ledgers[source].written() == 0 {
+					return fmt.Errorf("%s has posted nothing", source)
+				}
+			}
+			return nil
+		})
+	}}
+}
+
+// clockDays steps the clock of an api or an ingester by days: more than records may be
+// ahead of it, more than a retention, in both directions.
+func clockDays(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
+	machine := pick(r, slices.Concat(d.Of(deployment.API), d.Of(deployment.Ingester))).Name
+	by := time.Duration(8+r.IntN(500)) * 24 * time.Hour
+	if r.IntN(2) == 0 {
+		by = -by
+	}
+	f := stepClock(machine, by, between(r, 2*time.Second, 20*time.Second))
+	f.Kind = "clock-days"
+	return f
+}
+
+// serverLinks are the names of all links of a deployment to servers.
+func serverLinks(d *deployment.Deployment) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(d.Links)) {
+		if strings.HasSuffix(name, deployment.ToNATS) || strings.HasSuffix(name, deployment.ToEngine) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOperations(t *testing.T) {
+	t.Run("those asked for are all planned, in an order of the seed", func(t *testing.T) {
+		cfg := Config{For: 2 * time.Minute, Every: time.Hour, Faults: operationNames()}
+		orders := map[string]bool{}
+		for cfg.Seed = range uint64(3) {
+			lines := strings.Join(planned(t, cfg, 1), "\n") + "\n"
+			orders[lines] = true
+			for _, name := range operationNames() {
+				if n := strings.Count(lines, "s "+name); n != 1 {
+					t.Errorf("%s is planned %d times:\n%s", name, n, lines)
+				}
+			}
+			if lines != strings.Join(planned(t, cfg, 1), "\n")+"\n" {
+				t.Error("two schedules of the same seed differ")
+			}
+		}
+		if len(orders) != 3 {
+			t.Errorf("three seeds have %d schedules", len(orders))
+		}
+	})
+	t.Run("one of a name that is none is refused", func(t *testing.T) {
+		if _, err := (Config{Faults: []string{"backup", "earthquake"}}).operations(); err == nil || !strings.Contains(err.Error(), "earthquake") {
+			t.Errorf("error is %v", err)
+		}
+	})
+	t.Run("a run that was asked for one and never injected it fails", func(t *testing.T) {
+		cfg := Config{Faults: []string{"backup", "forget"}}
+		if err := cfg.injected(counts{"backup": 1, "forget": 1}); err != nil {
+			t.Error(err)
+		}
+		err := cfg.injected(counts{"backup": 1, "kill": 3})
+		if !errors.Is(err, errNotInjected) || !strings.Contains(err.Error(), "forget") || strings.Contains(err.Error(), "backup") {
+			t.Errorf("error is %v", err)
+		}
+	})
+	t.Run("none is none", func(t *testing.T) {
+		if all, err := (Config{Faults: []string{none}}).operations(); err != nil || len(all) > 0 {
+			t.Errorf("%d operations, %v", len(all), err)
+		}
+	})
+}
+
+// TestALedgerIsReadAsItWasWritten, also while more is written, and after its client died.
+func TestALedgerIsReadAsItWasWritten(t *testing.T) {
+	l, err := newLedger(t.TempDir(), people)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	now := time.UnixMilli(1763700000000)
+	for n, acked := range []bool{true, false, true} {
+		if err := l.noteRequest("key", []byte(shortLife(n, now)), acked); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.note([]byte(`{"id":"alone"}`), true); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(l.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteString(`{"source":"peo`)
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	o, err := l.oracle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Acked() != 9 || l.written() != 13 || l.abandoned != 4 {
+		t.Errorf("%d records are acknowledged of %d, %d given up, want 9 of 13, 4", o.Acked(), l.written(), l.abandoned)
+	}
+	instances, err := instancesOf(l)
+	if diff := cmp.Diff([]string{"9100000000000000", "9100000000000020"}, instances); err != nil || diff != "" {
+		t.Errorf("instances, %v (-want +got):\n%s", err, diff)
+	}
+	l.forget(instances[0])
+	if o, err = l.oracle(); err != nil || o.Acked() != 5 {
+		t.Errorf("%d records are kept, %v, want 5", o.Acked(), err)
+	}
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/deployment"
+	"sluice/pkg/programtest"
+)
+
+// later is how long an installation runs on after its backup was made.
+func later(r *rand.Rand, cfg Config) time.Duration { return between(r, cfg.For/30, cfg.For/8) }
+
+// serversAlone are the names that a fault holds which takes away servers of a kind with
+// their data, while apis and ingesters run: no other one starts or reaches them.
+func serversAlone(d *deployment.Deployment, kinds ...string) (names []string) {
+	names = append(serverLinks(d), allNATS)
+	for _, kind := range append(kinds, deployment.Ingester) {
+		for _, p := range d.Of(kind) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// restore sets NATS and ClickHouse back to a backup, as docs/backup.md says: apis stay
+// alive and cannot reach NATS meanwhile, ingesters are stopped, and everything is sent
+// again afterwards.
+func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
+	wait := later(r, cfg)
+	return Fault{Kind: "restore", Inject: func(ctx context.Context, s *site) (func(), error) {
+		folder := filepath.Join(s.Dir, "restored")
+		if err := s.operate(ctx, s.withTables("backup", "--to", folder)...); err != nil {
+			return nil, err
+		}
+		deployment.Sleep(ctx, wait)
+		return nil, s.setBack(ctx, []string{deployment.NATS, deployment.Engine}, func(p *deployment.Process) error {
+			return os.RemoveAll(p.Data)
+		}, func() error {
+			return s.operate(ctx, s.withTables("restore", "--from", folder)...)
+		})
+	}}
+}
+
+// setBackNATS sets NATS alone back to a copy of its data, and resumes every lane behind
+// the last message that it has, as an operator does after that.
+func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
+	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(ctx context.Context, s *site) error {
+		ends, err := s.laneEnds(ctx)
+		for lane, last := range ends {
+			err = errors.Join(err, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--done", fmt.Sprint(last), "--yes"))
+		}
+		return err
+	})
+}
+
+// setBackClickHouse sets ClickHouse alone back to a copy of its data.
+func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
+	return setBackAlone("set-back-clickhouse", deployment.Engine, later(r, cfg), func(context.Context, *site) error { return nil })
+}
+
+func setBackAlone(kind, of string, wait time.Duration, mend func(context.Context, *site) error) Fault {
+	return Fault{Kind: kind, Inject: func(ctx context.Context, s *site) (func(), error) {
+		kept := filepath.Join(s.Dir, "kept-"+of)
+		if err := os.RemoveAll(kept); err != nil {
+			return nil, err
+		}
+		if err := s.copyData(of, kept); err != nil {
+			return nil, err
+		}
+		deployment.Sleep(ctx, wait)
+		return nil, s.setBack(ctx, []string{of}, func(p *deployment.Process) error {
+			return errors.Join(os.RemoveAll(p.Data), os.CopyFS(p.Data, os.DirFS(filepath.Join(kept, p.Name))))
+		}, func() error { return mend(ctx, s) })
+	}}
+}
+
+// copyData copies the data of all servers of a kind while they are stopped.
+func (s *site) copyData(kind, to string) (err error) {
+	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kind))
+	defer release()
+	for _, p := range s.Of(kind) {
+		err = errors.Join(err, p.Stop())
+	}
+	for _, p := range s.Of(kind) {
+		if err == nil {
+			err = os.CopyFS(filepath.Join(to, p.Name), os.DirFS(p.Data))
+		}
+		s.start(p)
+	}
+	return err
+}
+
+// setBack stops the ingesters and the servers of some kinds, replaces the data of each
+// server, starts them, and mends what the operator has to while no program reaches them.
+// Then everything runs again, and everything is sent again.
+func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deployment.Process) error, mend func() error) error {
+	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kinds...))
+	err := func() (err error) {
+		defer release()
+		for _, name := range serverLinks(s.Deployment) {
+			s.Links[name].Stall()
+			defer s.Links[name].Resume()
+		}
+		var servers []*deployment.Process
+		for _, kind := range kinds {
+			servers = append(servers, s.Of(kind)...)
+		}
+		for _, p := range slices.Concat(s.Of(deployment.Ingester), servers) {
+			p.Kill()
+		}
+		defer func() {
+			for _, p := range s.Of(deployment.Ingester) {
+				s.start(p)
+			}
+		}()
+		for _, p := range servers {
+			err = errors.Join(err, replace(p))
+		}
+		for _, p := range servers {
+			s.start(p)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.insist(ctx, "wait for the servers", func() error { return s.serversAnswer(ctx) }); err != nil {
+			return err
+		}
+		s.journal.note("%s: set back", strings.Join(kinds, " and "))
+		return mend()
+	}()
+	if err != nil {
+		return err
+	}
+	return s.resend(ctx)
+}
+
+// serversAnswer tells whether NATS and the engine do, past all links.
+func (s *site) serversAnswer(ctx context.Context) error {
+	for _, p := range s.Of(deployment.NATS) {
+		if err := programtest.AnswersOK(ctx, "http://"+p.HTTP+"/healthz"); err != nil {
+			return err
+		}
+	}
+	return s.Exec(ctx, "SELECT 1")
+}
+
+// laneEnds are the last messages of all lanes.
+func (s *site) laneEnds(ctx context.Context) (map[int]uint64, error) {
+	js, err := s.JetStream()
+	if err != nil {
+		return nil, err
+	}
+	ends := map[int]uint64{}
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		var lane int
+		if n, _ := fmt.Sscanf(info.Config.Name, "FLOW_%d", &lane); n == 1 {
+			ends[lane] = info.State.LastSeq
+		}
+	}
+	return ends, streams.Err()
+}
+
+// lanesReset lets a lane resume where it is: what an operator does once too often.
+func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
+	lane := r.IntN(2)
+	var alone []string
+	for _, p := range d.Of(deployment.Ingester) {
+		alone = append(alone, p.Name)
+	}
+	return Fault{Kind: "lanes-reset", Target: fmt.Sprint("lane ", lane), Alone: alone, Inject: func(ctx context.Context, s *site) (func(), error) {
+		for _, p := range s.Of(deployment.Ingester) { // so that its checkpoint stands
+			p.Kill()
+		}
+		heal := func() {
+			for _, p := range s.Of(deployment.Ingester) {
+				s.start(p)
+			}
+		}
+		var done uint64
+		err := s.insist(ctx, "read the checkpoint", func() (err error) {
+			done, err = s.checkpoint(ctx, lane)
+			return err
+		})
+		if err != nil {
+			return heal, err
+		}
+		return heal, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--done", fmt.Sprint(done), "--yes")
+	}}
+}
+
+// checkpoint is that of a lane, as sluice lanes list shows it.
+func (s *site) checkpoint(ctx context.Context, lane int) (done uint64, err error) {
+	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
+	for line := range strings.Lines(out) {
+		var n int
+		var last uint64
+		if found, _ := fmt.Fscan(strings.NewReader(line), &n, &last, &done); found == 3 && n == lane {
+			return done, err
+		}
+	}
+	return 0, errors.Join(err, fmt.Errorf("lane %d is not in:\n%s", lane, out))
+}
+
+// awayAndBack moves a source to another lane and back, each time while the lane that it
+// leaves is behind.
+func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
+	behind := between(r, time.Second, 10*time.Second)
+	return Fault{Kind: "away-and-back", Target: "ids-only", Inject: func(ctx context.Context, s *site) (func(), error) {
+		for _, lanes := range []string{"1", "0"} {
+			links, release := s.take(deployment.Ingester, deployment.ToEngine)
+			for _, l := range links {
+				l.Stall()
+			}
+			moved := make(chan error, 1)
+			go func() { moved <- s.operate(ctx, "lanes", "spread", "ids-only", "--lanes", lanes) }()
+			deployment.Sleep(ctx, behind)
+			for _, l := range links {
+				l.Resume()
+			}
+			release()
+			if err := <-moved; err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}}
+}
+
+// expire lets the rows of a source expire: they were stored three days ago, and rows are
+// kept for two. Their timestamps are in a month of their own, whose parts go as a whole.
+func expire(*rand.Rand, Config, *deployment.Deployment) Fault {
+	const of = " WHERE source = '" + aged + "'"
+	return Fault{Kind: "expire", Target: aged, Inject: func(ctx context.Context, s *site) (func(), error) {
+		l := s.ledgers[aged]
+		stored := s.insist(ctx, "wait until all records to expire are stored", func() error {
+			n, err := s.Number(ctx, "SELECT count() FROM flow.records"+of)
+			if want := l.written() - l.abandoned; err == nil && (want == 0 || n < want) {
+				err = fmt.Errorf("%d of %d", n, want)
+			}
+			return err
+		})
+		if stored != nil {
+			return nil, stored
+		}
+		l.expire()
+		const shifted = "INSERT INTO flow.counts_1m SELECT * REPLACE (stored_day - 3 AS stored_day) FROM flow.counts_1m" + of + " AND stored_day >= today() - 1"
+		for _, sql := range []string{
+			"ALTER TABLE flow.records UPDATE stored_at = stored_at - INTERVAL 3 DAY, received_at = received_at - INTERVAL 3 DAY" + of + " AND stored_at >= today() - 1 SETTINGS mutations_sync = 2",
+			shifted, "ALTER TABLE flow.counts_1m DELETE" + of + " AND stored_day >= today() - 1 SETTINGS mutations_sync = 2",
+		} {
+			if err := s.insist(ctx, "let records be older", func() error { return s.Exec(ctx, sql) }); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.keep(ctx, 2); err != nil {
+			return nil, err
+		}
+		return nil, s.insist(ctx, "merge", func() error {
+			if err := s.Exec(ctx, "OPTIMIZE TABLE flow.records FINAL"); err != nil {
+				return err
+			}
+			return s.Exec(ctx, "OPTIMIZE TABLE flow.counts_1m FINAL")
+		})
+	}}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/deployment"
+)
+
+// trickle is a slow client of an operation: it posts one body after the other, each under
+// all of its sources, until it is acknowledged or given up.
+type trickle struct {
+	sources []string
+	share   float64                           // of the run in which it posts
+	body    func(n int, now time.Time) string // the nth, an array of records
+}
+
+// Sources of trickles.
+const (
+	people = "people" // whose instances end at once
+	aged   = "aged"   // whose records have timestamps of months ago
+)
+
+// twins are two engines of one team: one subject, two sources, the same bodies.
+var twins = []string{"twin-a", "twin-b"}
+
+const trickleEvery = 200 * time.Millisecond
+
+// trickles are those that the operations of a run need.
+func (c Config) trickles() (all []trickle) {
+	if c.does("forget") || c.does("dead-replay") {
+		all = append(all, trickle{[]string{people}, 1, shortLife})
+	}
+	if c.does("two-sources") {
+		all = append(all, trickle{twins, 1, twinBody})
+	}
+	if c.does("expire") {
+		all = append(all, trickle{[]string{aged}, 0.1, func(n int, now time.Time) string { return shortLife(n, now.AddDate(0, -2, 0)) }})
+	}
+	return all
+}
+
+// shortLife is an instance that begins, has a variable, and ends.
+func shortLife(n int, now time.Time) string {
+	instance := 9_100_000_000_000_000 + int64(n)*10
+	var all []string
+	for i, of := range []struct{ valueType, intent, value string }{
+		{"PROCESS_INSTANCE", "ELEMENT_ACTIVATING", `"bpmnElementType":"PROCESS"`},
+		{"PROCESS_INSTANCE", "ELEMENT_ACTIVATED", `"bpmnElementType":"PROCESS"`},
+		{"VARIABLE", "CREATED", fmt.Sprintf(`"name":"email","value":"\"somebody-%d@example.org\"","scopeKey":%d`, n, instance)},
+		{"PROCESS_INSTANCE", "ELEMENT_COMPLETED", `"bpmnElementType":"PROCESS"`},
+	} {
+		key := instance
+		if of.valueType == "VARIABLE" {
+			key++
+		}
+		all = append(all, fmt.Sprintf(`{"partitionId":4,"position":%d,"key":%d,"timestamp":%d,"recordType":"EVENT","valueType":%q,"intent":%q,"value":{"bpmnProcessId":"life","version":1,"processInstanceKey":%d,"elementId":"life",%s}}`,
+			4*n+i+1, key, now.UnixMilli()+int64(i), of.valueType, of.intent, instance, of.value))
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}
+
+// twinBody is some records with a position, or some without identity.
+func twinBody(n int, now time.Time) string {
+	if n%2 == 0 {
+		return shortLife(n, now)
+	}
+	record := fmt.Sprintf(`{"recordType":"EVENT","valueType":"VARIABLE","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"twins","processInstanceKey":"twin-%d"}}`, now.UnixMilli(), n)
+	return "[" + record + "," + record + "]"
+}
+
+func (s *site) trickle(ctx context.Context, t trickle) error {
+	began := time.Now()
+	for n := 0; time.Since(began) < time.Duration(t.share*float64(s.cfg.For)); n++ {
+		body := t.body(n, time.Now())
+		key := fmt.Sprintf("%s-%d", t.sources[0], n)
+		for _, source := range t.sources {
+			acked, err := s.deliver(ctx, newPoster(s.URL, s.Tokens[source]), []byte(body), key)
+			if err == nil {
+				err = s.ledgers[source].noteRequest(key, []byte(body), acked)
+			}
+			if err != nil {
+				return fmt.Errorf("post %s: %w", source, err)
+			}
+		}
+		if !deployment.Sleep(ctx, trickleEvery) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// deliver posts a body under a key until it is acknowledged or given up.
+func (s *site) deliver(ctx context.Context, to *poster, body []byte, key string) (acked bool, err error) {
+	for began := time.Now(); time.Since(began) < giveUp; {
+		again, err := to.post(ctx, body, key)
+		if err == nil {
+			return true, nil
+		}
+		if !again {
+			return false, err
+		}
+		if !deployment.Sleep(ctx, 300*time.Millisecond) {
+			return false, nil
+		}
+	}
+	return false, nil
+}
+
+// instancesOf are the instances of which a ledger has acknowledged records.
+func instancesOf(l *ledger) (all []string, err error) {
+	err = l.acknowledged(l.written(), func(e entry) error {
+		var r struct {
+			Value struct{ ProcessInstanceKey json.Number }
+		}
+		if err := json.Unmarshal(e.Record, &r); err != nil {
+			return err
+		}
+		if key := r.Value.ProcessInstanceKey.String(); key != "" && (len(all) == 0 || all[len(all)-1] != key) {
+			all = append(all, key)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// resendBatch is how many records with an identity are sent again in one request.
+const resendBatch = 200
+
+// resend sends everything again that was acknowledged: what a restore asks of sources, and
+// more than that. Records without identity go out in the requests that they came in.
+func (s *site) resend(ctx context.Context) error {
+	for source, l := range s.ledgers {
+		to := newPoster(s.URL, s.Tokens[source])
+		var batch []string
+		var request string
+		flush := func() error {
+			if len(batch) == 0 {
+				return nil
+			}
+			body := "[" + strings.Join(batch, ",") + "]"
+			batch = batch[:0]
+			return s.insist(ctx, "send again what "+source+" has sent", func() error {
+				again, err := to.post(ctx, []byte(body), request)
+				if err != nil && !again {
+					return errors.Join(err, ctx.Err())
+				}
+				return err
+			})
+		}
+		err := l.acknowledged(l.written(), func(e entry) error {
+			if len(batch) >= resendBatch || len(batch) > 0 && e.Request != request {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			request = e.Request
+			batch = append(batch, string(e.Record))
+			return nil
+		})
+		if err := errors.Join(err, flush()); err != nil {
+			return err
+		}
+	}
+	s.journal.note("everything was sent again")
+	return nil
+}
