@@ -87,9 +87,14 @@ func asked(cfg Config, d *deployment.Deployment) (all []due) {
 		inject := f.Inject
 		f.Inject = func(ctx context.Context, s *site) (func(), error) {
 			// It is done also when the time is up while another one was under way.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+			whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 			defer cancel()
-			return inject(ctx, s)
+			defer context.AfterFunc(ctx, func() {
+				if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					cancel()
+				}
+			})()
+			return inject(whole, s)
 		}
 		at := 0.15 + 0.6*float64(i)/float64(len(chosen))
 		all = append(all, due{time.Duration(at * float64(cfg.For)), f})

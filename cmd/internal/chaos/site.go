@@ -24,6 +24,7 @@ type site struct {
 	holds   holds
 	disks   map[string]*disk   // by the process that they belong to; none without SmallDisk
 	ledgers map[string]*ledger // by source
+	healed  chan struct{}      // closed when there are no more faults
 }
 
 // crashed starts a process again that ended unasked, as a supervisor does.

@@ -165,7 +165,7 @@ func try(ctx context.Context, cfg Config, all posting, breaks func(context.Conte
 // newSite starts a deployment that is to be broken.
 func newSite(ctx context.Context, cfg Config, dir string, sources []string, j *journal) (*site, error) {
 	d, err := deployment.New(cfg.deployment(dir, sources))
-	s := &site{Deployment: d, cfg: cfg, journal: j, disks: map[string]*disk{}, ledgers: map[string]*ledger{}}
+	s := &site{Deployment: d, cfg: cfg, journal: j, disks: map[string]*disk{}, ledgers: map[string]*ledger{}, healed: make(chan struct{})}
 	if err != nil {
 		return s, err
 	}
@@ -195,7 +195,7 @@ func folder(name string) (string, error) {
 // try posts and breaks at the same time, heals, and compares.
 func (s *site) try(ctx context.Context, all posting, breaks func(context.Context, *site) error) (Result, error) {
 	began := time.Now()
-	posting, enough := context.WithTimeout(ctx, s.cfg.For+s.patience())
+	posting, enough := context.WithTimeout(ctx, s.cfg.For+2*s.patience()) // an operation may take its time
 	defer enough()
 	var exported camunda.Count
 	failed := make(chan error, 1)
@@ -207,6 +207,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	breaking, heal := context.WithTimeout(ctx, s.cfg.For)
 	defer heal()
 	failure := breaks(breaking, s)
+	close(s.healed)
 	for _, p := range s.Processes {
 		s.start(p)
 	}

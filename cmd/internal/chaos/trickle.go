@@ -15,7 +15,7 @@ import (
 // all of its sources, until it is acknowledged or given up.
 type trickle struct {
 	sources []string
-	share   float64                           // of the run in which it posts
+	share   float64                           // of the run in which it posts; 0: as long as there are faults
 	body    func(n int, now time.Time) string // the nth, an array of records
 }
 
@@ -33,10 +33,10 @@ const trickleEvery = 200 * time.Millisecond
 // trickles are those that the operations of a run need.
 func (c Config) trickles() (all []trickle) {
 	if c.does("forget") || c.does("dead-replay") {
-		all = append(all, trickle{[]string{people}, 1, shortLife})
+		all = append(all, trickle{[]string{people}, 0, shortLife})
 	}
 	if c.does("two-sources") {
-		all = append(all, trickle{twins, 1, twinBody})
+		all = append(all, trickle{twins, 0, twinBody})
 	}
 	if c.does("expire") {
 		all = append(all, trickle{[]string{aged}, 0.1, func(n int, now time.Time) string { return shortLife(n, now.AddDate(0, -2, 0)) }})
@@ -74,8 +74,13 @@ func twinBody(n int, now time.Time) string {
 }
 
 func (s *site) trickle(ctx context.Context, t trickle) error {
-	began := time.Now()
-	for n := 0; time.Since(began) < time.Duration(t.share*float64(s.cfg.For)); n++ {
+	ends, enough := context.WithTimeout(ctx, time.Duration(t.share*float64(s.cfg.For)))
+	defer enough()
+	var over <-chan struct{} = s.healed // an operation that comes late needs it all the same
+	if t.share > 0 {
+		over = ends.Done()
+	}
+	for n := 0; ; n++ {
 		body := t.body(n, time.Now())
 		key := fmt.Sprintf("%s-%d", t.sources[0], n)
 		for _, source := range t.sources {
@@ -87,11 +92,14 @@ func (s *site) trickle(ctx context.Context, t trickle) error {
 				return fmt.Errorf("post %s: %w", source, err)
 			}
 		}
-		if !deployment.Sleep(ctx, trickleEvery) {
+		select {
+		case <-over:
+			return nil
+		case <-ctx.Done():
 			return ctx.Err()
+		case <-time.After(trickleEvery):
 		}
 	}
-	return nil
 }
 
 // deliver posts a body under a key until it is acknowledged or given up.
