@@ -23,7 +23,7 @@ type ledger struct {
 	records   int64 // lines
 	abandoned int64 // of them, of records that were given up
 	forgotten map[string]bool
-	expired   bool // its rows were let expire
+	expired   string // file of the rows that are due; empty when none are
 }
 
 // entry is a line of a ledger. The oracle needs no request; a client does that sends one
@@ -75,11 +75,11 @@ func (l *ledger) forget(instance string) {
 	l.forgotten[instance] = true
 }
 
-// expire leaves its rows out, and not its aggregates.
-func (l *ledger) expire() {
+// expire leaves the rows in a file out of what must be there.
+func (l *ledger) expire(rows string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.expired = true
+	l.expired = rows
 }
 
 // oracle reads the ledger.
@@ -87,13 +87,22 @@ func (l *ledger) oracle() (*oracle.Oracle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := oracle.New(l.source)
-	o.Forgotten, o.Expired = l.forgotten, l.expired
-	file, err := os.Open(l.path)
+	o.Forgotten = l.forgotten
+	if l.expired != "" {
+		if err := readWith(l.expired, o.ReadExpired); err != nil {
+			return nil, err
+		}
+	}
+	return o, readWith(l.path, o.Read)
+}
+
+func readWith(path string, read func(io.Reader) error) error {
+	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer file.Close()
-	return o, o.Read(file)
+	return read(file)
 }
 
 // acknowledged are the first lines of the ledger, so many, that were acknowledged.

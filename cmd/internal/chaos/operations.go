@@ -150,11 +150,8 @@ func migrateTTL(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 
 // keep sets how many days rows and counters are kept.
 func (s *site) keep(ctx context.Context, days int) error {
-	return s.insist(ctx, "set how long rows are kept", func() error {
-		text := fmt.Sprintf("%dd", days)
-		_, err := s.Sluice(ctx, "migrate", "ttl", "--keep-records", text, "--keep-counts", text, "--clickhouse", s.ClickHouse())
-		return err
-	})
+	text := fmt.Sprintf("%dd", days)
+	return s.operate(ctx, s.withTables("migrate", "ttl", "--keep-records", text, "--keep-counts", text)...)
 }
 
 // rebuild makes the tables again in another database, which the command compares with

@@ -15,15 +15,11 @@ import (
 // all of its sources, until it is acknowledged or given up.
 type trickle struct {
 	sources []string
-	share   float64                           // of the run in which it posts; 0: as long as there are faults
 	body    func(n int, now time.Time) string // the nth, an array of records
 }
 
-// Sources of trickles.
-const (
-	people = "people" // whose instances end at once
-	aged   = "aged"   // whose records have timestamps of months ago
-)
+// people is a source whose instances end at once.
+const people = "people"
 
 // twins are two engines of one team: one subject, two sources, the same bodies.
 var twins = []string{"twin-a", "twin-b"}
@@ -33,13 +29,10 @@ const trickleEvery = 200 * time.Millisecond
 // trickles are those that the operations of a run need.
 func (c Config) trickles() (all []trickle) {
 	if c.does("forget") || c.does("dead-replay") {
-		all = append(all, trickle{[]string{people}, 0, shortLife})
+		all = append(all, trickle{[]string{people}, shortLife})
 	}
 	if c.does("two-sources") {
-		all = append(all, trickle{twins, 0, twinBody})
-	}
-	if c.does("expire") {
-		all = append(all, trickle{[]string{aged}, 0.1, func(n int, now time.Time) string { return shortLife(n, now.AddDate(0, -2, 0)) }})
+		all = append(all, trickle{twins, twinBody})
 	}
 	return all
 }
@@ -73,13 +66,8 @@ func twinBody(n int, now time.Time) string {
 	return "[" + record + "," + record + "]"
 }
 
+// trickle posts as long as there are faults: an operation that comes late needs it too.
 func (s *site) trickle(ctx context.Context, t trickle) error {
-	ends, enough := context.WithTimeout(ctx, time.Duration(t.share*float64(s.cfg.For)))
-	defer enough()
-	var over <-chan struct{} = s.healed // an operation that comes late needs it all the same
-	if t.share > 0 {
-		over = ends.Done()
-	}
 	for n := 0; ; n++ {
 		body := t.body(n, time.Now())
 		key := fmt.Sprintf("%s-%d", t.sources[0], n)
@@ -93,7 +81,7 @@ func (s *site) trickle(ctx context.Context, t trickle) error {
 			}
 		}
 		select {
-		case <-over:
+		case <-s.healed:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -24,17 +24,15 @@ type Line struct {
 // Counters is the table of counters, whose rows are sums.
 const Counters = "counts_1m"
 
-// Oracle is what one source has sent, and what the tables must have of it. The zero value
-// of its options is a source of which everything is kept.
+// Oracle is what one source has sent, and what the tables must have of it.
 type Oracle struct {
-	// Expired says that rows and counters of this source are due by ClickHouse's clock:
-	// those that are gone are not missing. Aggregates never expire.
-	Expired bool
-
-	// Forgotten are process instances that were forgotten after they had ended.
+	// Forgotten are process instances that were forgotten after they had ended. It is set
+	// before Read.
 	Forgotten map[string]bool
 
 	source   string
+	expired  map[string]int64   // rows that are due, which may be gone
+	gone     map[string]int64   // counters of these
 	rows     map[string]*times  // by what tells rows apart
 	contents map[[32]byte]times // of records that are known by their content
 	unsure   []unsure
@@ -55,7 +53,14 @@ type unsure struct {
 
 // New makes the oracle of a source.
 func New(source string) *Oracle {
-	return &Oracle{source: source, rows: map[string]*times{}, contents: map[[32]byte]times{}, counts: map[string]int64{}, folds: newFolds()}
+	return &Oracle{source: source, expired: map[string]int64{}, gone: map[string]int64{}, rows: map[string]*times{}, contents: map[[32]byte]times{}, counts: map[string]int64{}, folds: newFolds()}
+}
+
+// ReadExpired adds rows that are due by ClickHouse's clock, as Records().Query reads them,
+// before Read. They may be gone, their counters too; or there again, when the record was sent
+// again after its row had gone. Aggregates never expire.
+func (o *Oracle) ReadExpired(rows io.Reader) error {
+	return o.eachRow(rows, func(row string) { o.expired[row]++ })
 }
 
 // Read adds the lines of a client that are of this source. A last line without its end,
@@ -161,11 +166,8 @@ func (o *Oracle) Records() *Table { return newTable("records", len(rowColumns), 
 func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 	t := o.Records()
 	r := Report{Table: t.Name}
-	err := t.each(rows, func(row string, _ []string) {
+	err := o.eachRow(rows, func(row string) {
 		r.Rows++
-		if id, rest, _ := strings.Cut(row, "\t"); madeUp.MatchString(id) {
-			row = "\t" + rest
-		}
 		of := o.rows[row]
 		if of == nil {
 			of = new(times)
@@ -183,7 +185,7 @@ func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 			wrong(&r.Strangers, 0, of.got)
 		case of.got > of.may:
 			wrong(&r.Doubled, of.may, of.got-of.may)
-		case of.got < of.must && !o.Expired:
+		case of.got < of.must-o.expired[row]:
 			wrong(&r.Missing, of.must, of.must-of.got)
 		}
 	}
@@ -191,6 +193,16 @@ func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 		return r, err
 	}
 	return r, o.settle()
+}
+
+// eachRow reads what tells rows apart.
+func (o *Oracle) eachRow(rows io.Reader, do func(row string)) error {
+	return o.Records().each(rows, func(row string, _ []string) {
+		if id, rest, _ := strings.Cut(row, "\t"); madeUp.MatchString(id) {
+			row = "\t" + rest
+		}
+		do(row)
+	})
 }
 
 // settle counts the records that were not acknowledged and are stored among the others.
@@ -201,7 +213,7 @@ func (o *Oracle) settle() error {
 	o.settled = true
 	for _, u := range o.unsure {
 		of := o.rows[u.row]
-		if min(of.got, of.may) <= of.must {
+		if min(max(of.got, o.expired[u.row]), of.may) <= of.must {
 			continue
 		}
 		of.must++
@@ -218,8 +230,12 @@ func (o *Oracle) settle() error {
 // fold adds a record that is stored to counters and aggregates. It does so once.
 func (o *Oracle) fold(r *record) {
 	minute := time.UnixMilli(r.ts).UTC().Truncate(time.Minute).Format(time.DateTime)
-	o.counts[strings.Join([]string{minute, string(r.ValueType), string(r.RecordType), string(r.Intent), string(r.Value.BpmnProcessID),
-		whole(r.version.n), string(r.Value.TenantID)}, "\t")]++
+	counter := strings.Join([]string{minute, string(r.ValueType), string(r.RecordType), string(r.Intent), string(r.Value.BpmnProcessID),
+		whole(r.version.n), string(r.Value.TenantID)}, "\t")
+	o.counts[counter]++
+	if o.expired[r.row()] > 0 {
+		o.gone[counter]++
+	}
 	o.folds.take(r)
 }
 
@@ -252,9 +268,9 @@ func (o *Oracle) CompareCounters(rows io.Reader) (Report, error) {
 func (o *Oracle) count(r *Report, t *Table, key string, got int64) {
 	want := o.counts[key]
 	switch {
-	case got > want:
+	case got > want+o.gone[key]:
 		r.Strangers += got - want
-	case got < want && !o.Expired:
+	case got < want-o.gone[key]:
 		r.Missing += want - got
 	default:
 		return
@@ -275,7 +291,7 @@ func (o *Oracle) counters() *Table {
 // expired, how many a source has sent is no question to them.
 func (o *Oracle) Aggregates() []*Table {
 	all := o.folds.tables()
-	if len(o.Forgotten) == 0 && !o.Expired {
+	if len(o.Forgotten)+len(o.expired) == 0 {
 		all = append(all, o.folds.sources())
 	}
 	return all

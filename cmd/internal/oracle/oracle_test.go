@@ -92,15 +92,22 @@ func TestRows(t *testing.T) {
 	}
 	t.Run("what has expired is not missing, and what was forgotten was never sent", func(t *testing.T) {
 		o := oracle.New("a")
-		o.Expired, o.Forgotten = true, map[string]bool{"7": true}
-		for _, record := range []string{first, note} {
+		o.Forgotten = map[string]bool{"7": true}
+		if err := o.ReadExpired(strings.NewReader(noteRow)); err != nil {
+			t.Fatal(err)
+		}
+		for _, record := range []string{first, note, nameless} {
 			if err := o.Add(line(true, record)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		r, err := o.CompareRecords(strings.NewReader(row(1, "JOB", "CREATED")))
-		if err != nil || r.Missing != 0 || r.Strangers != 1 {
-			t.Errorf("%+v, %v, want the row of the forgotten instance alone", r, err)
+		if err != nil || r.Missing != 1 || r.Strangers != 1 {
+			t.Errorf("%+v, %v, want a stranger of the forgotten instance, and the nameless record missing", r, err)
+		}
+		counters, err := o.CompareCounters(strings.NewReader("1970-01-01 00:00:00\t\t\tx\t\t0\t\t1\n"))
+		if err != nil || !counters.OK() {
+			t.Errorf("%+v, %v, want the counter of what has expired gone", counters, err)
 		}
 	})
 	t.Run("a row with too few cells is an error", func(t *testing.T) {
