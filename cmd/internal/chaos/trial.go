@@ -212,7 +212,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 		s.start(p)
 	}
 	for _, source := range spreads { // a move in the middle is given up, as its operator would
-		if s.journal.sum()["spread"] > 0 {
+		if s.Tokens[source] != "" && (s.journal.sum()["spread"] > 0 || s.cfg.does("away-and-back")) {
 			if err := s.operate(ctx, "lanes", "spread", source, "--stay"); err != nil {
 				return Result{}, err
 			}
