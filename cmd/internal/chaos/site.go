@@ -119,6 +119,13 @@ func (j *journal) count(kind string) {
 	j.counts[kind]++
 }
 
+// expect counts from 0, so that what never happens is in the report too.
+func (j *journal) expect(kind string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counts[kind] += 0
+}
+
 func (j *journal) sum() counts {
 	j.mu.Lock()
 	defer j.mu.Unlock()

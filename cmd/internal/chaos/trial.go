@@ -51,10 +51,14 @@ func chaos(ctx context.Context, cfg Config) (Result, error) {
 	if cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64N(1_000_000)
 	}
-	if _, err := cfg.operations(); err != nil {
+	asked, err := cfg.operations()
+	if err != nil {
 		return Result{}, err
 	}
 	r, err := try(ctx, cfg, cfg.posts(), func(ctx context.Context, s *site) error {
+		for _, o := range asked {
+			s.journal.expect(o.name)
+		}
 		s.carryOutAll(ctx, plan(cfg, s.Deployment))
 		<-ctx.Done()
 		return nil

@@ -38,6 +38,15 @@ func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	known := map[string]bool{"v_records": true, "v_event_log": true, "v_lint": true} // of rows, not of aggregates
+	for _, table := range oracle.New("").Aggregates() {
+		known[table.Name] = true
+	}
+	for name := range strings.FieldsSeq(clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT name FROM system.tables WHERE database = '"+db.Database()+"' AND engine = 'View'")) {
+		if !known[name] {
+			t.Errorf("the oracle does not have the view %s", name)
+		}
+	}
 	seq := uint64(0)
 	for source, records := range map[string][][]byte{
 		"simulated":      simulated(simulator.Config{Seed: 3, Instances: 60, Commands: true, Tenants: []string{"<default>", "acme"}}),
