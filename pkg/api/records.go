@@ -32,7 +32,7 @@ type Stream interface {
 // Progress tells how far records are stored. *stream.Stream is the real one.
 //
 // WaitStored returns nil once the messages at these places can be queried, or are
-// dead-lettered, and an error when ctx ends before. Ends are the last messages of the
+// dead-lettered, and an error when ctx ends before, or they never will be. Ends are the last messages of the
 // lanes of a source.
 type Progress interface {
 	WaitStored(ctx context.Context, places []flow.Place) error

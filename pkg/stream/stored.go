@@ -2,58 +2,166 @@ package stream
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/flow"
 )
 
 const (
-	// lookEvery is how often the checkpoint of a lane is read while requests wait
-	// for it, however many do.
+	// lookEvery is how often the lane state of a lane is read while requests wait for
+	// it, however many do.
 	lookEvery = 25 * time.Millisecond
 
 	// lookAgain is the pause after NATS did not answer.
 	lookAgain = 250 * time.Millisecond
 )
 
-// waits are the checkpoints of lanes that requests wait for, each read once for
-// all of them.
+// waits are the lane states that requests wait for, each read once for all of them.
 type waits struct {
 	mu    sync.Mutex
 	lanes map[int]*seen
 }
 
-// seen is a checkpoint as it was read last.
+// seen is a lane state as it was read last.
 type seen struct {
-	turn chan struct{} // holds one while it is being read; guards the rest
-	at   time.Time     // when that began
-	pos  flow.LaneState
+	turn    chan struct{} // holds one while it is being read; guards the rest
+	at      time.Time     // when that began
+	pos     flow.LaneState
+	checked bool // against the lane, with the result
+	fits    error
 }
+
+// errGone says that a message will never be stored.
+var errGone = errors.New("the lane does not hold the message any more")
 
 // WaitStored returns nil once the messages at these places can be queried, or are
 // dead-lettered. It waits as long as ctx allows, also for an ingester or a NATS that
-// is away, and returns its error then.
+// is away, and returns its error then. It returns another error at once when one of
+// them will never be stored: it is void, or the lane was set back.
 func (s *Stream) WaitStored(ctx context.Context, places []flow.Place) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
 	for _, place := range places {
-		for {
-			pos, err := s.positionSince(ctx, place.Lane, s.cfg.Now().Add(-lookEvery))
-			if err == nil && pos.StreamID == place.Stream && pos.Done >= place.Seq {
-				break
-			}
-			pause := lookEvery
-			if err != nil {
-				pause = lookAgain
-			}
-			if !sleep(ctx, pause) {
-				return ctx.Err()
-			}
+		var moves []flow.Move
+		err := s.waitUntil(ctx, func(ctx context.Context, since time.Time) (reached bool, err error) {
+			moves, reached, err = s.reached(ctx, place, since)
+			return reached, err
+		})
+		if err == nil && place.ID != "" {
+			err = s.waitUntil(ctx, func(ctx context.Context, _ time.Time) (bool, error) {
+				err := s.counts(ctx, place, moves)
+				return err == nil, err
+			})
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// waitUntil asks until the answer is true, ctx ends, or an error does not pass. What an
+// answer rests on must be read after since.
+func (s *Stream) waitUntil(ctx context.Context, is func(ctx context.Context, since time.Time) (bool, error)) error {
+	for ctx.Err() == nil {
+		asking, done := s.link.attempt(ctx, attemptLimit)
+		yes, err := is(asking, time.Now())
+		done()
+		switch {
+		case yes:
+			return nil
+		case errors.Is(err, errGone), errors.Is(err, errVoid):
+			return err
+		case err != nil:
+			sleep(ctx, lookAgain)
+		}
+	}
+	return ctx.Err()
+}
+
+// reached tells whether the checkpoint has reached a place: in the same stream and
+// incarnation, and not beyond the lane itself, which may have been set back to a time
+// before its checkpoint. Then moves are the move markers up to there.
+func (s *Stream) reached(ctx context.Context, place flow.Place, since time.Time) (moves []flow.Move, is bool, err error) {
+	w := s.waits.of(place.Lane)
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	if w.at.Before(since) { // the others wait for their turn meanwhile
+		if !sleep(ctx, time.Until(w.at.Add(lookEvery))) {
+			return nil, false, ctx.Err()
+		}
+		begun := time.Now()
+		pos, err := NewLaneStates(s).entry(ctx, place.Lane)
+		if err != nil {
+			return nil, false, err
+		}
+		w.at, w.pos, w.checked, w.fits = begun, pos, false, nil
+	}
+	if w.pos.StreamID != place.Stream || w.pos.Done < place.Seq || w.pos.IncarnationOf(place.Seq) != w.pos.Incarnation() {
+		return nil, false, nil
+	}
+	if !w.checked {
+		lane, err := s.state(ctx, place.Lane)
+		if err != nil {
+			return nil, false, err
+		}
+		if lane.StreamID() == w.pos.StreamID {
+			err = NewLaneStates(s).check(ctx, lane, w.pos)
+		} else {
+			err = gap("lane %d was made again", lane.Number)
+		}
+		if err != nil && !errors.Is(err, flow.ErrGap) {
+			return nil, false, err
+		}
+		w.checked, w.fits = true, err
+	}
+	return w.pos.Moves, w.fits == nil, w.fits
+}
+
+// counts is nil if the message at a place is the one that was sent, and the ingester has
+// not skipped it: errGone, or errVoid.
+func (s *Stream) counts(ctx context.Context, place flow.Place, moves []flow.Move) error {
+	msg, err := s.message(ctx, place.Lane, place.Seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && first(msg.Header, headerID) != place.ID {
+		return fmt.Errorf("message %d of lane %d: %w", place.Seq, place.Lane, errGone)
+	}
+	if err != nil {
+		return unavailable(fmt.Errorf("look at message %d of lane %d: %w", place.Seq, place.Lane, err), time.Second)
+	}
+	e := readEntry(place.Lane, place.Seq, msg.Time, msg.Subject, msg.Header, msg.Data)
+	void, err := s.late(ctx, &e)
+	for i := range e.Messages { // of several requests it is not known which one waits
+		_, moved := flow.MovedBy(moves, &e.Messages[i])
+		void = void || moved
+	}
+	if err == nil && void {
+		err = fmt.Errorf("message %d of lane %d: %w", place.Seq, place.Lane, errVoid)
+	}
+	return err
+}
+
+// late tells whether an entry landed too far behind the log end that its api knew.
+func (s *Stream) late(ctx context.Context, e *flow.Entry) (bool, error) {
+	switch {
+	case e.Patience == 0:
+		return false, nil
+	case e.LogEnd >= e.Seq:
+		return true, nil
+	case e.Seq-e.LogEnd-1 <= uint64(e.Patience/flow.MaxStep): // it cannot be
+		return false, nil
+	}
+	age, err := s.age(ctx, e.Lane, e.LogEnd+1, e.Seq)
+	return age > e.Patience, err
 }
 
 // Ends are the last messages of a source's lanes, so that WaitStored waits for all
@@ -76,26 +184,6 @@ func (s *Stream) Ends(ctx context.Context, source string) (ends []flow.Place, er
 		}
 	}
 	return ends, nil
-}
-
-// positionSince is the position of a lane, read after a time.
-func (s *Stream) positionSince(ctx context.Context, lane int, since time.Time) (flow.LaneState, error) {
-	w := s.waits.of(lane)
-	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
-	case <-ctx.Done():
-		return flow.LaneState{}, ctx.Err()
-	}
-	if w.at.After(since) {
-		return w.pos, nil
-	}
-	begun := s.cfg.Now()
-	pos, err := NewLaneStates(s).entry(ctx, lane)
-	if err == nil {
-		w.at, w.pos = begun, pos
-	}
-	return pos, err
 }
 
 func (w *waits) of(lane int) *seen {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -58,6 +59,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The lane state names no message, so that the lane is compared by its end alone.
 	for _, behind := range []func(){func() {}, func() { move(identity, 2) }, func() { move("FLOW_0@1", 3) }} {
 		behind()
 		if err := soon(places); !errors.Is(err, context.DeadlineExceeded) {
@@ -90,5 +92,105 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	}
 	if err := soon(append(places, later...)); !errors.Is(err, context.DeadlineExceeded) { // what others sent is not waited for
 		t.Errorf("of the one behind it: %v", err)
+	}
+}
+
+// TestNoWaitEndsByACheckpointOfAnotherTime: a lane is set back to a backup, and its
+// checkpoint is not. What is published then has a number that the checkpoint has passed.
+func TestNoWaitEndsByACheckpointOfAnotherTime(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	wait := func(places []flow.Place) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		defer cancel()
+		return w.WaitStored(ctx, places)
+	}
+	w.publish(p, "kept", 5)
+	setBack := w.backup(0)
+	w.publish(p, "lost", 4)
+	lost := w.resend(p, submission("lost-4", 10)).Places
+	w.swapTo(0, 10)
+	if err := wait(lost); err != nil {
+		t.Fatalf("before: %v", err)
+	}
+	setBack()
+	fresh := w.resend(p, submission("fresh", 10)).Places
+	if fresh[0].Seq > 10 {
+		t.Fatalf("it is message %d", fresh[0].Seq)
+	}
+	if err := wait(fresh); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("message %d of a lane that was set back behind its checkpoint: %v", fresh[0].Seq, err)
+	}
+	w.publish(p, "more", 8)
+	if err := wait(fresh); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("once other messages have taken the numbers: %v", err)
+	}
+	w.reset(12) // what is not stored up to there is given up
+	if err := wait(fresh); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("message %d, which a reset has passed over: %v", fresh[0].Seq, err)
+	}
+	if err := wait(lost); err == nil {
+		t.Error("a message that is gone is said to be stored")
+	}
+	after := w.resend(p, submission("after", 10)).Places
+	w.swapTo(0, after[0].Seq)
+	if err := wait(after); err != nil {
+		t.Errorf("behind the reset: %v", err)
+	}
+	after[0].ID = "of another message"
+	if err := wait(after); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("another message of the same number: got %v, want an error at once", err)
+	}
+}
+
+// TestNoVoidRequestIsSaidToBeStored: the ingester skips it, and the checkpoint passes it.
+func TestNoVoidRequestIsSaidToBeStored(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	w.publish(p, "known", 3)
+	entry := func(id string, logEnd uint64, patience time.Duration) flow.Place {
+		t.Helper()
+		var e flow.EntryWriter
+		e.Add(&flow.Message{ID: id, Hash: "h", Source: "cluster-a", Revision: 1, Body: []byte("[]"), Records: 1})
+		ack, err := w.jetStream().PublishMsg(&nats.Msg{Subject: stream.RecordTopic(0), Data: e.Body(), Header: nats.Header{
+			"Nats-Msg-Id": {id}, "Sluice-Entry": {e.Header(logEnd, patience)},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return flow.Place{Stream: w.Lanes()[0].StreamID(), Seq: ack.Sequence, ID: id}
+	}
+	time.Sleep(20 * time.Millisecond)
+	late, early, soon := entry("late", 1, 10*time.Millisecond), entry("early", 100, time.Hour), entry("soon", 4, time.Minute)
+	w.sources()
+	move := flow.Move{Source: "cluster-a", Revision: w.Sources()[0].Revision + 1}
+	var err error
+	if move.Seq, err = w.PutMarker(t.Context(), 0, stream.Source{Name: move.Source, Revision: move.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	moved := w.resend(p, submission("moved", 10)).Places[0]
+	other := submission("other", 10)
+	other.Source = "cluster-b"
+	stays := w.resend(p, other).Places[0]
+	at := w.swapTo(0, stays.Seq)
+	at.Moves = []flow.Move{move}
+	if _, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, at); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for name, place := range map[string]flow.Place{
+		"landed late": late, "of an earlier time of the lane": early, "routed by an older list": moved,
+	} {
+		if err := w.WaitStored(ctx, []flow.Place{place}); !errors.Is(err, stream.ErrVoid) {
+			t.Errorf("%s: got %v, want %v", name, err, stream.ErrVoid)
+		}
+	}
+	for name, place := range map[string]flow.Place{"before the marker": soon, "of another source": stays} {
+		if err := w.WaitStored(ctx, []flow.Place{place}); err != nil {
+			t.Errorf("%s, message %d: %v; the marker is %d", name, place.Seq, err, move.Seq)
+		}
 	}
 }
