@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -134,5 +135,33 @@ func TestInvalidRecordsArePointedAt(t *testing.T) {
 	p = wantProblem(t, d.post("["+strings.Repeat(`{"key":true},`, 249)+`{"key":true}]`), 422, "invalid_records")
 	if len(p.Errors) != 100 || p.Total != 250 {
 		t.Errorf("got %d errors of %d, want 100 of 250", len(p.Errors), p.Total)
+	}
+}
+
+// TestARequestIsOfAtMost24Months: each month is an insert of its own.
+func TestARequestIsOfAtMost24Months(t *testing.T) {
+	var list []string
+	for month := range 1200 {
+		at := time.Date(2000, time.Month(1+month), 15, 0, 0, 0, 0, time.UTC)
+		list = append(list, fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d}`, month+1, at.UnixMilli()))
+	}
+	d := newDoor(t, config())
+	p := wantProblem(t, d.post("["+strings.Join(list, ",")+"]"), 422, "invalid_records")
+	if len(p.Errors) != 100 || p.Total != 1200-24 || len(d.stream.subs) != 0 {
+		t.Errorf("got %d errors of %d, and published %d", len(p.Errors), p.Total, len(d.stream.subs))
+	}
+	if e := p.Errors[0]; e.Index != 24 || e.Pointer != "#/24/timestamp" || e.Code != "too_many_months" {
+		t.Errorf("the first error is %+v", e)
+	}
+	for from := 0; from < len(list); from += 24 { // as the client has to cut it
+		wantOK(t, d.post("["+strings.Join(list[from:from+24], ",")+"]"))
+	}
+	if got := len(d.stream.stored()); got != len(list) {
+		t.Errorf("%d are stored, want %d", got, len(list))
+	}
+	// An exporter would send the whole bulk again for ever.
+	took(t, d.exports(http.MethodPost, "/_bulk", bulkOf(list[:26]...)))
+	if len(d.dead.all) != 2 || d.dead.all[0].Code != "too_many_months" || len(d.stream.stored()) != len(list)+24 {
+		t.Errorf("of a bulk %d are dead-lettered and %d stored: %+v", len(d.dead.all), len(d.stream.stored())-len(list), d.dead.all)
 	}
 }

@@ -72,6 +72,8 @@ const (
 	CodeOutOfRange   = "out_of_range"     // an integer beyond 64 bits
 	CodeNotATime     = "not_a_time"       // neither milliseconds nor ISO 8601
 
+	CodeTooManyMonths = "too_many_months" // a timestamp of one more month than a request may have
+
 	CodeBadEncoding  = "broken_encoding" // a message that cannot be decompressed
 	CodeNotAnArray   = "not_an_array"    // a message that holds something else
 	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
@@ -95,6 +97,7 @@ var details = map[string]string{
 	CodeNotAnInteger:   "must be an integer, or a string of its decimal digits",
 	CodeOutOfRange:     "must be an integer of 64 bits",
 	CodeNotATime:       "must be milliseconds since 1970, or an ISO 8601 date and time",
+	CodeTooManyMonths:  "is of a 25th month: the timestamps of a request may be of 24 months",
 	CodeBadEncoding:    "the message cannot be decompressed",
 	CodeNotAnArray:     "the message is not a JSON array",
 	CodeNoSuchRecord:   "the message has fewer records",

@@ -161,6 +161,8 @@ func (p *parser) add(at, end int) int {
 	}
 	if ms, code := w.time(w.get(fieldTimestamp)); code != "" || !plausible(ms) {
 		p.badTime++
+	} else if !p.inMonths(ms) {
+		p.problem(fieldTimestamp, CodeTooManyMonths)
 	}
 	p.unknown += len(w.outer) + len(w.inner)
 	return p.keep(at, end, w.route())
@@ -227,6 +229,7 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, e
 func (p *parser) each(span Span) (Problem, bool) {
 	r, w := p.Request, &p.w
 	n, noID, byPlace, badTime, unknown, hidden := len(r.records), r.noID, r.byPlace, r.badTime, r.unknown, len(w.masked)
+	months := len(r.months)
 	w.b = r.body[:span.End]
 	at := w.space(span.Start)
 	end := -1
@@ -250,6 +253,7 @@ func (p *parser) each(span Span) (Problem, bool) {
 	}
 	r.records, r.noID, r.byPlace, r.badTime, r.unknown = r.records[:n], noID, byPlace, badTime, unknown
 	w.masked = w.masked[:hidden]
+	r.months, r.from, r.to = r.months[:months], 0, 0
 	r.problems, r.total = r.problems[:0], 0
 	return told, false
 }

@@ -356,3 +356,59 @@ func TestWhatIsRefusedHasNoPartInTheRequest(t *testing.T) {
 		t.Errorf("%d refused, %d taken, %v: all ids %v, identified %v, want one each and both", len(refused), r.Len(), err, r.AllIDs(), r.Identified())
 	}
 }
+
+// TestARequestIsOfAtMost24Months: of timestamps, whatever order they come in.
+func TestARequestIsOfAtMost24Months(t *testing.T) {
+	of := func(at time.Time) string { return fmt.Sprintf(`{"valueType":"JOB","timestamp":%d}`, at.UnixMilli()) }
+	var months []string // the first and the last ms of each
+	for m := range 26 {
+		begin := time.Date(2023, time.Month(12+m), 1, 0, 0, 0, 0, time.UTC)
+		months = append(months, of(begin), of(begin.AddDate(0, 1, 0).Add(-time.Millisecond)))
+	}
+	odd := []string{`{"valueType":"JOB"}`, of(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)), of(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)), `{"valueType":"JOB","timestamp":"2023-12-24"}`}
+	array := func(list ...string) string { return "[" + strings.Join(list, ",") + "]" }
+	backwards := slices.Clone(months[:48])
+	slices.Reverse(backwards)
+	r := record.NewRequest()
+	defer r.Release()
+	for name, tt := range map[string]struct {
+		body string
+		want []string // where a month is too many
+	}{
+		"24 months":               {array(months[:48]...), nil},
+		"and backwards":           {array(backwards...), nil},
+		"and what has no time":    {array(slices.Concat(months[:48], odd, months[:48])...), nil},
+		"a 25th":                  {array(slices.Concat(months[:49], odd, months[:48])...), []string{"0 #/48/timestamp"}},
+		"two more":                {array(months...), []string{"0 #/48/timestamp", "1 #/49/timestamp", "2 #/50/timestamp", "3 #/51/timestamp"}},
+		"in an object":            {`{"records":` + array(months[:49]...) + `}`, []string{"0 #/records/48/timestamp"}},
+		"one on each line":        {strings.Join(months[:49], "\n"), []string{"0 #/48/timestamp"}},
+		"another request, one of": {months[50], nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := r.Parse([]byte(tt.body), record.FormAuto, record.Limits{})
+			var problems *record.ProblemsError
+			var got []string
+			if errors.As(err, &problems) {
+				for _, p := range problems.Problems {
+					if p.Code != record.CodeTooManyMonths || p.Detail == "" {
+						t.Errorf("got %+v", p)
+					}
+					got = append(got, fmt.Sprint(p.Index-problems.Problems[0].Index, " ", p.Pointer))
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			compareParse(t, []byte(tt.body), record.FormAuto, record.Limits{Records: 50_000, RecordBytes: 4 << 20, Depth: 64})
+		})
+	}
+	// Of a bulk those of more months are refused one by one, and one that is refused
+	// for something else takes no month.
+	bulk := strings.Join(slices.Concat([]string{`{"valueType":[],"timestamp":` + fmt.Sprint(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()) + `}`}, months[:50], months[:1]), "\n")
+	refused, err := r.ParseEach([]byte(bulk), spansOf([]byte(bulk)), record.Limits{})
+	if err != nil || len(refused) != 3 || r.Len() != 49 || refused[1].Index != 49 || refused[1].Code != record.CodeTooManyMonths || refused[2].Index != 50 {
+		t.Errorf("%d kept, refused %+v, %v", r.Len(), refused, err)
+	}
+}

@@ -5,6 +5,9 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
+
+	"sluice/pkg/flow"
 )
 
 // Form is how the records of a body are written.
@@ -32,6 +35,9 @@ type Request struct {
 	byPlace int      // records without an identity of their own
 	badTime int      // records with a timestamp missing or absurd
 	unknown int      // members that are no fields
+	months  []int    // of the timestamps, such as 202511; at most MaxMonths
+	from    int64    // the month of the last timestamp begins, ms since 1970,
+	to      int64    // and ends before this
 
 	w        walker
 	cuts     []cut     // the values that were masked
@@ -68,6 +74,7 @@ func (r *Request) reset(body []byte) {
 	r.w.masked, r.cuts = r.w.masked[:0], r.cuts[:0]
 	r.array = false
 	r.noID, r.byPlace, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0, 0
+	r.months, r.from, r.to = r.months[:0], 0, 0
 }
 
 // Len returns the number of records.
@@ -146,6 +153,28 @@ func (l Limits) withDefaults() Limits {
 		l.Mask = defaultMask
 	}
 	return l
+}
+
+// MaxMonths is of how many months the timestamps of one request may be. Each month is a
+// partition of flow.records, and an insert of its own that uses up the window of
+// insert tokens.
+const MaxMonths = 24
+
+// inMonths notes the month of a timestamp, and says whether the request may be of it, too.
+func (r *Request) inMonths(ms int64) bool {
+	if r.from <= ms && ms < r.to {
+		return true
+	}
+	month := flow.Month(ms)
+	if !slices.Contains(r.months, month) {
+		if len(r.months) == MaxMonths {
+			return false
+		}
+		r.months = append(r.months, month)
+	}
+	y, m, _ := time.UnixMilli(ms).UTC().Date()
+	r.from, r.to = time.Date(y, m, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	return true
 }
 
 const (

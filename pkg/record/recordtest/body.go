@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"sluice/pkg/record"
@@ -65,6 +66,7 @@ func (b *Body) check(lim record.Limits, prefix string) {
 	if len(b.Records) > lim.Records {
 		b.Limits[record.CodeTooManyRecords] = true
 	}
+	months := map[string]bool{}
 	for i, raw := range b.Records {
 		if len(raw) > lim.RecordBytes {
 			b.Limits[record.CodeRecordTooLarge] = true
@@ -81,6 +83,18 @@ func (b *Body) check(lim record.Limits, prefix string) {
 		}
 		for _, w := range Check(raw) {
 			b.Problems[record.Problem{Index: i, Pointer: at + w.Pointer, Code: w.Code}] = true
+		}
+		o := decode(raw)
+		if !o.has("timestamp") {
+			continue
+		}
+		if ms, code := milliseconds(o["timestamp"]); code == "" && plausible(ms) {
+			month := time.UnixMilli(ms).UTC().Format("2006-01")
+			if !months[month] && len(months) == 24 {
+				b.Problems[record.Problem{Index: i, Pointer: at + "/timestamp", Code: record.CodeTooManyMonths}] = true
+			} else {
+				months[month] = true
+			}
 		}
 	}
 }
