@@ -42,7 +42,22 @@ def csv():
 def schema():
     """XES is valid by its schema"""
     xsd = etree.XMLSchema(etree.parse(os.path.join(os.path.dirname(os.path.abspath(__file__)), "xes.xsd")))
-    xsd.assertValid(etree.parse(export("xes", "log.xes")))
+    log = etree.parse(export("xes", "log.xes"))
+    xsd.assertValid(log)
+    declared(log.getroot())
+
+
+def declared(log):
+    """what no schema can say: what a log uses it has declared, and what is global everything has"""
+    prefixes = {extension.get("prefix") for extension in log.iter("extension")}
+    used = {key.split(":")[0] for key in log.xpath("//@key") if ":" in key}
+    equal(used - prefixes, set())
+    everywhere = {scope.get("scope"): {a.get("key") for a in scope} for scope in log.iter("global")}
+    for classifier in log.iter("classifier"):
+        equal(set(classifier.get("keys").split()) - everywhere[classifier.get("scope")], set())
+    for scope, keys in everywhere.items():
+        for component in log.iter(scope):
+            equal(keys - {a.get("key") for a in component}, set())
 
 
 def xes():
