@@ -18,12 +18,6 @@ func Quantiles(durations []time.Duration, qs ...float64) []time.Duration {
 	return out
 }
 
-// ParsePS gives the CPU time and memory in bytes that a line of ps tells.
-func ParsePS(line string) (time.Duration, int64, error) {
-	s, err := parsePS(line)
-	return s.cpu, s.rss, err
-}
-
 // RetryAfter reads the header of that name.
 func RetryAfter(value string, now time.Time) time.Duration { return retryAfter(value, now) }
 

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -22,8 +20,8 @@ type Usage struct {
 	CPUSeconds           float64 `json:"cpu_seconds"`             // from the first request to Report.MeasuredUntil
 	CPUSecondsPerMillion float64 `json:"cpu_seconds_per_million"` // per million records acknowledged; 0 when there were none
 	RSSBytes             int64   `json:"rss_bytes"`               // resident memory at the end
-	PeakRSSBytes         int64   `json:"peak_rss_bytes"`          // highest of the samples taken during the run, ten a second on Linux and two elsewhere
-	Error                string  `json:"error,omitempty"`         // why the figures are missing or end early
+	PeakRSSBytes         int64   `json:"peak_rss_bytes"`          // highest of the samples taken during the run, ten a second
+	Error                string  `json:"error,omitempty"`         // why the figures are missing, as on other systems than Linux, or end early
 }
 
 // sample is what a process has used since it started, and holds now.
@@ -67,7 +65,7 @@ func newMeter(pids map[string]int) *meter {
 }
 
 func (m *meter) run(done <-chan struct{}) {
-	tick := time.NewTicker(sampleEvery())
+	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -116,29 +114,18 @@ func (m *meter) usage(records int64) []Usage {
 	return all
 }
 
-// sampleEvery is the time between two samples: reading a file costs next to nothing,
-// ps is a program to start.
-func sampleEvery() time.Duration {
-	if runtime.GOOS == "linux" {
-		return 100 * time.Millisecond
-	}
-	return 500 * time.Millisecond
-}
-
-// measure reads /proc, or asks ps, which macOS and the BSDs have.
-func measure(pid int) (sample, error) {
-	if runtime.GOOS == "linux" {
-		return measureProc(pid)
-	}
-	return measurePS(pid)
-}
-
 // tick is the unit of CPU time in /proc: USER_HZ is 100 on every platform Go
 // runs on.
 const tick = 10 * time.Millisecond
 
-// measureProc reads /proc/<pid>/stat, see proc_pid_stat(5).
-func measureProc(pid int) (sample, error) {
+// sampleEvery is the time between two samples: reading a file costs next to nothing.
+const sampleEvery = 100 * time.Millisecond
+
+// measure reads /proc/<pid>/stat, see proc_pid_stat(5), which Linux has.
+func measure(pid int) (sample, error) {
+	if runtime.GOOS != "linux" {
+		return sample{}, errors.New("processor time and memory are measured on Linux only")
+	}
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return sample{}, err
@@ -159,44 +146,4 @@ func measureProc(pid int) (sample, error) {
 		}
 	}
 	return sample{cpu: time.Duration(values[0]+values[1]) * tick, rss: values[2] * int64(os.Getpagesize())}, nil
-}
-
-func measurePS(pid int) (sample, error) {
-	out, err := exec.Command("ps", "-o", "time=,rss=", "-p", strconv.Itoa(pid)).Output()
-	if err != nil {
-		return sample{}, fmt.Errorf("CPU and memory of process %d are not available: %w", pid, err)
-	}
-	return parsePS(string(out))
-}
-
-// parsePS reads one line of ps -o time=,rss=, such as "  1:02.50  34816": CPU
-// time as [[days-]hours:]minutes:seconds, memory in KiB.
-func parsePS(line string) (sample, error) {
-	fields := strings.Fields(line)
-	if len(fields) != 2 {
-		return sample{}, fmt.Errorf("ps answered %q, not a time and a size", line)
-	}
-	days, clock, found := strings.Cut(fields[0], "-")
-	if !found {
-		days, clock = "0", fields[0]
-	}
-	total, err := strconv.ParseFloat(days, 64)
-	parts := strings.Split(clock, ":")
-	for i, scale := len(parts), []float64{24, 60, 60}; err == nil && i > 0; i-- {
-		var n float64
-		n, err = strconv.ParseFloat(parts[len(parts)-i], 64)
-		if i > len(scale) {
-			err = fmt.Errorf("too many parts")
-		} else {
-			total = total*scale[len(scale)-i] + n
-		}
-	}
-	if err != nil {
-		return sample{}, fmt.Errorf("ps answered the time %q: %w", fields[0], err)
-	}
-	kib, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return sample{}, fmt.Errorf("ps answered the size %q: %w", fields[1], err)
-	}
-	return sample{cpu: time.Duration(total * float64(time.Second)), rss: kib << 10}, nil
 }
