@@ -2,10 +2,8 @@ package server_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"fmt"
-	"io"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -17,7 +15,6 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/google/go-cmp/cmp"
-	"github.com/pierrec/lz4/v4"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
@@ -106,24 +103,6 @@ func TestNativeTellsColumnsFirst(t *testing.T) {
 	})
 	if len(sizes) < 2 || sizes[0] != 0 || sizes[1] == 0 {
 		t.Errorf("blocks are of %v rows, want the first of 0", sizes)
-	}
-}
-
-func TestHTTPBodiesInEveryEncoding(t *testing.T) {
-	for name, with := range map[string]func(io.Writer) io.WriteCloser{
-		"lz4":  func(w io.Writer) io.WriteCloser { return lz4.NewWriter(w) },
-		"gzip": func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
-	} {
-		r := request(t, http.MethodPost, "", pack(t, "SELECT 'packed'", with))
-		r.Header.Set("Content-Encoding", name)
-		if got, _ := send(t, r); got != ok("packed\n") {
-			t.Errorf("%s: %+v", name, got)
-		}
-		r = request(t, http.MethodPost, "", "SELECT 'not packed'")
-		r.Header.Set("Content-Encoding", name)
-		if got, _ := send(t, r); got.Status == 200 {
-			t.Errorf("%s, not packed: %+v", name, got)
-		}
 	}
 }
 
@@ -326,21 +305,5 @@ func TestNativeVariants(t *testing.T) {
 	}
 	if n != 5 {
 		t.Errorf("%d rows: %v", n, rows.Err())
-	}
-}
-
-// TestHTTPTellsOfAnErrorInTheMiddle as servers do, so that no result can be taken
-// for one.
-func TestHTTPTellsOfAnErrorInTheMiddle(t *testing.T) {
-	answer, err := http.DefaultClient.Do(request(t, http.MethodPost, "", "SELECT number, repeat('x', 10), throwIf(number = 2000000, 'in the middle') FROM numbers(2100000)"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	body, _ := io.ReadAll(answer.Body) // It is cut off.
-	tag := answer.Header.Get("X-ClickHouse-Exception-Tag")
-	at := bytes.LastIndex(body, []byte("\r\n__exception__\r\n"+tag+"\r\nCode: 395. DB::Exception: in the middle"))
-	if answer.StatusCode != 200 || len(tag) != 16 || at < 0 || !bytes.HasSuffix(body, []byte(" "+tag+"\r\n__exception__\r\n")) {
-		t.Errorf("status %d, tag %q, %d bytes, which end in %q", answer.StatusCode, tag, len(body), body[max(0, len(body)-300):])
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,37 +18,55 @@ import (
 	"sluice/pkg/embedded/clickhouse/server"
 )
 
-// TestKilledEngineStoresEachTokenOnce kills the engine again and again while
-// blocks are inserted, each under a token of its own, and repeats every block
-// that was not acknowledged under the same token. Table and both views must end
-// with every row once.
-func TestKilledEngineStoresEachTokenOnce(t *testing.T) {
-	const workers, rows, kills = 4, 20_000, 6
+// TestAKilledEngineStoresEachTokenOnce kills the engine again and again while blocks
+// are inserted, each under a token of its own, and repeats every block that was not
+// acknowledged under the same token. Some attempts are cut in their middle, and the
+// engine's logs of tokens are continued in new files. Table and both views must end with
+// every row once.
+func TestAKilledEngineStoresEachTokenOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		rows     int // of a block
+		attempts int // at the same time
+		window   int // of tokens, in parts: a block has one per partition and view
+		enough   uint64
+	}{
+		"large blocks": {rows: 20_000, attempts: 1, window: 10_000, enough: 1},
+		// As an ingester that has lost its lane without noticing, and the one that has it now.
+		// Of few rows most of an insert is the steps at its end.
+		"by two clients at a time": {rows: 200, attempts: 2, window: 80, enough: 120},
+	} {
+		t.Run(name, func(t *testing.T) { storesEachTokenOnce(t, c.rows, c.attempts, c.window, c.enough) })
+	}
+}
+
+func storesEachTokenOnce(t *testing.T, rows, attempts, window int, enough uint64) {
+	const workers, kills = 4, 6
 	e := clickhousetest.Start(t)
 	clickhousetest.Exec(t, e, "CREATE DATABASE kills")
-	c := open(t, e.URL("kills")+"?compress=lz4&max_open_conns=8&dial_timeout=1s")
+	c := open(t, e.URL("kills")+"?compress=lz4&max_open_conns=16&max_idle_conns=16&dial_timeout=1s")
 	countedTable(t, c, "counted")
+	for table, window := range map[string]int{"counted": window, "counted_by_group": window / 2, "counted_by_rest": window / 2} {
+		run(t, c, fmt.Sprintf("ALTER TABLE %s MODIFY SETTING non_replicated_deduplication_window = %d", table, window))
+	}
 
 	var stop atomic.Bool
-	var blocks, repeats atomic.Uint64
+	var blocks, cut atomic.Uint64
 	var inserting sync.WaitGroup
 	for worker := range workers {
 		inserting.Go(func() {
 			for n := 0; !stop.Load(); n++ {
 				token := fmt.Sprintf("worker-%d:%d", worker, n)
-				for sendBlock(t.Context(), c, token, n, rows) != nil {
-					if t.Context().Err() != nil {
-						return
-					}
-					repeats.Add(1)
-					time.Sleep(10 * time.Millisecond)
+				var sending sync.WaitGroup
+				for range attempts {
+					sending.Go(func() { cut.Add(sendUntilStored(t.Context(), c, token, n, rows)) })
 				}
+				sending.Wait()
 				blocks.Add(1)
 			}
 		})
 	}
-	for range kills {
-		time.Sleep(150*time.Millisecond + rand.N(250*time.Millisecond))
+	for killed := 0; killed < kills || blocks.Load() < enough; killed++ {
+		time.Sleep(200*time.Millisecond + rand.N(500*time.Millisecond))
 		e.Kill()
 		e.Restart()
 	}
@@ -55,13 +74,20 @@ func TestKilledEngineStoresEachTokenOnce(t *testing.T) {
 	stop.Store(true)
 	inserting.Wait()
 
-	t.Logf("%d blocks of %d rows, %d kills, %d attempts failed", blocks.Load(), rows, kills, repeats.Load())
-	if repeats.Load() == 0 {
-		t.Error("no kill hit an INSERT, which shows nothing")
+	t.Logf("%d blocks of %d rows, each sent %d times at the same time, %d attempts failed", blocks.Load(), rows, attempts, cut.Load())
+	if cut.Load() == 0 {
+		t.Error("no attempt was cut, which shows nothing")
 	}
-	all := blocks.Load() * rows
+	logs, err := filepath.Glob(filepath.Join(e.Data(), "store", "*", "*", "deduplication_logs", "*"))
+	if err != nil || len(logs) <= 3 && window < 1000 {
+		t.Errorf("no log was continued, which shows too little: %v, %v", logs, err)
+	}
+	all := blocks.Load() * uint64(rows)
 	if diff := cmp.Diff(counts{all, all, all}, counted(t, c, "counted")); diff != "" {
 		t.Errorf("table and views (-want +got):\n%s", diff)
+	}
+	if window < 1000 {
+		return // the first token is forgotten
 	}
 	e.Restart() // The gentle way, and the tokens are still known.
 	if err := sendBlock(t.Context(), c, "worker-0:0", 0, rows); err != nil {
@@ -70,6 +96,25 @@ func TestKilledEngineStoresEachTokenOnce(t *testing.T) {
 	if diff := cmp.Diff(counts{all, all, all}, counted(t, c, "counted")); diff != "" {
 		t.Errorf("after a repeated token (-want +got):\n%s", diff)
 	}
+}
+
+// sendUntilStored repeats a block until it is acknowledged, and returns how
+// often it was not. Every fourth attempt is cut within milliseconds.
+func sendUntilStored(ctx context.Context, c driver.Conn, token string, number, rows int) (failed uint64) {
+	for ctx.Err() == nil {
+		attempt, cut := context.WithCancel(ctx)
+		if rand.N(4) == 0 {
+			time.AfterFunc(rand.N(15*time.Millisecond), cut)
+		}
+		err := sendBlock(attempt, c, token, number, rows)
+		cut()
+		if err == nil {
+			return failed
+		}
+		failed++
+		time.Sleep(rand.N(10 * time.Millisecond))
+	}
+	return failed
 }
 
 // sendBlock inserts one block whose rows follow from its number alone.
