@@ -10,10 +10,9 @@ import (
 )
 
 type capacityCmd struct {
-	Rate    []float64    `default:"10000,100000,1000000,10000000" help:"Records per second at the busiest; several, comma-separated, make several columns."`
-	Ask     capacity.Ask `embed:""`
-	JSON    bool         `name:"json" help:"Print everything, every limit too, as JSON."`
-	Compare bool         `help:"Print instead how far the model is from what was measured and not used to make it."`
+	Rate []float64    `default:"10000,100000,1000000,10000000" help:"Records per second at the busiest; several, comma-separated, make several columns."`
+	Ask  capacity.Ask `embed:""`
+	JSON bool         `name:"json" help:"Print everything, every limit too, as JSON."`
 }
 
 func (c *capacityCmd) ask(rate float64) capacity.Ask {
@@ -31,9 +30,6 @@ func (c *capacityCmd) Run() error {
 	model, err := capacity.Fit(measured)
 	if err != nil {
 		return err
-	}
-	if c.Compare {
-		return capacity.WriteCompared(os.Stdout, model.Compare())
 	}
 	var plans []capacity.Plan
 	for _, rate := range c.Rate {

@@ -1,6 +1,7 @@
 package capacity_test
 
 import (
+	"errors"
 	"flag"
 	"math"
 	"os"
@@ -158,20 +159,8 @@ func TestTheScalingPage(t *testing.T) {
 		}
 		short = append(short, p)
 	}
-	var steps, compared, about, first, week strings.Builder
-	if err := capacity.WriteFirst(&first, plans); err != nil {
-		t.Fatal(err)
-	}
-	if err := capacity.WriteFirst(&week, short); err != nil {
-		t.Fatal(err)
-	}
-	if err := capacity.WriteMarkdown(&steps, plans); err != nil {
-		t.Fatal(err)
-	}
-	if err := capacity.WriteCompared(&compared, m.Compare()); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.WriteCosts(&about); err != nil {
+	var steps, week, compared, about strings.Builder
+	if err := errors.Join(capacity.WriteTable(&steps, plans), capacity.WriteTable(&week, short), capacity.WriteCompared(&compared, m.Compare()), m.WriteCosts(&about)); err != nil {
 		t.Fatal(err)
 	}
 	const file = "../../docs/scaling.md"
@@ -180,7 +169,9 @@ func TestTheScalingPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(old)
-	for name, table := range map[string]string{"steps": steps.String(), "compared": compared.String(), "costs": about.String(), "first": first.String(), "week": week.String()} {
+	for name, table := range map[string]string{
+		"steps": "```\n" + steps.String() + "```\n", "week": "```\n" + week.String() + "```\n", "compared": compared.String(), "costs": about.String(),
+	} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
 		before, rest, found := strings.Cut(page, begin)
 		_, after, ended := strings.Cut(rest, end)

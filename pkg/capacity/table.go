@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteTable prints plans side by side.
+// WriteTable prints plans side by side, and what of each breaks first.
 func WriteTable(w io.Writer, plans []Plan) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range rows(plans) {
@@ -28,31 +28,6 @@ func WriteTable(w io.Writer, plans []Plan) error {
 		}
 	}
 	_, err := fmt.Fprintln(w)
-	return err
-}
-
-// WriteMarkdown prints them as docs/scaling.md has them.
-func WriteMarkdown(w io.Writer, plans []Plan) error {
-	var b strings.Builder
-	for i, row := range rows(plans) {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			fmt.Fprintf(&b, "|---|%s\n", strings.Repeat("--:|", len(plans)))
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// WriteFirst prints what breaks first of each, as Markdown.
-func WriteFirst(w io.Writer, plans []Plan) error {
-	var b strings.Builder
-	b.WriteString("| records per second | breaks first | at | then |\n|--:|---|--:|---|\n")
-	for _, p := range plans {
-		first := p.First()
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", number(p.Ask.Rate), first.What, number(p.At()), first.Then)
-	}
-	_, err := io.WriteString(w, b.String())
 	return err
 }
 
