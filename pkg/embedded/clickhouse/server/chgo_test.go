@@ -42,11 +42,7 @@ func chCount(t *testing.T, c *ch.Client, from string) uint64 {
 	return n.Row(0)
 }
 
-// chTable is a table with the types of columns our ingester sends.
-const chTable = `CREATE OR REPLACE TABLE t (
-	id String, key Int64, lc LowCardinality(String), ts DateTime64(3, 'UTC'), retries Nullable(Int64), seq UInt64, idx UInt32, lane UInt16
-) ENGINE = MergeTree ORDER BY (key) SETTINGS non_replicated_deduplication_window = 100`
-
+// chBlock has columns of the types that our ingester sends.
 type chBlock struct {
 	id      proto.ColStr
 	key     proto.ColInt64
@@ -84,46 +80,6 @@ func (b *chBlock) add(n int64) {
 	b.seq.Append(uint64(n))
 	b.idx.Append(uint32(n))
 	b.lane.Append(uint16(n))
-}
-
-func TestChGoInsertsTypedColumns(t *testing.T) {
-	database, _ := clickhousetest.FreshDatabase(t)
-	for name, compression := range chCompressions {
-		t.Run(name, func(t *testing.T) {
-			c := dial(t, database, ch.Options{Compression: compression})
-			if err := c.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			do(t, c, ch.Query{Body: chTable})
-			b := newChBlock()
-			for n := range int64(1000) {
-				b.add(n)
-			}
-			token := []ch.Setting{
-				{Key: "insert_deduplication_token", Value: "x", Important: true},
-				{Key: "async_insert", Value: "0", Important: true},
-			}
-			for range 3 { // The same client, and the same token.
-				input := b.input()
-				do(t, c, ch.Query{Body: input.Into("t"), Input: input, Settings: token})
-			}
-			if n := chCount(t, c, "t"); n != 1000 {
-				t.Fatalf("got %d rows, want 1000", n)
-			}
-			got := newChBlock()
-			var results proto.Results
-			for _, column := range got.input() {
-				results = append(results, proto.ResultColumn{Name: column.Name, Data: column.Data.(proto.ColResult)})
-			}
-			do(t, c, ch.Query{Body: "SELECT * FROM t ORDER BY key", Result: results})
-			for n := range 1000 {
-				if got.id.Row(n) != b.id.Row(n) || got.key.Row(n) != b.key.Row(n) || got.lc.Row(n) != b.lc.Row(n) || !got.ts.Row(n).Equal(b.ts.Row(n)) ||
-					got.retries.Row(n) != b.retries.Row(n) || got.seq.Row(n) != b.seq.Row(n) || got.idx.Row(n) != b.idx.Row(n) || got.lane.Row(n) != b.lane.Row(n) {
-					t.Fatalf("row %d differs", n)
-				}
-			}
-		})
-	}
 }
 
 func TestChGoStreamsInputAndGoesOnAfterExceptions(t *testing.T) {
