@@ -28,7 +28,6 @@ type plan struct {
 	many        int64         // records of what is measured on full tables
 	steps       []int64       // of them, those at which questions are asked
 	asks        int           // of a question, and of a page
-	blockRows   int           // of a block, where a lane is emptied
 	warmUp      int64         // records before the first run
 	cold        bool          // only the first load of all warms up
 	paced       time.Duration // of a run at a given rate
@@ -46,7 +45,7 @@ type plan struct {
 func (c *config) plan() (plan, error) {
 	if c.Short {
 		return plan{
-			runs: 2, records: 30_000, many: 30_000, steps: []int64{30_000}, asks: 1, blockRows: 3_000, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
+			runs: 2, records: 30_000, many: 30_000, steps: []int64{30_000}, asks: 1, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
 			point: 150 * time.Millisecond, settle: time.Second,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
 			loads: 5, load: 200 * time.Millisecond,
@@ -57,7 +56,7 @@ func (c *config) plan() (plan, error) {
 	}
 	records, many := cmp.Or(c.Records, 1_000_000), cmp.Or(c.Records, 20_000_000)
 	return plan{
-		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, blockRows: 100_000, warmUp: records / 4, paced: 10 * time.Second, small: 5 * time.Second,
+		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, warmUp: records / 4, paced: 10 * time.Second, small: 5 * time.Second,
 		point: 3 * time.Second, settle: 20 * time.Second,
 		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
 		loads: len(loads), load: 3 * time.Second,

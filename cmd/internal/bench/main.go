@@ -95,7 +95,7 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 			err = fmt.Errorf("%w (data and logs are in %s)", err, dir)
 		}
 	}()
-	page := Page{Command: cfg.command, Short: cfg.Short, Runs: p.runs, Records: float64(p.records), Began: b.began}
+	page := Page{Command: cfg.command, Short: cfg.Short, Runs: p.runs, Began: b.began}
 	if page.Machine, err = lookAround(ctx, dir); err != nil {
 		return Page{}, err
 	}

@@ -18,7 +18,6 @@ type Page struct {
 	Command  string
 	Short    bool
 	Runs     int
-	Records  float64 // of one run
 	Began    time.Time
 	Took     time.Duration
 	Machine  Machine

@@ -34,7 +34,7 @@ func (b *bench) tables(ctx context.Context, page *Page) error {
 		drain := func() error {
 			var options []string
 			if b.cfg.Short { // of one block there is no rate
-				options = append(options, fmt.Sprintf("--block-rows=%d", b.plan.blockRows))
+				options = append(options, "--block-rows=3000")
 			}
 			if _, err := d.AddIngesterTo(ctx, d.Native, "flow", options...); err != nil {
 				return err
