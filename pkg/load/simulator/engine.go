@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"container/heap"
 	"iter"
 	"math"
 	"time"
@@ -64,7 +65,7 @@ func (e *Engine) Next() (Record, bool) { return e.NextBy(time.Unix(0, math.MaxIn
 // more has happened. Truth knows nothing of what comes later.
 func (e *Engine) NextBy(then time.Time) (Record, bool) {
 	for len(e.out) == 0 {
-		if e.agenda.empty() || e.agenda.steps[0].at > then.UnixNano() {
+		if len(e.agenda.steps) == 0 || e.agenda.steps[0].at > then.UnixNano() {
 			return Record{}, false
 		}
 		e.text = e.text[:0]
@@ -137,7 +138,7 @@ func (e *Engine) left(in *instance) {
 // agenda is a heap of steps, the earliest first; of two at the same time the
 // one that was planned first.
 type agenda struct {
-	steps []step
+	steps steps
 	count uint64
 }
 
@@ -147,51 +148,29 @@ type step struct {
 	do    func()
 }
 
-func (s step) before(t step) bool { return s.at < t.at || s.at == t.at && s.order < t.order }
-
-func (a *agenda) empty() bool { return len(a.steps) == 0 }
-
 func (a *agenda) push(at int64, do func()) {
 	a.count++
-	s := step{at, a.count, do}
-	i := len(a.steps)
-	a.steps = append(a.steps, s)
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !s.before(a.steps[parent]) {
-			break
-		}
-		a.steps[i] = a.steps[parent]
-		i = parent
-	}
-	a.steps[i] = s
+	heap.Push(&a.steps, step{at, a.count, do})
 }
 
-func (a *agenda) pop() step {
-	first, n := a.steps[0], len(a.steps)-1
-	s := a.steps[n]
-	a.steps[n] = step{}
-	a.steps = a.steps[:n]
-	if n == 0 {
-		return first
-	}
-	i := 0
-	for {
-		child := 2*i + 1
-		if child >= n {
-			break
-		}
-		if child+1 < n && a.steps[child+1].before(a.steps[child]) {
-			child++
-		}
-		if !a.steps[child].before(s) {
-			break
-		}
-		a.steps[i] = a.steps[child]
-		i = child
-	}
-	a.steps[i] = s
-	return first
+func (a *agenda) pop() step { return heap.Pop(&a.steps).(step) }
+
+// steps is what container/heap orders.
+type steps []step
+
+func (s steps) Len() int { return len(s) }
+func (s steps) Less(i, j int) bool {
+	return s[i].at < s[j].at || s[i].at == s[j].at && s[i].order < s[j].order
+}
+func (s steps) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+func (s *steps) Push(x any)   { *s = append(*s, x.(step)) }
+
+func (s *steps) Pop() any {
+	last := len(*s) - 1
+	x := (*s)[last]
+	(*s)[last] = step{}
+	*s = (*s)[:last]
+	return x
 }
 
 // random is the generator splitmix64: fast, and the same everywhere.
