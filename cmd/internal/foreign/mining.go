@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"sluice/pkg/load"
 	"sluice/pkg/load/simulator"
 )
 
@@ -23,43 +21,19 @@ func (o options) mining() client {
 // simulate posts the records of an engine, and leaves in truth.json what the
 // checks compare with.
 func simulate(ctx context.Context, dir string, env map[string]string) error {
-	truth := new(simulator.Truth)
-	engine := simulator.New(simulator.Config{Seed: 3, Start: time.Now().Add(-3 * time.Hour), Every: 10 * time.Second, Instances: 600, Truth: truth})
-	const perRequest = 5000
-	var body bytes.Buffer
-	records := 0
-	post := func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, env["API"]+"/flow/flowRecord/batch?wait=stored", bytes.NewReader(body.Bytes()))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer "+env["TOKEN"])
-		req.Header.Set("Content-Type", "application/x-ndjson")
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		if res.StatusCode != http.StatusOK || res.Header.Get("Sluice-Stored") == "false" {
-			return fmt.Errorf("post simulated records: %s, Sluice-Stored %q", res.Status, res.Header.Get("Sluice-Stored"))
-		}
-		body.Reset()
-		return nil
-	}
 	now := time.Now()
-	for r, more := engine.NextBy(now); more; r, more = engine.NextBy(now) {
-		body.Write(r.JSON)
-		body.WriteByte('\n')
-		if records++; records%perRequest == 0 {
-			if err := post(); err != nil {
-				return err
-			}
-		}
+	cfg := simulator.Config{Seed: 3, Start: now.Add(-3 * time.Hour), Every: 10 * time.Second, Instances: 600}
+	records := int64(0)
+	counted := simulator.New(cfg)
+	for _, more := counted.NextBy(now); more; _, more = counted.NextBy(now) {
+		records++
 	}
-	if body.Len() > 0 {
-		if err := post(); err != nil {
-			return err
-		}
+	truth := new(simulator.Truth)
+	cfg.Truth = truth
+	posts := load.Config{URL: env["API"], Token: env["TOKEN"], Source: simulator.New(cfg), Records: records, Batch: 5000, Connections: 1}
+	posts.Stored = load.StoredAt(posts)
+	if _, err := load.Run(ctx, posts); err != nil {
+		return err
 	}
 	told := struct {
 		Instances int            `json:"instances"`
