@@ -50,19 +50,20 @@ const ofProcess = `source = $source AND (bpmn_process_id IN ($process, '') OR bp
 
 // Elements are grouped by numbers alone: what, the hash of id and type, is 0 of those that
 // do not count here, and their names are looked up for each what, not for each element.
-// The last migration says what an element is.
+// The last migration says what an element is. One that is there now has taken the time until now.
 const heatSQL = `
 SELECT n.id AS id, n.type AS type, executions, completed, terminated, p50, p95, total
 FROM
 (
     SELECT what, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
-        quantileExact(0.5)(took_ms) AS p50, quantileExact(0.95)(took_ms) AS p95, sum(took_ms) AS total
+        toInt64(round(quantileExactInclusive(0.5)(took_ms))) AS p50, toInt64(round(quantileExactInclusive(0.95)(took_ms))) AS p95, sum(took_ms) AS total
     FROM
     (
         WITH splitByChar('\t', e.migrated) AS moved, $what AS one, max(e.tenant_id) AS tenant, ifNull(if(e.migrated = '', e.version, toInt64OrNull(moved[3])), 0) AS process_version,
             if(e.migrated = '', e.bpmn_process_id = $process, moved[2] = $process)$version AND e.bpmn_element_type != 'PROCESS' AS counts
         SELECT argMax(if(counts, one, 0), toUInt128OrZero(substring(e.migrated, 1, 35))) AS what,
-            max(e.state) AS reached, dateDiff('millisecond', min(e.activated_at), max(e.completed_at)) AS took_ms
+            max(e.state) AS reached, coalesce(min(e.activated_at), min(e.entered_at)) AS since,
+            dateDiff('millisecond', since, coalesce(max(e.completed_at), max(e.terminated_at), if(reached < 3, greatest(since, $now), NULL))) AS took_ms
         FROM flow.element_instances AS e
         WHERE $of
             AND process_instance_key GLOBAL IN ($began)
@@ -87,7 +88,7 @@ const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4
 // heat is what has happened at each element of the process, of the instances begun
 // in the window. What an instance did before it was migrated stays where it was.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatRow] {
-	return rowsOf[heatRow](ctx, s.db, fill(heatSQL, append(c.pairs(), "what", whatOf, "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.process_instances WHERE "+c.began(),
+	return rowsOf[heatRow](ctx, s.db, fill(heatSQL, append(c.pairs(), "what", whatOf, "now", moment(who.at), "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.process_instances WHERE "+c.began(),
 		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...))
 }
 

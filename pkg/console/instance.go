@@ -24,11 +24,11 @@ type instanceRow struct {
 
 const instanceColumns = `source, instance, tenant, process, process_version, definition, caller, caller_element, reached, started, ended, noticed, seen, length(raised) AS raised_incidents, toUInt64(open) AS open_incidents`
 
-// State is what v_process_instances calls it.
+// State is what v_process_instances calls it, and INCIDENT of an active one with an open incident of its own.
 func (i instanceRow) State() string {
 	switch {
 	case i.Reached == 4:
-		return "TERMINATED"
+		return "CANCELED"
 	case i.Reached == 3:
 		return "COMPLETED"
 	case i.Open > 0:
@@ -182,7 +182,7 @@ LIMIT 1000`
 const spansSQL = `
 SELECT 'job' AS kind, job_type AS name, element_id, key, ifNull(element_instance_key, -1) AS element_key, state,
     if(worker = '', '', concat('worker ', worker, ', ')) || toString(ifNull(retries, 0)) || ' retries left' AS note,
-    created_at AS begun, if(state IN ('COMPLETED', 'CANCELED'), last_seen, NULL) AS ended, toUInt32(failures) AS times_failed
+    created_at AS begun, if(open, NULL, last_seen) AS ended, toUInt32(failures) AS times_failed
 FROM flow.v_jobs WHERE $of
 UNION ALL
 SELECT 'incident', error_type, element_id, key, ifNull(element_instance_key, -1), if(open, 'OPEN', 'RESOLVED'), substringUTF8(error_message, 1, 2000), created_at, resolved_at, toUInt32(0)

@@ -83,7 +83,7 @@ func (v versionRow) IncidentShare() float64 {
 const versionsSQL = `
 SELECT process_version, countIf(begun) AS instances, countIf(reached < 3) AS active, countIf(begun AND reached = 3) AS completed,
     countIf(begun AND reached = 4) AS terminated, countIf(begun AND stopped) AS with_incidents,
-    quantileExactIf(0.5)(took_ms, begun AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, begun AND reached = 3) AS p95,
+    toInt64(round(quantileExactInclusiveIf(0.5)(took_ms, begun AND reached = 3))) AS p50, toInt64(round(quantileExactInclusiveIf(0.95)(took_ms, begun AND reached = 3))) AS p95,
     groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), begun AND reached = 3 AND took_ms IS NOT NULL) AS steps
 FROM
 (
@@ -143,7 +143,7 @@ const lastOfProcess = `source = $source AND (source, bpmn_process_id, process_in
             WHERE $began AND has(processes, $process) ORDER BY started_at DESC LIMIT $lately))`
 
 const variantsSQL = `
-SELECT path, count() AS instances, quantileExact(0.5)(took) AS p50, any(instance) AS sample
+SELECT path, count() AS instances, toInt64(round(quantileExactInclusive(0.5)(took))) AS p50, any(instance) AS sample
 FROM
 (
     SELECT instance, maxIf(took_ms, type = 'PROCESS') AS took,
@@ -177,7 +177,7 @@ type followRow struct {
 // the question directly_follows of docs/analytics.md has it; what waits at a join
 // is left out.
 const followsSQL = `
-SELECT edge.1 AS from_id, edge.2 AS to_id, count() AS times, toInt64(quantileExact(0.5)(edge.3)) AS p50
+SELECT edge.1 AS from_id, edge.2 AS to_id, count() AS times, toInt64(round(quantileExactInclusive(0.5)(edge.3))) AS p50
 FROM
 (
     SELECT instance, arrayJoin(arrayFilter((edge, m, e) -> e.3 AND NOT m.3, arrayMap((m, e) -> (e.4, m.4, m.1 - e.1), within, ends), within, ends)) AS edge,

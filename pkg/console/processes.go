@@ -74,14 +74,14 @@ type processRow struct {
 	Incidents  uint64 // open now
 	Completed  uint64 // of those begun in the window
 	Terminated uint64
-	Failed     uint64 // had an incident, or were terminated
+	Failed     uint64 // had an incident, or were canceled
 	P50, P95   *int64
 	Begun      []uint64 // over the window, in equal steps
 	LastAt     *time.Time
 }
 
 // FailureRate is the share of the instances begun in the window that had an
-// incident or were terminated.
+// incident or were canceled.
 func (p processRow) FailureRate() float64 {
 	if p.Instances == 0 {
 		return 0
@@ -97,7 +97,7 @@ SELECT source, process, arraySort(groupUniqArrayIf(process_version, what < 3)) A
     countIf(what = 1) AS instances, countIf(what = 2) AS active, countIf(what = 3) AS incidents,
     countIf(what = 1 AND reached = 3) AS completed, countIf(what = 1 AND reached = 4) AS terminated,
     countIf(what = 1 AND (reached = 4 OR stopped)) AS failed,
-    quantileExactIf(0.5)(took_ms, what = 1 AND reached = 3) AS p50, quantileExactIf(0.95)(took_ms, what = 1 AND reached = 3) AS p95,
+    toInt64(round(quantileExactInclusiveIf(0.5)(took_ms, what = 1 AND reached = 3))) AS p50, toInt64(round(quantileExactInclusiveIf(0.95)(took_ms, what = 1 AND reached = 3))) AS p95,
     arrayMap(i -> countEqual(groupArrayIf(toInt8(intDiv(toUnixTimestamp(assumeNotNull(started)) - $first, $step)), what = 1) AS steps, i), range($sparks)) AS over_time,
     max(seen) AS last_at
 FROM

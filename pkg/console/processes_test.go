@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ func median(all []int64) int64 {
 		return -1
 	}
 	slices.Sort(all)
-	return all[len(all)/2]
+	return int64(math.RoundToEven(float64(all[(len(all)-1)/2]+all[len(all)/2]) / 2))
 }
 
 func (w *world) counts(from, to time.Time, tenant string) map[string]count {
@@ -125,8 +126,8 @@ func testProcess(t *testing.T, w *world) {
 		}
 		w.compareElements(t, heat, p.Places, process, "", from, to)
 		for _, e := range heat {
-			if e.Completed == 0 && (e.P50 != nil || e.P95 != nil || e.Total != nil) {
-				t.Errorf("%s: nobody has completed %s, and half of them took %v", process, e.ID, e.P50)
+			if e.P50 == nil || e.P95 == nil || e.Total == nil {
+				t.Errorf("%s: %s has no time, though it was entered", process, e.ID)
 			}
 		}
 		truth := w.counts(from, to, "")[process]

@@ -16,7 +16,7 @@ type asked struct {
 	Window  window
 }
 
-var states = []choice{{"", "any"}, {"ACTIVE", "ACTIVE"}, {"INCIDENT", "INCIDENT"}, {"COMPLETED", "COMPLETED"}, {"TERMINATED", "TERMINATED"}}
+var states = []choice{{"", "any"}, {"ACTIVE", "ACTIVE"}, {"INCIDENT", "INCIDENT"}, {"COMPLETED", "COMPLETED"}, {"CANCELED", "CANCELED"}}
 
 // askedOf reads an address.
 func askedOf(r *http.Request, now time.Time) (a asked, err error) {
@@ -95,7 +95,7 @@ LIMIT $limit`
 
 // conditions of the states that can be chosen.
 var ofState = map[string]string{
-	"ACTIVE": "reached < 3", "INCIDENT": "reached < 3 AND open > 0", "COMPLETED": "reached = 3", "TERMINATED": "reached = 4",
+	"ACTIVE": "reached < 3", "INCIDENT": "reached < 3 AND open > 0", "COMPLETED": "reached = 3", "CANCELED": "reached = 4",
 }
 
 // condition is what the fields of the page set.

@@ -19,6 +19,16 @@ func jobEvent(intent, worker string, retries, more string) string {
 		`,"value":{"bpmnProcessId":"p","processDefinitionVersion":1,"processInstanceKey":"7","elementId":"e","type":"t","worker":"` + worker + `","retries":` + retries + `,"deadline":-1}}`
 }
 
+func subscription(intent, key, interrupting, more string) string {
+	return `{"key":` + key + `,"recordType":"EVENT","valueType":"PROCESS_MESSAGE_SUBSCRIPTION","intent":"` + intent + `"` + more +
+		`,"value":{"bpmnProcessId":"p","processInstanceKey":7,"elementId":"e","elementInstanceKey":8,"messageName":"poke","interrupting":` + interrupting + `}}`
+}
+
+func taskEvent(intent, key, assignee, more string) string {
+	return `{"key":` + key + `,"recordType":"EVENT","valueType":"USER_TASK","intent":"` + intent + `"` + more +
+		`,"value":{"bpmnProcessId":"p","processInstanceKey":7,"elementId":"e","elementInstanceKey":8,"assignee":"` + assignee + `"}}`
+}
+
 // TestAggregatesOfOddRecords gives the folds what engines and clients send beside
 // the ordinary, in both orders and twice.
 func TestAggregatesOfOddRecords(t *testing.T) {
@@ -188,6 +198,83 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 				`{"key":5,"recordType":"EVENT","valueType":"INCIDENT","intent":"RESOLVED","value":{"processInstanceKey":7,"errorType":"X"}}`,
 			},
 			"SELECT open, resolved_at, resolution_ms FROM {db}.v_incidents WHERE source = {case}", `0	\N	\N`,
+		},
+		{
+			"the timer of a start event is one, whichever instances its records name",
+			[]string{
+				`{"key":5,"recordType":"EVENT","valueType":"TIMER","intent":"CREATED"` + at + `,"value":{"processInstanceKey":-1,"elementInstanceKey":-1,"processDefinitionKey":3,"dueDate":1763700001000,"targetElementId":"start"}}`,
+				`{"key":5,"recordType":"EVENT","valueType":"TIMER","intent":"TRIGGERED","timestamp":1763700001000,"value":{"processInstanceKey":70,"elementInstanceKey":-1,"processDefinitionKey":3,"dueDate":1763700001000,"targetElementId":"start"}}`,
+				`{"key":6,"recordType":"EVENT","valueType":"TIMER","intent":"CREATED","timestamp":1763700001000,"value":{"processInstanceKey":70,"elementInstanceKey":-1,"processDefinitionKey":3,"dueDate":1763700002000,"targetElementId":"start"}}`,
+			},
+			"SELECT key, process_instance_key, element_instance_key, started_process_instance_key, state, triggered_at FROM {db}.v_timers WHERE source = {case} ORDER BY key",
+			"5\t\t\\N\t70\tTRIGGERED\t2025-11-21 04:40:01.000\n6\t\t\\N\t\tWAITING\t\\N",
+		},
+		{
+			"a definition that was deleted is one, whatever the keys of DELETING and DELETED on each partition",
+			[]string{
+				`{"key":5,"recordType":"EVENT","valueType":"PROCESS","intent":"CREATED"` + at + `,"value":{"bpmnProcessId":"p","version":1,"processDefinitionKey":5,"resourceName":"p.bpmn","resource":"PGE+"}}`,
+				`{"key":4503599627371211,"partitionId":2,"position":1,"recordType":"EVENT","valueType":"PROCESS","intent":"DELETING","timestamp":1763700008000,"value":{"bpmnProcessId":"p","version":1,"processDefinitionKey":5,"resourceName":"p.bpmn","resource":""}}`,
+				`{"key":4503599627371212,"partitionId":2,"position":2,"recordType":"EVENT","valueType":"PROCESS","intent":"DELETED","timestamp":1763700009000,"value":{"bpmnProcessId":"p","version":1,"processDefinitionKey":5,"resourceName":"p.bpmn","resource":""}}`,
+				`{"key":2251799813685975,"partitionId":1,"position":2,"recordType":"EVENT","valueType":"PROCESS","intent":"DELETED","timestamp":1763700007000,"value":{"bpmnProcessId":"p","version":1,"processDefinitionKey":5,"resourceName":"p.bpmn","resource":""}}`,
+			},
+			"SELECT process_definition_key, xml, deployed_at, deleted_at FROM {db}.v_process_definitions WHERE source = {case}",
+			"5	<a>	2025-11-21 04:40:00.000	2025-11-21 04:40:09.000",
+		},
+		{
+			"a subscription that correlated twice and was deleted at the end, and others",
+			[]string{
+				subscription("CREATING", "5", "false", at), subscription("CORRELATED", "5", "false", `,"partitionId":1,"position":7,"timestamp":1763700001000`),
+				subscription("CORRELATED", "5", "false", `,"partitionId":1,"position":8,"timestamp":1763700002000`), subscription("DELETED", "5", "false", `,"timestamp":1763700003000`),
+				subscription("CREATING", "6", "false", at), subscription("CORRELATED", "6", "false", `,"partitionId":1,"position":9,"timestamp":1763700001000`),
+				subscription("CREATING", "7", "true", at), subscription("CORRELATED", "7", "true", `,"partitionId":1,"position":10,"timestamp":1763700001000`),
+				subscription("CREATING", "8", "true", at), subscription("DELETED", "8", "true", `,"timestamp":1763700001000`),
+			},
+			"SELECT key, state, interrupting, correlations, first_correlated_at, correlated_at, deleted_at FROM {db}.v_message_waits WHERE source = {case} ORDER BY key",
+			"5	CORRELATED	0	2	2025-11-21 04:40:01.000	2025-11-21 04:40:02.000	2025-11-21 04:40:03.000\n" +
+				"6	WAITING	0	1	2025-11-21 04:40:01.000	2025-11-21 04:40:01.000	\\N\n" +
+				"7	CORRELATED	1	1	2025-11-21 04:40:01.000	2025-11-21 04:40:01.000	\\N\n" +
+				"8	DELETED	1	0	\\N	\\N	2025-11-21 04:40:01.000",
+		},
+		{
+			"an error that an event caught ends the job, and one that nothing caught does not",
+			[]string{
+				jobEvent("CREATED", "", "3", at),
+				jobEvent("ERROR_THROWN", "mu", "3", `,"timestamp":1763700000005`),
+				strings.ReplaceAll(jobEvent("CREATED", "", "3", at), `"key":9,`, `"key":10,`),
+				strings.NewReplacer(`"key":9,`, `"key":10,`, `"elementId":"e"`, `"elementId":"NO_CATCH_EVENT_FOUND"`).Replace(jobEvent("ERROR_THROWN", "mu", "3", `,"timestamp":1763700000005`)),
+			},
+			"SELECT key, state, worker, open, ended_at, last_seen, completed_at, canceled_at, element_id FROM {db}.v_jobs WHERE source = {case} ORDER BY key",
+			"9	ERROR_THROWN	mu	0	2025-11-21 04:40:00.005	2025-11-21 04:40:00.005	\\N	\\N	e\n10	ERROR_THROWN	mu	1	\\N	2025-11-21 04:40:00.005	\\N	\\N	e",
+		},
+		{
+			"an instance known from ELEMENT_ACTIVATED on, then migrated; and one known from its migration on",
+			[]string{
+				elementEvent("ELEMENT_ACTIVATED", "7", "PROCESS", at),
+				strings.NewReplacer(`"p"`, `"q"`, `"version":1`, `"version":2`).Replace(elementEvent("ELEMENT_MIGRATED", "7", "PROCESS", `,"timestamp":1763700001000`)),
+				strings.NewReplacer(`"p"`, `"q"`, `"version":1`, `"version":2`).Replace(elementEvent("ELEMENT_COMPLETED", "7", "PROCESS", `,"timestamp":1763700002000`)),
+				strings.NewReplacer(`"p"`, `"q"`, `"version":1`, `"version":2`, `"7"`, `"8"`).Replace(elementEvent("ELEMENT_MIGRATED", "8", "PROCESS", `,"timestamp":1763700001000`)),
+			},
+			"SELECT process_instance_key, first_bpmn_process_id, first_version, bpmn_process_id, version FROM {db}.v_process_instances WHERE source = {case} ORDER BY process_instance_key",
+			"7	p	1	q	2\n8		\\N	q	2",
+		},
+		{
+			"user tasks: assigned at the creation, taken from a person, never assigned",
+			[]string{
+				taskEvent("CREATED", "5", "zoe", at),
+				taskEvent("CREATED", "6", "", at), taskEvent("ASSIGNED", "6", "anna", `,"timestamp":1763700001000`), taskEvent("ASSIGNED", "6", "", `,"timestamp":1763700009000`),
+				taskEvent("CREATED", "7", "", at), taskEvent("ASSIGNED", "7", "", `,"timestamp":1763700009000`),
+			},
+			"SELECT key, assignee, assigned_at, waiting_ms FROM {db}.v_user_tasks WHERE source = {case} ORDER BY key",
+			"5	zoe	2025-11-21 04:40:00.000	0\n6		2025-11-21 04:40:01.000	1000\n7		\\N	\\N",
+		},
+		{
+			"an element that a boundary event cut off, and one that was canceled before it was active",
+			[]string{
+				elementEvent("ELEMENT_ACTIVATED", "8", "USER_TASK", at), elementEvent("ELEMENT_TERMINATED", "8", "USER_TASK", `,"timestamp":1763700005000`),
+				elementEvent("ELEMENT_ACTIVATING", "9", "USER_TASK", at), elementEvent("ELEMENT_TERMINATED", "9", "USER_TASK", `,"timestamp":1763700006000`),
+			},
+			"SELECT key, state, duration_ms FROM {db}.v_element_instances WHERE source = {case} ORDER BY key",
+			"8	TERMINATED	5000\n9	TERMINATED	6000",
 		},
 	}
 	// Each case is a source of its own, and no two of its records are in one block.

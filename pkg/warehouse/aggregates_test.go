@@ -1,6 +1,7 @@
 package warehouse_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
@@ -119,13 +120,16 @@ func late(all []sent) []sent {
 func store(t *testing.T, db *warehouse.DB, first uint64, all []sent, block int) uint64 {
 	t.Helper()
 	for records := range slices.Chunk(all, block) {
-		bodies := map[string][]string{}
+		bodies, at := map[string][]string{}, received
 		for _, r := range records {
 			bodies[r.source] = append(bodies[r.source], r.json)
+			if then := time.UnixMilli(r.at); then.Sub(at) > 24*time.Hour {
+				at = then // no record comes before it was written
+			}
 		}
 		c, next := new(record.Columns), first
 		for _, source := range slices.Sorted(maps.Keys(bodies)) {
-			m := flow.Message{Seq: next, Topic: "flow.0.record", Received: received, Source: source, Body: []byte("[" + strings.Join(bodies[source], ",") + "]")}
+			m := flow.Message{Seq: next, Topic: "flow.0.record", Received: at, Source: source, Body: []byte("[" + strings.Join(bodies[source], ",") + "]")}
 			if err := c.Append(&m); err != nil {
 				t.Fatal(err)
 			}
@@ -151,6 +155,10 @@ type column[T any] struct {
 func compareAggregates(t *testing.T, db *warehouse.DB, truths map[string]*simulator.Truth) {
 	t.Helper()
 	incidents := map[*simulator.Instance][2][]int64{} // created and resolved
+	below := map[*simulator.Instance]int{}
+	for _, truth := range truths {
+		maps.Copy(below, incidentsBelow(truth))
+	}
 	for _, truth := range truths {
 		for _, i := range truth.Incidents {
 			keys := incidents[i.Instance]
@@ -170,7 +178,7 @@ func compareAggregates(t *testing.T, db *warehouse.DB, truths map[string]*simula
 		{name: "first_bpmn_process_id", truth: func(i *simulator.Instance) string { return i.First.BpmnProcessID }},
 		{name: "first_version", truth: func(i *simulator.Instance) string { return number(i.First.Version) }},
 		{name: "first_process_definition_key", truth: func(i *simulator.Instance) string { return number(i.First.DefinitionKey) }},
-		{name: "parent_process_instance_key", truth: func(i *simulator.Instance) string { return key(i.ParentInstance) }},
+		{name: "parent_process_instance_key", truth: caller},
 		{name: "parent_element_instance_key", truth: func(i *simulator.Instance) string { return key(i.ParentElement) }},
 		{name: "processes", truth: func(i *simulator.Instance) string {
 			if i.First.BpmnProcessID == i.Process.BpmnProcessID {
@@ -189,8 +197,10 @@ func compareAggregates(t *testing.T, db *warehouse.DB, truths map[string]*simula
 		{name: "resolved_incident_keys", sql: "arraySort(resolved_incident_keys)", truth: func(i *simulator.Instance) string { return numbers(incidents[i][1]) }},
 		{name: "incidents", truth: func(i *simulator.Instance) string { return strconv.Itoa(i.Incidents) }},
 		{name: "open_incidents", truth: func(i *simulator.Instance) string { return strconv.Itoa(i.OpenIncidents) }},
+		{name: "has_incident", truth: func(i *simulator.Instance) string { return yes(i.OpenIncidents+below[i] > 0) }},
 		{name: "job_failures", truth: func(i *simulator.Instance) string { return strconv.Itoa(i.JobFailures) }},
 	})
+	compareCalls(t, db, truths)
 	compareView(t, db, "v_element_instances", truths, func(truth *simulator.Truth) []*simulator.Element { return truth.Elements }, []column[*simulator.Element]{
 		{name: "process_instance_key", truth: func(e *simulator.Element) string { return number(e.Instance.Key) }},
 		{name: "key", truth: func(e *simulator.Element) string { return number(e.Key) }},
@@ -205,7 +215,9 @@ func compareAggregates(t *testing.T, db *warehouse.DB, truths map[string]*simula
 		{name: "completed_at", truth: func(e *simulator.Element) string { return moment(e.CompletedAt) }},
 		{name: "terminated_at", truth: func(e *simulator.Element) string { return moment(e.TerminatedAt) }},
 		{name: "state", truth: elementState},
-		{name: "duration_ms", truth: func(e *simulator.Element) string { return between(e.ActivatedAt, e.CompletedAt) }},
+		{name: "duration_ms", truth: func(e *simulator.Element) string {
+			return between(cmp.Or(e.ActivatedAt, e.EnteredAt), max(e.CompletedAt, e.TerminatedAt))
+		}},
 	})
 	compareView(t, db, "v_jobs", truths, func(truth *simulator.Truth) []*simulator.Job { return truth.Jobs }, []column[*simulator.Job]{
 		{name: "process_instance_key", truth: func(j *simulator.Job) string { return number(j.Instance.Key) }},
@@ -224,6 +236,8 @@ func compareAggregates(t *testing.T, db *warehouse.DB, truths map[string]*simula
 		{name: "activated_at", truth: func(j *simulator.Job) string { return moment(j.ActivatedAt) }},
 		{name: "completed_at", truth: func(j *simulator.Job) string { return moment(j.CompletedAt) }},
 		{name: "canceled_at", truth: func(j *simulator.Job) string { return moment(j.CanceledAt) }},
+		{name: "ended_at", truth: func(j *simulator.Job) string { return moment(j.EndedAt) }},
+		{name: "open", truth: func(j *simulator.Job) string { return yes(j.EndedAt == 0) }},
 		{name: "last_seen", truth: func(j *simulator.Job) string { return moment(j.LastSeen) }},
 		{name: "deadline_at", truth: func(j *simulator.Job) string {
 			if j.State != simulator.JobActivated {
@@ -254,6 +268,51 @@ func compareAggregates(t *testing.T, db *warehouse.DB, truths map[string]*simula
 		{name: "resolution_ms", truth: func(i *simulator.Incident) string { return between(i.CreatedAt, i.ResolvedAt) }},
 	})
 	compareWaits(t, db, truths)
+}
+
+// compareCalls compares what instances called, and the open incidents below them.
+func compareCalls(t *testing.T, db *warehouse.DB, truths map[string]*simulator.Truth) {
+	t.Helper()
+	type call struct {
+		*simulator.Instance
+		root  int64
+		depth int
+		below int
+	}
+	calls := func(which func(call) bool) func(*simulator.Truth) []call {
+		return func(truth *simulator.Truth) (all []call) {
+			below := incidentsBelow(truth)
+			for _, i := range truth.Instances {
+				c := call{Instance: i, root: i.Key, below: below[i]}
+				for _, caller := range above(truth, i) {
+					c.root, c.depth = caller.Key, c.depth+1
+				}
+				if which(c) {
+					all = append(all, c)
+				}
+			}
+			return all
+		}
+	}
+	compareView(t, db, "v_called_instances", truths, calls(func(c call) bool { return c.depth > 0 }), []column[call]{
+		{name: "process_instance_key", truth: func(c call) string { return number(c.Key) }},
+		{name: "root_process_instance_key", truth: func(c call) string { return number(c.root) }},
+		{name: "parent_process_instance_key", truth: func(c call) string { return number(c.ParentInstance) }},
+		{name: "depth", truth: func(c call) string { return strconv.Itoa(c.depth) }},
+	})
+	compareView(t, db, "v_incidents_below", truths, calls(func(c call) bool { return c.OpenIncidents+c.below > 0 }), []column[call]{
+		{name: "process_instance_key", truth: func(c call) string { return number(c.Key) }},
+		{name: "own", truth: func(c call) string { return strconv.Itoa(c.OpenIncidents) }},
+		{name: "below", truth: func(c call) string { return strconv.Itoa(c.below) }},
+	})
+}
+
+// caller is the key of the instance that called one, empty of one that none did.
+func caller(i *simulator.Instance) string {
+	if i.ParentInstance < 0 {
+		return ""
+	}
+	return number(i.ParentInstance)
 }
 
 // compareView compares all rows of a view. Columns of which the truth says nothing have to
@@ -300,7 +359,7 @@ func compareView[T any](t *testing.T, db *warehouse.DB, view string, truths map[
 		if i < len(surplus) {
 			g = named(names, surplus[i])
 		}
-		t.Errorf("%s (-truth +got):\n%s", view, cmp.Diff(w, g))
+		t.Errorf("%s (-truth +got):\n%s", view, gocmp.Diff(w, g))
 	}
 }
 

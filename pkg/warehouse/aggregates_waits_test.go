@@ -80,6 +80,9 @@ func compareWaits(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "state", truth: func(w *simulator.MessageWait) string {
 			return waitState(w.CorrelatedAt, "CORRELATED", w.DeletedAt, "DELETED")
 		}},
+		{name: "interrupting", truth: func(*simulator.MessageWait) string { return "1" }},
+		{name: "correlations", truth: func(w *simulator.MessageWait) string { return yes(w.CorrelatedAt > 0) }},
+		{name: "first_correlated_at", truth: func(w *simulator.MessageWait) string { return moment(w.CorrelatedAt) }},
 		{name: "created_at", truth: func(w *simulator.MessageWait) string { return moment(w.CreatedAt) }},
 		{name: "correlated_at", truth: func(w *simulator.MessageWait) string { return moment(w.CorrelatedAt) }},
 		{name: "deleted_at", truth: func(w *simulator.MessageWait) string { return moment(w.DeletedAt) }},
@@ -140,10 +143,10 @@ func decisionState(d *simulator.Decision) string {
 
 func waitState(happened int64, as string, ended int64, or string) string {
 	switch {
-	case ended > 0:
-		return or
 	case happened > 0:
 		return as
+	case ended > 0:
+		return or
 	}
 	return "WAITING"
 }

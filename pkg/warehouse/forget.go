@@ -77,7 +77,7 @@ func (db *DB) subjects(ctx context.Context, source, query string) ([]Subject, er
 			callers := found[of][asked:min(len(found[of]), asked+keysAtOnce)]
 			asked += len(callers)
 			if err := db.each(ctx, "look for called instances", fmt.Sprintf(
-				"SELECT source, process_instance_key FROM %s.v_process_instances WHERE source = %s AND toString(parent_process_instance_key) IN (%s)",
+				"SELECT source, process_instance_key FROM %s.v_process_instances WHERE source = %s AND parent_process_instance_key IN (%s)",
 				db.name, quote(of), quotes(callers)), nil, add); err != nil {
 				return nil, err
 			}
@@ -111,7 +111,7 @@ func (db *DB) LastOf(ctx context.Context, s Subject) (last int64, err error) {
 func (db *DB) Running(ctx context.Context, s Subject) (keys []string, err error) {
 	return keys, s.chunks(func(s Subject) error {
 		return db.each(ctx, "look whether the instances have ended", fmt.Sprintf(
-			"SELECT process_instance_key FROM %s.v_process_instances WHERE %s AND state IN ('ACTIVE', 'INCIDENT') ORDER BY 1",
+			"SELECT process_instance_key FROM %s.v_process_instances WHERE %s AND state = 'ACTIVE' ORDER BY 1",
 			db.name, s.rows()), nil, func(rows driver.Rows) error {
 			var key string
 			err := rows.Scan(&key)

@@ -4,15 +4,17 @@
 --
 -- A question begins with "-- question NAME: the question", then says what its
 -- answer means. "-- example" gives parameters another example than they have here.
--- Durations are milliseconds and end in _ms; times are UTC. Percentiles are exact:
--- the value of which that share of all values is smaller.
+-- Durations are milliseconds and end in _ms; times are UTC. Percentiles are exact, and
+-- lie between two values where no value is there, as those of pandas and numpy: the p50 of
+-- 2 s and 60 s is 31 s. Times may be given as 2025-11-21, 2025-11-21 08:00:00 (UTC),
+-- 2025-11-21T08:00:00Z, or with an offset such as +02:00.
 --
 -- Where many instances are put together, cityHash64(source, process_instance_key) stands
 -- for one: numbers are compared several times as fast as texts. Of a hundred million
 -- instances two have the same one with a probability of 3 in 10,000.
 --
 -- parameter source = cluster-a: the engine
--- parameter process = order: its BPMN process id; empty for all processes
+-- parameter process = order: BPMN process id; empty for all processes
 -- parameter tenant = : tenant; empty for all tenants
 -- parameter from = 2025-10-01 00:00:00: the first moment
 -- parameter to = 2025-12-01 00:00:00: the moment after the last one
@@ -25,30 +27,40 @@
 -- parameter name = country: name of a variable
 -- parameter value = "DE": JSON of its value, a text with its quotes
 -- parameter limit = 100: rows at most
+-- parameter tree = 1: 1: an instance with all that it called; 0: an instance by itself
+-- parameter zone = UTC: time zone, such as Europe/Berlin
 
 -- question durations: How long do instances take, by process, version and tenant?
 -- Instances that were started in the time and have completed; canceled ones do not count.
-WITH quantilesExact(0.5, 0.9, 0.95, 0.99)(duration_ms) AS percentiles
+WITH quantilesExactInclusive(0.5, 0.9, 0.95, 0.99)(duration_ms) AS percentiles
 SELECT source, bpmn_process_id, version, tenant_id, count() AS instances, round(avg(duration_ms)) AS avg_ms,
     percentiles[1] AS p50_ms, percentiles[2] AS p90_ms, percentiles[3] AS p95_ms, percentiles[4] AS p99_ms, max(duration_ms) AS max_ms
 FROM flow.v_process_instances
-WHERE state = 'COMPLETED' AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, version, tenant_id
 ORDER BY source, bpmn_process_id, version, tenant_id;
 
 -- question heatmap: Where do instances spend their time?
--- Elements entered in the time. active are there now; failed have had an incident. A
--- multi-instance body is a line of its own, MULTI_INSTANCE_BODY; its turns have the type of the activity.
-SELECT source, element_id, bpmn_element_type, count() AS executions, countIf(state IN ('ACTIVATING', 'ACTIVE')) AS active,
+-- Elements entered in the time, by the process they belong to now. active are there now; failed have had an incident. A time is
+-- from the activation to the end, also of an element that was canceled or cut off by a boundary event; of one that is
+-- there now it is the time until now. A multi-instance body is a line of its own, MULTI_INSTANCE_BODY; its turns have the type
+-- of the activity. What an instance had left before a migration stays with its earlier process and version: these may
+-- have more executions of an element than instances.
+SELECT source, bpmn_process_id, element_id, bpmn_element_type, count() AS executions, countIf(there) AS active,
     countIf(state = 'TERMINATED') AS terminated,
     countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.incidents WHERE element_instance_key > 0)) AS failed,
-    quantileExact(0.5)(duration_ms) AS p50_ms, quantileExact(0.95)(duration_ms) AS p95_ms, sum(duration_ms) AS total_ms
-FROM flow.v_element_instances
-WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-    AND entered_at >= {from:DateTime64(3, 'UTC')} AND entered_at < {to:DateTime64(3, 'UTC')}
-GROUP BY source, element_id, bpmn_element_type
-ORDER BY total_ms DESC, source, element_id, bpmn_element_type;
+    quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms, sum(ms) AS total_ms
+FROM
+(
+    SELECT source, bpmn_process_id, element_id, bpmn_element_type, key, state, state IN ('ACTIVATING', 'ACTIVE') AS there,
+        if(there, greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0), duration_ms) AS ms
+    FROM flow.v_element_instances
+    WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+        AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+)
+GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
+ORDER BY total_ms DESC, source, bpmn_process_id, element_id, bpmn_element_type;
 
 -- question incident_rate: How many instances have incidents, and how long until they are resolved?
 -- Instances started in the time, by the process they belong to now. An incident also ends with its element.
@@ -56,12 +68,12 @@ ORDER BY total_ms DESC, source, element_id, bpmn_element_type;
 SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, count() AS instances,
     countIf(n.incidents > 0) AS with_incidents, sum(n.incidents) AS incidents, sum(n.open_now) AS open_now,
     round(incidents / instances, 4) AS per_instance,
-    quantileExactOrNullArray(0.5)(n.resolutions_ms) AS p50_resolution_ms, quantileExactOrNullArray(0.95)(n.resolutions_ms) AS p95_resolution_ms
+    quantileExactInclusiveOrNullArray(0.5)(n.resolutions_ms) AS p50_resolution_ms, quantileExactInclusiveOrNullArray(0.95)(n.resolutions_ms) AS p95_resolution_ms
 FROM
 (
     SELECT source, bpmn_process_id, cityHash64(source, process_instance_key) AS instance
     FROM flow.v_process_instances
-    WHERE started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+    WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 ) AS p
 LEFT JOIN
@@ -75,21 +87,41 @@ ORDER BY incidents DESC, source, bpmn_process_id;
 
 -- question incidents_by_type: Which kinds of incidents are there, and which are open?
 SELECT source, bpmn_process_id, element_id, error_type, count() AS incidents, countIf(open) AS open_now,
-    uniqExact(process_instance_key) AS instances, quantileExact(0.5)(resolution_ms) AS p50_resolution_ms, max(created_at) AS last_at
+    uniqExact(process_instance_key) AS instances, quantileExactInclusive(0.5)(resolution_ms) AS p50_resolution_ms, max(created_at) AS last_at
 FROM flow.v_incidents
-WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, element_id, error_type
 ORDER BY incidents DESC, source, bpmn_process_id, element_id, error_type;
 
 -- question automation_rate: How many instances run without people?
--- Instances started in the time that have completed, and those of them that had no user task and no manual task.
+-- Instances started in the time that have completed, and those of them that had no user task and no manual task. With tree = 1
+-- an instance counts with all that it called: one whose called instance had such a task did not run without people.
 -- example process=
+WITH RECURSIVE
+    callers AS
+    (
+        SELECT source, process_instance_key, toString(assumeNotNull(max(c.parent_process_instance_key))) AS caller
+        FROM flow.process_instances AS c
+        WHERE c.parent_process_instance_key > 0 AND {tree:UInt8} = 1
+        GROUP BY source, process_instance_key
+    ),
+    people AS
+    (
+        SELECT source, process_instance_key
+        FROM flow.element_instances
+        WHERE bpmn_element_type IN ('USER_TASK', 'MANUAL_TASK') AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
+        GROUP BY source, process_instance_key
+        UNION ALL
+        SELECT c.source AS source, c.caller AS process_instance_key
+        FROM callers AS c
+        INNER JOIN people AS p ON p.source = c.source AND p.process_instance_key = c.process_instance_key
+    )
 SELECT source, bpmn_process_id, version, count() AS completed,
-    countIf(cityHash64(source, process_instance_key) GLOBAL NOT IN (SELECT cityHash64(source, process_instance_key) FROM flow.element_instances WHERE bpmn_element_type IN ('USER_TASK', 'MANUAL_TASK') AND entered_at >= {from:DateTime64(3, 'UTC')})) AS automatic,
+    countIf(cityHash64(source, process_instance_key) GLOBAL NOT IN (SELECT cityHash64(source, process_instance_key) FROM people)) AS automatic,
     round(automatic / completed, 4) AS automation_rate
 FROM flow.v_process_instances
-WHERE state = 'COMPLETED' AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, version
 ORDER BY source, bpmn_process_id, version;
@@ -99,7 +131,7 @@ ORDER BY source, bpmn_process_id, version;
 SELECT source, bpmn_process_id, version, count() AS completed, countIf(incidents = 0) AS incident_free,
     round(incident_free / completed, 4) AS incident_free_rate
 FROM flow.v_process_instances
-WHERE state = 'COMPLETED' AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, version
 ORDER BY source, bpmn_process_id, version;
@@ -110,13 +142,13 @@ ORDER BY source, bpmn_process_id, version;
 -- All rows of such an element say that it is not left; v_active_elements says the same of all of them.
 -- example process=
 SELECT source, bpmn_process_id, element_id, bpmn_element_type, state, count() AS waiting, min(since) AS oldest,
-    quantileExact(0.5)(wait_ms) AS p50_wait_ms, max(wait_ms) AS max_wait_ms
+    quantileExactInclusive(0.5)(wait_ms) AS p50_wait_ms, max(wait_ms) AS max_wait_ms
 FROM
 (
     WITH splitByChar('\t', max(e.migrated)) AS moved
     SELECT any(e.source) AS source, if(length(moved) < 4, max(e.bpmn_process_id), moved[2]) AS bpmn_process_id, if(length(moved) < 4, max(e.element_id), moved[4]) AS element_id,
         max(e.bpmn_element_type) AS bpmn_element_type, if(max(e.state) = 1, 'ACTIVATING', 'ACTIVE') AS state, max(e.tenant_id) AS tenant_id,
-        min(e.entered_at) AS since, dateDiff('millisecond', since, {now:DateTime64(3, 'UTC')}) AS wait_ms
+        min(e.entered_at) AS since, dateDiff('millisecond', since, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS wait_ms
     FROM flow.element_instances AS e
     WHERE key GLOBAL IN
         (
@@ -131,18 +163,25 @@ WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant
 GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, state
 ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, state;
 
--- question outliers: Which executions of an element took far longer than the others?
--- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence).
+-- question outliers: Which executions of an element take far longer than the others?
+-- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence). Canceled executions
+-- and those cut off by a boundary event count; one that goes on counts with its time until now.
 WITH quartiles[3] + 1.5 * (quartiles[3] - quartiles[1]) AS fence
-SELECT source, element_id, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.1 AS duration_ms,
+SELECT source, bpmn_process_id, element_id, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.4 AS state, one.1 AS duration_ms,
     quartiles[2] AS p50_ms, toInt64(fence) AS fence_ms
 FROM
 (
-    SELECT source, element_id, bpmn_element_type, quantilesExact(0.25, 0.5, 0.75)(assumeNotNull(duration_ms)) AS quartiles,
-        groupArray((assumeNotNull(duration_ms), process_instance_key, key)) AS all
-    FROM flow.v_element_instances
-    WHERE bpmn_process_id = {process:String} AND duration_ms IS NOT NULL
-    GROUP BY source, element_id, bpmn_element_type
+    SELECT source, bpmn_process_id, element_id, bpmn_element_type, quantilesExactInclusive(0.25, 0.5, 0.75)(assumeNotNull(ms)) AS quartiles,
+        groupArray((assumeNotNull(ms), process_instance_key, key, state)) AS all
+    FROM
+    (
+        SELECT source, bpmn_process_id, element_id, bpmn_element_type, process_instance_key, key, state,
+            if(state IN ('ACTIVATING', 'ACTIVE'), greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0), duration_ms) AS ms
+        FROM flow.v_element_instances
+        WHERE ({process:String} = '' OR bpmn_process_id = {process:String})
+    )
+    WHERE ms IS NOT NULL
+    GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
 )
 ARRAY JOIN arrayFilter(e -> e.1 > fence, all) AS one
 ORDER BY duration_ms DESC, source, element_instance_key
@@ -151,8 +190,8 @@ LIMIT {limit:UInt32};
 -- question funnel: How many instances get from one element to another, and how fast?
 -- Instances started in the time that have activated the first element; of these, the ones that activated the second one later or at once.
 SELECT source, count() AS reached_first, countIf(notEmpty(later)) AS reached_second, round(reached_second / reached_first, 4) AS share,
-    quantileExactIf(0.5)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p50_ms,
-    quantileExactIf(0.95)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p95_ms
+    quantileExactInclusiveOrNullIf(0.5)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p50_ms,
+    quantileExactInclusiveOrNullIf(0.95)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p95_ms
 FROM
 (
     SELECT source, process_instance_key, assumeNotNull(minIf(activated_at, element_id = {first:String})) AS first_at,
@@ -161,8 +200,8 @@ FROM
     WHERE element_id IN ({first:String}, {second:String}) AND (source, bpmn_process_id, process_instance_key) GLOBAL IN
         (
             SELECT source, arrayJoin(processes), process_instance_key FROM flow.v_process_instances
-            WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-                AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+            WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+                AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         )
     GROUP BY source, process_instance_key
     HAVING countIf(element_id = {first:String} AND activated_at IS NOT NULL) > 0
@@ -180,9 +219,9 @@ WITH
     (
         SELECT (min(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)), max(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)))
         FROM flow.process_instances
-        WHERE started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+        WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     ) AS begun
-SELECT source, path, count() AS instances, round(instances / sum(instances) OVER (PARTITION BY source), 4) AS share, quantileExact(0.5)(duration_ms) AS p50_ms
+SELECT source, bpmn_process_id, path, count() AS instances, round(instances / sum(instances) OVER (PARTITION BY source, bpmn_process_id), 4) AS share, quantileExactInclusive(0.5)(duration_ms) AS p50_ms
 FROM
 (
     WITH
@@ -193,72 +232,88 @@ FROM
         groupArrayIf(toString(e.element_id), of_way) AS ids,
         if(empty(renamed), ids, arrayMap((id, moment) -> if(has(renamed.2, toInt64(moment)), splitByChar('\t', renamed.1[indexOf(renamed.2, toInt64(moment))])[4], id), ids, moments)) AS steps
     SELECT any(e.source) AS source, cityHash64(e.source, e.process_instance_key) AS instance,
+        toString(argMaxIf(if(e.migrated = '', e.bpmn_process_id, splitByChar('\t', e.migrated)[2]), e.migrated, of_process)) AS bpmn_process_id,
         arrayStringConcat(arrayCompact(arraySort((id, moment) -> moment, steps, moments)), ' > ') AS path,
         dateDiff('millisecond', minIf(e.activated_at, of_process), maxIf(e.completed_at, of_process)) AS duration_ms
     FROM flow.element_instances AS e
-    WHERE (e.bpmn_process_id = {process:String} OR (e.source, e.bpmn_process_id, e.process_instance_key) GLOBAL IN
+    WHERE ({process:String} = '' OR e.bpmn_process_id = {process:String} OR (e.source, e.bpmn_process_id, e.process_instance_key) GLOBAL IN
             (SELECT source, arrayJoin(processes), process_instance_key FROM flow.process_instances FINAL WHERE length(processes) > 1 AND has(processes, {process:String})))
         AND bitAnd(toInt64OrZero(e.process_instance_key), 2251799813685247) BETWEEN begun.1 AND begun.2
     GROUP BY instance
-    HAVING maxIf(e.state, of_process) = 3 AND argMaxIf(if(e.migrated = '', e.bpmn_process_id, splitByChar('\t', e.migrated)[2]) = {process:String}, e.migrated, of_process)
-        AND minIf(e.activated_at, of_process) >= {from:DateTime64(3, 'UTC')} AND minIf(e.activated_at, of_process) < {to:DateTime64(3, 'UTC')}
+    HAVING maxIf(e.state, of_process) = 3 AND ({process:String} = '' OR bpmn_process_id = {process:String})
+        AND minIf(e.activated_at, of_process) >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND minIf(e.activated_at, of_process) < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         AND max({tenant:String} = '' OR e.tenant_id = {tenant:String})
 )
-GROUP BY source, path
-ORDER BY instances DESC, source, path
+GROUP BY source, bpmn_process_id, path
+ORDER BY instances DESC, source, bpmn_process_id, path
 LIMIT {limit:UInt32};
 
 -- question directly_follows: Which element follows which, how often, and after what time?
--- Within one scope, an element follows the one whose end let it begin, so a branch never follows an element of
--- a branch beside it, and no time is negative. Elements after which nothing begins wait for the next parallel or
--- inclusive gateway of their scope: their time is what they wait at the join. Turns of a multi-instance body follow nothing.
-SELECT source, edge.1 AS from_id, edge.2 AS to_id, count() AS times, uniqExact(process_instance_key) AS instances,
-    quantileExact(0.5)(edge.3) AS p50_gap_ms, max(edge.3) AS max_gap_ms
+-- An element follows another by a sequence flow, as the engine took it (SEQUENCE_FLOW_TAKEN), and a boundary event follows its
+-- element; the BPMN of the version says what a flow joins. The time is until the element is entered: at a join it is what a
+-- branch waits for the others. Names are those that elements had then. Flows of versions whose
+-- BPMN is not here (v_process_definitions) are left out.
+-- Few of many records: one that stands in two parts for a moment is taken once by groupUniqArray.
+WITH
+    (
+        SELECT (arrayConcat([0], groupArray(cityHash64(source, process_definition_key, way.1))), arrayConcat([''], groupArray(way.2)), arrayConcat([''], groupArray(way.3)))
+        FROM
+        (
+            SELECT source, process_definition_key, arrayJoin(arrayConcat(
+                arrayMap(f -> (extract(f, '\\sid="([^"]*)"'), extract(f, '\\ssourceRef="([^"]*)"'), extract(f, '\\stargetRef="([^"]*)"')), extractAll(xml, '<(?:\\w+:)?sequenceFlow\\s[^>]*>')),
+                arrayMap(f -> (extract(f, '\\sid="([^"]*)"'), extract(f, '\\sattachedToRef="([^"]*)"'), extract(f, '\\sid="([^"]*)"')), extractAll(xml, '<(?:\\w+:)?boundaryEvent\\s[^>]*>')))) AS way
+            FROM flow.v_process_definitions
+        )
+    ) AS ways, -- of sequence flows and boundary events: a number, from, to
+    (
+        SELECT (min(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)), max(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)))
+        FROM flow.process_instances
+        WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+    ) AS begun
+SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, ways.2[s.step.1] AS from_id, ways.3[s.step.1] AS to_id, count() AS times,
+    uniqExact(s.instance) AS instances, quantileExactInclusive(0.5)(s.step.2) AS p50_gap_ms, max(s.step.2) AS max_gap_ms
 FROM
 (
-    -- A moment is (ms, key, whether it is an end, element, whether it may be a join, whether something comes after).
-    SELECT source, process_instance_key,
-        arraySort(arrayFilter(m -> m.1 > 0, arrayConcat(
-            arrayMap((key, at, id, may_join) -> (at, key, false, id, may_join, false), keys, entered, ids, may_joins),
-            arrayMap((key, at, id, may_join, goes_on) -> (at, key, true, id, may_join, goes_on), keys, ended, ids, may_joins, go_on)))) AS within,
-        arrayFill(m -> m.3, within) AS ends,                        -- the end before each, or at once
-        arrayReverseFill(m -> m.5 AND NOT m.3, within) AS joins,    -- the gateway that is entered after each
-        arrayFilter((edge, m, e) -> e.3 AND NOT m.3, arrayMap((m, e) -> (e.4, m.4, m.1 - e.1, e.2), within, ends), within, ends) AS begun,
-        arrayFilter((edge, m, j) -> m.6 AND j.5 AND NOT j.3 AND NOT has(begun.4, m.2), arrayMap((m, j) -> (m.4, j.4, j.1 - m.1, m.2), within, joins), within, joins) AS waited,
-        arrayJoin(arrayConcat(begun, waited)) AS edge
+    -- A moment is (ms, position, key, what): of a flow that was taken its place in ways and its target, of an entry the element.
+    SELECT instance,
+        arrayJoin(arrayMap(t -> (t.4, nullIf(arrayFirst(e -> e.4 = t.5 AND (e.1, e.2) >= (t.1, t.2), entered).1, 0) - t.1), taken)) AS step
     FROM
     (
-        SELECT source, process_instance_key, ifNull(flow_scope_key, 0) AS scope, groupArray(key) AS keys, groupArray(toString(element_id)) AS ids,
-            groupArray(ifNull(toUnixTimestamp64Milli(entered_at), 0)) AS entered,
-            groupArray(ifNull(toUnixTimestamp64Milli(coalesce(completed_at, terminated_at)), 0)) AS ended,
-            groupArray(bpmn_element_type IN ('PARALLEL_GATEWAY', 'INCLUSIVE_GATEWAY')) AS may_joins,
-            groupArray(state = 'COMPLETED' AND bpmn_element_type != 'END_EVENT') AS go_on
-        FROM flow.v_element_instances
-        WHERE bpmn_element_type != 'PROCESS' AND (source, bpmn_process_id, process_instance_key) GLOBAL IN
-            (
-                SELECT source, arrayJoin(processes), process_instance_key FROM flow.v_process_instances
-                WHERE bpmn_process_id = {process:String} AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-                    AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
-            )
-        GROUP BY source, process_instance_key, scope
+        WITH transform(cityHash64(r.source, ifNull(r.process_definition_key, 0), r.element_id), ways.1, arrayEnumerate(ways.1), 0) AS way
+        SELECT cityHash64(r.source, r.process_instance_key) AS instance, r.flow_scope_key AS scope,
+            groupUniqArrayIf((toUnixTimestamp64Milli(r.ts), r.position, r.key, way, cityHash64(ways.3[way])), way > 0 AND (r.intent = 'SEQUENCE_FLOW_TAKEN' OR r.bpmn_element_type = 'BOUNDARY_EVENT')) AS taken,
+            arraySort(groupUniqArrayIf((toUnixTimestamp64Milli(r.ts), r.position, r.key, cityHash64(r.element_id)), r.intent = 'ELEMENT_ACTIVATING')) AS entered
+        FROM flow.records AS r
+        WHERE r.value_type = 'PROCESS_INSTANCE' AND r.record_type = 'EVENT' AND r.intent IN ('SEQUENCE_FLOW_TAKEN', 'ELEMENT_ACTIVATING')
+            AND ({process:String} = '' OR r.bpmn_process_id = {process:String} OR r.bpmn_process_id GLOBAL IN
+                (SELECT arrayJoin(processes) FROM flow.process_instances WHERE length(processes) > 1 AND has(processes, {process:String})))
+            AND r.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND bitAnd(toInt64OrZero(r.process_instance_key), 2251799813685247) BETWEEN begun.1 AND begun.2
+        GROUP BY instance, scope
     )
-    WHERE (source, scope) GLOBAL NOT IN (SELECT source, key FROM flow.element_instances WHERE bpmn_element_type = 'MULTI_INSTANCE_BODY')
-)
-GROUP BY source, from_id, to_id
-ORDER BY source, times DESC, from_id, to_id;
+) AS s
+GLOBAL INNER JOIN
+(
+    SELECT source, bpmn_process_id, cityHash64(source, process_instance_key) AS instance
+    FROM flow.v_process_instances
+    WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+        AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+) AS p ON p.instance = s.instance
+WHERE s.step.2 IS NOT NULL -- a branch that waits at a join is followed by nothing yet
+GROUP BY source, bpmn_process_id, from_id, to_id
+ORDER BY source, bpmn_process_id, times DESC, from_id, to_id;
 
 -- question job_latency: How long do jobs wait for a worker, and how long does the work take?
 -- Completed jobs, by type. queue is from the creation to the last activation, failed tries included; work from that to
 -- the completion. Both need JOB_BATCH records, which engines export only when told to; total needs none.
 WITH
-    quantilesExact(0.5, 0.95)(dateDiff('millisecond', created_at, activated_at)) AS queue_ms,
-    quantilesExact(0.5, 0.95)(dateDiff('millisecond', activated_at, completed_at)) AS work_ms,
-    quantilesExact(0.5, 0.95)(duration_ms) AS total_ms,
+    quantilesExactInclusive(0.5, 0.95)(dateDiff('millisecond', created_at, activated_at)) AS queue_ms,
+    quantilesExactInclusive(0.5, 0.95)(dateDiff('millisecond', activated_at, completed_at)) AS work_ms,
+    quantilesExactInclusive(0.5, 0.95)(duration_ms) AS total_ms,
     count(activated_at) > 0 AS told
 SELECT source, job_type, count() AS jobs, if(told, queue_ms[1], NULL) AS p50_queue_ms, if(told, queue_ms[2], NULL) AS p95_queue_ms,
     if(told, work_ms[1], NULL) AS p50_work_ms, if(told, work_ms[2], NULL) AS p95_work_ms, total_ms[1] AS p50_total_ms, total_ms[2] AS p95_total_ms
 FROM flow.v_jobs
-WHERE completed_at IS NOT NULL AND created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+WHERE completed_at IS NOT NULL AND created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, job_type
 ORDER BY jobs DESC, source, job_type;
@@ -271,7 +326,7 @@ SELECT source, worker, job_type, countIf(intent = 'COMPLETED') AS completed, cou
     round(failures / (completed + failures + timeouts + errors_thrown), 4) AS failure_rate
 FROM flow.records FINAL
 PREWHERE value_type = 'JOB' AND record_type = 'EVENT' AND intent IN ('COMPLETED', 'FAILED', 'TIMED_OUT', 'ERROR_THROWN') AND worker != ''
-WHERE ts >= {from:DateTime64(3, 'UTC')} AND ts < {to:DateTime64(3, 'UTC')}
+WHERE ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, worker, job_type
 ORDER BY failures DESC, source, worker, job_type
@@ -280,9 +335,9 @@ LIMIT {limit:UInt32};
 -- question retries_exhausted: Which jobs have no retries left?
 -- exhausted had none at some time; now have none and wait for an operator to give them new ones.
 SELECT source, bpmn_process_id, job_type, count() AS jobs, countIf(min_retries = 0) AS exhausted,
-    countIf(retries = 0 AND state NOT IN ('COMPLETED', 'CANCELED')) AS now
+    countIf(retries = 0 AND open) AS now
 FROM flow.v_jobs
-WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, job_type
 HAVING exhausted > 0
@@ -293,7 +348,7 @@ ORDER BY exhausted DESC, source, bpmn_process_id, job_type;
 SELECT source, job_type, count() AS jobs, countIf(j.timeouts > 0) AS timed_out, sum(j.timeouts) AS timeouts, countIf(completed_late) AS late,
     max(late_ms) AS max_late_ms, round(countIf(j.timeouts > 0 OR completed_late) / jobs, 4) AS breach_rate
 FROM flow.v_jobs AS j
-WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, job_type
 ORDER BY breach_rate DESC, source, job_type;
@@ -307,7 +362,7 @@ FROM
 (
     SELECT source, job_type, error_code, error_message, process_instance_key, ts
     FROM flow.records
-    WHERE value_type = 'JOB' AND record_type = 'EVENT' AND intent = 'FAILED' AND ts >= {from:DateTime64(3, 'UTC')} AND ts < {to:DateTime64(3, 'UTC')}
+    WHERE value_type = 'JOB' AND record_type = 'EVENT' AND intent = 'FAILED' AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
     LIMIT 1 BY ts, source, process_instance_key, partition_id, position, key, own_id, identity
 )
@@ -321,12 +376,12 @@ LIMIT {limit:UInt32};
 SELECT source, ts, bpmn_process_id, process_instance_key, value_type, intent, element_id, error_message
 FROM flow.records
 WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT'
-    AND ts >= {from:DateTime64(3, 'UTC')} AND ts < {to:DateTime64(3, 'UTC')} AND ts >=
+    AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC') AND ts >=
     (
         SELECT min(ts) FROM
         (
             SELECT DISTINCT ts FROM flow.records
-            WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT' AND ts >= {from:DateTime64(3, 'UTC')} AND ts < {to:DateTime64(3, 'UTC')}
+            WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT' AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
             ORDER BY ts DESC
             LIMIT {limit:UInt32}
         )
@@ -336,45 +391,60 @@ LIMIT 1 BY ts, source, value_type, process_instance_key, partition_id, position,
 LIMIT {limit:UInt32};
 
 -- question throughput: How many instances start and end, by hour and version?
-SELECT source, toStartOfHour(at) AS hour, bpmn_process_id, version, countIf(what = 'started') AS started,
-    countIf(what = 'completed') AS completed, countIf(what = 'terminated') AS terminated
+-- Every hour of the time has a line for each version of which an instance started or ended in that time, also an hour in which
+-- none did. Hours begin as the clocks of the time zone do.
+-- example from=2025-11-21T04:00:00Z
+-- example to=2025-11-21T12:00:00+01:00
+-- example zone=Europe/Berlin
+SELECT source, bpmn_process_id, version, hour, started, completed, canceled
 FROM
 (
-    SELECT source, bpmn_process_id, version, happened.1 AS what, assumeNotNull(happened.2) AS at
-    FROM flow.v_process_instances
-    ARRAY JOIN [('started', started_at), ('completed', completed_at), ('terminated', terminated_at)] AS happened
-    WHERE happened.2 IS NOT NULL AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    SELECT source, bpmn_process_id, version, toStartOfHour(toDateTime(at, {zone:String})) AS hour, countIf(what = 'started') AS started,
+        countIf(what = 'completed') AS completed, countIf(what = 'canceled') AS canceled
+    FROM
+    (
+        SELECT source, bpmn_process_id, version, happened.1 AS what, assumeNotNull(happened.2) AS at
+        FROM flow.v_process_instances
+        ARRAY JOIN [('started', started_at), ('completed', completed_at), ('canceled', terminated_at)] AS happened
+        WHERE happened.2 IS NOT NULL AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    )
+    WHERE at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+    GROUP BY source, bpmn_process_id, version, hour
+    ORDER BY source, bpmn_process_id, version,
+        hour WITH FILL FROM toStartOfHour(toDateTime(parseDateTime64BestEffort({from:String}, 3, 'UTC'), {zone:String})) TO toDateTime(parseDateTime64BestEffort({to:String}, 3, 'UTC'), {zone:String}) STEP 3600
 )
-WHERE at >= {from:DateTime64(3, 'UTC')} AND at < {to:DateTime64(3, 'UTC')}
-GROUP BY source, hour, bpmn_process_id, version
-ORDER BY source, hour, bpmn_process_id, version;
+WHERE source != '' -- of a time in which nothing happened, the hours alone are there
+ORDER BY source, bpmn_process_id, version, hour;
 
 -- question stuck: Which instances have neither ended nor moved for long?
-SELECT source, bpmn_process_id, version, process_instance_key, state, started_at, last_seen,
-    dateDiff('millisecond', last_seen, {now:DateTime64(3, 'UTC')}) AS silent_ms, open_incidents
-FROM flow.v_process_instances
-WHERE state IN ('ACTIVE', 'INCIDENT') AND last_seen < {now:DateTime64(3, 'UTC')} - toIntervalSecond({quiet:UInt32})
-    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+-- An instance moves when anything happens to its own elements, jobs and incidents. open_incidents are its own, incidents_below those of the
+-- instances that it called, and of those that these called: what it waits for may be there.
+SELECT i.source AS source, i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.process_instance_key AS process_instance_key, i.started_at AS started_at, i.last_seen AS last_seen,
+    dateDiff('millisecond', i.last_seen, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS silent_ms, i.open_incidents AS open_incidents, b.below AS incidents_below
+FROM flow.v_process_instances AS i
+GLOBAL LEFT JOIN flow.v_incidents_below AS b ON b.source = i.source AND b.process_instance_key = i.process_instance_key
+WHERE i.state = 'ACTIVE' AND i.last_seen < parseDateTime64BestEffort({now:String}, 3, 'UTC') - toIntervalSecond({quiet:UInt32})
+    AND ({process:String} = '' OR i.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR i.tenant_id = {tenant:String})
 ORDER BY last_seen, source, process_instance_key
 LIMIT {limit:UInt32};
 
 -- question version_comparison: Is the new version better than the old one?
 -- Instances started in the time, by the version they belong to now. Durations are of those that have completed.
-SELECT source, bpmn_process_id, version, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'TERMINATED') AS terminated,
-    quantileExactIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
+SELECT source, bpmn_process_id, version, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CANCELED') AS canceled,
+    quantileExactInclusiveIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactInclusiveIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
     round(countIf(incidents > 0) / instances, 4) AS incident_share, round(sum(job_failures) / instances, 4) AS job_failures_per_instance
 FROM flow.v_process_instances
-WHERE bpmn_process_id = {process:String} AND started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')}
+WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, version
 ORDER BY source, bpmn_process_id, version;
 
 -- question tenant_comparison: How do tenants differ?
-SELECT source, tenant_id, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'TERMINATED') AS terminated,
-    quantileExactIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
+SELECT source, tenant_id, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CANCELED') AS canceled,
+    quantileExactInclusiveIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactInclusiveIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
     round(countIf(incidents > 0) / instances, 4) AS incident_share, round(sum(job_failures) / instances, 4) AS job_failures_per_instance
 FROM flow.v_process_instances
-WHERE started_at >= {from:DateTime64(3, 'UTC')} AND started_at < {to:DateTime64(3, 'UTC')} AND ({process:String} = '' OR bpmn_process_id = {process:String})
+WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC') AND ({process:String} = '' OR bpmn_process_id = {process:String})
 GROUP BY source, tenant_id
 ORDER BY source, tenant_id;
 
@@ -417,11 +487,11 @@ WITH RECURSIVE
         INNER JOIN tree AS t ON i.parent = t.process_instance_key
     )
 SELECT t.depth AS depth, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key, e.element_id AS element_id,
-    i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state, i.started_at AS started_at, i.duration_ms AS duration_ms
+    i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state, i.open_incidents AS open_incidents, i.started_at AS started_at, i.duration_ms AS duration_ms
 FROM tree AS t
 INNER JOIN
 (
-    SELECT process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, started_at, duration_ms
+    SELECT process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, open_incidents, started_at, duration_ms
     FROM flow.v_process_instances
     WHERE source = {source:String} AND process_instance_key IN (SELECT process_instance_key FROM tree)
 ) AS i ON i.process_instance_key = t.process_instance_key
@@ -436,8 +506,8 @@ ORDER BY depth, process_instance_key;
 
 -- question usage: How much is used, by month and tenant?
 -- Instances that were started, apart from those that call activities began, and what ended; all times are UTC.
-SELECT source, toStartOfMonth(started_at) AS month, tenant_id, countIf(parent_process_instance_key IS NULL) AS instances,
-    countIf(parent_process_instance_key IS NOT NULL) AS called_instances, countIf(state = 'COMPLETED') AS completed, uniqExact(bpmn_process_id) AS processes
+SELECT source, toStartOfMonth(started_at) AS month, tenant_id, countIf(parent_process_instance_key = '') AS instances,
+    countIf(parent_process_instance_key != '') AS called_instances, countIf(state = 'COMPLETED') AS completed, uniqExact(bpmn_process_id) AS processes
 FROM flow.v_process_instances
 WHERE started_at IS NOT NULL
 GROUP BY source, month, tenant_id
@@ -460,7 +530,7 @@ LIMIT {limit:UInt32};
 -- question durations_by_variable: How long do instances take, by the value of a variable?
 -- Completed instances that were started in the time, by the value that the variable of the instance has now. PREWHERE as
 -- in variable_filter.
-SELECT p.source AS source, v.value AS value, count() AS instances, quantileExact(0.5)(p.duration_ms) AS p50_ms, quantileExact(0.95)(p.duration_ms) AS p95_ms
+SELECT p.source AS source, v.value AS value, count() AS instances, quantileExactInclusive(0.5)(p.duration_ms) AS p50_ms, quantileExactInclusive(0.95)(p.duration_ms) AS p95_ms
 FROM flow.v_process_instances AS p
 GLOBAL INNER JOIN
 (
@@ -469,7 +539,7 @@ GLOBAL INNER JOIN
     PREWHERE name = {name:String}
     WHERE toString(key - scope_distance) = process_instance_key
 ) AS v ON v.instance = cityHash64(p.source, p.process_instance_key)
-WHERE p.state = 'COMPLETED' AND p.started_at >= {from:DateTime64(3, 'UTC')} AND p.started_at < {to:DateTime64(3, 'UTC')}
+WHERE p.state = 'COMPLETED' AND p.started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND p.started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR p.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR p.tenant_id = {tenant:String})
 GROUP BY source, value
 ORDER BY instances DESC, source, value
@@ -477,13 +547,14 @@ LIMIT {limit:UInt32};
 
 -- question user_tasks: How long do user tasks wait for a person, and how long does the work take?
 -- Tasks created in the time, by assignee and by the groups they were offered to. waiting is from the creation to
--- the last assignment, handling from that to the completion.
+-- the last assignment, 0 of a task that was created with an assignee; handling from that to the completion. Taking a task from
+-- a person is no assignment.
 -- example process=
 SELECT source, assignee, candidate_groups, count() AS tasks, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CREATED') AS open_now,
-    quantileExact(0.5)(waiting_ms) AS p50_waiting_ms, quantileExact(0.95)(waiting_ms) AS p95_waiting_ms,
-    quantileExact(0.5)(handling_ms) AS p50_handling_ms, quantileExact(0.95)(handling_ms) AS p95_handling_ms
+    quantileExactInclusive(0.5)(waiting_ms) AS p50_waiting_ms, quantileExactInclusive(0.95)(waiting_ms) AS p95_waiting_ms,
+    quantileExactInclusive(0.5)(handling_ms) AS p50_handling_ms, quantileExactInclusive(0.95)(handling_ms) AS p95_handling_ms
 FROM flow.v_user_tasks
-WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, assignee, candidate_groups
 ORDER BY tasks DESC, source, assignee, candidate_groups;
@@ -491,32 +562,34 @@ ORDER BY tasks DESC, source, assignee, candidate_groups;
 -- question overdue_tasks: Which user tasks are past their due date?
 -- example process=claim
 SELECT source, bpmn_process_id, process_instance_key, element_id, key, assignee, candidate_groups, due_at,
-    dateDiff('millisecond', due_at, {now:DateTime64(3, 'UTC')}) AS overdue_ms
+    dateDiff('millisecond', due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
 FROM flow.v_user_tasks
-WHERE state = 'CREATED' AND due_at < {now:DateTime64(3, 'UTC')}
+WHERE state = 'CREATED' AND due_at < parseDateTime64BestEffort({now:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 ORDER BY due_at, source, key
 LIMIT {limit:UInt32};
 
 -- question overdue_timers: Which timers should have fired and have not?
+-- process_instance_key is empty of the timer of a start event.
 -- example process=
 SELECT t.source AS source, d.bpmn_process_id AS bpmn_process_id, t.process_instance_key AS process_instance_key, t.element_id AS element_id, t.key AS key,
-    t.due_at AS due_at, dateDiff('millisecond', t.due_at, {now:DateTime64(3, 'UTC')}) AS overdue_ms
+    t.due_at AS due_at, dateDiff('millisecond', t.due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
 FROM flow.v_timers AS t
 GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key
-WHERE t.state = 'WAITING' AND t.due_at < {now:DateTime64(3, 'UTC')}
+WHERE t.state = 'WAITING' AND t.due_at < parseDateTime64BestEffort({now:String}, 3, 'UTC')
     AND ({process:String} = '' OR d.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR t.tenant_id = {tenant:String})
 ORDER BY due_at, source, key
 LIMIT {limit:UInt32};
 
 -- question message_waits: Which messages are waited for, since when, and how long did they take?
--- Subscriptions opened in the time, by the element that waits. max_wait is of those that wait now.
+-- Subscriptions opened in the time, by the element that waits. correlated are those that got a message, also when they were
+-- deleted at their end or wait for more; messages are all that they got. p50 is until the first. max_wait is of those that wait now.
 SELECT source, bpmn_process_id, element_id, message_name, count() AS subscriptions, countIf(state = 'WAITING') AS waiting,
-    countIf(state = 'CORRELATED') AS correlated, quantileExact(0.5)(dateDiff('millisecond', created_at, correlated_at)) AS p50_ms,
-    quantileExact(0.95)(dateDiff('millisecond', created_at, correlated_at)) AS p95_ms,
-    max(if(state = 'WAITING', dateDiff('millisecond', created_at, {now:DateTime64(3, 'UTC')}), NULL)) AS max_wait_ms
+    countIf(correlations > 0) AS correlated, sum(correlations) AS messages, quantileExactInclusive(0.5)(dateDiff('millisecond', created_at, first_correlated_at)) AS p50_ms,
+    quantileExactInclusive(0.95)(dateDiff('millisecond', created_at, first_correlated_at)) AS p95_ms,
+    max(if(state = 'WAITING', dateDiff('millisecond', created_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')), NULL)) AS max_wait_ms
 FROM flow.v_message_waits
-WHERE created_at >= {from:DateTime64(3, 'UTC')} AND created_at < {to:DateTime64(3, 'UTC')}
+WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, bpmn_process_id, element_id, message_name
 ORDER BY waiting DESC, source, bpmn_process_id, element_id, message_name;
@@ -528,7 +601,7 @@ SELECT source, decision_id, decision_version, bpmn_process_id, element_id, state
     round(evaluations / sum(evaluations) OVER (PARTITION BY source, decision_id, decision_version, bpmn_process_id, element_id), 4) AS share,
     uniqExact(process_instance_key) AS instances
 FROM flow.v_decisions
-WHERE evaluated_at >= {from:DateTime64(3, 'UTC')} AND evaluated_at < {to:DateTime64(3, 'UTC')}
+WHERE evaluated_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND evaluated_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, decision_id, decision_version, bpmn_process_id, element_id, state, output
 ORDER BY source, decision_id, decision_version, bpmn_process_id, element_id, evaluations DESC, state, output
@@ -544,19 +617,20 @@ GLOBAL LEFT JOIN
 (
     SELECT source, element_instance_key, max(open) AS open FROM flow.v_incidents WHERE error_type = 'DECISION_EVALUATION_ERROR' GROUP BY source, element_instance_key
 ) AS i ON i.source = f.source AND i.element_instance_key = f.element_instance_key
-WHERE f.state = 'FAILED' AND f.evaluated_at >= {from:DateTime64(3, 'UTC')} AND f.evaluated_at < {to:DateTime64(3, 'UTC')}
+WHERE f.state = 'FAILED' AND f.evaluated_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND f.evaluated_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR f.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR f.tenant_id = {tenant:String})
 GROUP BY source, decision_id, failed_decision_id, failure
 ORDER BY failures DESC, source, decision_id, failed_decision_id, failure
 LIMIT {limit:UInt32};
 
--- question definitions: Which versions are deployed, and how many instances run on each?
+-- question definitions: Which versions were deployed, and how many instances run on each?
+-- deleted_at is empty of a version that is deployed now.
 SELECT d.source AS source, d.bpmn_process_id AS bpmn_process_id, d.version AS version, d.name AS name, d.process_definition_key AS process_definition_key,
-    d.deployed_at AS deployed_at, sum(i.active) AS active, sum(i.instances) AS instances
+    d.deployed_at AS deployed_at, d.deleted_at AS deleted_at, sum(i.active) AS active, sum(i.instances) AS instances
 FROM flow.v_process_definitions AS d
 GLOBAL LEFT JOIN
 (
-    SELECT source, process_definition_key, countIf(state IN ('ACTIVE', 'INCIDENT')) AS active, count() AS instances FROM flow.v_process_instances GROUP BY source, process_definition_key
+    SELECT source, process_definition_key, countIf(state = 'ACTIVE') AS active, count() AS instances FROM flow.v_process_instances GROUP BY source, process_definition_key
 ) AS i ON i.source = d.source AND i.process_definition_key = d.process_definition_key
-GROUP BY source, bpmn_process_id, version, name, process_definition_key, deployed_at
+GROUP BY source, bpmn_process_id, version, name, process_definition_key, deployed_at, deleted_at
 ORDER BY source, bpmn_process_id, version;

@@ -1,6 +1,7 @@
 package warehouse_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -13,9 +14,9 @@ import (
 
 // asking are the parameters of a question, read.
 type asking struct {
-	source, process, tenant, first, second, instance, name, value string
-	from, to, now, quiet                                          int64
-	words                                                         []string
+	source, process, tenant, first, second, instance, name, value, zone, tree string
+	from, to, now, quiet                                                      int64
+	words                                                                     []string
 }
 
 func (a asking) of(process, tenant string) bool {
@@ -62,6 +63,26 @@ func (w *world) jobs(which func(*simulator.Job) bool) []found[*simulator.Job] {
 
 func (w *world) incidents(which func(*simulator.Incident) bool) []found[*simulator.Incident] {
 	return gather(w, func(t *simulator.Truth) []*simulator.Incident { return t.Incidents }, which)
+}
+
+// above are the instances that called an instance, the nearest first.
+func above(t *simulator.Truth, i *simulator.Instance) (all []*simulator.Instance) {
+	for i.ParentInstance > 0 {
+		i = t.Instances[slices.IndexFunc(t.Instances, func(other *simulator.Instance) bool { return other.Key == i.ParentInstance })]
+		all = append(all, i)
+	}
+	return all
+}
+
+// incidentsBelow are the open incidents of all that each instance has called.
+func incidentsBelow(t *simulator.Truth) map[*simulator.Instance]int {
+	below := map[*simulator.Instance]int{}
+	for _, i := range t.Instances {
+		for _, caller := range above(t, i) {
+			below[caller] += i.OpenIncidents
+		}
+	}
+	return below
 }
 
 // lines makes one line of each group: its key, then what is told of it.
@@ -125,12 +146,22 @@ func share(part, whole int) float64 {
 	return math.RoundToEven(float64(part)/float64(whole)*1e4) / 1e4
 }
 
-// quantile is the exact one of sorted values.
+// quantile is the exact one of sorted values, as pandas and numpy have it.
 func quantile(sorted []int64, level float64) any {
 	if len(sorted) == 0 {
 		return null
 	}
-	return sorted[int(level*float64(len(sorted)))]
+	return interpolated(sorted, level)
+}
+
+// interpolated adds in the order in which ClickHouse does, so that the last digit is its.
+func interpolated(sorted []int64, level float64) float64 {
+	at := level*float64(len(sorted)-1) + 1
+	i := int(at)
+	if i == len(sorted) {
+		return float64(sorted[i-1])
+	}
+	return float64(sorted[i-1]) + (at-float64(i))*float64(sorted[i]-sorted[i-1])
 }
 
 func sum(values []int64) (total int64) {
@@ -152,11 +183,9 @@ func lasted(from, to int64) (int64, bool) { return to - from, from > 0 && to > 0
 func instanceState(i *simulator.Instance) string {
 	switch {
 	case i.TerminatedAt > 0:
-		return "TERMINATED"
+		return "CANCELED"
 	case i.CompletedAt > 0:
 		return "COMPLETED"
-	case i.OpenIncidents > 0:
-		return "INCIDENT"
 	}
 	return "ACTIVE"
 }
@@ -177,8 +206,10 @@ func instanceTook(o found[*simulator.Instance]) (int64, bool) {
 	return lasted(o.it.StartedAt, o.it.CompletedAt)
 }
 
-func elementTook(o found[*simulator.Element]) (int64, bool) {
-	return lasted(o.it.ActivatedAt, o.it.CompletedAt)
+// elementTook is how long an element was there, or has been until now.
+func elementTook(e *simulator.Element, now int64) (int64, bool) {
+	begun := cmp.Or(e.ActivatedAt, e.EnteredAt)
+	return lasted(begun, cmp.Or(e.CompletedAt, e.TerminatedAt, max(now, begun)))
 }
 
 func jobTook(o found[*simulator.Job]) (int64, bool) { return lasted(o.it.CreatedAt, o.it.CompletedAt) }

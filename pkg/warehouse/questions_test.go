@@ -35,6 +35,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 			{"limit": "100000", "process": "survey", "tenant": "acme", "words": "['quota']", "first": "begin", "second": "remind", "name": "note", "value": `"say \"yes\""`},
 			{"limit": "100000", "process": "claim", "from": "2025-10-31 23:30:00", "to": "2025-11-21 06:00:00", "first": "settle", "second": "approve"},
 			{"limit": "100000", "process": "order-eu", "source": "cluster-b", "now": "2025-11-01 01:30:00", "quiet": "600"},
+			{"limit": "100000", "process": "", "from": "2025-11-21T05:20:00Z", "to": "2025-11-21T08:00:00+01:00", "zone": "Asia/Kolkata", "tree": "0", "now": "2025-11-21T07:00:00Z"},
 		} {
 			t.Run(fmt.Sprint(q.Name, " of ", params["process"]), func(t *testing.T) {
 				t.Parallel()
@@ -79,13 +80,16 @@ func read(t *testing.T, q warehouse.Question, params map[string]string) asking {
 		}
 		at, err := time.Parse(time.DateTime, all[name])
 		if err != nil {
+			at, err = time.Parse(time.RFC3339, all[name])
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		return at.UnixMilli()
 	}
 	quiet, _ := strconv.ParseInt(all["quiet"], 10, 64)
 	return asking{
-		source: all["source"], process: all["process"], tenant: all["tenant"], first: all["first"], second: all["second"], instance: all["instance"], name: all["name"], value: all["value"],
+		source: all["source"], process: all["process"], tenant: all["tenant"], first: all["first"], second: all["second"], instance: all["instance"], name: all["name"], value: all["value"], zone: all["zone"], tree: all["tree"],
 		from: ms("from"), to: ms("to"), now: ms("now"), quiet: quiet, words: strings.Split(strings.Trim(all["words"], "[]'"), "','"),
 	}
 }

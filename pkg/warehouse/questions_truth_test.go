@@ -31,6 +31,9 @@ func truths() map[string]func(*world, asking) []string {
 			people := map[*simulator.Instance]bool{}
 			for _, o := range w.elements(func(e *simulator.Element) bool { return e.Type == "USER_TASK" }) {
 				people[o.it.Instance] = true
+				for _, caller := range above(w.truths[o.source], o.it.Instance) {
+					people[caller] = people[caller] || a.tree == "1"
+				}
 			}
 			return w.completedShare(a, func(i *simulator.Instance) bool { return !people[i] })
 		},
@@ -148,7 +151,7 @@ func (w *world) compared(a asking, by func(*simulator.Instance) string) []string
 		}
 		ms := collect(all, instanceTook)
 		failures := collect(all, func(o found[*simulator.Instance]) (int64, bool) { return int64(o.it.JobFailures), true })
-		return []any{len(all), in("COMPLETED"), in("TERMINATED"), quantile(ms, 0.5), quantile(ms, 0.95),
+		return []any{len(all), in("COMPLETED"), in("CANCELED"), quantile(ms, 0.5), quantile(ms, 0.95),
 			share(count(all, func(o found[*simulator.Instance]) bool { return o.it.Incidents > 0 }), len(all)), share(int(sum(failures)), len(all))}
 	})
 }
@@ -161,12 +164,14 @@ func heatmap(w *world, a asking) []string {
 	return lines(w.elements(func(e *simulator.Element) bool {
 		return a.when(e.EnteredAt) && a.of(e.Process.BpmnProcessID, e.Instance.Tenant)
 	}),
-		func(o found[*simulator.Element]) string { return line(o.source, o.it.ID, o.it.Type) },
+		func(o found[*simulator.Element]) string {
+			return line(o.source, o.it.Process.BpmnProcessID, o.it.ID, o.it.Type)
+		},
 		func(all []found[*simulator.Element]) []any {
 			in := func(states ...string) int {
 				return count(all, func(o found[*simulator.Element]) bool { return slices.Contains(states, elementState(o.it)) })
 			}
-			ms := collect(all, elementTook)
+			ms := collect(all, func(o found[*simulator.Element]) (int64, bool) { return elementTook(o.it, a.now) })
 			var total any = null
 			if len(ms) > 0 {
 				total = sum(ms)
@@ -221,19 +226,19 @@ func bottlenecks(w *world, a asking) []string {
 func outliers(w *world, a asking) []string {
 	groups := map[string][]found[*simulator.Element]{}
 	for _, o := range w.elements(func(e *simulator.Element) bool {
-		return e.Process.BpmnProcessID == a.process && e.ActivatedAt > 0 && e.CompletedAt > 0
+		return a.process == "" || e.Process.BpmnProcessID == a.process
 	}) {
-		k := line(o.source, o.it.ID, o.it.Type)
+		k := line(o.source, o.it.Process.BpmnProcessID, o.it.ID, o.it.Type)
 		groups[k] = append(groups[k], o)
 	}
 	var out []string
 	for k, all := range groups {
-		ms := collect(all, elementTook)
-		at := func(level float64) int64 { return ms[int(level*float64(len(ms)))] }
-		fence := float64(at(0.75)) + 1.5*float64(at(0.75)-at(0.25))
+		ms := collect(all, func(o found[*simulator.Element]) (int64, bool) { return elementTook(o.it, a.now) })
+		first, third := interpolated(ms, 0.25), interpolated(ms, 0.75)
+		fence := third + 1.5*(third-first)
 		for _, o := range all {
-			if took, _ := elementTook(o); float64(took) > fence {
-				out = append(out, k+tabbed(o.it.Instance.Key, o.it.Key, took, at(0.5), int64(fence)))
+			if took, _ := elementTook(o.it, a.now); float64(took) > fence {
+				out = append(out, k+tabbed(o.it.Instance.Key, o.it.Key, elementState(o.it), took, interpolated(ms, 0.5), int64(fence)))
 			}
 		}
 	}
@@ -273,11 +278,7 @@ func funnel(w *world, a asking) []string {
 			}
 			return 0, false
 		})
-		p50, p95 := any(0), any(0)
-		if len(ms) > 0 {
-			p50, p95 = quantile(ms, 0.5), quantile(ms, 0.95)
-		}
-		return []any{len(all), len(ms), share(len(ms), len(all)), p50, p95}
+		return []any{len(all), len(ms), share(len(ms), len(all)), quantile(ms, 0.5), quantile(ms, 0.95)}
 	})
 }
 
@@ -290,8 +291,9 @@ func variants(w *world, a asking) []string {
 	}
 	whole := map[string]int{}
 	all := w.completed(a)
+	process := func(o found[*simulator.Instance]) string { return line(o.source, o.it.Process.BpmnProcessID) }
 	for _, o := range all {
-		whole[o.source]++
+		whole[process(o)]++
 	}
 	path := func(i *simulator.Instance) string {
 		slices.SortFunc(steps[i], func(a, b *simulator.Element) int {
@@ -303,23 +305,23 @@ func variants(w *world, a asking) []string {
 		}
 		return strings.Join(slices.Compact(ids), " > ")
 	}
-	return lines(all, func(o found[*simulator.Instance]) string { return line(o.source, path(o.it)) }, func(all []found[*simulator.Instance]) []any {
-		return []any{len(all), share(len(all), whole[all[0].source]), quantile(collect(all, instanceTook), 0.5)}
+	return lines(all, func(o found[*simulator.Instance]) string { return line(process(o), path(o.it)) }, func(all []found[*simulator.Instance]) []any {
+		return []any{len(all), share(len(all), whole[process(all[0])]), quantile(collect(all, instanceTook), 0.5)}
 	})
 }
 
 func directlyFollows(w *world, a asking) []string {
 	type step struct {
-		source, from, to string
-		instance, gap    int64
+		source, process, from, to string
+		instance, gap             int64
 	}
 	var all []step
 	for _, o := range w.elements(func(e *simulator.Element) bool { return a.began(e.Instance) }) {
-		for _, before := range o.it.Follows {
-			all = append(all, step{o.source, before.ID, o.it.ID, o.it.Instance.Key, o.it.EnteredAt - max(before.CompletedAt, before.TerminatedAt)})
+		for _, before := range o.it.Follows { // a migration renames nothing that has ended, and nothing before it has begun
+			all = append(all, step{o.source, o.it.Instance.Process.BpmnProcessID, before.ID, o.it.FirstID, o.it.Instance.Key, o.it.EnteredAt - max(before.CompletedAt, before.TerminatedAt)})
 		}
 	}
-	return lines(all, func(s step) string { return line(s.source, s.from, s.to) }, func(all []step) []any {
+	return lines(all, func(s step) string { return line(s.source, s.process, s.from, s.to) }, func(all []step) []any {
 		gaps := collect(all, func(s step) (int64, bool) { return s.gap, true })
 		return []any{len(all), distinct(all, func(s step) int64 { return s.instance }), quantile(gaps, 0.5), last(gaps)}
 	})
@@ -338,35 +340,51 @@ func errorText(w *world, a asking) []string {
 }
 
 func throughput(w *world, a asking) []string {
-	type step struct {
-		source  string
-		process simulator.Process
-		what    int
-		hour    int64
+	zone, err := time.LoadLocation(a.zone)
+	if err != nil {
+		panic(err)
 	}
-	var all []step
+	hour := func(ms int64) int64 { // Kolkata is half an hour off
+		_, offset := time.UnixMilli(ms).In(zone).Zone()
+		off := int64(offset) % 3600 * 1000
+		return (ms+off)/3_600_000*3_600_000 - off
+	}
+	happened := map[string]map[int64][3]int{}
 	for _, o := range w.instances(func(i *simulator.Instance) bool { return a.of(i.Process.BpmnProcessID, i.Tenant) }) {
 		for what, at := range []int64{o.it.StartedAt, o.it.CompletedAt, o.it.TerminatedAt} {
-			if a.when(at) {
-				all = append(all, step{o.source, o.it.Process, what, at / 3_600_000})
+			if !a.when(at) {
+				continue
 			}
+			of := line(o.source, o.it.Process.BpmnProcessID, o.it.Process.Version)
+			if happened[of] == nil {
+				happened[of] = map[int64][3]int{}
+			}
+			n := happened[of][hour(at)]
+			n[what]++
+			happened[of][hour(at)] = n
 		}
 	}
-	return lines(all, func(s step) string {
-		return line(s.source, time.UnixMilli(s.hour*3_600_000).UTC().Format(time.DateTime), s.process.BpmnProcessID, s.process.Version)
-	}, func(all []step) []any {
-		of := func(what int) int { return count(all, func(s step) bool { return s.what == what }) }
-		return []any{of(0), of(1), of(2)}
-	})
+	var out []string
+	for of, hours := range happened {
+		for h := hour(a.from); h < a.to; h += 3_600_000 {
+			n := hours[h]
+			out = append(out, of+tabbed(time.UnixMilli(h).In(zone).Format(time.DateTime), n[0], n[1], n[2]))
+		}
+	}
+	return out
 }
 
 func stuck(w *world, a asking) []string {
+	below := map[string]map[*simulator.Instance]int{}
+	for source, truth := range w.truths {
+		below[source] = incidentsBelow(truth)
+	}
 	var out []string
 	for _, o := range w.instances(func(i *simulator.Instance) bool {
 		return i.CompletedAt == 0 && i.TerminatedAt == 0 && i.LastSeen < a.now-a.quiet*1000 && a.of(i.Process.BpmnProcessID, i.Tenant)
 	}) {
 		i := o.it
-		out = append(out, line(o.source, i.Process.BpmnProcessID, i.Process.Version, i.Key, instanceState(i), moment(i.StartedAt), moment(i.LastSeen), a.now-i.LastSeen, i.OpenIncidents))
+		out = append(out, line(o.source, i.Process.BpmnProcessID, i.Process.Version, i.Key, moment(i.StartedAt), moment(i.LastSeen), a.now-i.LastSeen, i.OpenIncidents, below[o.source][i]))
 	}
 	return out
 }
@@ -397,7 +415,7 @@ func instanceTree(w *world, a asking) []string {
 	var tell func(i *simulator.Instance, depth int)
 	tell = func(i *simulator.Instance, depth int) {
 		took := between(i.StartedAt, max(i.CompletedAt, i.TerminatedAt))
-		out = append(out, line(depth, i.Key, key(i.ParentInstance), elements[i.ParentElement], i.Process.BpmnProcessID, i.Process.Version, instanceState(i), moment(i.StartedAt), took))
+		out = append(out, line(depth, i.Key, caller(i), elements[i.ParentElement], i.Process.BpmnProcessID, i.Process.Version, instanceState(i), i.OpenIncidents, moment(i.StartedAt), took))
 		for _, c := range w.truths[a.source].Instances {
 			if c.ParentInstance == i.Key {
 				tell(c, depth+1)

@@ -110,7 +110,7 @@ func messageWaits(w *world, a asking) []string {
 		waits := collect(all, func(o found[*simulator.MessageWait]) (int64, bool) {
 			return a.now - o.it.CreatedAt, state(o.it) == "WAITING"
 		})
-		return []any{len(all), in("WAITING"), in("CORRELATED"), quantile(took, 0.5), quantile(took, 0.95), last(waits)}
+		return []any{len(all), in("WAITING"), len(took), len(took), quantile(took, 0.5), quantile(took, 0.95), last(waits)}
 	})
 }
 
@@ -171,7 +171,7 @@ func definitions(w *world, _ asking) []string {
 				}
 			}
 		}
-		out = append(out, line(o.source, d.BpmnProcessID, d.Version, d.Name, d.DefinitionKey, moment(d.DeployedAt), active, all))
+		out = append(out, line(o.source, d.BpmnProcessID, d.Version, d.Name, d.DefinitionKey, moment(d.DeployedAt), null, active, all))
 	}
 	return out
 }

@@ -85,7 +85,7 @@ func (b *bench) ask(ctx context.Context, d *deployment.Deployment, one *step) er
 	for name, sql := range map[string]string{
 		"from":     "SELECT toStartOfSecond(min(ts)) FROM flow.records",
 		"to":       "SELECT toStartOfSecond(max(ts)) + 1 FROM flow.records",
-		"instance": "SELECT toString(assumeNotNull(parent_process_instance_key)) FROM flow.v_process_instances WHERE source = 'load' AND parent_process_instance_key > 0 AND state = 'COMPLETED' ORDER BY cityHash64(process_instance_key) LIMIT 1",
+		"instance": "SELECT parent_process_instance_key FROM flow.v_process_instances WHERE source = 'load' AND parent_process_instance_key != '' AND state = 'COMPLETED' ORDER BY cityHash64(process_instance_key) LIMIT 1",
 	} {
 		if values[name], err = d.Query(ctx, sql); err != nil {
 			return err

@@ -71,8 +71,8 @@ objects AS (
         [('source', toJSONString(c.source)), ('key', toJSONString(c.process_instance_key)), ('tenant', toJSONString(c.tenant_id)),
          ('process', toJSONString(c.bpmn_process_id)), ('version', ifNull(toString(c.version), ''))],
         [(if(d.process_definition_key = 0, '', concat('definition:', d.source, '/', toString(d.process_definition_key))), 'definition'),
-         (if((c.source, ifNull(toString(c.parent_process_instance_key), '')) IN (SELECT source, process_instance_key FROM cases),
-             concat('instance:', c.source, '/', ifNull(toString(c.parent_process_instance_key), '')), ''), 'called by')],
+         (if((c.source, c.parent_process_instance_key) IN (SELECT source, process_instance_key FROM cases),
+             concat('instance:', c.source, '/', c.parent_process_instance_key), ''), 'called by')],
         [('instance started', c.started_at, []), ('instance completed', c.completed_at, []), ('instance terminated', c.terminated_at, [])]
     FROM cases AS c LEFT JOIN definitions AS d ON d.source = c.source AND d.process_definition_key = c.process_definition_key
     UNION ALL

@@ -360,8 +360,8 @@ func (b *broker) tables(ctx context.Context, e exporting) error {
 	got, err := b.ask(ctx, fmt.Sprintf(`SELECT arrayStringConcat(arrayMap(n -> toString(n), [
 		(SELECT count() FROM flow.v_process_instances WHERE source = '%[1]s'),
 		(SELECT count() FROM flow.v_process_instances WHERE source = '%[1]s' AND state = 'COMPLETED'),
-		(SELECT count() FROM flow.v_process_instances WHERE source = '%[1]s' AND state = 'TERMINATED'),
-		(SELECT count() FROM flow.v_process_instances WHERE source = '%[1]s' AND state IN ('ACTIVE', 'INCIDENT')),
+		(SELECT count() FROM flow.v_process_instances WHERE source = '%[1]s' AND state = 'CANCELED'),
+		(SELECT count() FROM flow.v_process_instances WHERE source = '%[1]s' AND state = 'ACTIVE'),
 		(SELECT count() FROM flow.v_incidents WHERE source = '%[1]s'),
 		(SELECT countIf(NOT open) FROM flow.v_incidents WHERE source = '%[1]s'),
 		(SELECT sum(failures) FROM flow.v_jobs WHERE source = '%[1]s')]), ' ')`, e.source))

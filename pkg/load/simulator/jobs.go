@@ -184,7 +184,7 @@ func (j *job) batch(intent string) batch {
 func (j *job) complete() {
 	j.variables = j.in.e.result()
 	b := j.batch("COMPLETE")
-	j.State, j.CompletedAt = JobCompleted, b.ms()
+	j.State, j.CompletedAt, j.EndedAt = JobCompleted, b.ms(), b.ms()
 	j.write(b, "COMPLETED")
 	j.gone = true
 	j.el.job = nil
@@ -275,6 +275,7 @@ func (j *job) thrown(b batch, code string) {
 func (j *job) throw() {
 	b, el := j.batch("THROW_ERROR"), j.el
 	j.thrown(b, "REFUSED")
+	j.EndedAt = b.ms()
 	j.gone = true
 	el.job = nil
 	caught := &node{kind: boundaryEvent, id: el.node.boundary}
@@ -309,7 +310,7 @@ func (j *job) cancel(b batch) {
 	if j.gone {
 		return
 	}
-	j.State, j.CanceledAt = JobCanceled, b.ms()
+	j.State, j.CanceledAt, j.EndedAt = JobCanceled, b.ms(), b.ms()
 	j.write(b, "CANCELED")
 	j.gone = true
 }

@@ -92,6 +92,7 @@ type Job struct {
 	ActivatedAt  int64 // last; 0 when no batch told
 	CompletedAt  int64
 	CanceledAt   int64
+	EndedAt      int64 // one of these, or when an event caught the error that it threw
 	Failures     int
 	TimeOuts     int
 	ErrorsThrown int
@@ -149,7 +150,7 @@ type UserTask struct {
 	Groups      string // candidate groups, JSON
 	DueDate     string
 	CreatedAt   int64
-	AssignedAt  int64 // last
+	AssignedAt  int64 // last to a person
 	CompletedAt int64
 	CanceledAt  int64
 }

@@ -28,6 +28,9 @@ func (el *element) activateUserTask(b batch) {
 	if truth := e.cfg.Truth; truth != nil {
 		truth.UserTasks = append(truth.UserTasks, &t.UserTask)
 	}
+	if t.Key%7 == 3 { // the model names a person; before Camunda 8.7 CREATED says so, and no ASSIGNED
+		t.Assignee, t.AssignedAt = people()[0], b.ms()
+	}
 	t.write(b, "CREATING")
 	t.write(b, "CREATED")
 	if e.random.chance(400) {
@@ -38,6 +41,7 @@ func (el *element) activateUserTask(b batch) {
 		b := t.batch("CLAIM")
 		t.assign(b, "CLAIMING", pick(&e.random, people()))
 		if e.random.chance(30) { // and goes home
+			t.unassign(t.batch("ASSIGN"))
 			e.left(t.in.top())
 			return
 		}
@@ -58,6 +62,13 @@ func (t *userTask) assign(b batch, first, to string) {
 	t.Assignee = to
 	t.write(b, first)
 	t.AssignedAt = b.ms()
+	t.write(b, "ASSIGNED")
+}
+
+// unassign takes the task from its person.
+func (t *userTask) unassign(b batch) {
+	t.action, t.Assignee = "unassign", ""
+	t.write(b, "ASSIGNING")
 	t.write(b, "ASSIGNED")
 }
 

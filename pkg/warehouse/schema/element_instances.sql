@@ -63,14 +63,14 @@ GROUP BY source, bpmn_process_id, process_instance_key, key;
     completed_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (ELEMENT_COMPLETED)',
     terminated_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (ELEMENT_TERMINATED)',
     state String COMMENT 'ACTIVATING (entered, and stuck there when it stays so), ACTIVE, COMPLETED, TERMINATED',
-    duration_ms Nullable(Int64) COMMENT 'ms from activated_at to completed_at; NULL unless completed'
+    duration_ms Nullable(Int64) COMMENT 'ms from activated_at, or from entered_at when it was never activated, to its end: completed_at or terminated_at; NULL before that'
 ) AS
 SELECT source, process_instance_key, key, tenant_id,
     bpmn_process_id, version, element_id,
     bpmn_element_type, nullIf(e.flow_scope_key, -1) AS flow_scope_key,
     entered_at, activated_at, completed_at, terminated_at,
     multiIf(e.state = 4, 'TERMINATED', e.state = 3, 'COMPLETED', e.state = 1, 'ACTIVATING', 'ACTIVE') AS state,
-    dateDiff('millisecond', activated_at, completed_at) AS duration_ms
+    dateDiff('millisecond', coalesce(activated_at, entered_at), coalesce(completed_at, terminated_at)) AS duration_ms
 FROM
 (
     WITH splitByChar('\t', o.migrated) AS now

@@ -1,6 +1,8 @@
 -- Jobs, one row each. Each thing that changes has a column with its last value, and
 -- failures are sets of numbers. last_state of a job that has ended is '~', as only its
--- outcome counts then. When a worker got a job is said by JOB_BATCH ACTIVATED alone,
+-- outcome counts then. An error that an event catches ends the job too: nothing follows
+-- its ERROR_THROWN. One that nothing catches has the element NO_CATCH_EVENT_FOUND, and
+-- the job goes on once its incident is resolved. When a worker got a job is said by JOB_BATCH ACTIVATED alone,
 -- which engines export only when told to; a batch carries one entry for each of its jobs.
 {{.CreateTable "jobs"}}
 (
@@ -15,13 +17,13 @@
     job_type SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'type' CODEC(ZSTD(1)),
     created_at SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) COMMENT 'CREATED' CODEC(Delta(8), T64('bit'), ZSTD(1)),
     activated_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'the last ACTIVATED of JOB_BATCH' CODEC(Delta(8), T64('bit'), ZSTD(1)),
-    ended_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'COMPLETED or CANCELED' CODEC(Delta(8), T64('bit'), ZSTD(1)),
-    outcome SimpleAggregateFunction(max, UInt8) COMMENT '0 none yet, 1 CANCELED, 2 COMPLETED' CODEC(ZSTD(1)),
-    last_state SimpleAggregateFunction(max, String) COMMENT 'order, intent, worker, and ms to the deadline or -1, tab between, of the last event but CREATED, RETRIES_UPDATED and MIGRATED; ~ of COMPLETED and CANCELED, which is greater than all others' CODEC(ZSTD(1)),
-    worker SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'worker of COMPLETED or CANCELED' CODEC(ZSTD(1)),
+    ended_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'COMPLETED, CANCELED, or ERROR_THROWN that was caught' CODEC(Delta(8), T64('bit'), ZSTD(1)),
+    outcome SimpleAggregateFunction(max, UInt8) COMMENT '0 none yet, 1 CANCELED, 2 COMPLETED, 3 ERROR_THROWN that was caught' CODEC(ZSTD(1)),
+    last_state SimpleAggregateFunction(max, String) COMMENT 'order, intent, worker, and ms to the deadline or -1, tab between, of the last event but CREATED, RETRIES_UPDATED and MIGRATED; ~ of an outcome, which is greater than all others' CODEC(ZSTD(1)),
+    worker SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'worker of the outcome' CODEC(ZSTD(1)),
     late_ms SimpleAggregateFunction(max, Int64) COMMENT 'how long after its deadline it was completed, ms; 0 when in time' CODEC(ZSTD(1)),
     min_retries SimpleAggregateFunction(min, Nullable(Int64)) COMMENT 'least retries ever left' CODEC(T64, ZSTD(1)),
-    retried SimpleAggregateFunction(max, String) COMMENT 'order and retries, tab between, of the last event but CREATED, ACTIVATED, COMPLETED and CANCELED; empty when there was none' CODEC(ZSTD(1)),
+    retried SimpleAggregateFunction(max, String) COMMENT 'order and retries, tab between, of the last event but CREATED, ACTIVATED and outcomes; empty when there was none' CODEC(ZSTD(1)),
     migrated SimpleAggregateFunction(max, String) COMMENT 'order, process, version and element of the last MIGRATED, tab between; empty when there was none' CODEC(ZSTD(1)),
     failed SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) COMMENT 'one number for each FAILED: its position, or a hash of its identity' CODEC(ZSTD(1)),
     timed_out SimpleAggregateFunction(groupUniqArrayArray, Array(Int64)) COMMENT 'likewise for each TIMED_OUT' CODEC(ZSTD(1)),
@@ -42,7 +44,7 @@ WITH
     if(of_job, r.key, job.1) AS job_key, if(of_job, r.process_instance_key, job.2.1) AS instance,
     if(of_job, r.retries, job.2.2) AS retries, if(of_job, r.deadline, job.2.3) AS deadline,
     if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at,
-    multiIf(r.intent = 'COMPLETED', 2, r.intent = 'CANCELED', 1, 0) AS ended,
+    multiIf(r.intent = 'COMPLETED', 2, r.intent = 'CANCELED', 1, r.intent = 'ERROR_THROWN' AND r.element_id != 'NO_CATCH_EVENT_FOUND', 3, 0) AS ended,
     if(ended > 0 OR r.intent = 'CREATED', '', {{.Order}}) AS order_between
 SELECT r.source AS source, instance AS process_instance_key, job_key AS key, max(r.tenant_id) AS tenant_id,
     max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version,
@@ -92,6 +94,8 @@ GROUP BY source, process_instance_key, key;
     activated_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, when a worker got it last (JOB_BATCH ACTIVATED); NULL where these are not exported',
     completed_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (COMPLETED)',
     canceled_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (CANCELED)',
+    ended_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, its end: COMPLETED, CANCELED, or a thrown error that an event caught; NULL while open',
+    open UInt8 COMMENT '1 until its end; also after a thrown error that nothing caught',
     last_seen Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, last event or activation',
     deadline_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, until when the worker has it; NULL unless ACTIVATED',
     duration_ms Nullable(Int64) COMMENT 'ms from created_at to completed_at; NULL unless completed',
@@ -106,7 +110,7 @@ WITH
     splitByChar('\t', j.migrated) AS moved,
     greatest(last_state, retried, j.migrated) AS last_step,
     toInt64OrZero(substring(last_step, 1, 15)) AS last_step_ms,
-    multiIf(outcome = 2, 'COMPLETED', outcome = 1, 'CANCELED',
+    multiIf(outcome = 2, 'COMPLETED', outcome = 1, 'CANCELED', outcome = 3, 'ERROR_THROWN',
         transform(last[2], ['', 'RECURRED_AFTER_BACKOFF', 'YIELDED', 'TIMEOUT_UPDATED'], ['CREATED', 'CREATED', 'CREATED', 'ACTIVATED'], last[2])) AS now
 SELECT source, process_instance_key, key, tenant_id,
     if(j.migrated = '', j.bpmn_process_id, moved[2]) AS bpmn_process_id,
@@ -118,12 +122,13 @@ SELECT source, process_instance_key, key, tenant_id,
     if(retried = '', min_retries, toInt64OrNull(substring(retried, 37))) AS retries,
     min_retries, created_at,
     activated_at,
-    if(outcome = 2, ended_at, NULL) AS completed_at,
-    if(outcome = 1, ended_at, NULL) AS canceled_at,
-    multiIf(outcome > 0, ended_at, last_step = '', created_at, last_step_ms > 0, toNullable(fromUnixTimestamp64Milli(last_step_ms, 'UTC')), NULL) AS last_seen,
+    if(outcome = 2, j.ended_at, NULL) AS completed_at,
+    if(outcome = 1, j.ended_at, NULL) AS canceled_at,
+    j.ended_at AS ended_at, outcome = 0 AS open,
+    multiIf(outcome > 0, j.ended_at, last_step = '', created_at, last_step_ms > 0, toNullable(fromUnixTimestamp64Milli(last_step_ms, 'UTC')), NULL) AS last_seen,
     if(now = 'ACTIVATED' AND toInt64OrZero(last[4]) > 0,
         fromUnixTimestamp64Milli(toInt64OrZero(substring(last_state, 1, 15)) + toInt64OrZero(last[4]), 'UTC'), NULL) AS deadline_at,
-    dateDiff('millisecond', created_at, if(outcome = 2, ended_at, NULL)) AS duration_ms,
+    dateDiff('millisecond', created_at, if(outcome = 2, j.ended_at, NULL)) AS duration_ms,
     toUInt32(length(j.failed)) AS failures,
     toUInt32(length(j.timed_out)) AS timeouts,
     toUInt32(length(j.errors_thrown)) AS errors_thrown,

@@ -22,7 +22,7 @@
     tenant_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'tenantId' CODEC(ZSTD(1)),
     version SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'version of the process, or processDefinitionVersion; what it is after a migration stands in migrated' CODEC(ZSTD(3)),
     process_definition_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'processDefinitionKey; likewise' CODEC(ZSTD(3)),
-    began SimpleAggregateFunction(max, String) COMMENT 'process, version and definition of its first event (ELEMENT_ACTIVATING of the PROCESS), tab between; empty until that is here' CODEC(ZSTD(1)),
+    began SimpleAggregateFunction(max, String) COMMENT 'process, version and definition that it began with, tab between: 2 and those of ELEMENT_ACTIVATING of the PROCESS, or 1 and those of its ELEMENT_ACTIVATED; empty until one of them is here' CODEC(ZSTD(1)),
     migrated SimpleAggregateFunction(max, String) COMMENT 'order, process, version and definition of the last ELEMENT_MIGRATED of the PROCESS, tab between; empty when there was none' CODEC(ZSTD(1)),
     parent_process_instance_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'parentProcessInstanceKey: the instance that called it; -1 when none did' CODEC(ZSTD(1)),
     parent_element_instance_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'parentElementInstanceKey: the call activity in that; -1' CODEC(ZSTD(1)),
@@ -54,7 +54,7 @@ WITH
 SELECT r.source AS source, r.process_instance_key AS process_instance_key,
     max(r.bpmn_process_id) AS bpmn_process_id, groupUniqArrayIf(toString(r.bpmn_process_id), NOT of_creation) AS processes,
     max(r.tenant_id) AS tenant_id, max(r.version) AS version, max(r.process_definition_key) AS process_definition_key,
-    max(if(of_process AND r.intent = 'ELEMENT_ACTIVATING', definition, '')) AS began,
+    max(if(of_process AND r.intent IN ('ELEMENT_ACTIVATING', 'ELEMENT_ACTIVATED'), concat(if(r.intent = 'ELEMENT_ACTIVATING', '2\t', '1\t'), definition), '')) AS began,
     max(if(of_process AND r.intent = 'ELEMENT_MIGRATED', concat({{.Order}}, '\t', definition), '')) AS migrated,
     max(r.parent_process_instance_key) AS parent_process_instance_key,
     max(r.parent_element_instance_key) AS parent_element_instance_key,
@@ -71,13 +71,71 @@ FROM {{.Table "records"}} AS r
 WHERE r.record_type = 'EVENT' AND r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT', 'PROCESS_INSTANCE_CREATION') AND r.process_instance_key NOT IN ('', '-1', '0')
 GROUP BY source, process_instance_key;
 
+-- One row for each process instance that has open incidents itself, or in an instance below it: one that it called, or that such a one called.
+--
+-- A record names its caller alone, so callers are looked up one after the other, and only those of open incidents.
+{{.CreateView "v_incidents_below"}}
+(
+    {{columns "source" "process_instance_key"}},
+    own UInt64 COMMENT 'number of its own incidents that are open',
+    below UInt64 COMMENT 'number of open incidents in the instances below it'
+) AS
+WITH RECURSIVE
+    callers AS
+    (
+        SELECT source, process_instance_key, toString(assumeNotNull(max(c.parent_process_instance_key))) AS caller
+        FROM {{.Database}}.process_instances AS c
+        WHERE c.parent_process_instance_key > 0
+        GROUP BY source, process_instance_key
+    ),
+    up AS
+    (
+        SELECT source, process_instance_key, count() AS open, 0 AS depth
+        FROM (SELECT source, process_instance_key, key FROM {{.Database}}.incidents GROUP BY source, process_instance_key, key HAVING max(state) < 2)
+        GROUP BY source, process_instance_key
+        UNION ALL
+        SELECT u.source AS source, c.caller AS process_instance_key, u.open AS open, u.depth + 1 AS depth
+        FROM callers AS c
+        INNER JOIN up AS u ON u.source = c.source AND u.process_instance_key = c.process_instance_key
+    )
+SELECT source, process_instance_key, sumIf(open, depth = 0) AS own, sumIf(open, depth > 0) AS below
+FROM up
+GROUP BY source, process_instance_key;
+
+-- One row for each process instance that another one called: the root of its calls, and how far below that it is.
+{{.CreateView "v_called_instances"}}
+(
+    {{columns "source" "process_instance_key" "root_process_instance_key"}},
+    {{columns "parent_process_instance_key"}},
+    depth UInt64 COMMENT 'number of calls between the root and it, 1 or more'
+) AS
+WITH RECURSIVE
+    callers AS
+    (
+        SELECT source, process_instance_key, toString(assumeNotNull(max(c.parent_process_instance_key))) AS caller
+        FROM {{.Database}}.process_instances AS c
+        WHERE c.parent_process_instance_key > 0
+        GROUP BY source, process_instance_key
+    ),
+    up AS
+    (
+        SELECT source, process_instance_key, caller AS parent, caller, 1 AS depth FROM callers
+        UNION ALL
+        SELECT u.source AS source, u.process_instance_key AS process_instance_key, u.parent AS parent, c.caller AS caller, u.depth + 1 AS depth
+        FROM callers AS c
+        INNER JOIN up AS u ON u.source = c.source AND u.caller = c.process_instance_key
+    )
+SELECT source, process_instance_key, argMax(u.caller, u.depth) AS root_process_instance_key, any(u.parent) AS parent_process_instance_key, toUInt64(max(u.depth)) AS depth
+FROM up AS u
+GROUP BY source, process_instance_key;
+
 -- One row for each process instance.
 {{.CreateView "v_process_instances"}}
 (
     {{columns "source" "process_instance_key" "tenant_id" "bpmn_process_id" "version" "process_definition_key"}},
-    first_bpmn_process_id String COMMENT 'process it began with',
-    first_version Nullable(Int64) COMMENT 'version it began with',
-    first_process_definition_key Nullable(Int64) COMMENT 'definition it began with',
+    first_bpmn_process_id String COMMENT 'process it began with; empty when it was migrated and its beginning is not known',
+    first_version Nullable(Int64) COMMENT 'version it began with; NULL likewise',
+    first_process_definition_key Nullable(Int64) COMMENT 'definition it began with; NULL likewise',
     {{columns "parent_process_instance_key" "parent_element_instance_key"}},
     business_key String COMMENT 'business id; empty when it has none (businessId)',
     processes Array(String) COMMENT 'every process that its events name, more than one when it was migrated to another',
@@ -86,12 +144,13 @@ GROUP BY source, process_instance_key;
     terminated_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (ELEMENT_TERMINATED of the PROCESS)',
     first_seen Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, first event of its elements, jobs and incidents',
     last_seen Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, last event of these',
-    state String COMMENT 'ACTIVE, INCIDENT (active with an open one), COMPLETED, TERMINATED',
+    state String COMMENT 'ACTIVE, COMPLETED, CANCELED',
     duration_ms Nullable(Int64) COMMENT 'ms from started_at to its end; NULL before that',
     incident_keys Array(Int64) COMMENT 'incidents created',
     resolved_incident_keys Array(Int64) COMMENT 'incidents resolved',
     incidents UInt64 COMMENT 'number of incidents created',
-    open_incidents UInt64 COMMENT 'number of incidents not resolved',
+    open_incidents UInt64 COMMENT 'number of its own incidents that are not resolved; v_incidents_below has those below it',
+    has_incident UInt8 COMMENT '1 while an incident is open in it, or in an instance below it: one that it called, or that such a one called',
     job_failures UInt64 COMMENT 'number of JOB FAILED'
 ) AS
 WITH splitByChar('\t', i.migrated) AS now, splitByChar('\t', i.began) AS first
@@ -99,16 +158,17 @@ SELECT source, process_instance_key, tenant_id,
     if(i.migrated = '', i.bpmn_process_id, now[2]) AS bpmn_process_id,
     if(i.migrated = '', i.version, toInt64OrNull(now[3])) AS version,
     if(i.migrated = '', i.process_definition_key, toInt64OrNull(now[4])) AS process_definition_key,
-    if(i.began = '', i.bpmn_process_id, first[1]) AS first_bpmn_process_id,
-    if(i.began = '', i.version, toInt64OrNull(first[2])) AS first_version,
-    if(i.began = '', i.process_definition_key, toInt64OrNull(first[3])) AS first_process_definition_key,
-    nullIf(i.parent_process_instance_key, -1) AS parent_process_instance_key,
+    multiIf(i.began != '', first[2], i.migrated = '', i.bpmn_process_id, '') AS first_bpmn_process_id,
+    multiIf(i.began != '', toInt64OrNull(first[3]), i.migrated = '', i.version, NULL) AS first_version,
+    multiIf(i.began != '', toInt64OrNull(first[4]), i.migrated = '', i.process_definition_key, NULL) AS first_process_definition_key,
+    if(i.parent_process_instance_key > 0, toString(assumeNotNull(i.parent_process_instance_key)), '') AS parent_process_instance_key,
     nullIf(i.parent_element_instance_key, -1) AS parent_element_instance_key,
     business_key, arraySort(i.processes) AS processes, started_at, completed_at, terminated_at, first_seen, last_seen,
-    multiIf(i.state = 4, 'TERMINATED', i.state = 3, 'COMPLETED', NOT hasAll(resolved_incident_keys, incident_keys), 'INCIDENT', 'ACTIVE') AS state,
+    multiIf(i.state = 4, 'CANCELED', i.state = 3, 'COMPLETED', 'ACTIVE') AS state,
     dateDiff('millisecond', started_at, coalesce(completed_at, terminated_at)) AS duration_ms,
     incident_keys, resolved_incident_keys, length(incident_keys) AS incidents,
     length(arrayFilter(k -> NOT has(resolved_incident_keys, k), incident_keys)) AS open_incidents,
+    (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM {{.Database}}.v_incidents_below) AS has_incident,
     length(i.job_failures) AS job_failures
 FROM {{.Database}}.process_instances AS i FINAL
 WHERE i.state > 0;

@@ -38,9 +38,9 @@
     process_definition_key Nullable(Int64) {{about "process_definition_key"}} CODEC(ZSTD(1)),
     version Nullable(Int64) COMMENT 'as the record says (version, or processDefinitionVersion)' CODEC(ZSTD(3)),
     process_instance_key String COMMENT 'text by contract; Zeebe sends an int64' CODEC(ZSTD(3)),
-    parent_process_instance_key Nullable(Int64) {{about "parent_process_instance_key"}} CODEC(ZSTD(1)),
+    parent_process_instance_key Nullable(Int64) COMMENT 'instance that called it (parentProcessInstanceKey)' CODEC(ZSTD(1)),
     parent_element_instance_key Nullable(Int64) {{about "parent_element_instance_key"}} CODEC(ZSTD(1)),
-    root_process_instance_key Nullable(Int64) {{about "root_process_instance_key"}} CODEC(ZSTD(1)),
+    root_process_instance_key Nullable(Int64) COMMENT 'instance at the root of all calls, itself when nothing called it; sent since Camunda 8.9, -1 for what began before (rootProcessInstanceKey)' CODEC(ZSTD(1)),
     business_key String COMMENT 'business id of the instance; sent since Camunda 8.9 (businessId)' CODEC(ZSTD(1)),
     element_id LowCardinality(String) COMMENT 'as the record says (elementId)' CODEC(ZSTD(1)),
     element_instance_key Nullable(Int64) {{about "element_instance_key"}} CODEC(Delta(8), ZSTD(1)),
@@ -90,7 +90,10 @@ SETTINGS {{.TableSettings}}, ttl_only_drop_parts = 1;
     bpmn_process_id LowCardinality(String) COMMENT 'as the record says (bpmnProcessId)',
     {{columns "process_definition_key"}},
     version Nullable(Int64) COMMENT 'as the record says (version, or processDefinitionVersion)',
-    {{columns "process_instance_key" "parent_process_instance_key" "parent_element_instance_key" "root_process_instance_key"}},
+    {{columns "process_instance_key"}},
+    parent_process_instance_key String COMMENT 'instance that called it, as the record says (parentProcessInstanceKey), text as process_instance_key; -1 when none did',
+    {{columns "parent_element_instance_key"}},
+    root_process_instance_key String COMMENT 'instance at the root of all calls, itself when nothing called it (rootProcessInstanceKey); sent since Camunda 8.9, -1 for what began before',
     business_key String COMMENT 'business id of the instance; sent since Camunda 8.9 (businessId)',
     element_id LowCardinality(String) COMMENT 'as the record says (elementId)',
     {{columns "element_instance_key" "flow_scope_key"}},
@@ -108,11 +111,12 @@ SETTINGS {{.TableSettings}}, ttl_only_drop_parts = 1;
 SELECT source, id, key, record_type, value_type, intent, ts, partition_id, position, source_record_position,
     record_version, broker_version, rejection_type, rejection_reason, operation_reference,
     tenant_id, bpmn_process_id, process_definition_key, version,
-    process_instance_key, parent_process_instance_key, parent_element_instance_key, root_process_instance_key, business_key,
+    process_instance_key, ifNull(toString(r.parent_process_instance_key), '') AS parent_process_instance_key, parent_element_instance_key,
+    ifNull(toString(r.root_process_instance_key), '') AS root_process_instance_key, business_key,
     element_id, element_instance_key, flow_scope_key, scope_key, bpmn_element_type, bpmn_event_type,
     job_type, job_kind, job_key, worker, retries, deadline, deadline_at, error_type, error_code, error_message,
     variables, custom_headers, extra, received_at, stored_at, lane, incarnation, stream_seq, stream_idx
-FROM {{.Database}}.records FINAL;
+FROM {{.Database}}.records AS r FINAL;
 
 -- Begin and end of every element, with the column names of XES (IEEE 1849).
 {{.CreateView "v_event_log"}}

@@ -14,7 +14,7 @@
     offered SimpleAggregateFunction(max, String) COMMENT 'order, dueDate and candidateGroupsList of the last CREATED or UPDATED, tab between' CODEC(ZSTD(1)),
     state SimpleAggregateFunction(max, UInt8) COMMENT '1 any event seen, 2 CANCELED, 3 COMPLETED' CODEC(ZSTD(1)),
     created_at SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) COMMENT 'CREATED' CODEC(Delta(8), ZSTD(1)),
-    assigned_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'last ASSIGNED' CODEC(Delta(8), ZSTD(1)),
+    assigned_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'last CREATED or ASSIGNED with an assignee' CODEC(Delta(8), ZSTD(1)),
     ended_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'COMPLETED or CANCELED' CODEC(Delta(8), ZSTD(1)),
     migrated SimpleAggregateFunction(max, String) COMMENT 'order, process, version and element of the last MIGRATED, tab between; empty when there was none' CODEC(ZSTD(1)),
     INDEX ix_created created_at TYPE minmax GRANULARITY 1
@@ -26,15 +26,17 @@ SETTINGS {{.TableSettings}};
 {{.Distributed "user_tasks" "cityHash64(source, process_instance_key)"}}
 
 {{.CreateFeed "user_tasks"}} AS
-WITH if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at
+WITH
+    if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) AS at,
+    if(r.intent IN ('CREATED', 'ASSIGNED', 'UPDATED'), JSONExtractString(r.extra, 'assignee'), '') AS assignee
 SELECT r.source AS source, r.process_instance_key AS process_instance_key, r.key AS key, max(r.tenant_id) AS tenant_id,
     max(r.bpmn_process_id) AS bpmn_process_id, max(r.version) AS version, max(r.element_id) AS element_id,
     max(r.key - r.element_instance_key) AS element_distance,
-    max(if(r.intent IN ('CREATED', 'ASSIGNED', 'UPDATED'), concat({{.Order}}, '\t', JSONExtractString(r.extra, 'assignee')), '')) AS assigned,
+    max(if(r.intent IN ('CREATED', 'ASSIGNED', 'UPDATED'), concat({{.Order}}, '\t', assignee), '')) AS assigned,
     max(if(r.intent IN ('CREATED', 'UPDATED'), concat({{.Order}}, '\t', JSONExtractString(r.extra, 'dueDate'), '\t', JSONExtractRaw(r.extra, 'candidateGroupsList')), '')) AS offered,
     max(multiIf(r.intent = 'COMPLETED', 3, r.intent = 'CANCELED', 2, 1)) AS state,
     min(if(r.intent = 'CREATED', at, NULL)) AS created_at,
-    max(if(r.intent = 'ASSIGNED', at, NULL)) AS assigned_at,
+    max(if(r.intent IN ('CREATED', 'ASSIGNED') AND assignee != '', at, NULL)) AS assigned_at,
     max(if(r.intent IN ('COMPLETED', 'CANCELED'), at, NULL)) AS ended_at,
     max(if(r.intent = 'MIGRATED', concat({{.Order}}, '\t', toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(r.element_id)), '')) AS migrated
 FROM {{.Table "records"}} AS r
@@ -47,12 +49,12 @@ GROUP BY source, process_instance_key, key;
     {{columns "source" "process_instance_key"}},
     key Int64 COMMENT 'user task (key, userTaskKey)',
     {{columns "tenant_id" "bpmn_process_id" "version" "element_id" "element_instance_key"}},
-    assignee String COMMENT 'who has it or had it last (assignee); empty when none has',
+    assignee String COMMENT 'who has it, or had it at its end (assignee); empty when nobody has, also after an unassignment',
     candidate_groups Array(String) COMMENT 'groups it is offered to (candidateGroupsList)',
     due_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (dueDate)',
     state String COMMENT 'CREATED, COMPLETED, CANCELED',
     created_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (CREATED)',
-    assigned_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, last time (ASSIGNED)',
+    assigned_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC, when a person got it last: at its creation (CREATED), or later (ASSIGNED); NULL when none ever has',
     completed_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (COMPLETED)',
     canceled_at Nullable(DateTime64(3, 'UTC')) COMMENT 'UTC (CANCELED)',
     waiting_ms Nullable(Int64) COMMENT 'ms from created_at to assigned_at',
