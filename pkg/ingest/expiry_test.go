@@ -153,6 +153,51 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 	}
 }
 
+// TestEveryStepOfARenewalMayFail: a claim that was left open for two hours, of which one
+// piece is stored or none is, is renewed and stored, whatever fails on the way.
+func TestEveryStepOfARenewalMayFail(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		t.Run(fmt.Sprintf("a piece is stored: %v", stored), func(t *testing.T) {
+			t.Parallel()
+			everyStep(t, 10, func(t *testing.T, fails func(int, string) fault) (steps int) {
+				synctest.Test(t, func(t *testing.T) {
+					passed()
+					time.Sleep(23 * time.Hour)
+					w := newWorld()
+					w.publish(posted("a", inMonth(1, 1), inMonth(2, 2), inMonth(1, 3)))
+					w.insert = func(b record.Block) error {
+						if stored && time.UnixMilli(b.Columns.TS[b.From]).UTC().Month() == time.February {
+							return nil
+						}
+						return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("away")}
+					}
+					w.run(t, ingest.Config{}, time.Minute)
+					time.Sleep(2 * time.Hour) // it is the next day
+					w.mu.Lock()
+					begun := w.step
+					w.insert = func(record.Block) error { return nil }
+					w.fault = func(step int, op string) fault { return fails(step-begun, op) }
+					w.mu.Unlock()
+					w.settle(t, ingest.Config{})
+					rows := map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}
+					compare(t, w, outcome{
+						Table: rows, View: rows, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 1, LastRow: 1,
+						Totals: flow.Totals{Read: 3, Stored: 3},
+					})
+					if diff := cmp.Diff(w.storedOn(), w.countedOn("")); diff != "" {
+						t.Errorf("totals by stored day (-rows +totals):\n%s\nsteps:\n%s", diff, strings.Join(w.history, "\n"))
+					}
+					if days := w.storedOn(); len(days) != map[bool]int{false: 1, true: 2}[stored] {
+						t.Errorf("stored on %v", days)
+					}
+					steps = w.step - begun
+				})
+				return steps
+			})
+		})
+	}
+}
+
 // TestAClaimThatIsStoredIsNotRenewed: its owner is killed between the insert and its
 // compare-and-swap, and nobody works for hours.
 func TestAClaimThatIsStoredIsNotRenewed(t *testing.T) {
