@@ -1,42 +1,17 @@
 package flow
 
-import (
-	"encoding/json"
-	"fmt"
-	"time"
-)
+import "time"
 
 // UTCDay is the UTC day of a time in ms since 1970, such as 2025-11-21. Days compare
 // as texts; the empty one is before all others.
 func UTCDay(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateOnly) }
 
 // StoredDay is rows of neighbouring blocks of a lane that were stored on one day: the
-// UTC day of their stored_at, by which rows, counters, and these totals expire. In JSON
-// it is an array, ["2025-11-21",1234,99], as a lane state has one for each day.
+// UTC day of their stored_at, by which rows, counters, and these totals expire.
 type StoredDay struct {
-	Day  string
-	Rows uint64
-	Last uint64 // the last message of these blocks
-}
-
-// MarshalJSON writes the array.
-func (d StoredDay) MarshalJSON() ([]byte, error) { return json.Marshal([]any{d.Day, d.Rows, d.Last}) }
-
-// UnmarshalJSON reads it.
-func (d *StoredDay) UnmarshalJSON(text []byte) error {
-	var all []json.RawMessage
-	if err := json.Unmarshal(text, &all); err != nil {
-		return err
-	}
-	if len(all) != 3 {
-		return fmt.Errorf("a stored day of %d members, want day, rows, and last message", len(all))
-	}
-	for i, member := range []any{&d.Day, &d.Rows, &d.Last} {
-		if err := json.Unmarshal(all[i], member); err != nil {
-			return err
-		}
-	}
-	return nil
+	Day  string `json:"day"` // such as 2025-11-21
+	Rows uint64 `json:"rows"`
+	Last uint64 `json:"last"` // the last message of these blocks
 }
 
 // MaxStoredDays bounds LaneState.StoredDays. Beyond it the two in front become one,
