@@ -207,3 +207,26 @@ func TestADamagedClaimHalts(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestsOf24MonthsShareTheirParts: the most that the api takes. Each month is one
+// insert of a block, however many requests it is of, so that a client that sends such
+// requests ages the tokens of all lanes by 24 parts a block and no more.
+func TestRequestsOf24MonthsShareTheirParts(t *testing.T) {
+	const requests = 10
+	synctest.Test(t, func(t *testing.T) {
+		passed()
+		w := newWorld()
+		for n := range requests {
+			var records []string
+			for month := range 24 {
+				records = append(records, inMonth(month, 1+n*24+month))
+			}
+			w.publish(posted("a", records...))
+		}
+		w.run(t, ingest.Config{}, time.Minute)
+		// The first one may be a block of its own: it does not wait for others.
+		if inserts := len(w.inserts()); inserts > 2*24 || w.done() != requests || len(w.rows) != requests*24 {
+			t.Errorf("%d inserts, %d messages done, %d rows; want at most %d inserts of %d rows", inserts, w.done(), len(w.rows), 2*24, requests*24)
+		}
+	})
+}

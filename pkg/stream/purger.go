@@ -124,7 +124,11 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
 	// A crash here leaves what is kept about messages that are gone to the next purge.
-	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, at.Incarnation(), changes)
+	incarnations := []uint64{changes}
+	for _, in := range at.Incarnations {
+		incarnations = append(incarnations, in.ID)
+	}
+	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, incarnations...)
 }
 
 // tick sends a tick to a lane, unless it has taken a message a short time ago.
