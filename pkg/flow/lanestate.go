@@ -159,8 +159,8 @@ func (s LaneState) WithIncarnation(id, first uint64) LaneState {
 // A claim stays, whole or not at all. So does Stamp; it is 0 when Done is another message.
 func (s LaneState) Behind(last, first, id uint64) LaneState {
 	done := min(s.Done, last)
-	if s.DedupFrom == 0 { // not known
-		s.DedupFrom = first
+	if s.DedupFrom == 0 || done < s.Done { // not known, or of a window that ends later
+		s.DedupFrom, s.VoidThrough = first, 0
 	}
 	next := LaneState{
 		Incarnations: s.Incarnations, StreamID: s.StreamID, Done: max(done, first-1),
@@ -172,7 +172,7 @@ func (s LaneState) Behind(last, first, id uint64) LaneState {
 			next.Claim = s.Claim
 		}
 	}
-	next.DedupFrom, next.VoidThrough = min(s.DedupFrom, next.Done+1), min(s.VoidThrough, next.Done)
+	next.DedupFrom, next.VoidThrough = s.DedupFrom, s.VoidThrough
 	return next.WithIncarnation(id, last+1)
 }
 

@@ -163,8 +163,8 @@ func TestWhatAResetLeavesAsItWas(t *testing.T) {
 		{"the lane reaches beyond", 950, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650, Claim: claim}},
 		{"up to the claim", 920, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650, Claim: claim}},
 		{"within the claim", 910, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650}},
-		{"before the checkpoint", 800, 1, flow.LaneState{Done: 800, DedupFrom: 700, VoidThrough: 650}},
-		{"before what is remembered", 600, 1, flow.LaneState{Done: 600, DedupFrom: 601, VoidThrough: 600}},
+		{"before the checkpoint", 800, 1, flow.LaneState{Done: 800, DedupFrom: 1}},
+		{"before what is remembered, of which some is gone", 600, 550, flow.LaneState{Done: 600, DedupFrom: 550}},
 		{"nothing", 0, 1, flow.LaneState{DedupFrom: 1}},
 		{"messages are gone", 990, 951, flow.LaneState{Done: 950, DedupFrom: 700, VoidThrough: 650}},
 	} {

@@ -189,3 +189,33 @@ func TestARestoredMessageKeepsItsToken(t *testing.T) {
 		}
 	})
 }
+
+// TestAResetKeepsTheWindowBeforeIt: the lane is set back by more than its checkpoint
+// counts on, and a request that was within the window then is repeated.
+func TestAResetKeepsTheWindowBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.created = time.Now().UnixMilli()
+		var all []int
+		for n := 1; n <= 60; n++ {
+			w.publishEntry(entryOf(seconds(29*n), uint64(n-1), unnamed(n)))
+			all = append(all, n)
+		}
+		w.run(t, ingest.Config{}, time.Minute)
+		if w.state.DedupFrom < 30 {
+			t.Fatalf("the checkpoint counts on messages from %d on", w.state.DedupFrom)
+		}
+		w.messages = w.messages[:30:30]
+		w.reset(30)
+		w.publishEntry(entryOf(seconds(29*31), 30, unnamed(20)))
+		w.publishEntry(entryOf(seconds(29*32), 21, unnamed(61))) // its api was slow, and it is not void
+		w.run(t, ingest.Config{}, time.Minute)
+		want := map[int64]int{61: 1}
+		for _, n := range all {
+			want[int64(n)] = 1
+		}
+		if diff := cmp.Diff(want, w.stored()); diff != "" || w.state.Done != 32 {
+			t.Errorf("done %d, stored (-want +got):\n%s", w.state.Done, diff)
+		}
+	})
+}
