@@ -23,6 +23,8 @@ type forgetCmd struct {
 	Source       string        `help:"Only of this engine; of all when empty."`
 	By           string        `help:"Name of the person who asked, for the receipt."`
 	Running      bool          `help:"Also instances that have not ended; what they send later is stored."`
+	Receipt      []string      `help:"Files with receipts, comma-separated: their orders are carried out once more where ClickHouse lacks them, as after the restore of an older backup. Needs --yes." type:"existingfile"`
+	KeepBackups  time.Duration `help:"How long backups are kept: orders that are older, and older than --keep-records and --history, are deleted, since nothing can bring their records back; 0 keeps all. Needs --yes."`
 	Yes          bool          `help:"Do it. Without it nothing is changed, and the receipt says what there is." env:"-"`
 	Wait         time.Duration `default:"1m" help:"How long to wait until what is accepted is stored, and for blocks that are being stored."`
 	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as configured for the ingesters."`
@@ -50,6 +52,13 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Variable != "" && value == "" {
 		return fmt.Errorf("--variable %s has no value: it would be every instance", name)
 	}
+	if !c.Yes && (len(c.Receipt) > 0 || c.KeepBackups > 0) {
+		return errors.New("nothing is changed: add --yes to carry out receipts, or to delete orders")
+	}
+	again, err := readReceipts(c.Receipt)
+	if err != nil {
+		return err
+	}
 	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
 		return err
@@ -58,6 +67,7 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return run.WithStream(ctx, c.Operator, c.NATS, stream.Config{RepeatWindow: c.RepeatWindow}, log, func(s *stream.Stream) error {
 		receipts, err := forget.Run(ctx, s, db, forget.Config{
 			Instance: c.Instance, Variable: name, Value: value, Source: c.Source, By: c.By,
+			Receipts: again, Backups: c.KeepBackups,
 			Running: c.Running, Dry: !c.Yes, Wait: c.Wait, History: c.History, Recount: recount.Config{Wait: c.Wait},
 		})
 		encoder := json.NewEncoder(os.Stdout)
@@ -69,4 +79,30 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 		return err
 	})
+}
+
+// readReceipts reads files of receipts, as the command has printed them.
+func readReceipts(files []string) (all []*forget.Receipt, err error) {
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		for decoder := json.NewDecoder(file); ; {
+			r := new(forget.Receipt)
+			err := decoder.Decode(r)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err == nil && (r.ID == "" || len(r.Subjects) == 0) {
+				err = errors.New("it has no id, or names no instances")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s holds no receipts: %w", name, err)
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
 }

@@ -22,6 +22,9 @@ func (s *Stream) Forgets(ctx context.Context) (orders []flow.Forget, err error) 
 		if err != nil {
 			return nil, fmt.Errorf("read what is to be forgotten: %w", err)
 		}
+		if first(msg.Header, headerKVOperation) != "" { // deleted
+			continue
+		}
 		var order flow.Forget
 		if err := json.Unmarshal(msg.Data, &order); err != nil {
 			return nil, fmt.Errorf("read what is to be forgotten: %s is damaged: %w", msg.Subject, err)
@@ -61,6 +64,15 @@ func (s *Stream) Forget(ctx context.Context, order flow.Forget) (ends map[int]ui
 		ends[lane.Number] = lane.Last
 	}
 	return ends, nil
+}
+
+// EndForget deletes an order, once nothing is left that could bring its records back. It
+// may be repeated.
+func (s *Stream) EndForget(ctx context.Context, id string) error {
+	if err := s.checkpoints.Purge(ctx, forgetPrefix+id); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return unavailable(fmt.Errorf("delete order %s to forget instances: %w", id, err), 2*time.Second)
+	}
+	return nil
 }
 
 // RestoreForget writes an order where nobody reads a lane yet, as after a restore. It

@@ -44,3 +44,29 @@ func TestAnOrderReachesEveryOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestAnOrderEndsAndIsWrittenAgain: as from a receipt, after the restore of an older backup.
+func TestAnOrderEndsAndIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	order := flow.Forget{ID: "r1", Before: 5, Subjects: []flow.ForgetSubject{{Source: "a", Keys: []string{"7"}}}}
+	for range 2 {
+		for range 2 {
+			if err := w.RestoreForget(t.Context(), order); err != nil {
+				t.Fatal(err)
+			}
+		}
+		orders, err := w.Forgets(t.Context())
+		if diff := cmp.Diff([]flow.Forget{order}, orders); err != nil || diff != "" {
+			t.Errorf("%v, orders (-want +got):\n%s", err, diff)
+		}
+		for range 2 {
+			if err := w.EndForget(t.Context(), order.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if orders, err := w.Forgets(t.Context()); err != nil || len(orders) > 0 {
+			t.Errorf("ended: orders %v, %v", orders, err)
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,15 @@ type Config struct {
 	Value    string // and the value that it has, or ever had; JSON, or a text without its quotes
 	Source   string // of this engine only; default all
 	By       string // name of the person who asked; for the receipt
+
+	// Receipts are of other installations, or of this one before it was set back: their
+	// orders are written again, and carried out where ClickHouse lacks the receipt.
+	Receipts []*Receipt
+
+	// Backups is how long backups are kept. An order that is older than that, than the
+	// retention of records and than the history of the lanes is deleted: nothing is left
+	// that could bring its records back. Default 0: orders stay.
+	Backups time.Duration
 
 	Running bool           // also instances that have not ended
 	Dry     bool           // look, and change nothing
@@ -61,6 +71,14 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (a
 		cfg.History = 24 * time.Hour
 	}
 	if !cfg.Dry {
+		for _, r := range cfg.Receipts {
+			if err := s.RestoreForget(ctx, r.order()); err != nil {
+				return nil, err
+			}
+		}
+		if err := end(ctx, s, db, cfg); err != nil {
+			return nil, err
+		}
 		if all, err = unfinished(ctx, s, db); err != nil {
 			return nil, err
 		}
@@ -122,6 +140,42 @@ func unfinished(ctx context.Context, s *stream.Stream, db *warehouse.DB) (all []
 		all = append(all, r)
 	}
 	return all, nil
+}
+
+// end deletes the orders that nothing needs any more.
+func end(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) error {
+	if cfg.Backups == 0 {
+		return nil
+	}
+	keep := max(cfg.Backups, cfg.History)
+	retentions, err := db.Retentions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range retentions {
+		if r.Table == "records" && r.Days == 0 { // an engine may send a record again for as long as others like it are known
+			return nil
+		} else if r.Table == "records" {
+			keep = max(keep, time.Duration(r.Days+1)*24*time.Hour)
+		}
+	}
+	kept, err := db.Receipts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range kept {
+		var r Receipt
+		if err := json.Unmarshal([]byte(one.Text), &r); err != nil {
+			return fmt.Errorf("read receipt %s: %w", one.ID, err)
+		}
+		if !one.Done || time.Since(r.Done) < keep || slices.ContainsFunc(cfg.Receipts, func(again *Receipt) bool { return again.ID == r.ID }) {
+			continue
+		}
+		if err := s.EndForget(ctx, r.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func begin(s *stream.Stream, db *warehouse.DB, cfg Config, r *Receipt) *forgetting {

@@ -44,7 +44,7 @@ type Found struct {
 
 // outOfReach is what cannot be deleted from here.
 var outOfReach = []string{
-	"backups of ClickHouse and NATS; after a restore, sluice forget without arguments repeats what they lack",
+	"backups of ClickHouse and NATS; after the restore of one from before this receipt, sluice forget --receipt with this receipt repeats it",
 	"exported files, and databases that sluice rebuild has made",
 	"the engine that sent the records, and its other exporters",
 	"bytes of purged messages in a block file of NATS, until NATS compacts or removes the file",
