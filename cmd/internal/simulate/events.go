@@ -17,7 +17,7 @@ func (h *history) disturb() {
 		after := time.Duration(random.Int64N(int64(h.busy)))
 		lasting := time.Duration(1+random.IntN(40)) * time.Second
 		i := random.IntN(2)
-		name, do := h.disturbance(random.IntN(14), i, lasting)
+		name, do := h.disturbance(random.IntN(15), i, lasting)
 		h.plan(after, name, do)
 	}
 }
@@ -55,6 +55,12 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 		}
 	case 11:
 		return "the clock of the server steps", func() { h.stepClock(lasting) }
+	case 13:
+		return "the warehouse is short of memory", func() {
+			h.warehouse.short = true
+			h.saw("the warehouse is short of memory")
+			h.plan(lasting, "the warehouse has memory", func() { h.warehouse.short = false })
+		}
 	case 12:
 		return "replicas fall behind", func() {
 			for _, l := range h.server.streams {

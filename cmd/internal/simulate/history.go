@@ -172,7 +172,7 @@ func (h *history) clients() *sync.WaitGroup {
 func (h *history) heal() {
 	h.note("heal")
 	h.healed, h.events = true, nil
-	h.warehouse.down, h.warehouse.refuses = false, false
+	h.warehouse.down, h.warehouse.refuses, h.warehouse.short = false, false, false
 	for _, l := range h.server.streams {
 		l.full = false
 	}
@@ -297,7 +297,7 @@ var RareStates = []string{
 	"days in doubt", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "insert lands after its process died",
 	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "lanes are full", "lease: late",
 	"move marker: late", "refold", "rejected insert", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
-	"request given up", "resent in another cut", "takeover in mid-insert", "the clock of the server steps", "token known",
+	"request given up", "resent in another cut", "takeover in mid-insert", "the clock of the server steps", "the warehouse is short of memory", "token known",
 	"tokens of an open claim are forgotten", "view rejects", "views miss an insert", "void entry",
 }
 

@@ -19,6 +19,7 @@ type warehouse struct {
 	skew    time.Duration // of its clock
 	down    bool          // no connection can be made
 	refuses bool          // the view of counters rejects every insert
+	short   bool          // of memory: it takes few rows at once
 	canary  bool          // it loses one row
 
 	rows   [views][]row // of each table
@@ -35,6 +36,9 @@ const (
 	counters // rows by minute
 	views
 )
+
+// fewRows is what a warehouse takes at once that is short of memory.
+const fewRows = 3
 
 // window is how many parts a table remembers the tokens of.
 const window = 100_000
@@ -136,6 +140,9 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 			p.saw("rejected insert")
 			return &flow.StoreError{Class: flow.ClassPoison, Code: 469, Err: errors.New("a constraint rejects a row")}
 		}
+	}
+	if w.short && len(sent) > fewRows {
+		return &flow.StoreError{Class: flow.ClassRetry, Code: 241, Large: true, Err: errors.New("memory limit")}
 	}
 	if p.gone {
 		p.saw("insert lands after its process died")
