@@ -173,6 +173,11 @@ func (s LaneState) Behind(last, first, id uint64) LaneState {
 		}
 	}
 	next.DedupFrom, next.VoidThrough = s.DedupFrom, s.VoidThrough
+	for _, move := range s.Moves { // later ones are read again, or gone
+		if move.Seq <= next.Done {
+			next.Moves = append(next.Moves, move)
+		}
+	}
 	return next.WithIncarnation(id, last+1)
 }
 

@@ -154,6 +154,7 @@ func TestWhatAResetLeavesAsItWas(t *testing.T) {
 	before := flow.LaneState{
 		Owner: "a", Incarnations: []flow.Incarnation{{ID: 17, First: 1}}, StreamID: "FLOW_0@1", Done: 900, Stamp: 5, LastRow: 900, DedupFrom: 700, VoidThrough: 650,
 		Claim: claim, Totals: flow.Totals{Read: 9, Stored: 9}, Recount: nil, Hold: &flow.Hold{By: "x"}, Forget: "f", Revision: 4,
+		Moves: []flow.Move{{Source: "s", Revision: 2, Seq: 580}, {Source: "s", Revision: 4, Seq: 850}},
 	}
 	for _, tt := range []struct {
 		name        string
@@ -171,6 +172,11 @@ func TestWhatAResetLeavesAsItWas(t *testing.T) {
 		want := tt.want
 		want.Incarnations, want.StreamID = []flow.Incarnation{{ID: 17, First: 1}, {ID: 20, First: tt.last + 1}}, "FLOW_0@1"
 		want.Reset, want.Forget, want.Revision = true, "f", 4
+		for _, move := range before.Moves {
+			if move.Seq <= want.Done {
+				want.Moves = append(want.Moves, move)
+			}
+		}
 		if diff := cmp.Diff(want, before.Behind(tt.last, tt.first, 20)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
