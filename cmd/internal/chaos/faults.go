@@ -386,10 +386,15 @@ func freeze(api *deployment.Process, hold time.Duration) Fault {
 		}}
 }
 
+// laneSettings is held by what changes the settings of a lane and puts them back, and alone
+// by what sets NATS back: a restored stream has settings of its own, and one that is copied
+// has those of just then.
+const laneSettings = "settings of lanes"
+
 // fillLane leaves a lane no room for a while: of requests that are cut over several
 // lanes, the others take their parts.
 func fillLane(lane string, hold time.Duration) Fault {
-	return Fault{Kind: "fill-lane", Target: lane, Hold: hold, Inject: func(ctx context.Context, s *site) (func(), error) {
+	return Fault{Kind: "fill-lane", Target: lane, Hold: hold, Needs: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		js, err := s.JetStream()
 		if err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func serversAlone(d *deployment.Deployment, kinds ...string) (names []string) {
 // again afterwards.
 func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	wait := later(r, cfg)
-	return Fault{Kind: "restore", Inject: func(ctx context.Context, s *site) (func(), error) {
+	return Fault{Kind: "restore", Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		folder := filepath.Join(s.Dir, "restored")
 		if err := s.operate(ctx, s.withTables("backup", "--to", folder)...); err != nil {
 			return nil, err
@@ -67,7 +67,7 @@ func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 }
 
 func setBackAlone(kind, of string, wait time.Duration, mend func(context.Context, *site) error) Fault {
-	return Fault{Kind: kind, Inject: func(ctx context.Context, s *site) (func(), error) {
+	return Fault{Kind: kind, Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		kept := filepath.Join(s.Dir, "kept-"+of)
 		if err := os.RemoveAll(kept); err != nil {
 			return nil, err
