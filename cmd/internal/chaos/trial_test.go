@@ -33,12 +33,14 @@ func TestChaos(t *testing.T) {
 }
 
 // forHalfAMinute is `make chaos` in small: every kind of fault that needs one NATS
-// server and no patience, 34 of them in half a minute, under a moderate load.
+// server and no patience, 34 of them in half a minute, under a moderate load, and what an
+// operator does in seconds.
 func forHalfAMinute(t *testing.T, programs string) {
 	var journal bytes.Buffer
 	result, err := chaos(t.Context(), Config{
 		Bin: programs, For: 30 * time.Second, Seed: 5, NATS: 1, Rate: 2000, Every: time.Second,
 		StreamMaxBytes: 1 << 30, RepeatWindow: 5 * time.Minute, Journal: &journal,
+		Faults: []string{"recount", "migrate-ttl", "dead-replay", "forget", "two-sources"},
 	})
 	t.Log(result)
 	if err != nil {
