@@ -28,6 +28,7 @@ type poster struct {
 	name    string // its source
 	subject string
 	style   style
+	twin    bool // another source posts the same under the same subject and the same keys
 	random  *rand.Rand
 	until   time.Time
 
@@ -65,7 +66,7 @@ func (c *poster) round(ctx context.Context) {
 	key := ""
 	if c.style == bare {
 		c.requests++
-		key = fmt.Sprintf("%s-%d", c.name, c.requests)
+		key = fmt.Sprintf("%s-%d", c.subject, c.requests)
 	}
 	begun := time.Now()
 	for try := 0; ; try++ {
@@ -116,6 +117,12 @@ func (c *poster) patience() time.Duration { return min(c.window/2, c.window-32*t
 
 // batch makes the next records, and repeats some of the last ones.
 func (c *poster) batch() (batch []posted) {
+	if c.twin {
+		for range 1 + c.requests%4 {
+			batch = append(batch, c.same())
+		}
+		return batch
+	}
 	if c.style != bare && len(c.sent) > 0 && c.random.IntN(5) == 0 { // it has restarted
 		from := max(0, len(c.sent)-1-c.random.IntN(30))
 		batch = append(batch, c.sent[from:]...)
@@ -132,6 +139,14 @@ func (c *poster) batch() (batch []posted) {
 		batch = append(batch, r)
 	}
 	return batch
+}
+
+// same makes the record that its twin makes.
+func (c *poster) same() posted {
+	c.number++
+	at := c.began.Add(epoch + time.Duration(c.number)*time.Second)
+	return posted{oracle.Record{Source: c.name, Number: c.number}, fmt.Sprintf(
+		`{"timestamp":%d,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","value":{}}`, at.UnixMilli(), c.number)}
 }
 
 // record makes one record.

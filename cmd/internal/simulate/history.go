@@ -158,10 +158,13 @@ func (h *history) open() {
 // clients starts the clients.
 func (h *history) clients() *sync.WaitGroup {
 	var all sync.WaitGroup
-	for i, s := range []style{positioned, positioned, contents, bare} {
+	for i, s := range []style{positioned, positioned, contents, bare, bare, bare} {
 		c := &poster{
 			history: h, name: fmt.Sprintf("source-%d", i), subject: fmt.Sprintf("engine-%d", i), style: s,
 			random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 2)), until: h.began.Add(h.busy), position: map[int]int64{},
+		}
+		if i > 3 {
+			c.subject, c.twin = "team", true
 		}
 		all.Go(func() { c.run(context.Background()) })
 	}
