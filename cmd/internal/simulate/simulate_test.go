@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -32,6 +33,7 @@ func number(name string, otherwise int) int {
 
 // TestOneSeed runs one seed. With SEED in the environment it shows what happened.
 func TestOneSeed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	o := simulate.Options{Seed: uint64(number("SEED", 1))}
 	if shown := os.Getenv("SEED") != ""; shown {
 		o.Trace, o.Log = true, slog.NewTextHandler(os.Stdout, nil)
@@ -133,9 +135,11 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestMostSeedsRepeat: the same seed gives the same history, call for call. The order of
-// goroutines that are woken at one instant is the scheduler's, so that some do not.
+// TestMostSeedsRepeat: on one processor the same seed gives the same history, call for
+// call. The order of goroutines that are woken at one instant is the scheduler's, so that
+// some do not.
 func TestMostSeedsRepeat(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	seeds, others := number("REPEATS", 10), 0
 	for i := range seeds {
 		seed := uint64(1000 + i)
