@@ -29,6 +29,14 @@ func (n number) but(placeholder int64) string {
 	return n.cell()
 }
 
+// or is another number where this one is not known.
+func (n number) or(o number) number {
+	if n.known {
+		return n
+	}
+	return o
+}
+
 // time is the cell of a time in ms since 1970.
 func (n number) time() string {
 	if !n.known {

@@ -87,12 +87,18 @@ func (f *folds) take(r *record) {
 	case "USER_TASK":
 		at(f.tasks, of).take(r)
 	case "TIMER", "PROCESS_MESSAGE_SUBSCRIPTION", "MESSAGE":
+		if r.ofStart() {
+			of.instance = ""
+		}
 		at(f.waits, wait{string(r.ValueType), of}).take(r)
 	case "SIGNAL", "SIGNAL_SUBSCRIPTION":
 		at(f.signals, wait{string(r.ValueType), inInstance{"", of.key}}).take(r)
 	case "DECISION_EVALUATION":
 		at(f.decisions, of).take(r)
 	case "PROCESS":
+		if key := r.Value.ProcessDefinitionKey.n; key > 0 {
+			of.key = key
+		}
 		at(f.definitions, of.key).take(r)
 	}
 }
@@ -103,7 +109,9 @@ func aboutInstance(key string) bool { return key != "" && key != "-1" && key != 
 func (f *folds) tables() []*Table {
 	elements, active := f.elementTables()
 	timers, subscriptions, messages := f.waitTables()
+	below, called := f.callTables()
 	return []*Table{
+		below, called,
 		f.instanceTable(), elements, active, f.jobTable(), f.incidentTable(), f.variableTable(), f.taskTable(),
 		timers, subscriptions, messages, f.signalTable(), f.decisionTable(), f.definitionTable(),
 	}

@@ -10,7 +10,7 @@ type instance struct {
 	tenant, process     string
 	version, definition number
 	processes           map[string]bool
-	began               []string // process, version and definition of its first event
+	began               []string // 2 of ELEMENT_ACTIVATING, 1 of ELEMENT_ACTIVATED; then process, version and definition
 	migrated            last
 	parent, caller      number
 	business            string
@@ -64,12 +64,16 @@ func (i *instance) take(r *record) {
 // takeProcess takes an event of the instance as a whole.
 func (i *instance) takeProcess(r *record) {
 	definition := []string{string(r.Value.BpmnProcessID), whole(r.version.n), whole(r.Value.ProcessDefinitionKey.n)}
+	begins := func(rank string) {
+		if began := slices.Concat([]string{rank}, definition); slices.Compare(i.began, began) < 0 {
+			i.began = began
+		}
+	}
 	switch r.Intent {
 	case "ELEMENT_ACTIVATING":
-		if slices.Compare(i.began, definition) < 0 {
-			i.began = definition
-		}
+		begins("2")
 	case "ELEMENT_ACTIVATED":
+		begins("1")
 		i.startedAt.least(r.at())
 	case "ELEMENT_MIGRATED":
 		i.migrated.take(r, definition...)
@@ -94,37 +98,87 @@ func (i *instance) open() (n int) {
 func (i *instance) state() string {
 	switch {
 	case i.ended:
-		return "TERMINATED"
+		return "CANCELED"
 	case i.completed:
 		return "COMPLETED"
-	case i.open() > 0:
-		return "INCIDENT"
 	}
 	return "ACTIVE"
+}
+
+// first is the process, version and definition that it began with.
+func (i *instance) first() []string {
+	switch {
+	case i.began != nil:
+		return i.began[1:]
+	case i.migrated.known:
+		return []string{"", null, null}
+	}
+	return []string{i.process, i.version.cell(), i.definition.cell()}
+}
+
+// callerKey is the key of the instance that called it, empty when none did.
+func (i *instance) callerKey() string {
+	if i.parent.n <= 0 {
+		return ""
+	}
+	return whole(i.parent.n)
+}
+
+// callers are the instances above one, the nearest first.
+func (f *folds) callers(key string) (all []string) {
+	for i := f.instances[key]; i != nil && i.callerKey() != ""; i = f.instances[key] {
+		key = i.callerKey()
+		all = append(all, key)
+	}
+	return all
+}
+
+// openIncidents is how many open incidents instances have of their own, and below.
+func (f *folds) openIncidents() map[string]*[2]int64 {
+	open := map[string]*[2]int64{}
+	for of, incident := range f.incidents {
+		if incident.resolved {
+			continue
+		}
+		at(open, of.instance)[0]++
+		for _, caller := range f.callers(of.instance) {
+			at(open, caller)[1]++
+		}
+	}
+	return open
+}
+
+// callTables are v_incidents_below and v_called_instances.
+func (f *folds) callTables() (below, called *Table) {
+	below = newTable("v_incidents_below", 1, "process_instance_key", "own", "below")
+	for key, n := range f.openIncidents() {
+		below.put(key, whole(n[0]), whole(n[1]))
+	}
+	called = newTable("v_called_instances", 1, "process_instance_key", "root_process_instance_key", "parent_process_instance_key", "depth")
+	for key := range f.instances {
+		if callers := f.callers(key); len(callers) > 0 {
+			called.put(key, callers[len(callers)-1], callers[0], whole(int64(len(callers))))
+		}
+	}
+	return below, called
 }
 
 func (f *folds) instanceTable() *Table {
 	t := newTable("v_process_instances", 1, "process_instance_key", "tenant_id", "bpmn_process_id", "version", "process_definition_key",
 		"first_bpmn_process_id", "first_version", "first_process_definition_key", "parent_process_instance_key", "parent_element_instance_key",
 		"business_key", "processes", "started_at", "completed_at", "terminated_at", "first_seen", "last_seen", "state", "duration_ms",
-		"incident_keys", "resolved_incident_keys", "incidents", "open_incidents", "job_failures")
+		"incident_keys", "resolved_incident_keys", "incidents", "open_incidents", "has_incident", "job_failures")
+	open := f.openIncidents()
 	for key, i := range f.instances {
 		if !i.ofElements {
 			continue
 		}
-		first := i.began
-		if first == nil {
-			first = []string{i.process, i.version.cell(), i.definition.cell()}
-		}
-		end := i.completedAt
-		if !end.known {
-			end = i.terminatedAt
-		}
+		first := i.first()
 		t.put(key, i.tenant, i.migrated.or(0, i.process), i.migrated.or(1, i.version.cell()), i.migrated.or(2, i.definition.cell()),
-			first[0], first[1], first[2], i.parent.but(-1), i.caller.but(-1),
+			first[0], first[1], first[2], i.callerKey(), i.caller.but(-1),
 			i.business, texts(slices.Sorted(maps.Keys(i.processes))), i.startedAt.time(), i.completedAt.time(), i.terminatedAt.time(),
-			i.firstSeen.time(), i.lastSeen.time(), i.state(), between(i.startedAt, end),
-			keys(i.incidents), keys(i.resolved), whole(int64(len(i.incidents))), whole(int64(i.open())), whole(i.jobFailures))
+			i.firstSeen.time(), i.lastSeen.time(), i.state(), between(i.startedAt, i.completedAt.or(i.terminatedAt)),
+			keys(i.incidents), keys(i.resolved), whole(int64(len(i.incidents))), whole(int64(i.open())), flag(open[key] != nil), whole(i.jobFailures))
 	}
 	return t
 }
@@ -178,7 +232,7 @@ func (f *folds) elementTables() (all, active *Table) {
 		if e.stage < 3 {
 			active.put(cells...)
 		}
-		all.put(append(cells[:len(cells):len(cells)], e.completedAt.time(), e.terminatedAt.time(), between(e.activatedAt, e.completedAt))...)
+		all.put(append(cells[:len(cells):len(cells)], e.completedAt.time(), e.terminatedAt.time(), between(e.activatedAt.or(e.enteredAt), e.completedAt.or(e.terminatedAt)))...)
 	}
 	return all, active
 }

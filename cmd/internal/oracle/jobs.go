@@ -10,7 +10,7 @@ type job struct {
 
 	createdAt, activatedAt, endedAt number
 
-	outcome           int    // 0 none yet, 1 canceled, 2 completed
+	outcome           int    // 0 none yet, 1 canceled, 2 completed, 3 ended by an error that was caught
 	worker            string // of the outcome
 	now               last   // intent, worker, ms to the deadline: of the last event that changes the state
 	retried           last   // retries
@@ -39,7 +39,7 @@ func (j *job) take(r *record, key, retries, deadline number) {
 		j.createdAt.least(r.at())
 		return
 	case "COMPLETED":
-		j.outcome = 2
+		j.outcome = max(j.outcome, 2)
 		if deadline.n > 0 {
 			j.late = max(j.late, r.ts-deadline.n)
 		}
@@ -53,10 +53,13 @@ func (j *job) take(r *record, key, retries, deadline number) {
 		j.expired++
 	case "ERROR_THROWN":
 		j.thrown++
+		if r.element != "NO_CATCH_EVENT_FOUND" {
+			j.outcome = 3
+		}
 	case "MIGRATED":
 		j.migrated.take(r, string(v.BpmnProcessID), whole(r.version.n), r.element)
 	}
-	if r.Intent == "COMPLETED" || r.Intent == "CANCELED" {
+	if r.is("JOB", "COMPLETED", "CANCELED") || r.is("JOB", "ERROR_THROWN") && r.element != "NO_CATCH_EVENT_FOUND" {
 		greatest(&j.worker, v.Worker)
 		j.endedAt.most(r.at())
 		return
@@ -92,11 +95,8 @@ func (f *folds) takeBatch(r *record) {
 }
 
 func (j *job) state() string {
-	switch {
-	case j.outcome == 2:
-		return "COMPLETED"
-	case j.outcome == 1:
-		return "CANCELED"
+	if j.outcome > 0 {
+		return [...]string{"", "CANCELED", "COMPLETED", "ERROR_THROWN"}[j.outcome]
 	}
 	switch intent := j.now.or(0, ""); intent {
 	case "", "RECURRED_AFTER_BACKOFF", "YIELDED":
@@ -136,7 +136,7 @@ func (j *job) deadline() number {
 
 func (f *folds) jobTable() *Table {
 	t := newTable("v_jobs", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "version", "element_id", "element_instance_key", "job_type",
-		"state", "worker", "retries", "min_retries", "created_at", "activated_at", "completed_at", "canceled_at", "last_seen", "deadline_at",
+		"state", "worker", "retries", "min_retries", "created_at", "activated_at", "completed_at", "canceled_at", "ended_at", "open", "last_seen", "deadline_at",
 		"duration_ms", "failures", "timeouts", "errors_thrown", "late_ms", "completed_late")
 	for of, j := range f.jobs {
 		worker := j.now.or(1, "")
@@ -152,7 +152,7 @@ func (f *folds) jobTable() *Table {
 		}
 		t.put(of.instance, whole(of.key), j.tenant, j.migrated.or(0, j.process), j.migrated.or(1, j.version.cell()), j.migrated.or(2, j.elementID),
 			j.elementInstance.cell(), j.kind, j.state(), worker, j.retried.or(0, j.leastRetries.cell()), j.leastRetries.cell(),
-			j.createdAt.time(), j.activatedAt.time(), completed.time(), canceled.time(), j.lastSeen().time(), j.deadline().time(),
+			j.createdAt.time(), j.activatedAt.time(), completed.time(), canceled.time(), j.endedAt.time(), flag(j.outcome == 0), j.lastSeen().time(), j.deadline().time(),
 			between(j.createdAt, completed), whole(j.failures), whole(j.expired), whole(j.thrown), whole(j.late), flag(j.late > 0))
 	}
 	return t

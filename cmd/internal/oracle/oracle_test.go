@@ -149,7 +149,7 @@ func TestCountersAndAggregates(t *testing.T) {
 			}
 		})
 	}
-	const job = "7\t9\t\tp\t\\N\t\t\\N\t\tFAILED\tw\\t1\t2\t2\t2025-11-21 04:40:00.001\t\\N\t\\N\t\\N\t2025-11-21 04:40:00.002\t\\N\t\\N\t1\t0\t0\t0\t0\n"
+	const job = "7\t9\t\tp\t\\N\t\t\\N\t\tFAILED\tw\\t1\t2\t2\t2025-11-21 04:40:00.001\t\\N\t\\N\t\\N\t\\N\t1\t2025-11-21 04:40:00.002\t\\N\t\\N\t1\t0\t0\t0\t0\n"
 	for name, tt := range map[string]struct {
 		rows string
 		want []string

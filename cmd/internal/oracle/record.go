@@ -59,6 +59,7 @@ type value struct {
 	Value                    text            `json:"value"`
 	MessageName              text            `json:"messageName"`
 	CorrelationKey           text            `json:"correlationKey"`
+	Interrupting             json.RawMessage `json:"interrupting"`
 	DueDate                  json.RawMessage `json:"dueDate"` // of a timer ms, of a user task a text
 	SignalName               text            `json:"signalName"`
 	CatchEventID             text            `json:"catchEventId"`
@@ -149,6 +150,11 @@ func (r *record) is(valueType string, intents ...string) bool {
 		}
 	}
 	return len(intents) == 0
+}
+
+// ofStart tells whether the record is of a timer of a start event, which no instance has.
+func (r *record) ofStart() bool {
+	return r.is("TIMER") && r.Value.ElementInstanceKey == number{-1, true}
 }
 
 // at is the time of the record, if it has one.

@@ -14,7 +14,10 @@ type waiting struct {
 	definition, elementInstance, due              number
 	migrated                                      last
 	stage                                         int // 1 waiting, 2 it happened, 3 it is over
-	createdAt, happenedAt, endedAt                number
+	correlations                                  int64
+	stays                                         bool   // a message does not end it
+	started                                       string // instance, by a timer of a start event
+	createdAt, firstAt, happenedAt, endedAt       number
 }
 
 func (w *waiting) take(r *record) {
@@ -34,6 +37,7 @@ func (w *waiting) take(r *record) {
 		}
 	}
 	w.due.most(due)
+	w.stays = w.stays || string(v.Interrupting) == "false"
 	switch r.Intent {
 	case "CANCELED", "DELETED", "EXPIRED":
 		w.stage = 3
@@ -42,6 +46,13 @@ func (w *waiting) take(r *record) {
 	case "TRIGGERED", "CORRELATED":
 		w.stage = max(w.stage, 2)
 		w.happenedAt.most(r.at())
+		w.firstAt.least(r.at())
+		if r.Intent == "CORRELATED" {
+			w.correlations++
+		}
+		if r.ofStart() {
+			greatest(&w.started, v.ProcessInstanceKey)
+		}
 		return
 	case "CREATED", "CREATING", "PUBLISHED":
 		w.createdAt.least(r.at())
@@ -49,6 +60,17 @@ func (w *waiting) take(r *record) {
 		w.migrated.take(r, string(v.BpmnProcessID), whole(v.ProcessDefinitionKey.n), r.element)
 	}
 	w.stage = max(w.stage, 1)
+}
+
+// subscription is the state of a subscription.
+func (w *waiting) subscription() string {
+	switch {
+	case w.stage == 1 || w.stage == 2 && w.stays:
+		return "WAITING"
+	case w.correlations > 0:
+		return "CORRELATED"
+	}
+	return "DELETED"
 }
 
 // dueAt is a time that may be a placeholder.
@@ -59,22 +81,23 @@ func dueAt(n number) string {
 
 func (f *folds) waitTables() (timers, subscriptions, messages *Table) {
 	timers = newTable("v_timers", 2, "process_instance_key", "key", "tenant_id", "process_definition_key", "element_id", "element_instance_key", "state",
-		"due_at", "created_at", "triggered_at", "canceled_at")
+		"due_at", "created_at", "triggered_at", "canceled_at", "started_process_instance_key")
 	subscriptions = newTable("v_message_waits", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "element_id", "element_instance_key",
-		"message_name", "correlation_key", "state", "created_at", "correlated_at", "deleted_at")
+		"message_name", "correlation_key", "state", "interrupting", "correlations",
+		"created_at", "first_correlated_at", "correlated_at", "deleted_at")
 	messages = newTable("v_messages", 1, "key", "tenant_id", "message_name", "correlation_key", "state", "published_at", "expires_at", "expired_at")
 	for of, w := range f.waits {
 		element := w.migrated.or(2, w.elementID)
 		switch of.valueType {
 		case "TIMER":
-			timers.put(of.instance, whole(of.key), w.tenant, w.migrated.or(1, w.definition.cell()), element, w.elementInstance.cell(),
-				[...]string{"", "WAITING", "TRIGGERED", "CANCELED"}[w.stage], dueAt(w.due), w.createdAt.time(), w.happenedAt.time(), w.endedAt.time())
+			timers.put(of.instance, whole(of.key), w.tenant, w.migrated.or(1, w.definition.cell()), element, w.elementInstance.but(-1),
+				[...]string{"", "WAITING", "TRIGGERED", "CANCELED"}[w.stage], dueAt(w.due), w.createdAt.time(), w.happenedAt.time(), w.endedAt.time(), w.started)
 		case "MESSAGE":
 			messages.put(whole(of.key), w.tenant, w.name, w.correlation, [...]string{"", "PUBLISHED", "PUBLISHED", "EXPIRED"}[w.stage],
 				w.createdAt.time(), dueAt(w.due), w.endedAt.time())
 		default:
 			subscriptions.put(of.instance, whole(of.key), w.tenant, w.migrated.or(0, w.process), element, w.elementInstance.cell(), w.name, w.correlation,
-				[...]string{"", "WAITING", "CORRELATED", "DELETED"}[w.stage], w.createdAt.time(), w.happenedAt.time(), w.endedAt.time())
+				w.subscription(), flag(!w.stays), whole(w.correlations), w.createdAt.time(), w.firstAt.time(), w.happenedAt.time(), w.endedAt.time())
 		}
 	}
 	return timers, subscriptions, messages

@@ -101,14 +101,15 @@ func (u *userTask) take(r *record) {
 	if r.is("USER_TASK", "CREATED", "ASSIGNED", "UPDATED") {
 		u.assigned.take(r, string(v.Assignee))
 	}
+	if r.is("USER_TASK", "CREATED", "ASSIGNED") && v.Assignee != "" {
+		u.assignedAt.most(r.at())
+	}
 	if r.is("USER_TASK", "CREATED", "UPDATED") {
 		u.offered.take(r, string(v.DueDate), string(v.CandidateGroupsList))
 	}
 	switch r.Intent {
 	case "CREATED":
 		u.createdAt.least(r.at())
-	case "ASSIGNED":
-		u.assignedAt.most(r.at())
 	case "COMPLETED":
 		u.completed = true
 		u.endedAt.most(r.at())

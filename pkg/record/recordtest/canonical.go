@@ -202,6 +202,8 @@ func member(cell any, column string) (any, error) {
 	case column == "ts":
 		t, err := time.Parse(time.DateTime, s)
 		return number(t.UnixMilli()), err
+	case numbers[column] && s == "": // a key that is text in the view
+		return nil, nil
 	case numbers[column]:
 		n, err := strconv.ParseInt(s, 10, 64)
 		return number(n), err
