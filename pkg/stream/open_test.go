@@ -34,7 +34,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	got := info.Config
 	got.Metadata, got.Description = nil, ""
 	want := nats.StreamConfig{
-		Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.move", "flow.0.change.>"}, Storage: nats.FileStorage, Retention: nats.LimitsPolicy,
+		Name: "FLOW_0", Subjects: []string{"flow.0.record", "flow.0.move", "flow.0.tick", "flow.0.change.>"}, Storage: nats.FileStorage, Retention: nats.LimitsPolicy,
 		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 16 << 20, Duplicates: 90 * time.Second, Replicas: 1,
 		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
 	}
