@@ -180,17 +180,23 @@ func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 		if err := errors.Join(refused, exec("drop the constraint", "ALTER TABLE flow.records DROP CONSTRAINT IF EXISTS no_people")); err != nil {
 			return nil, err
 		}
-		return nil, s.insist(ctx, "replay dead letters", func() error {
-			if _, err := s.Sluice(ctx, "dead", "replay", "--all", "--nats", s.NATSURL); err != nil {
-				return err
-			}
-			n, err := s.deadLetters(ctx)
-			if err == nil && n > 0 { // of blocks that were refused until just now
-				err = fmt.Errorf("%d dead letters are left", n)
-			}
-			return err
-		})
+		return nil, s.replayLetters(ctx)
 	}}
+}
+
+// replayLetters replays dead letters until none is left. A block that was refused until
+// the constraint was dropped may leave more of them.
+func (s *site) replayLetters(ctx context.Context) error {
+	return s.insist(ctx, "replay dead letters", func() error {
+		if _, err := s.Sluice(ctx, "dead", "replay", "--all", "--nats", s.NATSURL); err != nil {
+			return err
+		}
+		n, err := s.deadLetters(ctx)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d dead letters are left", n)
+		}
+		return err
+	})
 }
 
 // deadLetters is how many there are that were not replayed.

@@ -55,7 +55,7 @@ func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(ctx context.Context, s *site) error {
 		ends, err := s.laneEnds(ctx)
 		for lane, last := range ends {
-			err = errors.Join(err, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--done", fmt.Sprint(last), "--yes"))
+			err = errors.Join(err, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--last", fmt.Sprint(last), "--yes"))
 		}
 		return err
 	})
@@ -193,7 +193,7 @@ func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 		if err != nil {
 			return heal, err
 		}
-		return heal, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--done", fmt.Sprint(done), "--yes")
+		return heal, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--last", fmt.Sprint(done), "--yes")
 	}}
 }
 
@@ -215,7 +215,7 @@ func (s *site) checkpoint(ctx context.Context, lane int) (done uint64, err error
 func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	behind := between(r, time.Second, 10*time.Second)
 	return Fault{Kind: "away-and-back", Target: "ids-only", Inject: func(ctx context.Context, s *site) (func(), error) {
-		for _, lanes := range []string{"1", "0"} {
+		for _, lanes := range []string{"0,1", "0"} { // the first lane of a source stays
 			links, release := s.take(deployment.Ingester, deployment.ToEngine)
 			for _, l := range links {
 				l.Stall()

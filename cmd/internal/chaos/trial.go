@@ -230,6 +230,9 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	draining, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	stuck := s.WaitStored(draining)
+	if s.journal.sum()["dead-replay"] > 0 { // letters of blocks that were decided while the constraint was there
+		stuck = errors.Join(stuck, s.replayLetters(draining), s.WaitStored(draining))
+	}
 	drain := time.Since(healed)
 	s.journal.note("drained: %v", orYes(stuck))
 	result, err := s.compare(ctx)
