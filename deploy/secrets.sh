@@ -34,9 +34,7 @@ if [ ! -e deploy/secrets/api/tokens.yaml ]; then
 	token=sluice_$(random)
 	printf '%s\n' "$token" >deploy/secrets/token
 	cat >deploy/secrets/api/tokens.yaml.new <<END
-- subject: engine
-  sha256: $(printf '%s' "$token" | sha256)
-  scopes: [records:write, user:write, fields:write, read]
+- {subject: engine, sha256: $(printf '%s' "$token" | sha256), scopes: [records:write, user:write, fields:write, read]}
 END
 	mv deploy/secrets/api/tokens.yaml.new deploy/secrets/api/tokens.yaml
 	echo "made deploy/secrets/token and deploy/secrets/api/tokens.yaml"

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,7 +63,7 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 	narrow := auth.NewToken()
 	content.WriteString(auth.Entry{Subject: "acme", SHA256: auth.Digest(narrow), Scopes: []flow.Scope{flow.ScopeRead}, Tables: []string{"orders", "a \"b\": c"}, Tenants: []string{"acme", "<default>"}}.Line() + "\n")
 	oneLine := auth.NewToken()
-	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(oneLine) + ", scopes: [records:write, read]}\n")
+	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(oneLine) + ", scopes: [records:write, read]}\n...\n")
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
 
 	engineA := flow.Caller{Subject: "engine-a", Source: "engine-a", Scopes: []flow.Scope{flow.ScopeRecordsWrite}}
@@ -141,6 +142,29 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 			}
 			if err != nil && strings.Contains(err.Error(), "swordfish") {
 				t.Errorf("the error quotes the file: %v", err)
+			}
+		})
+	}
+}
+
+func TestAHalfWrittenTokenFileIsNeverInForce(t *testing.T) {
+	token := auth.NewToken()
+	entry := auth.Entry{Subject: "acme", SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRecordsWrite}, Tenants: []string{"acme"}}
+	lines := "- subject: acme\n  sha256: " + entry.SHA256 + "\n  scopes: [records:write]\n  tenants: [acme]\n...\n"
+	for name, whole := range map[string]string{"several lines": lines, "one line": entry.Line() + "\n", "braces over lines": strings.ReplaceAll(entry.Line(), ", ", ",\n  ")} {
+		t.Run(name, func(t *testing.T) {
+			for end := range len(whole) + 1 {
+				a, err := auth.New(auth.Config{Tokens: tokenFile(t, whole[:end])}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+				if err != nil {
+					if end == len(whole) {
+						t.Fatalf("the whole file is refused: %v", err)
+					}
+					continue
+				}
+				who, err := a.Authenticate("Bearer " + token)
+				if err != nil || !slices.Equal(who.Tenants, entry.Tenants) {
+					t.Fatalf("cut after %d of %d bytes: %+v, %v, want nothing or the tenants", end, len(whole), who, err)
+				}
 			}
 		})
 	}

@@ -79,6 +79,8 @@ func parseTable(content []byte, reserved string) (*table, error) {
 		return nil, errors.New("it is empty; no tokens at all are written as []")
 	case err != nil:
 		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, tables, tenants, expires, rate}" + position(err))
+	case mayBeCut(content):
+		return nil, errors.New("it may be half written: a token has several lines, and the file does not end in a line of three dots")
 	}
 	t := &table{entries: make(map[[sha256.Size]byte]entry, len(list))}
 	_, _ = rand.Read(t.salt[:])
@@ -97,6 +99,20 @@ func parseTable(content []byte, reserved string) (*table, error) {
 		t.entries[slot] = e
 	}
 	return t, nil
+}
+
+// mayBeCut tells whether the file could be the beginning of another one: a token of
+// several lines without its last ones may do more than it was given for. One in braces
+// is whole, or no YAML.
+func mayBeCut(content []byte) bool {
+	if bytes.HasSuffix(bytes.TrimSpace(content), []byte("\n...")) {
+		return false
+	}
+	var document yaml.Node
+	if yaml.Unmarshal(content, &document) != nil || len(document.Content) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(document.Content[0].Content, func(token *yaml.Node) bool { return token.Style&yaml.FlowStyle == 0 })
 }
 
 // position says where a YAML error is, without the values that the library

@@ -55,6 +55,9 @@ func newVerifier(cfg JWT, log *slog.Logger, m *metrics) (*verifier, error) {
 		if v.refresh(context.Background()); v.keys.Load() == nil {
 			return nil, fmt.Errorf("JWT keys of %s: %s", v.file.path, v.broken)
 		}
+		if v.keys.Load().none() {
+			return nil, fmt.Errorf("JWT keys of %s: it holds no public key for signatures", v.file.path)
+		}
 	}
 	return v, nil
 }
@@ -279,6 +282,10 @@ func (v *verifier) refreshLocked(ctx context.Context) {
 	case old == nil || !bytes.Equal(old.raw, raw):
 		v.broken = ""
 		v.keys.Store(keys)
+		if keys.none() {
+			v.log.Error("the JSON Web Key Set holds no public key for signatures: every JWT is rejected")
+			return
+		}
 		v.log.Info("JWT keys are in force", "keys", max(len(keys.keys), 1))
 	default:
 		v.broken = ""

@@ -57,6 +57,9 @@ func (k *keyset) remember(digest [sha256.Size]byte, v verified) {
 	k.verified[digest] = v
 }
 
+// none tells whether no token can be verified.
+func (k *keyset) none() bool { return len(k.keys) == 0 && k.secret == nil }
+
 // candidates are the keys that may have signed a token with this key id and
 // algorithm.
 func (k *keyset) candidates(kid, alg string) []jose.JSONWebKey {
@@ -70,12 +73,13 @@ func (k *keyset) candidates(kid, alg string) []jose.JSONWebKey {
 }
 
 // parseKeys keeps the public signature keys of a JSON Web Key Set. One key of
-// a kind we do not know does not spoil the others.
+// a kind we do not know does not spoil the others. A set without any is one whose
+// keys were all withdrawn.
 func parseKeys(raw []byte) (*keyset, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := json.Unmarshal(raw, &set); err != nil {
+	if err := json.Unmarshal(raw, &set); err != nil || set.Keys == nil {
 		return nil, errors.New("not a JSON Web Key Set")
 	}
 	k := &keyset{raw: raw, verified: make(map[[sha256.Size]byte]verified)}
@@ -84,9 +88,6 @@ func parseKeys(raw []byte) (*keyset, error) {
 		if json.Unmarshal(member, &key) == nil && key.IsPublic() && key.Valid() && (key.Use == "" || key.Use == "sig") {
 			k.keys = append(k.keys, key)
 		}
-	}
-	if len(k.keys) == 0 {
-		return nil, errors.New("the JSON Web Key Set holds no public key for signatures")
 	}
 	return k, nil
 }

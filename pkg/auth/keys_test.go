@@ -76,6 +76,12 @@ func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 	a.Refresh(t.Context())
 	expect(t, a, "old key withdrawn, although its token was verified before", oldToken, flow.ErrTokenInvalid)
 	expect(t, a, "new key", nextToken, nil)
+	server.publish(`{"kys":[]}`)
+	a.Refresh(t.Context())
+	expect(t, a, "what is no key set withdraws nothing", nextToken, nil)
+	server.publish(`{"keys":[]}`)
+	a.Refresh(t.Context())
+	expect(t, a, "all keys withdrawn", nextToken, flow.ErrTokenInvalid)
 }
 
 func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
