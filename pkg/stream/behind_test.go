@@ -27,24 +27,8 @@ func gated(t *testing.T, server string) (*gate, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := &gate{server: u.Host}
-	var serving sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() { cancel(); listener.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return // the test is over
-			}
-			serving.Go(func() { g.serve(ctx, client) })
-		}
-	})
-	return g, "nats://" + listener.Addr().String()
+	return g, "nats://" + proxied(t, g.serve)
 }
 
 func (g *gate) serve(ctx context.Context, client net.Conn) {

@@ -38,24 +38,8 @@ func slow(t *testing.T, server string) (*slowDisk, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	d := &slowDisk{t: t, server: u.Host}
-	var serving sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() { cancel(); listener.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return // the test is over
-			}
-			serving.Go(func() { d.serve(ctx, client) })
-		}
-	})
-	return d, "nats://" + listener.Addr().String()
+	return d, "nats://" + proxied(t, d.serve)
 }
 
 // serve passes on what two ends say until one of them hangs up.
@@ -187,4 +171,26 @@ func TestACallThatGaveUpIsFoundByItsRepeat(t *testing.T) {
 	if got := ids(w.all(0)); !slices.Equal(got, []string{"known-0", "in-flight", "queued"}) {
 		t.Errorf("the lane holds %v, want each once", got)
 	}
+}
+
+// proxied listens, and gives every client to serve until the test is over.
+func proxied(t *testing.T, serve func(context.Context, net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); listener.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			serving.Go(func() { serve(ctx, client) })
+		}
+	})
+	return listener.Addr().String()
 }

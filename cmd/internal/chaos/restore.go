@@ -66,7 +66,7 @@ func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 	return setBackAlone("set-back-clickhouse", deployment.Engine, later(r, cfg), func(context.Context, *site) error { return nil })
 }
 
-func setBackAlone(kind, of string, wait time.Duration, mend func(context.Context, *site) error) Fault {
+func setBackAlone(kind, of string, wait time.Duration, repair func(context.Context, *site) error) Fault {
 	return Fault{Kind: kind, Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		kept := filepath.Join(s.Dir, "kept-"+of)
 		if err := os.RemoveAll(kept); err != nil {
@@ -78,7 +78,7 @@ func setBackAlone(kind, of string, wait time.Duration, mend func(context.Context
 		deployment.Sleep(ctx, wait)
 		return nil, s.setBack(ctx, []string{of}, func(p *deployment.Process) error {
 			return errors.Join(os.RemoveAll(p.Data), os.CopyFS(p.Data, os.DirFS(filepath.Join(kept, p.Name))))
-		}, func() error { return mend(ctx, s) })
+		}, func() error { return repair(ctx, s) })
 	}}
 }
 
@@ -99,9 +99,9 @@ func (s *site) copyData(kind, to string) (err error) {
 }
 
 // setBack stops the ingesters and the servers of some kinds, replaces the data of each
-// server, starts them, and mends what the operator has to while no program reaches them.
+// server, starts them, and repairs what the operator has to while no program reaches them.
 // Then everything runs again, and everything is sent again.
-func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deployment.Process) error, mend func() error) error {
+func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deployment.Process) error, repair func() error) error {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kinds...))
 	err := func() (err error) {
 		defer release()
@@ -134,7 +134,7 @@ func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deploy
 			return err
 		}
 		s.journal.note("%s: set back", strings.Join(kinds, " and "))
-		return mend()
+		return repair()
 	}()
 	if err != nil {
 		return err

@@ -1,0 +1,154 @@
+package rebuild
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest/dedup"
+	"sluice/pkg/record"
+	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
+)
+
+// block is a run of messages.
+type block struct {
+	*lane
+	first, last uint64
+	stored      time.Time // when the lane took the last message
+	day         string    // on which its rows were stored; empty when it has none
+	columns     record.Columns
+	scratch     record.Columns
+	again       map[int]bool // rows without an identity of their own whose request has brought them before
+	unsure      []int        // such rows whose request came, perhaps, in messages that are purged
+	hash        *xxh3.Hasher
+}
+
+func (b *block) reset() {
+	b.first, b.last, b.day = 0, 0, ""
+	b.columns.Reset()
+	b.hash.Reset()
+	b.again = map[int]bool{}
+	b.unsure = b.unsure[:0]
+}
+
+// storedAt is a time of the stored day of the block, ms since 1970: when the lane took the
+// last message, unless its rows were stored on another day.
+func (b *block) storedAt() int64 {
+	if day, err := time.Parse(time.DateOnly, b.day); err == nil && flow.UTCDay(b.stored.UnixMilli()) != b.day {
+		return day.UnixMilli()
+	}
+	return b.stored.UnixMilli()
+}
+
+// full tells whether the block ends. One that was claimed has the end it had.
+func (b *block) full(claim warehouse.Claim) bool {
+	return claim.Last == 0 && (b.columns.Rows() >= b.cfg.Rows || b.columns.Bytes() >= b.cfg.Bytes)
+}
+
+func (b *block) token(dropped string) string {
+	sum := b.hash.Sum128().Bytes()
+	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s:%x", b.info.Number, b.life, b.first, b.last, hex.EncodeToString(sum[:]), xxh3.HashString(dropped))
+}
+
+// settle asks the tables in use about what the lane cannot tell any more: a
+// request that came first in a message that is purged has no rows here.
+func (b *block) settle(ctx context.Context) error {
+	if len(b.unsure) == 0 {
+		return nil
+	}
+	c := &b.columns
+	stored, err := b.into.Live().Places(ctx, b.info.Number, b.life, c.StreamSeq[b.unsure[0]], c.StreamSeq[b.unsure[len(b.unsure)-1]])
+	for _, row := range b.unsure {
+		if !stored[warehouse.Place{Seq: c.StreamSeq[row], Idx: c.StreamIdx[row]}] {
+			b.again[row] = true
+		}
+	}
+	return err
+}
+
+// repeated are the rows that the shadow has already, or an earlier row is.
+func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
+	c := &b.columns
+	var rows []int
+	for row := range c.Rows() {
+		if c.Kind[row] != flow.ByPlace || c.IsReplayed(row) {
+			rows = append(rows, row)
+		}
+	}
+	same := dedup.NewSame(c)
+	if len(rows) > 0 {
+		err = b.into.Known(ctx, c, rows, same.Stored)
+	}
+	for row := range c.Rows() {
+		if err != nil || !b.again[row] && !same.Add(row) {
+			continue
+		}
+		runs = flow.AddRow(runs, row)
+	}
+	return runs, err
+}
+
+// add adds what of an entry is stored: neither what cannot be decoded, nor what
+// is forgotten, nor what was dead-lettered for another reason.
+func (b *block) add(e *flow.Entry) error {
+	if b.first == 0 {
+		b.first = e.Seq
+	}
+	b.last, b.stored = e.Seq, e.Stored
+	for _, raw := range [...][]byte{e.Table, e.Body} {
+		_, _ = b.hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(raw))))
+		_, _ = b.hash.Write(raw)
+	}
+	void, sentBefore := b.requests.Add(e)
+	if e.Err != nil || e.Topic != stream.RecordTopic(e.Lane) {
+		return nil
+	}
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		if void(m) {
+			continue
+		}
+		before := b.columns.Rows()
+		if err := b.addMessage(m); err != nil {
+			return err
+		}
+		for row := before; row < b.columns.Rows(); row++ {
+			if b.columns.Kind[row] == flow.ByPlace {
+				switch sure, perhaps := sentBefore(m, int(b.columns.StreamIdx[row])); {
+				case sure:
+					b.again[row] = true
+				case perhaps:
+					b.unsure = append(b.unsure, row)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *block) addMessage(m *flow.Message) error {
+	m.Incarnation = b.life
+	aside := b.aside[place{m.Lane, b.life, m.Seq}]
+	if aside[-1-m.Ordinal] {
+		return nil
+	}
+	b.scratch.Reset()
+	bad, err := b.scratch.AppendGood(m)
+	if err != nil {
+		return nil // set aside as a whole
+	}
+	skip := map[int]bool{}
+	for _, one := range bad {
+		skip[one.Index] = true
+	}
+	for _, row := range b.forget.Rows(m, &b.scratch, 0) {
+		skip[int(b.scratch.StreamIdx[row])] = true
+	}
+	return b.columns.AppendExcept(m, func(index int) bool { return skip[index] || aside[index] })
+}
