@@ -165,7 +165,7 @@ ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, s
 
 -- question outliers: Which executions of an element take far longer than the others?
 -- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence). Canceled executions
--- and those cut off by a boundary event count; one that goes on counts with its time until now.
+-- and those cut off by a boundary event count; one that is still running counts with its time until now.
 WITH quartiles[3] + 1.5 * (quartiles[3] - quartiles[1]) AS fence
 SELECT source, bpmn_process_id, element_id, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.4 AS state, one.1 AS duration_ms,
     quartiles[2] AS p50_ms, toInt64(fence) AS fence_ms
@@ -253,7 +253,7 @@ LIMIT {limit:UInt32};
 -- element; the BPMN of the version says what a flow joins. The time is until the element is entered: at a join it is what a
 -- branch waits for the others. Names are those that elements had then. Flows of versions whose
 -- BPMN is not here (v_process_definitions) are left out.
--- Few of many records: one that stands in two parts for a moment is taken once by groupUniqArray.
+-- Few of many records: one that is in two parts for a moment is taken once by groupUniqArray.
 WITH
     (
         SELECT (arrayConcat([0], groupArray(cityHash64(source, process_definition_key, way.1))), arrayConcat([''], groupArray(way.2)), arrayConcat([''], groupArray(way.3)))
@@ -354,7 +354,7 @@ GROUP BY source, job_type
 ORDER BY breach_rate DESC, source, job_type;
 
 -- question error_patterns: Which errors do workers report most?
--- Failed jobs by their message, with every number replaced by #. Few of many records: a record that stands in two parts
+-- Failed jobs by their message, with every number replaced by #. Few of many records: a record that is in two parts
 -- for a moment is taken once by LIMIT 1 BY, which is cheaper here than what v_records does.
 SELECT source, job_type, error_code, replaceRegexpAll(error_message, '[0-9]+', '#') AS pattern, count() AS failures,
     uniqExact(process_instance_key) AS instances, max(ts) AS last_at

@@ -58,7 +58,7 @@ GROUP BY source, process_instance_key, key;
     decision_name LowCardinality(String) COMMENT 'its name (decisionName)',
     decision_version Nullable(Int64) COMMENT 'its version (decisionVersion)',
     decision_key Nullable(Int64) COMMENT 'of that version (decisionKey)',
-    requirements_id LowCardinality(String) COMMENT 'file that it stands in (decisionRequirementsId)',
+    requirements_id LowCardinality(String) COMMENT 'file that holds it (decisionRequirementsId)',
     state String COMMENT 'EVALUATED, FAILED',
     output String COMMENT 'JSON of the result (decisionOutput), a text with its quotes; null when it failed',
     failed_decision_id LowCardinality(String) COMMENT 'decision that failed (failedDecisionId): this one, or one that it needs',

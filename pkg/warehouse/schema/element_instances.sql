@@ -10,7 +10,7 @@
     process_instance_key String COMMENT 'processInstanceKey' CODEC(ZSTD(3)),
     key Int64 COMMENT 'of the record: elementInstanceKey elsewhere' CODEC(Delta(8), T64('bit'), ZSTD(1)),
     tenant_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'tenantId' CODEC(ZSTD(1)),
-    version SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'version of the process; what it is after a migration stands in migrated' CODEC(ZSTD(3)),
+    version SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'version of the process; what it is after a migration is in migrated' CODEC(ZSTD(3)),
     element_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'elementId; likewise' CODEC(ZSTD(1)),
     bpmn_element_type SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnElementType' CODEC(ZSTD(1)),
     flow_scope_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'flowScopeKey: the element instance around it; -1 of a process' CODEC(ZSTD(3)),

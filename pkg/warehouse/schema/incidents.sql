@@ -5,7 +5,7 @@
     process_instance_key String COMMENT 'processInstanceKey' CODEC(ZSTD(1)),
     key Int64 COMMENT 'of the record' CODEC(Delta(8), ZSTD(1)),
     tenant_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'tenantId' CODEC(ZSTD(1)),
-    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration stands in migrated' CODEC(ZSTD(1)),
+    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration is in migrated' CODEC(ZSTD(1)),
     element_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'elementId; likewise' CODEC(ZSTD(1)),
     element_instance_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'elementInstanceKey' CODEC(Delta(8), ZSTD(1)),
     job_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'jobKey; -1 when it is about no job' CODEC(Delta(8), ZSTD(1)),
@@ -13,7 +13,7 @@
     error_message SimpleAggregateFunction(max, String) COMMENT 'errorMessage' CODEC(ZSTD(1)),
     state SimpleAggregateFunction(max, UInt8) COMMENT '1 CREATED or MIGRATED, 2 RESOLVED' CODEC(ZSTD(1)),
     created_at SimpleAggregateFunction(min, Nullable(DateTime64(3, 'UTC'))) COMMENT 'CREATED' CODEC(Delta(8), ZSTD(1)),
-    resolved_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'RESOLVED, by somebody or by the end of its element' CODEC(Delta(8), ZSTD(1)),
+    resolved_at SimpleAggregateFunction(max, Nullable(DateTime64(3, 'UTC'))) COMMENT 'RESOLVED, by a person or by the end of its element' CODEC(Delta(8), ZSTD(1)),
     migrated SimpleAggregateFunction(max, String) COMMENT 'order, process and element of the last MIGRATED, tab between; empty when there was none' CODEC(ZSTD(1)),
     INDEX ix_created created_at TYPE minmax GRANULARITY 1
 )

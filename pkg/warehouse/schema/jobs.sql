@@ -2,7 +2,7 @@
 -- failures are sets of numbers. last_state of a job that has ended is '~', as only its
 -- outcome counts then. An error that an event catches ends the job too: nothing follows
 -- its ERROR_THROWN. One that nothing catches has the element NO_CATCH_EVENT_FOUND, and
--- the job goes on once its incident is resolved. When a worker got a job is said by JOB_BATCH ACTIVATED alone,
+-- the job continues once its incident is resolved. When a worker got a job is said by JOB_BATCH ACTIVATED alone,
 -- which engines export only when told to; a batch carries one entry for each of its jobs.
 {{.CreateTable "jobs"}}
 (
@@ -10,7 +10,7 @@
     process_instance_key String COMMENT 'processInstanceKey' CODEC(ZSTD(3)),
     key Int64 COMMENT 'of the record: jobKey elsewhere' CODEC(Delta(8), T64('bit'), ZSTD(1)),
     tenant_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'tenantId' CODEC(ZSTD(1)),
-    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration stands in migrated' CODEC(ZSTD(1)),
+    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration is in migrated' CODEC(ZSTD(1)),
     version SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'processDefinitionVersion; likewise' CODEC(ZSTD(3)),
     element_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'elementId; likewise, and never NO_CATCH_EVENT_FOUND' CODEC(ZSTD(1)),
     element_distance SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'key - elementInstanceKey, which is small' CODEC(T64, ZSTD(1)),

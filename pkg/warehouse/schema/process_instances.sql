@@ -17,10 +17,10 @@
 (
     source LowCardinality(String) {{about "source"}} CODEC(ZSTD(1)),
     process_instance_key String COMMENT 'processInstanceKey, text by contract' CODEC(ZSTD(3)),
-    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration stands in migrated' CODEC(ZSTD(1)),
+    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration is in migrated' CODEC(ZSTD(1)),
     processes SimpleAggregateFunction(groupUniqArrayArray, Array(String)) COMMENT 'every bpmnProcessId of its events: more than one when it was moved to another process' CODEC(ZSTD(1)),
     tenant_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'tenantId' CODEC(ZSTD(1)),
-    version SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'version of the process, or processDefinitionVersion; what it is after a migration stands in migrated' CODEC(ZSTD(3)),
+    version SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'version of the process, or processDefinitionVersion; what it is after a migration is in migrated' CODEC(ZSTD(3)),
     process_definition_key SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'processDefinitionKey; likewise' CODEC(ZSTD(3)),
     began SimpleAggregateFunction(max, String) COMMENT 'process, version and definition that it began with, tab between: 2 and those of ELEMENT_ACTIVATING of the PROCESS, or 1 and those of its ELEMENT_ACTIVATED; empty until one of them is here' CODEC(ZSTD(1)),
     migrated SimpleAggregateFunction(max, String) COMMENT 'order, process, version and definition of the last ELEMENT_MIGRATED of the PROCESS, tab between; empty when there was none' CODEC(ZSTD(1)),

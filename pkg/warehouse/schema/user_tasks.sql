@@ -6,7 +6,7 @@
     process_instance_key String COMMENT 'processInstanceKey' CODEC(ZSTD(1)),
     key Int64 COMMENT 'of the record: userTaskKey' CODEC(Delta(8), T64('bit'), ZSTD(1)),
     tenant_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'tenantId' CODEC(ZSTD(1)),
-    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration stands in migrated' CODEC(ZSTD(1)),
+    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration is in migrated' CODEC(ZSTD(1)),
     version SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'processDefinitionVersion; likewise' CODEC(ZSTD(3)),
     element_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'elementId; likewise' CODEC(ZSTD(1)),
     element_distance SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'key - elementInstanceKey, which is small' CODEC(ZSTD(1)),

@@ -7,7 +7,7 @@
     process_instance_key String COMMENT 'processInstanceKey' CODEC(ZSTD(1)),
     key Int64 COMMENT 'of the record' CODEC(Delta(8), T64('bit'), ZSTD(1)),
     tenant_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'tenantId' CODEC(ZSTD(1)),
-    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration stands in migrated' CODEC(ZSTD(1)),
+    bpmn_process_id SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'bpmnProcessId; what it is after a migration is in migrated' CODEC(ZSTD(1)),
     scope_distance SimpleAggregateFunction(max, Nullable(Int64)) COMMENT 'key - scopeKey, which is small' CODEC(ZSTD(1)),
     name SimpleAggregateFunction(max, LowCardinality(String)) COMMENT 'name' CODEC(ZSTD(1)),
     created SimpleAggregateFunction(max, String) COMMENT 'value of CREATED, JSON' CODEC(ZSTD(1)),
