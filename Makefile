@@ -63,7 +63,7 @@ test: engine | need-go ## the whole suite, with real NATS and the real engine
 # and tests that wait for servers find them late.
 beside: fuzz
 	@$(MAKE) suite-bench
-	$(TEST) -timeout 15m -p 1 -parallel 6 $(WAITING:%=./%)
+	$(TEST) -timeout 30m -p 1 -parallel 6 $(WAITING:%=./%)
 
 # Servers that stop and come back: what waits for them takes little of the processors.
 WAITING := pkg/dial pkg/embedded/clickhouse/server pkg/embedded/clickhouse/supervise pkg/embedded/nats pkg/lease pkg/state pkg/stream
@@ -73,7 +73,7 @@ WAITING := pkg/dial pkg/embedded/clickhouse/server pkg/embedded/clickhouse/super
 TEST := $(GO) test -vet=off -ldflags=-w
 suite: engine | need-go
 	rest=$$($(GO) list ./... | grep -vxF -e sluice/$(BENCH) $(WAITING:%=-e sluice/%)); \
-	$(TEST) -timeout 15m -p 2 -parallel 6 ./cmd/internal/endtoend ./pkg/warehouse $$rest
+	$(TEST) -timeout 30m -p 2 -parallel 6 ./cmd/internal/endtoend ./pkg/warehouse $$rest
 
 # The inner loop: rooms by themselves, and of them not what takes long: servers that die
 # and come back, and thousands of cases by chance. make test runs all of it.
@@ -87,7 +87,7 @@ test-short: engine | need-go ## the inner loop, about a minute: rooms by themsel
 
 # make bench in small: it measures, so it has the processors to itself.
 suite-bench: engine | need-go
-	$(TEST) -timeout 15m ./$(BENCH)
+	$(TEST) -timeout 30m ./$(BENCH)
 
 FUZZ_RUNS ?= 2000x
 fuzz: | need-go ## a short run of every fuzz target of what clients send

@@ -33,7 +33,7 @@ func TestOperatorsCommands(t *testing.T) {
 	t.Run("who waits until it is stored can query it then", func(t *testing.T) {
 		for i := range 3 {
 			r := fmt.Sprintf(`{"id":"9-%d","key":9,"valueType":"JOB"}`, i)
-			res, body := s.send("POST", "/flow/flowRecord/batch?wait=stored", r)
+			res, body := s.sendWith(http.Header{"Prefer": {"wait=30"}}, "POST", "/flow/flowRecord/batch?wait=stored", []byte(r))
 			if wantOK(res, body) != nil || res.Header.Get("Sluice-Stored") != "true" {
 				t.Fatalf("%v, Sluice-Stored %q", wantOK(res, body), res.Header.Get("Sluice-Stored"))
 			}
