@@ -17,10 +17,11 @@ import (
 	"sluice/pkg/record"
 )
 
-// arrival is when the records of a message were taken in.
+// arrival is a request that has rows in the block.
 type arrival struct {
-	received time.Time
-	records  int
+	received    time.Time
+	records     int
+	traceParent string // of its span; empty when it is not traced
 }
 
 // block is a run of messages of one lane on its way into the warehouse. It is
@@ -29,8 +30,7 @@ type arrival struct {
 type block struct {
 	first uint64       // sequence of the first message; 0 while there is none
 	end   dedup.Moment // the last message, and what the clock of the lane said then
-	hash  *xxh3.Hasher
-	count *xxh3.Hasher // of how the rows are numbered; see counted
+	hash  *xxh3.Hasher // of the raw messages
 	born  time.Time    // when the first message was added
 
 	columns  record.Columns
@@ -38,20 +38,17 @@ type block struct {
 	dropped  []flow.Run     // rows that were dropped, by their numbers: deduplicated or forgotten
 	forget   record.Forgets // orders, as the session has read them
 	skipped  []flow.Run     // rows of forgotten instances, by their places
-	deadSkip []int          // of dead, those that name one
 	dead     []flow.Dead    // what could not be decoded
 	changes  []flow.Message // in order
-	moved    []flow.Move    // move markers: the sources may have been on other lanes before
-	behind   []flow.Move    // move markers before the block, by which requests of it are void
+	moves    []flow.Move    // move markers before the block, by which requests of it are void, and its own
 	requests []dedup.Request
 	places   int        // how many requests its messages have, and changes and move markers
 	voids    []flow.Run // those that count for nothing
 	extra    int        // bytes of dead, changes and requests
 
 	arrivals []arrival
-	spans    []requestSpan // of requests that are traced, the first of them
-	totals   flow.Totals   // what became of the records before the insert: decoded, dropped, dead-lettered or void
-	full     bool          // no more fits: more is waiting
+	totals   flow.Totals // what became of the records before the insert: decoded, dropped, dead-lettered or void
+	full     bool        // no more fits: more is waiting
 }
 
 // month is a month of rows, and how many of them it has.
@@ -69,21 +66,20 @@ const (
 	maxPlaces = 1 << 18
 )
 
-func newBlock() *block { return &block{hash: xxh3.New(), count: xxh3.New()} }
+func newBlock() *block { return &block{hash: xxh3.New()} }
 
 func (b *block) reset() {
 	b.first, b.end, b.extra, b.full, b.totals = 0, dedup.Moment{}, 0, false, flow.Totals{}
-	b.places, b.behind = 0, b.behind[:0]
+	b.places = 0
 	b.hash.Reset()
-	b.count.Reset()
 	b.columns.Reset()
 	clear(b.dead) // let go of the messages
 	clear(b.changes)
 	clear(b.requests)
-	b.dead, b.changes, b.arrivals, b.moved = b.dead[:0], b.changes[:0], b.arrivals[:0], b.moved[:0]
-	b.requests, b.voids, b.spans = b.requests[:0], b.voids[:0], b.spans[:0]
-	b.months, b.dropped = b.months[:0], nil
-	b.skipped, b.deadSkip = nil, b.deadSkip[:0]
+	clear(b.arrivals)
+	b.dead, b.changes, b.arrivals, b.moves = b.dead[:0], b.changes[:0], b.arrivals[:0], b.moves[:0]
+	b.requests, b.voids, b.months = b.requests[:0], b.voids[:0], b.months[:0]
+	b.dropped, b.skipped = nil, nil
 }
 
 // shrink gives the memory of an empty block back when it has much more than it
@@ -104,7 +100,17 @@ func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 // ended tells whether nothing more goes in: behind a move marker, or with more
 // months or requests than a claim may have.
 func (b *block) ended() bool {
-	return !b.empty() && (len(b.moved) > 0 || len(b.months) > maxMonths || b.places >= maxPlaces)
+	return !b.empty() && (len(b.moved()) > 0 || len(b.months) > maxMonths || b.places >= maxPlaces)
+}
+
+// moved is the move markers of the block itself: their sources may have been on other
+// lanes before.
+func (b *block) moved() []flow.Move {
+	own := slices.IndexFunc(b.moves, func(m flow.Move) bool { return m.Seq >= b.first })
+	if own < 0 {
+		return nil
+	}
+	return b.moves[own:]
 }
 
 // add adds a message to the end of the block, which is of one incarnation. It never
@@ -146,7 +152,7 @@ func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
 		b.changes = append(b.changes, *m)
 		b.extra += len(m.Body)
 	case kindMove:
-		b.moved = append(b.moved, flow.Move{Source: m.Source, Revision: m.Revision, Seq: m.Seq})
+		b.moves = append(b.moves, flow.Move{Source: m.Source, Revision: m.Revision, Seq: m.Seq})
 	case kindTick: // stream time went on
 	default:
 		b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
@@ -157,7 +163,7 @@ func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
 			b.skipped = flow.AddRow(b.skipped, row)
 		}
 		b.totals.Read += uint64(n)
-		b.arrivals = append(b.arrivals, arrival{m.Received, n})
+		b.arrivals = append(b.arrivals, arrival{m.Received, n, m.TraceParent})
 		b.countMonths(b.columns.TS[before:])
 	}
 	if r, ok := dedup.RequestOf(e, m, b.end, before, n); ok {
@@ -171,8 +177,8 @@ const requestBytes = 200
 
 // countMonths counts rows of these times. Neighbours are mostly of one month.
 func (b *block) countMonths(times []int64) {
-	at, before := len(b.months)-1, -1
-	for i, ms := range times {
+	at := len(b.months) - 1
+	for _, ms := range times {
 		if at < 0 || ms < b.months[at].from || ms >= b.months[at].to {
 			at = slices.IndexFunc(b.months, func(m month) bool { return m.from <= ms && ms < m.to })
 		}
@@ -184,26 +190,31 @@ func (b *block) countMonths(times []int64) {
 				from:   time.Date(y, m, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), to: time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(),
 			})
 		}
-		if b.months[at].rows++; at != before {
-			b.counts(i, b.months[at].number)
-			before = at
-		}
-	}
-	b.counts(len(times), 0)
-}
-
-// counts adds to the hash of how the rows are numbered.
-func (b *block) counts(numbers ...int) {
-	for _, n := range numbers {
-		var bytes [8]byte
-		binary.LittleEndian.PutUint64(bytes[:], uint64(n))
-		_, _ = b.count.Write(bytes[:])
+		b.months[at].rows++
 	}
 }
 
 // counted is the hash of how the rows are numbered: which records of each message cannot
-// be decoded, and so are none, and where the month changes from one row to the next.
-func (b *block) counted() string { return fmt.Sprintf("%016x", b.count.Sum64()) }
+// be decoded, and so are none, and where the month changes from one row to the next. It
+// is asked before the rows are put into that order.
+func (b *block) counted() string {
+	var numbers []byte
+	for _, d := range b.dead {
+		numbers = binary.LittleEndian.AppendUint64(numbers, d.Message.Seq)
+		numbers = binary.LittleEndian.AppendUint64(numbers, uint64(d.Index))
+	}
+	numbers = binary.LittleEndian.AppendUint64(numbers, uint64(b.columns.Rows()))
+	var of month
+	for row, ms := range b.columns.TS {
+		if ms >= of.from && ms < of.to {
+			continue
+		}
+		of = b.months[slices.IndexFunc(b.months, func(m month) bool { return m.from <= ms && ms < m.to })]
+		numbers = binary.LittleEndian.AppendUint64(numbers, uint64(row))
+		numbers = binary.LittleEndian.AppendUint64(numbers, uint64(of.number))
+	}
+	return fmt.Sprintf("%016x", xxh3.Hash(numbers))
+}
 
 // messages is the hash of the raw messages.
 func (b *block) messages() string { return fmt.Sprintf("%x", b.hash.Sum128().Bytes()) }
@@ -229,11 +240,7 @@ func (b *block) deadLetter(m flow.Message, bad *record.BadRecordError) {
 	if index < 0 { // the whole message: as many as its publisher has counted
 		index, n = -1-m.Ordinal, uint64(max(m.Records, 1))
 	}
-	if b.forget.Names(&m, bad.Index, bad.Raw) {
-		b.deadSkip = append(b.deadSkip, len(b.dead))
-	}
 	b.dead = append(b.dead, dead(m, index, bad.Raw, bad.Code, bad.Reason))
-	b.counts(-1, int(m.Seq), index)
 	b.extra += len(bad.Raw)
 	b.totals.Read += n
 	b.totals.DeadLettered += n
@@ -307,8 +314,10 @@ func (b *block) number(lists ...[]flow.Run) [][]flow.Run {
 // forgotten is the rows of forgotten instances by their numbers, and behind all rows
 // what cannot be decoded and names one, as a claim has them.
 func (b *block) forgotten(rows []flow.Run) []flow.Run {
-	for _, i := range b.deadSkip {
-		rows = flow.AddRow(rows, b.columns.Rows()+i)
+	for i := range b.dead {
+		if d := &b.dead[i]; b.forget.Names(&d.Message, d.Index, d.Message.Body) {
+			rows = flow.AddRow(rows, b.columns.Rows()+i)
+		}
 	}
 	return rows
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/pkg/flow"
+	"sluice/pkg/record"
 )
 
 // readAhead is how many messages wait to be decoded, so that reading and
@@ -36,7 +37,7 @@ func (s *session) read(ctx context.Context, reader Reader, from uint64, messages
 // only when it has nothing else to do. The claim of the state that the session
 // begins with, if there is one, is the first block, whatever its size. While
 // nothing arrives it sends nil now and then: it is alive.
-func (s *session) fill(ctx context.Context, begun flow.LaneState, messages <-chan flow.Entry, blocks chan<- *block, free <-chan *block) error {
+func (s *session) fill(ctx context.Context, begun flow.LaneState, forget record.Forgets, messages <-chan flow.Entry, blocks chan<- *block, free <-chan *block) error {
 	f := filler{session: s, begun: begun, moves: begun.Moves, messages: messages, blocks: blocks}
 	for claim := begun.Claim; ; claim = nil {
 		var b *block
@@ -46,7 +47,7 @@ func (s *session) fill(ctx context.Context, begun flow.LaneState, messages <-cha
 			return ctx.Err()
 		}
 		b.reset()
-		b.forget = s.forget
+		b.forget = forget
 		b.shrink(2 * s.maxBytes()) // growing leaves up to as much room again
 		var err error
 		if claim != nil {
@@ -157,8 +158,8 @@ func (f *filler) isVoid(b *block, m *flow.Message) bool {
 		return true
 	}
 	move, is := flow.MovedBy(f.moves, m)
-	if is && !slices.Contains(b.behind, move) {
-		b.behind = append(b.behind, move)
+	if is && !slices.Contains(b.moves, move) {
+		b.moves = append(b.moves, move)
 	}
 	return is
 }
@@ -171,10 +172,7 @@ func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Mess
 	}
 	b.end = f.requests.Tick(&e)
 	b.add(&e, f.begun.IncarnationOf(e.Seq), isVoid)
-	f.moves = flow.AddMoves(f.moves, b.moved) // a marker ends its block
-	if f.cfg.Tracer != nil {
-		b.trace(&e)
-	}
+	f.moves = flow.AddMoves(f.moves, b.moved()) // a marker ends its block
 }
 
 // maxBytes is where a block is full. Lanes that are worked on at once share the

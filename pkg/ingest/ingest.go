@@ -58,7 +58,6 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 	l := &lane{
 		health: health{loop: fmt.Sprintf("lane %d", number), cfg: i.cfg, log: i.log.With("lane", number), gauge: m.state},
 		number: number, deps: i.deps, metrics: m, peers: &i.count,
-		memory:   [2]*block{newBlock(), newBlock()},
 		records:  dedup.NewRecordIndex(i.cfg.KnownBytes),
 		requests: dedup.NewRequests(i.cfg.RepeatWindow),
 	}

@@ -23,13 +23,11 @@ type lane struct {
 	deps    Deps
 	metrics *laneMetrics
 	peers   *atomic.Int32 // lanes this process works on
-	memory  [2]*block     // one is filled while the other is stored
 
 	records  *dedup.RecordIndex // of what is stored, as far as a session has learned; owned by store while one runs
 	requests *dedup.Requests    // which requests came lately; its clock is owned by fill while a session runs, the rest by store
 	strain   strain             // owned by store while a session runs
 
-	owned   bool   // the lane state has named us its owner
 	checked uint64 // revision of the lane state that was compared with the table, or written since
 	missing uint64 // rows that flow.sources and flow.records have both lost
 }
@@ -45,13 +43,14 @@ func (l *lane) run(ctx context.Context) error {
 	if err := l.untilReady(ctx); err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
+	for owned := false; ctx.Err() == nil; {
 		l.beat()
-		state, superseded, err := l.take(ctx)
-		if superseded {
+		state, err := l.take(ctx, owned)
+		if errors.Is(err, errSuperseded) {
 			l.log.Info("lane taken over by another process", "owner", state.Owner)
 			return flow.ErrNotOwner
 		}
+		owned = owned || err == nil
 		if err == nil && state.Claim == nil && state.Held(l.cfg.Now()) {
 			err = errHeld
 		} else if err == nil {
@@ -106,32 +105,32 @@ var errHeld = errors.New("the lane is held")
 // heldTick is how often a lane that is held looks whether it may resume.
 const heldTick = 100 * time.Millisecond
 
-// take reads the lane state and makes it ours. A call may take it from another
-// owner, once: superseded tells that another has done the same since.
-func (l *lane) take(ctx context.Context) (s flow.LaneState, superseded bool, err error) {
-	s, err = l.deps.States.Read(ctx, l.number)
-	if err != nil {
-		return s, false, fmt.Errorf("read the lane state: %w", err)
-	}
-	if s.Owner == l.cfg.Owner {
-		l.owned = true
-		return s, false, nil
-	}
-	if l.owned {
-		return s, true, nil
+// errSuperseded says that another process has taken the lane since it was ours.
+var errSuperseded = errors.New("the lane has another owner")
+
+// take reads the lane state and makes it ours. It may be taken from another owner,
+// once: when it was ours before, another has done the same since.
+func (l *lane) take(ctx context.Context, owned bool) (flow.LaneState, error) {
+	s, err := l.deps.States.Read(ctx, l.number)
+	switch {
+	case err != nil:
+		return s, fmt.Errorf("read the lane state: %w", err)
+	case s.Owner == l.cfg.Owner:
+		return s, nil
+	case owned:
+		return s, errSuperseded
 	}
 	before := s.Owner
 	s.Owner = l.cfg.Owner
 	// From here on the owner before us cannot move the checkpoint. What it has
 	// claimed we store too, under the same tokens.
 	if s, err = l.deps.States.CompareAndSwap(ctx, l.number, s); err != nil {
-		return s, false, fmt.Errorf("take the lane: %w", err)
+		return s, fmt.Errorf("take the lane: %w", err)
 	}
 	// What the owner before has sent may arrive yet.
 	l.strain.unanswered = s.Claim != nil
 	l.log.Info("lane taken", "done", s.Done, "claim", s.Claim, "from", before)
-	l.owned = true
-	return s, false, nil
+	return s, nil
 }
 
 // session is one run of the loop of a lane, from its checkpoint to the first
@@ -142,7 +141,6 @@ type session struct {
 	took atomic.Int64 // how long the last insert took, ns; 0 before one has; read by fill
 
 	state      flow.LaneState // as it was written last
-	forget     record.Forgets // records that are skipped; owned by fill
 	next       flow.LaneState // as it will be written next: a block that is stored is done there
 	repeated   bool           // pieces of the claim may have been inserted before: their rows are counted after the insert
 	remembered time.Time      // when the tokens of the claim were last known to be remembered; zero when it is not known
@@ -187,7 +185,7 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 
 	l.checked = state.Revision
 	l.records.ForgetAll()
-	s := &session{lane: l, state: state, next: state, forget: record.NewForgets(orders)}
+	s := &session{lane: l, state: state, next: state}
 	if !slices.Equal(before, state.Incarnations) { // readers of what changes made ask the lane state for the incarnation
 		if err := s.swap(ctx, state); err != nil {
 			return err
@@ -195,14 +193,13 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 	}
 	l.metrics.lag.again()
 	messages := make(chan flow.Entry, readAhead)
-	blocks := make(chan *block) // without a buffer: a block grows as long as store is busy
-	free := make(chan *block, len(l.memory))
-	for _, b := range l.memory {
-		free <- b
-	}
+	blocks := make(chan *block)  // without a buffer: a block grows as long as store is busy
+	free := make(chan *block, 2) // one is filled while the other is stored
+	free <- newBlock()
+	free <- newBlock()
 	g, run := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.read(run, reader, from, messages) })
-	g.Go(func() error { return s.fill(run, state, messages, blocks, free) })
+	g.Go(func() error { return s.fill(run, state, record.NewForgets(orders), messages, blocks, free) })
 	g.Go(func() error { return s.store(run, blocks, free) })
 	return g.Wait()
 }

@@ -102,8 +102,9 @@ func (m *laneMetrics) observe(b *block) {
 	for _, a := range b.arrivals {
 		m.freshness.observe(now.Sub(a.received).Seconds(), a.records)
 	}
-	for _, r := range b.spans {
-		m.freshness.example(now.Sub(r.received).Seconds(), now, example(r.span))
+	links, received := b.spans()
+	for i, request := range links {
+		m.freshness.example(now.Sub(received[i]).Seconds(), now, example(request.SpanContext))
 	}
 	m.blocks.Inc()
 	m.bytes.Add(float64(b.bytes()))

@@ -97,10 +97,10 @@ func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	if err != nil {
 		return err
 	}
-	numbers := b.number(places, b.skipped)
-	known, forgotten := numbers[0], b.forgotten(numbers[1])
 	next := c
 	next.Counted, next.Recounted = b.counted(), true
+	numbers := b.number(places, b.skipped)
+	known, forgotten := numbers[0], b.forgotten(numbers[1])
 	next.Dropped, next.Forgotten = flow.FormatRuns(known), flow.FormatRuns(forgotten)
 	b.drop(known, forgotten)
 	if next.Pieces = b.recut(c); next.Pieces == nil && len(c.Pieces) > 0 {

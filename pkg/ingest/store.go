@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"sluice/pkg/flow"
@@ -105,10 +104,11 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	if err != nil {
 		return err
 	}
+	counted := b.counted()
 	numbers := b.number(places, b.skipped)
 	known, forgotten := numbers[0], b.forgotten(numbers[1])
 	c := flow.Claim{
-		First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp, Messages: b.messages(), Counted: b.counted(),
+		First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp, Messages: b.messages(), Counted: counted,
 		Dropped: flow.FormatRuns(known), Forgotten: flow.FormatRuns(forgotten), Void: flow.FormatRuns(b.voids),
 		ClaimedAt: clock.UnixMilli(), StoredAt: max(clock.UnixMilli(), b.end.Stamp/int64(time.Millisecond)),
 	}
@@ -137,7 +137,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 // of it are void, with the lists of lanes they were written for. A list of an earlier
 // revision was set back: its apis have answered OK for requests that are void.
 func (s *session) checkMoves(ctx context.Context, b *block) error {
-	for _, move := range slices.Concat(b.moved, b.behind) {
+	for _, move := range b.moves {
 		switch revision, err := s.deps.Lanes.Revision(ctx, move.Source); {
 		case err != nil:
 			return fmt.Errorf("compare the move marker at message %d with the lanes of source %q: %w", move.Seq, move.Source, err)
@@ -231,9 +231,9 @@ func (s *session) complete(b *block, c flow.Claim) error {
 	}
 	// What the claim after this one decides is in that claim.
 	next.DedupFrom, next.VoidThrough = s.requests.Needed(next.Done), max(next.VoidThrough, b.end.Void)
-	next.Moves = flow.AddMoves(next.Moves, b.moved)
+	next.Moves = flow.AddMoves(next.Moves, b.moved())
 	s.next = next
-	for _, move := range b.moved {
+	for _, move := range b.moved() {
 		s.records.Forget(move.Source)
 	}
 	s.metrics.deduplicated.Add(float64(became.Deduplicated))

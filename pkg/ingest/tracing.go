@@ -13,32 +13,24 @@ import (
 	"sluice/pkg/flow"
 )
 
-// requestSpan is the span of a request whose records are in a block.
-type requestSpan struct {
-	span     trace.SpanContext
-	received time.Time
-}
-
 // maxLinks bounds the requests that the span of a block names.
 const maxLinks = 128
 
-// trace remembers which requests of an entry are traced.
-func (b *block) trace(e *flow.Entry) {
-	for i := range e.Messages {
-		span, ok := spanOfRequest(&e.Messages[i])
-		if !ok {
-			continue
-		}
-		if len(b.spans) < maxLinks {
-			b.spans = append(b.spans, requestSpan{span, e.Messages[i].Received})
+// spans are those of the requests that are traced, and when each was received; of many
+// the first.
+func (b *block) spans() (links []trace.Link, received []time.Time) {
+	for _, a := range b.arrivals {
+		if span, ok := spanOfRequest(a.traceParent); ok && len(links) < maxLinks {
+			links, received = append(links, trace.Link{SpanContext: span}), append(received, a.received)
 		}
 	}
+	return links, received
 }
 
-// spanOfRequest is the span that a message names; ok is false when it names none, or
+// spanOfRequest is the span that a request names; ok is false when it names none, or
 // none that is kept.
-func spanOfRequest(m *flow.Message) (trace.SpanContext, bool) {
-	id, span, ok := flow.TraceSpan(m.TraceParent)
+func spanOfRequest(traceParent string) (trace.SpanContext, bool) {
+	id, span, ok := flow.TraceSpan(traceParent)
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true}), ok
 }
 
@@ -49,10 +41,7 @@ func (s *session) traced(ctx context.Context, b *block, steps func(context.Conte
 	if s.cfg.Tracer == nil {
 		return steps(ctx, b)
 	}
-	links := make([]trace.Link, len(b.spans))
-	for i, r := range b.spans {
-		links[i].SpanContext = r.span
-	}
+	links, _ := b.spans()
 	parent := ctx
 	if len(links) > 0 {
 		parent = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
@@ -73,11 +62,11 @@ func (s *session) traced(ctx context.Context, b *block, steps func(context.Conte
 	}
 	span.SetAttributes(attribute.Int64("sluice.records", int64(b.totals.Read)), attribute.Int64("sluice.deduplicated", int64(b.totals.Deduplicated)),
 		attribute.Int64("sluice.dead_lettered", int64(b.totals.DeadLettered)), attribute.Int("sluice.rows", b.columns.Rows()))
-	for _, r := range b.spans {
-		if r.span.TraceID() == span.SpanContext().TraceID() {
+	for _, request := range links {
+		if request.SpanContext.TraceID() == span.SpanContext().TraceID() {
 			continue
 		}
-		_, stored := s.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, r.span), "stored", trace.WithSpanKind(trace.SpanKindConsumer),
+		_, stored := s.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, request.SpanContext), "stored", trace.WithSpanKind(trace.SpanKindConsumer),
 			trace.WithTimestamp(b.born), trace.WithLinks(trace.Link{SpanContext: span.SpanContext()}))
 		stored.End()
 	}
@@ -91,7 +80,7 @@ func (c *changes) tracedBatch(ctx context.Context, batch []flow.Message) error {
 	}
 	var links []trace.Link
 	for i := range batch {
-		if span, ok := spanOfRequest(&batch[i]); ok && len(links) < maxLinks {
+		if span, ok := spanOfRequest(batch[i].TraceParent); ok && len(links) < maxLinks {
 			links = append(links, trace.Link{SpanContext: span})
 		}
 	}
