@@ -49,7 +49,7 @@ type backupCmd struct {
 // fingerprints is the one that a new folder cannot make for itself: by it the secret
 // keys of users are compared.
 func secretFiles(data string) ([]string, error) {
-	names := []string{"token", "fingerprint.key"}
+	names := []string{"token", tokensName, "fingerprint.key"}
 	folder, err := os.ReadDir(filepath.Join(data, "secrets"))
 	if err != nil {
 		return nil, fmt.Errorf("--with-secrets: %w", err)

@@ -29,6 +29,7 @@ type commands struct {
 	Export     exportCmd   `cmd:"" help:"Write process instances as an event log for process mining: CSV, NDJSON, Parquet, XES, or OCEL."`
 	Capacity   capacityCmd `cmd:"" help:"Print how many machines a rate of records needs, and what breaks first."`
 	Tail       tail        `cmd:"" help:"Print the records of a lane as JSON, one per line."`
+	Source     sourceCmd   `cmd:"" help:"Add an engine that may post, list engines, rotate their tokens, or remove one."`
 	Token      token       `cmd:"" help:"Make an access token, or hash one for the token file."`
 }
 

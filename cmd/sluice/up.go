@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -298,7 +299,8 @@ func (u *up) checkAddresses(ctx context.Context) error {
 func (u *up) secrets() string { return filepath.Join(u.Data, "secrets") }
 
 // prepareData makes the data folder, and in it the passwords, the access token
-// and the token file that the api reads, and returns the name of that file.
+// and the token file that the api reads, and returns the name of that file. Tokens that
+// stand in the file stay.
 func (u *up) prepareData() (tokens string, err error) {
 	if err := run.MakeFolder(u.Data); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
@@ -313,14 +315,26 @@ func (u *up) prepareData() (tokens string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
-	tokens = filepath.Join(u.Data, "tokens.yaml")
-	entry := auth.Entry{Subject: "local", SHA256: auth.Digest(token), Scopes: flow.Scopes()}
-	content := "# Written by sluice up at every start: its one token may do everything.\n" + entry.Line() + "\n"
-	if err := os.WriteFile(tokens, []byte(content), 0o600); err != nil {
+	tokens = filepath.Join(u.Data, tokensName)
+	local := auth.Entry{Subject: localSubject, SHA256: auth.Digest(token), Scopes: flow.Scopes()}
+	err = auth.Edit(tokens, func(all []auth.Entry) ([]auth.Entry, error) {
+		if slices.ContainsFunc(all, func(e auth.Entry) bool { return e.Subject == localSubject && e.SHA256 == local.SHA256 }) {
+			return all, nil
+		}
+		return append(slices.DeleteFunc(all, func(e auth.Entry) bool { return e.Subject == localSubject }), local), nil
+	})
+	if err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	return tokens, nil
 }
+
+// tokensName is the token file of the data folder, and localSubject whom the token
+// stands for that sluice up has made for itself, which may do everything.
+const (
+	tokensName   = "tokens.yaml"
+	localSubject = "local"
+)
 
 // makeSecrets makes the passwords that are missing.
 func (u *up) makeSecrets() error {

@@ -15,7 +15,7 @@ import (
 func TestOperatorsCommands(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.up()
+	p := s.up()
 	record := `{"id":"7-1","key":7,"valueType":"JOB","value":{"bpmnProcessId":"tailed","unknown":[1.50]}}`
 
 	t.Run("tail prints records as they were posted", func(t *testing.T) {
@@ -85,6 +85,55 @@ func TestOperatorsCommands(t *testing.T) {
 			}
 			return wantText(out, "local   0")
 		})
+	})
+	t.Run("engines get tokens of their own, which outlast a restart", func(t *testing.T) {
+		source := func(want int, args ...string) string {
+			t.Helper()
+			code, out := run(t, "sluice", append(append([]string{"source"}, args...), "--data", s.data)...)
+			if code != want {
+				t.Fatalf("sluice source %v: exit %d, want %d: %s", args, code, want, out)
+			}
+			return out
+		}
+		tokenIn := func(out string) string {
+			t.Helper()
+			_, rest, _ := strings.Cut(out, "(shown once):\n")
+			token, _, _ := strings.Cut(rest, "\n")
+			return token
+		}
+		answered := func(token string, status int) {
+			t.Helper()
+			eventually(t, 10*time.Second, func() error {
+				res, body := s.sendWith(http.Header{"Authorization": {token}}, http.MethodPost, "/flow/flowRecord/batch", []byte(record))
+				if res.StatusCode != status {
+					return fmt.Errorf("answered %s %s, want %d", res.Status, body, status)
+				}
+				return nil
+			})
+		}
+		out := source(0, "add", "cluster-a")
+		first := tokenIn(out)
+		if err := wantText(out, "AUTHENTICATION_PASSWORD="+first); err != nil {
+			t.Error(err)
+		}
+		answered(first, http.StatusOK)
+		source(1, "add", "cluster-a")
+		source(1, "add", "local")
+		p.stop()
+		s.up()
+		answered(first, http.StatusOK)
+		second := tokenIn(source(0, "rotate", "cluster-a", "--keep", "0s"))
+		answered(second, http.StatusOK)
+		answered(first, http.StatusUnauthorized)
+		if lines := strings.Split(strings.TrimSpace(source(0, "list")), "\n"); len(lines) != 4 {
+			t.Errorf("listed %q, want a head, two tokens of the engine, and the one of sluice up", lines)
+		}
+		source(0, "remove", "cluster-a")
+		answered(second, http.StatusUnauthorized)
+		if err := wantText(source(1, "remove", "cluster-a"), "sluice source add"); err != nil {
+			t.Error(err)
+		}
+		s.eventuallyQuery(10*time.Second, "SELECT uniqExact(id) FROM flow.records WHERE source = 'cluster-a'", "1")
 	})
 	t.Run("a lane is reset only by who says yes", func(t *testing.T) {
 		args := []string{"lanes", "reset", "--data", s.data, "--nats", "nats://" + s.nats, "--lane", "1", "--last", "0"}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"sluice/pkg/auth"
+	"sluice/pkg/flow"
+)
+
+type sourceCmd struct {
+	Add    sourceAdd    `cmd:"" help:"Make a token for an engine, and print how the engine is configured. It is accepted within a second."`
+	List   sourceList   `cmd:"" help:"List sources and their tokens."`
+	Rotate sourceRotate `cmd:"" help:"Make another token for an engine. Its former tokens expire after a while."`
+	Remove sourceRemove `cmd:"" help:"Revoke all tokens of an engine. Its records stay."`
+}
+
+// tokenFile is the token file of a deployment.
+type tokenFile struct {
+	Data   string `default:"./data" help:"Folder of sluice up, which has the token file."`
+	Tokens string `help:"Token file of the api; empty: tokens.yaml of --data."`
+}
+
+func (t tokenFile) path() string {
+	if t.Tokens != "" {
+		return t.Tokens
+	}
+	return filepath.Join(t.Data, tokensName)
+}
+
+// edit changes the tokens that are there. A file that is missing is an error: it may be
+// another folder that was meant.
+func (t tokenFile) edit(change func([]auth.Entry) ([]auth.Entry, error)) error {
+	if _, err := os.Stat(t.path()); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no token file %s: name the folder of sluice up with --data, or the file with --tokens", t.path())
+	}
+	return auth.Edit(t.path(), change)
+}
+
+// addresses are where an engine posts, as it is told.
+type addresses struct {
+	URL       string `default:"http://127.0.0.1:8080" help:"Address of the api, for the configuration that is printed."`
+	Exporters string `default:"http://127.0.0.1:9200" help:"Address where the api serves exporters (--elasticsearch), for the configuration that is printed."`
+}
+
+type sourceAdd struct {
+	Name    string        `arg:"" help:"Name of the engine: the subject of its token, and the source of its records."`
+	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
+	Expires time.Duration `help:"How long the token is accepted, such as 720h; 0 for ever."`
+	Rate    float64       `help:"Requests per second it may make; 0 as the api is set."`
+	tokenFile
+	addresses
+}
+
+func (c *sourceAdd) Run() error {
+	if c.Name == localSubject {
+		return fmt.Errorf("%s is the name of the token that sluice up makes for itself: choose another name", c.Name)
+	}
+	secret := auth.NewToken()
+	entry := auth.Entry{Subject: c.Name, SHA256: auth.Digest(secret), Scopes: []flow.Scope{flow.ScopeRecordsWrite}, Tenants: c.Tenant, Rate: c.Rate}
+	if c.Expires > 0 {
+		entry.Expires = time.Now().Add(c.Expires)
+	}
+	if err := entry.Check(); err != nil {
+		return err
+	}
+	err := c.edit(func(all []auth.Entry) ([]auth.Entry, error) {
+		if slices.ContainsFunc(all, isOf(c.Name)) {
+			return nil, fmt.Errorf("source %q has a token: sluice source rotate %s makes another one", c.Name, c.Name)
+		}
+		return append(all, entry), nil
+	})
+	if err != nil {
+		return err
+	}
+	c.print(os.Stdout, c.Name, secret)
+	return nil
+}
+
+type sourceRotate struct {
+	Name string        `arg:"" help:"Name of the engine."`
+	Keep time.Duration `default:"1h" help:"How long its former tokens are accepted yet."`
+	tokenFile
+	addresses
+}
+
+func (c *sourceRotate) Run() error {
+	secret := auth.NewToken()
+	err := c.edit(func(all []auth.Entry) ([]auth.Entry, error) {
+		var last *auth.Entry
+		end := time.Now().Add(c.Keep).Truncate(time.Second)
+		for i := range all {
+			if !isOf(c.Name)(all[i]) {
+				continue
+			}
+			if last = &all[i]; last.Expires.IsZero() || last.Expires.After(end) {
+				last.Expires = end
+			}
+		}
+		if last == nil {
+			return nil, unknownSource(c.Name, all)
+		}
+		next := *last
+		next.SHA256, next.Expires = auth.Digest(secret), time.Time{}
+		return append(all, next), nil
+	})
+	if err != nil {
+		return err
+	}
+	c.print(os.Stdout, c.Name, secret)
+	fmt.Printf("\nFormer tokens of %s are rejected after %v.\n", c.Name, c.Keep)
+	return nil
+}
+
+type sourceRemove struct {
+	Name string `arg:"" help:"Name of the engine."`
+	tokenFile
+}
+
+func (c *sourceRemove) Run() error {
+	revoked := 0
+	err := c.edit(func(all []auth.Entry) ([]auth.Entry, error) {
+		rest := slices.DeleteFunc(slices.Clone(all), isOf(c.Name))
+		if revoked = len(all) - len(rest); revoked == 0 {
+			return nil, unknownSource(c.Name, all)
+		}
+		return rest, nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d tokens of source %s are revoked. Its records stay; sluice forget removes persons and instances.\n", revoked, c.Name)
+	return nil
+}
+
+type sourceList struct {
+	JSON bool `name:"json" help:"Print JSON, one token a line."`
+	tokenFile
+}
+
+func (c *sourceList) Run() error {
+	all, err := auth.Read(c.path())
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(all, func(a, b auth.Entry) int { return strings.Compare(sourceOf(a), sourceOf(b)) })
+	if c.JSON {
+		out := json.NewEncoder(os.Stdout)
+		for _, e := range all {
+			line := map[string]any{"source": sourceOf(e), "subject": e.Subject, "scopes": e.Scopes}
+			if len(e.Tenants) > 0 {
+				line["tenants"] = e.Tenants
+			}
+			if !e.Expires.IsZero() {
+				line["expires"] = e.Expires
+			}
+			if err := out.Encode(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SOURCE\tSUBJECT\tSCOPES\tTENANTS\tEXPIRES")
+	for _, e := range all {
+		expires := "never"
+		if !e.Expires.IsZero() {
+			expires = e.Expires.UTC().Format(time.RFC3339)
+		}
+		tenants := "all"
+		if len(e.Tenants) > 0 {
+			tenants = strings.Join(e.Tenants, ",")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", sourceOf(e), e.Subject, joined(e.Scopes), tenants, expires)
+	}
+	return w.Flush()
+}
+
+func joined(scopes []flow.Scope) string {
+	texts := make([]string, len(scopes))
+	for i, s := range scopes {
+		texts[i] = string(s)
+	}
+	return strings.Join(texts, ",")
+}
+
+// sourceOf is the source of what a token posts.
+func sourceOf(e auth.Entry) string {
+	if e.Source != "" {
+		return e.Source
+	}
+	return e.Subject
+}
+
+// isOf tells whether a token belongs to an engine.
+func isOf(name string) func(auth.Entry) bool {
+	return func(e auth.Entry) bool { return sourceOf(e) == name && e.Subject != localSubject }
+}
+
+func unknownSource(name string, all []auth.Entry) error {
+	var known []string
+	for _, e := range all {
+		if isOf(sourceOf(e))(e) && !slices.Contains(known, sourceOf(e)) {
+			known = append(known, sourceOf(e))
+		}
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("no token of source %q: sluice source add %s makes one", name, name)
+	}
+	return fmt.Errorf("no token of source %q: there are tokens of %s", name, strings.Join(known, ", "))
+}
+
+// print says how the engine is told its token.
+func (a addresses) print(w io.Writer, name, secret string) {
+	fmt.Fprintf(w, `Access token of source %[1]s (shown once):
+%[2]s
+
+Camunda 8 broker, environment:
+  ZEEBE_BROKER_EXPORTERS_SLUICE_CLASSNAME=io.camunda.zeebe.exporter.ElasticsearchExporter
+  ZEEBE_BROKER_EXPORTERS_SLUICE_ARGS_URL=%[4]s
+  ZEEBE_BROKER_EXPORTERS_SLUICE_ARGS_AUTHENTICATION_USERNAME=%[5]s
+  ZEEBE_BROKER_EXPORTERS_SLUICE_ARGS_AUTHENTICATION_PASSWORD=%[2]s
+
+Kubernetes, the token as a secret (docs/camunda.md shows how a broker reads it):
+  kubectl create secret generic sluice-token --from-literal=token=%[2]s
+
+Any client:
+  curl %[3]s/flow/flowRecord/batch -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":"1-1","valueType":"JOB"}'
+`, name, secret, a.URL, a.Exporters, shellQuote(name))
+}
