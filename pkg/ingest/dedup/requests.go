@@ -1,8 +1,10 @@
 package dedup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -21,6 +23,7 @@ type Requests struct {
 	// Owned by who stores.
 	window      window
 	looked      map[uint64][]requestID // of messages that were read again
+	ends        []Moment               // the end of the block decided last, and of the one before: one of them is that of the lane state
 	stream      string                 // the stream that all this is of; empty when nothing is known
 	incarnation uint64                 // of the lane
 }
@@ -34,10 +37,10 @@ func NewRequests(window time.Duration) *Requests {
 // still holds and in order: what their headers say, with or without their bodies.
 type Heads func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error
 
-// Recall reads what a position counts on, unless a session before has left it so. It
-// calls alive now and then.
+// Recall reads what a position counts on, unless a session before has left it so: one that
+// has read far ahead has let go of it. It calls alive now and then.
 func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, alive func()) error {
-	if r.stream == p.StreamID && r.incarnation == p.Incarnation() && r.clock.knows(p.Done+1) {
+	if r.stream == p.StreamID && r.incarnation == p.Incarnation() && r.clock.knows(p.Done+1) && r.remembers(p.Done) {
 		return nil
 	}
 	r.stream = ""
@@ -65,15 +68,19 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 		}
 	}
 	r.stream, r.incarnation = p.StreamID, p.Incarnation()
+	r.ends = append(r.ends[:0], Moment{Seq: p.Done, Reach: cmp.Or(r.clock.first, p.Done+1)})
 	return nil
 }
 
-// Tick adds the next message that was read. One that a session before has read is
-// known already: then the clock says what it said at its end.
+// remembers says whether the clock has let go of nothing since a block ended.
+func (r *Requests) remembers(done uint64) bool {
+	return slices.ContainsFunc(r.ends, func(end Moment) bool { return end.Seq == done && r.clock.first <= end.Reach })
+}
+
+// Tick adds the next message that was read, unless a session before has read it.
 func (r *Requests) Tick(e *flow.Entry) Moment {
-	c := &r.clock
-	c.tick(e)
-	return Moment{Seq: e.Seq, Stamp: e.Stored.UnixNano(), Reach: c.first, Void: c.void, now: c.times[len(c.times)-1]}
+	r.clock.tick(e)
+	return r.clock.moment(e)
 }
 
 // IsVoid says whether an entry, which was added, has come too late to count.
@@ -166,6 +173,8 @@ func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads
 		}
 	}
 	r.window.expire(b.Last)
+	r.ends = slices.DeleteFunc(r.ends, func(end Moment) bool { return end.Seq >= b.First })
+	r.ends = append(r.ends[max(0, len(r.ends)-1):], b.Last)
 	return runs, nil
 }
 

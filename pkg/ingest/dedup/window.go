@@ -245,6 +245,19 @@ type Moment struct {
 	now time.Duration // stream time
 }
 
+// moment is what it said once a message was added that it still knows.
+func (c *clock) moment(e *flow.Entry) Moment {
+	now, old := c.times[e.Seq-c.first], uint64(0)
+	for now-c.times[old] > c.window {
+		old++
+	}
+	m := Moment{Seq: e.Seq, Stamp: e.Stored.UnixNano(), Reach: c.first + old, Void: c.void, now: now}
+	if old > 0 {
+		m.Void = max(m.Void, m.Reach-2)
+	}
+	return m
+}
+
 // isVoid says whether an entry, which was added, has come too late to count:
 // more than its patience behind what its api knew. Its request may have been
 // repeated, and forgotten since. What is not known any more is older.

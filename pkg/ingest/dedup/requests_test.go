@@ -1,0 +1,56 @@
+package dedup_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sluice/pkg/flow"
+	"sluice/pkg/ingest/dedup"
+)
+
+// TestReadingAheadMakesNothingVoid: a session that has read further ahead than the window
+// reaches, and fails, leaves to the next one what it takes to judge the messages that are
+// read again.
+func TestReadingAheadMakesNothingVoid(t *testing.T) {
+	const window, patience, done = 10 * time.Second, 5 * time.Second, 9
+	began := time.Unix(1_700_000_000, 0)
+	entry := func(seq uint64) *flow.Entry { // one each second, whose api knew no message behind the third before it
+		return &flow.Entry{Seq: seq, Stored: began.Add(time.Duration(seq) * time.Second), LogEnd: max(seq, 3) - 3, Patience: patience}
+	}
+	heads := func(_ context.Context, from, to uint64, f func(*flow.Entry) error) error {
+		for seq := from; seq <= to; seq++ {
+			if err := f(entry(seq)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for ahead := uint64(done); ahead < 40; ahead++ {
+		r := dedup.NewRequests(window)
+		if err := r.Recall(t.Context(), flow.LaneState{StreamID: "a"}, heads, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		want := map[uint64]dedup.Moment{}
+		for seq := uint64(1); seq <= ahead; seq++ {
+			if want[seq] = r.Tick(entry(seq)); r.IsVoid(entry(seq)) {
+				t.Fatalf("message %d is void when it is read first", seq)
+			}
+		}
+		if _, err := r.Repeated(t.Context(), dedup.Batch{First: 1, Last: want[done]}, 1<<20, heads); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Recall(t.Context(), flow.LaneState{StreamID: "a", Done: done, DedupFrom: 1}, heads, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		for seq := uint64(done + 1); seq <= ahead; seq++ {
+			got := r.Tick(entry(seq))
+			if r.IsVoid(entry(seq)) {
+				t.Errorf("read up to %d: message %d is void when it is read again", ahead, seq)
+			}
+			if got.Reach != want[seq].Reach || got.Void != want[seq].Void {
+				t.Errorf("read up to %d: message %d reaches to %d, void through %d, when it was read first, and to %d, %d now", ahead, seq, want[seq].Reach, want[seq].Void, got.Reach, got.Void)
+			}
+		}
+	}
+}
