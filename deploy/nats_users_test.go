@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,15 +169,15 @@ func TestUsersOfNATSDoNoOtherWork(t *testing.T) {
 		"api": {
 			"flow.dead.x", "flow.settled.x", "flow.replay.x", "flow.0.move", "$KV.flow_lanes.lane.0", "$KV.flow_state.user.x", "$KV.flow_leases.lane.0",
 			"$JS.API.STREAM.PURGE.FLOW_0", "$JS.API.STREAM.DELETE.FLOW_0", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0",
-			"$JS.API.STREAM.MSG.DELETE.FLOW_DEAD", "elsewhere", "_INBOX_ingester.x",
+			"$JS.API.STREAM.MSG.DELETE.FLOW_DEAD", "$JS.API.CONSUMER.DELETE.FLOW_0.x", "elsewhere", "_INBOX_ingester.x",
 		},
 		"ingester": {
 			"flow.0.record", "flow.0.change.user.x", "flow.replay.x", "flow.0.move", "$KV.flow_sources.s", "$JS.API.STREAM.DELETE.FLOW_0",
-			"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_DEAD", "elsewhere", "_INBOX_api.x",
+			"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_DEAD", "$JS.API.CONSUMER.DELETE.FLOW_0.x", "elsewhere", "_INBOX_api.x",
 		},
 		"console": {
 			"flow.dead.x", "flow.0.move", "$KV.flow_lanes.lane.0", "$KV.flow_state.user.x", "$KV.flow_leases.lane.0", "$JS.API.STREAM.PURGE.FLOW_0",
-			"$JS.API.STREAM.DELETE.FLOW_0", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_0", "elsewhere", "_INBOX_api.x",
+			"$JS.API.STREAM.DELETE.FLOW_0", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.FLOW_0", "$JS.API.STREAM.MSG.DELETE.FLOW_0", "$JS.API.CONSUMER.DELETE.FLOW_0.x", "elsewhere", "_INBOX_api.x",
 		},
 	}
 	for user, subjects := range no {
@@ -206,5 +207,59 @@ func TestUsersOfNATSDoNoOtherWork(t *testing.T) {
 				t.Errorf("%s may publish or subscribe to %s; refused was:\n%s", user, subject, &said)
 			}
 		}
+	}
+}
+
+// TestNobodyDeletesTheIngestersConsumers: the api and the console may make consumers to
+// read by, and delete none, also with the name of one of the ingester's.
+func TestNobodyDeletesTheIngestersConsumers(t *testing.T) {
+	natsPasswords(t, nil)
+	srv := startNATS(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	openAs(t, ctx, srv, "operator") // makes the streams
+	reader, err := openAs(t, ctx, srv, "ingester").OpenLane(ctx, 0, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	nc, _ := connectAs(t, srv, "operator")
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane, err := js.Stream(ctx, stream.LaneName(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumers := func() (names []string) {
+		list := lane.ConsumerNames(ctx)
+		for name := range list.Name() {
+			names = append(names, name)
+		}
+		if err := list.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	before := consumers()
+	if len(before) == 0 {
+		t.Fatal("the ingester reads without a consumer")
+	}
+	for _, user := range []string{"api", "console", "ingester"} {
+		nc, refused := connectAs(t, srv, user)
+		for _, name := range before {
+			if err := nc.Publish("$JS.API.CONSUMER.DELETE.FLOW_0."+name, nil); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-refused:
+			case <-time.After(5 * time.Second):
+				t.Errorf("%s may delete consumer %s", user, name)
+			}
+		}
+	}
+	if now := consumers(); !slices.Equal(now, before) {
+		t.Errorf("consumers %v are left of %v", now, before)
 	}
 }

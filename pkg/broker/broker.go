@@ -115,10 +115,7 @@ type Reading interface {
 	// sent.
 	Left(ctx context.Context) (pending, sent uint64, err error)
 
-	// Stop ends Next, from any goroutine.
+	// Stop ends it and Next, from any goroutine, more than once. The server drops it
+	// after a while.
 	Stop()
-
-	// Close stops it, and tells the server. An error is of no consequence: the server
-	// drops it after a while.
-	Close(ctx context.Context) error
 }

@@ -232,7 +232,7 @@ func (b *Bucket) watch(ctx context.Context, w *watcher, reading Reading, deletes
 	go func() { defer close(watching); b.broker.Lost(lost, reading.Stop) }()
 	defer close(w.ended)
 	defer close(w.updates)
-	defer func() { _ = reading.Close(ctx) }() // the server drops it by itself
+	defer reading.Stop()
 	defer func() { stop(); <-watching }()
 	give := func(e jetstream.KeyValueEntry) bool {
 		select {

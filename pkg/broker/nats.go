@@ -19,8 +19,9 @@ const (
 	// silent for twice as long the Reading ends.
 	Heartbeat = 2 * time.Second
 
-	// readerIdle is how long the server keeps the consumer of a Reading that has gone
-	// without closing.
+	// readerIdle is how long the server keeps the consumer of a Reading that has ended.
+	// No program deletes consumers: a permission to delete its own ones would be one to
+	// delete those of the others, since NATS has no wildcard for part of a name.
 	readerIdle = 30 * time.Second
 
 	// answerLimit ends a Publish whose ctx has no deadline.
@@ -210,13 +211,11 @@ func (n *NATS) Read(ctx context.Context, stream string, from From) (Reading, err
 	if err != nil {
 		return nil, err
 	}
-	return &reading{NATS: n, stream: stream, consumer: consumer, ahead: max(from.Ahead, MaxMessage)}, nil
+	return &reading{consumer: consumer, ahead: max(from.Ahead, MaxMessage)}, nil
 }
 
 // reading is a consumer, and its messages once the first was asked for.
 type reading struct {
-	*NATS
-	stream   string
 	consumer jetstream.Consumer
 	ahead    int
 
@@ -285,14 +284,4 @@ func (r *reading) Stop() {
 	if r.messages != nil {
 		r.messages.Stop()
 	}
-}
-
-func (r *reading) Close(ctx context.Context) error {
-	r.Stop()
-	if !r.nc.IsConnected() {
-		return nil // the server drops it by itself after readerIdle
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	return r.js.DeleteConsumer(ctx, r.stream, r.consumer.CachedInfo().Name)
 }

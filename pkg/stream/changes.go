@@ -178,7 +178,7 @@ func (s *Stream) countChanges(ctx context.Context, from uint64) (uint64, error) 
 	if err != nil {
 		return 0, unavailable(fmt.Errorf("count the changes from message %d of lane 0 on: %w", from, err), 2*time.Second)
 	}
-	s.close(ctx, reading)
+	reading.Stop()
 	_, pending := reading.Begun()
 	return pending, nil
 }

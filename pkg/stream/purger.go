@@ -177,7 +177,7 @@ func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uin
 	if err != nil {
 		return 0, fmt.Errorf("find the message at %v: %w", since, err)
 	}
-	s.close(ctx, reading)
+	reading.Stop()
 	behind, _ := reading.Begun()
 	return behind + 1, nil
 }

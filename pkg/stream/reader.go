@@ -208,7 +208,7 @@ func (r *Reader) drop() {
 		return
 	}
 	r.forget()
-	r.stream.close(context.Background(), r.reading)
+	r.reading.Stop()
 	r.reading = nil
 }
 

@@ -91,7 +91,7 @@ func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter
 			fail(err)
 			return
 		}
-		defer s.close(ctx, reading)
+		defer reading.Stop()
 		defer s.link.onLoss(reading.Stop)()
 		seen, pending := reading.Begun()
 		for sent := uint64(0); pending > 0; {
@@ -121,13 +121,6 @@ func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter
 		if err := s.seenAll(ctx, stream, from.Subject, seen, end); err != nil {
 			fail(err)
 		}
-	}
-}
-
-// close ends a reading.
-func (s *Stream) close(ctx context.Context, reading broker.Reading) {
-	if err := reading.Close(ctx); err != nil {
-		s.log.Debug("delete the consumer of a reading", "error", err)
 	}
 }
 

@@ -103,7 +103,7 @@ var behaviours = []struct {
 		if err != nil {
 			return err.Error()
 		}
-		defer r.Close(s.ctx) // the server drops it by itself
+		defer r.Stop()
 		limited, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)
 		defer cancel()
 		_, none := r.Next(limited)
@@ -300,7 +300,7 @@ func (s *site) read(stream string, from broker.From, messages int) string {
 	if err != nil {
 		return err.Error()
 	}
-	defer r.Close(s.ctx) // the server drops it by itself
+	defer r.Stop()
 	behind, pending := r.Begun()
 	text := fmt.Sprintf("behind %d, %d pending: ", behind, pending)
 	for range messages {

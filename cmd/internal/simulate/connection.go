@@ -367,8 +367,3 @@ func (r *read) Stop() {
 		(*cancel)()
 	}
 }
-
-func (r *read) Close(context.Context) error {
-	r.Stop()
-	return nil
-}
