@@ -31,9 +31,14 @@ import (
 // DeadLetters keeps what is no record. *stream.DeadLetters is the real one.
 //
 // SetAside returns nil once the letter is durable; the same bytes of the same
-// source are one letter.
+// source are one letter. The error is flow.ErrDeadShare when its source has too many, and
+// flow.ErrFull when all together are too many.
+//
+// Admits is flow.ErrDeadShare for a source whose accepted records became too many dead
+// letters.
 type DeadLetters interface {
 	SetAside(ctx context.Context, d flow.Dead) error
+	Admits(source string) error
 }
 
 // elasticRoutes are what is answered there. The path of a bulk may name an
@@ -205,6 +210,9 @@ func (r *refusal) answerElastic(w http.ResponseWriter) {
 // else of it is dead-lettered.
 func (s *Server) postBulk(c *call) error {
 	begun := time.Now()
+	if err := s.dead.Admits(c.who.Source); err != nil {
+		return err
+	}
 	body, err := s.bodies.read(c, s.cfg.BulkBytes)
 	if err != nil {
 		return err

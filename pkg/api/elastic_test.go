@@ -203,6 +203,23 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 			t.Errorf("set aside: %s", d.dead.all[0].Message.Body)
 		}
 	})
+	t.Run("the source has too many", func(t *testing.T) {
+		d := newDoor(t, config())
+		d.dead.fault = flow.ErrDeadShare
+		resp := d.exports(http.MethodPost, "/_bulk", bulkOf(good[0], `{}`))
+		if body := text(t, resp); resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "60" || !strings.Contains(body, "dead_letters_full") || len(d.stream.stored()) != 0 {
+			t.Errorf("answered %s %s and stored %v, want 429 and nothing", resp.Status, body, d.stream.stored())
+		}
+		took(t, d.exports(http.MethodPost, "/_bulk", bulkOf(good[0])))
+	})
+	t.Run("its records became too many", func(t *testing.T) {
+		d := newDoor(t, config())
+		d.dead.full = flow.ErrDeadShare
+		resp := d.exports(http.MethodPost, "/_bulk", bulkOf(good[0]))
+		if body := text(t, resp); resp.StatusCode != 429 || !strings.Contains(body, "dead_letters_full") || len(d.stream.stored()) != 0 {
+			t.Errorf("answered %s %s and stored %v, want 429 and nothing", resp.Status, body, d.stream.stored())
+		}
+	})
 	t.Run("no room for it", func(t *testing.T) {
 		d := newDoor(t, config())
 		d.dead.fault = &flow.RetryError{Err: flow.ErrFull}

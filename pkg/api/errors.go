@@ -76,6 +76,7 @@ var (
 	codePasswordsBusy       = row("passwords_busy", http.StatusTooManyRequests, "Too many passwords at once", time.Second)
 	codeStreamFull          = row("stream_full", http.StatusTooManyRequests, "The stream is full", 5*time.Second)
 	codeStreamBusy          = row("stream_busy", http.StatusTooManyRequests, "The stream is busy", time.Second)
+	codeDeadLettersFull     = row("dead_letters_full", http.StatusTooManyRequests, "The source has too many dead letters", time.Minute)
 	codeStateFull           = row("state_full", http.StatusTooManyRequests, "The state store is full", time.Minute)
 	codeInternal            = row("internal", http.StatusInternalServerError, "Internal error", 0)
 	codeStreamUnavailable   = row("stream_unavailable", http.StatusServiceUnavailable, "The stream cannot be reached", 2*time.Second)
@@ -140,6 +141,8 @@ func streamRefusal(err error) *refusal {
 		return refuse(codeOverloaded, "the memory for bodies in flight is used up")
 	case errors.Is(err, flow.ErrFull):
 		return refuse(codeStreamFull, "the stream's disk budget is full until older records are stored")
+	case errors.Is(err, flow.ErrDeadShare):
+		return refuse(codeDeadLettersFull, "nothing of the source that cannot be stored is taken until an operator replays or drops some of its dead letters (sluice dead list); other sources are not affected")
 	case errors.Is(err, flow.ErrBusy):
 		return refuse(codeStreamBusy, "too many publishes to the stream are in flight")
 	case errors.Is(err, flow.ErrHeld):

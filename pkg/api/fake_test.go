@@ -134,7 +134,10 @@ type letters struct {
 	mu    sync.Mutex
 	all   []flow.Dead
 	fault error
+	full  error // of every source
 }
+
+func (l *letters) Admits(string) error { return l.full }
 
 func (l *letters) SetAside(_ context.Context, d flow.Dead) error {
 	l.mu.Lock()

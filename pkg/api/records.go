@@ -90,6 +90,9 @@ func (s *Server) postRecords(c *call) error {
 // accept makes every record of the request durable. Nothing of the request is held
 // afterwards.
 func (s *Server) accept(c *call) (receipt flow.Receipt, err error) {
+	if err := s.dead.Admits(c.who.Source); err != nil {
+		return receipt, err
+	}
 	form, err := formOf(c.r.Header)
 	if err != nil {
 		return receipt, err

@@ -71,6 +71,7 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 		retry  string
 	}{
 		{"full", flow.ErrFull, 429, "stream_full", "5"},
+		{"dead letters", flow.ErrDeadShare, 429, "dead_letters_full", "60"},
 		{"full, and it knows for how long", after(flow.ErrFull, 2400*time.Millisecond), 429, "stream_full", "3"},
 		{"busy", flow.ErrBusy, 429, "stream_busy", "1"},
 		{"busy for an instant", after(flow.ErrBusy, time.Millisecond), 429, "stream_busy", "1"},

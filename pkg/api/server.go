@@ -39,7 +39,7 @@ type Deps struct {
 	State    State
 	Usage    Usage
 	Secrets  *change.Secrets // replaces secrets before a change is made
-	Dead     DeadLetters     // of what is no record; needed with Config.Elastic
+	Dead     DeadLetters     // of what is no record
 	Tracer   trace.Tracer    // of requests; nothing is traced when nil
 }
 

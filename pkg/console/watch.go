@@ -39,6 +39,7 @@ func (l Lane) Used() float64 { return share(float64(l.Bytes), float64(l.MaxBytes
 // DeadRoom is how many dead letters there are, and what room they take.
 type DeadRoom struct {
 	Letters uint64
+	Written uint64 // ever, those replayed and dropped included
 	Bytes   uint64
 	Max     int64
 }

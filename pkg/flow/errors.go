@@ -17,6 +17,7 @@ var (
 // sent again settles it.
 var (
 	ErrFull        = errors.New("the stream is full")                                    // the disk budget is used up
+	ErrDeadShare   = errors.New("the source has too many dead letters")                  // until an operator replays or drops some
 	ErrBusy        = errors.New("the stream takes no more at the moment")                // too much in flight
 	ErrUnavailable = errors.New("the stream cannot be reached")                          // outcome unknown
 	ErrHeld        = errors.New("the records of the source are held back")               // while it is moved to other lanes

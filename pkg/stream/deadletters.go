@@ -73,7 +73,8 @@ type DeadFilter struct {
 // again, as after a crash or a restore. Of what never was in a lane, and so has no Topic,
 // it is per source and bytes.
 //
-// Errors: flow.ErrFull when there is no room for more dead letters,
+// Errors: flow.ErrFull when there is no room for more dead letters, flow.ErrDeadShare
+// when the source has no share of it left and the letter was in no lane,
 // flow.ErrUnavailable.
 func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	if err := l.stream.ready(); err != nil {
@@ -94,7 +95,15 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 		msg.Header[headerPacked] = []string{flow.EncodingS2}
 		msg.Data = s2.EncodeBest(nil, msg.Data) // it fitted into a message, compressed less well
 	}
-	_, err := l.stream.js.Publish(ctx, msg)
+	leave, err := l.stream.room.enter(ctx, l.stream, d, storedSize(msg.Subject, msg.Header, len(msg.Data)))
+	if err != nil {
+		if refusedForRoom(err) && l.has(ctx, msg.Subject) {
+			return nil // it is there already
+		}
+		return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, err)
+	}
+	defer leave()
+	_, err = l.stream.js.Publish(ctx, msg)
 	switch {
 	case err == nil:
 		l.stream.m.dead.WithLabelValues(d.Code).Inc()
@@ -104,7 +113,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	}
 	_, _, answer := judge(err, facts{})
 	if errors.Is(answer, flow.ErrFull) {
-		answer = fmt.Errorf("the dead letters have no room left: replay or drop some (sluice dead), or give them more (--dead-max-bytes): %w", answer)
+		answer = fmt.Errorf("%w: %w", errDeadFull, answer)
 	}
 	return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
 }

@@ -183,7 +183,7 @@ func TestDeadLettersWithoutRoom(t *testing.T) {
 	all := w.list(stream.DeadFilter{})
 	shown := func(name string) float64 { return value(t, w.reg, name, nil) }
 	w.waitFor("sluice_stream_dead_letters", func(v float64) bool { return v == float64(len(all)) })
-	bytes := w.waitFor("sluice_stream_dead_bytes", func(v float64) bool { return v > 0.9*room })
+	bytes := w.waitFor("sluice_stream_dead_bytes", func(v float64) bool { return v > 0.8*room })
 	if bytes > room || shown("sluice_stream_dead_max_bytes") != room {
 		t.Errorf("%v bytes of %v are shown, want %d at most", bytes, shown("sluice_stream_dead_max_bytes"), room)
 	}

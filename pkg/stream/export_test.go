@@ -132,3 +132,6 @@ func (s *Stream) PutMarker(ctx context.Context, lane int, source Source) (uint64
 func (p *LaneStates) Stand(ctx context.Context, lane int) (flow.LaneState, error) {
 	return p.entry(ctx, lane)
 }
+
+// RecountEvery is how often all dead letters are counted at most.
+const RecountEvery = recountEvery

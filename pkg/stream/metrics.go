@@ -32,6 +32,7 @@ type metrics struct {
 	changesBacklog prometheus.Gauge
 	dead           *prometheus.CounterVec
 	deadLetters    prometheus.Gauge
+	deadWritten    *prometheus.GaugeVec // of no label: there is nothing to show before the first look
 	deadBytes      prometheus.Gauge
 	deadMax        prometheus.Gauge
 	purged         *prometheus.CounterVec
@@ -56,10 +57,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lagMessages:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_messages", Help: "Messages of a lane that are not stored yet."}, []string{"lane"}),
 		lagBytes:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_bytes", Help: "Bytes of a lane that are not stored yet, estimated by its mean message size."}, []string{"lane"}),
 		changesBacklog: auto.NewGauge(prometheus.GaugeOpts{Name: "changes_backlog", Help: "Changes of users and dataset fields that are not applied yet."}),
-		dead:           auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records and messages dead-lettered, by code."}, []string{"code"}),
+		dead:           auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records, messages, and posted documents that this process has dead-lettered, by code."}, []string{"code"}),
 		deadLetters:    auto.NewGauge(prometheus.GaugeOpts{Name: "dead_letters", Help: "Dead letters that are kept, until they are replayed or dropped."}),
+		deadWritten:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "dead_letters_written", Help: "Dead letters ever written, of any lane and any port, by any program; those replayed or dropped count too."}, nil),
 		deadBytes:      auto.NewGauge(prometheus.GaugeOpts{Name: "dead_bytes", Help: "Bytes of dead letters on disk."}),
-		deadMax:        auto.NewGauge(prometheus.GaugeOpts{Name: "dead_max_bytes", Help: "Bytes dead letters may take: when they do, a lane that has to set something aside halts."}),
+		deadMax:        auto.NewGauge(prometheus.GaugeOpts{Name: "dead_max_bytes", Help: "Bytes dead letters may take: when seven eighths are used, a lane that has to dead-letter a record halts."}),
 		purged:         auto.NewCounterVec(prometheus.CounterOpts{Name: "purged_messages_total", Help: "Stored messages removed from a lane."}, []string{"lane"}),
 	}
 }

@@ -259,17 +259,6 @@ func waiting(lane *Lane, done uint64) (messages, bytes uint64) {
 	return messages, bytes
 }
 
-// deadGauges looks up how much room dead letters take.
-func (s *Stream) deadGauges(ctx context.Context) error {
-	room, err := NewDeadLetters(s).Room(ctx)
-	if err == nil {
-		s.m.deadLetters.Set(float64(room.Letters))
-		s.m.deadBytes.Set(float64(room.Bytes))
-		s.m.deadMax.Set(float64(room.Max))
-	}
-	return err
-}
-
 func (s *Stream) laneGauges(l *Lane) {
 	label := strconv.Itoa(l.Number)
 	s.m.laneBytes.WithLabelValues(label).Set(float64(l.Bytes))

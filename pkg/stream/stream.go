@@ -30,7 +30,7 @@
 //	reader.go       reading back               scan.go       reading once, headers, one entry
 //	lanestates.go   states of lanes, holds     stored.go     waiting until records are stored
 //	purger.go       lag, and what may go       forgets.go    orders to forget instances
-//	changes.go      users and dataset fields   deadletters.go, replay.go  what cannot be stored
+//	changes.go      users and dataset fields   deadletters.go, deadroom.go, replay.go  what cannot be stored
 package stream
 
 import (
@@ -70,6 +70,7 @@ type Stream struct {
 
 	view    atomic.Pointer[view] // what was looked up last
 	refresh turn                 // one look-up at a time
+	room    *deadRoom            // shared by all Streams of this process
 	waits   waits                // for callers that wait until records are stored
 	behind  sync.Map             // since when a lane ends before what was read from it, by number
 	settle  time.Duration        // settleTime
@@ -101,13 +102,15 @@ func (s *Stream) Over(nc *nats.Conn) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStream(js, s.cfg, s.log, s.m), nil
+	other := newStream(js, s.cfg, s.log, s.m)
+	other.room = s.room
+	return other, nil
 }
 
 func newStream(js broker.Broker, cfg Config, log *slog.Logger, m *metrics) *Stream {
 	s := &Stream{
 		js: js, cfg: cfg, log: log, m: m, link: newLink(js, cfg.Now), settle: settleTime, silence: readSilence,
-		refresh: newTurn(), opening: newTurn(), opened: make(chan struct{}),
+		room: newDeadRoom(), refresh: newTurn(), opening: newTurn(), opened: make(chan struct{}),
 		checkpoints: broker.NewBucket(js, LaneBucket), sources: broker.NewBucket(js, SourceBucket),
 		leases: broker.NewBucket(js, LeaseBucket), states: broker.NewBucket(js, StateBucket),
 	}
@@ -296,7 +299,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		}
 		_, err := s.Lag(ctx) // looks the lanes up
 		_, changes := s.ChangeLag(ctx)
-		err = errors.Join(err, changes, s.deadGauges(ctx))
+		err = errors.Join(err, changes, s.room.look(ctx, s))
 		switch {
 		case err != nil && !failing && ctx.Err() == nil:
 			s.log.Warn("lanes cannot be looked up", "error", err)

@@ -154,7 +154,7 @@ func (s standing) Standing(ctx context.Context) (now console.Standing, err error
 		now.Sources = append(now.Sources, console.Source{Name: source.Name, Lanes: source.Lanes, Moving: source.Move})
 	}
 	room, err := s.dead.Room(ctx)
-	now.Dead.Letters, now.Dead.Bytes, now.Dead.Max = room.Letters, room.Bytes, room.Max
+	now.Dead = console.DeadRoom{Letters: room.Letters, Written: room.Last, Bytes: room.Bytes, Max: room.Max}
 	return now, err
 }
 

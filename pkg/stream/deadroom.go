@@ -1,0 +1,271 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"sluice/pkg/broker"
+	"sluice/pkg/flow"
+)
+
+// deadRoom shares the room of dead letters among the sources, and among all programs
+// that write there:
+//
+//   - a dead letter of the api is taken while those of its source take no more bytes
+//     than are free: one source alone fills half of the room, and there is always room
+//     for the next one;
+//   - one of the ingester, which cannot refuse it to anybody, while there is room; the api
+//     refuses the posts of a source whose records make too many of them;
+//   - an eighth is kept for changes of users and dataset fields.
+//
+// What is free is asked of the server for each letter. What each source takes is counted
+// only when the answer depends on it: after a first look at all letters, by those that
+// came since. A program sees what others have on their way once it is stored, so each
+// has few bytes on their way at once.
+type deadRoom struct {
+	turn    turn
+	pending map[string]int64 // bytes on their way to the server, by source
+	flight  int64            // all of them
+	freed   chan struct{}    // closed when some have arrived
+	seen    deadCount
+	counted time.Time                       // when all letters were counted last
+	crowded atomic.Pointer[map[string]bool] // sources whose records made too many dead letters; nil for none
+}
+
+// deadCount is what the dead letters up to one of them take.
+type deadCount struct {
+	upto, letters uint64
+	bytes         int64
+	of            map[string]int64 // bytes by source
+	inLane        map[string]int64 // those of them that the ingester wrote
+}
+
+const (
+	// deadFlight is the part of the room that one program has on its way at once.
+	deadFlight = 32
+	// deadKept is the part of the room that is kept for changes.
+	deadKept = 8
+	// recountEvery is how often all dead letters are counted at most, after some were
+	// replayed or dropped. Until then they count as there.
+	recountEvery = 5 * time.Second
+)
+
+func newDeadRoom() *deadRoom {
+	return &deadRoom{turn: newTurn(), pending: make(map[string]int64), freed: make(chan struct{})}
+}
+
+// enter waits until a letter of so many bytes may be sent, and says that it has arrived
+// by leave. The errors are flow.ErrFull, flow.ErrDeadShare, and flow.ErrUnavailable.
+func (r *deadRoom) enter(ctx context.Context, s *Stream, d flow.Dead, size int64) (leave func(), err error) {
+	for {
+		r.turn.Lock()
+		most, err := r.fits(ctx, s, d, size)
+		if err != nil {
+			r.turn.Unlock()
+			return nil, err
+		}
+		if most <= 0 || r.flight == 0 || r.flight+size <= most/deadFlight {
+			r.add(d.Message.Source, size)
+			r.turn.Unlock()
+			return func() { r.left(d.Message.Source, size) }, nil
+		}
+		freed := r.freed
+		r.turn.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, unavailable(ctx.Err(), time.Second)
+		}
+	}
+}
+
+func (r *deadRoom) add(source string, size int64) {
+	r.flight += size
+	if r.pending[source] += size; r.pending[source] == 0 {
+		delete(r.pending, source)
+	}
+}
+
+func (r *deadRoom) left(source string, size int64) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	r.add(source, -size)
+	close(r.freed)
+	r.freed = make(chan struct{})
+}
+
+// fits says whether there is room for a letter, and how large the room is. Under the turn.
+func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64) (most int64, err error) {
+	info, err := s.js.Info(ctx, DeadStream, "")
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
+	}
+	most = info.Config.MaxBytes
+	if most <= 0 || strings.HasPrefix(d.Message.Topic, ChangePrefix) {
+		return most, nil
+	}
+	free := forRecords(most) - int64(info.State.Bytes) - r.flight - size
+	if free < 0 {
+		return most, errDeadFull
+	}
+	source := d.Message.Source
+	own := func() int64 {
+		unknown := max(0, int64(info.State.Bytes)-r.seen.bytes) // they came since, and may all be of this source
+		return r.seen.of[source] + unknown + r.pending[source] + size
+	}
+	if d.Message.Lane != NoLane || own() <= free {
+		return most, nil
+	}
+	if err := r.count(ctx, s, info); err != nil {
+		return most, err
+	}
+	if own() <= free {
+		return most, nil
+	}
+	return most, &flow.RetryError{After: time.Minute, Err: fmt.Errorf(
+		"%w: those of source %q take %d of %d bytes: replay or drop some (sluice dead), or give them more room (--dead-max-bytes)", flow.ErrDeadShare, source, r.seen.of[source], most)}
+}
+
+// errDeadFull: nothing but changes is taken any more.
+var errDeadFull = fmt.Errorf("%w: the dead letters have no room left: replay or drop some (sluice dead), or give them more (--dead-max-bytes)", flow.ErrFull)
+
+// forRecords is the part of the room that records may take.
+func forRecords(most int64) int64 { return most - most/deadKept }
+
+// count counts the letters up to the last one of info. Under the turn.
+func (r *deadRoom) count(ctx context.Context, s *Stream, info *jetstream.StreamInfo) error {
+	next := r.seen.clone()
+	if err := next.read(ctx, s, info.State.LastSeq); err != nil {
+		return err
+	}
+	if next.letters != info.State.Msgs && s.cfg.Now().Sub(r.counted) >= recountEvery { // some are gone
+		next = deadCount{}.clone()
+		if err := next.read(ctx, s, info.State.LastSeq); err != nil {
+			return err
+		}
+		r.counted = s.cfg.Now()
+	}
+	r.seen = next
+	return nil
+}
+
+func (c deadCount) clone() deadCount {
+	c.of, c.inLane = maps.Clone(c.of), maps.Clone(c.inLane)
+	if c.of == nil {
+		c.of, c.inLane = make(map[string]int64), make(map[string]int64)
+	}
+	return c
+}
+
+// read counts the letters up to one.
+func (c *deadCount) read(ctx context.Context, s *Stream, upto uint64) error {
+	if c.upto >= upto {
+		return nil
+	}
+	ours := DeadPrefix + fmt.Sprint(NoLane) + "."
+	for msg, err := range s.scan(ctx, DeadStream, broker.From{Seq: c.upto + 1, Heads: true}) {
+		if err != nil {
+			return fmt.Errorf("count dead letters: %w", err)
+		}
+		if msg.Seq > upto {
+			break
+		}
+		size := storedSize(msg.Subject, msg.Header, bodySize(msg))
+		source := first(msg.Header, headerSource)
+		c.letters++
+		c.bytes += size
+		c.of[source] += size
+		if !strings.HasPrefix(msg.Subject, ours) {
+			c.inLane[source] += size
+		}
+	}
+	c.upto = upto
+	return nil
+}
+
+// headerSize is where a server that gives no body says how long it is.
+const headerSize = "Nats-Msg-Size"
+
+func bodySize(msg broker.Message) (n int) {
+	if _, err := fmt.Sscan(first(msg.Header, headerSize), &n); err != nil {
+		return len(msg.Data)
+	}
+	return n
+}
+
+// storedSize is what a message takes in a stream's files.
+func storedSize(subject string, head nats.Header, body int) int64 {
+	const record, hash = 22, 8
+	n := record + len(subject) + 4 + len("NATS/1.0\r\n") + len("\r\n") + body + hash
+	for name, values := range head {
+		if name == headerSize {
+			continue
+		}
+		for _, v := range values {
+			n += len(name) + len(": ") + len(v) + len("\r\n")
+		}
+	}
+	return int64(n)
+}
+
+// look shows how much room dead letters take, and finds the sources whose records made
+// too many of them.
+func (r *deadRoom) look(ctx context.Context, s *Stream) error {
+	info, err := s.js.Info(ctx, DeadStream, "")
+	if err != nil {
+		return unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
+	}
+	s.m.deadLetters.Set(float64(info.State.Msgs))
+	s.m.deadWritten.WithLabelValues().Set(float64(info.State.LastSeq))
+	s.m.deadBytes.Set(float64(info.State.Bytes))
+	s.m.deadMax.Set(float64(info.Config.MaxBytes))
+	crowded := make(map[string]bool)
+	free := forRecords(info.Config.MaxBytes) - int64(info.State.Bytes)
+	if info.Config.MaxBytes > 0 && int64(info.State.Bytes) > free {
+		r.turn.Lock()
+		err = r.count(ctx, s, info)
+		for source, bytes := range r.seen.inLane {
+			crowded[source] = bytes > free
+		}
+		r.turn.Unlock()
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(crowded, func(_ string, is bool) bool { return !is })
+	}
+	before := r.crowded.Swap(&crowded)
+	if len(crowded) > 0 && (before == nil || !maps.Equal(*before, crowded)) {
+		s.log.Error("the records of these sources have filled the room of dead letters: their posts are refused until some are replayed or dropped (sluice dead)",
+			"sources", slices.Sorted(maps.Keys(crowded)), "runbook", "docs/runbooks/DeadLettersTight.md")
+	}
+	return nil
+}
+
+// Admits says whether a source may post: not while its records have made so many dead
+// letters that others have no room for theirs. The error is flow.ErrDeadShare.
+func (l *DeadLetters) Admits(source string) error {
+	if crowded := l.stream.room.crowded.Load(); crowded != nil && (*crowded)[source] {
+		return &flow.RetryError{Err: flow.ErrDeadShare, After: time.Minute}
+	}
+	return nil
+}
+
+// has says whether a letter is there.
+func (l *DeadLetters) has(ctx context.Context, subject string) bool {
+	_, err := l.stream.js.Last(ctx, DeadStream, subject)
+	return err == nil
+}
+
+// refusedForRoom says whether an error is about the room, and not about the letter.
+func refusedForRoom(err error) bool {
+	return errors.Is(err, flow.ErrFull) || errors.Is(err, flow.ErrDeadShare)
+}
