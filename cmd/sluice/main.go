@@ -26,6 +26,7 @@ type commands struct {
 	Forget     forgetCmd   `cmd:"" help:"Remove an instance, or all instances of a person, from tables, lanes and dead letters, with a receipt."`
 	Backup     backupCmd   `cmd:"" help:"Copy a running installation to a folder: lanes, lane states, users and fields, and tables, all of one moment."`
 	Restore    restoreCmd  `cmd:"" help:"Restore an installation from a backup, and print from where sources must resend."`
+	Ask        askCmd      `cmd:"" help:"Answer a question of analysts, such as durations or bottlenecks; lists them without a name."`
 	Export     exportCmd   `cmd:"" help:"Write process instances as an event log for process mining: CSV, NDJSON, Parquet, XES, or OCEL."`
 	Capacity   capacityCmd `cmd:"" help:"Print how many machines a rate of records needs, and what breaks first."`
 	Tail       tail        `cmd:"" help:"Print the records of a lane as JSON, one per line."`

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +23,36 @@ type installation struct {
 	run.Operator
 	run.NATS
 	run.ClickHouse
+}
+
+// reading is how a command that only reads reaches ClickHouse's HTTP.
+type reading struct {
+	ClickHouse string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of ClickHouse's HTTP: host:8123 or https://user@host:8443/database; the database is flow unless given."`
+	PassFile   string `name:"clickhouse-password-file" type:"existingfile" help:"File of the password of the user in --clickhouse-http, one line."`
+	run.Operator
+}
+
+// as is the address with the user and the password that as finds.
+func (r reading) as(find func(run.ClickHouse) (warehouse.Config, error)) (string, error) {
+	clickhouse := run.ClickHouse{PasswordFile: r.PassFile}
+	clickhouse.Warehouse.URL = r.ClickHouse
+	if !strings.Contains(r.ClickHouse, "://") {
+		clickhouse.Warehouse.URL = "http://" + r.ClickHouse
+	}
+	login, err := find(clickhouse)
+	return login.URL, err
+}
+
+// between is a time from two flags, one of which may be missing.
+func between(ctx context.Context, since, until moment) (from, to time.Time, err error) {
+	now := func(context.Context) (time.Time, error) { return time.Now(), nil }
+	if from, err = since.by(ctx, now); err == nil {
+		to, err = until.by(ctx, now)
+	}
+	if err == nil && !from.IsZero() && !to.IsZero() && !from.Before(to) {
+		err = fmt.Errorf("--from %s is not before --to %s", from.UTC().Format(time.RFC3339Nano), to.UTC().Format(time.RFC3339Nano))
+	}
+	return from, to, err
 }
 
 // queryTime bounds one query of a command that reads whole tables.
@@ -59,20 +91,26 @@ func (i installation) with(ctx context.Context, window time.Duration, log *slog.
 }
 
 // moment is a time on the command line: 2026-01-31T12:00:00Z, or how long ago
-// it was, such as 90m. The zero value is none.
+// it was, such as 90m or 7d. The zero value is none.
 type moment struct {
 	at  time.Time
 	ago time.Duration // instead of at
 }
 
 func (m *moment) UnmarshalText(text []byte) error {
+	if days, of := strings.CutSuffix(string(text), "d"); of {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			m.ago = max(time.Duration(n)*24*time.Hour, 1)
+			return nil
+		}
+	}
 	if ago, err := time.ParseDuration(string(text)); err == nil && ago >= 0 {
 		m.ago = max(ago, 1)
 		return nil
 	}
 	at, err := time.Parse(time.RFC3339, string(text))
 	if err != nil {
-		return fmt.Errorf("%q is no time: say 90m for as long ago, or 2026-01-31T12:00:00Z", text)
+		return fmt.Errorf("%q is no time: say 90m or 7d for as long ago, or 2026-01-31T12:00:00Z", text)
 	}
 	m.at = at
 	return nil

@@ -28,10 +28,11 @@ type Parameter struct {
 	Type    string // of ClickHouse
 	Means   string
 	Example string // as ClickHouse takes a value by HTTP
+	Default string // what to ask with when no value is given; empty: there is none
 }
 
 var (
-	parameterLine = regexp.MustCompile(`^parameter (\w+) = (.*?): (.+)$`)
+	parameterLine = regexp.MustCompile(`^parameter (\w+) = (.*?)( by default)?: (.+)$`)
 	exampleLine   = regexp.MustCompile(`^example (\w+)=(.*)$`)
 	placeholder   = regexp.MustCompile(`\{(\w+):([^}]+)\}`)
 	readsFrom     = regexp.MustCompile(`\bflow\.(\w+)`)
@@ -45,7 +46,11 @@ func parseQuestions(file string) ([]Question, error) {
 	parameters := map[string]Parameter{}
 	for line := range strings.Lines(head) {
 		if m := parameterLine.FindStringSubmatch(comment(line)); m != nil {
-			parameters[m[1]] = Parameter{Name: m[1], Means: m[3], Example: m[2]}
+			p := Parameter{Name: m[1], Example: m[2], Means: m[4]}
+			if m[3] != "" {
+				p.Default = p.Example
+			}
+			parameters[p.Name] = p
 		}
 	}
 	var all []Question
@@ -119,7 +124,11 @@ func (q Question) With(values map[string]string) string {
 		if !given {
 			value = q.Parameters[i].Example
 		}
-		return "CAST('" + literal.Replace(value) + "', '" + literal.Replace(q.Parameters[i].Type) + "')"
+		value = "'" + literal.Replace(value) + "'"
+		if kind := q.Parameters[i].Type; kind != "String" {
+			return "CAST(" + value + ", '" + literal.Replace(kind) + "')"
+		}
+		return value
 	})
 }
 

@@ -3,7 +3,8 @@
 -- happened in simulated engines.
 --
 -- A question begins with "-- question NAME: the question", then says what its
--- answer means. "-- example" gives parameters another example than they have here.
+-- answer means. "-- example" gives parameters another example than they have here, and
+-- "by default" is what sluice ask takes when it is given no value.
 -- Durations are milliseconds and end in _ms; times are UTC. Percentiles are exact, and
 -- lie between two values where no value is there, as those of pandas and numpy: the p50 of
 -- 2 s and 60 s is 31 s. Times may be given as 2025-11-21, 2025-11-21 08:00:00 (UTC),
@@ -21,14 +22,14 @@
 -- parameter now = 2025-11-21 08:00:00: the moment of which is asked; a program passes the present one
 -- parameter first = order_placed: element id
 -- parameter second = ship: element id
--- parameter quiet = 3600: seconds
+-- parameter quiet = 3600 by default: seconds
 -- parameter words = ['timed','out']: all of these, as whole words and in this case
 -- parameter instance = 4503599627371432: process instance key
 -- parameter name = country: name of a variable
 -- parameter value = "DE": JSON of its value, a text with its quotes
--- parameter limit = 100: rows at most
--- parameter tree = 1: 1: an instance with all that it called; 0: an instance by itself
--- parameter zone = UTC: time zone, such as Europe/Berlin
+-- parameter limit = 100 by default: rows at most
+-- parameter tree = 1 by default: 1: an instance with all that it called; 0: an instance by itself
+-- parameter zone = UTC by default: time zone, such as Europe/Berlin
 
 -- question durations: How long do instances take, by process, version and tenant?
 -- Instances that were started in the time and have completed; canceled ones do not count.

@@ -68,6 +68,19 @@ curl 'http://127.0.0.1:8123/?param_process=order' \
   --data-binary 'SELECT state, count() FROM flow.v_process_instances WHERE bpmn_process_id = {process:String} GROUP BY state'
 ` + "```" + `
 
+In a terminal, ` + "`sluice ask`" + ` lists the questions below, and answers one:
+
+` + "```sh" + `
+sluice ask durations --process order --from 7d
+sluice ask funnel --set first=order_placed --set second=ship --format csv > funnel.csv
+` + "```" + `
+
+` + "`--from`, `--to`, `--process`, `--tenant` and `--source`" + ` are parameters of most
+questions; ` + "`--set name=value`" + ` gives any. Without a time it asks about the last 7 days.
+` + "`--format`" + ` is ` + "`table`, `csv`, `json`, or `md`" + `. In CSV a text that a spreadsheet would take for a
+formula (its first character is =, +, -, @, a tab, or a carriage return) has a ` + "`'`" + ` in
+front; numbers stay as they are. ` + "`--sql`" + ` prints the statement with its values.
+
 A statement has its parameters as ` + "`{process:String}`" + `: over HTTP they are sent as
 ` + "`param_process=…`" + `, ` + "`clickhouse-client`" + ` takes ` + "`--param_process=…`" + `, and drivers
 have a call for them. An empty process or tenant means all of them.

@@ -73,6 +73,14 @@ func TestOperatorsCommands(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a question is answered, also for an analyst without a password", func(t *testing.T) {
+		for _, data := range []string{s.data, t.TempDir()} {
+			code, out := run(t, "sluice", "ask", "usage", "--data", data, "--clickhouse-http", s.chHTTP, "--format", "csv")
+			if code != 0 || wantText(out, "source,month,tenant_id,instances,") != nil {
+				t.Errorf("exit %d: %s", code, out)
+			}
+		}
+	})
 	t.Run("lanes are listed and added", func(t *testing.T) {
 		code, out := run(t, "sluice", "lanes", "add", "--data", s.data, "--nats", "nats://"+s.nats)
 		if code != 0 || wantText(out, "lane 1") != nil {

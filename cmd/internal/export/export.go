@@ -15,17 +15,16 @@ package export
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"sluice/cmd/internal/statement"
 )
 
 // Selection is the process instances that were started in a time. An instance is in
@@ -121,36 +120,14 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // copy runs a statement of the selection and copies its answer as it comes.
-func (cfg Config) copy(ctx context.Context, statement string, format printed, to io.Writer) error {
-	address, err := url.Parse(cfg.ClickHouse)
-	if err != nil || address.Host == "" {
-		return errors.New("--clickhouse-http: not an address such as host:8123 or https://user@host:8443/flow") // which may have a password
-	}
-	query := url.Values{"database": {cmp.Or(strings.Trim(address.Path, "/"), "flow")}}
+func (cfg Config) copy(ctx context.Context, text string, format printed, to io.Writer) error {
+	query := url.Values{}
 	for name, value := range settings {
 		query.Set(name, value)
 	}
-	statement = strings.ReplaceAll(statement, "/* selection */", cfg.Selection.where(query)) + "FORMAT " + format.name
-	login := address.User
-	address.Path, address.RawQuery, address.User = "/", query.Encode(), nil
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), strings.NewReader(statement))
-	if err != nil {
-		return err
-	}
-	if password, _ := login.Password(); login != nil {
-		req.SetBasicAuth(login.Username(), password)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("read from ClickHouse at %s: %w", address.Host, errors.Unwrap(err)) // a *url.Error, which has the whole query
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // the status is the error
-		return fmt.Errorf("read from ClickHouse: %s: %s", res.Status, strings.TrimSpace(string(text)))
-	}
+	sql := strings.ReplaceAll(text, "/* selection */", cfg.Selection.where(query)) + "FORMAT " + format.name
 	answer := &tail{Writer: to, progress: cfg.Progress}
-	if _, err := io.Copy(answer, res.Body); err != nil {
+	if err := statement.Server(cfg.ClickHouse).Copy(ctx, sql, query, answer); err != nil {
 		return fmt.Errorf("export to %s: %w", cfg.File, err)
 	}
 	if end := string(answer.last); end != "" && !strings.HasSuffix(end, format.end) {

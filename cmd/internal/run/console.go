@@ -78,7 +78,7 @@ func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.L
 // New makes the console on streams that the caller runs.
 func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slog.Logger) (server *console.Server, closing func(), err error) {
 	// The analyst, never the admin: what people ask may only read.
-	cfg, err := c.Operator.warehouseAs("analyst", SecretAnalyst, c.ClickHouse)
+	cfg, err := c.Operator.Analyst(c.ClickHouse)
 	if err != nil {
 		return nil, nil, err
 	}

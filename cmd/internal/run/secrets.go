@@ -107,6 +107,11 @@ func (o Operator) Warehouse(c ClickHouse) (warehouse.Config, error) {
 	return o.warehouseAs("admin", SecretAdmin, c)
 }
 
+// Analyst is how to reach ClickHouse as its analyst, who only reads.
+func (o Operator) Analyst(c ClickHouse) (warehouse.Config, error) {
+	return o.warehouseAs("analyst", SecretAnalyst, c)
+}
+
 // warehouseAs is how to reach ClickHouse as one of its users.
 func (o Operator) warehouseAs(user, name string, c ClickHouse) (warehouse.Config, error) {
 	cfg, err := c.Config()

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"sluice/cmd/internal/ask"
+	"sluice/cmd/internal/statement"
+)
+
+type askCmd struct {
+	Question string   `arg:"" optional:"" help:"Name of a question; lists all of them when omitted."`
+	Process  *string  `help:"BPMN process id; all processes when omitted."`
+	From     moment   `help:"The first moment: 90m or 7d for as long ago, or a time such as 2026-01-31T12:00:00Z; 7d when omitted."`
+	To       moment   `help:"The moment after the last one; now when omitted."`
+	Tenant   *string  `help:"Tenant; all tenants when omitted."`
+	Source   *string  `help:"Engine, as its token says, for questions about one instance."`
+	Set      []string `sep:"none" placeholder:"NAME=VALUE" help:"Another parameter of the question; repeat for more."`
+	Format   string   `placeholder:"FORMAT" enum:"table,csv,json,md" default:"table" help:"table, csv, json, or md (Markdown)."`
+	SQL      bool     `name:"sql" help:"Print the statement with these values, and do not run it."`
+	reading
+}
+
+// Run prints the answer to a question, which the analyst asks.
+func (c *askCmd) Run(ctx context.Context, _ *slog.Logger) error {
+	values, err := c.values(ctx)
+	if err != nil {
+		return err
+	}
+	address, err := c.as(c.Operator.Analyst)
+	if err != nil {
+		return err
+	}
+	return ask.Run(ctx, ask.Config{
+		ClickHouse: statement.Server(address), Question: c.Question, Values: values, Now: time.Now(), Format: c.Format, SQL: c.SQL, To: os.Stdout,
+	})
+}
+
+// values are those of the parameters that the command line names.
+func (c *askCmd) values(ctx context.Context) (map[string]string, error) {
+	values := map[string]string{}
+	for name, value := range map[string]*string{"process": c.Process, "tenant": c.Tenant, "source": c.Source} {
+		if value != nil {
+			values[name] = *value
+		}
+	}
+	from, to, err := between(ctx, c.From, c.To)
+	if err != nil {
+		return nil, err
+	}
+	for name, at := range map[string]time.Time{"from": from, "to": to} {
+		if !at.IsZero() {
+			values[name] = at.UTC().Format("2006-01-02T15:04:05.000Z")
+		}
+	}
+	for _, set := range c.Set {
+		name, value, is := strings.Cut(set, "=")
+		if _, twice := values[name]; !is || twice {
+			return nil, fmt.Errorf("--set %s: give each parameter once, as name=value", set)
+		}
+		values[name] = value
+	}
+	return values, nil
+}
