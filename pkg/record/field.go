@@ -61,6 +61,10 @@ const (
 
 	maxFields          = 64 // bits of a set of fields
 	fieldUnknown field = maxFields
+
+	// Members of value that are no fields: what a mask hides of a variable depends on them.
+	fieldVariableName  = fieldUnknown + 1
+	fieldVariableValue = fieldUnknown + 2
 )
 
 // class is how a field is checked and converted.
@@ -206,6 +210,9 @@ func describe() (specs [maxFields]spec, columns []columnType) {
 
 func fieldsOf(value bool) (byName map[string]field, set uint64) {
 	byName = map[string]field{}
+	if value {
+		byName["name"], byName["value"] = fieldVariableName, fieldVariableValue
+	}
 	for f, s := range specs {
 		if s.name != "" && s.value == value {
 			byName[s.name] = field(f)

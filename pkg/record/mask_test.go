@@ -3,6 +3,7 @@ package record_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -43,17 +44,46 @@ func TestSecretsInRecordsAreMasked(t *testing.T) {
 		{"in a value that is given twice", `{"id":"a","value":{"password":"one"},"value":{"password":"two"}}`, `{"id":"a","value":{"password":"***"},"value":{"password":"***"}}`},
 		{"a secret that is an object", `{"id":"a","password":{"hash":"s3cret","password":"s3cret"},"key":1}`, `{"id":"a","password":"***","key":1}`},
 		{"a secret that is a list", `{"id":"a","password":["s3cret"]}`, `{"id":"a","password":"***"}`},
-		{"a short text", `{"id":"a","password":"x","key":1}`, `{"id":"a","password":"*","key":1}`},
-		{"a text of two", `{"id":"a","password":"xy"}`, `{"id":"a","password":"**"}`},
-		{"a digit", `{"id":"a","password":7}`, `{"id":"a","password":0}`},
-		{"a number", `{"id":"a","password":42,"Password":1234}`, `{"id":"a","password":"","Password":"**"}`},
+		{"a short text", `{"id":"a","password":"x","key":1}`, `{"id":"a","password":"***","key":1}`},
+		{"a text of two", `{"id":"a","password":"xy"}`, `{"id":"a","password":"***"}`},
+		{"a digit", `{"id":"a","password":7}`, `{"id":"a","password":"***"}`},
+		{"a number", `{"id":"a","password":42,"Password":1234}`, `{"id":"a","password":"***","Password":"***"}`},
 		{"nothing", `{"id":"a","password":null,"Password":"","PASSWORD":{}}`, `{"id":"a","password":null,"Password":"","PASSWORD":{}}`},
 		{"space around it", "{\"id\" : \"a\" , \"password\" :  \"s3cret\" , \"key\" : 1 }", "{\"id\" : \"a\" , \"password\" :  \"***\" , \"key\" : 1 }"},
 		{"a name that only begins like it", `{"id":"a","password1":"x1y2","passwor":"x1y2","xpassword":"x1y2"}`, `{"id":"a","password1":"x1y2","passwor":"x1y2","xpassword":"x1y2"}`},
 		{"a text that is called so", `{"id":"password","value":{"errorMessage":"password"}}`, `{"id":"password","value":{"errorMessage":"password"}}`},
 		{"other names", `{"id":"a","APIKEY":"s3cret","value":{"GRÖßE":"s3cret","worker":"s3cret","variables":{"x":"s3cret"}}}`, `{"id":"a","APIKEY":"***","value":{"GRÖßE":"***","worker":"***","variables":"***"}}`},
+		{"short ones after a long one", `{"id":"a","password":"a-long-secret","value":{"password":1,"x":2,"Password":""},"PASSWORD":3}`, `{"id":"a","password":"***","value":{"password":"***","x":2,"Password":""},"PASSWORD":"***"}`},
+		{"a name whose value was null before", `[{"id":"a","password":null,"and":"much more after it, so that it is remembered"},{"id":"a","password":"s3cret","and":"much more after it"}]`, `[{"id":"a","password":null,"and":"much more after it, so that it is remembered"},{"id":"a","password":"***","and":"much more after it"}]`},
+
+		{"a variable", `{"valueType":"VARIABLE","value":{"name":"password","value":"\"s3cret\"","scopeKey":7}}`, `{"valueType":"VARIABLE","value":{"name":"password","value":"***","scopeKey":7}}`},
+		{"a variable whose type comes last and name after its value", `{"value":{"value":"\"s3cret\"","name":"PassWord"},"valueType":"VARIABLE"}`, `{"value":{"value":"***","name":"PassWord"},"valueType":"VARIABLE"}`},
+		{"a variable of the cluster", `{"valueType":"CLUSTER_VARIABLE","value":{"name":"password","value":"\"s3cret\""}}`, `{"valueType":"CLUSTER_VARIABLE","value":{"name":"password","value":"***"}}`},
+		{"a variable with escapes in its name and type", `{"valueType":"VARI\u0041BLE","value":{"name":"p\u0061ssword","value":"1"}}`, `{"valueType":"VARI\u0041BLE","value":{"name":"p\u0061ssword","value":"***"}}`},
+		{"a variable that is given twice", `{"valueType":"VARIABLE","value":{"name":"password","value":"one"},"value":{"value":"two","value":"three","name":"password","name":"x"}}`, `{"valueType":"VARIABLE","value":{"name":"password","value":"***"},"value":{"value":"***","value":"***","name":"password","name":"x"}}`},
+		{"a variable that is JSON with members of the name", `{"valueType":"VARIABLE","value":{"value":"{\"password\":\"s3cret\"}","name":"password"}}`, `{"valueType":"VARIABLE","value":{"value":"***","name":"password"}}`},
+		{"a variable of another name", `{"valueType":"VARIABLE","value":{"name":"passwort","value":"\"x1y2\""}}`, `{"valueType":"VARIABLE","value":{"name":"passwort","value":"\"x1y2\""}}`},
+		{"a variable after that of a secret", `[{"valueType":"VARIABLE","value":{"name":"password","value":"1"}},{"valueType":"VARIABLE","value":{"name":"count","value":"1"}}]`, `[{"valueType":"VARIABLE","value":{"name":"password","value":"***"}},{"valueType":"VARIABLE","value":{"name":"count","value":"1"}}]`},
+		{"variables within a wrapper", `{"records":[{"valueType":"VARIABLE","value":{"name":"password","value":"1"}},{"valueType":"VARIABLE","value":{"name":"count","value":"{\"password\":1}"}}]}`, `{"records":[{"valueType":"VARIABLE","value":{"name":"password","value":"***"}},{"valueType":"VARIABLE","value":{"name":"count","value":"{\"password\":\"***\"}"}}]}`},
+		{"a record of a type that is no variable", `{"valueType":"FORM","value":{"name":"password","value":"x1y2"}}`, `{"valueType":"FORM","value":{"name":"password","value":"x1y2"}}`},
+		{"an object with name and value within a value", `{"valueType":"VARIABLE","value":{"name":"x","value":"1","list":[{"name":"password","value":"x1y2"}]}}`, `{"valueType":"VARIABLE","value":{"name":"x","value":"1","list":[{"name":"password","value":"x1y2"}]}}`},
+
+		{"a text that is JSON", `{"value":{"name":"login","value":"{\"user\":\"ann\",\"password\":\"s3cret\",\"n\":1}"}}`, `{"value":{"name":"login","value":"{\"user\":\"ann\",\"password\":\"***\",\"n\":1}"}}`},
+		{"a list in a text", `{"value":{"value":" [{\"Password\" : 7 },\n{\"password\":[1,2]}]"}}`, `{"value":{"value":" [{\"Password\" : \"***\" },\n{\"password\":\"***\"}]"}}`},
+		{"escapes in a text", `{"value":{"value":"\u007b\"a\":\"\u00e9\ud83d\ude00\/\",\"pass\u0077ord\":\"s3\\u0063\\nret\"}"}}`, `{"value":{"value":"\u007b\"a\":\"\u00e9\ud83d\ude00\/\",\"pass\u0077ord\":\"***\"}"}}`},
+		{"a text in a text", `{"value":{"value":"{\"body\":\"{\\\"password\\\":\\\"s3cret\\\",\\\"a\\\":1}\",\"pASSWORD\":\"s3cret\"}"}}`, `{"value":{"value":"{\"body\":\"{\\\"password\\\":\\\"***\\\",\\\"a\\\":1}\",\"pASSWORD\":\"***\"}"}}`},
+		{"a text that is a text", `{"value":{"value":"\"{\\\"password\\\":\\\"s3cret\\\"}\""}}`, `{"value":{"value":"\"{\\\"password\\\":\\\"***\\\"}\""}}`},
+		{"a text that is a text, with other escapes", `{"value":{"value":"\"{\u005c\"password\u005c\":\u005c\"s3cret\u005c\"}\""}}`, `{"value":{"value":"\"{\u005c\"password\u005c\":\\\"***\\\"}\""}}`},
+		{"a secret in a text that is a text with a secret", `{"value":{"value":"{\"password\":\"{\\\"password\\\":\\\"s3cret\\\"}\",\"x\":\"\\n1\"}"}}`, `{"value":{"value":"{\"password\":\"***\",\"x\":\"\\n1\"}"}}`},
+		{"a secret that is a text with JSON", `{"value":{"password":"{\"password\":\"s3cret\"}","x":1}}`, `{"value":{"password":"***","x":1}}`},
+		{"texts in documents, headers, messages, and members that nobody knows", `{"more":"{\"password\":1}","value":{"document":{"a":["{\"password\":1}"]},"customHeaders":"{\"password\":1}","errorMessage":"[{\"password\":1}]","more":"{\"password\":1}"}}`, `{"more":"{\"password\":\"***\"}","value":{"document":{"a":["{\"password\":\"***\"}"]},"customHeaders":"{\"password\":\"***\"}","errorMessage":"[{\"password\":\"***\"}]","more":"{\"password\":\"***\"}"}}`},
+		{"texts that Sluice needs as they are", `{"id":"{\"password\":1}","value":{"tenantId":"{\"password\":1}"}}`, `{"id":"{\"password\":1}","value":{"tenantId":"{\"password\":1}"}}`},
+		{"texts that are no JSON", `{"value":{"a":"{\"password\":1","b":"{\"password\":1} ","c":"{\"password\":1}}","d":"see {\"password\":1}"}}`, `{"value":{"a":"{\"password\":1","b":"{\"password\":\"***\"} ","c":"{\"password\":1}}","d":"see {\"password\":1}"}}`},
+		{"nothing, in a text", `{"value":{"value":"{\"password\":null,\"Password\":\"\",\"PASSWORD\":[]}"}}`, `{"value":{"value":"{\"password\":null,\"Password\":\"\",\"PASSWORD\":[]}"}}`},
+
 		{"an array", `[{"id":"a","password":"s3cret"},{"id":"b"},{"id":"c","password":"s3cret"}]`, `[{"id":"a","password":"***"},{"id":"b"},{"id":"c","password":"***"}]`},
 		{"wrapped", `{"password":"s3cret","records":[{"id":"a","password":"s3cret"},{"id":"b"}]}`, `{"password":"***","records":[{"id":"a","password":"***"},{"id":"b"}]}`},
+		{"lines of variables", "{\"valueType\":\"VARIABLE\",\"value\":{\"name\":\"password\",\"value\":\"1\"}}\n{\"valueType\":\"VARIABLE\",\"value\":{\"name\":\"apikey\",\"value\":\"1\"}}\n", "{\"valueType\":\"VARIABLE\",\"value\":{\"name\":\"password\",\"value\":\"***\"}}\n{\"valueType\":\"VARIABLE\",\"value\":{\"name\":\"apikey\",\"value\":\"***\"}}\n"},
 		{"lines", "{\"id\":\"a\",\"password\":\"s3cret\"}\n{\"id\":\"b\",\"password\":\"s3cret\"}\n", "{\"id\":\"a\",\"password\":\"***\"}\n{\"id\":\"b\",\"password\":\"***\"}\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,5 +155,91 @@ func TestWhatCannotBeMaskedIsRefused(t *testing.T) {
 	}
 	if _, err := record.NewMask(make([]string, 65)); err == nil {
 		t.Error("65 names are taken")
+	}
+}
+
+// TestVariablesAreMaskedInEveryForm: as an object, as a text, and as a text within texts.
+// What is deeper in texts than they are followed is hidden as a whole.
+func TestVariablesAreMaskedInEveryForm(t *testing.T) {
+	object := `{"a":[{"password":"s3cret","b":"kept"}]}`
+	plain := strings.Replace(object, "s3cret", "***", 1)
+	for level := range 8 {
+		body := `{"valueType":"JOB","value":{"variables":` + object + `,"type":"pay"}}`
+		want := `{"valueType":"JOB","value":{"variables":` + plain + `,"type":"pay"}}`
+		kept, _ := masked(t, nil, record.FormAuto, body)
+		if level <= 5 && kept != want {
+			t.Errorf("in %d texts: kept is\n%s, want\n%s", level, kept, want)
+		}
+		if level > 5 && (strings.Contains(kept, "s3cret") || !strings.Contains(kept, `***`)) {
+			t.Errorf("in %d texts: kept is\n%s", level, kept)
+		}
+		object, plain = quoted(t, `{"text":`+object+`}`), quoted(t, `{"text":`+plain+`}`)
+	}
+}
+
+func quoted(t *testing.T, text string) string {
+	t.Helper()
+	b, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestATextMayNestAsDeepAsItIsLong: Depth is that of the record. A text of millions of
+// brackets costs no stack, and what is in the middle is found.
+func TestATextMayNestAsDeepAsItIsLong(t *testing.T) {
+	const deep = 1 << 20
+	brackets := func(secret string) string {
+		return `{"value":{"value":"` + strings.Repeat(`[`, deep) + `{\"password\":` + secret + `}` + strings.Repeat(`]`, deep) + `"}}`
+	}
+	if kept, _ := masked(t, nil, record.FormAuto, brackets(`\"s3cret\"`)); kept != brackets(`\"***\"`) {
+		t.Errorf("of %d bytes %d are kept, among them %q", len(brackets("")), len(kept), kept[deep:deep+100])
+	}
+	nested := strings.Repeat(`{\"password\":`, deep/4) + `1` + strings.Repeat(`}`, deep/4)
+	if kept, _ := masked(t, nil, record.FormAuto, `{"value":{"value":"`+nested+`"}}`); kept != `{"value":{"value":"{\"password\":\"***\"}"}}` {
+		t.Errorf("%d bytes are kept", len(kept))
+	}
+}
+
+// TestMaskedRecordsKeepToTheLimit: what stands for a digit is longer than it.
+func TestMaskedRecordsKeepToTheLimit(t *testing.T) {
+	body := `{"id":"a","password":1,"value":{"x":"{\"password\":1}"}}`
+	const grows = 4 + 6
+	r := record.NewRequest()
+	for _, lim := range []record.Limits{{RecordBytes: len(body) + grows}, {RecordBytes: len(body) + grows - 1}} {
+		var limit *record.LimitError
+		err := r.Parse([]byte(`[{"id":"b"},`+body+`]`), record.FormAuto, lim)
+		if fits := lim.RecordBytes >= len(body)+grows; fits != (err == nil) || !fits && (!errors.As(err, &limit) || limit.Index != 1) {
+			t.Errorf("%d bytes at most: %v", lim.RecordBytes, err)
+		}
+		refused, err := r.ParseEach([]byte(body+body), []record.Span{{End: len(body)}, {Start: len(body), End: 2 * len(body)}}, lim)
+		if fits := lim.RecordBytes >= len(body)+grows; err != nil || fits != (len(refused) == 0) || !fits && (len(refused) != 2 || refused[1].Code != record.CodeRecordTooLarge) {
+			t.Errorf("%d bytes at most: refused %v, %v", lim.RecordBytes, refused, err)
+		}
+	}
+}
+
+// TestSecretsOfWhatIsRefusedAreMasked: documents that are no records become dead letters.
+func TestSecretsOfWhatIsRefusedAreMasked(t *testing.T) {
+	deep := strings.Repeat(`{"a":`, 2000) + `{"password":"s3cret"}` + strings.Repeat(`}`, 2000)
+	for _, tt := range []struct{ name, body, want string }{
+		{"a variable with a key that is none", `{"key":"x","value":{"value":"s3cret","name":"password","more":"{\"password\":1}"},"valueType":"VARIABLE"}`, `{"key":"x","value":{"value":"***","name":"password","more":"{\"password\":\"***\"}"},"valueType":"VARIABLE"}`},
+		{"a variable that ends in its secret", `{"value":{"name":"password","value":"s3cr`, `{"value":{"name":"password","value":"***"`},
+		{"a variable that ends behind its secret", `{"value":{"value":"s3cret","name":"password"`, `{"value":{"value":"***","name":"password"`},
+		{"a member that ends", `{"id":"a","password":"s3cr`, `{"id":"a","password":"***"`},
+		{"a member that does not begin", `{"id":"a","password":`, `{"id":"a","password":"***"`},
+		{"a value that is a text", `{"id":"a","value":"{\"password\":\"s3cret\"}"}`, `{"id":"a","value":"{\"password\":\"***\"}"}`},
+		{"a secret deeper than records may nest", deep, strings.Replace(deep, "s3cret", "***", 1)},
+		{"a list", `["s3cret",{"password":"s3cret"}]`, `["s3cret",{"password":"***"}]`},
+	} {
+		r := record.NewRequest()
+		refused, err := r.ParseEach([]byte(tt.body), []record.Span{{End: len(tt.body)}}, record.Limits{})
+		if err != nil || len(refused) != 1 {
+			t.Fatalf("%s: refused %v, %v", tt.name, refused, err)
+		}
+		if got := string(refused[0].Raw); got != tt.want {
+			t.Errorf("%s: the dead letter is\n%.200s, want\n%.200s", tt.name, got, tt.want)
+		}
 	}
 }

@@ -238,6 +238,12 @@ func (p *parser) each(span Span) (Problem, bool) {
 	} else if end = p.element(at); end >= 0 && w.space(end) < span.End {
 		end = w.fail(CodeInvalidJSON, end)
 	}
+	if end >= 0 && len(w.masked) > hidden {
+		w.masked = append(w.masked[:hidden], arranged(w.masked[hidden:])...)
+		if end-at+growth(w.masked[hidden:]) > p.lim.RecordBytes {
+			end = w.fail(CodeRecordTooLarge, at)
+		}
+	}
 	var told Problem
 	switch {
 	case end < 0:
@@ -265,18 +271,17 @@ func masked(raw []byte, lim Limits) []byte {
 	w := &alone.w
 	w.b, w.mask = alone.body, lim.Mask
 	for i := w.space(0); i >= 0 && i < len(raw); {
-		if i, _ = w.skip(i, deepest); i >= 0 {
+		if raw[i] == '{' {
+			i = w.record(i, len(raw))
+		} else {
+			i, _ = w.skip(i, len(raw))
+		}
+		if i >= 0 {
 			i = w.space(i)
 		}
 	}
-	if len(w.masked) == 0 {
-		return alone.body
+	if len(w.masked) > 0 {
+		alone.hide()
 	}
-	last := w.masked[len(w.masked)-1]
-	if end, _ := w.skip(int(last), deepest+2); end < 0 {
-		alone.body = append(alone.body[:last], `"***"`...)
-		w.b = alone.body
-	}
-	alone.hide()
 	return alone.body
 }

@@ -64,6 +64,7 @@ func (r *Request) Release() {
 	r.reset(nil)
 	if cap(r.encoded) > 2*maxPlainBytes { // one huge record is no reason to keep as much for ever
 		r.joined, r.encoded, r.bodies = nil, nil, nil
+		r.w.within, r.w.open = nil, nil
 	}
 	requests.Put(r)
 }
@@ -71,7 +72,7 @@ func (r *Request) Release() {
 func (r *Request) reset(body []byte) {
 	r.body, r.w.b = body, body
 	r.records, r.problems = r.records[:0], r.problems[:0]
-	r.w.masked, r.cuts = r.w.masked[:0], r.cuts[:0]
+	r.w.masked, r.w.until, r.cuts = r.w.masked[:0], 0, r.cuts[:0]
 	r.array = false
 	r.noID, r.byPlace, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0, 0
 	r.months, r.from, r.to = r.months[:0], 0, 0
@@ -116,8 +117,14 @@ func (r *Request) Parse(body []byte, form Form, lim Limits) error {
 	if err := p.parse(form); err != nil {
 		return err
 	}
-	if len(r.w.masked) > 0 {
-		r.hide()
+	if len(r.w.masked) == 0 {
+		return nil
+	}
+	r.hide()
+	for i, one := range r.records {
+		if one.size() > p.lim.RecordBytes { // short secrets became longer
+			return &LimitError{Code: CodeRecordTooLarge, Index: i, Limit: p.lim.RecordBytes, Detail: details[CodeRecordTooLarge]}
+		}
 	}
 	return nil
 }
@@ -128,7 +135,7 @@ func (r *Request) Body() []byte { return r.body }
 // Limits bounds what one request may hold. A zero field means its default.
 type Limits struct {
 	Records     int // records in one request; default 50 000
-	RecordBytes int // bytes of one record as posted; default 8 MiB
+	RecordBytes int // bytes of one record, as posted and masked; default 8 MiB
 	Depth       int // nesting of one record, itself counted; default 64, at most 1000
 
 	Tenants []string // whose records may be posted; nil for all, empty for none

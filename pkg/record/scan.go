@@ -37,8 +37,14 @@ type scanner struct {
 	code string
 	pos  int
 
-	mask   *Mask    // which members hold secrets; nil where it does not matter
-	masked []uint32 // where the values of those begin
+	open []byte // what ends the objects and arrays around the value at hand
+
+	mask   *Mask    // says which values are secrets; nil where it does not matter
+	masked []secret // those found
+	until  int      // where the last of them ends: what is in it is hidden with it
+	named  bool     // the name read last is masked
+	level  uint8    // texts around b
+	within *within  // for texts that are JSON; made for the first one
 }
 
 func (s *scanner) fail(code string, pos int) int {
@@ -72,9 +78,9 @@ func (s *scanner) skip(i, depth int) (int, kind) {
 	case c == '-' || c-'0' < 10:
 		return s.number(i)
 	case c == '{':
-		return s.object(i, depth), kindObject
+		return s.nested(i, depth), kindObject
 	case c == '[':
-		return s.array(i, depth), kindArray
+		return s.nested(i, depth), kindArray
 	}
 	switch b := s.b[i:]; {
 	case len(b) >= 4 && string(b[:4]) == "null":
@@ -87,37 +93,42 @@ func (s *scanner) skip(i, depth int) (int, kind) {
 	return s.fail(CodeInvalidJSON, i), kindNone
 }
 
-func (s *scanner) object(i, depth int) int {
-	if depth <= 0 {
-		return s.fail(CodeTooDeep, i)
-	}
-	i++
-	for first := true; ; first = false {
-		at, more := s.next(i, first, '}')
-		if !more {
-			return at
+// nested reads an object or array. It does not call itself: a text that is JSON may
+// nest as deep as it is long.
+func (s *scanner) nested(i, depth int) int {
+	for open := s.open[:0]; ; {
+		if len(open) >= depth {
+			return s.fail(CodeTooDeep, i)
 		}
-		if _, i = s.key(at); i < 0 {
-			return -1
-		}
-		if i, _ = s.skip(i, depth-1); i < 0 {
-			return -1
-		}
-	}
-}
-
-func (s *scanner) array(i, depth int) int {
-	if depth <= 0 {
-		return s.fail(CodeTooDeep, i)
-	}
-	i++
-	for first := true; ; first = false {
-		at, more := s.next(i, first, ']')
-		if !more {
-			return at
-		}
-		if i, _ = s.skip(at, depth-1); i < 0 {
-			return -1
+		end := s.b[i] + '}' - '{' // likewise for arrays
+		open = append(open, end)
+		i++
+		for first := true; ; first = false {
+			var more bool
+			if i, more = s.next(i, first, end); !more {
+				if open = open[:len(open)-1]; i < 0 || len(open) == 0 {
+					s.open = open
+					return i
+				}
+				end = open[len(open)-1]
+				continue
+			}
+			if end == '}' {
+				if _, i = s.key(i); i < 0 {
+					return -1
+				}
+			}
+			if i < len(s.b) && (s.b[i] == '{' || s.b[i] == '[') {
+				break
+			}
+			at := i
+			var k kind
+			if i, k = s.skip(at, 0); i < 0 {
+				return -1
+			}
+			if k == kindEscaped && s.mask != nil {
+				s.lookInto(at, i)
+			}
 		}
 	}
 }
@@ -158,7 +169,7 @@ func (s *scanner) key(i int) (name value, at int) {
 	}
 	name, at = value{uint32(i), uint32(end), k}, s.space(at+1)
 	if s.mask != nil {
-		s.note(name, at)
+		s.named = s.note(name, at)
 	}
 	return name, at
 }

@@ -20,6 +20,8 @@ type walker struct {
 
 	names, valueNames names // of the members of a record, and of its value
 
+	variableNames, variableValues []uint32 // where the members name and value of the record's value begin, under a mask
+
 	// What content needs to know of the members that are no fields, and of
 	// arrays and objects: hashed while they are read, because to read them again
 	// takes longer. It is of no use for a record with a position, which most
@@ -59,6 +61,15 @@ func (w *walker) set(f field, v value) {
 
 // record reads the record at i, an object that nests at most depth deep.
 func (w *walker) record(i, depth int) int {
+	w.variableNames, w.variableValues = w.variableNames[:0], w.variableValues[:0]
+	end := w.members(i, depth)
+	if len(w.variableValues) > 0 {
+		w.noteVariable()
+	}
+	return end
+}
+
+func (w *walker) members(i, depth int) int {
 	if depth <= 0 {
 		return w.fail(CodeTooDeep, i)
 	}
@@ -94,6 +105,9 @@ func (w *walker) record(i, depth int) int {
 		if i < 0 {
 			return -1
 		}
+		if k == kindEscaped && w.mask != nil && asTheyAre>>f&1 == 0 {
+			w.lookInto(at, i)
+		}
 		if f == fieldUnknown {
 			w.outer = append(w.outer, span{uint32(start), uint32(i)})
 		} else {
@@ -125,6 +139,9 @@ func (w *walker) value(i, depth int) (int, kind) {
 		if at < 0 {
 			return -1, kindObject
 		}
+		if f > fieldUnknown {
+			f = w.ofVariable(f, at)
+		}
 		var k kind
 		if w.hashing && w.onlyNow(f, at) {
 			i, k = w.hash(&w.valueSum, f, at, depth-1)
@@ -133,6 +150,9 @@ func (w *walker) value(i, depth int) (int, kind) {
 		}
 		if i < 0 {
 			return -1, kindObject
+		}
+		if k == kindEscaped && w.mask != nil && asTheyAre>>f&1 == 0 {
+			w.lookInto(at, i)
 		}
 		if f == fieldUnknown {
 			w.inner = append(w.inner, span{uint32(start), uint32(i)})
@@ -151,7 +171,6 @@ func (w *walker) member(names *names, i int, fields map[string]field) (f field, 
 			return n.field, w.space(i + int(n.size))
 		}
 	}
-	masked := len(w.masked)
 	name, at := w.key(i)
 	if at < 0 {
 		return fieldUnknown, -1
@@ -161,10 +180,10 @@ func (w *walker) member(names *names, i int, fields map[string]field) (f field, 
 	if !is {
 		f = fieldUnknown
 	}
-	if len(w.masked) == masked { // a masked name is looked at each time
-		names.learn(w.b[i:], int(name.end)-i+1, f, plain)
-	} else {
+	if w.named { // it is looked at each time
 		names.last = 0
+	} else {
+		names.learn(w.b[i:], int(name.end)-i+1, f, plain)
 	}
 	if w.hashes {
 		w.nameHash = xxh3.Hash(plain)
