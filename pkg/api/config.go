@@ -31,7 +31,7 @@ type Config struct {
 	AccessLog          bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Refusals for lack of rights are logged anyway, sampled."`
 	HeaderTimeout      time.Duration `default:"10s" help:"Time to read the header of a request."`
 	BodyTimeout        time.Duration `default:"30s" help:"Time to read the body of a request."`
-	Mask               []string      `placeholder:"MEMBER,..." help:"Members of records whose values are secrets, in any case of letters and at any depth: *** is stored instead, as it always is of password."`
+	Mask               []string      `placeholder:"MEMBER,..." help:"Members and variables of records whose values are secrets, in any case of letters and at any depth, also in texts that are JSON: *** is stored instead, as it always is of password."`
 
 	ChunkBytes     int           `kong:"-" default:"524288"` // longest message in the stream, compressed, unless one record is longer
 	InFlightWait   time.Duration `kong:"-" default:"2s"`     // how long a request may wait for memory for its body

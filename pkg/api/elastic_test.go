@@ -198,9 +198,17 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 	})
 	t.Run("a password in it is masked", func(t *testing.T) {
 		d := newDoor(t, config())
-		took(t, d.exports(http.MethodPost, "/_bulk", bulkOf(`{"message":"x","password":"swordfish"}`, exported(1, 1, "X"))))
-		if len(d.dead.all) != 1 || strings.Contains(string(d.dead.all[0].Message.Body), "swordfish") {
-			t.Errorf("set aside: %s", d.dead.all[0].Message.Body)
+		took(t, d.exports(http.MethodPost, "/_bulk", bulkOf(`{"message":"x","password":"swordfish"}`, exported(1, 1, "X"),
+			`{"key":[],"value":{"value":"\"swordfish\"","name":"Password"},"valueType":"VARIABLE"}`,
+			`{"key":[],"value":{"value":"{\"login\":{\"password\":\"swordfish\"}}","name":"x"},"valueType":"VARIABLE"}`,
+			`{"value":{"name":"password","value":"\"swordfi`)))
+		if len(d.dead.all) != 4 {
+			t.Fatalf("%d are set aside, want 4", len(d.dead.all))
+		}
+		for _, dead := range d.dead.all {
+			if body := string(dead.Message.Body); strings.Contains(body, "swordf") || !strings.Contains(body, `***`) {
+				t.Errorf("set aside: %s", body)
+			}
 		}
 	})
 	t.Run("the source has too many", func(t *testing.T) {

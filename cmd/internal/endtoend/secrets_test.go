@@ -19,7 +19,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	s := newStack(t)
 	s.flags = []string{"--mask", "apiKey,pin"}
 	p := s.up()
-	secrets := []string{"record-secret-4711", "record-key-0815", "correct-horse-battery", "another-staple-77", "sk-live-4242424242", "nested-secret-31337", "refused-secret-99", s.token}
+	secrets := []string{"record-secret-4711", "record-key-0815", "correct-horse-battery", "another-staple-77", "sk-live-4242424242", "nested-secret-31337", "refused-secret-99", "variable-secret-271", s.token}
 	const user = "/spm/login/current/user"
 	for _, tt := range []struct {
 		body   string
@@ -50,14 +50,17 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 		`{"id":"u-1","valueType":"USER","intent":"CREATED","value":{"username":"ann","passWord":"***","more":[{"apikey":{"is":"record-key-0815"}}],"pin":0}}`,
 		`[{"id":"u-2","password":"record-secret-4711","key":"no number"}]`,
 		`[{"id":"u-2","password":"record-secret-4711"`,
+		`[{"partitionId":1,"position":1,"key":1,"timestamp":1763700000000,"recordType":"EVENT","valueType":"VARIABLE","intent":"CREATED","value":{"value":"\"variable-secret-271\"","name":"Password","processInstanceKey":7,"scopeKey":7}},
+		  {"partitionId":1,"position":2,"key":2,"timestamp":1763700000000,"recordType":"EVENT","valueType":"VARIABLE","intent":"CREATED","value":{"name":"login","value":"{\"user\":\"ann\",\"PIN\":\"variable-secret-271\"}","processInstanceKey":7,"scopeKey":7}}]`,
 	} {
 		res, body := s.send(http.MethodPost, "/flow/flowRecord/batch", sent)
-		if want := []int{200, 200, 422, 400}[i]; res.StatusCode != want {
+		if want := []int{200, 200, 422, 400, 200}[i]; res.StatusCode != want {
 			t.Errorf("%s: answered %s %s, want %d", sent, res.Status, body, want)
 		}
 		wantNone(t, "an answer", []byte(body), secrets)
 	}
-	s.eventuallyQuery(10*time.Second, "SELECT count(), any(extra) LIKE '%\"passWord\":\"***\"%' FROM flow.records", "1\t1")
+	s.eventuallyQuery(10*time.Second, "SELECT count(), any(extra) LIKE '%\"passWord\":\"***\"%' FROM flow.records WHERE value_type = 'USER'", "1\t1")
+	s.eventuallyQuery(10*time.Second, "SELECT name, value FROM flow.v_variables ORDER BY name", "Password\t***\nlogin\t{\"user\":\"ann\",\"PIN\":\"***\"}")
 	for _, table := range []string{"records", "v_records"} {
 		rows, err := s.query("SELECT * FROM flow." + table + " FORMAT JSONEachRow")
 		if err != nil {
