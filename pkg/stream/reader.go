@@ -42,6 +42,7 @@ type Reader struct {
 	ahead     int // bytes of messages that it holds at most
 	lane      int
 	next      uint64 // the next message, or the one behind the last change
+	stamp     int64  // when the stream took the message before, ns since 1970; 0 while none was read
 	filter    string // the subject of changes, empty when all is read
 	delivered uint64 // messages of the consumer
 	opened    *Lane  // as it was when it was opened first
@@ -98,6 +99,9 @@ func (r *Reader) open(ctx context.Context) error {
 	case state.Last+1 < r.next:
 		return s.endsBefore(state, gap("lane %d ends at %d, wanted %d", r.lane, state.Last, r.next))
 	}
+	if err := r.unchanged(ctx, state); err != nil {
+		return err
+	}
 	r.opened, r.delivered = state, 0
 	reading, err := s.js.Read(ctx, LaneName(r.lane), broker.From{Seq: r.next, Subject: r.filter, Ahead: r.ahead})
 	if err != nil {
@@ -106,6 +110,19 @@ func (r *Reader) open(ctx context.Context) error {
 	// By itself it would notice by missing heartbeats only.
 	r.reading, r.forget = reading, s.link.onLoss(reading.Stop)
 	return nil
+}
+
+// unchanged makes sure that the message that was read last is the one that the lane holds
+// now: a lane that was set back may be as long again, by other messages.
+func (r *Reader) unchanged(ctx context.Context, lane *Lane) error {
+	if r.stamp == 0 {
+		return nil
+	}
+	now, err := NewLaneStates(r.stream).stamp(ctx, lane, r.next-1)
+	if err == nil && now != 0 && now != r.stamp {
+		err = gap("message %d of lane %d is of %s, but the one that was read had come at %s: the lane's data is of an earlier time, and other messages have taken the numbers since", r.next-1, r.lane, moment(now), moment(r.stamp))
+	}
+	return err
 }
 
 // StreamID names the stream behind the lane: see Positions.Identity.
@@ -126,7 +143,7 @@ func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 		if err == nil {
 			seq := msg.Seq
 			if r.follows(&msg) {
-				r.next = seq + 1
+				r.next, r.stamp = seq+1, msg.At.UnixNano()
 				r.delivered++
 				r.messages.Inc()
 				r.bytes.Add(float64(len(msg.Data)))

@@ -298,3 +298,31 @@ func TestARepeatWhileNATSIsAwayIsNotAnswered(t *testing.T) {
 		t.Errorf("once it is back: got %+v, want replayed", got)
 	}
 }
+
+// TestAReaderNoticesThatItsLaneWasSetBack: a lane is set back to a backup while it is read,
+// and filled beyond its former end. What came since was never read.
+func TestAReaderNoticesThatItsLaneWasSetBack(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p, other := w.publisher(), openOn(t, w.server, stream.Config{}).publisher()
+	w.publish(p, "kept", 2)
+	setBack := w.backup(0)
+	w.publish(p, "lost", 2)
+	r, err := w.OpenLane(t.Context(), 0, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for seq := uint64(1); seq <= 4; seq++ {
+		if e, err := r.Next(t.Context()); err != nil || e.Seq != seq {
+			t.Fatalf("got message %d, %v, want %d", e.Seq, err, seq)
+		}
+	}
+	setBack()
+	for i := range 4 {
+		w.resend(other, submission(fmt.Sprint("other-", i), 10))
+	}
+	if e, err := r.Next(t.Context()); !errors.Is(err, flow.ErrGap) {
+		t.Errorf("got message %d, %v, want %v: messages 3 and 4 are others by now", e.Seq, err, flow.ErrGap)
+	}
+}
