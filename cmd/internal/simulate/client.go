@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/cmd/internal/simulate/oracle"
@@ -37,6 +38,11 @@ type poster struct {
 	sent     []posted      // records that may be resent
 	requests int           // so far
 	answered []request     // requests that may be repeated
+
+	mu     sync.Mutex
+	posts  []*request // all of them, in order
+	resend []*request // that are to be sent again,
+	recut  bool       // in another cut
 }
 
 // posted is a record as it was posted.
@@ -45,19 +51,98 @@ type posted struct {
 	text string
 }
 
-// request is a request that was acknowledged.
+// request is a request that was posted.
 type request struct {
 	key   string
 	batch []posted
 	begun time.Time
+	ended time.Time // when it was acknowledged or given up; zero before
 }
 
 // run posts until the history heals, and then what is not acknowledged.
 func (c *poster) run(ctx context.Context) {
-	for time.Now().Before(c.until) {
-		c.round(ctx)
-		sleep(ctx, time.Duration(c.random.IntN(4000))*time.Millisecond)
+	for {
+		again := c.toResend()
+		for _, r := range again {
+			for !c.post(ctx, r.key, r.batch) && ctx.Err() == nil {
+				sleep(ctx, time.Second)
+			}
+		}
+		switch {
+		case time.Now().Before(c.until):
+			c.round(ctx)
+			sleep(ctx, time.Duration(c.random.IntN(4000))*time.Millisecond)
+		case len(again) > 0:
+		case c.pending.Load() > 0:
+			sleep(ctx, time.Second)
+		default:
+			return
+		}
 	}
+}
+
+// resendFrom lets the client send again what was not acknowledged before a time, as one
+// does whose records have an identity.
+func (c *poster) resendFrom(since time.Time, cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.style == bare {
+		return
+	}
+	c.resend, c.recut = nil, cut
+	for _, r := range c.posts {
+		if r.ended.IsZero() || !r.ended.Before(since) {
+			c.resend = append(c.resend, r)
+		}
+	}
+}
+
+// toResend is what is to be sent again, now in the same cut and now in another.
+func (c *poster) toResend() (requests []*request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	requests, c.resend = c.resend, nil
+	if !c.recut {
+		return requests
+	}
+	var joined []*request
+	for i := 0; i < len(requests); i += 3 {
+		r := &request{}
+		for _, part := range requests[i:min(i+3, len(requests))] {
+			r.batch = append(r.batch, part.batch...)
+		}
+		r.batch = append(r.batch, r.batch[0]) // so that no request before has the same body
+		joined = append(joined, r)
+	}
+	return joined
+}
+
+// doubt notes that records without an identity may be lost or repeated whose request was
+// under way since a time.
+func (c *poster) doubt(n *oracle.Notes, since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.posts {
+		if c.style == bare && (r.ended.IsZero() || !r.ended.Before(since)) {
+			for _, one := range r.batch {
+				n.Doubt(one.Record)
+			}
+		}
+	}
+}
+
+// begins notes a request that is posted from now on.
+func (c *poster) begins(r *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.posts = append(c.posts, r)
+}
+
+// ends notes that it is acknowledged or given up.
+func (c *poster) ends(r *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.ended = time.Now()
 }
 
 // round posts one request until it is acknowledged or given up.
@@ -69,10 +154,13 @@ func (c *poster) round(ctx context.Context) {
 		key = fmt.Sprintf("%s-%d", c.subject, c.requests)
 	}
 	begun := time.Now()
-	for try := 0; ; try++ {
+	this := &request{key: key, batch: batch, begun: begun}
+	c.begins(this)
+	defer c.ends(this)
+	for {
 		if c.post(ctx, key, batch) || ctx.Err() != nil {
 			if c.style == bare {
-				c.answered = append(c.answered, request{key, batch, begun})
+				c.answered = append(c.answered, *this)
 				c.repeat(ctx)
 			}
 			return
@@ -205,6 +293,7 @@ func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
 		ID: id, Hash: hash, Subject: c.subject, Source: c.name, Received: now,
 		Identified: request.Identified(), Records: cutter{request},
 	})
+	c.log.Info("answered", "source", c.name, "request", id, "first", batch[0].Number, "last", batch[len(batch)-1].Number, "error", err, "replayed", receipt.Replayed, "places", receipt.Places)
 	if err != nil {
 		if !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrFull) && !errors.Is(err, flow.ErrBusy) && !errors.Is(err, flow.ErrHeld) {
 			c.fail("a request of %s is answered %v", c.name, err)

@@ -206,7 +206,7 @@ type read struct {
 	*connection
 	stream          string
 	from            broker.From
-	created         time.Time // of the log it began on
+	of              *log // it ends when the server has another one
 	next            uint64
 	last            []uint64 // what is still to give of the last messages of subjects
 	behind, pending uint64   // where it began
@@ -226,7 +226,7 @@ func (c *connection) Read(ctx context.Context, stream string, from broker.From) 
 			return nil, err
 		}
 		c.server.expire(l)
-		r := &read{connection: c, stream: stream, from: from, next: max(from.Seq, l.first), created: l.created, cancel: map[*context.CancelFunc]struct{}{}}
+		r := &read{connection: c, stream: stream, from: from, next: max(from.Seq, l.first), of: l, cancel: map[*context.CancelFunc]struct{}{}}
 		if r.from.Subject == "" {
 			r.from.Subject = ">"
 		}
@@ -260,8 +260,8 @@ func (r *read) Begun() (behind, pending uint64) { return r.behind, r.pending }
 // ready says whether there is a message to give.
 func (r *read) ready() bool {
 	l := r.server.streams[r.stream]
-	if l == nil || l.last+1 < r.next {
-		return false // set back: it waits for numbers that are not there
+	if l != r.of {
+		return true // to say so
 	}
 	if len(r.last) > 0 {
 		return true
@@ -278,6 +278,9 @@ func (r *read) ready() bool {
 // take takes the messages there are.
 func (r *read) take() (all []broker.Message, _ error) {
 	l := r.server.streams[r.stream]
+	if l != r.of {
+		return nil, jetstream.ErrConsumerDeleted
+	}
 	give := func(seq uint64) {
 		m := l.messages[seq]
 		if m == nil || !fits(m.subject, r.from.Subject) {
@@ -350,7 +353,7 @@ func (r *read) Left(ctx context.Context) (pending, sent uint64, err error) {
 // left is how many messages it would still give.
 func (r *read) left() uint64 {
 	n := uint64(len(r.last))
-	l := r.server.streams[r.stream]
+	l := r.of
 	for seq := r.next; seq <= l.last; seq++ {
 		if m := l.messages[seq]; m != nil && fits(m.subject, r.from.Subject) {
 			n++

@@ -41,6 +41,7 @@ type event struct {
 	at   time.Time
 	name string
 	do   func()
+	sure bool // it happens also when nothing goes wrong any more
 }
 
 // rates are how often something goes wrong with a call, in thousandths.
@@ -183,7 +184,7 @@ func (d *driver) meet(now time.Time) {
 
 func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
 	took := time.Duration(d.random.IntN(8000)) * time.Microsecond
-	if d.healed {
+	if d.healed || c.process.sure {
 		return granted, now.Add(took)
 	}
 	if d.random.IntN(1000) < d.rates.slow {
@@ -284,7 +285,15 @@ func (d *driver) sleep(now time.Time) {
 
 // plan adds an event.
 func (d *driver) plan(after time.Duration, name string, do func()) {
-	e := event{time.Now().Add(after), name, do}
+	d.add(event{time.Now().Add(after), name, do, false})
+}
+
+// insist adds an event that happens also when nothing goes wrong any more.
+func (d *driver) insist(after time.Duration, name string, do func()) {
+	d.add(event{time.Now().Add(after), name, do, true})
+}
+
+func (d *driver) add(e event) {
 	at, _ := slices.BinarySearchFunc(d.events, e, func(a, b event) int {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
@@ -323,6 +332,7 @@ type process struct {
 	stalls time.Time // and what it publishes to lanes has no effect until then
 
 	connected bool
+	sure      bool                 // nothing goes wrong with its calls
 	losses    map[*func()]struct{} // to be called when the connection is lost
 	random    *rand.Rand           // its random source; under its own lock
 	randoms   sync.Mutex

@@ -191,7 +191,7 @@ func (h *history) operate(clients *sync.WaitGroup) {
 	pause := time.Duration(5+h.driver.random.IntN(30)) * time.Second
 	to := [][]int{{0}, {0, 1}}
 	clients.Add(1)
-	operator := h.start("operator", func(ctx context.Context, g *program) error {
+	h.operator("operator", func(ctx context.Context, g *program) error {
 		defer clients.Done()
 		watch, stop := context.WithCancel(ctx)
 		defer stop()
@@ -218,5 +218,9 @@ func (h *history) operate(clients *sync.WaitGroup) {
 		}
 		return nil
 	})
-	h.operator = operator
+}
+
+// operator starts one.
+func (h *history) operator(name string, run func(context.Context, *program) error) {
+	h.operators = append(h.operators, h.start(name, run))
 }

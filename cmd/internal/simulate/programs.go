@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,7 +74,10 @@ func (h *history) api(i int) *api {
 }
 
 // ingester is one.
-type ingester struct{ *program }
+type ingester struct {
+	*program
+	real atomic.Pointer[ingest.Ingester]
+}
 
 // wiring is what cmd/internal/run makes of these.
 type wiring struct{ *stream.Stream }
@@ -95,8 +99,13 @@ func (w wiring) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, er
 }
 
 func (h *history) startIngester(i int) {
+	if h.held || h.ingesters[i] != nil {
+		return
+	}
 	inserts := 1 + h.driver.random.IntN(2)
-	h.ingesters[i] = &ingester{h.start("ingester"+strconv.Itoa(i), func(ctx context.Context, g *program) error {
+	this := &ingester{}
+	h.ingesters[i] = this
+	this.program = h.start("ingester"+strconv.Itoa(i), func(ctx context.Context, g *program) error {
 		log, reg := h.log.With("process", g.name), prometheus.NewRegistry()
 		db := client{g.process, h.warehouse}
 		leases := lease.New(lease.Config{Instance: g.name, Bucket: g.stream.Leases, TTL: stream.LeaseTTL, Lanes: g.stream.LaneNumbers}, log, reg)
@@ -107,6 +116,7 @@ func (h *history) startIngester(i int) {
 			Leases: leases, Lanes: wiring{g.stream}, States: stream.NewLaneStates(g.stream), Tables: db, Index: db,
 			DeadLetters: stream.NewDeadLetters(g.stream), Forgets: g.stream,
 		}, log, reg)
+		this.real.Store(real)
 		purger := stream.NewPurger(g.stream, stream.PurgeConfig{History: time.Second, Every: 20 * time.Second})
 		var all sync.WaitGroup
 		defer all.Wait()
@@ -118,5 +128,5 @@ func (h *history) startIngester(i int) {
 			return nil
 		}
 		return real.Run(ctx)
-	})}
+	})
 }

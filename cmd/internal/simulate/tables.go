@@ -22,11 +22,24 @@ type warehouse struct {
 	short   bool          // of memory: it takes few rows at once
 	canary  bool          // it loses one row
 
+	tables
+	owner map[string]string // who inserted a token first
+}
+
+// tables are what a warehouse keeps.
+type tables struct {
 	rows   [views][]row // of each table
 	tokens [views]map[string]arrival
-	parts  uint64            // that were inserted so far
-	counts []partsAt         // how many at which time
-	owner  map[string]string // who inserted a token first
+	parts  uint64    // that were inserted so far
+	counts []partsAt // how many at which time
+}
+
+func (t tables) clone() tables {
+	for i := range t.rows {
+		t.rows[i], t.tokens[i] = slices.Clone(t.rows[i]), maps.Clone(t.tokens[i])
+	}
+	t.counts = slices.Clone(t.counts)
+	return t
 }
 
 // The tables: of records, and those that views feed.

@@ -24,6 +24,7 @@ type Notes struct {
 type note struct {
 	acknowledged bool
 	rejected     bool   // the tables reject it
+	doubted      bool   // a set-back may lose or repeat it
 	request      string // the last request with it
 }
 
@@ -36,6 +37,14 @@ func (n *Notes) Posted(r Record, rejected bool, request string) {
 		n.posted[r] = &note{rejected: rejected}
 	}
 	n.posted[r].request = request
+}
+
+// Doubt notes that a set-back may have lost a record that has no identity and is not sent
+// again, or repeats it.
+func (n *Notes) Doubt(r Record) {
+	if is := n.posted[r]; is != nil {
+		is.doubted = true
+	}
 }
 
 // Acknowledged notes that a record was answered with success.
@@ -82,6 +91,9 @@ func (n *Notes) Judge(rows, dead []Record) (v Verdict) {
 	for _, r := range slices.SortedFunc(maps.Keys(n.posted), compare) {
 		is := n.posted[r]
 		name := fmt.Sprintf("%s/%d (%s)", r.Source, r.Number, is.request)
+		if is.doubted {
+			continue
+		}
 		switch kept := stored[r] + letters[r]; {
 		case kept == 0 && is.acknowledged:
 			v.Lost = append(v.Lost, "lost: "+name)
