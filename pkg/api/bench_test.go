@@ -42,7 +42,7 @@ func (*rewound) Close() error { return nil }
 // BenchmarkPost is a request through the whole api, without network and stream.
 func BenchmarkPost(b *testing.B) {
 	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
-		s, err := api.New(api.Config{}, api.Deps{Auth: allSubjects, Stream: instant{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		s, err := api.New(api.Config{}, api.Deps{Auth: allSubjects, Stream: instant{}, Dead: &letters{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func serveUntilStdinEnds() error {
 	cfg.Connections, cfg.AddressConnections = 400, 200
 	changes := newLedger()
 	s, err := api.New(cfg, api.Deps{
-		Auth: allSubjects, Stream: forgetful{}, Changes: changes, Last: changes, State: changes, Usage: changes,
+		Auth: allSubjects, Stream: forgetful{}, Changes: changes, Last: changes, State: changes, Usage: changes, Dead: &letters{},
 		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32)},
 	}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
