@@ -75,7 +75,7 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 							sent.Add(1)
 							break
 						}
-						if !errors.Is(err, flow.ErrHeld) {
+						if !errors.Is(err, flow.ErrHeld) && !errors.Is(err, flow.ErrUnavailable) { // a busy machine answers late
 							t.Errorf("%s: %v", id, err)
 							return
 						}
