@@ -29,7 +29,7 @@ type distant struct {
 	when   []time.Time // it was
 }
 
-// What an insert takes of one core for each row, with all views, as docs/decisions/0037-what-the-table-costs.md has it;
+// What an insert takes of one core for each row, with all views, as docs/decisions/0014-cost-of-the-table.md has it;
 // what decoding takes; and a move of the position.
 const (
 	insertPerRow = 3300 * time.Nanosecond

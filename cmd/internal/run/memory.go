@@ -14,7 +14,7 @@ import (
 const beside = 8
 
 // CollectOften lets the heap grow by half between two collections, and not to
-// its double as Go does by itself (docs/decisions/0025-how-often-go-collects.md).
+// its double as Go does by itself (docs/decisions/0013-go-runtime.md).
 // A GOGC in the environment stands.
 func CollectOften() {
 	if os.Getenv("GOGC") == "" {

@@ -16,7 +16,7 @@ const timerSlack = 1_000_000 // ns
 // runtime watches over threads in system calls by sleeping for 20 µs at a time,
 // and a server that syncs to disk thousands of times a second is mostly in such
 // calls: these wake-ups take a quarter of its processor time, with the 50 µs that
-// Linux gives (docs/decisions/0022-timers-that-may-be-late.md).
+// Linux gives (docs/decisions/0013-go-runtime.md).
 //
 // The slack is of a thread, and handed on to those that it starts. So the
 // program begins once more, in the same process, with the slack on its first

@@ -13,7 +13,7 @@ import (
 
 // BenchmarkCompress is what the api does with a body of 500 records of
 // `sluice load`; BenchmarkDecompress is the ingester's part.
-// docs/decisions/0024-compression.md tells what follows.
+// docs/decisions/0006-entries-and-publish.md tells what follows.
 func BenchmarkCompress(b *testing.B) {
 	body := benchtest.Batches(b, 1, records)[0]
 	var lz lz4.Compressor

@@ -1,6 +1,6 @@
 // Package peers measures what other JSON libraries take for the two things
 // package record does: saying whether a body is JSON, and getting the typed
-// fields out of every record. docs/decisions/0010-own-decoder.md tells why.
+// fields out of every record. docs/decisions/0012-record-decoder.md tells why.
 package peers
 
 import (

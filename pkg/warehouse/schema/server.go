@@ -110,7 +110,7 @@ func (s Server) Deduplicated() string {
 func (Server) Durable() string { return "fsync_after_insert = 1, fsync_part_directory = 1" }
 
 // Writing are how inserts and merges write, of the settings that not every version has
-// (docs/decisions/0027-merges-of-ten.md, 0037-what-the-table-costs.md).
+// (docs/decisions/0014-cost-of-the-table.md).
 var Writing = map[string]int{
 	// Merges wait for ten parts of about the same size. Left to itself the server joins few
 	// parts at a time, so that a row is written again and again; ten at once leave a few
