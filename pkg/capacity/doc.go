@@ -2,9 +2,8 @@
 // record was measured to cost, to apis, lanes, NATS nodes, ingesters and shards.
 //
 //	make bench ─▶ coefficients.json ─▶ Fit ─▶ Model ─▶ Plan ─▶ sluice capacity
-//	              points, some of them held out ──┴─▶ a test compares
 //
 // What a process spends is taken to be a sum: so much for every record, request,
-// entry of the log, block of the tables and second. The shares are fitted to some
-// of the measured points; the others tell how far the sum can be trusted.
+// entry of the log, block of the tables and second. The shares are fitted to the
+// measured points.
 package capacity

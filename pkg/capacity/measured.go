@@ -11,7 +11,6 @@ import (
 // Point is one load as it was measured, on one lane with one api and one ingester.
 type Point struct {
 	Name        string  `json:"name"`
-	Fit         bool    `json:"fit"` // or it is held out, to compare with
 	Batch       int     `json:"batch"`
 	Connections int     `json:"connections"`
 	Rate        float64 `json:"rate"` // records per second that were to be sent; 0: as many as possible
@@ -44,21 +43,12 @@ type Measured struct {
 	Busy     string  `json:"busy"` // how busy it was with other work, as mean loads of 1, 5 and 15 minutes
 	Cores    float64 `json:"cores"`
 	Lane     float64 `json:"lane_rate"`      // records per second that went through one lane at most, beside everything else
-	Full     float64 `json:"full"`           // of the cores, when they did
 	Sync     float64 `json:"sync_seconds"`   // one write of 4 KiB with fsync
 	Table    float64 `json:"table_bytes"`    // of all tables per record
 	Merges   float64 `json:"merges"`         // core-seconds of ClickHouse after the loads until its merges had ended, by those during the loads
 	Inserted float64 `json:"insert_bytes"`   // of a record on its way to ClickHouse, LZ4: BenchmarkEncode of pkg/warehouse
 	Note     string  `json:"note,omitempty"` // what of it was not measured so
 	Points   []Point `json:"points"`
-}
-
-// Quiet tells whether the machine did little else: if not, processor time still
-// tells what things cost, but how much goes in at most depends on the others.
-func (m Measured) Quiet() bool {
-	var load float64
-	_, err := fmt.Sscanf(m.Busy, "%g,", &load)
-	return err == nil && load <= m.Cores
 }
 
 //go:embed coefficients.json

@@ -22,8 +22,6 @@ type Model struct {
 	Costs    map[string]Cost `json:"costs"`
 	Publish  float64         `json:"publish_seconds"` // from an entry to the next one of the same api and lane, at least
 	Lane     float64         `json:"lane_rate"`       // records per second of one lane, on the machine of the bench with all else
-	Full     float64         `json:"full"`            // of its cores, when no more went in
-	Busy     float64         `json:"busy_blocks"`     // blocks per second of a lane that gets more than it can take
 	Streamed []Streamed      `json:"streamed"`        // what a record takes in the log, by the size of requests
 	Bytes    float64         `json:"record_bytes"`    // of a record as JSON
 	Measured Measured        `json:"-"`
@@ -57,16 +55,16 @@ var shares = map[string][5]bool{ // record, request, entry, block, second
 	Load:     {true, true, false, false, false},
 }
 
-// Fit makes the model of the points that are not held out.
+// Fit makes the model of the points.
 func Fit(m Measured) (Model, error) {
 	model := Model{Costs: map[string]Cost{}, Publish: math.Inf(1), Measured: m}
-	var records, bytes, blocks, seconds float64
+	var records, bytes float64
 	streamed := map[int]Point{} // by what requests had
 	for process, can := range shares {
 		var rows [][5]float64
 		var spent []float64
 		for _, p := range m.Points {
-			if p.Fit && p.CPU[process] > 0 {
+			if p.CPU[process] > 0 {
 				rows = append(rows, p.counts())
 				spent = append(spent, p.CPU[process])
 			}
@@ -77,16 +75,12 @@ func Fit(m Measured) (Model, error) {
 		model.Costs[process] = leastSquares(rows, spent, can)
 	}
 	for _, p := range m.Points {
-		if !p.Fit {
-			continue
-		}
 		records, bytes = records+p.Records, bytes+p.Bytes
 		sum := streamed[p.Batch]
 		sum.Records, sum.Streamed = sum.Records+p.Records, sum.Streamed+p.Streamed
 		streamed[p.Batch] = sum
 		if gathered := p.Requests / p.Entries; p.Rate == 0 {
 			model.Publish = min(model.Publish, p.Seconds/p.Entries)
-			blocks, seconds = blocks+p.Blocks, seconds+p.Seconds
 		} else if gathered > 1.05 { // less may be chance
 			model.Publish = min(model.Publish, math.Sqrt(gathered*gathered-1)*p.Seconds/p.Requests)
 		}
@@ -95,11 +89,10 @@ func Fit(m Measured) (Model, error) {
 		sum := streamed[batch]
 		model.Streamed = append(model.Streamed, Streamed{float64(batch), sum.Streamed / sum.Records})
 	}
-	if m.Lane <= 0 || m.Full <= 0 || m.Cores <= 0 || math.IsInf(model.Publish, 1) {
+	if m.Lane <= 0 || math.IsInf(model.Publish, 1) {
 		return model, errors.New("no point says how much goes in at most")
 	}
-	model.Lane, model.Full, model.Busy = m.Lane, m.Full, blocks/seconds
-	model.Bytes = bytes / records
+	model.Lane, model.Bytes = m.Lane, bytes/records
 	return model, nil
 }
 
@@ -107,15 +100,11 @@ func (p Point) counts() [5]float64 {
 	return [5]float64{p.Records, p.Requests, p.Entries, p.Blocks, p.Seconds}
 }
 
-// Most notes how much went in at most, of the points that are not held out.
+// Most notes how much went in at most.
 func (m *Measured) Most() {
 	for _, p := range m.Points {
-		if rate := p.Records / p.Seconds; p.Fit && p.Rate == 0 && rate > m.Lane {
-			var all float64
-			for _, spent := range p.CPU {
-				all += spent
-			}
-			m.Lane, m.Full = rate, all/(p.Seconds*m.Cores)
+		if p.Rate == 0 {
+			m.Lane = max(m.Lane, p.Records/p.Seconds)
 		}
 	}
 }
@@ -191,42 +180,4 @@ func blocks(records float64, alone bool, times float64) float64 {
 		slowest *= 2
 	}
 	return max(slowest, records/inBlock(times))
-}
-
-// Predict is what one lane with one api and one ingester spends per record, by
-// process, when so many records come in a second. With connections, each posts its
-// next request when it has the answer: while an entry is on its way, half of the
-// others have theirs ready for the next one.
-func (m Model) Predict(rate float64, batch, connections int) map[string]float64 {
-	l := load{records: rate, requests: rate / float64(batch)}
-	l.entries, l.blocks = m.entries(l.requests), blocks(rate, true, 1)
-	if connections > 0 {
-		l.entries, l.blocks = l.requests/gathered(connections), max(m.Busy, rate/blockRows)
-	}
-	spent := map[string]float64{}
-	for process, cost := range m.Costs {
-		spent[process] = cost.of(l, 1) / rate
-	}
-	return spent
-}
-
-// gathered is how many requests an entry has then.
-func gathered(connections int) float64 { return 1 + float64(connections-1)/2 }
-
-// Most is how many records go in on the machine of the bench at most.
-func (m Model) Most(batch, connections int) float64 {
-	low, high := 1.0, 1e8
-	for range 100 {
-		middle := (low + high) / 2
-		var all float64
-		for _, spent := range m.Predict(middle, batch, connections) {
-			all += spent * middle
-		}
-		if all > m.Full*m.Measured.Cores {
-			high = middle
-		} else {
-			low = middle
-		}
-	}
-	return low
 }

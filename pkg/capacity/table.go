@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 )
 
@@ -71,55 +70,6 @@ func rows(plans []Plan) [][]string {
 	return all
 }
 
-// Compared is a point that the model was not made of, and what the model says of it.
-type Compared struct {
-	Point    string
-	What     string
-	Unit     string
-	Measured float64
-	Said     float64
-}
-
-// Off is how far what was said is from what was measured, of that.
-func (c Compared) Off() float64 { return c.Said/c.Measured - 1 }
-
-// Compare says what the model predicts of the points that are held out.
-func (m Model) Compare() (all []Compared) {
-	for _, p := range m.Measured.Points {
-		if p.Fit {
-			continue
-		}
-		rate, connections := p.Records/p.Seconds, 0
-		if p.Rate == 0 {
-			connections = p.Connections
-		}
-		if p.Rate == 0 && m.Measured.Quiet() {
-			all = append(all, Compared{p.Name, "most that goes in", "records/s", rate, m.Most(p.Batch, connections)})
-		}
-		said := m.Predict(rate, p.Batch, connections)
-		all = append(all,
-			Compared{p.Name, "api, NATS and ingester", "CPU-s per million", (p.CPU[API] + p.CPU[NATS] + p.CPU[Ingester]) / p.Records * 1e6,
-				(said[API] + said[NATS] + said[Ingester]) * 1e6},
-			Compared{p.Name, "ClickHouse", "CPU-s per million", p.CPU[Engine] / p.Records * 1e6, said[Engine] * 1e6},
-		)
-		if p.Streamed > 0 {
-			all = append(all, Compared{p.Name, "log", "bytes per record", p.Streamed / p.Records, m.streamed(p.Batch)})
-		}
-	}
-	return all
-}
-
-// WriteCompared prints that as a table of Markdown.
-func WriteCompared(w io.Writer, all []Compared) error {
-	var b strings.Builder
-	b.WriteString("| load | what | unit | measured | said | off by |\n|---|---|---|--:|--:|--:|\n")
-	for _, c := range all {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %+.0f %% |\n", c.Point, c.What, c.Unit, number(c.Measured), number(c.Said), c.Off()*100)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 // number writes a figure with three digits or so, thousands apart.
 func number(v float64) string {
 	switch a := math.Abs(v); {
@@ -133,30 +83,4 @@ func number(v float64) string {
 		text = text[:i] + " " + text[i:]
 	}
 	return text
-}
-
-// WriteCosts prints what the model is made of.
-func (m Model) WriteCosts(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Measured %s by `%s` at %s, on %s, %.0f cores, mean loads before %s; one write of 4 KiB with fsync took %.2f ms.\n\n",
-		m.Measured.When, m.Measured.Command, m.Measured.Commit, m.Measured.Machine, m.Measured.Cores, m.Measured.Busy, m.Measured.Sync*1e3)
-	if m.Measured.Note != "" {
-		fmt.Fprintf(&b, "%s\n\n", m.Measured.Note)
-	}
-	b.WriteString("| core-time | a record, µs | a request, µs | an entry, µs | a block, ms |\n|---|--:|--:|--:|--:|\n")
-	for _, process := range []string{API, NATS, Ingester, Engine} {
-		c := m.Costs[process]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", process, number(c.Record*1e6), number(c.Request*1e6), number(c.Entry*1e6), number(c.Block*1e3))
-	}
-	fmt.Fprintf(&b, "\n- Each api, NATS server and ingester takes %s, %s and %s of a core beside that, whatever happens.\n", number(m.Costs[API].Second), number(m.Costs[NATS].Second), number(m.Costs[Ingester].Second))
-	var log []string
-	for _, s := range m.Streamed {
-		log = append(log, fmt.Sprintf("%s (%.0f a request)", number(s.Bytes), s.Batch))
-	}
-	fmt.Fprintf(&b, "- A record of %.0f bytes takes %s in the tables, and in the log %s.\n", m.Bytes, number(m.Measured.Table), strings.Join(log, ", "))
-	fmt.Fprintf(&b, "- An api and a lane have an entry every %s ms at most; each copy syncs it.\n", number(m.Publish*1e3))
-	fmt.Fprintf(&b, "- A lane takes %s records/s beside everything else on that machine, of whose cores %.0f %% were used then.\n", number(m.Lane), m.Full*100)
-	fmt.Fprintf(&b, "- Merges that come after the load take ClickHouse %.0f %% more.\n", m.Measured.Merges*100)
-	_, err := io.WriteString(w, b.String())
-	return err
 }
