@@ -40,6 +40,14 @@ const (
 		INTROSPECTION ON *.*`
 )
 
+// listing is the row policy by which who only reads is shown what people read of the
+// database flow: its views and three tables. What only feeds the views can be read too,
+// and is in no list of tables or columns, so that no tool offers it.
+func listing(column string) string {
+	return fmt.Sprintf("<filter>hasAny(currentRoles(), ['%s', '%s']) OR database != 'flow' OR startsWith(%s, 'v_') OR %[3]s IN ('records', 'counts_1m', 'changes')</filter>",
+		roleAdmin, roleIngester, column)
+}
+
 // grants are those of each role.
 func grants(allowFiles bool) map[role][]string {
 	admin, ingester := []string{adminGrants}, []string{ingesterGrants}
@@ -108,7 +116,8 @@ func usersXML(cfg Config) string {
 		fmt.Fprintf(&b, "</grants></%s>\n", r)
 	}
 	fmt.Fprintf(&b, "</roles>\n<users><default><password></password><networks><ip>::/0</ip></networks>"+
-		"<profile>default</profile><quota>default</quota><grants><query>GRANT %s, %s, %s</query></grants></default></users>\n</clickhouse>\n",
+		"<profile>default</profile><quota>default</quota><databases><system><tables>%s</tables><columns>%s</columns></system></databases>"+
+		"<grants><query>GRANT %s, %s, %s</query></grants></default></users>\n</clickhouse>\n", listing("name"), listing("table"),
 		roleAdmin, roleIngester, roleAnalyst)
 	return b.String()
 }

@@ -91,6 +91,24 @@ func TestUsers(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the analyst is shown views, and what feeds them only when named", func(t *testing.T) {
+		run(t, admin, "CREATE DATABASE flow")
+		run(t, admin, "CREATE TABLE flow.records (id String) ENGINE = MergeTree ORDER BY id")
+		run(t, admin, "CREATE TABLE flow.jobs (job Int64) ENGINE = MergeTree ORDER BY job")
+		run(t, admin, "CREATE MATERIALIZED VIEW flow.jobs_mv TO flow.jobs AS SELECT toInt64(1) AS job FROM flow.records")
+		run(t, admin, "CREATE VIEW flow.v_jobs AS SELECT job FROM flow.jobs")
+		run(t, admin, "INSERT INTO flow.records VALUES ('a')")
+		for name, want := range map[string]string{"": "records v_jobs", "analyst": "records v_jobs", "ingester": "jobs jobs_mv records v_jobs", "admin": "jobs jobs_mv records v_jobs"} {
+			for _, sql := range []string{"SHOW TABLES FROM flow", "SELECT DISTINCT table FROM system.columns WHERE database = 'flow' ORDER BY table"} {
+				if got := asHTTP(t, e, name, "POST", sql, nil); strings.Join(strings.Fields(got.Body), " ") != want {
+					t.Errorf("%s as %q: %+v, want %s", sql, name, got, want)
+				}
+			}
+			if got := asHTTP(t, e, name, "POST", "SELECT sum(job), (SELECT count() FROM flow.v_jobs) FROM flow.jobs", nil); got.Body != "1\t1\n" {
+				t.Errorf("%q: %+v", name, got)
+			}
+		}
+	})
 	t.Run("the analyst does nothing else", func(t *testing.T) {
 		c := as(t, e, "analyst")
 		for _, sql := range []string{
