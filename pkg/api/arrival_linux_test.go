@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/fatal"
 )
 
 // TestABusyMachineIsNotASlowClient: whose bodies have come, and are read late, is
@@ -27,9 +29,7 @@ func TestABusyMachineIsNotASlowClient(t *testing.T) {
 	d.ReadLate(100 * time.Millisecond)
 	addr, _ := d.run(t)
 	silent, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { silent.Close() })
 	fmt.Fprintf(silent, "%sContent-Length: %d\r\n\r\n[%s", head, 1<<19, strings.Repeat(" ", 1<<15))
 	eventually(t, "it holds memory", func() bool { return d.held(t) > 0 })
@@ -39,13 +39,9 @@ func TestABusyMachineIsNotASlowClient(t *testing.T) {
 	statuses := make(chan int, 60)
 	for i := range cap(statuses) {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { conn.Close() })
-		if err := conn.(*net.TCPConn).SetWriteBuffer(1 << 20); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, conn.(*net.TCPConn).SetWriteBuffer(1<<20))
 		body := fmt.Sprintf(`{"id":"1-%d"}`, i) + strings.Repeat(" ", 200<<10)
 		go func() {
 			fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
@@ -59,9 +55,7 @@ func TestABusyMachineIsNotASlowClient(t *testing.T) {
 		}()
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(silent), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if p := wantProblem(t, resp, http.StatusRequestTimeout, "body_timeout"); !strings.Contains(p.Detail, "others waited") {
 		t.Errorf("the client that says nothing was not cut off for others: %s", p.Detail)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/benchtest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -43,9 +44,7 @@ func (*rewound) Close() error { return nil }
 func BenchmarkPost(b *testing.B) {
 	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
 		s, err := api.New(api.Config{}, api.Deps{Auth: allSubjects, Stream: instant{}, Dead: &letters{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		var again rewound
 		r := httptest.NewRequest(http.MethodPost, "/flow/flowRecord/batch", nil)
 		r.Header.Set("Authorization", "Bearer engine")

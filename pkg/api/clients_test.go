@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -20,15 +21,11 @@ import (
 func raw(t *testing.T, addr string, write func(net.Conn)) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer conn.Close()
 	start := time.Now()
 	go write(conn)
-	if err := conn.SetReadDeadline(start.Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, conn.SetReadDeadline(start.Add(10*time.Second)))
 	answer, err := io.ReadAll(conn)
 	if err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {
 		t.Errorf("read: %v", err)
@@ -101,9 +98,7 @@ func TestAClientThatGoesAwayStoresNothing(t *testing.T) {
 	d := newDoor(t, config())
 	addr, _ := d.run(t)
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	fmt.Fprint(conn, head+"Content-Length: 100\r\n\r\n[{\"id\":\"1-1\"}")
 	eventually(t, "the body is being read", func() bool { return d.held(t) > 0 })
 	conn.Close()
@@ -119,9 +114,7 @@ func TestAClientThatMayNotIsToldBeforeItSendsItsBody(t *testing.T) {
 	addr, _ := d.run(t)
 	for token, want := range map[string]string{"swordfish": "HTTP/1.1 401", "engine": "HTTP/1.1 100"} {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer conn.Close()
 		fmt.Fprint(conn, strings.Replace(head, "engine", token, 1)+"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
 		line, err := bufio.NewReader(conn).ReadString('\n')
@@ -170,9 +163,7 @@ func TestASlowLargeBodyIsCutOffWhenOthersWaitForItsMemory(t *testing.T) {
 	r := request(http.MethodPost, "http://"+addr+"/flow/flowRecord/batch", `{"id":"1-1"}`+strings.Repeat(" ", 3<<20))
 	r.RequestURI = ""
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	wantOK(t, resp)
 	if took := time.Since(start); took > 1900*time.Millisecond*slowdown {
 		t.Errorf("it took %s to get the memory", took)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 // dialFrom opens a connection from an address of this machine.
@@ -17,9 +19,7 @@ func dialFrom(t *testing.T, from, to string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
 	conn, err := dialer.Dial("tcp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/api"
+	"sluice/pkg/fatal"
 )
 
 // TestTheGuideListsExactlyTheRefusalsThereAre holds the table of
 // docs/http-api.md against the one in errors.go.
 func TestTheGuideListsExactlyTheRefusalsThereAre(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/http-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, table, _ := strings.Cut(string(guide), "## Refusals")
 	var listed []string
 	for line := range strings.Lines(table) {
@@ -45,9 +44,7 @@ func row3(status, code string, retries bool) string {
 // TestTheGuideListsExactlyTheRoutesThereAre does the same for the routes.
 func TestTheGuideListsExactlyTheRoutesThereAre(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/http-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, r := range newDoor(t, config()).Routes() {
 		path := strings.NewReplacer(":tableId", "{tableId}", ":fieldId", "{fieldId}").Replace(r.Path)
 		scope := "`" + r.Scope + "`"

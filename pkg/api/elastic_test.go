@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/api"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -276,9 +277,7 @@ func TestABulkThatIsRefused(t *testing.T) {
 				Error  struct{ Type, Reason string }
 			}
 			body := text(t, resp)
-			if err := json.Unmarshal([]byte(body), &f); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, json.Unmarshal([]byte(body), &f))
 			if resp.StatusCode != tt.status || f.Status != tt.status || f.Error.Type == "" || !strings.Contains(body, tt.says) {
 				t.Errorf("answered %s %s, want %d with %q", resp.Status, body, tt.status, tt.says)
 			}

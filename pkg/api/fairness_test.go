@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 // TestSlowBodiesTakeNoMemoryFromOthers: announcing is not sending, and those
@@ -21,9 +23,7 @@ func TestSlowBodiesTakeNoMemoryFromOthers(t *testing.T) {
 	var cutOff atomic.Int32
 	for range clients {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { conn.Close() })
 		go func() {
 			fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n[%s", head, announced, strings.Repeat(" ", announced/2))
@@ -39,9 +39,7 @@ func TestSlowBodiesTakeNoMemoryFromOthers(t *testing.T) {
 		r.RequestURI = ""
 		start := time.Now()
 		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		wantOK(t, resp)
 		if took := time.Since(start); took > 250*time.Millisecond*slowdown {
 			t.Errorf("post %d took %s beside slow ones", i, took)

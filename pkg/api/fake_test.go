@@ -20,6 +20,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
@@ -202,9 +203,7 @@ func newDoor(t testing.TB, cfg api.Config) *door {
 		Auth: allSubjects, Stream: d.stream, Progress: d.stream, Changes: d.ledger, Last: d.ledger, State: d.ledger, Usage: d.ledger, Dead: d.dead,
 		Secrets: &change.Secrets{Key: bytes.Repeat([]byte("k"), 32), Concurrency: 2},
 	}, slog.New(slog.NewTextHandler(d.log, nil)), d.reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d.Server, d.t = s, t
 	d.contract = contractOf(t, d)
 	return d
@@ -233,9 +232,7 @@ func without(name string) func(*http.Request) {
 func (d *door) do(r *http.Request) *http.Response {
 	d.t.Helper()
 	sent, err := io.ReadAll(r.Body)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	r.Body = io.NopCloser(bytes.NewReader(sent))
 	w := httptest.NewRecorder()
 	d.Handler().ServeHTTP(w, r)
@@ -288,9 +285,7 @@ func (d *door) held(t testing.TB) float64 {
 func (d *door) metric(t testing.TB, name, label string) float64 {
 	t.Helper()
 	families, err := d.reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			matches := label == ""
@@ -321,9 +316,7 @@ type problem struct {
 func text(t testing.TB, resp *http.Response) string {
 	t.Helper()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	resp.Body.Close()
 	return string(b)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/pkg/api"
+	"sluice/pkg/fatal"
 )
 
 // TestWhatIsIgnoredIsNamed: an OK does not stand for what was left out.
@@ -50,9 +51,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 			r := request(method, "http://"+addr+path, "")
 			r.RequestURI = ""
 			resp, err := http.DefaultClient.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if body := text(t, resp); method == http.MethodHead && body != "" {
 				t.Errorf("HEAD %s has a body: %s", path, body)
 			}

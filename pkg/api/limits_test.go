@@ -12,30 +12,25 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"sluice/pkg/api"
+	"sluice/pkg/fatal"
 )
 
 func gzipped(t testing.TB, plain string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := w.Write([]byte(plain)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Close())
 	return b.String()
 }
 
 func zstded(t testing.TB, plain string) string {
 	t.Helper()
 	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(w.EncodeAll([]byte(plain), nil))
 }
 
@@ -44,17 +39,13 @@ func streamed(t testing.TB, plain string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for chunk := range strings.Lines(plain) {
 		if _, err := w.Write([]byte(chunk)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Close())
 	return b.String()
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -104,16 +105,10 @@ func apart(t *testing.T, setting string, before ...string) *process {
 	cmd.Env = append(os.Environ(), setting)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		_, _ = io.Copy(io.Discard, stdout)
@@ -126,9 +121,7 @@ func apart(t *testing.T, setting string, before ...string) *process {
 func (p *process) line() string {
 	p.t.Helper()
 	line, err := p.said.ReadString('\n')
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return strings.TrimSpace(line)
 }
 
@@ -152,9 +145,7 @@ func serveApart(t *testing.T) (addr string, pid int) {
 func peakMemory(t *testing.T, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for line := range strings.Lines(string(status)) {
 		var kib int
 		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {

@@ -20,6 +20,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 // contract is the OpenAPI document that the api itself serves.
@@ -53,9 +54,7 @@ func loadContract(t testing.TB, served []byte) *contract {
 		t.Fatalf("the document is no OpenAPI: %v", err)
 	}
 	router, err := legacy.NewRouter(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return &contract{doc, router}
 }
 
@@ -197,9 +196,7 @@ func TestTheExamplesOfTheDocumentWork(t *testing.T) {
 			for media, content := range op.RequestBody.Value.Content {
 				for name, example := range content.Examples {
 					body, err := json.Marshal(example.Value.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					examples++
 					t.Run(name, func(t *testing.T) {
 						wantOK(t, d.do(request(method, path, string(body), header("Content-Type", media))))
@@ -215,9 +212,7 @@ func TestTheExamplesOfTheDocumentWork(t *testing.T) {
 
 func TestTheSamplesAreAsTheDocumentSays(t *testing.T) {
 	samples, err := os.ReadFile("testdata/records.ndjson")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d := newDoor(t, config())
 	for line := range strings.Lines(string(samples)) {
 		wantOK(t, d.post(line)) // d.do checks it against the document

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/fatal"
 )
 
 // sampled are the records of a broker of Camunda 8.6.0, in which the variable ck of its
@@ -18,14 +20,10 @@ import (
 func sampled(t *testing.T) (all []string) {
 	t.Helper()
 	f, err := os.Open("../warehouse/testdata/camunda-8.6.0.ndjson.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	called := strings.NewReplacer(`"ck":`, `"password":`, `"name":"ck"`, `"name":"password"`)
 	lines := bufio.NewScanner(z)
 	lines.Buffer(nil, 16<<20)

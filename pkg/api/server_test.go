@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/api"
+	"sluice/pkg/fatal"
 )
 
 // run serves on a free port until the test ends. stop ends it earlier and
@@ -18,9 +19,7 @@ import (
 func (d *door) run(t *testing.T) (addr string, stop func() error) {
 	t.Helper()
 	a, err := d.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
@@ -83,9 +82,7 @@ func TestRunCutsOffWhatTakesTooLong(t *testing.T) {
 	d := newDoor(t, cfg)
 	addr, stop := d.run(t)
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, head+"Content-Length: 12\r\n\r\n{")
 	eventually(t, "the body is being read", func() bool { return d.held(t) > 0 })
@@ -96,9 +93,7 @@ func TestRunCutsOffWhatTakesTooLong(t *testing.T) {
 
 func TestAPortInUseIsAnError(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer ln.Close()
 	cfg := config()
 	cfg.Listen = ln.Addr().String()

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 const userPath = "/spm/login/current/user"
@@ -42,12 +43,8 @@ func wantDocument(t testing.TB, resp *http.Response, want string) {
 		t.Fatalf("got %d %s %s, want 200 application/json", resp.StatusCode, resp.Header.Get("Content-Type"), body)
 	}
 	var g, w any
-	if err := json.Unmarshal([]byte(body), &g); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(want), &w); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal([]byte(body), &g))
+	fatal.If(t, json.Unmarshal([]byte(want), &w))
 	if diff := cmp.Diff(w, g); diff != "" {
 		t.Errorf("document (-want +got):\n%s", diff)
 	}

@@ -16,31 +16,25 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 // writeCertificate makes a certificate for 127.0.0.1 with this serial number.
 func writeCertificate(t *testing.T, certFile, keyFile string, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "sluice"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: der}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 }
 
@@ -59,9 +53,7 @@ func TestTLSSpeaksHTTP2AndFollowsItsCertificate(t *testing.T) {
 		r := request(http.MethodPost, "https://"+addr+"/flow/flowRecord/batch", `{"id":"1-1"}`)
 		r.RequestURI = ""
 		resp, err := (&http.Client{Transport: transport}).Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		wantOK(t, resp)
 		if resp.ProtoMajor != 2 {
 			t.Errorf("spoke %s, want HTTP/2", resp.Proto)
@@ -73,9 +65,7 @@ func TestTLSSpeaksHTTP2AndFollowsItsCertificate(t *testing.T) {
 	}
 	writeCertificate(t, cfg.TLSCert, cfg.TLSKey, 2)
 	eventually(t, "the new certificate is shown", func() bool { return serial() == 2 })
-	if err := os.WriteFile(cfg.TLSKey, []byte("broken"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(cfg.TLSKey, []byte("broken"), 0o600))
 	time.Sleep(1100 * time.Millisecond) // until the files are looked at again
 	if got := serial(); got != 2 {
 		t.Errorf("serial number while the key is broken: got %d, want 2", got)
@@ -98,9 +88,7 @@ func TestASlowBodyOverHTTP2IsCutOff(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	wantProblem(t, resp, 408, "body_timeout")
 	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
 }

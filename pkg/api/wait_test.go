@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/fatal"
 )
 
 const postPath = "/flow/flowRecord/batch"
@@ -101,9 +103,7 @@ func TestNoRequestWaitsForAServerThatStops(t *testing.T) {
 	d.stream.behind = make(chan struct{})
 	addr, stop := d.run(t)
 	r, err := http.NewRequest(http.MethodPost, "http://"+addr+postPath, strings.NewReader(`{"id":"a"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r.Header.Set("Authorization", "Bearer engine")
 	r.Header.Set("Prefer", "wait=30")
 	stopped := make(chan error, 1)
@@ -115,9 +115,7 @@ func TestNoRequestWaitsForAServerThatStops(t *testing.T) {
 	}()
 	begun := time.Now()
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	wantOK(t, resp)
 	if got := resp.Header.Get("Sluice-Stored"); got != "false" || time.Since(begun) > 5*time.Second {
 		t.Errorf("Sluice-Stored %q after %v, want false at once", got, time.Since(begun))

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -31,17 +32,13 @@ func tokenFile(t *testing.T, content string) string {
 
 func writeFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func newAuth(t *testing.T, cfg auth.Config) *auth.Authenticator {
 	t.Helper()
 	a, err := auth.New(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return a
 }
 
@@ -179,9 +176,7 @@ func TestTheTokenFileIsFollowed(t *testing.T) {
 	var logged bytes.Buffer
 	reg := prometheus.NewRegistry()
 	a, err := auth.New(auth.Config{Tokens: path}, slog.New(slog.NewTextHandler(&logged, nil)), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	stale := func() float64 {
 		return metricValue(t, reg, "sluice_auth_stale", "tokens")
 	}
@@ -204,9 +199,7 @@ func TestTheTokenFileIsFollowed(t *testing.T) {
 		{"still gone", func() {}, []bool{false, true}, 1, 2},
 		{"replaced by a rename", func() {
 			writeFile(t, path+".new", line(first))
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.Rename(path+".new", path))
 		}, []bool{true, false}, 0, 2},
 	}
 	for _, step := range steps {
@@ -230,9 +223,7 @@ func TestTheTokenFileIsFollowed(t *testing.T) {
 func metricValue(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
@@ -261,18 +252,12 @@ func FuzzAuthenticate(f *testing.F) {
 	const token = "sluice_fuzz-token-that-nobody-guesses"
 	line := auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRead}}.Line()
 	path := filepath.Join(f.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	fatal.If(f, os.WriteFile(path, []byte(line), 0o600))
 	secret := filepath.Join(f.TempDir(), "secret")
-	if err := os.WriteFile(secret, bytes.Repeat([]byte("k"), 32), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	fatal.If(f, os.WriteFile(secret, bytes.Repeat([]byte("k"), 32), 0o600))
 	cfg := auth.Config{Tokens: path, JWT: auth.JWT{SecretFile: secret}}
 	a, err := auth.New(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		f.Fatal(err)
-	}
+	fatal.If(f, err)
 	for _, seed := range []string{
 		"", "Bearer", "Bearer ", token, "Bearer " + token, "bearer\t" + token, "Basic YTpi", "a.b.c", "Bearer a.b.c",
 		"eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA", "\x00", "Bearer \xff\xfe", "..",

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -41,16 +42,12 @@ func TestATokenFileIsEditedInPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := tokenFile(t, c.before)
-			if err := os.Chmod(file, 0o640); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.Chmod(file, 0o640))
 			if err := auth.Edit(file, c.change); !errors.Is(err, c.err) {
 				t.Fatalf("got %v, want %v", err, c.err)
 			}
 			got, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if diff := cmp.Diff(c.want, string(got)); diff != "" {
 				t.Errorf("the file (-want +got):\n%s", diff)
 			}
@@ -86,9 +83,7 @@ func TestATokenFileThatAProgramCannotEditStaysAsItIs(t *testing.T) {
 
 func TestEditorsOfATokenFileTakeTurns(t *testing.T) {
 	file := tokenFile(t, "[]\n")
-	if err := os.WriteFile(file+".new", []byte("of one that was killed"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file+".new", []byte("of one that was killed"), 0o600))
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {

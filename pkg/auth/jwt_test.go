@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -35,18 +36,14 @@ type signingKey struct {
 func newECKey(t *testing.T, id string) signingKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return signingKey{id, jose.ES256, key}
 }
 
 func newEdKey(t *testing.T, id string) signingKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return signingKey{id, jose.EdDSA, key}
 }
 
@@ -57,9 +54,7 @@ func keySet(t *testing.T, keys ...signingKey) string {
 		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Algorithm: string(k.alg), Use: "sig"})
 	}
 	b, err := json.Marshal(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(b)
 }
 
@@ -70,13 +65,9 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims 
 		opts = opts.WithHeader("kid", id)
 	}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	token, err := jwt.Signed(signer).Claims(claims).Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return token
 }
 
@@ -150,9 +141,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 		})
 	}
 	public, err := json.Marshal(jose.JSONWebKey{Key: key.private.Public()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	forged := []struct{ name, token string }{
 		{"signed by another key of the same id", sign(t, other.alg, other.private, "k1", claimsWith(nil))},
 		{"signed under an unknown id", sign(t, key.alg, key.private, "k2", claimsWith(nil))},
@@ -262,13 +251,9 @@ func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 			opts = opts.WithType(jose.ContentType(typ))
 		}
 		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: key.alg, Key: key.private}, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		token, err := jwt.Signed(signer).Claims(claimsWith(nil)).Serialize()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		expect(t, a, "typ "+typ, token, want)
 	}
 }
@@ -282,9 +267,7 @@ func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
 	how := auth.JWT{SecretFile: tokenFile(t, string(secret)), ScopePrefix: "sluice:", SubjectPrefix: "jwt:"}
 	a := newAuth(t, auth.Config{Tokens: file("engine-a"), JWT: how})
 	got, err := a.Authenticate(sign(t, jose.HS256, secret, "", claimsWith(map[string]any{"scope": "sluice:read admin sluice:read", "scp": []string{"records:write", "sluice:user:write"}})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := flow.Caller{Subject: "jwt:engine-a", Source: "jwt:engine-a", Scopes: []flow.Scope{flow.ScopeRead, flow.ScopeUserWrite}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("identity (-want +got):\n%s", diff)

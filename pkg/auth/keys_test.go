@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -141,9 +142,7 @@ func TestAnIssuerIsAskedForItsKeys(t *testing.T) {
 			issuer := newIssuer(t, keys, tt.called, tt.at)
 			var logged bytes.Buffer
 			a, err := auth.New(auth.Config{JWT: auth.JWT{Issuer: issuer, Audience: "sluice"}}, slog.New(slog.NewTextHandler(&logged, nil)), prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			token := sign(t, key.alg, key.private, key.id, claimsWith(map[string]any{"iss": issuer}))
 			expect(t, a, "its token", token, tt.want)
 			if !strings.Contains(logged.String(), tt.complain) {

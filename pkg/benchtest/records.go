@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 )
 
@@ -83,8 +84,6 @@ func PerRecord(b *testing.B, records int, cpu time.Duration) {
 // CPUTime returns the processor time this process has used.
 func CPUTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/pkg/capacity"
+	"sluice/pkg/fatal"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables of docs/scaling.md")
@@ -17,13 +18,9 @@ var update = flag.Bool("update", false, "rewrite the tables of docs/scaling.md")
 func model(t *testing.T) capacity.Model {
 	t.Helper()
 	measured, err := capacity.Embedded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	m, err := capacity.Fit(measured)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return m
 }
 
@@ -59,9 +56,7 @@ func TestTheFitFindsWhatPointsWereMadeOf(t *testing.T) {
 	}
 	m.Most()
 	got, err := capacity.Fit(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for process, want := range costs {
 		for name, pair := range map[string][2]float64{
 			"record": {got.Costs[process].Record, want.Record}, "request": {got.Costs[process].Request, want.Request},
@@ -134,9 +129,7 @@ func TestTheScalingPage(t *testing.T) {
 	for _, rate := range []float64{10_000, 100_000, 1_000_000, 10_000_000} {
 		a := ask(rate)
 		p, err := m.Plan(a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		plans = append(plans, p)
 		a.Retention = 7 * 24 * time.Hour
 		if p, err = m.Plan(a); err != nil {
@@ -145,14 +138,10 @@ func TestTheScalingPage(t *testing.T) {
 		short = append(short, p)
 	}
 	var steps, week strings.Builder
-	if err := errors.Join(capacity.WriteTable(&steps, plans), capacity.WriteTable(&week, short)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(capacity.WriteTable(&steps, plans), capacity.WriteTable(&week, short)))
 	const file = "../../docs/scaling.md"
 	old, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	page := string(old)
 	for name, table := range map[string]string{
 		"steps": "```\n" + steps.String() + "```\n", "week": "```\n" + week.String() + "```\n",
@@ -171,7 +160,5 @@ func TestTheScalingPage(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s is not what sluice capacity prints: go test ./pkg/capacity -run ScalingPage -update", file)
 	}
-	if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte(page), 0o644))
 }

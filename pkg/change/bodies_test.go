@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 func secrets() *change.Secrets {
@@ -57,9 +58,7 @@ func TestNewUserPatch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, warnings, err := change.NewUserPatch(t.Context(), "ann", tc.admin, []byte(tc.body), secrets())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if string(c.Body) != tc.want {
 				t.Errorf("body is %s\nwant    %s", c.Body, tc.want)
 			}
@@ -206,9 +205,7 @@ func TestProblemsAndMembersAreBounded(t *testing.T) {
 		fmt.Fprintf(&body, `,"%s%d":1`, name[:200], i)
 	}
 	c, _, err := change.NewUserPatch(t.Context(), "ann", true, []byte(`{"a":1`+body.String()+"}"), secrets())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if n := len(c.Members); n != 257 || c.Members[256] != "…" || len(c.Members[1]) > 140 {
 		t.Errorf("%d members, the last %q", n, c.Members[n-1])
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 func TestKeysAreFitForSubjects(t *testing.T) {
@@ -26,14 +27,10 @@ func TestKeysAreFitForSubjects(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	put, _, err := change.NewFieldPut("t", "f", "ann", []byte(`{"name":"<b>","size":9007199254740993}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	put.Base = new(string)
 	message, err := put.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := *put
 	got, err := change.Decode(message)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -62,17 +59,13 @@ func TestDecode(t *testing.T) {
 
 func TestAudit(t *testing.T) {
 	c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(`{"sk":"x","name":"y","company":null}`), secrets())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := change.Audit{Seq: 5, At: c.At, By: "ann", Kind: change.UserPatched, TargetKind: "user", Key: "ann", Members: []string{"company", "name", "sk"}}
 	if diff := cmp.Diff(want, c.Audit(5)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	d, err := change.NewFieldDelete("t/1", "f 2", "bob", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want = change.Audit{Seq: 6, At: d.At, By: "bob", Kind: change.FieldDeleted, TargetKind: "field", Key: "t%2F1/f%202", Members: []string{}}
 	if diff := cmp.Diff(want, d.Audit(6)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -91,9 +84,7 @@ func FuzzNames(f *testing.F) {
 			return
 		}
 		message, err := c.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		back, err := change.Decode(message)
 		if err != nil || back.Target != c.Target || back.Target.Key() != c.Target.Key() {
 			t.Errorf("%q, %q came back as %+v, %v", table, field, back.Target, err)

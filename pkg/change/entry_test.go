@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 // step is one change to apply; those without a seq get the next one.
@@ -54,9 +55,7 @@ func TestApplyToAUser(t *testing.T) {
 			var entry change.Entry
 			for i, s := range tc.steps {
 				c, _, err := change.NewUserPatch(t.Context(), "ann", s.admin, []byte(s.body), secrets())
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				entry = mustApply(t, entry, *c, uint64(10*(i+1)))
 				if string(entry.Doc) != s.want {
 					t.Errorf("after %s\ngot  %s\nwant %s", s.body, entry.Doc, s.want)
@@ -84,35 +83,25 @@ func TestApplyTrustsNoMessage(t *testing.T) {
 func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 	body := `{"name":"n","ak":"AK1","sk":"x","password":"p","projects":[{"id":"a","license":{"version":"1"},"user":{"sk":"y","deep":[{"id":1,"password":"q"},{"id":"z","password":"r"}]}}]}`
 	c, _, err := change.NewUserPatch(t.Context(), "ann", true, []byte(body), secrets())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	entry := mustApply(t, change.Entry{}, *c, 1)
 	shown, err := entry.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := `{"ak":"AK1","id":"ann","name":"n","password":"****","projects":[{"id":"a","license":{"version":"1"},"user":{"deep":[{"id":1,"password":"****"},{"id":"z","password":"****"}],"sk":"****"}}],"sk":"****"}`
 	if string(shown) != want {
 		t.Fatalf("shown %s\nwant  %s", shown, want)
 	}
 	for _, admin := range []bool{true, false} {
 		back, _, err := change.NewUserPatch(t.Context(), "ann", admin, shown, secrets())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got := mustApply(t, entry, *back, 2)
 		// The element whose id is no text cannot be told apart: its mask goes.
 		var stored map[string]any
-		if err := json.Unmarshal(entry.Doc, &stored); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(entry.Doc, &stored))
 		deep := stored["projects"].([]any)[0].(map[string]any)["user"].(map[string]any)["deep"].([]any)[0].(map[string]any)
 		delete(deep, "password")
 		var kept map[string]any
-		if err := json.Unmarshal(got.Doc, &kept); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(got.Doc, &kept))
 		if diff := cmp.Diff(stored, kept); diff != "" {
 			t.Errorf("admin %v (-stored +after):\n%s", admin, diff)
 		}
@@ -122,16 +111,12 @@ func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 func TestApplyToAField(t *testing.T) {
 	put := func(body string) change.Change {
 		c, _, err := change.NewFieldPut("t", "f", "ann", []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return *c
 	}
 	remove := func(by string) change.Change {
 		c, err := change.NewFieldDelete("t", "f", by, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return *c
 	}
 	var entry change.Entry
@@ -177,9 +162,7 @@ func TestApplyIsIdempotent(t *testing.T) {
 	var history []change.Change
 	for _, body := range []string{`{"name":"a"}`, `{"name":null,"remarks":"r"}`, `{"name":"b"}`, `{"remarks":null}`, `{}`} {
 		c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(body), secrets())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		history = append(history, *c)
 	}
 	var whole change.Entry
@@ -280,9 +263,7 @@ func TestAConditionalChangeIsIgnoredOnAnotherState(t *testing.T) {
 			t.Errorf("change %d: %s, %v", i, doc, there)
 		}
 		body, err := next.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if e, err = change.DecodeEntry(body); err != nil { // as it is stored
 			t.Fatal(err)
 		}
@@ -308,9 +289,7 @@ func TestAConditionalChangeIsIgnoredOnAnotherState(t *testing.T) {
 func TestAChangeOfALaterLifeIsApplied(t *testing.T) {
 	patch := func(body string) change.Change {
 		c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(body), secrets())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return *c
 	}
 	var e change.Entry
@@ -331,9 +310,7 @@ func TestAChangeOfALaterLifeIsApplied(t *testing.T) {
 			t.Errorf("%s at %v: got %s, %v, want %s", tt.body, tt.at, next.Doc, err, tt.after)
 		}
 		value, err := next.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if e, err = change.DecodeEntry(value); err != nil || e.Place != next.Place {
 			t.Errorf("it is kept with %v, %v, want %v", e.Place, err, next.Place)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 // FuzzUserPatch: whatever body is accepted can be applied, shown, sent back
@@ -30,9 +31,7 @@ func FuzzUserPatch(f *testing.F) {
 			return
 		}
 		message, err := c.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, secret := range secretTexts(t, body) {
 			if strings.Contains(string(message), secret) {
 				t.Fatalf("%s\nleaves %q in %s", body, secret, message)
@@ -44,9 +43,7 @@ func FuzzUserPatch(f *testing.F) {
 		}
 		entry := mustApply(t, change.Entry{}, got, 1)
 		shown, err := entry.User("ann")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		back, _, err := change.NewUserPatch(t.Context(), "ann", admin, shown, secrets)
 		if err != nil {
 			if d := describe(err); d != "too large" && !strings.Contains(d, "too_many") {
@@ -80,9 +77,7 @@ func secretTexts(t *testing.T, body []byte) (only []string) {
 			}
 		case string, json.Number:
 			text, err := json.Marshal(v)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if s := strings.Trim(string(text), `"`); !hidden {
 				other = append(other, s)
 			} else if len(s) >= 8 && strings.Trim(s, "*") != "" && !strings.Contains(s, `\u003c`) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/argon2"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 // Of what was sent nothing remains in the change, wherever it stood.
@@ -42,9 +43,7 @@ func TestSealLeavesNoSecret(t *testing.T) {
 			continue
 		}
 		message, err := c.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if bytes.Contains(message, []byte(secret)) || bytes.Contains(message, []byte("77347734")) || bytes.Contains(message, []byte(base64.StdEncoding.EncodeToString([]byte(secret)))) {
 			t.Errorf("%s\nbecame %s", body, message)
 		}
@@ -53,13 +52,9 @@ func TestSealLeavesNoSecret(t *testing.T) {
 
 func TestPasswordBecomesArgon2id(t *testing.T) {
 	replaced, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"pässword"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var doc struct{ Password string }
-	if err := json.Unmarshal(replaced, &doc); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(replaced, &doc))
 	parts := strings.Split(doc.Password, "$")
 	if len(parts) != 6 || strings.Join(parts[:4], "$") != "$argon2id$v=19$m=19456,t=2,p=1" {
 		t.Fatalf("not the PHC form: %s", doc.Password)
@@ -82,9 +77,7 @@ func TestFingerprints(t *testing.T) {
 	fingerprint := func(key byte, sk string) string {
 		s := &change.Secrets{Key: bytes.Repeat([]byte{key}, 32)}
 		replaced, err := s.ReplaceSecrets(t.Context(), json.RawMessage(fmt.Sprintf(`{"sk":%q}`, sk)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return string(replaced)
 	}
 	if a, b := fingerprint('k', "one"), fingerprint('k', "one"); a != b {
@@ -173,9 +166,7 @@ func TestLoadOrCreateKey(t *testing.T) {
 func TestLoadOrCreateKeyRefusesWhatIsNoKey(t *testing.T) {
 	for _, text := range []string{"", "s3cr3t", strings.Repeat("ab", 31), strings.Repeat("xy", 32)} {
 		path := filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 		if _, err := change.LoadOrCreateKey(path); err == nil || text != "" && strings.Contains(err.Error(), text) {
 			t.Errorf("%q: got %v, want an error that does not quote it", text, err)
 		}

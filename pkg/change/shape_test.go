@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 )
 
 // Every member and type of the specification's tables is checked, and no other.
@@ -89,9 +90,7 @@ func specificationNotes(t *testing.T) map[string]string {
 func eachRow(t *testing.T, row func(heading string, cells []string)) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/specification.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	heading := ""
 	for line := range strings.Lines(string(raw)) {
 		if title, ok := strings.CutPrefix(line, "### "); ok {

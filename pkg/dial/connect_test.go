@@ -18,6 +18,7 @@ import (
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 )
 
 func connect(c dial.Config) (*nats.Conn, error) {
@@ -39,9 +40,7 @@ func TestConnectingWithCertificates(t *testing.T) {
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\njetstream { store_dir: %q, sync_interval: always }\ntls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", dir, cert, key, ca)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(conf, []byte(text), 0o600))
 	server := natstest.StartWith(t, embedded.Config{ConfigFile: conf, Listen: "127.0.0.1:0"})
 	for name, c := range map[string]struct {
 		connection dial.Config
@@ -54,9 +53,7 @@ func TestConnectingWithCertificates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.connection.URL, c.connection.Name = server.URL, "test"
 			nc, err := connect(c.connection)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer nc.Close()
 			deadline := time.Now().Add(time.Second)
 			for !nc.IsConnected() && time.Now().Before(deadline) {
@@ -77,9 +74,7 @@ func TestWhatIsReplacedIsTakenUp(t *testing.T) {
 	dir, before, after := t.TempDir(), natstest.NewCA(t, "before"), natstest.NewCA(t, "after")
 	write := func(name string, content []byte) string { return natstest.Write(t, dir, name, content) }
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	address := free.Addr().String()
 	free.Close()
 	conf := write("nats.conf", fmt.Appendf(nil, `listen: %q
@@ -103,9 +98,7 @@ func TestWhatIsReplacedIsTakenUp(t *testing.T) {
 	var log logged
 	reg := prometheus.NewRegistry()
 	nc, err := dial.Connect(c, slog.New(slog.NewTextHandler(&log, nil)), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	both := bytes.Join([][]byte{before.PEM(), after.PEM()}, nil)
 	connected := func(step string) {
@@ -146,9 +139,7 @@ func TestWhatIsReplacedIsTakenUp(t *testing.T) {
 func total(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	all, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, family := range all {
 		if family.GetName() == name {
 			return family.Metric[0].Counter.GetValue()

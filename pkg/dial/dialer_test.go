@@ -10,15 +10,14 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 )
 
 // listen takes connections and greets them, if so, but says nothing else.
 func listen(t *testing.T, greeting string) (address string, taken func() int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var mu sync.Mutex
 	var open []net.Conn
 	taken = func() int {
@@ -56,9 +55,7 @@ func TestTheClientAnswersWhileItConnects(t *testing.T) {
 	t.Parallel()
 	address, taken := listen(t, "")
 	nc, err := connect(dial.Config{URL: "nats://" + address, Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	var longest time.Duration
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
@@ -83,9 +80,7 @@ func TestAServerThatDoesNotGreetIsPassedOver(t *testing.T) {
 		begun := time.Now()
 		byName := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 		nc, err := connect(dial.Config{URL: "nats://" + address + "," + byName, Name: "test"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer nc.Close()
 		for !nc.IsConnected() && time.Since(begun) < 10*time.Second {
 			time.Sleep(5 * time.Millisecond)
@@ -102,16 +97,12 @@ func TestAnAbandonedConnectionIsNotUsed(t *testing.T) {
 	address, taken := listen(t, "INFO {}\r\n")
 	d := dial.NewDialer(time.Minute)
 	first, err := d.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	first.Close()
 	d.Forget("tcp", address)
 	time.Sleep(1500 * time.Millisecond)
 	second, err := d.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer second.Close()
 	for begun := time.Now(); taken() < 3 && time.Since(begun) < 10*time.Second; {
 		time.Sleep(5 * time.Millisecond) // the server takes a connection after it was made
@@ -129,9 +120,7 @@ func TestAnAbandonedConnectionIsNotUsed(t *testing.T) {
 func TestASilentConnectionEnds(t *testing.T) {
 	address, _ := listen(t, "+")
 	c, err := dial.NewDialer(300*time.Millisecond).Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	begun := time.Now()
 	written := make(chan error, 1)
 	go func() {

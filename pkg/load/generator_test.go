@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
@@ -261,9 +262,7 @@ func TestBatchSaysWhatIsInIt(t *testing.T) {
 	for _, n := range []int{1, 2, 500, 0, 37} {
 		body, totals := load.AppendBatch(nil, g, n)
 		var records []json.RawMessage
-		if err := json.Unmarshal(body, &records); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(body, &records))
 		var want load.Totals
 		counts := map[string]int64{}
 		for _, raw := range records {
@@ -300,9 +299,7 @@ func TestTheApiTakesEveryRecord(t *testing.T) {
 	for range 100 {
 		body, totals := load.AppendBatch(nil, g, 500)
 		request := record.NewRequest()
-		if err := request.Parse(body, record.FormAuto, record.Limits{}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, request.Parse(body, record.FormAuto, record.Limits{}))
 		if int64(request.Len()) != totals.Records || !request.AllIDs() || request.BadTimestamps() != 0 {
 			t.Errorf("of %d records, %d were understood (all with ids: %t), %d with an odd timestamp",
 				totals.Records, request.Len(), request.AllIDs(), request.BadTimestamps())

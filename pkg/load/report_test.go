@@ -12,35 +12,28 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 )
 
 func TestReportIsCompleteAsTextAndJSON(t *testing.T) {
 	d := openDoor(t)
 	child := exec.Command("sleep", "60")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, child.Start())
 	defer child.Wait()
 	defer child.Process.Kill()
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 20_000, Batch: 200, Seed: 9,
 		PIDs: map[string]int{"api": os.Getpid(), "idle": child.Process.Pid, "gone": 1 << 30}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var text bytes.Buffer
-	if err := report.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, report.WriteText(&text))
 	for _, want := range []string{"20000 acknowledged of 20000 sent", "seed 9", "rec/s", "p99.9", "CPU-s per million", "idle", "none", report.Acked.Query(), "SELECT count()"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text does not say %q:\n%s", want, &text)
 		}
 	}
 	raw, err := json.Marshal(report)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var read struct {
 		Acked struct {
 			Records    int64            `json:"records"`
@@ -50,9 +43,7 @@ func TestReportIsCompleteAsTextAndJSON(t *testing.T) {
 		Latency   load.Latency `json:"ack_latency"`
 		Processes []load.Usage `json:"processes"`
 	}
-	if err := json.Unmarshal(raw, &read); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(raw, &read))
 	if read.Acked.Records != 20_000 || read.Acked.KeySum != report.Acked.KeySum {
 		t.Errorf("JSON says %d records with key sum %d", read.Acked.Records, read.Acked.KeySum)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/programtest"
 )
@@ -83,9 +84,7 @@ func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 				cfg.Records, cfg.Batch = 1234, 100
 			}
 			report, err := load.Run(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if report.Acked.Records != cfg.Records || report.Sent.Records != cfg.Records {
 				t.Errorf("%d of %d records were acknowledged, want %d", report.Acked.Records, report.Sent.Records, cfg.Records)
 			}
@@ -146,9 +145,7 @@ func TestRetryWaitsAsLongAsItIsTold(t *testing.T) {
 		return n == 0
 	}
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 10, Batch: 10, Connections: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if report.Latency.Max < 1 || report.Latency.Max > 3 {
 		t.Errorf("the record was acknowledged after %.3f s, want a little over 1 s", report.Latency.Max)
 	}
@@ -159,9 +156,7 @@ func TestWaitingForAFreeConnectionCounts(t *testing.T) {
 	d.before = func(n int, w http.ResponseWriter) bool { return n == 0 && slowly(500*time.Millisecond) }
 	// 100 requests, one every 5 ms: the first one blocks the only connection.
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 1000, Batch: 10, Connections: 1, Rate: 2000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if report.Latency.P50 < 0.1 {
 		t.Errorf("half of the requests waited less than %.3f s, although all of them were due behind one of 0.5 s", report.Latency.P50)
 	}
@@ -173,9 +168,7 @@ func TestWaitingForAFreeConnectionCounts(t *testing.T) {
 func TestRunEndsWhenItsTimeIsUp(t *testing.T) {
 	d := openDoor(t)
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Duration: 300 * time.Millisecond, Rate: 10_000, Batch: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if report.Acked.Records+report.MissedRecords != 3000 || report.ElapsedSeconds < 0.25 {
 		t.Errorf("%d records were sent and %d missed in %.3f s, want 3000 together in 0.3 s", report.Acked.Records, report.MissedRecords, report.ElapsedSeconds)
 	}
@@ -184,9 +177,7 @@ func TestRunEndsWhenItsTimeIsUp(t *testing.T) {
 	d = openDoor(t)
 	d.before = func(int, http.ResponseWriter) bool { return slowly(100 * time.Millisecond) }
 	report, err = load.Run(t.Context(), load.Config{URL: d.URL, Duration: 300 * time.Millisecond, Rate: 10_000, Batch: 100, Connections: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if report.Acked.Records+report.MissedRecords != 3000 || report.MissedRecords < 2000 {
 		t.Errorf("%d records were sent and %d missed, want 3000 together and most of them missed", report.Acked.Records, report.MissedRecords)
 	}
@@ -250,9 +241,7 @@ func TestPostedIsToldWhatBecameOfEveryRequest(t *testing.T) {
 func TestRefusalBeforeTheBodyIsReadIsUnderstood(t *testing.T) {
 	// A server that answers and closes at once, the body still on its way.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer listener.Close()
 	go func() {
 		for {
@@ -280,9 +269,7 @@ func TestRunOverTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(secure.Certificate())
 	report, err := load.Run(t.Context(), load.Config{URL: secure.URL, Records: 500, Batch: 100, TLS: &tls.Config{RootCAs: roots}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d.holds(t, report.Acked)
 	if report, err := load.Run(t.Context(), load.Config{URL: secure.URL, Records: 500, GiveUp: time.Millisecond}); err == nil {
 		t.Errorf("a certificate of an unknown CA was trusted: %+v", report)
@@ -326,18 +313,14 @@ func BenchmarkPostSingleRecords(b *testing.B) {
 	}))
 	defer server.Close()
 	report, err := load.Run(b.Context(), load.Config{URL: server.URL, Records: int64(b.N), Batch: 1, Connections: 8})
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	b.ReportMetric(report.RecordsPerSec, "rec/s")
 }
 
 func TestEveryTokenPostsRecordsOfItsOwn(t *testing.T) {
 	d := openDoor(t)
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Token: "a", Tokens: []string{"b", "c"}, Records: 900, Batch: 100, Seed: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, token := range []string{"a", "b", "c"} {
 		if n := d.callers["Bearer "+token]; n != 3 {
 			t.Errorf("token %s posted %d of 9 requests, want 3", token, n)
@@ -350,9 +333,7 @@ func TestRunsWithoutASeedGoOnAboveTheOnesBefore(t *testing.T) {
 	var last int64
 	for range 3 {
 		report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: 2000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if report.Acked.MinPosition <= last {
 			t.Errorf("a run begins at position %d, one before it went up to %d", report.Acked.MinPosition, last)
 		}

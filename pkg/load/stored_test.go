@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 )
 
@@ -40,9 +41,7 @@ func TestTheReportSaysWhenAllWasStored(t *testing.T) {
 	acked := func(t *testing.T) load.Totals {
 		t.Helper()
 		report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: records, Seed: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return report.Acked
 	}(t)
 	const wait = 300 * time.Millisecond
@@ -65,9 +64,7 @@ func TestTheReportSaysWhenAllWasStored(t *testing.T) {
 				t.Fatalf("error is %v, want %v", err, tt.err)
 			}
 			var text strings.Builder
-			if err := report.WriteText(&text); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, report.WriteText(&text))
 			if tt.err != nil {
 				if report.StoredSeconds != 0 || report.MeasuredUntil != load.NotStored || strings.Contains(text.String(), load.AllStored) {
 					t.Errorf("the report says that all is stored:\n%s", &text)
@@ -105,9 +102,7 @@ func TestTheAPISaysWhenAllIsStored(t *testing.T) {
 	}))
 	defer api.Close()
 	stored := load.StoredAt(load.Config{URL: api.URL, Token: "one", Tokens: []string{"two"}})
-	if err := stored(t.Context(), load.Totals{}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, stored(t.Context(), load.Totals{}))
 	one, two := load.BatchPath+" Bearer one wait=30 []", load.BatchPath+" Bearer two wait=30 []"
 	if diff := cmp.Diff([]string{one, one, one, two}, asked); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)

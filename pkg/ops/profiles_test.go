@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/ops"
 )
 
@@ -42,9 +43,7 @@ func TestProfilesAreForTheSameMachineOnly(t *testing.T) {
 		}
 	})
 	_, port, err := net.SplitHostPort(s.ProfilesAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	tests := []struct {
 		name   string
 		change func(*http.Request)
@@ -63,14 +62,10 @@ func TestProfilesAreForTheSameMachineOnly(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/debug/pprof/cmdline", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			tt.change(r)
 			answer, err := http.DefaultClient.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer answer.Body.Close()
 			if body, _ := io.ReadAll(answer.Body); answer.StatusCode != tt.want {
 				t.Errorf("got %d %s, want %d", answer.StatusCode, body, tt.want)

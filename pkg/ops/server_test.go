@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/ops"
 )
 
@@ -111,9 +112,7 @@ func TestAliveWhileEveryHeartbeatBeats(t *testing.T) {
 				Alive   bool
 				Stalled []struct{ Name, Reason string }
 			}
-			if err := json.Unmarshal([]byte(body), &got); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, json.Unmarshal([]byte(body), &got))
 			if got.Alive != (code == 200) || got.Alive != (len(got.Stalled) == 0) {
 				t.Errorf("got %d %s: status and body disagree", code, body)
 			}
@@ -143,22 +142,16 @@ func TestAliveWhileEveryHeartbeatBeats(t *testing.T) {
 func TestRunServesUntilItsContextEnds(t *testing.T) {
 	s := newServer()
 	addr, err := s.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 
 	resp, err := http.Get("http://" + addr.String() + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := cmp.Diff(`{"alive":true,"stalled":[]}`, strings.TrimSpace(string(body))); diff != "" {
 		t.Errorf("healthz (-want +got):\n%s", diff)
 	}
@@ -170,9 +163,7 @@ func TestRunServesUntilItsContextEnds(t *testing.T) {
 
 func TestAPortInUseIsAnError(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer ln.Close()
 	s := ops.New(ops.Config{Listen: ln.Addr().String()}, slog.New(slog.DiscardHandler))
 	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {

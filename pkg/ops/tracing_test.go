@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/ops"
 )
 
@@ -59,9 +60,7 @@ func TestLinesNameTheirSpan(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000") // there is nothing to send to
 	tracing, err := ops.NewTracing(t.Context(), "test", "v1", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer tracing.Close()
 	var out bytes.Buffer
 	log := tracing.Logger(slog.New(slog.NewTextHandler(&out, nil))).With("lane", 1)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -15,9 +16,7 @@ func TestAProcessThatEndsIsNeverReady(t *testing.T) {
 	p.Ops = programtest.Address()
 	ended := make(chan string, 1)
 	p.Ended = func(_ *programtest.Process, state string) { ended <- state }
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Start())
 	if err := p.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "ended") {
 		t.Errorf("a program that has ended is ready or not: %v", err)
 	}
@@ -33,16 +32,12 @@ func TestAProcessIsPausedAndReplaced(t *testing.T) {
 	dir := t.TempDir()
 	p := programtest.New(dir, "sleeps", "/bin/sleep", "60")
 	p.Ended = func(_ *programtest.Process, state string) { t.Errorf("it ended unasked: %s", state) }
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Start())
 	defer p.Kill()
 	if !p.Pause() || !p.Kill() || p.Kill() {
 		t.Error("it cannot be paused, killed, and be down then")
 	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Start())
 	if err := p.Stop(); err == nil { // by the signal
 		t.Error("that it did not stop well is not said")
 	}

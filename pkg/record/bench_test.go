@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"sluice/pkg/benchtest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
@@ -44,9 +45,7 @@ func BenchmarkAppend(b *testing.B) {
 			if c.Rows() >= 50_000 {
 				c.Reset()
 			}
-			if err := c.Append(&messages[i]); err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, c.Append(&messages[i]))
 		}
 		for i := range 2 * 50_000 / records { // a block has been here before
 			appendOne(i % len(messages))
@@ -57,9 +56,7 @@ func BenchmarkAppend(b *testing.B) {
 
 func parsed(b *testing.B, body []byte) *record.Request {
 	r := record.NewRequest()
-	if err := r.Parse(body, record.FormAuto, record.Limits{}); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, r.Parse(body, record.FormAuto, record.Limits{}))
 	return r
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
@@ -44,18 +45,14 @@ func parse(t *testing.T, body string) *record.Request {
 	t.Helper()
 	r := record.NewRequest()
 	t.Cleanup(r.Release)
-	if err := r.Parse([]byte(body), record.FormAuto, record.Limits{RecordBytes: 32 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Parse([]byte(body), record.FormAuto, record.Limits{RecordBytes: 32 << 20}))
 	return r
 }
 
 func chunks(t *testing.T, r *record.Request, target int) []flow.Chunk {
 	t.Helper()
 	chunks, err := r.Cut(target, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return chunks
 }
 
@@ -66,9 +63,7 @@ func plain(t *testing.T, p flow.Chunk) []byte {
 		return p.Body
 	}
 	b, err := s2.Decode(nil, p.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return b
 }
 
@@ -121,9 +116,7 @@ func TestChunksOfALargeRequestHoldItsRecordsInOrder(t *testing.T) {
 					t.Errorf("a chunk has %d bytes before compression", len(array))
 				}
 				var records []json.RawMessage
-				if err := json.Unmarshal(array, &records); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, json.Unmarshal(array, &records))
 				if len(records) != p.Records {
 					t.Errorf("got %d records, the chunk says %d", len(records), p.Records)
 				}
@@ -146,9 +139,7 @@ func TestTheSameBodyMakesTheSameChunks(t *testing.T) {
 	first := parse(t, body)
 	other := parse(t, strings.Replace(body, "EVENT", "OTHER", -1))
 	chunks(t, other, flow.DefaultChunkBytes) // a request that was used for something else
-	if err := other.Parse([]byte(body), record.FormAuto, record.Limits{}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, other.Parse([]byte(body), record.FormAuto, record.Limits{}))
 	if diff := cmp.Diff(chunks(t, first, 100<<10), chunks(t, other, 100<<10)); diff != "" {
 		t.Errorf("(-first +second):\n%s", diff)
 	}
@@ -182,16 +173,12 @@ func TestARecordTooLargeForAMessageIsALimit(t *testing.T) {
 func byLane(t *testing.T, r *record.Request, lanes int) map[int][]string {
 	t.Helper()
 	list, err := r.Cut(4<<10, lanes, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	all := map[int][]string{}
 	var order []int
 	for _, p := range list {
 		var records []json.RawMessage
-		if err := json.Unmarshal(plain(t, p), &records); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(plain(t, p), &records))
 		if len(records) != p.Records {
 			t.Errorf("got %d records, the chunk says %d", len(records), p.Records)
 		}

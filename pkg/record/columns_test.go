@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
@@ -28,9 +29,7 @@ func rows(c *record.Columns) []map[string]any {
 
 func appended(t *testing.T, c *record.Columns, m *flow.Message) {
 	t.Helper()
-	if err := c.Append(m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(m))
 }
 
 func TestRowsKnowWhereTheyComeFrom(t *testing.T) {
@@ -83,9 +82,7 @@ func TestABadRecordLeavesTheColumnsAsTheyWere(t *testing.T) {
 func TestARecordCanBeLeftOut(t *testing.T) {
 	m := message(`[{"id":"a"},{"key":true},7,{"id":"d"}]`)
 	var c record.Columns
-	if err := c.AppendExcept(m, func(i int) bool { return i == 1 || i == 2 }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.AppendExcept(m, func(i int) bool { return i == 1 || i == 2 }))
 	got := fmt.Sprintf("%s %s %v", c.ID(0), c.ID(1), c.StreamIdx)
 	if want := "a d [0 3]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -95,9 +92,7 @@ func TestARecordCanBeLeftOut(t *testing.T) {
 func TestTheGoodRecordsOfAMessageAreKeptAndTheOthersReturned(t *testing.T) {
 	var c record.Columns
 	bad, err := c.AppendGood(message(`[{"id":"a"},{"key":true},7,{"id":"d"}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var got []string
 	for i := range c.Rows() {
 		got = append(got, fmt.Sprintf("%s %d", c.ID(i), c.StreamIdx[i]))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
@@ -131,9 +132,7 @@ func FuzzMask(f *testing.F) {
 	f.Add([]byte(`{"value":{"value":"\"{\\\"pin\\\":\\\"\\ud83d\\ude00\\\"}\"","name":"password"},"valueType":"VARIABLE"}`), true)
 	f.Add([]byte(`{"value":{"variables":{"a":"\n[\u007b\"pi\u006e\" : 12, \"text\":\"{\\\"pin\\\":null,\\\"PIN\\\":0}\"}]"},"tenantId":"{\"pin\":1}"}}`), false)
 	mask, err := record.NewMask([]string{"pin"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	fatal.If(f, err)
 	f.Fuzz(func(t *testing.T, body []byte, lines bool) {
 		if bytes.Contains(body, []byte(`\\\\\\\\`)) || bytes.Contains(bytes.ToLower(body), []byte(`u005c`)) {
 			return // texts deep within texts, which are hidden as a whole
@@ -342,16 +341,12 @@ func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 	t.Helper()
 	for _, target := range []int{1, 200, 512 << 10} {
 		chunks, err := r.Cut(target, 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var got []json.RawMessage
 		for _, p := range chunks {
 			for i := range p.Records {
 				raw, err := record.Raw(&flow.Message{Body: p.Body, Encoding: p.Encoding}, i)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				got = append(got, raw)
 			}
 			if len(p.Body) > target && p.Records > 1 {
@@ -400,9 +395,7 @@ func compareColumns(t *testing.T, m *flow.Message) {
 func compareColumnsAfter(t *testing.T, before, m *flow.Message) {
 	t.Helper()
 	var c record.Columns
-	if err := c.Append(before); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(before))
 	c.Reset()
 	err := c.Append(m)
 	var bad *record.BadRecordError

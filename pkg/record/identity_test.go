@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
@@ -144,14 +145,10 @@ func TestContentIsFrozen(t *testing.T) {
 	}
 	const file = "testdata/content.txt"
 	if *freeze {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(file, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Errorf("content hashes (-frozen +got):\n%s", diff)
 	}

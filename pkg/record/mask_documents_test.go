@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/record"
 )
 
@@ -16,9 +17,7 @@ func FuzzMaskedDocuments(f *testing.F) {
 		f.Add(i)
 	}
 	mask, err := record.NewMask([]string{"pin"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	fatal.If(f, err)
 	f.Fuzz(func(t *testing.T, number uint64) {
 		d := documents{rand.New(rand.NewPCG(number, 1))}
 		var body document

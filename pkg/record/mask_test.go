@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
@@ -30,9 +31,7 @@ func masked(t *testing.T, m *record.Mask, form record.Form, body string) (kept s
 
 func TestSecretsInRecordsAreMasked(t *testing.T) {
 	more, err := record.NewMask([]string{"apiKey", "größe", "worker", "variables"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, tt := range []struct{ name, body, want string }{
 		{"a member of the record", `{"id":"a","password":"s3cret","key":1}`, `{"id":"a","password":"***","key":1}`},
 		{"a member of the value", `{"id":"a","value":{"username":"ann","password":"s3cret"}}`, `{"id":"a","value":{"username":"ann","password":"***"}}`},
@@ -109,14 +108,10 @@ func TestSecretsInRecordsAreMasked(t *testing.T) {
 // under another.
 func TestMasksDoNotMeet(t *testing.T) {
 	more, err := record.NewMask([]string{"pin"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r := record.NewRequest()
 	for i, m := range []*record.Mask{nil, more, nil, more} {
-		if err := r.Parse([]byte(`{"id":"a","pin":"1234","value":{"pin":"1234"},"and":"much more after it, so that it is remembered"}`), record.FormAuto, record.Limits{Mask: m}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Parse([]byte(`{"id":"a","pin":"1234","value":{"pin":"1234"},"and":"much more after it, so that it is remembered"}`), record.FormAuto, record.Limits{Mask: m}))
 		if hidden := !strings.Contains(string(r.Body()), "1234"); hidden != (m != nil) {
 			t.Errorf("%d: %s", i, r.Body())
 		}
@@ -130,9 +125,7 @@ func TestMaskedPartsAndHash(t *testing.T) {
 	for i, secret := range []string{"one-secret", "another"} {
 		body := `[{"id":"a","value":{"password":"` + secret + `"},"key":3},{"id":"b","key":4}]`
 		r := record.NewRequest()
-		if err := r.Parse([]byte(body), record.FormAuto, record.Limits{}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Parse([]byte(body), record.FormAuto, record.Limits{}))
 		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)
 		if err != nil || len(chunks) != 1 || chunks[0].Records != 2 {
 			t.Fatalf("chunks %v, %v", chunks, err)
@@ -180,9 +173,7 @@ func TestVariablesAreMaskedInEveryForm(t *testing.T) {
 func quoted(t *testing.T, text string) string {
 	t.Helper()
 	b, err := json.Marshal(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(b)
 }
 

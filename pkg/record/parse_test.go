@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
@@ -39,9 +40,7 @@ func TestFormsOfABody(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r := record.NewRequest()
 			defer r.Release()
-			if err := r.Parse([]byte(test.body), test.form, record.Limits{}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, r.Parse([]byte(test.body), test.form, record.Limits{}))
 			var got []string
 			for i := range r.Len() {
 				got = append(got, string(r.Record(i)))
@@ -172,9 +171,7 @@ func TestOfManyProblemsTheFirstHundredAreTold(t *testing.T) {
 func TestParseTellsWhatTheRecordsLack(t *testing.T) {
 	r := record.NewRequest()
 	defer r.Release()
-	if err := r.Parse([]byte(`[{"id":"a","timestamp":1763701200123,"x":1},{"id":7,"timestamp":5,"value":{"y":2}}]`), record.FormAuto, record.Limits{}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Parse([]byte(`[{"id":"a","timestamp":1763701200123,"x":1},{"id":7,"timestamp":5,"value":{"y":2}}]`), record.FormAuto, record.Limits{}))
 	if !r.AllIDs() || r.BadTimestamps() != 1 || r.UnknownMembers() != 2 {
 		t.Errorf("got %v %d %d, want all ids, 1 bad timestamp, 2 unknown members", r.AllIDs(), r.BadTimestamps(), r.UnknownMembers())
 	}
@@ -190,9 +187,7 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	r := record.NewRequest()
 	defer r.Release()
 	parse := func() {
-		if err := r.Parse(body, record.FormAuto, record.Limits{}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Parse(body, record.FormAuto, record.Limits{}))
 	}
 	if n := testing.AllocsPerRun(20, parse); n > 1 {
 		t.Errorf("got %v allocations for a body, want at most 1", n)
@@ -299,9 +294,7 @@ func FuzzParseEach(f *testing.F) {
 		r := record.NewRequest()
 		defer r.Release()
 		refused, err := r.ParseEach(bytes.Clone(body), spansOf(body), lim)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got, gotCodes := []string(nil), map[int]string{}
 		for i := range r.Len() {
 			got = append(got, string(r.Record(i)))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
@@ -14,13 +15,9 @@ import (
 func TestEverySampleComesBackAsItWasPosted(t *testing.T) {
 	for _, raw := range recordtest.Samples() {
 		var c record.Columns
-		if err := c.Append(message("[" + string(raw) + "]")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Append(message("["+string(raw)+"]")))
 		got, err := recordtest.Queried(recordtest.RowOf(&c, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if diff := cmp.Diff(recordtest.Posted(raw), got); diff != "" {
 			t.Errorf("%s (-posted +queried):\n%s", raw, diff)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
@@ -151,9 +152,7 @@ func TestTreatmentOfWrongTypes(t *testing.T) {
 func TestARecordWithoutAnIDIsKnownByWhatItSays(t *testing.T) {
 	id := func(raw string) string {
 		var c record.Columns
-		if err := c.Append(message("[" + raw + "]")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Append(message("["+raw+"]")))
 		return c.ID(0)
 	}
 	first := id(`{"key":1,"value":{"worker":"w","type":"t"}}`)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
 )
@@ -18,9 +19,7 @@ import (
 func fieldPut(t *testing.T, subject, field string) *change.Change {
 	t.Helper()
 	c, _, err := change.NewFieldPut("t", field, subject, []byte(`{"name":"n"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
@@ -28,9 +27,7 @@ func fieldPut(t *testing.T, subject, field string) *change.Change {
 func fieldDeleted(t *testing.T, subject, field string) *change.Change {
 	t.Helper()
 	c, err := change.NewFieldDelete("t", field, subject, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c.Expected = nil
 	return c
 }
@@ -101,13 +98,9 @@ func TestTheStateHasASize(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	js, err := jetstream.New(w.server.Connect())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	bucket, err := js.Stream(t.Context(), "KV_"+stream.StateBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if got := bucket.CachedInfo().State.Bytes; got < limit*7/10 {
 		t.Errorf("full at %d of %d bytes", got, limit)
 	}
@@ -125,38 +118,24 @@ func TestOldTombstonesAreForgotten(t *testing.T) {
 	young := state.NewSweeper(state.SweepConfig{Tombstones: time.Hour}, w.store, w.stream, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	sweep := func(s *state.Sweeper, want int) {
 		t.Helper()
-		if err := s.Sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.Sweep(t.Context()))
 		if got := w.documents(); len(got) != want {
 			t.Errorf("left is %v, want %d", got, want)
 		}
 	}
 	sweep(old, 3) // the stream holds all of them
 	js, err := jetstream.New(w.server.Connect())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	lane, err := js.Stream(t.Context(), stream.LaneName(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lane.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, lane.Purge(t.Context()))
 	sweep(young, 3)
 	key := change.Target{Table: "t", Field: "b"}.Key()
 	kv, err := w.bucket.Get(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	revision, err := w.bucket.Put(t.Context(), key, kv.Value()) // another writer gets ahead
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.stream.ForgetState(t.Context(), key, revision-1); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, w.stream.ForgetState(t.Context(), key, revision-1))
 	sweep(young, 3)
 	sweep(old, 1)
 	if _, err := w.bucket.Get(t.Context(), key); err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -165,9 +166,7 @@ func TestAConflictIsNoFailure(t *testing.T) {
 			w.apply(messages[:earlier]...)
 			other := openOn(t, w.server)
 			w.bucket.first = func() { other.apply(messages[:2]...) }
-			if err := w.Apply(t.Context(), messages); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.Apply(t.Context(), messages))
 			w.wantDocuments(map[string]string{"ann": `{"a":1,"b":2,"c":3}`})
 			metrics := `
 # HELP sluice_state_conflicts_total Writes of an entry that were retried because another writer came first.
@@ -216,9 +215,7 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 		{"a change under another name", func(_ *testing.T, _ *world, m *flow.Message) { m.Topic = "flow.0.change.user.Ym9i" }, "wrong_topic", false},
 		{"a document that would be too large", func(t *testing.T, w *world, m *flow.Message) {
 			body, err := patch(t, "ann", `{"b":"`+strings.Repeat("x", change.MaxBody-10)+`"}`).Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			m.Body = body
 		}, "document_too_large", true},
 	} {
@@ -278,9 +275,7 @@ func TestADeletedKeyIsWrittenAnew(t *testing.T) {
 	w.publish(patch(t, "ann", `{"name":"Ann"}`))
 	messages := w.messages()
 	w.apply(messages...)
-	if err := w.bucket.Delete(t.Context(), change.Target{User: "ann"}.Key(), 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.bucket.Delete(t.Context(), change.Target{User: "ann"}.Key(), 0))
 	if e, err := w.store.Entry(t.Context(), change.Target{User: "ann"}); err != nil || e.Seq != 0 {
 		t.Errorf("entry is %+v, %v", e, err)
 	}
@@ -296,9 +291,7 @@ func TestEntries(t *testing.T) {
 	for filter, want := range map[string]int{">": 5, "user.>": 2, "field.>": 3, change.Target{User: "bob"}.Key(): 1, "user.nobody": 0} {
 		n := 0
 		for _, err := range w.store.Entries(t.Context(), filter) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			n++
 		}
 		if n != want {
@@ -338,9 +331,7 @@ func TestAConditionalChangeIsAppliedToItsStateAlone(t *testing.T) {
 	ann := change.Target{User: "ann"}
 	patch := func(body string, base ...*change.Change) *change.Change {
 		c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(body), &change.Secrets{Concurrency: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, b := range base {
 			c.Base = &b.ID
 		}
@@ -355,9 +346,7 @@ func TestAConditionalChangeIsAppliedToItsStateAlone(t *testing.T) {
 	check := func(when string, ignored int) {
 		t.Helper()
 		e, err := w.store.Entry(t.Context(), ann)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if shown, _ := e.User("ann"); string(shown) != `{"company":"first","id":"ann","mobile":"3","name":"b"}` || e.ID != third.ID {
 			t.Errorf("%s: %s, made by %s", when, shown, e.ID)
 		}

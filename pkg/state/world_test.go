@@ -19,6 +19,7 @@ import (
 	"sluice/pkg/broker"
 	"sluice/pkg/change"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/state"
@@ -88,26 +89,18 @@ func (w *world) messages() []flow.Message {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
 	reader, err := w.stream.OpenLane(ctx, 0, 1, 1<<20)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	defer reader.Close()
 	nc := w.server.Connect()
 	defer nc.Close()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	lane, err := js.Stream(ctx, stream.LaneName(0))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	var all []flow.Message
 	for last := lane.CachedInfo().State.LastSeq; len(all) == 0 || all[len(all)-1].Seq < last; {
 		e, err := reader.Next(ctx)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		all = append(all, e.Messages...)
 	}
 	return all
@@ -157,9 +150,7 @@ func (w *world) documents() map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
 	for e, err := range w.store.Entries(w.t.Context(), ">") {
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		name, doc := e.Target.User+e.Target.Table+"/"+e.Target.Field, string(e.Doc)
 		if e.Deleted {
 			doc = "†"
@@ -181,9 +172,7 @@ func (w *world) revisions() map[string]uint64 {
 	w.t.Helper()
 	all := map[string]uint64{}
 	watch, err := w.bucket.Watch(w.t.Context(), ">", false)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	defer func() { _ = watch.Stop() }()
 	for kv := range watch.Updates() {
 		if kv == nil {
@@ -199,27 +188,21 @@ func patch(t *testing.T, user, body string) *change.Change {
 	t.Helper()
 	secrets := &change.Secrets{Key: []byte(strings.Repeat("k", 32))}
 	c, _, err := change.NewUserPatch(t.Context(), user, false, []byte(body), secrets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
 func put(t *testing.T, table, field, body string) *change.Change {
 	t.Helper()
 	c, _, err := change.NewFieldPut(table, field, "ann", []byte(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
 func remove(t *testing.T, table, field string, version uint64) *change.Change {
 	t.Helper()
 	c, err := change.NewFieldDelete(table, field, "ann", version)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/embedded/nats"
+	"sluice/pkg/fatal"
 )
 
 // TestAnInterruptedChangeOfAStreamIsFinished: killed between the two files that
@@ -23,9 +24,7 @@ func TestAnInterruptedChangeOfAStreamIsFinished(t *testing.T) {
 		s := start(t, nats.Config{Data: data})
 		defer s.Shutdown()
 		nc, err := s.Connect()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer nc.Close()
 		js := stream(t, nc)
 		if _, err := js.Publish(t.Context(), "s", []byte("kept")); err != nil {
@@ -37,24 +36,16 @@ func TestAnInterruptedChangeOfAStreamIsFinished(t *testing.T) {
 	}
 	change(time.Minute)
 	before, err := os.ReadFile(filepath.Join(folder, "meta.sum"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	change(2 * time.Minute)
-	if err := os.WriteFile(filepath.Join(folder, "meta.sum"), before, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(folder, "meta.sum"), before, 0o640))
 
 	s := start(t, nats.Config{Data: data})
 	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	found, err := js.Stream(t.Context(), "S")
 	if err != nil {
 		t.Fatalf("the stream is gone: %v", err)
@@ -70,9 +61,7 @@ func TestAServerThatRanAloneJoinsNoCluster(t *testing.T) {
 	data := t.TempDir()
 	alone := start(t, nats.Config{Data: data})
 	nc, err := alone.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	js := stream(t, nc)
 	if _, err := js.Publish(t.Context(), "s", []byte("kept")); err != nil {
 		t.Fatal(err)
@@ -82,9 +71,7 @@ func TestAServerThatRanAloneJoinsNoCluster(t *testing.T) {
 
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	text := fmt.Sprintf("server_name: n1\nlisten: \"127.0.0.1:-1\"\njetstream { store_dir: %q }\ncluster { name: c, listen: \"127.0.0.1:-1\", routes: [\"nats://127.0.0.1:1\"] }\n", data)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(conf, []byte(text), 0o600))
 	s, err := nats.Start(nats.Config{ConfigFile: conf}, discard())
 	if err == nil {
 		s.Shutdown()

@@ -19,6 +19,7 @@ import (
 
 	"sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m) }
@@ -43,27 +44,19 @@ func start(t *testing.T, cfg nats.Config) *nats.Server {
 func stream(t *testing.T, nc *client.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, err = js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Duplicates: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return js
 }
 
 func TestAServerServesInProcessAndOverTCP(t *testing.T) {
 	s := start(t, nats.Config{Listen: "127.0.0.1:0"})
 	inner, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer inner.Close()
 	outer, err := client.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer outer.Close()
 	if _, err := stream(t, inner).Publish(t.Context(), "s", []byte("x")); err != nil {
 		t.Fatal(err)
@@ -83,9 +76,7 @@ func TestAServerInProcessOnlyHasNoPort(t *testing.T) {
 		t.Errorf("it listens on %s", url)
 	}
 	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	nc.Close()
 }
 
@@ -94,9 +85,7 @@ func TestWhatIsAcknowledgedIsThereAfterARestart(t *testing.T) {
 	for i := range 3 {
 		s := start(t, nats.Config{Data: dir})
 		nc, err := s.Connect()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		ack, err := stream(t, nc).Publish(t.Context(), "s", nil)
 		if err != nil || ack.Sequence != uint64(i+1) {
 			t.Fatalf("start %d: got %+v, %v, want sequence %d", i, ack, err, i+1)
@@ -116,9 +105,7 @@ func TestEveryServerSyncsAlways(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, cfg)
 			resp, err := http.Get(s.MonitorURL() + "/jsz")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer resp.Body.Close()
 			body := make([]byte, 64<<10)
 			n, _ := resp.Body.Read(body)
@@ -131,16 +118,12 @@ func TestEveryServerSyncsAlways(t *testing.T) {
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 func TestWhatIsWrongIsSaidInWords(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer busy.Close()
 	inUse := t.TempDir()
 	start(t, nats.Config{Data: inUse})
@@ -184,9 +167,7 @@ func TestWhatIsWrongIsSaidInWords(t *testing.T) {
 func TestAFailedStartLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := nats.Start(nats.Config{Data: dir, Monitor: busy.Addr().String()}, discard()); err == nil {
 		t.Fatal("it started")
 	}
@@ -215,9 +196,7 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 func TestAcknowledgedSurvivesKills(t *testing.T) {
 	p := natstest.StartProcess(t)
 	nc, err := client.Connect(p.URL, client.MaxReconnects(-1), client.ReconnectWait(20*time.Millisecond), client.ReconnectBufSize(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	js := stream(t, nc)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -252,9 +231,7 @@ func TestAcknowledgedSurvivesKills(t *testing.T) {
 	wg.Wait()
 
 	s, err := js.Stream(t.Context(), "S")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if len(acked) < 50 {
 		t.Errorf("only %d messages were acknowledged: the test shows nothing", len(acked))
 	}
@@ -273,9 +250,7 @@ func TestAcknowledgedSurvivesKills(t *testing.T) {
 func TestAFullDiskIsLeftBehind(t *testing.T) {
 	p := natstest.StartProcess(t)
 	nc, err := client.Connect(p.URL, client.MaxReconnects(-1), client.ReconnectBufSize(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	js := stream(t, nc)
 	acked := map[string]uint64{}
@@ -310,9 +285,7 @@ func TestAFullDiskIsLeftBehind(t *testing.T) {
 		}
 	}
 	s, err := js.Stream(t.Context(), "S")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for id, seq := range acked {
 		msg, err := s.GetMsg(t.Context(), seq)
 		if err != nil || string(msg.Data[4000:]) != id {

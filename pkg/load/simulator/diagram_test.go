@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/load/simulator"
 )
 
@@ -56,9 +57,7 @@ func parseBPMN(t *testing.T, text string) bpmn {
 			f.edges[of]++
 		case "Bounds":
 			var b bounds
-			if err := in.DecodeElement(&b, &start); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, in.DecodeElement(&b, &start))
 			f.shapes[of] = b
 		case "sequenceFlow":
 			f.flows[attr("id")] = [2]string{attr("sourceRef"), attr("targetRef")}
@@ -137,8 +136,6 @@ func decodeFlow(t *testing.T, r simulator.Record) string {
 			Element string `json:"elementId"`
 		} `json:"value"`
 	}
-	if err := json.Unmarshal(r.JSON, &v); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(r.JSON, &v))
 	return v.Value.Process + " " + v.Value.Element
 }

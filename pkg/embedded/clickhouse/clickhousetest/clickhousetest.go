@@ -32,6 +32,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 const (
@@ -59,15 +60,11 @@ func Command(t testing.TB, cfg server.Config) (executable string, env []string) 
 	t.Helper()
 	if cfg.Library == "" {
 		file, err := library.Fetched()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		cfg.Library = file
 	}
 	config, err := json.Marshal(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return os.Args[0], append(os.Environ(), envServe+"="+string(config))
 }
 
@@ -139,9 +136,7 @@ func (e *Engine) start(t testing.TB) {
 		t.Fatal(err)
 	}
 	output, err := e.process.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := e.process.Start(); err != nil {
 		t.Fatalf("start the engine: %v", err)
 	}
@@ -233,9 +228,7 @@ func Shared(t testing.TB) *Engine {
 	defer shared.Unlock()
 	if shared.engine == nil {
 		data, err := os.MkdirTemp("", "clickhousetest")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		shared.data = data
 		shared.engine = newEngine(t, data, nil)
 	}
@@ -257,9 +250,7 @@ func FreshDatabase(t testing.TB) (name, address string) {
 func Exec(t testing.TB, e *Engine, statement string) string {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPost, e.HTTP()+"/", strings.NewReader(statement))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	request.Header.Set("X-ClickHouse-User", orDefault(e.cfg.User))
 	request.Header.Set("X-ClickHouse-Key", e.cfg.Password)
 	answer, err := http.DefaultClient.Do(request)

@@ -17,6 +17,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 // envConfine makes the test binary a process that confines itself to the data
@@ -81,22 +82,14 @@ func confined(config string) {
 // machine has that builds this.
 func TestConfinedProcessStaysInItsFolder(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("outside"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(outside, []byte("outside"), 0o600))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer listener.Close()
 	file, err := library.Fetched()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	config, err := json.Marshal(server.Config{Library: file, Data: t.TempDir(), Listen: outside, HTTP: listener.Addr().String(), User: "default"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), envConfine+"="+string(config))
 	out, err := child.Output()
@@ -120,9 +113,7 @@ func TestConfinedProcessStaysInItsFolder(t *testing.T) {
 func TestEngineIsConfined(t *testing.T) {
 	status := func(pid int) string {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return string(text)
 	}
 	if got := status(clickhousetest.Shared(t).PID()); !strings.Contains(got, "NoNewPrivs:\t1\n") {

@@ -11,14 +11,13 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 func TestLocate(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "libchdb.so")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, nil, 0o600))
 	if got, err := library.Locate(file); err != nil || got != file {
 		t.Errorf("given: %q, %v", got, err)
 	}
@@ -44,22 +43,14 @@ func TestLocate(t *testing.T) {
 func TestLocateTrustsNoFolderAbove(t *testing.T) {
 	t.Setenv(library.EnvLibrary, "")
 	fetched, err := library.Fetched()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, below, _ := strings.Cut(fetched, string(filepath.Separator)+".cache")
 	above := t.TempDir()
 	planted := filepath.Join(above, ".cache", below)
-	if err := os.MkdirAll(filepath.Dir(planted), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(planted, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.MkdirAll(filepath.Dir(planted), 0o755))
+	fatal.If(t, os.WriteFile(planted, nil, 0o600))
 	here := filepath.Join(above, "project", "folder")
-	if err := os.MkdirAll(here, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.MkdirAll(here, 0o755))
 	t.Chdir(here)
 	if got, err := library.Locate(""); err == nil || !strings.Contains(err.Error(), "--clickhouse-library") {
 		t.Errorf("found %q, %v; want nothing, and what to do", got, err)
@@ -68,9 +59,7 @@ func TestLocateTrustsNoFolderAbove(t *testing.T) {
 
 func TestNotALibrary(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "libchdb.so")
-	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("text"), 0o600))
 	executable, env := clickhousetest.Command(t, server.Config{Library: file, Data: t.TempDir(), Listen: "127.0.0.1:0"})
 	child := exec.Command(executable)
 	child.Env = env

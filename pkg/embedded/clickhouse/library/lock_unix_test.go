@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/fatal"
 )
 
 // TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt: one that was killed has let go
@@ -19,12 +20,8 @@ import (
 func TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt(t *testing.T) {
 	folder := t.TempDir()
 	status, err := os.Create(filepath.Join(folder, "status"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Flock(int(status.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, syscall.Flock(int(status.Fd()), syscall.LOCK_EX))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := library.LockFolder(ctx, folder); !errors.Is(err, context.DeadlineExceeded) {
@@ -32,8 +29,6 @@ func TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt(t *testing.T) {
 	}
 	status.Close()
 	unlock, err := library.LockFolder(t.Context(), folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	unlock()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/fatal"
 )
 
 func TestForgetUnfinished(t *testing.T) {
@@ -46,26 +47,16 @@ func TestForgetUnfinished(t *testing.T) {
 			var newest string
 			for i, text := range tt.logs {
 				newest = filepath.Join(table, "deduplication_logs", fmt.Sprintf("deduplication_log_%d.txt", i+9)) // 9 and 10: by number, not by letter
-				if err := os.MkdirAll(filepath.Dir(newest), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(newest, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, os.MkdirAll(filepath.Dir(newest), 0o700))
+				fatal.If(t, os.WriteFile(newest, []byte(text), 0o600))
 			}
 			for _, part := range tt.parts {
-				if err := os.Mkdir(filepath.Join(table, part), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, os.Mkdir(filepath.Join(table, part), 0o700))
 			}
 			for range 2 { // the second time changes nothing
-				if err := library.ForgetUnfinished(data, slog.New(slog.DiscardHandler)); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, library.ForgetUnfinished(data, slog.New(slog.DiscardHandler)))
 				got, err := os.ReadFile(newest)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if diff := cmp.Diff(tt.want, string(got)); diff != "" {
 					t.Errorf("the log (-want +got):\n%s", diff)
 				}

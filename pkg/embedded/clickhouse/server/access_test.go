@@ -13,6 +13,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 func TestPasswordIsAskedForEverywhere(t *testing.T) {
@@ -54,9 +55,7 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := http.NewRequest(http.MethodPost, e.HTTP()+"/?"+c.query.Encode(), strings.NewReader("SELECT 1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for key, values := range c.headers {
 				r.Header[key] = values
 			}
@@ -118,9 +117,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	var holds sync.WaitGroup
 	for range 3 {
 		c := open(t, e.URL("default"))
-		if err := c.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Ping(t.Context()))
 		holds.Go(func() {
 			if err := c.Exec(t.Context(), "SELECT sleepEachRow(1) FROM numbers(8) SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0"); err != nil {
 				t.Error(err)

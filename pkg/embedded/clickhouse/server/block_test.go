@@ -15,6 +15,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 // everyLayout is a SELECT of every layout a column can have.
@@ -122,9 +123,7 @@ func FuzzReadBlock(f *testing.F) {
 	} {
 		var b proto.Buffer
 		block := proto.Block{Info: proto.BlockInfo{BucketNum: -1}, Columns: len(input), Rows: input[0].Data.Rows()}
-		if err := block.EncodeBlock(&b, server.PlainRevision, input); err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, block.EncodeBlock(&b, server.PlainRevision, input))
 		f.Add(b.Buf)
 	}
 	const end = "the end"
@@ -161,9 +160,7 @@ func BenchmarkReadBlock(b *testing.B) {
 	var encoded proto.Buffer
 	input := newChBlockOf(rows).input()
 	block := proto.Block{Info: proto.BlockInfo{BucketNum: -1}, Columns: len(input), Rows: rows}
-	if err := block.EncodeBlock(&encoded, server.PlainRevision, input); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, block.EncodeBlock(&encoded, server.PlainRevision, input))
 	b.SetBytes(int64(len(encoded.Buf)))
 	for b.Loop() {
 		if _, _, _, err := server.ReadBlock(bytes.NewReader(encoded.Buf), 1<<30); err != nil {
@@ -179,9 +176,7 @@ func TestFramesAreUndone(t *testing.T) {
 		var packed bytes.Buffer
 		w := compress.NewWriter(compress.LevelZero, method)
 		for rest := data; len(rest) > 0; rest = rest[min(len(rest), 100_000):] {
-			if err := w.Compress(rest[:min(len(rest), 100_000)]); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.Compress(rest[:min(len(rest), 100_000)]))
 			packed.Write(w.Data)
 		}
 		whole := packed.Bytes()
@@ -205,9 +200,7 @@ func TestFramesAreUndone(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	for _, method := range []compress.Method{compress.LZ4, compress.ZSTD, compress.None} {
 		w := compress.NewWriter(compress.LevelZero, method)
-		if err := w.Compress([]byte("data data data data")); err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, w.Compress([]byte("data data data data")))
 		f.Add(w.Data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -244,12 +237,8 @@ func TestOneBlockIsOnePartHoweverLarge(t *testing.T) {
 				numbers[n], texts[n] = uint64(n), text
 			}
 			batch, err := open(t, address+size.options).PrepareBatch(withSettings(t, tokenSettings(name)), "INSERT INTO large")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(batch.Column(0).Append(numbers), batch.Column(1).Append(texts), batch.Send()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
+			fatal.If(t, errors.Join(batch.Column(0).Append(numbers), batch.Column(1).Append(texts), batch.Send()))
 			var parts, rows uint64
 			row(t, c, "SELECT count(), sum(rows) FROM system.parts WHERE active AND database = '"+database+"' AND table = 'large'", &parts, &rows)
 			if parts != 2 || rows != uint64(size.rows) {

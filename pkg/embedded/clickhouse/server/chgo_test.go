@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 var chCompressions = map[string]ch.Compression{"plain": ch.CompressionDisabled, "lz4": ch.CompressionLZ4, "zstd": ch.CompressionZSTD}
@@ -21,9 +22,7 @@ func dial(t *testing.T, database string, options ch.Options) *ch.Client {
 	t.Helper()
 	options.Address, options.Database = clickhousetest.Shared(t).Addr(), database
 	c, err := ch.Dial(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -18,6 +18,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 // TestDriverOverHTTP is Grafana's data source and clickhouse-go's other protocol.
@@ -28,22 +29,14 @@ func TestDriverOverHTTP(t *testing.T) {
 			c := open(t, strings.Replace(clickhousetest.Shared(t).HTTP(), "http://", "http://default@", 1)+"/"+database+"?compress="+compress)
 			run(t, c, "CREATE OR REPLACE TABLE t (a Int64, s LowCardinality(String), d DateTime('Asia/Tokyo'), n Nullable(Float64), l Array(String), tu Tuple(x Int8, y String)) ENGINE = MergeTree ORDER BY a")
 			batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 			for i := range 1000 {
-				if err := batch.Append(int64(i), fmt.Sprint(i%7), at, nil, []string{"a", fmt.Sprint(i)}, map[string]any{"x": int8(1), "y": "z"}); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, batch.Append(int64(i), fmt.Sprint(i%7), at, nil, []string{"a", fmt.Sprint(i)}, map[string]any{"x": int8(1), "y": "z"}))
 			}
-			if err := batch.Send(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, batch.Send())
 			rows, err := c.Query(t.Context(), "SELECT a, s, d, n, l FROM t ORDER BY a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer rows.Close()
 			if got := rows.ColumnTypes()[2].DatabaseTypeName(); got != "DateTime('Asia/Tokyo')" {
 				t.Errorf("a DateTime is a %s", got)
@@ -55,9 +48,7 @@ func TestDriverOverHTTP(t *testing.T) {
 				var d time.Time
 				var f *float64
 				var l []string
-				if err := rows.Scan(&a, &s, &d, &f, &l); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, rows.Scan(&a, &s, &d, &f, &l))
 				if a != int64(n) || s != fmt.Sprint(n%7) || !d.Equal(at) || d.Location().String() != "Asia/Tokyo" || f != nil || l[1] != fmt.Sprint(n) {
 					t.Fatalf("row %d: %v %v %v %v %v", n, a, s, d, f, l)
 				}
@@ -87,9 +78,7 @@ func TestNativeTellsColumnsFirst(t *testing.T) {
 		"SELECT toNullable(toDateTime(0, 'Asia/Tokyo')) AS d FORMAT JSON": "Nullable(DateTime('Asia/Tokyo'))",
 	} {
 		rows, err := c.Query(t.Context(), sql)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got := rows.ColumnTypes()[0].DatabaseTypeName(); got != want {
 			t.Errorf("%s: %s, want %s", sql, got, want)
 		}
@@ -111,13 +100,9 @@ func TestHTTPForms(t *testing.T) {
 		var body bytes.Buffer
 		form := multipart.NewWriter(&body)
 		for _, field := range fields {
-			if err := form.WriteField(field[0], field[1]); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, form.WriteField(field[0], field[1]))
 		}
-		if err := form.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, form.Close())
 		r := request(t, http.MethodPost, "?default_format=JSONCompactEachRow", body.String())
 		r.Header.Set("Content-Type", form.FormDataContentType())
 		got, _ := send(t, r)
@@ -173,9 +158,7 @@ func TestWrongPasswordsAreAnsweredLaterAndLater(t *testing.T) {
 	begun := time.Now()
 	for range 4 { // 50, 100, 200 and 400 ms
 		r, err := http.NewRequest(http.MethodPost, e.HTTP()+"/?query=SELECT+1&user=me&password=wrong", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got, _ := send(t, r); got.Exception != "516" {
 			t.Errorf("%+v", got)
 		}
@@ -201,9 +184,7 @@ func TestHTTPSessionsLast(t *testing.T) {
 			values.Set(more[i], more[i+1])
 		}
 		r, err := http.NewRequest(method, e.HTTP()+"/?"+values.Encode(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got, _ := send(t, r)
 		return got
 	}
@@ -275,25 +256,17 @@ func TestNativeVariants(t *testing.T) {
 	c := open(t, address)
 	run(t, c, "CREATE TABLE t (v Variant(Bool, Int64, String), a Int64) ENGINE = MergeTree ORDER BY a SETTINGS allow_experimental_variant_type = 1")
 	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for i, v := range []any{int64(1), "text", true, nil, int64(5)} {
-		if err := batch.Append(v, int64(i)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, batch.Append(v, int64(i)))
 	}
-	if err := batch.Send(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, batch.Send())
 	var all string
 	if row(t, c, "SELECT toString(groupArray((v, variantType(v)::String))) FROM (SELECT * FROM t ORDER BY a)", &all); all != `[(1,'Int64'),('text','String'),(true,'Bool'),(NULL,'None'),(5,'Int64')]` {
 		t.Error(all)
 	}
 	rows, err := c.Query(t.Context(), "SELECT v, a FROM t ORDER BY a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer rows.Close()
 	n := int64(0)
 	for ; rows.Next(); n++ {

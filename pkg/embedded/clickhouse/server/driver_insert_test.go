@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 // insert sends rows as one block.
@@ -39,15 +40,11 @@ func TestDriverStoresATokenOnceInTableAndViews(t *testing.T) {
 			send := func(token string, from, to int) {
 				t.Helper()
 				batch, err := c.PrepareBatch(clickhouse.Context(t.Context(), clickhouse.WithSettings(tokenSettings(token))), "INSERT INTO counted_"+name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				for i := from; i < to; i++ {
 					batch.Append(int64(i), fmt.Sprint("g", i%3))
 				}
-				if err := batch.Send(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, batch.Send())
 			}
 			send("one", 0, 1000)
 			send("one", 0, 1000)
@@ -136,20 +133,14 @@ func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 	for rows, events := range map[int]int{3000: 4, 0: 1} {
 		told = 0
 		batch, err := c.PrepareBatch(ctx, "INSERT INTO t")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for i := range rows {
 			batch.Append(int64(i))
 			if i%1000 == 999 {
-				if err := batch.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, batch.Flush())
 			}
 		}
-		if err := batch.Send(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, batch.Send())
 		if told < events {
 			t.Errorf("%d rows: profile events were told %d times, want after each block and the end", rows, told)
 		}
@@ -176,15 +167,11 @@ func TestDriverInsertsAsBlocksWhateverItsSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, c, "TRUNCATE TABLE t")
 			batch, err := c.PrepareBatch(withSettings(t, settings), "INSERT INTO t")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for n := range 10_000 {
 				batch.Append(int64(n))
 			}
-			if err := batch.Send(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, batch.Send())
 			var parts, rows uint64
 			row(t, c, "SELECT count(), sum(rows) FROM system.parts WHERE active AND table = 't' AND database = '"+database+"'", &parts, &rows)
 			if parts != 1 || rows != 10_000 {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 // connections are the ways clickhouse-go can be set up on the native protocol.
@@ -20,13 +21,9 @@ var connections = map[string]string{"plain": "", "lz4": "?compress=lz4", "zstd":
 func open(t *testing.T, address string) driver.Conn {
 	t.Helper()
 	options, err := clickhouse.ParseDSN(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, err := clickhouse.Open(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -115,9 +112,7 @@ func TestDriverGetsExceptionsWithTheirCodes(t *testing.T) {
 			wantCode(t, c.Exec(ctx, "SELECT 1"), 115)
 			ctx = clickhouse.Context(t.Context(), clickhouse.WithSettings(clickhouse.Settings{"max_partitions_per_insert_block": 2}))
 			batch, err := c.PrepareBatch(ctx, "INSERT INTO t")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for p := range 3 {
 				batch.Append(int64(p), uint8(p))
 			}
@@ -157,16 +152,12 @@ func TestDriverReadsALargeResultBlockByBlock(t *testing.T) {
 				clickhouse.WithProfileInfo(func(p *clickhouse.ProfileInfo) { profile += p.Rows }))
 			const n = 1_000_000
 			rows, err := c.Query(ctx, "SELECT number, toString(number % 1000) AS s FROM numbers(?)", n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer rows.Close()
 			var read, sum, value uint64
 			var text string
 			for rows.Next() {
-				if err := rows.Scan(&value, &text); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, rows.Scan(&value, &text))
 				if text != fmt.Sprint(value%1000) {
 					t.Fatalf("row %d: %d comes with %q", read, value, text)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 func TestDriverRoundTripsEveryTypeOfTheSchema(t *testing.T) {
@@ -15,9 +16,7 @@ func TestDriverRoundTripsEveryTypeOfTheSchema(t *testing.T) {
 	for name, suffix := range connections {
 		t.Run(name, func(t *testing.T) {
 			c := open(t, address+suffix)
-			if err := c.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Ping(t.Context()))
 			run(t, c, `CREATE OR REPLACE TABLE types (
 				s String, lc LowCardinality(String), lcn LowCardinality(Nullable(String)), fs FixedString(4),
 				i32 Int32, i64 Int64, u8 UInt8, u16 UInt16, u32 UInt32, u64 UInt64, f Float64, b Bool,
@@ -47,9 +46,7 @@ func TestDriverRoundTripsEveryTypeOfTheSchema(t *testing.T) {
 			insert(t, c, "types", rows...)
 			for i, want := range rows {
 				got, err := c.Query(t.Context(), "SELECT * EXCEPT (dec), toString(dec) AS dec FROM types ORDER BY i64 LIMIT 1 OFFSET ?", i)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if !got.Next() {
 					t.Fatalf("row %d is missing: %v", i, got.Err())
 				}
@@ -75,9 +72,7 @@ func compareRow(t *testing.T, got driver.Rows, want []any) {
 	for i := range types {
 		values[i] = newOf(types[i])
 	}
-	if err := got.Scan(values...); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, got.Scan(values...))
 	for i, value := range values {
 		if diff := cmp.Diff(show(want[i]), show(value)); diff != "" {
 			t.Errorf("column %s %s (-want +got):\n%s", types[i].Name(), types[i].DatabaseTypeName(), diff)

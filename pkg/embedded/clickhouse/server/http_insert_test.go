@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 func TestHTTPTakesInsertsInAnyFormat(t *testing.T) {
@@ -61,9 +62,7 @@ func TestHTTPTakesInsertsInAnyFormat(t *testing.T) {
 			var summary struct {
 				WrittenRows string `json:"written_rows"`
 			}
-			if err := json.Unmarshal([]byte(answer.Header.Get("X-ClickHouse-Summary")), &summary); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, json.Unmarshal([]byte(answer.Header.Get("X-ClickHouse-Summary")), &summary))
 			if want := fmt.Sprint(strings.Count(c.want, "\n")); summary.WrittenRows != want {
 				t.Errorf("summary says %q rows were written, want %s", summary.WrittenRows, want)
 			}

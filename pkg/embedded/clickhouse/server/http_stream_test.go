@@ -15,6 +15,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 func TestHTTPCompressesBothWays(t *testing.T) {
@@ -54,9 +55,7 @@ func TestHTTPCompressesBothWays(t *testing.T) {
 			continue
 		}
 		unpacked, err := open(strings.NewReader(got.Body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		text, err := io.ReadAll(unpacked)
 		if err != nil || string(text) != strings.Repeat("7\n", 1_000_000) {
 			t.Errorf("%s: %d bytes, %v", encoding, len(text), err)
@@ -77,9 +76,7 @@ func pack(t *testing.T, data string, with func(io.Writer) io.WriteCloser) string
 	var packed bytes.Buffer
 	w := with(&packed)
 	io.WriteString(w, data)
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Close())
 	return packed.String()
 }
 
@@ -87,9 +84,7 @@ func TestHTTPStreamsLargeResults(t *testing.T) {
 	e := clickhousetest.Shared(t)
 	for _, format := range []string{"TSV", "JSONEachRow", "CSV"} {
 		answer, err := http.Get(e.HTTP() + "/?enable_http_compression=0&query=" + url.QueryEscape("SELECT number FROM numbers(5000000) FORMAT "+format))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		first := make([]byte, 1)
 		io.ReadFull(answer.Body, first)
 		running, _ := post(t, nil, "SELECT count() FROM system.processes WHERE query LIKE '%5000000%' AND query NOT LIKE '%processes%'")
@@ -109,9 +104,7 @@ func TestHTTPStreamsLargeResults(t *testing.T) {
 func TestHTTPBreaksAResultOffOnALateError(t *testing.T) {
 	e := clickhousetest.Shared(t)
 	answer, err := http.Get(e.HTTP() + "/?query=" + url.QueryEscape("SELECT number, throwIf(number = 5000000) FROM numbers(10000000)"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err == nil || answer.StatusCode != 200 {

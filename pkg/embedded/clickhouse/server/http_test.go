@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 // reply is what matters of an answer over HTTP.
@@ -23,9 +24,7 @@ type reply struct {
 func send(t *testing.T, request *http.Request) (reply, *http.Response) {
 	t.Helper()
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
@@ -37,9 +36,7 @@ func send(t *testing.T, request *http.Request) (reply, *http.Response) {
 func request(t *testing.T, method, query, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequest(method, clickhousetest.Shared(t).HTTP()+"/"+query, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return r
 }
 
@@ -150,9 +147,7 @@ func TestHTTPHeaders(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	var summary map[string]string
-	if err := json.Unmarshal([]byte(answer.Header.Get("X-ClickHouse-Summary")), &summary); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal([]byte(answer.Header.Get("X-ClickHouse-Summary")), &summary))
 	if summary["result_rows"] != "10" || summary["read_rows"] != "10" || summary["elapsed_ns"] == "0" {
 		t.Errorf("summary is %v", summary)
 	}

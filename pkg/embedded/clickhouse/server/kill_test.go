@@ -16,6 +16,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 // TestAKilledEngineStoresEachTokenOnce kills the engine again and again while blocks
@@ -90,9 +91,7 @@ func storesEachTokenOnce(t *testing.T, rows, attempts, window int, enough uint64
 		return // the first token is forgotten
 	}
 	e.Restart() // The gentle way, and the tokens are still known.
-	if err := sendBlock(t.Context(), c, "worker-0:0", 0, rows); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, sendBlock(t.Context(), c, "worker-0:0", 0, rows))
 	if diff := cmp.Diff(counts{all, all, all}, counted(t, c, "counted")); diff != "" {
 		t.Errorf("after a repeated token (-want +got):\n%s", diff)
 	}

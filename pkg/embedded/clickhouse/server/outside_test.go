@@ -11,6 +11,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 // leaving are statements that leave the database, each in a way of its own.
@@ -57,9 +58,7 @@ var otherwise = map[string]string{"a bare name": "60", "behind half an exponent"
 
 func TestNothingLeavesTheDatabase(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.txt")
-	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("secret\n"), 0o600))
 	database, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address)
 	for name, sql := range leaving(file) {
@@ -160,9 +159,7 @@ func TestAllowFiles(t *testing.T) {
 			t.Errorf("%s: got %q", sql, got)
 		}
 		r, err := http.NewRequest(http.MethodGet, e.HTTP()+"/?query="+url.QueryEscape(sql), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got, _ := send(t, r); got.Exception != "497" {
 			t.Errorf("GET %s: %+v, want code 497 (ACCESS_DENIED)", sql, got)
 		}

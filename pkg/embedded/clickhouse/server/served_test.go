@@ -12,6 +12,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 // TestAStatementIsKilledByTheIDOfItsClient, over either protocol.
@@ -45,9 +46,7 @@ func TestAStatementIsKilledByTheIDOfItsClient(t *testing.T) {
 			go func() { ended <- run(id) }()
 			for {
 				res, err := post("killer", "KILL QUERY WHERE query_id = 'it\\'s "+name+"' SYNC")
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				res.Body.Close()
 				select {
 				case err := <-ended:
@@ -73,9 +72,7 @@ func TestNativeProgress(t *testing.T) {
 		rows.Add(p.Rows)
 	}))
 	var n uint64
-	if err := c.QueryRow(ctx, "SELECT sum(sleepEachRow(0.02)) + 100 FROM numbers(100) SETTINGS max_block_size = 1, max_threads = 1, function_sleep_max_microseconds_per_block = 0").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.QueryRow(ctx, "SELECT sum(sleepEachRow(0.02)) + 100 FROM numbers(100) SETTINGS max_block_size = 1, max_threads = 1, function_sleep_max_microseconds_per_block = 0").Scan(&n))
 	if packets.Load() < 2 || rows.Load() != 100 {
 		t.Errorf("%d packets of progress told of %d rows, want some, of 100", packets.Load(), rows.Load())
 	}

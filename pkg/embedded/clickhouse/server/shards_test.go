@@ -11,15 +11,14 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 // freeAddress is a loopback address that nothing listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -41,14 +40,10 @@ func shards(t *testing.T) [2]*clickhousetest.Engine {
 func shardConn(t *testing.T, e *clickhousetest.Engine, settings clickhouse.Settings) driver.Conn {
 	t.Helper()
 	o, err := clickhouse.ParseDSN(e.URL("default"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	o.Settings = settings
 	conn, err := clickhouse.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -76,9 +71,7 @@ func TestTwoEnginesAreShards(t *testing.T) {
 		return batch.Send()
 	}
 	for range 2 { // the second time every shard knows the token
-		if err := insert("a"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, insert("a"))
 	}
 	whole := " SETTINGS distributed_group_by_no_merge = 1"
 	for i, e := range engines {
@@ -110,9 +103,7 @@ func TestTwoEnginesAreShards(t *testing.T) {
 	}
 	t.Logf("%s", time.Since(began))
 	engines[1].Restart()
-	if err := insert("b"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, insert("b"))
 	if got := clickhousetest.Exec(t, engines[1], "SELECT sum(n) FROM (SELECT count() AS n FROM default.t)"+whole); got != "200\n" {
 		t.Errorf("after the block was sent again both hold %q", got)
 	}

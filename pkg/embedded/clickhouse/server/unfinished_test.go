@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 // TestAnInsertKilledBeforeItsPartIsInPlace leaves what a kill leaves between
@@ -23,9 +24,7 @@ func TestAnInsertKilledBeforeItsPartIsInPlace(t *testing.T) {
 			c := open(t, e.URL("kills")+"?compress=lz4&dial_timeout=1s")
 			countedTable(t, c, "counted")
 			for number, token := range []string{"first", "second"} {
-				if err := sendBlock(t.Context(), c, token, number, 100); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, sendBlock(t.Context(), c, token, number, 100))
 			}
 			var path string
 			row(t, c, "SELECT data_paths[1] FROM system.tables WHERE database = 'kills' AND name = '"+table+"'", &path)
@@ -35,17 +34,13 @@ func TestAnInsertKilledBeforeItsPartIsInPlace(t *testing.T) {
 				t.Fatalf("parts of %s: %v, %v", table, last, err)
 			}
 			part := last[len(last)-1]
-			if err := os.RemoveAll(part); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.RemoveAll(part))
 			e.Restart()
 			if want := filepath.Base(part); !strings.Contains(e.Log(), want) {
 				t.Errorf("the log does not name part %s:\n%s", want, e.Log())
 			}
 			for number, token := range []string{"first", "second"} {
-				if err := sendBlock(t.Context(), c, token, number, 100); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, sendBlock(t.Context(), c, token, number, 100))
 			}
 			if diff := cmp.Diff(counts{200, 200, 200}, counted(t, c, "counted")); diff != "" {
 				t.Errorf("table and views (-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 // secrets makes a folder with the passwords of all users.
@@ -22,9 +23,7 @@ func secrets(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	for _, name := range []string{server.AdminSecret, server.IngesterSecret, server.AnalystSecret} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("pass-of-"+name+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(folder, name), []byte("pass-of-"+name+"\n"), 0o600))
 	}
 	return folder
 }
@@ -47,9 +46,7 @@ func asHTTP(t *testing.T, e *clickhousetest.Engine, name, method, sql string, se
 		values[key] = value
 	}
 	r, err := http.NewRequest(method, e.HTTP()+"/?"+values.Encode(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if name != "" {
 		r.SetBasicAuth(name, "pass-of-clickhouse-"+name)
 	}
@@ -205,9 +202,7 @@ func TestPrivateAnalyst(t *testing.T) {
 
 func TestSecretsThatAreWrongAreSaid(t *testing.T) {
 	folder := secrets(t)
-	if err := os.WriteFile(filepath.Join(folder, server.AnalystSecret), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(folder, server.AnalystSecret), nil, 0o600))
 	for _, secrets := range []string{folder, filepath.Join(folder, "nowhere")} {
 		err := server.Serve(t.Context(), server.Config{Library: os.Args[0], Data: t.TempDir(), Secrets: secrets}, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "the password of the ClickHouse user") {

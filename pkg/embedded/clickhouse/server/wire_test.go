@@ -15,6 +15,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 )
 
 func TestHelloIsRead(t *testing.T) {
@@ -94,9 +95,7 @@ func TestNativePortAnswersStrangers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket, err := net.Dial("tcp", e.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer socket.Close()
 			socket.SetDeadline(time.Now().Add(5 * time.Second))
 			socket.Write(c.sent)

@@ -26,6 +26,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/embedded/clickhouse/supervise"
+	"sluice/pkg/fatal"
 )
 
 // envParent makes the test binary a process that supervises the engine of the
@@ -69,9 +70,7 @@ func (o *output) pids(t *testing.T) (pids []int) {
 	t.Helper()
 	for _, match := range pidInLog.FindAllStringSubmatch(o.String(), -1) {
 		pid, err := strconv.Atoi(match[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -90,13 +89,9 @@ func eventually(t *testing.T, what string, is func() bool) {
 func open(t *testing.T, address string) driver.Conn {
 	t.Helper()
 	options, err := clickhouse.ParseDSN(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, err := clickhouse.Open(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -108,9 +103,7 @@ func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) 
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -158,15 +151,11 @@ func TestSupervisorRestartsAnEngineThatDies(t *testing.T) {
 	ready()
 	c := open(t, address)
 	for _, sql := range []string{"CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", "INSERT INTO t VALUES (1)"} {
-		if err := c.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Exec(t.Context(), sql))
 	}
 	for kill := range 3 {
 		pids := out.pids(t)
-		if err := syscall.Kill(pids[len(pids)-1], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, syscall.Kill(pids[len(pids)-1], syscall.SIGKILL))
 		eventually(t, "another engine starts", func() bool { return len(out.pids(t)) == len(pids)+1 })
 		ready()
 		eventually(t, "the driver's pool has lost its dead connection", func() bool { return c.Ping(t.Context()) == nil })
@@ -202,9 +191,7 @@ sluice_clickhouse_engine_up 1
 
 func TestSupervisorGivesUpOnAnEngineThatNeverServed(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer taken.Close()
 	e := clickhousetest.Shared(t)
 	for name, c := range map[string]struct {
@@ -238,9 +225,7 @@ func TestSupervisorGivesUpOnAnEngineThatNeverServed(t *testing.T) {
 func TestSupervisorInsists(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer taken.Close()
 	out := new(output)
 	cfg := supervise.Config{Insist: true, Backoff: 20 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, Output: out}
@@ -264,9 +249,7 @@ func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
 	ready, stop := runs(t, s, out)
 	ready()
 	hung := out.pids(t)[0]
-	if err := syscall.Kill(hung, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, syscall.Kill(hung, syscall.SIGSTOP))
 	eventually(t, "it is killed", func() bool { return gone(hung) })
 	ready()
 	stop()
@@ -276,15 +259,11 @@ func TestEngineDiesWithAKilledParent(t *testing.T) {
 	cfg, address, _ := supervised(t)
 	cfg.Output = nil
 	config, err := json.Marshal(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	out := new(output)
 	parent := exec.Command(os.Args[0])
 	parent.Env, parent.Stderr = append(os.Environ(), envParent+"="+string(config)), out
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, parent.Start())
 	c := open(t, address)
 	eventually(t, "the engine serves", func() bool { return c.Ping(t.Context()) == nil })
 	parent.Process.Kill()
@@ -297,19 +276,13 @@ func TestEngineDiesWithAKilledParent(t *testing.T) {
 func TestEngineDiesWithItsLifeline(t *testing.T) {
 	cfg, _, out := supervised(t)
 	lifeline, hold, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	news, tell, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	child := exec.Command(cfg.Executable)
 	child.Env, child.Stderr = append(cfg.Env, "EMBEDDED_CLICKHOUSE_SUPERVISED=1"), out
 	child.ExtraFiles = []*os.File{lifeline, tell}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, child.Start())
 	tell.Close()
 	lifeline.Close()
 	if _, err := bufio.NewReader(news).ReadString('\n'); err != nil {

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 // CA signs certificates for the time of a test.
@@ -35,13 +37,9 @@ func NewCA(t testing.TB, name string) *CA {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	root, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return &CA{t: t, root: root, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
@@ -65,13 +63,9 @@ func (ca *CA) sign(name string, usage ...x509.ExtKeyUsage) Certificate {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usage,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.root, &key.PublicKey, ca.key)
-	if err != nil {
-		ca.t.Fatal(err)
-	}
+	fatal.If(ca.t, err)
 	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		ca.t.Fatal(err)
-	}
+	fatal.If(ca.t, err)
 	return Certificate{
 		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
@@ -81,18 +75,14 @@ func (ca *CA) sign(name string, usage ...x509.ExtKeyUsage) Certificate {
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return key
 }
 
 func serial(t testing.TB) *big.Int {
 	t.Helper()
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 64))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -101,11 +91,7 @@ func serial(t testing.TB) *big.Int {
 func Write(t testing.TB, dir, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path+".new", content, 0o600))
+	fatal.If(t, os.Rename(path+".new", path))
 	return path
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -66,9 +67,7 @@ func clusterFiles(t testing.TB, n int) (url string, files []string) {
 		conf := fmt.Sprintf("server_name: n%d\nlisten: %s\nmax_payload: 16MB\njetstream { store_dir: %q, sync_interval: always }\n"+
 			"cluster { name: test, listen: %s, routes: [%s] }\n", i, ports[i], dir, ports[n+i], strings.Join(routes, ", "))
 		name := filepath.Join(dir, "nats.conf")
-		if err := os.WriteFile(name, []byte(conf), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(name, []byte(conf), 0o600))
 		files = append(files, name)
 	}
 	return strings.Join(urls, ","), files
@@ -119,8 +118,6 @@ func (c *Cluster) jetStream() (jetstream.JetStream, func()) {
 		c.t.Fatalf("connect to %s: %v", c.URL, err)
 	}
 	js, err := jetstream.New(nc)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	fatal.If(c.t, err)
 	return js, nc.Close
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -110,9 +111,7 @@ func startProcess(t testing.TB, address, data, config string) *Process {
 // Start starts the server on its data and port, and returns when it serves.
 func (p *Process) Start() {
 	p.t.Helper()
-	if err := p.Process.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, p.Process.Start())
 	for {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "nats://"))
 		if err == nil {
