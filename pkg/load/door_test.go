@@ -26,7 +26,7 @@ type door struct {
 	callers  map[string]int    // requests by Authorization
 	bodies   map[string]string // by key
 	ids      map[string]int    // how often each was stored
-	keySum   int64
+	keySum   uint64
 	objects  int // requests with one record that was not in an array
 	mismatch int // requests that were not what an honest client sends
 }
@@ -107,7 +107,7 @@ func (d *door) store(key string, body []byte) {
 	}
 	for _, r := range records {
 		d.ids[r.ID]++
-		d.keySum += r.Key
+		d.keySum += uint64(r.Key)
 	}
 }
 

@@ -70,7 +70,9 @@ func (f *feed) take(r *request) *request {
 	if f.left <= 0 {
 		return nil
 	}
-	f.fill(r)
+	if f.fill(r); r.totals.Records == 0 {
+		return nil // the source has ended
+	}
 	r.due = time.Time{}
 	if f.every > 0 {
 		r.due = due
@@ -91,7 +93,9 @@ func (f *feed) fill(r *request) {
 	// Named after everything that decides the body: the same key never stands
 	// for two bodies, and the same run repeated is recognised as a repeat.
 	r.key = fmt.Sprintf("load-%x-%x-%d-%d", f.cfg.Seed, f.cfg.Start.UnixNano(), f.cfg.Batch, f.next)
-	f.left -= int64(n)
+	if f.left -= int64(n); r.totals.Records < int64(n) {
+		f.left = 0
+	}
 	f.next++
 }
 

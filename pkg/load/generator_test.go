@@ -270,8 +270,8 @@ func TestBatchSaysWhatIsInIt(t *testing.T) {
 			var partition, position int64
 			fmt.Sscanf(r.ID, "%d-%d", &partition, &position)
 			want.Bytes += int64(len(raw))
-			want.KeySum += r.Key
-			want.PositionSum += position
+			want.KeySum += uint64(r.Key)
+			want.PositionSum += uint64(position)
 			counts[r.ValueType]++
 		}
 		if len(records) != n || totals.Records != int64(n) {

@@ -37,7 +37,7 @@ func TestReportIsCompleteAsTextAndJSON(t *testing.T) {
 	var read struct {
 		Acked struct {
 			Records    int64            `json:"records"`
-			KeySum     int64            `json:"key_sum"`
+			KeySum     uint64           `json:"key_sum"`
 			ValueTypes map[string]int64 `json:"value_types"`
 		} `json:"acked"`
 		Latency   load.Latency `json:"ack_latency"`

@@ -12,10 +12,10 @@ import (
 // source, so Records is also the number of different ids of all sources.
 type Totals struct {
 	Records     int64
-	Bytes       int64 // of JSON, brackets and commas between records left out
-	KeySum      int64 // wraps, as sum(key) of ClickHouse does
-	PositionSum int64 // wraps
-	MinPosition int64 // 0 when there are no records
+	Bytes       int64  // of JSON, brackets and commas between records left out
+	KeySum      uint64 // wraps, as sum(toUInt64(key)) of ClickHouse does
+	PositionSum uint64 // wraps
+	MinPosition int64  // 0 when there are no records
 	MaxPosition int64
 	types       [valueTypes]int64 // in the order of simulator.ValueTypes
 }
@@ -49,8 +49,8 @@ func (t *Totals) count(r simulator.Record) {
 	}
 	t.Records++
 	t.Bytes += int64(len(r.JSON))
-	t.KeySum += r.Key
-	t.PositionSum += r.Position
+	t.KeySum += uint64(r.Key)
+	t.PositionSum += uint64(r.Position)
 	t.MinPosition = min(t.MinPosition, r.Position)
 	t.MaxPosition = max(t.MaxPosition, r.Position)
 	t.types[typeOf[r.ValueType]]++
@@ -78,7 +78,7 @@ func (t *Totals) add(o Totals) {
 // Query is the SQL whose one row is Records, Records again, KeySum and
 // PositionSum when exactly these records are stored.
 func (t Totals) Query() string {
-	return fmt.Sprintf("SELECT count(), uniqExact(source, id), sum(key), sum(position) FROM flow.records WHERE position BETWEEN %d AND %d", t.MinPosition, t.MaxPosition)
+	return fmt.Sprintf("SELECT count(), uniqExact(source, id), sum(toUInt64(key)), sum(toUInt64(position)) FROM flow.records WHERE position BETWEEN %d AND %d", t.MinPosition, t.MaxPosition)
 }
 
 // Row is what Query gives in the format TabSeparated.
@@ -91,8 +91,8 @@ func (t Totals) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Records     int64            `json:"records"`
 		Bytes       int64            `json:"bytes"`
-		KeySum      int64            `json:"key_sum"`
-		PositionSum int64            `json:"position_sum"`
+		KeySum      uint64           `json:"key_sum"`
+		PositionSum uint64           `json:"position_sum"`
 		MinPosition int64            `json:"min_position"`
 		MaxPosition int64            `json:"max_position"`
 		ValueTypes  map[string]int64 `json:"value_types"`

@@ -7,10 +7,12 @@ type Config struct {
 	Seed       uint64        // decides everything but times, keys and positions
 	Start      time.Time     // of the first record; default 2025-11-21 05:00 UTC
 	Every      time.Duration // between the beginnings of two instances; default 20 ms
-	Partitions int           // default 3
-	Instances  int           // to begin, called ones not counted; default without end
-	UnderWay   int           // at most, before another one begins; default 1000
-	First      int64         // first position and first key of each partition; default 1, so that two engines have equal ones
+	Rush       time.Time     // from then on RushEvery is between them; default never
+	RushEvery  time.Duration
+	Partitions int   // default 3
+	Instances  int   // to begin, called ones not counted; default without end
+	UnderWay   int   // at most, before another one begins; default 1000
+	First      int64 // first position and first key of each partition; default 1, so that two engines have equal ones
 
 	// Haste divides the time that jobs, people, timers and messages take, so
 	// that few instances are under way at a high rate. Default 1.

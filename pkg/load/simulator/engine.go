@@ -118,7 +118,11 @@ func (e *Engine) beginNext() {
 	e.begun++
 	e.underWay++
 	e.begin()
-	e.at(int64(e.cfg.Every), e.beginNext)
+	every := e.cfg.Every
+	if !e.cfg.Rush.IsZero() && e.now >= e.cfg.Rush.UnixNano() {
+		every = e.cfg.RushEvery
+	}
+	e.at(int64(every), e.beginNext)
 }
 
 // left is called when nothing will happen to an instance any more: it has
