@@ -27,22 +27,21 @@ help: ## list the targets
 run: build ## fetch what is missing, build, and run everything on this machine
 	@bin/sluice up $(ARGS)
 
-build: engine bin/api bin/ingester bin/sluice ## build the three programs into bin/
+build: need engine bin/api bin/ingester bin/sluice ## build the three programs into bin/
 	@ln -sfn ../$(ENGINE) bin/libchdb.so
 
 # What --version says; without a repository the programs say that it is unknown.
 STAMP = -X sluice/cmd/internal/run.version=$(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null) -X sluice/cmd/internal/run.commit=$(shell git rev-parse HEAD 2>/dev/null)
 
-bin/%: $(GOFILES) | need-go
+bin/%: $(GOFILES) | need
 	@mkdir -p bin
 	$(GO) build -trimpath -ldflags "$(STAMP)" -o $@ ./cmd/$*
 
 engine: $(ENGINE_STAMP) ## fetch the ClickHouse engine into .cache/
 
 # npm ci installs what the lock names, by its SHA-512, and nothing else.
-$(ENGINE_STAMP): $(wildcard $(ENGINE_LOCK)/package-lock.json)
+$(ENGINE_STAMP): $(wildcard $(ENGINE_LOCK)/package-lock.json) | need
 	@if [ -z "$(ENGINE_PLATFORM)" ]; then echo "make: no ClickHouse engine for $$(uname -s)/$$(uname -m): use Linux or macOS on x64 or arm64, or docker compose up" >&2; exit 1; fi
-	@command -v npm >/dev/null || { echo "make: npm is missing, it fetches the ClickHouse engine: install Node.js (https://nodejs.org) and run make again" >&2; exit 1; }
 	@test -f $(ENGINE_LOCK)/package-lock.json || { echo "make: the SHA-512 of $(ENGINE_PACKAGE) is not known to this project: on a network you trust, make engine-lock writes down the one of the npm registry" >&2; exit 1; }
 	@mkdir -p $(ENGINE_DIR) || { echo "make: cannot write to $(ENGINE_DIR): make the folder writable" >&2; exit 1; }
 	@cp $(ENGINE_LOCK)/package.json $(ENGINE_LOCK)/package-lock.json $(ENGINE_DIR)/
@@ -56,7 +55,7 @@ engine-lock: ## write down the SHA-512 of this platform's engine, as the npm reg
 	@rm -f $(ENGINE_LOCK)/package-lock.json
 	npm install --prefix $(ENGINE_LOCK) --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --ignore-scripts --loglevel=error
 
-test: engine | need-go ## the whole suite, with real NATS and the real engine
+test: engine | need ## the whole suite, with real NATS and the real engine
 	@$(MAKE) -j 2 suite beside
 
 # Two packages and one of these at a time: more of them only wait for the same cores,
@@ -71,7 +70,7 @@ WAITING := pkg/dial pkg/embedded/clickhouse/server pkg/embedded/clickhouse/super
 # Much of it waits too, so packages and tests run side by side, the longest first.
 # make check has vetted it; what is linked here is never debugged.
 TEST := $(GO) test -vet=off -ldflags=-w
-suite: engine | need-go
+suite: engine | need
 	rest=$$($(GO) list ./... | grep -vxF -e sluice/$(BENCH) $(WAITING:%=-e sluice/%)); \
 	$(TEST) -timeout 30m -p 2 -parallel 6 ./cmd/internal/endtoend ./pkg/warehouse $$rest
 
@@ -82,15 +81,15 @@ SHORT := ./pkg ./pkg/api/... ./pkg/auth ./pkg/capacity ./pkg/change ./pkg/consol
 BY_CHANCE := TestRequestsAgainstASlowOracle|TestManyStepsMayFail|TestEveryStepMayFailInEveryWay
 WITH_CLICKHOUSE := TestRealPartsFailAndNothingIsLostOrDoubled|TestALostPositionStoresNothingTwice|TestChangesAreVisibleWithoutClickHouse|TestABlockThatTakesTooMuchMemoryIsStoredInPieces|TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestOneKeyOverTwoApis|TestShardsGoAwayAndNothingIsLostOrDoubled
 LARGE := TestLimitsLetThroughWhatTheyAllowAndNoMore|TestAThousandLanes
-test-short: engine | need-go ## the inner loop, about a minute: rooms by themselves, without what takes long
+test-short: engine | need ## the inner loop, about a minute: rooms by themselves, without what takes long
 	$(TEST) -timeout 5m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
 
 # make bench in small: it measures, so it has the processors to itself.
-suite-bench: engine | need-go
+suite-bench: engine | need
 	$(TEST) -timeout 30m ./$(BENCH)
 
 FUZZ_RUNS ?= 2000x
-fuzz: | need-go ## a short run of every fuzz target of what clients send
+fuzz: | need ## a short run of every fuzz target of what clients send
 	@mkdir -p .cache/fuzz; for package in record flow change auth api; do \
 		targets=$$(grep -ho '^func Fuzz[A-Za-z]*' pkg/$$package/*_test.go | cut -c6-) || { echo "make fuzz: pkg/$$package has no fuzz target" >&2; exit 1; }; \
 		$(TEST) -c -fuzz . -o .cache/fuzz/$$package ./pkg/$$package; \
@@ -100,7 +99,7 @@ fuzz: | need-go ## a short run of every fuzz target of what clients send
 		done; \
 	done
 
-check: | need-go ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, vulnerabilities, races
+check: | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, vulnerabilities, races
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
@@ -119,7 +118,7 @@ compose-check:
 
 # Offline there is no database, unless GOVULNDB is the URL of a copy: that is
 # said, and is no failure. Everything else is one.
-vuln: | need-go ## known vulnerabilities in what is called of our dependencies
+vuln: | need ## known vulnerabilities in what is called of our dependencies
 	@said=$$($(GO) run $(GOVULNCHECK) $(if $(GOVULNDB),-db $(GOVULNDB)) ./... 2>&1) && { echo "$$said" | tail -n 1; exit 0; }; \
 	case "$$said" in *"exit status 3"*) ;; *"fetching vulnerabilities"*|*"server response"*|*"dial tcp"*) \
 		printf 'make vuln: NOT LOOKED FOR known vulnerabilities, the database or its tool cannot be reached:\n%s\n' "$$(echo "$$said" | tail -n 2)" >&2; exit 0;; esac; \
@@ -144,7 +143,7 @@ console-check:
 # detector needs a C compiler.
 RACED := ./pkg/api ./pkg/auth ./pkg/ops ./pkg/lease
 MEET := Changes|EveryStep|AnOutage|PausedOwner|Halts|Heartbeat|Trickle|Flood|AfterSilence|StopFinishes|LanesShare|AmidPieces|LandsLateCounts|ClaimsNothing|AnOrderComes|AnOldClaim
-race: | need-go ## data races in the packages whose goroutines share memory, where there is a C compiler
+race: | need ## data races in the packages whose goroutines share memory, where there is a C compiler
 	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(TEST) -race -timeout 10m -skip '^($(LARGE))$$' $(RACED) && \
 		CGO_ENABLED=1 $(TEST) -race -timeout 10m -run '$(MEET)' -skip '^($(WITH_CLICKHOUSE))$$' ./pkg/ingest; \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
@@ -169,51 +168,54 @@ screenshots: browser-tools ## the same, and write the pictures of docs/console/
 	@mkdir -p docs/console
 	cd $(BROWSER) && SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -count=1 -timeout 5m .
 
-chaos: engine | need-go ## break everything under load, then look for lost and doubled records
+chaos: engine | need ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
 
 # The real programs in virtual time, over simulated servers. CANARY=1 loses a row on purpose
 # and must fail; TRACES names a folder for what led to failures.
 SEEDS ?= 5000
 FIRST ?= 1
-simulate: | need-go ## two apis and two ingesters in virtual time: SEEDS histories from seed FIRST on; SEED shows one
+simulate: | need ## two apis and two ingesters in virtual time: SEEDS histories from seed FIRST on; SEED shows one
 	@$(if $(SEED),SEED=$(SEED) ,SEEDS=$(SEEDS) FIRST=$(FIRST) )CANARY=$(CANARY) TRACES=$(TRACES) $(TEST) -count=1 -v -timeout 0 -run '^$(if $(SEED),TestOneSeed,TestHistories)$$' ./cmd/internal/simulate
 
-simulate-faults: | need-go ## put each deliberate fault into a copy of the tree, and look for it by simulation
+simulate-faults: | need ## put each deliberate fault into a copy of the tree, and look for it by simulation
 	@$(GO) run ./cmd/internal/simulate/faults $(ARGS)
 
 # The programs of a commit, to roll from and back to.
-upgrade: engine | need-go ## roll apis and ingesters from a version (PREVIOUS=COMMIT, else this one) to this one and back, under load
+upgrade: engine | need ## roll apis and ingesters from a version (PREVIOUS=COMMIT, else this one) to this one and back, under load
 	@[ -z "$(PREVIOUS)" ] || { rm -rf .cache/previous && mkdir -p .cache/previous/source && git archive $(PREVIOUS) | tar -x -C .cache/previous/source && \
 		cd .cache/previous/source && $(GO) build -trimpath -o ../ ./cmd/api ./cmd/ingester ./cmd/sluice && ln -s ../../$(ENGINE) ../libchdb.so; }
 	$(GO) run ./cmd/internal/chaos upgrade $(if $(PREVIOUS),--previous .cache/previous) $(ARGS)
 
 CLUSTER_ROUNDS ?= 20
-cluster: engine | need-go ## three official NATS servers by deploy/nats/cluster.conf under load: CLUSTER_ROUNDS leaders are killed (20)
+cluster: engine | need ## three official NATS servers by deploy/nats/cluster.conf under load: CLUSTER_ROUNDS leaders are killed (20)
 	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) $(GO) test -count=1 -v -timeout 30m -run '^TestNATSCluster$$' ./cmd/internal/endtoend
 
-release: | need-go ## the archives, bills of materials and checksums of a tagged commit, into dist/ (docs/releases.md)
+release: | need ## the archives, bills of materials and checksums of a tagged commit, into dist/ (docs/releases.md)
 	$(GO) run ./cmd/internal/release $(ARGS)
 
-soak: engine | need-go ## a steady load for 30 minutes: nothing may grow, everything is stored once
+soak: engine | need ## a steady load for 30 minutes: nothing may grow, everything is stored once
 	$(GO) run ./cmd/internal/chaos soak $(ARGS)
 
 BENCH := cmd/internal/bench
-bench: engine | need-go ## measure every goal of speed and how it scales, and write docs/performance.md; ARGS names other parts (docs/benchmarks.md)
+bench: engine | need ## measure every goal of speed and how it scales, and write docs/performance.md; ARGS names other parts (docs/benchmarks.md)
 	$(GO) build -o .cache/bench ./$(BENCH)
 	.cache/bench $(ARGS)
 
-hostile: | need-go ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else
+hostile: | need ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else
 	API_TEST_QUIET=1 $(GO) test -count=1 -v -run '^TestNobodyStarvesOthersWhateverClientsDo$$' ./pkg/api
 
 STAGES := ^Benchmark(Parse|Cut|Post|Publish|Append|Lane|Encode|Insert)$$
-microbench: engine | need-go ## each stage alone, six times, for benchstat (docs/benchmarks.md)
+microbench: engine | need ## each stage alone, six times, for benchstat (docs/benchmarks.md)
 	@$(GO) test -p 1 -run '^$$' -bench '$(STAGES)' -count 6 ./pkg/...
 
 clean: ## remove what was built; data/ and .cache/ stay
 	rm -rf bin dist
 
-need-go:
-	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
+# What is missing is named all at once. npm fetches the engine, once.
+need:
+	@missing=; command -v $(GO) >/dev/null || missing=" Go 1.26 or later (https://go.dev/dl)"; \
+	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
+	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need-go
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
