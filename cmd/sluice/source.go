@@ -234,6 +234,6 @@ Kubernetes, the token as a secret (docs/camunda.md shows how a broker reads it):
   kubectl create secret generic sluice-token --from-literal=token=%[2]s
 
 Any client:
-  curl %[3]s/flow/flowRecord/batch -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":"1-1","valueType":"JOB"}'
+  curl %[3]s/flow/flowRecord/batch -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":"hello-'$(date +%%s)'","valueType":"JOB","timestamp":'$(date +%%s)'000}'
 `, name, secret, a.URL, a.Exporters, shellQuote(name))
 }

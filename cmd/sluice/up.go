@@ -184,33 +184,25 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 // console signs in once, within the hour.
 func (u *up) greet(w io.Writer, link string) {
 	fmt.Fprintf(w, `
-%s  api         http://%s
-  metrics     http://%s/metrics
-  NATS        nats://%s
-  ClickHouse  %s (native)  http://%s (HTTP)
-%s  data        %s (passwords in secrets/; without one ClickHouse can be read, and no more)
+%[1]s  api         http://%[2]s
+  metrics     http://%[3]s/metrics
+  NATS        nats://%[4]s
+  ClickHouse  %[5]s (native)  http://%[6]s (HTTP)
+%[7]s  data        %[8]s (passwords in secrets/; without one ClickHouse can be read, and no more)
 
 Post a record:
-  curl -s http://%s/flow/flowRecord/batch -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '{"id":"1-1","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
+  curl -s http://%[2]s/flow/flowRecord/batch -H "Authorization: Bearer $(cat %[9]s)" -H 'Content-Type: application/json' -d '{"id":"hello-%[10]d","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%[10]d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
 
 Query it:
-  curl -s http://%s/ --data-binary 'SELECT * FROM flow.v_records WHERE id = '"'1-1'"' FORMAT Vertical'
+  curl -s http://%[6]s/ --data-binary 'SELECT * FROM flow.v_records WHERE id = '"'hello-%[10]d'"' FORMAT Vertical'
 
 See the metrics:
-  curl -s http://%s/metrics | grep ^sluice_
+  curl -s http://%[3]s/metrics | grep ^sluice_
 
 Ctrl-C drains and ends; the next start goes on where this one was.
 
-`, consoleLine(link), u.API.Listen, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
-		u.API.Listen, shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli(), u.ClickHouseHTTP, u.Ops)
-}
-
-// consoleLine says where to look, if anywhere.
-func consoleLine(link string) string {
-	if link == "" {
-		return ""
-	}
-	return fmt.Sprintf("  console     %s (signs in once, within the hour)\n", link)
+`, consoleLines(link, aroundHere()), u.API.Listen, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
+		shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli())
 }
 
 // page is the console of this machine, and the link that signs in there once. It
@@ -281,6 +273,11 @@ func (u *up) checkAddresses(ctx context.Context) error {
 	} {
 		if a.address == "" {
 			continue
+		}
+		if strings.HasPrefix(a.flag, "clickhouse") && !u.Private {
+			if err := engine.OnLoopback(a.address); err != nil {
+				return fmt.Errorf("--%s: %w", a.flag, err)
+			}
 		}
 		listener, err := net.Listen("tcp", a.address)
 		for errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline) && ctx.Err() == nil {

@@ -66,7 +66,7 @@ func (c Config) withDefaults() (Config, error) {
 		if address == "" || c.isPrivate() {
 			continue
 		}
-		if err := onLoopback(address); err != nil {
+		if err := OnLoopback(address); err != nil {
 			return c, err
 		}
 	}

@@ -77,8 +77,8 @@ func (c Config) isPrivate() bool {
 	return c.Password != ""
 }
 
-// onLoopback refuses an address that others than this machine can reach.
-func onLoopback(address string) error {
+// OnLoopback refuses an address that others than this machine can reach.
+func OnLoopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("embedded clickhouse: %w", err)
@@ -86,8 +86,7 @@ func onLoopback(address string) error {
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("embedded clickhouse: with a user that needs no password it listens on loopback only, not on %s: "+
-		"every client that can connect may read what is there; set a password or use 127.0.0.1", address)
+	return fmt.Errorf("ClickHouse listens on loopback only, not on %s, while a client needs no password to read: add --private, or use 127.0.0.1", address)
 }
 
 // accounts are the users there are.

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// surroundings are what decides from where a browser reaches this machine.
+type surroundings struct {
+	addresses []string // of this machine, loopback left out
+	user      string   // of the SSH session, and the address that it came to; empty without one
+	sshHost   string
+	container bool
+}
+
+func aroundHere() (s surroundings) {
+	all, _ := net.InterfaceAddrs() // without them no address is printed
+	for _, a := range all {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() {
+			s.addresses = append(s.addresses, ip.IP.String())
+		}
+	}
+	if of := strings.Fields(os.Getenv("SSH_CONNECTION")); len(of) == 4 {
+		s.user, s.sshHost = os.Getenv("USER"), of[2]
+	}
+	for _, file := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(file); err == nil {
+			s.container = true
+		}
+	}
+	s.container = s.container || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	return s
+}
+
+// consoleLines say where to look, if anywhere: at the addresses by which other machines
+// reach this one when the console listens on all of them, and how to get to a loopback
+// address from elsewhere.
+func consoleLines(link string, here surroundings) string {
+	at, err := url.Parse(link)
+	if link == "" || err != nil {
+		return ""
+	}
+	var b strings.Builder
+	say := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-11[1]s "+format+"\n", append([]any{label}, args...)...)
+	}
+	host, port := at.Hostname(), at.Port()
+	ip := net.ParseIP(host)
+	everywhere := ip != nil && ip.IsUnspecified()
+	if everywhere {
+		at.Host = net.JoinHostPort("127.0.0.1", port)
+	}
+	say("console", "%s (signs in once, within the hour)", at)
+	if everywhere {
+		for _, address := range here.addresses {
+			at.Host = net.JoinHostPort(address, port)
+			say("", "%s (the same from other machines, over plain HTTP)", at)
+		}
+	}
+	target := "HOST"
+	switch {
+	case here.sshHost != "":
+		target = here.sshHost
+	case everywhere && len(here.addresses) > 0:
+		target = here.addresses[0]
+	}
+	if here.user != "" {
+		target = here.user + "@" + target
+	}
+	switch loopback := host == "localhost" || ip != nil && ip.IsLoopback(); {
+	case here.container && loopback:
+		say("", "in a container: add --console 0.0.0.0:%[2]s and publish the port (docker run -p %[2]s:%[2]s, kubectl port-forward)", port)
+	case here.container:
+		say("", "in a container: publish the port (docker run -p %[2]s:%[2]s, kubectl port-forward) and open the first link", port)
+	case here.sshHost != "" || everywhere:
+		say("", "by SSH: ssh -L %[2]s:127.0.0.1:%[2]s %[3]s on your machine, then the first link", port, target)
+	}
+	return b.String()
+}
