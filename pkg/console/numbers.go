@@ -70,7 +70,6 @@ var made = map[string]string{
 
 	"partitions.records": "any(records)",
 	"partitions.last":    "any(last_position)",
-	"partitions.gaps":    "any(last_position) - any(first_position) + 1 - any(records)",
 	"partitions.behind":  "dateDiff('millisecond', any(last_ts), $at)",
 }
 

@@ -19,36 +19,22 @@ type Token struct {
 
 // partition is what one partition of an engine has sent.
 type partition struct {
-	Source      string
-	Number      int64 // 0: records that are not known by a position
-	Records     uint64
-	First, Last *int64
-	LastTS      *time.Time
-	Received    time.Time
-	Lanes       []uint16
+	Source   string
+	Number   int64 // 0: records that are not known by a position
+	Records  uint64
+	Last     *int64
+	LastTS   *time.Time
+	Received time.Time
+	Lanes    []uint16
 }
 
 // Behind is how old the newest record is that has a time, by the engine's own clock.
 func (p partition) Behind(now time.Time) time.Duration { return now.Sub(*p.LastTS) }
 
-// Missing is how many positions between the first and the last have no record
-// here; nil where that is not known.
-// An exporter that leaves records out makes some; so does an engine that was
-// wiped and numbers anew.
-func (p partition) Missing() *int64 {
-	if p.Number < 1 || p.First == nil || p.Last == nil {
-		return nil
-	}
-	if n := *p.Last - *p.First + 1 - int64(p.Records); n >= 0 {
-		return &n
-	}
-	return nil
-}
-
 // partitionsQuery reads the fold of sources alone: it has one row for each day
 // of a partition, however many records there are.
 const partitionsQuery = `SELECT source, partition_id, sum(rows) AS records,
-    min(first_position) AS first_position, max(last_position) AS last_position,
+    max(last_position) AS last_position,
     max(last_ts) AS last_ts, max(received_at) AS received_at, arraySort(groupUniqArray(lane)) AS lanes
 FROM flow.sources
 GROUP BY source, partition_id

@@ -2,12 +2,14 @@ package endtoend
 
 import (
 	"flag"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -28,10 +30,55 @@ func TestNotebooks(t *testing.T) {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
 			s := newStack(t)
-			s.up()
+			s.empty = true
+			greeting := s.up().text()
+			firstTenMinutes(t, s, greeting)
 			notebook(t, s, page)
+			if said := s.sluice(0, "lint", "--clickhouse", "clickhouse://"+s.clickhouse+"/flow"); !strings.Contains(said, "nothing looks wrong") {
+				t.Errorf("sluice lint:\n%s", said)
+			}
+			v := visit(t, greeting)
+			for path, want := range map[string]string{"/": "Nothing needs attention.", "/sources": "local", "/dead": "No dead letters."} {
+				if status, shown := v.send(path, nil); status != http.StatusOK || !strings.Contains(shown, want) || strings.Contains(shown, "missing") {
+					t.Errorf("%s: %d, without %q\n%s", path, status, want, shown)
+				}
+			}
 		})
 	}
+}
+
+// firstTenMinutes does what the README and the greeting of sluice up say: the loads, and
+// the record.
+func firstTenMinutes(t *testing.T, s *stack, greeting string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "set -euo pipefail\n"
+	for _, line := range strings.Split(string(readme), "\n") {
+		if strings.HasPrefix(line, "bin/sluice load ") {
+			script += here(s).Replace(line) + "\n"
+		}
+	}
+	_, record, found := strings.Cut(greeting, "Post a record:\n")
+	if record, _, _ = strings.Cut(record, "\n"); !found || strings.Count(script, "\n") != 3 {
+		t.Fatalf("the README has other loads, or the greeting no record:\n%s\n%s", script, greeting)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script+record)
+	cmd.Env = environ("sluice")
+	said, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(said), `{"status":"OK"}`) {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	s.eventuallyQuery(10*time.Second, "SELECT count() >= 1000, max(started_at) > now() - 60 FROM flow.v_process_instances WHERE bpmn_process_id NOT LIKE 'steady-%' AND started_at > now() - 3600", "1\t1")
+}
+
+// here replaces what a reader has by default, which is elsewhere here.
+func here(s *stack) *strings.Replacer {
+	program := "'" + filepath.Join(bin, "sluice") + "' "
+	return strings.NewReplacer("127.0.0.1:8080", s.http, "127.0.0.1:8123", s.chHTTP, "./data/", s.data+"/",
+		"bin/sluice load", program+"load --url http://"+s.http+" --token-file '"+filepath.Join(s.data, "token")+"'", "bin/sluice export", program+"export --data '"+s.data+"' --clickhouse-http "+s.chHTTP)
 }
 
 func notebook(t *testing.T, s *stack, page string) {
@@ -40,14 +87,11 @@ func notebook(t *testing.T, s *stack, page string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a reader has by default is elsewhere here.
-	here := strings.NewReplacer("127.0.0.1:8080", s.http, "127.0.0.1:8123", s.chHTTP, "./data/", s.data+"/",
-		"bin/sluice load", "'"+filepath.Join(bin, "sluice")+"' load --url http://"+s.http+" --token-file '"+filepath.Join(s.data, "token")+"'", "bin/sluice export", "'"+filepath.Join(bin, "sluice")+"' export --data '"+s.data+"' --clickhouse-http "+s.chHTTP)
 	const end = "--- end of a block ---"
 	script := "set -euo pipefail\n"
 	blocks := notebookBlocks.FindAllStringSubmatch(string(content), -1)
 	for _, b := range blocks {
-		script += here.Replace(b[1]) + "\necho; echo '" + end + "'\n"
+		script += here(s).Replace(b[1]) + "\necho; echo '" + end + "'\n"
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = t.TempDir()
