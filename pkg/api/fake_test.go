@@ -172,15 +172,16 @@ func (w who) Authenticate(header string) (flow.Caller, error) {
 }
 
 var allSubjects = who{
-	"engine": {Subject: "engine-a", Scopes: flow.Scopes()},
-	"twin":   {Subject: "engine-a", Source: "cluster-b", Scopes: flow.Scopes()}, // of the same team
-	"other":  {Subject: "engine-b", Scopes: flow.Scopes()},
-	"plain":  {Subject: "plain", Scopes: []flow.Scope{flow.ScopeUserWrite, flow.ScopeFieldsWrite, flow.ScopeRead}},
-	"writer": {Subject: "writer", Scopes: []flow.Scope{flow.ScopeFieldsWrite}},
-	"reader": {Subject: "reader", Scopes: []flow.Scope{flow.ScopeRead}},
-	"acme":   {Subject: "acme", Source: "acme", Scopes: flow.Scopes(), Tables: []string{"orders", "a/b"}, Tenants: []string{"acme", record.DefaultTenant}},
-	"nobody": {Subject: "nobody", Source: "nobody", Scopes: flow.Scopes(), Tables: []string{}, Tenants: []string{}},
-	"slow":   {Subject: "slow", Scopes: flow.Scopes(), Rate: 2},
+	"engine":  {Subject: "engine-a", Scopes: flow.Scopes()},
+	"twin":    {Subject: "engine-a", Source: "cluster-b", Scopes: flow.Scopes()}, // of the same team
+	"other":   {Subject: "engine-b", Scopes: flow.Scopes()},
+	"plain":   {Subject: "plain", Scopes: []flow.Scope{flow.ScopeUserWrite, flow.ScopeFieldsWrite, flow.ScopeRead}},
+	"writer":  {Subject: "writer", Scopes: []flow.Scope{flow.ScopeFieldsWrite}},
+	"reader":  {Subject: "reader", Scopes: []flow.Scope{flow.ScopeRead}},
+	"acme":    {Subject: "acme", Source: "acme", Scopes: flow.Scopes(), Tables: []string{"orders", "a/b"}, Tenants: []string{"acme", record.DefaultTenant}},
+	"sparing": {Subject: "sparing", Source: "sparing", Scopes: flow.Scopes(), Exclude: []flow.Exclusion{{ValueType: "JOB_*"}}},
+	"nobody":  {Subject: "nobody", Source: "nobody", Scopes: flow.Scopes(), Tables: []string{}, Tenants: []string{}},
+	"slow":    {Subject: "slow", Scopes: flow.Scopes(), Rate: 2},
 }
 
 // door is an api under test with the parts it works with.

@@ -32,6 +32,7 @@ type metrics struct {
 	badTimestamps, unknownMembers         prometheus.Counter
 	changes, warnings, waits, deadLetters *prometheus.CounterVec
 	elasticRecords                        prometheus.Counter
+	excluded                              *prometheus.CounterVec
 	publishSeconds, recordsInRequest      prometheus.Histogram
 
 	connectionsRejected, connectionsClosed prometheus.Counter
@@ -67,6 +68,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		elasticRecords:      auto.NewCounter(prometheus.CounterOpts{Name: "elasticsearch_records_total", Help: "Records accepted by Elasticsearch's protocol; sluice_api_records_total counts them too."}),
 		connectionsRejected: auto.NewCounter(prometheus.CounterOpts{Name: "connections_rejected_total", Help: "Connections rejected because their address had as many as allowed, all of them busy."}),
 		connectionsClosed:   auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total", Help: "Idle connections closed for new ones."}),
+		excluded: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "records_excluded_total",
+			Help: "Records left out by the rules of their source in the token file, by source and rule. They are not accepted records. A request that is resent counts again.",
+		}, []string{"source", "rule"}),
 		deadLetters: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasticsearch_dead_letters_total",
 			Help: "Documents posted by Elasticsearch's protocol that are not records and were dead-lettered, by code. One that is resent counts again.",
@@ -107,6 +112,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.rejections.WithLabelValues(string(f.Code))
 	}
 	return m
+}
+
+// leftOut counts the records of a request that its source excludes.
+func (m *metrics) leftOut(who flow.Caller, r *record.Request) {
+	for i, n := range r.ExcludedBy() {
+		if n > 0 {
+			m.excluded.WithLabelValues(who.Source, who.Exclude[i].String()).Add(float64(n))
+		}
+	}
 }
 
 // accepted counts the records of a request that was answered with OK.

@@ -78,3 +78,16 @@ func TestATokenMayBeForSomeTables(t *testing.T) {
 		}
 	}
 }
+
+// TestATokenMayLeaveRecordsOut: they are answered OK and not kept.
+func TestATokenMayLeaveRecordsOut(t *testing.T) {
+	d := newDoor(t, config())
+	wantOK(t, d.post(`[{"id":"a","valueType":"JOB"},{"id":"b","valueType":"JOB_BATCH"},{"id":"c","valueType":"JOB_BATCH"}]`, header("Authorization", "sparing")))
+	wantOK(t, d.post(`{"id":"b","valueType":"JOB_BATCH"}`, header("Authorization", "sparing")))
+	if got := d.stream.stored(); len(got) != 1 || got[0] != `{"id":"a","valueType":"JOB"}` {
+		t.Errorf("stored is %q", got)
+	}
+	if out, in := d.metric(t, "sluice_api_records_excluded_total", ""), d.metric(t, "sluice_api_records_total", ""); out != 3 || in != 1 {
+		t.Errorf("%v records left out, %v accepted", out, in)
+	}
+}

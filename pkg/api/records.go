@@ -134,6 +134,7 @@ func (p *posting) parse(key string, read func(received time.Time) error) error {
 	if err := read(received); err != nil {
 		return err
 	}
+	p.s.metrics.leftOut(c.who, p.Request)
 	hash := record.Hash(p.Body()) // of what is kept: it tells nothing about secrets
 	id, unique := idOf(c.who, key, hash, p.Request)
 	p.submission = flow.Submission{
@@ -172,7 +173,7 @@ func (p *posting) publish() (flow.Receipt, error) {
 // limitsOf is what a caller may post.
 func (s *Server) limitsOf(who flow.Caller) record.Limits {
 	limits := s.limits
-	limits.Tenants = who.Tenants
+	limits.Tenants, limits.Exclude = who.Tenants, who.Exclude
 	return limits
 }
 

@@ -90,7 +90,7 @@ func (a *Authenticator) Tokens() []Entry {
 			continue
 		}
 		i := e.identity
-		all = append(all, Entry{Subject: i.Subject, Source: i.Source, Scopes: i.Scopes, Tables: i.Tables, Tenants: i.Tenants, Rate: i.Rate, Expires: e.expires})
+		all = append(all, Entry{Subject: i.Subject, Source: i.Source, Scopes: i.Scopes, Tables: i.Tables, Tenants: i.Tenants, Rate: i.Rate, Exclude: i.Exclude, Expires: e.expires})
 	}
 	return all
 }

@@ -303,11 +303,12 @@ func TestRunFollowsTheTokenFileUntilItEnds(t *testing.T) {
 
 func TestTokensInForceAreListedWithoutTheirDigests(t *testing.T) {
 	entries := []auth.Entry{
-		{Subject: "a", Source: "cluster", SHA256: auth.Digest("one"), Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"t"}},
+		{Subject: "a", Source: "cluster", SHA256: auth.Digest("one"), Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"t"},
+			Exclude: []flow.Exclusion{{ValueType: "VARIABLE", Variable: `tmp_"*`}, {Process: "internal-*", Intent: "ELEMENT_*"}}},
 		{Subject: "gone", SHA256: auth.Digest("two"), Scopes: flow.Scopes(), Expires: time.Now().Add(-time.Hour)},
 	}
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, entries[0].Line()+"\n"+entries[1].Line())})
-	want := []auth.Entry{{Subject: "a", Source: "cluster", Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"t"}}}
+	want := []auth.Entry{{Subject: "a", Source: "cluster", Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"t"}, Exclude: entries[0].Exclude}}
 	if diff := cmp.Diff(want, a.Tokens()); diff != "" {
 		t.Errorf("tokens (-want +got):\n%s", diff)
 	}

@@ -132,7 +132,7 @@ func entriesOf(content []byte) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[i] = Entry{Subject: item.Subject, Source: item.Source, SHA256: item.SHA256, Scopes: item.Scopes, Expires: e.expires, Tables: item.Tables, Tenants: item.Tenants, Rate: item.Rate}
+		all[i] = Entry{Subject: item.Subject, Source: item.Source, SHA256: item.SHA256, Scopes: item.Scopes, Expires: e.expires, Tables: item.Tables, Tenants: item.Tenants, Rate: item.Rate, Exclude: item.Exclude}
 	}
 	return all, nil
 }

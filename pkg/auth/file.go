@@ -56,14 +56,15 @@ func (t *table) find(digest [sha256.Size]byte) (entry, bool) {
 
 // line is an Entry in the file.
 type line struct {
-	Subject string       `yaml:"subject"`
-	Source  string       `yaml:"source"`
-	SHA256  string       `yaml:"sha256"`
-	Scopes  []flow.Scope `yaml:"scopes"`
-	Expires string       `yaml:"expires"` // not time.Time: YAML has times without a zone, too
-	Tables  []string     `yaml:"tables"`
-	Tenants []string     `yaml:"tenants"`
-	Rate    float64      `yaml:"rate"`
+	Subject string           `yaml:"subject"`
+	Source  string           `yaml:"source"`
+	SHA256  string           `yaml:"sha256"`
+	Scopes  []flow.Scope     `yaml:"scopes"`
+	Expires string           `yaml:"expires"` // not time.Time: YAML has times without a zone, too
+	Tables  []string         `yaml:"tables"`
+	Tenants []string         `yaml:"tenants"`
+	Rate    float64          `yaml:"rate"`
+	Exclude []flow.Exclusion `yaml:"exclude"`
 }
 
 // parseTable reads a token file, whose subjects may not begin with what is
@@ -78,7 +79,7 @@ func parseTable(content []byte, reserved string) (*table, error) {
 		// token at all says so with an empty list.
 		return nil, errors.New("it is empty; no tokens at all are written as []")
 	case err != nil:
-		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, tables, tenants, expires, rate}" + position(err))
+		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, tables, tenants, expires, rate, exclude}" + position(err))
 	case mayBeCut(content):
 		return nil, errors.New("it may be half written: a token has several lines, and the file does not end in a line of three dots")
 	}
@@ -146,6 +147,12 @@ func (e line) parse() (entry, error) {
 			return entry{}, fmt.Errorf("%s: %w", what, err)
 		}
 	}
+	if len(e.Exclude) > maxExclusions {
+		return entry{}, fmt.Errorf("exclude has %d rules, at most %d", len(e.Exclude), maxExclusions)
+	}
+	if slices.Contains(e.Exclude, flow.Exclusion{}) {
+		return entry{}, errors.New("a rule of exclude names nothing: give it a pattern for valueType, intent, bpmnProcessId, or variable")
+	}
 	for _, s := range e.Scopes {
 		if !slices.Contains(flow.Scopes(), s) {
 			return entry{}, fmt.Errorf("a scope is not one of %v", flow.Scopes())
@@ -159,7 +166,7 @@ func (e line) parse() (entry, error) {
 	}
 	return entry{
 		digest:   [sha256.Size]byte(digest),
-		identity: flow.Caller{Subject: e.Subject, Source: cmp.Or(e.Source, e.Subject), Scopes: e.Scopes, Tables: e.Tables, Tenants: e.Tenants, Rate: e.Rate},
+		identity: flow.Caller{Subject: e.Subject, Source: cmp.Or(e.Source, e.Subject), Scopes: e.Scopes, Tables: e.Tables, Tenants: e.Tenants, Rate: e.Rate, Exclude: e.Exclude},
 		expires:  expires,
 	}, nil
 }
@@ -179,6 +186,9 @@ func validName(name string) bool {
 
 // maxNames bounds the tables, and the tenants, of one token.
 const maxNames = 256
+
+// maxExclusions bounds the rules of one token: each is tried with every record.
+const maxExclusions = 64
 
 // checkNames judges the tables or the tenants of a token. It shows none of them.
 func checkNames(names []string) error {

@@ -15,14 +15,15 @@ import (
 
 // Entry is one token of the token file.
 type Entry struct {
-	Subject string       // the current user the token stands for
-	Source  string       // the engine whose records it posts; empty: the subject
-	SHA256  string       // hex of the SHA-256 of the token
-	Scopes  []flow.Scope // what it allows; at least one
-	Expires time.Time    // zero: never
-	Tables  []string     // dataset tables it may touch; empty: all
-	Tenants []string     // tenants whose records it may post; empty: all
-	Rate    float64      // requests per second; 0: as the api is set
+	Subject string           // the current user the token stands for
+	Source  string           // the engine whose records it posts; empty: the subject
+	SHA256  string           // hex of the SHA-256 of the token
+	Scopes  []flow.Scope     // what it allows; at least one
+	Expires time.Time        // zero: never
+	Tables  []string         // dataset tables it may touch; empty: all
+	Tenants []string         // tenants whose records it may post; empty: all
+	Rate    float64          // requests per second; 0: as the api is set
+	Exclude []flow.Exclusion // records that are answered OK and not kept
 }
 
 // tokenPrefix marks our tokens, so that scanners find one that leaked.
@@ -65,6 +66,13 @@ func (e Entry) Line() string {
 	}
 	if e.Rate > 0 {
 		fmt.Fprintf(&b, ", rate: %g", e.Rate)
+	}
+	if len(e.Exclude) > 0 {
+		rules := make([]string, len(e.Exclude))
+		for i, rule := range e.Exclude {
+			rules[i] = rule.String()
+		}
+		fmt.Fprintf(&b, ", exclude: [%s]", strings.Join(rules, ", "))
 	}
 	b.WriteString("}")
 	return b.String()

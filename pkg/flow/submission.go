@@ -25,12 +25,13 @@ func Scopes() []Scope {
 
 // Caller is who a request comes from, as its token says.
 type Caller struct {
-	Subject string   // the current user, and the owner of its idempotency keys; never empty
-	Source  string   // the engine whose records it posts; never empty
-	Scopes  []Scope  // not modified after it is handed out, nor are the lists below
-	Tables  []string // dataset tables it may touch; nil for all, empty for none
-	Tenants []string // tenants whose records it may post; nil for all, empty for none
-	Rate    float64  // requests per second the token may make; 0 leaves it to the api
+	Subject string      // the current user, and the owner of its idempotency keys; never empty
+	Source  string      // the engine whose records it posts; never empty
+	Scopes  []Scope     // not modified after it is handed out, nor are the lists below
+	Tables  []string    // dataset tables it may touch; nil for all, empty for none
+	Tenants []string    // tenants whose records it may post; nil for all, empty for none
+	Exclude []Exclusion // records that are accepted and not kept
+	Rate    float64     // requests per second the token may make; 0 leaves it to the api
 }
 
 // May tells whether the token carries the scope.

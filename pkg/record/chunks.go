@@ -34,8 +34,7 @@ func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error)
 			chunk = r.chunk(list[:to])
 		}
 		if len(chunk.Body) > flow.MaxChunkBytes {
-			index := slices.IndexFunc(r.records, func(p posted) bool { return p.start == list[0].start })
-			return dst, &LimitError{Code: CodeRecordTooLarge, Index: index, Limit: flow.MaxChunkBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
+			return dst, &LimitError{Code: CodeRecordTooLarge, Index: int(list[0].index), Limit: flow.MaxChunkBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
 		}
 		dst = append(dst, chunk)
 		list = list[to:]
@@ -48,6 +47,8 @@ func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error)
 type posted struct {
 	span
 	route uint64
+	index uint32 // in the body, excluded records counted
+	rule  uint16 // that excludes it, counted from 1; 0: none
 }
 
 func (s span) size() int { return int(s.end - s.start) }

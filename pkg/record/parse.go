@@ -135,7 +135,7 @@ func (p *parser) element(at int) (end int) {
 	}
 	end, _ = w.skip(at, p.lim.Depth)
 	p.problem(fieldUnknown, CodeNotAnObject)
-	return p.keep(at, end, 0)
+	return p.keep(at, end, posted{})
 }
 
 // add takes over the record the walker has just read.
@@ -153,6 +153,9 @@ func (p *parser) add(at, end int) int {
 	if p.lim.Tenants != nil {
 		p.checkTenant()
 	}
+	if rule := p.rule(); rule > 0 {
+		return p.keep(at, end, posted{rule: rule})
+	}
 	if id := w.get(fieldID); id.kind <= kindNull || id.kind == kindString && id.end-id.start == 2 {
 		p.noID++
 		if !w.positioned() {
@@ -165,7 +168,7 @@ func (p *parser) add(at, end int) int {
 		p.problem(fieldTimestamp, CodeTooManyMonths)
 	}
 	p.unknown += len(w.outer) + len(w.inner)
-	return p.keep(at, end, w.route())
+	return p.keep(at, end, posted{route: w.route()})
 }
 
 // known are the members that make an object a record: other JSON, such as what search
@@ -174,12 +177,13 @@ func (p *parser) add(at, end int) int {
 const known = (uint64(1)<<firstOfValue - 1) &^ (1<<fieldTimestamp | 1<<fieldRecords)
 
 // keep notes where a record stands.
-func (p *parser) keep(at, end int, route uint64) int {
+func (p *parser) keep(at, end int, one posted) int {
 	if end >= 0 && end-at > p.lim.RecordBytes {
 		return p.w.fail(CodeRecordTooLarge, at)
 	}
 	if end >= 0 {
-		p.records = append(p.records, posted{span{uint32(at), uint32(end)}, route})
+		one.span, one.index = span{uint32(at), uint32(end)}, uint32(len(p.records))
+		p.records = append(p.records, one)
 	}
 	return end
 }
@@ -222,6 +226,7 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, e
 	if len(r.w.masked) > 0 {
 		r.hide()
 	}
+	r.leaveOut(len(lim.Exclude))
 	return refused, nil
 }
 

@@ -26,18 +26,19 @@ const (
 // Request is a posted body, split into records and checked. It is made to be
 // used again and again: take it with NewRequest, give it back with Release.
 type Request struct {
-	body    []byte
-	records []posted // in the order of the body
-	sorted  []posted // the same by lane, for Cut
-	lanes   uint64   // that Cut cuts for
-	array   bool     // body is one JSON array
-	noID    int      // records without an id
-	byPlace int      // records without an identity of their own
-	badTime int      // records with a timestamp missing or absurd
-	unknown int      // members that are no fields
-	months  []int    // of the timestamps, such as 202511; at most MaxMonths
-	from    int64    // the month of the last timestamp begins, ms since 1970,
-	to      int64    // and ends before this
+	body     []byte
+	records  []posted // in the order of the body
+	sorted   []posted // the same by lane, for Cut
+	lanes    uint64   // that Cut cuts for
+	array    bool     // body is one JSON array
+	noID     int      // records without an id
+	byPlace  int      // records without an identity of their own
+	badTime  int      // records with a timestamp missing or absurd
+	unknown  int      // members that are no fields
+	excluded []int    // records left out by each rule, nil when there are none
+	months   []int    // of the timestamps, such as 202511; at most MaxMonths
+	from     int64    // the month of the last timestamp begins, ms since 1970,
+	to       int64    // and ends before this
 
 	w        walker
 	cuts     []cut     // the values that were masked
@@ -76,6 +77,7 @@ func (r *Request) reset(body []byte) {
 	r.array = false
 	r.noID, r.byPlace, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0, 0
 	r.months, r.from, r.to = r.months[:0], 0, 0
+	r.excluded = nil
 }
 
 // Len returns the number of records.
@@ -117,15 +119,15 @@ func (r *Request) Parse(body []byte, form Form, lim Limits) error {
 	if err := p.parse(form); err != nil {
 		return err
 	}
-	if len(r.w.masked) == 0 {
-		return nil
-	}
-	r.hide()
-	for i, one := range r.records {
-		if one.size() > p.lim.RecordBytes { // short secrets became longer
-			return &LimitError{Code: CodeRecordTooLarge, Index: i, Limit: p.lim.RecordBytes, Detail: details[CodeRecordTooLarge]}
+	if len(r.w.masked) > 0 {
+		r.hide()
+		for i, one := range r.records {
+			if one.size() > p.lim.RecordBytes { // short secrets became longer
+				return &LimitError{Code: CodeRecordTooLarge, Index: i, Limit: p.lim.RecordBytes, Detail: details[CodeRecordTooLarge]}
+			}
 		}
 	}
+	r.leaveOut(len(lim.Exclude))
 	return nil
 }
 
@@ -139,6 +141,8 @@ type Limits struct {
 	Depth       int // nesting of one record, itself counted; default 64, at most 1000
 
 	Tenants []string // whose records may be posted; nil for all, empty for none
+
+	Exclude []flow.Exclusion // records that are checked and not kept
 
 	Mask *Mask // members whose values are secrets; default those called password
 

@@ -1,0 +1,54 @@
+package flow
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Exclusion is a rule of a source: records that match every pattern of it are not kept.
+// In a pattern * stands for any text; an empty one matches every record.
+type Exclusion struct {
+	ValueType string `yaml:"valueType"`
+	Intent    string `yaml:"intent"`
+	Process   string `yaml:"bpmnProcessId"`
+	Variable  string `yaml:"variable"` // the name of a VARIABLE record
+}
+
+// String is the rule as a token file has it.
+func (e Exclusion) String() string {
+	var parts []string
+	for _, p := range [][2]string{{"valueType", e.ValueType}, {"intent", e.Intent}, {"bpmnProcessId", e.Process}, {"variable", e.Variable}} {
+		if p[1] != "" {
+			parts = append(parts, fmt.Sprintf("%s: %q", p[0], p[1]))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// Glob tells whether a text matches a pattern in which * stands for any text.
+func Glob(pattern string, text []byte) bool {
+	for {
+		before, after, star := strings.Cut(pattern, "*")
+		if len(text) < len(before) || string(text[:len(before)]) != before {
+			return false
+		}
+		text = text[len(before):]
+		if !star {
+			return len(text) == 0
+		}
+		if after == "" {
+			return true
+		}
+		// The first place where the next piece fits is as good as any later one,
+		// but for the last piece, which has to be at the end.
+		next, _, more := strings.Cut(after, "*")
+		if !more {
+			return len(text) >= len(next) && string(text[len(text)-len(next):]) == next
+		}
+		at := strings.Index(string(text), next)
+		if at < 0 {
+			return false
+		}
+		pattern, text = after, text[at:]
+	}
+}
