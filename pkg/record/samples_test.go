@@ -4,25 +4,10 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 )
-
-func TestEverySampleComesBackAsItWasPosted(t *testing.T) {
-	for _, raw := range recordtest.Samples() {
-		var c record.Columns
-		fatal.If(t, c.Append(message("["+string(raw)+"]")))
-		got, err := recordtest.Queried(recordtest.RowOf(&c, 0))
-		fatal.If(t, err)
-		if diff := cmp.Diff(recordtest.Posted(raw), got); diff != "" {
-			t.Errorf("%s (-posted +queried):\n%s", raw, diff)
-		}
-	}
-}
 
 func TestOddBodiesAreTreatedAsTheSlowDecoderSays(t *testing.T) {
 	for _, body := range oddBodies {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/record/recordtest"
 )
 
@@ -77,14 +75,8 @@ func samplesComeBackAsTheyWerePosted(t *testing.T, s *stack) {
 			if err := json.Unmarshal(sample, &id); err != nil {
 				t.Fatal(err)
 			}
-			row := s.row(t, id.ID)
-			got, err := recordtest.Queried(row)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := recordtest.Posted(sample)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("queried differs from posted (-posted +queried):\n%s", diff)
+			if wrong := recordtest.Compare(sample, s.row(t, id.ID)); wrong != nil {
+				t.Errorf("queried differs from posted: %v", wrong)
 			}
 		})
 	}
