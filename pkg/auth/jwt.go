@@ -50,7 +50,7 @@ type verifier struct {
 }
 
 func newVerifier(cfg JWT, log *slog.Logger, m *metrics) (*verifier, error) {
-	v := &verifier{cfg: cfg, log: log, metrics: m, client: newClient(), file: file{path: cmp.Or(cfg.KeyFile(), cfg.SecretFile)}}
+	v := &verifier{cfg: cfg, log: log, metrics: m, client: newClient(), file: file{path: cmp.Or(cfg.JWKS, cfg.SecretFile)}}
 	if !cfg.remote() {
 		if v.refresh(context.Background()); v.keys.Load() == nil {
 			return nil, fmt.Errorf("JWT keys of %s: %s", v.file.path, v.broken)
@@ -299,12 +299,5 @@ func (v *verifier) read(ctx context.Context) ([]byte, error) {
 		return v.file.changed()
 	}
 	v.asked = time.Now()
-	from := v.cfg.KeyURL()
-	if v.cfg.discovers() {
-		var err error
-		if from, err = discover(ctx, v.client, v.cfg.Issuer); err != nil {
-			return nil, err
-		}
-	}
-	return fetch(ctx, v.client, from)
+	return fetch(ctx, v.client, v.cfg.JWKS)
 }

@@ -181,7 +181,7 @@ func TestTheFileOfKeysIsFollowed(t *testing.T) {
 	key, next := newECKey(t, "k1"), newECKey(t, "k2")
 	secret, second := bytes.Repeat([]byte("s"), 32), bytes.Repeat([]byte("b"), 32)
 	path := tokenFile(t, keySet(t, key))
-	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: path, Any: true}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: path, Issuer: "https://id.example", Audience: "sluice"}})
 	token := sign(t, next.alg, next.private, next.id, claimsWith(nil))
 	expect(t, a, "before its key", token, flow.ErrTokenInvalid)
 	writeFile(t, path, keySet(t, key, next))
@@ -216,16 +216,15 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	}{
 		{"nothing", auth.Config{}, "no way to check tokens"},
 		{"a token file that is not there", auth.Config{Tokens: missing}, "no such file"},
-		{"a key file that is not there", auth.Config{JWT: auth.JWT{JWKS: missing, Any: true}}, "no such file"},
+		{"a key file that is not there", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example", Audience: "sluice"}}, "no such file"},
 		{"a secret file that is not there", auth.Config{JWT: auth.JWT{SecretFile: missing}}, "no such file"},
 		{"two kinds of keys", auth.Config{JWT: auth.JWT{JWKS: missing, SecretFile: missing}}, "choose one"},
 		{"a short secret", auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, "short")}}, "shorter than"},
 		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{JWKS: missing, Audience: "sluice"}}, "name the issuer and the audience"},
 		{"keys of an issuer, for any audience", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example"}}, "name the issuer and the audience"},
-		{"an issuer to ask, for any audience", auth.Config{JWT: auth.JWT{Issuer: "https://id.example"}}, "name the issuer and the audience"},
-		{"an issuer to ask over plain http", auth.Config{JWT: auth.JWT{Issuer: "http://id.example", Audience: "sluice"}}, "cannot be looked up"},
-		{"keys over plain http", auth.Config{JWT: auth.JWT{JWKS: "http://id.example/keys", Any: true}}, "not https"},
-		{"keys from a file URL", auth.Config{JWT: auth.JWT{JWKS: "file:///etc/keys", Any: true}}, "not https"},
+		{"an issuer without keys", auth.Config{JWT: auth.JWT{Issuer: "https://id.example", Audience: "sluice"}}, "no keys"},
+		{"keys over plain http", auth.Config{JWT: auth.JWT{JWKS: "http://id.example/keys", Issuer: "https://id.example", Audience: "sluice"}}, "not https"},
+		{"keys from a file URL", auth.Config{JWT: auth.JWT{JWKS: "file:///etc/keys", Issuer: "https://id.example", Audience: "sluice"}}, "not https"},
 		{"an audience without keys", auth.Config{Tokens: missing, JWT: auth.JWT{Audience: "sluice"}}, "no keys"},
 	}
 	for _, tt := range tests {
@@ -241,7 +240,7 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 // An issuer signs tokens for many purposes with the same keys.
 func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 	key := newECKey(t, "k1")
-	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, keySet(t, key)), Any: true}})
+	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, keySet(t, key)), Issuer: "https://id.example", Audience: "sluice"}})
 	for typ, want := range map[string]error{
 		"JWT": nil, "jwt": nil, "at+jwt": nil, "application/at+jwt": nil, "": nil,
 		"logout+jwt": flow.ErrTokenInvalid, "dpop+jwt": flow.ErrTokenInvalid, "secevent+jwt": flow.ErrTokenInvalid,

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -106,9 +105,6 @@ func parseSecret(raw []byte) (*keyset, error) {
 
 // checkURL refuses to fetch keys over a connection that others can write to.
 func checkURL(raw string) error {
-	if raw == "" {
-		return nil
-	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || !trusted(u) {
 		return errors.New("the JWT key URL is not https, nor http on this machine")
@@ -122,28 +118,7 @@ func trusted(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && local
 }
 
-// discover asks an issuer where its keys are (OpenID Connect Discovery 1.0).
-func discover(ctx context.Context, client *http.Client, issuer string) (keyURL string, err error) {
-	raw, err := fetch(ctx, client, strings.TrimSuffix(issuer, "/")+"/.well-known/openid-configuration")
-	if err != nil {
-		return "", fmt.Errorf("ask the issuer where its keys are: %w", err)
-	}
-	var metadata struct {
-		Issuer string `json:"issuer"`
-		Keys   string `json:"jwks_uri"`
-	}
-	switch err := json.Unmarshal(raw, &metadata); {
-	case err != nil:
-		return "", errors.New("ask the issuer where its keys are: its answer is not JSON")
-	case metadata.Issuer != issuer:
-		return "", errors.New("ask the issuer where its keys are: it calls itself by another name")
-	case metadata.Keys == "" || checkURL(metadata.Keys) != nil:
-		return "", errors.New("ask the issuer where its keys are: the place is not https, nor http on this machine")
-	}
-	return metadata.Keys, nil
-}
-
-// fetch gets a document from a URL.
+// fetch gets a key set from a URL.
 func fetch(ctx context.Context, client *http.Client, from string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
