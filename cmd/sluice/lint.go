@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/auth"
+	"sluice/pkg/warehouse"
 )
 
 type lintCmd struct {
-	SQL  bool `name:"sql" help:"Print the statement behind each finding too."`
-	JSON bool `name:"json" help:"Print the findings as JSON."`
+	SQL    bool   `name:"sql" help:"Print the statement behind each finding too."`
+	JSON   bool   `name:"json" help:"Print the findings as JSON."`
+	Tokens string `help:"Token file of the api: of sources that exclude records, position gaps are not reported; empty: tokens.yaml of --data."`
 	run.Operator
 	run.ClickHouse
 }
@@ -29,6 +35,11 @@ func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	sparing, err := excluding(tokenFile{Data: c.Data, Tokens: c.Tokens})
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(f warehouse.Finding) bool { return f.Check == "position_gaps" && sparing[f.Source] })
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(found)
 	}
@@ -42,4 +53,20 @@ func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// excluding are the sources with a token that leaves records out. Without a token file
+// there are none.
+func excluding(file tokenFile) (map[string]bool, error) {
+	tokens, err := auth.Read(file.path())
+	if err != nil && !(file.Tokens == "" && errors.Is(err, fs.ErrNotExist)) {
+		return nil, fmt.Errorf("--tokens: %w", err)
+	}
+	sources := map[string]bool{}
+	for _, t := range tokens {
+		if len(t.Exclude) > 0 {
+			sources[sourceOf(t)] = true
+		}
+	}
+	return sources, nil
 }

@@ -57,6 +57,7 @@ type sourceAdd struct {
 	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
 	Expires time.Duration `help:"How long the token is accepted, such as 720h; 0 for ever."`
 	Rate    float64       `help:"Requests per second it may make; 0 as the api is set."`
+	Exclude []string      `sep:"none" help:"Records to leave out, such as valueType=VARIABLE,variable=tmp_*; also intent and bpmnProcessId. Repeat it for more rules."`
 	tokenFile
 	addresses
 }
@@ -67,6 +68,13 @@ func (c *sourceAdd) Run() error {
 	}
 	secret := auth.NewToken()
 	entry := auth.Entry{Subject: c.Name, SHA256: auth.Digest(secret), Scopes: []flow.Scope{flow.ScopeRecordsWrite}, Tenants: c.Tenant, Rate: c.Rate}
+	for _, text := range c.Exclude {
+		rule, err := exclusion(text)
+		if err != nil {
+			return err
+		}
+		entry.Exclude = append(entry.Exclude, rule)
+	}
 	if c.Expires > 0 {
 		entry.Expires = time.Now().Add(c.Expires)
 	}
@@ -183,6 +191,19 @@ func (c *sourceList) Run() error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", sourceOf(e), e.Subject, joined(e.Scopes), tenants, expires)
 	}
 	return w.Flush()
+}
+
+// exclusion reads a rule of --exclude.
+func exclusion(text string) (rule flow.Exclusion, err error) {
+	members := map[string]*string{"valueType": &rule.ValueType, "intent": &rule.Intent, "bpmnProcessId": &rule.Process, "variable": &rule.Variable}
+	for _, part := range strings.Split(text, ",") {
+		name, pattern, _ := strings.Cut(part, "=")
+		if members[name] == nil || pattern == "" {
+			return rule, fmt.Errorf("--exclude %s: %q is not valueType=, intent=, bpmnProcessId=, or variable= with a pattern", text, part)
+		}
+		*members[name] = pattern
+	}
+	return rule, nil
 }
 
 func joined(scopes []flow.Scope) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -142,6 +143,30 @@ func TestOperatorsCommands(t *testing.T) {
 			t.Error(err)
 		}
 		s.eventuallyQuery(10*time.Second, "SELECT uniqExact(id) FROM flow.records WHERE source = 'cluster-a'", "1")
+	})
+	t.Run("what a source excludes is neither stored nor missed", func(t *testing.T) {
+		args := []string{"source", "add", "sparing", "--exclude", "valueType=JOB_*,intent=ACTIVATE*", "--data", s.data}
+		_, out := run(t, "sluice", args...)
+		_, rest, _ := strings.Cut(out, "(shown once):\n")
+		token, _, _ := strings.Cut(rest, "\n")
+		records := `[{"partitionId":5,"position":1,"timestamp":1763701200001,"recordType":"COMMAND","valueType":"JOB","intent":"COMPLETE"},
+			{"partitionId":5,"position":2,"timestamp":1763701200002,"recordType":"COMMAND","valueType":"JOB_BATCH","intent":"ACTIVATE"},
+			{"partitionId":5,"position":3,"timestamp":1763701200003,"recordType":"COMMAND","valueType":"JOB","intent":"COMPLETE"}]`
+		eventually(t, 10*time.Second, func() error {
+			return wantOK(s.sendWith(http.Header{"Authorization": {token}}, http.MethodPost, "/flow/flowRecord/batch", []byte(records)))
+		})
+		s.eventuallyQuery(10*time.Second, "SELECT arraySort(groupArray(position)) FROM flow.records WHERE source = 'sparing'", "[1,3]")
+		everything := filepath.Join(t.TempDir(), "tokens.yaml")
+		if err := os.WriteFile(everything, []byte("[]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lint := []string{"lint", "--data", s.data, "--clickhouse", "clickhouse://" + s.clickhouse + "/flow"}
+		if _, out := run(t, "sluice", lint...); strings.Contains(out, "sparing") {
+			t.Errorf("lint misses what is excluded:\n%s", out)
+		}
+		if _, out := run(t, "sluice", append(lint, "--tokens", everything)...); !strings.Contains(out, "sparing: Positions are missing") {
+			t.Errorf("lint with a token file without rules:\n%s", out)
+		}
 	})
 	t.Run("a lane is reset only by who says yes", func(t *testing.T) {
 		args := []string{"lanes", "reset", "--data", s.data, "--nats", "nats://" + s.nats, "--lane", "1", "--last", "0"}
