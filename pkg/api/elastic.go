@@ -91,10 +91,11 @@ func translate(c *gin.Context) {
 	h := c.Request.Header
 	scheme, packed, _ := strings.Cut(strings.TrimSpace(h.Get("Authorization")), " ")
 	if strings.EqualFold(scheme, "basic") {
-		token := ""
+		user, token := "", ""
 		if plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(packed)); err == nil {
-			_, token, _ = strings.Cut(string(plain), ":")
+			user, token, _ = strings.Cut(string(plain), ":")
 		}
+		c.Set(userKey, user)
 		h.Set("Authorization", "Bearer "+token)
 	}
 	h.Del("Accept")
@@ -102,8 +103,12 @@ func translate(c *gin.Context) {
 	c.Writer.Header()["X-Elastic-Product"] = elasticProduct // clients believe no answer without it
 }
 
-// elasticKey marks a request of the second port.
-const elasticKey = "elasticsearch"
+// elasticKey marks a request of the second port, userKey is the user name that it
+// brings, which no right follows from.
+const (
+	elasticKey = "elasticsearch"
+	userKey    = "user"
+)
 
 var elasticProduct = []string{"Elasticsearch"}
 
@@ -241,7 +246,7 @@ func (s *Server) postBulk(c *call) error {
 	if _, err := p.publish(); err != nil {
 		return err
 	}
-	s.metrics.accepted(p.Request, false)
+	s.metrics.accepted(c.who.Source, p.Request, false)
 	s.spans.accepted(c, p.Request, false)
 	s.metrics.elasticRecords.Add(float64(p.Len()))
 	took := fmt.Appendf(nil, `{"took":%d`, time.Since(begun).Milliseconds())

@@ -171,6 +171,16 @@ func (w who) Authenticate(header string) (flow.Caller, error) {
 	return id, nil
 }
 
+// Configured: all of them are.
+func (w who) Configured(subject string) bool {
+	for _, id := range w {
+		if id.Subject == subject {
+			return true
+		}
+	}
+	return false
+}
+
 var allSubjects = who{
 	"engine":  {Subject: "engine-a", Scopes: flow.Scopes()},
 	"twin":    {Subject: "engine-a", Source: "cluster-b", Scopes: flow.Scopes()}, // of the same team

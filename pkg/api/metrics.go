@@ -1,7 +1,6 @@
 package api
 
 import (
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -24,6 +23,8 @@ type metrics struct {
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
 	rejections *prometheus.CounterVec
+	rejected   *prometheus.CounterVec
+	sources    sourceCounters
 	inFlight   prometheus.Gauge
 	panics     prometheus.Counter
 
@@ -54,6 +55,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "rejections_total",
 			Help: "Requests rejected, by code of the problem.",
 		}, []string{"code"}),
+		rejected: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "rejected_clients_total",
+			Help: "Requests rejected for what their client sends or is: its token, rights, rate, or body, by configured subject (else unknown) and code. Addresses: /rejected of the ops port.",
+		}, []string{"subject", "code"}),
+		sources: sourceCounters{of: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "source_posts_total",
+			Help: "Posts accepted by source, repeats included; sources beyond the first 200 that a process sees count as other.",
+		}, []string{"source"})},
 		inFlight: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "requests_in_flight",
 			Help: "Requests being handled.",
@@ -123,8 +132,39 @@ func (m *metrics) leftOut(who flow.Caller, r *record.Request) {
 	}
 }
 
-// accepted counts the records of a request that was answered with OK.
-func (m *metrics) accepted(r *record.Request, replayed bool) {
+// sourceCounters count by source, up to maxSources of them.
+type sourceCounters struct {
+	of *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known map[string]prometheus.Counter
+}
+
+// maxSources bounds the label: a JWT may name any source.
+const maxSources = 200
+
+func (c *sourceCounters) add(source string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counter, ok := c.known[source]
+	if !ok {
+		if len(c.known) >= maxSources {
+			source = "other"
+		}
+		counter = c.of.WithLabelValues(source)
+		if len(c.known) < maxSources {
+			if c.known == nil {
+				c.known = map[string]prometheus.Counter{}
+			}
+			c.known[source] = counter
+		}
+	}
+	counter.Inc()
+}
+
+// accepted counts the records of a request of a source that was answered with OK.
+func (m *metrics) accepted(source string, r *record.Request, replayed bool) {
+	m.sources.add(source)
 	m.recordsInRequest.Observe(float64(r.Len()))
 	if replayed {
 		m.replayed.Add(float64(r.Len()))
@@ -262,101 +302,6 @@ func traceParent(h http.Header) string {
 		}
 	}
 	return values[0]
-}
-
-// sightings log rejected requests, and every request with Config.AccessLog. Neither holds a token, a header or anything of a body.
-//
-// Refusals are sampled: a client that tries a thousand tokens a second is one
-// line in ten seconds, with the number of the others.
-type sightings struct {
-	log    *slog.Logger
-	access bool // every request, too
-
-	mu   sync.Mutex
-	told map[sighting]*told
-}
-
-// sighting is what counts as the same.
-type sighting struct {
-	address string // without the port
-	subject string // empty when the token was not good
-	code    code
-}
-
-type told struct {
-	since  time.Time // when it was told last
-	others int       // refusals since
-}
-
-const (
-	// tellEvery is how often the same is told.
-	tellEvery = 10 * time.Second
-	// maxTold bounds the memory of what was told, and how much is told when
-	// addresses change all the time.
-	maxTold = 1024
-)
-
-func newSightings(log *slog.Logger, access bool) *sightings {
-	return &sightings{log: log, access: access, told: make(map[sighting]*told)}
-}
-
-// refused notes a refusal, if it is one that operators should be able to look
-// into: not allowed, or not so often.
-func (t *sightings) refused(c *call, r *refusal, status int) {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-	default:
-		return
-	}
-	seen := sighting{addressOf(c.r), c.who.Subject, r.code}
-	others, tell := t.sample(seen, time.Now())
-	if !tell {
-		return
-	}
-	t.log.WarnContext(c.r.Context(), "request refused", "security", true, "status", status, "reason", string(r.code),
-		"address", seen.address, "subject", seen.subject, "route", c.c.FullPath(),
-		"request_id", c.id, "client_request_id", c.ref, "others", others)
-}
-
-// sample tells whether a refusal is told now, and how many like it were not.
-func (t *sightings) sample(seen sighting, now time.Time) (others int, tell bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	last, ok := t.told[seen]
-	switch {
-	case ok && now.Sub(last.since) < tellEvery:
-		last.others++
-		return 0, false
-	case ok:
-		others = last.others
-		*last = told{since: now}
-		return others, true
-	case len(t.told) >= maxTold && !t.forget(now):
-		return 0, false // the counter has it
-	}
-	t.told[seen] = &told{since: now}
-	return 0, true
-}
-
-// forget drops what was told long ago, and tells whether there is room now.
-func (t *sightings) forget(now time.Time) bool {
-	for seen, last := range t.told {
-		if now.Sub(last.since) >= tellEvery {
-			delete(t.told, seen)
-		}
-	}
-	return len(t.told) < maxTold
-}
-
-// answered notes a request, where every one is wanted.
-func (t *sightings) answered(c *call, scope flow.Scope, took time.Duration) {
-	if !t.access {
-		return
-	}
-	t.log.InfoContext(c.r.Context(), "request", "method", c.r.Method, "route", c.c.FullPath(), "status", c.c.Writer.Status(),
-		"bytes_in", max(c.r.ContentLength, 0), "bytes_out", max(c.c.Writer.Size(), 0), "seconds", took.Seconds(),
-		"address", addressOf(c.r), "subject", c.who.Subject, "scope", string(scope),
-		"request_id", c.id, "client_request_id", c.ref)
 }
 
 // addressOf is where a connection comes from. Behind a proxy that is the proxy:

@@ -117,7 +117,7 @@ func (s *Server) accept(c *call) (receipt flow.Receipt, err error) {
 	if receipt, err = p.publish(); err != nil {
 		return receipt, err
 	}
-	s.metrics.accepted(p.Request, receipt.Replayed)
+	s.metrics.accepted(c.who.Source, p.Request, receipt.Replayed)
 	s.spans.accepted(c, p.Request, receipt.Replayed)
 	return receipt, nil
 }

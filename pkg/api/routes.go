@@ -30,6 +30,8 @@ type call struct {
 	id  string      // of the request, ours: in a problem and in the log
 	ref string      // what the client calls it, if it says so: in its answer, and in the log
 	who flow.Caller // zero on routes that need no token
+
+	named string // the subject that it may be of, whether its token is good or not
 }
 
 // elastic says whether it came where Elasticsearch is spoken.
@@ -112,7 +114,7 @@ func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerF
 			took := time.Since(start)
 			m.answered(c.Writer.Status())
 			s.spans.observe(call, m.seconds, took)
-			s.sightings.answered(call, scope, took)
+			s.logAccess(call, scope, took)
 			s.spans.end(call)
 		}()
 		err := s.admit(call, scope, start)
@@ -131,6 +133,7 @@ func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
 		return nil
 	}
 	who, err := s.auth.Authenticate(c.r.Header.Get("Authorization"))
+	c.named = cmp.Or(who.Subject, c.c.GetString(userKey))
 	if err != nil {
 		return tokenRefusal(err)
 	}
@@ -167,7 +170,7 @@ func tokenRefusal(err error) error {
 func (s *Server) refuse(c *call, err error) {
 	r := refusalOf(err)
 	s.metrics.rejections.WithLabelValues(string(r.code)).Inc()
-	s.sightings.refused(c, r, byCode(r.code).Status)
+	s.rejected.note(c, byCode(r.code))
 	s.spans.refused(c, r.code, byCode(r.code).Status)
 	if r.code == codeInternal {
 		s.log.ErrorContext(c.r.Context(), "request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)

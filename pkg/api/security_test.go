@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // from makes a request come from an address.
@@ -45,7 +48,7 @@ func TestRefusalsLeaveATrace(t *testing.T) {
 		}
 		try("192.0.2.8:1000", "Bearer engine") // is answered OK
 		for _, want := range [][]string{
-			{"security=true", "status=401", "reason=token_invalid", "address=192.0.2.7", `subject=""`, "others=0", "route=/flow/flowRecord/batch", "client_request_id=client-1"},
+			{"security=true", "status=401", "reason=token_invalid", "address=192.0.2.7", "subject=unknown", "others=0", "route=/flow/flowRecord/batch", "client_request_id=client-1"},
 			{"security=true", "status=401", "reason=token_invalid", "address=192.0.2.8"},
 			{"security=true", "status=401", "reason=token_missing", "address=192.0.2.8"},
 			{"security=true", "status=403", "reason=scope_missing", "address=192.0.2.8", "subject=reader"},
@@ -102,4 +105,49 @@ func TestTheAccessLogHasEveryRequest(t *testing.T) {
 	if strings.Contains(d.log.String(), "swordfish") {
 		t.Errorf("what was asked for is in the log:\n%s", d.log)
 	}
+}
+
+// TestRejectedClientsAreListed with their addresses, by name if a token is of that name.
+func TestRejectedClientsAreListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, config())
+		for range 51 {
+			d.exports(http.MethodPost, "/_bulk", "{}\n", header("Authorization", basic("engine-a", "old")), from("192.0.2.7:1000"))
+		}
+		time.Sleep(time.Second)
+		d.exports(http.MethodPost, "/_bulk", "{}\n", header("Authorization", basic("a pasted token", "old")), from("192.0.2.8:1000"))
+		time.Sleep(time.Second)
+		d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", `{"id":`, from("192.0.2.9:1000")))
+		d.serveOne(request(http.MethodGet, "/no/such/route", "", from("192.0.2.9:1000")))
+
+		var got []string
+		for _, r := range d.Rejected() {
+			got = append(got, fmt.Sprint(r.Subject, " ", r.Address, " ", r.Code, " ", r.Status, " ", r.Count, " ", time.Since(r.Last)))
+		}
+		want := []string{
+			"engine-a 192.0.2.9 invalid_json 400 1 0s",
+			"unknown 192.0.2.8 token_invalid 401 1 1s",
+			"engine-a 192.0.2.7 token_invalid 401 51 2s",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rejected clients (-want +got):\n%s", diff)
+		}
+		problems := testutil.GatherAndCompare(d.reg, strings.NewReader(`
+# HELP sluice_api_rejected_clients_total Requests rejected for what their client sends or is: its token, rights, rate, or body, by configured subject (else unknown) and code. Addresses: /rejected of the ops port.
+# TYPE sluice_api_rejected_clients_total counter
+sluice_api_rejected_clients_total{code="invalid_json",subject="engine-a"} 1
+sluice_api_rejected_clients_total{code="token_invalid",subject="engine-a"} 51
+sluice_api_rejected_clients_total{code="token_invalid",subject="unknown"} 1
+`), "sluice_api_rejected_clients_total")
+		if problems != nil {
+			t.Error(problems)
+		}
+		time.Sleep(time.Hour)
+		if got := d.Rejected(); len(got) != 0 {
+			t.Errorf("after an hour: %v", got)
+		}
+		if strings.Contains(d.log.String(), "pasted") {
+			t.Errorf("an unknown name is in the log:\n%s", d.log)
+		}
+	})
 }

@@ -26,7 +26,8 @@ import (
 // errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
 // flow.ErrTokenUnverified; their texts are shown to clients.
 type Authenticator interface {
-	Authenticate(header string) (flow.Caller, error)
+	Authenticate(header string) (flow.Caller, error) // with an error: at most the subject of a token that was good once
+	Configured(subject string) bool                  // whether a static token is of the subject
 }
 
 // Deps are what the api works with. All but Tracer are needed.
@@ -60,7 +61,7 @@ type Server struct {
 	slots     chan struct{} // taken while a document is parsed
 	bodies    *bodies
 	rates     *rates
-	sightings *sightings
+	rejected  *rejected
 	spans     spans
 	progress  Progress
 	draining  context.Context            // ends when Run does: no request waits any more
@@ -96,7 +97,7 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 		changes: deps.Changes, last: deps.Last, state: deps.State, usage: deps.Usage, secrets: deps.Secrets, dead: deps.Dead,
 		slots:     make(chan struct{}, cfg.Documents),
 		documents: sync.OnceValues(func() (*documents, error) { return newDocuments(cfg.Version, cfg.Commit) }),
-		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), sightings: newSightings(log, cfg.AccessLog), spans: spans{deps.Tracer}, engine: newEngine(), elastic: newEngine(),
+		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), rejected: newRejected(log, m, deps.Auth), spans: spans{deps.Tracer}, engine: newEngine(), elastic: newEngine(),
 	}
 	s.draining, s.drained = context.WithCancel(context.Background())
 	m.watch(reg, s.bodies.budget)

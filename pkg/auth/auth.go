@@ -52,7 +52,8 @@ func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Authenticato
 
 // Authenticate tells who sent an Authorization header: a token, bare or after
 // "Bearer ". Its errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
-// flow.ErrTokenUnverified, wrapped or not.
+// flow.ErrTokenUnverified, wrapped or not; of a static token that has expired, the
+// subject comes with the error.
 func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 	token := bare(header)
 	if token == "" {
@@ -65,7 +66,7 @@ func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 	if tokens := a.tokens.Load(); tokens != nil {
 		if e, ok := tokens.find(digest); ok {
 			if !e.expires.IsZero() && !time.Now().Before(e.expires) {
-				return flow.Caller{}, fmt.Errorf("%w: it has expired", flow.ErrTokenInvalid)
+				return flow.Caller{Subject: e.identity.Subject}, fmt.Errorf("%w: it has expired", flow.ErrTokenInvalid)
 			}
 			return e.identity, nil
 		}
@@ -74,6 +75,12 @@ func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 		return a.jwt.verify(token, digest)
 	}
 	return flow.Caller{}, flow.ErrTokenInvalid
+}
+
+// Configured tells whether a static token is of the subject, expired or not.
+func (a *Authenticator) Configured(subject string) bool {
+	tokens := a.tokens.Load()
+	return tokens != nil && tokens.subjects[subject]
 }
 
 // Tokens are the static tokens in force, in no order and without their digests,

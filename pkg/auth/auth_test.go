@@ -63,6 +63,9 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 	content.WriteString("- {subject: engine-d, sha256: " + auth.Digest(oneLine) + ", scopes: [records:write, read]}\n...\n")
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, content.String())})
 
+	if !a.Configured("engine-b") || a.Configured("engine-z") {
+		t.Errorf("configured are engine-b: %t, engine-z: %t; want the first alone", a.Configured("engine-b"), a.Configured("engine-z"))
+	}
 	engineA := flow.Caller{Subject: "engine-a", Source: "engine-a", Scopes: []flow.Scope{flow.ScopeRecordsWrite}}
 	tests := []struct {
 		name   string
@@ -82,7 +85,7 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 		{"only the scheme", "Bearer", flow.Caller{}, flow.ErrTokenMissing},
 		{"only the scheme and a space", "Bearer ", flow.Caller{}, flow.ErrTokenMissing},
 		{"unknown token", auth.NewToken(), flow.Caller{}, flow.ErrTokenInvalid},
-		{"expired", expired, flow.Caller{}, flow.ErrTokenInvalid},
+		{"expired", expired, flow.Caller{Subject: "engine-b"}, flow.ErrTokenInvalid},
 		{"the digest instead of the token", auth.Digest(engine), flow.Caller{}, flow.ErrTokenInvalid},
 		{"another scheme", "Basic " + engine, flow.Caller{}, flow.ErrTokenInvalid},
 		{"the scheme glued to the token", "Bearer" + engine, flow.Caller{}, flow.ErrTokenInvalid},

@@ -37,6 +37,8 @@ type entry struct {
 type table struct {
 	salt    [sha256.Size]byte
 	entries map[[sha256.Size]byte]entry // by salted digest
+
+	subjects map[string]bool
 }
 
 // slot is where a digest is looked up. The salt is secret and new for every
@@ -83,7 +85,7 @@ func parseTable(content []byte, reserved string) (*table, error) {
 	case mayBeCut(content):
 		return nil, errors.New("it may be half written: a token has several lines, and the file does not end in a line of three dots")
 	}
-	t := &table{entries: make(map[[sha256.Size]byte]entry, len(list))}
+	t := &table{entries: make(map[[sha256.Size]byte]entry, len(list)), subjects: make(map[string]bool, len(list))}
 	_, _ = rand.Read(t.salt[:])
 	for i, item := range list {
 		e, err := item.parse()
@@ -98,6 +100,7 @@ func parseTable(content []byte, reserved string) (*table, error) {
 			return nil, fmt.Errorf("token %d of the file: its sha256 stands there twice", i+1)
 		}
 		t.entries[slot] = e
+		t.subjects[e.identity.Subject] = true
 	}
 	return t, nil
 }

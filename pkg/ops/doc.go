@@ -4,5 +4,6 @@
 //	/metrics       Prometheus: everything registered at Server.Registry
 //	/healthz       200 while every Heartbeat beats, 503 naming those that do not
 //	/readyz        200 when every check passes, 503 naming what is missing
+//	/rejected      of an api: the clients that it rejected in the last hour, as JSON
 //	/debug/pprof/  Go profiles, on a loopback port of their own, off unless asked for
 package ops

@@ -21,7 +21,7 @@ type Server struct {
 	log      *slog.Logger
 	reg      *prometheus.Registry
 	health   *health
-	handler  http.Handler
+	mux      *http.ServeMux
 	listener net.Listener // nil until Listen; owned by Run from then on
 	profiles net.Listener // the same; nil for ever when profiles are off
 }
@@ -34,7 +34,7 @@ func New(cfg Config, log *slog.Logger) *Server {
 	mux.Handle("GET /metrics", metricsHandler(s.reg))
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	s.handler = mux
+	s.mux = mux
 	return s
 }
 
@@ -50,6 +50,12 @@ func (s *Server) Tracer(name string) trace.Tracer { return s.cfg.Tracing.Tracer(
 // called at any time, by several callers at once, and should heed its context.
 func (s *Server) AddCheck(name string, run func(context.Context) error) {
 	s.health.addCheck(name, run)
+}
+
+// List adds a page that shows a list as JSON, such as clients that were rejected. Its
+// path begins with a slash. Call it before Run.
+func (s *Server) List(path string, list func() any) {
+	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, true, list()) })
 }
 
 // Starting keeps the process from being ready until the function it returns is
@@ -74,7 +80,7 @@ func (s *Server) Heartbeat(name string, stall time.Duration) *Heartbeat {
 }
 
 // Handler answers the routes without a listener.
-func (s *Server) Handler() http.Handler { return s.handler }
+func (s *Server) Handler() http.Handler { return s.mux }
 
 // Listen takes the ports, so that a port in use is known before anything else
 // starts. Run calls it unless it was called.
@@ -114,7 +120,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	ended := make(chan error, 2)
 	serving := 1
-	go func() { ended <- s.serve(ctx, s.listener, s.handler) }()
+	go func() { ended <- s.serve(ctx, s.listener, s.mux) }()
 	if s.profiles != nil {
 		serving++
 		go func() { ended <- s.serve(ctx, s.profiles, profiles()) }()

@@ -91,6 +91,7 @@ func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logge
 		return publisher.Check()
 	})
 	opsServer.AddCheck("tokens", tokens.Check)
+	opsServer.List("/rejected", func() any { return server.Rejected() })
 
 	return func(ctx context.Context) error {
 		// The listener drains first: what it still has in flight is published.
