@@ -16,11 +16,18 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	return metrics{
 		up: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "up",
-			Help: "Whether the embedded ClickHouse engine serves: 1, or 0 while it starts or is dead.",
+			Help: "1 while the embedded ClickHouse engine answers, 0 while it starts, is dead, or has not answered for 4 s.",
 		}),
 		restarts: auto.NewCounter(prometheus.CounterOpts{
 			Name: "restarts_total",
 			Help: "How often the embedded ClickHouse engine died and was started again.",
 		}),
+	}
+}
+
+func (m metrics) setUp(up bool) {
+	m.up.Set(0)
+	if up {
+		m.up.Set(1)
 	}
 }

@@ -40,9 +40,9 @@ type Config struct {
 	// Probe asks the engine that serves for something it answers at once, and
 	// fails when it does not within the context. Default: it is not asked.
 	Probe      func(context.Context) error `json:"-"`
-	ProbeEvery time.Duration               `default:"15s"` // between two questions
-	ProbeLimit time.Duration               `default:"60s"` // how long each may take
-	Silent     int                         `default:"3"`   // a child that has left so many in a row without an answer is killed
+	ProbeEvery time.Duration               `default:"5s"`  // between two questions
+	ProbeLimit time.Duration               `default:"4s"`  // how long an answer may take: a child that takes longer is not up
+	Silent     time.Duration               `default:"3m"`  // a child that has not answered for so long is killed
 	Start      time.Duration               `default:"15m"` // a child that does not serve after so long is killed, when there is a Probe
 }
 
@@ -210,22 +210,35 @@ func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
 	starting, started := context.WithTimeout(ctx, s.cfg.Start)
 	err := s.Ready(starting)
 	started()
-	for silent := 0; err == nil && silent < s.cfg.Silent; {
+	for heard, silent := time.Now(), false; err == nil && time.Since(heard) < s.cfg.Silent; {
 		select {
 		case <-ended:
 			return
 		case <-time.After(s.cfg.ProbeEvery):
 		}
-		if s.answers(ctx) {
-			silent = 0
-		} else {
-			silent++
+		answered := s.answers(ctx)
+		if answered {
+			heard = time.Now()
+		}
+		if silent == answered && ctx.Err() == nil {
+			silent = !answered
+			s.metrics.setUp(answered)
+			s.report(answered)
 		}
 	}
 	if ctx.Err() == nil {
-		s.log.Error("clickhouse: the engine does not answer, killing it")
+		s.log.Error("clickhouse: the engine does not answer, killing it", "runbook", "EngineDied")
 		_ = process.Kill() // it may just have ended
 	}
+}
+
+// report logs that the engine is silent, or answers again.
+func (s *Supervisor) report(answers bool) {
+	if answers {
+		s.log.Info("clickhouse: the engine answers again")
+		return
+	}
+	s.log.Warn("clickhouse: the engine does not answer; records wait in the stream", "for", s.cfg.ProbeLimit, "killed_after", s.cfg.Silent, "runbook", "EngineDied")
 }
 
 // answers asks the engine once. A driver may wait for longer than its context
@@ -268,12 +281,11 @@ func (s *Supervisor) setReady(up bool) {
 		return
 	}
 	s.up = up
+	s.metrics.setUp(up)
 	if up {
-		s.metrics.up.Set(1)
 		close(s.ready)
 		return
 	}
-	s.metrics.up.Set(0)
 	s.ready = make(chan struct{})
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -168,7 +169,7 @@ func TestSupervisorRestartsAnEngineThatDies(t *testing.T) {
 # HELP sluice_clickhouse_engine_restarts_total How often the embedded ClickHouse engine died and was started again.
 # TYPE sluice_clickhouse_engine_restarts_total counter
 sluice_clickhouse_engine_restarts_total 3
-# HELP sluice_clickhouse_engine_up Whether the embedded ClickHouse engine serves: 1, or 0 while it starts or is dead.
+# HELP sluice_clickhouse_engine_up 1 while the embedded ClickHouse engine answers, 0 while it starts, is dead, or has not answered for 4 s.
 # TYPE sluice_clickhouse_engine_up gauge
 sluice_clickhouse_engine_up 1
 `
@@ -238,18 +239,32 @@ func TestSupervisorInsists(t *testing.T) {
 	stop()
 }
 
-// TestSupervisorKillsAnEngineThatHangs: the process is there, and does nothing.
+// TestSupervisorKillsAnEngineThatHangs: the process is there, and does nothing. That it
+// is silent is shown and logged long before it is killed.
 func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
 	t.Parallel()
 	cfg, address, out := supervised(t)
 	c := open(t, address)
 	cfg.Probe = func(ctx context.Context) error { return c.Exec(ctx, "SELECT 1") }
-	cfg.ProbeEvery, cfg.ProbeLimit = 50*time.Millisecond, time.Second
+	cfg.ProbeEvery, cfg.ProbeLimit, cfg.Silent = 50*time.Millisecond, 2*time.Second, 6*time.Second
+	reg := prometheus.NewRegistry()
+	cfg.Metrics = reg
 	s := supervise.New(cfg, slog.New(slog.NewTextHandler(out, nil)))
 	ready, stop := runs(t, s, out)
 	ready()
+	up := func(want int) bool {
+		return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP %[1]s 1 while the embedded ClickHouse engine answers, 0 while it starts, is dead, or has not answered for 4 s.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n",
+			"sluice_clickhouse_engine_up", want)), "sluice_clickhouse_engine_up") == nil
+	}
+	if !up(1) {
+		t.Error("an engine that answers is not up")
+	}
 	hung := out.pids(t)[0]
 	fatal.If(t, syscall.Kill(hung, syscall.SIGSTOP))
+	eventually(t, "it is not up", func() bool { return up(0) })
+	if gone(hung) || !strings.Contains(out.String(), "the engine does not answer; records wait in the stream") {
+		t.Errorf("silent, and killed at once or not logged:\n%s", out)
+	}
 	eventually(t, "it is killed", func() bool { return gone(hung) })
 	ready()
 	stop()
