@@ -93,6 +93,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if _, err := opsServer.Listen(); err != nil {
 		return err
 	}
+	run.WatchDisk(opsServer.Registry(), u.Data)
 	users, err := natsUsers(u.secrets())
 	if err != nil {
 		return err
@@ -143,7 +144,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer reading.Close()
 	kept := u.Streams
-	kept.Tracer = opsServer.Tracer("stream")
+	kept.Tracer, kept.Trouble = opsServer.Tracer("stream"), server.Trouble
 	publishTo, err := stream.New(publishing, kept, log, opsServer.Registry())
 	if err != nil {
 		return err

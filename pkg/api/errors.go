@@ -79,6 +79,7 @@ var (
 	codeDeadLettersFull     = row("dead_letters_full", http.StatusTooManyRequests, "The source has too many dead letters", time.Minute)
 	codeStateFull           = row("state_full", http.StatusTooManyRequests, "The state store is full", time.Minute)
 	codeInternal            = row("internal", http.StatusInternalServerError, "Internal error", 0)
+	codeDiskFull            = row("disk_full", http.StatusServiceUnavailable, "The disk of the stream is full", 15*time.Second)
 	codeStreamUnavailable   = row("stream_unavailable", http.StatusServiceUnavailable, "The stream cannot be reached", 2*time.Second)
 	codeSourceHeld          = row("source_held", http.StatusServiceUnavailable, "The source is being moved", 10*time.Second)
 	codeStateBehind         = row("state_behind", http.StatusServiceUnavailable, "The newest state is not applied yet", time.Second)
@@ -151,6 +152,8 @@ func streamRefusal(err error) *refusal {
 		return refuse(codeKeyReused, "the Idempotency-Key was used with another body within the window")
 	case errors.Is(err, flow.ErrTooLarge):
 		return refuse(codeRecordTooLarge, "a record is larger than the stream takes")
+	case errors.Is(err, flow.ErrDiskFull):
+		return refuse(codeDiskFull, "nothing is accepted until the operator frees disk space; what was acknowledged is kept; retry, with the same Idempotency-Key if it had one")
 	case errors.Is(err, flow.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return refuse(codeStreamUnavailable, "the outcome is unknown; retry, with the same Idempotency-Key if it had one")
 	}

@@ -76,6 +76,7 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 		{"busy", flow.ErrBusy, 429, "stream_busy", "1"},
 		{"busy for an instant", after(flow.ErrBusy, time.Millisecond), 429, "stream_busy", "1"},
 		{"away", flow.ErrUnavailable, 503, "stream_unavailable", "2"},
+		{"without disk space", fmt.Errorf("%w: %w", flow.ErrDiskFull, flow.ErrUnavailable), 503, "disk_full", "15"},
 		{"away, electing", after(fmt.Errorf("no leader: %w", flow.ErrUnavailable), 5*time.Second), 503, "stream_unavailable", "5"},
 		{"held", flow.ErrHeld, 503, "source_held", "10"},
 		{"held for an instant", after(flow.ErrHeld, time.Second), 503, "source_held", "1"},

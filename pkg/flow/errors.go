@@ -20,6 +20,7 @@ var (
 	ErrDeadShare   = errors.New("the source has too many dead letters")                  // until an operator replays or drops some
 	ErrBusy        = errors.New("the stream takes no more at the moment")                // too much in flight
 	ErrUnavailable = errors.New("the stream cannot be reached")                          // outcome unknown
+	ErrDiskFull    = errors.New("the disk of the stream is full")                        // besides ErrUnavailable
 	ErrHeld        = errors.New("the records of the source are held back")               // while it is moved to other lanes
 	ErrKeyReused   = errors.New("the idempotency key was used with another body")        // within the duplicate window
 	ErrTooLarge    = errors.New("a message is larger than the stream takes")             // one record beyond the limit

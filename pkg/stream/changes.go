@@ -51,6 +51,7 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 		msg.Header[headerTrace] = []string{parent}
 	}
 	a, err := p.publishChange(ctx, msg, c)
+	err = p.stream.explained(err)
 	p.note(ctx, err)
 	p.stream.m.published(span, outcome(flow.Receipt{Replayed: a.Duplicate}, err), time.Since(begun))
 	if err == nil && !a.Duplicate {

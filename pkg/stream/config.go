@@ -29,7 +29,7 @@ type Config struct {
 	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."` // a stream that is added has as many as lane 0
 	DuplicateWindow time.Duration `default:"0" help:"How long a lane recognises a message that is sent to it again; 0 is 2 min for a first lane and leaves it as it is later."`
 	RepeatWindow    time.Duration `default:"10m" help:"How long a repeated request is recognised whose records have no identity of their own, in stream time; the same for every program."`
-	Monitors        []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk."`
+	Monitors        []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk, and show their health and stores as metrics."`
 	AllowLazySync   bool          `help:"Start although a server of --nats-monitors does not sync every message: acknowledged records can be lost with the power."`
 
 	Poll  time.Duration `kong:"-" default:"3s"`  // how often lanes and sources are looked up
@@ -37,6 +37,8 @@ type Config struct {
 
 	Now    func() time.Time `kong:"-"` // the clock of this process; default time.Now
 	Random func() uint64    `kong:"-"` // its random source; default that of the runtime
+
+	Trouble func() error `kong:"-"` // why the server in this process cannot write; default: Monitors are asked
 
 	Tracer trace.Tracer `kong:"-"` // of what is published; nothing is traced when nil
 }

@@ -135,3 +135,9 @@ func (p *LaneStates) Stand(ctx context.Context, lane int) (flow.LaneState, error
 
 // RecountEvery is how often all dead letters are counted at most.
 const RecountEvery = recountEvery
+
+// AskMonitors looks at the monitoring pages once.
+func (s *Stream) AskMonitors(ctx context.Context) { s.askMonitors(ctx) }
+
+// Explained is explained.
+func (s *Stream) Explained(err error) error { return s.explained(err) }

@@ -36,10 +36,13 @@ type metrics struct {
 	deadBytes      prometheus.Gauge
 	deadMax        prometheus.Gauge
 	purged         *prometheus.CounterVec
+
+	serverUp, storeBytes, storeMax *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_stream_", reg))
+	servers := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_nats_", reg))
 	return &metrics{
 		publishes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "publishes_total", Help: "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed."}, []string{"outcome"}),
 		seconds:        auto.NewHistogram(prometheus.HistogramOpts{Name: "publish_seconds", Help: "Seconds from a submission to its answer, waiting for the entry before it included.", Buckets: prometheus.ExponentialBuckets(0.00025, 2, 16)}),
@@ -63,6 +66,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		deadBytes:      auto.NewGauge(prometheus.GaugeOpts{Name: "dead_bytes", Help: "Bytes of dead letters on disk."}),
 		deadMax:        auto.NewGauge(prometheus.GaugeOpts{Name: "dead_max_bytes", Help: "Bytes dead letters may take: when seven eighths are used, a lane that has to dead-letter a record halts."}),
 		purged:         auto.NewCounterVec(prometheus.CounterOpts{Name: "purged_messages_total", Help: "Stored messages removed from a lane."}, []string{"lane"}),
+
+		serverUp:   servers.NewGaugeVec(prometheus.GaugeOpts{Name: "up", Help: "1 of a NATS server of --nats-monitors that is healthy, else 0."}, []string{"server"}),
+		storeBytes: servers.NewGaugeVec(prometheus.GaugeOpts{Name: "store_bytes", Help: "Bytes that JetStream of a NATS server holds on disk."}, []string{"server"}),
+		storeMax:   servers.NewGaugeVec(prometheus.GaugeOpts{Name: "store_max_bytes", Help: "Bytes that JetStream of a NATS server may hold on disk."}, []string{"server"}),
 	}
 }
 

@@ -38,7 +38,7 @@ func NewPublisher(s *Stream) *Publisher {
 // A submission that is published twice, at two apis, is in the lanes twice. Their
 // reader drops the second one, by its ID and Hash.
 //
-// Errors: flow.ErrFull, ErrBusy, ErrUnavailable, ErrHeld, ErrKeyReused,
+// Errors: flow.ErrFull, ErrBusy, ErrUnavailable (and ErrDiskFull), ErrHeld, ErrKeyReused,
 // ErrTooLarge, and those of Cut; a *flow.RetryError around them says when to retry.
 // The records are not used after Publish returns.
 func (p *Publisher) Publish(ctx context.Context, sub *flow.Submission) (flow.Receipt, error) {
@@ -48,6 +48,7 @@ func (p *Publisher) Publish(ctx context.Context, sub *flow.Submission) (flow.Rec
 	begun := time.Now()
 	ctx, span := p.stream.publishing(ctx, sub.Source)
 	receipt, err := p.publish(ctx, sub)
+	err = p.stream.explained(err)
 	p.note(ctx, err)
 	p.stream.m.published(span, outcome(receipt, err), time.Since(begun))
 	return receipt, err

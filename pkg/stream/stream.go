@@ -30,18 +30,15 @@
 //	reader.go       reading back               scan.go       reading once, headers, one entry
 //	lanestates.go   states of lanes, holds     stored.go     waiting until records are stored
 //	purger.go       lag, and what may go       forgets.go    orders to forget instances
+//	monitors.go     what the servers show
 //	changes.go      users and dataset fields   deadletters.go, deadroom.go, replay.go  what cannot be stored
 package stream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,13 +65,14 @@ type Stream struct {
 	leases      broker.KeyValue
 	states      broker.KeyValue
 
-	view    atomic.Pointer[view] // what was looked up last
-	refresh turn                 // one look-up at a time
-	room    *deadRoom            // shared by all Streams of this process
-	waits   waits                // for callers that wait until records are stored
-	behind  sync.Map             // since when a lane ends before what was read from it, by number
-	settle  time.Duration        // settleTime
-	silence time.Duration        // readSilence
+	view    atomic.Pointer[view]   // what was looked up last
+	refresh turn                   // one look-up at a time
+	room    *deadRoom              // shared by all Streams of this process
+	waits   waits                  // for callers that wait until records are stored
+	behind  sync.Map               // since when a lane ends before what was read from it, by number
+	trouble atomic.Pointer[string] // why a server of Config.Monitors cannot write, in its words
+	settle  time.Duration          // settleTime
+	silence time.Duration          // readSilence
 
 	opening turn          // one Open at a time
 	opened  chan struct{} // closed once all of the above is there
@@ -297,6 +295,7 @@ func (s *Stream) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		s.askMonitors(ctx)
 		_, err := s.Lag(ctx) // looks the lanes up
 		_, changes := s.ChangeLag(ctx)
 		err = errors.Join(err, changes, s.room.look(ctx, s))
@@ -387,64 +386,4 @@ func passes(err error) bool {
 		}
 	}
 	return false
-}
-
-// checkSync asks the monitoring pages of the servers whether they sync every
-// message before acknowledging it. A server that does not may lose what it
-// acknowledged when its machine stops.
-func (s *Stream) checkSync(ctx context.Context) error {
-	if len(s.cfg.Monitors) == 0 {
-		s.log.Debug("no NATS monitoring URL is configured: sync_interval cannot be checked")
-		return nil
-	}
-	for _, url := range s.cfg.Monitors {
-		always, err := syncsAlways(ctx, url)
-		if err != nil {
-			s.log.Warn("NATS monitoring does not answer: sync_interval cannot be checked", "url", shown(url), "error", err)
-			continue
-		}
-		if always {
-			continue
-		}
-		if !s.cfg.AllowLazySync {
-			return fmt.Errorf("the NATS server at %s acknowledges messages before they are on disk: set jetstream { sync_interval: always } there", shown(url))
-		}
-		s.log.Warn("the NATS server acknowledges messages before they are on disk: a power failure may lose some", "url", shown(url))
-	}
-	return nil
-}
-
-// shown is a URL without its password.
-func shown(monitor string) string {
-	parsed, err := url.Parse(monitor)
-	if err != nil {
-		return "of --nats-monitors that is none"
-	}
-	return parsed.Redacted()
-}
-
-func syncsAlways(ctx context.Context, url string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/jsz", nil)
-	if err != nil {
-		return false, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false, err
-	}
-	defer resp.Body.Close() // read to its end or given up
-	var page struct {
-		Config *struct {
-			SyncAlways bool `json:"sync_always"`
-		} `json:"config"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
-		return false, err
-	}
-	if page.Config == nil {
-		return false, errors.New("it says nothing about JetStream")
-	}
-	return page.Config.SyncAlways, nil
 }

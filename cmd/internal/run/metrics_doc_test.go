@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
+	"sluice/cmd/internal/run"
 	"sluice/pkg/api"
 	"sluice/pkg/auth"
 	"sluice/pkg/dial"
@@ -84,6 +85,7 @@ func describe(t *testing.T) []metric {
 	lease.New(lease.Config{}, log, reg)
 	ingest.New(ingest.Config{}, ingest.Deps{}, log, reg)
 	supervise.New(supervise.Config{Metrics: reg}, log)
+	run.WatchDisk(reg, t.TempDir())
 
 	descriptions := make(chan *prometheus.Desc)
 	go func() { reg.Describe(descriptions); close(descriptions) }()

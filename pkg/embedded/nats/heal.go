@@ -33,13 +33,13 @@ func (s *Server) heal(opts *server.Options) {
 			return
 		case <-tick.C:
 		}
-		err := s.writeError()
+		err := s.Trouble()
 		if err == nil {
 			said = false
 			continue
 		}
 		if !said {
-			s.log.Error("NATS cannot write any more; it starts again when there is room", "error", err, "folder", opts.StoreDir)
+			s.log.Error("NATS cannot write; it resumes when there is room", "error", err, "folder", opts.StoreDir)
 			said = true
 		}
 		if err := room(opts.StoreDir); err != nil {
@@ -54,8 +54,8 @@ func (s *Server) heal(opts *server.Options) {
 	}
 }
 
-// writeError is why the server takes nothing any more, nil while it does.
-func (s *Server) writeError() error {
+// Trouble is why the server takes nothing any more, nil while it does.
+func (s *Server) Trouble() error {
 	if !s.server.JetStreamEnabled() {
 		return fmt.Errorf("JetStream has stopped")
 	}
