@@ -66,7 +66,7 @@ func TestPrometheusScrapesTheServicesOfCompose(t *testing.T) {
 		}
 	}
 	services := compose(t).Services
-	for _, name := range []string{"api", "ingester"} {
+	for _, name := range []string{"api", "ingester", "console"} {
 		_, port, _ := strings.Cut(services[name].Environment["SLUICE_OPS"], ":")
 		if want := name + ":" + port; port == "" || targets[name] != want {
 			t.Errorf("%s is scraped at %q, its metrics are at %q", name, targets[name], want)

@@ -155,7 +155,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	service := &run.API{Config: u.API, Memory: u.Memory / 3, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: auth.Config{Tokens: tokens}}
 	ingester := &run.Ingester{Ingest: u.Ingest, Memory: u.Memory / 3 * 2, Retention: u.Retention, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: address}}, Streams: u.Streams}
-	page, link, err := u.page(server, users, tokens, log)
+	page, link, err := u.page(server, users, tokens, opsServer.Registry(), log)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ Ctrl-C drains and ends; the next start goes on where this one was.
 
 // page is the console of this machine, and the link that signs in there once. It
 // looks at the ops port as it would at that of any api and ingester.
-func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, log *slog.Logger) (service run.Service, link string, err error) {
+func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, ops prometheus.Registerer, log *slog.Logger) (service run.Service, link string, err error) {
 	if u.Console == "" {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }, "", nil
 	}
@@ -227,7 +227,7 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	}
 	shown := &run.Console{Page: console.Config{Listen: u.Console}, Watch: []string{u.Ops}, Operator: run.Operator{Data: u.Data},
 		ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: (&url.URL{Scheme: "clickhouse", Host: u.ClickHouse, Path: "/flow"}).String()}}}
-	page, closing, err := shown.New(lanes, known, log)
+	page, closing, err := shown.New(lanes, known, log, ops)
 	if err != nil {
 		return nil, "", err
 	}

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"sluice/pkg/flow"
@@ -20,11 +22,13 @@ type Config struct {
 	Listen  string        `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
 	Secure  bool          `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
 	Every   time.Duration `default:"1s" help:"How often a page that is live asks again. Programs, NATS and ClickHouse are asked as often, once for all browsers."`
+	Stuck   time.Duration `name:"stuck-after" default:"1h" help:"An active instance in which nothing has happened for so long counts as stuck in /metrics."`
 	Grafana string        `placeholder:"URL" help:"Grafana with the dashboards of deploy/grafana, as browsers reach it: the first page links to it."`
 
 	Idle    time.Duration `kong:"-" default:"1h"`  // a session ends when nothing was asked for so long
 	Session time.Duration `kong:"-" default:"12h"` // a session ends after so long
 	Answer  time.Duration `kong:"-" default:"5s"`  // how long a page may take to gather what it shows
+	Work    time.Duration `kong:"-" default:"1m"`  // how often open work is counted
 }
 
 const minEvery = 50 * time.Millisecond // looks that take longer than their pause would never end
@@ -50,6 +54,7 @@ type Deps struct {
 	Tokens    func() []Token // the static ones in force
 	Programs  []Program      // apis and ingesters, by their ops ports
 	Questions []Question     // that the page of statements offers; may be empty
+	Metrics   prometheus.Registerer
 }
 
 // Server is the console. It is inert until Listen or Run.
@@ -64,6 +69,7 @@ type Server struct {
 	questions []Question
 	tokens    func() []Token
 	watch     *watch
+	work      *openWork
 	assets    *assets
 	pages     pages
 	handler   http.Handler
@@ -86,7 +92,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, tokens: deps.Tokens, questions: deps.Questions, assets: files,
 		sessions: newSessions(cfg.Idle, cfg.Session), once: newOnceCodes(),
-		watch: &watch{cfg: cfg, deps: deps}, turns: rate.NewLimiter(rate.Every(cfg.Every), 1),
+		watch: &watch{cfg: cfg, deps: deps}, work: newOpenWork(cfg, deps.Warehouse, deps.Metrics, log), turns: rate.NewLimiter(rate.Every(cfg.Every), 1),
 	}
 	if s.pages, err = s.loadPages(); err != nil {
 		return nil, fmt.Errorf("pages of the console: %w", err)
@@ -179,12 +185,17 @@ func (s *Server) Listen() (net.Addr, error) {
 	return s.listener.Addr(), nil
 }
 
-// Run serves until ctx ends, then lets the answers in flight be written, and
-// returns nil.
+// Run serves and counts open work until ctx ends, then lets the answers in flight
+// be written, and returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	if _, err := s.Listen(); err != nil {
 		return err
 	}
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	counting.Go(func() { s.work.run(ctx) })
 	srv := &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: 5 * time.Second,

@@ -63,3 +63,8 @@ func (a Asked) Follows(ctx context.Context, source, process string, w window) ([
 	p := a.S.follows(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
 	return p.Rows, p.Err
 }
+
+// OpenWorkSQL counts open work, the largest of each kind.
+func OpenWorkSQL(quiet time.Duration, most int) string {
+	return fill(openWorkQuery, "quiet", itoa(int64(quiet/time.Second)), "most", itoa(int64(most)))
+}

@@ -75,6 +75,7 @@ func TestPagesTellWhatHappened(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *world){
 		"processes": testProcesses, "process": testProcess, "graph": testGraph, "pages": testPages, "tenants": testTenants, "query": testQuery, "tail": testTail,
 		"elements and tenants": testElementsKeepToTenants, "pieces of a page": testPiecesOfAPage, "numbers": testNumbers, "numbers and tenants": testNumbersKeepToTenants,
+		"open work": testOpenWork,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, w) })
 	}

@@ -55,7 +55,7 @@ func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	server, closing, err := c.New(lanes, tokens, log)
+	server, closing, err := c.New(lanes, tokens, log, opsServer.Registry())
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.L
 }
 
 // New makes the console on streams that the caller runs.
-func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slog.Logger) (server *console.Server, closing func(), err error) {
+func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slog.Logger, reg prometheus.Registerer) (server *console.Server, closing func(), err error) {
 	// The analyst, never the admin: what people ask may only read.
 	cfg, err := c.Operator.Analyst(c.ClickHouse)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slo
 	dead := stream.NewDeadLetters(lanes)
 	deps := console.Deps{
 		Auth: tokens, Warehouse: reader, Stream: standing{lanes, dead},
-		Letters: letters{dead, stream.NewPublisher(lanes)}, Tokens: func() []console.Token { return listed(tokens) },
+		Metrics: reg, Letters: letters{dead, stream.NewPublisher(lanes)}, Tokens: func() []console.Token { return listed(tokens) },
 	}
 	for _, address := range c.Watch {
 		deps.Programs = append(deps.Programs, console.NewProgram(address))

@@ -53,7 +53,7 @@ func newConsole(t *testing.T) *consoleOnNATS {
 	tokens, err := run.NewTokens(file, log)
 	fatal(t, err)
 	settings := run.Console{Page: console.Config{Listen: "127.0.0.1:0"}, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: "clickhouse://127.0.0.1:1/flow"}}}
-	page, closing, err := settings.New(lanes, tokens, log)
+	page, closing, err := settings.New(lanes, tokens, log, reg)
 	fatal(t, err)
 	t.Cleanup(closing)
 	address, err := page.Listen()

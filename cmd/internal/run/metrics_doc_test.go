@@ -18,6 +18,7 @@ import (
 	"sluice/cmd/internal/run"
 	"sluice/pkg/api"
 	"sluice/pkg/auth"
+	"sluice/pkg/console"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	"sluice/pkg/embedded/nats/natstest"
@@ -84,6 +85,8 @@ func describe(t *testing.T) []metric {
 	state.NewSweeper(state.SweepConfig{}, store, lanes, log, reg)
 	lease.New(lease.Config{}, log, reg)
 	ingest.New(ingest.Config{}, ingest.Deps{}, log, reg)
+	_, err = console.New(console.Config{}, console.Deps{Metrics: reg}, log)
+	fatal(t, err)
 	supervise.New(supervise.Config{Metrics: reg}, log)
 	run.WatchDisk(reg, t.TempDir())
 
@@ -132,8 +135,8 @@ func page(metrics []metric, alerts func(string) []string) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-What api and ingester show at /metrics of their ops ports; ` + "`sluice up`" + ` shows
-both on one. Units are in the names: seconds, bytes; what ends in _total only
+What api, ingester and console show at /metrics of their ops ports; ` + "`sluice up`" + ` shows
+all on one. The console counts open work (open, overdue, stuck) once a minute. Units are in the names: seconds, bytes; what ends in _total only
 ever grows. The alerts are in [alerts.yml](../deploy/prometheus/alerts.yml).
 This page is written from the sources by
 

@@ -1,0 +1,147 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// openWork counts what is open in the engines and shows it as gauges: open incidents,
+// overdue timers, tasks and jobs, and stuck instances. One statement a minute counts all
+// of them. While ClickHouse does not answer there are no gauges: an old number would
+// look like a present one.
+type openWork struct {
+	db     Warehouse
+	every  time.Duration
+	sql    string
+	log    *slog.Logger
+	counts atomic.Pointer[[]prometheus.Metric] // the last; nil when ClickHouse did not answer
+	failed prometheus.Counter
+}
+
+// maxSeries bounds what one gauge shows: the largest, and the rest as "other".
+const maxSeries = 50
+
+var (
+	incidentsDesc = prometheus.NewDesc("sluice_open_incidents", "Open incidents, by process and type of the error. The 50 largest, the rest as other.", []string{"process", "type"}, nil)
+	overdueDesc   = prometheus.NewDesc("sluice_overdue", "Timers and user tasks past their due date, and jobs that their worker has kept beyond the deadline (where JOB_BATCH records are exported), by kind (timer, task, job) and process. The 50 largest of each kind, the rest as other.", []string{"kind", "process"}, nil)
+	stuckDesc     = prometheus.NewDesc("sluice_stuck_instances", "Active instances in which nothing has happened for --stuck-after of the console, by process: sluice ask stuck lists them. The 50 largest, the rest as other.", []string{"process"}, nil)
+)
+
+func newOpenWork(cfg Config, db Warehouse, reg prometheus.Registerer, log *slog.Logger) *openWork {
+	w := &openWork{
+		db: db, every: cfg.Work, log: log, sql: fill(openWorkQuery, "quiet", itoa(int64(cfg.Stuck/time.Second)), "most", itoa(maxSeries)),
+		failed: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "sluice_open_work_failures_total",
+			Help: "Counts of open work that failed: sluice_open_incidents, sluice_overdue and sluice_stuck_instances are absent until the next one.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(w)
+	}
+	return w
+}
+
+// run counts until ctx ends.
+func (w *openWork) run(ctx context.Context) {
+	next := time.NewTicker(w.every)
+	defer next.Stop()
+	for {
+		counts, err := w.count(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			w.counts.Store(&counts)
+		default:
+			w.failed.Inc()
+			if w.counts.Swap(nil) != nil {
+				w.log.Warn("open work is not counted until ClickHouse answers", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+	}
+}
+
+func (w *openWork) count(ctx context.Context) (counts []prometheus.Metric, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.every/2)
+	defer cancel()
+	rows, err := w.db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1})), w.sql)
+	if err != nil {
+		return nil, fmt.Errorf("count open work: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var kind, process, errorType string
+		var n uint64
+		if err := rows.Scan(&kind, &process, &errorType, &n); err != nil {
+			return nil, fmt.Errorf("count open work: %w", err)
+		}
+		desc, labels := overdueDesc, []string{kind, process}
+		switch kind {
+		case "incident":
+			desc, labels = incidentsDesc, []string{process, errorType}
+		case "stuck":
+			desc, labels = stuckDesc, []string{process}
+		}
+		for i := range labels {
+			labels[i] = strings.ToValidUTF8(labels[i], "?")
+		}
+		counts = append(counts, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...))
+	}
+	return counts, rows.Err()
+}
+
+// Describe and Collect make openWork a prometheus.Collector.
+func (w *openWork) Describe(all chan<- *prometheus.Desc) {
+	all <- incidentsDesc
+	all <- overdueDesc
+	all <- stuckDesc
+}
+
+func (w *openWork) Collect(all chan<- prometheus.Metric) {
+	if counts := w.counts.Load(); counts != nil {
+		for _, m := range *counts {
+			all <- m
+		}
+	}
+}
+
+// openWorkQuery counts what is open, the largest of each kind by name and the rest as
+// other.
+const openWorkQuery = `SELECT kind, if(place <= $most, process, 'other') AS named, if(place <= $most, type, 'other') AS typed, sum(n) AS open
+FROM
+(
+    SELECT kind, process, type, n, row_number() OVER (PARTITION BY kind ORDER BY n DESC, process, type) AS place
+    FROM
+    (
+        SELECT 'incident' AS kind, toString(bpmn_process_id) AS process, toString(error_type) AS type, count() AS n
+        FROM flow.v_incidents WHERE open = 1 GROUP BY process, type
+        UNION ALL
+        SELECT 'stuck', toString(bpmn_process_id) AS process, '', count()
+        FROM flow.v_process_instances WHERE state = 'ACTIVE' AND last_seen < now() - $quiet GROUP BY process
+        UNION ALL
+        SELECT 'task', toString(bpmn_process_id) AS process, '', count()
+        FROM flow.v_user_tasks WHERE state = 'CREATED' AND due_at < now() GROUP BY process
+        UNION ALL
+        SELECT 'job', toString(bpmn_process_id) AS process, '', count()
+        FROM flow.v_jobs WHERE open = 1 AND deadline_at < now() GROUP BY process
+        UNION ALL
+        SELECT 'timer', toString(d.bpmn_process_id) AS process, '', count()
+        FROM flow.v_timers AS t
+        GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key
+        WHERE t.state = 'WAITING' AND t.due_at < now() GROUP BY process
+    )
+)
+GROUP BY kind, named, typed`
