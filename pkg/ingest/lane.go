@@ -27,9 +27,6 @@ type lane struct {
 	records  *dedup.RecordIndex // of what is stored, as far as a session has learned; owned by store while one runs
 	requests *dedup.Requests    // which requests came lately; its clock is owned by fill while a session runs, the rest by store
 	strain   strain             // owned by store while a session runs
-
-	checked uint64 // revision of the lane state that was compared with the table, or written since
-	missing uint64 // rows that flow.sources and flow.records have both lost
 }
 
 // run works on the lane until ctx ends, then returns nil; or until another
@@ -168,10 +165,8 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 			return err
 		}
 	}
-	if state.Revision != l.checked {
-		if err := l.compare(ctx, state); err != nil {
-			return err
-		}
+	if err := l.compare(ctx, state); err != nil {
+		return err
 	}
 	// After the lane state: an order that is written from now on changes it, so that
 	// this session loses its next compare-and-swap.
@@ -183,7 +178,6 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 		return err
 	}
 
-	l.checked = state.Revision
 	l.records.ForgetAll()
 	s := &session{lane: l, state: state, next: state}
 	if !slices.Equal(before, state.Incarnations) { // readers of what changes made ask the lane state for the incarnation
@@ -245,17 +239,17 @@ func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Tim
 	return state.WithIncarnation(max(chosen.ID, last+1), chosen.First), nil
 }
 
-// compare looks where the table ends, when the lane state is not the one that this
-// loop wrote last.
+// compare looks where the table ends.
 //
-// A table that does not reach as far as the checkpoint was truncated, or restored
-// from a backup: that is reported, and resuming loses nothing more. One that
-// reaches further than anything that was ever claimed of the current incarnation, or
-// has rows of a later one, belongs to a state that is gone, as when NATS was restored
-// from a backup: resuming would give new messages the places of old ones, so the lane
-// halts until an operator has named the last message that is unchanged. Those behind
-// it are of another incarnation then, and records that are known by their place are
+// A table that reaches further than anything that was ever claimed of the current
+// incarnation, or has rows of a later one, belongs to a state that is gone, as when NATS
+// was restored from a backup: resuming would give new messages the places of old ones, so
+// the lane halts until an operator has named the last message that is unchanged. Those
+// behind it are of another incarnation then, and records that are known by their place are
 // looked up in those before.
+//
+// One that was set back with flow.sources halts the lane too (marks). Where flow.records
+// alone ends before the checkpoint, rows were deleted: that is reported.
 func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
 	of, _, err := l.deps.Index.Last(ctx, l.number, 0)
 	if err != nil {
@@ -272,42 +266,39 @@ func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
 	if s.Claim != nil {
 		claimed = s.Claim.Last
 	}
-	if _, err := l.marks(ctx, s, nil); err != nil {
-		return err
-	}
 	if last > claimed {
 		return halt("the table has records of messages up to %d, but the lane was never read beyond %d: NATS was restored or recreated; records accepted since and not stored are lost; run sluice lanes reset --lane %d and name the last unchanged message", last, claimed, l.number)
-	}
-	l.metrics.missing.Set(0)
-	if last >= s.LastRow {
-		return nil
 	}
 	line, err := l.expiryLine(ctx)
 	if err != nil {
 		return err
 	}
-	if _, expired, _ := s.Unexpired(line); s.LastRow > expired {
+	if _, expired, _ := s.Unexpired(line); last < s.LastRow && s.LastRow > expired {
 		l.metrics.missing.Set(float64(s.LastRow - last))
 		l.log.Error("the table has lost records that were stored: restore it, or rebuild it from the stream",
 			"last_stored", s.LastRow, "last_in_table", last)
+	} else {
+		l.metrics.missing.Set(0)
 	}
-	return nil
+	_, err = l.marks(ctx, s, nil)
+	return err
 }
 
-// marks asks how far days reach in the warehouse, and makes sure that the answer
-// can be trusted: what it is read from must have received all rows that were stored
-// of the lane.
+// marks asks how far days reach in the warehouse, and makes sure that the answer can be
+// trusted: what it is read from must have received all rows that were stored of the lane.
+// It is asked before each claim, so that a warehouse that was set back halts the lane
+// before anything is stored on top.
 func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDay) (flow.Marks, error) {
 	marks, err := l.deps.Index.Marks(ctx, l.number, s.Incarnation(), days)
 	if err != nil {
 		return marks, fmt.Errorf("look how far the sources reach: %w", err)
 	}
-	if marks.Rows+l.missing >= s.Totals.Stored {
+	if marks.Rows >= s.Totals.Stored {
 		return marks, nil
 	}
-	// Either flow.sources alone has lost something: then records that are
-	// stored would be taken for new. Or flow.records has lost the same, as when
-	// all of ClickHouse was restored from a backup: then they are new.
+	// Either flow.sources alone has lost something: then records that are stored would be
+	// taken for new. Or flow.records has lost the same, as when all of ClickHouse was
+	// restored from a backup: then records would be lost whose requests the log knows.
 	stale, err := l.deps.Index.StaleSourceDays(ctx, l.number, s.Incarnation())
 	if err != nil {
 		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)
@@ -315,7 +306,5 @@ func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDa
 	if len(stale) > 0 {
 		return marks, halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so that records which are resent would be stored twice; fill it from flow.records (docs/runbooks/lanes.md says how)", len(stale), stale[0].Source)
 	}
-	l.missing = s.Totals.Stored - marks.Rows
-	l.log.Error("the tables have lost records that were stored: restore them, or rebuild them from the stream", "stored", s.Totals.Stored, "in_tables", marks.Rows)
-	return marks, nil
+	return marks, halt("ClickHouse was set back: %d of the %d rows that were stored of the lane are missing; stop the ingesters, run sluice rebuild, and put its tables in place (docs/runbooks/RecordsLostInTable.md says how)", s.Totals.Stored-marks.Rows, s.Totals.Stored)
 }

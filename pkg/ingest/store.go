@@ -100,6 +100,9 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	}
 	// Decided. A crash here leaves nothing: it is decided anew, about other
 	// blocks perhaps.
+	if _, err := s.marks(ctx, s.next, nil); err != nil {
+		return err
+	}
 	clock, err := s.deps.Tables.Clock(ctx)
 	if err != nil {
 		return err
@@ -264,7 +267,7 @@ func (s *session) swap(ctx context.Context, next flow.LaneState) error {
 	if err != nil {
 		return fmt.Errorf("write the lane state: %w", err)
 	}
-	s.state, s.next, s.checked = next, next, next.Revision
+	s.state, s.next = next, next
 	s.metrics.checkpoint.Set(float64(next.Done))
 	return nil
 }

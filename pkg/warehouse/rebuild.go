@@ -61,6 +61,7 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 	}
 	for name, columns := range map[string]string{
 		"rebuild_plan":   "(lane UInt16, incarnation UInt64, first UInt64) ORDER BY lane",
+		"rebuild_there":  "(source String, partition_id Int64, day Date, lane UInt16, incarnation UInt64, n Int64) ORDER BY lane",
 		"rebuild_months": "(month UInt32, done UInt8) ORDER BY (month, done)",
 		"rebuild":        "(lane UInt16, first UInt64, last UInt64, token String, dropped String, claimed_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')) ORDER BY (lane, first)",
 	} {
@@ -81,8 +82,7 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 	return s.forgotten(ctx, plan == 0)
 }
 
-// forgotten copies what was forgotten when the shadow is fresh, so that the totals of the
-// lanes and the marks of flow.sources fit it. A rebuild that was begun before something
+// forgotten copies what was forgotten when the shadow is fresh. A rebuild that was begun before something
 // was forgotten may hold it.
 func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
 	live, err := s.live.Receipts(ctx)
@@ -101,24 +101,6 @@ func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
 	}
 	if len(live) == 0 {
 		return nil
-	}
-	d := s.plain()
-	_, columns, _ := strings.Cut(forgottenColumns, ", ")
-	truncate := fmt.Sprintf("TRUNCATE TABLE %s%s", d.Table("sources"), d.OnCluster())
-	if err := s.everywhere(ctx, truncate); err != nil { // as an interruption leaves it
-		return storeError("tell the shadow what was forgotten", err)
-	}
-	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0})
-	if err != nil {
-		return err
-	}
-	if err := s.exec(inserting, fmt.Sprintf(`INSERT INTO %[1]s.sources (source, partition_id, day, lane, incarnation, first_position, last_position, first_ts, last_ts, received_at, last_seq, rows)
-			SELECT r.source, if(r.identity = '', r.partition_id, 0) AS p, toDate(r.ts) AS d, r.lane, r.incarnation,
-				min(if(r.identity = '', toNullable(r.position), NULL)), max(if(r.identity = '', toNullable(r.position), NULL)),
-				min(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)), max(if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)),
-				max(r.received_at), max(r.stream_seq), count()
-			FROM (SELECT DISTINCT %[3]s FROM %[2]s.forgotten) AS r GROUP BY r.source, p, d, r.lane, r.incarnation`, s.name, s.live.name, columns)); err != nil {
-		return storeError("tell the shadow what was forgotten", err)
 	}
 	for _, statement := range []string{
 		fmt.Sprintf("INSERT INTO %[1]s.forgotten (%[3]s) SELECT %[3]s FROM %[2]s.forgotten", s.name, s.live.name, forgottenColumns),
@@ -329,6 +311,42 @@ func (s *Shadow) Copy(ctx context.Context, plan []Start, progress func(done, tot
 		}
 		copied += counts[month]
 		progress(copied, total)
+	}
+	return s.gone(ctx, older)
+}
+
+// gone gives flow.sources of the shadow the rows that were stored and are not there any
+// more, because they have expired or were forgotten: a lane halts when flow.sources counts
+// fewer rows than the lane has stored. Before the first block is replayed it may be
+// repeated. Records are counted first: what comes in meanwhile is rather counted twice
+// than not at all.
+func (s *Shadow) gone(ctx context.Context, older string) error {
+	var replayed uint64
+	if err := s.row(ctx, "look whether the replay has begun", fmt.Sprintf("SELECT count() FROM %s.rebuild", s.name), nil, &replayed); err != nil || replayed > 0 {
+		return err
+	}
+	const key = "source, partition_id, day, lane, incarnation"
+	there, d := s.name+".rebuild_there", s.plain()
+	if err := s.everywhere(ctx, fmt.Sprintf("TRUNCATE TABLE %s%s", there, d.OnCluster())); err != nil {
+		return fmt.Errorf("empty the table rebuild_there: %w", err)
+	}
+	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0, "max_partitions_per_insert_block": 0})
+	if err != nil {
+		return err
+	}
+	for _, statement := range []string{
+		fmt.Sprintf(`INSERT INTO %s SELECT source, if(identity = '', partition_id, 0) AS p, toDate(ts) AS d, lane, incarnation, toInt64(count())
+			FROM %s.records WHERE NOT (%s) GROUP BY source, p, d, lane, incarnation`, there, s.live.name, older),
+		fmt.Sprintf(`INSERT INTO %[1]s.sources (%[4]s, first_position, last_position, first_ts, last_ts, received_at, last_seq, rows)
+			SELECT %[4]s, min(a), max(b), min(c), max(d), max(e), max(f), toUInt64(sum(n)) FROM (
+				SELECT %[4]s, first_position AS a, last_position AS b, first_ts AS c, last_ts AS d, received_at AS e, last_seq AS f, toInt64(rows) AS n FROM %[2]s.sources
+				UNION ALL SELECT %[4]s, NULL, NULL, NULL, NULL, fromUnixTimestamp64Milli(0, 'UTC'), 0, -toInt64(rows) FROM %[1]s.sources
+				UNION ALL SELECT %[4]s, NULL, NULL, NULL, NULL, fromUnixTimestamp64Milli(0, 'UTC'), 0, -n FROM %[3]s)
+			GROUP BY %[4]s HAVING sum(n) > 0`, s.name, s.live.name, there, key),
+	} {
+		if err := s.exec(inserting, statement); err != nil {
+			return storeError("count what is not there any more", err)
+		}
 	}
 	return nil
 }
