@@ -80,20 +80,25 @@ func (s *session) earlier(ctx context.Context, b *block, c flow.Claim, r flow.Ru
 // if its rows may have expired since they were stored. Without them the token says that
 // they were stored; on any other day they are missing.
 func (s *session) expired(ctx context.Context, b *block, c flow.Claim, r flow.Run) (flow.Outcome, error) {
-	first := c.StoredAt
-	if c.RenewedAt > 0 {
-		first = c.RenewedAt
-	}
-	line, err := s.expiryLine(ctx)
-	if err != nil || flow.UTCDay(first) > line {
+	if expired, err := s.mayHaveExpired(ctx, c); err != nil || !expired {
 		return flow.Outcome{Result: flow.ResultMissing}, err
 	}
-	s.log.WarnContext(ctx, "rows of an open claim have expired", "claim", c, "from", r.From, "to", r.To, "line", line)
+	s.log.WarnContext(ctx, "rows of an open claim have expired", "claim", c, "from", r.From, "to", r.To)
 	o := s.stored(b, flow.ResultInserted, r)
 	if c.RenewedAt > 0 {
 		o.Earlier = uint64(b.left(r))
 	}
 	return o, nil
+}
+
+// mayHaveExpired tells whether rows of a claim may have expired since they were stored.
+func (s *session) mayHaveExpired(ctx context.Context, c flow.Claim) (bool, error) {
+	first := c.StoredAt
+	if c.RenewedAt > 0 {
+		first = c.RenewedAt
+	}
+	line, err := s.expiryLine(ctx)
+	return flow.UTCDay(first) <= line, err
 }
 
 // expiryLine is the last stored day of which rows may have expired; empty when none have.

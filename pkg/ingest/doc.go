@@ -92,8 +92,9 @@
 // Engines send at least once. Package dedup says which rows of a block are known
 // already, when the block before is stored; that is in the claim, and is never
 // decided again. flow.sources is trusted as long as it has received as many rows of
-// the lane as the totals say were stored. One that was truncated, or restored
-// without flow.records, halts the lane.
+// the lane as the totals say were stored, which is asked before each claim. One that was
+// truncated, or restored with or without flow.records, halts the lane. So does a claim of
+// which rows that were stored are missing.
 //
 // # Changes of users and dataset fields
 //

@@ -52,7 +52,40 @@ func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
 		return halt("the lane state is damaged: claim %s ends at row %d of a block of %d", c, last, rows)
 	}
 	s.repeated = true
-	return nil
+	return s.settledStay(ctx, b, c)
+}
+
+// settledStay makes sure that the rows of a claim are there that it says are stored. A
+// warehouse that was set back, or rebuilt up to the checkpoint, lacks them, and nothing
+// would insert them again. After a reset the messages are decided anew: what there is of
+// them is recognised.
+func (s *session) settledStay(ctx context.Context, b *block, c flow.Claim) error {
+	runs, want, there := []flow.Run{{To: c.Settled}}, -c.DeadLettered, 0
+	for i, p := range c.Pieces {
+		if p.State == flow.PieceStored {
+			runs = append(runs, c.Piece(i))
+		}
+	}
+	for _, run := range runs {
+		want += b.left(run)
+	}
+	if want == 0 {
+		return nil
+	}
+	for _, run := range runs {
+		n, err := s.visible(ctx, b, run)
+		if err != nil {
+			return err
+		}
+		there += n
+	}
+	if there >= want {
+		return nil
+	}
+	if expired, err := s.mayHaveExpired(ctx, c); err != nil || expired {
+		return err
+	}
+	return halt("%d of the %d rows of claim %s that were stored are missing: ClickHouse was set back; run sluice lanes reset --lane %d --last %d, then sluice verify", want-there, want, c, s.number, s.state.Done)
 }
 
 // errOtherVersion says what an operator does about a claim that only the version that

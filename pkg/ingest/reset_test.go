@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
+	"sluice/pkg/record"
 )
 
 // unnamed is a request of one record that has no identity of its own.
@@ -216,6 +218,44 @@ func TestAResetKeepsTheWindowBeforeIt(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, w.stored()); diff != "" || w.state.Done != 32 {
 			t.Errorf("done %d, stored (-want +got):\n%s", w.state.Done, diff)
+		}
+	})
+}
+
+// TestSettledPiecesThatAreLostHaltTheLane: a warehouse was set back to a time at which
+// everything up to the checkpoint was stored, and pieces of the open claim were not.
+func TestSettledPiecesThatAreLostHaltTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		passed()
+		w := newWorld()
+		w.publish(posted("a", inMonth(1, 1), inMonth(2, 2), inMonth(1, 3)))
+		blocked := true
+		w.insert = func(b record.Block) error {
+			if blocked && rowAt(b.Columns, b.From).Index == 1 { // of the later month
+				return &flow.StoreError{Class: flow.ClassRetry, Code: 202, Err: errors.New("busy")}
+			}
+			return nil
+		}
+		i, stop := w.startIngester(t, ingest.Config{Together: 1})
+		time.Sleep(time.Minute)
+		w.mu.Lock()
+		if len(w.rows) != 2 || w.state.Claim == nil || w.state.Claim.Settled == 0 {
+			t.Fatalf("%d rows, claim %+v, want the earlier month settled", len(w.rows), w.state.Claim)
+		}
+		w.rows, w.told, w.table, blocked = nil, nil, map[place]int{}, false
+		w.tokens = map[string]map[string]int{"table": {}, "view": {}}
+		w.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "sluice lanes reset --lane 0 --last 0") {
+			t.Errorf("Check says %v, want halted with the command", err)
+		}
+		w.reset(0)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}, w.table); diff != "" {
+			t.Errorf("stored (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -36,7 +36,7 @@ var operations = []operation{
 	{"away-and-back", false, awayAndBack},
 	{"lanes-reset", false, lanesReset},
 	{"set-back-nats", false, setBackNATS},
-	{"set-back-clickhouse", false, setBackClickHouse},
+	{"set-back-clickhouse", true, setBackClickHouse},
 	{"expire", false, expire},
 }
 

@@ -311,13 +311,13 @@ func (h *history) count() {
 // RareStates are what a long run must reach: one that does not proves less than it seems
 // to.
 var RareStates = []string{
-	"a connection is lost", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a source is moved: done", "a source is moved: given up",
+	"a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a source is moved: done", "a source is moved: given up",
 	"an api cannot publish", "an api dies", "an engine numbers anew", "an ingester dies", "an ingester stops", "answered as a repeat",
 	"days in doubt", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "insert lands after its process died",
 	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "lanes are full", "lease: late",
 	"move marker: late", "refold", "rejected insert", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
 	"request given up", "resent in another cut", "set back: NATS", "set back: dead letters", "set back: everything", "set back: lane states",
-	"set back: lanes", "set back: leases", "set back: lists of sources", "set back: one lane", "set back: the warehouse", "takeover in mid-insert", "the clock of the server steps", "the warehouse is short of memory", "token known",
+	"set back: lanes", "set back: leases", "set back: lists of sources", "set back: one lane", "set back: the warehouse", "takeover in mid-insert", "the tables are rebuilt", "the clock of the server steps", "the warehouse is short of memory", "token known",
 	"tokens of an open claim are forgotten", "view rejects", "views miss an insert", "void entry",
 }
 

@@ -66,7 +66,9 @@ type setBack struct {
 	image *image
 	alive bool // ingesters run meanwhile
 
-	ends map[int]uint64 // the last unchanged message of each lane
+	ends    map[int]uint64 // the last unchanged message of each lane
+	lost    []row          // rows that are gone, of messages that are not
+	rebuilt bool
 }
 
 // planSetBack plans that something is set back to what it was a while before.
@@ -99,12 +101,12 @@ func (s *setBack) resets() bool {
 	return s.streams(stream.LaneName(0)) || s.streams("KV_"+stream.LaneBucket)
 }
 
-// begin stops what the operator stops. Who brings an image of a lane or of lane states
-// back stops ingesters first, and waits until ClickHouse has ended what they have sent; or
-// the ingesters run, and notice it.
+// begin stops what the operator stops. Who brings an image of a lane, of lane states, or of
+// the tables back stops ingesters first, and waits until ClickHouse has ended what they
+// have sent; or the ingesters run, and notice it.
 func (s *setBack) begin() {
 	s.pending.Add(1)
-	if s.resets() && !s.alive {
+	if (s.resets() || s.rows) && !s.alive {
 		s.holdIngesters()
 		s.whenStored(s.replace)
 		return
@@ -138,7 +140,9 @@ func (s *setBack) replace() {
 		s.ends[lane] = min(last, s.server.streams[stream.LaneName(lane)].last)
 	}
 	if s.rows {
-		s.doubtRows()
+		if !s.resets() {
+			s.lost = s.warehouse.rows[records][len(s.image.tables.rows[records]):]
+		}
 		s.discard("insert ")
 		s.warehouse.tables = s.image.tables.clone()
 	}
@@ -149,10 +153,12 @@ func (s *setBack) replace() {
 		}
 	}
 	switch {
-	case !s.resets():
+	case !s.resets() && !s.rows:
 		s.resend()
 	case s.alive:
 		s.watch(0)
+	case !s.resets():
+		s.rebuild()
 	default:
 		s.reset(slices.Collect(maps.Keys(s.ends))...)
 	}
@@ -162,15 +168,30 @@ func (s *setBack) replace() {
 // be under way for a minute.
 const watched = 150
 
-// watch resets lanes that have halted for it. What a lane has stored since is unchanged
-// too, but for rows of what is gone: then it would have halted.
+// watch does what a lane that has halted for it names: rebuild, or reset. What a lane has
+// stored since is unchanged too, but for rows of what is gone: then it would have halted.
 func (s *setBack) watch(seconds int) {
-	halted := s.halted()
+	halted := s.halted("lanes reset", flow.ErrGap.Error())
+	behind := s.halted("sluice rebuild")
 	switch {
+	case len(behind) > 0 && !s.rebuilt:
+		s.saw("a lane halts whose tables were set back")
+		s.holdIngesters()
+		s.whenStored(s.rebuild)
+	case len(behind) > 0: // the log does not hold it any more
+		s.saw("a lane is reset that lacks rows for good")
+		for _, lane := range behind {
+			s.ends[lane] = s.server.streams[stream.LaneName(lane)].last
+		}
+		s.holdIngesters()
+		s.whenStored(func() { s.reset(behind...) })
 	case len(halted) > 0:
 		s.saw("a lane that was set back halts")
 		s.holdIngesters()
 		s.whenStored(func() { s.reset(halted...) })
+	case seconds == watched && s.rows && !s.resets() && !s.rebuilt: // no lane has had a block since
+		s.holdIngesters()
+		s.whenStored(s.rebuild)
 	case seconds == watched:
 		s.resend()
 	default:
@@ -178,8 +199,45 @@ func (s *setBack) watch(seconds int) {
 	}
 }
 
-// halted are the lanes of which an ingester says that they are to be reset.
-func (s *setBack) halted() (lanes []int) {
+// rebuild does what sluice rebuild does, and puts its tables in place: what is older than
+// the lanes hold is copied, and what they hold is stored, up to the checkpoints.
+func (s *setBack) rebuild() {
+	s.saw("the tables are rebuilt")
+	s.rebuilt = true
+	there, held := map[at]bool{}, map[int]uint64{}
+	var rows []row
+	states := map[int]flow.LaneState{}
+	for lane := range s.lanes {
+		states[lane], held[lane] = s.state(lane), s.server.streams[stream.LaneName(lane)].first
+	}
+	add := func(r row, copied bool) {
+		state := states[r.lane]
+		if r.incarnation == state.Incarnation() && r.seq > state.Done || there[r.at()] {
+			return // a claim stores it
+		}
+		if !copied && r.seq < held[r.lane] {
+			s.doubtBare(oracle.Record{Source: r.Source, Number: r.Key})
+			return
+		}
+		there[r.at()] = true
+		rows = append(rows, r)
+	}
+	for _, r := range s.warehouse.rows[records] {
+		add(r, true)
+	}
+	for _, r := range s.lost {
+		add(r, false)
+	}
+	for table := range views {
+		s.warehouse.rows[table], s.warehouse.tokens[table] = slices.Clone(rows), map[string]arrival{}
+	}
+	s.release()
+	s.watch(0)
+}
+
+// halted are the lanes of which an ingester says that they are halted, and one of some
+// texts.
+func (s *setBack) halted(texts ...string) (lanes []int) {
 	for _, g := range s.ingesters {
 		if g == nil || g.real.Load() == nil {
 			continue
@@ -187,8 +245,14 @@ func (s *setBack) halted() (lanes []int) {
 		for line := range strings.Lines(fmt.Sprint(g.real.Load().Check(context.Background()))) {
 			var lane int
 			n, _ := fmt.Sscanf(line, "lane %d is halted", &lane)
-			if n == 1 && (strings.Contains(line, "lanes reset") || strings.Contains(line, flow.ErrGap.Error())) && !slices.Contains(lanes, lane) {
-				lanes = append(lanes, lane)
+			if n == 0 || !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) || slices.Contains(lanes, lane) {
+				continue
+			}
+			lanes = append(lanes, lane)
+			if _, after, named := strings.Cut(line, "--last "); named { // rows of its claim are missing
+				var last uint64
+				_, _ = fmt.Sscan(after, &last)
+				s.ends[lane], s.uncounted = last, true
 			}
 		}
 	}
@@ -322,14 +386,6 @@ func (s *server) rememberIDs(l *log) {
 		}
 	}
 	s.expire(l)
-}
-
-// doubtRows takes records without an identity of their own whose rows are lost for
-// acknowledged in vain: only rebuild brings them back.
-func (s *setBack) doubtRows() {
-	for _, r := range s.warehouse.rows[records][len(s.image.tables.rows[records]):] {
-		s.doubtBare(oracle.Record{Source: r.Source, Number: r.Key})
-	}
 }
 
 // doubtLetters does so with dead letters that are lost.
