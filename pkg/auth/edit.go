@@ -16,8 +16,8 @@ import (
 )
 
 // Edit replaces a token file, which may be missing, by one with the tokens that change
-// returns, given those that are there. What change leaves as it was keeps its text, with
-// the comments around it. Programs that follow the file see the old one or the new one.
+// returns, given those that are there. All other lines keep their text. Programs that
+// follow the file see the old one or the new one.
 // Two that edit it take turns.
 func Edit(path string, change func([]Entry) ([]Entry, error)) error {
 	folder, err := os.Open(filepath.Dir(path))
@@ -65,7 +65,8 @@ func Read(path string) ([]Entry, error) {
 	return all, nil
 }
 
-// edit is the content of a token file after a change.
+// edit is the content of a token file after a change. Lines that it need not touch stay as
+// they are.
 func edit(content []byte, change func([]Entry) ([]Entry, error)) ([]byte, error) {
 	if len(bytes.TrimSpace(content)) == 0 {
 		content = []byte("[]\n")
@@ -78,39 +79,37 @@ func edit(content []byte, change func([]Entry) ([]Entry, error)) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	text, begins, ends, err := places(content)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	at := 0
+	text := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
 	for i, entry := range was {
-		out = append(out, text[at:begins[i]]...)
-		at = ends[i]
 		n := slices.IndexFunc(will, func(e Entry) bool { return e.SHA256 == entry.SHA256 })
-		switch {
-		case n < 0:
-			continue
-		case reflect.DeepEqual(entry, will[n]):
-			out = append(out, text[begins[i]:ends[i]]...)
-		default:
-			out = append(out, will[n].Line())
+		if n < 0 || !reflect.DeepEqual(entry, will[n]) {
+			at := slices.IndexFunc(text, func(line string) bool { return strings.HasPrefix(line, "- {") && strings.Contains(line, entry.SHA256) })
+			switch {
+			case at < 0:
+				return nil, fmt.Errorf("token %d: a program changes a token only if it is one line that begins with \"- {\": change it by hand", i+1)
+			case n < 0:
+				text = slices.Delete(text, at, at+1)
+			default:
+				text[at] = will[n].Line()
+			}
 		}
-		will = slices.Delete(will, n, n+1)
+		if n >= 0 {
+			will = slices.Delete(will, n, n+1)
+		}
 	}
-	kept := len(out)
+	at := slices.IndexFunc(text, func(line string) bool { return strings.TrimSpace(line) == "..." })
+	if at < 0 {
+		at = len(text)
+	}
 	for _, entry := range will {
-		out = append(out, entry.Line())
+		text = slices.Insert(text, at, entry.Line())
+		at++
 	}
-	rest := text[at:]
-	if len(was) == 0 { // behind the comments, in the place of the empty list
-		out = append(slices.Clone(text[:ends[0]-1]), out[kept:]...)
-		rest = text[ends[0]:]
+	text = slices.DeleteFunc(text, func(line string) bool { return strings.TrimSpace(line) == "[]" })
+	if !slices.ContainsFunc(text, func(line string) bool { return strings.HasPrefix(line, "-") }) {
+		text = append(text, "[]")
 	}
-	if !slices.ContainsFunc(out, func(line string) bool { return strings.HasPrefix(line, "-") }) {
-		out = append(out, "[]")
-	}
-	edited := []byte(strings.TrimRight(strings.Join(append(out, rest...), "\n"), "\n") + "\n")
+	edited := []byte(strings.Join(text, "\n") + "\n")
 	if _, err := entriesOf(edited); err != nil {
 		return nil, fmt.Errorf("it cannot be changed by a program: %w", err)
 	}
@@ -135,43 +134,4 @@ func entriesOf(content []byte) ([]Entry, error) {
 		all[i] = Entry{Subject: item.Subject, Source: item.Source, SHA256: item.SHA256, Scopes: item.Scopes, Expires: e.expires, Tables: item.Tables, Tenants: item.Tenants, Rate: item.Rate, Exclude: item.Exclude}
 	}
 	return all, nil
-}
-
-// places are the lines of a token file, and where in them each token begins and ends;
-// of an empty list where it is itself.
-func places(content []byte) (text []string, begins, ends []int, err error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(content, &document); err != nil {
-		return nil, nil, nil, err
-	}
-	list := document.Content[0]
-	text = strings.Split(string(content), "\n")
-	if len(list.Content) == 0 {
-		return text, nil, []int{list.Line}, nil
-	}
-	for i, token := range list.Content {
-		begin := token.Line - 1
-		if list.Style&yaml.FlowStyle != 0 || !strings.HasPrefix(text[begin], "-") {
-			return nil, nil, nil, fmt.Errorf("token %d: a program changes the file only if each token begins a line with \"- \"", i+1)
-		}
-		begins = append(begins, begin)
-	}
-	for i := range begins {
-		end := len(text)
-		if i+1 < len(begins) {
-			end = begins[i+1]
-		}
-		for isBetween(text[end-1]) {
-			end--
-		}
-		ends = append(ends, end)
-	}
-	return text, begins, ends, nil
-}
-
-// isBetween tells whether a line belongs to no token: a comment, the end of the
-// document, or an empty one.
-func isBetween(line string) bool {
-	line = strings.TrimSpace(line)
-	return line == "" || line == "..." || strings.HasPrefix(line, "#")
 }

@@ -17,41 +17,6 @@ import (
 	"sluice/pkg/record/recordtest"
 )
 
-func TestFormsOfABody(t *testing.T) {
-	tests := []struct {
-		name, body string
-		form       record.Form
-		want       []string
-	}{
-		{"one record", ` {"id":"a"} `, record.FormAuto, []string{`{"id":"a"}`}},
-		{"an array", `[{"id":"a"}, {"id":"b"}]`, record.FormAuto, []string{`{"id":"a"}`, `{"id":"b"}`}},
-		{"an empty array", ` [ ] `, record.FormAuto, nil},
-		{"an object that wraps an array", `{"source":"x","records":[{"id":"a"},{"id":"b"}],"n":2}`, record.FormAuto, []string{`{"id":"a"}`, `{"id":"b"}`}},
-		{"an object that wraps nothing", `{"records":[]}`, record.FormAuto, nil},
-		{"an object with records and a value is a record", `{"records":[1],"value":{}}`, record.FormAuto, []string{`{"records":[1],"value":{}}`}},
-		{"an object with records and a value type is a record", `{"records":[{}],"valueType":"JOB"}`, record.FormAuto, []string{`{"records":[{}],"valueType":"JOB"}`}},
-		{"an object with records that are no array is a record", `{"records":{}}`, record.FormAuto, []string{`{"records":{}}`}},
-		{"objects on lines of their own", "{\"id\":\"a\"}\n{\"id\":\"b\"}\n", record.FormAuto, []string{`{"id":"a"}`, `{"id":"b"}`}},
-		{"NDJSON", "{\"id\":\"a\"}\r\n\r\n{\"id\":\"b\"}", record.FormNDJSON, []string{`{"id":"a"}`, `{"id":"b"}`}},
-		{"NDJSON of wrapping objects", "{\"records\":[{\"id\":\"a\"}]}\n{\"id\":\"b\"}", record.FormNDJSON, []string{`{"id":"a"}`, `{"id":"b"}`}},
-		{"NDJSON of empty lines", "\n\n", record.FormNDJSON, nil},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			r := record.NewRequest()
-			defer r.Release()
-			fatal.If(t, r.Parse([]byte(test.body), test.form, record.Limits{}))
-			var got []string
-			for i := range r.Len() {
-				got = append(got, string(r.Record(i)))
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestBodiesThatAreNotJSONAreRefusedWhereTheyBreak(t *testing.T) {
 	tests := []struct {
 		name, body string
@@ -122,36 +87,6 @@ func TestBodiesBeyondALimitAreRefused(t *testing.T) {
 				}
 			} else if err != nil || test.want != "" {
 				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
-	}
-}
-
-func TestProblemsPointIntoTheBody(t *testing.T) {
-	const bad = `{"key":true,"value":{"retries":"x"}}`
-	tests := []struct {
-		name, body string
-		form       record.Form
-		want       []string
-	}{
-		{"one record", bad, record.FormAuto, []string{"0 #/key", "0 #/value/retries"}},
-		{"an array", "[{}," + bad + "]", record.FormAuto, []string{"1 #/1/key", "1 #/1/value/retries"}},
-		{"a wrapper", `{"records":[{},` + bad + "]}", record.FormAuto, []string{"1 #/records/1/key", "1 #/records/1/value/retries"}},
-		{"several documents", "{}\n" + bad, record.FormAuto, []string{"1 #/1/key", "1 #/1/value/retries"}},
-		{"NDJSON of one line", bad, record.FormNDJSON, []string{"0 #/0/key", "0 #/0/value/retries"}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			var problems *record.ProblemsError
-			if err := new(record.Request).Parse([]byte(test.body), test.form, record.Limits{}); !errors.As(err, &problems) {
-				t.Fatalf("got %v, want a *ProblemsError", err)
-			}
-			var got []string
-			for _, p := range problems.Problems {
-				got = append(got, fmt.Sprintf("%d %s", p.Index, p.Pointer))
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
