@@ -1,16 +1,13 @@
 package nats_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -189,108 +186,4 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 		t.Fatalf("in process: %v", err)
 	}
 	nc.Close()
-}
-
-// TestAcknowledgedSurvivesKills kills the server in the middle of traffic,
-// again and again, and looks for every acknowledged message.
-func TestAcknowledgedSurvivesKills(t *testing.T) {
-	p := natstest.StartProcess(t)
-	nc, err := client.Connect(p.URL, client.MaxReconnects(-1), client.ReconnectWait(20*time.Millisecond), client.ReconnectBufSize(-1))
-	fatal.If(t, err)
-	defer nc.Close()
-	js := stream(t, nc)
-	ctx, cancel := context.WithCancel(t.Context())
-	var mu sync.Mutex
-	acked := map[string]uint64{}
-	var wg sync.WaitGroup
-	for client := range 8 {
-		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprintf("%d-%d", client, n)
-				for ctx.Err() == nil {
-					once, done := context.WithTimeout(ctx, time.Second)
-					ack, err := js.Publish(once, "s", []byte(id), jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
-					done()
-					if err == nil {
-						mu.Lock()
-						acked[id] = ack.Sequence
-						mu.Unlock()
-						break
-					}
-				}
-			}
-		})
-	}
-	for range 3 {
-		time.Sleep(300 * time.Millisecond)
-		p.Kill()
-		p.Start()
-	}
-	time.Sleep(500 * time.Millisecond)
-	cancel()
-	wg.Wait()
-
-	s, err := js.Stream(t.Context(), "S")
-	fatal.If(t, err)
-	if len(acked) < 50 {
-		t.Errorf("only %d messages were acknowledged: the test shows nothing", len(acked))
-	}
-	for id, seq := range acked {
-		msg, err := s.GetMsg(t.Context(), seq)
-		if err != nil || string(msg.Data) != id {
-			t.Errorf("message %s was acknowledged at %d and is not there: %v", id, seq, err)
-		}
-	}
-	t.Logf("%d messages acknowledged over 3 kills", len(acked))
-}
-
-// TestAFullDiskIsLeftBehind: the disk takes no more in the middle of traffic,
-// and later does again. Nothing acknowledged is lost, and the server goes on by
-// itself.
-func TestAFullDiskIsLeftBehind(t *testing.T) {
-	p := natstest.StartProcess(t)
-	nc, err := client.Connect(p.URL, client.MaxReconnects(-1), client.ReconnectBufSize(-1))
-	fatal.If(t, err)
-	defer nc.Close()
-	js := stream(t, nc)
-	acked := map[string]uint64{}
-	publish := func(id string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		ack, err := js.Publish(ctx, "s", append(make([]byte, 4000), id...), jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
-		if err == nil {
-			acked[id] = ack.Sequence
-		}
-		return err
-	}
-	p.FillDisk(200 << 10)
-	n := 0
-	for ; n < 200; n++ {
-		if err = publish(fmt.Sprint(n)); err != nil {
-			break
-		}
-	}
-	if n == 0 || n == 200 {
-		t.Fatalf("%d messages were acknowledged on a disk of 200 KiB: %v", n, err)
-	}
-	time.Sleep(2 * time.Second)
-	if err := publish("while-full"); err == nil {
-		t.Fatal("a message was acknowledged on a full disk")
-	}
-	p.EmptyDisk()
-	deadline := time.Now().Add(20 * time.Second)
-	for publish("after") != nil {
-		if time.Now().After(deadline) {
-			t.Fatal("the server did not go on")
-		}
-	}
-	s, err := js.Stream(t.Context(), "S")
-	fatal.If(t, err)
-	for id, seq := range acked {
-		msg, err := s.GetMsg(t.Context(), seq)
-		if err != nil || string(msg.Data[4000:]) != id {
-			t.Errorf("message %s was acknowledged at %d and is not there: %v", id, seq, err)
-		}
-	}
-	t.Logf("%d messages before the disk was full", n)
 }

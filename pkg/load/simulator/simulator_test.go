@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,102 +136,6 @@ func TestEverythingHappens(t *testing.T) {
 	}
 	if seen["COMMAND PROCESS_INSTANCE ACTIVATE_ELEMENT"] == 0 || seen["COMMAND_REJECTION JOB COMPLETE"] == 0 {
 		t.Error("no commands, or no rejections")
-	}
-}
-
-// TestTheTruthIsWhatTheRecordsTell counts the records of each kind against the
-// truth, and follows each element through its life.
-func TestTheTruthIsWhatTheRecordsTell(t *testing.T) {
-	truth := new(simulator.Truth)
-	count := map[string]int{}
-	lives := map[int64][]string{}
-	for r := range simulator.New(simulator.Config{Seed: 5, Instances: 600, Truth: truth}).All() {
-		count[r.ValueType+" "+r.Intent]++
-		if r.ValueType == "PROCESS_INSTANCE" && r.Intent != "SEQUENCE_FLOW_TAKEN" && r.Intent != "ELEMENT_MIGRATED" {
-			v := decode(t, r)
-			lives[v.Key] = append(lives[v.Key], strings.TrimPrefix(v.Intent, "ELEMENT_"))
-		}
-	}
-	sum := func(of func() int) int { return of() }
-	for _, c := range []struct {
-		records string
-		truth   int
-	}{
-		{"PROCESS_INSTANCE ELEMENT_ACTIVATING", len(truth.Elements)},
-		{"PROCESS_INSTANCE ELEMENT_COMPLETED", sum(func() (n int) {
-			for _, e := range truth.Elements {
-				n += btoi(e.CompletedAt > 0)
-			}
-			return n
-		})},
-		{"PROCESS_INSTANCE ELEMENT_TERMINATED", sum(func() (n int) {
-			for _, e := range truth.Elements {
-				n += btoi(e.TerminatedAt > 0)
-			}
-			return n
-		})},
-		{"PROCESS_INSTANCE ELEMENT_MIGRATED", sum(func() (n int) {
-			for _, i := range truth.Instances {
-				n += i.MigratedElement
-			}
-			return n
-		})},
-		{"JOB CREATED", len(truth.Jobs)},
-		{"JOB FAILED", sum(func() (n int) {
-			for _, j := range truth.Jobs {
-				n += j.Failures
-			}
-			return n
-		})},
-		{"JOB TIMED_OUT", sum(func() (n int) {
-			for _, j := range truth.Jobs {
-				n += j.TimeOuts
-			}
-			return n
-		})},
-		{"INCIDENT CREATED", len(truth.Incidents)},
-		{"INCIDENT RESOLVED", sum(func() (n int) {
-			for _, i := range truth.Incidents {
-				n += btoi(i.ResolvedAt > 0)
-			}
-			return n
-		})},
-		{"VARIABLE CREATED", len(truth.Variables)},
-		{"VARIABLE UPDATED", sum(func() (n int) {
-			for _, v := range truth.Variables {
-				n += v.Changes
-			}
-			return n
-		})},
-		{"USER_TASK CREATED", len(truth.UserTasks)},
-		{"DECISION_EVALUATION EVALUATED", sum(func() (n int) {
-			for _, d := range truth.Decisions {
-				n += btoi(d.Failure == "")
-			}
-			return n
-		})},
-		{"DECISION_EVALUATION FAILED", sum(func() (n int) {
-			for _, d := range truth.Decisions {
-				n += btoi(d.Failure != "")
-			}
-			return n
-		})},
-	} {
-		if count[c.records] != c.truth {
-			t.Errorf("%s: %d records, the truth is %d", c.records, count[c.records], c.truth)
-		}
-	}
-	complete := []string{"ACTIVATING", "ACTIVATED", "COMPLETING", "COMPLETED"}
-	for key, life := range lives {
-		ended := slices.Index(life, "TERMINATING")
-		if ended < 0 {
-			ended = len(life)
-		} else if !slices.Equal(life[ended:], []string{"TERMINATING", "TERMINATED"}) {
-			t.Errorf("element %d: %v", key, life)
-		}
-		if ended > 4 || !slices.Equal(life[:ended], complete[:ended]) {
-			t.Errorf("element %d: %v", key, life)
-		}
 	}
 }
 

@@ -135,22 +135,6 @@ func TestNativeExternalTablesAreRefused(t *testing.T) {
 	}
 }
 
-// TestWithoutTheDefaultDatabaseClientsAreToldSo: the library opens no connection
-// then, until it is made again.
-func TestWithoutTheDefaultDatabaseClientsAreToldSo(t *testing.T) {
-	t.Parallel() // an engine of its own
-	e := clickhousetest.Start(t)
-	c := open(t, e.URL("system"))
-	run(t, c, "DROP DATABASE default")
-	err := open(t, e.URL("system")).Ping(t.Context())
-	wantCode(t, err, 1001)
-	if !strings.Contains(err.Error(), "default") {
-		t.Errorf("it does not say what is missing: %v", err)
-	}
-	run(t, c, "CREATE DATABASE default")
-	run(t, open(t, e.URL("system")), "SELECT 1")
-}
-
 // TestWrongPasswordsAreAnsweredLaterAndLater, and the right one at once.
 func TestWrongPasswordsAreAnsweredLaterAndLater(t *testing.T) {
 	t.Parallel() // an engine of its own, and much waiting

@@ -3,12 +3,10 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/fatal"
@@ -28,32 +26,6 @@ func insert(t *testing.T, c driver.Conn, table string, rows ...[]any) {
 	}
 	if err := batch.Send(); err != nil {
 		t.Fatalf("send: %v", err)
-	}
-}
-
-func TestDriverStoresATokenOnceInTableAndViews(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	for name, suffix := range connections {
-		t.Run(name, func(t *testing.T) {
-			c := open(t, address+suffix)
-			countedTable(t, c, "counted_"+name)
-			send := func(token string, from, to int) {
-				t.Helper()
-				batch, err := c.PrepareBatch(clickhouse.Context(t.Context(), clickhouse.WithSettings(tokenSettings(token))), "INSERT INTO counted_"+name)
-				fatal.If(t, err)
-				for i := from; i < to; i++ {
-					batch.Append(int64(i), fmt.Sprint("g", i%3))
-				}
-				fatal.If(t, batch.Send())
-			}
-			send("one", 0, 1000)
-			send("one", 0, 1000)
-			send("two", 0, 1000) // Another token: stored, although its rows are the same.
-			send("one", 0, 1000)
-			if diff := cmp.Diff(counts{2000, 2000, 2000}, counted(t, c, "counted_"+name)); diff != "" {
-				t.Errorf("table and views (-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 
@@ -84,42 +56,6 @@ func counted(t *testing.T, c driver.Conn, name string) (n counts) {
 	row(t, c, fmt.Sprintf("SELECT (SELECT count() FROM %[1]s), (SELECT sum(n) FROM %[1]s_by_group), (SELECT sum(n) FROM %[1]s_by_rest)", name),
 		&n.Rows, &n.ByGroup, &n.ByRest)
 	return n
-}
-
-func TestDriverRunsSeveralConnectionsAtOnce(t *testing.T) {
-	_, address := clickhousetest.FreshDatabase(t)
-	c := open(t, address+"?compress=lz4&max_open_conns=8&max_idle_conns=8")
-	run(t, c, "CREATE TABLE t (worker Int64, n Int64) ENGINE = MergeTree ORDER BY worker")
-	var group sync.WaitGroup
-	for worker := range 8 {
-		group.Go(func() {
-			for round := range 5 {
-				batch, err := c.PrepareBatch(t.Context(), "INSERT INTO t")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for n := range 500 {
-					batch.Append(int64(worker), int64(round*500+n))
-				}
-				if err := batch.Send(); err != nil {
-					t.Error(err)
-				}
-				var sum int64
-				if err := c.QueryRow(t.Context(), "SELECT sum(n) FROM t WHERE worker = ?", int64(worker)).Scan(&sum); err != nil {
-					t.Error(err)
-				}
-				last := int64((round + 1) * 500)
-				if want := last * (last - 1) / 2; sum != want {
-					t.Errorf("worker %d reads %d of its own rows' sum, want %d", worker, sum, want)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if n := count(t, c, "t"); n != 8*5*500 {
-		t.Errorf("got %d rows, want %d", n, 8*5*500)
-	}
 }
 
 // TestDriverMayFlushABatchInBlocks, and is told profile events after each and at the

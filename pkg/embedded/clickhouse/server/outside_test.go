@@ -148,20 +148,3 @@ func TestEveryNameOfTheEngineIsKnown(t *testing.T) {
 		}
 	}
 }
-
-func TestAllowFiles(t *testing.T) {
-	folder := t.TempDir()
-	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.AllowFiles = true })
-	file := filepath.Join(folder, "out.csv")
-	clickhousetest.Exec(t, e, "INSERT INTO FUNCTION file('"+file+"', 'CSV', 'a Int64') SELECT 42")
-	for _, sql := range []string{"SELECT * FROM file('" + file + "')", "SELECT * FROM '" + file + "'", "SELECT trimRight(file('" + file + "'), '\\n')"} {
-		if got := clickhousetest.Exec(t, e, sql); got != "42\n" {
-			t.Errorf("%s: got %q", sql, got)
-		}
-		r, err := http.NewRequest(http.MethodGet, e.HTTP()+"/?query="+url.QueryEscape(sql), nil)
-		fatal.If(t, err)
-		if got, _ := send(t, r); got.Exception != "497" {
-			t.Errorf("GET %s: %+v, want code 497 (ACCESS_DENIED)", sql, got)
-		}
-	}
-}

@@ -5,11 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +19,6 @@ const (
 	childData   = "NATSTEST_DATA"
 	childListen = "NATSTEST_LISTEN"
 	childConfig = "NATSTEST_CONFIG"
-	childLimit  = "NATSTEST_LIMIT" // file that says how large files may be, read on SIGUSR1
 )
 
 // Main runs the tests of a package that use StartProcess. In a process that one
@@ -41,33 +37,11 @@ func Main(m *testing.M) {
 
 // child serves until it is killed.
 func child() error {
-	signal.Ignore(syscall.SIGXFSZ) // a file that is too large is an error, not the end
-	limits := make(chan os.Signal, 1)
-	signal.Notify(limits, syscall.SIGUSR1)
-	srv, err := embedded.Start(embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen), ConfigFile: os.Getenv(childConfig)}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
+	_, err := embedded.Start(embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen), ConfigFile: os.Getenv(childConfig)}, slog.New(slog.DiscardHandler))
+	if err == nil {
+		select {}
 	}
-	defer srv.Shutdown()
-	for range limits {
-		text, err := os.ReadFile(os.Getenv(childLimit))
-		if err != nil {
-			return err
-		}
-		size, err := strconv.ParseUint(string(text), 10, 63)
-		if err != nil {
-			return err
-		}
-		var limit syscall.Rlimit
-		if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-			return err
-		}
-		limit.Cur = min(size, limit.Max)
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // Process is a NATS server in a process of its own, to be killed and paused.
@@ -99,7 +73,7 @@ func StartProcesses(t testing.TB, n int) (url string, all []*Process) {
 func startProcess(t testing.TB, address, data, config string) *Process {
 	t.Helper()
 	p := &Process{Process: programtest.New(t.TempDir(), "nats", os.Args[0], "-test.run=^$"), URL: "nats://" + address, Data: data, t: t}
-	p.Cmd.Env = append(os.Environ(), childData+"="+data, childListen+"="+address, childConfig+"="+config, childLimit+"="+p.Log+".limit")
+	p.Cmd.Env = append(os.Environ(), childData+"="+data, childListen+"="+address, childConfig+"="+config)
 	t.Cleanup(func() {
 		p.Process.Kill()
 		p.ShowIfFailed(t)
@@ -129,20 +103,6 @@ func (p *Process) Start() {
 // Kill ends the server as a power switch would, except that the operating
 // system keeps what it was given.
 func (p *Process) Kill() { p.Process.Kill() }
-
-// FillDisk makes every write beyond size bytes of a file fail from now on.
-func (p *Process) FillDisk(size uint64) {
-	p.t.Helper()
-	if err := os.WriteFile(p.Log+".limit", []byte(strconv.FormatUint(size, 10)), 0o600); err != nil {
-		p.t.Error(err)
-	}
-	if !p.Signal(syscall.SIGUSR1) {
-		p.t.Error("NATS does not run, so that its files are not limited")
-	}
-}
-
-// EmptyDisk undoes FillDisk.
-func (p *Process) EmptyDisk() { p.FillDisk(1 << 62) }
 
 // Pause stops the process where it is; its connections stay open.
 func (p *Process) Pause() {
