@@ -29,12 +29,13 @@ import (
 )
 
 type options struct {
-	Checks string `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
-	Deploy string `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
-	Sluice string `default:"bin/sluice" type:"path" help:"The program."`
-	Tools  string `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
-	Only   string `help:"Run those clients alone whose name has this in it."`
-	All    bool   `help:"A client that cannot be run here is a failure too."`
+	Checks  string `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
+	Clients string `default:"docs/clients.md" type:"path" help:"Page with the programs that post records."`
+	Deploy  string `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
+	Sluice  string `default:"bin/sluice" type:"path" help:"The program."`
+	Tools   string `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
+	Only    string `help:"Run those clients alone whose name has this in it."`
+	All     bool   `help:"A client that cannot be run here is a failure too."`
 }
 
 func main() {
@@ -84,6 +85,8 @@ func (o options) clients() []client {
 		}},
 		{name: "go-elasticsearch, opensearch-go", needs: filepath.Join(o.Tools, "shippers"), prepare: ship, command: []string{filepath.Join(o.Tools, "shippers")}},
 	}
+	sender := loops{page: o.Clients, python: python}
+	all = append(all, client{name: "senders in four languages", queue: "senders", needs: python, run: sender.check})
 	newest := filepath.Join(o.Tools, "camunda-zeebe-"+camundas[len(camundas)-1]) // it has the client among its libraries
 	all = append(all, client{name: "elasticsearch-java", needs: filepath.Join(newest, "bin", "broker"), prepare: ship, command: []string{
 		"java", "-cp", filepath.Join(newest, "lib", "*"), here + "Strict.java"}})
