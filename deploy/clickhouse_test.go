@@ -72,12 +72,13 @@ func TestClickHouseUsersHaveAPasswordAndLimitedRights(t *testing.T) {
 			t.Errorf("%s has profile %q and rights %q", name, u.Profile, u.Grants)
 		}
 		for _, grant := range u.Grants {
-			if !strings.HasSuffix(grant, " ON flow.*") && grant != "GRANT SELECT ON system.*" {
+			models := name == "flow_modeller" && (strings.HasSuffix(grant, " ON models.*") || grant == "GRANT CREATE TEMPORARY TABLE ON *.*")
+			if !strings.HasSuffix(grant, " ON flow.*") && grant != "GRANT SELECT ON system.*" && !models || name != "flow_writer" && strings.HasSuffix(grant, " ON flow.*") && grant != "GRANT SELECT ON flow.*" {
 				t.Errorf("%s may %s", name, grant)
 			}
 		}
 	}
-	if !users["flow_writer"] || !users["flow_analyst"] {
+	if !users["flow_writer"] || !users["flow_analyst"] || !users["flow_modeller"] {
 		t.Errorf("there are users %v", users)
 	}
 	if url := compose(t).Services["ingester"].Environment["SLUICE_CLICKHOUSE"]; !strings.HasPrefix(url, "clickhouse://flow_writer:") {

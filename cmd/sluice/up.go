@@ -336,7 +336,7 @@ const (
 
 // makeSecrets makes the passwords that are missing.
 func (u *up) makeSecrets() error {
-	return run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst,
+	return run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst, run.SecretModeller,
 		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole)
 }
 
@@ -362,6 +362,8 @@ func (u *up) engineArgs(file string) []string {
 		"--http", u.ClickHouseHTTP, "--clickhouse-library", file, "--secrets", u.secrets(),
 		"--analyst-memory", strconv.FormatInt(u.Analyst.Memory, 10), "--analyst-time", u.Analyst.Time.String(),
 		"--analyst-rows", strconv.FormatInt(u.Analyst.Rows, 10),
+		"--modeller-memory", strconv.FormatInt(u.Modeller.Memory, 10), "--modeller-time", u.Modeller.Time.String(),
+		"--modeller-rows", strconv.FormatInt(u.Modeller.Rows, 10), "--models-bytes", strconv.FormatInt(u.Models, 10),
 		"--clickhouse-slots", strconv.Itoa(u.Slots), "--clickhouse-kept-slots", strconv.Itoa(u.Kept)}
 	if u.Private {
 		args = append(args, "--private")

@@ -19,8 +19,10 @@ import (
 
 // DumpTable is a table that a backup holds.
 type DumpTable struct {
-	Name    string   `json:"name"`
+	Name    string   `json:"name"` // unique in the backup
 	Columns []string `json:"columns"`
+	Model   string   `json:"model,omitempty"`  // name in the modeller's database; empty of Sluice's own
+	Create  string   `json:"create,omitempty"` // definition, of a model
 }
 
 // frozenPrefix begins the names of the tables that Freeze makes.
@@ -28,16 +30,20 @@ const frozenPrefix = "frozen_"
 
 func (db *DB) frozen(table string) string { return db.name + "." + frozenPrefix + table }
 
-// DumpTables are the tables that hold something which is nowhere else.
-func (db *DB) DumpTables(ctx context.Context) ([]DumpTable, error) {
+// DumpTables are the tables that hold something which is nowhere else, and those of the
+// modeller.
+func (db *DB) DumpTables(ctx context.Context) ([]DumpTable, Models, error) {
 	if db.cfg.Cluster != "" {
-		return nil, errors.New("the tables of a ClickHouse cluster are not copied by this command: see docs/backup.md")
+		return nil, Models{}, errors.New("the tables of a ClickHouse cluster are not copied by this command: see docs/backup.md")
 	}
 	tables, err := db.tables(ctx)
 	if err != nil {
-		return nil, err
+		return nil, Models{}, err
 	}
-	var all []DumpTable
+	all, models, err := db.Models(ctx)
+	if err != nil {
+		return nil, models, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		t := tables[name]
 		short, ours := strings.CutPrefix(name, db.name+".")
@@ -45,24 +51,26 @@ func (db *DB) DumpTables(ctx context.Context) ([]DumpTable, error) {
 			continue
 		}
 		if !identifier.MatchString(short) {
-			return nil, fmt.Errorf("table %q is not one of Sluice's: its name is not plain", name)
+			return nil, models, fmt.Errorf("table %q is not one of Sluice's: its name is not plain", name)
 		}
-		d := DumpTable{Name: short}
-		if err := db.describe(ctx, &d); err != nil {
-			return nil, err
-		}
-		all = append(all, d)
+		all = append(all, DumpTable{Name: short})
 	}
-	return all, nil
+	for i := range all {
+		if err := db.describe(ctx, &all[i]); err != nil {
+			return nil, models, err
+		}
+	}
+	return all, models, nil
 }
 
 // describe reads the columns of a table.
 func (db *DB) describe(ctx context.Context, d *DumpTable) error {
 	return db.row(ctx, "describe "+d.Name, `SELECT arrayMap(c -> c.2, arraySort(groupArray((c.position, c.name))))
-		FROM system.columns AS c WHERE c.database = ? AND c.table = ? AND c.default_kind NOT IN ('ALIAS', 'MATERIALIZED')`, []any{db.name, d.Name}, &d.Columns)
+		FROM system.columns AS c WHERE concat(c.database, '.', c.table) = ? AND c.default_kind NOT IN ('ALIAS', 'MATERIALIZED')`, []any{db.live(*d)}, &d.Columns)
 }
 
-// rowDigest is a hash of some columns of a row. NULL has none, and is made a text.
+// rowDigest is a hash of some columns of a row of a table of this database. NULL has none,
+// and is made a text.
 func (db *DB) rowDigest(ctx context.Context, table string, columns []string) (string, error) {
 	types := map[string]string{}
 	err := db.each(ctx, "read the types of "+table, "SELECT name, type FROM system.columns WHERE database = ? AND table = ?", []any{db.name, table}, func(rows driver.Rows) error {
@@ -73,10 +81,11 @@ func (db *DB) rowDigest(ctx context.Context, table string, columns []string) (st
 	})
 	var hashed []string
 	for _, name := range columns {
-		if typ := types[name]; strings.Contains(typ, "Nullable(") || strings.Contains(typ, "Array(") {
-			name = "ifNull(toString(" + name + "), 'NULL')"
+		quoted := quoteName(name)
+		if typ := types[name]; strings.Contains(typ, "Nullable(") || strings.Contains(typ, "Array(") || strings.Contains(typ, "Map(") {
+			quoted = "ifNull(toString(" + quoted + "), 'NULL')"
 		}
-		hashed = append(hashed, name)
+		hashed = append(hashed, quoted)
 	}
 	return "cityHash64(" + strings.Join(hashed, ", ") + ")", err
 }
@@ -89,7 +98,7 @@ func (db *DB) MakeFreezable(ctx context.Context, tables []DumpTable) error {
 	}
 	for _, t := range tables {
 		for _, statement := range []string{
-			fmt.Sprintf("CREATE TABLE %s AS %s.%s", db.frozen(t.Name), db.name, t.Name),
+			fmt.Sprintf("CREATE TABLE %s AS %s", db.frozen(t.Name), db.live(t)),
 			fmt.Sprintf("ALTER TABLE %s MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1", db.frozen(t.Name)),
 		} {
 			if err := db.exec(ctx, statement); err != nil {
@@ -104,7 +113,7 @@ func (db *DB) MakeFreezable(ctx context.Context, tables []DumpTable) error {
 // same files, so that it takes no room and some milliseconds for each partition.
 func (db *DB) Freeze(ctx context.Context, tables []DumpTable) error {
 	for _, t := range tables {
-		if err := db.replacePartitions(ctx, db.name+"."+t.Name, db.frozen(t.Name)); err != nil {
+		if err := db.replacePartitions(ctx, db.live(t), db.frozen(t.Name)); err != nil {
 			return fmt.Errorf("freeze %s: %w", t.Name, err)
 		}
 	}
@@ -204,14 +213,18 @@ func (db *DB) DumpFiles(ctx context.Context, tables []DumpTable) (all []DumpFile
 // FORMAT Native prints them; a block is the caller's until the next one. It returns the
 // number of rows, and the sum of their hashes.
 func (db *DB) Dump(ctx context.Context, t DumpTable, f DumpFile, each func(block []byte) error) (rows, digest uint64, err error) {
-	hash, err := db.rowDigest(ctx, t.Name, t.Columns)
+	hash, err := db.rowDigest(ctx, frozenPrefix+t.Name, t.Columns)
 	if err != nil {
 		return 0, 0, err
+	}
+	var columns []string
+	for _, name := range t.Columns {
+		columns = append(columns, quoteName(name))
 	}
 	var block native.Block
 	var out proto.Buffer
 	err = db.send(ctx, ch.Query{
-		Body: fmt.Sprintf("SELECT %s, %s AS row_digest FROM %s WHERE %s", strings.Join(t.Columns, ", "), hash, db.frozen(t.Name), cmp.Or(f.Where, "1")),
+		Body: fmt.Sprintf("SELECT %s, %s AS row_digest FROM %s WHERE %s", strings.Join(columns, ", "), hash, db.frozen(t.Name), cmp.Or(f.Where, "1")),
 		Settings: append(db.lookupSettings(),
 			ch.Setting{Key: "max_threads", Value: "2", Important: true}, // others work here
 			ch.Setting{Key: "max_block_size", Value: "65536", Important: true},

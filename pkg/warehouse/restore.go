@@ -102,7 +102,8 @@ func (r *Restore) resume(ctx context.Context) error {
 
 // checkEmpty fails when a table of the database has rows.
 func (db *DB) checkEmpty(ctx context.Context) error {
-	return db.each(ctx, "look whether the database is empty", "SELECT table, sum(rows) FROM system.parts WHERE active AND database = ? AND table != 'schema' GROUP BY table HAVING sum(rows) > 0 ORDER BY table LIMIT 1", []any{db.name},
+	return db.each(ctx, "look whether the database is empty", "SELECT if(database = ?, table, concat(database, '.', table)) AS name, sum(rows) FROM system.parts WHERE active AND (database = ? AND table != 'schema' OR database = ? AND ? = 'flow') GROUP BY name HAVING sum(rows) > 0 ORDER BY name LIMIT 1",
+		[]any{db.name, db.name, modelsDatabase, db.name},
 		func(rows driver.Rows) error {
 			var table string
 			var n uint64
@@ -134,8 +135,13 @@ func (r *Restore) staging(table string) string { return r.name + "." + stagingPr
 // Prepare makes the table beside the one that is to be filled. It joins no parts and lets
 // none expire, so that what is compared is what was written, whatever time has made of it.
 func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
+	if t.Model != "" {
+		if err := r.makeModel(ctx, t); err != nil {
+			return err
+		}
+	}
 	var columns []string
-	if err := r.row(ctx, "read the columns of "+t.Name, "SELECT groupArray(name) FROM system.columns WHERE database = ? AND table = ?", []any{r.name, t.Name}, &columns); err != nil {
+	if err := r.row(ctx, "read the columns of "+t.Name, "SELECT groupArray(name) FROM system.columns WHERE concat(database, '.', table) = ?", []any{r.live(t)}, &columns); err != nil {
 		return err
 	}
 	for _, column := range t.Columns {
@@ -144,7 +150,7 @@ func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
 		}
 	}
 	for _, statement := range []string{
-		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s AS %s.%s", r.staging(t.Name), r.name, t.Name),
+		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s AS %s", r.staging(t.Name), r.live(t)),
 		fmt.Sprintf("ALTER TABLE %s MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1, parts_to_delay_insert = 0, parts_to_throw_insert = 1000000", r.staging(t.Name)),
 		"SYSTEM STOP TTL MERGES " + r.staging(t.Name),
 	} {
@@ -218,7 +224,7 @@ func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f
 // Compare fails unless the table beside holds these rows, by their number and the
 // sum of their hashes.
 func (r *Restore) Compare(ctx context.Context, t DumpTable, rows, digest uint64) error {
-	hash, err := r.rowDigest(ctx, t.Name, t.Columns)
+	hash, err := r.rowDigest(ctx, stagingPrefix+t.Name, t.Columns)
 	if err != nil {
 		return err
 	}
@@ -234,7 +240,7 @@ func (r *Restore) Compare(ctx context.Context, t DumpTable, rows, digest uint64)
 
 // Publish puts the table in its place. It may be repeated.
 func (r *Restore) Publish(ctx context.Context, t DumpTable) error {
-	if err := r.replacePartitions(ctx, r.staging(t.Name), r.name+"."+t.Name); err != nil {
+	if err := r.replacePartitions(ctx, r.staging(t.Name), r.live(t)); err != nil {
 		return fmt.Errorf("put %s in its place: %w", t.Name, err)
 	}
 	return nil

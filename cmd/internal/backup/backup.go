@@ -215,7 +215,7 @@ func (b *backup) freeze(ctx context.Context) error {
 	if m.Retentions, err = b.db.Retentions(ctx); err != nil {
 		return err
 	}
-	if m.Tables, err = b.db.DumpTables(ctx); err != nil {
+	if m.Tables, m.Models, err = b.db.DumpTables(ctx); err != nil {
 		return err
 	}
 	if m.Expired, err = expiry.Line(ctx, b.stream, b.db); err != nil {

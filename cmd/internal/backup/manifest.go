@@ -47,7 +47,8 @@ type Manifest struct {
 	Expired    string                `json:"expired,omitempty"` // the last stored day of which rows may have expired
 	Forgets    []flow.Forget         `json:"forgets,omitempty"` // which instances readers of the lanes skip
 	Tables     []warehouse.DumpTable `json:"tables,omitempty"`
-	Plan       []warehouse.DumpFile  `json:"plan,omitempty"` // files of tables
+	Models     warehouse.Models      `json:"models,omitzero"` // of the modeller, beside those tables
+	Plan       []warehouse.DumpFile  `json:"plan,omitempty"`  // files of tables
 
 	Files  []File            `json:"files,omitempty"`
 	Resend []warehouse.Reach `json:"resend,omitempty"` // from where sources send again

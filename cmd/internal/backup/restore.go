@@ -211,6 +211,9 @@ func (r *restore) fill(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.tables.MakeViews(ctx, r.m.Models); err != nil { // they hold nothing: an operator can make them again
+		r.cfg.Log.Warn("not every view of the database models could be made: its definition is in the manifest", "error", err)
+	}
 	return r.tables.Note(ctx, filled)
 }
 

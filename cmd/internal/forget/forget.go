@@ -294,12 +294,18 @@ func (f *forgetting) complete(ctx context.Context) (err error) {
 func (f *forgetting) count(ctx context.Context, unsettled []warehouse.Start) (err error) {
 	r := f.receipt
 	found := &Found{Tables: map[string]uint64{}}
+	r.Models = []string{}
 	err = f.each(func(s warehouse.Subject) error {
 		records, err := f.db.RecordsOf(ctx, s, r.Before.UnixMilli(), unsettled)
 		if err != nil {
 			return err
 		}
 		found.Records += records
+		models, err := f.db.ModelsOf(ctx, s)
+		if err != nil {
+			return err
+		}
+		r.Models = append(r.Models, models...)
 		tables, err := f.db.RowsOf(ctx, r.ID, s)
 		for table, rows := range tables {
 			found.Tables[table] += rows
@@ -309,6 +315,8 @@ func (f *forgetting) count(ctx context.Context, unsettled []warehouse.Start) (er
 	if err != nil {
 		return err
 	}
+	slices.Sort(r.Models)
+	r.Models = slices.Compact(r.Models)
 	found.DeadLetters, err = f.letters(ctx, func(stream.DeadLetter) error { return nil })
 	r.Found = found
 	return err

@@ -25,6 +25,11 @@ type Receipt struct {
 	Records uint64                    `json:"records"` // rows of flow.records
 	Lanes   []warehouse.ForgottenLane `json:"lanes"`   // by which these came in
 
+	// Tables of the database models that may hold something of them: those in which an
+	// instance is found, and those without a column process_instance_key. They are the
+	// modeller's to build anew or to clean.
+	Models []string `json:"models"`
+
 	Recounted []string `json:"recounted"` // days whose counters were recomputed
 
 	// No reader of the log returns these records any more. The messages that hold them

@@ -21,6 +21,7 @@ const (
 	SecretAdmin        = "clickhouse-admin"
 	SecretIngester     = "clickhouse-ingester"
 	SecretAnalyst      = "clickhouse-analyst"
+	SecretModeller     = "clickhouse-modeller"
 	SecretNATSAPI      = "nats-api"
 	SecretNATSIngester = "nats-ingester"
 	SecretNATSOperator = "nats-operator"

@@ -68,6 +68,12 @@ func newColumn(typ string) (column, error) {
 	return column{auto.Data, proto.ColumnType(typ)}, nil
 }
 
+// Readable fails when a Block cannot have a column of a type.
+func Readable(typ string) error {
+	_, err := newColumn(typ)
+	return err
+}
+
 // Width is how many columns the block has.
 func (n *Block) Width() int { return len(n.columns) }
 

@@ -28,6 +28,7 @@ var codes = map[string]int{
 	"INVALID_SESSION_TIMEOUT":       374,
 	"QUERY_WAS_CANCELLED":           394,
 	"QUERY_IS_TOO_LARGE":            229,
+	"QUOTA_EXCEEDED":                201,
 	"ACCESS_DENIED":                 497,
 	"AUTHENTICATION_FAILED":         516,
 	"STD_EXCEPTION":                 1001,

@@ -29,6 +29,7 @@ type blockReader struct {
 
 // block is one block as it was sent. Its body is valid until the next read.
 type block struct {
+	table         string // of an external table its name, as the packet says
 	columns, rows uint64
 	body          []byte // what FORMAT Native prints of it
 }

@@ -111,25 +111,30 @@ func TestHTTPForms(t *testing.T) {
 	if got := post([2]string{"query", "SELECT {a:Int32} + 1, getSetting('max_threads')"}, [2]string{"param_a", "41"}, [2]string{"max_threads", "3"}); got != ok("[42, 3]\n") {
 		t.Errorf("%+v", got)
 	}
-	if got := post([2]string{"query", "SELECT 1"}, [2]string{"t_structure", "a Int8"}); got.Exception != "48" {
-		t.Errorf("an external table: %+v", got)
-	}
-	for parameter, code := range map[string]string{"t_format": "48", "t_types": "48", "nosuch": "115"} { // as clickhouse-go sends it
+	for parameter, code := range map[string]string{"t_format": "115", "nosuch": "115"} { // of a table that did not come
 		if got, _ := get(t, url.Values{"query": {"SELECT 1"}, parameter: {"Native"}}); got.Exception != code {
 			t.Errorf("%s: %+v, want code %s", parameter, got, code)
 		}
 	}
 }
 
-// TestNativeExternalTablesAreRefused, however much of them there is, and the
-// connection goes on.
-func TestNativeExternalTablesAreRefused(t *testing.T) {
+// TestNativeExternalTables are there for one statement, and the connection goes on.
+func TestNativeExternalTables(t *testing.T) {
 	c := dial(t, "default", ch.Options{})
 	rows := make(proto.ColUInt64, 100_000)
-	wantChCode(t, c.Do(t.Context(), ch.Query{
-		Body: "SELECT count() FROM given", ExternalTable: "given", ExternalData: proto.Input{{Name: "n", Data: rows}},
-		Result: proto.Results{{Name: "n", Data: new(proto.ColUInt64)}},
-	}), 48)
+	for i := range rows {
+		rows[i] = uint64(i)
+	}
+	for range 2 {
+		var sum proto.ColUInt64
+		if err := c.Do(t.Context(), ch.Query{
+			Body: "SELECT sum(n) AS n FROM given", ExternalTable: "given", ExternalData: proto.Input{{Name: "n", Data: rows}},
+			Result: proto.Results{{Name: "n", Data: &sum}},
+		}); err != nil || len(sum) != 1 || sum[0] != 4999950000 {
+			t.Errorf("%v: %v", sum, err)
+		}
+	}
+	wantChCode(t, c.Do(t.Context(), ch.Query{Body: "SELECT count() FROM given", Result: proto.Results{{Name: "n", Data: new(proto.ColUInt64)}}}), 60)
 	if n := chCount(t, c, "numbers(3)"); n != 3 {
 		t.Errorf("afterwards there are %d of 3 rows", n)
 	}

@@ -14,7 +14,7 @@ type Config struct {
 	HTTP       string `name:"http" default:"127.0.0.1:8123" zero:"off" help:"Address of HTTP; off when empty."`
 	User       string `default:"default" help:"The one user, who may do everything; not with --secrets."`
 	Password   string `help:"Password of the user; better given as the variable."`
-	Secrets    string `help:"Folder with the passwords of the users admin, ingester and analyst, made if missing; without it, on loopback, every client may do everything."` // see users.go
+	Secrets    string `help:"Folder with the passwords of the users admin, ingester, analyst and modeller, made if missing; without it, on loopback, every client may do everything."` // see users.go
 	Private    bool   `help:"With --secrets: the analyst needs a password too; else a connection without one is the analyst."`
 	AllowFiles bool   `help:"Let statements leave the database: file(), url(), s3(), remote() and their kin; the process is then not confined to its folder."`
 	Statements
@@ -28,9 +28,11 @@ type Config struct {
 
 // Statements says what statements may take.
 type Statements struct {
-	Analyst Limits `embed:"" prefix:"analyst-"`
-	Slots   int    `name:"clickhouse-slots" default:"64" help:"Statements that ClickHouse runs at a time; more wait for 5 s, then are refused."` // with code 202
-	Kept    int    `name:"clickhouse-kept-slots" default:"8" help:"Of these, how many are for the ingester alone, where users have passwords."`  // at most half
+	Analyst  Limits `embed:"" prefix:"analyst-"`
+	Modeller Limits `embed:"" prefix:"modeller-"`
+	Models   int64  `name:"models-bytes" default:"10737418240" help:"Disk of the database models in bytes: above it the modeller only reads, drops and truncates."`
+	Slots    int    `name:"clickhouse-slots" default:"64" help:"Statements that ClickHouse runs at a time; more wait for 5 s, then are refused."` // with code 202
+	Kept     int    `name:"clickhouse-kept-slots" default:"8" help:"Of these, how many are for the ingester alone, where users have passwords."`  // at most half
 }
 
 // Shard is another engine, or this one, as tables of the engine Distributed see it.
@@ -43,11 +45,14 @@ type Shard struct {
 	Database string // of tables that are named without one; empty: default
 }
 
-// Limits are those of one statement.
+// ModelsDatabase is where the modeller makes tables and views.
+const ModelsDatabase = "models"
+
+// Limits are those of one statement of a user.
 type Limits struct {
-	Memory int64         `default:"2147483648" help:"Memory of one statement of the analyst in bytes; as much again may go to disk."` // for sorting and grouping
-	Time   time.Duration `default:"60s" help:"How long one statement of the analyst may take."`
-	Rows   int64         `default:"1000000" help:"Most rows of one result of the analyst."`
+	Memory int64         `default:"2147483648" help:"Memory of one statement of this user in bytes; as much again may go to disk."` // for sorting and grouping
+	Time   time.Duration `default:"60s" help:"How long one statement of this user may take."`
+	Rows   int64         `default:"1000000" help:"Most rows of one result of this user."`
 }
 
 func (c Config) withDefaults() (Config, error) {

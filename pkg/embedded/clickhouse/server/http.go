@@ -91,7 +91,7 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	if err != nil {
 		return err
 	}
-	ask, err := readRequest(in)
+	ask, err := readRequest(in, who)
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,13 @@ func (w *web) statement(in *http.Request, answer *answer) error {
 	if err := ask.prepare(in.Context(), s); err != nil {
 		return err
 	}
+	drop, err := s.lend(in.Context(), ask.external.tables)
+	if err != nil {
+		return err
+	}
+	defer drop()
 	if i := ask.stmt.insert; i != nil {
-		if err := s.permitInsert(i); err != nil {
+		if err := s.permitInsert(in.Context(), i); err != nil {
 			return err
 		}
 		return w.insert(in, s, ask, answer)

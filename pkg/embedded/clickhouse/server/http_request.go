@@ -30,6 +30,7 @@ type request struct {
 	data     io.Reader // of an INSERT
 	settings []setting
 	params   []setting // values for {name:Type}
+	external externals // tables that came along, as files of a form
 
 	sessionTime  time.Duration // that the session is kept after the request
 	sessionCheck bool          // it must be there already
@@ -53,7 +54,7 @@ var notSettings = map[string]bool{
 // INSERT begins.
 const peekSize = 1 << 20
 
-func readRequest(in *http.Request) (*request, error) {
+func readRequest(in *http.Request, who user) (*request, error) {
 	values := in.URL.Query()
 	r := &request{
 		id:       values.Get("query_id"),
@@ -75,7 +76,7 @@ func readRequest(in *http.Request) (*request, error) {
 		r.add(name, all[len(all)-1])
 	}
 	if strings.HasPrefix(in.Header.Get("Content-Type"), "multipart/form-data") {
-		more, err := r.readForm(in)
+		more, err := r.readForm(in, who)
 		if err != nil {
 			return nil, err
 		}
@@ -103,9 +104,10 @@ func (r *request) add(name, value string) {
 // maxField bounds a field of a form.
 const maxField = 1 << 20
 
-// readForm reads a form: parameters and settings, and the rest of the statement.
-// A file in it would be an external table.
-func (r *request) readForm(in *http.Request) (query string, err error) {
+// readForm reads a form: parameters and settings, the rest of the statement, and files,
+// each of which is an external table; NAME_structure or NAME_types, and NAME_format, say
+// what is in it.
+func (r *request) readForm(in *http.Request, who user) (query string, err error) {
 	form, err := in.MultipartReader()
 	if err != nil {
 		return "", library.Exceptionf("BAD_ARGUMENTS", "Form cannot be read: %v", err)
@@ -118,35 +120,33 @@ func (r *request) readForm(in *http.Request) (query string, err error) {
 		if err != nil {
 			return "", fmt.Errorf("read the form: %w", err)
 		}
+		limit := maxField
 		if part.FileName() != "" {
-			return "", errExternalTables
+			if !who.mayLend() {
+				return "", errExternalTables
+			}
+			limit = maxExternal - r.external.bytes
 		}
-		limit := int64(maxField)
 		if part.FormName() == "query" {
 			limit = maxStatement
 		}
-		value, err := io.ReadAll(io.LimitReader(part, limit+1))
+		value, err := io.ReadAll(io.LimitReader(part, int64(limit)+1))
 		if err != nil {
 			return "", fmt.Errorf("read the form: %w", err)
 		}
-		if int64(len(value)) > limit || fields >= maxSettings {
+		if len(value) > limit || fields >= maxSettings {
 			return "", library.Exceptionf("QUERY_IS_TOO_LARGE", "Form is too large at its field %.64q", part.FormName())
 		}
 		switch name := part.FormName(); {
 		case name == "query":
 			query += string(value)
-		case ofExternalTable(name):
-			return "", errExternalTables
+		case part.FileName() != "":
+			r.external.bytes += len(value)
+			r.external.tables = append(r.external.tables, externalTable{name: name, data: value})
 		default:
 			r.add(name, string(value))
 		}
 	}
-}
-
-// ofExternalTable tells whether a name is none of a setting but says what an
-// external table is like. Settings are known by their names, and looked for first.
-func ofExternalTable(name string) bool {
-	return strings.HasSuffix(name, "_structure") || strings.HasSuffix(name, "_types") || strings.HasSuffix(name, "_format")
 }
 
 // read finds the statement: in the query parameter, in the body, or begun in one
@@ -187,7 +187,7 @@ func (r *request) read(query string, body *bufio.Reader) error {
 
 // prepare makes the session what the request asks for.
 func (r *request) prepare(ctx context.Context, s *session) error {
-	settings := r.settings
+	settings := r.external.described(r.settings)
 	if r.readonly && r.session == "" { // No SET takes it back, so a session that lasts relies on permit.
 		settings = append(settings, setting{name: "readonly", value: "2"})
 	}
@@ -262,6 +262,9 @@ func (w *web) authenticate(in *http.Request, answer *answer) (user, error) {
 	values := in.URL.Query()
 	if basicUser, basicPassword, ok := in.BasicAuth(); ok {
 		name, password, given = basicUser, basicPassword, true
+		if password == "None" && (name == "None" || name == "default") { // clickhouse-sqlalchemy, of a URL without them
+			name, password = "", ""
+		}
 	}
 	if user, key := in.Header.Get("X-ClickHouse-User"), in.Header.Get("X-ClickHouse-Key"); user != "" || key != "" {
 		name, password, given = user, key, true

@@ -15,12 +15,14 @@ import (
 // readBlock reads the rest of a Data packet.
 func (c *client) readBlock() (read block, err error) {
 	defer func() { c.broken = c.broken || err != nil }()
-	if _, err := c.in.text(maxText); err != nil { // table name
+	table, err := c.in.text(maxText)
+	if err != nil {
 		return block{}, err
 	}
 	if read, err = c.blocks.read(); err != nil {
 		return block{}, err
 	}
+	read.table = table
 	if c.blocks.src == c.frames && c.frames.rest() > 0 {
 		return block{}, library.Exceptionf("INCORRECT_DATA", "%d bytes follow a block in its frame", c.frames.rest())
 	}

@@ -23,12 +23,12 @@ func (c *client) answer(ctx context.Context, q query) error {
 	}
 	var done library.Stats
 	switch {
-	case external:
-		err = errExternalTables
+	case external.err != nil:
+		err = external.err
 	case q.stage != wholeQuery:
 		err = errWholeQueries
 	default:
-		done, err = c.inSlot(ctx, q)
+		done, err = c.inSlot(ctx, q, external.tables)
 	}
 	var exception *library.Exception
 	if err != nil && (c.broken || !errors.As(err, &exception)) {
@@ -45,9 +45,9 @@ func (c *client) answer(ctx context.Context, q query) error {
 }
 
 // externalTables reads the tables a client sends along with a statement, which
-// end with an empty block, and tells whether there are any but that block. They
-// come before the client listens, so all of them are read.
-func (c *client) externalTables() (some bool, err error) {
+// end with an empty block. They come before the client listens, so all of them are
+// read, also those that its user may not send.
+func (c *client) externalTables() (some externals, err error) {
 	for {
 		packet, err := c.in.ReadByte()
 		if err != nil {
@@ -66,18 +66,23 @@ func (c *client) externalTables() (some bool, err error) {
 		if err != nil || read.isEnd() {
 			return some, err
 		}
-		some = some || read.rows > 0
+		some.add(c.session, read, c.blocks.columns)
 	}
 }
 
 // inSlot runs a statement when its turn has come.
-func (c *client) inSlot(ctx context.Context, q query) (library.Stats, error) {
+func (c *client) inSlot(ctx context.Context, q query, external []externalTable) (library.Stats, error) {
 	release, err := c.server.engine.slot(ctx, c.session.user.Role, waitForSlot)
 	if err != nil {
 		return library.Stats{}, err
 	}
 	defer release()
 	defer c.server.engine.running.enter(q.id, c.session.conn.ID)()
+	drop, err := c.session.lend(ctx, external)
+	if err != nil {
+		return library.Stats{}, err
+	}
+	defer drop()
 	return c.statement(ctx, q)
 }
 
@@ -100,7 +105,7 @@ func (c *client) statement(ctx context.Context, q query) (library.Stats, error) 
 		}
 	}
 	if i := stmt.insert; i != nil && strings.Trim(i.data, "; \t\r\n\f\v") == "" {
-		if err := c.session.permitInsert(i); err != nil {
+		if err := c.session.permitInsert(ctx, i); err != nil {
 			return library.Stats{}, err
 		}
 		return c.insert(ctx, q, i)

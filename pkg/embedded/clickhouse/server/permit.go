@@ -2,6 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"sluice/pkg/embedded/clickhouse/library"
@@ -14,8 +17,8 @@ func (s *session) permit(ctx context.Context, stmt statement) error {
 	if err := s.inside(stmt.text); err != nil {
 		return err
 	}
-	if s.limited() && setsDefault(stmt.text) {
-		return library.Exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: settings are given values, not DEFAULT, which would lift a limit")
+	if s.limits() != nil && setsDefault(stmt.text) {
+		return library.Exceptionf("ACCESS_DENIED", "%s: Not enough privileges: settings are given values, not DEFAULT, which would lift a limit", s.user.Role)
 	}
 	about := s.conn.Classify(stmt.text)
 	switch {
@@ -29,25 +32,93 @@ func (s *session) permit(ctx context.Context, stmt statement) error {
 		return library.Exceptionf("ACCESS_DENIED", "Roles cannot be changed: they follow from the user")
 	case stmt.verb == "SET" || stmt.verb == "USE":
 		return nil
-	case s.limited():
+	case s.onlyReads():
 		return errOnlyReads
 	case s.readonly:
 		return errReadonly
 	case about.Class >= library.Control && s.user.Role == roleIngester:
 		return library.Exceptionf("ACCESS_DENIED", "ingester: Not enough privileges: it makes tables and views, and inserts")
+	case s.user.Role == roleModeller:
+		return s.permitModeller(ctx, stmt)
 	}
 	return nil
 }
 
 // permitInsert is permit for an INSERT whose data comes apart from its text.
-func (s *session) permitInsert(i *insert) error {
+func (s *session) permitInsert(ctx context.Context, i *insert) error {
 	switch {
-	case s.limited():
+	case s.onlyReads():
 		return errOnlyReads
 	case s.readonly:
 		return errReadonly
+	case s.user.Role == roleModeller:
+		if err := s.permitModeller(ctx, statement{text: i.head, verb: "INSERT"}); err != nil {
+			return err
+		}
 	}
 	return s.inside(i.head)
+}
+
+// modellerVerbs begin what a modeller may run beside what reads; grants say where.
+var modellerVerbs = strings.Fields("CREATE REPLACE INSERT ALTER DROP TRUNCATE OPTIMIZE RENAME EXCHANGE DELETE UPDATE")
+
+// isModelEngine tells whether the modeller may make tables of an engine. Others write
+// into tables of other databases (Buffer, Alias), or hold data in memory that no limit counts.
+func isModelEngine(name string) bool {
+	return strings.HasSuffix(name, "MergeTree") || name == "Null" || name == "Memory"
+}
+
+// permitModeller refuses what grants cannot: a materialized view is a part of every
+// INSERT into the table that it reads, so that one that fails would halt the ingester;
+// engines that write elsewhere; and what takes more room when there is none.
+func (s *session) permitModeller(ctx context.Context, stmt statement) error {
+	if !slices.Contains(modellerVerbs, stmt.verb) {
+		return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: it reads, and makes tables and views in the database %s", ModelsDatabase)
+	}
+	l := &lexer{text: stmt.text}
+	var before, last token
+	for t := l.next(); t.kind != tokenEnd; before, last, t = last, t, l.next() {
+		engine := isWord(stmt.text, last, "ENGINE") && !isMark(stmt.text, t, '=') || isWord(stmt.text, before, "ENGINE") && isMark(stmt.text, last, '=')
+		switch {
+		case (isWord(stmt.text, last, "MATERIALIZED") || isWord(stmt.text, last, "LIVE") || isWord(stmt.text, last, "WINDOW")) && isWord(stmt.text, t, "VIEW"):
+			return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: a materialized view would be a part of every insert into the table that it reads. "+
+				"Make a table or a view, and run CREATE OR REPLACE TABLE or INSERT SELECT when it is due")
+		case engine && (t.kind == tokenWord || t.kind == tokenName) && !isModelEngine(nameOf(stmt.text, t)):
+			return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: tables of the engine %.64s. Use MergeTree", nameOf(stmt.text, t))
+		case isWord(stmt.text, last, "INTO") && isWord(stmt.text, t, "FUNCTION"):
+			return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: INSERT INTO FUNCTION")
+		}
+	}
+	if stmt.verb == "DROP" || stmt.verb == "TRUNCATE" {
+		return nil
+	}
+	return s.room(ctx)
+}
+
+// room fails when the database models has as many bytes as it may have, or what is in
+// memory of it and of the session's temporary tables is more than a statement may take.
+func (s *session) room(ctx context.Context) error {
+	var out []byte
+	_, err := s.conn.Run(ctx, "SELECT sumIf(total_bytes, NOT held), sumIf(total_bytes, held) FROM (SELECT ifNull(total_bytes, 0) AS total_bytes, engine = 'Memory' OR is_temporary AS held "+
+		"FROM system.tables WHERE database = '"+ModelsDatabase+"' OR is_temporary) FORMAT TabSeparated", "TabSeparated", func(chunk []byte) error {
+		out = append(out, chunk...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var disk, memory int64
+	if _, err := fmt.Sscan(string(out), &disk, &memory); err != nil {
+		return fmt.Errorf("read the size of the database %s: %w", ModelsDatabase, err)
+	}
+	most, _ := strconv.ParseInt(s.limits()["max_memory_usage"], 10, 64)
+	switch {
+	case disk >= s.engine.models:
+		return library.Exceptionf("QUOTA_EXCEEDED", "The database %s has %d bytes of the %d it may have: drop or truncate tables, or raise --models-bytes", ModelsDatabase, disk, s.engine.models)
+	case memory >= most:
+		return library.Exceptionf("QUOTA_EXCEEDED", "Temporary tables and those of the engine Memory have %d bytes of the %d they may have: drop some, or raise --modeller-memory", memory, most)
+	}
+	return nil
 }
 
 // setsDefault looks for `SET a = DEFAULT` and `SETTINGS a = 1, b = DEFAULT`, which
@@ -68,10 +139,10 @@ func setsDefault(text string) bool {
 
 var (
 	errOnlyReads = library.Exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: it only reads. "+
-		"Log in as admin to do more (deploy/README.md says where its password is)")
+		"Log in as modeller to make tables and views in the database models, or as admin to do more (deploy/README.md says where its password is)")
 	errReadonly = library.Exceptionf("READONLY", "Cannot execute query in readonly mode. "+
 		"For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
-	errExternalTables = library.Exceptionf("NOT_IMPLEMENTED", "External tables are not supported by the embedded engine")
+	errExternalTables = library.Exceptionf("ACCESS_DENIED", "Not enough privileges: external tables may be sent by the users modeller and admin")
 	errWholeQueries   = library.Exceptionf("NOT_IMPLEMENTED", "As a shard the embedded engine answers only whole queries: set distributed_group_by_no_merge = 1")
 	errManyStatements = library.Exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 )

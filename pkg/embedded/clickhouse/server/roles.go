@@ -24,6 +24,7 @@ const (
 	roleAdmin    role = "admin"    // everything inside the database
 	roleIngester role = "ingester" // makes tables and views, and inserts
 	roleAnalyst  role = "analyst"  // reads
+	roleModeller role = "modeller" // reads, and makes tables and views in the database models
 )
 
 // inDatabase are the table and database engines whose data stays in the folder.
@@ -35,7 +36,10 @@ const (
 	analystGrants  = `SELECT, SHOW, dictGet, CREATE TEMPORARY TABLE ON *.*` // The last is for table functions such as view().
 	ingesterGrants = `SELECT, SHOW, dictGet, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE TEMPORARY TABLE,
 		DROP TABLE, DROP VIEW, TRUNCATE, OPTIMIZE ON *.*`
-	adminGrants = `SELECT, SHOW, dictGet, CHECK, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE FUNCTION,
+	// A modeller makes what stays in ModelsDatabase, and temporary tables, which ClickHouse keeps in memory.
+	modellerGrants = `SELECT, SHOW, dictGet, CREATE TEMPORARY TABLE ON *.*`
+	modelsGrants   = `INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, DROP TABLE, DROP VIEW, TRUNCATE, OPTIMIZE ON ` + ModelsDatabase + `.*`
+	adminGrants    = `SELECT, SHOW, dictGet, CHECK, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE FUNCTION,
 		CREATE TEMPORARY VIEW, CREATE ARBITRARY TEMPORARY TABLE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, KILL TRANSACTION, SHOW ACCESS, SYSTEM,
 		INTROSPECTION ON *.*`
 )
@@ -50,15 +54,18 @@ func listing(column string) string {
 
 // grants are those of each role.
 func grants(allowFiles bool) map[role][]string {
-	admin, ingester := []string{adminGrants}, []string{ingesterGrants}
+	admin, ingester, modeller := []string{adminGrants}, []string{ingesterGrants}, []string{modellerGrants, modelsGrants}
 	for _, engine := range strings.Fields(inDatabase) {
 		admin = append(admin, "TABLE ENGINE ON "+engine)
 		ingester = append(ingester, "TABLE ENGINE ON "+engine)
+		if isModelEngine(engine) {
+			modeller = append(modeller, "TABLE ENGINE ON "+engine)
+		}
 	}
 	if allowFiles {
 		admin = []string{"ALL ON *.*"}
 	}
-	return map[role][]string{roleAdmin: admin, roleIngester: ingester, roleAnalyst: {analystGrants}}
+	return map[role][]string{roleAdmin: admin, roleIngester: ingester, roleAnalyst: {analystGrants}, roleModeller: modeller}
 }
 
 // settings are limits as ClickHouse names them.
@@ -69,6 +76,11 @@ func (l Limits) settings() map[string]string {
 		"max_result_rows":                           strconv.FormatInt(l.Rows, 10),
 		"max_temporary_data_on_disk_size_for_query": strconv.FormatInt(l.Memory, 10),
 	}
+}
+
+// limits are the settings of the roles that have some, which are the most they may have.
+func (c Config) limits() map[role]map[string]string {
+	return map[role]map[string]string{roleAnalyst: c.Analyst.settings(), roleModeller: c.Modeller.settings()}
 }
 
 // constants are settings that no client changes, since statements are looked at in
@@ -101,14 +113,17 @@ func usersXML(cfg Config) string {
 	for _, setting := range constants {
 		fmt.Fprintf(&b, "<%s><const/></%[1]s>\n", setting)
 	}
-	b.WriteString("</constraints></default>\n<analyst><constraints>\n")
-	limits := cfg.Analyst.settings()
-	for _, setting := range slices.Sorted(maps.Keys(limits)) {
-		fmt.Fprintf(&b, "<%s><min>1</min><max>%s</max></%[1]s>\n", setting, limits[setting])
+	b.WriteString("</constraints></default>\n")
+	for role, limits := range cfg.limits() {
+		fmt.Fprintf(&b, "<%s><constraints>\n", role)
+		for _, setting := range slices.Sorted(maps.Keys(limits)) {
+			fmt.Fprintf(&b, "<%s><min>1</min><max>%s</max></%[1]s>\n", setting, limits[setting])
+		}
+		fmt.Fprintf(&b, "</constraints></%s>\n", role)
 	}
-	b.WriteString("</constraints></analyst></profiles>\n<quotas><default></default></quotas>\n<roles>\n")
+	b.WriteString("</profiles>\n<quotas><default></default></quotas>\n<roles>\n")
 	all := grants(cfg.AllowFiles)
-	for _, r := range []role{roleAdmin, roleIngester, roleAnalyst} {
+	for _, r := range []role{roleAdmin, roleIngester, roleAnalyst, roleModeller} {
 		fmt.Fprintf(&b, "<%s><grants>\n", r)
 		for _, grant := range all[r] {
 			fmt.Fprintf(&b, "<query>GRANT %s</query>\n", grant)
@@ -117,8 +132,8 @@ func usersXML(cfg Config) string {
 	}
 	fmt.Fprintf(&b, "</roles>\n<users><default><password></password><networks><ip>::/0</ip></networks>"+
 		"<profile>default</profile><quota>default</quota><databases><system><tables>%s</tables><columns>%s</columns></system></databases>"+
-		"<grants><query>GRANT %s, %s, %s</query></grants></default></users>\n</clickhouse>\n", listing("name"), listing("table"),
-		roleAdmin, roleIngester, roleAnalyst)
+		"<grants><query>GRANT %s, %s, %s, %s</query></grants></default></users>\n</clickhouse>\n", listing("name"), listing("table"),
+		roleAdmin, roleIngester, roleAnalyst, roleModeller)
 	return b.String()
 }
 

@@ -83,6 +83,11 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 	if err != nil {
 		return err
 	}
+	if cfg.Secrets != "" {
+		if err := e.makeModels(ctx); err != nil {
+			return err
+		}
+	}
 	if confined {
 		log.Info("clickhouse: the process is confined to its data folder", "by", "Landlock", "data", cfg.Data)
 	}

@@ -84,11 +84,16 @@ func (s *session) become(ctx context.Context) error {
 	if s.readonly {
 		as = roleAnalyst
 	}
-	if !s.limited() {
+	limits := s.limits()
+	if limits == nil {
 		return s.do(ctx, "SET ROLE "+string(as))
 	}
+	readonly := ""
+	if s.onlyReads() {
+		readonly = ", readonly = 2"
+	}
 	// The profile brings only what the settings may at most be, no values.
-	for _, sql := range []string{"SET profile = 'analyst'", "SET ROLE " + string(as), "SET " + assignments(s.engine.limits) + ", readonly = 2"} {
+	for _, sql := range []string{"SET profile = '" + string(s.user.Role) + "'", "SET ROLE " + string(as), "SET " + assignments(limits) + readonly} {
 		if err := s.do(ctx, sql); err != nil {
 			return err
 		}
@@ -96,8 +101,11 @@ func (s *session) become(ctx context.Context) error {
 	return nil
 }
 
-// limited tells whether the session's user only reads, within limits.
-func (s *session) limited() bool { return s.user.Role == roleAnalyst }
+// onlyReads tells whether the session's user may do nothing else.
+func (s *session) onlyReads() bool { return s.user.Role == roleAnalyst }
+
+// limits are the settings that the session's user has at most; nil of one without limits.
+func (s *session) limits() map[string]string { return s.engine.limits[s.user.Role] }
 
 // assignments are settings as SET takes them.
 func assignments(settings map[string]string) string {
@@ -135,8 +143,6 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 			if value, send := s.within(set); send {
 				wanted[set.name] = value
 			}
-		} else if set.important && ofExternalTable(set.name) {
-			return errExternalTables
 		} else if set.important {
 			return library.Exceptionf("UNKNOWN_SETTING", "Unknown setting '%s'", set.name)
 		}
@@ -160,13 +166,13 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 // derive some from deadlines of theirs, so one beyond a limit becomes the limit.
 // What a statement itself says beyond it, the engine refuses.
 func (s *session) within(set setting) (value string, send bool) {
-	if !s.limited() {
+	if s.limits() == nil {
 		return set.value, true
 	}
-	if set.name == "readonly" && (set.value == "1" || set.value == "2") {
+	if s.onlyReads() && set.name == "readonly" && (set.value == "1" || set.value == "2") {
 		return "", false // It is so already.
 	}
-	limit, limited := s.engine.limits[set.name]
+	limit, limited := s.limits()[set.name]
 	if !limited {
 		return set.value, true
 	}
@@ -179,10 +185,8 @@ func (s *session) within(set setting) (value string, send bool) {
 
 // standard is the value of a setting that is not set: "" for ClickHouse's own.
 func (s *session) standard(name string) string {
-	if s.limited() {
-		if value, ok := s.engine.limits[name]; ok {
-			return value
-		}
+	if value, ok := s.limits()[name]; ok {
+		return value
 	}
 	return library.Base[name]
 }

@@ -14,8 +14,9 @@ type engine struct {
 	kept    chan struct{} // further ones, for the ingester alone
 	running running
 
-	allowFiles bool              // statements may leave the database
-	limits     map[string]string // settings of the analyst, which are the most it may have
+	allowFiles bool                       // statements may leave the database
+	limits     map[role]map[string]string // settings of users, which are the most they may have
+	models     int64                      // bytes on disk that the database models may have
 }
 
 // openEngine loads the library and opens the data folder.
@@ -31,8 +32,18 @@ func openEngine(cfg Config) (*engine, error) {
 	return &engine{
 		Engine: opened,
 		slots:  make(chan struct{}, cfg.Slots-cfg.Kept), kept: make(chan struct{}, cfg.Kept),
-		allowFiles: cfg.AllowFiles, limits: cfg.Analyst.settings(),
+		allowFiles: cfg.AllowFiles, limits: cfg.limits(), models: cfg.Models,
 	}, nil
+}
+
+// makeModels makes the database of the modeller, unless it is there.
+func (e *engine) makeModels(ctx context.Context) error {
+	s, err := newSession(ctx, e, "", user{Role: roleAdmin}, false)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.do(ctx, "CREATE DATABASE IF NOT EXISTS "+ModelsDatabase)
 }
 
 // slot waits for a place among the statements that may run at a time, at most

@@ -29,6 +29,7 @@ const (
 	AdminSecret    = "clickhouse-admin"
 	IngesterSecret = "clickhouse-ingester"
 	AnalystSecret  = "clickhouse-analyst"
+	ModellerSecret = "clickhouse-modeller"
 )
 
 // users are those that cfg names: the one of its User and Password, who may do
@@ -45,6 +46,7 @@ func (c Config) users() ([]user, error) {
 		{user{Name: "admin", Role: roleAdmin}, AdminSecret},
 		{user{Name: "ingester", Role: roleIngester}, IngesterSecret},
 		{user{Name: "analyst", Role: roleAnalyst, Free: !c.Private}, AnalystSecret},
+		{user{Name: "modeller", Role: roleModeller}, ModellerSecret},
 	} {
 		password, err := readSecret(filepath.Join(c.Secrets, u.file))
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 func secrets(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	for _, name := range []string{server.AdminSecret, server.IngesterSecret, server.AnalystSecret} {
+	for _, name := range []string{server.AdminSecret, server.IngesterSecret, server.AnalystSecret, server.ModellerSecret} {
 		fatal.If(t, os.WriteFile(filepath.Join(folder, name), []byte("pass-of-"+name+"\n"), 0o600))
 	}
 	return folder
