@@ -128,7 +128,7 @@ func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (boo
 	if s.isFresh() {
 		return true, nil
 	}
-	now := time.Now()
+	now := s.cfg.Now()
 	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
 	if err != nil {
 		return false, fmt.Errorf("look how old claim %s is: %w", c, err)
@@ -144,7 +144,7 @@ func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (boo
 // moment ago.
 func (s *session) isFresh() bool {
 	// By both clocks: one of them stands still while the machine sleeps.
-	now := time.Now()
+	now := s.cfg.Now()
 	age, wall := now.Sub(s.remembered), now.UnixMilli()-s.remembered.UnixMilli()
 	return age < rememberedFor && 0 <= wall && wall < rememberedFor.Milliseconds()
 }

@@ -130,7 +130,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 		return &haltError{err}
 	}
 	s.repeated, s.strain = false, strain{rejected: s.strain.rejected, single: s.strain.single}
-	claimed := time.Now()
+	claimed := s.cfg.Now()
 	err = s.swap(ctx, next)
 	s.remembered = claimed
 	return err

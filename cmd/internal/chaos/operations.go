@@ -33,11 +33,11 @@ var operations = []operation{
 	{"two-sources", true, twoSources},
 	{"clock-days", true, clockDays},
 	{"restore", true, restore},
-	{"away-and-back", false, awayAndBack},
-	{"lanes-reset", false, lanesReset},
-	{"set-back-nats", false, setBackNATS},
+	{"away-and-back", true, awayAndBack},
+	{"lanes-reset", true, lanesReset},
+	{"set-back-nats", true, setBackNATS},
 	{"set-back-clickhouse", true, setBackClickHouse},
-	{"expire", false, expire},
+	{"expire", true, expire},
 }
 
 // none in Config.Faults means that a run carries out no operation.

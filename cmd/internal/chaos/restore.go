@@ -232,15 +232,25 @@ func (s *site) checkpoint(ctx context.Context, lane int) (done uint64, err error
 // awayAndBack moves a source to another lane and back, each time while the lane that it
 // leaves is behind.
 func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
+	const source = "ids-only"
 	behind := between(r, time.Second, 10*time.Second)
-	return Fault{Kind: "away-and-back", Target: "ids-only", Inject: func(ctx context.Context, s *site) (func(), error) {
-		for _, lanes := range []string{"0,1", "0"} { // the first lane of a source stays
+	return Fault{Kind: "away-and-back", Target: source, Inject: func(ctx context.Context, s *site) (func(), error) {
+		var first string // it stays
+		err := s.insist(ctx, "look which lanes "+source+" has", func() (err error) {
+			first, err = s.firstLane(ctx, source)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		other := map[bool]string{true: "1", false: "0"}[first == "0"]
+		for _, lanes := range []string{first + "," + other, first} {
 			links, release := s.take(deployment.Ingester, deployment.ToEngine)
 			for _, l := range links {
 				l.Stall()
 			}
 			moved := make(chan error, 1)
-			go func() { moved <- s.operate(ctx, "lanes", "spread", "ids-only", "--lanes", lanes) }()
+			go func() { moved <- s.operate(ctx, "lanes", "spread", source, "--lanes", lanes) }()
 			deployment.Sleep(ctx, behind)
 			for _, l := range links {
 				l.Resume()
@@ -252,4 +262,16 @@ func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 		}
 		return nil, nil
 	}}
+}
+
+// firstLane is that of a source, as sluice lanes list shows it.
+func (s *site) firstLane(ctx context.Context, source string) (string, error) {
+	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == source {
+			first, _, _ := strings.Cut(fields[1], ",")
+			return first, err
+		}
+	}
+	return "", errors.Join(err, fmt.Errorf("source %s is not in:\n%s", source, out))
 }

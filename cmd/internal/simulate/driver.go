@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/pkg/broker"
+	"sluice/pkg/ingest"
 )
 
 // driver grants the calls of all processes, one at a time, by the seed. Servers belong to
@@ -20,14 +21,15 @@ import (
 type driver struct {
 	random *rand.Rand
 	began  time.Time
-	settle func()   // waits until nothing moves
-	rates  rates    // of what goes wrong
-	healed bool     // nothing goes wrong any more
-	events []event  // that are still to come, the next one first
-	keep   bool     // keep the trace, and not only its sum
-	trace  []string // of what was granted
-	sum    uint64   // of the trace
-	grants int      // so far
+	settle func()        // waits until nothing moves
+	rates  rates         // of what goes wrong
+	healed bool          // nothing goes wrong any more
+	days   time.Duration // that have passed: all clocks are ahead by them
+	events []event       // that are still to come, the next one first
+	keep   bool          // keep the trace, and not only its sum
+	trace  []string      // of what was granted
+	sum    uint64        // of the trace
+	grants int           // so far
 	rare   map[string]int
 	rares  sync.Mutex // guards rare
 
@@ -351,7 +353,7 @@ func (p *process) until(due time.Time) time.Time {
 }
 
 // now is the process's clock.
-func (p *process) now() time.Time { return time.Now().Add(p.skew) }
+func (p *process) now() time.Time { return time.Now().Add(p.skew + p.days) }
 
 // uint64 is the process's random source.
 func (p *process) uint64() uint64 {
@@ -382,13 +384,39 @@ func (p *process) kill() {
 // Serve calls use with a simulated JetStream on which nothing goes wrong. It has to be
 // called in a bubble of testing/synctest; settle is synctest.Wait.
 func Serve(settle func(), use func(broker.Broker)) {
+	serve(settle, func(p *process) { use(&connection{p, newServer(p.driver)}) })
+}
+
+// Tables is a warehouse, and what tests do to it.
+type Tables struct {
+	ingest.Tables
+	ingest.Index
+	Refuse   func(bool)    // the view of counters rejects rows, or does not any more
+	Expire   func()        // what is due is merged away; rows are kept for two days
+	SetBack  func()        // it is empty again
+	Counters func() string // rows in counters
+}
+
+// ServeTables does with a simulated warehouse what Serve does with a simulated JetStream.
+func ServeTables(settle func(), use func(Tables)) {
+	serve(settle, func(p *process) {
+		w := newWarehouse(p.driver)
+		empty, db := w.tables.clone(), client{p, w}
+		use(Tables{
+			Tables: db, Index: db, Refuse: func(is bool) { w.refuses = is }, Expire: func() { w.expire() },
+			SetBack: func() { w.tables = empty.clone() }, Counters: func() string { return fmt.Sprint(len(w.rows[counters])) },
+		})
+	})
+}
+
+func serve(settle func(), use func(*process)) {
 	d := &driver{random: rand.New(rand.NewPCG(1, 1)), began: time.Now(), settle: settle, healed: true, rare: map[string]int{}, wake: make(chan struct{}, 1)}
 	p := &process{driver: d, name: "test", connected: true, losses: map[*func()]struct{}{}, cancel: func() {}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer d.nudge()
-		use(&connection{p, newServer()})
+		use(p)
 	}()
 	d.run(func() bool { return isClosed(done) })
 }

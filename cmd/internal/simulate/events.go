@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -98,11 +99,9 @@ func (h *history) pause(p *process, lasting time.Duration) {
 // forgetTokens has others insert so many parts that all tokens are forgotten. While an
 // insert is under way they cannot: half of the window is for that time.
 func (h *history) forgetTokens() {
-	for _, c := range h.parked {
-		if strings.HasPrefix(c.name, "insert ") && !c.done {
-			h.plan(time.Second, "tokens are forgotten", h.forgetTokens)
-			return
-		}
+	if h.isInserting() {
+		h.plan(time.Second, "tokens are forgotten", h.forgetTokens)
+		return
 	}
 	h.warehouse.age(window + 1)
 	for lane := range h.lanes {
@@ -110,6 +109,11 @@ func (h *history) forgetTokens() {
 			h.saw("tokens of an open claim are forgotten")
 		}
 	}
+}
+
+// isInserting says whether an insert is under way.
+func (h *history) isInserting() bool {
+	return slices.ContainsFunc(h.parked, func(c *call) bool { return strings.HasPrefix(c.name, "insert ") && !c.done })
 }
 
 // stepClock sets the clock of the server. A step counts for 30 s of stream time at most,

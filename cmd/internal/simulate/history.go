@@ -88,8 +88,13 @@ func Run(o Options, settle func()) Result {
 	clients := h.clients()
 	if h.moves {
 		h.operate(clients)
-	} else if h.driver.random.IntN(3) == 0 {
-		h.planSetBack()
+	} else {
+		switch h.driver.random.IntN(3) {
+		case 0:
+			h.planSetBack()
+		case 1:
+			h.planDays()
+		}
 	}
 	done := make(chan struct{})
 	go func() { clients.Wait(); close(done) }()
@@ -117,8 +122,9 @@ func newHistory(o Options, settle func()) *history {
 	random := rand.New(rand.NewPCG(o.Seed, 0x5eed))
 	h := &history{
 		driver: &driver{random: random, began: time.Now(), settle: settle, keep: o.Trace, rare: map[string]int{}, wake: make(chan struct{}, 1)},
-		server: newServer(), warehouse: newWarehouse(), notes: oracle.NewNotes(), log: slog.New(slog.DiscardHandler),
+		notes:  oracle.NewNotes(), log: slog.New(slog.DiscardHandler),
 	}
+	h.server, h.warehouse = newServer(h.driver), newWarehouse(h.driver)
 	if o.Log != nil {
 		h.log = slog.New(o.Log)
 	}
@@ -258,6 +264,51 @@ func (h *history) standing() string {
 	return strings.Join(text, "; ")
 }
 
+// planDays plans that days pass, and that rows expire. A step of the clocks counts for 30 s
+// of stream time, which must be little of the window.
+func (h *history) planDays() {
+	if h.window < 2*time.Minute {
+		return
+	}
+	random := h.driver.random
+	for range 1 + random.IntN(3) {
+		days := 1 + random.IntN(5)
+		h.plan(time.Duration(random.Int64N(int64(h.busy))), "days pass", func() { h.passDays(days) })
+	}
+	for range 2 + random.IntN(6) {
+		h.plan(time.Duration(random.Int64N(int64(h.busy))), "rows expire", h.expire)
+	}
+}
+
+// passDays lets days pass: machines that run ingesters were off. Not while an insert is
+// under way: its connection would not last so long.
+func (h *history) passDays(days int) {
+	if h.isInserting() {
+		h.plan(time.Second, "days pass", func() { h.passDays(days) })
+		return
+	}
+	for i := range h.ingesters {
+		h.killIngester(i, time.Duration(1+h.driver.random.IntN(10))*time.Second)
+	}
+	h.driver.days += time.Duration(days) * 24 * time.Hour
+	h.saw("days pass")
+}
+
+// expire lets rows expire that are due.
+func (h *history) expire() {
+	gone, early := h.warehouse.expire()
+	for _, r := range early {
+		h.fail("%s/%d was stored at %v, and expired as of %v", r.Source, r.Key, r.arrived.UTC(), time.UnixMilli(r.storedAt).UTC())
+	}
+	for _, r := range gone {
+		h.saw("a row expires")
+		if claim := h.state(r.lane).Claim; claim != nil && claim.First <= r.seq && r.seq <= claim.Last {
+			h.saw("a row of an open claim expires")
+		}
+		h.write(func(n *oracle.Notes) { n.Doubt(oracle.Record{Source: r.Source, Number: r.Key}) })
+	}
+}
+
 // judge compares rows and dead letters with the clients' notes.
 func (h *history) judge() {
 	var rows, dead []oracle.Record
@@ -311,9 +362,9 @@ func (h *history) count() {
 // RareStates are what a long run must reach: one that does not proves less than it seems
 // to.
 var RareStates = []string{
-	"a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a source is moved: done", "a source is moved: given up",
+	"a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: given up",
 	"an api cannot publish", "an api dies", "an engine numbers anew", "an ingester dies", "an ingester stops", "answered as a repeat",
-	"days in doubt", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "insert lands after its process died",
+	"days in doubt", "days pass", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "insert lands after its process died",
 	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "lanes are full", "lease: late",
 	"move marker: late", "refold", "rejected insert", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
 	"request given up", "resent in another cut", "set back: NATS", "set back: dead letters", "set back: everything", "set back: lane states",

@@ -114,7 +114,7 @@ func (h *history) startIngester(i int) {
 			Now: g.now, Random: g.uint64,
 		}, ingest.Deps{
 			Leases: leases, Lanes: wiring{g.stream}, States: stream.NewLaneStates(g.stream), Tables: db, Index: db,
-			DeadLetters: stream.NewDeadLetters(g.stream), Forgets: g.stream,
+			DeadLetters: stream.NewDeadLetters(g.stream), Forgets: g.stream, Expiry: expiry{db, g.stream},
 		}, log, reg)
 		this.real.Store(real)
 		purger := stream.NewPurger(g.stream, stream.PurgeConfig{History: time.Second, Every: 20 * time.Second})

@@ -15,13 +15,14 @@ import (
 
 // server is a simulated JetStream. It belongs to the driver.
 type server struct {
+	days    *time.Duration // that have passed
 	streams map[string]*log
 	skew    time.Duration // of its clock
 }
 
-func newServer() *server { return &server{streams: map[string]*log{}} }
+func newServer(d *driver) *server { return &server{days: &d.days, streams: map[string]*log{}} }
 
-func (s *server) now() time.Time { return time.Now().Add(s.skew) }
+func (s *server) now() time.Time { return time.Now().Add(s.skew + *s.days) }
 
 // log is a stream.
 type log struct {

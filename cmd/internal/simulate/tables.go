@@ -11,16 +11,18 @@ import (
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
+	"sluice/pkg/stream"
 )
 
 // warehouse is a simulated ClickHouse: the table of records, with one view that feeds the
 // marks of sources and one that feeds counters. It belongs to the driver.
 type warehouse struct {
-	skew    time.Duration // of its clock
-	down    bool          // no connection can be made
-	refuses bool          // the view of counters rejects every insert
-	short   bool          // of memory: it takes few rows at once
-	canary  bool          // it loses one row
+	days    *time.Duration // that have passed
+	skew    time.Duration  // of its clock
+	down    bool           // no connection can be made
+	refuses bool           // the view of counters rejects every insert
+	short   bool           // of memory: it takes few rows at once
+	canary  bool           // it loses one row
 
 	tables
 	owner map[string]string // who inserted a token first
@@ -71,17 +73,47 @@ type row struct {
 	seq         uint64
 	index       int
 	storedAt    int64
+	arrived     time.Time // by the clock of the warehouse
 }
 
-func newWarehouse() *warehouse {
-	w := &warehouse{owner: map[string]string{}}
+func newWarehouse(d *driver) *warehouse {
+	w := &warehouse{days: &d.days, owner: map[string]string{}}
 	for i := range w.tokens {
 		w.tokens[i] = map[string]arrival{}
 	}
 	return w
 }
 
-func (w *warehouse) now() time.Time { return time.Now().Add(w.skew) }
+func (w *warehouse) now() time.Time { return time.Now().Add(w.skew + *w.days) }
+
+// keptDays is how many days rows are kept.
+const keptDays = 2
+
+// due is the last stored day that is due so long from now.
+func (w *warehouse) due(in time.Duration) string {
+	return flow.UTCDay(w.now().Add(in).AddDate(0, 0, -keptDays-1).UnixMilli())
+}
+
+// expire merges away what is due, and returns the records that are gone, and those that
+// were not kept as long as they should be: a claim may wait for an hour.
+func (w *warehouse) expire() (gone, early []row) {
+	due := w.due(0)
+	for _, table := range []int{records, counters} {
+		var kept []row
+		for _, r := range w.rows[table] {
+			switch {
+			case flow.UTCDay(r.storedAt) > due:
+				kept = append(kept, r)
+			case table == records && r.arrived.Sub(time.UnixMilli(r.storedAt)) > 2*time.Hour:
+				early = append(early, r)
+			case table == records:
+				gone = append(gone, r)
+			}
+		}
+		w.rows[table] = kept
+	}
+	return gone, early
+}
 
 // client is the warehouse as one process reaches it.
 type client struct {
@@ -165,8 +197,10 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 	} else if !known {
 		w.owner[token] = p.name
 	}
-	if _, known := w.tokens[records][token]; known {
-		p.saw("token known")
+	if len(sent) > 0 {
+		if _, known := w.tokens[records][inMonth(token, sent[0])]; known {
+			p.saw("token known")
+		}
 	}
 	w.parts++
 	for table := range views {
@@ -184,8 +218,29 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 	return nil
 }
 
-// arrive puts rows into a table, unless it remembers the token.
+// inMonth is a token as a table remembers it: within the month of a row.
+func inMonth(token string, r row) string {
+	return token + time.UnixMilli(r.TS).UTC().Format(" 2006-01")
+}
+
+// arrive puts rows into a table, those of each month unless it remembers the token there.
+// The table of sources has no months.
 func (w *warehouse) arrive(table int, token string, sent []row) {
+	if table == sources && len(sent) > 0 {
+		w.arriveInMonth(table, token, sent)
+		return
+	}
+	for len(sent) > 0 {
+		name, n := inMonth(token, sent[0]), 1
+		for n < len(sent) && inMonth(token, sent[n]) == name {
+			n++
+		}
+		w.arriveInMonth(table, name, sent[:n])
+		sent = sent[n:]
+	}
+}
+
+func (w *warehouse) arriveInMonth(table int, token string, sent []row) {
 	if at, known := w.tokens[table][token]; known && w.parts-at.part < window {
 		return
 	}
@@ -193,7 +248,10 @@ func (w *warehouse) arrive(table int, token string, sent []row) {
 	if w.canary && table == records && len(sent) > 1 {
 		w.canary, sent = false, sent[1:]
 	}
-	w.rows[table] = append(w.rows[table], sent...)
+	for _, r := range sent {
+		r.arrived = w.now()
+		w.rows[table] = append(w.rows[table], r)
+	}
 }
 
 // age makes as many parts as others would have inserted.
@@ -212,7 +270,7 @@ func rowsOf(b record.Block) (all []row) {
 				PartitionID: c.PartitionID[i], Position: c.Position[i], TS: c.TS[i], Key: c.Key[i],
 				RecordType: string(c.RecordType.Value(i)), ValueType: string(c.ValueType.Value(i)), Intent: string(c.Intent.Value(i)),
 			},
-			int(c.Lane[i]), c.Incarnation[i], c.StreamSeq[i], int(c.StreamIdx[i]), b.StoredAt,
+			int(c.Lane[i]), c.Incarnation[i], c.StreamSeq[i], int(c.StreamIdx[i]), b.StoredAt, time.Time{},
 		})
 	}
 	return all
@@ -254,7 +312,7 @@ func (c client) Visible(ctx context.Context, b record.Block, since time.Time) (u
 	type answer struct{ rows, parts uint64 }
 	a, err := question(ctx, c, "visible", func() (a answer) {
 		for _, r := range c.rows[records] {
-			if wanted[r.at()] {
+			if wanted[r.at()] && (b.StoredAt == 0 || r.storedAt == b.StoredAt) {
 				a.rows++
 			}
 		}
@@ -288,6 +346,22 @@ func (c client) Refold(ctx context.Context, b record.Block) error {
 		return true
 	})
 	return err
+}
+
+// expiry is how an ingester learns which rows may have expired.
+type expiry struct {
+	client
+	stream *stream.Stream
+}
+
+// Line: see ingest.Expiry.
+func (e expiry) Line(ctx context.Context) (string, error) {
+	line, err := e.stream.ExpiryLine(ctx)
+	if err != nil {
+		return "", err
+	}
+	due, err := question(ctx, e.client, "due", func() string { return e.due(10 * time.Minute) })
+	return max(line, due), err
 }
 
 // Clock: see ingest.Tables.
