@@ -1,7 +1,6 @@
 package load
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -11,36 +10,12 @@ import (
 // Totals is what a number of records add up to. Every id is unique in its
 // source, so Records is also the number of different ids of all sources.
 type Totals struct {
-	Records     int64
-	Bytes       int64  // of JSON, brackets and commas between records left out
-	KeySum      uint64 // wraps, as sum(toUInt64(key)) of ClickHouse does
-	PositionSum uint64 // wraps
-	MinPosition int64  // 0 when there are no records
-	MaxPosition int64
-	types       [valueTypes]int64 // in the order of simulator.ValueTypes
-}
-
-const valueTypes = len(simulator.ValueTypes)
-
-// typeOf is the index of each value type.
-var typeOf = func() map[string]int {
-	all := map[string]int{}
-	for i, name := range simulator.ValueTypes {
-		all[name] = i
-	}
-	return all
-}()
-
-// ValueTypes counts the records by valueType; those that did not occur are left
-// out.
-func (t Totals) ValueTypes() map[string]int64 {
-	counts := make(map[string]int64)
-	for i, n := range t.types {
-		if n > 0 {
-			counts[simulator.ValueTypes[i]] = n
-		}
-	}
-	return counts
+	Records     int64  `json:"records"`
+	Bytes       int64  `json:"bytes"`        // of JSON, brackets and commas between records left out
+	KeySum      uint64 `json:"key_sum"`      // wraps, as sum(toUInt64(key)) of ClickHouse does
+	PositionSum uint64 `json:"position_sum"` // wraps
+	MinPosition int64  `json:"min_position"` // 0 when there are no records
+	MaxPosition int64  `json:"max_position"`
 }
 
 func (t *Totals) count(r simulator.Record) {
@@ -53,7 +28,6 @@ func (t *Totals) count(r simulator.Record) {
 	t.PositionSum += uint64(r.Position)
 	t.MinPosition = min(t.MinPosition, r.Position)
 	t.MaxPosition = max(t.MaxPosition, r.Position)
-	t.types[typeOf[r.ValueType]]++
 }
 
 func (t *Totals) add(o Totals) {
@@ -70,9 +44,6 @@ func (t *Totals) add(o Totals) {
 	t.PositionSum += o.PositionSum
 	t.MinPosition = min(t.MinPosition, o.MinPosition)
 	t.MaxPosition = max(t.MaxPosition, o.MaxPosition)
-	for i, n := range o.types {
-		t.types[i] += n
-	}
 }
 
 // Query is the SQL whose one row is Records, Records again, KeySum and
@@ -84,17 +55,4 @@ func (t Totals) Query() string {
 // Row is what Query gives in the format TabSeparated.
 func (t Totals) Row() string {
 	return strings.Join(strings.Fields(fmt.Sprint(t.Records, t.Records, t.KeySum, t.PositionSum)), "\t")
-}
-
-// MarshalJSON adds the counts by valueType.
-func (t Totals) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Records     int64            `json:"records"`
-		Bytes       int64            `json:"bytes"`
-		KeySum      uint64           `json:"key_sum"`
-		PositionSum uint64           `json:"position_sum"`
-		MinPosition int64            `json:"min_position"`
-		MaxPosition int64            `json:"max_position"`
-		ValueTypes  map[string]int64 `json:"value_types"`
-	}{t.Records, t.Bytes, t.KeySum, t.PositionSum, t.MinPosition, t.MaxPosition, t.ValueTypes()})
 }

@@ -19,13 +19,6 @@ type Record struct {
 	JSON       []byte // one object; valid until the next record
 }
 
-// ValueTypes are those of all records that an Engine writes.
-var ValueTypes = [...]string{
-	"DECISION", "DECISION_EVALUATION", "DECISION_REQUIREMENTS", "DEPLOYMENT", "INCIDENT", "JOB", "JOB_BATCH", "MESSAGE", "MESSAGE_SUBSCRIPTION",
-	"PROCESS", "PROCESS_EVENT", "PROCESS_INSTANCE", "PROCESS_INSTANCE_BATCH", "PROCESS_INSTANCE_CREATION", "PROCESS_INSTANCE_MIGRATION",
-	"PROCESS_MESSAGE_SUBSCRIPTION", "TIMER", "USER_TASK", "VARIABLE", "VARIABLE_DOCUMENT",
-}
-
 // Engine is a workflow engine at work. It is not safe for concurrent use.
 type Engine struct {
 	cfg        Config
