@@ -12,7 +12,6 @@
 package clickhousetest
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,8 +21,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,12 +32,11 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/fatal"
+	"sluice/pkg/programtest"
 )
 
-const (
-	envServe  = "CLICKHOUSETEST_SERVE"  // holds the Config of the engine this process shall be
-	envAttach = "CLICKHOUSETEST_ATTACH" // says that it ends with its input, which Start holds
-)
+// envServe holds the Config of the engine this process shall be.
+const envServe = "CLICKHOUSETEST_SERVE"
 
 // Main runs the tests of a package, or, in the process that Start began, the engine.
 func Main(m *testing.M) {
@@ -74,12 +72,6 @@ func serve(config string) {
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		fail(err)
 	}
-	if os.Getenv(envAttach) != "" {
-		go func() {
-			io.Copy(io.Discard, os.Stdin)
-			os.Exit(3)
-		}()
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -100,23 +92,25 @@ func fail(err error) {
 type Engine struct {
 	t       testing.TB
 	cfg     server.Config
-	process *exec.Cmd
-	input   io.Closer // the process ends when it is closed
-	log     *tail
+	process *programtest.Process
+	said    int64 // bytes that the processes before have written
 }
 
 // Start starts an engine with an empty data folder and stops it after the test.
 // Options change its Config; addresses and data folder are chosen by Start.
 func Start(t testing.TB, options ...func(*server.Config)) *Engine {
 	t.Helper()
-	e := newEngine(t, t.TempDir(), options)
+	e := newEngine(t, t.TempDir(), t.TempDir(), options)
 	t.Cleanup(e.stop)
 	return e
 }
 
-func newEngine(t testing.TB, data string, options []func(*server.Config)) *Engine {
+func newEngine(t testing.TB, data, logs string, options []func(*server.Config)) *Engine {
 	t.Helper()
-	e := &Engine{t: t, cfg: server.Config{Data: data, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}}
+	e := &Engine{
+		t: t, cfg: server.Config{Data: data, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"},
+		process: programtest.New(logs, "clickhouse", os.Args[0]),
+	}
 	for _, option := range options {
 		option(&e.cfg)
 	}
@@ -127,40 +121,36 @@ func newEngine(t testing.TB, data string, options []func(*server.Config)) *Engin
 // start starts the process and waits until it answers.
 func (e *Engine) start(t testing.TB) {
 	t.Helper()
-	executable, env := Command(t, e.cfg)
-	e.process, e.log = exec.Command(executable), new(tail)
-	e.process.Env = append(env, envAttach+"=1")
-	e.process.Stderr = e.log
-	var err error
-	if e.input, err = e.process.StdinPipe(); err != nil {
-		t.Fatal(err)
+	_, e.process.Cmd.Env = Command(t, e.cfg)
+	if info, err := os.Stat(e.process.Log); err == nil {
+		e.said = info.Size()
 	}
-	output, err := e.process.StdoutPipe()
-	fatal.If(t, err)
-	if err := e.process.Start(); err != nil {
-		t.Fatalf("start the engine: %v", err)
-	}
-	timeout := time.AfterFunc(60*time.Second, func() { e.process.Process.Kill() })
-	defer timeout.Stop()
-	line, err := bufio.NewReader(output).ReadString('\n')
-	if _, scanErr := fmt.Sscanf(line, "ready %s %s", &e.cfg.Listen, &e.cfg.HTTP); err != nil || scanErr != nil {
-		e.process.Process.Kill()
-		e.process.Wait()
-		t.Fatalf("the engine did not start:\n%s", e.log)
+	fatal.If(t, e.process.Start())
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for line := range strings.Lines(e.Log()) {
+			if strings.HasSuffix(line, "\n") && scanned(line, "ready %s %s", &e.cfg.Listen, &e.cfg.HTTP) {
+				return
+			}
+		}
+		select {
+		case <-e.process.Exited():
+		default:
+			if time.Now().Before(deadline) {
+				continue
+			}
+			e.process.Kill()
+		}
+		t.Fatalf("the engine did not start:\n%s", e.process.Tail(50))
 	}
 }
 
-// stop ends the process the gentle way, and if that takes too long the other one.
-func (e *Engine) stop() {
-	if e.process == nil {
-		return
-	}
-	e.process.Process.Signal(syscall.SIGTERM)
-	timeout := time.AfterFunc(15*time.Second, func() { e.process.Process.Kill() })
-	e.process.Wait()
-	timeout.Stop()
-	e.process = nil
+func scanned(line, format string, into ...any) bool {
+	n, _ := fmt.Sscanf(line, format, into...)
+	return n == len(into)
 }
+
+// stop ends the process the gentle way, and if that takes too long the other one.
+func (e *Engine) stop() { _ = e.process.Stop() }
 
 // URL is the engine's address for a driver, with this database.
 func (e *Engine) URL(database string) string {
@@ -188,16 +178,14 @@ func (e *Engine) HTTP() string { return "http://" + e.cfg.HTTP }
 func (e *Engine) Data() string { return e.cfg.Data }
 
 // PID is the engine's process.
-func (e *Engine) PID() int { return e.process.Process.Pid }
+func (e *Engine) PID() int { return e.process.PID() }
 
 // Kill ends the engine with SIGKILL and returns when it is dead.
 func (e *Engine) Kill() {
 	e.t.Helper()
-	if err := e.process.Process.Kill(); err != nil {
-		e.t.Fatalf("kill the engine: %v", err)
+	if !e.process.Kill() {
+		e.t.Fatal("the engine to be killed does not run")
 	}
-	e.process.Wait()
-	e.process = nil
 }
 
 // Stop ends the engine with SIGTERM and returns when it is gone.
@@ -211,8 +199,8 @@ func (e *Engine) Restart() {
 	e.start(e.t)
 }
 
-// Log is what the engine's process last wrote.
-func (e *Engine) Log() string { return e.log.String() }
+// Log is what the engine's process has written.
+func (e *Engine) Log() string { return e.process.Output()[e.said:] }
 
 var shared struct {
 	sync.Mutex
@@ -230,7 +218,7 @@ func Shared(t testing.TB) *Engine {
 		data, err := os.MkdirTemp("", "clickhousetest")
 		fatal.If(t, err)
 		shared.data = data
-		shared.engine = newEngine(t, data, nil)
+		shared.engine = newEngine(t, filepath.Join(data, "engine"), data, nil)
 	}
 	return shared.engine
 }
@@ -263,28 +251,4 @@ func Exec(t testing.TB, e *Engine, statement string) string {
 		t.Fatalf("%.200s: status %d, %v: %s", statement, answer.StatusCode, err, text)
 	}
 	return string(text)
-}
-
-// tail keeps the last of what a process writes.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailSize = 64 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if over := len(t.text) - tailSize; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.text)
 }
