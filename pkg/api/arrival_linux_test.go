@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -63,7 +62,5 @@ func TestABusyMachineIsNotASlowClient(t *testing.T) {
 	for range cap(statuses) {
 		got[<-statuses]++
 	}
-	if diff := cmp.Diff(map[int]int{http.StatusOK: cap(statuses)}, got); diff != "" {
-		t.Errorf("answers (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "answers", map[int]int{http.StatusOK: cap(statuses)}, got)
 }

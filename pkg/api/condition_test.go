@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 )
 
 func TestConditionsAreHeld(t *testing.T) {
@@ -206,9 +205,7 @@ func TestWhileChangesAreNotApplied(t *testing.T) {
 	wantOK(t, d.del(field))
 	wantOK(t, d.patch(`{"name":"Grace"}`))
 	want := []change.Kind{change.UserPatched, change.FieldPut, change.FieldDeleted, change.UserPatched}
-	if diff := cmp.Diff(want, d.ledger.kinds()); diff != "" {
-		t.Errorf("published (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "published", want, d.ledger.kinds())
 }
 
 func TestAReaderWaitsForTheChangeThatWasAccepted(t *testing.T) {

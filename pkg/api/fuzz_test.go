@@ -9,9 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 )
 
 // FuzzFieldPath names dataset fields by any two texts, escaped as a URL needs
@@ -39,9 +38,7 @@ func FuzzFieldPath(f *testing.F) {
 		default:
 			wantOK(t, resp)
 			want := change.Target{Table: table, Field: field}
-			if diff := cmp.Diff(want, d.ledger.changes[0].Target); diff != "" {
-				t.Errorf("target (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "target", want, d.ledger.changes[0].Target)
 		}
 	})
 }

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 )
 
@@ -67,9 +66,7 @@ func TestAKeyUsedForAnotherBodyIsRefused(t *testing.T) {
 	d := newDoor(t, config())
 	wantOK(t, d.post(`{"id":"1-1"}`, header("Idempotency-Key", "k1")))
 	wantProblem(t, d.post(`{"id":"1-2"}`, header("Idempotency-Key", "k1")), 422, "idempotency_key_reused")
-	if diff := cmp.Diff([]string{`{"id":"1-1"}`}, d.stream.stored()); diff != "" {
-		t.Errorf("stored (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "stored", []string{`{"id":"1-1"}`}, d.stream.stored())
 }
 
 func TestKeysThatCanNotBeUsed(t *testing.T) {
@@ -110,9 +107,7 @@ func TestAFailedPublishIsSettledBySendingItAgain(t *testing.T) {
 			if got := resp.Header.Get("Idempotent-Replayed") == "true"; got != tt.replayed {
 				t.Errorf("replayed is %t, want %t", got, tt.replayed)
 			}
-			if diff := cmp.Diff([]string{`{"id":"1-1"}`, `{"id":"1-2"}`}, d.stream.stored()); diff != "" {
-				t.Errorf("stored (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "stored", []string{`{"id":"1-1"}`, `{"id":"1-2"}`}, d.stream.stored())
 		})
 	}
 }

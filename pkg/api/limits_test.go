@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"sluice/pkg/api"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -95,9 +95,7 @@ func TestCompressedBodies(t *testing.T) {
 				}
 			}
 			if tt.status == 200 {
-				if diff := cmp.Diff([]string{plain[1 : len(plain)-1]}, d.stream.stored()); diff != "" {
-					t.Errorf("stored (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "stored", []string{plain[1 : len(plain)-1]}, d.stream.stored())
 			}
 		})
 	}

@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/record"
 )
 
@@ -43,9 +42,7 @@ func TestATokenMayBeForSomeTenants(t *testing.T) {
 				return
 			}
 			p := wantProblem(t, resp, tt.status, "tenant_forbidden")
-			if diff := cmp.Diff(tt.errors, p.Errors); diff != "" {
-				t.Errorf("errors (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "errors", tt.errors, p.Errors)
 			if got := d.stream.stored(); len(got) != 0 {
 				t.Errorf("stored is %q", got)
 			}

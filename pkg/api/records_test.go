@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/record"
 )
 
@@ -38,9 +39,7 @@ func TestAPostIsStoredAndAnsweredWithOK(t *testing.T) {
 				change = without("Content-Type")
 			}
 			wantOK(t, d.post(tt.body, change))
-			if diff := cmp.Diff(tt.want, d.stream.stored()); diff != "" {
-				t.Errorf("stored (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "stored", tt.want, d.stream.stored())
 			if len(tt.want) == 0 && len(d.stream.subs) != 0 {
 				t.Errorf("published %d submissions, want none", len(d.stream.subs))
 			}
@@ -108,9 +107,7 @@ func TestARequestIsCutForTheLanesOfItsSource(t *testing.T) {
 		return fmt.Sprintf(`{"partitionId":%d,"position":1,"timestamp":1700000000000}`, partition)
 	}
 	wantOK(t, d.post("["+record(1)+","+record(2)+","+record(3)+"]"))
-	if diff := cmp.Diff([]string{record(2), record(1), record(3)}, d.stream.stored()); diff != "" {
-		t.Errorf("stored (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "stored", []string{record(2), record(1), record(3)}, d.stream.stored())
 }
 
 // TestInvalidRecordsArePointedAt: which values are valid is package record's.

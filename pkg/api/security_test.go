@@ -8,8 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sluice/pkg/expect"
 )
 
 // from makes a request come from an address.
@@ -129,9 +130,7 @@ func TestRejectedClientsAreListed(t *testing.T) {
 			"unknown 192.0.2.8 token_invalid 401 1 1s",
 			"engine-a 192.0.2.7 token_invalid 401 51 2s",
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("rejected clients (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "rejected clients", want, got)
 		problems := testutil.GatherAndCompare(d.reg, strings.NewReader(`
 # HELP sluice_api_rejected_clients_total Requests rejected for what their client sends or is: its token, rights, rate, or body, by configured subject (else unknown) and code. Addresses: /rejected of the ops port.
 # TYPE sluice_api_rejected_clients_total counter

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/api"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -71,9 +70,7 @@ func TestRunFinishesWhatIsInFlightAndTakesNoMore(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Errorf("Run: got %v, want nil", err)
 	}
-	if diff := cmp.Diff([]string{`{"id":"1-1"}`}, d.stream.stored()); diff != "" {
-		t.Errorf("stored (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "stored", []string{`{"id":"1-1"}`}, d.stream.stored())
 }
 
 func TestRunCutsOffWhatTakesTooLong(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -45,9 +45,7 @@ func wantDocument(t testing.TB, resp *http.Response, want string) {
 	var g, w any
 	fatal.If(t, json.Unmarshal([]byte(body), &g))
 	fatal.If(t, json.Unmarshal([]byte(want), &w))
-	if diff := cmp.Diff(w, g); diff != "" {
-		t.Errorf("document (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "document", w, g)
 }
 
 func TestTheCurrentUserIsPatchedAndReadBackMasked(t *testing.T) {
@@ -88,9 +86,7 @@ func TestAPatchOfNothingPublishesNothing(t *testing.T) {
 		wantOK(t, d.patch(body))
 	}
 	wantOK(t, d.patch(`{"privileges":[1],"status":true,"grant":{}}`, header("Authorization", "plain")))
-	if diff := cmp.Diff([]change.Kind{}, d.ledger.kinds()); diff != "" {
-		t.Errorf("published (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "published", []change.Kind{}, d.ledger.kinds())
 	metric := `
 # HELP sluice_api_change_warnings_total Warnings about accepted documents, by code: unknown features, members that only an admin may set.
 # TYPE sluice_api_change_warnings_total counter
@@ -160,9 +156,7 @@ func TestAFieldIsPutDeletedAndRevived(t *testing.T) {
 	wantOK(t, d.put(path, `{"name":"Again"}`))
 	wantDocument(t, d.get(path), `{"id":"a+b%","tableId":"sales/2026","name":"Again"}`)
 	want := []change.Kind{change.FieldPut, change.FieldDeleted, change.FieldPut}
-	if diff := cmp.Diff(want, d.ledger.kinds()); diff != "" {
-		t.Errorf("published (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "published", want, d.ledger.kinds())
 }
 
 func TestManyDeletionsAtOnceLeaveOneTombstone(t *testing.T) {
@@ -172,9 +166,7 @@ func TestManyDeletionsAtOnceLeaveOneTombstone(t *testing.T) {
 		wg.Go(func() { wantOK(t, d.del(fieldPath("t", "f"))) })
 	}
 	wg.Wait()
-	if diff := cmp.Diff([]change.Kind{change.FieldDeleted}, d.ledger.kinds()); diff != "" {
-		t.Errorf("published (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "published", []change.Kind{change.FieldDeleted}, d.ledger.kinds())
 }
 
 func TestChangesWhileTheStreamIsDown(t *testing.T) {

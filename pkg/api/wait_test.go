@@ -7,8 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -49,9 +48,7 @@ func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
 				resp := d.do(r)
 				wantOK(t, resp)
 				got := []string{resp.Header.Get("Sluice-Stored"), resp.Header.Get("Preference-Applied")}
-				if diff := cmp.Diff([]string{tt.stored, tt.applied}, got); diff != "" {
-					t.Errorf("Sluice-Stored and Preference-Applied (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "Sluice-Stored and Preference-Applied", []string{tt.stored, tt.applied}, got)
 				if took := time.Since(begun); took != tt.took {
 					t.Errorf("it took %v, want %v", took, tt.took)
 				}

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -62,13 +61,9 @@ func TestNewUserPatch(t *testing.T) {
 			if string(c.Body) != tc.want {
 				t.Errorf("body is %s\nwant    %s", c.Body, tc.want)
 			}
-			if diff := cmp.Diff(append([]string{}, tc.members...), append([]string{}, c.Members...)); diff != "" {
-				t.Errorf("members (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "members", append([]string{}, tc.members...), append([]string{}, c.Members...))
 			if len(tc.warnings)+len(warnings) > 0 {
-				if diff := cmp.Diff(tc.warnings, warnings); diff != "" {
-					t.Errorf("warnings (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "warnings", tc.warnings, warnings)
 			}
 			if got, want := c.Empty(), len(tc.members) == 0; got != want {
 				t.Errorf("Empty is %v, want %v", got, want)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -61,15 +62,11 @@ func TestAudit(t *testing.T) {
 	c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(`{"sk":"x","name":"y","company":null}`), secrets())
 	fatal.If(t, err)
 	want := change.Audit{Seq: 5, At: c.At, By: "ann", Kind: change.UserPatched, TargetKind: "user", Key: "ann", Members: []string{"company", "name", "sk"}}
-	if diff := cmp.Diff(want, c.Audit(5)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "result", want, c.Audit(5))
 	d, err := change.NewFieldDelete("t/1", "f 2", "bob", 0)
 	fatal.If(t, err)
 	want = change.Audit{Seq: 6, At: d.At, By: "bob", Kind: change.FieldDeleted, TargetKind: "field", Key: "t%2F1/f%202", Members: []string{}}
-	if diff := cmp.Diff(want, d.Audit(6)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "result", want, d.Audit(6))
 }
 
 // FuzzNames: whatever is let through has a key of its own that says it again.

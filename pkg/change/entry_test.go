@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -127,15 +128,11 @@ func TestApplyToAField(t *testing.T) {
 	first := remove("bob")
 	entry = mustApply(t, entry, first, 3)
 	want := change.Entry{Target: first.Target, Deleted: true, DeletedAt: first.At, DeletedBy: "bob", UpdatedAt: first.At, UpdatedBy: "bob", ID: first.ID, Place: change.Place{Seq: 3}}
-	if diff := cmp.Diff(want, entry); diff != "" {
-		t.Errorf("deleted before it was put (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "deleted before it was put", want, entry)
 
 	entry = mustApply(t, entry, remove("carl"), 4)
 	want.Seq = 4
-	if diff := cmp.Diff(want, entry); diff != "" {
-		t.Errorf("deleted again (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "deleted again", want, entry)
 	if _, ok := entry.DatasetField(); ok {
 		t.Error("a deleted field is there")
 	}
@@ -143,9 +140,7 @@ func TestApplyToAField(t *testing.T) {
 	revived := put(`{"name":"n"}`)
 	entry = mustApply(t, entry, revived, 5)
 	want = change.Entry{Target: first.Target, Doc: revived.Body, UpdatedAt: revived.At, UpdatedBy: "ann", ID: revived.ID, Place: change.Place{Seq: 5}}
-	if diff := cmp.Diff(want, entry); diff != "" {
-		t.Errorf("revived (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "revived", want, entry)
 	if doc, ok := entry.DatasetField(); !ok || string(doc) != `{"id":"f","name":"n","tableId":"t"}` {
 		t.Errorf("field is %s, %v", doc, ok)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 )
@@ -63,9 +64,7 @@ func checkProcesses(t *testing.T, processes []load.Usage) {
 		names = append(names, p.Name)
 		by[p.Name] = p
 	}
-	if diff := cmp.Diff([]string{"load", "api", "gone", "idle"}, names); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "processes", []string{"load", "api", "gone", "idle"}, names)
 	if runtime.GOOS != "linux" {
 		if p := by["api"]; !strings.Contains(p.Error, "Linux") {
 			t.Errorf("a process that cannot be measured here is said to be %+v", p)

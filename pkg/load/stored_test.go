@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 )
@@ -104,9 +103,7 @@ func TestTheAPISaysWhenAllIsStored(t *testing.T) {
 	stored := load.StoredAt(load.Config{URL: api.URL, Token: "one", Tokens: []string{"two"}})
 	fatal.If(t, stored(t.Context(), load.Totals{}))
 	one, two := load.BatchPath+" Bearer one wait=30 []", load.BatchPath+" Bearer two wait=30 []"
-	if diff := cmp.Diff([]string{one, one, one, two}, asked); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "asked", []string{one, one, one, two}, asked)
 	if err := stored(t.Context(), load.Totals{}); err == nil {
 		t.Error("an api that says nothing of it is believed")
 	}

@@ -14,8 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/ops"
 )
@@ -152,9 +151,7 @@ func TestRunServesUntilItsContextEnds(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	fatal.If(t, err)
-	if diff := cmp.Diff(`{"alive":true,"stalled":[]}`, strings.TrimSpace(string(body))); diff != "" {
-		t.Errorf("healthz (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "healthz", `{"alive":true,"stalled":[]}`, strings.TrimSpace(string(body)))
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run: got %v, want nil", err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/option"
 )
 
@@ -33,17 +34,13 @@ func TestWhatIsNotSetHasItsDefault(t *testing.T) {
 	option.Defaults(&got)
 	want := config{TLS: TLS{"cert.pem"}, Listen: "127.0.0.1:8080", Bytes: 4096, Age: 500 * time.Millisecond, Rate: 0.5, Hosts: []string{"a", "b"}}
 	want.Inner.Depth = 64
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config{})); diff != "" {
-		t.Errorf("nothing is set (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nothing is set", want, got, cmp.AllowUnexported(config{}))
 	set := config{TLS: TLS{"own.pem"}, Listen: ":1", Bytes: -1, Age: -1, Rate: -1, Hosts: []string{"c"}, None: -1}
 	set.Inner.Depth = 1
 	got = set
 	option.Defaults(&got)
 	set.Bytes, set.Age = 4096, 500*time.Millisecond
-	if diff := cmp.Diff(set, got, cmp.AllowUnexported(config{})); diff != "" {
-		t.Errorf("everything is set, two numbers below zero (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "everything is set, two numbers below zero", set, got, cmp.AllowUnexported(config{}))
 }
 
 func TestADefaultThatCannotBeReadIsAMistake(t *testing.T) {

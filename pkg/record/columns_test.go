@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -42,9 +43,7 @@ func TestRowsKnowWhereTheyComeFrom(t *testing.T) {
 		got = append(got, row["from"].(string))
 	}
 	want := []string{"3 1099511627776 0 1763704800000", "3 1099511627776 1 1763704800000", "4 9 0 1763704800001"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "result", want, got)
 }
 
 func TestAMessageWithoutATimeOfReceiptIsFromTheBeginningOfTime(t *testing.T) {
@@ -71,9 +70,7 @@ func TestABadRecordLeavesTheColumnsAsTheyWere(t *testing.T) {
 		t.Fatalf("got %v, want record 400 to be bad", err)
 	}
 	appended(t, &got, good)
-	if diff := cmp.Diff(rows(&want), rows(&got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "result", rows(&want), rows(&got))
 	if n := got.Worker.Values.Rows(); n != 101 {
 		t.Errorf("the dictionary has %d values, want 101", n)
 	}
@@ -101,9 +98,7 @@ func TestTheGoodRecordsOfAMessageAreKeptAndTheOthersReturned(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s %s", b.Index, b.Code, b.Raw))
 	}
 	want := []string{"a 0", "d 3", `1 not_an_integer {"key":true}`, "2 not_an_object 7"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "result", want, got)
 	if bad, err := c.AppendGood(message(`[{"id":"a"},{"key":true},{]`)); err == nil || bad != nil || c.Rows() != 2 {
 		t.Errorf("a broken message: got %v, %v and %d rows, want an error, nothing and 2 rows", bad, err, c.Rows())
 	}

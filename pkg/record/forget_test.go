@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
@@ -49,9 +49,7 @@ func TestForgets(t *testing.T) {
 			if c.want {
 				want = []int{2}
 			}
-			if diff := cmp.Diff(want, forgets.Rows(m, &columns, 1)); diff != "" {
-				t.Errorf("rows (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "rows", want, forgets.Rows(m, &columns, 1))
 		})
 	}
 	late := &flow.Message{Source: "a", Received: time.UnixMilli(before + 1)}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -183,13 +184,9 @@ func TestRowsAreDropped(t *testing.T) {
 				t.Fatalf("%q: %v (-want +parsed):\n%s", text, err, diff)
 			}
 			c.Drop(parsed)
-			if diff := cmp.Diff(want, rows(&c)); diff != "" {
-				t.Errorf("rows (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "rows", want, rows(&c))
 			appended(t, &c, m) // goes on as before
-			if diff := cmp.Diff(append(want, all...), rows(&c)); diff != "" {
-				t.Errorf("rows after more were appended (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "rows after more were appended", append(want, all...), rows(&c))
 		})
 	}
 }
@@ -199,7 +196,5 @@ func TestRowsAreArranged(t *testing.T) {
 	appended(t, &c, message(`[{"id":"a","value":{"errorMessage":"first"}},{"id":"b"},{"id":"cc","value":{"errorMessage":"third"}}]`))
 	all := rows(&c)
 	c.Arrange([]int{2, 0, 1})
-	if diff := cmp.Diff([]map[string]any{all[2], all[0], all[1]}, rows(&c)); diff != "" {
-		t.Errorf("rows (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "rows", []map[string]any{all[2], all[0], all[1]}, rows(&c))
 }

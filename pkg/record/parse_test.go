@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
@@ -162,9 +163,7 @@ func TestOtherJSONIsNotTakenForRecords(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "problems", tt.want, got)
 			if err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{}); name == "an empty object" && err != nil {
 				t.Errorf("taken without being asked for more: %v", err)
 			}
@@ -240,13 +239,9 @@ func FuzzParseEach(f *testing.F) {
 		if strings.Contains(text, `"records"`) {
 			return // what wraps records is none here; a request may be that
 		}
-		if diff := cmp.Diff(kept, got); diff != "" {
-			t.Errorf("kept of %q (-want +got):\n%s", text, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("kept of %q", text), kept, got)
 		// Of a line with several things wrong either may be told.
-		if diff := cmp.Diff(slices.Sorted(maps.Keys(codes)), slices.Sorted(maps.Keys(gotCodes))); diff != "" {
-			t.Errorf("lines refused of %q (-want +got):\n%s", text, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("lines refused of %q", text), slices.Sorted(maps.Keys(codes)), slices.Sorted(maps.Keys(gotCodes)))
 	})
 }
 
@@ -326,9 +321,7 @@ func TestARequestIsOfAtMost24Months(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "result", tt.want, got)
 			compareParse(t, []byte(tt.body), record.FormAuto, record.Limits{Records: 50_000, RecordBytes: 4 << 20, Depth: 64})
 		})
 	}

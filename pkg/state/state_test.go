@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -67,9 +68,7 @@ func TestChangesAreAppliedInOrder(t *testing.T) {
 			if size == 100 && w.bucket.writes != len(want) {
 				t.Errorf("%d writes, want one for each of %d targets", w.bucket.writes, len(want))
 			}
-			if diff := cmp.Diff(audited(messages), w.audits.all()); diff != "" {
-				t.Errorf("audit (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "audit", audited(messages), w.audits.all())
 			e, err := w.store.Entry(t.Context(), change.Target{User: "bob"})
 			if err != nil || e.Seq != messages[7].Seq || e.UpdatedBy != "bob" || e.UpdatedAt.IsZero() {
 				t.Errorf("entry is %+v, %v", e, err)
@@ -124,9 +123,7 @@ func TestAnyFailureIsMadeGoodByTryingAgain(t *testing.T) {
 			w.apply(messages[:4]...)
 			w.apply(messages[4:]...)
 			w.wantDocuments(want)
-			if diff := cmp.Diff(audited(messages), w.audits.all()); diff != "" {
-				t.Errorf("audit (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "audit", audited(messages), w.audits.all())
 			if len(w.bucket.fail)+len(w.audits.fail) > 0 {
 				t.Error("not every fault was met")
 			}
@@ -151,9 +148,7 @@ func TestTwoOwnersAtOnceDoNoHarm(t *testing.T) {
 	}
 	owners.Wait()
 	w.wantDocuments(want)
-	if diff := cmp.Diff(audited(messages), w.audits.all()); diff != "" {
-		t.Errorf("audit (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "audit", audited(messages), w.audits.all())
 }
 
 // A write that another writer gets ahead of is made again, on top of the other.
@@ -228,17 +223,13 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 			if err := w.Apply(t.Context(), messages); !errors.As(err, &refused) || refused.Class != flow.ClassPoison || !errors.As(err, &bad) || bad.Code != tc.code {
 				t.Errorf("got %v, want poison for %s", err, tc.code)
 			}
-			if diff := cmp.Diff([]uint64{2}, w.apply(messages...)); diff != "" {
-				t.Errorf("set aside (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "set aside", []uint64{2}, w.apply(messages...))
 			w.wantDocuments(map[string]string{"ann": `{"name":"Ann","remarks":"r"}`})
 			written := []flow.Message{messages[0], messages[2]}
 			if tc.accepted {
 				written = messages
 			}
-			if diff := cmp.Diff(audited(written), w.audits.all()); diff != "" {
-				t.Errorf("audit (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "audit", audited(written), w.audits.all())
 		})
 	}
 }
@@ -254,9 +245,7 @@ func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
 		if _, err := w.bucket.KeyValue.Put(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]uint64{1}, w.apply(w.messages()...)); diff != "" {
-			t.Errorf("%q: set aside (-want +got):\n%s", value, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("%q: set aside", value), []uint64{1}, w.apply(w.messages()...))
 		if e, err := w.store.Entry(t.Context(), change.Target{User: "bob"}); err != nil || e.Seq != 2 {
 			t.Errorf("%q: the other one is %+v, %v", value, e, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"sluice/pkg/broker"
 	"sluice/pkg/change"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -162,9 +163,7 @@ func (w *world) documents() map[string]string {
 
 func (w *world) wantDocuments(want map[string]string) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, w.documents()); diff != "" {
-		w.t.Errorf("documents (-want +got):\n%s", diff)
-	}
+	expect.Equal(w.t, "documents", want, w.documents())
 }
 
 // revisions is the revision of every entry: it moves with each write.

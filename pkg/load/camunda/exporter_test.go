@@ -15,8 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/load/camunda"
 )
 
@@ -147,9 +146,7 @@ func TestABulkIsCutByRecordsBytesAndTime(t *testing.T) {
 			p.write(1, 10)
 		})
 		want := []string{"0 0..999", "0 1000..1999", "5 2000..2499", "7 2500..2509", "7 2510..2519", "10 2520..2524", "30 2525..2525"}
-		if diff := cmp.Diff(want, to.attempts); diff != "" {
-			t.Errorf("bulks (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "bulks", want, to.attempts)
 		if want := (camunda.Count{Records: 2526, Bulks: 7}); count != want || to.templates != 1 {
 			t.Errorf("did %+v and made templates %d times, want %+v and once", count, to.templates, want)
 		}
@@ -172,9 +169,7 @@ func TestABulkIsRepeatedWhole(t *testing.T) {
 			p.write(100, 10)
 		})
 		want := []string{"0 0..999", "2 0..999", "5 0..999", "6 0..999", "10 0..999", "14 0..999", "15 0..999", "20 1000..1499", "25 1000..1499", "30 1000..1599"}
-		if diff := cmp.Diff(want, to.attempts); diff != "" {
-			t.Errorf("bulks (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "bulks", want, to.attempts)
 		if count.Records != 1600 || count.Again != 0 || count.Retries != 8 {
 			t.Errorf("did %+v, want 1600 records once and 8 retries", count)
 		}

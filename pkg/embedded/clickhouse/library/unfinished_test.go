@@ -7,9 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -57,9 +56,7 @@ func TestForgetUnfinished(t *testing.T) {
 				fatal.If(t, library.ForgetUnfinished(data, slog.New(slog.DiscardHandler)))
 				got, err := os.ReadFile(newest)
 				fatal.If(t, err)
-				if diff := cmp.Diff(tt.want, string(got)); diff != "" {
-					t.Errorf("the log (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "the log", tt.want, string(got))
 			}
 		})
 	}

@@ -9,10 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -66,9 +65,7 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 				}
 				got.Body = ""
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "result", c.want, got)
 			if got.Status == 401 && answer.Header.Get("WWW-Authenticate") == "" {
 				t.Error("no WWW-Authenticate")
 			}

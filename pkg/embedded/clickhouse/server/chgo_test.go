@@ -10,9 +10,9 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -168,9 +168,7 @@ func TestClientGoneInMidInsertStoresNothing(t *testing.T) {
 						t.Fatal("the INSERT still runs in the engine")
 					}
 				}
-				if diff := cmp.Diff(uint64(0), count(t, check, "t")); diff != "" {
-					t.Errorf("rows stored (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "rows stored", uint64(0), count(t, check, "t"))
 			})
 		}
 	}

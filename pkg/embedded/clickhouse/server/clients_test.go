@@ -14,10 +14,10 @@ import (
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
 	"github.com/ClickHouse/clickhouse-go/v2"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -201,9 +201,7 @@ func TestHTTPSessionsLast(t *testing.T) {
 		if step.want.Status != 200 {
 			got.Body = ""
 		}
-		if diff := cmp.Diff(step.want, got); diff != "" {
-			t.Errorf("%s %s %v (-want +got):\n%s", step.method, step.sql, step.more, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("%s %s %v", step.method, step.sql, step.more), step.want, got)
 	}
 	time.Sleep(1500 * time.Millisecond) // Asking would keep it.
 	if got := ask("POST", "SELECT 1", "session_check", "1"); got.Exception != "372" {

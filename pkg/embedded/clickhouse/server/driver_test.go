@@ -9,9 +9,9 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -73,9 +73,7 @@ func TestDriverGetsColumnsOfAnEmptyResult(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
-		if diff := cmp.Diff([]string{"a", "b"}, rows.Columns()); diff != "" {
-			t.Errorf("%s: columns (-want +got):\n%s", sql, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("%s: columns", sql), []string{"a", "b"}, rows.Columns())
 		if rows.Next() || rows.Err() != nil {
 			t.Errorf("%s: got a row or %v", sql, rows.Err())
 		}
@@ -135,9 +133,7 @@ func TestDriverHasADatabasePerConnection(t *testing.T) {
 	var got [2]string
 	row(t, a, "SELECT x FROM t", &got[0])
 	row(t, b, "SELECT x FROM t", &got[1])
-	if diff := cmp.Diff([2]string{one, two}, got); diff != "" {
-		t.Errorf("databases (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "databases", [2]string{one, two}, got)
 	wantCode(t, open(t, clickhousetest.Shared(t).URL("nosuch")).Ping(t.Context()), 81)
 }
 

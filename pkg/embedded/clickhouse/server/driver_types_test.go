@@ -1,13 +1,14 @@
 package server_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -74,8 +75,6 @@ func compareRow(t *testing.T, got driver.Rows, want []any) {
 	}
 	fatal.If(t, got.Scan(values...))
 	for i, value := range values {
-		if diff := cmp.Diff(show(want[i]), show(value)); diff != "" {
-			t.Errorf("column %s %s (-want +got):\n%s", types[i].Name(), types[i].DatabaseTypeName(), diff)
-		}
+		expect.Equal(t, fmt.Sprintf("column %s %s", types[i].Name(), types[i].DatabaseTypeName()), show(want[i]), show(value))
 	}
 }

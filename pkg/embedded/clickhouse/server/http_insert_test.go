@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -67,9 +68,7 @@ func TestHTTPTakesInsertsInAnyFormat(t *testing.T) {
 				t.Errorf("summary says %q rows were written, want %s", summary.WrittenRows, want)
 			}
 			stored, _ := post(t, in, "SELECT * FROM t ORDER BY a")
-			if diff := cmp.Diff(ok(c.want), stored); diff != "" {
-				t.Errorf("stored (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "stored", ok(c.want), stored)
 		})
 	}
 }
@@ -93,9 +92,7 @@ func TestHTTPRefusesBadData(t *testing.T) {
 			want.Exception = got.Exception
 		}
 		got.Body = ""
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", query, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("%s", query), want, got)
 	}
 	if got, _ := post(t, in, "SELECT count() FROM t"); got != ok("0\n") {
 		t.Errorf("refused data is stored: %v", got)

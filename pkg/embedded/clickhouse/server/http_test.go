@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -100,9 +101,7 @@ func TestHTTPAnswersStatements(t *testing.T) {
 					c.want.Exception = got.Exception
 				}
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "result", c.want, got)
 			if answer.Header.Get("X-ClickHouse-Query-Id") == "" && answer.StatusCode == 200 {
 				t.Error("no X-ClickHouse-Query-Id")
 			}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -84,17 +84,13 @@ func storesEachTokenOnce(t *testing.T, rows, attempts, window int, enough uint64
 		t.Errorf("no log was continued, which shows too little: %v, %v", logs, err)
 	}
 	all := blocks.Load() * uint64(rows)
-	if diff := cmp.Diff(counts{all, all, all}, counted(t, c, "counted")); diff != "" {
-		t.Errorf("table and views (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "table and views", counts{all, all, all}, counted(t, c, "counted"))
 	if window < 1000 {
 		return // the first token is forgotten
 	}
 	e.Restart() // The gentle way, and the tokens are still known.
 	fatal.If(t, sendBlock(t.Context(), c, "worker-0:0", 0, rows))
-	if diff := cmp.Diff(counts{all, all, all}, counted(t, c, "counted")); diff != "" {
-		t.Errorf("after a repeated token (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "after a repeated token", counts{all, all, all}, counted(t, c, "counted"))
 }
 
 // sendUntilStored repeats a block until it is acknowledged, and returns how

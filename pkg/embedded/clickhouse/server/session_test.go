@@ -6,9 +6,9 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 )
 
 // These tests are about what one connection keeps, and use ch-go: clickhouse-go
@@ -36,9 +36,7 @@ func TestSessionSettingsOfAStatementHoldForIt(t *testing.T) {
 	do(t, c, ch.Query{Body: "SET max_block_size = 13"}) // The session's own, to which it goes back.
 	got = append(got, text(t, c, size), text(t, c, size, "max_block_size=14"), text(t, c, size))
 	got = append(got, text(t, c, size, "max_threads=1", "max_block_size=15"), text(t, c, size, "max_threads=1"), text(t, c, size))
-	if diff := cmp.Diff([]string{"65409", "11", "12", "65409", "13", "14", "13", "15", "13", "13"}, got); diff != "" {
-		t.Errorf("max_block_size (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "max_block_size", []string{"65409", "11", "12", "65409", "13", "14", "13", "15", "13", "13"}, got)
 	if got := text(t, c, "getSetting('async_insert')"); got != "0" && got != "false" {
 		t.Errorf("async_insert is %s", got)
 	}
@@ -64,9 +62,7 @@ func TestSessionAfterAReadonlyStatement(t *testing.T) {
 		do(t, c, ch.Query{Body: "INSERT INTO t SELECT 1"})
 	}
 	got := []string{text(t, c, "SELECT count() FROM t"), text(t, c, "currentDatabase()"), text(t, c, "getSetting('max_block_size')")}
-	if diff := cmp.Diff([]string{"3", database, "13"}, got); diff != "" {
-		t.Errorf("rows, database, max_block_size (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "rows, database, max_block_size", []string{"3", database, "13"}, got)
 }
 
 func TestSessionReadonlyGetsColumnsOfAnEmptyResult(t *testing.T) {
@@ -89,8 +85,6 @@ func TestSessionKeepsItsDatabaseAndTemporaryTables(t *testing.T) {
 	got = append(got, text(t, c, "currentDatabase()"), text(t, c, "SELECT count() FROM mine"))
 	wantChCode(t, c.Do(t.Context(), ch.Query{Body: "USE nosuch"}), 81)
 	got = append(got, text(t, c, "currentDatabase()"))
-	if diff := cmp.Diff([]string{one, two, "2", two}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "result", []string{one, two, "2", two}, got)
 	wantChCode(t, dial(t, two, ch.Options{}).Do(t.Context(), ch.Query{Body: "SELECT * FROM mine"}), 60)
 }

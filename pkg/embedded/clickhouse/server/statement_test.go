@@ -1,12 +1,12 @@
 package server_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 )
 
 func TestStatementIsTakenApart(t *testing.T) {
@@ -57,9 +57,7 @@ func TestStatementIsTakenApart(t *testing.T) {
 			Insert: &i{Head: "INSERT INTO table (a) ", Target: "table", Columns: "a", Format: "Values", Data: " (1)"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, server.ParseStatement(c.text)); diff != "" {
-				t.Errorf("%q (-want +got):\n%s", c.text, diff)
-			}
+			expect.Equal(t, fmt.Sprintf("%q", c.text), c.want, server.ParseStatement(c.text))
 		})
 	}
 }

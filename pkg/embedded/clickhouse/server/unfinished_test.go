@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -42,9 +41,7 @@ func TestAnInsertKilledBeforeItsPartIsInPlace(t *testing.T) {
 			for number, token := range []string{"first", "second"} {
 				fatal.If(t, sendBlock(t.Context(), c, token, number, 100))
 			}
-			if diff := cmp.Diff(counts{200, 200, 200}, counted(t, c, "counted")); diff != "" {
-				t.Errorf("table and views (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "table and views", counts{200, 200, 200}, counted(t, c, "counted"))
 			e.Kill()
 			e.Restart()
 			if log := e.Log(); strings.Contains(log, "not finished") {
