@@ -18,13 +18,11 @@ import (
 )
 
 type lanes struct {
-	List     lanesList     `cmd:"" default:"withargs" help:"Show every lane with its checkpoint and backlog, and the lanes of each source."`
-	Add      lanesAdd      `cmd:"" help:"Add a lane, for sources that are first seen from now on; apis and ingesters discover it."`
-	Make     lanesMake     `cmd:"" help:"Create or update the streams, where the users of api and ingester may not."`
-	Spread   lanesSpread   `cmd:"" help:"Move a source to other lanes, such as a new one. Its posts get 503 meanwhile, for a few minutes."`
-	Replicas lanesReplicas `cmd:"" help:"Show which NATS servers hold each stream, or set the number of replicas to 1, 3 or 5, online."`
-	Move     lanesMove     `cmd:"" help:"Move streams between the servers of a NATS cluster, online: off a server, to servers with a tag, or to another leader."`
-	Reset    lanesReset    `cmd:"" help:"Resume a halted lane, after its stream or its lane state was restored, recreated or lost: names the last message that is unchanged."`
+	List   lanesList   `cmd:"" default:"withargs" help:"Show every lane with its checkpoint and backlog, and the lanes of each source."`
+	Add    lanesAdd    `cmd:"" help:"Add a lane, for sources that are first seen from now on; apis and ingesters discover it."`
+	Make   lanesMake   `cmd:"" help:"Create or update the streams, where the users of api and ingester may not."`
+	Spread lanesSpread `cmd:"" help:"Move a source to other lanes, such as a new one. Its posts get 503 meanwhile, for a few minutes."`
+	Reset  lanesReset  `cmd:"" help:"Resume a halted lane, after its stream or its lane state was restored, recreated or lost: names the last message that is unchanged."`
 }
 
 type lanesList struct {

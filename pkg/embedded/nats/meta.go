@@ -71,7 +71,7 @@ func cannotJoin(opts *server.Options) error {
 	if err != nil || len(joined) > 0 {
 		return err
 	}
-	return fmt.Errorf("%s holds %d streams of a NATS server that ran alone: as one of several it would delete them; give it an empty folder, and copy them by sluice lanes move --from", folder, len(streams))
+	return fmt.Errorf("%s holds %d streams of a NATS server that ran alone: as one of several it would delete them; give it an empty folder, and copy them by sluice backup and restore (docs/clusters.md)", folder, len(streams))
 }
 
 // metaSum is the checksum of a stream's configuration as the server makes it.
