@@ -9,9 +9,9 @@ import (
 
 // config says what to measure and where to write it. It is the command line.
 type config struct {
-	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,again,capacity,scaling,tables,questions,console" help:"What to measure: goals, again (of the goals, records that are sent again), capacity (what sluice capacity reckons with), scaling, tables (what a record costs in ClickHouse), questions (what those of analysts cost), console (how long its pages take). Default: capacity, goals, scaling."`
+	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions" help:"What to measure: goals, capacity (what sluice capacity reckons with), scaling, questions (what those of analysts cost). Default: capacity, goals, scaling."`
 	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
-	Records      int64    `help:"Records of one run, 1000000 unless given; of tables, questions and console 20000000. Questions are asked at a tenth of them too."`
+	Records      int64    `help:"Records of one run, 1000000 unless given; of questions 20000000, which are asked at a tenth of them too."`
 	Out          string   `type:"path" default:"docs" help:"Folder that gets performance.md; the other pages go to performance/ in it."`
 	Coefficients string   `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
 
@@ -27,7 +27,7 @@ type plan struct {
 	records     int64
 	many        int64         // records of what is measured on full tables
 	steps       []int64       // of them, those at which questions are asked
-	asks        int           // of a question, and of a page
+	asks        int           // of a question
 	warmUp      int64         // records before the first run
 	cold        bool          // only the first load of all warms up
 	paced       time.Duration // of a run at a given rate

@@ -50,15 +50,6 @@ func (b *bench) goals(ctx context.Context, page *Page) error {
 	})
 }
 
-// againAlone measures of the goals only what is sent again.
-func (b *bench) againAlone(ctx context.Context, page *Page) error {
-	return b.on(ctx, page, "again", func(d *deployment.Deployment) error {
-		rows, err := b.again(ctx, d)
-		page.Goals = append(page.Goals, rows...)
-		return err
-	})
-}
-
 // rows are what the runs of one load are judged by.
 type rows []Row
 

@@ -56,12 +56,9 @@ type parted struct {
 // made when none is named.
 var measurements = []parted{
 	{"capacity", (*bench).capacity, nil},
-	{"goals", (*bench).goals, Page.write},
-	{"scaling", (*bench).scaling, Page.write},
-	{"again", (*bench).againAlone, Page.write},
-	{"tables", (*bench).tables, only("table.md")},
+	{"goals", (*bench).goals, Page.writeGoals},
+	{"scaling", (*bench).scaling, Page.writeGoals},
 	{"questions", (*bench).questions, Page.writeQuestions},
-	{"console", (*bench).console, nil},
 }
 
 // bench is a measurement under way.

@@ -16,7 +16,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 	out := t.TempDir()
 	var log strings.Builder
 	page, err := measure(t.Context(), config{
-		Parts: []string{"capacity", "goals", "scaling", "tables", "questions", "console"}, Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), command: "go test", log: &log,
+		Parts: []string{"capacity", "goals", "scaling", "questions"}, Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), command: "go test", log: &log,
 	})
 	t.Logf("\n%s", log.String())
 	if err != nil {
@@ -65,15 +65,12 @@ func TestEverythingIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	wellFormed(t, string(text))
-	for name, rows := range map[string]int{"table.md": 50, "analytics.md": 60} {
-		text, err := os.ReadFile(filepath.Join(out, "performance", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		wellFormed(t, string(text))
-		if n := strings.Count(string(text), "\n| "); n < rows {
-			t.Errorf("%s has %d rows, want at least %d:\n%s", name, n, rows, text)
-		}
+	if text, err = os.ReadFile(filepath.Join(out, "performance", "analytics.md")); err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, string(text))
+	if n := strings.Count(string(text), "\n| "); n < 60 {
+		t.Errorf("analytics.md has %d rows, want at least 60:\n%s", n, text)
 	}
 	var kept asked
 	figures, err := os.ReadFile(filepath.Join(out, "performance", "analytics.json"))
@@ -82,14 +79,6 @@ func TestEverythingIsMeasured(t *testing.T) {
 	}
 	if err != nil || len(kept.Steps) != 1 || kept.Last().Records != 30_000 || len(kept.Last().Answers) < 30 {
 		t.Errorf("the figures of questions: %v: %.500s", err, figures)
-	}
-	for _, row := range page.Console {
-		if len(row.Runs) == 0 {
-			t.Errorf("console: %s was not measured", row.What)
-		}
-	}
-	if len(page.Console) < 30 {
-		t.Errorf("%d rows are about the console", len(page.Console))
 	}
 	for _, want := range []string{page.Machine.CPU, page.Versions.NATS, page.Versions.Engine, page.Versions.Commit, page.Versions.Go, "go test"} {
 		if want == "" || !strings.Contains(string(text), want) {

@@ -24,51 +24,31 @@ type Page struct {
 	Versions Versions
 	Goals    []Row
 	Curves   []Curve
-	Tables   []Row  // what records cost in ClickHouse
 	Asked    *asked // what questions cost
-	Console  []Row  // what the console costs
 }
 
 //go:embed *.md.tmpl
 var sources embed.FS
 
-// execute fills in the page of that name.
-func (p Page) execute(name string) ([]byte, error) {
+// write writes the page of that name into dir.
+func (p Page) write(name, dir string) error {
 	page, err := template.New(name+".tmpl").Funcs(template.FuncMap{
 		"number":  number,
 		"ms":      ms,
 		"minutes": func(d time.Duration) string { return number(d.Minutes()) },
 	}).ParseFS(sources, name+".tmpl")
 	if err != nil {
-		return nil, err
-	}
-	var text bytes.Buffer
-	err = page.Execute(&text, p)
-	return text.Bytes(), err
-}
-
-// write writes performance.md into dir.
-func (p Page) write(dir string) error {
-	text, err := p.execute("performance.md")
-	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "performance.md"), text, 0o644)
+	var text bytes.Buffer
+	if err := page.Execute(&text, p); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644)
 }
 
-// only writes one page into the folder performance of dir, and no other.
-func only(name string) func(Page, string) error {
-	return func(p Page, dir string) error {
-		text, err := p.execute(name)
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(filepath.Join(dir, "performance"), 0o755); err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(dir, "performance", name), text, 0o644)
-	}
-}
+// writeGoals writes the page of goals and of how they scale.
+func (p Page) writeGoals(dir string) error { return p.write("performance.md", dir) }
 
 func ms(d time.Duration) string { return number(float64(d) / float64(time.Millisecond)) }
 

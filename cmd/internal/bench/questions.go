@@ -74,6 +74,22 @@ func (b *bench) questions(ctx context.Context, page *Page) error {
 	})
 }
 
+// span is the time in which an engine has written what tables are filled with.
+const span = 30 * 24 * time.Hour
+
+// store posts records of a source, of which there are so many then, and waits until
+// they can be queried and merges have ended.
+func (b *bench) store(ctx context.Context, d *deployment.Deployment, from load.Source, records, all int64) error {
+	_, err := load.Run(ctx, load.Config{
+		URL: d.URL, Token: d.Token, Records: records, Batch: 1000, Seed: uint64(all), Timeout: time.Minute, GiveUp: 5 * time.Minute, Source: from,
+		Stored: func(ctx context.Context, _ load.Totals) error { return d.WaitRows(ctx, all) },
+	})
+	if err != nil {
+		return err
+	}
+	return d.WaitMerged(ctx)
+}
+
 // ask asks every question, about all the time there is and about the last day
 // of it.
 func (b *bench) ask(ctx context.Context, d *deployment.Deployment, one *step) error {
@@ -201,14 +217,18 @@ func forget(ctx context.Context, d *deployment.Deployment) error {
 
 // writeQuestions writes the page, and the figures as JSON beside it.
 func (p Page) writeQuestions(dir string) error {
-	if err := only("analytics.md")(p, dir); err != nil {
+	dir = filepath.Join(dir, "performance")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := p.write("analytics.md", dir); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(p.Asked, "", "\t")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "performance", "analytics.json"), append(text, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(dir, "analytics.json"), append(text, '\n'), 0o644)
 }
 
 // Last is the step of all records.
