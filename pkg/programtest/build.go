@@ -19,7 +19,13 @@ import (
 // plain is how go test compiles, so that tests and the programs that they run have
 // every package in common: released ones are compiled three times over, twice of
 // them by a profile.
-var plain = []string{"-pgo=off", "-ldflags=-w"}
+var plain = []string{"-pgo=off", "-ldflags=-w -X sluice/cmd/internal/run.version=" + Version + " -X sluice/cmd/internal/run.commit=" + Commit}
+
+// Version and Commit are what programs of BuildPlain say of themselves.
+const (
+	Version = "v9.9.9"
+	Commit  = "c0ffee"
+)
 
 var programs = []string{"sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice"}
 

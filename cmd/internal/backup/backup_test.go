@@ -17,6 +17,7 @@ import (
 
 	"sluice/cmd/internal/backup"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/fatal"
 )
 
 func nothing(uint64, uint64) {}
@@ -29,13 +30,9 @@ func write(t *testing.T, change func(m *backup.Manifest)) string {
 		Files: []backup.File{{Path: "file", Bytes: 4, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte("rows")))}}}
 	change(m)
 	content, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for name, content := range map[string][]byte{"manifest.json": content, "file": []byte("rows")} {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(folder, name), content, 0o600))
 	}
 	return folder
 }
@@ -63,9 +60,7 @@ func TestABackupIsReadBeforeItIsRestored(t *testing.T) {
 				}
 			})
 			if c.damage != nil {
-				if err := c.damage(folder); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, c.damage(folder))
 			}
 			m, err := backup.Open(folder)
 			if err == nil {
@@ -83,64 +78,42 @@ func TestAStreamIsTheSameAfterIt(t *testing.T) {
 	t.Parallel()
 	serve := func() (*nats.Conn, jetstream.JetStream) {
 		server, err := embedded.Start(embedded.Config{Data: t.TempDir()}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(server.Shutdown)
 		nc, err := server.Connect()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(nc.Close)
 		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return nc, js
 	}
 	nc, js := serve()
 	made, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FLOW_0", Subjects: []string{"flow.0.>"}, Storage: jetstream.FileStorage})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for i := range 50 { // more than one piece of a snapshot
 		msg := &nats.Msg{Subject: "flow.0.record", Header: nats.Header{"Number": {fmt.Sprint(i)}}, Data: make([]byte, 100<<10)}
 		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := made.Purge(t.Context(), jetstream.WithPurgeSequence(5)); err != nil {
-		t.Fatal(err)
-	}
-	if err := made.SecureDeleteMsg(t.Context(), 20); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, made.Purge(t.Context(), jetstream.WithPurgeSequence(5)))
+	fatal.If(t, made.SecureDeleteMsg(t.Context(), 20))
 	folder := t.TempDir()
 	f := backup.File{Stream: "FLOW_0"}
-	if err := backup.Snapshot(t.Context(), nc, &f, folder); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, backup.Snapshot(t.Context(), nc, &f, folder))
 	other, otherJS := serve()
-	if err := f.RestoreStream(t.Context(), other, folder); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.RestoreStream(t.Context(), other, folder))
 	is, err := otherJS.Stream(t.Context(), "FLOW_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	now := is.CachedInfo()
 	if now.State.FirstSeq != 5 || now.State.LastSeq != 50 || now.State.Msgs != 45 || now.State.NumDeleted != 1 {
 		t.Errorf("holds %+v, want 5 to 50 without 20", now.State)
 	}
 	for _, seq := range []uint64{5, 19, 21, 50} {
 		a, err := made.GetMsg(t.Context(), seq)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		b, err := is.GetMsg(t.Context(), seq)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if diff := cmp.Diff(a, b); diff != "" {
 			t.Errorf("message %d: %s", seq, diff)
 		}

@@ -16,15 +16,6 @@ func Snapshot(ctx context.Context, nc *nats.Conn, f *File, folder string) error 
 	return nil
 }
 
-// LaterStreams are the streams that are copied after the hold, of so many lanes.
-func LaterStreams(lanes int) []string {
-	b := &backup{m: &Manifest{}}
-	for n := range lanes {
-		b.m.Lanes = append(b.m.Lanes, Lane{Number: n})
-	}
-	return b.laterStreams()
-}
-
 // RestoreStream is the other half.
 func (f *File) RestoreStream(ctx context.Context, nc *nats.Conn, folder string) error {
 	return f.restore(ctx, nc, folder, 0)

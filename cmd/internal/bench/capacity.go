@@ -79,14 +79,15 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 	if err != nil {
 		return err
 	}
+	all.Most()
+	if b.cfg.Short { // runs of less than a tick of processor time make no model
+		return all.Write(b.cfg.Coefficients)
+	}
 	if all.Inserted, err = insertBytes(ctx); err != nil {
 		return err
 	}
-	all.Most()
-	if !b.cfg.Short { // runs of less than a tick of processor time make no model
-		if _, err := capacity.Fit(all); err != nil {
-			return err
-		}
+	if _, err := capacity.Fit(all); err != nil {
+		return err
 	}
 	return all.Write(b.cfg.Coefficients)
 }

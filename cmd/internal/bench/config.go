@@ -45,9 +45,9 @@ type plan struct {
 func (c *config) plan() (plan, error) {
 	if c.Short {
 		return plan{
-			runs: 2, records: 30_000, many: 30_000, steps: []int64{30_000}, asks: 1, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
+			runs: 1, records: 20_000, many: 30_000, steps: []int64{30_000}, asks: 1, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
 			point: 150 * time.Millisecond, settle: time.Second,
-			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1, 1000}, connections: []int{1, 16},
+			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1000}, connections: []int{16},
 			loads: 5, load: 200 * time.Millisecond,
 		}, nil
 	}

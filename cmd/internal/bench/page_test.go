@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 func TestTheMedianIsJudged(t *testing.T) {
@@ -45,9 +47,7 @@ func TestARecordIsFreshWhenItsMessageIsSeen(t *testing.T) {
 	seen := []sight{{at(0), 100}, {at(10), 100}, {at(20), 130}, {at(30), 130}, {at(40), 200}}
 	messages := []message{{at(1), 10}, {at(2), 20}, {at(5), 69}, {at(15), 1}} // 110, 130, 199, 200
 	all, err := waits(seen, messages)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for q, want := range map[float64]time.Duration{0.1: 18, 0.3: 19, 0.31: 25, 0.32: 35, 1: 35} {
 		if got := quantile(all, q); got != want {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)

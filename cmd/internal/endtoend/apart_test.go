@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
-	"sluice/pkg/programtest"
+	"sluice/pkg/fatal"
 )
 
 // apart starts the four processes of a deployment, each on its own.
@@ -66,14 +66,12 @@ func (s *stack) tokensOf(sources ...string) (file string, tokens []string) {
 		text += lines[4] + "\n"
 	}
 	file = filepath.Join(s.t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, os.WriteFile(file, []byte(text), 0o600))
 	return file, tokens
 }
 
 // TestFourProcesses begins with nothing, and ends every process as it should. Outages of
-// servers: TestOutagesUnderLoad.
+// servers: TestServersThatAreAway.
 func TestFourProcesses(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -111,80 +109,4 @@ func TestAPIStartsWithoutNATS(t *testing.T) {
 		res, body := s.post([]byte(`{"id":"1-1","valueType":"JOB","value":{}}`))
 		return wantOK(res, body)
 	})
-}
-
-// TestUsersChangeWithoutClickHouse: what is accepted of users can be read at once,
-// though ClickHouse has never been there, and over a restart of the ingester.
-func TestUsersChangeWithoutClickHouse(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	s.startNATS()
-	api := s.startAPI()
-	ingester := s.startIngester()
-	s.waitReady(api, s.ops)
-	changed := func(name string) {
-		t.Helper()
-		if err := wantOK(s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"`+name+`"}`)); err != nil {
-			t.Error(err)
-		}
-		eventually(t, 20*time.Second, func() error {
-			_, body := s.send(http.MethodGet, "/spm/login/current/user", "")
-			return wantText(body, `"name":"`+name+`"`)
-		})
-	}
-	changed("Ann")
-	if status, page := s.page(s.ingesterOps, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(page, "ClickHouse") {
-		t.Errorf("/readyz of the ingester answers %d %s, want that it waits for ClickHouse", status, page)
-	}
-	if code := ingester.stop(); code != 0 {
-		t.Errorf("the ingester stopped with exit %d, want 0", code)
-	}
-	ingester = s.startIngester()
-	changed("Bob")
-	s.startEngine()
-	s.waitReady(ingester, s.ingesterOps)
-	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.changes", "2")
-}
-
-// TestARepeatAtAnotherApi: an api says that a request is replayed, or that its key
-// was used for another body, of what it took itself. At another api a repeat is
-// answered OK, and the ingester drops it: nothing is stored twice, records that have
-// no identity of their own included.
-func TestARepeatAtAnotherApi(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	s.startNATS()
-	s.startEngine()
-	ingester := s.startIngester()
-	tokens, key := s.tokenFile(), filepath.Join(t.TempDir(), "key")
-	run := func() *stack {
-		one := *s
-		one.http, one.ops = programtest.Address(), programtest.Address()
-		p := start(t, "api", "--http", one.http, "--ops", one.ops, "--nats", "nats://"+s.nats, "--tokens", tokens, "--fingerprint-key", key)
-		one.waitReady(p, one.ops)
-		return &one
-	}
-	a, b := run(), run()
-	s.waitReady(ingester, s.ingesterOps)
-	post := func(s *stack, body string) (*http.Response, string) {
-		t.Helper()
-		return s.sendWith(http.Header{"Idempotency-Key": {"key-1"}, "Prefer": {"wait=20"}}, http.MethodPost, "/flow/flowRecord/batch", []byte(body))
-	}
-	const body = `[{"valueType":"JOB"},{"valueType":"JOB"}]`
-	for _, c := range []struct {
-		api      *stack
-		replayed string
-	}{{a, ""}, {a, "true"}, {b, ""}, {b, "true"}, {a, "true"}} {
-		res, answer := post(c.api, body)
-		if wantOK(res, answer) != nil || res.Header.Get("Idempotent-Replayed") != c.replayed || res.Header.Get("Sluice-Stored") != "true" {
-			t.Errorf("answered %s %s %v, want OK, stored, and replayed %q", res.Status, answer, res.Header, c.replayed)
-		}
-	}
-	for _, api := range []*stack{a, b} {
-		if res, answer := post(api, `{"valueType":"INCIDENT"}`); res.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(answer, "idempotency_key_reused") {
-			t.Errorf("another body is answered %s %s, want 422 idempotency_key_reused", res.Status, answer)
-		}
-	}
-	s.eventuallyQuery(20*time.Second, "SELECT count(), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records", "2\t2")
-	s.sluice(0, "verify", "--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
 }

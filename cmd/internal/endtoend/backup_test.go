@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/backup"
+	"sluice/pkg/fatal"
 )
 
 // exporter is an engine of three partitions that sends every record in order, and
@@ -151,19 +152,13 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	p := s.up()
 	e := &exporter{stack: s, began: time.Now().Add(-time.Hour)}
 	for partition := 1; partition <= 3; partition++ {
-		if err := e.send(partition, 1, 500, 100); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, e.send(partition, 1, 500, 100))
 	}
-	if err := wantOK(s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"Ann"}`)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, wantOK(s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"Ann"}`)))
 	others := func(s *stack) { // known by its content, and by the key of its request
 		t.Helper()
 		for key, body := range map[string]string{"a": `{"id":"note","valueType":"NOTE","timestamp":1700000000000}`, "b": `[{"intent":"nameless"},{"intent":"nameless"}]`} {
-			if err := wantOK(s.sendWith(http.Header{"Idempotency-Key": {key}}, http.MethodPost, "/flow/flowRecord/batch", []byte(body))); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, wantOK(s.sendWith(http.Header{"Idempotency-Key": {key}}, http.MethodPost, "/flow/flowRecord/batch", []byte(body))))
 		}
 	}
 	others(s)
@@ -178,12 +173,8 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 		filepath.Join(copied, "streams", "KV_flow_state.*"), // while the lanes are held
 		filepath.Join(copied, "streams", "FLOW_DEAD.*"), filepath.Join(copied, "tables", "records", "*"),
 	}, args...))
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := wantOK(s.post([]byte(`{"intent":"never to be seen again"}`))); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, stop())
+	fatal.If(t, wantOK(s.post([]byte(`{"intent":"never to be seen again"}`))))
 	if code := p.stop(); code != 0 {
 		t.Fatalf("stopped with exit %d", code)
 	}
@@ -209,14 +200,10 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 			t.Errorf("%+v of what was sent up to %v", reach, e.sent)
 		}
 		from := exporter{stack: r, began: e.began}
-		if err := from.send(int(reach.Partition), int(reach.From), e.sent[reach.Partition], 37); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, from.send(int(reach.Partition), int(reach.From), e.sent[reach.Partition], 37))
 	}
 	others(r)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, stop())
 	n := after.sent[1] + after.sent[2] + after.sent[3]
 	r.eventuallyQuery(30*time.Second, `SELECT count(), uniqExact(partition_id, position), countIf(intent = 'nameless'), (SELECT sum(records) FROM flow.counts_1m), (SELECT sum(rows) FROM flow.sources),
 		(SELECT uniqExact(key) FROM flow.v_jobs) FROM flow.records`, fmt.Sprintf("%d\t%d\t2\t%[1]d\t%[3]d\t%[4]d", n+3-gone, n+1-gone, n+3, n-gone))
@@ -238,9 +225,7 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 	s := newStack(t)
 	server, engine, api, ingester := s.apart()
 	e := &exporter{stack: s, began: time.Now().Add(-time.Hour)}
-	if err := e.send(1, 1, 300, 50); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, e.send(1, 1, 300, 50))
 	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.records", "300")
 	copied := filepath.Join(t.TempDir(), "backup")
 	s.sluice(0, append([]string{"backup", "--to", copied}, s.servers()...)...)
@@ -254,9 +239,7 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 	wants("which is complete: choose another folder", append([]string{"backup", "--to", copied}, s.servers()...)...)
 	wants("is not empty: table", restore...)
 	full := t.TempDir()
-	if err := os.WriteFile(filepath.Join(full, "mine"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(full, "mine"), nil, 0o600))
 	wants("is not empty: there is mine", "restore", "--from", copied, "--into", full)
 	stopped := func(p *process) {
 		t.Helper()
@@ -266,9 +249,7 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 	}
 	stopped(engine)
 	s.empty = true
-	if err := os.RemoveAll(filepath.Join(s.data, "clickhouse")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.RemoveAll(filepath.Join(s.data, "clickhouse")))
 	s.startEngine()
 	s.eventuallyQuery(30*time.Second, "SELECT 1", "1")
 	wants("an ingester works with these NATS servers", restore...)
@@ -276,43 +257,27 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 	stopped(api)
 	wants("is already there, with", restore...)
 	stopped(server)
-	if err := os.RemoveAll(filepath.Join(s.data, "nats")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.RemoveAll(filepath.Join(s.data, "nats")))
 	s.startNATS()
 	manifest := filepath.Join(copied, "manifest.json")
 	was, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(manifest, []byte(strings.Replace(string(was), `"format": 1`, `"format": 2`, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, os.WriteFile(manifest, []byte(strings.Replace(string(was), `"format": 1`, `"format": 2`, 1)), 0o600))
 	wants("has format 2", restore...)
-	if err := os.WriteFile(manifest, was, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(manifest, was, 0o600))
 	snapshot := filepath.Join(copied, "streams", "FLOW_0.snapshot")
 	content, err := os.ReadFile(snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	content[len(content)/2] ^= 1
-	if err := os.WriteFile(snapshot, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(snapshot, content, 0o600))
 	wants("FLOW_0.snapshot is damaged", restore...)
 	content[len(content)/2] ^= 1
-	if err := os.WriteFile(snapshot, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(snapshot, content, 0o600))
 
 	s.sluice(0, restore...)
 	s.startAPIWith(s.tokenFile())
 	s.waitReady(s.startIngester(), s.ingesterOps, s.ops)
-	if err := e.send(1, 250, 400, 13); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, e.send(1, 250, 400, 13))
 	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(position), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records", "400\t400\t400")
 	eventually(t, 20*time.Second, func() error {
 		if total := s.verify(0, "--deep").Total(); total.Waiting > 0 || total.Repeated != 51 {

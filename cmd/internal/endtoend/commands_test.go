@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 func TestOperatorsCommands(t *testing.T) {
@@ -157,9 +159,7 @@ func TestOperatorsCommands(t *testing.T) {
 		})
 		s.eventuallyQuery(10*time.Second, "SELECT arraySort(groupArray(position)) FROM flow.records WHERE source = 'sparing'", "[1,3]")
 		everything := filepath.Join(t.TempDir(), "tokens.yaml")
-		if err := os.WriteFile(everything, []byte("[]\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(everything, []byte("[]\n"), 0o600))
 		lint := []string{"lint", "--data", s.data, "--clickhouse", "clickhouse://" + s.clickhouse + "/flow"}
 		if _, out := run(t, "sluice", lint...); strings.Contains(out, "sparing") {
 			t.Errorf("lint misses what is excluded:\n%s", out)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -39,9 +40,7 @@ func visit(t *testing.T, greeting string) *visitor {
 
 func newVisitor(t *testing.T, at string) *visitor {
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return &visitor{t: t, url: at, client: &http.Client{Jar: jar, Timeout: 30 * time.Second}}
 }
 
@@ -52,22 +51,16 @@ func (v *visitor) send(path string, form url.Values) (status int, page string) {
 		method = http.MethodPost
 	}
 	req, err := http.NewRequest(method, v.url+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	fatal.If(v.t, err)
 	req.Header.Set("Accept", "text/html")
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	res, err := v.client.Do(req)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	fatal.If(v.t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	fatal.If(v.t, err)
 	return res.StatusCode, string(body)
 }
 
@@ -117,9 +110,7 @@ func TestTheConsoleRunsApart(t *testing.T) {
 		"--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://"+s.clickhouse+"/flow")
 	s.waitReady(p, ops)
 	token, err := os.ReadFile(filepath.Join(s.data, "token"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	v := newVisitor(t, "http://"+listen)
 	v.send("/sign-in", url.Values{"token": {strings.TrimSpace(string(token))}})
 	v.eventuallyShows("/", "<td>running</td>", `<span class="id">2`, `http://`+s.ops+`</th><td>is ready`)

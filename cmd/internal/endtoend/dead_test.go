@@ -14,22 +14,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+
+	"sluice/pkg/fatal"
 )
 
 // exec runs a statement that changes something in ClickHouse.
 func (s *stack) exec(sql string) {
 	s.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, "http://"+s.chHTTP+"/", strings.NewReader(sql))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	if password := s.secret("clickhouse-admin"); password != "" {
 		req.SetBasicAuth("admin", password)
 	}
 	res, err := s.client.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	defer res.Body.Close()
 	if body, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
 		s.t.Fatalf("%s: %s: %s", sql, res.Status, body)
@@ -126,9 +124,7 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 		batch = append(batch, fmt.Sprintf(`{"id":"1-%d","valueType":"JOB","value":{"errorMessage":"%s"}}`, i, message))
 	}
 	res, body := s.post([]byte("[" + strings.Join(batch, ",") + "]"))
-	if err := wantOK(res, body); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, wantOK(res, body))
 	poison := letter{Code: "refused", Index: 42, ID: "1-42", Subject: "local"}
 	number := s.eventuallyLetters(poison)[0]
 	s.eventuallyQuery(10*time.Second, "SELECT count(), uniqExact(id), countIf(id = '1-42') FROM flow.records", "99\t99\t0")
@@ -200,9 +196,7 @@ func TestABrokenMessageIsSetAsideWhole(t *testing.T) {
 	at := "nats://" + s.nats
 	s.publish(0, "\x1b]0;gotcha\x07 not JSON", nats.Header{"Sluice-Subject": {"a\x1b[2J"}})
 	s.publish(0, `[{"id":"1-1"},{"id":"1-2","key":"x"},7]`, nil)
-	if err := wantOK(s.post([]byte(`{"id":"1-3"}`))); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, wantOK(s.post([]byte(`{"id":"1-3"}`))))
 	s.eventuallyQuery(20*time.Second, "SELECT arraySort(groupArray(id)) FROM flow.records", "['1-1','1-3']")
 	numbers := s.eventuallyLetters(
 		letter{Code: "not_an_array", Index: -1, Subject: "a\x1b[2J"},

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -27,9 +28,7 @@ func aged(t *testing.T) (s *stack, first string) {
 	put := func(state flow.LaneState) {
 		t.Helper()
 		value, err := json.Marshal(state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if _, err := kv.Put("lane.0", value); err != nil {
 			t.Fatal(err)
 		}
@@ -49,9 +48,7 @@ func aged(t *testing.T) (s *stack, first string) {
 		if first == "" {
 			first = batch[0]
 		}
-		if err := wantOK(s.post([]byte("[" + strings.Join(batch, ",") + "]"))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, wantOK(s.post([]byte("["+strings.Join(batch, ",")+"]"))))
 		s.eventuallyQuery(20*time.Second, fmt.Sprintf("SELECT count() FROM flow.records WHERE stream_seq = %d", seq+1), fmt.Sprint(n))
 	}
 	s.eventuallyStored(6)
@@ -97,7 +94,18 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	}
 	s.exec("SYSTEM STOP TTL MERGES flow.records")
 	s.exec("SYSTEM STOP TTL MERGES flow.counts_1m")
+	kv := s.positions()
+	state := s.position(kv)
+	state.Recount = []flow.Doubt{{Day: daysAgo(40), Stored: daysAgo(5)}, {Day: daysAgo(0), Stored: daysAgo(1)}}
+	value, err := json.Marshal(state)
+	fatal.If(t, err)
+	if _, err := kv.Update("lane.0", value, state.Revision); err != nil {
+		t.Fatal(err)
+	}
 	s.keep("2d")
+	if out := s.sluice(0, s.recountArgs()...); !strings.Contains(out, daysAgo(40)+": unproved") || !strings.Contains(out, daysAgo(0)+": the counters are right") {
+		t.Errorf("a day in doubt has expired, and recount says:\n%s", out)
+	}
 	kept("due, and not merged away", 2, "6")
 	s.exec("SYSTEM START TTL MERGES flow.records")
 	s.eventuallyQuery(time.Minute, "SELECT count() FROM flow.records WHERE stream_seq = 1", "0")
@@ -117,9 +125,7 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 
 	// Sent again, it is a new record; and then it is known.
 	for _, body := range []string{first, "[" + first + "]"} {
-		if err := wantOK(s.post([]byte(body))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, wantOK(s.post([]byte(body))))
 	}
 	eventually(t, 20*time.Second, func() error {
 		if r := s.verify(0, "--deep").Total(); r.Stored != 2 || r.Accepted < 2 || r.Waiting > 0 {
@@ -140,37 +146,4 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	}) {
 		t.Errorf("problems: %q, want that 3 rows of %s are missing", r.Problems, daysAgo(1))
 	}
-}
-
-// TestADayInDoubtExpires: the counters of a day that are in doubt cannot be proved once
-// its records have expired, and then the day is not due for ever.
-func TestADayInDoubtExpires(t *testing.T) {
-	t.Parallel()
-	s, _ := aged(t)
-	kv := s.positions()
-	state := s.position(kv)
-	day := daysAgo(40)
-	state.Recount = []flow.Doubt{{Day: day, Stored: daysAgo(5)}, {Day: daysAgo(0), Stored: daysAgo(1)}}
-	value, err := json.Marshal(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.Update("lane.0", value, state.Revision); err != nil {
-		t.Fatal(err)
-	}
-	if r := s.verify(0); !slices.Equal(r.Recount, []string{day, daysAgo(0)}) {
-		t.Errorf("a recount of %v is due", r.Recount)
-	}
-	s.keep("2d")
-	r := s.verify(0)
-	if !slices.Equal(r.Recount, []string{daysAgo(0)}) || !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, day) && strings.Contains(n, "unproved") }) {
-		t.Errorf("a recount of %v is due, and the notes are %q", r.Recount, r.Notes)
-	}
-	if out := s.sluice(0, s.recountArgs()...); !strings.Contains(out, day+": unproved") || !strings.Contains(out, daysAgo(0)+": the counters are right") {
-		t.Errorf("recount says:\n%s", out)
-	}
-	if left := s.position(kv).Recount; len(left) > 0 {
-		t.Errorf("in doubt: %v", left)
-	}
-	s.verify(0)
 }

@@ -13,7 +13,6 @@ import (
 // largeRecordsArriveWhole: an exporter that is refused one record sends it again and
 // again, and exports nothing after it.
 func largeRecordsArriveWhole(t *testing.T, s *stack) {
-	before := s.counted()
 	const longest = 8 << 20
 	frame := `{"id":%q,"valueType":"DEPLOYMENT","value":{"resources":[{"resource":%q}]}}`
 	room := func(id string, size int) int { return size - len(fmt.Sprintf(frame, id, "")) }
@@ -38,7 +37,7 @@ func largeRecordsArriveWhole(t *testing.T, s *stack) {
 				fmt.Sprintf("%d\t%x", len(tt.resource), md5.Sum([]byte(tt.resource))))
 		}
 	}
-	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records", fmt.Sprint(before+3))
+	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records WHERE startsWith(id, 'l-')", "3")
 }
 
 // noise is text that no compression makes shorter by much, and JSON writes as it is.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/fatal"
 )
 
 var update = flag.Bool("update", false, "write the answers of docs/notebooks anew")
@@ -52,9 +54,7 @@ func TestNotebooks(t *testing.T) {
 func firstTenMinutes(t *testing.T, s *stack, greeting string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	script := "set -euo pipefail\n"
 	for _, line := range strings.Split(string(readme), "\n") {
 		if strings.HasPrefix(line, "bin/sluice load ") {
@@ -84,9 +84,7 @@ func here(s *stack) *strings.Replacer {
 func notebook(t *testing.T, s *stack, page string) {
 	t.Helper()
 	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	const end = "--- end of a block ---"
 	script := "set -euo pipefail\n"
 	blocks := notebookBlocks.FindAllStringSubmatch(string(content), -1)
@@ -120,9 +118,7 @@ func notebook(t *testing.T, s *stack, page string) {
 		return "```sh\n" + blocks[i][1] + "```\n\n```text\n" + answer + "```"
 	})
 	if *update {
-		if err := os.WriteFile(page, []byte(fresh), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(page, []byte(fresh), 0o600))
 		return
 	}
 	if diff := cmp.Diff(string(content), fresh); diff != "" {

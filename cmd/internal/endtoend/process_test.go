@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -117,9 +118,7 @@ func (p *process) stop() int {
 func (p *process) wait(limit time.Duration) int {
 	p.t.Helper()
 	code, err := p.Wait(limit)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return code
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 // TestSecretsAreWrittenNowhere sends secrets in every way a client may, good
@@ -63,25 +65,17 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	s.eventuallyQuery(10*time.Second, "SELECT name, value FROM flow.v_variables ORDER BY name", "Password\t***\nlogin\t{\"user\":\"ann\",\"PIN\":\"***\"}")
 	for _, table := range []string{"records", "v_records"} {
 		rows, err := s.query("SELECT * FROM flow." + table + " FORMAT JSONEachRow")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		wantNone(t, "flow."+table, []byte(rows), secrets)
 	}
 	changes, err := s.query("SELECT * FROM flow.changes FORMAT JSONEachRow") // on disk it is compressed
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	wantNone(t, "flow.changes", []byte(changes), secrets)
 	metrics, err := s.client.Get("http://" + s.ops + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer metrics.Body.Close()
 	page, err := io.ReadAll(metrics.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	wantNone(t, "the metrics", page, secrets)
 	if code := p.stop(); code != 0 {
 		t.Fatalf("stopped with exit %d", code)
@@ -102,9 +96,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 		wantNone(t, path, content, secrets)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if files < 20 {
 		t.Fatalf("looked into %d files: the data is somewhere else", files)
 	}

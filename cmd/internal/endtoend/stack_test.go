@@ -15,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -42,9 +45,7 @@ func newStack(t *testing.T) *stack {
 func newStackIn(t *testing.T, dir string) *stack {
 	t.Helper()
 	d, err := deployment.New(deployment.Config{Bin: bin, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d.EndWith(t)
 	api := d.Process(deployment.API)
 	return &stack{
@@ -62,9 +63,7 @@ func (s *stack) started(kind string, options ...string) *process {
 	base := p.Cmd.Args
 	p.Cmd.Args = deployment.With(base, options...)
 	p.Log = filepath.Join(s.t.TempDir(), kind+".log") // of this start alone
-	if err := p.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, p.Start())
 	p.Cmd.Args = base
 	return &process{p.Process, s.t, kind}
 }
@@ -97,12 +96,8 @@ func (s *stack) tables() {
 		}
 		migrated.made = true
 	}
-	if err := os.WriteFile(filepath.Join(s.data, "format"), fmt.Appendln(nil, flow.Format), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.CopyFS(data, os.DirFS(filepath.Join(migrated.dir, "data/clickhouse"))); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, os.WriteFile(filepath.Join(s.data, "format"), fmt.Appendln(nil, flow.Format), 0o600))
+	fatal.If(s.t, os.CopyFS(data, os.DirFS(filepath.Join(migrated.dir, "data/clickhouse"))))
 }
 
 // up starts `sluice up` and waits until it is ready.
@@ -116,9 +111,7 @@ func (s *stack) up() *process {
 	p := s.started(deployment.Up)
 	s.waitReady(p, s.ops)
 	token, err := os.ReadFile(filepath.Join(s.data, "token"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.token = strings.TrimSpace(string(token))
 	return p
 }
@@ -173,21 +166,15 @@ func (s *stack) send(method, path, body string) (*http.Response, string) {
 func (s *stack) sendWith(header http.Header, method, path string, body []byte) (*http.Response, string) {
 	s.t.Helper()
 	req, err := http.NewRequest(method, "http://"+s.http+path, bytes.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", s.token)
 	maps.Copy(req.Header, header)
 	res, err := s.client.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	defer res.Body.Close()
 	answer, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return res, string(answer)
 }
 
@@ -242,4 +229,19 @@ func wantText(got, part string) error {
 		return fmt.Errorf("got %q, want %q in it", got, part)
 	}
 	return nil
+}
+
+// jetStream is the administration of the streams, past Sluice.
+func (s *stack) jetStream() nats.JetStreamContext {
+	s.t.Helper()
+	var as []nats.Option
+	if password := s.secret("nats-operator"); password != "" {
+		as = append(as, nats.UserInfo("operator", password))
+	}
+	nc, err := nats.Connect("nats://"+s.nats, as...)
+	fatal.If(s.t, err)
+	s.t.Cleanup(nc.Close)
+	js, err := nc.JetStream()
+	fatal.If(s.t, err)
+	return js
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +18,7 @@ import (
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"sluice/pkg/programtest"
+	"sluice/pkg/fatal"
 )
 
 // receiver is an OTLP receiver over HTTP, which keeps what it is sent.
@@ -132,9 +131,7 @@ func TestOneTraceFromPostToInsert(t *testing.T) {
 		t.Helper()
 		header := http.Header{"Traceparent": {"00-" + trace(n) + "-" + parent + "-01"}}
 		body := fmt.Sprintf(`{"id":"1-%d","valueType":"JOB","value":{"variables":{"iban":"DE00 4711 %d"}}}`, n, n)
-		if err := wantOK(s.sendWith(header, http.MethodPost, "/flow/flowRecord/batch", []byte(body))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, wantOK(s.sendWith(header, http.MethodPost, "/flow/flowRecord/batch", []byte(body))))
 	}
 	for n := range 20 { // they wait for the ingester, and share a block or two
 		post(10 + n)
@@ -177,26 +174,6 @@ func TestOneTraceFromPostToInsert(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a line of the log names its span", func(t *testing.T) {
-		line := fmt.Sprintf(`"trace_id":"%s","span_id":"%s"`, trace(0), hex.EncodeToString(served.SpanId))
-		if !strings.Contains(api.text(), line) {
-			t.Errorf("the access log has no line with %s", line)
-		}
-	})
-	t.Run("the histograms name a trace as an example", func(t *testing.T) {
-		for _, want := range []struct{ ops, metric string }{
-			{s.ops, "sluice_api_request_seconds"}, {s.ops, "sluice_api_publish_seconds"}, {s.ops, "sluice_stream_publish_seconds"},
-			{s.ingesterOps, "sluice_ingest_insert_seconds"}, {s.ingesterOps, "sluice_ingest_freshness_seconds"},
-		} {
-			page := s.openMetrics(want.ops)
-			if !regexp.MustCompile(want.metric + `_bucket\{[^}]*\} \d+ # \{[^}]*trace_id="0af7651916cd43dd8448eb211c8031`).MatchString(page) {
-				t.Errorf("%s has no example", want.metric)
-			}
-			if !strings.HasSuffix(page, "# EOF\n") {
-				t.Error("that is no OpenMetrics")
-			}
-		}
-	})
 	t.Run("nothing of a record or a token is sent", func(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -208,9 +185,7 @@ func TestOneTraceFromPostToInsert(t *testing.T) {
 	})
 	t.Run("a change is traced until it is applied", func(t *testing.T) {
 		header := http.Header{"Traceparent": {"00-" + trace(9) + "-" + parent + "-01"}}
-		if err := wantOK(s.sendWith(header, http.MethodPatch, "/spm/login/current/user", []byte(`{"name":"Ann"}`))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, wantOK(s.sendWith(header, http.MethodPatch, "/spm/login/current/user", []byte(`{"name":"Ann"}`))))
 		r.find(t, trace(9), "PATCH /spm/login/current/user")
 		r.find(t, trace(9), "apply changes")
 	})
@@ -221,42 +196,4 @@ func TestOneTraceFromPostToInsert(t *testing.T) {
 		}
 		r.find(t, trace(5), "POST /flow/flowRecord/batch")
 	})
-}
-
-// openMetrics is the page of metrics as OpenMetrics.
-func (s *stack) openMetrics(ops string) string {
-	s.t.Helper()
-	req, err := http.NewRequest(http.MethodGet, "http://"+ops+"/metrics", nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
-	res, err := s.client.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	page, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return string(page)
-}
-
-// TestTracingThatCanNotBeIsRefused: at the start, with the variable that asks for it.
-func TestTracingThatCanNotBeIsRefused(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, env, want string
-	}{
-		{"an exporter that is not there", "OTEL_TRACES_EXPORTER=zipkin", "OTEL_TRACES_EXPORTER=zipkin"},
-		{"a protocol that is not there", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := startWith(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", tt.env}, "ingester", "--ops", programtest.Address())
-			if code := p.wait(15 * time.Second); code != 1 || !strings.Contains(p.text(), tt.want) {
-				t.Errorf("exit %d, want 1 with %s in:\n%s", code, tt.want, p.Tail(20))
-			}
-		})
-	}
 }

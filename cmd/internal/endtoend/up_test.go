@@ -1,15 +1,14 @@
 package endtoend
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"sluice/pkg/fatal"
 )
 
 // TestUpKeepsRecordsThroughARestart is the newcomer's way: start, load, query,
@@ -40,54 +39,13 @@ func TestUpKeepsRecordsThroughARestart(t *testing.T) {
 	}
 }
 
-// TestIngestionResumesAfterTheEngineDies kills the engine's own process: the
-// rest goes on, the engine comes back, and what was accepted meanwhile is
-// stored once.
-func TestIngestionResumesAfterTheEngineDies(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	p := s.up()
-	s.load("--records", "2000", "--seed", "1")
-	for i := range 3 {
-		syscall.Kill(engineOf(t, p), syscall.SIGKILL)
-		s.load("--records", "2000", "--seed", strconv.Itoa(i+2))
-	}
-	s.eventuallyQuery(30*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "8000\t8000")
-	s.eventuallyQuery(5*time.Second, "SELECT sum(records) FROM flow.counts_1m", "8000")
-}
-
-// engineOf finds the engine among the children of `sluice up`.
-func engineOf(t *testing.T, p *process) int {
-	t.Helper()
-	var pid int
-	eventually(t, 10*time.Second, func() error {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.PID()))
-		if err != nil {
-			return err
-		}
-		for _, task := range tasks {
-			children, _ := os.ReadFile(task) // a thread may have ended meanwhile
-			for _, child := range strings.Fields(string(children)) {
-				pid, err = strconv.Atoi(child)
-				return err
-			}
-		}
-		return fmt.Errorf("sluice up has no child")
-	})
-	return pid
-}
-
 func TestUpRefusesWhatItCanNotUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer taken.Close()
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, nil, 0o600))
 
 	s := newStack(t)
 	flags := map[string]string{"--data": s.data, "--http": s.http, "--ops": s.ops, "--nats": s.nats,

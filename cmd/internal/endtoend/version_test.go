@@ -3,38 +3,20 @@ package endtoend
 import (
 	"encoding/json"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/pkg/programtest"
 )
 
 // TestAProgramSaysItsVersion: as it was linked in, at the command line, in the
 // description of the routes and among the metrics.
 func TestAProgramSaysItsVersion(t *testing.T) {
 	t.Parallel()
-	api := filepath.Join(t.TempDir(), "api")
-	build := exec.Command("go", "build", "-pgo=off", "-ldflags", "-w -X sluice/cmd/internal/run.version=v9.9.9 -X sluice/cmd/internal/run.commit=c0ffee", "-o", api, "sluice/cmd/api")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if code, out := run(t, "api", "--version"); code != 0 || !strings.HasPrefix(out, "api v9.9.9 (commit c0ffee, go") {
+		t.Errorf("--version prints %q, exit %d", out, code)
 	}
-	out, err := exec.Command(api, "--version").Output()
-	if err != nil || !strings.HasPrefix(string(out), "api v9.9.9 (commit c0ffee, go") {
-		t.Errorf("--version prints %q (%v)", out, err)
-	}
-	if code, out := run(t, "sluice", "--version"); code != 0 || !strings.HasPrefix(out, "sluice ") {
-		t.Errorf("sluice --version: exit %d, %q", code, out)
-	}
-
 	s := newStack(t)
-	if err := os.Symlink(api, filepath.Join(bin, "api-v9.9.9")); err != nil {
-		t.Fatal(err)
-	}
-	start(t, "api-v9.9.9", "--http", s.http, "--ops", s.ops, "--nats", "nats://"+programtest.Address(), "--tokens", s.tokenFile(), "--fingerprint-key", filepath.Join(t.TempDir(), "key"))
+	s.startAPI()
 	var described struct {
 		Info struct {
 			Version string
