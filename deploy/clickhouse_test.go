@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 // TestClickHouseKnowsItsSettings holds the names in the settings files against
@@ -57,9 +58,7 @@ func TestClickHouseUsersHaveAPasswordAndLimitedRights(t *testing.T) {
 			} `xml:",any"`
 		} `xml:"users"`
 	}
-	if err := xml.Unmarshal(read(t, "clickhouse/users.d/sluice.xml"), &config); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, xml.Unmarshal(read(t, "clickhouse/users.d/sluice.xml"), &config))
 	environment := compose(t).Services["clickhouse"].Environment
 	users := map[string]bool{}
 	for _, u := range config.Users.User {

@@ -1,9 +1,6 @@
 package deploy_test
 
 import (
-	"context"
-	"errors"
-	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -13,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/pkg/ops"
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -189,108 +186,6 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 	}
 }
 
-// TestProgramsTakeTheSettingsOfCompose runs the programs as the health checks
-// do: they refuse a SLUICE_ variable they do not know and a value they cannot
-// use.
-func TestProgramsTakeTheSettingsOfCompose(t *testing.T) {
-	c := compose(t)
-	stages := dockerStages(t)
-	for _, name := range []string{"api", "ingester"} {
-		t.Run(name, func(t *testing.T) {
-			stage := stages[c.Services[name].Build.Target]
-			if want := "/usr/local/bin/" + name; stage.entrypoint != want || len(stage.health) != 2 || stage.health[0] != want {
-				t.Fatalf("the image runs %q and is checked by %q", stage.entrypoint, stage.health)
-			}
-			if !slices.Equal(slices.Sorted(maps.Keys(stage.env)), keysWith(c.Services[name].Environment, stage.env)) {
-				t.Errorf("the image sets %v, compose not all of it", stage.env)
-			}
-			program := buildAll(t)[name]
-			ready := make(chan error, 1) // what the operators' port answers next
-			address := operators(t, ready)
-
-			ready <- nil
-			if out, err := check(t, program, stage.health[1], c.Services[name].Environment, address); err != nil {
-				t.Errorf("the health check of a program that is ready: %v\n%s", err, out)
-			}
-			ready <- errors.New("away")
-			if out, err := check(t, program, stage.health[1], c.Services[name].Environment, address); err == nil || !strings.Contains(out, "not ready") {
-				t.Errorf("the health check of a program that is not ready: %v\n%s", err, out)
-			}
-			unknown := map[string]string{"SLUICE_NO_SUCH_SETTING": "1"}
-			if out, err := check(t, program, stage.health[1], unknown, address); err == nil || !strings.Contains(out, "SLUICE_NO_SUCH_SETTING") {
-				t.Errorf("an unknown variable: %v\n%s", err, out)
-			}
-		})
-	}
-}
-
-func TestOperatorsCommandsTakeTheSettingsOfCompose(t *testing.T) {
-	program, env := buildAll(t)["sluice"], compose(t).Services["sluice"].Environment
-	if len(env) < 3 {
-		t.Fatalf("compose sets only %v", env)
-	}
-	for _, command := range []string{"load", "migrate"} {
-		if out, err := check(t, program, command+" --help", env, ""); err != nil || !strings.Contains(out, "Usage: sluice "+command) {
-			t.Errorf("sluice %s --help: %v\n%s", command, err, out)
-		}
-	}
-}
-
-// keysWith gives the keys of env that have the same value in outer, in order.
-func keysWith(outer, env map[string]string) []string {
-	var keys []string
-	for key, value := range env {
-		if outer[key] == value {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// operators serves an operators' port whose one check gives what ready holds.
-func operators(t *testing.T, ready <-chan error) string {
-	t.Helper()
-	server := ops.New(ops.Config{Listen: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
-	server.AddCheck("test", func(context.Context) error { return <-ready })
-	address, err := server.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return address.String()
-}
-
-// check runs a program in the environment of a service, with addresses and
-// files of this test.
-func check(t *testing.T, program, arguments string, env map[string]string, address string) (string, error) {
-	t.Helper()
-	cmd := exec.Command(program, strings.Fields(arguments)...)
-	for key, value := range env {
-		cmd.Env = append(cmd.Env, key+"="+os.Expand(value, func(string) string { return "p" }))
-	}
-	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(tokens, []byte("[]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if env["SLUICE_TOKENS"] != "" {
-		cmd.Env = append(cmd.Env, "SLUICE_TOKENS="+tokens)
-	}
-	if address != "" {
-		cmd.Env = append(cmd.Env, "SLUICE_OPS="+address)
-	}
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
 // stage is an image that the Dockerfile makes.
 type stage struct {
 	base, entrypoint string
@@ -352,9 +247,7 @@ func TestStaticImagesHoldStaticPrograms(t *testing.T) {
 func buildAll(t *testing.T) map[string]string {
 	t.Helper()
 	dir := reachable(t)
-	if err := programtest.BuildPlain(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, programtest.BuildPlain(t.Context(), dir))
 	all := map[string]string{}
 	for _, name := range []string{"api", "ingester", "sluice"} {
 		all[name] = filepath.Join(dir, name)

@@ -1,8 +1,6 @@
 package deploy_test
 
 import (
-	"errors"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,9 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"sluice/pkg/programtest"
+	"sluice/pkg/fatal"
 )
 
 // confined is a program as docker compose would run it: as the user of the
@@ -22,9 +19,7 @@ func confined(t *testing.T, s service, program string, arguments ...string) *exe
 	t.Helper()
 	cmd := exec.Command(program, arguments...)
 	cmd.Dir = reachable(t)
-	if err := os.Chmod(cmd.Dir, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(cmd.Dir, 0o555))
 	if os.Getuid() != 0 {
 		return cmd
 	}
@@ -46,9 +41,7 @@ func reachable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Chmod(path, 0o755))
 	}
 	return dir
 }
@@ -59,78 +52,24 @@ func mount(t *testing.T, source string) string {
 	t.Helper()
 	target := reachable(t)
 	files, err := os.ReadDir(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, file := range files {
 		copyWithMode(t, filepath.Join(source, file.Name()), filepath.Join(target, file.Name()))
 	}
 	info, err := os.Stat(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(target, info.Mode()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, os.Chmod(target, info.Mode()))
 	return target
 }
 
 func copyWithMode(t *testing.T, source, target string) {
 	t.Helper()
 	info, err := os.Stat(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(target, read(t, source), info.Mode()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, os.WriteFile(target, read(t, source), info.Mode()))
 	if err := os.Chmod(target, info.Mode()); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
-}
-
-// TestNATSOfComposeStartsWhereItCannotWrite runs the official server by the
-// command line of the service: it writes to the folder of its store alone.
-func TestNATSOfComposeStartsWhereItCannotWrite(t *testing.T) {
-	s := compose(t).Services["nats"]
-	if !s.ReadOnly {
-		t.Error("the server can write its own image")
-	}
-	bin := reachable(t)
-	if err := programtest.BuildNATS(t.Context(), bin); err != nil {
-		t.Fatal(err)
-	}
-	store, config := reachable(t), reachable(t)
-	if err := os.Chown(store, 65532, 65532); os.Getuid() == 0 && err != nil {
-		t.Fatal(err)
-	}
-	client, monitor := programtest.Address(), programtest.Address()
-	content := strings.NewReplacer("0.0.0.0:4222", client, "0.0.0.0:8222", monitor).Replace(string(read(t, "nats.conf")))
-	if err := os.WriteFile(filepath.Join(config, "nats.conf"), []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	var arguments []string
-	place := strings.NewReplacer("/etc/nats/", config+"/", "/data", store)
-	for _, argument := range s.Command {
-		arguments = append(arguments, place.Replace(argument))
-	}
-	s.User = "65532:65532" // not even root, which it is in its image
-	cmd := confined(t, s, filepath.Join(bin, "nats-server"), arguments...)
-	for _, user := range natsUsers {
-		cmd.Env = append(cmd.Env, user.variable+"="+passwordOf(user.name))
-	}
-	programtest.Start(t, "nats-server", cmd, false)
-	programtest.Eventually(t, time.Minute, func() error {
-		answer, err := http.Get("http://" + monitor + "/healthz")
-		if err != nil {
-			return err
-		}
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return errors.New(answer.Status)
-		}
-		return nil
-	})
 }
 
 // TestSecretsOfComposeAreChecked runs the check that stands before all other
@@ -161,36 +100,10 @@ func TestSecretsOfComposeAreChecked(t *testing.T) {
 		}
 	}
 	for _, file := range []string{"tokens.yaml", "fingerprint.key"} {
-		if err := os.Rename(filepath.Join(mounted, file), filepath.Join(mounted, "away")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Rename(filepath.Join(mounted, file), filepath.Join(mounted, "away")))
 		if out, err := run(secrets); err == nil || !strings.Contains(out, file+" is missing") {
 			t.Errorf("without %s: %v, said %q", file, err, out)
 		}
-		if err := os.Rename(filepath.Join(mounted, "away"), filepath.Join(mounted, file)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestServersOfComposeWriteToVolumesOnly holds the command lines of the images
-// that are not here against what is mounted.
-func TestServersOfComposeWriteToVolumesOnly(t *testing.T) {
-	c := compose(t)
-	folder := map[string]string{"prometheus": "/prometheus", "nats": "/data", "clickhouse": "/var/lib/clickhouse", "grafana": "/var/lib/grafana"}
-	for name, path := range folder {
-		s := c.Services[name]
-		mounted := false
-		for _, volume := range s.Volumes {
-			source, at, _ := strings.Cut(volume, ":")
-			_, declared := c.Volumes[source]
-			mounted = mounted || declared && at == path
-		}
-		if !mounted {
-			t.Errorf("%s writes to %s, which is no volume", name, path)
-		}
-	}
-	if line := strings.Join(c.Services["prometheus"].Command, " "); !strings.Contains(line, "--storage.tsdb.path=/prometheus ") {
-		t.Errorf("prometheus is started by %s", line)
+		fatal.If(t, os.Rename(filepath.Join(mounted, "away"), filepath.Join(mounted, file)))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,9 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/pkg/embedded/clickhouse/clickhousetest"
-	"sluice/pkg/embedded/clickhouse/server"
-	"sluice/pkg/programtest"
+	"sluice/pkg/fatal"
 )
 
 var update = flag.Bool("update", false, "write deploy/kubernetes/base/rules.yaml instead of comparing it")
@@ -204,9 +201,7 @@ func TestAlertsOfKubernetesAreThoseOfPrometheus(t *testing.T) {
 	_, groups, _ := strings.Cut(string(read(t, "prometheus/alerts.yml")), "\ngroups:\n")
 	want := head + regexp.MustCompile(`(?m)^(.)`).ReplaceAllString("groups:\n"+groups, "  $1")
 	if *update {
-		if err := os.WriteFile("kubernetes/base/rules.yaml", []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile("kubernetes/base/rules.yaml", []byte(want), 0o644))
 	}
 	if diff := cmp.Diff(want, string(read(t, "kubernetes/base/rules.yaml"))); diff != "" {
 		t.Errorf("rules.yaml is not fresh (-want +got):\n%s", diff)
@@ -216,107 +211,28 @@ func TestAlertsOfKubernetesAreThoseOfPrometheus(t *testing.T) {
 	for _, overlay := range overlays {
 		var rules struct{ Groups any }
 		m := built(t, overlay)
-		if err := m.rules.Decode(&rules); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, m.rules.Decode(&rules))
 		if diff := cmp.Diff(alerts, rules); diff != "" {
 			t.Errorf("%s has other alerts (-want +got):\n%s", overlay, diff)
 		}
 	}
 }
 
-// knowTheirSettings asks each command line for its help: every variable of the
-// pod is one of its options.
-func knowTheirSettings(t *testing.T, overlay string, binaries map[string]string) {
-	t.Helper()
-	for name, p := range built(t, overlay).pods {
-		help, err := exec.Command(binaries[p.program()], append(slices.Clone(p.service().Command), "--help")...).CombinedOutput()
-		if err != nil {
-			t.Errorf("%s: the command line of %s: %v\n%s", overlay, name, err, help)
-		}
-		for variable := range p.service().Environment {
-			if !bytes.Contains(help, []byte("($"+variable+")")) {
-				t.Errorf("%s: %s does not know %s", overlay, name, variable)
-			}
-		}
-	}
-}
-
-// TestSluiceRunsInTheEnvironmentOfKubernetes starts the command lines of the
-// pods, with their variables, as their users, where they cannot write, and with
-// their secrets mounted as Kubernetes mounts them, and sends records through.
-func TestSluiceRunsInTheEnvironmentOfKubernetes(t *testing.T) {
+// TestProgramsKnowTheSettingsOfKubernetes: every variable of a pod is an option of its
+// command line.
+func TestProgramsKnowTheSettingsOfKubernetes(t *testing.T) {
 	binaries := buildAll(t)
 	for _, overlay := range overlays {
-		knowTheirSettings(t, overlay, binaries)
-	}
-	root, made := makeSecrets(t)
-	m := built(t, "small")
-	natsPasswords(t, nil)
-	nats := startNATS(t)
-	engine := clickhousetest.Start(t, func(c *server.Config) { c.User, c.Password = "flow_writer", "c1" })
-	secrets := map[string]map[string]string{
-		"sluice-nats":       {},
-		"sluice-clickhouse": {"flow_writer": "c1", "flow_analyst": "c1"},
-		"sluice-api": {
-			"tokens.yaml":     string(read(t, filepath.Join(root, "deploy/secrets/api/tokens.yaml"))),
-			"fingerprint.key": string(read(t, filepath.Join(root, "deploy/secrets/api/fingerprint.key"))),
-		},
-	}
-	for _, user := range natsUsers {
-		secrets["sluice-nats"][user.name] = passwordOf(user.name)
-	}
-	d := deployed{services: map[string]service{}, door: programtest.Address(), apiOps: programtest.Address(), ingesterOps: programtest.Address(),
-		engine: engine, token: strings.TrimSpace(made["deploy/secrets/token"])}
-	page, pageOps := programtest.Address(), programtest.Address()
-	addresses := strings.NewReplacer("nats.nats.svc:4222", hostOf(t, nats.ClientURL()), "http://nats-0.nats-headless.nats.svc:8222", nats.MonitorURL(),
-		"flow_analyst@", "flow_writer@", // the one user that this engine has
-		"clickhouse.clickhouse.svc:9000", engine.Addr(), "api:8081", d.apiOps, "ingester:8082", d.ingesterOps, "0.0.0.0:8080", d.door,
-		"0.0.0.0:8081", d.apiOps, "0.0.0.0:8082", d.ingesterOps, "0.0.0.0:8083", page, "0.0.0.0:8084", pageOps)
-	for name, p := range m.pods {
-		s := p.service()
-		mounts := p.mount(t, secrets)
-		for variable, value := range s.Environment {
-			s.Environment[variable] = strings.NewReplacer(mounts...).Replace(addresses.Replace(value))
-		}
-		d.services[name] = s
-	}
-	d.environment = func(name string) (env []string) {
-		for variable, value := range d.services[name].Environment {
-			env = append(env, variable+"="+value)
-		}
-		return env
-	}
-	d.store(t, binaries)
-	if shown := scrape(t, pageOps); !strings.Contains(shown, "sluice_ready 1") {
-		t.Errorf("the console says %s", shown)
-	}
-}
-
-// mount writes the secrets of a pod as Kubernetes mounts them for its fsGroup,
-// each into a folder of its own: where they are to stand, and where they do.
-func (p pod) mount(t *testing.T, secrets map[string]map[string]string) (places []string) {
-	t.Helper()
-	for _, volume := range p.spec.Volumes {
-		dir := reachable(t)
-		for _, item := range volume.Secret.Items {
-			content, ok := secrets[volume.Secret.Name][item.Key]
-			if !ok {
-				t.Fatalf("secret %s has no %s", volume.Secret.Name, item.Key)
+		for name, p := range built(t, overlay).pods {
+			help, err := exec.Command(binaries[p.program()], append(slices.Clone(p.service().Command), "--help")...).CombinedOutput()
+			if err != nil {
+				t.Errorf("%s: the command line of %s: %v\n%s", overlay, name, err, help)
 			}
-			file := filepath.Join(dir, item.Path)
-			if err := os.WriteFile(file, []byte(content), os.FileMode(volume.Secret.Mode)); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chown(file, 0, p.spec.Security.FSGroup); os.Getuid() == 0 && err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, mount := range p.spec.Containers[0].Mounts {
-			if mount.Name == volume.Name {
-				places = append(places, mount.Path+"/", dir+"/")
+			for variable := range p.service().Environment {
+				if !bytes.Contains(help, []byte("($"+variable+")")) {
+					t.Errorf("%s: %s does not know %s", overlay, name, variable)
+				}
 			}
 		}
 	}
-	return places
 }

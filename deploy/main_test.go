@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
@@ -15,9 +16,7 @@ func TestMain(m *testing.M) { clickhousetest.Main(m) }
 func read(t *testing.T, name string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return content
 }
 

@@ -14,6 +14,7 @@ import (
 
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
 
@@ -47,9 +48,7 @@ func natsPasswords(t *testing.T, given map[string]string) {
 func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	natsPasswords(t, nil)
 	opts, err := server.ProcessConfigFile("nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	keepsWhatItAcknowledges(t, opts)
 	if opts.StoreDir != "" {
 		t.Errorf("the folder %s is named here and by the one who starts the server", opts.StoreDir)
@@ -105,13 +104,9 @@ func TestNATSOfAClusterAsksForCertificates(t *testing.T) {
 	}
 	natstest.Write(t, dir, "passwords.conf", []byte(passwords))
 	conf := filepath.Join(dir, "cluster.conf")
-	if err := os.Symlink(absolute(t, "nats/cluster.conf"), conf); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink(absolute(t, "nats/cluster.conf"), conf))
 	opts, err := server.ProcessConfigFile(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	keepsWhatItAcknowledges(t, opts)
 	for what, c := range map[string]*tls.Config{"clients": opts.TLSConfig, "servers": opts.Cluster.TLSConfig} {
 		if c == nil || c.ClientAuth != tls.RequireAndVerifyClientCert || c.MinVersion != tls.VersionTLS13 || c.InsecureSkipVerify {
@@ -135,9 +130,7 @@ func TestNATSOfAClusterAsksForCertificates(t *testing.T) {
 func absolute(t *testing.T, file string) string {
 	t.Helper()
 	path, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return path
 }
 
@@ -146,13 +139,9 @@ func startNATS(t *testing.T) *embedded.Server {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "nats.conf")
 	content := append(read(t, "nats.conf"), "\nlisten: \"127.0.0.1:-1\"\nhttp: \"127.0.0.1:-1\"\n"...)
-	if err := os.WriteFile(config, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(config, content, 0o600))
 	srv, err := embedded.Start(embedded.Config{Data: t.TempDir(), ConfigFile: config}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(srv.Shutdown)
 	return srv
 }

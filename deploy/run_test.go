@@ -16,6 +16,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/programtest"
 )
@@ -110,9 +111,7 @@ func (d deployed) store(t *testing.T, binaries map[string]string) {
 	}
 	start(t, d.services["console"], binaries["sluice"], d.environment("console"))
 	report, err := load.Run(t.Context(), load.Config{URL: "http://" + d.door, Token: d.token, Records: 20_000, Gzip: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	programtest.Eventually(t, time.Minute, func() error {
 		if stored := strings.TrimSpace(clickhousetest.Exec(t, d.engine, report.Acked.Query())); stored != report.Acked.Row() {
 			return fmt.Errorf("stored are %s, acknowledged %s", stored, report.Acked.Row())
@@ -162,23 +161,17 @@ func start(t *testing.T, s service, program string, env []string) {
 func scrape(t *testing.T, address string) string {
 	t.Helper()
 	answer, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(text)
 }
 
 func hostOf(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return u.Host
 }
 
@@ -196,9 +189,7 @@ func variables(env string) map[string]string {
 func signedIn(t *testing.T, at, token string) string {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	client := &http.Client{Jar: jar, Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	res, err := client.PostForm(at+"/sign-in", url.Values{"token": {token}})

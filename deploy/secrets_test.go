@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/fatal"
 )
 
 // makeSecrets runs secrets.sh in a copy of the tree's shape and returns the
@@ -20,12 +21,8 @@ func makeSecrets(t *testing.T) (root string, made map[string]string) {
 	t.Helper()
 	root = t.TempDir()
 	script := filepath.Join(root, "deploy", "secrets.sh")
-	if err := os.MkdirAll(filepath.Dir(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(script, read(t, "secrets.sh"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.MkdirAll(filepath.Dir(script), 0o755))
+	fatal.If(t, os.WriteFile(script, read(t, "secrets.sh"), 0o755))
 	return root, runSecrets(t, root)
 }
 
@@ -38,9 +35,7 @@ func runSecrets(t *testing.T, root string) map[string]string {
 	// container that the inner folder is mounted into.
 	for name, mode := range map[string]os.FileMode{"deploy/secrets": 0o700, "deploy/secrets/api": 0o755} {
 		info, err := os.Stat(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if info.Mode().Perm() != mode {
 			t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), mode)
 		}
@@ -49,9 +44,7 @@ func runSecrets(t *testing.T, root string) map[string]string {
 	for name, mode := range map[string]os.FileMode{".env": 0o600, "deploy/secrets/token": 0o600, "deploy/secrets/api/tokens.yaml": 0o644, "deploy/secrets/api/fingerprint.key": 0o644} {
 		path := filepath.Join(root, name)
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if info.Mode().Perm() != mode {
 			t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), mode)
 		}
@@ -72,9 +65,7 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 	// An .env of before NATS had users lacks their passwords.
 	older := regexp.MustCompile(`(?m)^NATS_.*\n`).ReplaceAllString(first[".env"], "")
 	older = strings.TrimSuffix(older, "\n")
-	if err := os.WriteFile(filepath.Join(root, ".env"), []byte(older), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(root, ".env"), []byte(older), 0o600))
 	mended := runSecrets(t, root)[".env"]
 	if !strings.HasPrefix(mended, older+"\n") || len(variables(mended)) != len(variables(first[".env"])) {
 		t.Errorf("an older .env is completed to:\n%s", mended)
@@ -82,9 +73,7 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 	first[".env"] = mended
 
 	authenticator, err := auth.New(auth.Config{Tokens: filepath.Join(root, "deploy/secrets/api/tokens.yaml")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	token := strings.TrimSpace(first["deploy/secrets/token"])
 	if _, err := authenticator.Authenticate("Bearer " + token); err != nil {
 		t.Errorf("the token is not accepted: %v", err)
