@@ -88,7 +88,7 @@ test-short: engine | need ## the inner loop, about a minute: rooms by themselves
 suite-bench: engine | need
 	$(TEST) -timeout 30m ./$(BENCH)
 
-FUZZ_RUNS ?= 2000x
+FUZZ_RUNS ?= 1000x
 fuzz: | need ## a short run of every fuzz target of what clients send
 	@mkdir -p .cache/fuzz; for package in record flow change auth api; do \
 		targets=$$(grep -ho '^func Fuzz[A-Za-z]*' pkg/$$package/*_test.go | cut -c6-) || { echo "make fuzz: pkg/$$package has no fuzz target" >&2; exit 1; }; \
@@ -106,7 +106,6 @@ check: | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compo
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 	@$(TEST) -count=1 -run '^TestEveryPatchApplies$$' ./cmd/internal/simulate/faults >/dev/null || { echo "make check: a patch of cmd/internal/simulate/faults does not apply any more: write it anew" >&2; exit 1; }
-	cd cmd/internal/foreign/shippers && $(GO) vet . && $(GO) mod tidy -diff
 	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
 	@$(MAKE) compose-check console-check vuln race
@@ -148,13 +147,24 @@ race: | need ## data races in the packages whose goroutines share memory, where 
 		CGO_ENABLED=1 $(TEST) -race -timeout 10m -run '$(MEET)' -skip '^($(WITH_CLICKHOUSE))$$' ./pkg/ingest; \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
-foreign: build browser ## what others make against sluice up, where Python, Node, Java and apt are there: clients, brokers of Camunda, Prometheus; and the console in a browser
+# The programs as tests run them, which go test has compiled (pkg/programtest): those of
+# bin/ are compiled three times over, by their profiles.
+PLAIN := .cache/programs/plain
+plain: engine | need
+	@mkdir -p $(PLAIN); $(GO) build -buildvcs=false -pgo=off -ldflags='-w -X sluice/cmd/internal/run.version=v9.9.9 -X sluice/cmd/internal/run.commit=c0ffee' -o $(PLAIN)/ ./cmd/api ./cmd/ingester ./cmd/sluice
+	@ln -sfn ../../../$(ENGINE) $(PLAIN)/libchdb.so
+
+foreign: plain ## what others make against sluice up, where Python, Node, Java and apt are there: clients, brokers of Camunda, Prometheus; and the console in a browser
+	@$(MAKE) -j 2 browser clients ARGS="$(ARGS)"
+
+# Most of both is waiting, so they run side by side.
+clients: plain
 	@sh cmd/internal/foreign/install.sh .cache/foreign
 	@$(GO) run ./cmd/internal/foreign $(ARGS)
 
 # Chromium is Debian's; as root it is installed, as make test's CI does docker-compose.
 BROWSER := cmd/internal/browser
-browser-tools: build
+browser-tools: plain
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 		{ echo "make browser: Chromium is missing: apt-get install chromium" >&2; exit 1; }
 	@command -v npm >/dev/null || { echo "make browser: npm is missing, it fetches axe-core: install Node.js (https://nodejs.org)" >&2; exit 1; }
@@ -231,4 +241,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign browser browser-tools screenshots console-assets console-check chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign clients plain browser browser-tools screenshots console-assets console-check chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need

@@ -9,6 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"sluice/pkg/fatal"
 )
 
 // TestSignIn: the link signs in once, a token signs in, a wrong one does not, and
@@ -79,9 +81,7 @@ func TestNowIsLiveUnderLoad(t *testing.T) {
 	}
 	total := fmt.Sprintf(figure, quoted("Stored"), quoted(".sum a"))
 	before, err := evaluate[string](tb, `document.querySelector('.cards a').focus(), `+total)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	tb.is("the total moves, and the focus stays", total+" !== "+quoted(before)+` && document.activeElement === document.querySelector('.cards a')`)
 	tb.accessible()
 	tb.picture("now")
@@ -156,9 +156,7 @@ func TestTheEngineDiesAndComesBackWhileThePageIsOpen(t *testing.T) {
 	tb.shows("ClickHouse does not answer")
 	tb.picture("clickhouse-away")
 	tb.accessible()
-	if err := stage.SignalEngine(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, stage.SignalEngine(syscall.SIGKILL))
 	eventually(t, patience, func() error {
 		if page := tb.text(); strings.Contains(page, "ClickHouse does not answer") || !strings.Contains(page, "is ready") {
 			return fmt.Errorf("the page does not see that it is back:\n%s", page)

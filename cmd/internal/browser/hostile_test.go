@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"sluice/pkg/fatal"
 )
 
 // hostileNames are names of processes, elements, variables and errors that would
@@ -87,9 +89,7 @@ func TestHostileRecordsDoNoHarm(t *testing.T) {
 		add("PROCESS", "CREATED", map[string]any{"bpmnProcessId": process, "version": 1, "processDefinitionKey": key, "resourceName": "x", "resource": base64.StdEncoding.EncodeToString([]byte(xml)), "tenantId": "<default>"})
 	}
 	body, err := json.Marshal(records)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	post(t, string(body))
 	eventually(t, patience, func() error { // the folds hear of records a moment after these can be seen
 		for table, want := range map[string]int{"process_instances": len(pages), "incidents": len(hostileNames) + 1, "variables": len(hostileNames) + 1} {

@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -34,9 +35,7 @@ func newWire(t *testing.T) *wire {
 func (w *wire) mend() {
 	w.t.Helper()
 	door, err := net.Listen("tcp", w.host)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.door = door

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"sluice/pkg/fatal"
 )
 
 // Digits that are no numbers of something. Everything else with a digit in it is a
@@ -54,9 +56,7 @@ func (tb *tab) linked(page string) {
 	tb.t.Helper()
 	known, _ := json.Marshal(worded) // never fails of strings
 	wrong, err := evaluate[[]string](tb, unlinked+"("+string(known)+")")
-	if err != nil {
-		tb.t.Fatal(err)
-	}
+	fatal.If(tb.t, err)
 	for _, what := range wrong {
 		tb.t.Errorf("%s: %s", page, what)
 	}
@@ -97,14 +97,10 @@ func TestEveryNumberLeadsToWhatMakesIt(t *testing.T) {
 	tb := signedIn(t)
 	tb.open("/instances?state=INCIDENT&source=local&id=order")
 	stuck, err := evaluate[string](tb, `document.querySelector('tbody a.id').getAttribute('href')`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	tb.open(stuck)
 	record, err := evaluate[string](tb, `document.querySelector('a[href^="/record?"]').getAttribute('href')`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	kinds := map[string]bool{}
 	for _, path := range []string{
 		"/", "/processes?window=7d", "/process?source=local&id=order&window=7d", "/process?source=local&id=claim&window=7d", "/process/elements?source=local&id=order&window=7d", "/instances?window=7d", stuck, record,
@@ -122,17 +118,13 @@ func TestEveryNumberLeadsToWhatMakesIt(t *testing.T) {
 		}
 		tb.linked(path)
 		found, err := evaluate[[]number](tb, `[...document.querySelectorAll('a.fig')].map(a => ({Href: a.getAttribute('href'), Text: a.textContent, Title: a.title || ''}))`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if len(found) == 0 && path != "/records" && path != record && path != "/query?question=throughput" && path != "/dead" {
 			t.Errorf("%s has no number", path)
 		}
 		for _, n := range found {
 			u, err := url.Parse(n.Href)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			kind := u.Query().Get("get")
 			if u.Path != "/query" || kind == "" || kinds[kind] {
 				continue // one of each kind is run: the statement of the others differs in its row

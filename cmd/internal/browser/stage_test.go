@@ -23,6 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -50,7 +51,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
-	stage.Deployment, err = deployment.Start(context.Background(), deployment.Config{Bin: "../../../bin", Dir: dir, Up: true})
+	stage.Deployment, err = deployment.Start(context.Background(), deployment.Config{Bin: "../../../.cache/programs/plain", Dir: dir, Up: true})
 	if err != nil {
 		return 1, fmt.Errorf("%w: make browser builds it", err)
 	}
@@ -101,15 +102,11 @@ func startChromium() (stop func(), err error) {
 func post(t *testing.T, body string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, stage.URL+"/flow/flowRecord/batch", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	req.Header.Set("Authorization", stage.Token)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer res.Body.Close()
 	if said, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s: %s %s %v", req.Method, req.URL, res.Status, said, err)
@@ -120,9 +117,7 @@ func post(t *testing.T, body string) {
 func query(t *testing.T, sql string) string {
 	t.Helper()
 	answer, err := stage.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return answer
 }
 
@@ -130,9 +125,7 @@ func query(t *testing.T, sql string) string {
 func load(t *testing.T, args ...string) {
 	t.Helper()
 	p := programtest.New(t.TempDir(), "load", filepath.Join(stage.Bin, "sluice"), append([]string{"load", "--url", stage.URL, "--token", stage.Token}, args...)...)
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Start())
 	t.Cleanup(func() {
 		p.Kill() // it may have ended
 		p.ShowIfFailed(t)

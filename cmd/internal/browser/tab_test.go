@@ -20,6 +20,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"sluice/pkg/fatal"
 )
 
 // tab is a page that a user looks at. At its end nothing may have gone wrong in
@@ -206,12 +208,8 @@ func (tb *tab) picture(name string) {
 	ctx, cancel := context.WithTimeout(tb.ctx, patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		tb.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-		tb.t.Fatal(err)
-	}
+	fatal.If(tb.t, err)
+	fatal.If(tb.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
 }
 
 // accessible checks the page with axe-core, in both schemes and at the width of a
@@ -220,9 +218,7 @@ func (tb *tab) picture(name string) {
 func (tb *tab) accessible() {
 	tb.t.Helper()
 	path, err := evaluate[string](tb, `location.pathname + location.search`)
-	if err != nil {
-		tb.t.Fatal(err)
-	}
+	fatal.If(tb.t, err)
 	tb.linked(path)
 	for _, screen := range []struct {
 		scheme        string
@@ -248,16 +244,12 @@ func (tb *tab) audit(how string) {
 	}
 	found, err := evaluate[string](tb, `axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations.map(v =>
 		({id: v.id, help: v.help, at: v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)}))))`)
-	if err != nil {
-		tb.t.Fatal(err)
-	}
+	fatal.If(tb.t, err)
 	var violations []struct {
 		ID, Help string
 		At       []string
 	}
-	if err := json.Unmarshal([]byte(found), &violations); err != nil {
-		tb.t.Fatal(err)
-	}
+	fatal.If(tb.t, json.Unmarshal([]byte(found), &violations))
 	for _, v := range violations {
 		tb.t.Errorf("%s: axe-core: %s (%s) at\n  %s", how, v.Help, v.ID, strings.Join(v.At, "\n  "))
 	}

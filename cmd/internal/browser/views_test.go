@@ -9,6 +9,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"sluice/pkg/fatal"
 )
 
 // simulated posts what a simulated engine wrote in the last day, once for all
@@ -64,9 +66,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.do(chromedp.Navigate("http://"+stage.console+"/instances?state=INCIDENT&source=local&id=order"), chromedp.WaitVisible(chromedp.CSS("tbody a.id")))
 	tb.accessible()
 	key, err := evaluate[string](tb, `document.querySelector('tbody a.id').textContent`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	tb.do(chromedp.Click(chromedp.CSS("tbody a.id")), chromedp.WaitVisible(chromedp.CSS("#timeline")))
 	tb.shows("INCIDENT", "OPEN", key)
 	tb.drawn()
@@ -104,9 +104,7 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	places := func() string {
 		t.Helper()
 		at, err := evaluate[string](tb, `[...document.querySelectorAll('main h2, main figure, main table, main ol')].slice(0, 10).map(e => e.tagName + Math.round(e.getBoundingClientRect().top + scrollY)).join()`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return at
 	}
 	before := places()

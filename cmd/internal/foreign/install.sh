@@ -35,10 +35,6 @@ if command -v java >/dev/null && command -v mvn >/dev/null && ! fresh java pom.x
 	installed java pom.xml
 fi
 
-# Go's clients are a module of their own. It is built each time: go knows what is new.
-if command -v go >/dev/null; then
-	go build -C "$here/../shippers" -o "$tools/shippers" .
-fi
 # Debian's Prometheus and its promtool: unpacked, not installed, so that the
 # machine gets no further service. Where apt has no lists yet, root fetches them.
 if command -v apt-get >/dev/null && command -v dpkg >/dev/null && [ ! -x "$tools/prometheus/usr/bin/promtool" ]; then

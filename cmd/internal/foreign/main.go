@@ -32,7 +32,7 @@ type options struct {
 	Checks  string `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
 	Clients string `default:"docs/clients.md" type:"path" help:"Page with the programs that post records."`
 	Deploy  string `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
-	Sluice  string `default:"bin/sluice" type:"path" help:"The program."`
+	Sluice  string `default:".cache/programs/plain/sluice" type:"path" help:"The program."`
 	Tools   string `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
 	Only    string `help:"Run those clients alone whose name has this in it."`
 	All     bool   `help:"A client that cannot be run here is a failure too."`
@@ -83,7 +83,6 @@ func (o options) clients() []client {
 			"--max-examples", "15", "--seed", "1", "--generation-database", "none",
 			"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance",
 		}},
-		{name: "go-elasticsearch, opensearch-go", needs: filepath.Join(o.Tools, "shippers"), prepare: ship, command: []string{filepath.Join(o.Tools, "shippers")}},
 	}
 	sender := loops{page: o.Clients, python: python}
 	all = append(all, client{name: "senders in four languages", queue: "senders", needs: python, run: sender.check})
