@@ -7,6 +7,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/pkg/fatal"
 )
 
 // TestWhatAskIsGiven reads command lines as parameters of a question. A text may have commas.
@@ -47,9 +49,7 @@ func given(t *testing.T, args string) (map[string]string, error) {
 	t.Helper()
 	var c askCmd
 	parser, err := kong.New(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := parser.Parse(strings.Fields(args)); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"sluice/pkg/capacity"
+	"sluice/pkg/fatal"
 )
 
 // TestWhatCapacityAsksByDefault: docs/scaling.md is made with these.
@@ -16,9 +17,7 @@ func TestWhatCapacityAsksByDefault(t *testing.T) {
 	if err == nil {
 		_, err = parser.Parse(nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if got := c.ask(0); got != capacity.Default {
 		t.Errorf("it asks %+v, want %+v", got, capacity.Default)
 	}

@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	i := slices.IndexFunc(questions, func(q warehouse.Question) bool { return q.Name == cfg.Question })
 	if i < 0 {
-		return fmt.Errorf("there is no question %s: did you mean %s? sluice ask lists all", cfg.Question, nearest(cfg.Question, questions))
+		return fmt.Errorf("there is no question %s: sluice ask lists all", cfg.Question)
 	}
 	q := questions[i]
 	values, err := cfg.values(q)
@@ -122,32 +122,6 @@ func list(questions []warehouse.Question) answer {
 		a.rows = append(a.rows, []cell{{text: q.Name}, {text: q.Asks}, {text: parameters(q)}})
 	}
 	return a
-}
-
-// nearest is the question whose name takes the fewest changes of letters.
-func nearest(name string, questions []warehouse.Question) string {
-	return slices.MinFunc(questions, func(a, b warehouse.Question) int { return distance(name, a.Name) - distance(name, b.Name) }).Name
-}
-
-// distance is the number of letters that are added, removed, or replaced between two words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := before
-			if a[i] != b[j] {
-				replaced++
-			}
-			before = row[j+1]
-			row[j+1] = min(replaced, before+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // answer is what ClickHouse says, all of it: a table is as wide as its widest row, and

@@ -18,6 +18,7 @@ import (
 	"sluice/cmd/internal/ask"
 	"sluice/cmd/internal/statement"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -32,13 +33,9 @@ func made(t *testing.T) statement.Server {
 	t.Helper()
 	name, address := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: address}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer db.Close()
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	var records []string
 	event := func(at time.Time, intent string, key int) {
 		records = append(records, fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"key":%d,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":"%s",
@@ -50,12 +47,8 @@ func made(t *testing.T) statement.Server {
 	}
 	c := new(record.Columns)
 	m := flow.Message{Seq: 1, Topic: "flow.0.record", Received: now, Source: "engine", Body: []byte("[" + strings.Join(records, ",") + "]")}
-	if err := c.Append(&m); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: "FLOW_0@1:1-1:0", StoredAt: now.UnixMilli()}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(&m))
+	fatal.If(t, db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: "FLOW_0@1:1-1:0", StoredAt: now.UnixMilli()}))
 	return statement.Server(clickhousetest.Shared(t).HTTP() + "/" + name)
 }
 
@@ -80,9 +73,7 @@ engine,'=1+1,1,a|	b,2,31000,31000,54199.99999999999,57100,59420,60000
 `,
 	} {
 		var out strings.Builder
-		if err := ask.Run(t.Context(), ask.Config{ClickHouse: server, Question: "durations", Now: now, Format: format, To: &out}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, ask.Run(t.Context(), ask.Config{ClickHouse: server, Question: "durations", Now: now, Format: format, To: &out}))
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", format, diff)
 		}
@@ -94,9 +85,7 @@ engine,'=1+1,1,a|	b,2,31000,31000,54199.99999999999,57100,59420,60000
 func TestEveryQuestionIsAnswered(t *testing.T) {
 	server := made(t)
 	questions, err := warehouse.Questions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, q := range questions {
 		values := map[string]string{}
 		for _, p := range q.Parameters {
@@ -123,8 +112,7 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]ask.Config{
-		"did you mean durations?":   {Question: "duration"},
-		"did you mean bottlenecks?": {Question: "bottelneck"},
+		"there is no question duration: sluice ask lists all":                                                                          {Question: "duration"},
 		"funnel needs first (element id, such as order_placed) and second (element id, such as ship): give each with --set name=value": {Question: "funnel"},
 		"funnel needs second (":                               {Question: "funnel", Values: map[string]string{"first": "a"}},
 		"usage has no parameter process: it has none":         {Question: "usage", Values: map[string]string{"process": "p"}},
@@ -143,13 +131,9 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 func TestAllQuestionsAreListed(t *testing.T) {
 	t.Parallel()
 	questions, err := warehouse.Questions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var out strings.Builder
-	if err := ask.Run(t.Context(), ask.Config{Format: "table", To: &out}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, ask.Run(t.Context(), ask.Config{Format: "table", To: &out}))
 	if lines := strings.Count(out.String(), "\n"); lines != 1+len(questions) {
 		t.Errorf("%d lines of %d questions", lines, len(questions))
 	}

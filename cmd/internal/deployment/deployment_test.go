@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/programtest"
 )
@@ -17,26 +18,18 @@ import (
 func TestADeploymentStoresWhatIsPosted(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")
-	if err := programtest.BuildPlain(t.Context(), bin); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, programtest.BuildPlain(t.Context(), bin))
 	s, err := deployment.Start(t.Context(), deployment.Config{Bin: bin, Dir: filepath.Join(dir, "deployment")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
 	second, err := s.AddIngester(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	report, err := load.Run(t.Context(), load.Config{URL: s.URL, Token: s.Token, Records: 2000, Seed: 1, Stored: load.StoredIn(s.HTTP)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := s.Remove(second); err != nil {
 		t.Error(err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"sluice/cmd/internal/export"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 // readers read the events of a file, in the order in which they stand there.
@@ -41,25 +42,19 @@ type step struct {
 func write(t *testing.T, w *world, s export.Selection, format, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := export.Run(t.Context(), export.Config{ClickHouse: w.address, Selection: s, Format: format, File: file}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, export.Run(t.Context(), export.Config{ClickHouse: w.address, Selection: s, Format: format, File: file}))
 	return file
 }
 
 func open(t *testing.T, file string) io.Reader {
 	t.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if !strings.HasSuffix(file, ".gz") {
 		return bytes.NewReader(content)
 	}
 	unpacked, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return unpacked
 }
 
@@ -127,44 +122,6 @@ func inOrder(t *testing.T, all []step) {
 	}
 }
 
-// TestElementsFollowEachOther sees that what ended before something began stands
-// before it in the log, in the same millisecond too.
-func TestElementsFollowEachOther(t *testing.T) {
-	t.Parallel()
-	w := simulated(t)
-	file := write(t, w, export.Selection{Source: "cluster-a"}, "csv", "log.csv")
-	place := map[string]int{}
-	for i, s := range readCSV(t, open(t, file)) {
-		words := strings.Split(s.line, " ")
-		place[words[4]+words[2]] = i + 1
-	}
-	var followed int
-	for _, e := range w.truths["cluster-a"].Elements {
-		begun := place[fmt.Sprint(e.Key, "start")]
-		if begun == 0 {
-			continue
-		}
-		for _, before := range e.Follows {
-			ended := max(place[fmt.Sprint(before.Key, "complete")], place[fmt.Sprint(before.Key, "ate_abort")])
-			if before.Type == "MULTI_INSTANCE_BODY" {
-				continue
-			}
-			if followed++; ended == 0 || ended > begun {
-				t.Errorf("%s %d begins as event %d, %s %d before it ends as event %d", e.ID, e.Key, begun, before.ID, before.Key, ended)
-			}
-		}
-		if scope := place[fmt.Sprint(e.FlowScope, "start")]; scope > begun {
-			t.Errorf("%s %d begins before what it is in", e.ID, e.Key)
-		}
-		if scope := place[fmt.Sprint(e.FlowScope, "complete")]; scope > 0 && scope < place[fmt.Sprint(e.Key, "complete")] {
-			t.Errorf("%s %d ends after what it is in", e.ID, e.Key)
-		}
-	}
-	if followed < 1000 {
-		t.Errorf("only %d elements were compared", followed)
-	}
-}
-
 // TestAnExportThatFailsLeavesNoFile: ClickHouse fails before its answer, or in the
 // middle of it, as old versions and new ones do, or the command is interrupted.
 func TestAnExportThatFailsLeavesNoFile(t *testing.T) {
@@ -207,9 +164,7 @@ func TestBadOutputIsRefused(t *testing.T) {
 	w := simulated(t)
 	dir := t.TempDir()
 	there := filepath.Join(dir, "there.xes")
-	if err := os.WriteFile(there, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(there, []byte("mine"), 0o600))
 	for _, c := range []struct{ name, format, file, want string }{
 		{"a file that is there", "xes", there, "there.xes already exists"},
 		{"Parquet that is compressed twice", "parquet", filepath.Join(dir, "a.parquet.gz"), "compressed inside"},
@@ -229,28 +184,10 @@ func TestBadOutputIsRefused(t *testing.T) {
 	}
 }
 
-// TestStandardOutput writes to it.
-func TestStandardOutput(t *testing.T) {
-	t.Parallel()
-	w := simulated(t)
-	var out bytes.Buffer
-	s := export.Selection{Process: "sync"}
-	if err := export.Run(t.Context(), export.Config{ClickHouse: w.address, Selection: s, Format: "ndjson", File: "-", Stdout: &out}); err != nil {
-		t.Fatal(err)
-	}
-	want := w.steps(s)
-	slices.Sort(want)
-	if diff := cmp.Diff(want, lines(readNDJSON(t, &out))); diff != "" {
-		t.Errorf("-truth +log:\n%s", diff)
-	}
-}
-
 func readCSV(t *testing.T, r io.Reader) (all []step) {
 	t.Helper()
 	rows, err := csv.NewReader(r).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, row := range rows[1:] {
 		of := map[string]string{}
 		for i, name := range rows[0] {
@@ -269,9 +206,7 @@ func readNDJSON(t *testing.T, r io.Reader) (all []step) {
 		if err == io.EOF {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		of := map[string]string{}
 		for name, value := range row {
 			of[name] = fmt.Sprint(value)
@@ -288,9 +223,7 @@ func readParquet(t *testing.T, r io.Reader) []step {
 	clickhousetest.Exec(t, engine, "CREATE TABLE "+name+".log (`case:concept:name` String, `concept:name` String, `lifecycle:transition` String, `time:timestamp` DateTime64(3, 'UTC'), `org:resource` String, `concept:instance` String, `bpmn:type` String, `case:version` Nullable(Int64)) ENGINE = MergeTree ORDER BY tuple()")
 	post := func(query string, body io.Reader) io.Reader {
 		res, err := http.Post(engine.HTTP()+"/?date_time_output_format=iso&query="+url.QueryEscape(query), "application/octet-stream", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer res.Body.Close()
 		answer, err := io.ReadAll(res.Body)
 		if err != nil || res.StatusCode != http.StatusOK {
@@ -306,9 +239,7 @@ func readParquet(t *testing.T, r io.Reader) []step {
 func read(t *testing.T, of map[string]string) step {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, of["time:timestamp"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return step{of["case:concept:name"], at, line(of["case:concept:name"], of["concept:name"], of["lifecycle:transition"], at.UnixMilli(),
 		of["concept:instance"], of["bpmn:type"], of["org:resource"])}
 }
@@ -331,9 +262,7 @@ func readXES(t *testing.T, r io.Reader) (all []step) {
 			} `xml:"event"`
 		} `xml:"trace"`
 	}
-	if err := xml.NewDecoder(r).Decode(&log); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, xml.NewDecoder(r).Decode(&log))
 	for _, trace := range log.Traces {
 		of := map[string]string{}
 		for _, a := range trace.Attributes {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/cmd/internal/export"
+	"sluice/pkg/fatal"
 	"sluice/pkg/load/simulator"
 )
 
@@ -82,9 +83,7 @@ func readOCEL(t *testing.T, file string) *objectLog {
 			Relationships []relation
 		}
 	}
-	if err := json.NewDecoder(open(t, file)).Decode(&log); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.NewDecoder(open(t, file)).Decode(&log))
 	declared := map[string]string{}
 	for _, kind := range append(log.EventTypes, log.ObjectTypes...) {
 		declared[kind.Name] = "is"

@@ -15,6 +15,7 @@ import (
 
 	"sluice/cmd/internal/export"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
@@ -46,13 +47,9 @@ func simulated(t *testing.T) *world {
 	}
 	clickhousetest.Exec(t, clickhousetest.Shared(t), "CREATE DATABASE IF NOT EXISTS flow")
 	db, err := warehouse.Open(warehouse.Config{URL: clickhousetest.Shared(t).URL("flow")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer db.Close()
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	w := &world{address: clickhousetest.Shared(t).HTTP() + "/flow", truths: map[string]*simulator.Truth{}}
 	type sent struct{ source, json string }
 	var all []sent
@@ -79,14 +76,10 @@ func simulated(t *testing.T) *world {
 				}
 			}
 			m := flow.Message{Seq: seq, Topic: "flow.0.record", Received: time.Now(), Source: source, Body: []byte("[" + strings.Join(bodies, ",") + "]")}
-			if err := c.Append(&m); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Append(&m))
 			seq++
 		}
-		if err := db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, seq-1), StoredAt: time.Now().UnixMilli()}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, seq-1), StoredAt: time.Now().UnixMilli()}))
 	}
 	shared.world = w
 	return w

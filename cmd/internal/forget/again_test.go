@@ -19,6 +19,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
@@ -52,23 +53,15 @@ type site struct {
 func newSite(t *testing.T) *site {
 	log := slog.New(slog.DiscardHandler)
 	nc, err := dial.Connect(dial.Config{URL: natstest.Start(t).URL, Name: "test"}, log, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(nc.Close)
 	s, err := stream.Open(t.Context(), nc, stream.Config{MaxBytes: 64 << 20}, log, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	name, url := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: url}, log, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	i := ingest.New(ingest.Config{Owner: "a"}, ingest.Deps{
 		Leases: lease.New(lease.Config{Instance: "a", Bucket: s.Leases, TTL: stream.LeaseTTL, Lanes: s.LaneNumbers}, log, prometheus.NewRegistry()),
 		Lanes:  lanes{s}, States: stream.NewLaneStates(s),
@@ -92,9 +85,7 @@ func (s *site) post(records ...string) {
 	if err == nil {
 		err = s.WaitStored(s.t.Context(), receipt.Places)
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 }
 
 func (s *site) exec(statement string) string {
@@ -106,9 +97,7 @@ func (s *site) forget(cfg forget.Config) []*forget.Receipt {
 	s.t.Helper()
 	cfg.Wait, cfg.Running, cfg.Recount = 20*time.Second, true, recount.Config{Wait: 20 * time.Second}
 	receipts, err := forget.Run(s.t.Context(), s.Stream, s.db, cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return receipts
 }
 
@@ -152,9 +141,7 @@ func TestAForgottenInstanceStaysForgotten(t *testing.T) {
 		t.Errorf("verify: %v, %v, want that the order was not carried out", report.Problems, err)
 	}
 	shadow, err := s.db.Shadow(s.database + "_rebuilt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.exec("DROP DATABASE IF EXISTS " + s.database + "_rebuilt") })
 	if _, err := rebuild.Run(t.Context(), s.Stream, shadow, rebuild.Config{}); err == nil || !strings.Contains(err.Error(), "was not carried out") {
 		t.Errorf("rebuild: %v, want that the order was not carried out", err)
@@ -174,14 +161,10 @@ func TestAForgottenInstanceStaysForgotten(t *testing.T) {
 	}
 
 	// Of a backup from before the order: KV has none, and ClickHouse no receipt.
-	if err := s.EndForget(t.Context(), receipts[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.EndForget(t.Context(), receipts[0].ID))
 	setBack()
 	kept, printed := new(forget.Receipt), must(json.Marshal(receipts[0]))
-	if err := json.Unmarshal(printed, kept); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(printed, kept))
 	if again := s.forget(forget.Config{Receipts: []*forget.Receipt{kept}}); len(again) != 1 || again[0].ID != kept.ID {
 		t.Errorf("from the receipt: %+v", again)
 	}
@@ -203,14 +186,10 @@ func TestAnOrderEnds(t *testing.T) {
 	}
 	const day = 24 * time.Hour
 	r.Done = r.Done.Add(-10 * day) // as if it had been then
-	if err := s.db.WriteReceipt(t.Context(), r.ID, r.Begun, r.Done, string(must(json.Marshal(r)))); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.db.WriteReceipt(t.Context(), r.ID, r.Begun, r.Done, string(must(json.Marshal(r)))))
 	retain := func(days int) {
 		t.Helper()
-		if err := s.db.Retain(t.Context(), warehouse.Retention{Table: "records", Days: days}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.db.Retain(t.Context(), warehouse.Retention{Table: "records", Days: days}))
 	}
 	retain(0)
 	s.forget(forget.Config{Backups: day})

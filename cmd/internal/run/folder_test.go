@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/fatal"
 )
 
 func TestDataFoldersOfAnotherFormatAreRefused(t *testing.T) {
@@ -26,12 +27,8 @@ func TestDataFoldersOfAnotherFormatAreRefused(t *testing.T) {
 			for _, file := range c.files {
 				path, text, _ := strings.Cut(file, ":")
 				path = filepath.Join(folder, path)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o700))
+				fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 			}
 			for range 2 {
 				err := run.MakeFolder(folder)

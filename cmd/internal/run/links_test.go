@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"sluice/pkg/fatal"
 )
 
 var (
@@ -54,9 +56,7 @@ func TestPagesLeadSomewhere(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if links < 100 {
 		t.Errorf("found %d links, want more than 100: are they still looked for in the right place?", links)
 	}
@@ -65,9 +65,7 @@ func TestPagesLeadSomewhere(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(text)
 }
 
@@ -166,9 +164,7 @@ func TestCodeNamesPagesThatAreThere(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	if found < 30 {
 		t.Errorf("found %d names of pages, want at least 30: are they still looked for in the right place?", found)

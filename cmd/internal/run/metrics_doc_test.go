@@ -22,6 +22,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
 	"sluice/pkg/ops"
@@ -39,15 +40,11 @@ const metricsPage = "../../../docs/metrics.md"
 func TestMetricsPageIsComplete(t *testing.T) {
 	want := page(describe(t), alertsByMetric(t))
 	if *update {
-		if err := os.WriteFile(metricsPage, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(metricsPage, []byte(want), 0o644))
 		return
 	}
 	got, err := os.ReadFile(metricsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("docs/metrics.md is not fresh, run go test ./cmd/internal/run -run MetricsPage -update (-want +got):\n%s", diff)
 	}
@@ -66,27 +63,27 @@ func describe(t *testing.T) []metric {
 
 	server := natstest.Start(t)
 	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, log, reg)
-	fatal(t, err)
+	fatal.If(t, err)
 	t.Cleanup(nc.Close)
 	lanes, err := stream.Open(t.Context(), nc, stream.Config{}, log, reg)
-	fatal(t, err)
+	fatal.If(t, err)
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
-	fatal(t, os.WriteFile(tokens, []byte("[]"), 0o600))
+	fatal.If(t, os.WriteFile(tokens, []byte("[]"), 0o600))
 	authenticator, err := auth.New(auth.Config{Tokens: tokens}, log, reg)
-	fatal(t, err)
+	fatal.If(t, err)
 	store := state.New(lanes.State)
 	publisher := stream.NewPublisher(lanes)
 	_, err = api.New(api.Config{}, api.Deps{Auth: authenticator, Stream: publisher, Changes: publisher, Last: lanes, State: store}, log, reg)
-	fatal(t, err)
+	fatal.If(t, err)
 	db, err := warehouse.Open(warehouse.Config{}, log, reg)
-	fatal(t, err)
+	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
 	state.NewApplier(store, reg)
 	state.NewSweeper(state.SweepConfig{}, store, lanes, log, reg)
 	lease.New(lease.Config{}, log, reg)
 	ingest.New(ingest.Config{}, ingest.Deps{}, log, reg)
 	_, err = console.New(console.Config{}, console.Deps{Metrics: reg}, log)
-	fatal(t, err)
+	fatal.If(t, err)
 	supervise.New(supervise.Config{Metrics: reg}, log)
 	run.WatchDisk(reg, t.TempDir())
 
@@ -111,13 +108,13 @@ func describe(t *testing.T) []metric {
 func alertsByMetric(t *testing.T) func(name string) []string {
 	t.Helper()
 	content, err := os.ReadFile("../../../deploy/prometheus/alerts.yml")
-	fatal(t, err)
+	fatal.If(t, err)
 	var file struct {
 		Groups []struct {
 			Rules []struct{ Alert, Expr string }
 		}
 	}
-	fatal(t, yaml.Unmarshal(content, &file))
+	fatal.If(t, yaml.Unmarshal(content, &file))
 	return func(name string) (alerts []string) {
 		used := regexp.MustCompile(`\b` + name + `(_bucket|_sum|_count)?\b`)
 		for _, group := range file.Groups {
@@ -151,11 +148,4 @@ This page is written from the sources by
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, strings.ReplaceAll(m.labels, ",", ", "), m.help, strings.Join(alerts(m.name), ", "))
 	}
 	return b.String()
-}
-
-func fatal(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/fatal"
 )
 
 func TestTheFirstServiceStopsFirst(t *testing.T) {
@@ -32,9 +33,7 @@ func TestTheFirstServiceStopsFirst(t *testing.T) {
 		}
 		stop()
 	}()
-	if err := run.RunInOrder(ctx, service("api"), service("ingester"), service("engine")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, run.RunInOrder(ctx, service("api"), service("ingester"), service("engine")))
 	if want := []string{"api", "ingester", "engine"}; !slices.Equal(ended, want) {
 		t.Errorf("ended %v, want %v", ended, want)
 	}

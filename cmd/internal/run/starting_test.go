@@ -16,6 +16,7 @@ import (
 	"sluice/pkg/api"
 	"sluice/pkg/auth"
 	"sluice/pkg/dial"
+	"sluice/pkg/fatal"
 	"sluice/pkg/ops"
 	"sluice/pkg/programtest"
 	"sluice/pkg/stream"
@@ -32,18 +33,12 @@ func TestAnIngesterThatHasNotBegunIsNotReady(t *testing.T) {
 
 func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(tokens, []byte("- {sha256: "+strings.Repeat("0", 64)+", subject: a, source: a, scopes: [read]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(tokens, []byte("- {sha256: "+strings.Repeat("0", 64)+", subject: a, source: a, scopes: [read]}\n"), 0o600))
 	nc, err := dial.Connect(dial.Config{URL: "nats://" + programtest.Address(), Name: "test"}, quiet, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	lanes, err := stream.New(nc, stream.Config{}, quiet, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	opsServer := ops.New(ops.Config{}, quiet)
 	api := &run.API{Config: api.Config{Listen: programtest.Address()}, FingerprintKey: filepath.Join(t.TempDir(), "key"), Auth: auth.Config{Tokens: tokens}, Memory: 256 << 20}
 	if _, err := api.Serve(lanes, opsServer, quiet); err != nil {
@@ -51,9 +46,7 @@ func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 	}
 	wantUnready(t, opsServer, "stream")
 	client, err := net.Dial("tcp", api.Config.Listen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	client.Close()
 }
 

@@ -15,6 +15,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
@@ -38,23 +39,15 @@ func (l lanes) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, err
 func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream, *warehouse.DB) {
 	log := slog.New(slog.DiscardHandler)
 	nc, err := dial.Connect(dial.Config{URL: natstest.Start(t).URL, Name: "test"}, log, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(nc.Close)
 	opened, err := stream.Open(t.Context(), nc, stream.Config{MaxBytes: 64 << 20}, log, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, url := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: url}, log, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	p := stream.NewPublisher(opened)
 	for n := range messages {
 		body := fmt.Sprintf(`[{"partitionId":1,"position":%d,"key":%[1]d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%d}]`, 1+n/2, time.Now().UnixMilli()/1e7*1e7)
@@ -62,13 +55,9 @@ func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream,
 			ID: fmt.Sprint("s", n), Hash: fmt.Sprint(n), Subject: "engine", Source: "engine", Received: time.Now(), Identified: true,
 			Records: flow.Chunks{{Body: []byte(body), Records: 1}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
-	if err := nc.Publish(stream.TickTopic(0), nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, nc.Publish(stream.TickTopic(0), nil))
 	i := ingest.New(ingest.Config{Owner: "a"}, ingest.Deps{
 		Leases: lease.New(lease.Config{Instance: "a", Bucket: opened.Leases, TTL: stream.LeaseTTL, Lanes: opened.LaneNumbers}, log, prometheus.NewRegistry()),
 		Lanes:  lanes{opened}, States: stream.NewLaneStates(opened),
@@ -88,13 +77,9 @@ func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream,
 		}
 	}
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	lane, err := js.Stream(t.Context(), stream.LaneName(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return opened, lane, db
 }
 
@@ -110,9 +95,7 @@ func TestAPurgeBetweenTwoLooks(t *testing.T) {
 		}
 	})
 	report, err := verify.Run(t.Context(), opened, db, verify.Config{Progress: func(uint64, uint64) { purge() }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	total, purged := report.Total(), report.Purged()
 	if !report.OK || len(report.Lanes) != 1 || report.Lanes[0].First != 301 {
 		t.Errorf("got %+v, want that all is well from message 301 on", report)

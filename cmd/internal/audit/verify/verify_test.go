@@ -12,6 +12,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -34,24 +35,16 @@ func TestAnInstallationThatNeverHadARecord(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			nc, err := dial.Connect(dial.Config{URL: natstest.Start(t).URL, Name: "test"}, log, prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(nc.Close)
 			lanes, err := stream.Open(ctx, nc, stream.Config{MaxBytes: 64 << 20}, log, prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			_, url := clickhousetest.FreshDatabase(t)
 			db, err := warehouse.Open(warehouse.Config{URL: url}, log, prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(func() { db.Close() })
 			if c.migrated {
-				if err := db.Migrate(ctx); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, db.Migrate(ctx))
 			}
 			begun := time.Now()
 			report, err := verify.Run(ctx, lanes, db, verify.Config{Since: c.since})
