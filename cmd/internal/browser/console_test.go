@@ -41,13 +41,7 @@ func TestSignIn(t *testing.T) {
 // signedIn is a tab of a user who has signed in with the token.
 func signedIn(t *testing.T) *tab {
 	t.Helper()
-	return signedInAt(t, stage.console)
-}
-
-func signedInAt(t *testing.T, host string) *tab {
-	t.Helper()
 	tb := newTab(t)
-	tb.host = host
 	tb.open("/sign-in")
 	tb.do(chromedp.SendKeys(chromedp.CSS("#token"), stage.Token+kb.Enter))
 	tb.shows("Sign out")
