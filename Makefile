@@ -108,7 +108,7 @@ check: | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compo
 	@$(TEST) -count=1 -run '^TestEveryPatchApplies$$' ./cmd/internal/simulate/faults >/dev/null || { echo "make check: a patch of cmd/internal/simulate/faults does not apply any more: write it anew" >&2; exit 1; }
 	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
-	@$(MAKE) compose-check console-check vuln race
+	@$(MAKE) compose-check vuln race
 
 compose-check:
 	@if docker compose version >/dev/null 2>&1; then docker compose config -q; \
@@ -134,9 +134,6 @@ console-assets: ## fetch the console's third-party files anew, as their lock say
 		.cache/console/node_modules/bpmn-js/dist/assets/diagram-js.css $(VENDOR)/
 	@cp .cache/console/node_modules/uplot/LICENSE $(VENDOR)/LICENSE.uPlot; cp .cache/console/node_modules/bpmn-js/LICENSE $(VENDOR)/LICENSE.bpmn-js
 	@cd $(VENDOR) && { command -v sha256sum >/dev/null && sha256sum package-lock.json *.js *.css || shasum -a 256 package-lock.json *.js *.css; } >SHA256SUMS
-
-console-check:
-	@$(GO) test -count=1 -run '^TestAssetsAreThoseOfTheLock$$' ./pkg/console >/dev/null || { echo "make check: files of $(VENDOR) are not those of its lock: make console-assets" >&2; exit 1; }
 
 # Where goroutines of ours meet, and not what one of them reckons for long. The race
 # detector needs a C compiler.
@@ -241,4 +238,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign clients plain browser browser-tools screenshots console-assets console-check chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign clients plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need

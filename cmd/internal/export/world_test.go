@@ -57,7 +57,7 @@ func simulated(t *testing.T) *world {
 		start := time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC).AddDate(0, 0, i)
 		w.truths[source] = new(simulator.Truth)
 		e := simulator.New(simulator.Config{
-			Seed: 5 + uint64(i), Start: start, Every: 10 * time.Second, Instances: 330, Tenants: []string{"<default>", "acme"}, Truth: w.truths[source],
+			Seed: 5 + uint64(i), Start: start, Every: 30 * time.Second, Instances: 150, Tenants: []string{"<default>", "acme"}, Truth: w.truths[source],
 		})
 		for r, more := e.NextBy(start.Add(80 * time.Minute)); more; r, more = e.NextBy(start.Add(80 * time.Minute)) {
 			all = append(all, sent{source, string(r.JSON)})
