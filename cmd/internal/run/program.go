@@ -58,7 +58,9 @@ func Program(name, description string, cli any) int {
 		return fail(os.Stderr, name, fmt.Errorf("%w (see %s --help)", err, name))
 	}
 
-	log := newLogger(os.Stderr, cli)
+	format := cli.(interface{ format() string }).format()
+	text := format == "text" || format == "auto" && IsTerminal(os.Stderr)
+	log := newLogger(os.Stderr, text)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go handleSignals(stop, log)
@@ -68,11 +70,18 @@ func Program(name, description string, cli any) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = stoppedEarly(UntilStopped(ctx, err))
 	}
+	if err != nil && !text && slices.Contains(servers, name+" "+command.Command()) {
+		log.Error("ended: " + err.Error()) // its log is of one format to the end
+		return 1
+	}
 	if err != nil {
 		return fail(os.Stderr, name, err)
 	}
 	return 0
 }
+
+// servers are the programs and commands whose standard error is a log.
+var servers = []string{"api ", "ingester ", "sluice up", "sluice clickhouse", "sluice nats", "sluice console"}
 
 // stoppedEarly is the error of a command that was stopped, and what else it has to say.
 func stoppedEarly(rest error) error {
@@ -115,21 +124,6 @@ func handleSignals(stop func(), log *slog.Logger) {
 		log.Error("not drained in time", "bound", drainTime)
 	}
 	os.Exit(1)
-}
-
-// Logging is the option of every program that says how it logs.
-type Logging struct {
-	Log string `enum:"auto,text,json" default:"auto" help:"How to log to standard error: text, json, or auto for text on a terminal and JSON elsewhere."`
-}
-
-func (l Logging) format() string { return l.Log }
-
-func newLogger(w *os.File, cli any) *slog.Logger {
-	format := cli.(interface{ format() string }).format()
-	if format == "text" || format == "auto" && IsTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, nil))
-	}
-	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
 // IsTerminal tells whether a person looks at f.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 )
 
@@ -15,10 +16,16 @@ type logger struct {
 }
 
 func (l *logger) line(level slog.Level, format string, v []any) {
-	if l.log.Enabled(context.Background(), level) {
-		l.log.Log(context.Background(), level, strings.TrimSpace(fmt.Sprintf(format, v...)))
+	if !l.log.Enabled(context.Background(), level) || strings.HasPrefix(format, "Maximum payloads over") {
+		return // the lanes need messages of 16 MiB
 	}
+	text := strings.TrimSpace(fmt.Sprintf(format, v...))
+	// A user name may be a pasted password.
+	l.log.Log(context.Background(), level, named.ReplaceAllString(text, `$1 "***"`))
 }
+
+// named is a user in a line of the server.
+var named = regexp.MustCompile(`(User|user) "[^"]*"`)
 
 // Noticef logs at debug level: the server notices much that does not matter
 // on one machine.

@@ -35,6 +35,7 @@ type Server struct {
 // folder that is in use or not writable, a configuration that does not parse.
 func Start(cfg Config, log *slog.Logger) (*Server, error) {
 	option.Defaults(&cfg)
+	log = log.With("component", "nats")
 	opts, err := cfg.options(log)
 	if err != nil {
 		return nil, err

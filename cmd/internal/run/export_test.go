@@ -1,0 +1,3 @@
+package run
+
+var NewLogger = newLogger

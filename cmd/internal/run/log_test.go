@@ -1,0 +1,60 @@
+package run_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/cmd/internal/run"
+)
+
+func TestDurationsOfTheLogAreReadable(t *testing.T) {
+	var out bytes.Buffer
+	run.NewLogger(&out, false).With("component", "nats").Info("done", "a", 25*time.Second+3*time.Millisecond, "b", 1234567*time.Nanosecond, "error", errors.New("why"))
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"component": "nats", "a": "25s", "b": "1ms", "error": "why"} {
+		if line[key] != want {
+			t.Errorf("%s: got %v, want %s", key, line[key], want)
+		}
+	}
+}
+
+// TestTheLogCannotBeFlooded by what says the same, and what was left out is counted.
+func TestTheLogCannotBeFlooded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := run.NewLogger(&out, true)
+		for i := range 10_000 {
+			log.With("component", "nats").Warn(fmt.Sprintf("127.0.0.1:%d - authentication error", i))
+			log.Info("request") // what was asked for is not sampled
+		}
+		if got := strings.Count(out.String(), "authentication"); got != 20 {
+			t.Errorf("%d lines of 10000 that say the same, want 20", got)
+		}
+		if got := strings.Count(out.String(), "msg=request"); got != 10_000 {
+			t.Errorf("%d lines that are no warnings, want all 10000", got)
+		}
+		out.Reset()
+		log.Error("something else")
+		time.Sleep(10 * time.Second)
+		log.Warn("127.0.0.1:7 - authentication error")
+		if said := out.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "left_out=9980") {
+			t.Errorf("later: %s", said)
+		}
+		out.Reset()
+		for i := range 5000 {
+			log.Warn(strings.Repeat("x", i))
+		}
+		if got := strings.Count(out.String(), "\n"); got > 300 {
+			t.Errorf("%d lines of 5000 that all differ, want at most 300", got)
+		}
+	})
+}
