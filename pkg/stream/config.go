@@ -348,7 +348,14 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) error 
 	_, err := s.js.Create(ctx, want)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == codeStorageResources {
-		return fmt.Errorf("create stream %s of %d MiB: the NATS server has less room for JetStream: make room, or allow the stream fewer bytes: %w", want.Name, want.MaxBytes>>20, err)
+		flag := "--stream-max-bytes"
+		switch want.Name {
+		case DeadStream:
+			flag = "--dead-max-bytes"
+		case "KV_" + StateBucket:
+			flag = "--state-max-bytes"
+		}
+		return fmt.Errorf("create stream %s of %d MiB: the disk of the NATS server has less room than all streams may use: free some, or allow this one less, such as %s %d: %w", want.Name, want.MaxBytes>>20, flag, want.MaxBytes/16, err)
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %s: %w", want.Name, err)

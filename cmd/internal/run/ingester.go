@@ -55,6 +55,12 @@ type ClickHouse struct {
 // Config is how, with the password.
 func (c ClickHouse) Config() (warehouse.Config, error) {
 	cfg := c.Warehouse
+	if cfg.URL != "" && !strings.Contains(cfg.URL, "://") { // an address, as sluice up prints it
+		cfg.URL = "clickhouse://" + cfg.URL
+		if !strings.Contains(c.Warehouse.URL, "/") {
+			cfg.URL += "/flow"
+		}
+	}
 	if c.PasswordFile == "" {
 		return cfg, nil
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/cmd/internal/run"
-	"sluice/pkg/fatal"
 	"sluice/pkg/ingest"
 	"sluice/pkg/stream"
+	"sluice/pkg/warehouse"
 )
 
 // TestAnOptionThatIsNotGivenChangesNoStream: an operator's command must not set
@@ -21,13 +21,29 @@ import (
 func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
 	var cli struct{ stream.Config }
 	parser, err := kong.New(&cli)
-	fatal.If(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := parser.Parse(nil); err != nil {
 		t.Fatal(err)
 	}
 	want := stream.Config{RepeatWindow: 10 * time.Minute} // which no stream keeps
 	if diff := cmp.Diff(want, cli.Config); diff != "" {
 		t.Errorf("without any option (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnAddressOfClickHouseIsEnough: it is what sluice up prints.
+func TestAnAddressOfClickHouseIsEnough(t *testing.T) {
+	for given, want := range map[string]string{
+		"127.0.0.1:9000":                      "clickhouse://127.0.0.1:9000/flow",
+		"h:9000/other":                        "clickhouse://h:9000/other",
+		"clickhouse://u@h:9000/flow?secure=1": "clickhouse://u@h:9000/flow?secure=1",
+	} {
+		got, err := run.ClickHouse{Warehouse: warehouse.Config{URL: given}}.Config()
+		if err != nil || got.URL != want {
+			t.Errorf("%s: got %s %v, want %s", given, got.URL, err, want)
+		}
 	}
 }
 
