@@ -22,7 +22,6 @@ type Config struct {
 	NoIDs    bool // leave out the id, as Camunda's own exporters do
 	Tenants  []string
 	Prefix   string // of the ids of processes
-	Broker   string // brokerVersion; default 8.5.2
 
 	// Truth is filled when it is not nil. Without it the memory that an engine
 	// takes is bounded by UnderWay.
@@ -51,9 +50,6 @@ func (c Config) withDefaults() Config {
 	}
 	if len(c.Tenants) == 0 {
 		c.Tenants = []string{"<default>"}
-	}
-	if c.Broker == "" {
-		c.Broker = "8.5.2"
 	}
 	return c
 }

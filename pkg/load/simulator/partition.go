@@ -109,7 +109,7 @@ func (b batch) appendRecord(dst []byte, position int64, recordType, valueType, i
 	} else {
 		o = o.text("rejectionType", "NULL_VAL").text("rejectionReason", "")
 	}
-	o = o.text("brokerVersion", p.e.cfg.Broker).number("recordVersion", 1)
+	o = o.text("brokerVersion", "8.5.2").number("recordVersion", 1)
 	o = o.raw("authorizations", `{"authorized_tenants":["<default>"]}`).number("operationReference", -1)
 	o = o.number("sequence", p.id<<keyBits+p.sequences[valueType])
 	o = append(o, `"value":`...)
