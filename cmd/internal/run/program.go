@@ -80,8 +80,9 @@ func Program(name, description string, cli any) int {
 	return 0
 }
 
-// servers are the programs and commands whose standard error is a log.
-var servers = []string{"api ", "ingester ", "sluice up", "sluice clickhouse", "sluice nats", "sluice console"}
+// servers are the programs and commands whose standard error is a log. Not the engine: what
+// it says last, its parent logs.
+var servers = []string{"api ", "ingester ", "sluice up", "sluice nats", "sluice console"}
 
 // stoppedEarly is the error of a command that was stopped, and what else it has to say.
 func stoppedEarly(rest error) error {
