@@ -103,9 +103,9 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 
 // menu is what stands on top of every page, in this order.
 var menu = []menuItem{
-	{"Now", "/"},
+	{"Overview", "/"},
 	{"Processes", "/processes"},
-	{"Instances", "/instances"},
+	{"Search", "/instances"},
 	{"Records", "/records"},
 	{"Query", "/query"},
 	{"Dead letters", "/dead"},
@@ -134,7 +134,10 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /process", s.page(s.process))
 	mux.HandleFunc("GET /process/elements", s.page(s.elements))
 	mux.HandleFunc("GET /definition", s.page(s.definition))
-	mux.HandleFunc("GET /instances", s.page(s.instances))
+	for _, k := range kinds {
+		mux.HandleFunc("GET "+k.Path, s.page(s.list(k)))
+		mux.HandleFunc("GET "+k.Path+".csv", s.signedIn(s.listCSV(k)))
+	}
 	mux.HandleFunc("GET /instance", s.page(s.instance))
 	mux.HandleFunc("GET /record", s.page(s.record))
 	mux.HandleFunc("GET /records", s.page(s.tail))

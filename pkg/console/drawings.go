@@ -54,7 +54,7 @@ func drawSpark(counts []uint64) drawing {
 }
 
 // drawBars draws durations, each bar the square root of two longer than the one before.
-func drawBars(f frame, version int64, bars []bar) drawing {
+func drawBars(c chosen, bars []bar) drawing {
 	if len(bars) == 0 {
 		return ""
 	}
@@ -68,12 +68,8 @@ func drawBars(f frame, version int64, bars []bar) drawing {
 	for _, b := range bars {
 		x, tall := int(b.Step-first)*width, int(math.Ceil(height*float64(b.Instances)/float64(most)))
 		p.f(`<g><title>%s to %s: %d instances</title><rect x="%d" y="%d" width="%d" height="%d"/>`, stepSpan(b.Step), stepSpan(b.Step+1), b.Instances, x+2, room+height-tall, width-4, tall)
-		row := []any{"step", b.Step}
-		if version != 0 {
-			row = append(row, "process_version", version)
-		}
-		p.f(`<a class="fig" tabindex="-1" href="%s"><text x="%d" y="%d" text-anchor="middle">%d</text></a></g>`,
-			f.href("bars.instances", row...), x+width/2, room+height-tall-4, b.Instances)
+		p.f(`<a class="fig" data-is="count" data-value="%d" href="%s"><text x="%d" y="%d" text-anchor="middle">%[1]d</text></a></g>`,
+			b.Instances, c.To("/instances", "state", "COMPLETED", "bar", itoa(int64(b.Step))), x+width/2, room+height-tall-4)
 	}
 	for step := first; step <= last+1; step += 2 {
 		p.f(`<text class="axis" x="%d" y="%d">%s</text>`, int(step-first)*width, height+2*room-5, stepSpan(step))

@@ -19,7 +19,7 @@ type heatRow struct {
 // placeRow is what is so at an element now.
 type placeRow struct {
 	ID        string
-	Active    uint64 // are there, also of instances that began before the window
+	Active    uint64 // instances that are there, also those that began before the window
 	Incidents uint64 // created in the window
 	Open      uint64 // incidents open now
 }
@@ -56,7 +56,7 @@ SELECT n.id AS id, n.type AS type, executions, completed, terminated, p50, p95, 
 FROM
 (
     SELECT what, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
-        toInt64(round(quantileExactInclusive(0.5)(took_ms))) AS p50, toInt64(round(quantileExactInclusive(0.95)(took_ms))) AS p95, sum(took_ms) AS total
+        toInt64(round(quantileExactInclusiveIf(0.5)(took_ms, reached = 3))) AS p50, toInt64(round(quantileExactInclusiveIf(0.95)(took_ms, reached = 3))) AS p95, sum(took_ms) AS total
     FROM
     (
         WITH splitByChar('\t', e.migrated) AS moved, $what AS one, max(e.tenant_id) AS tenant, ifNull(if(e.migrated = '', e.version, toInt64OrNull(moved[3])), 0) AS process_version,
@@ -94,20 +94,23 @@ func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatR
 
 // Only elements of which some row of the process says that they are not left may be there.
 const tokensSQL = `
-SELECT id, count() AS active
+SELECT $columns
 FROM
 (
     $elements
 )
-WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants
-GROUP BY id
-ORDER BY id`
+WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants`
 
-// present counts where instances are now.
-func (s *Server) present(ctx context.Context, who *session, c chosen) section[placeRow] {
-	return rowsOf[placeRow](ctx, s.db, fill(tokensSQL, append(c.pairs(), "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
+// present are the elements that are active, with a further condition.
+func (c chosen) present(who *session, columns, and string) string {
+	return fill(tokensSQL, append(c.pairs(), "columns", columns, "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
 		"elements", fill(elementsOf, "elements", fill(ofProcess+`
-        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...))
+        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...) + and
+}
+
+// present counts the instances that are at each element now.
+func (s *Server) present(ctx context.Context, who *session, c chosen) section[placeRow] {
+	return rowsOf[placeRow](ctx, s.db, c.present(who, "id, uniqExact(source, instance) AS active", "\nGROUP BY id\nORDER BY id"))
 }
 
 const troublesSQL = `
@@ -150,6 +153,7 @@ type heatMark struct {
 	Incidents uint64 `json:"incidents,omitempty"`
 	Open      uint64 `json:"open,omitempty"`
 	Count     uint64 `json:"count,omitempty"`
+	Type      string `json:"type,omitempty"`
 	Time      int64  `json:"time,omitempty"` // ms, in all
 	P50       string `json:"p50,omitempty"`
 }
@@ -171,6 +175,7 @@ func heatMarks(rows []heatRow) map[string]heatMark {
 		m := marks[h.ID]
 		if h.Type != "MULTI_INSTANCE_BODY" {
 			m.Count += h.Executions
+			m.Type = h.Type
 			m.P50 = milliseconds(h.P50)
 		}
 		if h.Total != nil {

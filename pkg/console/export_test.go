@@ -44,7 +44,7 @@ type (
 )
 
 func (a Asked) Processes(ctx context.Context, w window) ([]processRow, error) {
-	p := a.S.processList(ctx, a.Who, w)
+	p := a.S.processList(ctx, a.Who, w, nil)
 	return p.Rows, p.Err
 }
 

@@ -52,6 +52,11 @@ func lasting(begun, ended *time.Time, now time.Time) time.Duration {
 
 func (i instanceRow) Path() string { return link("/instance", "source", i.Source, "key", i.Key) }
 
+// To is a list of what is in the instance.
+func (i instanceRow) To(path string, pairs ...string) string {
+	return link(path, append([]string{"source", i.Source, "instance", i.Key}, pairs...)...)
+}
+
 func (i instanceRow) ProcessPath() string {
 	return link("/process", "source", i.Source, "id", i.Process, "version", itoa(i.Version))
 }

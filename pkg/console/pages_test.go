@@ -54,10 +54,10 @@ func testPages(t *testing.T, w *world) {
 		}
 		return body
 	}
-	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "/query?of=")
-	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "card_refused → paid", "<svg class=\"bars\"", "With incidents", "Where instances are now", "get=tokens.active",
+	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "state=OPEN")
+	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "card_refused → paid", "<svg class=\"bars\"", "With incidents", "Where instances are now", "at=now",
 		`data-later="/process/elements?id=order&amp;source=cluster-a&amp;window=all"><p><a href="/process/elements?id=order&amp;source=cluster-a&amp;window=all">`)
-	get("/process/elements?source=cluster-a&id=order&window=all", http.StatusOK, "back_order", "data-heat=", "get=heat.p95", `href="/process?id=order&amp;source=cluster-a&amp;window=all"`)
+	get("/process/elements?source=cluster-a&id=order&window=all", http.StatusOK, "back_order", "data-heat=", "data-is=\"p95\"", `href="/process?id=order&amp;source=cluster-a&amp;window=all"`)
 	get("/process/elements?source=cluster-a&id=order&version=2", http.StatusOK, "version <span class=\"id\">2</span>")
 	get("/process/elements?source=cluster-a&id=nothing", http.StatusOK, "No element was entered")
 	get("/process/elements?source=cluster-a", http.StatusBadRequest, "Which process?")
@@ -68,14 +68,14 @@ func testPages(t *testing.T, w *world) {
 	get("/definition?source=cluster-a&key=7", http.StatusNotFound)
 
 	// An incident is found by its key, what it says, and its variable.
-	get("/instances?q="+itoa(i.Instance.Key), http.StatusOK, instance, "is its key")
-	get("/instances?q="+itoa(i.Key), http.StatusOK, instance, "is a key in it")
+	get("/instances?q="+itoa(i.Instance.Key), http.StatusOK, instance, ">its key<")
+	get("/instances?q="+itoa(i.Key), http.StatusOK, instance, ">a key in it<")
 	get("/instances?window=all&q="+url.QueryEscape(i.ErrorMessage[:30]), http.StatusOK, instance)
-	get("/instances?window=all&q=nothing+says+this", http.StatusOK, "Nothing was found")
-	get("/instances?state=INCIDENT&source=cluster-a&id=order", http.StatusOK, instance)
+	get("/instances?window=all&q=nothing+says+this", http.StatusOK, "No matches")
+	get("/instances?incident=open&any=1&source=cluster-a&id=order", http.StatusOK, instance)
 	v := w.variable(t, i.Instance)
 	get("/instances?window=all&q="+url.QueryEscape(v.Name+"="+v.Value), http.StatusOK, v.Name+" = ")
-	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "INCIDENT", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED")
+	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "incident", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED")
 	_, after, _ := strings.Cut(body, `href="/record?`)
 	record, _, _ := strings.Cut(after, `"`)
 	get("/record?"+strings.ReplaceAll(record, "&amp;", "&"), http.StatusOK, "cluster-a", "value_type", "received_at")
@@ -136,7 +136,7 @@ func testTenants(t *testing.T, w *world) {
 	}
 	for _, q := range []string{itoa(other.Instance.Key), itoa(other.Key)} {
 		res, body := s.get("/instances?window=all&q=" + q)
-		wants(t, q, res, body, http.StatusOK, "Nothing was found")
+		wants(t, q, res, body, http.StatusOK, "No matches")
 	}
 	res, body = s.get("/instances?window=all&q=" + url.QueryEscape(other.ErrorMessage[:20]))
 	wants(t, "search", res, body, http.StatusOK)

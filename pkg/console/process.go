@@ -17,6 +17,7 @@ type chosen struct {
 	Source, Process string
 	Version         int64 // 0 is all of them
 	Window          window
+	Tenant          string // empty: all
 }
 
 // instances are those of the process that began in the window.
@@ -31,7 +32,7 @@ func (c chosen) began() string {
 
 // mine leaves the instances that belong to the process now.
 func (c chosen) mine(who *session) string {
-	return who.only("tenant") + " AND process = " + quote(c.Process) + c.ofVersion("process_version")
+	return filters{{Name: "tenant", Value: c.Tenant}}.ofTenant(who) + " AND process = " + quote(c.Process) + c.ofVersion("process_version")
 }
 
 func (c chosen) pairs() []string {
@@ -47,13 +48,15 @@ func (c chosen) VersionText() string {
 }
 
 // Path is the page of the process.
-func (c chosen) Path() string { return c.at("/process") }
+func (c chosen) Path() string { return c.To("/process") }
 
 // ElementsPath is the page of its elements.
-func (c chosen) ElementsPath() string { return c.at("/process/elements") }
+func (c chosen) ElementsPath() string { return c.To("/process/elements") }
 
-func (c chosen) at(path string) string {
-	return link(path, "source", c.Source, "id", c.Process, "version", c.VersionText(), "window", c.Window.Name)
+// To is a page with what is chosen, and further parameters: pairs of a name and a value.
+func (c chosen) To(path string, pairs ...string) string {
+	all := append([]string{"source", c.Source, "id", c.Process, "version", c.VersionText(), "tenant", c.Tenant}, c.Window.pairs()...)
+	return link(path, append(all, pairs...)...)
 }
 
 func (c chosen) ofVersion(column string) string {
@@ -70,14 +73,6 @@ type versionRow struct {
 	WithIncidents                            uint64
 	P50, P95                                 *int64
 	Steps                                    []int8 // of each completed instance the bar of the histogram
-}
-
-// IncidentShare is the share of the instances that had an incident.
-func (v versionRow) IncidentShare() float64 {
-	if v.Instances == 0 {
-		return 0
-	}
-	return float64(v.WithIncidents) / float64(v.Instances)
 }
 
 const versionsSQL = `
@@ -130,6 +125,7 @@ type variantRow struct {
 	Instances uint64
 	P50       *int64
 	Sample    string // an instance
+	Way       uint64 // number of the path
 }
 
 // lately bounds what is read of each instance's way: so many that began last.
@@ -142,28 +138,40 @@ const lastOfProcess = `source = $source AND (source, bpmn_process_id, process_in
             (SELECT source, processes, process_instance_key FROM flow.process_instances FINAL
             WHERE $began AND has(processes, $process) ORDER BY started_at DESC LIMIT $lately))`
 
-const variantsSQL = `
-SELECT path, count() AS instances, toInt64(round(quantileExactInclusive(0.5)(took))) AS p50, any(instance) AS sample
+const waysSQL = `
+SELECT source, instance, took, path, cityHash64(path) % 1000000000000000 AS way
 FROM
 (
-    SELECT instance, maxIf(took_ms, type = 'PROCESS') AS took,
+    SELECT source, instance, maxIf(took_ms, type = 'PROCESS') AS took,
         arrayCompact(arrayMap(step -> step.3, arraySort(groupArrayIf((assumeNotNull(activated), element, id), type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND activated IS NOT NULL)))) AS path
     FROM
     (
         $elements
     )
-    GROUP BY instance
+    GROUP BY source, instance
     HAVING countIf(type = 'PROCESS' AND reached = 3 AND process = $process$version AND $tenants) > 0
+)`
+
+// ways are those of the instances that began last in the window, of those that have
+// completed.
+func (c chosen) ways(who *session) string {
+	last := fill(lastOfProcess, append(c.pairs(), "began", c.began(), "lately", itoa(lately))...)
+	return fill(waysSQL, append(c.pairs(), "elements", fill(elementsOf, "elements", last), "tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
+}
+
+const variantsSQL = `
+SELECT path, count() AS instances, toInt64(round(quantileExactInclusive(0.5)(took))) AS p50, any(instance) AS sample, way
+FROM
+(
+$ways
 )
-GROUP BY path
+GROUP BY path, way
 ORDER BY instances DESC, path
 LIMIT 10`
 
-// variants are the ways of the instances that began last in the window, of those
-// that have completed.
+// variants are the most frequent ways.
 func (s *Server) variants(ctx context.Context, who *session, c chosen) section[variantRow] {
-	last := fill(lastOfProcess, append(c.pairs(), "began", c.began(), "lately", itoa(lately))...)
-	return rowsOf[variantRow](ctx, s.db, fill(variantsSQL, append(c.pairs(), "elements", fill(elementsOf, "elements", last), "tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...))
+	return rowsOf[variantRow](ctx, s.db, fill(variantsSQL, "ways", c.ways(who)))
 }
 
 // followRow says how often one element follows another.
@@ -239,6 +247,9 @@ type processPage struct {
 	Places      []placeRow // tokens and troubles together
 }
 
+// Chosen is the process that the page is about.
+func (p *processPage) Chosen() chosen { return p.chosen }
+
 // Marks are what the diagram shows at once: elementsPage has its heat.
 func (p *processPage) Marks() map[string]heatMark { return placeMarks(p.Places) }
 
@@ -257,7 +268,10 @@ func (p *processPage) Deployed(version int64) *time.Time {
 
 // chosenOf reads what an address chooses.
 func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
-	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Window: windowOf(r, now)}
+	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Tenant: r.FormValue("tenant"), Window: windowOf(r, now)}
+	if c.Window.Err != nil {
+		return c, c.Window.Err
+	}
 	if c.Process == "" {
 		return c, refuse(http.StatusBadRequest, "Which process? The address needs source and id: choose one of the list of processes.")
 	}

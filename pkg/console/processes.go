@@ -15,7 +15,7 @@ const instancesOf = `SELECT source, process_instance_key AS instance, tenant_id 
         ifNull(if(p.migrated = '', p.process_definition_key, toInt64OrNull(moved[4])), 0) AS definition,
         ifNull(p.parent_process_instance_key, -1) AS caller, ifNull(p.parent_element_instance_key, -1) AS caller_element,
         p.state AS reached, p.started_at AS started, coalesce(p.completed_at, p.terminated_at) AS ended,
-        p.first_seen AS noticed, p.last_seen AS seen, dateDiff('millisecond', started, ended) AS took_ms,
+        p.business_key AS business_key, p.first_seen AS noticed, p.last_seen AS seen, dateDiff('millisecond', started, ended) AS took_ms,
         p.incident_keys AS raised, length(arrayFilter(k -> NOT has(p.resolved_incident_keys, k), raised)) AS open
     FROM flow.process_instances AS p FINAL
     WHERE $rows AND reached > 0 AND $tenants`
@@ -106,29 +106,53 @@ FROM
     UNION ALL
     $open
 )
+WHERE $filters
 GROUP BY source, process
 ORDER BY incidents DESC, active DESC, instances DESC, source, process
 LIMIT 500`
 
 // processList is every process with instances that began in the window, or are active.
-func (s *Server) processList(ctx context.Context, who *session, w window) section[processRow] {
+func (s *Server) processList(ctx context.Context, who *session, w window, f filters) section[processRow] {
 	from := w.From
-	if w.Name == "all" {
+	if w.From.Unix() == 0 {
 		from = w.To.Add(-365 * 24 * time.Hour) // what a sparkline shows
 	}
 	step := max(int64(w.To.Add(-time.Hour).Sub(from).Seconds())/sparks, 1)
-	return rowsOf[processRow](ctx, s.db, fill(processListSQL,
-		"rows", begunAndActive(w.within("started_at"), active("1"), who.only("tenant")), "open", fill(openOf, "tenants", who.only("tenant")), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks)))
+	return rowsOf[processRow](ctx, s.db, fill(processListSQL, "filters", f.Condition(),
+		"rows", begunAndActive(w.within("started_at"), active("1"), f.ofTenant(who)), "open", fill(openOf, "tenants", f.ofTenant(who)), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks)))
 }
 
 // processesPage is what pages/processes.html shows.
 type processesPage struct {
-	Window window
-	List   section[processRow]
+	Window  window
+	Filters filters
+	List    section[processRow]
+}
+
+// Of is a process of the list.
+func (p processesPage) Of(row processRow) chosen {
+	return chosen{Source: row.Source, Process: row.ID, Window: p.Window, Tenant: p.Filters.Value("tenant")}
+}
+
+// ofTenant leaves one tenant of those that may be seen.
+func (f filters) ofTenant(who *session) string {
+	if tenant := f.Value("tenant"); tenant != "" {
+		return who.only("tenant") + " AND tenant = " + quote(tenant)
+	}
+	return who.only("tenant")
 }
 
 // processes is the list of processes.
 func (s *Server) processes(w http.ResponseWriter, r *http.Request, who *session) error {
 	at := windowOf(r, who.at)
-	return s.show(w, r, who, "processes", "Processes", processesPage{at, s.processList(r.Context(), who, at)})
+	if at.Err != nil {
+		return at.Err
+	}
+	f := filtersOf(r,
+		filter{Name: "source", Label: "Source", Size: 12, column: "source"},
+		filter{Name: "id", Label: "Process", Size: 14, column: "process"},
+		filter{Name: "tenant", Label: "Tenant", Size: 8},
+		filter{Name: "window", Value: at.Name, Hidden: true},
+	)
+	return s.show(w, r, who, "processes", "Processes", processesPage{at, f, s.processList(r.Context(), who, at, f)})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,12 +51,7 @@ type queryPage struct {
 	Link      string  // keeps the statement and its values
 	Most      int
 	Chart     *chartData
-	Number    url.Values // which number the statement is of; empty for any other
-	Back      string     // the page of that number
 }
-
-// Fixed tells whether the statement cannot be changed.
-func (f frame) Fixed() bool { return f.Who.Limited() }
 
 // maxLink bounds a link: proxies and browsers take no longer ones.
 const maxLink = 24 << 10
@@ -80,9 +74,6 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) err
 // queryOf reads what is asked from the fields of the page.
 func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: maxRows}
-	if of := r.FormValue("of"); of != "" && (page.SQL == "" || who.Limited()) {
-		return page, s.ofNumber(r, who, page)
-	}
 	if err := who.whole("Answers to statements"); err != nil {
 		return nil, err
 	}
@@ -116,17 +107,6 @@ func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 	return page, nil
 }
 
-// ofNumber makes the statement of a number that was followed. A token of some
-// tenants runs that one, which is cut down to them, and no other.
-func (s *Server) ofNumber(r *http.Request, who *session, page *queryPage) (err error) {
-	if page.SQL, page.Back, err = s.numberOf(r, who); err != nil {
-		return err
-	}
-	page.Number = url.Values{"of": {r.FormValue("of")}, "at": {r.FormValue("at")}, "get": {r.FormValue("get")}, "row": r.Form["row"]}
-	page.Link = "/query?" + page.Number.Encode()
-	return nil
-}
-
 // fieldOf is a parameter with its default:
 // times are the last 24 hours.
 func (s *Server) fieldOf(name, kind string, now time.Time) field {
@@ -152,9 +132,6 @@ func (s *Server) fieldOf(name, kind string, now time.Time) field {
 
 // statement is what is run: each parameter with its value.
 func (p *queryPage) statement() string {
-	if p.Number != nil {
-		return p.SQL // as it was made; it has no parameters
-	}
 	return placeholders.ReplaceAllStringFunc(p.SQL, func(hole string) string {
 		m := placeholders.FindStringSubmatch(hole)
 		i := slices.IndexFunc(p.Fields, func(f field) bool { return f.Name == m[1] })
@@ -208,9 +185,7 @@ func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) 
 	if page.Question != nil {
 		name = page.Question.Name
 	}
-	w.Header().Set("Content-Type", "text/csv; charset=utf-8; header=present")
-	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
-	_, _ = w.Write(file.Bytes()) // the browser is gone when this fails
+	sendCSV(w, name, &file)
 	return nil
 }
 
@@ -284,6 +259,7 @@ func chartOf(a answer) *chartData {
 type recordPage struct {
 	Answer answer
 	Back   string
+	SQL    string
 }
 
 // record shows a record with all its members.
@@ -292,7 +268,7 @@ func (s *Server) record(w http.ResponseWriter, r *http.Request, who *session) er
 	if err != nil {
 		return err
 	}
-	page := recordPage{Back: link("/instance", "source", r.FormValue("source"), "key", r.FormValue("instance"))}
+	page := recordPage{SQL: sql, Back: link("/instance", "source", r.FormValue("source"), "key", r.FormValue("instance"))}
 	if page.Answer, err = ask(r.Context(), s.db, sql, 1); err != nil {
 		return err
 	}

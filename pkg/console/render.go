@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,8 +34,7 @@ type frame struct {
 	Who   *session   // nil for the same
 	Data  any
 
-	Numbers string // where the links of its numbers begin, see numbers
-	inTable bool   // see Cells
+	at *url.URL // of the page
 }
 
 // loadPages reads every page. A page defines "main", and may define "head" for
@@ -75,7 +75,6 @@ func (s *Server) functions() template.FuncMap {
 		"span":        span,
 		"when":        when,
 		"stamp":       stamp,
-		"figure":      frame.figure,
 		"incarnation": func(ms uint64) template.HTML { return when(time.UnixMilli(int64(ms))) },
 		"join":        strings.Join,
 		"key":         fmt.Sprint,
@@ -85,10 +84,10 @@ func (s *Server) functions() template.FuncMap {
 		"json":        jsonText,
 		"spark":       drawSpark,
 		"moment":      whenever,
-		"count":       frame.count,
-		"lasts":       frame.lasts,
-		"share":       frame.share,
-		"query":       frame.query,
+		"fig":         figure,
+		"lasts":       lasts,
+		"percent":     percent,
+		"ms":          milliseconds,
 		"bars":        drawBars,
 		"table":       tableBegin,
 		"cols":        tableColumns,
@@ -124,11 +123,10 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, who *session, name
 
 // render writes a page whole, or says that it is broken.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, who *session, status int, name, title string, data any) {
-	f := frame{Title: title, Who: who, Data: data}
+	f := frame{Title: title, Who: who, Data: data, at: r.URL}
 	if who != nil {
 		f.Menu = menuOf(who)
 		f.Path = current(f.Menu, r.URL.Path)
-		f.Numbers = numbers(r.URL.RequestURI(), who.at)
 	}
 	var b bytes.Buffer
 	if err := s.pages[name].ExecuteTemplate(&b, "layout.html", f); err != nil {
@@ -153,12 +151,23 @@ func menuOf(who *session) []menuItem {
 	return seen
 }
 
+// MenuLink is a page of the menu with the filter of this one, where it has the same.
+func (f frame) MenuLink(path string) string {
+	if path == "/processes" || path == "/instances" || path == "/records" {
+		return withShared(f.at, path)
+	}
+	return path
+}
+
 // wholeOnly are the pages that show all tenants or nothing.
 var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true}
 
 // current is the menu's item that a path belongs to.
 func current(items []menuItem, path string) string {
 	best := ""
+	if slices.ContainsFunc(kinds, func(k *kind) bool { return k.Path == path }) || path == "/instance" {
+		return instanceKind.Path
+	}
 	for _, item := range items {
 		within := path == item.Path || item.Path != "/" && strings.HasPrefix(path, item.Path+"/")
 		if within && len(item.Path) > len(best) {
@@ -236,9 +245,35 @@ func named(name string) string {
 	return name
 }
 
-func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+// percent is a part of a whole.
+func percent(part, whole uint64) string {
+	if whole == 0 {
+		return "0 %"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
+}
 
-func urlQuery(text string) string { return url.QueryEscape(text) }
+// figure is a number as a link to what it counts: things, or ms of them, which may not be
+// known. The page behind it has the same value in its first line.
+func figure(is string, value any, href string) template.HTML {
+	text, exact, title := "", fmt.Sprint(value), ""
+	switch v := value.(type) {
+	case *int64:
+		if v == nil {
+			return "–"
+		}
+		exact, text = itoa(*v), milliseconds(v)
+		title = ` title="` + number(*v) + ` ms"`
+	default:
+		text = number(v)
+	}
+	return template.HTML(`<a class="fig" data-is="` + is + `" data-value="` + exact + `"` + title + ` href="` + template.HTMLEscapeString(href) + `">` + template.HTMLEscapeString(text) + `</a>`)
+}
+
+// lasts is how long something takes; the exact time is in the tooltip.
+func lasts(d time.Duration) template.HTML {
+	return template.HTML(`<span class="id" title="` + number(d.Milliseconds()) + ` ms">` + span(d) + `</span>`)
+}
 
 // number is a whole number with its digits in groups of three.
 func number(value any) string {

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -308,7 +309,7 @@ func (s *Server) signedIn(show view) http.HandlerFunc {
 			s.showError(w, r, nil, err)
 			return
 		case who == nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.Contains(r.Header.Get("Accept"), "text/html"):
-			http.Redirect(w, r, "/sign-in?next="+urlQuery(r.URL.RequestURI()), http.StatusSeeOther)
+			http.Redirect(w, r, "/sign-in?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 			return
 		case who == nil:
 			http.Error(w, "sign in first", http.StatusUnauthorized)

@@ -50,6 +50,7 @@ type engine struct {
 type sourcesPage struct {
 	Now     time.Time
 	Engines []engine
+	SQL     string
 	Unread  error // why the partitions are not known
 	Unseen  error // why the lanes are not known
 	Tokens  []Token
@@ -75,7 +76,7 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) e
 		of(source.Name).Source = source
 	}
 	partitions := rowsOf[partition](r.Context(), s.db, partitionsQuery)
-	page.Unread = partitions.Err
+	page.Unread, page.SQL = partitions.Err, partitions.SQL
 	for _, p := range partitions.Rows {
 		e := of(p.Source)
 		e.Partitions = append(e.Partitions, p)

@@ -2,8 +2,10 @@ package console
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,6 +16,7 @@ type window struct {
 	From time.Time
 	To   time.Time
 
+	Err  error    // what it was read from is no time
 	page *url.URL // that it was read from
 }
 
@@ -23,10 +26,27 @@ var (
 	windowSpans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
 )
 
-// windowOf reads the window of an address; the last 24 hours when it names none.
-// Clocks of engines may be a little ahead, so it ends an hour from now.
+// windowOf reads the time of an address: from and to, or a name; the last 24 hours when it
+// has none. Clocks of engines may be a little ahead, so a named one ends an hour from now.
 func windowOf(r *http.Request, now time.Time) window {
 	w := window{page: r.URL, Name: r.FormValue("window"), To: now.Add(time.Hour).Truncate(time.Second)}
+	if from, to := r.FormValue("from"), r.FormValue("to"); from != "" || to != "" {
+		w.Name, w.From = "", time.Unix(0, 0)
+		for text, at := range map[string]*time.Time{from: &w.From, to: &w.To} {
+			if text == "" {
+				continue
+			}
+			parsed, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				parsed, err = time.Parse("2006-01-02T15:04", text) // as a browser without script sends it
+			}
+			if err != nil || parsed.Year() < 1970 || parsed.Year() > 2299 {
+				w.Err = refuse(http.StatusBadRequest, "%q is not a time such as 2026-01-31T12:00:00Z.", text)
+			}
+			*at = parsed
+		}
+		return w
+	}
 	if w.Name == "all" {
 		w.From = time.Unix(0, 0)
 		return w
@@ -38,14 +58,41 @@ func windowOf(r *http.Request, now time.Time) window {
 	return w
 }
 
+// pairs name the window in an address.
+func (w window) pairs() []string {
+	return []string{"window", w.Name, "from", w.FromText(), "to", w.ToText()}
+}
+
+// FromText is the beginning of a range, as an address has it; empty of a named window.
+func (w window) FromText() string { return w.text(w.From) }
+
+// ToText is its end.
+func (w window) ToText() string { return w.text(w.To) }
+
+func (w window) text(at time.Time) string {
+	if w.Name != "" || at.Unix() == 0 {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// Others are the other parameters of the page, for a form that chooses the time.
+func (w window) Others() (all []choice) {
+	values := w.page.Query()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if name != "window" && name != "from" && name != "to" && name != "page" {
+			all = append(all, choice{name, values.Get(name)})
+		}
+	}
+	return all
+}
+
 // Choices are all windows there are.
 func (window) Choices() []choice { return windowNames }
 
 // Href is the same page with another window.
 func (w window) Href(name string) string {
-	values := w.page.Query()
-	values.Set("window", name)
-	return w.page.Path + "?" + values.Encode()
+	return with(w.page, w.page.Path, "window", name, "from", "", "to", "")
 }
 
 // within is a condition on a column with a time.

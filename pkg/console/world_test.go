@@ -74,7 +74,7 @@ func TestPagesTellWhatHappened(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
 		"processes": testProcesses, "process": testProcess, "graph": testGraph, "pages": testPages, "tenants": testTenants, "query": testQuery, "tail": testTail,
-		"elements and tenants": testElementsKeepToTenants, "pieces of a page": testPiecesOfAPage, "numbers": testNumbers, "numbers and tenants": testNumbersKeepToTenants,
+		"elements and tenants": testElementsKeepToTenants, "pieces of a page": testPiecesOfAPage, "numbers": testNumbers, "lists": testLists,
 		"open work": testOpenWork,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, w) })

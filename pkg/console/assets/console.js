@@ -95,8 +95,28 @@
     document.querySelectorAll('form[data-busy]').forEach(function (form) { document.getElementById(form.dataset.busy).textContent = ''; });
   });
 
+  // Moments are typed in the viewer's zone, and sent in UTC.
+  function localMoments() {
+    var zone = new Intl.DateTimeFormat(undefined, { timeZoneName: 'short' }).formatToParts(new Date()).filter(function (p) { return p.type === 'timeZoneName'; })[0].value;
+    document.querySelectorAll('[data-zone]').forEach(function (e) { e.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone + ' (' + zone + ')'; });
+    document.querySelectorAll('input[data-moment]').forEach(function (input) {
+      var at = new Date(input.value), sent = document.createElement('input');
+      sent.type = 'hidden';
+      sent.name = input.name;
+      input.removeAttribute('name');
+      input.type = 'datetime-local';
+      if (!isNaN(at)) input.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+      input.form.append(sent);
+      input.form.addEventListener('submit', function () {
+        sent.disabled = !input.value;
+        if (input.value) sent.value = new Date(input.value).toISOString().slice(0, 19) + 'Z';
+      });
+    });
+  }
+
   document.addEventListener('DOMContentLoaded', function () { // all scripts of the page are there
     localTimes(document);
+    localMoments();
     signInOnce();
     var live = document.getElementById('live');
     if (live) follow(live);

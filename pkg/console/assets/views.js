@@ -9,14 +9,16 @@
     p.textContent = text;
     figure.replaceChildren(p);
   }
-  // badge is a number on a diagram: a link to the query that makes it.
-  function badge(kind, text, title, numbers, number, row) {
+  // badge is a number on a diagram: a link to what it counts.
+  function badge(kind, text, title, list, element, type) {
     var b = document.createElement('a');
     b.className = 'fig badge ' + kind;
     b.textContent = text;
     b.title = title;
     b.tabIndex = -1; // Tab passes over the diagram: the tables have the same numbers
-    b.href = numbers + '&' + new URLSearchParams({ get: number, row: row });
+    b.dataset.is = 'count';
+    b.dataset.value = text;
+    b.href = list + '&' + new URLSearchParams(type ? { element: element, type: type } : { element: element });
     return b;
   }
 
@@ -69,9 +71,9 @@
       Object.keys(heat).forEach(function (id) {
         var h = heat[id], shape = known(id);
         if (!shape || shape.waypoints) return;
-        if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure.dataset.numbers, 'tokens.active', 'id:' + id) });
-        if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure.dataset.numbers, 'troubles.open', 'id:' + id) });
-        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, p50 ' + h.p50, figure.dataset.heatNumbers, 'turns.executions', 'id:' + id) });
+        if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure.dataset.now, id) });
+        if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure.dataset.open, id) });
+        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, p50 ' + h.p50, figure.dataset.count, id, h.type) });
       });
       paint(document.querySelector('.modes input:checked').value);
     };
@@ -118,7 +120,7 @@
       var heat = JSON.parse(figure.dataset.heat), happened = JSON.parse(fresh.dataset.heat);
       Object.keys(happened).forEach(function (id) { heat[id] = Object.assign(heat[id] || {}, happened[id]); });
       figure.dataset.heat = JSON.stringify(heat);
-      figure.dataset.heatNumbers = fresh.dataset.numbers;
+      figure.dataset.count = fresh.dataset.count;
       if (figure.heated) figure.heated(); // else it will be when it is drawn
     }
     function read() {
@@ -147,8 +149,8 @@
       var shape = known(id);
       if (!shape) return;
       canvas.addMarker(id, 'at-' + marks[id].state);
-      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times', figure.dataset.numbers, 'steps.times', 'id:' + id) });
-      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents', figure.dataset.numbers, 'spans.open', 'element_id:' + id) });
+      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times', figure.dataset.count, id) });
+      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents', figure.dataset.open, id) });
     });
   }
 

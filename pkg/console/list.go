@@ -1,0 +1,432 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// kind is what a list is of. A number on any page leads to the list of what it counts:
+// as many are in its first line.
+type kind struct {
+	Path, Title string
+	Many        string                  // in words
+	rows        func(a *asked) string   // statement with one row for each of them
+	columns     []column                // that are shown
+	by          []string                // columns by which they are counted too, each of a filter
+	filters     []filter                // beside those of every list
+	matches     func(a *asked) []string // further conditions on rows; may be nil
+}
+
+// column is one of a list.
+type column struct{ Name, Title string }
+
+// Filters that lists have in common. The menu keeps them from page to page.
+func sharedFilters(window string) []filter {
+	return []filter{
+		{Name: "source", Label: "Source", Size: 12, column: "source"},
+		{Name: "id", Label: "Process", Size: 14, column: "process"},
+		{Name: "version", Label: "Version", Digits: true, Size: 4, column: "process_version"},
+		{Name: "tenant", Label: "Tenant", Size: 8, column: "tenant"},
+		{Name: "element", Label: "Element", Size: 12, column: "element"},
+		{Name: "instance", Label: "Instance", Size: 18, column: "instance", more: true},
+		{Name: "window", Value: window, Hidden: true}, {Name: "from", Hidden: true}, {Name: "to", Hidden: true},
+		{Name: "any", Label: "Begun", Choices: []choice{{"", "in that time"}, {"1", "at any time"}}},
+	}
+}
+
+var (
+	stateColumns  = []column{{"instance", "Instance"}, {"process", "Process"}, {"element", "Element"}}
+	momentColumns = []column{{"state", "State"}, {"began", "Created"}, {"took_ms", "Took"}, {"source", "Source"}}
+)
+
+// between are columns with others among those that every list shows.
+func between(own ...column) []column {
+	return slices.Concat(stateColumns, own, momentColumns)
+}
+
+func statesOf(names ...string) filter {
+	f := filter{Name: "state", Label: "State", column: "state", Choices: []choice{{"", "any"}}}
+	for _, name := range names {
+		f.Choices = append(f.Choices, choice{name, name})
+	}
+	return f
+}
+
+// viewRows are rows of a view that has one for each thing of instances.
+func viewRows(view, columns, at string) func(a *asked) string {
+	return func(a *asked) string {
+		seed := a.Window.within(at)
+		if a.Anytime() {
+			seed = "1"
+		}
+		if a.Value("instance") != "" {
+			seed = "process_instance_key = " + quote(a.Value("instance"))
+		}
+		if source := a.Value("source"); source != "" {
+			seed = "source = " + quote(source) + " AND " + seed
+		}
+		return "SELECT source, process_instance_key AS instance, key, tenant_id AS tenant, element_id AS element, " + columns +
+			"\n    FROM " + view + " AS v\n    WHERE " + seed + " AND " + a.who.only("tenant_id")
+	}
+}
+
+var overdue = filter{Name: "overdue", Label: "Overdue", Choices: []choice{{"", "any"}, {"1", "overdue"}}}
+
+func isOverdue(a *asked) []string {
+	if a.Value("overdue") == "" {
+		return nil
+	}
+	return []string{"due < " + moment(a.who.at)}
+}
+
+// kinds are all lists there are, in the order of their menu.
+var kinds = []*kind{
+	instanceKind,
+	{
+		Path: "/elements", Title: "Elements", Many: "executions of elements", rows: (*asked).elementRows,
+		columns: between(column{"type", "Type"}), by: []string{"element", "state"},
+		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 14}, statesOf("ACTIVE", "COMPLETED", "TERMINATED")},
+	},
+	{
+		Path: "/incidents", Title: "Incidents", Many: "incidents",
+		rows:    viewRows("flow.v_incidents", "bpmn_process_id AS process, error_type AS type, substringUTF8(error_message, 1, 200) AS message, if(v.open, 'OPEN', 'RESOLVED') AS state, created_at AS began, resolution_ms AS took_ms", "created_at"),
+		columns: between(column{"type", "Type"}, column{"message", "Message"}), by: []string{"type", "message"},
+		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 18}, {Name: "message", Label: "Message", column: "message", Size: 20, more: true}, statesOf("OPEN", "RESOLVED")},
+	},
+	{
+		Path: "/jobs", Title: "Jobs", Many: "jobs",
+		rows:    viewRows("flow.v_jobs", "bpmn_process_id AS process, version AS process_version, job_type AS type, worker, v.state AS state, retries, failures, created_at AS began, duration_ms AS took_ms", "created_at"),
+		columns: between(column{"type", "Type"}, column{"worker", "Worker"}, column{"retries", "#Retries left"}, column{"failures", "#Failures"}), by: []string{"type", "worker", "state"},
+		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 12}, {Name: "worker", Label: "Worker", column: "worker", Size: 12}, statesOf("CREATED", "ACTIVATED", "FAILED", "TIMED_OUT", "ERROR_THROWN", "COMPLETED", "CANCELED")},
+	},
+	{
+		Path: "/tasks", Title: "User tasks", Many: "user tasks",
+		rows:    viewRows("flow.v_user_tasks", "bpmn_process_id AS process, version AS process_version, assignee, v.state AS state, due_at AS due, created_at AS began, duration_ms AS took_ms", "created_at"),
+		columns: between(column{"assignee", "Assignee"}, column{"due", "Due"}), by: []string{"element", "assignee", "state"},
+		filters: []filter{{Name: "assignee", Label: "Assignee", column: "assignee", Size: 12}, statesOf("CREATED", "COMPLETED", "CANCELED"), overdue}, matches: isOverdue,
+	},
+	{
+		Path: "/timers", Title: "Timers", Many: "timers",
+		rows:    viewRows("(SELECT t.*, toString(d.bpmn_process_id) AS bpmn_process_id FROM flow.v_timers AS t GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key)", "bpmn_process_id AS process, v.state AS state, due_at AS due, created_at AS began, dateDiff('millisecond', created_at, coalesce(triggered_at, canceled_at)) AS took_ms", "created_at"),
+		columns: between(column{"due", "Due"}), by: []string{"element", "state"},
+		filters: []filter{statesOf("WAITING", "TRIGGERED", "CANCELED"), overdue}, matches: isOverdue,
+	},
+	{
+		Path: "/messages", Title: "Messages", Many: "subscriptions to messages",
+		rows:    viewRows("flow.v_message_waits", "bpmn_process_id AS process, message_name AS name, correlation_key AS correlation, v.state AS state, created_at AS began, dateDiff('millisecond', created_at, coalesce(correlated_at, deleted_at)) AS took_ms", "created_at"),
+		columns: between(column{"name", "Message"}, column{"correlation", "Correlation key"}), by: []string{"name", "state"},
+		filters: []filter{{Name: "name", Label: "Message", column: "name", Size: 14}, {Name: "correlation", Label: "Correlation key", column: "correlation", Size: 14}, statesOf("WAITING", "CORRELATED", "DELETED")},
+	},
+	{
+		Path: "/decisions", Title: "Decisions", Many: "evaluations of decisions",
+		rows:    viewRows("flow.v_decisions", "bpmn_process_id AS process, decision_id AS name, v.state AS state, substringUTF8(if(failure = '', output, failure), 1, 200) AS message, evaluated_at AS began, toInt64OrNull('') AS took_ms", "evaluated_at"),
+		columns: between(column{"name", "Decision"}, column{"message", "Result"}), by: []string{"name", "state"},
+		filters: []filter{{Name: "name", Label: "Decision", column: "name", Size: 14}, statesOf("EVALUATED", "FAILED")},
+	},
+}
+
+// asked is which things of a kind an address asks for.
+type asked struct {
+	Kind    *kind
+	Filters filters
+	Window  window
+	Sort    string // a column, with - before it the greatest first
+	Page    int    // from 1 on
+
+	who *session
+	at  *url.URL
+}
+
+// Value is that of a filter.
+func (a *asked) Value(name string) string { return a.Filters.Value(name) }
+
+// Anytime tells whether things are shown whenever they began, as those of one instance are.
+func (a *asked) Anytime() bool {
+	return a.Value("any") != "" || a.Value("instance") != "" || a.Value("at") != ""
+}
+
+// askedOf reads an address.
+func askedOf(r *http.Request, who *session, k *kind) (*asked, error) {
+	a := &asked{Kind: k, Window: windowOf(r, who.at), who: who, at: r.URL, Page: 1}
+	all := sharedFilters(a.Window.Name)
+	if !strings.Contains(k.rows(&asked{Kind: k, who: who}), "process_version") {
+		all = slices.DeleteFunc(all, func(f filter) bool { return f.Name == "version" })
+	}
+	if k == instanceKind { // an element is a filter of what is in an instance
+		all[slices.IndexFunc(all, func(f filter) bool { return f.Name == "element" })].column = ""
+	}
+	a.Filters = filtersOf(r, slices.Concat(k.filters, all)...)
+	if a.Window.Err != nil {
+		return nil, a.Window.Err
+	}
+	a.Sort = r.FormValue("sort")
+	if !slices.ContainsFunc(k.columns, func(c column) bool { return c.Name == strings.TrimPrefix(a.Sort, "-") }) {
+		a.Sort = "-began"
+	}
+	if n, err := strconv.Atoi(r.FormValue("page")); err == nil && n > 1 && n <= 1e6 {
+		a.Page = n
+	}
+	return a, a.Filters.Check()
+}
+
+// from is the statement that has a row for each thing that is asked for, behind FROM.
+func (a *asked) from() string {
+	conditions := []string{a.Filters.Condition()}
+	if a.Kind.matches != nil {
+		conditions = append(conditions, a.Kind.matches(a)...)
+	}
+	return "FROM\n(\n    " + a.Kind.rows(a) + "\n)\nWHERE " + strings.Join(conditions, " AND ")
+}
+
+// order is that of the rows.
+func (a *asked) order() string {
+	name, down := strings.CutPrefix(a.Sort, "-")
+	return "\nORDER BY " + name + map[bool]string{true: " DESC NULLS LAST", false: ""}[down] + ", source, instance, key"
+}
+
+func (a *asked) list(columns string) string { return "SELECT " + columns + "\n" + a.from() + a.order() }
+
+// names are the columns of the list, with those that its links need.
+func (a *asked) names() string {
+	all := []string{"key"}
+	for _, c := range a.Kind.columns {
+		all = append(all, c.Name)
+	}
+	if a.has("version") {
+		all = append(all, "process_version")
+	}
+	if a.Kind == instanceKind {
+		all = append(all, "open")
+	}
+	return strings.Join(all, ", ")
+}
+
+func (a *asked) has(filter string) bool {
+	return slices.ContainsFunc(a.Filters, func(f filterOf) bool { return f.Name == filter })
+}
+
+// shownOnPage is how many rows a page of a list has.
+const shownOnPage = 100
+
+// sum is what all the things of a list come to.
+type sum struct {
+	Count           uint64
+	P50, P95, Total *int64 // ms, of those that have ended
+}
+
+const sumColumns = `count(), toInt64OrNull(toString(round(quantileExactInclusive(0.5)(took_ms)))) AS p50, toInt64OrNull(toString(round(quantileExactInclusive(0.95)(took_ms)))) AS p95, toInt64(sum(took_ms)) AS total`
+
+// listPage is what pages/list.html shows.
+type listPage struct {
+	*asked
+	Kinds  []*kind
+	Sum    section[sum]
+	Answer answer
+	Err    error
+	SQL    string
+	Groups answer // counted by the columns of the kind
+	Why    map[string]string
+}
+
+func (s *Server) list(k *kind) func(http.ResponseWriter, *http.Request, *session) error {
+	return func(w http.ResponseWriter, r *http.Request, who *session) error {
+		a, err := askedOf(r, who, k)
+		if err != nil {
+			return err
+		}
+		return s.show(w, r, who, "list", k.Title, s.listData(r.Context(), a))
+	}
+}
+
+// listData reads all parts side by side.
+func (s *Server) listData(ctx context.Context, a *asked) *listPage {
+	p := &listPage{asked: a, Kinds: kinds}
+	var g errgroup.Group
+	g.Go(func() error { p.Sum = rowsOf[sum](ctx, s.db, "SELECT "+sumColumns+"\n"+a.from()); return nil })
+	g.Go(func() error {
+		p.SQL = a.list(a.names())
+		p.Answer, p.Err = ask(ctx, s.db, p.SQL+fmt.Sprintf("\nLIMIT %d OFFSET %d", shownOnPage, (a.Page-1)*shownOnPage), shownOnPage)
+		if p.Err == nil && a.Kind == instanceKind {
+			p.Why = s.why(ctx, a, p.Answer)
+		}
+		return nil
+	})
+	if len(a.Kind.by) > 0 {
+		by := strings.Join(a.Kind.by, ", ")
+		g.Go(func() error {
+			p.Groups, _ = ask(ctx, s.db, "SELECT "+by+", count() AS things\n"+a.from()+"\nGROUP BY "+by+"\nORDER BY things DESC, "+by+"\nLIMIT 15", 15)
+			return nil // the list says why it cannot be read
+		})
+	}
+	_ = g.Wait() // each keeps its own error
+	return p
+}
+
+// listCSV answers with all rows of a list as a file.
+func (s *Server) listCSV(k *kind) func(http.ResponseWriter, *http.Request, *session) error {
+	return func(w http.ResponseWriter, r *http.Request, who *session) error {
+		a, err := askedOf(r, who, k)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), statementTime)
+		defer cancel()
+		var file bytes.Buffer // whole before the first byte goes out
+		if err := writeCSV(ctx, s.db, a.list(a.names()), maxCSV, &limited{&file, 64 << 20}); err != nil {
+			return err
+		}
+		sendCSV(w, strings.TrimPrefix(k.Path, "/"), &file)
+		return nil
+	}
+}
+
+func sendCSV(w http.ResponseWriter, name string, file *bytes.Buffer) {
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8; header=present")
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
+	_, _ = w.Write(file.Bytes()) // the browser is gone when this fails
+}
+
+// Count is how many there are; nil where that is not known.
+func (p *listPage) Count() *sum {
+	if p.Sum.Err != nil || len(p.Sum.Rows) == 0 {
+		return nil
+	}
+	return &p.Sum.Rows[0]
+}
+
+// First and Last are the places of the rows that are shown.
+func (p *listPage) First() int { return (p.Page-1)*shownOnPage + 1 }
+
+// Last is that of the last one.
+func (p *listPage) Last() int { return p.First() + len(p.Answer.Rows) - 1 }
+
+// More tells whether there is another page.
+func (p *listPage) More() bool { return p.Count() != nil && uint64(p.Last()) < p.Count().Count }
+
+// With is the same list with pairs of a parameter and its value; without the page.
+func (a *asked) With(pairs ...string) string { return with(a.at, a.Kind.Path, pairs...) }
+
+// CSV is where the file of the list is.
+func (a *asked) CSV() string { return with(a.at, a.Kind.Path+".csv") }
+
+// SortLink sorts by a column, the greatest first, and then the other way round.
+func (a *asked) SortLink(name string) string {
+	if a.Sort == "-"+name {
+		return a.With("sort", name)
+	}
+	return a.With("sort", "-"+name)
+}
+
+// Sorted is how the list is sorted by a column, as aria-sort has it.
+func (a *asked) Sorted(name string) string {
+	return map[string]string{name: "ascending", "-" + name: "descending"}[a.Sort]
+}
+
+// PageLink is another page of the list.
+func (a *asked) PageLink(by int) string {
+	return with(a.at, a.Kind.Path, "page", strconv.Itoa(a.Page+by))
+}
+
+// To is another kind of list, of the same filter.
+func (p *listPage) To(k *kind) string { return withShared(p.at, k.Path) }
+
+// Columns are those that are shown, the reason last when something was looked for.
+func (p *listPage) Columns() []column {
+	if len(p.Why) > 0 {
+		return append(slices.Clone(p.Kind.columns), column{"why", "Why"})
+	}
+	return p.Kind.columns
+}
+
+// cells are a row by column.
+func (p *listPage) cells(row []cell) map[string]cell {
+	all := map[string]cell{}
+	for i, c := range p.Answer.Columns {
+		all[c.Name] = row[i]
+	}
+	return all
+}
+
+// Cell is a value of a row as it is shown.
+func (p *listPage) Cell(row []cell, c column) template.HTML {
+	all := p.cells(row)
+	value, source := all[c.Name], all["source"].Text
+	to := func(path, text string) template.HTML {
+		return template.HTML(`<td class="id"><a href="` + template.HTMLEscapeString(path) + `">` + template.HTMLEscapeString(named(text)) + `</a></td>`)
+	}
+	text := template.HTMLEscapeString(value.Text)
+	switch {
+	case c.Name == "why":
+		return template.HTML(`<td class="why">` + template.HTMLEscapeString(p.Why[source+" "+all["instance"].Text]) + `</td>`)
+	case value.Null:
+		return `<td>–</td>`
+	case c.Name == "instance" && !keyless(value.Text):
+		return template.HTML(strings.NewReplacer("<td ", `<th scope="row" `, "</td>", "</th>").Replace(string(to(link("/instance", "source", source, "key", value.Text), value.Text))))
+	case c.Name == "instance":
+		return `<th scope="row">none</th>`
+	case c.Name == "process":
+		version := ""
+		if v := all["process_version"]; v.Text != "" && v.Text != "0" && !v.Null {
+			version = ` <small class="id">v` + template.HTMLEscapeString(v.Text) + `</small>`
+		}
+		return template.HTML(strings.Replace(string(to(link("/process", "source", source, "id", value.Text), value.Text)), "</td>", version+"</td>", 1))
+	case c.Name == "state":
+		return template.HTML(`<td><span class="state state-` + text + `">` + text + `</span>` + map[bool]string{true: ` <span class="state state-INCIDENT">incident</span>`}[all["open"].Value > 0] + `</td>`)
+	case c.Name == "took_ms":
+		return template.HTML(`<td class="n id" title="` + number(int64(value.Value)) + ` ms">` + span(time.Duration(value.Value)*time.Millisecond) + `</td>`)
+	case value.Moment:
+		return template.HTML(`<td>`) + stamp(value.At) + `</td>`
+	case strings.HasPrefix(c.Title, "#"):
+		return template.HTML(`<td class="n id">` + text + `</td>`)
+	}
+	return template.HTML(`<td class="why">` + text + `</td>`)
+}
+
+func keyless(key string) bool { return key == "" || key == "-1" || key == "0" }
+
+// group is one of the groups, with the filter that leaves it.
+type group struct {
+	Names []string
+	Count uint64
+	Link  string
+}
+
+// Grouped are the groups, unless the list is all of one.
+func (p *listPage) Grouped() (all []group) {
+	for _, row := range p.Groups.Rows {
+		g := group{Count: uint64(row[len(row)-1].Value)}
+		var pairs []string
+		for i, name := range p.Kind.by {
+			f := p.Filters[slices.IndexFunc(p.Filters, func(f filterOf) bool { return f.column == name })]
+			g.Names = append(g.Names, row[i].Text)
+			pairs = append(pairs, f.Name, row[i].Text)
+			if row[i].Text == "" {
+				pairs[len(pairs)-1] = emptyValue
+			}
+		}
+		g.Link = p.With(pairs...)
+		all = append(all, g)
+	}
+	if len(all) < 2 {
+		return nil
+	}
+	return all
+}
+
+// By are the titles of the groups' columns.
+func (p *listPage) By() (all []string) {
+	for _, name := range p.Kind.by {
+		all = append(all, p.Kind.columns[slices.IndexFunc(p.Kind.columns, func(c column) bool { return c.Name == name })].Title)
+	}
+	return append(all, "#"+strings.ToUpper(p.Kind.Many[:1])+p.Kind.Many[1:])
+}
