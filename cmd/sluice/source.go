@@ -62,7 +62,9 @@ type sourceAdd struct {
 	addresses
 }
 
-func (c *sourceAdd) Run() error {
+func (c *sourceAdd) Run() error { return c.run(os.Stdout) }
+
+func (c *sourceAdd) run(w io.Writer) error {
 	if c.Name == localSubject {
 		return fmt.Errorf("%s is the name of the token that sluice up makes for itself: choose another name", c.Name)
 	}
@@ -90,7 +92,7 @@ func (c *sourceAdd) Run() error {
 	if err != nil {
 		return err
 	}
-	c.print(os.Stdout, c.Name, secret)
+	c.print(w, c.Name, secret)
 	return nil
 }
 
@@ -101,7 +103,9 @@ type sourceRotate struct {
 	addresses
 }
 
-func (c *sourceRotate) Run() error {
+func (c *sourceRotate) Run() error { return c.run(os.Stdout) }
+
+func (c *sourceRotate) run(w io.Writer) error {
 	secret := auth.NewToken()
 	err := c.edit(func(all []auth.Entry) ([]auth.Entry, error) {
 		var last *auth.Entry
@@ -124,8 +128,8 @@ func (c *sourceRotate) Run() error {
 	if err != nil {
 		return err
 	}
-	c.print(os.Stdout, c.Name, secret)
-	fmt.Printf("\nFormer tokens of %s are rejected after %v.\n", c.Name, c.Keep)
+	c.print(w, c.Name, secret)
+	fmt.Fprintf(w, "\nFormer tokens of %s are rejected after %v.\n", c.Name, c.Keep)
 	return nil
 }
 
@@ -134,7 +138,9 @@ type sourceRemove struct {
 	tokenFile
 }
 
-func (c *sourceRemove) Run() error {
+func (c *sourceRemove) Run() error { return c.run(os.Stdout) }
+
+func (c *sourceRemove) run(w io.Writer) error {
 	revoked := 0
 	err := c.edit(func(all []auth.Entry) ([]auth.Entry, error) {
 		rest := slices.DeleteFunc(slices.Clone(all), isOf(c.Name))
@@ -146,7 +152,7 @@ func (c *sourceRemove) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d tokens of source %s are revoked. Its records stay; sluice forget removes persons and instances.\n", revoked, c.Name)
+	fmt.Fprintf(w, "%d tokens of source %s are revoked. Its records stay; sluice forget removes persons and instances.\n", revoked, c.Name)
 	return nil
 }
 
@@ -257,4 +263,28 @@ Kubernetes, the token as a secret (docs/camunda.md shows how a broker reads it):
 Any client:
   curl %[3]s/flow/flowRecord/batch -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":"hello-'$(date +%%s)'","valueType":"JOB","timestamp":'$(date +%%s)'000}'
 `, name, secret, a.URL, a.Exporters, shellQuote(name))
+}
+
+// sourceTokens changes the tokens of engines for the console: it does what the commands do.
+type sourceTokens struct {
+	file tokenFile
+	to   addresses
+}
+
+func (t sourceTokens) Add(name string) (string, error) {
+	return said((&sourceAdd{Name: name, tokenFile: t.file, addresses: t.to}).run)
+}
+
+func (t sourceTokens) Rotate(name string) (string, error) {
+	return said((&sourceRotate{Name: name, Keep: time.Hour, tokenFile: t.file, addresses: t.to}).run)
+}
+
+func (t sourceTokens) Remove(name string) (string, error) {
+	return said((&sourceRemove{Name: name, tokenFile: t.file}).run)
+}
+
+func said(run func(io.Writer) error) (string, error) {
+	var b strings.Builder
+	err := run(&b)
+	return b.String(), err
 }

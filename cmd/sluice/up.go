@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,6 +228,8 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	}
 	shown := &run.Console{Page: console.Config{Listen: u.Console}, Watch: []string{u.Ops}, Operator: run.Operator{Data: u.Data},
 		ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: (&url.URL{Scheme: "clickhouse", Host: u.ClickHouse, Path: "/flow"}).String()}}}
+	posts := addresses{URL: "http://" + u.API.Listen, Exporters: "http://" + cmp.Or(u.API.Elastic, "127.0.0.1:9200")}
+	shown.Sources = sourceTokens{tokenFile{Tokens: tokens}, posts}
 	page, closing, err := shown.New(lanes, known, log, ops)
 	if err != nil {
 		return nil, "", err

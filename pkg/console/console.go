@@ -52,6 +52,7 @@ type Deps struct {
 	Stream    Stream
 	Letters   Letters
 	Tokens    func() []Token // the static ones in force
+	Sources   SourceTokens   // nil where the console may not change them
 	Programs  []Program      // apis and ingesters, by their ops ports
 	Questions []Question     // that the page of statements offers; may be empty
 	Metrics   prometheus.Registerer
@@ -59,22 +60,23 @@ type Deps struct {
 
 // Server is the console. It is inert until Listen or Run.
 type Server struct {
-	cfg       Config
-	log       *slog.Logger
-	auth      Authenticator
-	sessions  *sessions
-	once      *onceCodes
-	db        Warehouse
-	letters   Letters
-	questions []Question
-	tokens    func() []Token
-	watch     *watch
-	work      *openWork
-	assets    *assets
-	pages     pages
-	handler   http.Handler
-	turns     *rate.Limiter          // of questions for new records, of all browsers
-	recent    atomic.Pointer[string] // see recentParts
+	cfg          Config
+	log          *slog.Logger
+	auth         Authenticator
+	sessions     *sessions
+	once         *onceCodes
+	db           Warehouse
+	letters      Letters
+	questions    []Question
+	tokens       func() []Token
+	sourceTokens SourceTokens
+	watch        *watch
+	work         *openWork
+	assets       *assets
+	pages        pages
+	handler      http.Handler
+	turns        *rate.Limiter          // of questions for new records, of all browsers
+	recent       atomic.Pointer[string] // see recentParts
 
 	listener net.Listener // nil until Listen; owned by Run from then on
 }
@@ -90,7 +92,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("assets of the console: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, tokens: deps.Tokens, questions: deps.Questions, assets: files,
+		cfg: cfg, log: log, auth: deps.Auth, db: deps.Warehouse, letters: deps.Letters, tokens: deps.Tokens, sourceTokens: deps.Sources, questions: deps.Questions, assets: files,
 		sessions: newSessions(cfg.Idle, cfg.Session), once: newOnceCodes(),
 		watch: &watch{cfg: cfg, deps: deps}, work: newOpenWork(cfg, deps.Warehouse, deps.Metrics, log), turns: rate.NewLimiter(rate.Every(cfg.Every), 1),
 	}
@@ -130,6 +132,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead/replay", s.act(s.deadReplay))
 	mux.HandleFunc("POST /dead/drop", s.act(s.deadDrop))
 	mux.HandleFunc("GET /sources", s.page(s.sources))
+	mux.HandleFunc("POST /sources", s.act(s.changeSource))
 	mux.HandleFunc("GET /processes", s.page(s.processes))
 	mux.HandleFunc("GET /process", s.page(s.process))
 	mux.HandleFunc("GET /process/elements", s.page(s.elements))

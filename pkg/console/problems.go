@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // problem is something that needs attention, in words.
@@ -21,6 +22,9 @@ const (
 	tight     = 80
 	almostOut = 95
 )
+
+// rejectedLately is how long a client that is rejected no more needs attention.
+const rejectedLately = 5 * time.Minute
 
 // problems are what needs attention now, the urgent ones first.
 func problems(now *look) (all []problem) {
@@ -68,6 +72,12 @@ func problems(now *look) (all []problem) {
 		if source.Moving != nil {
 			add(false, "/sources", fmt.Sprintf("Source %q is being moved to other lanes: its posts are rejected meanwhile.", source.Name),
 				"When no command does that any more: sluice lanes spread "+source.Name)
+		}
+	}
+	for _, c := range now.Programs.rejects() {
+		if now.At.Sub(c.Last) < rejectedLately {
+			add(false, "/sources#rejected", fmt.Sprintf("Client %s at %s is rejected: %s (%d), %s times within %s.", c.Subject, c.Address, c.Code, c.Status, number(c.Count), span(c.Last.Sub(c.First).Round(time.Second))),
+				"A token that is not accepted: sluice source rotate makes another one. The log of the api has the route.")
 		}
 	}
 	stale := now.Programs.highest(staleMetric, "source")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type report struct {
 	Address string
 	Err     error     // it does not answer
 	Missing []finding // what keeps it from its work, in its own words
+	Rejects []rejectedClient
 	metrics map[string][]series
 }
 
@@ -49,6 +51,35 @@ func (r report) Accepted() string {
 		return number(n)
 	}
 	return ""
+}
+
+// rejectedClient is one that an api has rejected lately, for what it sends or is.
+type rejectedClient struct {
+	Subject, Address, Code string
+	Status, Count          int
+	First, Last            time.Time
+}
+
+// rejects are the clients that an api has rejected within the last hour.
+func (p Program) rejects(ctx context.Context) (all []rejectedClient) {
+	body, err := p.get(ctx, "/rejected")
+	if err != nil {
+		return nil // that it does not answer is said elsewhere
+	}
+	defer body.Close()
+	if json.NewDecoder(io.LimitReader(body, 1<<20)).Decode(&all) != nil {
+		return nil
+	}
+	return all
+}
+
+// rejects are those of all programs, the latest first.
+func (all reports) rejects() (clients []rejectedClient) {
+	for _, r := range all {
+		clients = append(clients, r.Rejects...)
+	}
+	slices.SortStableFunc(clients, func(a, b rejectedClient) int { return b.Last.Compare(a.Last) })
+	return clients
 }
 
 type finding struct {
@@ -82,6 +113,9 @@ func (p Program) ask(ctx context.Context) report {
 	r := report{Address: p.Address}
 	if r.metrics, r.Err = p.metrics(ctx); r.Err != nil {
 		return r // that it does not answer says enough
+	}
+	if _, accepts := r.metrics[acceptedMetric]; accepts {
+		r.Rejects = p.rejects(ctx)
 	}
 	if ready, known := (reports{r}).sum(readyMetric); !known || ready == 0 {
 		r.Missing = p.missing(ctx)

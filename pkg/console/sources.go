@@ -2,8 +2,10 @@ package console
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/pkg/flow"
@@ -41,6 +43,14 @@ GROUP BY source, partition_id
 ORDER BY source, partition_id
 LIMIT 1000`
 
+// SourceTokens changes the tokens of engines, which takes effect within a second. What it
+// says has the secret of a new token and how the engine is told it: it is shown once.
+type SourceTokens interface {
+	Add(name string) (said string, err error)
+	Rotate(name string) (said string, err error) // the former ones are accepted for another hour
+	Remove(name string) (said string, err error)
+}
+
 // engine is a source: where its records go, and what came of it.
 type engine struct {
 	Source
@@ -54,6 +64,42 @@ type sourcesPage struct {
 	Unread  error // why the partitions are not known
 	Unseen  error // why the lanes are not known
 	Tokens  []Token
+	Rejects []rejectedClient
+	Changes bool   // tokens can be changed here
+	Said    string // of the change that was made
+	Failed  error  // why it was not
+}
+
+// LastSeen is when a record of the source was received last; the zero time when none was.
+func (e engine) LastSeen() (last time.Time) {
+	for _, p := range e.Partitions {
+		if p.Received.After(last) {
+			last = p.Received
+		}
+	}
+	return last
+}
+
+// changeSource makes, renews or revokes the tokens of an engine.
+func (s *Server) changeSource(w http.ResponseWriter, r *http.Request, who *session) error {
+	if s.sourceTokens == nil {
+		return refuse(http.StatusNotFound, "The tokens are changed where the token file is: sluice source add NAME --tokens FILE.")
+	}
+	if err := who.whole("Sources and tokens"); err != nil {
+		return err
+	}
+	name, page := strings.TrimSpace(r.FormValue("name")), s.sourcesData(r, who)
+	change := map[string]func(string) (string, error){"add": s.sourceTokens.Add, "rotate": s.sourceTokens.Rotate, "remove": s.sourceTokens.Remove}[r.FormValue("do")]
+	switch {
+	case change == nil || name == "":
+		return refuse(http.StatusBadRequest, "Which source? Type its name.")
+	case r.FormValue("do") == "remove" && r.FormValue("sure") == "":
+		page.Failed = errors.New("tick the box: an engine whose tokens are revoked cannot post any more")
+	default:
+		page.Said, page.Failed = change(name)
+		s.log.Info("tokens of a source were changed at the console", "subject", who.Subject(), "source", name, "change", r.FormValue("do"), "failed", page.Failed != nil)
+	}
+	return s.show(w, r, who, "sources", "Sources", page)
 }
 
 // sources lists engines with their partitions, and the tokens there are.
@@ -61,7 +107,11 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) e
 	if err := who.whole("Sources and tokens"); err != nil {
 		return err
 	}
-	page := sourcesPage{Now: who.at, Tokens: s.tokens()}
+	return s.show(w, r, who, "sources", "Sources", s.sourcesData(r, who))
+}
+
+func (s *Server) sourcesData(r *http.Request, who *session) *sourcesPage {
+	page := &sourcesPage{Now: who.at, Tokens: s.tokens(), Changes: s.sourceTokens != nil}
 	slices.SortFunc(page.Tokens, func(a, b Token) int { return cmp.Or(cmp.Compare(a.Subject, b.Subject), a.Expires.Compare(b.Expires)) })
 	engines := map[string]*engine{}
 	of := func(name string) *engine {
@@ -71,7 +121,7 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) e
 		return engines[name]
 	}
 	now, _ := s.watch.latest(r.Context())
-	page.Unseen = now.NATS
+	page.Unseen, page.Rejects = now.NATS, now.Programs.rejects()
 	for _, source := range now.Standing.Sources {
 		of(source.Name).Source = source
 	}
@@ -85,5 +135,5 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) e
 		page.Engines = append(page.Engines, *e)
 	}
 	slices.SortFunc(page.Engines, func(a, b engine) int { return cmp.Compare(a.Name, b.Name) })
-	return s.show(w, r, who, "sources", "Sources", page)
+	return page
 }

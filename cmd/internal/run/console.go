@@ -35,6 +35,8 @@ type Console struct {
 	ClickHouse
 	NATS
 
+	Sources console.SourceTokens `kong:"-"` // where the console may change the tokens
+
 	Healthcheck bool `help:"Ask the console on --ops whether it is ready, and exit 0 or 1."`
 }
 
@@ -89,7 +91,7 @@ func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slo
 	dead := stream.NewDeadLetters(lanes)
 	deps := console.Deps{
 		Auth: tokens, Warehouse: reader, Stream: standing{lanes, dead},
-		Metrics: reg, Letters: letters{dead, stream.NewPublisher(lanes)}, Tokens: func() []console.Token { return listed(tokens) },
+		Metrics: reg, Letters: letters{dead, stream.NewPublisher(lanes)}, Tokens: func() []console.Token { return listed(tokens) }, Sources: c.Sources,
 	}
 	for _, address := range c.Watch {
 		deps.Programs = append(deps.Programs, console.NewProgram(address))
