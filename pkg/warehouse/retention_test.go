@@ -88,7 +88,7 @@ func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 	query(t, db, "SYSTEM START TTL MERGES {db}.records")
 	query(t, db, "SYSTEM START TTL MERGES {db}.counts_1m")
 	for _, c := range []struct{ sql, want string }{
-		{"SELECT groupArray(d) FROM (SELECT DISTINCT delete_ttl_info_max AS d FROM system.parts WHERE active AND database = '{db}' AND table = 'records' AND d < now() ORDER BY d)", "[]"},
+		{"SELECT groupArray(d) FROM (SELECT DISTINCT delete_ttl_info_max AS d FROM system.parts WHERE active AND database = '{db}' AND table = 'records' AND rows > 0 AND d < now() ORDER BY d)", "[]"},
 		{"SELECT groupArray(s) FROM (SELECT DISTINCT stream_seq AS s FROM {db}.records ORDER BY s)", "[3,4]"},
 		{"SELECT toString(min(stored_day)) FROM {db}.counts_1m", today.AddDate(0, 0, -2).Format(time.DateOnly)},
 	} {

@@ -264,10 +264,10 @@ func (h *history) standing() string {
 	return strings.Join(text, "; ")
 }
 
-// planDays plans that days pass, and that rows expire. A step of the clocks counts for 30 s
-// of stream time, which must be little of the window.
+// planDays plans that days pass, and that rows expire. Each step of the clocks counts for
+// 30 s of stream time, and all of them must be little of the window.
 func (h *history) planDays() {
-	if h.window < 2*time.Minute {
+	if h.window < 10*time.Minute {
 		return
 	}
 	random := h.driver.random

@@ -24,7 +24,9 @@ func TestModeller(t *testing.T) {
 		cfg.Secrets, cfg.Models = secrets(t), 1<<20
 		cfg.Modeller = server.Limits{Memory: 64 << 20, Time: 5 * time.Second, Rows: 100_000}
 	})
-	admin, c := as(t, e, "admin"), as(t, e, "modeller")
+	admin := as(t, e, "admin")
+	// One connection: a temporary table belongs to it.
+	c := open(t, "clickhouse://modeller:pass-of-clickhouse-modeller@"+e.Addr()+"/default?max_open_conns=1")
 	run(t, admin, "CREATE DATABASE flow")
 	run(t, admin, "CREATE TABLE flow.records (a Int64) ENGINE = MergeTree ORDER BY a")
 	run(t, admin, "INSERT INTO flow.records SELECT number FROM numbers(1000)")
