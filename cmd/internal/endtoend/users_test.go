@@ -36,20 +36,6 @@ func (s *stack) askAs(name, password, sql string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
-// natsAs connects to NATS as one of its users, and returns what the server then
-// said against what was tried.
-func (s *stack) natsAs(name, password string) (nc *nats.Conn, refused chan error) {
-	s.t.Helper()
-	refused = make(chan error, 64)
-	nc, err := nats.Connect("nats://"+s.nats, nats.UserInfo(name, password), nats.CustomInboxPrefix("_INBOX_"+name),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
-	if err != nil {
-		s.t.Fatalf("%s: %v", name, err)
-	}
-	s.t.Cleanup(nc.Close)
-	return nc, refused
-}
-
 // TestEveryUserHasHisRights runs `sluice up` and knocks as another user of this
 // machine would, and as each of its own.
 func TestEveryUserHasHisRights(t *testing.T) {

@@ -139,13 +139,6 @@ func TestEverythingHappens(t *testing.T) {
 	}
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // TestAnEngineThatRunsOnTakesBoundedMemory plays without keeping the truth.
 func TestAnEngineThatRunsOnTakesBoundedMemory(t *testing.T) {
 	e := simulator.New(simulator.Config{Seed: 6, Every: time.Millisecond, UnderWay: 200})

@@ -92,7 +92,7 @@ func TestHTTPRefusesBadData(t *testing.T) {
 			want.Exception = got.Exception
 		}
 		got.Body = ""
-		expect.Equal(t, fmt.Sprintf("%s", query), want, got)
+		expect.Equal(t, query, want, got)
 	}
 	if got, _ := post(t, in, "SELECT count() FROM t"); got != ok("0\n") {
 		t.Errorf("refused data is stored: %v", got)

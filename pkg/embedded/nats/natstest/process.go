@@ -29,19 +29,12 @@ func Main(m *testing.M) {
 	if os.Getenv(childData) == "" {
 		os.Exit(m.Run())
 	}
-	if err := child(); err != nil {
+	config := embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen), ConfigFile: os.Getenv(childConfig)}
+	if _, err := embedded.Start(config, slog.New(slog.DiscardHandler)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-// child serves until it is killed.
-func child() error {
-	_, err := embedded.Start(embedded.Config{Data: os.Getenv(childData), Listen: os.Getenv(childListen), ConfigFile: os.Getenv(childConfig)}, slog.New(slog.DiscardHandler))
-	if err == nil {
-		select {}
-	}
-	return err
+	select {} // it serves until it is killed
 }
 
 // Process is a NATS server in a process of its own, to be killed and paused.
