@@ -19,8 +19,6 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
-
-	"sluice/pkg/fatal"
 )
 
 var update = flag.Bool("update", false, "write what is built next to the overlays instead of comparing it")
@@ -52,11 +50,15 @@ func TestOverlaysAreBuiltAndStrictlyRead(t *testing.T) {
 		name := filepath.Base(overlay)
 		t.Run(name, func(t *testing.T) {
 			built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
-			fatal.If(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			seen := map[string]int{}
 			for _, resource := range built.Resources() {
 				text, err := resource.AsYAML()
-				fatal.If(t, err)
+				if err != nil {
+					t.Fatal(err)
+				}
 				kind := strings.TrimPrefix(resource.GetApiVersion()+"/"+resource.GetKind(), "/")
 				object, ok := kinds[kind]
 				if !ok {
@@ -78,12 +80,16 @@ func TestOverlaysAreBuiltAndStrictlyRead(t *testing.T) {
 				}
 			}
 			text, err := built.AsYaml()
-			fatal.If(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			head := "# Built from overlays/" + name + " by go test in cmd/internal/foreign/kubernetes with -update.\n"
 			text = append([]byte(head), text...)
 			file := filepath.Join(folder, name+".yaml")
 			if *update {
-				fatal.If(t, os.WriteFile(file, text, 0o644))
+				if err := os.WriteFile(file, text, 0o644); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if is, err := os.ReadFile(file); err != nil || !bytes.Equal(is, text) {
 				t.Errorf("%s is not what the overlay builds, run go test -update in cmd/internal/foreign/kubernetes: %v", file, err)
