@@ -200,7 +200,8 @@ func (s *setBack) watch(seconds int) {
 }
 
 // rebuild does what sluice rebuild does, and puts its tables in place: what is older than
-// the lanes hold is copied, and what they hold is stored, up to the checkpoints.
+// the lanes hold is copied, and what they hold of their incarnation is stored, up to the
+// checkpoints. Messages that a reset lets be decided anew are the ingester's.
 func (s *setBack) rebuild() {
 	s.saw("the tables are rebuilt")
 	s.rebuilt = true
@@ -214,6 +215,9 @@ func (s *setBack) rebuild() {
 		state := states[r.lane]
 		if r.incarnation == state.Incarnation() && r.seq > state.Done || there[r.at()] {
 			return // a claim stores it
+		}
+		if !copied && r.incarnation != state.Incarnation() {
+			return
 		}
 		if !copied && r.seq < held[r.lane] {
 			s.doubtBare(oracle.Record{Source: r.Source, Number: r.Key})
