@@ -34,12 +34,16 @@ type filters []filter
 
 var onlyDigits = regexp.MustCompile(`^[0-9]{1,19}$`)
 
-// filtersOf reads the values of an address.
+// filtersOf reads the values of an address. A name may be of spaces; the script of the page
+// takes away those around what is typed.
 func filtersOf(r *http.Request, all ...filter) filters {
 	all = slices.Clone(all)
 	for i := range all {
 		if all[i].Value == "" {
-			all[i].Value = strings.TrimSpace(r.FormValue(all[i].Name))
+			all[i].Value = r.FormValue(all[i].Name)
+		}
+		if all[i].Digits || all[i].Name == "q" {
+			all[i].Value = strings.TrimSpace(all[i].Value)
 		}
 	}
 	return all

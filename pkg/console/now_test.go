@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -29,8 +30,12 @@ func TestNowShowsLanesAndWhatNeedsAttention(t *testing.T) {
 func TestProblemsAreNamed(t *testing.T) {
 	t.Parallel()
 	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/readyz" {
+		switch r.URL.Path {
+		case "/readyz":
 			_, _ = w.Write([]byte(`{"missing":[{"name":"nats","reason":"no server"}]}`))
+			return
+		case "/rejected":
+			_ = json.NewEncoder(w).Encode([]map[string]any{rejected("engine-a", time.Minute), rejected("unknown", 10*time.Minute)})
 			return
 		}
 		_, _ = w.Write([]byte(`sluice_ready 0
@@ -65,7 +70,8 @@ sluice_ingest_table_missing_messages{lane="2"} 1200
 		"ClickHouse does not answer", "is not ready: nats: no server", "The program at http://127.0.0.1:1 does not answer",
 		"Lane 0 is read by no ingester", "Lane 0 uses 96 % of its disk budget: posts are about to be rejected", "Lane 1 is halted", "Lane 2: the table lacks 1,200 messages",
 		"Changes of users and dataset fields are not applied", "Dead letters use 90 % of their room",
-		"Lane 1 uses 81 % of its disk budget.", "Lane 2 is retrying", "1 dead letter needs a decision", "Source &#34;cluster-a&#34; is being moved", "The newest tokens of the api cannot be used",
+		"Lane 1 uses 81 % of its disk budget.", "Lane 2 is retrying", "1 dead letter needs a decision", "Source &#34;cluster-a&#34; is being moved",
+		"Client engine-a at 192.0.2.7 is rejected: token_invalid (401), 51 times within 60 s", "The newest tokens of the api cannot be used",
 	} {
 		at := strings.Index(body, text)
 		if at <= last {
@@ -73,6 +79,17 @@ sluice_ingest_table_missing_messages{lane="2"} 1200
 		}
 		last = max(last, at)
 	}
+	if strings.Contains(body, "Client unknown") {
+		t.Error("a client that is rejected no more needs attention")
+	}
+	res, body = s.get("/sources")
+	wants(t, "sources", res, body, http.StatusOK, `<th scope="row" class="name">engine-a</th>`, `<th scope="row" class="name">unknown</th>`, "token_invalid (401)")
+}
+
+// rejected is a client as an api tells of it, which was rejected last so long ago.
+func rejected(subject string, ago time.Duration) map[string]any {
+	last := time.Now().Add(-ago)
+	return map[string]any{"subject": subject, "address": "192.0.2.7", "code": "token_invalid", "status": 401, "count": 51, "first": last.Add(-time.Minute), "last": last}
 }
 
 // TestBrowsersShareOneLook: ten browsers cost what one does.

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -99,21 +98,7 @@ func real(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := strings.Split(said, "\n")[1]
-	eventually(t, patience, func() error { // the token is accepted within a second
-		req, err := http.NewRequest(http.MethodPost, stage.URL+"/flow/flowRecord/batch?wait=stored", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		req.Header = http.Header{"Authorization": {token}, "Content-Type": {"application/x-ndjson"}}
-		res, err := http.DefaultClient.Do(req)
-		if err == nil {
-			said, _ := io.ReadAll(res.Body)
-			if res.Body.Close(); res.StatusCode != http.StatusOK {
-				err = fmt.Errorf("%s: %s", res.Status, said)
-			}
-		}
-		return err
-	})
+	eventually(t, patience, func() error { return postAs(token, string(body), http.StatusOK) }) // it is accepted within a second
 }
 
 // TestEveryNumberLeadsToWhatItCounts walks all pages, of a simulated engine and of a real

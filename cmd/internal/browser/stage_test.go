@@ -101,16 +101,26 @@ func startChromium() (stop func(), err error) {
 // post sends records to the api.
 func post(t *testing.T, body string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, stage.URL+"/flow/flowRecord/batch", strings.NewReader(body))
-	fatal.If(t, err)
-	req.Header.Set("Authorization", stage.Token)
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	fatal.If(t, err)
-	defer res.Body.Close()
-	if said, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: %s %s %v", req.Method, req.URL, res.Status, said, err)
+	fatal.If(t, postAs(stage.Token, body, http.StatusOK))
+}
+
+// postAs sends records, one a line or as an array, with a token, and waits until they are
+// stored. Another status than the one that is wanted is an error.
+func postAs(token, body string, status int) error {
+	req, err := http.NewRequest(http.MethodPost, stage.URL+"/flow/flowRecord/batch?wait=stored", strings.NewReader(body))
+	if err != nil {
+		return err
 	}
+	req.Header = http.Header{"Authorization": {token}, "Content-Type": {"application/json"}}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if said, err := io.ReadAll(res.Body); err != nil || res.StatusCode != status {
+		return fmt.Errorf("%s %s: %s %s %v, want %d", req.Method, req.URL, res.Status, said, err, status)
+	}
+	return nil
 }
 
 // query asks ClickHouse as its admin.

@@ -95,6 +95,12 @@
     document.querySelectorAll('form[data-busy]').forEach(function (form) { document.getElementById(form.dataset.busy).textContent = ''; });
   });
 
+  document.querySelectorAll('form[role=search]').forEach(function (form) {
+    form.addEventListener('submit', function () {
+      form.querySelectorAll('input:not([type=hidden])').forEach(function (i) { i.value = i.value.trim(); });
+    });
+  });
+
   // Moments are typed in the viewer's zone, and sent in UTC.
   function localMoments() {
     var zone = new Intl.DateTimeFormat(undefined, { timeZoneName: 'short' }).formatToParts(new Date()).filter(function (p) { return p.type === 'timeZoneName'; })[0].value;
