@@ -65,6 +65,6 @@ func (a Asked) Follows(ctx context.Context, source, process string, w window) ([
 }
 
 // OpenWorkSQL counts open work, the largest of each kind.
-func OpenWorkSQL(quiet time.Duration, most int) string {
-	return fill(openWorkQuery, "quiet", itoa(int64(quiet/time.Second)), "most", itoa(int64(most)))
+func OpenWorkSQL(quiet time.Duration, most int64) string {
+	return openWorkSQL(time.Now(), quiet, most)
 }

@@ -5,7 +5,9 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // filter is a field by which a page leaves something out. An address names it and
@@ -14,6 +16,7 @@ type filter struct {
 	Name, Label string
 	Choices     []choice // it is chosen of these; nil is typed
 	Digits      bool     // only a whole number is a value
+	Span        bool     // only a duration is a value
 	Size        int      // of the field, in characters; 0 as browsers have it
 	Value       string   // as the address has it, unless it is given
 	column      string   // that must be equal to it; empty where the page makes its own condition
@@ -42,7 +45,7 @@ func filtersOf(r *http.Request, all ...filter) filters {
 		if all[i].Value == "" {
 			all[i].Value = r.FormValue(all[i].Name)
 		}
-		if all[i].Digits || all[i].Name == "q" {
+		if all[i].Digits || all[i].Span || all[i].Name == "q" {
 			all[i].Value = strings.TrimSpace(all[i].Value)
 		}
 	}
@@ -55,8 +58,21 @@ func (f filters) Check() error {
 		if one.Digits && one.Value != "" && !onlyDigits.MatchString(one.Value) {
 			return refuse(http.StatusBadRequest, "%s: %q is not a number.", one.Label, one.Value)
 		}
+		if _, err := duration(one.Value); one.Span && one.Value != "" && err != nil {
+			return refuse(http.StatusBadRequest, "%s: %q is not a duration such as 90s, 2h, or 3d.", one.Label, one.Value)
+		}
 	}
 	return nil
+}
+
+// duration reads a time such as 90s, 2h, or 3d.
+func duration(text string) (time.Duration, error) {
+	text = strings.ReplaceAll(text, " ", "")
+	if days, found := strings.CutSuffix(text, "d"); found {
+		n, err := strconv.ParseFloat(days, 64)
+		return time.Duration(n * float64(24*time.Hour)), err
+	}
+	return time.ParseDuration(text)
 }
 
 // Value is that of a filter.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 )
 
 // instanceKind is the list of process instances.
@@ -19,8 +18,9 @@ var instanceKind = &kind{
 		{Name: "at", Label: "At the element", Choices: []choice{{"", "at any time"}, {"now", "now"}, {"incident", "with an open incident"}}, more: true},
 		{Name: "error", Label: "Error type", Size: 16, more: true},
 		{Name: "business", Label: "Business key", Size: 14, column: "business_key", more: true},
-		{Name: "min", Label: "Duration from", Size: 5, more: true},
-		{Name: "max", Label: "to, such as 90s, 2h", Size: 5, more: true},
+		{Name: "quiet", Label: "No event for", Span: true, Size: 5, more: true},
+		{Name: "min", Label: "Duration from", Span: true, Size: 5, more: true},
+		{Name: "max", Label: "to, such as 90s, 2h, 3d", Span: true, Size: 5, more: true},
 		{Name: "bar", Label: "Bar of the histogram", Digits: true, Size: 3, more: true},
 		{Name: "variant", Label: "Variant", Digits: true, Size: 8, more: true},
 		{Name: "called", Label: "Called by", Size: 14, more: true},
@@ -106,14 +106,10 @@ func (a *asked) ofInstance() (all []string) {
 	add(a.Value("incident") == "had", "notEmpty(raised)")
 	add(a.Value("incident") == "trouble", "(notEmpty(raised) OR reached = 4)")
 	add(a.Value("at") == "now", "reached < 3")
-	for name, sign := range map[string]string{"min": ">=", "max": "<"} {
-		if text := a.Value(name); text != "" {
-			d, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
-			if err != nil {
-				d = 0
-			}
-			add(true, "ifNull(took_ms, dateDiff('millisecond', began, %s)) %s %d", moment(a.who.at), sign, d.Milliseconds())
-		}
+	now := moment(a.who.at)
+	for name, condition := range map[string]string{"min": "ifNull(took_ms, dateDiff('millisecond', began, %s)) >= %d", "max": "ifNull(took_ms, dateDiff('millisecond', began, %s)) < %d", "quiet": "seen < %s - toIntervalMillisecond(%d)"} {
+		d, _ := duration(a.Value(name)) // Check has refused what is none
+		add(a.Value(name) != "", condition, now, d.Milliseconds())
 	}
 	add(a.Value("bar") != "", "toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))) = toInt8(%s) AND took_ms IS NOT NULL", a.Value("bar"))
 	add(a.Value("called") != "", "caller = toInt64OrZero(%s)", quote(a.Value("called")))

@@ -40,6 +40,7 @@ func sharedFilters(window string) []filter {
 		{Name: "element", Label: "Element", Size: 12, column: "element"},
 		{Name: "instance", Label: "Instance", Size: 18, column: "instance", more: true},
 		{Name: "window", Value: window, Hidden: true}, {Name: "from", Hidden: true}, {Name: "to", Hidden: true},
+		{Name: "asof", Label: "As of", more: true},
 		{Name: "any", Label: "Begun", Choices: []choice{{"", "in that time"}, {"1", "at any time"}}},
 	}
 }
@@ -105,9 +106,9 @@ var kinds = []*kind{
 	},
 	{
 		Path: "/jobs", Title: "Jobs", Many: "jobs",
-		rows:    viewRows("flow.v_jobs", "bpmn_process_id AS process, version AS process_version, job_type AS type, worker, v.state AS state, retries, failures, created_at AS began, duration_ms AS took_ms", "created_at"),
+		rows:    viewRows("flow.v_jobs", "bpmn_process_id AS process, version AS process_version, job_type AS type, worker, v.state AS state, deadline_at AS due, retries, failures, created_at AS began, duration_ms AS took_ms", "created_at"),
 		columns: between(column{"type", "Type"}, column{"worker", "Worker"}, column{"retries", "#Retries left"}, column{"failures", "#Failures"}), by: []string{"type", "worker", "state"},
-		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 12}, {Name: "worker", Label: "Worker", column: "worker", Size: 12}, statesOf("CREATED", "ACTIVATED", "FAILED", "TIMED_OUT", "ERROR_THROWN", "COMPLETED", "CANCELED")},
+		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 12}, {Name: "worker", Label: "Worker", column: "worker", Size: 12}, statesOf("CREATED", "ACTIVATED", "FAILED", "TIMED_OUT", "ERROR_THROWN", "COMPLETED", "CANCELED"), overdue}, matches: isOverdue,
 	},
 	{
 		Path: "/tasks", Title: "User tasks", Many: "user tasks",
@@ -157,6 +158,14 @@ func (a *asked) Anytime() bool {
 
 // askedOf reads an address.
 func askedOf(r *http.Request, who *session, k *kind) (*asked, error) {
+	if text := r.FormValue("asof"); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "%q is not a time such as 2026-01-31T12:00:00Z.", text)
+		}
+		then := *who
+		then.at, who = at, &then
+	}
 	a := &asked{Kind: k, Window: windowOf(r, who.at), who: who, at: r.URL, Page: 1}
 	all := sharedFilters(a.Window.Name)
 	if !strings.Contains(k.rows(&asked{Kind: k, who: who}), "process_version") {

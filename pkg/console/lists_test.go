@@ -26,7 +26,7 @@ func testNumbers(t *testing.T, w *world) {
 	span := "&from=" + w.start.Add(10*time.Minute).Format(time.RFC3339) + "&to=" + w.start.Add(90*time.Minute).Format(time.RFC3339)
 	for token, pages := range map[string][]string{
 		reader: {
-			"/processes?tenant=a" + span, "/process?source=cluster-a&id=order" + span,
+			"/", "/processes?tenant=a" + span, "/process?source=cluster-a&id=order" + span,
 			"/process/elements?source=cluster-a&id=order-eu" + span, fmt.Sprintf("/instance?source=cluster-a&key=%d", i.Instance.Key),
 			"/incidents?state=OPEN", "/jobs?window=all", "/tasks?window=all", "/timers?state=WAITING", "/messages?window=all", "/decisions?window=all",
 		},
@@ -36,12 +36,15 @@ func testNumbers(t *testing.T, w *world) {
 		seen, shapes := map[string]string{}, map[string]int{}
 		for _, path := range pages {
 			res, body := s.get(path)
+			for begun := time.Now(); path == "/" && !strings.Contains(body, "Jobs past their deadline") && time.Since(begun) < 30*time.Second; { // once open work is counted
+				res, body = s.get(path)
+			}
 			if res.StatusCode != http.StatusOK || strings.Contains(body, "Not available") {
 				t.Errorf("%s: %s\n%s", path, res.Status, body)
 				continue
 			}
 			found := figures.FindAllStringSubmatch(body, -1)
-			if len(found) < 2 && strings.HasPrefix(path, "/process") {
+			if len(found) < 2 && strings.HasPrefix(path, "/process") || len(found) < 12 && path == "/" {
 				t.Errorf("%s has %d numbers", path, len(found))
 			}
 			for _, f := range found {

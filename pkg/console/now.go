@@ -41,7 +41,7 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request, who *session) error
 
 func (s *Server) nowData(r *http.Request) nowPage {
 	now, before := s.watch.latest(r.Context())
-	p := nowPage{look: now, Every: s.cfg.Every.Milliseconds(), Problems: problems(now), RowsSQL: rowsQuery, Grafana: s.cfg.Grafana}
+	p := nowPage{look: now, Every: s.cfg.Every.Milliseconds(), Problems: problems(now, s.work.last.Load(), s.cfg.Stuck), RowsSQL: rowsQuery, Grafana: s.cfg.Grafana}
 	p.Totals, p.Backlog = now.Standing.totals()
 	p.Accepted, p.HasAccepted = now.Programs.sum(acceptedMetric)
 	if seconds := now.At.Sub(before.At).Seconds(); seconds > 0 {

@@ -20,10 +20,23 @@ import (
 type openWork struct {
 	db     Warehouse
 	every  time.Duration
-	sql    string
+	quiet  time.Duration
 	log    *slog.Logger
-	counts atomic.Pointer[[]prometheus.Metric] // the last; nil when ClickHouse did not answer
+	last   atomic.Pointer[openCount] // nil when ClickHouse did not answer
 	failed prometheus.Counter
+}
+
+// openCount is what was open at a moment.
+type openCount struct {
+	At   time.Time
+	Rows []openRow
+}
+
+// openRow is how much of a kind is open in a process: incidents, stuck instances, tasks,
+// jobs, or timers.
+type openRow struct {
+	Kind, Process, Type string
+	Count               uint64
 }
 
 // maxSeries bounds what one gauge shows: the largest, and the rest as "other".
@@ -37,7 +50,7 @@ var (
 
 func newOpenWork(cfg Config, db Warehouse, reg prometheus.Registerer, log *slog.Logger) *openWork {
 	w := &openWork{
-		db: db, every: cfg.Work, log: log, sql: fill(openWorkQuery, "quiet", itoa(int64(cfg.Stuck/time.Second)), "most", itoa(maxSeries)),
+		db: db, every: cfg.Work, quiet: cfg.Stuck, log: log,
 		failed: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "sluice_open_work_failures_total",
 			Help: "Counts of open work that failed: sluice_open_incidents, sluice_overdue and sluice_stuck_instances are absent until the next one.",
@@ -54,15 +67,15 @@ func (w *openWork) run(ctx context.Context) {
 	next := time.NewTicker(w.every)
 	defer next.Stop()
 	for {
-		counts, err := w.count(ctx)
+		count, err := w.count(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			w.counts.Store(&counts)
+			w.last.Store(count)
 		default:
 			w.failed.Inc()
-			if w.counts.Swap(nil) != nil {
+			if w.last.Swap(nil) != nil {
 				w.log.Warn("open work is not counted until ClickHouse answers", "error", err)
 			}
 		}
@@ -74,33 +87,20 @@ func (w *openWork) run(ctx context.Context) {
 	}
 }
 
-func (w *openWork) count(ctx context.Context) (counts []prometheus.Metric, err error) {
+func (w *openWork) count(ctx context.Context) (*openCount, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.every/2)
 	defer cancel()
-	rows, err := w.db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1})), w.sql)
-	if err != nil {
-		return nil, fmt.Errorf("count open work: %w", err)
+	at := time.Now().Truncate(time.Second)
+	found := rowsOf[openRow](clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1})), w.db, openWorkSQL(at, w.quiet, maxSeries))
+	if found.Err != nil {
+		return nil, fmt.Errorf("count open work: %w", found.Err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var kind, process, errorType string
-		var n uint64
-		if err := rows.Scan(&kind, &process, &errorType, &n); err != nil {
-			return nil, fmt.Errorf("count open work: %w", err)
-		}
-		desc, labels := overdueDesc, []string{kind, process}
-		switch kind {
-		case "incident":
-			desc, labels = incidentsDesc, []string{process, errorType}
-		case "stuck":
-			desc, labels = stuckDesc, []string{process}
-		}
-		for i := range labels {
-			labels[i] = strings.ToValidUTF8(labels[i], "?")
-		}
-		counts = append(counts, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...))
-	}
-	return counts, rows.Err()
+	return &openCount{at, found.Rows}, nil
+}
+
+// openWorkSQL counts what is open at a moment, so many of each kind by name.
+func openWorkSQL(at time.Time, quiet time.Duration, most int64) string {
+	return fill(openWorkQuery, "now", moment(at), "quiet", moment(at.Add(-quiet)), "most", itoa(most))
 }
 
 // Describe and Collect make openWork a prometheus.Collector.
@@ -111,10 +111,22 @@ func (w *openWork) Describe(all chan<- *prometheus.Desc) {
 }
 
 func (w *openWork) Collect(all chan<- prometheus.Metric) {
-	if counts := w.counts.Load(); counts != nil {
-		for _, m := range *counts {
-			all <- m
+	last := w.last.Load()
+	if last == nil {
+		return
+	}
+	for _, r := range last.Rows {
+		desc, labels := overdueDesc, []string{r.Kind, r.Process}
+		switch r.Kind {
+		case "incident":
+			desc, labels = incidentsDesc, []string{r.Process, r.Type}
+		case "stuck":
+			desc, labels = stuckDesc, []string{r.Process}
 		}
+		for i := range labels {
+			labels[i] = strings.ToValidUTF8(labels[i], "?")
+		}
+		all <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(r.Count), labels...)
 	}
 }
 
@@ -130,18 +142,18 @@ FROM
         FROM flow.v_incidents WHERE open = 1 GROUP BY process, type
         UNION ALL
         SELECT 'stuck', toString(bpmn_process_id) AS process, '', count()
-        FROM flow.v_process_instances WHERE state = 'ACTIVE' AND last_seen < now() - $quiet GROUP BY process
+        FROM flow.v_process_instances WHERE state = 'ACTIVE' AND last_seen < $quiet GROUP BY process
         UNION ALL
         SELECT 'task', toString(bpmn_process_id) AS process, '', count()
-        FROM flow.v_user_tasks WHERE state = 'CREATED' AND due_at < now() GROUP BY process
+        FROM flow.v_user_tasks WHERE state = 'CREATED' AND due_at < $now GROUP BY process
         UNION ALL
         SELECT 'job', toString(bpmn_process_id) AS process, '', count()
-        FROM flow.v_jobs WHERE open = 1 AND deadline_at < now() GROUP BY process
+        FROM flow.v_jobs WHERE open = 1 AND deadline_at < $now GROUP BY process
         UNION ALL
         SELECT 'timer', toString(d.bpmn_process_id) AS process, '', count()
         FROM flow.v_timers AS t
         GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key
-        WHERE t.state = 'WAITING' AND t.due_at < now() GROUP BY process
+        WHERE t.state = 'WAITING' AND t.due_at < $now GROUP BY process
     )
 )
 GROUP BY kind, named, typed`

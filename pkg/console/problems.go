@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -15,6 +16,15 @@ type problem struct {
 	Text   string // what it is
 	Do     string // what to do about it
 	Link   string // where to look
+	Counts bool   // the text is of how many there are: Count, in the list at Link
+	Count  uint64
+	Parts  []part // of the count, the largest by process
+}
+
+// part is how many of a count belong to a process, and their list.
+type part struct {
+	Process, Link string
+	Count         uint64
 }
 
 // Shares of a disk budget that are much, and very much: those of the alerts.
@@ -23,13 +33,24 @@ const (
 	almostOut = 95
 )
 
+// behind is how old the oldest record of a backlog may be, as its alert has it, and lowDisk
+// the share of a disk that should be free, in percent.
+const (
+	behind  = time.Minute
+	lowDisk = 10
+)
+
 // rejectedLately is how long a client that is rejected no more needs attention.
 const rejectedLately = 5 * time.Minute
 
 // problems are what needs attention now, the urgent ones first.
-func problems(now *look) (all []problem) {
+func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	add := func(urgent bool, link, text, do string) {
 		all = append(all, problem{Urgent: urgent, Text: text, Do: do, Link: link})
+	}
+	if free := share(float64(now.DiskFree), float64(now.DiskSize)); now.DiskSize > 0 && free < lowDisk {
+		add(true, "#servers", fmt.Sprintf("The disk of ClickHouse has %s free, %.0f %%.", byteSize(now.DiskFree), free),
+			"Free or add room, or let records expire earlier (sluice retention). When it is full, records wait in the stream.")
 	}
 	if now.Database != nil {
 		add(true, "#servers", "ClickHouse does not answer: "+now.Database.Error(),
@@ -49,10 +70,10 @@ func problems(now *look) (all []problem) {
 				"Fix the reported cause; it resumes automatically.")
 		}
 	}
-	states, missing := now.Programs.highest(laneStateMetric, "lane"), now.Programs.highest(missingMetric, "lane")
+	states, missing, ages := now.Programs.highest(laneStateMetric, "lane"), now.Programs.highest(missingMetric, "lane"), now.Programs.highest(laneAgeMetric, "lane")
 	for _, lane := range now.Standing.Lanes {
 		label := strconv.Itoa(lane.Number)
-		all = append(all, laneProblems(lane, states[label], missing[label])...)
+		all = append(all, laneProblems(lane, states[label], missing[label], time.Duration(ages[label]*float64(time.Second)))...)
 	}
 	if now.Programs.highest(changesMetric, "")[""] == 2 {
 		add(true, "#servers", "Changes of users and dataset fields are not applied.", "The log of the ingester has the cause. Records are not affected.")
@@ -68,6 +89,7 @@ func problems(now *look) (all []problem) {
 				"When it is used up, a lane that has to dead-letter a record halts. Replay or drop some, or raise --dead-max-bytes.")
 		}
 	}
+	all = append(all, openProblems(open, quiet)...)
 	for _, source := range now.Standing.Sources {
 		if source.Moving != nil {
 			add(false, "/sources", fmt.Sprintf("Source %q is being moved to other lanes: its posts are rejected meanwhile.", source.Name),
@@ -98,7 +120,7 @@ func rank(p problem) int {
 }
 
 // laneProblems are those of one lane.
-func laneProblems(lane Lane, state, missing float64) (all []problem) {
+func laneProblems(lane Lane, state, missing float64, age time.Duration) (all []problem) {
 	name := fmt.Sprintf("Lane %d", lane.Number)
 	add := func(urgent bool, text, do string) {
 		all = append(all, problem{Urgent: urgent, Text: name + text, Do: do, Link: "#lanes"})
@@ -111,6 +133,9 @@ func laneProblems(lane Lane, state, missing float64) (all []problem) {
 	case lane.Position.Owner == "" && lane.Backlog > 0:
 		add(true, " is read by no ingester: its records wait.", "Start an ingester, or see why the running ones do not own the lane.")
 	}
+	if age > behind && lane.Backlog > 0 {
+		add(false, fmt.Sprintf(" is %s behind: %s messages wait.", span(age), number(lane.Backlog)), "See what keeps ClickHouse or the ingester busy; another ingester and more lanes raise throughput.")
+	}
 	if missing > 0 {
 		add(true, fmt.Sprintf(": the table lacks %s messages that were stored.", number(missing)),
 			"Find what is missing with sluice verify before the stream purges it.")
@@ -121,6 +146,46 @@ func laneProblems(lane Lane, state, missing float64) (all []problem) {
 			"Get ClickHouse to store again, or raise the budget (--stream-max-bytes).")
 	case used > tight:
 		add(false, fmt.Sprintf(" uses %.0f %% of its disk budget.", used), "In normal operation it is at most half, as history.")
+	}
+	return all
+}
+
+// openKinds are what is open in engines, as openWork counts it, with its list.
+var openKinds = []struct{ kind, text, do, list string }{
+	{"incident", "Open incidents", "Fix the cause, then resolve them.", "/incidents?state=OPEN"},
+	{"stuck", "Active instances without an event for %s", "See where they wait: at a message, a timer, or a worker that is missing.", "/instances?state=ACTIVE&quiet=%s"},
+	{"task", "User tasks past their due date", "Assign or complete them.", "/tasks?state=CREATED&overdue=1"},
+	{"timer", "Timers past their due date", "Their broker is behind, or no longer exports.", "/timers?state=WAITING&overdue=1"},
+	{"job", "Jobs past their deadline", "Their worker has not answered in time: it is slow, or gone.", "/jobs?overdue=1"},
+}
+
+// openProblems are what was open in engines at the last count. Lists are as of then, so
+// that they have as many.
+func openProblems(last *openCount, quiet time.Duration) (all []problem) {
+	if last == nil {
+		return nil
+	}
+	for _, k := range openKinds {
+		p, sums := problem{Text: k.text, Do: k.do, Counts: true, Link: k.list + "&any=1&asof=" + last.At.UTC().Format(time.RFC3339)}, map[string]uint64{}
+		if k.kind == "stuck" {
+			p.Text, p.Link = fmt.Sprintf(p.Text, span(quiet)), fmt.Sprintf(p.Link, quiet)
+		}
+		for _, r := range last.Rows {
+			if r.Kind == k.kind {
+				p.Count += r.Count
+				sums[r.Process] += r.Count
+			}
+		}
+		for _, process := range slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
+			return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(a, b))
+		})[:min(len(sums), 3)] {
+			if process != "other" && len(sums) > 1 { // the rest of many
+				p.Parts = append(p.Parts, part{process, p.Link + "&id=" + url.QueryEscape(cmp.Or(process, emptyValue)), sums[process]})
+			}
+		}
+		if p.Count > 0 {
+			all = append(all, p)
+		}
 	}
 	return all
 }

@@ -62,6 +62,8 @@ type look struct {
 	Rows     uint64        // of flow.records
 	Took     time.Duration // for ClickHouse to say so
 	Version  string
+	DiskFree uint64 // of ClickHouse's fullest disk, bytes; both 0 where that is not known
+	DiskSize uint64
 }
 
 // How long a look waits: a program answers after it has asked its own servers.
@@ -115,6 +117,7 @@ func (w *watch) look(ctx context.Context) *look {
 		began := time.Now()
 		next.Database = one(soon, w.deps.Warehouse, []any{&next.Rows, &next.Version}, rowsQuery)
 		next.Took = time.Since(began)
+		_ = one(soon, w.deps.Warehouse, []any{&next.DiskFree, &next.DiskSize}, disksQuery) // a user may lack the right to it
 	})
 	all.Wait()
 	return next
@@ -122,3 +125,5 @@ func (w *watch) look(ctx context.Context) *look {
 
 // rowsQuery takes no time: ClickHouse knows how many rows its parts have.
 const rowsQuery = "SELECT count(), version() FROM flow.records SETTINGS final = 0"
+
+const disksQuery = "SELECT free_space, total_space FROM system.disks WHERE total_space > 0 ORDER BY free_space / total_space LIMIT 1"

@@ -14,13 +14,13 @@ import (
 // another, and revokes them all; then the engine is on the first page as a rejected client.
 func TestAnEngineIsAddedAndRejected(t *testing.T) {
 	tb := signedIn(t)
-	tb.open("/sources")
 	press := func(do string, more ...chromedp.Action[chromedp.Void]) (token string) {
 		t.Helper()
+		tb.open("/sources")
 		tb.do(chromedp.SetValue(chromedp.CSS("#name"), "browser-engine"))
 		tb.do(append(more, chromedp.Click(chromedp.CSS(`button[name=do][value=`+do+`]`)))...)
 		tb.is(do+" is answered", `!!document.querySelector('#said, [role=alert]')`)
-		said, err := evaluate[string](tb, `(/sluice_\w+/.exec(document.querySelector('#said ~ pre')?.textContent) ?? [''])[0]`)
+		said, err := evaluate[string](tb, `(/sluice_[\w-]+/.exec(document.querySelector('#said ~ pre')?.textContent) ?? [''])[0]`)
 		fatal.If(t, err)
 		return said
 	}
