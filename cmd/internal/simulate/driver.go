@@ -131,6 +131,17 @@ func (p *process) do(ctx context.Context, c *call) (any, error) {
 	}
 }
 
+// clock is how far a clock is ahead of the bubble's: it is off by seconds or minutes, and
+// every third by up to ten days.
+func (d *driver) clock() time.Duration {
+	off := time.Duration(d.random.IntN(600)-300) * time.Second
+	if d.random.IntN(3) == 0 {
+		d.saw("a clock is off by days")
+		off *= 2880
+	}
+	return epoch + off
+}
+
 // nudge tells the driver to look.
 func (d *driver) nudge() {
 	select {

@@ -28,7 +28,7 @@ func (h *history) start(name string, run func(context.Context, *program) error) 
 	h.instances++
 	p := &process{
 		driver: h.driver, name: name + "-" + strconv.Itoa(h.instances), connected: true, losses: map[*func()]struct{}{},
-		random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 1)), skew: epoch + time.Duration(h.driver.random.IntN(240)-120)*time.Second,
+		random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 1)), skew: h.clock(),
 	}
 	g := &program{process: p, ended: make(chan struct{})}
 	g.ctx, p.cancel = context.WithCancel(context.Background())
