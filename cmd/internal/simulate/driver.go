@@ -265,7 +265,7 @@ func (d *driver) grant(c *call) {
 // what is what a call writes.
 func what(name string) string {
 	for _, w := range []struct{ has, is string }{
-		{"insert ", "insert"}, {".record ", "entry"}, {".move ", "move marker"}, {"$KV.flow_lanes.lane", "lane state"},
+		{"insert ", "insert"}, {".record ", "entry"}, {".move ", "move marker"}, {".change.", "change"}, {"$KV.flow_state.", "user"}, {"$KV.flow_lanes.changes", "checkpoint of changes"}, {"$KV.flow_lanes.lane", "lane state"},
 		{"$KV.flow_leases.", "lease"}, {"$KV.flow_sources.", "list of a source"}, {"flow.dead.", "dead letter"},
 	} {
 		if strings.Contains(name, w.has) {

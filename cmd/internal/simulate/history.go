@@ -58,6 +58,7 @@ type history struct {
 	operators []*program
 	instances int
 	posters   []*poster
+	patching  []*patcher
 	held      bool         // no ingester may start
 	pending   atomic.Int32 // set-backs that are under way
 	uncounted bool         // counters may differ from rows: lane states were set back
@@ -181,6 +182,7 @@ func (h *history) clients() *sync.WaitGroup {
 		h.posters = append(h.posters, c)
 		all.Go(func() { c.run(context.Background()) })
 	}
+	h.patchers(all.Go)
 	return &all
 }
 
@@ -236,13 +238,15 @@ func (h *history) isDrained() bool {
 			return false
 		}
 	}
-	return true
+	return h.areApplied()
 }
 
 // state is the state of a lane as it is written.
-func (h *history) state(lane int) (state flow.LaneState) {
+func (h *history) state(lane int) flow.LaneState { return h.stateAt("lane." + strconv.Itoa(lane)) }
+
+func (h *history) stateAt(key string) (state flow.LaneState) {
 	l := h.server.streams["KV_"+stream.LaneBucket]
-	if m := l.messages[l.subjects["$KV."+stream.LaneBucket+".lane."+strconv.Itoa(lane)]]; m != nil {
+	if m := l.messages[l.subjects["$KV."+stream.LaneBucket+"."+key]]; m != nil {
 		_ = json.Unmarshal(m.data, &state)
 	}
 	return state
@@ -324,6 +328,9 @@ func (h *history) judge() {
 	}
 	if verdict := h.notes.Judge(rows, dead); !verdict.OK() {
 		h.fail("%s%s", verdict, h.places())
+	}
+	for _, p := range h.patching {
+		p.judge()
 	}
 	if n, m := len(h.warehouse.rows[records]), len(h.warehouse.rows[counters]); n != m && !h.inDoubt() && !h.uncounted {
 		h.fail("%d rows are stored, %d were counted, and no day is named for a recount", n, m)

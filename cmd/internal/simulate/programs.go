@@ -12,6 +12,7 @@ import (
 
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
+	"sluice/pkg/state"
 	"sluice/pkg/stream"
 )
 
@@ -115,6 +116,7 @@ func (h *history) startIngester(i int) {
 		}, ingest.Deps{
 			Leases: leases, Lanes: wiring{g.stream}, States: stream.NewLaneStates(g.stream), Tables: db, Index: db,
 			DeadLetters: stream.NewDeadLetters(g.stream), Forgets: g.stream, Expiry: expiry{db, g.stream},
+			Audits: state.NewAuditor(db), Changes: state.NewApplier(state.New(g.stream.State), reg), ChangeStates: stream.NewChangeStates(g.stream),
 		}, log, reg)
 		this.real.Store(real)
 		purger := stream.NewPurger(g.stream, stream.PurgeConfig{History: time.Second, Every: 20 * time.Second})

@@ -151,6 +151,9 @@ func (s *setBack) replace() {
 		for _, c := range s.posters {
 			s.write(func(n *oracle.Notes) { c.doubt(n, s.image.at) })
 		}
+		for _, p := range s.patching {
+			s.write(func(*oracle.Notes) { p.doubtSince(s.image.at) })
+		}
 	}
 	switch {
 	case !s.resets() && !s.rows:
