@@ -308,7 +308,7 @@ func (s *setBack) reset(lanes ...int) {
 			s.insist(0, "lanes are reset", func() {
 				s.saw("a lane is reset")
 				s.release()
-				if s.alive {
+				if s.alive || s.rebuilt { // another lane may halt yet
 					s.watch(0)
 				} else {
 					s.resend()
