@@ -77,7 +77,7 @@ func TestClickHouseUsersHaveAPasswordAndLimitedRights(t *testing.T) {
 			}
 		}
 	}
-	if !users["flow_writer"] || !users["flow_analyst"] || !users["flow_modeller"] {
+	if !users["flow_writer"] || !users["flow_analyst"] || !users["flow_modeller"] || !users["flow_console"] {
 		t.Errorf("there are users %v", users)
 	}
 	if url := compose(t).Services["ingester"].Environment["SLUICE_CLICKHOUSE"]; !strings.HasPrefix(url, "clickhouse://flow_writer:") {

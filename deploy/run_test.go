@@ -49,7 +49,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		"@nats:4222", "@"+hostOf(t, nats.ClientURL()), "http://nats:8222", nats.MonitorURL(), "@clickhouse:9000", "@"+engine.Addr(),
 		"0.0.0.0:8080", door, "0.0.0.0:8081", apiOps, "0.0.0.0:8082", ingesterOps,
 		"0.0.0.0:8083", page, "127.0.0.1:8084", pageOps, "api:8081,ingester:8082", apiOps+","+ingesterOps,
-		"//flow_analyst:"+secrets["FLOW_ANALYST_PASSWORD"], "//flow_writer:"+secrets["FLOW_WRITER_PASSWORD"], // the one user there
+		"//flow_console:"+secrets["FLOW_CONSOLE_PASSWORD"], "//flow_writer:"+secrets["FLOW_WRITER_PASSWORD"], // the one user there
 		"/etc/sluice/", mounted+"/", "//api:8080", "//"+door,
 	)
 	d := deployed{services: compose(t).Services, door: door, apiOps: apiOps, ingesterOps: ingesterOps,

@@ -21,7 +21,7 @@ sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 25
 # begin with a letter: nats.conf would take some digits for a number.
 touch .env
 for name in NATS_API_PASSWORD NATS_INGESTER_PASSWORD NATS_OPERATOR_PASSWORD NATS_CONSOLE_PASSWORD \
-	FLOW_WRITER_PASSWORD FLOW_ANALYST_PASSWORD FLOW_MODELLER_PASSWORD GRAFANA_PASSWORD; do
+	FLOW_WRITER_PASSWORD FLOW_ANALYST_PASSWORD FLOW_MODELLER_PASSWORD FLOW_CONSOLE_PASSWORD GRAFANA_PASSWORD; do
 	if ! grep -q "^$name=" .env; then
 		{ awk 1 .env; echo "$name=p$(random)"; } >.env.new
 		mv .env.new .env

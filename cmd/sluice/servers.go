@@ -63,7 +63,7 @@ func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {
 		}
 		// Once: confined, the process cannot see the folder any more.
 		if !library.Confined() {
-			if err := run.MakeSecrets(c.Secrets, run.SecretAdmin, run.SecretIngester, run.SecretAnalyst, run.SecretModeller); err != nil {
+			if err := run.MakeSecrets(c.Secrets, run.SecretAdmin, run.SecretIngester, run.SecretAnalyst, run.SecretModeller, run.SecretConsole); err != nil {
 				return err
 			}
 		}

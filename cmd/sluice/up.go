@@ -339,7 +339,7 @@ const (
 
 // makeSecrets makes the passwords that are missing.
 func (u *up) makeSecrets() error {
-	return run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst, run.SecretModeller,
+	return run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst, run.SecretModeller, run.SecretConsole,
 		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole)
 }
 
@@ -367,7 +367,7 @@ func (u *up) engineArgs(file string) []string {
 		"--analyst-rows", strconv.FormatInt(u.Analyst.Rows, 10),
 		"--modeller-memory", strconv.FormatInt(u.Modeller.Memory, 10), "--modeller-time", u.Modeller.Time.String(),
 		"--modeller-rows", strconv.FormatInt(u.Modeller.Rows, 10), "--models-bytes", strconv.FormatInt(u.Models, 10),
-		"--clickhouse-slots", strconv.Itoa(u.Slots), "--clickhouse-kept-slots", strconv.Itoa(u.Kept)}
+		"--analysts-memory", strconv.FormatInt(u.Analysts, 10), "--clickhouse-slots", strconv.Itoa(u.Slots), "--clickhouse-kept-slots", strconv.Itoa(u.Kept)}
 	if u.Private {
 		args = append(args, "--private")
 	}

@@ -3,6 +3,7 @@ package console_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"sluice/pkg/console"
 	"sluice/pkg/flow"
@@ -134,4 +138,23 @@ type counted struct {
 func (c counted) Standing(ctx context.Context) (console.Standing, error) {
 	c.looks.Add(1)
 	return c.Stream.Standing(ctx)
+}
+
+// full is a ClickHouse whose statement slots are taken.
+type full struct{}
+
+func (full) Query(context.Context, string, ...any) (driver.Rows, error) {
+	return nil, fmt.Errorf("read: %w", &clickhouse.Exception{Code: 202, Name: "TOO_MANY_SIMULTANEOUS_QUERIES", Message: "Too many simultaneous queries. Maximum: 48"})
+}
+
+// TestABusyClickHouseIsNotCalledAway: it answers, and starting it would help nobody.
+func TestABusyClickHouseIsNotCalledAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(_ *console.Config, d *console.Deps) { d.Warehouse = full{} })
+	s.signIn(reader)
+	res, body := s.get("/")
+	wants(t, "now", res, body, http.StatusOK, "ClickHouse answers, and has no room for the console", "KILL QUERY", "<td>has no room for the console</td>")
+	if strings.Contains(body, "does not answer") {
+		t.Errorf("a busy ClickHouse is called away:\n%s", body)
+	}
 }

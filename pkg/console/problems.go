@@ -2,12 +2,15 @@ package console
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
 // problem is something that needs attention, in words.
@@ -43,6 +46,12 @@ const (
 // rejectedLately is how long a client that is rejected no more needs attention.
 const rejectedLately = 5 * time.Minute
 
+// isBusy tells whether ClickHouse answered that statements or memory are used up.
+func isBusy(err error) bool {
+	var exception *clickhouse.Exception
+	return errors.As(err, &exception) && slices.Contains([]int32{202, 241, 776, 777}, exception.Code)
+}
+
 // problems are what needs attention now, the urgent ones first.
 func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	add := func(urgent bool, link, text, do string) {
@@ -52,7 +61,10 @@ func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 		add(true, "#servers", fmt.Sprintf("The disk of ClickHouse has %s free, %.0f %%.", byteSize(now.DiskFree), free),
 			"Free or add room, or let records expire earlier (sluice retention). When it is full, records wait in the stream.")
 	}
-	if now.Database != nil {
+	if isBusy(now.Database) {
+		add(false, "#servers", "ClickHouse answers, and has no room for the console: "+now.Database.Error(),
+			"End heavy statements: KILL QUERY as the admin; system.processes lists them. Records are accepted and stored meanwhile.")
+	} else if now.Database != nil {
 		add(true, "#servers", "ClickHouse does not answer: "+now.Database.Error(),
 			"Start it, or see why it is busy. Records are accepted and wait in the stream until it is back.")
 	}

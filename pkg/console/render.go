@@ -69,6 +69,7 @@ func (s *Server) loadPages() (pages, error) {
 // functions are what templates can call.
 func (s *Server) functions() template.FuncMap {
 	return template.FuncMap{
+		"busy":        isBusy,
 		"asset":       s.assets.path,
 		"number":      number,
 		"bytes":       byteSize,

@@ -21,7 +21,7 @@ import (
 // Console is the web page of operators and analysts, and its options.
 //
 //	browsers ──HTTP──▶ pkg/console ──▶ pkg/auth: who may
-//	                       ├──the analyst──▶ ClickHouse
+//	                       ├──reads──▶ ClickHouse
 //	                       ├──lanes, dead letters──▶ pkg/stream ──▶ NATS
 //	                       └──metrics──▶ the ops ports of api and ingester
 type Console struct {
@@ -79,8 +79,8 @@ func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.L
 
 // New makes the console on streams that the caller runs.
 func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slog.Logger, reg prometheus.Registerer) (server *console.Server, closing func(), err error) {
-	// The analyst, never the admin: what people ask may only read.
-	cfg, err := c.Operator.Analyst(c.ClickHouse)
+	// Never the admin: what people ask may only read.
+	cfg, err := c.Operator.Console(c.ClickHouse)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -22,6 +22,7 @@ const (
 	SecretIngester     = "clickhouse-ingester"
 	SecretAnalyst      = "clickhouse-analyst"
 	SecretModeller     = "clickhouse-modeller"
+	SecretConsole      = "clickhouse-console"
 	SecretNATSAPI      = "nats-api"
 	SecretNATSIngester = "nats-ingester"
 	SecretNATSOperator = "nats-operator"
@@ -111,6 +112,12 @@ func (o Operator) Warehouse(c ClickHouse) (warehouse.Config, error) {
 // Analyst is how to reach ClickHouse as its analyst, who only reads.
 func (o Operator) Analyst(c ClickHouse) (warehouse.Config, error) {
 	return o.warehouseAs("analyst", SecretAnalyst, c)
+}
+
+// Console is how the console reaches ClickHouse: it reads as the analyst does, with
+// slots and memory of its own.
+func (o Operator) Console(c ClickHouse) (warehouse.Config, error) {
+	return o.warehouseAs("console", SecretConsole, c)
 }
 
 // warehouseAs is how to reach ClickHouse as one of its users.

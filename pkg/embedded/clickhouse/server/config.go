@@ -14,7 +14,7 @@ type Config struct {
 	HTTP       string `name:"http" default:"127.0.0.1:8123" zero:"off" help:"Address of HTTP; off when empty."`
 	User       string `default:"default" help:"The one user, who may do everything; not with --secrets."`
 	Password   string `help:"Password of the user; better given as the variable."`
-	Secrets    string `help:"Folder with the passwords of the users admin, ingester, analyst and modeller, made if missing; without it, on loopback, every client may do everything."` // see users.go
+	Secrets    string `help:"Folder with the passwords of the users admin, ingester, analyst, modeller and console, made if missing; without it, on loopback, every client may do everything."` // see users.go
 	Private    bool   `help:"With --secrets: the analyst needs a password too; else a connection without one is the analyst."`
 	AllowFiles bool   `help:"Let statements leave the database: file(), url(), s3(), remote() and their kin; the process is then not confined to its folder."`
 	Statements
@@ -30,9 +30,10 @@ type Config struct {
 type Statements struct {
 	Analyst  Limits `embed:"" prefix:"analyst-"`
 	Modeller Limits `embed:"" prefix:"modeller-"`
+	Analysts int64  `name:"analysts-memory" help:"Memory of all statements of analyst and modeller together in bytes: beyond it the largest is ended. 0: a third of what ClickHouse may have."`
 	Models   int64  `name:"models-bytes" default:"10737418240" help:"Disk of the database models in bytes: above it the modeller only reads, drops and truncates."`
-	Slots    int    `name:"clickhouse-slots" default:"64" help:"Statements that ClickHouse runs at a time; more wait for 5 s, then are refused."` // with code 202
-	Kept     int    `name:"clickhouse-kept-slots" default:"8" help:"Of these, how many are for the ingester alone, where users have passwords."`  // at most half
+	Slots    int    `name:"clickhouse-slots" default:"64" help:"Statements that ClickHouse runs at a time; more wait for 5 s, then are refused."`                                   // with code 202
+	Kept     int    `name:"clickhouse-kept-slots" default:"8" help:"Of these, how many are for the ingester alone, and as many for console and admin, where users have passwords."` // at most a third
 }
 
 // Shard is another engine, or this one, as tables of the engine Distributed see it.
@@ -63,7 +64,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Secrets == "" {
 		c.Kept = 0
 	}
-	c.Kept = min(c.Kept, c.Slots/2)
+	c.Kept = min(c.Kept, c.Slots/3)
 	if len(c.Cluster) > 0 && !c.AllowFiles {
 		return c, errors.New("embedded clickhouse: shards are reached only with AllowFiles")
 	}

@@ -25,7 +25,15 @@ const (
 	roleIngester role = "ingester" // makes tables and views, and inserts
 	roleAnalyst  role = "analyst"  // reads
 	roleModeller role = "modeller" // reads, and makes tables and views in the database models
+	roleConsole  role = "console"  // reads as the analyst does, with slots and memory of its own
 )
+
+// everyRole is all of them.
+var everyRole = []role{roleAdmin, roleIngester, roleAnalyst, roleModeller, roleConsole}
+
+// workloads bound what all statements of some roles take together: beyond it
+// ClickHouse ends the largest of them. Ingester and admin are in none.
+var workloads = map[role]string{roleAnalyst: "analysts", roleModeller: "analysts", roleConsole: "console"}
 
 // inDatabase are the table and database engines whose data stays in the folder.
 const inDatabase = `AggregatingMergeTree Alias Atomic Buffer CoalescingMergeTree CollapsingMergeTree Dictionary
@@ -40,7 +48,7 @@ const (
 	modellerGrants = `SELECT, SHOW, dictGet, CREATE TEMPORARY TABLE ON *.*`
 	modelsGrants   = `INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, DROP TABLE, DROP VIEW, TRUNCATE, OPTIMIZE ON ` + ModelsDatabase + `.*`
 	adminGrants    = `SELECT, SHOW, dictGet, CHECK, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE FUNCTION,
-		CREATE TEMPORARY VIEW, CREATE ARBITRARY TEMPORARY TABLE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, KILL TRANSACTION, SHOW ACCESS, SYSTEM,
+		CREATE TEMPORARY VIEW, CREATE ARBITRARY TEMPORARY TABLE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, KILL TRANSACTION, SHOW ACCESS, SYSTEM, CREATE WORKLOAD, CREATE RESOURCE, DROP WORKLOAD, DROP RESOURCE,
 		INTROSPECTION ON *.*`
 )
 
@@ -65,7 +73,7 @@ func grants(allowFiles bool) map[role][]string {
 	if allowFiles {
 		admin = []string{"ALL ON *.*"}
 	}
-	return map[role][]string{roleAdmin: admin, roleIngester: ingester, roleAnalyst: {analystGrants}, roleModeller: modeller}
+	return map[role][]string{roleAdmin: admin, roleIngester: ingester, roleAnalyst: {analystGrants}, roleConsole: {analystGrants}, roleModeller: modeller}
 }
 
 // settings are limits as ClickHouse names them.
@@ -80,7 +88,7 @@ func (l Limits) settings() map[string]string {
 
 // limits are the settings of the roles that have some, which are the most they may have.
 func (c Config) limits() map[role]map[string]string {
-	return map[role]map[string]string{roleAnalyst: c.Analyst.settings(), roleModeller: c.Modeller.settings()}
+	return map[role]map[string]string{roleAnalyst: c.Analyst.settings(), roleConsole: c.Analyst.settings(), roleModeller: c.Modeller.settings()}
 }
 
 // constants are settings that no client changes, since statements are looked at in
@@ -115,7 +123,7 @@ func usersXML(cfg Config) string {
 	}
 	b.WriteString("</constraints></default>\n")
 	for role, limits := range cfg.limits() {
-		fmt.Fprintf(&b, "<%s><constraints>\n", role)
+		fmt.Fprintf(&b, "<%s><constraints>\n<workload><const/></workload><reserve_memory><const/></reserve_memory>\n", role)
 		for _, setting := range slices.Sorted(maps.Keys(limits)) {
 			fmt.Fprintf(&b, "<%s><min>1</min><max>%s</max></%[1]s>\n", setting, limits[setting])
 		}
@@ -123,7 +131,7 @@ func usersXML(cfg Config) string {
 	}
 	b.WriteString("</profiles>\n<quotas><default></default></quotas>\n<roles>\n")
 	all := grants(cfg.AllowFiles)
-	for _, r := range []role{roleAdmin, roleIngester, roleAnalyst, roleModeller} {
+	for _, r := range everyRole {
 		fmt.Fprintf(&b, "<%s><grants>\n", r)
 		for _, grant := range all[r] {
 			fmt.Fprintf(&b, "<query>GRANT %s</query>\n", grant)
@@ -132,8 +140,11 @@ func usersXML(cfg Config) string {
 	}
 	fmt.Fprintf(&b, "</roles>\n<users><default><password></password><networks><ip>::/0</ip></networks>"+
 		"<profile>default</profile><quota>default</quota><databases><system><tables>%s</tables><columns>%s</columns></system></databases>"+
-		"<grants><query>GRANT %s, %s, %s, %s</query></grants></default></users>\n</clickhouse>\n", listing("name"), listing("table"),
-		roleAdmin, roleIngester, roleAnalyst, roleModeller)
+		"<grants>", listing("name"), listing("table"))
+	for _, r := range everyRole {
+		fmt.Fprintf(&b, "<query>GRANT %s</query>", r)
+	}
+	b.WriteString("</grants></default></users>\n</clickhouse>\n")
 	return b.String()
 }
 

@@ -84,7 +84,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		return err
 	}
 	if cfg.Secrets != "" {
-		if err := e.makeModels(ctx); err != nil {
+		if err := e.prepare(ctx, cfg); err != nil {
 			return err
 		}
 	}

@@ -92,8 +92,8 @@ func (s *session) become(ctx context.Context) error {
 	if s.onlyReads() {
 		readonly = ", readonly = 2"
 	}
-	// The profile brings only what the settings may at most be, no values.
-	for _, sql := range []string{"SET profile = '" + string(s.user.Role) + "'", "SET ROLE " + string(as), "SET " + assignments(limits) + readonly} {
+	// The profile brings only what the settings may at most be, no values, and fixes the workload.
+	for _, sql := range []string{"SET workload = '" + workloads[s.user.Role] + "'", "SET profile = '" + string(s.user.Role) + "'", "SET ROLE " + string(as), "SET " + assignments(limits) + readonly} {
 		if err := s.do(ctx, sql); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *session) become(ctx context.Context) error {
 }
 
 // onlyReads tells whether the session's user may do nothing else.
-func (s *session) onlyReads() bool { return s.user.Role == roleAnalyst }
+func (s *session) onlyReads() bool { return s.user.Role == roleAnalyst || s.user.Role == roleConsole }
 
 // limits are the settings that the session's user has at most; nil of one without limits.
 func (s *session) limits() map[string]string { return s.engine.limits[s.user.Role] }
@@ -169,8 +169,8 @@ func (s *session) within(set setting) (value string, send bool) {
 	if s.limits() == nil {
 		return set.value, true
 	}
-	if s.onlyReads() && set.name == "readonly" && (set.value == "1" || set.value == "2") {
-		return "", false // It is so already.
+	if s.onlyReads() && set.name == "readonly" && (set.value == "1" || set.value == "2") || set.name == "workload" {
+		return "", false // It is so already, or stays as it is.
 	}
 	limit, limited := s.limits()[set.name]
 	if !limited {

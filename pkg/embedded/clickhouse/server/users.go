@@ -30,6 +30,7 @@ const (
 	IngesterSecret = "clickhouse-ingester"
 	AnalystSecret  = "clickhouse-analyst"
 	ModellerSecret = "clickhouse-modeller"
+	ConsoleSecret  = "clickhouse-console"
 )
 
 // users are those that cfg names: the one of its User and Password, who may do
@@ -47,6 +48,7 @@ func (c Config) users() ([]user, error) {
 		{user{Name: "ingester", Role: roleIngester}, IngesterSecret},
 		{user{Name: "analyst", Role: roleAnalyst, Free: !c.Private}, AnalystSecret},
 		{user{Name: "modeller", Role: roleModeller}, ModellerSecret},
+		{user{Name: "console", Role: roleConsole}, ConsoleSecret},
 	} {
 		password, err := readSecret(filepath.Join(c.Secrets, u.file))
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 func secrets(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	for _, name := range []string{server.AdminSecret, server.IngesterSecret, server.AnalystSecret, server.ModellerSecret} {
+	for _, name := range []string{server.AdminSecret, server.IngesterSecret, server.AnalystSecret, server.ModellerSecret, server.ConsoleSecret} {
 		fatal.If(t, os.WriteFile(filepath.Join(folder, name), []byte("pass-of-"+name+"\n"), 0o600))
 	}
 	return folder
@@ -211,10 +211,10 @@ func TestSecretsThatAreWrongAreSaid(t *testing.T) {
 	}
 }
 
-// TestSomeSlotsAreTheIngesters takes all others and inserts.
-func TestSomeSlotsAreTheIngesters(t *testing.T) {
+// TestSomeSlotsAreTheIngestersAndTheConsoles takes all others, and asks.
+func TestSomeSlotsAreTheIngestersAndTheConsoles(t *testing.T) {
 	t.Parallel() // an engine of its own, and much waiting
-	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.Secrets, cfg.Slots, cfg.Kept = secrets(t), 4, 2 })
+	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.Secrets, cfg.Slots, cfg.Kept = secrets(t), 6, 2 })
 	busy := make(chan error, 2)
 	for range cap(busy) {
 		c := as(t, e, "")
@@ -223,21 +223,56 @@ func TestSomeSlotsAreTheIngesters(t *testing.T) {
 			busy <- c.Exec(t.Context(), "SELECT sleepEachRow(1) FROM numbers(8) SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0")
 		}()
 	}
-	analyst, ingester := as(t, e, ""), as(t, e, "ingester")
+	analyst := as(t, e, "")
 	eventually(t, "all slots of analysts are taken", func() bool {
 		err := analyst.Exec(t.Context(), "SELECT 1")
 		return err != nil && strings.Contains(err.Error(), "code: 202")
 	})
 	begun := time.Now()
-	for i := range 20 {
-		run(t, ingester, fmt.Sprint("SELECT ", i))
+	for _, name := range []string{"ingester", "console", "admin"} {
+		c := as(t, e, name)
+		for i := range 20 {
+			run(t, c, fmt.Sprint("SELECT ", i))
+		}
 	}
-	if took := time.Since(begun); took > 2*time.Second {
-		t.Errorf("the ingester waited for others: %v", took)
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("they waited for analysts: %v", took)
 	}
 	for range cap(busy) {
 		if err := <-busy; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAnalystsTogetherHaveABound runs more at a time than fit: the largest is ended, and
+// neither the ingester nor the console has less for it.
+func TestAnalystsTogetherHaveABound(t *testing.T) {
+	t.Parallel() // an engine of its own
+	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.Secrets, cfg.Analysts = secrets(t), 256<<20 })
+	const large = "SELECT length(groupArray(number)) FROM numbers(30000000)" // 256 MiB and more
+	ended := make(chan error, 6)
+	for i := range cap(ended) {
+		go func() { ended <- as(t, e, []string{"", "analyst", "modeller"}[i%3]).Exec(t.Context(), large) }()
+	}
+	refused := 0
+	for range cap(ended) {
+		if err := <-ended; err != nil && strings.Contains(err.Error(), "Workload 'analysts' limit is hit") {
+			refused++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	if refused == 0 {
+		t.Error("six large statements of analysts had all the memory they asked for")
+	}
+	for _, name := range []string{"ingester", "console"} {
+		run(t, as(t, e, name), large)
+	}
+	for _, sql := range []string{"SET workload = 'default'", "SELECT 1 SETTINGS workload = ''", "SELECT 1 SETTINGS reserve_memory = 1"} {
+		wantCode(t, as(t, e, "").Exec(t.Context(), sql), 452)
+	}
+	if got := asHTTP(t, e, "", "POST", "SELECT getSetting('workload')", url.Values{"workload": {"default"}}); got.Body != "analysts\n" {
+		t.Errorf("%+v", got)
 	}
 }
