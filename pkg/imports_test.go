@@ -13,7 +13,7 @@ import (
 )
 
 // domain packages may be imported by every package, and import only these.
-var domain = map[string][]string{"flow": nil, "option": nil, "record": {"flow"}, "change": {"flow"}}
+var domain = map[string][]string{"flow": nil, "option": nil, "accept": nil, "record": {"flow"}, "change": {"flow"}}
 
 // rooms are packages that are rooms of one: which others of it they may import. What
 // keeps its data in JetStream shares the way there.

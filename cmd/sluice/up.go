@@ -156,7 +156,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	service := &run.API{Config: u.API, Memory: u.Memory / 3, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: auth.Config{Tokens: tokens}}
 	ingester := &run.Ingester{Ingest: u.Ingest, Memory: u.Memory / 3 * 2, Retention: u.Retention, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: address}}, Streams: u.Streams}
-	page, link, err := u.page(server, users, tokens, opsServer.Registry(), log)
+	page, link, err := u.page(server, users, tokens, opsServer, log)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ Ctrl-C drains and ends; the next start goes on where this one was.
 
 // page is the console of this machine, and the link that signs in there once. It
 // looks at the ops port as it would at that of any api and ingester.
-func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, ops prometheus.Registerer, log *slog.Logger) (service run.Service, link string, err error) {
+func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, ops *ops.Server, log *slog.Logger) (service run.Service, link string, err error) {
 	if u.Console == "" {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }, "", nil
 	}
@@ -230,7 +230,7 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 		ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: (&url.URL{Scheme: "clickhouse", Host: u.ClickHouse, Path: "/flow"}).String()}}}
 	posts := addresses{URL: "http://" + u.API.Listen, Exporters: "http://" + cmp.Or(u.API.Elastic, "127.0.0.1:9200")}
 	shown.Sources = sourceTokens{tokenFile{Tokens: tokens}, posts}
-	page, closing, err := shown.New(lanes, known, log, ops)
+	page, closing, err := shown.New(lanes, known, log, ops.Registry())
 	if err != nil {
 		return nil, "", err
 	}
@@ -238,6 +238,7 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	if err != nil {
 		return nil, "", err
 	}
+	ops.AddCheck("console", page.Check)
 	token, err := u.keptToken()
 	if err != nil {
 		return nil, "", err

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
 
+	"sluice/pkg/accept"
 	"sluice/pkg/api/budget"
 )
 
@@ -115,8 +115,7 @@ func (b *bodies) read(c *call, limit int) (*body, error) {
 	if c.r.ContentLength > int64(limit) {
 		return nil, tooLarge(limit)
 	}
-	conn, _ := c.r.Context().Value(connectionKey{}).(net.Conn)
-	pace := budget.NewPace(c.w, c.r, conn, budget.Patience{Timeout: b.cfg.BodyTimeout, Grace: b.cfg.BodyGrace, Rate: b.cfg.BodyRate})
+	pace := budget.NewPace(c.w, c.r, accept.Connection(c.r.Context()), budget.Patience{Timeout: b.cfg.BodyTimeout, Grace: b.cfg.BodyGrace, Rate: b.cfg.BodyRate})
 	sent, err := b.receive(c, pace, encoding != "", limit)
 	cut, failed := pace.Done()
 	if err = errors.Join(err, failed); err != nil || cut {

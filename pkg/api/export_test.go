@@ -21,13 +21,7 @@ func (s *Server) ReadLate(by time.Duration) {
 // Idle is how many connections wait for a request.
 func (s *Server) Idle() (n int) {
 	for _, p := range s.ports {
-		p.listener.mu.Lock()
-		for _, since := range p.listener.open {
-			if !since.IsZero() {
-				n++
-			}
-		}
-		p.listener.mu.Unlock()
+		n += p.listener.Idle()
 	}
 	return n
 }

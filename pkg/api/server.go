@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"sluice/pkg/accept"
 	"sluice/pkg/change"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -76,7 +77,7 @@ type Server struct {
 
 // port is where the server listens, and what is answered there.
 type port struct {
-	listener *connections
+	listener *accept.Listener
 	handler  http.Handler
 }
 
@@ -125,20 +126,31 @@ func (s *Server) Listen() (net.Addr, error) {
 	if len(s.ports) > 0 {
 		return s.ports[0].listener.Addr(), nil
 	}
-	clients, err := net.Listen("tcp", s.cfg.Listen)
+	cfg := accept.Config{Address: s.cfg.Listen, Max: s.cfg.Connections, PerAddress: s.cfg.AddressConnections,
+		Closed: s.metrics.connectionsClosed.Inc, Rejected: s.metrics.connectionsRejected.Inc}
+	clients, err := accept.Listen(cfg, s.log)
 	if err != nil {
 		return nil, fmt.Errorf("listen for clients: %w", err)
 	}
-	ports := []port{{newConnections(clients, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.engine}}
+	ports := []port{{clients, s.engine}}
 	if s.cfg.Elastic != "" {
-		exporters, err := net.Listen("tcp", s.cfg.Elastic)
+		cfg.Address = s.cfg.Elastic
+		exporters, err := accept.Listen(cfg, s.log)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("listen for clients of Elasticsearch: %w", err), clients.Close())
 		}
-		ports = append(ports, port{newConnections(exporters, s.cfg.Connections, s.cfg.AddressConnections, s.metrics), s.elastic})
+		ports = append(ports, port{exporters, s.elastic})
 	}
 	s.ports = ports
 	return clients.Addr(), nil
+}
+
+// Check is nil while every port can take connections; after Listen.
+func (s *Server) Check(ctx context.Context) (err error) {
+	for _, p := range s.ports {
+		err = errors.Join(err, p.listener.Check(ctx))
+	}
+	return err
 }
 
 // Run serves until ctx ends, then takes no more connections, waits for the
@@ -190,8 +202,8 @@ func (s *Server) drain(srv *http.Server) error {
 func (s *Server) httpServer(p port) *http.Server {
 	return &http.Server{
 		Handler:           p.handler,
-		ConnState:         p.listener.state,
-		ConnContext:       withConnection,
+		ConnState:         p.listener.State,
+		ConnContext:       accept.WithConnection,
 		TLSConfig:         s.tls,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,

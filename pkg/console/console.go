@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"sluice/pkg/accept"
 	"sluice/pkg/flow"
 	"sluice/pkg/option"
 )
@@ -78,7 +79,7 @@ type Server struct {
 	turns        *rate.Limiter          // of questions for new records, of all browsers
 	recent       atomic.Pointer[string] // see recentParts
 
-	listener net.Listener // nil until Listen; owned by Run from then on
+	listener *accept.Listener // nil until Listen; owned by Run from then on
 }
 
 // New prepares a Server and its pages.
@@ -182,7 +183,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // starts. Run calls it unless it was called.
 func (s *Server) Listen() (net.Addr, error) {
 	if s.listener == nil {
-		listener, err := net.Listen("tcp", s.cfg.Listen)
+		listener, err := accept.Listen(accept.Config{Address: s.cfg.Listen}, s.log)
 		if err != nil {
 			return nil, fmt.Errorf("listen for browsers: %w", err)
 		}
@@ -190,6 +191,9 @@ func (s *Server) Listen() (net.Addr, error) {
 	}
 	return s.listener.Addr(), nil
 }
+
+// Check is nil while browsers can connect; after Listen.
+func (s *Server) Check(ctx context.Context) error { return s.listener.Check(ctx) }
 
 // Run serves and counts open work until ctx ends, then lets the answers in flight
 // be written, and returns nil.
@@ -204,6 +208,7 @@ func (s *Server) Run(ctx context.Context) error {
 	counting.Go(func() { s.work.run(ctx) })
 	srv := &http.Server{
 		Handler:           s.handler,
+		ConnState:         s.listener.State,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		IdleTimeout:       2 * time.Minute,

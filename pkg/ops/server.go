@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+
+	"sluice/pkg/accept"
 )
 
 // Server answers operators. It is inert until Listen or Run.
@@ -22,8 +24,8 @@ type Server struct {
 	reg      *prometheus.Registry
 	health   *health
 	mux      *http.ServeMux
-	listener net.Listener // nil until Listen; owned by Run from then on
-	profiles net.Listener // the same; nil for ever when profiles are off
+	listener *accept.Listener // nil until Listen; owned by Run from then on
+	profiles net.Listener     // the same; nil for ever when profiles are off
 }
 
 // New prepares a Server with a registry of its own.
@@ -86,7 +88,7 @@ func (s *Server) Handler() http.Handler { return s.mux }
 // starts. Run calls it unless it was called.
 func (s *Server) Listen() (net.Addr, error) {
 	if s.listener == nil {
-		ln, err := net.Listen("tcp", s.cfg.Listen)
+		ln, err := accept.Listen(accept.Config{Address: s.cfg.Listen}, s.log)
 		if err != nil {
 			return nil, fmt.Errorf("listen for operators: %w", err)
 		}
@@ -120,10 +122,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	ended := make(chan error, 2)
 	serving := 1
-	go func() { ended <- s.serve(ctx, s.listener, s.mux) }()
+	go func() { ended <- s.serve(ctx, s.listener, s.listener.State, s.mux) }()
 	if s.profiles != nil {
 		serving++
-		go func() { ended <- s.serve(ctx, s.profiles, profiles()) }()
+		go func() { ended <- s.serve(ctx, s.profiles, nil, profiles()) }()
 	}
 	var errs []error
 	for range serving {
@@ -133,9 +135,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s *Server) serve(ctx context.Context, ln net.Listener, handler http.Handler) error {
+func (s *Server) serve(ctx context.Context, ln net.Listener, state func(net.Conn, http.ConnState), handler http.Handler) error {
 	srv := &http.Server{
 		Handler:           handler,
+		ConnState:         state,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,

@@ -90,6 +90,7 @@ func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logge
 		}
 		return publisher.Check()
 	})
+	opsServer.AddCheck("connections", server.Check)
 	opsServer.AddCheck("tokens", tokens.Check)
 	opsServer.List("/rejected", func() any { return server.Rejected() })
 

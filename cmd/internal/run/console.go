@@ -65,6 +65,7 @@ func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.L
 		closing()
 		return nil, err
 	}
+	opsServer.AddCheck("connections", server.Check)
 	opsServer.AddCheck("tokens", tokens.Check)
 	opened := func(ctx context.Context) error {
 		started()

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/crypto/bcrypt"
+
+	"sluice/pkg/accept"
 )
 
 // Config says where the server keeps its data and which users may reach it.
@@ -114,6 +117,7 @@ func (c Config) fileOptions(log *slog.Logger) (*server.Options, error) {
 // common is what holds however the server is configured.
 func (c Config) common(opts *server.Options) {
 	opts.JetStream = true
+	opts.MaxConn = min(cmp.Or(opts.MaxConn, server.DEFAULT_MAX_CONNECTIONS), accept.Most())
 	opts.SyncAlways = true
 	opts.NoSigs = true // signals are the program's business
 	if opts.ServerName == "" {

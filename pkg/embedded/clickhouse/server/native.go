@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/ClickHouse/ch-go/compress"
 	"github.com/ClickHouse/ch-go/proto"
 
+	"sluice/pkg/accept"
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
@@ -33,6 +35,8 @@ type native struct {
 
 	mu       sync.Mutex
 	clients  map[*client]struct{}
+	known    int // of clients: those that have logged in
+	readers  int // of these: analysts and modellers
 	stopping bool
 	done     sync.WaitGroup
 }
@@ -43,22 +47,16 @@ func newNative(cfg Config, e *engine, l *logins, log *slog.Logger) *native {
 
 // serve accepts clients until the listener is closed. What their statements do
 // ends with ctx.
-func (n *native) serve(ctx context.Context, listener net.Listener) error {
+func (n *native) serve(ctx context.Context, listener *accept.Listener) error {
 	for {
 		socket, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
-		if err != nil { // Out of file descriptors, most likely: let some clients go first.
-			n.log.Warn("clickhouse: cannot accept a native connection", "error", err)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(100 * time.Millisecond):
-			}
-			continue
+		if err != nil {
+			return fmt.Errorf("accept native connections: %w", err)
 		}
-		c := &client{server: n, socket: socket, log: n.log.With("client", socket.RemoteAddr().String())}
+		c := &client{server: n, listener: listener, socket: socket, log: n.log.With("client", socket.RemoteAddr().String())}
 		if !n.add(c) {
 			socket.Close()
 			continue
@@ -76,10 +74,6 @@ func (n *native) add(c *client) bool {
 	if n.stopping {
 		return false
 	}
-	c.beyond = len(n.clients) >= n.cfg.Sessions
-	if len(n.clients) >= 2*n.cfg.Sessions { // More than can be told why.
-		return false
-	}
 	n.clients[c] = struct{}{}
 	n.done.Add(1)
 	return true
@@ -88,8 +82,36 @@ func (n *native) add(c *client) bool {
 func (n *native) remove(c *client) {
 	n.mu.Lock()
 	delete(n.clients, c)
+	n.count(c, -1)
 	n.mu.Unlock()
 	n.done.Done()
+}
+
+// admit counts a client that has logged in, and reports whether there is a session for it:
+// where there are other users, analysts have half of them.
+func (n *native) admit(c *client, as role) (most int, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if workloads[as] == workloads[roleAnalyst] && n.readers >= n.cfg.Sessions/2 {
+		return n.cfg.Sessions / 2, false
+	}
+	if n.known >= n.cfg.Sessions {
+		return n.cfg.Sessions, false
+	}
+	c.as = as
+	n.count(c, 1)
+	return n.cfg.Sessions, true
+}
+
+// count counts a client that has logged in. Under the lock.
+func (n *native) count(c *client, by int) {
+	if c.as == "" {
+		return
+	}
+	n.known += by
+	if workloads[c.as] == workloads[roleAnalyst] {
+		n.readers += by
+	}
 }
 
 // drain lets no client begin another statement, and returns when the last one
@@ -107,14 +129,15 @@ func (n *native) drain() {
 // client is one client on the native protocol. Only serve's goroutine reads and
 // writes its packets, but for the watch during a statement.
 type client struct {
-	server *native
-	socket net.Conn
-	log    *slog.Logger
+	server   *native
+	listener *accept.Listener
+	socket   net.Conn
+	log      *slog.Logger
 
 	in       wire
 	out      proto.Buffer // gathers packets until flush
 	sending  sync.Mutex   // held for a packet while a statement runs: its progress is told beside it
-	beyond   bool         // one more than there may be: it is told so
+	as       role         // once it has logged in
 	revision int
 	begun    time.Time        // of the statement
 	told     library.Progress // of it
@@ -204,9 +227,6 @@ func (c *client) greet(ctx context.Context) error {
 	c.socket.SetReadDeadline(time.Time{})
 	c.revision = h.revision
 	c.blocks.custom = proto.FeatureCustomSerialization.In(c.revision)
-	if c.beyond {
-		return library.Exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "Too many connections. Maximum: %d", c.server.cfg.Sessions)
-	}
 	if h.revision < oldest {
 		return library.Exceptionf("NOT_IMPLEMENTED", "Client speaks revision %d; %d is the oldest supported", h.revision, oldest)
 	}
@@ -214,6 +234,10 @@ func (c *client) greet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if most, ok := c.server.admit(c, who.Role); !ok {
+		return library.Exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "Too many connections. Maximum: %d", most)
+	}
+	c.listener.State(c.socket, http.StateActive) // It makes no place for others.
 	release, err := c.server.engine.slot(ctx, who.Role, waitForSlot)
 	if err != nil {
 		return err

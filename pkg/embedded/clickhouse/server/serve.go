@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/pkg/accept"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/supervise"
 )
@@ -63,14 +64,14 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		return err
 	}
 	defer unlock()
-	tcp, err := net.Listen("tcp", cfg.Listen)
+	tcp, err := accept.Listen(accept.Config{Address: cfg.Listen, Max: 2 * cfg.Sessions}, log) // one too many is told so
 	if err != nil {
 		return fmt.Errorf("listen for ClickHouse's native protocol: %w", err)
 	}
 	defer tcp.Close()
-	var web net.Listener
+	var web *accept.Listener
 	if cfg.HTTP != "" {
-		if web, err = net.Listen("tcp", cfg.HTTP); err != nil {
+		if web, err = accept.Listen(accept.Config{Address: cfg.HTTP, Max: cfg.Sessions}, log); err != nil {
 			return fmt.Errorf("listen for ClickHouse over HTTP: %w", err)
 		}
 		defer web.Close()
@@ -101,7 +102,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 }
 
 // serveEngine serves an open engine until ctx ends and everything has stopped.
-func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger, tcp, web net.Listener, ready func(native, http net.Addr)) error {
+func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger, tcp, web *accept.Listener, ready func(native, http net.Addr)) error {
 	running, kill := context.WithCancel(context.WithoutCancel(ctx)) // what statements run under
 	defer kill()
 	n := newNative(cfg, e, l, log)
@@ -110,7 +111,7 @@ func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slo
 	var webAddr net.Addr
 	go func() { failed <- n.serve(running, tcp) }()
 	if web != nil {
-		webAddr = web.Addr()
+		webAddr, server.ConnState = web.Addr(), web.State
 		go func() { failed <- server.Serve(web) }()
 	}
 	if ready != nil {
