@@ -1,11 +1,46 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
+
+var testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+
+// TestEveryNamedTestExists: what docs/reliability.md calls proved has its test.
+func TestEveryNamedTestExists(t *testing.T) {
+	const root = "../../../.."
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && e.Name() == ".cache":
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		tests.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range testName.FindAllString(string(page), -1) {
+		if !strings.Contains(tests.String(), "\nfunc "+name+"(") {
+			t.Errorf("docs/reliability.md names %s, which is no test", name)
+		}
+	}
+}
 
 // TestEveryPatchApplies: a fault that cannot be put into the tree proves nothing.
 func TestEveryPatchApplies(t *testing.T) {
