@@ -99,7 +99,7 @@ fuzz: | need ## a short run of every fuzz target of what clients send
 		done; \
 	done
 
-check: | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, vulnerabilities, races
+check: | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, spelling, vulnerabilities, races
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
@@ -108,7 +108,14 @@ check: | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compo
 	@$(TEST) -count=1 -run '^TestEvery' ./cmd/internal/simulate/faults >/dev/null || { echo "make check: a patch of cmd/internal/simulate/faults does not apply any more, or docs/reliability.md names no test: go test ./cmd/internal/simulate/faults" >&2; exit 1; }
 	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
-	@$(MAKE) compose-check vuln race
+	@$(MAKE) compose-check spelling vuln race
+
+# cspell is npm's, by a lock as the engine's.
+SPELLED := '*.md' 'docs/**/*.md' 'deploy/**/*.md' 'cmd/**/*.md' 'pkg/console/pages/*.html' pkg/api/openapi.yaml deploy/prometheus/alerts.yml docker-compose.yml
+spelling: | need ## every word of pages, console, and alerts is English or in docs/spelling/words.txt
+	@mkdir -p .cache/spelling; cmp -s docs/spelling/package-lock.json .cache/spelling/installed.json || { cp docs/spelling/package*.json .cache/spelling/ && \
+		npm ci --prefix .cache/spelling --no-audit --no-fund --ignore-scripts --loglevel=error && cp docs/spelling/package-lock.json .cache/spelling/installed.json; }
+	@.cache/spelling/node_modules/.bin/cspell --config docs/spelling/cspell.json --no-progress --no-summary $(SPELLED)
 
 compose-check:
 	@if docker compose version >/dev/null 2>&1; then docker compose config -q; \
@@ -238,4 +245,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check suite suite-bench vuln race foreign clients plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
