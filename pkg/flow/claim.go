@@ -6,32 +6,32 @@ import (
 	"slices"
 )
 
-// Claim fixes a block before it is stored, so that after any crash the same rows
-// of the same messages are inserted under the same tokens.
+// Claim fixes a block before it is stored: after any crash the same rows of the same
+// messages are inserted under the same tokens.
 //
-// Rows are numbered by month, then by their place in the lane, before any is
-// dropped. Pieces follow each other and cover all rows from Settled on. A piece
-// is one INSERT of rows of one month.
+// Rows are numbered by month, then by place in the lane, before any is dropped. Pieces
+// are contiguous and cover all rows from Settled on. A piece is one INSERT of rows of
+// one month.
 type Claim struct {
 	First     uint64 `json:"first"`
 	Last      uint64 `json:"last"`
 	Stamp     int64  `json:"stamp,omitempty"`      // of message Last, as LaneState.Stamp
 	Messages  string `json:"messages"`             // hash of the raw messages
-	Counted   string `json:"counted"`              // hash of how the rows are numbered: which records are rows, and of which month
-	Recounted bool   `json:"recounted,omitempty"`  // another version has numbered the rows since; Hash is that of the first count
+	Counted   string `json:"counted"`              // hash of the row numbering: which records are rows, and their months
+	Recounted bool   `json:"recounted,omitempty"`  // another version has renumbered the rows; Hash keeps the first numbering
 	Hash      string `json:"hash"`                 // of both, and of the void requests and the dropped and forgotten rows
-	Dropped   string `json:"dropped,omitempty"`    // rows that are known already, as FormatRuns writes them: decided once, with this write
-	Forgotten string `json:"forgotten,omitempty"`  // rows of forgotten instances, likewise; behind all rows follow the records and messages that cannot be decoded, in their order
-	Void      string `json:"void,omitempty"`       // requests that count for nothing, as FormatRuns writes them, by their place among those of the block: decided with this write
-	StoredAt  int64  `json:"stored_at"`            // from when the retention of the rows counts, ms since 1970; tokens do not cover it
-	RenewedAt int64  `json:"renewed_at,omitempty"` // the first stored_at of a claim that got another one: an earlier insert carries it
+	Dropped   string `json:"dropped,omitempty"`    // deduplicated rows (FormatRuns): decided once, by this write
+	Forgotten string `json:"forgotten,omitempty"`  // rows of forgotten instances (FormatRuns); undecodable records and messages are numbered after all rows, in order
+	Void      string `json:"void,omitempty"`       // void requests (FormatRuns), numbered within the block: decided by this write
+	StoredAt  int64  `json:"stored_at"`            // start of the rows' retention, ms since 1970; tokens do not cover it
+	RenewedAt int64  `json:"renewed_at,omitempty"` // the first stored_at of a renewed claim: an earlier insert may carry it
 	ClaimedAt int64  `json:"claimed_at"`           // ClickHouse's clock just before the claim, ms since 1970: no token of the block is older
 
-	Earlier      []StoredDay `json:"earlier,omitempty"`       // rows stored so far that carry a stored_at before this one
+	Earlier      []StoredDay `json:"earlier,omitempty"`       // rows stored so far with an earlier stored_at
 	Settled      int         `json:"settled,omitempty"`       // rows before this one are stored or dead-lettered
-	DeadLettered int         `json:"dead_lettered,omitempty"` // rows among those that are dead-lettered
+	DeadLettered int         `json:"dead_lettered,omitempty"` // dead-lettered rows among the settled
 	LastRow      uint64      `json:"last_row,omitempty"`      // the last message that left a row so far
-	Cut          *Run        `json:"cut,omitempty"`           // the piece that is being cut: its token is carried by the first open piece
+	Cut          *Run        `json:"cut,omitempty"`           // the piece being cut: the first open piece carries its token
 	Pieces       []Piece     `json:"pieces,omitempty"`        // in the order of their rows
 }
 
@@ -42,39 +42,37 @@ type Piece struct {
 	Reason string     `json:"reason,omitempty"` // of a dead piece: why ClickHouse rejects it
 }
 
-// PieceState is what may be done with a piece.
+// PieceState is the progress of a piece.
 type PieceState string
 
-// States of pieces.
 const (
-	PieceOpen    PieceState = "open"    // it is inserted under its token, maybe not for the first time
-	PieceWaiting PieceState = "waiting" // nothing of it was ever inserted under a token of its own
+	PieceOpen    PieceState = "open"    // to insert under its token; an earlier insert may have been sent
+	PieceWaiting PieceState = "waiting" // never inserted under a token of its own
 	PieceStored  PieceState = "stored"
-	PieceDead    PieceState = "dead" // it is dead-lettered instead, once its token cannot store it any more
+	PieceDead    PieceState = "dead" // to dead-letter, once its token can no longer store it
 )
 
 const (
 	// MaxPieces bounds the list of a claim.
 	MaxPieces = 64
 
-	// maxOpened bounds the list when waiting rows are opened. What is left is for
-	// cutting: a piece of a million rows is cut twenty times at most.
+	// maxOpened bounds the list when waiting rows are opened. The rest is reserved for
+	// cutting: a piece of a million rows is cut at most twenty times.
 	maxOpened = 32
 )
 
-// Result is what came of a piece.
+// Result is the result of an attempt at a piece.
 type Result int
 
-// Results.
 const (
 	ResultNone         Result = iota // not tried, failed, or no answer
-	ResultInserted                   // inserted; where it was counted, its rows are visible and no others of the piece that is being cut
-	ResultLandedLate                 // an earlier insert under the token of the piece that is cut has stored other rows of it
-	ResultRejected                   // ClickHouse rejects its data, and none of the uncut piece is visible
-	ResultTooLarge                   // it takes too much memory or time, and none of the uncut piece is visible
-	ResultMissing                    // inserted, and none of it is visible
-	ResultOpened                     // a waiting piece is to be inserted next
-	ResultDeadLettered               // its dead letters are written
+	ResultInserted                   // inserted; in a cut, only its rows of the piece being cut are visible
+	ResultLandedLate                 // an earlier insert under the token of the piece being cut stored other rows of it
+	ResultRejected                   // ClickHouse rejects its data; no row of the uncut piece is visible
+	ResultTooLarge                   // over a memory or time limit; no row of the uncut piece is visible
+	ResultMissing                    // inserted, but none of its rows is visible
+	ResultOpened                     // a waiting piece is opened for insertion
+	ResultDeadLettered               // its dead letters are durable
 )
 
 // Outcome is the result of one piece. The zero value is none.
@@ -84,23 +82,22 @@ type Outcome struct {
 	Reason string // rejected: why
 	Ends   []int  // opened: where its pieces end
 	Rows   int    // dead-lettered: how many rows
-	Landed Run    // landed late: the rows that are stored
+	Landed Run    // landed late: the stored rows
 
 	LastRow uint64 // inserted, landed late: the last message that left a row
-	Earlier uint64 // inserted, landed late: rows of these that carry Claim.RenewedAt
+	Earlier uint64 // inserted, landed late: rows with Claim.RenewedAt
 }
 
-// ErrMissing says that a token is known to the table, and its rows are not there.
+// ErrMissing means that ClickHouse deduplicated a token whose rows are missing.
 var ErrMissing = errors.New("it was deduplicated but has no rows: reset the deduplication window (docs/runbooks/lanes.md says how)")
 
-// Equal tells whether nothing has become of either claim of a block that has not
-// become of the other.
+// Equal tells whether both claims of a block have made the same progress.
 func (c Claim) Equal(d Claim) bool {
 	return c.Settled == d.Settled && slices.Equal(c.Pieces, d.Pieces) && (c.Cut == nil) == (d.Cut == nil) && (c.Cut == nil || *c.Cut == *d.Cut)
 }
 
-// Renewed is the claim with another stored_at, when so many rows are stored by now.
-// Rows that an insert has brought before may carry the one it had.
+// Renewed is the claim with another stored_at. stored counts the rows stored so far,
+// which may carry the old one.
 func (c Claim) Renewed(storedAt int64, stored uint64) Claim {
 	for _, day := range c.Earlier {
 		stored -= day.Rows
@@ -140,8 +137,8 @@ func (c Claim) Piece(i int) Run {
 	return Run{from, c.Pieces[i].To}
 }
 
-// Uncut is the rows that the token of piece i was made for: those of the piece,
-// or of the piece that is being cut, whose token its first open part carries.
+// Uncut is the rows that the token of piece i was made for: the piece, or the piece
+// being cut if i is its first open part.
 func (c Claim) Uncut(i int) Run {
 	if c.Cut != nil && i == c.FirstOpen() {
 		return *c.Cut
@@ -149,26 +146,26 @@ func (c Claim) Uncut(i int) Run {
 	return c.Piece(i)
 }
 
-// FirstOpen is the first piece to be inserted, -1 when there is none.
+// FirstOpen is the first piece to insert, -1 if none.
 func (c Claim) FirstOpen() int {
 	return slices.IndexFunc(c.Pieces, func(p Piece) bool { return p.State == PieceOpen })
 }
 
-// InCut tells whether piece i is a part of the piece that is being cut.
+// InCut tells whether piece i is a part of the piece being cut.
 func (c Claim) InCut(i int) bool {
 	return c.Cut != nil && c.Piece(i).From >= c.Cut.From && c.Pieces[i].To <= c.Cut.To
 }
 
-// Token names what is inserted of piece i: the same for the same rows of the same
-// messages in an incarnation of a lane, and never for others, except while a
-// piece is cut, or when another version has counted its rows. It names the first row
-// alone: a part that keeps the token of its piece begins where the piece does.
+// Token identifies an insert of piece i: always the same for the same rows of the same
+// messages and incarnation. Two inserts share one only while a piece is cut, or after
+// another version renumbered the rows. It names only the first row, since the part that
+// keeps the token begins where the piece does.
 func (c Claim) Token(lane int, incarnation uint64, i int) string {
 	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s#%d", lane, incarnation, c.First, c.Last, c.Hash, c.Uncut(i).From)
 }
 
-// Next is the claim after the outcomes of its pieces, one for each. Settled pieces
-// in front become one number.
+// Next is the claim after one outcome per piece. Leading settled pieces become one
+// number.
 //
 //	state \ outcome     none  inserted    landed late   rejected, too large              opened  dead-lettered
 //	open                =     stored      –             first: cut; others: =            –       –
@@ -182,18 +179,15 @@ func (c Claim) Token(lane int, incarnation uint64, i int) string {
 //	dead                =     –           –             –                                –       settled
 //	stored              =     –           –             –                                –       –
 //
-// = stays as it is; – is an error, and "missing" (a token whose rows are not
-// there) is one for every state.
+// = is unchanged; – is an error, and so is "missing" in every state.
 //
-//  1. The first part keeps the token of the piece, so that an earlier insert of
-//     the whole piece, or of what was its first part before, and the insert of
-//     the part exclude each other: exactly one of them is stored, whenever it
-//     arrives. The other parts wait until it is known which.
-//  2. The token is spent: the cut is over. If an earlier insert has landed late,
-//     its rows are stored, those of dead parts among them, and the others wait to
-//     be opened.
-//  3. Without a next part the cut is over. Nothing spends its token then.
-//  4. Open with the outcome that ends the cut.
+//  1. The first part keeps the token of the piece. So it excludes any earlier insert of
+//     the whole piece, or of a larger first part: exactly one is stored, whenever it
+//     arrives. The other parts wait for the result.
+//  2. The token is spent and the cut ends. If an earlier insert landed late, its rows
+//     are stored, dead parts included; the others wait to be opened.
+//  3. Without a next part the cut ends, and no insert spends the token.
+//  4. Open after the outcome that ends the cut.
 func (c Claim) Next(outcomes []Outcome) (Claim, error) {
 	if len(outcomes) != len(c.Pieces) {
 		return c, fmt.Errorf("claim %s: %d outcomes of %d pieces", c, len(outcomes), len(c.Pieces))
@@ -247,7 +241,7 @@ func (c Claim) Next(outcomes []Outcome) (Claim, error) {
 	return next, nil
 }
 
-// piece adds what becomes of piece i of the claim before.
+// piece adds piece i of the claim before, after its outcome.
 func (c *Claim) piece(before Claim, i int, p Piece, o Outcome, first bool) error {
 	from := before.Piece(i).From
 	inCut := c.Cut != nil && before.InCut(i)
@@ -279,7 +273,7 @@ func (c *Claim) piece(before Claim, i int, p Piece, o Outcome, first bool) error
 		behind := len(before.Pieces) - i
 		for _, end := range o.Ends {
 			if end <= from || end > p.To {
-				return fmt.Errorf("a piece that ends at row %d", end)
+				return fmt.Errorf("a piece ends at row %d, outside its rows", end)
 			}
 			if len(c.Pieces)+behind >= maxOpened && c.FirstOpen() >= 0 {
 				break
@@ -298,7 +292,7 @@ func (c *Claim) piece(before Claim, i int, p Piece, o Outcome, first bool) error
 	return nil
 }
 
-// compact makes neighbouring dead pieces one, for the reason of the first.
+// compact merges adjacent dead pieces, with the reason of the first.
 func (c *Claim) compact() {
 	all := c.Pieces
 	c.Pieces = nil
@@ -312,7 +306,7 @@ func (c *Claim) compact() {
 	}
 }
 
-// add adds a piece behind the others. Stored pieces in front are settled.
+// add appends a piece. A leading stored piece is settled.
 func (c *Claim) add(p Piece) {
 	n := len(c.Pieces)
 	switch {

@@ -1,19 +1,17 @@
-// Package flow is what passes between the packages of Sluice: the contract they
-// meet in, and nothing that one of them does alone.
+// Package flow holds the types and error classes that packages of Sluice exchange.
 //
-//	submission.go  what comes in: who calls, the pieces of a request, the receipt
-//	entry.go       how it waits: entries, their messages
+//	submission.go  input: caller, request, chunks, receipt
+//	entry.go       messages of a lane
 //	table.go       the table of an entry, byte by byte (docs/format.md)
-//	lanestate.go   how far it has come: checkpoints, holds, totals
-//	claim.go       the block that is being stored
+//	lanestate.go   checkpoints, holds, totals
+//	claim.go       the block being stored
 //	forget.go      orders to forget instances
-//	identity.go    what makes two records the same, and how far each source reaches
-//	errors.go      the few classes of errors, and what each one asks for
+//	identity.go    deduplication keys of records
+//	errors.go      error classes and their handling
 //
-// It imports no other package of this module; every other may import it.
+// It imports no other package of this module.
 package flow
 
-// Format is the version of everything that is stored: the data folder, streams, buckets
-// and tables. A program refuses any other one when it starts. Versions before 1 had no
-// number.
+// Format is the version of everything stored: data folder, streams, buckets, tables. At
+// start a program refuses any other.
 const Format = 1

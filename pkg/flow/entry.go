@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// Entry is one message of a lane as it is read back: the chunks of several
-// requests, or a change, or a move marker.
+// Entry is one message of a lane as read: chunks of several requests, a change, or a
+// move marker.
 type Entry struct {
 	Lane     int
 	Seq      uint64        // stream sequence
 	Topic    string        // NATS subject: flow.<n>.record, flow.<n>.move or flow.0.change.…
-	Stored   time.Time     // when the lane stored it, by the clock of its server
-	LogEnd   uint64        // last message of the lane that the api knew when it made the entry
-	Patience time.Duration // stream time from message LogEnd+1 to this one after which it is void; 0: it never is
-	Table    []byte        // the table of its requests, as read; empty when it is no entry of requests
+	Stored   time.Time     // when the lane stored it, by its server's clock
+	LogEnd   uint64        // last sequence of the lane known to the api when it made the entry
+	Patience time.Duration // it is void after this stream time since message LogEnd+1; 0: never
+	Table    []byte        // the table of its requests, as read; empty for changes and markers
 	Body     []byte        // all of it; the bodies of Messages are slices of it
-	Messages []Message     // one for each chunk, in order; a change or a move marker is one
-	Err      error         // why the table cannot be read; then Messages has one, which is all of it
+	Messages []Message     // one per chunk, in order; a change or a move marker is one
+	Err      error         // why the table cannot be read; Messages then holds one, the whole message
 }
 
-// Records is how many records the publisher counted.
 func (e *Entry) Records() (n int) {
 	for i := range e.Messages {
 		n += e.Messages[i].Records
@@ -29,41 +28,41 @@ func (e *Entry) Records() (n int) {
 	return n
 }
 
-// Message is one chunk of a request in an entry; or a change, or a move marker.
+// Message is one chunk of a request in an entry, a change, or a move marker.
 type Message struct {
 	Lane        int       // n of FLOW_n
 	Seq         uint64    // stream sequence of the entry
 	Topic       string    // NATS subject: flow.<n>.record or flow.0.change.…
-	Ordinal     int       // which of the messages of its entry it is
-	Index       int       // of its first record among those of the entry
-	From        int       // of its first record among those of its request that go to this lane
+	Ordinal     int       // its number in the entry
+	Index       int       // of its first record, in the entry
+	From        int       // of its first record, among those of its request in this lane
 	ID          string    // of the request, or empty
 	Hash        string    // of the body of the request, in hex; or empty
 	Identified  bool      // every record has an identity of its own
 	Body        []byte    // encoded as Encoding says; owned by the receiver
 	Encoding    string    // EncodingS2 or empty
 	Records     int       // records the publisher counted; 0 when unknown
-	Received    time.Time // when the api took it in
+	Received    time.Time // when the api received it
 	Subject     string    // subject of the token that posted it
 	Source      string    // the engine its records are of, as that token said
-	Revision    uint64    // of the list of lanes by which the source was routed; 0 when the message names none
+	Revision    uint64    // of the source's lane list at routing; 0: none
 	TraceParent string    // W3C trace context, or empty
-	Incarnation uint64    // life of the lane, ms; 0 as it is read from the stream; the reader of the position sets it before decoding
+	Incarnation uint64    // incarnation of the lane, ms; 0 until the reader sets it from the lane state
 }
 
 // entryVersion is the first byte of every table.
 const entryVersion = 1
 
 const (
-	// entryBytes is where the bodies of an entry end, unless it has only one.
+	// entryBytes bounds the bodies of an entry of more than one.
 	entryBytes = 512 << 10
 
-	// tableBytes is where its table ends: in base64 it must fit, with the other
-	// headers, into the 64 KiB that NATS takes.
+	// tableBytes bounds the table: in base64, with the other headers, it must fit into
+	// the 64 KiB that NATS allows.
 	tableBytes = 44 << 10
 
-	// EntryNameBytes bounds what a row may be longer for its names, so that the
-	// table of an entry of one request fits.
+	// EntryNameBytes bounds the names of a row, so that the table of one request
+	// fits.
 	EntryNameBytes = 32 << 10
 )
 
@@ -74,11 +73,10 @@ const (
 	rowFlags      = iota      // how many there are
 )
 
-// EntryWriter builds an entry: one message of a lane with chunks of several
-// requests. Its body is their bodies, one after the other. Its header has a table
-// that says which bytes belong to which request, so that the requests of a lane can
-// be read without the bodies. docs/format.md describes every byte. The zero value is
-// an empty entry.
+// EntryWriter builds an entry: one message of a lane with chunks of several requests.
+// The body is their bodies, concatenated. The header's table maps bytes to requests, so
+// that requests can be read without bodies (docs/format.md). The zero value is an empty
+// entry.
 type EntryWriter struct {
 	rows    []byte // of the table
 	body    []byte
@@ -87,20 +85,19 @@ type EntryWriter struct {
 	before  int64               // when the request of the row before was received, ms
 }
 
-// entryCaller is what the rows of one caller share.
+// entryCaller is the part of a row shared by one caller.
 type entryCaller struct {
 	subject, source string
 	revision        uint64
 }
 
-// Reset begins another entry in the same memory.
+// Reset begins another entry in the same buffers.
 func (e *EntryWriter) Reset() {
 	e.rows, e.body, e.count, e.before = e.rows[:0], e.body[:0], 0, 0
 	clear(e.callers)
 }
 
-// Add copies a chunk into the entry, unless the entry is full. The first one
-// always fits.
+// Add copies a chunk into the entry, unless the entry is full. The first always fits.
 func (e *EntryWriter) Add(m *Message) bool {
 	if e.count > 0 && len(e.body)+len(m.Body) > entryBytes {
 		return false
@@ -118,12 +115,12 @@ func (e *EntryWriter) Add(m *Message) bool {
 	return true
 }
 
-// headBytes is more than the beginning of a table takes.
+// headBytes is the most bytes that a table has before its rows.
 const headBytes = 1 + 2*binary.MaxVarintLen64
 
 func callerOf(m *Message) entryCaller { return entryCaller{m.Subject, m.Source, m.Revision} }
 
-// Append copies it even when the entry is full.
+// Append copies a chunk even when the entry is full.
 func (e *EntryWriter) Append(m *Message) {
 	var flags byte
 	if m.Encoding == EncodingS2 {
@@ -156,8 +153,8 @@ func (e *EntryWriter) Append(m *Message) {
 	e.count++
 }
 
-// Table is the table of the entry as it is now, made by an api that knows the lane
-// up to message logEnd; Header is the same in base64, for the message's header.
+// Table is the table of the entry so far, for an api that knows the lane up to logEnd;
+// Header is the same in base64.
 func (e *EntryWriter) Table(logEnd uint64, patience time.Duration) []byte {
 	t := binary.AppendUvarint([]byte{entryVersion}, logEnd)
 	t = binary.AppendUvarint(t, uint64(patience.Milliseconds()))
@@ -168,8 +165,8 @@ func (e *EntryWriter) Header(logEnd uint64, patience time.Duration) string {
 	return base64.RawStdEncoding.EncodeToString(e.Table(logEnd, patience))
 }
 
-// Body is good until the next Add, Append, or Reset.
+// Body is valid until the next Add, Append, or Reset.
 func (e *EntryWriter) Body() []byte { return e.body }
 
-// Size is about how many bytes the message takes.
+// Size approximates the bytes of the message.
 func (e *EntryWriter) Size() int { return len(e.body) + len(e.rows) }

@@ -139,14 +139,14 @@ func TestWhatIsNoEntry(t *testing.T) {
 		table, body []byte
 		want        string
 	}{
-		"nothing":                       {nil, nil, "not of version 1"},
-		"another version":               {changed(0, 2), body, "at byte 0, in its beginning: it is not of version 1"},
-		"no rows":                       {table[:5], nil, "in row 0: the flags is no number"},
+		"nothing":                       {nil, nil, "the version is not 1"},
+		"another version":               {changed(0, 2), body, "at byte 0, before the first row: the version is not 1"},
+		"no rows":                       {table[:5], nil, "in row 0: the flags is not a number"},
 		"unknown flags":                 {changed(5, 8), body, "at byte 5, in row 0: the flags is 8, more than 3"},
-		"a row that is cut off":         {table[:len(table)-1], body, "in row 1: the length of the body is no number"},
+		"a row that is cut off":         {table[:len(table)-1], body, "in row 1: the length of the body is not a number"},
 		"a body that is too short":      {table, body[:len(body)-1], "in row 1: the length of the body is 11, more than 10"},
 		"a body that is too long":       {table, append(bytes.Clone(body), '!'), "1 bytes of the body belong to no request"},
-		"a number longer than it must":  {append([]byte{1, 0x80, 0}, table[2:]...), body, "the log end is no number"},
+		"a number longer than it must":  {append([]byte{1, 0x80, 0}, table[2:]...), body, "the log end is not a number"},
 		"a name that is longer than it": {append(bytes.Clone(table[:6]), 0xfe, 1), nil, "in row 0: the id has 127 bytes, and 0 are left"},
 	} {
 		t.Run(name, func(t *testing.T) {

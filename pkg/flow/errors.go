@@ -5,31 +5,30 @@ import (
 	"time"
 )
 
-// Why a request has no Caller.
+// Reasons for a request to have no Caller.
 var (
-	ErrTokenMissing    = errors.New("no access token was sent")
-	ErrTokenInvalid    = errors.New("the access token is not valid")                    // unknown, malformed, expired, for another audience
-	ErrTokenUnverified = errors.New("the access token cannot be checked at the moment") // its keys cannot be had
+	ErrTokenMissing    = errors.New("no access token")
+	ErrTokenInvalid    = errors.New("the access token is not valid")           // unknown, malformed, expired, for another audience
+	ErrTokenUnverified = errors.New("the access token cannot be verified now") // its keys are unavailable
 )
 
-// What the stream may answer instead of a Receipt. Nothing of the submission
-// is stored, unless the error is ErrUnavailable, where it may be: the same ID
-// sent again settles it.
+// Answers of the stream other than a Receipt. Nothing of the submission is stored, except
+// perhaps after ErrUnavailable: sending the same ID again settles it.
 var (
-	ErrFull        = errors.New("the stream is full")                                    // the disk budget is used up
-	ErrDeadShare   = errors.New("the source has too many dead letters")                  // until an operator replays or drops some
-	ErrBusy        = errors.New("the stream takes no more at the moment")                // too much in flight
+	ErrFull        = errors.New("the stream is full")                   // the disk budget is used up
+	ErrDeadShare   = errors.New("the source has too many dead letters") // until an operator replays or drops some
+	ErrBusy        = errors.New("too many publishes are in flight")
 	ErrUnavailable = errors.New("the stream cannot be reached")                          // outcome unknown
 	ErrDiskFull    = errors.New("the disk of the stream is full")                        // besides ErrUnavailable
 	ErrHeld        = errors.New("the records of the source are held back")               // while it is moved to other lanes
-	ErrKeyReused   = errors.New("the idempotency key was used with another body")        // within the duplicate window
-	ErrTooLarge    = errors.New("a message is larger than the stream takes")             // one record beyond the limit
+	ErrKeyReused   = errors.New("the idempotency key was used with another body")        // within the deduplication window
+	ErrTooLarge    = errors.New("a message exceeds the stream's limit")                  // a single record
 	ErrUnreachable = errors.New("the warehouse cannot be reached from here")             // another process may reach it
-	ErrNotOwner    = errors.New("the lane has another owner")                            // a compare-and-swap was lost
+	ErrNotOwner    = errors.New("the lane has another owner")                            // a compare-and-swap failed
 	ErrGap         = errors.New("messages are missing from the lane before their block") // purged or lost before they were stored
 )
 
-// RetryError adds to an error when it is worth trying again.
+// RetryError adds to an error when to retry.
 type RetryError struct {
 	Err   error
 	After time.Duration
@@ -38,25 +37,25 @@ type RetryError struct {
 func (e *RetryError) Error() string { return e.Err.Error() }
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// Class says what to do about a failed store.
+// Class is how a failed insert is handled.
 type Class int
 
 const (
 	ClassUnknown Class = iota // retry a few times, then halt
-	ClassRetry                // the same block with the same token, for ever
-	ClassHalt                 // schema, rights, configuration: alarm, and probe until it is mended
-	ClassPoison               // the data: find the one record and set it aside
+	ClassRetry                // retry for ever: same block, same token
+	ClassHalt                 // schema, rights, configuration: alarm, and probe until fixed
+	ClassPoison               // bad data: find the record and dead-letter it
 )
 
-// StoreError is a failed store with its class.
+// StoreError is a failed insert with its class.
 type StoreError struct {
 	Class Class
-	Code  int  // of the warehouse, which is done with it then; 0 when it gave none
-	Large bool // it ran out of memory: fewer rows at once may pass
-	Slow  bool // it ran out of time: so may fewer rows, or more time
+	Code  int  // of the warehouse: the insert has ended; 0: no answer
+	Large bool // out of memory: fewer rows may pass
+	Slow  bool // out of time: fewer rows or more time may pass
 	Err   error
 
-	Unreached bool // no connection to the warehouse could be made
+	Unreached bool // no connection to the warehouse
 }
 
 func (e *StoreError) Error() string { return e.Err.Error() }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Exclusion is a rule of a source: records that match every pattern of it are not kept.
-// In a pattern * stands for any text; an empty one matches every record.
+// Exclusion is a rule of a source: records that match all its patterns are not kept.
+// * matches any text; an empty pattern matches every record.
 type Exclusion struct {
 	ValueType string `yaml:"valueType"`
 	Intent    string `yaml:"intent"`
@@ -14,7 +14,7 @@ type Exclusion struct {
 	Variable  string `yaml:"variable"` // the name of a VARIABLE record
 }
 
-// String is the rule as a token file has it.
+// String is the rule in the syntax of a token file.
 func (e Exclusion) String() string {
 	var parts []string
 	for _, p := range [][2]string{{"valueType", e.ValueType}, {"intent", e.Intent}, {"bpmnProcessId", e.Process}, {"variable", e.Variable}} {
@@ -25,7 +25,7 @@ func (e Exclusion) String() string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// Glob tells whether a text matches a pattern in which * stands for any text.
+// Glob tells whether a text matches a pattern, in which * matches any text.
 func Glob(pattern string, text []byte) bool {
 	for {
 		before, after, star := strings.Cut(pattern, "*")
@@ -39,8 +39,8 @@ func Glob(pattern string, text []byte) bool {
 		if after == "" {
 			return true
 		}
-		// The first place where the next piece fits is as good as any later one,
-		// but for the last piece, which has to be at the end.
+		// The first match of the next part is as good as any later one, except of the
+		// last part, which must match the end.
 		next, _, more := strings.Cut(after, "*")
 		if !more {
 			return len(text) >= len(next) && string(text[len(text)-len(next):]) == next

@@ -8,47 +8,47 @@ import (
 	"time"
 )
 
-// LaneState is the checkpoint of a lane, and the claim of the block that is being
-// stored. The stream keeps it; it changes only by compare-and-swap on Revision.
-// The checkpoint of changes is a lane state without claim and totals.
+// LaneState is the checkpoint of a lane and the claim of the block being stored. The
+// stream keeps it; it changes only by compare-and-swap on Revision. The checkpoint of
+// changes is a lane state without claim and totals.
 type LaneState struct {
-	Owner        string        `json:"owner"`                  // instance that may move the checkpoint, empty when none may
+	Owner        string        `json:"owner"`                  // instance that may move the checkpoint; empty: none
 	Incarnations []Incarnation `json:"incarnations,omitempty"` // oldest first; empty before the first write
-	StreamID     string        `json:"stream_id,omitempty"`    // the stream that Done counts in, name@time of creation: another one starts again at 1
+	StreamID     string        `json:"stream_id,omitempty"`    // the stream that Done counts in, name@creation time: a recreated one restarts at 1
 	Done         uint64        `json:"done"`                   // every message up to here is stored or dead-lettered
-	Stamp        int64         `json:"stamp,omitempty"`        // when the stream took message Done, ns since 1970, by its own clock: another message of this number has another; 0 when not known
+	Stamp        int64         `json:"stamp,omitempty"`        // when the stream stored message Done, ns since 1970: another message of this sequence has another; 0: unknown
 	LastRow      uint64        `json:"last_row,omitempty"`     // the last message of the current incarnation up to Done that left a row: the table must reach it
-	DedupFrom    uint64        `json:"dedup_from,omitempty"`   // messages from here on fill the deduplication window after a takeover, and are kept; 0 before the first write
-	VoidThrough  uint64        `json:"void_through,omitempty"` // an entry whose api knew no message behind this one is void
+	DedupFrom    uint64        `json:"dedup_from,omitempty"`   // a takeover fills the deduplication window from here; purges keep it; 0 before the first write
+	VoidThrough  uint64        `json:"void_through,omitempty"` // an entry whose LogEnd is not beyond this is void
 	Moves        []Move        `json:"moves,omitempty"`        // the move markers up to Done, in order
-	Claim        *Claim        `json:"claim,omitempty"`        // the block that is being stored, nil when none
+	Claim        *Claim        `json:"claim,omitempty"`        // the block being stored; nil: none
 	Totals       Totals        `json:"totals"`                 // of the messages of the current incarnation up to Done
 	StoredDays   []StoredDay   `json:"stored_days,omitempty"`  // the rows in Totals by their stored day, in the order of their messages
-	Recount      []Doubt       `json:"recount,omitempty"`      // days whose counters may be wrong: it is not known which views received a piece
-	Hold         *Hold         `json:"hold,omitempty"`         // nothing new is claimed meanwhile, nil when the lane is not held
+	Recount      []Doubt       `json:"recount,omitempty"`      // days whose counters may be wrong: unknown whether views received a piece
+	Hold         *Hold         `json:"hold,omitempty"`         // no new claims meanwhile; nil: not held
 	Reset        bool          `json:"reset,omitempty"`        // no ingester has resumed since Behind: it compares Incarnations with the table first
-	Forget       string        `json:"forget,omitempty"`       // the last order to forget instances that the owner must have read
+	Forget       string        `json:"forget,omitempty"`       // the last order to forget that the owner must have read
 	Revision     uint64        `json:"-"`                      // of the entry this was read from; 0 before the first write
 }
 
-// Incarnation is a lane from the creation of its stream, a restore, or a reset
-// on: a message keeps the incarnation in which it was appended.
+// Incarnation begins with the creation of a stream, a restore, or a reset. A message
+// keeps the incarnation in which it was appended.
 type Incarnation struct {
-	ID    uint64 `json:"id"`    // a time in ms, above the one of every incarnation before
+	ID    uint64 `json:"id"`    // a time in ms, above every earlier one
 	First uint64 `json:"first"` // its first message
 }
 
-// Move is a move marker: behind message Seq of the lane a request of the source that
-// was routed by an older list than of this revision is void.
+// Move is a move marker: after message Seq of the lane, a request of the source that was
+// routed by a list older than this revision is void.
 type Move struct {
 	Source   string `json:"source"`
 	Revision uint64 `json:"revision"`
 	Seq      uint64 `json:"seq"`
 }
 
-// MovedBy is the move marker behind which a request is void, if there is one: its
-// source had left the lane, so that other lanes may have stored its records. What is
-// not a request of records has no routing revision, and is never void by one.
+// MovedBy is the move marker that voids a request, if any: its source had left the lane,
+// so other lanes may have stored its records. Changes and markers have no routing
+// revision and are never void by one.
 func MovedBy(moves []Move, m *Message) (Move, bool) {
 	for _, move := range moves {
 		if move.Source == m.Source && move.Seq < m.Seq && m.Revision < move.Revision && m.Revision > 0 {
@@ -58,12 +58,12 @@ func MovedBy(moves []Move, m *Message) (Move, bool) {
 	return Move{}, false
 }
 
-// maxMoves is how many move markers a lane state keeps. Beyond it, those are let go
-// first behind which the same source has another one: only a reader of the messages
-// between the two would need them.
+// maxMoves bounds the move markers of a lane state. Beyond it, those that a later marker
+// of the same source follows are dropped first: only a reader of the messages between
+// the two would need them.
 const maxMoves = 256
 
-// AddMoves adds move markers, which are behind all others.
+// AddMoves adds move markers, which follow all others.
 func AddMoves(moves, more []Move) []Move {
 	if len(more) == 0 {
 		return moves
@@ -78,23 +78,22 @@ func AddMoves(moves, more []Move) []Move {
 	return all
 }
 
-// Totals is what became of the records of a lane:
+// Totals is the outcome counts of the records of a lane:
 // Read = Stored + Deduplicated + DeadLettered + Forgotten + Void.
 type Totals struct {
 	Read         uint64 `json:"read,omitempty"`
 	Stored       uint64 `json:"stored,omitempty"`
-	Deduplicated uint64 `json:"deduplicated,omitempty"` // known already
+	Deduplicated uint64 `json:"deduplicated,omitempty"`
 	DeadLettered uint64 `json:"dead_lettered,omitempty"`
-	Forgotten    uint64 `json:"forgotten,omitempty"` // of instances that were forgotten
+	Forgotten    uint64 `json:"forgotten,omitempty"` // of forgotten instances
 	Void         uint64 `json:"void,omitempty"`      // of void requests
 }
 
-// Sum is what became of all that was read, by what it became.
 func (t Totals) Sum() uint64 {
 	return t.Stored + t.Deduplicated + t.DeadLettered + t.Forgotten + t.Void
 }
 
-// Add adds what became of more records.
+// Add adds more counts.
 func (t *Totals) Add(more Totals) {
 	t.Read += more.Read
 	t.Stored += more.Stored
@@ -104,20 +103,17 @@ func (t *Totals) Add(more Totals) {
 	t.Void += more.Void
 }
 
-// Hold keeps a lane between two blocks: what is claimed is stored, and nothing
-// new is claimed. It is a request, not a lock: it ends at its time when the
-// operator who wrote it does not return, and what rests on it must compare the
-// revision of the lane state again.
+// Hold keeps a lane between two blocks: the open claim is stored, and none follows. It
+// is a request, not a lock: it expires if its operator does not return, so an operation
+// under it must compare the lane state's revision again.
 type Hold struct {
 	By    string `json:"by"`    // name of the operator or command that holds the lane
 	Until int64  `json:"until"` // ms since 1970
 }
 
-// Held tells whether the lane is held.
 func (s LaneState) Held(now time.Time) bool { return s.Hold != nil && now.UnixMilli() < s.Hold.Until }
 
-// Incarnation is the one that messages appended now belong to, 0 before the
-// first write.
+// Incarnation is the current one, 0 before the first write.
 func (s LaneState) Incarnation() uint64 {
 	if n := len(s.Incarnations); n > 0 {
 		return s.Incarnations[n-1].ID
@@ -125,8 +121,8 @@ func (s LaneState) Incarnation() uint64 {
 	return 0
 }
 
-// IncarnationOf is the one that a message belongs to: the last that begins at or
-// before it. 0 when the state lists none.
+// IncarnationOf is the incarnation of a message: the last that begins at or before it.
+// 0 when the state lists none.
 func (s LaneState) IncarnationOf(seq uint64) uint64 {
 	for _, in := range slices.Backward(s.Incarnations) {
 		if in.First <= seq {
@@ -136,9 +132,9 @@ func (s LaneState) IncarnationOf(seq uint64) uint64 {
 	return 0
 }
 
-// Base is the last message before the current incarnation. Messages up to there are not
-// in Totals. Those behind Done were perhaps stored before the lane was reset or restored:
-// records that are known by their place are looked up.
+// Base is the last message before the current incarnation. Messages up to it are not in
+// Totals. If they are after Done, they may have been stored before the reset or restore:
+// records identified by place are looked up.
 func (s LaneState) Base() uint64 {
 	if n := len(s.Incarnations); n > 0 {
 		return s.Incarnations[n-1].First - 1
@@ -152,14 +148,13 @@ func (s LaneState) WithIncarnation(id, first uint64) LaneState {
 	return s
 }
 
-// Behind is the state of a lane of which the messages up to last are those that it was
-// written for, and the others are not, or are yet to come: they are of another
-// incarnation. What was done of the first stays done; without a checkpoint, and where
-// messages are gone, it is what is before first, the first message that the lane holds.
-// A claim stays, whole or not at all. So does Stamp; it is 0 when Done is another message.
+// Behind is the state of a reset or restored lane: messages up to last are unchanged,
+// later ones belong to a new incarnation id. Progress up to last is kept; without a
+// checkpoint, or where messages are gone, it is up to first-1, first being the lane's
+// first message. A claim is kept whole or dropped. Stamp is 0 if Done changes.
 func (s LaneState) Behind(last, first, id uint64) LaneState {
 	done := min(s.Done, last)
-	if s.DedupFrom == 0 || done < s.Done { // not known, or of a window that ends later
+	if s.DedupFrom == 0 || done < s.Done { // unknown, or of a window that ends later
 		s.DedupFrom, s.VoidThrough = first, 0
 	}
 	next := LaneState{
@@ -181,8 +176,8 @@ func (s LaneState) Behind(last, first, id uint64) LaneState {
 	return next.WithIncarnation(id, last+1)
 }
 
-// Check refuses a state whose claim does not begin behind its checkpoint. Every
-// reader that goes on from the state calls it.
+// Check refuses a state whose claim does not follow its checkpoint. Every reader that
+// resumes from the state calls it.
 func (s LaneState) Check() error {
 	if s.Claim != nil && s.Claim.First != s.Done+1 {
 		return fmt.Errorf("the lane state is damaged: claim %s does not follow message %d", s.Claim, s.Done)
@@ -190,9 +185,8 @@ func (s LaneState) Check() error {
 	return nil
 }
 
-// Apply records a claim, all of whose pieces are settled, as done: what became of
-// its records, and of these how many rows it stored, the last of them in message
-// lastRow.
+// Apply records a settled claim as done: the outcome counts of its records, and the last
+// message that left a row.
 func (s LaneState) Apply(c Claim, became Totals, lastRow uint64) (LaneState, error) {
 	s.Claim = &c
 	if err := s.Check(); err != nil {
@@ -214,7 +208,7 @@ func (s LaneState) Apply(c Claim, became Totals, lastRow uint64) (LaneState, err
 	return s, nil
 }
 
-// InDoubt is the state with more days whose counters are to be recounted.
+// InDoubt is the state with more days to recount.
 func (s LaneState) InDoubt(days []Doubt) LaneState {
 	if len(days) > 0 {
 		all := append(slices.Clone(s.Recount), days...)
@@ -229,7 +223,7 @@ func (s LaneState) InDoubt(days []Doubt) LaneState {
 // Dead is a record, or a whole message, that cannot be stored.
 type Dead struct {
 	Message Message // where it came from; Body is the bytes that cannot be stored
-	Index   int     // index of the record within the message, -1 for the whole message
+	Index   int     // of the record within the message, -1 for the whole message
 	Code    string  // stable, machine-readable
 	Reason  string  // a sentence; never a submitted value
 }
@@ -237,9 +231,8 @@ type Dead struct {
 // MaxStep bounds what one message adds to stream time.
 const MaxStep = 30 * time.Second
 
-// Step is the stream time between two neighbouring messages of a lane, by when
-// the lane has stored them: 0 to 30 s, so that neither a clock that is set,
-// another server's clock nor an outage ages a retry out.
+// Step is the stream time between two neighbouring messages of a lane, by their stored
+// times: 0 to 30 s, so that no clock change, failover, or outage ages a retry out.
 func Step(before, after time.Time) time.Duration {
 	return min(max(after.Sub(before), 0), MaxStep)
 }

@@ -7,25 +7,23 @@ import (
 	"fmt"
 )
 
-// Run is a run of rows, To excluded.
+// Run is a run of rows, To exclusive.
 type Run struct {
 	From int `json:"from"`
 	To   int `json:"to"`
 }
 
-// maxRows is more than any block has.
+// maxRows is above the rows of any block.
 const maxRows = 1 << 30
 
-// Forms in which runs are written: by their lengths, or as one bit for each row
-// up to the last, whichever is shorter. So runs of a million rows take at most
-// 163 KiB.
+// Encodings of runs: lengths, or one bit per row up to the last, whichever is shorter. So
+// runs of a million rows take at most 163 KiB.
 const (
 	runsByLength = iota
 	runsByBit
 )
 
-// FormatRuns writes runs, which are in order and do not touch, as a claim keeps
-// them: empty for none.
+// FormatRuns encodes runs, in order and not adjacent, for a claim; empty for none.
 func FormatRuns(runs []Run) string {
 	if len(runs) == 0 {
 		return ""
@@ -50,7 +48,7 @@ func FormatRuns(runs []Run) string {
 	return base64.RawStdEncoding.EncodeToString(b)
 }
 
-// ParseRuns reads what FormatRuns has written.
+// ParseRuns decodes the output of FormatRuns.
 func ParseRuns(text string) ([]Run, error) {
 	b, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil {
@@ -99,7 +97,7 @@ func parseLengths(b []byte) (runs []Run, err error) {
 	return runs, nil
 }
 
-// AddRow adds a row, which is behind all others, to runs.
+// AddRow adds a row, which follows all others, to runs.
 func AddRow(runs []Run, row int) []Run {
 	if n := len(runs) - 1; n >= 0 && runs[n].To == row {
 		runs[n].To++

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// Scope is one right a token may carry.
+// Scope is a permission of a token.
 type Scope string
 
-// The scopes there are. None includes another: a token that may do everything
-// names all of them.
+// Scopes do not include each other: a token with every permission lists all.
 const (
 	ScopeRecordsWrite Scope = "records:write" // post workflow records
 	ScopeUserWrite    Scope = "user:write"    // patch the current user
 	ScopeFieldsWrite  Scope = "fields:write"  // put and delete dataset fields
 	ScopeRead         Scope = "read"          // read the current user and dataset fields
-	ScopeAdmin        Scope = "admin"         // store members that bear authority: privileges, grant, license, type, status
+	ScopeAdmin        Scope = "admin"         // store members that grant authority: privileges, grant, license, type, status
 )
 
 // Scopes lists every scope, in the order they are documented.
@@ -23,21 +22,19 @@ func Scopes() []Scope {
 	return []Scope{ScopeRecordsWrite, ScopeUserWrite, ScopeFieldsWrite, ScopeRead, ScopeAdmin}
 }
 
-// Caller is who a request comes from, as its token says.
+// Caller is the identity and permissions of a request's token.
 type Caller struct {
 	Subject string      // the current user, and the owner of its idempotency keys; never empty
 	Source  string      // the engine whose records it posts; never empty
-	Scopes  []Scope     // not modified after it is handed out, nor are the lists below
-	Tables  []string    // dataset tables it may touch; nil for all, empty for none
+	Scopes  []Scope     // read-only, like the lists below
+	Tables  []string    // dataset tables it may change and read; nil for all, empty for none
 	Tenants []string    // tenants whose records it may post; nil for all, empty for none
-	Exclude []Exclusion // records that are accepted and not kept
-	Rate    float64     // requests per second the token may make; 0 leaves it to the api
+	Exclude []Exclusion // records to accept and not keep
+	Rate    float64     // requests per second of the token; 0: the api's default
 }
 
-// May tells whether the token carries the scope.
 func (c Caller) May(s Scope) bool { return slices.Contains(c.Scopes, s) }
 
-// MayTouch tells whether the token may touch fields of a dataset table.
 func (c Caller) MayTouch(table string) bool {
 	return c.Tables == nil || slices.Contains(c.Tables, table)
 }
@@ -45,27 +42,26 @@ func (c Caller) MayTouch(table string) bool {
 // Submission is one accepted request on its way into the stream.
 type Submission struct {
 	ID          string    // identity within the deduplication window, together with Source and Subject; ASCII, no spaces
-	Hash        string    // hex of the 128-bit hash of the body: tells a repeat from a misused key
+	Hash        string    // hex of the 128-bit hash of the body: distinguishes a repeat from a misused key
 	Subject     string    // subject of the token that posted it
-	Source      string    // the engine its records are of, as the token says
+	Source      string    // the engine of its records, from the token
 	Received    time.Time // when the api received it
 	TraceParent string    // W3C trace context as sent, or empty
-	Identified  bool      // every record has an identity of its own, so that a repeat needs no memory of the request
+	Identified  bool      // every record has a deduplication key of its own: repeats need no request memory
 	Unique      bool      // its ID is never sent again
 	Records     Cutter    // its records
 }
 
-// Cutter is the records of a request, which are cut when it is known how many lanes
-// its source has. The api's is a *record.Request, Chunks is one that is cut already.
+// Cutter cuts the records of a request once the number of its source's lanes is known.
+// The api's is a *record.Request; Chunks is already cut.
 type Cutter interface {
-	// Cut returns at least one chunk: the records in order, those of one lane
-	// together, the lanes in order. They are good until the next Cut, and are not
-	// used after Publish returns.
+	// Cut returns at least one chunk: records in order, grouped by lane, lanes in
+	// order. They are valid until the next Cut and not used after Publish returns.
 	Cut(lanes int) ([]Chunk, error)
 }
 
-// Chunk is a part of a request: a JSON array of records as they were sent, cut
-// between records so that it stays below a size.
+// Chunk is a part of a request: a JSON array of records as sent, cut between records to
+// a maximum size.
 type Chunk struct {
 	Body     []byte // JSON array, encoded as Encoding says; not modified
 	Encoding string // EncodingS2, or empty for plain JSON
@@ -73,34 +69,33 @@ type Chunk struct {
 	Lane     int    // index in the list of its source's lanes
 }
 
-// Chunks is a Cutter of what is cut already.
+// Chunks is a Cutter that is already cut.
 type Chunks []Chunk
 
-// Cut returns them as they are.
 func (c Chunks) Cut(int) ([]Chunk, error) { return c, nil }
 
 // EncodingS2 marks a body compressed as one S2 block.
 const EncodingS2 = "s2"
 
-// Receipt is the stream's answer once a Submission is durable.
+// Receipt is the stream's acknowledgement of a durable Submission.
 type Receipt struct {
-	Replayed bool    // the same ID and body were sent before: nothing of it is stored twice
+	Replayed bool    // the same ID and body were sent before; nothing is stored twice
 	Places   []Place // where its chunks are; not modified
 }
 
 // Place is a message of a lane.
 type Place struct {
 	Lane   int
-	Stream string // StreamID of the lane, which a lane that is deleted and created again does not keep
+	Stream string // StreamID of the lane; a recreated lane has another
 	Seq    uint64
-	ID     string // Nats-Msg-Id under which it was sent, which tells it from another message of this number; empty when that is not known
+	ID     string // Nats-Msg-Id, which another message of this sequence would not have; empty: unknown
 }
 
 const (
-	// DefaultChunkBytes is the size chunks are made for.
+	// DefaultChunkBytes is the target size of chunks.
 	DefaultChunkBytes = 512 << 10
 
-	// MaxChunkBytes is the largest chunk the stream takes: its limit of 16 MiB
-	// for a message, less room for the headers.
+	// MaxChunkBytes is the largest chunk: the stream's message limit of 16 MiB less
+	// the headers.
 	MaxChunkBytes = 16<<20 - 64<<10
 )

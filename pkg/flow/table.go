@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// appendName appends text as a table has it: its length and itself, or, of hex digits, half as
-// many bytes. The lowest bit of the length tells which.
+// appendName appends a text: its length and bytes, hex digits packed into half as many.
+// The lowest bit of the length tells which.
 func appendName(dst []byte, text string) []byte {
 	if n := len(text); n > 0 && n%2 == 0 && isHex(text) {
 		dst = binary.AppendUvarint(dst, uint64(n/2)<<1|1)
@@ -38,11 +38,11 @@ func digit(c byte) byte {
 	return c - 'a' + 10
 }
 
-// tableReader reads a table, and remembers what is wrong with it first.
+// tableReader reads a table, and keeps its first error.
 type tableReader struct {
 	b   []byte
 	at  int
-	row int // being read; -1 in the beginning
+	row int // being read; -1 before the first
 	err error
 }
 
@@ -50,22 +50,22 @@ func (r *tableReader) fail(what string, args ...any) {
 	if r.err != nil {
 		return
 	}
-	where := "in its beginning"
+	where := "before the first row"
 	if r.row >= 0 {
 		where = fmt.Sprintf("in row %d", r.row)
 	}
-	r.err = fmt.Errorf("the table of the entry is damaged at byte %d, %s: %s", r.at, where, fmt.Sprintf(what, args...))
+	r.err = fmt.Errorf("the entry table is corrupt at byte %d, %s: %s", r.at, where, fmt.Sprintf(what, args...))
 }
 
-// number reads an unsigned number of at most most.
+// number reads an unsigned number up to most.
 func (r *tableReader) number(name string, most uint64) uint64 {
 	if r.err != nil {
 		return 0
 	}
 	v, n := binary.Uvarint(r.b[r.at:])
 	switch {
-	case n <= 0 || n > 1 && r.b[r.at+n-1] == 0: // too long, cut off, or written longer than it must be
-		r.fail("%s is no number", name)
+	case n <= 0 || n > 1 && r.b[r.at+n-1] == 0: // too long, truncated, or not in shortest form
+		r.fail("%s is not a number", name)
 		return 0
 	case v > most:
 		r.fail("%s is %d, more than %d", name, v, most)
@@ -75,7 +75,6 @@ func (r *tableReader) number(name string, most uint64) uint64 {
 	return v
 }
 
-// name reads a text.
 func (r *tableReader) name(what string) string {
 	n := r.number("the length of "+what, 1<<24)
 	size := int(n >> 1)
@@ -89,23 +88,23 @@ func (r *tableReader) name(what string) string {
 	r.at += size
 	if n&1 == 0 {
 		if size > 0 && size%2 == 0 && isHex(string(text)) {
-			r.fail("%s is hex digits that are not packed", what)
+			r.fail("%s is unpacked hex digits", what)
 		}
 		return string(text)
 	}
 	if size == 0 {
-		r.fail("%s is packed and empty", what)
+		r.fail("%s is packed but empty", what)
 	}
 	return hex.EncodeToString(text)
 }
 
-// Parse reads the table of an entry, and cuts its body by it, unless that is nil.
-// Every table can be written in one way only. After an error there are no messages.
+// Parse decodes the table of an entry and slices its body by it; body may be nil. Each
+// table has exactly one encoding. After an error Messages is empty.
 func (e *Entry) Parse(table, body []byte) error {
-	const mostMS = 1 << 50 // far beyond every time there will be
+	const mostMS = 1 << 50 // beyond any real time
 	r := tableReader{b: table, row: -1}
 	if len(table) == 0 || table[0] != entryVersion {
-		r.fail("it is not of version %d", entryVersion)
+		r.fail("the version is not %d", entryVersion)
 		return r.err
 	}
 	r.at = 1
@@ -114,7 +113,7 @@ func (e *Entry) Parse(table, body []byte) error {
 	var callers []entryCaller
 	var received int64
 	index, left := 0, len(body)
-	if body == nil { // it was not asked for
+	if body == nil { // not requested
 		left = 1 << 31
 	}
 	for r.row = 0; r.err == nil && (r.at < len(table) || r.row == 0); r.row++ {
@@ -128,7 +127,7 @@ func (e *Entry) Parse(table, body []byte) error {
 		if number := r.number("the caller", uint64(len(callers))); number == 0 {
 			who := entryCaller{r.name("the subject"), r.name("the source"), r.number("the routing revision", 1<<63)}
 			if slices.Contains(callers, who) {
-				r.fail("a caller comes twice")
+				r.fail("a caller is repeated")
 			}
 			callers = append(callers, who)
 			m.Subject, m.Source, m.Revision = who.subject, who.source, who.revision
@@ -170,8 +169,8 @@ func (e *Entry) Parse(table, body []byte) error {
 	return r.err
 }
 
-// A W3C trace context is 00-<32 hex>-<16 hex>-<2 hex>. Without its dashes it is
-// half as long in a table.
+// A W3C trace context is 00-<32 hex>-<16 hex>-<2 hex>. Tables drop its dashes, so that
+// it packs as hex.
 var dashes = [...]int{2, 35, 52}
 
 const (
@@ -186,7 +185,7 @@ func packTrace(parent string) string {
 	return parent[:2] + parent[3:35] + parent[36:52] + parent[53:]
 }
 
-// TraceParent is a W3C trace context of a span that is kept.
+// TraceParent is a W3C trace context of a sampled span.
 func TraceParent(trace [16]byte, span [8]byte) string {
 	text := make([]byte, 0, traceLength)
 	text = hex.AppendEncode(append(text, "00-"...), trace[:])
@@ -194,8 +193,8 @@ func TraceParent(trace [16]byte, span [8]byte) string {
 	return string(append(text, "-01"...))
 }
 
-// TraceSpan is the span that a W3C trace context names. ok is false when there is
-// none, or none that is kept.
+// TraceSpan is the span of a W3C trace context. ok is false when there is none, or it is
+// not sampled.
 func TraceSpan(parent string) (trace [16]byte, span [8]byte, ok bool) {
 	packed := packTrace(parent)
 	var b [packedLength / 2]byte
