@@ -9,15 +9,14 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Append decodes every record of a message into one row each. On error, a
-// *BadRecordError, the columns are exactly as before.
+// Append decodes each record of a message into one row. After an error, a
+// *BadRecordError, the columns are unchanged.
 func (c *Columns) Append(m *flow.Message) error {
 	return c.AppendExcept(m, func(int) bool { return false })
 }
 
-// AppendExcept is Append without the records that skip names by their index in
-// the entry.
-// Those only have to be valid JSON.
+// AppendExcept is Append without the records whose index in the entry skip selects;
+// those need only be valid JSON.
 func (c *Columns) AppendExcept(m *flow.Message, skip func(index int) bool) error {
 	before := c.mark()
 	if bad := c.append(m, skip, func(bad *BadRecordError) *BadRecordError { return bad }); bad != nil {
@@ -27,9 +26,8 @@ func (c *Columns) AppendExcept(m *flow.Message, skip func(index int) bool) error
 	return nil
 }
 
-// AppendGood is Append of the records that can be decoded; it returns the
-// others. The error, a *BadRecordError, is for a message that is broken as a
-// whole: then the columns are exactly as before, and nothing is returned.
+// AppendGood appends the records that can be decoded and returns the others. An error, a
+// *BadRecordError, means that the whole message is corrupt: nothing is appended.
 func (c *Columns) AppendGood(m *flow.Message) (bad []*BadRecordError, err error) {
 	before := c.mark()
 	broken := c.append(m, func(int) bool { return false }, func(one *BadRecordError) *BadRecordError {
@@ -43,8 +41,8 @@ func (c *Columns) AppendGood(m *flow.Message) (bad []*BadRecordError, err error)
 	return bad, nil
 }
 
-// append adds the records of a message that skip does not name. Of a record
-// that is bad, aside says whether it ends there.
+// append adds the records of a message that skip does not select. aside returns whether
+// a bad record ends the message.
 func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRecordError) *BadRecordError) *BadRecordError {
 	r := &c.reader
 	c.bind()
@@ -71,8 +69,8 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 	}
 }
 
-// extend makes room for some rows after the first rows, all of them empty: most
-// records lack most columns. fill takes back what is not used.
+// extend adds empty rows after the first rows, since most records lack most columns. fill
+// removes those that remain unused.
 func (c *Columns) extend(rows, some int) {
 	c.room = rows + min(max(some, 1), mostRoom)
 	for _, s := range c.symbols() {
@@ -83,11 +81,10 @@ func (c *Columns) extend(rows, some int) {
 	}
 }
 
-// mostRoom bounds the rows that are made room for at a time.
+// mostRoom bounds the rows that extend adds at a time.
 const mostRoom = 1024
 
-// fill gives the rows of a message what they have in common, and ends the
-// columns that have room for more.
+// fill sets the values that all rows of a message share and truncates unused rows.
 func (c *Columns) fill(m *flow.Message) {
 	rows := len(c.TS)
 	c.room = rows
@@ -112,7 +109,7 @@ func (c *Columns) fill(m *flow.Message) {
 	c.StreamSeq = fill(c.StreamSeq, rows, m.Seq)
 }
 
-// row adds the record just read. Nothing can fail any more.
+// row adds the record just read. It cannot fail.
 func (c *Columns) row(m *flow.Message) {
 	r, row := &c.reader, len(c.TS)
 	if row == c.room {
@@ -139,8 +136,8 @@ func (c *Columns) row(m *flow.Message) {
 	c.identity(m, row, kind, follows, outer, inner)
 }
 
-// members adds what each of the fields says to the column that is its own, and
-// returns what it adds to the content of the record if that is asked for.
+// members adds each field to its column. With content, it returns what they add to the
+// content hash of the record.
 func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) (sum xxh3.Uint128) {
 	r := &c.reader
 	for ; fields != 0; fields &= fields - 1 {
@@ -194,10 +191,9 @@ type fieldSet uint64
 
 func (s *fieldSet) add(f field) { *s |= 1 << f }
 
-// position adds partition and position, which an id like 1-7554 tells when they
-// are not given, and the position of the record that caused this one. It says
-// whether the record names partition and position itself, and both can be those of
-// an engine, and whether its id says no more than they do.
+// position adds partition and position, parsed from an id such as 1-7554 if absent, and
+// the source record position. positioned: the record itself has a valid partition and
+// position. follows: its id is derived from them.
 func (c *Columns) position(row int, left *fieldSet) (positioned, follows bool) {
 	r := &c.reader
 	partition, ok1 := r.looseInteger(fieldPartitionID, left)
@@ -217,7 +213,7 @@ func (c *Columns) position(row int, left *fieldSet) (positioned, follows bool) {
 	return ok1 && ok2 && 1 <= partition && partition <= flow.MaxPartition && position >= 1, plain && partition == first && position == second
 }
 
-// version adds the version of the process, which process instances call
+// version adds the process version, which process instances call
 // version and jobs processDefinitionVersion.
 func (c *Columns) version(row int, left *fieldSet) {
 	r := &c.reader
@@ -256,8 +252,7 @@ func (c *Columns) deadline(row int) {
 	}
 }
 
-// timestamp returns the time of the record, or 0 when it has none that can be
-// right.
+// timestamp returns the time of the record, or 0 when it is missing or implausible.
 func (r *reader) timestamp(left *fieldSet) int64 {
 	v := r.get(fieldTimestamp)
 	if v.kind <= kindNull {
@@ -305,11 +300,9 @@ func (r *reader) json(f field) []byte {
 
 var emptyObject = []byte("{}")
 
-// extra adds the JSON object of everything no column takes: members of value
-// at the top, members of the record itself under "_record", all as they were
-// sent. It is empty when there is nothing. A member of value called _record
-// gets one more underscore, and so does one called __record, and so on, so that
-// nothing is confused.
+// extra adds a JSON object of all members without a column, as sent: those of value at
+// the top, those of the record under "_record"; empty if there are none. A member of
+// value called _record, __record, … gets one more underscore.
 func (c *Columns) extra(row int, left fieldSet) {
 	r, start := &c.reader, len(c.Extra.Buf)
 	if len(r.inner)+len(r.outer) == 0 && left == 0 {
@@ -339,8 +332,7 @@ func (c *Columns) extra(row int, left fieldSet) {
 	c.Extra.close(row, start)
 }
 
-// appendInner adds a member of value, under another name if it would be taken
-// for the members of the record.
+// appendInner adds a member of value, renamed if it collides with "_record".
 func (r *reader) appendInner(b []byte, m span) []byte {
 	if c := r.b[m.start+1]; c == '_' || c == '\\' {
 		name, at := r.key(int(m.start))
@@ -354,7 +346,7 @@ func (r *reader) appendInner(b []byte, m span) []byte {
 	return append(b, r.b[m.start:m.end]...)
 }
 
-// appendFields adds the members that are fields, but of a type no column takes.
+// appendFields adds fields whose type does not fit their column.
 func (r *reader) appendFields(b []byte, sep byte, fields uint64) ([]byte, byte) {
 	for ; fields != 0; fields &= fields - 1 {
 		f := field(bits.TrailingZeros64(fields))

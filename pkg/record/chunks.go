@@ -9,21 +9,19 @@ import (
 	"sluice/pkg/flow"
 )
 
-// maxPlainBytes is the size of a chunk before compression. It bounds the
-// memory of its writer and its readers: records often become a tenth. A
-// record larger than that is a chunk alone.
+// maxPlainBytes bounds a chunk before compression, and so the memory of its writer and
+// readers: records often shrink to a tenth. A larger record is a chunk alone.
 const maxPlainBytes = 1 << 20
 
-// Cut appends to dst the records as chunks for a source of so many lanes: JSON
-// arrays cut between records and by lane, compressed with S2 when that pays. The
-// lanes are in order, and so are the records of one lane. A body is at most target
-// bytes, unless it holds a single record. The same request always yields the same
-// chunks. They are r's, and good until the next Cut, Parse, or Release. The error is
-// a *LimitError: a record that would not fit even alone.
+// Cut appends the records to dst as chunks for a source with this many lanes: JSON arrays
+// of whole records, by lane and in order, compressed with S2 when that pays. A body is at
+// most target bytes, unless it holds a single record. Equal requests yield equal chunks.
+// They belong to r and are valid until the next Cut, Parse, or Release. The error is a
+// *LimitError: a record does not fit even alone.
 func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error) {
 	r.used, r.lanes = 0, uint64(max(1, lanes))
 	list := r.byLane()
-	guess := maxPlainBytes // bytes of records that should make one chunk
+	guess := maxPlainBytes // estimated bytes of records per chunk
 	for len(list) > 0 {
 		to := r.upTo(list, guess)
 		chunk := r.chunk(list[:to])
@@ -42,8 +40,7 @@ func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error)
 	return dst, nil
 }
 
-// posted is a record of a request: where it is in the body, and what its lane
-// follows from.
+// posted is a record of a request: its span in the body, and what decides its lane.
 type posted struct {
 	span
 	route uint64
@@ -59,7 +56,7 @@ func (r *Request) laneOf(p posted) int { return int(p.route % r.lanes) }
 // byLane is the records by lane.
 func (r *Request) byLane() []posted {
 	sorted := func(a, b posted) int { return r.laneOf(a) - r.laneOf(b) }
-	if r.lanes == 1 || slices.IsSortedFunc(r.records, sorted) { // an exporter has a partition, and sends requests of its own
+	if r.lanes == 1 || slices.IsSortedFunc(r.records, sorted) { // an exporter's request is of one partition
 		return r.records
 	}
 	r.sorted = append(r.sorted[:0], r.records...)
@@ -67,10 +64,9 @@ func (r *Request) byLane() []posted {
 	return r.sorted
 }
 
-// route returns what the lane of the record just read follows from: the record
-// alone, so that the same record always goes to the same lane of its source's list.
-// The lane is list[route mod length]: by the partition where the record is known by
-// its position, else by its id; without either it is 0, the list's first lane.
+// route decides the lane of the record just read, from the record alone: it goes to
+// list[route mod length] of its source's lanes. It is the partition where the record is
+// identified by position, else the hash of its id, else 0.
 func (w *walker) route() uint64 {
 	const maxPartition, end = 8191, 4_102_444_800_000 // of Camunda's partitions, and of 2099 in ms
 	partition, code := w.integer(w.get(fieldPartitionID))
@@ -86,8 +82,7 @@ func (w *walker) route() uint64 {
 	return 0
 }
 
-// LaneOf is the index of one record's lane among so many, as Cut would choose it;
-// that of a record which cannot be read is 0.
+// LaneOf is the lane index that Cut would choose for one record; 0 if it cannot be read.
 func LaneOf(raw []byte, lanes int) int {
 	var w walker
 	w.b = raw
@@ -98,8 +93,8 @@ func LaneOf(raw []byte, lanes int) int {
 	return int(w.route() % uint64(lanes))
 }
 
-// upTo returns how many of the first records of the list, all of one lane, fit in
-// n bytes; at least one.
+// upTo returns how many leading records of the list, all of one lane, fit in n bytes; at
+// least one.
 func (r *Request) upTo(list []posted, n int) int {
 	to, lane := 1, r.laneOf(list[0])
 	n -= list[0].size() + len("[]")
@@ -111,8 +106,8 @@ func (r *Request) upTo(list []posted, n int) int {
 	return to
 }
 
-// shrink returns how many bytes of records to try next, after these became
-// encoded bytes: a little less than would fit at the same ratio.
+// shrink returns how many bytes of records to try next, after these became encoded
+// bytes: slightly less than fits at the same ratio.
 func shrink(list []posted, encoded, target int) int {
 	plain := 0
 	for _, p := range list {
@@ -139,7 +134,7 @@ func (r *Request) chunk(list []posted) flow.Chunk {
 	return flow.Chunk{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Lane: r.laneOf(list[0])}
 }
 
-// join returns the array of the records: the body itself when it is just that.
+// join returns the array of the records: the body itself if it is equal.
 func (r *Request) join(list []posted) []byte {
 	if r.array && len(list) == len(r.records) && len(r.body) <= maxPlainBytes {
 		return r.body

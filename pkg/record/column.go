@@ -11,9 +11,9 @@ import (
 	"sluice/pkg/flow"
 )
 
-// LowCardinality is a column of strings that repeat: each row is a key into Values,
-// where key 0 is always the empty string. Only the keys of the width in Width
-// are filled; they widen by themselves when the dictionary outgrows them.
+// LowCardinality is a column of strings that repeat: each row is a key into Values, where
+// key 0 is the empty string. Only the keys of width Width are filled; they widen when the
+// dictionary outgrows them.
 type LowCardinality struct {
 	Values StringColumn // the dictionary of this block
 	Width  int          // bytes per key: 1, 2 or 4
@@ -21,14 +21,14 @@ type LowCardinality struct {
 	Keys16 []uint16
 	Keys32 []uint32
 
-	hashes []xxh3.Uint128 // what a value adds to the content of a record; zero or missing until it is needed
+	hashes []xxh3.Uint128 // what a value adds to a content hash; zero or missing until needed
 
 	seed  maphash.Seed
 	slots []uint32 // open addressing, linear probing: key+1, or 0 for a free slot
 	last  uint32   // key of the value set last: neighbours are often equal
 	text  []byte   // and that value
 
-	recent [recentValues]uint16 // keys of values looked up lately, by a bit of their text; 0 for none
+	recent [recentValues]uint16 // cache of keys, by part of the text; 0: free
 }
 
 // recentValues is a power of two.
@@ -37,7 +37,6 @@ const recentValues = 64
 // slotsAtFirst is the size of a new hash table, a power of two.
 const slotsAtFirst = 64
 
-// Rows returns the number of rows.
 func (s *LowCardinality) Rows() int {
 	switch s.Width {
 	case 2:
@@ -48,7 +47,6 @@ func (s *LowCardinality) Rows() int {
 	return len(s.Keys8)
 }
 
-// Key returns the key of row i.
 func (s *LowCardinality) Key(i int) int {
 	switch s.Width {
 	case 2:
@@ -59,7 +57,7 @@ func (s *LowCardinality) Key(i int) int {
 	return int(s.Keys8[i])
 }
 
-// Value returns row i; it shares the memory of the column.
+// Value returns row i; it aliases the column.
 func (s *LowCardinality) Value(i int) []byte { return s.Values.Value(s.Key(i)) }
 
 // set gives a row its value, which is copied if it is new to the dictionary.
@@ -82,7 +80,7 @@ func (s *LowCardinality) set(row int, v []byte) {
 	}
 }
 
-// extend makes the rows from from to to-1, all empty.
+// extend adds empty rows up to to-1.
 func (s *LowCardinality) extend(from, to int) {
 	switch s.Width {
 	case 1:
@@ -94,7 +92,7 @@ func (s *LowCardinality) extend(from, to int) {
 	}
 }
 
-// end leaves the first n rows.
+// end keeps the first n rows.
 func (s *LowCardinality) end(n int) {
 	switch s.Width {
 	case 1:
@@ -106,7 +104,7 @@ func (s *LowCardinality) end(n int) {
 	}
 }
 
-// hash is where what the value set last adds to the content of a record is kept.
+// hash is the cached content hash of the value set last.
 func (s *LowCardinality) hash() *xxh3.Uint128 {
 	if n := s.Values.Rows() - len(s.hashes); n > 0 {
 		s.hashes = append(s.hashes, make([]xxh3.Uint128, n)...)
@@ -114,7 +112,7 @@ func (s *LowCardinality) hash() *xxh3.Uint128 {
 	return &s.hashes[s.last]
 }
 
-// lookup returns the key of v, which it adds to the dictionary if need be.
+// lookup returns the key of v, adding it to the dictionary if new.
 func (s *LowCardinality) lookup(v []byte) uint32 {
 	n := len(v)
 	recent := &s.recent[(uint32(v[n-1])+uint32(v[n/2])*5+uint32(v[0])*9+uint32(n)*17)%recentValues]
@@ -128,7 +126,7 @@ func (s *LowCardinality) lookup(v []byte) uint32 {
 	return key
 }
 
-// find is lookup for values that are new, or were not seen for a while.
+// find is lookup for values outside the cache.
 func (s *LowCardinality) find(v []byte) uint32 {
 	mask := uint32(len(s.slots) - 1)
 	at := uint32(maphash.Bytes(s.seed, v)) & mask
@@ -147,8 +145,8 @@ func (s *LowCardinality) find(v []byte) uint32 {
 	return key
 }
 
-// grow doubles the hash table. Entries go in by ascending key, as they did at
-// first: truncate relies on it.
+// grow doubles the hash table. Entries go in by ascending key, as originally: truncate
+// relies on it.
 func (s *LowCardinality) grow() {
 	s.slots = make([]uint32, 2*len(s.slots))
 	mask := uint32(len(s.slots) - 1)
@@ -161,7 +159,7 @@ func (s *LowCardinality) grow() {
 	}
 }
 
-// widen makes room in the keys for a dictionary of n values.
+// widen widens the keys for a dictionary of n values.
 func (s *LowCardinality) widen(n int) {
 	if s.Width == 1 && n > math.MaxUint8+1 {
 		for _, key := range s.Keys8 {
@@ -177,9 +175,8 @@ func (s *LowCardinality) widen(n int) {
 	}
 }
 
-// truncate leaves the first rows rows and the first values of the dictionary.
-// The values that go were added last, so freeing their slots in reverse order
-// leaves the hash table as it was before them.
+// truncate keeps the first rows and the first values of the dictionary. Removed values
+// were added last, so freeing their slots in reverse order restores the hash table.
 func (s *LowCardinality) truncate(rows, values int) {
 	s.end(rows)
 	mask := uint32(len(s.slots) - 1)
@@ -196,7 +193,7 @@ func (s *LowCardinality) truncate(rows, values int) {
 	clear(s.recent[:])
 }
 
-// reset empties the column and its dictionary and keeps their memory.
+// reset empties the column and its dictionary , keeping their memory.
 func (s *LowCardinality) reset() {
 	if s.slots == nil {
 		s.seed = maphash.MakeSeed()
@@ -226,10 +223,9 @@ type StringColumn struct {
 	Ends []uint32
 }
 
-// Rows returns the number of rows.
 func (t *StringColumn) Rows() int { return len(t.Ends) }
 
-// Value returns row i; it shares the memory of the column.
+// Value returns row i; it aliases the column.
 func (t *StringColumn) Value(i int) []byte { return t.Buf[t.start(i):t.Ends[i]] }
 
 func (t *StringColumn) start(i int) uint32 {
@@ -239,14 +235,13 @@ func (t *StringColumn) start(i int) uint32 {
 	return t.Ends[i-1]
 }
 
-// append adds one row, copying v.
+// append adds a row, copying v.
 func (t *StringColumn) append(v []byte) {
 	t.Buf = append(t.Buf, v...)
 	t.Ends = append(t.Ends, uint32(len(t.Buf)))
 }
 
-// set gives a row its value, copying it. Rows before it that were not set are
-// empty.
+// set gives a row its value, copying it. Unset rows before it become empty.
 func (t *StringColumn) set(row int, v []byte) {
 	if len(v) > 0 {
 		t.fill(row)
@@ -254,16 +249,16 @@ func (t *StringColumn) set(row int, v []byte) {
 	}
 }
 
-// close ends the row whose bytes were appended to Buf since start. Rows before
-// it that were not set are empty.
+// close ends the row whose bytes were appended to Buf from start. Unset rows before it
+// become empty.
 func (t *StringColumn) close(row, start int) {
 	t.Ends = append(fill(t.Ends, row, uint32(start)), uint32(len(t.Buf)))
 }
 
-// fill leaves rows up to n empty that were not set.
+// fill extends the column to n rows with empty ones.
 func (t *StringColumn) fill(n int) { t.Ends = fill(t.Ends, n, uint32(len(t.Buf))) }
 
-// fill makes rows n long with the same value.
+// fill extends rows to length n with value.
 func fill[T any](rows []T, n int, value T) []T {
 	for len(rows) < n {
 		rows = append(rows, value)
@@ -271,7 +266,7 @@ func fill[T any](rows []T, n int, value T) []T {
 	return rows
 }
 
-// truncate leaves the first n rows.
+// truncate keeps the first n rows.
 func (t *StringColumn) truncate(n int) {
 	t.Ends = t.Ends[:n]
 	t.Buf = t.Buf[:t.start(n)]
@@ -296,7 +291,7 @@ func (t *StringColumn) drop(runs []flow.Run) {
 	t.Ends, t.Buf = t.Ends[:row], t.Buf[:end]
 }
 
-// arrange puts the rows into another order: row i is then what row order[i] was.
+// arrange reorders the rows: row i becomes the old row order[i].
 func (t *StringColumn) arrange(order []int) {
 	before := *t
 	*t = StringColumn{Buf: make([]byte, 0, len(before.Buf)), Ends: make([]uint32, 0, len(before.Ends))}
@@ -309,20 +304,20 @@ func (t *StringColumn) bytes() int { return len(t.Buf) + 4*len(t.Ends) }
 
 func (t *StringColumn) held() int { return cap(t.Buf) + 4*cap(t.Ends) }
 
-// NullInt64 is a column of integers that may be missing. A missing value is 0
-// in Values and 1 in Nulls, as ClickHouse wants it.
+// NullInt64 is a column of nullable integers: a missing value is 0 in Values and 1 in
+// Nulls, as in ClickHouse's format.
 type NullInt64 struct {
 	Values []int64
 	Nulls  []uint8
 }
 
-// set gives a row its value. There is room for it.
+// set gives a row its value. The row exists.
 func (n *NullInt64) set(row int, v int64) {
 	n.Values[row] = v
 	n.Nulls[row] = 0
 }
 
-// extend makes the rows from from to to-1, all without a value.
+// extend adds null rows up to to-1.
 func (n *NullInt64) extend(from, to int) {
 	n.Values = extend(n.Values, from, to)
 	n.Nulls = extend(n.Nulls, from, to)
@@ -332,7 +327,7 @@ func (n *NullInt64) extend(from, to int) {
 	}
 }
 
-// extend makes the rows from from to to-1, all zero.
+// extend adds zero rows up to to-1.
 func extend[T any](rows []T, from, to int) []T {
 	rows = slices.Grow(rows[:from], to-from)[:to]
 	clear(rows[from:])

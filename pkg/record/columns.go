@@ -6,21 +6,20 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Columns is a block of decoded records, one typed column per column of
-// flow.records, all with the same number of rows. The zero value is empty and
-// ready; Reset keeps the memory for the next block. Not for concurrent use.
+// Columns is a block of decoded records, one typed column per column of flow.records, all
+// of equal length. The zero value is ready; Reset keeps the memory for the next block.
+// Not for concurrent use.
 //
-// It is the one table of columns. The tag column is the name in flow.records, and
-// member the member that a column holds as it is, "value." before one of the
-// record's value: of those nothing else has to be said, wherever they pass. docs/contributing.md
-// adds one.
+// Its tags define the columns: "column" is the name in flow.records, "member" the record
+// member that the column holds unchanged ("value." for members of value). All readers
+// and writers follow from them. docs/contributing.md adds one.
 type Columns struct {
-	Source LowCardinality `column:"source"` // of the records: one engine with one numbering
+	Source LowCardinality `column:"source"` // the engine of the records
 
-	// What makes a row the same record as another one: identity.go.
+	// The deduplication key: identity.go.
 	Kind     []uint8      // flow.ByPosition, flow.ByContent or flow.ByPlace
-	OwnID    StringColumn `column:"own_id"`   // the id, empty where it follows from partition and position
-	Identity StringColumn `column:"identity"` // what the other members do not say: empty, a content hash, or a place
+	OwnID    StringColumn `column:"own_id"`   // the id; empty if derived from partition and position
+	Identity StringColumn `column:"identity"` // empty, a content hash, or a place
 
 	Key        []int64        `column:"key"` // 0 when missing
 	RecordType LowCardinality `column:"record_type" member:"recordType"`
@@ -41,13 +40,13 @@ type Columns struct {
 	TenantID                 LowCardinality `column:"tenant_id" member:"value.tenantId"`
 	BpmnProcessID            LowCardinality `column:"bpmn_process_id" member:"value.bpmnProcessId"`
 	ProcessDefinitionKey     NullInt64      `column:"process_definition_key" member:"value.processDefinitionKey"`
-	Version                  NullInt64      `column:"version"` // of the process, by one of two names
+	Version                  NullInt64      `column:"version"` // of the process, a member with two names
 	ProcessInstanceKey       StringColumn   `column:"process_instance_key" member:"value.processInstanceKey"`
 	ParentProcessInstanceKey NullInt64      `column:"parent_process_instance_key" member:"value.parentProcessInstanceKey"`
 	ParentElementInstanceKey NullInt64      `column:"parent_element_instance_key" member:"value.parentElementInstanceKey"`
 	RootProcessInstanceKey   NullInt64      `column:"root_process_instance_key" member:"value.rootProcessInstanceKey"`
 	BusinessKey              StringColumn   `column:"business_key" member:"value.businessId"`
-	ElementID                LowCardinality `column:"element_id"` // by one of two names
+	ElementID                LowCardinality `column:"element_id"` // a member with two names
 	ElementInstanceKey       NullInt64      `column:"element_instance_key" member:"value.elementInstanceKey"`
 	FlowScopeKey             NullInt64      `column:"flow_scope_key" member:"value.flowScopeKey"`
 	ScopeKey                 NullInt64      `column:"scope_key" member:"value.scopeKey"`
@@ -65,7 +64,7 @@ type Columns struct {
 
 	Variables     StringColumn   `column:"variables"`      // JSON, {} when missing
 	CustomHeaders LowCardinality `column:"custom_headers"` // JSON, {} when missing
-	Extra         StringColumn   `column:"extra"`          // JSON object of all else, empty when there is nothing
+	Extra         StringColumn   `column:"extra"`          // JSON object of all other members, or empty
 
 	ReceivedAt  []int64  `column:"received_at" unit:"ms"` // since 1970
 	Lane        []uint16 `column:"lane"`
@@ -74,23 +73,20 @@ type Columns struct {
 	StreamIdx   []uint32 `column:"stream_idx"`
 
 	reader reader // of the message being appended; kept for its memory
-	source []byte // of that message
+	source []byte // of the message being appended
 
-	room  int      // rows that symbols and numbers have, while a message is appended
-	bound *Columns // where found points to: these columns, unless they were moved
+	room  int      // rows allocated in symbols and numbers while a message is appended
+	bound *Columns // the columns found points into; another value means that they moved
 	found found
 }
 
-// Rows returns the number of records held.
 func (c *Columns) Rows() int { return len(c.StreamSeq) }
 
-// perRow is what a row takes in the columns of a fixed width, but for numbers
-// that may be missing.
+// perRow is the bytes of a row in fixed-width columns, without nullable numbers.
 const perRow = 1 /* kind */ + 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + 8 /* received */ + 8 + 4 + 2 + 8 /* place */
 
 func (c *Columns) perRow() int { return perRow + len(c.numbers())*(8+1) }
 
-// Bytes returns the memory the held records take.
 func (c *Columns) Bytes() int {
 	n := c.perRow() * c.Rows()
 	for _, t := range c.texts() {
@@ -102,8 +98,7 @@ func (c *Columns) Bytes() int {
 	return n
 }
 
-// Held returns the memory that Reset keeps: that of the most records each
-// column ever held, and room to grow.
+// Held returns the allocated memory, which Reset keeps.
 func (c *Columns) Held() int {
 	n := c.perRow()*cap(c.StreamSeq) + cap(c.reader.plain)
 	for _, t := range c.texts() {
@@ -115,7 +110,6 @@ func (c *Columns) Held() int {
 	return n
 }
 
-// Reset empties the columns and keeps their memory.
 func (c *Columns) Reset() {
 	for _, s := range c.symbols() {
 		s.reset()
@@ -123,8 +117,7 @@ func (c *Columns) Reset() {
 	c.truncate(mark{})
 }
 
-// mark is a number of rows to come back to, with the size every dictionary had
-// at that time.
+// mark is a row count to truncate to, with the dictionary sizes at that time.
 type mark struct {
 	rows   int
 	values [maxColumns]int
@@ -141,7 +134,7 @@ func (c *Columns) mark() mark {
 	return m
 }
 
-// truncate goes back to m, as if nothing had been appended since.
+// truncate removes all rows appended since m.
 func (c *Columns) truncate(m mark) {
 	c.room = m.rows
 	for _, t := range c.texts() {
@@ -163,18 +156,18 @@ func (c *Columns) truncate(m mark) {
 	c.Kind = c.Kind[:m.rows]
 }
 
-// Block is what one INSERT stores: some rows of columns, under one token.
+// Block is the rows of one INSERT, under one token.
 type Block struct {
-	Columns  *Columns // not kept after the call it is passed to returns
-	From, To int      // its rows, To excluded
+	Columns  *Columns // not kept after the call returns
+	From, To int      // its rows, To exclusive
 	Token    string   // the same for the same rows
-	StoredAt int64    // from when their retention counts, ms since 1970
+	StoredAt int64    // start of their retention, ms since 1970
 
-	Timeout time.Duration // how long the attempt may take; the warehouse's default when 0
+	Timeout time.Duration // of the attempt; 0: the warehouse's default
 }
 
-// Drop removes runs of rows, which are in order and do not touch. The
-// dictionaries keep values that no row has any more.
+// Drop removes runs of rows, in order and not adjacent. The dictionaries keep values that
+// no row uses.
 func (c *Columns) Drop(runs []flow.Run) {
 	if len(runs) == 0 {
 		return
@@ -204,7 +197,6 @@ func (c *Columns) Drop(runs []flow.Run) {
 	c.room = c.Rows()
 }
 
-// drop closes the gaps in place.
 func drop[T any](rows []T, runs []flow.Run) []T {
 	end := runs[0].From
 	for i, r := range runs {
@@ -217,8 +209,7 @@ func drop[T any](rows []T, runs []flow.Run) []T {
 	return rows[:end]
 }
 
-// Months returns the months of the rows from to to-1, in order, and how many
-// rows each has.
+// Months returns the months of the rows from to to-1, with the number of rows of each.
 func (c *Columns) Months(from, to int) map[int]uint64 {
 	months := map[int]uint64{}
 	day, month, n := int64(-1), 0, uint64(0)
@@ -237,7 +228,7 @@ func (c *Columns) Months(from, to int) map[int]uint64 {
 	return months
 }
 
-// Arrange puts the rows into another order: row i is then what row order[i] was.
+// Arrange reorders the rows: row i becomes the old row order[i].
 func (c *Columns) Arrange(order []int) {
 	for _, t := range c.texts() {
 		t.arrange(order)

@@ -1,17 +1,16 @@
-// Package record knows workflow records: their JSON and their columns.
+// Package record decodes workflow records: their JSON and their columns.
 //
-// A posted body becomes a Request, which Parse splits and checks and Pieces packs
-// into the pieces of a flow.Submission. A flow.Message that comes back from the
-// stream is decoded by Columns.Append, one row for each record, and the Columns of a
-// block are what the warehouse stores.
+// A Request checks a posted body (Parse) and cuts it into the chunks of a
+// flow.Submission (Cut). Columns.Append decodes a flow.Message read from a lane, one row
+// per record. The warehouse stores Columns.
 //
-//	request.go parse.go mask.go pieces.go   body → records → pieces
+//	request.go parse.go mask.go chunks.go   body → records → chunks
 //	message.go append.go                    message → rows
-//	columns.go field.go column.go           the columns: one table of them, and what is in one
-//	identity.go                             which rows are the same record
-//	scan.go walk.go                         JSON, one pass, nothing built
-//	value.go                                what numbers and times say
-//	errors.go                               what is refused, and how it is told
+//	columns.go field.go column.go           the definition and the contents of columns
+//	identity.go forget.go exclude.go        deduplication keys, skipped and excluded records
+//	scan.go walk.go                         JSON, one pass, no tree
+//	value.go                                numbers and times
+//	errors.go                               error codes and their texts
 //
-// It imports only flow; every other package may import it.
+// It imports only flow.
 package record

@@ -6,42 +6,42 @@ import (
 	"strconv"
 )
 
-// SyntaxError says that a body is not JSON.
+// SyntaxError means that a body is not JSON.
 type SyntaxError struct {
 	Code   string // CodeInvalidJSON, CodeInvalidUTF8 or CodeEmptyBody
-	Offset int    // of the first byte that is wrong
-	Index  int    // of the record it stands in
-	Detail string // a sentence for people
+	Offset int    // of the first invalid byte
+	Index  int    // of its record
+	Detail string // a sentence
 }
 
 func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s at byte %d, in record %d", e.Detail, e.Offset, e.Index)
 }
 
-// LimitError says that a body is valid JSON as far as it was read, but beyond
-// one of the Limits.
+// LimitError means that a body exceeds one of the Limits. It is valid JSON as far as it
+// was read.
 type LimitError struct {
 	Code   string // CodeBodyTooLarge, CodeTooManyRecords, CodeRecordTooLarge or CodeTooDeep
 	Index  int    // of the record
-	Limit  int    // what is allowed
-	Detail string // a sentence for people
+	Limit  int    // the limit
+	Detail string // a sentence
 }
 
 func (e *LimitError) Error() string { return fmt.Sprintf("%s, in record %d", e.Detail, e.Index) }
 
-// ProblemsError says that records of a body have members of the wrong type.
+// ProblemsError means that records have members of the wrong type.
 type ProblemsError struct {
 	Problems []Problem // the first 100, in the order of the body
-	Total    int       // how many there are
+	Total    int       // including those not listed
 }
 
 func (e *ProblemsError) Error() string {
 	return fmt.Sprintf("%d problems, the first: %v", e.Total, e.Problems[0])
 }
 
-// BadRecordError says that a message could not be decoded.
+// BadRecordError means that a message or one of its records cannot be decoded.
 type BadRecordError struct {
-	Index  int    // of the record in the entry; -1 when the message as a whole is broken
+	Index  int    // of the record in the entry; -1 for the whole message
 	Code   string // stable, machine-readable
 	Reason string // a sentence; never a submitted value
 	Raw    []byte // the record as it was sent, or the message's body; owned by the receiver
@@ -54,7 +54,7 @@ func (e *BadRecordError) Error() string {
 	return fmt.Sprintf("record %d: %s", e.Index, e.Reason)
 }
 
-// The codes of Problems and errors. They are part of the HTTP API.
+// Codes of Problems and errors, part of the HTTP API.
 const (
 	CodeEmptyBody      = "empty_body"
 	CodeInvalidJSON    = "invalid_json"
@@ -64,24 +64,23 @@ const (
 	CodeRecordTooLarge = "record_too_large"
 	CodeTooDeep        = "too_deep"
 
-	CodeOtherTenant  = "tenant_forbidden" // of a tenant that the caller may not post for
-	CodeMissing      = "missing"          // what every record has: this is none
-	CodeNotAnObject  = "not_an_object"    // a record, or its value, is something else
-	CodeNotAString   = "not_a_string"     // nor a number, which would do
-	CodeNotAnInteger = "not_an_integer"   // nor text that is one
+	CodeOtherTenant  = "tenant_forbidden" // of a tenant outside the token's
+	CodeMissing      = "missing"          // no member of a record
+	CodeNotAnObject  = "not_an_object"    // a record, or its value
+	CodeNotAString   = "not_a_string"     // nor a number, which is accepted
+	CodeNotAnInteger = "not_an_integer"   // nor a string of one
 	CodeOutOfRange   = "out_of_range"     // an integer beyond 64 bits
 	CodeNotATime     = "not_a_time"       // neither milliseconds nor ISO 8601
 
-	CodeTooManyMonths = "too_many_months" // a timestamp of one more month than a request may have
+	CodeTooManyMonths = "too_many_months" // the timestamp is in a month beyond the limit of a request
 
 	CodeBadEncoding  = "broken_encoding" // a message that cannot be decompressed
-	CodeNotAnArray   = "not_an_array"    // a message that holds something else
+	CodeNotAnArray   = "not_an_array"    // a message that is not an array
 	CodeNoSuchRecord = "no_such_record"  // a message with fewer records
-	CodeMiscounted   = "miscounted"      // a message with other records than its entry says
+	CodeMiscounted   = "miscounted"      // a message whose record count differs from its entry's
 	CodeBadEntry     = "broken_entry"    // an entry whose table cannot be read
 )
 
-// details says each code in a sentence.
 var details = map[string]string{
 	CodeEmptyBody:      "the body is empty",
 	CodeInvalidJSON:    "the body is not valid JSON",
@@ -91,7 +90,7 @@ var details = map[string]string{
 	CodeRecordTooLarge: "the record is too large",
 	CodeTooDeep:        "the record is nested too deep",
 	CodeOtherTenant:    "the access token is not for this tenant",
-	CodeMissing:        "is missing, as is all else that a workflow record has",
+	CodeMissing:        "is missing, like every other member of a workflow record",
 	CodeNotAnObject:    "must be an object",
 	CodeNotAString:     "must be a string",
 	CodeNotAnInteger:   "must be an integer, or a string of its decimal digits",
@@ -105,7 +104,7 @@ var details = map[string]string{
 	CodeBadEntry:       "the table of the entry cannot be read",
 }
 
-// refusal returns the error for what stopped the scanner.
+// refusal returns the error that stopped the scanner.
 func (p *parser) refusal() error {
 	code, index := p.w.code, len(p.records)
 	limit := 0
@@ -122,33 +121,33 @@ func (p *parser) refusal() error {
 	return &LimitError{Code: code, Index: index, Limit: limit, Detail: details[code]}
 }
 
-// Problem is one thing wrong with a posted body. It never carries a submitted
-// value, but for the name of a tenant that is not the caller's.
+// Problem is one error in a posted body. It carries no submitted value, except the name
+// of a tenant that the token does not cover.
 type Problem struct {
 	Index   int    `json:"index"`   // of the record in the request; -1 for the body as a whole
 	Pointer string `json:"pointer"` // JSON pointer as a URI fragment, such as #/3/value/key
 	Code    string `json:"code"`    // stable, machine-readable
-	Detail  string `json:"detail"`  // a sentence for people
+	Detail  string `json:"detail"`  // a sentence
 }
 
 func (p Problem) Error() string { return fmt.Sprintf("%s: %s", p.Pointer, p.Detail) }
 
-// problem is a Problem before it is put in words.
+// problem is a Problem before its text is built.
 type problem struct {
 	index int
 	field field // fieldUnknown for the record itself
 	code  string
-	said  string // better than what is said of the code; empty: nothing is
+	said  string // overrides the detail of the code, unless empty
 }
 
-// problem notes that a field of the record being read is wrong.
+// problem records an invalid field of the current record.
 func (p *parser) problem(f field, code string) {
 	if p.total++; p.total <= maxProblems {
 		p.problems = append(p.problems, problem{index: len(p.records), field: f, code: code})
 	}
 }
 
-// export returns the problems as the client reads them.
+// export returns the problems in the form of the HTTP API.
 func (p *parser) export() []Problem {
 	told := make([]Problem, len(p.problems))
 	for i, b := range p.problems {
@@ -157,8 +156,8 @@ func (p *parser) export() []Problem {
 	return told
 }
 
-// pointer returns the JSON pointer to a problem, as a URI fragment. In a body
-// of several documents it points as if they stood in an array.
+// pointer returns the JSON pointer to a problem, as a URI fragment. Several documents
+// count as an array.
 func (p *parser) pointer(b problem) string {
 	at := "#"
 	switch p.shape {

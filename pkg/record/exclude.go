@@ -6,12 +6,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// ExcludedBy returns how many records of the request were left out by each rule of
-// Limits.Exclude, in their order; nil when none was.
+// ExcludedBy returns how many records each rule of Limits.Exclude excluded, in order;
+// nil if none.
 func (r *Request) ExcludedBy() []int { return r.excluded }
 
-// rule returns the first rule that the record just read matches, counted from 1; 0
-// when it is to be kept.
+// rule returns the first rule that the current record matches, counted from 1; 0 if none.
 func (p *parser) rule() uint16 {
 	w := &p.w
 	for i, e := range p.lim.Exclude {
@@ -27,7 +26,7 @@ func (w *walker) matches(pattern string, f field) bool {
 	return pattern == "" || flow.Glob(pattern, w.text(w.get(f)))
 }
 
-// variableName is the member name of the record's value, which no field holds.
+// variableName is value.name, which is not a field.
 func (w *walker) variableName() []byte {
 	if len(w.variableNames) == 0 {
 		return nil
@@ -41,8 +40,8 @@ func (w *walker) variableName() []byte {
 	return w.plainName(value{at, uint32(end), k})
 }
 
-// leaveOut takes the excluded records out of the request, once all were read: until
-// then the places of problems count them.
+// leaveOut removes the excluded records once all are read: until then problem indexes
+// count them.
 func (r *Request) leaveOut(rules int) {
 	excluded := func(p posted) bool { return p.rule > 0 }
 	if !slices.ContainsFunc(r.records, excluded) {
@@ -55,5 +54,5 @@ func (r *Request) leaveOut(rules int) {
 		}
 	}
 	r.records = slices.DeleteFunc(r.records, excluded)
-	r.array = false // the body is more than the records
+	r.array = false // the body holds more than the records
 }

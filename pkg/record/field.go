@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// field is a known member of a record or of its value. Those that something is
-// done with have a name here; those that are columns and no more follow them, in
-// the order of Columns. Both are told apart from all other members by their names.
+// field is a known member of a record or of its value. Fields with a treatment of their
+// own have a name here; plain columns follow, in the order of Columns.
 type field uint8
 
 const (
@@ -27,7 +26,7 @@ const (
 	fieldRejectionReason
 	fieldOperationReference
 	fieldValue
-	fieldRecords // marks a wrapper; a member like any other inside of a record
+	fieldRecords // marks a wrapper; an ordinary member within a record
 
 	fieldBpmnProcessID // from here on: members of value
 	fieldProcessDefinitionKey
@@ -62,7 +61,7 @@ const (
 	maxFields          = 64 // bits of a set of fields
 	fieldUnknown field = maxFields
 
-	// Members of value that are no fields: what a mask hides of a variable depends on them.
+	// Members of value that are not fields: masking of variables needs them.
 	fieldVariableName  = fieldUnknown + 1
 	fieldVariableValue = fieldUnknown + 2
 )
@@ -81,7 +80,7 @@ const (
 	classes
 )
 
-// plain lists, for each class, the kinds that need no closer look.
+// plain lists, for each class, the kinds that need no conversion.
 var plain = [classes]uint16{
 	classText:        1<<kindNull | 1<<kindString | 1<<kindEscaped | 1<<kindInt | 1<<kindNumber,
 	classInteger:     1<<kindNull | 1<<kindInt,
@@ -94,20 +93,18 @@ var plain = [classes]uint16{
 
 const anyKind = 1<<(kindArray+1) - 1
 
-// member is a row of the specification.
 type member struct {
 	name  string
 	class class
 }
 
-// spec is what is known of a field.
+// spec describes a field.
 type spec struct {
 	member
 	value bool // it is a member of value
 }
 
-// named are the fields with names. Their order is that of problems, and of what
-// extra has of them: it stays.
+// named are the fields with names, in the frozen order of problems and of extra.
 var named = [namedFields]member{
 	fieldID:          {"id", classText},
 	fieldKey:         {"key", classInteger},
@@ -159,25 +156,24 @@ var named = [namedFields]member{
 // maxColumns bounds the columns of one kind.
 const maxColumns = maxFields
 
-// columnType is a column as the tags of Columns describe it.
+// columnType is a column, from the tags of Columns.
 type columnType struct {
 	name  string
 	index int   // of the member of Columns
 	time  bool  // ms since 1970
-	field field // that it holds as it is, fieldUnknown when there is none
+	field field // that it holds unchanged; fieldUnknown: none
 }
 
-// What follows from named and from the tags of Columns.
+// Derived from named and the tags of Columns.
 var (
 	specs, columnTypes = describe()
 
 	outerNames, outerFields = fieldsOf(false) // members of a record, by name and as a set
-	valueNames, valueFields = fieldsOf(true)  // members of its value, likewise
+	valueNames, valueFields = fieldsOf(true)  // members of its value, by name and as a set
 )
 
-// describe reads the tags of Columns. Members that have no name here become fields
-// that are taken as they come: another type than the column's is no mistake, and
-// is kept in extra.
+// describe reads the tags of Columns. Members not in named become fields without a type
+// check: a value that does not fit the column is kept in extra.
 func describe() (specs [maxFields]spec, columns []columnType) {
 	for f, m := range named {
 		specs[f] = spec{m, field(f) >= firstOfValue}
@@ -239,25 +235,24 @@ func (c *Columns) All() []Column {
 	return all
 }
 
-// found are the columns of some Columns by their types.
+// found is the columns of one Columns by type.
 type found struct {
 	texts   [maxColumns]*StringColumn
 	symbols [maxColumns]*LowCardinality
 	numbers [maxColumns]*NullInt64
 	sizes   [3]int // of these, used
 
-	of [maxFields + 1]column // where fields go that have a column of their own
+	of [maxFields + 1]column // the columns of fields
 }
 
-// column is where a field goes that has a column of its own; all are nil for
-// one that has not, or shares it.
+// column is the column of a field; all nil if the field has none, or shares it.
 type column struct {
 	symbol *LowCardinality
 	number *NullInt64
 	text   *StringColumn
 }
 
-// bind finds the columns again after c was made, or moved.
+// bind sets found after c was created or moved.
 func (c *Columns) bind() {
 	if c.bound == c {
 		return

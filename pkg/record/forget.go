@@ -9,20 +9,19 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Forgets tells which records are skipped because their process instance was
-// forgotten. The zero value skips none. Every reader of the log asks it, so that a
-// record has one fate wherever it is read; it decides by the record alone.
+// Forgets selects the records of forgotten process instances, which every reader of the
+// log skips. It decides by the record alone, so all readers agree. The zero value
+// selects none.
 type Forgets struct {
 	sources map[string]forgotten
 }
 
-// forgotten is what one source has to forget.
+// forgotten is the forgotten instances of one source.
 type forgotten struct {
 	before map[string]int64 // by processInstanceKey: up to this timestamp, ms
 	last   int64            // the latest of these
 }
 
-// NewForgets combines orders.
 func NewForgets(orders []flow.Forget) Forgets {
 	f := Forgets{map[string]forgotten{}}
 	for _, order := range orders {
@@ -41,9 +40,9 @@ func NewForgets(orders []flow.Forget) Forgets {
 	return f
 }
 
-// Rows returns the rows, in order, that are skipped of those that a message has
-// appended to the columns from row from on: rows of a forgotten instance, and rows
-// of no instance that name one, such as batches of jobs.
+// Rows returns, in order, the rows to skip of those that a message appended from row
+// from on: rows of a forgotten instance, and rows without instance that name one, such
+// as batches of jobs.
 func (f Forgets) Rows(m *flow.Message, c *Columns, from int) (rows []int) {
 	of, some := f.sources[m.Source]
 	if !some {
@@ -69,7 +68,7 @@ func (f Forgets) Rows(m *flow.Message, c *Columns, from int) (rows []int) {
 	if unsure == nil {
 		return rows
 	}
-	_ = Each(m, func(index int, raw []byte) error { // it was decoded just now
+	_ = Each(m, func(index int, raw []byte) error { // it was just decoded
 		if row, is := unsure[index]; is && of.names(raw, c.TS[row]) {
 			rows = append(rows, row)
 		}
@@ -79,9 +78,8 @@ func (f Forgets) Rows(m *flow.Message, c *Columns, from int) (rows []int) {
 	return rows
 }
 
-// Names tells whether a record that cannot be decoded names a forgotten instance; or
-// a whole message, when the index is below 0. It has no timestamp, so the time of its
-// request counts.
+// Names tells whether an undecodable record, or with index < 0 a whole message, names a
+// forgotten instance. It has no timestamp, so the receive time of its request counts.
 func (f Forgets) Names(m *flow.Message, index int, raw []byte) bool {
 	of, some := f.sources[m.Source]
 	at := m.Received.UnixMilli()
@@ -98,9 +96,8 @@ func (f Forgets) Names(m *flow.Message, index int, raw []byte) bool {
 	return of.names(raw, at)
 }
 
-// Of returns the records of a message that are skipped, by their indexes in the
-// entry; -1 when it is broken as a whole and is skipped. It decodes the message if
-// its source has forgotten anything.
+// Of returns the indexes in the entry of a message's records to skip; -1 for a whole
+// corrupt message. It decodes the message if its source has forgotten anything.
 func (f Forgets) Of(m *flow.Message) map[int]bool {
 	if _, some := f.sources[m.Source]; !some {
 		return nil
@@ -121,9 +118,9 @@ func (f Forgets) Of(m *flow.Message) map[int]bool {
 	return skipped
 }
 
-// names tells whether a record of this time names one of the instances: a whole
-// run of digits is its key, except in the member sequence, which engines count in
-// the same range as keys; or the text is, where keys are not numbers.
+// names tells whether a record of this time names one of the instances. A key must be a
+// whole run of digits, outside the member sequence, whose range engines share with keys.
+// Keys that are not numbers match as text.
 func (of forgotten) names(raw []byte, at int64) bool {
 	for i := 0; i < len(raw); {
 		if raw[i] < '0' || raw[i] > '9' {

@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// kind says what the record just read is known by.
+// kind is the kind of the current record's deduplication key.
 func (c *Columns) kind(row int, positioned bool) uint8 {
 	switch id := c.reader.get(fieldID); {
 	case positioned && c.TS[row] != 0:
@@ -22,8 +22,7 @@ func (c *Columns) kind(row int, positioned bool) uint8 {
 	return flow.ByPlace
 }
 
-// positioned says of the record just read whether it will be known by its
-// position.
+// positioned tells whether the current record will be identified by position.
 func (w *walker) positioned() bool {
 	for _, f := range [...]field{fieldPartitionID, fieldPosition} {
 		v := w.get(f)
@@ -39,9 +38,8 @@ func (w *walker) positioned() bool {
 	return v.kind > kindNull && plausible(ms)
 }
 
-// identity adds what makes the record just read the same as another one. All
-// else of its row was added before; its fields add outer and inner to its
-// content, and its id follows from partition and position or not.
+// identity adds the deduplication key of the current record, after the rest of its row.
+// outer and inner are what its fields add to the content hash.
 func (c *Columns) identity(m *flow.Message, row int, kind uint8, follows bool, outer, inner xxh3.Uint128) {
 	r := &c.reader
 	c.Kind = append(c.Kind, kind)
@@ -62,14 +60,14 @@ func (c *Columns) identity(m *flow.Message, row int, kind uint8, follows bool, o
 	}
 }
 
-// appendPlace appends the id that follows from a partition and a position.
+// appendPlace appends the id derived from partition and position.
 func appendPlace(dst []byte, partition, position int64) []byte {
 	dst = strconv.AppendInt(dst, partition, 10)
 	return strconv.AppendInt(append(dst, '-'), position, 10)
 }
 
-// place adds the identity of a record that has only the place it came in at: of a dead
-// letter that is replayed that of its first time.
+// place adds the identity of a record that has only its place in a lane; a replayed dead
+// letter keeps its original place.
 func (c *Columns) place(m *flow.Message, row int) {
 	start := len(c.Identity.Buf)
 	if origin := flow.ReplayOf(m.ID); origin != "" {
@@ -83,7 +81,6 @@ func (c *Columns) place(m *flow.Message, row int) {
 	c.Identity.close(row, start)
 }
 
-// appendOrigin appends a place as flow.Origin writes it.
 func appendOrigin(b []byte, lane int, incarnation, seq uint64, index int) []byte {
 	b = strconv.AppendInt(b, int64(lane), 10)
 	b = strconv.AppendUint(append(b, '.'), incarnation, 10)
@@ -91,16 +88,15 @@ func appendOrigin(b []byte, lane int, incarnation, seq uint64, index int) []byte
 	return strconv.AppendInt(append(b, '.'), int64(index), 10)
 }
 
-// IsReplayed tells whether a row that is known by its place has come in at another
-// one: it is a dead letter that was replayed.
+// IsReplayed tells whether a row identified by place is a replayed dead letter: its place
+// differs from where it was read.
 func (c *Columns) IsReplayed(row int) bool {
 	var place [96]byte
 	own := appendOrigin(place[:0], int(c.Lane[row]), c.Incarnation[row], c.StreamSeq[row], int(c.StreamIdx[row]))
 	return !bytes.Equal(own, c.Identity.Value(row))
 }
 
-// AppendID appends the id of a row as queries give it: its own, or partition
-// and position.
+// AppendID appends the id of a row as views show it: its own, or partition-position.
 func (c *Columns) AppendID(dst []byte, row int) []byte {
 	if id := c.OwnID.Value(row); len(id) > 0 {
 		return append(dst, id...)
@@ -108,12 +104,10 @@ func (c *Columns) AppendID(dst []byte, row int) []byte {
 	return appendPlace(dst, c.PartitionID[row], c.Position[row])
 }
 
-// ID is the same as a string.
 func (c *Columns) ID(row int) string { return string(c.AppendID(nil, row)) }
 
-// contentID appends the id that people see of a record that was sent without
-// one and tells no position: a hash of what it says beside its id. It does not
-// make two records one.
+// contentID appends the displayed id of a record sent without one and without a position:
+// a hash of its content. It is not a deduplication key.
 func (w *walker) contentID(dst []byte, content xxh3.Uint128) []byte {
 	if id := w.get(fieldID); id.kind != kindNone {
 		content = subtract(content, w.hashScalar(fieldHashes[fieldID], id))
@@ -122,8 +116,8 @@ func (w *walker) contentID(dst []byte, content xxh3.Uint128) []byte {
 	return hex.AppendEncode(append(dst, "h-"...), b[:])
 }
 
-// splitID reads an id of the form <partition>-<position>; zeros otherwise.
-// plain says that it is written as we would write it.
+// splitID parses an id of the form <partition>-<position>; zeros otherwise. plain: it is
+// in canonical form.
 func splitID(id []byte) (partition, position int64, plain bool) {
 	n := digits(id, 0)
 	if n == 0 || n == len(id) || id[n] != '-' {
@@ -136,7 +130,7 @@ func splitID(id []byte) (partition, position int64, plain bool) {
 	return small(first), small(second), (first[0] != '0' || n == 1) && (second[0] != '0' || len(second) == 1)
 }
 
-// splitLong is splitID for numbers that may not fit 64 bits, or be none.
+// splitLong is splitID for text that may not be 64-bit numbers.
 func splitLong(first, second []byte) (partition, position int64, plain bool) {
 	if len(second) > 0 && second[0] == '-' {
 		return 0, 0, false
@@ -149,19 +143,18 @@ func splitLong(first, second []byte) (partition, position int64, plain bool) {
 	return partition, position, first[0] != '0' && second[0] != '0'
 }
 
-// The content hash of a record: 128 bits of everything it says, whatever the
-// order of its members and the space between them. It is stored, so it never
-// changes: testdata/content.txt freezes it, docs/identity.md writes it down.
+// The content hash of a record: 128 bits over all members, independent of their order
+// and of white space. It is stored and never changes: testdata/content.txt freezes it,
+// docs/identity.md specifies it.
 //
-//   - An object is the sum, modulo 2^128, of what its members are.
-//   - A member is XXH3-128 of its content, with the seed
-//     XXH3-64(name) + type: the bytes of a text without its escapes (type 1);
-//     a number, true, false or null as it is written (2); what an object (3) or
-//     an array (4) inside of it is, 16 bytes, big-endian.
+//   - An object is the sum, modulo 2^128, of its members.
+//   - A member is XXH3-128 of its content, with the seed XXH3-64(name) + type: the
+//     unescaped bytes of a text (type 1); a number, true, false or null as written (2);
+//     the 16 bytes, big-endian, of a nested object (3) or array (4).
 //   - A whole number of at most 18 digits is not hashed but multiplied, modulo
 //     2^128, by XXH3-128 of no bytes with the seed XXH3-64(name) + 5, made odd.
-//   - An array is an object whose members have no names but 0, 1, 2, …, which
-//     are the seeds instead of XXH3-64(name).
+//   - An array is an object whose members are 0, 1, 2, …: these numbers are the seeds,
+//     instead of XXH3-64(name).
 const (
 	typeText uint64 = 1 + iota
 	typePlain
@@ -170,13 +163,12 @@ const (
 	typeWhole
 )
 
-// Hash returns the hex of the 128-bit hash of a body.
 func Hash(body []byte) string {
 	sum := xxh3.Hash128(body).Bytes()
 	return hex.EncodeToString(sum[:])
 }
 
-// names of the fields, hashed, and what whole numbers are multiplied by.
+// Hashes and factors of the field names.
 var fieldHashes, fieldFactors = func() (hashes [maxFields]uint64, factors [maxFields]xxh3.Uint128) {
 	for f, s := range specs {
 		hashes[f] = xxh3.HashString(s.name)
@@ -185,7 +177,7 @@ var fieldHashes, fieldFactors = func() (hashes [maxFields]uint64, factors [maxFi
 	return hashes, factors
 }()
 
-// factor is what whole numbers in a member with this name are multiplied by.
+// factor is the multiplier of whole numbers in a member with this name.
 func factor(name uint64) xxh3.Uint128 {
 	by := xxh3.Hash128Seed(nil, name+typeWhole)
 	by.Lo |= 1
@@ -199,9 +191,8 @@ func multiply(n int64, by xxh3.Uint128) (product xxh3.Uint128) {
 	return product
 }
 
-// hashMember reads the value at i, of a member whose name has this hash, and
-// returns what the member adds to its object. Like skip, it returns -1 for the
-// end once something is wrong.
+// hashMember reads the value at i of a member with this name hash and returns what the
+// member adds to its object. Like skip, it returns end -1 after an error.
 func (w *walker) hashMember(name uint64, i, depth int) (sum xxh3.Uint128, end int, k kind) {
 	if i < len(w.b) {
 		switch w.b[i] {
@@ -223,7 +214,7 @@ func (w *walker) hashMember(name uint64, i, depth int) (sum xxh3.Uint128, end in
 	return sum, end, k
 }
 
-// hashScalar is hashMember of what is neither object nor array, and was read.
+// hashScalar is hashMember of a scalar already read.
 func (w *walker) hashScalar(name uint64, v value) xxh3.Uint128 {
 	switch v.kind {
 	case kindString, kindEscaped:
@@ -294,9 +285,8 @@ func subtract(a, b xxh3.Uint128) (rest xxh3.Uint128) {
 	return rest
 }
 
-// content is what a field adds to its object. Arrays and objects were hashed
-// while they were read; a text whose symbol is given is hashed once for every
-// value of the dictionary.
+// content is what a field adds to its object. Arrays and objects were hashed while read;
+// a text with a symbol is hashed once per dictionary value.
 func (c *Columns) content(f field, v value, symbol *LowCardinality) xxh3.Uint128 {
 	r := &c.reader
 	switch {
@@ -316,9 +306,9 @@ func (c *Columns) content(f field, v value, symbol *LowCardinality) xxh3.Uint128
 	return *known
 }
 
-// content returns the content hash of the record just read, whose fields add
-// outer and inner. Reading it has hashed the rest, unless it was expected to be
-// known by its position: then it is read again.
+// content returns the content hash of the current record, whose fields add outer and
+// inner. It reads the record again if the first pass expected a position and did not
+// hash.
 func (r *reader) content(outer, inner xxh3.Uint128) xxh3.Uint128 {
 	if !r.hashing || r.twice != 0 {
 		sum, _ := r.hashObject(r.start, deepest)
@@ -331,7 +321,7 @@ func (r *reader) content(outer, inner xxh3.Uint128) xxh3.Uint128 {
 	return outer
 }
 
-// expect prepares for a record like the last one, which was known by kind.
+// expect prepares for a record of the kind of the last one.
 func (w *walker) expect(kind uint8) {
 	w.late = kind == flow.ByPosition && (w.late || w.hashed)
 }

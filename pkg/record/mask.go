@@ -10,27 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// Mask says which values of a posted record are secrets: they are replaced by "***"
-// before anything is made of the body, its hash included. A name means the members of
-// that name at any depth, in any case of letters, also in texts that are JSON, and the
-// value of a VARIABLE record of that name. Nothing else of the body changes.
+// Mask selects secrets in posted records: they are replaced by "***" before any other use
+// of the body, its hash included. A name matches, ignoring case, members at any depth,
+// also in texts that are JSON, and the value of a VARIABLE record of that name. The rest
+// of the body is unchanged.
 type Mask struct {
 	names   [][]byte
-	lengths uint64    // bit n: a name may have n bytes in some case of letters, 63 and more are one bit
-	first   [256]bool // what it may begin with
+	lengths uint64    // bit n: a name has n bytes in some letter case; bit 63: 63 or more
+	first   [256]bool // possible first bytes
 }
 
-// always is masked whatever the options say: USER and IDENTITY records have it.
+// always is masked regardless of options: USER and IDENTITY records have it.
 const always = "password"
 
 var defaultMask, _ = NewMask(nil)
 
-// maskable are the fields with names that only readers look at. All others of them are
-// needed as they are: for identity, types, tables or routing.
+// maskable are the named fields that Sluice does not interpret. All others are needed
+// unchanged: for identity, types, tables, or routing.
 var maskable = []field{fieldRejectionReason, fieldWorker, fieldErrorMessage, fieldVariables, fieldCustomHeaders}
 
-// asTheyAre is the set of those others. Texts that are JSON are none of them, but for a
-// value that is no object.
+// asTheyAre is the set of those others, without fields that may be JSON texts.
 var asTheyAre = func() uint64 {
 	set := uint64(1)<<namedFields - 1
 	for _, f := range append([]field{fieldValue}, maskable...) {
@@ -44,7 +43,7 @@ const (
 	maxMaskedName = 256 // bytes of one
 )
 
-// NewMask masks password and more names. An error names the one that cannot be.
+// NewMask masks password and more names. The error names an unsupported one.
 func NewMask(more []string) (*Mask, error) {
 	if len(more) > maxMasked {
 		return nil, fmt.Errorf("%d names, at most %d can be masked", len(more), maxMasked)
@@ -52,7 +51,7 @@ func NewMask(more []string) (*Mask, error) {
 	m := &Mask{}
 	for _, name := range append([]string{always}, more...) {
 		if name == "" || len(name) > maxMaskedName || !utf8.ValidString(name) {
-			return nil, fmt.Errorf("%q is no name of a member: 1 to %d bytes of UTF-8", name, maxMaskedName)
+			return nil, fmt.Errorf("%q is not a member name: use 1 to %d bytes of UTF-8", name, maxMaskedName)
 		}
 		for f, spec := range named {
 			if strings.EqualFold(name, spec.name) && !slices.Contains(maskable, field(f)) {
@@ -64,8 +63,7 @@ func NewMask(more []string) (*Mask, error) {
 	return m, nil
 }
 
-// add notes a name and what it looks like in other cases of letters, which may
-// have more or fewer bytes.
+// add adds a name in all letter cases, whose lengths in bytes may differ.
 func (m *Mask) add(name string) {
 	m.names = append(m.names, []byte(name))
 	shortest, longest := 0, 0
@@ -87,9 +85,8 @@ func (m *Mask) add(name string) {
 	}
 }
 
-// has tells whether a name without quotes and escapes is one of the Mask. It is
-// asked for every name that is not remembered, so it first looks at what nearly
-// all fail.
+// has tells whether a name, unquoted and unescaped, is masked. It is called for every
+// name outside the cache, so a cheap filter comes first.
 func (m *Mask) has(name []byte) bool {
 	if m.lengths>>min(len(name), 63)&1 == 0 || len(name) == 0 || !m.first[name[0]] {
 		return false
@@ -100,14 +97,14 @@ func (m *Mask) has(name []byte) bool {
 // secret is a value that is replaced.
 type secret struct {
 	start, end uint32
-	level      uint8 // texts it is in
+	level      uint8 // nesting in JSON texts
 }
 
-// maxTexts is how deep texts that are JSON are followed into each other. In one more, a
-// quote would have 63 backslashes.
+// maxTexts bounds the nesting of JSON texts that are searched. One level deeper a quote
+// would have 63 backslashes.
 const maxTexts = 5
 
-// stars is what stands for a secret, by the texts it is in.
+// stars is the replacement of a secret, by its nesting in JSON texts.
 var stars = func() (stars [maxTexts + 1]string) {
 	text := `"***"`
 	for level := range stars {
@@ -117,7 +114,7 @@ var stars = func() (stars [maxTexts + 1]string) {
 	return stars
 }()
 
-// note tells whether a name is masked, and remembers that its value, at i, is a secret.
+// note tells whether a name is masked, and marks its value, at i, as a secret.
 func (s *scanner) note(name value, i int) bool {
 	plain := s.b[name.start+1 : name.end-1]
 	if name.kind == kindEscaped {
@@ -130,11 +127,11 @@ func (s *scanner) note(name value, i int) bool {
 	return true
 }
 
-// hide remembers that the value at i is a secret. Nothing is nothing to hide. What does
-// not end is a secret up to the end.
+// hide marks the value at i as a secret. null is not one. An unterminated value is a
+// secret up to the end.
 func (s *scanner) hide(i int) {
 	if i < s.until {
-		return // inside of another one
+		return // inside another one
 	}
 	value := scanner{b: s.b}
 	end, k := value.skip(i, len(s.b))
@@ -148,8 +145,8 @@ func (s *scanner) hide(i int) {
 	s.until = end
 }
 
-// ofVariable notes where a member of a value is that a variable may consist of, and
-// returns which field it is: none.
+// ofVariable notes the members of a value that a variable may consist of. It returns no
+// field.
 func (w *walker) ofVariable(f field, at int) field {
 	switch {
 	case w.mask == nil:
@@ -161,8 +158,8 @@ func (w *walker) ofVariable(f field, at int) field {
 	return fieldUnknown
 }
 
-// noteVariable hides the value of a variable whose name is masked. A record that says
-// no type may be one. Of members that occur twice any counts: the body has all of them.
+// noteVariable hides the value of a variable with a masked name. A record without type
+// may be one. Every occurrence of a repeated member counts: the body has all of them.
 func (w *walker) noteVariable() {
 	switch t := w.get(fieldValueType); string(w.text(t)) {
 	case "VARIABLE", "CLUSTER_VARIABLE", "":
@@ -173,25 +170,25 @@ func (w *walker) noteVariable() {
 		return
 	}
 	for _, at := range w.variableValues {
-		w.until = 0 // a secret of before may be inside of it
+		w.until = 0 // an earlier secret may be inside it
 		w.hide(int(at))
 	}
 }
 
-// isMasked tells whether the text at a place is a masked name.
+// isMasked tells whether the text at an offset is a masked name.
 func (w *walker) isMasked(at uint32) bool {
 	text := scanner{b: w.b}
 	end, k := text.skip(int(at), 0)
 	return end >= 0 && (k == kindString || k == kindEscaped) && w.mask.has(w.plainName(value{at, uint32(end), k}))
 }
 
-// within looks for secrets in texts that are JSON.
+// within finds secrets in texts that are JSON.
 type within struct {
 	scanner        // of plain
 	plain   []byte // the text without its escapes
 }
 
-// lookInto finds the secrets in the text from at to end, if it is JSON.
+// lookInto finds the secrets in the text at:end, if it is JSON.
 func (s *scanner) lookInto(at, end int) {
 	raw := s.b[at+1 : end-1]
 	if at < s.until || !mayHoldNames(raw) {
@@ -224,25 +221,25 @@ func (s *scanner) lookInto(at, end int) {
 	}
 }
 
-// mayHoldNames tells whether a text with escapes may be JSON that has members.
+// mayHoldNames tells whether an escaped text may be JSON with members.
 func mayHoldNames(raw []byte) bool {
 	switch {
 	case len(raw) == 0:
 		return false
-	case raw[0] == '\\' && raw[1] == '"': // a text again: one with escapes of its own
+	case raw[0] == '\\' && raw[1] == '"': // a nested text with escapes of its own
 		return bytes.Contains(raw, []byte(`\\`)) || bytes.Contains(raw, []byte(`\u`))
 	}
 	return raw[0] == '{' || raw[0] == '[' || raw[0] == '\\' || raw[0] == ' '
 }
 
-// place finds out where a byte of a text without escapes is in the text with them.
+// place maps offsets of an unescaped text to the escaped one.
 type place struct {
 	raw       []byte
 	i         int // in raw
-	unescaped int // the same without escapes
+	unescaped int // the same offset, unescaped
 }
 
-// of is asked for one byte after the other, in order.
+// of is called with ascending offsets.
 func (p *place) of(unescaped int) int {
 	for p.unescaped < unescaped {
 		switch {
@@ -261,8 +258,8 @@ func (p *place) of(unescaped int) int {
 	return p.i
 }
 
-// arranged are secrets in their order, without those inside of others and those that were
-// found twice: a list of records that is wrapped is read twice.
+// arranged is secrets in order, without nested ones and duplicates: a wrapped list of
+// records is read twice.
 func arranged(secrets []secret) []secret {
 	slices.SortFunc(secrets, func(a, b secret) int { return cmp.Compare(a.start, b.start) })
 	read := uint32(0)
@@ -275,7 +272,7 @@ func arranged(secrets []secret) []secret {
 	})
 }
 
-// growth is how many bytes longer secrets get that are arranged.
+// growth is the bytes by which replacement lengthens arranged secrets.
 func growth(secrets []secret) (n int) {
 	for _, one := range secrets {
 		n += len(stars[one.level]) - int(one.end-one.start)
@@ -283,14 +280,13 @@ func growth(secrets []secret) (n int) {
 	return n
 }
 
-// hide replaces the secrets: in the memory of the body where there is room for what
-// stands for them, which there mostly is.
+// hide replaces the secrets, in place where the replacements fit, which is usual.
 func (r *Request) hide() {
 	cuts, read, written, room := r.cuts[:0], 0, 0, true
 	for _, m := range arranged(r.w.masked) {
 		written += int(m.start) - read + len(stars[m.level])
 		read = int(m.end)
-		room = room && written <= read // always: nothing is written over what is still to be read
+		room = room && written <= read // always: no unread byte is overwritten
 		cuts = append(cuts, cut{m, int32(written - read)})
 	}
 	to := r.body
@@ -319,7 +315,7 @@ func (r *Request) hide() {
 	}
 }
 
-// cut is a value that was replaced, and how much farther what follows it is since.
+// cut is a replaced value and the shift of the bytes after it.
 type cut struct {
 	secret
 	moved int32

@@ -9,20 +9,18 @@ import (
 	"sluice/pkg/flow"
 )
 
-// maxMessageBytes bounds what a message may decompress to: what the api makes
-// is far below, so anything larger was not made by it.
+// maxMessageBytes bounds a decompressed message, far above what the api makes.
 const maxMessageBytes = 32 << 20
 
 // reader steps through the records of a message.
 type reader struct {
 	walker
 	plain []byte // a body, decompressed
-	start int    // where the current record begins
-	end   int    // and the position after it
+	start int    // start of the current record
+	end   int    // and its end
 	index int    // of the current record in its entry
 }
 
-// open begins a message.
 func (r *reader) open(m *flow.Message) *BadRecordError {
 	r.b, r.index, r.end, r.hashes = m.Body, m.Index-1, -1, true
 	if m.Encoding != "" {
@@ -44,7 +42,7 @@ func (r *reader) open(m *flow.Message) *BadRecordError {
 	return bad(-1, CodeNotAnArray, m.Body)
 }
 
-// advance goes to the next record; false at the end of the message.
+// advance moves to the next record; false at the end of the message.
 func (r *reader) advance(m *flow.Message) (bool, *BadRecordError) {
 	r.index++
 	at, more := r.next(r.end, r.index == m.Index, ']')
@@ -56,13 +54,13 @@ func (r *reader) advance(m *flow.Message) (bool, *BadRecordError) {
 	case at < 0 || r.space(at) < len(r.b):
 		return false, bad(-1, CodeInvalidJSON, m.Body)
 	case m.Records > 0 && r.index-m.Index != m.Records:
-		// The records behind it in the entry would have the places of others.
+		// Later records of the entry would get wrong indexes.
 		return false, bad(-1, CodeMiscounted, m.Body)
 	}
 	return false, nil
 }
 
-// pass reads over the current record.
+// pass skips the current record.
 func (r *reader) pass(m *flow.Message) *BadRecordError {
 	if r.end, _ = r.skip(r.start, deepest); r.end < 0 {
 		return bad(-1, r.code, m.Body)
@@ -89,8 +87,8 @@ func (r *reader) read(m *flow.Message) *BadRecordError {
 	return nil
 }
 
-// worst returns what was found, unless the message is broken further on: nothing of such a
-// message can be stored, with or without one of its records.
+// worst returns found, unless the message is corrupt further on: then no record of it can
+// be stored.
 func (r *reader) worst(m *flow.Message, found *BadRecordError) *BadRecordError {
 	for found.Index >= 0 {
 		more, broken := r.advance(m)
@@ -111,9 +109,9 @@ func bad(index int, code string, raw []byte) *BadRecordError {
 	return &BadRecordError{Index: index, Code: code, Reason: details[code], Raw: bytes.Clone(raw)}
 }
 
-// Each calls f with every record of a message as it was posted, and its index in
-// the entry, in order, until f fails. raw is good until f returns. A message that
-// is not a JSON array of anything is a *BadRecordError.
+// Each calls f with every record of a message as posted, and its index in the entry, in
+// order, until f fails. raw is valid until f returns. A message that is not a JSON array
+// is a *BadRecordError.
 func Each(m *flow.Message, f func(index int, raw []byte) error) error {
 	var r reader
 	if broken := r.open(m); broken != nil {
@@ -136,15 +134,15 @@ func Each(m *flow.Message, f func(index int, raw []byte) error) error {
 	}
 }
 
-// Raw returns the record of a message with this index in the entry, as it was
-// posted; the memory is the caller's. The error is a *BadRecordError.
+// Raw returns the record with this index in the entry, as posted; the caller owns the
+// memory. The error is a *BadRecordError.
 func Raw(m *flow.Message, index int) (raw []byte, err error) {
 	err = Each(m, func(i int, record []byte) error {
 		if i != index {
 			return nil
 		}
 		raw = bytes.Clone(record)
-		return io.EOF // enough
+		return io.EOF // found
 	})
 	switch {
 	case raw != nil:
@@ -155,8 +153,8 @@ func Raw(m *flow.Message, index int) (raw []byte, err error) {
 	return nil, err
 }
 
-// Find returns the record of an entry with this index as it was posted, and the
-// message it stands in; its memory is the caller's. The error is a *BadRecordError.
+// Find returns the record of an entry with this index, as posted, and its message; the
+// caller owns the memory. The error is a *BadRecordError.
 func Find(e *flow.Entry, index int) (m flow.Message, raw []byte, err error) {
 	for i := range e.Messages {
 		m = e.Messages[i]

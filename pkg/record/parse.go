@@ -6,18 +6,18 @@ import (
 	"math"
 )
 
-// parser is what Parse needs to know while it runs.
+// parser is the state of Parse.
 type parser struct {
 	*Request
 	lim   Limits
 	shape shape
 }
 
-// shape is where the records of a body stand in it: problems point there.
+// shape is the position of records in a body, for pointers of problems.
 type shape int
 
 const (
-	shapeList    shape = iota // an array, or one after the other
+	shapeList    shape = iota // an array, or concatenated objects
 	shapeSole                 // the body is the record
 	shapeWrapped              // in the member "records" of the body
 )
@@ -50,7 +50,7 @@ func (p *parser) parse(form Form) error {
 	return nil
 }
 
-// documents reads one object after the other, to the end of the body.
+// documents reads concatenated objects up to the end of the body.
 func (p *parser) documents(i int, form Form) int {
 	w := &p.w
 	for n := 1; ; n++ {
@@ -62,7 +62,7 @@ func (p *parser) documents(i int, form Form) int {
 		i = w.space(end)
 		switch {
 		case i < len(w.b) && i == end && w.b[at] != '{':
-			return w.fail(CodeInvalidJSON, i) // two numbers run together are not two numbers
+			return w.fail(CodeInvalidJSON, i) // adjacent numbers need a separator
 		case i < len(w.b):
 			continue
 		case n > 1 || form == FormNDJSON:
@@ -76,13 +76,13 @@ func (p *parser) documents(i int, form Form) int {
 	}
 }
 
-// document reads one record, or one object that wraps some.
+// document reads one record, or one object that wraps records.
 func (p *parser) document(at int) (end int, wrapped bool) {
 	w := &p.w
 	if w.b[at] != '{' {
 		return p.element(at), false
 	}
-	// Depth is counted from a record on. Only its end shows whether this is one.
+	// Depth counts from the record. Only the end shows whether this is one.
 	end, deep := w.record(at, p.lim.Depth), -1
 	if end < 0 && w.code == CodeTooDeep {
 		deep = w.pos
@@ -104,7 +104,7 @@ func (p *parser) document(at int) (end int, wrapped bool) {
 	return p.add(at, end), false
 }
 
-// wraps says whether what record read is a list of records instead of one.
+// wraps tells whether the object just read wraps a list of records.
 func (w *walker) wraps() bool {
 	return w.get(fieldRecords).kind == kindArray && w.seen&(1<<fieldValue|1<<fieldValueType) == 0
 }
@@ -123,7 +123,7 @@ func (p *parser) elements(i int) int {
 	}
 }
 
-// element reads one value that should be a record.
+// element reads one value , which should be a record.
 func (p *parser) element(at int) (end int) {
 	w := &p.w
 	switch {
@@ -138,7 +138,7 @@ func (p *parser) element(at int) (end int) {
 	return p.keep(at, end, posted{})
 }
 
-// add takes over the record the walker has just read.
+// add adds the record just read.
 func (p *parser) add(at, end int) int {
 	if end < 0 {
 		return -1
@@ -171,12 +171,11 @@ func (p *parser) add(at, end int) int {
 	return p.keep(at, end, posted{route: w.route()})
 }
 
-// known are the members that make an object a record: other JSON, such as what search
-// servers answer or take, has none of them. A time alone is no record, and neither is a
-// list of records.
+// known are the members that make an object a record. Other JSON, such as requests to or
+// answers of search servers, has none. A timestamp or a list of records is not enough.
 const known = (uint64(1)<<firstOfValue - 1) &^ (1<<fieldTimestamp | 1<<fieldRecords)
 
-// keep notes where a record stands.
+// keep adds a record.
 func (p *parser) keep(at, end int, one posted) int {
 	if end >= 0 && end-at > p.lim.RecordBytes {
 		return p.w.fail(CodeRecordTooLarge, at)
@@ -188,20 +187,19 @@ func (p *parser) keep(at, end int, one posted) int {
 	return end
 }
 
-// Span is a range of bytes of a body, End excluded.
+// Span is a range of bytes of a body, End exclusive.
 type Span struct{ Start, End int }
 
-// Refused is what stands at a span and is no record that would be taken.
+// Refused is a span that is not an acceptable record.
 type Refused struct {
 	Index   int    // of the span
-	Problem        // Index is -1: the pointer is that of the span alone
-	Raw     []byte // as it was posted, its secrets masked as far as it is JSON; owned by the receiver
+	Problem        // Index is -1: the pointer is relative to the span
+	Raw     []byte // as posted, with secrets masked as far as it is JSON; owned by the receiver
 }
 
-// ParseEach checks the records that stand at the spans of a posted body, one at
-// each, and keeps those that can be taken. The others are passed over and told
-// of, for a client that would send all of them again for ever. Otherwise it is
-// as Parse: the error is a *LimitError, when the body is too large.
+// ParseEach checks one record per span of a posted body and keeps the acceptable ones.
+// It returns the others, for clients that would resend all of them for ever. Otherwise
+// it is Parse: the error is a *LimitError if the body is too large.
 func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, error) {
 	r.reset(body)
 	if len(body) > math.MaxInt32 {
@@ -209,7 +207,7 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, e
 	}
 	p := parser{Request: r, lim: lim.withDefaults(), shape: shapeSole}
 	p.lim.Records = math.MaxInt
-	if r.w.mask != p.lim.Mask { // names that are masked must not be remembered
+	if r.w.mask != p.lim.Mask { // masked names must not be cached
 		r.w.mask, r.w.names, r.w.valueNames = p.lim.Mask, names{}, names{}
 	}
 	var refused []Refused
@@ -219,7 +217,7 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, e
 		}
 	}
 	r.w.b = body
-	for i := range refused { // before hide moves them
+	for i := range refused { // before hide shifts them
 		span := spans[refused[i].Index]
 		refused[i].Raw = masked(body[span.Start:span.End], p.lim)
 	}
@@ -230,7 +228,7 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, e
 	return refused, nil
 }
 
-// each checks the record of a span. A refused one leaves no trace.
+// each checks the record of a span. A refused one leaves the state unchanged.
 func (p *parser) each(span Span) (Problem, bool) {
 	r, w := p.Request, &p.w
 	n, noID, byPlace, badTime, unknown, hidden := len(r.records), r.noID, r.byPlace, r.badTime, r.unknown, len(w.masked)
@@ -269,8 +267,8 @@ func (p *parser) each(span Span) (Problem, bool) {
 	return told, false
 }
 
-// masked is a copy of what is no record, without its secrets as far as it can be
-// read as JSON. A secret that does not end is cut off.
+// masked is a copy of text that is not a record, without the secrets that can be read as
+// JSON. An unterminated secret is cut off.
 func masked(raw []byte, lim Limits) []byte {
 	alone := Request{body: bytes.Clone(raw)}
 	w := &alone.w

@@ -10,7 +10,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Form is how the records of a body are written.
+// Form is the format of a body.
 type Form int
 
 const (
@@ -23,8 +23,8 @@ const (
 	FormNDJSON
 )
 
-// Request is a posted body, split into records and checked. It is made to be
-// used again and again: take it with NewRequest, give it back with Release.
+// Request is a posted body, split into records and checked. Instances are pooled: see
+// NewRequest and Release.
 type Request struct {
 	body     []byte
 	records  []posted // in the order of the body
@@ -32,26 +32,26 @@ type Request struct {
 	lanes    uint64   // that Cut cuts for
 	array    bool     // body is one JSON array
 	noID     int      // records without an id
-	byPlace  int      // records without an identity of their own
-	badTime  int      // records with a timestamp missing or absurd
-	unknown  int      // members that are no fields
-	excluded []int    // records left out by each rule, nil when there are none
+	byPlace  int      // records without a deduplication key of their own
+	badTime  int      // records with a missing or implausible timestamp
+	unknown  int      // members that are not fields
+	excluded []int    // records excluded by each rule; nil without rules
 	months   []int    // of the timestamps, such as 202511; at most MaxMonths
 	from     int64    // the month of the last timestamp begins, ms since 1970,
 	to       int64    // and ends before this
 
 	w        walker
 	cuts     []cut     // the values that were masked
-	problems []problem // the first ones
-	total    int       // of problems, also of those not kept
+	problems []problem // the first maxProblems
+	total    int       // number of problems, unlisted ones included
 
-	joined  []byte   // the array of records being put together
-	encoded []byte   // the same compressed, in a buffer for the worst case
+	joined  []byte   // the array of records being built
+	encoded []byte   // the same compressed, in a worst-case buffer
 	bodies  [][]byte // of chunks; the first used of them are the caller's until Release
 	used    int
 }
 
-// span is a range of bytes of a body, end excluded.
+// span is a range of bytes of a body, end exclusive.
 type span struct{ start, end uint32 }
 
 var requests = sync.Pool{New: func() any { return new(Request) }}
@@ -59,11 +59,11 @@ var requests = sync.Pool{New: func() any { return new(Request) }}
 // NewRequest returns an empty Request.
 func NewRequest() *Request { return requests.Get().(*Request) }
 
-// Release gives the memory of r back, the bodies of its chunks included. Call
-// it once neither r nor its chunks are used any more.
+// Release returns r to the pool, with the bodies of its chunks: the caller must not use
+// them any more.
 func (r *Request) Release() {
 	r.reset(nil)
-	if cap(r.encoded) > 2*maxPlainBytes { // one huge record is no reason to keep as much for ever
+	if cap(r.encoded) > 2*maxPlainBytes { // do not keep the buffer of one huge record
 		r.joined, r.encoded, r.bodies = nil, nil, nil
 		r.w.within, r.w.open = nil, nil
 	}
@@ -80,40 +80,37 @@ func (r *Request) reset(body []byte) {
 	r.excluded = nil
 }
 
-// Len returns the number of records.
 func (r *Request) Len() int { return len(r.records) }
 
-// Record returns record i as it was posted; it shares the memory of the body.
+// Record returns record i as posted; it aliases the body.
 func (r *Request) Record(i int) []byte {
 	return r.body[r.records[i].start:r.records[i].end]
 }
 
-// AllIDs says whether every record has an id that is not empty.
+// AllIDs tells whether every record has a non-empty id.
 func (r *Request) AllIDs() bool { return r.noID == 0 }
 
-// Identified says whether every record has an identity of its own, by its
-// position or by its id: then a repeat of it is known whatever request it is in.
+// Identified tells whether every record has a deduplication key of its own, position or
+// id: a repeat is then recognised in any request.
 func (r *Request) Identified() bool { return r.byPlace == 0 }
 
-// BadTimestamps returns how many records have no timestamp, or one that is not
-// from 2000 to 2099.
+// BadTimestamps counts the records without a timestamp from 2000 to 2099.
 func (r *Request) BadTimestamps() int { return r.badTime }
 
-// UnknownMembers returns how many members are not in the specification.
+// UnknownMembers counts the members outside the specification.
 func (r *Request) UnknownMembers() int { return r.unknown }
 
-// Parse splits a posted body into records and checks every one, in one pass.
-// The body is not copied: leave it as it is until the chunks are made. Values of
-// members that lim masks are replaced in it; Body is what it is then. The error
-// is a *SyntaxError, a *LimitError, or a *ProblemsError once the whole
-// body was read; then the request holds nothing of use.
+// Parse splits a posted body into records and checks each, in one pass. It keeps body
+// without copying it; the caller must not change it until the chunks are cut. Secrets are
+// masked in place; Body is the result. The error is a *SyntaxError, a *LimitError, or,
+// after the whole body was read, a *ProblemsError; r is then unusable.
 func (r *Request) Parse(body []byte, form Form, lim Limits) error {
 	r.reset(body)
 	if len(body) > math.MaxInt32 {
 		return &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: details[CodeBodyTooLarge]}
 	}
 	p := parser{Request: r, lim: lim.withDefaults()}
-	if r.w.mask != p.lim.Mask { // names that are masked must not be remembered
+	if r.w.mask != p.lim.Mask { // masked names must not be cached
 		r.w.mask, r.w.names, r.w.valueNames = p.lim.Mask, names{}, names{}
 	}
 	if err := p.parse(form); err != nil {
@@ -131,22 +128,22 @@ func (r *Request) Parse(body []byte, form Form, lim Limits) error {
 	return nil
 }
 
-// Body is the body as it is kept: what was posted, without what is masked.
+// Body is the posted body with secrets masked.
 func (r *Request) Body() []byte { return r.body }
 
-// Limits bounds what one request may hold. A zero field means its default.
+// Limits bounds one request. Zero means the default.
 type Limits struct {
 	Records     int // records in one request; default 50 000
 	RecordBytes int // bytes of one record, as posted and masked; default 8 MiB
 	Depth       int // nesting of one record, itself counted; default 64, at most 1000
 
-	Tenants []string // whose records may be posted; nil for all, empty for none
+	Tenants []string // whose records are accepted; nil for all, empty for none
 
-	Exclude []flow.Exclusion // records that are checked and not kept
+	Exclude []flow.Exclusion // records to check and not keep
 
 	Mask *Mask // members whose values are secrets; default those called password
 
-	Shaped bool // refuse objects that have no member of a record: other JSON than records
+	Shaped bool // refuse objects without any member of a record
 }
 
 func (l Limits) withDefaults() Limits {
@@ -166,12 +163,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// MaxMonths is of how many months the timestamps of one request may be. Each month is a
-// partition of flow.records, and an insert of its own that uses up the window of
-// insert tokens.
+// MaxMonths bounds the months of a request's timestamps. Each month is a partition of
+// flow.records and an insert of its own, which uses up ClickHouse's deduplication window.
 const MaxMonths = 24
 
-// inMonths notes the month of a timestamp, and says whether the request may be of it, too.
+// inMonths adds the month of a timestamp; false if that exceeds MaxMonths.
 func (r *Request) inMonths(ms int64) bool {
 	if r.from <= ms && ms < r.to {
 		return true
@@ -189,27 +185,25 @@ func (r *Request) inMonths(ms int64) bool {
 }
 
 const (
-	// deepest is the nesting the ingester still follows. It bounds the stack.
+	// deepest is the deepest nesting that the ingester reads. It bounds the stack.
 	deepest = 1000
 
-	// maxProblems is how many problems of a request are told.
+	// maxProblems bounds the reported problems of a request.
 	maxProblems = 100
 )
 
-// DefaultTenant is the tenant of records that name none, as engines without
-// tenants call it.
+// DefaultTenant is the tenant of records without one, as in engines without tenants.
 const DefaultTenant = "<default>"
 
-// checkTenant refuses the record just read if it is of a tenant whose records
-// the caller may not post: value.tenantId says which. A caller that posts under a source
-// can still name any key of it: tenants that do not trust each other need
-// sources of their own.
+// checkTenant refuses the current record if its value.tenantId is not a tenant of the
+// token. A token can still name any key of its source: tenants that do not trust each
+// other need sources of their own.
 func (p *parser) checkTenant() {
 	v := p.w.get(fieldTenantID)
 	name := DefaultTenant
 	if v.kind > kindNull {
 		switch text := p.w.text(v); {
-		case text == nil: // true, an object or a list: no tenant has such a name
+		case text == nil: // not a string or number: no tenant has such a name
 			name = ""
 		case len(text) > 0:
 			name = string(text)
@@ -219,7 +213,7 @@ func (p *parser) checkTenant() {
 		return
 	}
 	p.problem(fieldTenantID, CodeOtherTenant)
-	if n := len(p.problems); p.total == n { // it was kept
+	if n := len(p.problems); p.total == n { // it is listed
 		const most = 64
 		p.problems[n-1].said = fmt.Sprintf("the access token is not for the tenant %.*q", most, name)
 	}

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a JSON value looks like, as far as its treatment depends on it.
+// kind is the lexical kind of a JSON value.
 type kind uint8
 
 const (
@@ -22,29 +22,28 @@ const (
 	kindArray
 )
 
-// value is where a JSON value stands in the text.
+// value is the span and kind of a JSON value.
 type value struct {
 	start, end uint32
 	kind       kind
 }
 
-// scanner walks JSON text and takes exactly what RFC 8259 allows, in valid
-// UTF-8. Its methods take the position to begin at and return the position
-// after what they read, or -1 once something is wrong: then code and pos say
-// what and where.
+// scanner reads JSON text exactly as RFC 8259 defines it, in valid UTF-8. Its methods take
+// a start position and return the position after what they read, or -1 after an error:
+// code and pos then say which and where.
 type scanner struct {
 	b    []byte
 	code string
 	pos  int
 
-	open []byte // what ends the objects and arrays around the value at hand
+	open []byte // closing brackets of the enclosing objects and arrays
 
-	mask   *Mask    // says which values are secrets; nil where it does not matter
+	mask   *Mask    // which values are secrets; nil: not needed
 	masked []secret // those found
-	until  int      // where the last of them ends: what is in it is hidden with it
+	until  int      // end of the last one; nested secrets need no mask
 	named  bool     // the name read last is masked
-	level  uint8    // texts around b
-	within *within  // for texts that are JSON; made for the first one
+	level  uint8    // nesting of b in JSON texts
+	within *within  // for JSON texts; created for the first
 }
 
 func (s *scanner) fail(code string, pos int) int {
@@ -93,8 +92,7 @@ func (s *scanner) skip(i, depth int) (int, kind) {
 	return s.fail(CodeInvalidJSON, i), kindNone
 }
 
-// nested reads an object or array. It does not call itself: a text that is JSON may
-// nest as deep as it is long.
+// nested reads an object or array. It is not recursive: JSON texts nest without limit.
 func (s *scanner) nested(i, depth int) int {
 	for open := s.open[:0]; ; {
 		if len(open) >= depth {
@@ -133,9 +131,9 @@ func (s *scanner) nested(i, depth int) int {
 	}
 }
 
-// next finds the next element of an array or member of an object that ends
-// with end; i stands after its opening bracket or after the element before.
-// When there is none, at is the position after the closing bracket.
+// next finds the next element or member before the closing bracket end; i is after the
+// opening bracket or the last element. Without a next one, at is after the closing
+// bracket.
 func (s *scanner) next(i int, first bool, end byte) (at int, more bool) {
 	if i = s.space(i); i < len(s.b) {
 		switch c := s.b[i]; {
@@ -150,12 +148,12 @@ func (s *scanner) next(i int, first bool, end byte) (at int, more bool) {
 	return s.fail(CodeInvalidJSON, i), false
 }
 
-// follows says whether there is a comma at i and the next member right after it.
+// follows tells whether a comma at i is directly followed by a member.
 func (s *scanner) follows(i int) bool {
 	return i+1 < len(s.b) && s.b[i] == ',' && s.b[i+1] > ' '
 }
 
-// key reads the name of a member and the colon; at is where its value begins.
+// key reads the name of a member and the colon; at is the start of its value.
 func (s *scanner) key(i int) (name value, at int) {
 	if i >= len(s.b) || s.b[i] != '"' {
 		return value{}, s.fail(CodeInvalidJSON, i)
@@ -179,14 +177,13 @@ const (
 	highs = 0x8080808080808080
 )
 
-// stops marks, with the high bit of a byte, the quotes, backslashes and
-// control characters among the eight bytes of w. Bytes above the lowest mark
-// may be marked wrongly.
+// stops marks, in the high bits of bytes, the quotes, backslashes and control characters
+// among the eight bytes of w. Only the lowest mark is reliable.
 func stops(w uint64) uint64 {
 	return ((w - 0x20*ones) | (w ^ '"'*ones - ones) | ((w ^ '\\'*ones) - ones)) &^ w & highs
 }
 
-// text reads a string; i stands at its quote.
+// text reads a string; i is at its quote.
 func (s *scanner) text(i int) (int, kind) {
 	var high uint64 // collects the high bits of all bytes: none set means ASCII
 	for b := s.b[i+1:]; len(b) >= 8; b = b[8:] {
@@ -205,8 +202,7 @@ func (s *scanner) text(i int) (int, kind) {
 	return s.anyText(i)
 }
 
-// anyText is text for strings with escapes, beyond ASCII, near the end of the
-// body, or broken.
+// anyText is text for strings with escapes, beyond ASCII, invalid, or near the end.
 func (s *scanner) anyText(i int) (int, kind) {
 	b, start, k := s.b, i, kindString
 	ascii := true
@@ -238,7 +234,7 @@ func (s *scanner) anyText(i int) (int, kind) {
 	}
 }
 
-// escape reads one escape sequence; i stands at its backslash.
+// escape reads one escape sequence; i is at its backslash.
 func (s *scanner) escape(i int) int {
 	if i+1 >= len(s.b) {
 		return s.fail(CodeInvalidJSON, i)
@@ -254,7 +250,7 @@ func (s *scanner) escape(i int) int {
 	return s.fail(CodeInvalidJSON, i)
 }
 
-// number reads a number; i stands at its sign or first digit.
+// number reads a number; i is at its sign or first digit.
 func (s *scanner) number(i int) (int, kind) {
 	b, k := s.b, kindInt
 	if b[i] == '-' {
@@ -299,9 +295,8 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// unquote appends the text that the inside of a JSON string stands for. The
-// string was read by a scanner before. A surrogate without its other half
-// becomes U+FFFD, as in encoding/json.
+// unquote appends the unescaped inside of a JSON string that a scanner accepted. A lone
+// surrogate becomes U+FFFD, as in encoding/json.
 func unquote(dst, s []byte) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]

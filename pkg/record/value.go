@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// integer returns the value of the text of a JSON number, if it is a whole
-// number; the code says what is wrong otherwise. It never goes through
+// integer returns a JSON number as an integer, or a code why it is none. It avoids
 // floating point: keys beyond 2^53 are common.
 func integer(text []byte) (n int64, code string) {
 	sign, text := cutSign(text)
@@ -45,8 +44,8 @@ func integer(text []byte) (n int64, code string) {
 	return signed(sign, mantissa, exponent)
 }
 
-// power returns the exponent of a number, held within what a text of a few
-// gigabytes could even out.
+// power returns the exponent of a number, clamped to what the digits of any text could
+// offset.
 func power(text []byte) int {
 	const enough = math.MaxInt32 * 2
 	sign, text := cutSign(text)
@@ -88,7 +87,7 @@ func signed(sign int, digits []byte, zeros int) (int64, string) {
 	return 0, CodeOutOfRange
 }
 
-// small returns the value of a number of kindInt: at most 18 digits.
+// small parses a number of kindInt: at most 18 digits.
 func small(text []byte) int64 {
 	sign, text := cutSign(text)
 	var n uint64
@@ -100,18 +99,17 @@ func small(text []byte) int64 {
 		for _, c := range text {
 			n = 10*n + uint64(c-'0')
 		}
-	} else if more := len(rest); more > 0 { // the last eight digits, without those that were read
+	} else if more := len(rest); more > 0 { // the last eight digits, less those already read
 		last := binary.LittleEndian.Uint64(text[len(text)-8:]) - '0'*ones
 		n = n*tens[more] + eight(last>>(64-8*more)<<(64-8*more))
 	}
 	return int64(n) * int64(sign)
 }
 
-// tens are the powers of ten.
 var tens = [8]uint64{1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000}
 
-// eight returns the number of eight decimal digits, the first in the lowest
-// byte: pairs of digits, then of pairs, then of those, are put together at once.
+// eight parses eight decimal digits, the first in the lowest byte, combining pairs in
+// parallel.
 func eight(digits uint64) uint64 {
 	digits = digits*10 + digits>>8
 	const pairs = 0x000000ff_000000ff
@@ -131,20 +129,19 @@ func decimal(text []byte) (n int64, code string) {
 	return signed(sign, text, 0)
 }
 
-// A timestamp outside of these bounds is a mistake: it would choose a
-// partition of its own. It is stored as 0 and kept as it was sent in extra.
+// A timestamp outside these bounds would create a partition of its own. It is stored as
+// 0 and kept as sent in extra.
 const (
 	earliest = 946684800000  // 2000-01-01, in ms
 	tooLate  = 4102444800000 // 2100-01-01
 )
 
-// plausible says whether ms can be the time of a record. The bounds are fixed, and no
-// clock is read: the same record is the same whenever and wherever it comes in.
+// plausible tells whether ms is a valid time of a record. No clock is read, so the result
+// depends on the record alone.
 func plausible(ms int64) bool { return earliest <= ms && ms < tooLate }
 
-// isoTime reads an ISO 8601 date, alone or with a time of day, and returns ms
-// since 1970. Without an offset it is taken as UTC; digits beyond milliseconds
-// are cut off.
+// isoTime parses an ISO 8601 date, with or without time of day, into ms since 1970.
+// Without an offset it is UTC; digits beyond milliseconds are truncated.
 func isoTime(text []byte) (ms int64, ok bool) {
 	p := isoParser{text: text, ok: true}
 	year := p.number(4)
@@ -178,7 +175,7 @@ func daysIn(year, month int) int {
 	return time.Date(year, time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// isoParser eats text from the front; ok turns false at the first mismatch.
+// isoParser consumes text from the front; ok turns false at the first mismatch.
 type isoParser struct {
 	text []byte
 	ok   bool

@@ -7,29 +7,28 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// walker reads one record after the other and notes where its members stand,
-// without building anything. Of members that occur twice the last one counts.
+// walker reads records and notes the spans of their members, without building a tree. The
+// last of repeated members counts.
 type walker struct {
 	scanner
-	seen     uint64           // the fields of this record that at holds
-	mistyped uint64           // those of them whose type wants a closer look
-	values   [maxFields]value // valid where seen says so
-	twice    uint64           // not 0 when a field occurs twice
-	outer    []span           // members of the record that are no fields, name and all
-	inner    []span           // members of its value that are no fields
+	seen     uint64           // the fields present in values
+	mistyped uint64           // those of them that need conversion
+	values   [maxFields]value // valid for fields in seen
+	twice    uint64           // not 0 if a field is repeated
+	outer    []span           // members of the record that are not fields, with their names
+	inner    []span           // members of its value that are not fields
 
 	names, valueNames names // of the members of a record, and of its value
 
-	variableNames, variableValues []uint32 // where the members name and value of the record's value begin, under a mask
+	variableNames, variableValues []uint32 // starts of value.name and value.value, for the mask
 
-	// What content needs to know of the members that are no fields, and of
-	// arrays and objects: hashed while they are read, because to read them again
-	// takes longer. It is of no use for a record with a position, which most
-	// begin with, and is not done after a partition was seen.
-	hashes             bool // is done at all: the api needs none
-	late               bool // records with a position have it at their end: the last one tells
-	hashing            bool // goes on: nothing was left out so far
-	hashed             bool // something was
+	// Hashes of members that are not fields, and of arrays and objects, computed while
+	// they are read, since a second reading costs more. Records with a position do not
+	// need them, so hashing stops after a partition was seen.
+	hashes             bool // enabled; the api needs none
+	late               bool // records have the position at their end, judged by the last one
+	hashing            bool // nothing was left out so far
+	hashed             bool // something was left out
 	outerSum, valueSum xxh3.Uint128
 	nameHash           uint64 // of the name read last
 
@@ -37,7 +36,7 @@ type walker struct {
 	scratch []byte // a text without its escapes
 }
 
-// get returns where f stands; kindNone when it is missing.
+// get returns the value of f; kindNone when it is missing.
 func (w *walker) get(f field) value {
 	if w.seen&(1<<f) == 0 {
 		return value{}
@@ -47,7 +46,7 @@ func (w *walker) get(f field) value {
 
 func (w *walker) raw(v value) []byte { return w.b[v.start:v.end] }
 
-// set notes that f stands at v.
+// set sets the value of f.
 func (w *walker) set(f field, v value) {
 	bit := uint64(1) << f
 	w.values[f] = v
@@ -59,7 +58,7 @@ func (w *walker) set(f field, v value) {
 	}
 }
 
-// record reads the record at i, an object that nests at most depth deep.
+// record reads the record at i, an object of at most this depth.
 func (w *walker) record(i, depth int) int {
 	w.variableNames, w.variableValues = w.variableNames[:0], w.variableValues[:0]
 	end := w.members(i, depth)
@@ -162,8 +161,8 @@ func (w *walker) value(i, depth int) (int, kind) {
 	}
 }
 
-// member reads the name of the member at i: which field it is, and where its
-// value begins.
+// member reads the name of the member at i and returns its field and the start of its
+// value.
 func (w *walker) member(names *names, i int, fields map[string]field) (f field, at int) {
 	if i < len(w.b) {
 		if n, ok := names.predict(w.b[i:]); ok {
@@ -180,7 +179,7 @@ func (w *walker) member(names *names, i int, fields map[string]field) (f field, 
 	if !is {
 		f = fieldUnknown
 	}
-	if w.named { // it is looked at each time
+	if w.named { // masked names are not cached
 		names.last = 0
 	} else {
 		names.learn(w.b[i:], int(name.end)-i+1, f, plain)
@@ -191,14 +190,13 @@ func (w *walker) member(names *names, i int, fields map[string]field) (f field, 
 	return f, at
 }
 
-// onlyNow says whether the content of the member at hand has to be hashed while
-// it is read: contentOf does the others, and custom headers, which hardly ever
-// change.
+// onlyNow tells whether the member's content must be hashed while it is read. content
+// hashes the others later, and custom headers, which rarely change.
 func (w *walker) onlyNow(f field, at int) bool {
 	return f == fieldUnknown || at < len(w.b) && (w.b[at] == '{' || w.b[at] == '[') && f != fieldCustomHeaders
 }
 
-// hash is skip that adds the member at hand to a sum.
+// hash is skip that adds the current member to a sum.
 func (w *walker) hash(sum *xxh3.Uint128, f field, i, depth int) (int, kind) {
 	name := w.nameHash
 	if f != fieldUnknown {
@@ -210,7 +208,7 @@ func (w *walker) hash(sum *xxh3.Uint128, f field, i, depth int) (int, kind) {
 	return end, k
 }
 
-// forgetValue makes room for another value of the same record.
+// forgetValue clears the fields of value for a repeated one.
 func (w *walker) forgetValue() {
 	w.seen &= outerFields
 	w.mistyped &= outerFields
@@ -218,7 +216,7 @@ func (w *walker) forgetValue() {
 	w.valueSum = xxh3.Uint128{}
 }
 
-// plainName returns the name of a member without quotes and escapes, valid
+// plainName returns the name of a member unquoted and unescaped, valid
 // until the next call.
 func (w *walker) plainName(name value) []byte {
 	inside := w.b[name.start+1 : name.end-1]
@@ -229,8 +227,8 @@ func (w *walker) plainName(name value) []byte {
 	return inside
 }
 
-// text returns the text a string or number stands for, valid until the next
-// call; nil when it is neither.
+// text returns the unescaped text of a string or number, valid until the next call; nil
+// for other kinds.
 func (w *walker) text(v value) []byte {
 	switch v.kind {
 	case kindString:
@@ -244,7 +242,7 @@ func (w *walker) text(v value) []byte {
 	return nil
 }
 
-// integer returns the whole number v stands for; the code says why it is none.
+// integer returns v as an integer, or a code why it is none.
 func (w *walker) integer(v value) (int64, string) {
 	switch v.kind {
 	case kindInt:
@@ -257,7 +255,7 @@ func (w *walker) integer(v value) (int64, string) {
 	return 0, CodeNotAnInteger
 }
 
-// time returns the time v stands for, in ms since 1970.
+// time returns v as a time in ms since 1970.
 func (w *walker) time(v value) (int64, string) {
 	n, code := w.integer(v)
 	if code == CodeNotAnInteger {
@@ -271,8 +269,8 @@ func (w *walker) time(v value) (int64, string) {
 	return n, code
 }
 
-// wrong returns the next field from f on whose type is not what the
-// specification says; the code is empty when there is none.
+// wrong returns the next field from f on whose type violates the specification; an empty
+// code means none.
 func (w *walker) wrong(from field) (f field, code string) {
 	for odd := w.mistyped >> from << from; odd != 0; odd &= odd - 1 {
 		f = field(bits.TrailingZeros64(odd))
@@ -293,31 +291,30 @@ func (w *walker) wrong(from field) (f field, code string) {
 	return 0, ""
 }
 
-// names remembers the names of the members of one kind of object. An engine
-// sends the same members in the same order again and again, so it keeps
-// which name followed which, to look first whether it does again: one comparison
-// instead of looking for the end of the name and then for the field. A wrong
-// memory costs time and changes nothing.
+// names predicts member names of one kind of object. An engine repeats the same members
+// in the same order, so the cached successor of a name is tried first: one comparison
+// instead of finding the end of the name and its field. A wrong prediction costs only
+// time.
 type names struct {
 	known [256]name // by the hash of the name; 0 stands for the beginning of an object
-	last  uint8     // what was read last
+	last  uint8     // the name read last
 }
 
-// name is a remembered name.
+// name is a cached name.
 type name struct {
 	text  [longest / 8]uint64 // with its quotes and colon, filled up with zeros
-	hash  uint64              // XXH3-64 of it without quotes, colon and escapes
-	size  uint8               // of text; 0 for none yet
+	hash  uint64              // XXH3-64 of the unescaped name
+	size  uint8               // of text; 0: free
 	field field
-	after [2]uint8 // what followed it the last times: two kinds of records take turns
+	after [2]uint8 // its last two successors: two kinds of records alternate
 }
 
-const longest = 32 // bytes of a name that is remembered, with quotes and colon
+const longest = 32 // bytes of a cached name, with quotes and colon
 
-// begin stands before the first member of an object.
+// begin starts an object.
 func (n *names) begin() { n.last = 0 }
 
-// predict returns what follows the name read last, if b begins with it.
+// predict returns the successor of the name read last, if b begins with it.
 func (n *names) predict(b []byte) (next *name, ok bool) {
 	if len(b) < longest {
 		return nil, false
@@ -340,8 +337,8 @@ func (n *name) matches(b *[longest]byte) bool {
 		(binary.LittleEndian.Uint64(b[24:])^n.text[3])&mask[3] == 0 && n.size != 0
 }
 
-// learn remembers that b begins with a name of this size, colon included, which
-// field it is, and what it is without its escapes.
+// learn caches the name at the start of b, of this size with colon, with its field and
+// its unescaped form.
 func (n *names) learn(b []byte, size int, f field, plain []byte) {
 	if size > longest || len(b) < longest || b[size-1] != ':' {
 		n.last = 0
@@ -363,7 +360,7 @@ func (n *names) learn(b []byte, size int, f field, plain []byte) {
 	n.last = i
 }
 
-// place returns where a name with this hash is kept, or may be.
+// place returns the slot of a name with this hash.
 func (n *names) place(next *name, hash uint8) uint8 {
 	const tries = 8
 	for i := range uint8(tries) {
@@ -373,7 +370,7 @@ func (n *names) place(next *name, hash uint8) uint8 {
 		}
 	}
 	hash = max(hash, 1)
-	n.known[hash] = name{} // make room; what led here is checked before it is believed
+	n.known[hash] = name{} // evict; predict compares the text of every hit
 	return hash
 }
 
