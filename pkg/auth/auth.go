@@ -15,20 +15,18 @@ import (
 	"sluice/pkg/option"
 )
 
-// Authenticator knows the tokens in force. Authenticate is safe for concurrent
-// use, before, during and after Run.
+// Authenticator authenticates tokens. Authenticate is safe for concurrent use at any time.
 type Authenticator struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
 	file    file                  // of Run, after New
-	broken  string                // last complaint about the file, so that it is logged once; of Run
+	broken  string                // last error of the file, so that it is logged once; of Run
 	tokens  atomic.Pointer[table] // nil without a token file
 	jwt     *verifier             // nil without JWTs
 }
 
-// New reads the token file and the key file. Keys at a URL are fetched when
-// they are first needed.
+// New reads the token file and the key file. Keys at a URL are fetched on first use.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Authenticator, error) {
 	option.Defaults(&cfg)
 	if err := cfg.check(); err != nil {
@@ -50,10 +48,9 @@ func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Authenticato
 	return a, nil
 }
 
-// Authenticate tells who sent an Authorization header: a token, bare or after
-// "Bearer ". Its errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
-// flow.ErrTokenUnverified, wrapped or not; of a static token that has expired, the
-// subject comes with the error.
+// Authenticate returns the caller of an Authorization header: a token, bare or after
+// "Bearer ". Its errors wrap flow.ErrTokenMissing, flow.ErrTokenInvalid, or
+// flow.ErrTokenUnverified; that of an expired static token comes with its subject.
 func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 	token := bare(header)
 	if token == "" {
@@ -77,14 +74,13 @@ func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 	return flow.Caller{}, flow.ErrTokenInvalid
 }
 
-// Configured tells whether a static token is of the subject, expired or not.
+// Configured tells whether the subject has a static token, expired or not.
 func (a *Authenticator) Configured(subject string) bool {
 	tokens := a.tokens.Load()
 	return tokens != nil && tokens.subjects[subject]
 }
 
-// Tokens are the static tokens in force, in no order and without their digests,
-// expired ones left out.
+// Tokens are the unexpired static tokens, unordered and without digests.
 func (a *Authenticator) Tokens() []Entry {
 	tokens := a.tokens.Load()
 	if tokens == nil {
@@ -102,10 +98,10 @@ func (a *Authenticator) Tokens() []Entry {
 	return all
 }
 
-// maxToken bounds what is hashed and parsed for a caller that is not known yet.
+// maxToken bounds what is hashed and parsed for an unauthenticated caller.
 const maxToken = 8 << 10
 
-// bare strips the Bearer scheme, whose name has no case (RFC 9110, 11.1).
+// bare strips the Bearer scheme, which is case-insensitive (RFC 9110, 11.1).
 func bare(header string) string {
 	header = strings.Trim(header, " \t")
 	const scheme = "bearer"
@@ -118,7 +114,7 @@ func bare(header string) string {
 	return header
 }
 
-// Check tells whether tokens can be checked now, for readiness.
+// Check fails while tokens cannot be checked, for readiness.
 func (a *Authenticator) Check(context.Context) error {
 	if a.jwt != nil {
 		return a.jwt.check()
@@ -126,7 +122,7 @@ func (a *Authenticator) Check(context.Context) error {
 	return nil
 }
 
-// Run follows the token file and the keys until ctx ends, and returns nil then.
+// Run reloads the token file and the keys until ctx ends, then returns nil.
 func (a *Authenticator) Run(ctx context.Context) error {
 	reload := time.NewTicker(a.cfg.Reload)
 	defer reload.Stop()
@@ -149,15 +145,15 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	}
 }
 
-// follow reads the files that changed. What is broken is said once, and the
-// last good tokens stay in force until it is fixed.
+// follow reloads changed files. A corrupt file is logged once; the last valid tokens stay
+// in force.
 func (a *Authenticator) follow() {
 	if a.cfg.Tokens != "" {
 		changed, err := a.reload()
 		switch {
 		case err != nil && err.Error() != a.broken:
 			a.broken = err.Error()
-			a.log.Error("token file cannot be used, the tokens before it stay in force", "path", a.cfg.Tokens, "error", err)
+			a.log.Error("token file is invalid; the previous tokens stay in force", "path", a.cfg.Tokens, "error", err)
 		case err == nil && changed:
 			a.broken = ""
 			a.log.Info("token file reloaded", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))
@@ -168,7 +164,7 @@ func (a *Authenticator) follow() {
 	}
 }
 
-// reload takes the token file over if it changed and is whole.
+// reload loads the token file if it changed and is valid.
 func (a *Authenticator) reload() (changed bool, err error) {
 	content, err := a.file.changed()
 	if err == nil && content == nil {

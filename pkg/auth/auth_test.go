@@ -113,8 +113,8 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 		content string
 		want    string
 	}{
-		{"empty", "", "it is empty"},
-		{"only a comment", "# nobody\n", "it is empty"},
+		{"empty", "", "the file is empty"},
+		{"only a comment", "# nobody\n", "the file is empty"},
 		{"not YAML", "- {subject: a, sha256: swordfish-secret", "not a YAML list of"},
 		{"not a list", "subject: swordfish-secret", "not a YAML list of"},
 		{"an unknown member", "- {subject: a, token: swordfish-secret}", "not a YAML list of"},
@@ -132,7 +132,7 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 		{"a rate that is no number", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: .nan}", "rate is negative"},
 		{"an expiry that is no time", "- {subject: a, sha256: " + digest + ", scopes: [read], expires: swordfish-secret}", "expires is not a time"},
 		{"an expiry without a zone", "- {subject: a, sha256: " + digest + ", scopes: [read], expires: 2027-01-31 12:00:00}", "expires is not a time"},
-		{"the same token twice", strings.Repeat("- {subject: a, sha256: "+digest+", scopes: [read]}\n", 2), "token 2 of the file: its sha256 stands there twice"},
+		{"the same token twice", strings.Repeat("- {subject: a, sha256: "+digest+", scopes: [read]}\n", 2), "token 2 of the file: its sha256 is repeated"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

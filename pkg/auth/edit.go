@@ -15,16 +15,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Edit replaces a token file, which may be missing, by one with the tokens that change
-// returns, given those that are there. All other lines keep their text. Programs that
-// follow the file see the old one or the new one.
-// Two that edit it take turns.
+// Edit applies change to the tokens of a file, which may be missing, and replaces the file
+// atomically. All other lines keep their text. Concurrent edits are serialized.
 func Edit(path string, change func([]Entry) ([]Entry, error)) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	defer folder.Close() // and with it the lock
+	defer folder.Close() // releases the lock
 	if err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", folder.Name(), err)
 	}
@@ -52,7 +50,6 @@ func Edit(path string, change func([]Entry) ([]Entry, error)) error {
 	return os.Rename(beside, path)
 }
 
-// Read returns the tokens of a file, in order, expired ones too.
 func Read(path string) ([]Entry, error) {
 	content, err := readFile(path)
 	if err != nil {
@@ -65,8 +62,7 @@ func Read(path string) ([]Entry, error) {
 	return all, nil
 }
 
-// edit is the content of a token file after a change. Lines that it need not touch stay as
-// they are.
+// edit is the content of a token file after a change. Unchanged lines keep their text.
 func edit(content []byte, change func([]Entry) ([]Entry, error)) ([]byte, error) {
 	if len(bytes.TrimSpace(content)) == 0 {
 		content = []byte("[]\n")
@@ -86,7 +82,7 @@ func edit(content []byte, change func([]Entry) ([]Entry, error)) ([]byte, error)
 			at := slices.IndexFunc(text, func(line string) bool { return strings.HasPrefix(line, "- {") && strings.Contains(line, entry.SHA256) })
 			switch {
 			case at < 0:
-				return nil, fmt.Errorf("token %d: a program changes a token only if it is one line that begins with \"- {\": change it by hand", i+1)
+				return nil, fmt.Errorf("token %d is not a single line that begins with \"- {\": change it by hand", i+1)
 			case n < 0:
 				text = slices.Delete(text, at, at+1)
 			default:
@@ -111,7 +107,7 @@ func edit(content []byte, change func([]Entry) ([]Entry, error)) ([]byte, error)
 	}
 	edited := []byte(strings.Join(text, "\n") + "\n")
 	if _, err := entriesOf(edited); err != nil {
-		return nil, fmt.Errorf("it cannot be changed by a program: %w", err)
+		return nil, fmt.Errorf("cannot be changed by a program: %w", err)
 	}
 	return edited, nil
 }

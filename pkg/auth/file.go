@@ -23,7 +23,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// maxFile bounds a token file or key set; more is a mistake.
+// maxFile bounds a token file or key set.
 const maxFile = 8 << 20
 
 // entry is a token in force.
@@ -41,9 +41,8 @@ type table struct {
 	subjects map[string]bool
 }
 
-// slot is where a digest is looked up. The salt is secret and new for every
-// table, so how long a lookup takes tells a caller nothing about the digests
-// that are there.
+// slot is the key of a digest. The salt is secret and new in every table, so the time of a
+// lookup discloses nothing about stored digests.
 func (t *table) slot(digest [sha256.Size]byte) [sha256.Size]byte {
 	var b [2 * sha256.Size]byte
 	copy(b[:], t.salt[:])
@@ -69,35 +68,34 @@ type line struct {
 	Exclude []flow.Exclusion `yaml:"exclude"`
 }
 
-// parseTable reads a token file, whose subjects may not begin with what is
-// reserved, if anything is. An error names the entry, never its content.
+// parseTable parses a token file, whose subjects must not begin with reserved, unless that
+// is empty. An error names the entry, never its content.
 func parseTable(content []byte, reserved string) (*table, error) {
 	var list []line
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	dec.KnownFields(true)
 	switch err := dec.Decode(&list); {
 	case errors.Is(err, io.EOF):
-		// An editor may have truncated the file just now. An operator who wants no
-		// token at all says so with an empty list.
-		return nil, errors.New("it is empty; no tokens at all are written as []")
+		// An editor may have just truncated the file.
+		return nil, errors.New("the file is empty; write [] for no tokens")
 	case err != nil:
 		return nil, errors.New("not a YAML list of {subject, source, sha256, scopes, tables, tenants, expires, rate, exclude}" + position(err))
 	case mayBeCut(content):
-		return nil, errors.New("it may be half written: a token has several lines, and the file does not end in a line of three dots")
+		return nil, errors.New("the file may be truncated: end it with a line of three dots, or write each token on one line")
 	}
 	t := &table{entries: make(map[[sha256.Size]byte]entry, len(list)), subjects: make(map[string]bool, len(list))}
 	_, _ = rand.Read(t.salt[:])
 	for i, item := range list {
 		e, err := item.parse()
 		if err == nil && reserved != "" && strings.HasPrefix(e.identity.Subject, reserved) {
-			err = fmt.Errorf("its subject begins with %q, as those of JWTs do", reserved)
+			err = fmt.Errorf("its subject begins with %q, which is reserved for JWTs", reserved)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("token %d of the file: %w", i+1, err)
 		}
 		slot := t.slot(e.digest)
 		if _, twice := t.entries[slot]; twice {
-			return nil, fmt.Errorf("token %d of the file: its sha256 stands there twice", i+1)
+			return nil, fmt.Errorf("token %d of the file: its sha256 is repeated", i+1)
 		}
 		t.entries[slot] = e
 		t.subjects[e.identity.Subject] = true
@@ -105,9 +103,8 @@ func parseTable(content []byte, reserved string) (*table, error) {
 	return t, nil
 }
 
-// mayBeCut tells whether the file could be the beginning of another one: a token of
-// several lines without its last ones may do more than it was given for. One in braces
-// is whole, or no YAML.
+// mayBeCut tells whether the file could be truncated: a token of several lines may grant
+// more without its last ones. One in braces is whole or invalid YAML.
 func mayBeCut(content []byte) bool {
 	if bytes.HasSuffix(bytes.TrimSpace(content), []byte("\n...")) {
 		return false
@@ -119,8 +116,8 @@ func mayBeCut(content []byte) bool {
 	return slices.ContainsFunc(document.Content[0].Content, func(token *yaml.Node) bool { return token.Style&yaml.FlowStyle == 0 })
 }
 
-// position says where a YAML error is, without the values that the library
-// quotes: it may be a token that was pasted there.
+// position is the line of a YAML error, without the values that the library quotes: they
+// may be a pasted token.
 func position(err error) string {
 	if line := regexp.MustCompile(`\bline [0-9]+`).FindString(err.Error()); line != "" {
 		return ", " + line
@@ -174,14 +171,12 @@ func (e line) parse() (entry, error) {
 	}, nil
 }
 
-// maxName bounds a subject, and a source: they are part of NATS subjects, keys
-// and headers.
+// maxName bounds subjects and sources, which are part of NATS subjects, keys, and headers.
 const maxName = 256
 
-// aName is what validName asks for, in words.
+// aName describes validName in errors.
 const aName = "1 to 256 bytes of UTF-8 without control characters or outer spaces"
 
-// validName says whether a name can be that of a subject or a source.
 func validName(name string) bool {
 	return name != "" && len(name) <= maxName && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, unicode.IsControl) && strings.TrimSpace(name) == name
@@ -190,10 +185,10 @@ func validName(name string) bool {
 // maxNames bounds the tables, and the tenants, of one token.
 const maxNames = 256
 
-// maxExclusions bounds the rules of one token: each is tried with every record.
+// maxExclusions bounds the rules of one token: each is matched with every record.
 const maxExclusions = 64
 
-// checkNames judges the tables or the tenants of a token. It shows none of them.
+// checkNames checks the tables or tenants of a token. Its error shows none of them.
 func checkNames(names []string) error {
 	if len(names) > maxNames {
 		return fmt.Errorf("%d names, at most %d", len(names), maxNames)
@@ -207,19 +202,18 @@ func checkNames(names []string) error {
 // file follows a file on disk.
 type file struct {
 	path string
-	seen os.FileInfo // as it was when it was read last
+	seen os.FileInfo // when last read
 }
 
-// changed reads the file when it is not the one that was read last.
-// It returns nil content when nothing changed.
+// changed reads the file if it changed since the last read, else returns nil content.
 func (f *file) changed() ([]byte, error) {
 	info, err := os.Stat(f.path)
 	if err != nil {
-		f.seen = nil // read it again when it is back, even unchanged
+		f.seen = nil // read it again once it is back, even unchanged
 		return nil, err
 	}
-	// SameFile notices a file that was renamed into place, as configuration
-	// managers do, even when size and time are equal.
+	// SameFile detects a file renamed into place, as configuration managers do, even
+	// with equal size and time.
 	if f.seen != nil && os.SameFile(f.seen, info) && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() {
 		return nil, nil
 	}

@@ -32,7 +32,7 @@ var (
 	secretAlgorithms = []jose.SignatureAlgorithm{jose.HS256}
 )
 
-// refetch is how often an unknown key id may make us ask the key server.
+// refetch is the shortest interval of fetches caused by unknown key ids.
 const refetch = 10 * time.Second
 
 // verifier checks JWTs. Safe for concurrent use.
@@ -41,12 +41,12 @@ type verifier struct {
 	log     *slog.Logger
 	metrics *metrics
 	client  *http.Client
-	keys    atomic.Pointer[keyset] // nil until they could be had
+	keys    atomic.Pointer[keyset] // nil until fetched
 
 	mu     sync.Mutex // one refresh at a time
 	file   file
-	asked  time.Time // when the key server was asked last
-	broken string    // last complaint, so that it is logged once
+	asked  time.Time // time of the last fetch
+	broken string    // last error, so that it is logged once
 }
 
 func newVerifier(cfg JWT, log *slog.Logger, m *metrics) (*verifier, error) {
@@ -56,7 +56,7 @@ func newVerifier(cfg JWT, log *slog.Logger, m *metrics) (*verifier, error) {
 			return nil, fmt.Errorf("JWT keys of %s: %s", v.file.path, v.broken)
 		}
 		if v.keys.Load().none() {
-			return nil, fmt.Errorf("JWT keys of %s: it holds no public key for signatures", v.file.path)
+			return nil, fmt.Errorf("JWT keys of %s: it has no public signature key", v.file.path)
 		}
 	}
 	return v, nil
@@ -64,23 +64,22 @@ func newVerifier(cfg JWT, log *slog.Logger, m *metrics) (*verifier, error) {
 
 func (v *verifier) check() error {
 	if v.keys.Load() == nil {
-		return errors.New("the keys for JWTs could not be fetched yet")
+		return errors.New("the JWT keys are not fetched yet")
 	}
 	return nil
 }
 
-// claims are the members of a token that we look at.
+// claims are the members of a token that Sluice reads.
 type claims struct {
 	jwt.Claims
-	Source  string `json:"source"`  // the engine whose records the token's holder posts
+	Source  string `json:"source"`  // the engine whose records it may post
 	Tables  names  `json:"tables"`  // dataset tables it may touch
 	Tenants names  `json:"tenants"` // tenants whose records it may post
-	Scope   scopes `json:"scope"`   // RFC 8693: names divided by spaces
-	Scp     scopes `json:"scp"`     // the same as an array, as some issuers have it
+	Scope   scopes `json:"scope"`   // RFC 8693: names separated by spaces
+	Scp     scopes `json:"scp"`     // an array instead, from some issuers
 }
 
-// names takes an array of names, or one name. Absent, it is nil: then all are
-// meant. Empty, it means none, and so does null.
+// names is an array of names, or one name. Absent it is nil: all. Empty or null: none.
 type names []string
 
 func (n *names) UnmarshalJSON(b []byte) error {
@@ -91,13 +90,13 @@ func (n *names) UnmarshalJSON(b []byte) error {
 			list = append(list, one)
 		}
 	} else if err := json.Unmarshal(b, &list); err != nil {
-		return errors.New("neither a name nor a list of names")
+		return errors.New("not a name or a list of names")
 	}
 	*n = list
 	return nil
 }
 
-// scopes takes a string of names divided by spaces, or an array of names.
+// scopes is a string of names separated by spaces, or an array of names.
 type scopes []string
 
 func (s *scopes) UnmarshalJSON(b []byte) error {
@@ -106,14 +105,13 @@ func (s *scopes) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &one) == nil {
 		many = strings.Fields(one)
 	} else if err := json.Unmarshal(b, &many); err != nil {
-		return errors.New("neither a string nor a list of strings")
+		return errors.New("not a string or a list of strings")
 	}
 	*s = append(*s, many...)
 	return nil
 }
 
-// ours are the scopes that are ours. Others are left out: a token may serve
-// other services too.
+// ours are the scopes of Sluice; a token may serve other services too.
 func (v *verifier) ours(names []string) (found []flow.Scope) {
 	for _, name := range names {
 		name, ok := strings.CutPrefix(name, v.cfg.ScopePrefix)
@@ -124,9 +122,8 @@ func (v *verifier) ours(names []string) (found []flow.Scope) {
 	return found
 }
 
-// types are the values of typ of a token that is meant for an API: a JWT of no
-// special kind, or an access token (RFC 9068). One made for another purpose by
-// the same issuer, such as to log out, is none (RFC 8725, 3.11).
+// types are the accepted values of typ: a plain JWT or an access token (RFC 9068). A token
+// for another purpose, such as logout, is refused (RFC 8725, 3.11).
 var types = []string{"", "jwt", "at+jwt"}
 
 func typed(header jose.Header) bool {
@@ -149,10 +146,10 @@ func (v *verifier) verify(token string, digest [sha256.Size]byte) (flow.Caller, 
 	}
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
-		return flow.Caller{}, fmt.Errorf("%w: not a JWT signed in a way that is accepted", flow.ErrTokenInvalid)
+		return flow.Caller{}, fmt.Errorf("%w: not a JWT with an accepted signature algorithm", flow.ErrTokenInvalid)
 	}
 	if !typed(parsed.Headers[0]) {
-		return flow.Caller{}, fmt.Errorf("%w: its typ says that it is made for another purpose", flow.ErrTokenInvalid)
+		return flow.Caller{}, fmt.Errorf("%w: its typ is for another purpose", flow.ErrTokenInvalid)
 	}
 	found, keys, err := v.signed(parsed)
 	if err != nil {
@@ -166,14 +163,13 @@ func (v *verifier) verify(token string, digest [sha256.Size]byte) (flow.Caller, 
 	return ok.identity, nil
 }
 
-// signed returns the claims of a token that one of the keys in force signed,
-// and the set that key is in.
+// signed returns the claims of a token signed by one of the keys in force, and their set.
 func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
 	var c claims
 	keys := v.keys.Load()
 	if v.cfg.SecretFile != "" {
 		if err := token.Claims(keys.secret, &c); err != nil {
-			return c, nil, fmt.Errorf("%w: its signature or claims are wrong", flow.ErrTokenInvalid)
+			return c, nil, fmt.Errorf("%w: its signature or claims are invalid", flow.ErrTokenInvalid)
 		}
 		return c, keys, nil
 	}
@@ -183,7 +179,7 @@ func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
 		candidates = keys.candidates(header.KeyID, header.Algorithm)
 	}
 	if len(candidates) == 0 && v.cfg.remote() {
-		// Signed with a key made since we asked last, it seems.
+		// Probably signed with a key newer than the last fetch.
 		v.refreshSoon()
 		if keys = v.keys.Load(); keys == nil {
 			return c, nil, flow.ErrTokenUnverified
@@ -196,10 +192,10 @@ func (v *verifier) signed(token *jwt.JSONWebToken) (claims, *keyset, error) {
 			return c, keys, nil
 		}
 	}
-	return c, nil, fmt.Errorf("%w: no key in force signed it, or its claims are wrong", flow.ErrTokenInvalid)
+	return c, nil, fmt.Errorf("%w: no key in force signed it, or its claims are invalid", flow.ErrTokenInvalid)
 }
 
-// accept judges the claims of a token whose signature is right.
+// accept checks the claims of a token with a valid signature.
 func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 	expected := jwt.Expected{Issuer: v.cfg.Issuer, Time: now}
 	if v.cfg.Audience != "" {
@@ -217,7 +213,7 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 	case errors.Is(err, jwt.ErrInvalidAudience):
 		why = "it is for another audience"
 	case err != nil:
-		why = "its claims are wrong"
+		why = "its claims are invalid"
 	case c.Expiry == nil:
 		why = "it never expires"
 	case c.Source != "" && !validName(c.Source):
@@ -242,8 +238,8 @@ func (v *verifier) accept(c claims, now time.Time) (verified, error) {
 	return ok, nil
 }
 
-// refreshSoon asks for the keys unless that was done a moment ago: tokens with
-// invented key ids must not become a flood on the key server.
+// refreshSoon fetches the keys unless that was done recently: tokens with invented key
+// ids must not flood the key server.
 func (v *verifier) refreshSoon() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -252,8 +248,8 @@ func (v *verifier) refreshSoon() {
 	}
 }
 
-// refresh takes over the keys from the file or the URL if they changed. When
-// they cannot be had the keys before stay in force.
+// refresh loads changed keys from the file or URL. If that fails, the previous keys stay
+// in force.
 func (v *verifier) refresh(ctx context.Context) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -277,13 +273,13 @@ func (v *verifier) refreshLocked(ctx context.Context) {
 	switch old := v.keys.Load(); {
 	case err != nil && err.Error() != v.broken:
 		v.broken = err.Error()
-		v.log.Error("JWT keys cannot be used, the keys before them stay in force", "error", err)
+		v.log.Error("JWT keys are invalid; the previous keys stay in force", "error", err)
 	case err != nil:
 	case old == nil || !bytes.Equal(old.raw, raw):
 		v.broken = ""
 		v.keys.Store(keys)
 		if keys.none() {
-			v.log.Error("the JSON Web Key Set holds no public key for signatures: every JWT is rejected")
+			v.log.Error("the JSON Web Key Set has no public signature key: every JWT is rejected")
 			return
 		}
 		v.log.Info("JWT keys are in force", "keys", max(len(keys.keys), 1))
@@ -292,8 +288,7 @@ func (v *verifier) refreshLocked(ctx context.Context) {
 	}
 }
 
-// read reads the keys from where they are; nothing from a file that has not
-// changed.
+// read reads the keys from their file or URL; nil from an unchanged file.
 func (v *verifier) read(ctx context.Context) ([]byte, error) {
 	if !v.cfg.remote() {
 		return v.file.changed()

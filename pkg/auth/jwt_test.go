@@ -107,7 +107,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 		{"expired within the leeway", map[string]any{"exp": in(-5 * time.Second)}, want, ""},
 		{"a source of its own", map[string]any{"source": "cluster-a", "scope": "read"}, flow.Caller{Subject: "engine-a", Source: "cluster-a", Scopes: []flow.Scope{flow.ScopeRead}}, ""},
 		{"a source far too long", map[string]any{"source": strings.Repeat("s", 257)}, flow.Caller{}, "source is not 1 to 256 bytes"},
-		{"a source of a wrong type", map[string]any{"source": 7}, flow.Caller{}, "its claims are wrong"},
+		{"a source of a wrong type", map[string]any{"source": 7}, flow.Caller{}, "its claims are invalid"},
 		{"expired", map[string]any{"exp": in(-time.Minute)}, flow.Caller{}, "it has expired"},
 		{"never expires", map[string]any{"exp": nil}, flow.Caller{}, "it never expires"},
 		{"valid since a moment ago", map[string]any{"nbf": in(-time.Minute)}, want, ""},
@@ -121,7 +121,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 		{"a subject far too long", map[string]any{"sub": strings.Repeat("s", 257)}, flow.Caller{}, "it has no usable subject"},
 		{"a subject with a control character", map[string]any{"sub": "a\x00b"}, flow.Caller{}, "it has no usable subject"},
 		{"a subject with a space around it", map[string]any{"sub": "a "}, flow.Caller{}, "it has no usable subject"},
-		{"a scope of a wrong type", map[string]any{"scope": 7}, flow.Caller{}, "its claims are wrong"},
+		{"a scope of a wrong type", map[string]any{"scope": 7}, flow.Caller{}, "its claims are invalid"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -214,18 +214,18 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 		cfg  auth.Config
 		want string
 	}{
-		{"nothing", auth.Config{}, "no way to check tokens"},
+		{"nothing", auth.Config{}, "tokens cannot be checked"},
 		{"a token file that is not there", auth.Config{Tokens: missing}, "no such file"},
 		{"a key file that is not there", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example", Audience: "sluice"}}, "no such file"},
 		{"a secret file that is not there", auth.Config{JWT: auth.JWT{SecretFile: missing}}, "no such file"},
-		{"two kinds of keys", auth.Config{JWT: auth.JWT{JWKS: missing, SecretFile: missing}}, "choose one"},
+		{"two kinds of keys", auth.Config{JWT: auth.JWT{JWKS: missing, SecretFile: missing}}, "set one"},
 		{"a short secret", auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, "short")}}, "shorter than"},
-		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{JWKS: missing, Audience: "sluice"}}, "name the issuer and the audience"},
-		{"keys of an issuer, for any audience", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example"}}, "name the issuer and the audience"},
-		{"an issuer without keys", auth.Config{JWT: auth.JWT{Issuer: "https://id.example", Audience: "sluice"}}, "no keys"},
-		{"keys over plain http", auth.Config{JWT: auth.JWT{JWKS: "http://id.example/keys", Issuer: "https://id.example", Audience: "sluice"}}, "not https"},
-		{"keys from a file URL", auth.Config{JWT: auth.JWT{JWKS: "file:///etc/keys", Issuer: "https://id.example", Audience: "sluice"}}, "not https"},
-		{"an audience without keys", auth.Config{Tokens: missing, JWT: auth.JWT{Audience: "sluice"}}, "no keys"},
+		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{JWKS: missing, Audience: "sluice"}}, "set --jwt-issuer and --jwt-audience"},
+		{"keys of an issuer, for any audience", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example"}}, "set --jwt-issuer and --jwt-audience"},
+		{"an issuer without keys", auth.Config{JWT: auth.JWT{Issuer: "https://id.example", Audience: "sluice"}}, "without keys"},
+		{"keys over plain http", auth.Config{JWT: auth.JWT{JWKS: "http://id.example/keys", Issuer: "https://id.example", Audience: "sluice"}}, "must be https"},
+		{"keys from a file URL", auth.Config{JWT: auth.JWT{JWKS: "file:///etc/keys", Issuer: "https://id.example", Audience: "sluice"}}, "must be https"},
+		{"an audience without keys", auth.Config{Tokens: missing, JWT: auth.JWT{Audience: "sluice"}}, "without keys"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"sluice/pkg/flow"
 )
 
-// keyset is the keys in force, with the tokens that were verified by them:
-// when keys are rotated, what they vouched for goes with them.
+// keyset is the keys in force and the tokens verified by them, so that both are replaced
+// together.
 type keyset struct {
 	raw    []byte // what it was parsed from
 	keys   []jose.JSONWebKey
@@ -30,7 +30,7 @@ type keyset struct {
 	verified map[[sha256.Size]byte]verified
 }
 
-// verified is a token whose signature needs no second check.
+// verified is a token with a verified signature.
 type verified struct {
 	identity flow.Caller
 	from     time.Time // not before, leeway included
@@ -51,16 +51,14 @@ func (k *keyset) remember(digest [sha256.Size]byte, v verified) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.verified) >= maxVerified {
-		clear(k.verified) // costs every token in use one more verification
+		clear(k.verified) // every token in use is verified once more
 	}
 	k.verified[digest] = v
 }
 
-// none tells whether no token can be verified.
 func (k *keyset) none() bool { return len(k.keys) == 0 && k.secret == nil }
 
-// candidates are the keys that may have signed a token with this key id and
-// algorithm.
+// candidates are the keys that may have signed a token with this key id and algorithm.
 func (k *keyset) candidates(kid, alg string) []jose.JSONWebKey {
 	var found []jose.JSONWebKey
 	for _, key := range k.keys {
@@ -71,9 +69,8 @@ func (k *keyset) candidates(kid, alg string) []jose.JSONWebKey {
 	return found
 }
 
-// parseKeys keeps the public signature keys of a JSON Web Key Set. One key of
-// a kind we do not know does not spoil the others. A set without any is one whose
-// keys were all withdrawn.
+// parseKeys keeps the public signature keys of a JSON Web Key Set and skips keys of unknown
+// kinds. A set without any means that all keys were withdrawn.
 func parseKeys(raw []byte) (*keyset, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -91,7 +88,7 @@ func parseKeys(raw []byte) (*keyset, error) {
 	return k, nil
 }
 
-// minSecret is what HS256 needs, in bytes.
+// minSecret is the shortest HS256 secret, in bytes.
 const minSecret = 32
 
 // parseSecret makes a keyset of a shared secret.
@@ -103,11 +100,11 @@ func parseSecret(raw []byte) (*keyset, error) {
 	return &keyset{raw: raw, secret: secret, verified: make(map[[sha256.Size]byte]verified)}, nil
 }
 
-// checkURL refuses to fetch keys over a connection that others can write to.
+// checkURL refuses to fetch keys over a connection that others can modify.
 func checkURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || !trusted(u) {
-		return errors.New("the JWT key URL is not https, nor http on this machine")
+		return errors.New("the JWT key URL must be https, or http on this machine")
 	}
 	return nil
 }
@@ -131,7 +128,7 @@ func fetch(ctx context.Context, client *http.Client, from string) ([]byte, error
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the key server answered %d", resp.StatusCode)
+		return nil, fmt.Errorf("the key server returned status %d", resp.StatusCode)
 	}
 	var body bytes.Buffer
 	n, err := body.ReadFrom(io.LimitReader(resp.Body, maxFile+1))
@@ -146,7 +143,7 @@ func newClient() *http.Client {
 		Timeout: 3 * time.Second,
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if len(via) >= 3 || !trusted(req.URL) {
-				return errors.New("the key server redirects too often, or to an address that is not https")
+				return errors.New("the key server redirects too often or to a non-https address")
 			}
 			return nil
 		},

@@ -90,8 +90,8 @@ func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
 	}{
 		{"a key among strangers", withStrangers, ""},
 		{"not JSON", "swordfish", "not a JSON Web Key Set"},
-		{"no keys", `{"keys":[]}`, "holds no public key"},
-		{"only a secret", `{"keys":[{"kty":"oct","k":"c3dvcmRmaXNo"}]}`, "holds no public key"},
+		{"no keys", `{"keys":[]}`, "has no public signature key"},
+		{"only a secret", `{"keys":[{"kty":"oct","k":"c3dvcmRmaXNo"}]}`, "has no public signature key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,7 +11,7 @@ type metrics struct {
 	stale   *prometheus.GaugeVec
 }
 
-// Sources of trust, as label values.
+// Values of the label source.
 const (
 	sourceTokens = "tokens"
 	sourceKeys   = "keys"
@@ -26,11 +26,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		reloads: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "reloads_total",
-			Help: "Times the token file or the JWT keys were read again, by source and outcome.",
+			Help: "Reloads of the token file or the JWT keys, by source and outcome.",
 		}, []string{"source", "outcome"}),
 		stale: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "stale",
-			Help: "1 while the newest token file or JWT keys could not be used and older ones are in force.",
+			Help: "1 while the token file or the JWT keys are invalid and older ones stay in force.",
 		}, []string{"source"}),
 	}
 	for _, source := range []string{sourceTokens, sourceKeys} {
@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// reloaded counts one reading of a source.
+// reloaded counts one reload of a source.
 func (m *metrics) reloaded(source string, err error) {
 	if err != nil {
 		m.reloads.WithLabelValues(source, "failed").Inc()

@@ -15,29 +15,29 @@ import (
 
 // Entry is one token of the token file.
 type Entry struct {
-	Subject string           // the current user the token stands for
+	Subject string           // the current user
 	Source  string           // the engine whose records it posts; empty: the subject
 	SHA256  string           // hex of the SHA-256 of the token
-	Scopes  []flow.Scope     // what it allows; at least one
+	Scopes  []flow.Scope     // at least one
 	Expires time.Time        // zero: never
 	Tables  []string         // dataset tables it may touch; empty: all
 	Tenants []string         // tenants whose records it may post; empty: all
-	Rate    float64          // requests per second; 0: as the api is set
-	Exclude []flow.Exclusion // records that are answered OK and not kept
+	Rate    float64          // requests per second; 0: the api's default
+	Exclude []flow.Exclusion // records to answer OK and not keep
 }
 
-// tokenPrefix marks our tokens, so that scanners find one that leaked.
+// tokenPrefix marks tokens of Sluice for secret scanners.
 const tokenPrefix = "sluice_"
 
-// NewToken makes a token of 256 random bits. It is kept in no file: print it
-// once, and keep its Digest.
+// NewToken makes a token of 256 random bits. It is stored nowhere: print it once and keep
+// its Digest.
 func NewToken() string {
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: the process ends instead
+	_, _ = rand.Read(b[:]) // never fails
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Digest is the hex of the token's SHA-256, as the token file wants it.
+// Digest is the hex of the token's SHA-256, as in the token file.
 func Digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -87,7 +87,7 @@ func quoted(list []string) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// Check says what a token file would refuse in the entry.
+// Check fails if a token file would refuse the entry.
 func (e Entry) Check() error {
 	_, err := parseTable([]byte(e.Line()), "")
 	return err

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// NewUserPatch makes a change of the body of a PATCH: an RFC 7396 merge patch
-// of the user that subject names. Its types are checked against UserShape, its
-// secrets replaced, and, unless admin, the members that give authority taken
-// out.
+// NewUserPatch makes a change of the body of a PATCH: an RFC 7396 merge patch of the user
+// subject. Types are checked against UserShape, secrets replaced, and, unless admin,
+// members that grant authority removed.
 //
 // Errors: those of ReadUserPatch and of PendingPatch.Change.
 func NewUserPatch(ctx context.Context, subject string, admin bool, body []byte, secrets *Secrets) (*Change, Warnings, error) {
@@ -22,18 +21,18 @@ func NewUserPatch(ctx context.Context, subject string, admin bool, body []byte, 
 	return c, warnings, err
 }
 
-// PendingPatch is a change of a user whose passwords are not hashed yet. It is
-// no larger than the body, while a body that is being read is some 20 times as
-// large: a request that waits for its turn to hash holds little.
+// PendingPatch is a change of a user whose passwords are not hashed yet. It is no larger
+// than the body, whereas a parsed body takes some 20 times as much: a request that waits
+// to hash holds little memory.
 type PendingPatch struct {
-	Ignored []string // JSON pointers to what only an admin may set; it was taken out
+	Ignored []string // JSON pointers to removed members that only an admin may set
 
 	change    *Change
 	secrets   *Secrets
 	passwords passwords
 }
 
-// ReadUserPatch does of NewUserPatch what needs no waiting.
+// ReadUserPatch is the part of NewUserPatch that does not wait.
 //
 // Errors: ErrTooLarge, *SyntaxError, *ProblemsError, ErrConflict (an id that
 // is not the subject), *TargetError.
@@ -54,7 +53,7 @@ func ReadUserPatch(subject string, admin bool, body []byte, secrets *Secrets) (*
 	if err := own(patch, "id", subject); err != nil {
 		return nil, nil, err
 	}
-	delete(patch, "id") // the subject is the id, whatever is stored
+	delete(patch, "id") // the subject is the id
 	p := &PendingPatch{change: c, secrets: secrets, Ignored: withoutAuthority(patch, admin)}
 	if n := len(p.Ignored); n > 0 {
 		warnings[AuthorityIgnored] = n
@@ -69,7 +68,7 @@ func ReadUserPatch(subject string, admin bool, body []byte, secrets *Secrets) (*
 	return p, warnings, p.fits()
 }
 
-// fits fails for a patch that has grown by being written out in full.
+// fits fails if the re-encoded patch is too large.
 func (p *PendingPatch) fits() error {
 	if len(p.change.Body) > MaxBody {
 		return ErrTooLarge
@@ -77,11 +76,10 @@ func (p *PendingPatch) fits() error {
 	return nil
 }
 
-// Change hashes the passwords, in turn with others, and returns the change. Each
-// hash takes some 20 ms of a processor, which processor waits for; nil when
-// no call needs to.
+// Change hashes the passwords, queued with others, and returns the change. A hash takes
+// some 20 ms of a processor; processor, which may be nil, waits for one.
 //
-// Errors: ErrBusy, when too many others wait; ErrTooLarge.
+// Errors: ErrBusy, if too many others wait; ErrTooLarge.
 func (p *PendingPatch) Change(ctx context.Context, processor Processor) (*Change, error) {
 	if len(p.passwords.plain) > 0 {
 		leave, err := p.secrets.enter(ctx, p.change.Target.User)
@@ -97,12 +95,11 @@ func (p *PendingPatch) Change(ctx context.Context, processor Processor) (*Change
 	return p.change, p.fits()
 }
 
-// NewFieldPut makes a change of the body of a PUT: a whole dataset field. It
-// replaces what was there and revives what was deleted. id and tableId are
-// filled in from the path.
+// NewFieldPut makes a change of the body of a PUT: a whole dataset field, which replaces
+// or revives the stored one. id and tableId come from the path.
 //
-// Errors: ErrTooLarge, *SyntaxError, *ProblemsError, ErrConflict (an id or
-// tableId that is not that of the path), *TargetError.
+// Errors: ErrTooLarge, *SyntaxError, *ProblemsError, ErrConflict (id or tableId differs
+// from the path), *TargetError.
 func NewFieldPut(table, field, by string, body []byte) (*Change, Warnings, error) {
 	c := newChange(FieldPut, Target{Table: table, Field: field}, by)
 	if err := c.Target.check(); err != nil {
@@ -133,11 +130,10 @@ func NewFieldPut(table, field, by string, body []byte) (*Change, Warnings, error
 	return c, warnings, nil
 }
 
-// NewFieldDelete makes a change that leaves a tombstone. version is the Seq of
-// the entry it deletes, 0 when there is none: the change is to be published
-// only on top of that one, so that of two deletions at the same time one is
-// published, and a PUT in between is noticed. An entry that is deleted already
-// needs no change at all.
+// NewFieldDelete makes a change that leaves a tombstone. version is the Seq of the entry
+// it deletes, 0 if none: the change is published only on top of it, so that of two
+// concurrent deletions one is published and a PUT in between is noticed. A deleted entry
+// needs no change.
 //
 // The only error is *TargetError.
 func NewFieldDelete(table, field, by string, version uint64) (*Change, error) {
@@ -147,7 +143,7 @@ func NewFieldDelete(table, field, by string, version uint64) (*Change, error) {
 	return c, c.Target.check()
 }
 
-// own fails when a body carries another identity than its request does.
+// own fails if a body names another id than its request.
 func own(body map[string]any, member, identity string) error {
 	if id, ok := body[member].(string); ok && id != identity {
 		return ErrConflict
@@ -155,21 +151,21 @@ func own(body map[string]any, member, identity string) error {
 	return nil
 }
 
-// authority lists the members that say what a user, or a project, may do.
-// They are stored for those who ask; nothing here is ever decided by them.
+// Members that say what a user or a project may do. They are stored for readers; Sluice
+// decides nothing by them.
 var (
 	userAuthority    = []string{"grant", "privileges", "status", "type"}
 	projectAuthority = []string{"grant", "license"}
 )
 
-// isAuthority tells whether a member gives authority by its name, in any case of
-// letters, as names of secrets are told: readers of JSON may not tell them apart.
+// isAuthority tells whether a member grants authority by its name, ignoring case like
+// names of secrets, since JSON readers may ignore case.
 func isAuthority(name string, names []string) bool {
 	return slices.ContainsFunc(names, func(authority string) bool { return strings.EqualFold(name, authority) })
 }
 
-// withoutAuthority takes out of a patch what only an admin may set, and returns
-// JSON pointers to it, in order.
+// withoutAuthority removes members from a patch that only an admin may set, and returns
+// JSON pointers to them, in order.
 func withoutAuthority(patch map[string]any, admin bool) (ignored []string) {
 	if admin {
 		return nil

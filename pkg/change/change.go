@@ -13,17 +13,17 @@ import (
 	"unicode/utf8"
 )
 
-// Kind says what a change does.
+// Kind is the operation of a change.
 type Kind string
 
-// The kinds of change, as in messages and in flow.changes.
+// Kinds of changes, as in messages and flow.changes.
 const (
 	UserPatched  Kind = "user.patched"  // Body is an RFC 7396 merge patch, secrets already replaced
 	FieldPut     Kind = "field.put"     // Body is the whole dataset field
 	FieldDeleted Kind = "field.deleted" // Body is empty; leaves a tombstone
 )
 
-// Target is what a change is made to: a user, or a field of a dataset table.
+// Target is the object of a change: a user, or a field of a dataset table.
 type Target struct {
 	User  string `json:"user,omitempty"`  // subject of the user, empty for a field
 	Table string `json:"table,omitempty"` // dataset table of the field
@@ -40,11 +40,11 @@ func (t Target) Key() string {
 	return "field." + enc([]byte(t.Table)) + "." + enc([]byte(t.Field))
 }
 
-// maxName is how many bytes a subject, a table or a field may be named with.
+// maxName bounds the bytes of a subject, table, or field name.
 const maxName = 256
 
-// check refuses names that are empty, long or not plain text. They come
-// decoded: what a percent sign stood for is itself.
+// check refuses names that are empty, too long, or not plain text. They are already
+// percent-decoded.
 func (t Target) check() error {
 	if t.User != "" || t.Table == "" && t.Field == "" {
 		return checkName("user", t.User)
@@ -67,46 +67,44 @@ func checkName(name, value string) error {
 	return nil
 }
 
-// Change is one change on its way through the stream. It holds no secret in
-// the clear: passwords and keys are replaced before a Change is made.
+// Change is one change on its way through the stream. It holds no secret in clear text:
+// passwords and keys are replaced before.
 type Change struct {
 	Kind     Kind            `json:"kind"`
 	Target   Target          `json:"target"`
 	By       string          `json:"by"`              // subject of the token that asked for it
-	Admin    bool            `json:"admin,omitempty"` // it may set authority-bearing members
-	At       time.Time       `json:"at"`              // when the api took it in, UTC
+	Admin    bool            `json:"admin,omitempty"` // it may set members that grant authority
+	At       time.Time       `json:"at"`              // when the api received it, UTC
 	Members  []string        `json:"members"`         // names of the members it touches, sorted; see memberNames
 	Body     json.RawMessage `json:"body,omitempty"`  // as Kind says
-	ID       string          `json:"id,omitempty"`    // names the change and the state that it makes, for ever; its Nats-Msg-Id, so that publishing it again stores nothing new
-	Base     *string         `json:"base,omitempty"`  // of a conditional change: Entry.ID of the state that met the condition. On any other state it is ignored
-	Expected *uint64         `json:"-"`               // publish only while this is the last sequence of the target's subject in the stream
+	ID       string          `json:"id,omitempty"`    // unique id of the change and of the resulting state; also its Nats-Msg-Id, so that a resend is deduplicated
+	Base     *string         `json:"base,omitempty"`  // of a conditional change: Entry.ID that met the condition; it is ignored on any other
+	Expected *uint64         `json:"-"`               // required last sequence of the target's subject when publishing
 }
 
-// newChange fills in what all changes have. Each gets an ID of its own: two
-// equal changes are two changes, and only publishing one twice must not count.
+// newChange fills the common fields. Each change gets its own ID: two equal changes are
+// two changes, one change sent twice is not.
 func newChange(kind Kind, target Target, by string) *Change {
 	return &Change{Kind: kind, Target: target, By: by, At: time.Now().UTC(), ID: "change-" + rand.Text()}
 }
 
-// Empty reports whether the change does nothing, so that it need not be
-// published: a patch without members, or with none its author may set.
+// Empty tells whether the change has no effect and need not be published: a patch without
+// members that its author may set.
 func (c *Change) Empty() bool { return c.Kind == UserPatched && len(c.Members) == 0 }
 
-// Encode gives the message body. It is at most a few times MaxBody for no
-// input: text is written as it is, not escaped for HTML.
+// Encode returns the message body, at most a few times MaxBody: text is not escaped for
+// HTML.
 func (c *Change) Encode() ([]byte, error) { return encode(c) }
 
-// Decode reads the message body that Encode wrote. Any other body gives a
-// *BadChangeError.
+// Decode decodes a message body. The error is a *BadChangeError.
 func Decode(body []byte) (Change, error) {
 	var c Change
 	if err := json.Unmarshal(body, &c); err != nil {
-		return Change{}, &BadChangeError{Code: "not_a_change", Reason: "the message is not the JSON of a change"}
+		return Change{}, &BadChangeError{Code: "not_a_change", Reason: "the message is not a change in JSON"}
 	}
 	return c, c.check()
 }
 
-// check refuses what Apply cannot apply.
 func (c *Change) check() error {
 	var wanted Target
 	switch c.Kind {
@@ -115,10 +113,10 @@ func (c *Change) check() error {
 	case FieldPut, FieldDeleted:
 		wanted = Target{Table: c.Target.Table, Field: c.Target.Field}
 	default:
-		return &BadChangeError{Code: "unknown_kind", Reason: "the change is of no known kind"}
+		return &BadChangeError{Code: "unknown_kind", Reason: "the kind of the change is unknown"}
 	}
 	if c.Target != wanted || c.Target.check() != nil {
-		return &BadChangeError{Code: "bad_target", Reason: "the target of the change does not fit its kind"}
+		return &BadChangeError{Code: "bad_target", Reason: "the target does not match the kind of the change"}
 	}
 	if c.Kind == FieldDeleted {
 		return nil
@@ -129,15 +127,14 @@ func (c *Change) check() error {
 	return nil
 }
 
-// What the audit keeps of the members of a change: enough of every honest
-// request, and bounded for the others.
+// Bounds of the audit's member names: enough for every legitimate request.
 const (
 	maxMembers    = 256 // names
 	maxMemberName = 128 // bytes of a name
 )
 
-// memberNames lists the names of an object's members, sorted. Longer names
-// are cut, further ones left out; "…" stands where that happened.
+// memberNames lists the names of an object's members, sorted. "…" marks truncated names
+// and a truncated list.
 func memberNames(object map[string]any) []string {
 	names := slices.Sorted(maps.Keys(object))
 	more := len(names) > maxMembers
@@ -151,19 +148,18 @@ func memberNames(object map[string]any) []string {
 	return names
 }
 
-// Audit is a row of flow.changes: who changed what, and when. It never holds
-// a value.
+// Audit is a row of flow.changes. It never holds a value.
 type Audit struct {
 	Seq        uint64    // stream sequence on lane 0
-	At         time.Time // when the api took it in, UTC
+	At         time.Time // when the api received it, UTC
 	By         string    // subject of the token
-	Kind       Kind      // what was done
-	TargetKind string    // user or field
-	Key        string    // the user's subject; or tableId/fieldId, escaped as in the path of a URL
-	Members    []string  // names of the members touched, sorted
+	Kind       Kind
+	TargetKind string   // user or field
+	Key        string   // the user's subject; or tableId/fieldId, escaped as in the path of a URL
+	Members    []string // names of the changed members, sorted
 }
 
-// Audit describes the change that stands at seq of the stream.
+// Audit describes the change at seq of lane 0.
 func (c *Change) Audit(seq uint64) Audit {
 	a := Audit{Seq: seq, At: c.At, By: c.By, Kind: c.Kind, TargetKind: "user", Key: c.Target.User, Members: c.Members}
 	if c.Target.User == "" {

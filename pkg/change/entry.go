@@ -8,38 +8,36 @@ import (
 	"time"
 )
 
-// Entry is the state of a target, as the state store keeps it.
+// Entry is the stored state of a target.
 type Entry struct {
 	Target    Target          `json:"target"`
 	Doc       json.RawMessage `json:"doc,omitempty"`      // JSON object: the user without its secrets, or the field; empty when deleted
 	Deleted   bool            `json:"deleted,omitempty"`  // a tombstone
 	DeletedAt time.Time       `json:"deletedAt,omitzero"` // of the tombstone
 	DeletedBy string          `json:"deletedBy,omitempty"`
-	UpdatedAt time.Time       `json:"updatedAt"`        // when the last change was taken in
-	UpdatedBy string          `json:"updatedBy"`        // who asked for it
-	ID        string          `json:"id,omitempty"`     // of the change that made it what it is; empty before the first
+	UpdatedAt time.Time       `json:"updatedAt"`        // when the api received the last change
+	UpdatedBy string          `json:"updatedBy"`        // subject of the token that asked for it
+	ID        string          `json:"id,omitempty"`     // of the change that made this state; empty before the first
 	Recent    []Outcome       `json:"recent,omitempty"` // of the last conditional changes, oldest first
-	Place                     // of the last change that came, ignored or not; zero before the first
+	Place                     // of the last change, ignored or not; zero before the first
 }
 
-// Outcome is what became of a conditional change.
+// Outcome is the outcome of a conditional change.
 type Outcome struct {
 	ID      string `json:"id"`                // of the change
-	Ignored bool   `json:"ignored,omitempty"` // it was decided on another state than it found
+	Ignored bool   `json:"ignored,omitempty"` // it met another state than its condition
 }
 
-// maxRecent is how many outcomes an entry keeps: more than come while one api looks
-// for that of its change.
+// maxRecent bounds the outcomes of an entry: more than arrive while an api waits for its
+// own.
 const maxRecent = 8
 
-// Place is the position of a change in lane 0 of the stream. Sequences begin anew in
-// another incarnation.
+// Place is the position of a change in lane 0. Sequences restart in another incarnation.
 type Place struct {
 	Incarnation uint64 `json:"incarnation,omitempty"` // of the lane, ms
 	Seq         uint64 `json:"seq"`                   // stream sequence
 }
 
-// Before says whether p comes before q.
 func (p Place) Before(q Place) bool {
 	if p.Incarnation != q.Incarnation {
 		return p.Incarnation < q.Incarnation
@@ -49,24 +47,21 @@ func (p Place) Before(q Place) bool {
 
 // Last is the newest change of a target that the stream still holds.
 type Last struct {
-	Seq     uint64 // its sequence, which the next change may expect; 0 when there is none
-	Applied Place  // an entry that is not before this place has it
-	Unread  bool   // no ingester has begun to read the lane: Applied is not known yet
+	Seq     uint64 // its sequence, which the next change may expect; 0 if none
+	Applied Place  // an entry that is not before this place includes it
+	Unread  bool   // no ingester has read the lane yet: Applied is unknown
 }
 
-// Apply makes the next entry of a target: pure, so that the same changes in
-// the same order give the same entries, however often some of them come. A
-// change at or before the entry's Place is in it already; then applied is false
-// and the entry is the same.
+// Apply returns the next entry of a target. It is pure: the same changes in the same order
+// give the same entries, even if some are repeated. For a change at or before the entry's
+// Place, applied is false and the entry unchanged.
 //
-// Place follows every change, also one that leaves the document as it was:
-// conditional requests compare it with the stream. A conditional change that finds
-// another state than the one it was decided on is ignored: the sequence that it
-// expected was there, and of another change, as after a restore.
+// Place advances with every change, even one without effect, since conditional requests
+// compare it with the stream. A conditional change that meets another state than it was
+// decided on is ignored: after a restore its expected sequence may be another change's.
 //
-// The error is a *BadChangeError, or says that the entry itself is damaged.
-// Applying a change to the current entry before it is published tells early
-// whether it will fit.
+// The error is a *BadChangeError, or says that the entry is corrupt. Applying a change to
+// the current entry before publishing predicts whether it fits.
 func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
 	if !e.Place.Before(at) {
 		return e, false, nil
@@ -85,7 +80,7 @@ func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
 	}
 	next = Entry{Target: c.Target, UpdatedAt: c.At, UpdatedBy: c.By, ID: c.ID, Recent: recent, Place: at}
 	switch {
-	case c.ID != "" && c.ID == e.ID: // it is in the lane twice, and made this state already
+	case c.ID != "" && c.ID == e.ID: // the lane has it twice; it already made this state
 		next = e
 		next.Recent, next.Place = recent, at
 	case c.Kind == UserPatched:
@@ -94,19 +89,18 @@ func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
 		}
 	case c.Kind == FieldPut:
 		next.Doc = c.Body
-	case e.Deleted: // again: the tombstone stands as it was
+	case e.Deleted: // repeated: the tombstone stays
 		next = e
 		next.Recent, next.Place = recent, at
 	default:
 		next.Deleted, next.DeletedAt, next.DeletedBy = true, c.At, c.By
 	}
 	if len(next.Doc) > MaxBody {
-		return e, false, &BadChangeError{Code: "document_too_large", Reason: "the document would grow beyond its limit"}
+		return e, false, &BadChangeError{Code: "document_too_large", Reason: "the resulting document would exceed its limit"}
 	}
 	return next, true, nil
 }
 
-// patchUser applies a patch to the stored document of a user.
 func patchUser(stored json.RawMessage, c *Change) (json.RawMessage, error) {
 	patch, err := parseObject(c.Body)
 	if err != nil {
@@ -117,7 +111,7 @@ func patchUser(stored json.RawMessage, c *Change) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := parseStored(stored) // merge builds upon doc
+	before, err := parseStored(stored) // merge changes doc
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +125,9 @@ func patchUser(stored json.RawMessage, c *Change) (json.RawMessage, error) {
 	return encode(doc)
 }
 
-// keepAuthority gives the projects of a patched document what the stored
-// projects of the same id had: an array replaces whole, but not what its
-// author may not set. A second project of the same id gets nothing.
+// keepAuthority restores the authority of stored projects in a patched document, by id: an
+// array replaces whole, except for what its author may not set. A second project of the
+// same id gets none.
 func keepAuthority(doc, stored map[string]any, name string) {
 	before := byID(stored[name])
 	projects, _ := doc[name].([]any)
@@ -151,20 +145,18 @@ func keepAuthority(doc, stored map[string]any, name string) {
 	}
 }
 
-// Encode gives the entry as the state store keeps it.
 func (e Entry) Encode() ([]byte, error) { return encode(e) }
 
-// DecodeEntry reads what Encode wrote.
 func DecodeEntry(value []byte) (Entry, error) {
 	var e Entry
 	if err := json.Unmarshal(value, &e); err != nil {
-		return Entry{}, errors.New("the entry is not valid")
+		return Entry{}, errors.New("the entry is not valid JSON")
 	}
 	return e, nil
 }
 
-// ETag is the entity tag (RFC 9110) of this state of the target. It names the change
-// that made it, not its number: after a restore another change has that.
+// ETag is the entity tag (RFC 9110) of this state. It names the change that made it, not
+// its sequence, which another change has after a restore.
 func (e Entry) ETag() string {
 	if e.ID == "" {
 		return `"0"`
@@ -172,15 +164,15 @@ func (e Entry) ETag() string {
 	return `"` + e.ID + `"`
 }
 
-// Outcome tells what became of a conditional change; known is false as long as it has
-// not come, and again once many others have.
+// Outcome returns the outcome of a conditional change; known is false before it arrives
+// and after maxRecent later ones.
 func (e Entry) Outcome(id string) (ignored, known bool) {
 	i := slices.IndexFunc(e.Recent, func(o Outcome) bool { return o.ID == id })
 	return i >= 0 && e.Recent[i].Ignored, i >= 0
 }
 
-// User is the user as it may be shown: secrets masked, id filled in. A user
-// without an entry has nothing but the id.
+// User is the user as shown: secrets masked, id filled in. Without an entry it is only
+// the id.
 func (e Entry) User(subject string) (json.RawMessage, error) {
 	doc, err := parseStored(e.Doc)
 	if err != nil {
@@ -191,8 +183,8 @@ func (e Entry) User(subject string) (json.RawMessage, error) {
 	return encode(doc)
 }
 
-// DatasetField is the field as it was put, with its id and tableId; false when
-// there is none, or it was deleted.
+// DatasetField is the field as put, with its id and tableId; false if it does not exist
+// or was deleted.
 func (e Entry) DatasetField() (json.RawMessage, bool) {
 	return e.Doc, len(e.Doc) > 0
 }

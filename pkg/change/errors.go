@@ -10,21 +10,21 @@ import (
 )
 
 var (
-	ErrTooLarge = errors.New("the body is too large")                       // beyond MaxBody
-	ErrConflict = errors.New("the body names another id than the request")  // id or tableId
-	ErrStale    = errors.New("the target has been changed in between")      // Expected is not its last sequence any more
-	ErrBusy     = errors.New("too many passwords are being hashed already") // nothing is wrong with the request: later it may pass
+	ErrTooLarge = errors.New("the body is too large")                    // beyond MaxBody
+	ErrConflict = errors.New("the body's id does not match the request") // id or tableId
+	ErrStale    = errors.New("the target was changed concurrently")      // Expected is no longer its last sequence
+	ErrBusy     = errors.New("too many passwords are being hashed")      // retry later
 )
 
-// Problem is one thing wrong with a body. It never carries a submitted value.
+// Problem is one error in a body. It never carries a submitted value.
 type Problem struct {
 	Pointer string `json:"pointer"` // JSON pointer as a URI fragment, such as #/grant/edition
 	Code    string `json:"code"`    // stable, machine-readable
-	Detail  string `json:"detail"`  // a sentence for people
+	Detail  string `json:"detail"`  // a sentence
 }
 
-// ProblemsError is a body that is JSON but not what it should be. It holds at
-// most 100 problems, in the order of their pointers.
+// ProblemsError is a body in JSON that violates its shape. It holds at most 100 problems,
+// ordered by pointer.
 type ProblemsError struct{ Problems []Problem }
 
 func (e *ProblemsError) Error() string {
@@ -34,13 +34,13 @@ func (e *ProblemsError) Error() string {
 
 // SyntaxError is a body that is not JSON in UTF-8.
 type SyntaxError struct {
-	Offset int64 // bytes read before it was noticed
+	Offset int64 // bytes read before the error
 	Detail string
 }
 
 func (e *SyntaxError) Error() string { return fmt.Sprintf("byte %d: %s", e.Offset, e.Detail) }
 
-// TargetError is a subject, table or field that cannot be named.
+// TargetError is a subject, table or field with an invalid name.
 type TargetError struct {
 	Name   string // user, tableId or fieldId
 	Detail string
@@ -48,8 +48,7 @@ type TargetError struct {
 
 func (e *TargetError) Error() string { return e.Name + " " + e.Detail }
 
-// BadChangeError is a change that cannot be applied, now or ever. It belongs
-// into the dead letters.
+// BadChangeError is a change that can never be applied. It is dead-lettered.
 type BadChangeError struct {
 	Code   string // stable, machine-readable
 	Reason string // a sentence; never a submitted value
@@ -61,16 +60,16 @@ func wrong(pointer, code, detail string) error {
 	return &ProblemsError{Problems: []Problem{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
-// path is where in a body a walk stands. Each walk pushes and pops its own
-// steps, so that nothing is built unless there is something to report.
+// path is the current path of a walk over a body. It is a slice of steps, so that nothing
+// is built unless there is an error.
 type path []string
 
 func (p *path) in(name string) { *p = append(*p, name) }
 func (p *path) at(index int)   { p.in(strconv.Itoa(index)) }
 func (p *path) out()           { *p = (*p)[:len(*p)-1] }
 
-// String is the JSON pointer (RFC 6901) as a URI fragment. Long names are
-// cut: a pointer must not make a reply of a body.
+// String is the JSON pointer (RFC 6901) as a URI fragment. Long names are truncated, so
+// that an answer does not echo a body.
 func (p path) String() string {
 	var b strings.Builder
 	b.WriteByte('#')
@@ -82,7 +81,7 @@ func (p path) String() string {
 	return b.String()
 }
 
-// cut shortens s to about size bytes, between characters, and says so.
+// cut truncates s to about size bytes, between characters, with an ellipsis.
 func cut(s string, size int) string {
 	if len(s) <= size {
 		return s

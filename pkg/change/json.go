@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// What a body may hold.
+// Limits of a body.
 const (
 	MaxBody   = 1 << 20 // bytes, of a body as sent and of a document as stored
 	MaxDepth  = 32      // objects and arrays within each other
 	MaxValues = 50_000  // members and elements: bounds the memory of a parsed body
 )
 
-// parseObject reads one JSON object. Numbers keep their text (json.Number);
-// of members with the same name the last counts.
+// parseObject reads one JSON object. Numbers keep their text (json.Number); the last of
+// repeated members counts.
 func parseObject(body []byte) (map[string]any, error) {
 	if len(body) > MaxBody {
 		return nil, ErrTooLarge
@@ -40,17 +40,17 @@ func parseObject(body []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// parse reads one JSON value and nothing after it.
+// parse reads one JSON value that ends the text.
 func parse(raw []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var v any
-	// The decoder's own errors quote what they met, so they stay here.
+	// The decoder's own errors quote submitted values.
 	if err := dec.Decode(&v); err != nil {
 		return nil, &SyntaxError{Offset: dec.InputOffset(), Detail: "the body is not valid JSON"}
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, &SyntaxError{Offset: dec.InputOffset(), Detail: "the body goes on after its end"}
+		return nil, &SyntaxError{Offset: dec.InputOffset(), Detail: "the body has text after the JSON value"}
 	}
 	return v, nil
 }
@@ -67,8 +67,8 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// measure tells how deep a JSON text is nested and how many values it holds,
-// before anything is built of it. Of invalid JSON it says something, too.
+// measure returns the nesting and the number of values of a JSON text without parsing it;
+// an estimate if it is invalid.
 func measure(raw []byte) (depth, values int) {
 	open, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -91,10 +91,9 @@ func measure(raw []byte) (depth, values int) {
 	return depth, values
 }
 
-// merge applies an RFC 7396 merge patch, building upon target: members of the patch
-// replace those of the target, objects are merged, null removes and everything else,
-// arrays too, replaces whole. Two patches of different members give the same document
-// in either order.
+// merge applies an RFC 7396 merge patch to target, which it changes: objects are merged,
+// null removes, everything else, arrays too, replaces. Patches of different members
+// commute.
 func merge(target, patch any) any {
 	p, ok := patch.(map[string]any)
 	if !ok {

@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// Mask stands where a secret is, in everything that is read back. Sent in
-// again it means: as it was.
+// Mask replaces every secret that is read back. Sent in a patch it means: unchanged.
 const Mask = "****"
 
-// maxPasswords is how many passwords one body may hold: each costs a hash.
+// maxPasswords bounds the passwords of one body: each costs a hash.
 const maxPasswords = 16
 
-// secret is what a member says by its name.
+// secret is the kind of secret that a member name implies.
 type secret int
 
 const (
@@ -43,20 +42,20 @@ func secretOf(name string, v any) secret {
 	return noSecret
 }
 
-// placeholder reports whether a value says "as it was" instead of a secret.
+// placeholder tells whether a value means "unchanged".
 func placeholder(v any) bool {
 	s, ok := v.(string)
 	return ok && (strings.Trim(s, "*") == "" || s == "<PASSWORD>" || s == "<SECRET_KEY>")
 }
 
-// copied reports whether v is the placeholder that the specification prints
-// for a member that is no secret to us: taken from there, not meant.
+// copied tells whether v is the specification's placeholder for a member that is not a
+// secret here: copied from an example, not meant.
 func copied(name string, v any) bool {
 	return name == "ak" && v == "<ACCESS_KEY>" || name == "telephone" && v == "<PHONE>"
 }
 
-// replace replaces the secrets of a parsed body, in place. Passwords are replaced
-// by marks, which hashAll replaces by their hashes.
+// replace replaces the secrets of a parsed body, in place; passwords by marks, which
+// hashAll replaces by hashes.
 func (s *Secrets) replace(object map[string]any) (passwords, error) {
 	w := replacement{Secrets: s}
 	err := w.object(object, false)
@@ -72,11 +71,11 @@ type replacement struct {
 
 // passwords are those of one body, until they are hashed.
 type passwords struct {
-	mark  string // begins the mark of each; random, so that no body holds it
+	mark  string // prefix of the marks; random, so that no body holds it
 	plain []string
 }
 
-// add takes a password and returns its mark.
+// add adds a password and returns its mark.
 func (p *passwords) add(plain string) string {
 	if p.mark == "" {
 		var b [16]byte
@@ -87,12 +86,12 @@ func (p *passwords) add(plain string) string {
 	return p.markOf(len(p.plain) - 1)
 }
 
-// markOf is the mark of the password i. None begins another.
+// markOf is the mark of the password i. None is a prefix of another.
 func (p *passwords) markOf(i int) string { return fmt.Sprintf("%s%02d", p.mark, i) }
 
-// object replaces the secrets among the members of an object. What stays as it was is left out;
-// but within an array, which replaces whole what was there, the Mask holds
-// its place until Apply knows the secret it stands for.
+// object replaces the secrets among the members of an object and removes unchanged ones.
+// Within an array, which replaces whole, the Mask keeps its place until Apply finds the
+// secret it stands for.
 func (w *replacement) object(object map[string]any, inArray bool) error {
 	if err := w.confirm(object); err != nil {
 		return err
@@ -183,7 +182,6 @@ func (w *replacement) text(s string, kind secret) (any, error) {
 	return w.passwords.add(s), nil
 }
 
-// mask hides the secrets of a stored document, in place.
 func mask(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -201,9 +199,9 @@ func mask(v any) {
 	}
 }
 
-// unmask puts the stored secrets back where a patch sent their masks within
-// an array: doc is the patched document, stored the one before it. Elements
-// are the same when they have the same id. A mask of nothing goes.
+// unmask restores stored secrets where a patch sent masks within an array: doc is the
+// patched document, stored the one before. Elements match by id. Masks without a stored
+// secret are removed.
 func unmask(doc, stored any) {
 	switch doc := doc.(type) {
 	case map[string]any:
@@ -225,8 +223,7 @@ func unmask(doc, stored any) {
 	}
 }
 
-// byID finds the elements of an array by their id; of several with the same
-// id the first.
+// byID maps the elements of an array by id; the first of equal ids counts.
 func byID(array any) map[string]any {
 	elems, _ := array.([]any)
 	found := make(map[string]any, len(elems))
@@ -238,7 +235,7 @@ func byID(array any) map[string]any {
 	return found
 }
 
-// idOf is the id of an object, empty when it has none.
+// idOf is the id of an object, or empty.
 func idOf(v any) string {
 	object, _ := v.(map[string]any)
 	id, _ := object["id"].(string)

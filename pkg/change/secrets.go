@@ -30,18 +30,18 @@ const (
 	argonHash    = 32 // bytes
 )
 
-// Secrets replaces secrets by what may be stored. The names password,
-// password1 and sk mean a secret at any depth and in any case of letters:
+// Secrets replaces secrets by storable values. The names password, password1, and sk mean
+// a secret at any depth, ignoring case:
 //
 //   - password becomes an argon2id hash in the PHC form;
 //   - password1 must equal the password beside it, and is dropped;
-//   - sk becomes a fingerprint, HMAC-SHA256 under Key: equal keys can be
-//     recognized, the key itself cannot be derived from it;
-//   - nothing, asterisks and the placeholders of the specification mean that
-//     the secret stays as it was.
+//   - sk becomes a fingerprint, HMAC-SHA256 under Key: equal keys match, but the key
+//     cannot be derived;
+//   - null, asterisks, and the placeholders of the specification leave the secret
+//     unchanged.
 //
-// An object or a boolean under such a name is no secret: settings of a column
-// that is called password. A Secrets is safe for use by several goroutines.
+// An object or a boolean under such a name is not a secret: it may be the settings of a
+// column called password. Safe for concurrent use.
 type Secrets struct {
 	Key         []byte        // of fingerprints, 32 bytes; see LoadOrCreateKey
 	Concurrency int           // passwords hashed at the same time, 19 MiB and one core each; default 1
@@ -54,18 +54,18 @@ type Secrets struct {
 	subjects map[string]*places
 }
 
-// maxSubject is how many patches of one subject are hashed at a time, so that
-// others come between them.
+// maxSubject bounds the patches of one subject hashed at a time, so that others get a
+// turn.
 const maxSubject = 2
 
-// places are those of one subject.
+// places are the hashing slots of one subject.
 type places struct {
 	taken chan struct{}
-	users int // that take one or wait for it
+	users int // that hold or await one
 }
 
-// enter waits for a place among those of the subject whose passwords are hashed. A
-// client that waits does not retry: told at once, 64 of them make good posts slower.
+// enter waits for a slot of the subject. Waiting clients do not retry, whereas immediate
+// refusals make 64 retrying clients slow down good posts.
 func (s *Secrets) enter(ctx context.Context, subject string) (leave func(), err error) {
 	s.mu.Lock()
 	p, ok := s.subjects[subject]
@@ -92,7 +92,7 @@ func (s *Secrets) enter(ctx context.Context, subject string) (leave func(), err 
 	return func() { <-p.taken; forget() }, nil
 }
 
-// take waits for one of the slots, as long as a password may.
+// take waits for a slot, at most Wait.
 func (s *Secrets) take(ctx context.Context, slots chan<- struct{}) error {
 	wait := s.Wait
 	if wait <= 0 {
@@ -110,11 +110,11 @@ func (s *Secrets) take(ctx context.Context, slots chan<- struct{}) error {
 	}
 }
 
-// Processor waits for a processor, until it is left again.
+// Processor waits for a processor; leave frees it.
 type Processor func(context.Context) (leave func(), err error)
 
-// hashAll replaces the marks of passwords in an encoded body by hashes. A body
-// with several takes a new turn for each.
+// hashAll replaces the marks of passwords in an encoded body by hashes. It queues again
+// for each.
 func (s *Secrets) hashAll(ctx context.Context, body json.RawMessage, p passwords, processor Processor) (json.RawMessage, error) {
 	for i, plain := range p.plain {
 		hash, err := s.hash(ctx, plain, processor)
@@ -126,11 +126,10 @@ func (s *Secrets) hashAll(ctx context.Context, body json.RawMessage, p passwords
 	return body, nil
 }
 
-// fingerprint names a key without giving it away: $hmac-sha256$k=<which of
-// our keys made it>$<base64>.
+// fingerprint identifies a key without disclosing it: $hmac-sha256$k=<id of Key>$<base64>.
 func (s *Secrets) fingerprint(sk string) (string, error) {
 	if len(s.Key) < keySize {
-		return "", errors.New("fingerprint: there is no key")
+		return "", errors.New("fingerprint: Secrets.Key is empty")
 	}
 	sum := func(text string) []byte {
 		mac := hmac.New(sha256.New, s.Key)
@@ -141,7 +140,7 @@ func (s *Secrets) fingerprint(sk string) (string, error) {
 		"$" + base64.RawStdEncoding.EncodeToString(sum("sk:"+sk)), nil
 }
 
-// hash waits for its turn and then hashes a password.
+// hash hashes a password once a slot is free.
 func (s *Secrets) hash(ctx context.Context, password string, processor Processor) (string, error) {
 	s.once.Do(func() { s.slots = make(chan struct{}, max(s.Concurrency, 1)) })
 	if err := s.take(ctx, s.slots); err != nil {
@@ -166,9 +165,8 @@ func (s *Secrets) hash(ctx context.Context, password string, processor Processor
 // keySize is the length of a fingerprint key in bytes, 64 hex digits in its file.
 const keySize = 32
 
-// LoadOrCreateKey reads the fingerprint key from a file, or makes one there
-// (mode 0600) when there is no such file. Processes that start at the same
-// time agree on one key. Fingerprints cannot be compared once it is lost.
+// LoadOrCreateKey reads the fingerprint key from a file, or creates it (mode 0600).
+// Concurrent processes agree on one key. Once it is lost, fingerprints cannot be compared.
 func LoadOrCreateKey(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,8 +185,7 @@ func LoadOrCreateKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// createKey puts a whole key at path, or leaves the one that another process
-// has put there in the meantime.
+// createKey creates path with a whole key, unless another process has done so.
 func createKey(path string) error {
 	key := make([]byte, keySize)
 	rand.Read(key)
@@ -201,7 +198,7 @@ func createKey(path string) error {
 	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
-	// A link, unlike a rename, never replaces a key that is in use.
+	// A link, unlike a rename, never replaces an existing key.
 	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}

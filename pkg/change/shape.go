@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Shape is an object of the specification: its members by name. Members that
-// it does not name are kept as they are.
+// Shape is an object of the specification: its members by name. Other members are kept
+// unchanged.
 type Shape struct {
 	Name    string // as in the specification; empty for an object within another
 	Members map[string]Type
 }
 
-// Type is what the specification says about a member. null is always let
-// through: in a patch it removes, elsewhere it means that there is no value.
+// Type is the specified type of a member. null is always valid: in a patch it removes,
+// elsewhere it means no value.
 type Type struct {
 	Base   string   // string, integer, boolean, array, object, date-time
 	Elem   *Type    // of an array
@@ -41,26 +41,25 @@ func (t Type) String() string {
 	return t.Base
 }
 
-// What Warnings count.
+// Codes of Warnings.
 const (
 	UnknownFeature   = "unknown_feature"   // an element of feature that the specification does not list; kept
-	AuthorityIgnored = "authority_ignored" // a member that only an admin may set; taken out
+	AuthorityIgnored = "authority_ignored" // a removed member that only an admin may set
 )
 
-// Warnings counts, by code, what was noticed in a body that was accepted.
+// Warnings counts, by code, findings in an accepted body.
 type Warnings map[string]int
 
-// maxProblems is how many problems of one body are reported.
+// maxProblems bounds the reported problems of a body.
 const maxProblems = 100
 
-// checker walks a body along its shape.
+// checker compares a body with its shape.
 type checker struct {
 	path     path
 	problems []Problem
 	warnings Warnings
 }
 
-// check compares an object with its shape.
 func check(object map[string]any, shape *Shape) (Warnings, error) {
 	c := checker{warnings: Warnings{}}
 	c.object(object, shape)
@@ -152,7 +151,7 @@ func (c *checker) problem(code, detail string) {
 	c.problems = append(c.problems, Problem{Pointer: c.path.String(), Code: code, Detail: detail})
 }
 
-// isInteger reports whether a JSON number is an int64, as 5, 5.0 and 50e-1 are.
+// isInteger tells whether a JSON number is an int64, as 5, 5.0 and 50e-1 are.
 func isInteger(number string) bool {
 	if _, err := strconv.ParseInt(number, 10, 64); err == nil {
 		return true
