@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Headers of messages that a bucket is made of, as nats.go writes them.
+// Headers of a bucket's messages, as nats.go writes them.
 const (
 	headerExpected  = "Nats-Expected-Last-Subject-Sequence"
 	headerOperation = "KV-Operation"
@@ -20,47 +20,45 @@ const (
 	headerRollup    = "Nats-Rollup"
 )
 
-// KeyValue is what stream, lease, and state ask of a key-value bucket. *Bucket is the
-// real one. Errors are those of nats.go: jetstream.ErrKeyNotFound, ErrKeyExists, and
-// ErrKeyRevisionMismatch.
+// KeyValue is a key-value bucket. *Bucket is the real one. Errors are those of nats.go:
+// jetstream.ErrKeyNotFound, ErrKeyExists, and ErrKeyRevisionMismatch.
 type KeyValue interface {
 	// Get reads the entry of a key from the leader.
 	Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error)
 
-	// Put writes an entry, whatever is there; Create only when none is there, Update
-	// only when its revision is still the one given. They return the new revision.
+	// Put writes an entry; Create only if there is none, Update only at the given
+	// revision. They return the new revision.
 	Put(ctx context.Context, key string, value []byte) (uint64, error)
 	Create(ctx context.Context, key string, value []byte) (uint64, error)
 	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
 
-	// Delete leaves a mark that the entry is deleted; only when its revision is still
-	// the one given, unless that is 0. Purge does so, and removes what was there.
+	// Delete writes a delete marker, only at the given revision unless that is 0. Purge
+	// also removes the history.
 	Delete(ctx context.Context, key string, revision uint64) error
 	Purge(ctx context.Context, key string) error
 
-	// Watch gives the entries whose keys fit a filter, nil once all that were there
-	// are given, and then the changes. Its channel is closed when it ends by itself.
-	// With deletes it gives the marks of deleted entries as well.
+	// Watch sends the entries whose keys match a filter, nil once all present ones are
+	// sent, and then the changes. It closes the channel when it ends by itself. With
+	// deletes it also sends delete markers.
 	Watch(ctx context.Context, filter string, deletes bool) (jetstream.KeyWatcher, error)
 
-	// MaxBytes is what the bucket may hold; 0 or less has no bound.
+	// MaxBytes is the size limit of the bucket; 0 or less: none.
 	MaxBytes(ctx context.Context) (int64, error)
 }
 
-// Bucket is a key-value bucket in the form of nats.go: a stream KV_<name> with an
-// entry under each subject $KV.<name>.<key>. Its reads ask the leader.
+// Bucket is a key-value bucket in the format of nats.go: a stream KV_<name> with an entry
+// under each subject $KV.<name>.<key>. It reads from the leader.
 type Bucket struct {
 	broker Broker
 	name   string
 }
 
-// NewBucket returns a bucket, whose stream is there.
+// NewBucket returns a bucket, whose stream must exist.
 func NewBucket(b Broker, name string) *Bucket { return &Bucket{b, name} }
 
 func (b *Bucket) stream() string            { return "KV_" + b.name }
 func (b *Bucket) subject(key string) string { return "$KV." + b.name + "." + key }
 
-// Get: see KeyValue. A deleted entry is not found.
 func (b *Bucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
 	e, err := b.last(ctx, key)
 	if err == nil && e.operation != jetstream.KeyValuePut {
@@ -84,19 +82,17 @@ func (b *Bucket) last(ctx context.Context, key string) (*entry, error) {
 	return &entry{b.name, key, m.Data, m.Sequence, m.Time, 0, operationOf(m.Header)}, nil
 }
 
-// Put: see KeyValue.
 func (b *Bucket) Put(ctx context.Context, key string, value []byte) (uint64, error) {
 	ack, err := b.broker.Publish(ctx, &nats.Msg{Subject: b.subject(key), Data: value})
 	return ack.Sequence, err
 }
 
-// Create: see KeyValue.
 func (b *Bucket) Create(ctx context.Context, key string, value []byte) (uint64, error) {
 	revision, err := b.expect(ctx, key, value, 0)
 	if !isWrongSequence(err) {
 		return revision, err
 	}
-	if e, read := b.last(ctx, key); read == nil && e.operation != jetstream.KeyValuePut { // a mark
+	if e, read := b.last(ctx, key); read == nil && e.operation != jetstream.KeyValuePut { // a delete marker
 		if revision, err = b.expect(ctx, key, value, e.revision); err == nil {
 			return revision, nil
 		}
@@ -107,7 +103,6 @@ func (b *Bucket) Create(ctx context.Context, key string, value []byte) (uint64, 
 	return 0, err
 }
 
-// Update: see KeyValue.
 func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	revision, err := b.expect(ctx, key, value, revision)
 	return revision, mismatch(err)
@@ -122,7 +117,6 @@ func expecting(revision uint64) nats.Header {
 	return nats.Header{headerExpected: {strconv.FormatUint(revision, 10)}}
 }
 
-// Delete: see KeyValue.
 func (b *Bucket) Delete(ctx context.Context, key string, revision uint64) error {
 	head := nats.Header{}
 	if revision > 0 {
@@ -133,13 +127,11 @@ func (b *Bucket) Delete(ctx context.Context, key string, revision uint64) error 
 	return mismatch(err)
 }
 
-// Purge: see KeyValue.
 func (b *Bucket) Purge(ctx context.Context, key string) error {
 	_, err := b.broker.Publish(ctx, &nats.Msg{Subject: b.subject(key), Header: nats.Header{headerOperation: {"PURGE"}, headerRollup: {"sub"}}})
 	return err
 }
 
-// MaxBytes: see KeyValue.
 func (b *Bucket) MaxBytes(ctx context.Context) (int64, error) {
 	info, err := b.broker.Info(ctx, b.stream(), "")
 	if err != nil {
@@ -148,9 +140,9 @@ func (b *Bucket) MaxBytes(ctx context.Context) (int64, error) {
 	return info.Config.MaxBytes, nil
 }
 
-// isWrongSequence says whether an entry was not of the revision that was expected.
+// isWrongSequence tells whether an expected revision did not match.
 func isWrongSequence(err error) bool {
-	const single, replicated = 10071, 10164 // of one server, and of several
+	const single, replicated = 10071, 10164 // error codes
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == single || api.ErrorCode == replicated)
 }
@@ -171,13 +163,12 @@ func operationOf(head nats.Header) jetstream.KeyValueOp {
 			return jetstream.KeyValuePurge
 		}
 	}
-	if reason := head[headerMarker]; len(reason) > 0 { // written by the server
+	if reason := head[headerMarker]; len(reason) > 0 { // set by the server
 		return jetstream.KeyValuePurge
 	}
 	return jetstream.KeyValuePut
 }
 
-// entry is one of a bucket.
 type entry struct {
 	bucket, key string
 	value       []byte
@@ -195,7 +186,6 @@ func (e *entry) Created() time.Time              { return e.created }
 func (e *entry) Delta() uint64                   { return e.delta }
 func (e *entry) Operation() jetstream.KeyValueOp { return e.operation }
 
-// Watch: see KeyValue.
 func (b *Bucket) Watch(ctx context.Context, filter string, deletes bool) (jetstream.KeyWatcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	reading, err := b.broker.Read(ctx, b.stream(), From{Subject: b.subject(filter), Last: true})
@@ -204,11 +194,11 @@ func (b *Bucket) Watch(ctx context.Context, filter string, deletes bool) (jetstr
 		return nil, err
 	}
 	w := &watcher{updates: make(chan jetstream.KeyValueEntry, watched), cancel: cancel, ended: make(chan struct{})}
-	go b.watch(ctx, w, reading, deletes) // Stop ends it
+	go b.watch(ctx, w, reading, deletes) // ended by Stop
 	return w, nil
 }
 
-// watched is how many entries wait for the caller of a Watch.
+// watched bounds the entries buffered for the caller of Watch.
 const watched = 256
 
 type watcher struct {
@@ -225,7 +215,7 @@ func (w *watcher) Stop() error {
 	return nil
 }
 
-// watch hands the messages of a bucket on as entries.
+// watch converts messages of a bucket to entries.
 func (b *Bucket) watch(ctx context.Context, w *watcher, reading Reading, deletes bool) {
 	lost, stop := context.WithCancel(ctx)
 	var watching = make(chan struct{})

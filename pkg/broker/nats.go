@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// readAhead bounds the messages that a Reading holds ahead of its caller.
+	// readAhead bounds the prefetched messages of a Reading.
 	readAhead = 2000
 
-	// Heartbeat is how often the server says that there is nothing new. When it is
-	// silent for twice as long the Reading ends.
+	// Heartbeat is the server's idle heartbeat. After two missed ones a Reading ends.
 	Heartbeat = 2 * time.Second
 
-	// readerIdle is how long the server keeps the consumer of a Reading that has ended.
-	// No program deletes consumers: a permission to delete its own ones would be one to
-	// delete those of the others, since NATS has no wildcard for part of a name.
+	// readerIdle is how long the server keeps the consumer of an ended Reading. No
+	// program deletes consumers: NATS has no wildcard for part of a name, so permission
+	// to delete its own would include those of others.
 	readerIdle = 30 * time.Second
 
 	// answerLimit ends a Publish whose ctx has no deadline.
@@ -32,7 +31,7 @@ const (
 type NATS struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	handles sync.Map // by name, as nats.go wants them to read messages
+	handles sync.Map // stream handles of nats.go by name
 }
 
 // OverNATS returns JetStream over nc.
@@ -44,7 +43,7 @@ func OverNATS(nc *nats.Conn) (*NATS, error) {
 	return &NATS{nc: nc, js: js}, nil
 }
 
-// Publish: see Broker. It bypasses nats.go, which tries again by itself.
+// Publish bypasses the publish calls of nats.go, which retry by themselves.
 func (n *NATS) Publish(ctx context.Context, msg *nats.Msg) (Ack, error) {
 	if _, limited := ctx.Deadline(); !limited {
 		var cancel context.CancelFunc
@@ -70,7 +69,6 @@ func (n *NATS) Publish(ctx context.Context, msg *nats.Msg) (Ack, error) {
 	return Ack{answer.Stream, answer.Sequence, answer.Duplicate}, nil
 }
 
-// Info: see Broker.
 func (n *NATS) Info(ctx context.Context, stream, subjects string) (*jetstream.StreamInfo, error) {
 	handle, err := n.js.Stream(ctx, stream)
 	if err != nil {
@@ -83,7 +81,7 @@ func (n *NATS) Info(ctx context.Context, stream, subjects string) (*jetstream.St
 	return handle.Info(ctx, jetstream.WithSubjectFilter(subjects))
 }
 
-// handle is a stream for reading.
+// handle returns the cached handle of a stream.
 func (n *NATS) handle(ctx context.Context, stream string) (jetstream.Stream, error) {
 	if handle, known := n.handles.Load(stream); known {
 		return handle.(jetstream.Stream), nil
@@ -95,7 +93,6 @@ func (n *NATS) handle(ctx context.Context, stream string) (jetstream.Stream, err
 	return handle, err
 }
 
-// Get: see Broker.
 func (n *NATS) Get(ctx context.Context, stream string, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
 	handle, err := n.handle(ctx, stream)
 	if err != nil {
@@ -107,7 +104,6 @@ func (n *NATS) Get(ctx context.Context, stream string, seq uint64, subject strin
 	return handle.GetMsg(ctx, seq)
 }
 
-// Last: see Broker.
 func (n *NATS) Last(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	handle, err := n.handle(ctx, stream)
 	if err != nil {
@@ -116,7 +112,6 @@ func (n *NATS) Last(ctx context.Context, stream, subject string) (*jetstream.Raw
 	return handle.GetLastMsgForSubject(ctx, subject)
 }
 
-// Purge: see Broker.
 func (n *NATS) Purge(ctx context.Context, stream, subject string, before uint64) error {
 	handle, err := n.handle(ctx, stream)
 	if err != nil {
@@ -132,7 +127,6 @@ func (n *NATS) Purge(ctx context.Context, stream, subject string, before uint64)
 	return handle.Purge(ctx, options...)
 }
 
-// Delete: see Broker.
 func (n *NATS) Delete(ctx context.Context, stream string, seq uint64, erase bool) error {
 	handle, err := n.handle(ctx, stream)
 	switch {
@@ -144,7 +138,6 @@ func (n *NATS) Delete(ctx context.Context, stream string, seq uint64, erase bool
 	return handle.DeleteMsg(ctx, seq)
 }
 
-// Names: see Broker.
 func (n *NATS) Names(ctx context.Context, subject string) (names []string, err error) {
 	list := n.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 	for name := range list.Name() {
@@ -153,12 +146,10 @@ func (n *NATS) Names(ctx context.Context, subject string) (names []string, err e
 	return names, list.Err()
 }
 
-// Create: see Broker.
 func (n *NATS) Create(ctx context.Context, cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	return n.keep(n.js.CreateStream(ctx, cfg))
 }
 
-// Update: see Broker.
 func (n *NATS) Update(ctx context.Context, cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	return n.keep(n.js.UpdateStream(ctx, cfg))
 }
@@ -172,10 +163,8 @@ func (n *NATS) keep(handle jetstream.Stream, err error) (*jetstream.StreamInfo, 
 	return info, nil
 }
 
-// Status: see Broker.
 func (n *NATS) Status() (nats.Status, error) { return n.nc.Status(), n.nc.LastError() }
 
-// Lost: see Broker.
 func (n *NATS) Lost(ctx context.Context, f func()) {
 	changes := n.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer n.nc.RemoveStatusListener(changes)
@@ -189,8 +178,8 @@ func (n *NATS) Lost(ctx context.Context, f func()) {
 	}
 }
 
-// Read: see Broker. The consumer is nothing but a moving window of the server's, which
-// dies with the server or with the connection: the caller keeps what was read.
+// Read creates a consumer, which is lost with its server or connection: the caller keeps
+// the position.
 func (n *NATS) Read(ctx context.Context, stream string, from From) (Reading, error) {
 	cfg := jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
@@ -200,7 +189,7 @@ func (n *NATS) Read(ctx context.Context, stream string, from From) (Reading, err
 	case from.Last:
 		cfg.DeliverPolicy = jetstream.DeliverLastPerSubjectPolicy
 		if cfg.FilterSubject == "" {
-			cfg.FilterSubject = ">" // the server wants one
+			cfg.FilterSubject = ">" // required by the server
 		}
 	case !from.Since.IsZero():
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from.Since
@@ -214,7 +203,7 @@ func (n *NATS) Read(ctx context.Context, stream string, from From) (Reading, err
 	return &reading{consumer: consumer, ahead: max(from.Ahead, MaxMessage)}, nil
 }
 
-// reading is a consumer, and its messages once the first was asked for.
+// reading is a consumer, and its messages after the first Next.
 type reading struct {
 	consumer jetstream.Consumer
 	ahead    int
@@ -248,7 +237,7 @@ func (r *reading) Next(ctx context.Context) (Message, error) {
 	}, nil
 }
 
-// begin asks for messages, once.
+// begin subscribes to the messages, once.
 func (r *reading) begin() (jetstream.MessagesContext, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// balance takes and gives lanes until this instance has its share.
+// balance takes and releases lanes until this instance has its share.
 func (r *holder) balance(ctx context.Context) {
 	if !r.known || r.leaving {
 		return
@@ -24,7 +24,7 @@ func (r *holder) balance(ctx context.Context) {
 		if len(members) > 1 {
 			return
 		}
-		r.resting = time.Time{} // no other instance is there any more
+		r.resting = time.Time{} // no other instance is left
 	}
 	least, most := len(lanes)/len(members), (len(lanes)+len(members)-1)/len(members)
 	mine := 0
@@ -34,15 +34,14 @@ func (r *holder) balance(ctx context.Context) {
 		}
 	}
 	if slices.ContainsFunc(members, func(m string) bool { return m != r.cfg.Instance && holders[m] < least }) {
-		// Another instance has too few: one lane less here, and then look
-		// again.
+		// Another instance has too few: release one lane, then check again.
 		most = max(least, min(most, mine-1))
 	}
 	for ; mine > most; mine-- {
 		r.give()
 	}
-	// Each begins elsewhere, or all would try for the same lanes; and after a while
-	// it looks after what it holds and at what the others have taken meanwhile.
+	// Instances start at different lanes, to avoid conflicts. The loop is bounded, so that
+	// renewals and the other instances' leases are handled in between.
 	begun := time.Now()
 	for i := range lanes {
 		if mine >= most || time.Since(begun) > beat/2 {
@@ -54,15 +53,15 @@ func (r *holder) balance(ctx context.Context) {
 	}
 }
 
-// first is the index of the lane that this instance tries for first.
+// first is the index of the lane that this instance tries first.
 func (r *holder) first(lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(r.cfg.Instance))
 	return int(h.Sum32() % uint32(lanes))
 }
 
-// census returns the instances that are there, this one among them, and how
-// many lanes each holds.
+// census returns the present instances, this one included, and the number of lanes that
+// each holds.
 func (r *holder) census(lanes []int) (members []string, holders map[string]int) {
 	members, holders = []string{r.cfg.Instance}, map[string]int{}
 	for key, s := range r.seen {
@@ -86,12 +85,12 @@ func (r *holder) give() {
 			most = max(most, lane)
 		}
 	}
-	r.log.Info("giving up a lane to another instance", "lane", most)
+	r.log.Info("releasing a lane to another instance", "lane", most)
 	r.held[most].giving = true
 	r.held[most].cancel()
 }
 
-// take takes a lane that no instance holds, and says whether it did.
+// take acquires the lease of a free lane, and tells whether it did.
 func (r *holder) take(ctx context.Context, lane int) bool {
 	key := lanePrefix + strconv.Itoa(lane)
 	s, ok := r.seen[key]
@@ -106,8 +105,8 @@ func (r *holder) take(ctx context.Context, lane int) bool {
 	defer cancel()
 	revision, err := r.bucket.Create(asking, key, []byte(r.cfg.Instance))
 	if errors.Is(err, jetstream.ErrKeyExists) && ok && time.Since(s.at) >= r.cfg.TTL+beat {
-		// It was not renewed for longer than its holder goes on without, or the
-		// revision is another by now.
+		// It was not renewed for longer than its holder works without renewal, or the
+		// revision has changed.
 		revision, err = r.bucket.Update(asking, key, []byte(r.cfg.Instance), s.revision)
 	}
 	held := &lease{}
@@ -120,7 +119,7 @@ func (r *holder) take(ctx context.Context, lane int) bool {
 	case !r.ours(asking, lane, held, begun):
 		held.until.Stop()
 		held.cancel()
-		return false // another was quicker, or the server has not dropped it yet
+		return false // another instance was first, or the entry is not expired yet
 	}
 	r.held[lane] = held
 	r.m.held.Set(float64(len(r.held)))

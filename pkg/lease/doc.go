@@ -1,11 +1,9 @@
-// Package lease decides which process works on which lane: every lane is worked on by
-// one process, and those that run share the lanes evenly.
+// Package lease assigns lanes to processes: each lane to one process, evenly shared.
 //
-//	member.<instance>  "I am there", renewed every two seconds
-//	lane.<n>           "I work on it", the same
+//	member.<instance>  the instance runs; renewed every two seconds
+//	lane.<n>           the instance that holds the lane; renewed likewise
 //
-// Both are entries of a NATS key-value bucket that drops what is not renewed. What
-// a process holds it keeps; one that has more than its share gives a lane up, and
-// one that has fewer takes one that is free (balance.go). A crash leaves entries
-// that run out.
+// Both are entries of a NATS key-value bucket with a TTL. A process keeps what it holds;
+// above its share it releases a lane, below it takes a free one (balance.go). After a crash
+// its entries expire.
 package lease

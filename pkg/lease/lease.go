@@ -20,78 +20,74 @@ import (
 )
 
 const (
-	// beat is how often leases are renewed and the balance looked at.
+	// beat is the interval of renewals and of balancing.
 	beat = 2 * time.Second
 
-	// cooling is how long a lane whose work has failed is left alone.
+	// cooling is the pause after the work on a lane failed.
 	cooling = 3 * time.Second
 
-	// minRest is for how long an instance takes no lanes whose work has given
-	// one up to the others; each time again it is twice as long, up to maxRest.
+	// minRest is the pause in taking lanes after this instance released one whose work
+	// it cannot do; it doubles up to maxRest.
 	minRest = 30 * time.Second
 	maxRest = 5 * time.Minute
 
-	// backlog is how many changes of the bucket wait to be seen.
+	// backlog bounds the buffered changes of the bucket.
 	backlog = 4096
 )
 
-// Keys of the bucket are version 1; changing one needs a migration.
+// Keys of the bucket.
 const (
-	lanePrefix   = "lane."   // and a number: the instance that holds the lane
-	memberPrefix = "member." // and a name: an instance that is there
+	lanePrefix   = "lane."   // and a number; the value is the holder
+	memberPrefix = "member." // and the name of a running instance
 
 	instanceLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 )
 
-// Config says whose leases, and of what.
+// Config configures the Leases of an instance.
 type Config struct {
-	Instance string        // name of this process, unlike any other's: letters, digits, - and _
-	TTL      time.Duration // how long the bucket keeps an entry that is not renewed
-	Lanes    func() []int  // numbers of the lanes there are, as they were looked up last
+	Instance string        // unique name of this process: letters, digits, - and _
+	TTL      time.Duration // of the bucket's entries
+	Lanes    func() []int  // numbers of the known lanes
 
-	// Bucket is where the leases are; it is there when Run begins.
+	// Bucket returns the bucket of leases, which exists when Run starts.
 	Bucket func() (broker.KeyValue, error)
 }
 
-// Leases shares the lanes among the instances that run: each lane is worked on
-// by one of them, each works on as many as the others give or take one. A lane
-// of an instance that stopped is taken at once, of one that died after Config.TTL.
+// Leases assigns each lane to one of the running instances, evenly. A lane of an instance
+// that stopped is taken at once, of one that died after Config.TTL.
 //
-// A lease keeps two instances from doing the same work. It is not what keeps
-// them from harm: one whose clock or process stood still may believe in a lease
-// that has run out. That is what the compare-and-swap of positions is for.
+// A lease avoids double work; it does not guarantee exclusion: a paused process may still
+// act on an expired lease. The compare-and-swap of checkpoints excludes it.
 type Leases struct {
 	cfg    Config
-	bucket broker.KeyValue // from the beginning of Run on
+	bucket broker.KeyValue // set by Run
 	log    *slog.Logger
 	m      *metrics
-	others atomic.Bool // another instance is there
+	others atomic.Bool // another instance runs
 }
 
-// New prepares the Leases of an instance; Run holds them.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) *Leases {
 	return &Leases{cfg: cfg, log: log.With("instance", cfg.Instance), m: newMetrics(reg)}
 }
 
-// fence is when a holder that could not renew stops working: before others may
-// take the lane.
+// fence is when a holder that could not renew stops working: before others may take the
+// lane.
 func (l *Leases) fence() time.Duration { return l.cfg.TTL - beat }
 
-// Run calls work for every lane this instance comes to hold, each in a
-// goroutine of its own and never twice at once for one lane. The context of
-// work ends when the lane is to be given up; others get the lane when work has
-// returned, or when the lease has run out. When work returns before, Run may
-// call it again later; with flow.ErrUnreachable, the other instances share the
-// lanes for a while. Run returns when ctx is done and all work has returned.
+// Run calls work for every lane this instance holds, each in its own goroutine and never
+// concurrently for one lane. The context of work ends when the lane is to be released;
+// others get it once work has returned or the lease has expired. If work returns early, Run
+// may call it again later; after flow.ErrUnreachable the other instances share the lanes
+// for a while. Run returns when ctx is done and all work has returned.
 func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane int) error) error {
 	if l.cfg.Instance == "" || strings.Trim(l.cfg.Instance, instanceLetters) != "" {
-		return fmt.Errorf("instance %q: a name of letters, digits, - and _ is needed", l.cfg.Instance)
+		return fmt.Errorf("instance %q: use letters, digits, - and _", l.cfg.Instance)
 	}
 	var err error
 	if l.bucket, err = l.cfg.Bucket(); err != nil {
 		return fmt.Errorf("open the leases: %w", err)
 	}
-	// Leases are kept until the work has ended, so beyond ctx.
+	// Leases are renewed until the work has ended, beyond ctx.
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	r := &holder{
@@ -110,14 +106,14 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 		select {
 		case entry := <-updates:
 			known, news := r.known, r.see(entry)
-			for range len(updates) { // All that is known by now, or lanes are tried for that others have.
+			for range len(updates) { // Handle all received updates before balancing, to avoid trying for held lanes.
 				news = r.see(<-updates) || news
 			}
 			if r.known && !known {
-				r.renew(alive) // all that are there are known: join them
+				r.renew(alive) // all instances are known: join them
 			}
 			if r.known && news {
-				r.balance(alive) // an instance came, went or gave up a lane
+				r.balance(alive) // an instance started, stopped, or released a lane
 			}
 		case <-tick.C:
 			r.renew(alive)
@@ -125,7 +121,7 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 			if r.isBlind() {
 				select {
 				case blind <- struct{}{}:
-				default: // it opens again already
+				default: // already reopening
 				}
 			}
 		case e := <-r.ended:
@@ -144,9 +140,8 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 	}
 }
 
-// watch sends every entry of the lease bucket as it changes, and a nil once all
-// present ones were sent; and all of that again whenever it is told that it
-// does not see any more.
+// watch sends every entry of the lease bucket as it changes, and nil once all present ones
+// are sent. A value on blind starts it over.
 func (l *Leases) watch(ctx context.Context, updates chan<- jetstream.KeyValueEntry, blind <-chan struct{}) {
 	for {
 		l.watchOnce(ctx, updates, blind)
@@ -175,7 +170,7 @@ func (l *Leases) watchOnce(ctx context.Context, updates chan<- jetstream.KeyValu
 				return
 			}
 		case <-blind:
-			l.log.Info("watching the leases anew")
+			l.log.Info("restarting the watch of leases")
 			return
 		case <-ctx.Done():
 			return
@@ -190,43 +185,42 @@ type holder struct {
 	ended   chan ended
 	held    map[int]*lease
 	seen    map[string]sighting // entries of the bucket, by key
-	cooling map[int]time.Time   // lanes whose work failed, until when they are left alone
+	cooling map[int]time.Time   // lanes whose work failed, with the end of their pause
 	known   bool                // seen is complete
-	said    time.Time           // when this instance announced itself first without seeing that since
+	said    time.Time           // first announcement not seen since
 	leaving bool
-	resting time.Time     // until when the others share the lanes among them
-	rest    time.Duration // how long that was the last time
+	resting time.Time     // end of the pause in which the others share the lanes
+	rest    time.Duration // length of the last such pause
 }
 
-// lease is a lane held here.
 type lease struct {
 	revision uint64
-	renewed  time.Time          // when the last renewal that succeeded was begun
+	renewed  time.Time          // start of the last successful renewal
 	cancel   context.CancelFunc // ends the work
-	until    *time.Timer        // calls it when the lease was not renewed in time, whatever Run is busy with
-	giving   bool               // the work has been told to end
+	until    *time.Timer        // calls cancel when the lease was not renewed in time, independently of Run
+	giving   bool               // the work is ending
 	lost     bool               // another instance may hold the lane
 }
 
-// sighting is an entry of the bucket. The server drops entries by age without
-// a word, so one that was not renewed for longer is taken for gone; whether it is,
-// the server says when an instance takes the lane. A server whose clock was set
-// back keeps entries for as long again: then it is the revision that says so.
+// sighting is an entry of the bucket. The server expires entries silently, so one that was
+// not renewed within the TTL counts as gone; the server confirms that when an instance
+// takes the lane. A server whose clock was set back keeps entries longer: then the
+// unchanged revision shows it.
 type sighting struct {
 	owner    string
 	revision uint64
-	at       time.Time // by the clock of this process, which does not step
+	at       time.Time // by this process's monotonic clock
 }
 
-// ended is the end of the work on a lane.
+// ended is the result of the work on a lane.
 type ended struct {
 	lane int
 	err  error
 }
 
-// see takes in an entry, nil when all present ones were sent, and says whether it
-// is news. That something goes on as before is not: with a thousand lanes there
-// are five hundred renewals a second, and sharing anew looks at every lane.
+// see stores an entry, nil at the end of the present ones, and tells whether it changes
+// the balance. Renewals do not: a thousand lanes have five hundred a second, and balancing
+// visits every lane.
 func (r *holder) see(entry jetstream.KeyValueEntry) (news bool) {
 	if entry == nil {
 		r.known = true
@@ -245,9 +239,8 @@ func (r *holder) see(entry jetstream.KeyValueEntry) (news bool) {
 	return !known || before.owner != now.owner || now.at.Sub(before.at) >= r.cfg.TTL
 }
 
-// isBlind tells whether the watch has not shown this instance's own entry for long.
-// After the bucket was set back, by a backup that was restored, a watch waits
-// for numbers that the bucket will not reach for as long again.
+// isBlind tells whether the watch has not shown this instance's own entry for long. After a
+// restore set the bucket back, a watch waits for sequences beyond the bucket's end.
 func (r *holder) isBlind() bool {
 	if r.said.IsZero() || time.Since(r.said) < r.cfg.TTL/2 {
 		return false
@@ -256,9 +249,9 @@ func (r *holder) isBlind() bool {
 	return true
 }
 
-// renew says that this instance is there, and keeps what it holds. An instance that
-// cannot renew for long, because NATS is away or because this process stood still,
-// stops its work before others may begin.
+// renew renews this instance's membership and leases. An instance that cannot renew,
+// because NATS is unreachable or the process was paused, stops its work before others may
+// begin.
 func (r *holder) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
@@ -270,8 +263,7 @@ func (r *holder) renew(ctx context.Context) {
 			r.said = time.Now()
 		}
 	}
-	// The one renewed longest ago comes first, so that none runs out when there is
-	// not the time for all.
+	// The least recently renewed comes first, so that none expires if time is short.
 	lanes := slices.SortedFunc(maps.Keys(r.held), func(a, b int) int { return r.held[a].renewed.Compare(r.held[b].renewed) })
 	for _, lane := range lanes {
 		held := r.held[lane]
@@ -280,7 +272,7 @@ func (r *holder) renew(ctx context.Context) {
 		}
 		begun := time.Now()
 		if begun.Sub(held.renewed) > r.fence() {
-			r.lose(lane, held, errors.New("it could not be renewed in time"))
+			r.lose(lane, held, errors.New("not renewed in time"))
 			continue
 		}
 		revision, err := r.bucket.Update(ctx, lanePrefix+strconv.Itoa(lane), []byte(r.cfg.Instance), held.revision)
@@ -297,16 +289,16 @@ func (r *holder) renew(ctx context.Context) {
 	}
 }
 
-// ours says whether the lease is still held here although its revision is
-// another: the answer to an earlier renewal was lost.
+// ours tells whether the lease is still held here under another revision: the answer to an
+// earlier renewal was lost.
 func (r *holder) ours(ctx context.Context, lane int, held *lease, begun time.Time) bool {
 	entry, err := r.bucket.Get(ctx, lanePrefix+strconv.Itoa(lane))
 	if err != nil {
 		return false
 	}
 	if owner := string(entry.Value()); owner != r.cfg.Instance {
-		// The watch has not told it yet. When it did, it counts from then: one that
-		// is not renewed is to be taken some time.
+		// The watch has not shown it yet. Once it does, the TTL counts from then: a lease
+		// that is not renewed must be taken at some time.
 		if s, known := r.seen[entry.Key()]; !known || s.revision != entry.Revision() {
 			r.seen[entry.Key()] = sighting{owner, entry.Revision(), time.Now()}
 		}
@@ -316,7 +308,7 @@ func (r *holder) ours(ctx context.Context, lane int, held *lease, begun time.Tim
 	return true
 }
 
-// renewed notes that a lease was renewed, by something that was begun then.
+// renewed records a renewal that started at begun.
 func (l *Leases) renewed(held *lease, revision uint64, begun time.Time) {
 	held.revision, held.renewed = revision, begun
 	held.until.Reset(l.fence() - time.Since(begun))
@@ -328,11 +320,11 @@ func (r *holder) lose(lane int, held *lease, err error) {
 	held.cancel()
 }
 
-// end lets go of a lane whose work has ended.
+// end releases a lane whose work has ended.
 func (r *holder) end(ctx context.Context, e ended) {
 	held := r.held[e.lane]
 	if held.until.Stop(); time.Since(held.renewed) >= r.fence() {
-		held.lost = true // its time had run out
+		held.lost = true // it had expired
 	}
 	held.cancel()
 	delete(r.held, e.lane)
@@ -348,7 +340,7 @@ func (r *holder) end(ctx context.Context, e ended) {
 			r.resting = time.Now().Add(r.rest)
 			r.leave(ctx)
 		}
-		r.log.Error("giving up a lane to instances that may do better", "lane", e.lane, "error", e.err, "pause", time.Until(r.resting))
+		r.log.Error("releasing a lane to instances that may reach the warehouse", "lane", e.lane, "error", e.err, "pause", time.Until(r.resting))
 	default:
 		r.log.Error("the work on a lane ended", "lane", e.lane, "error", e.err)
 		r.cooling[e.lane] = time.Now().Add(cooling)
@@ -360,18 +352,17 @@ func (r *holder) end(ctx context.Context, e ended) {
 	defer cancel()
 	err := r.bucket.Delete(ctx, lanePrefix+strconv.Itoa(e.lane), held.revision)
 	if err != nil {
-		r.log.Warn("release lease: it will run out", "lane", e.lane, "error", err)
+		r.log.Warn("release lease: it will expire", "lane", e.lane, "error", err)
 	}
 }
 
-// isResting says whether the other instances share the lanes among them: from
-// here their work cannot be done.
+// isResting tells whether this instance takes no lanes, since it cannot do their work.
 func (r *holder) isResting() bool { return time.Now().Before(r.resting) }
 
-// Others says whether another instance is there.
+// Others tells whether another instance runs.
 func (l *Leases) Others() bool { return l.others.Load() }
 
-// leave says that this instance is gone.
+// leave deletes this instance's membership.
 func (r *holder) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
@@ -380,14 +371,14 @@ func (r *holder) leave(ctx context.Context) {
 	}
 }
 
-// isMoved says whether an entry was not of the revision that was expected.
+// isMoved tells whether an expected revision did not match.
 func isMoved(err error) bool {
 	const single, replicated = 10071, 10164 // wrong last sequence, of one server and of several
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == single || api.ErrorCode == replicated)
 }
 
-// sleep waits and says whether ctx still stands.
+// sleep waits, and tells whether ctx is still open.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

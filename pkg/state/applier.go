@@ -16,25 +16,22 @@ import (
 	"sluice/pkg/flow"
 )
 
-// writers is how many entries are written at the same time: a write waits for
-// the disk, not for the processor.
+// writers bounds concurrent writes of entries, which wait for the disk rather than the
+// processor.
 const writers = 16
 
-// Applier applies the changes of the stream to a Store.
 type Applier struct {
 	store *Store
 	m     *metrics
 }
 
-// NewApplier makes an Applier.
 func NewApplier(store *Store, reg prometheus.Registerer) *Applier {
 	return &Applier{store: store, m: newMetrics(reg)}
 }
 
-// Apply applies the changes that messages of lane 0 hold, in order. It is
-// idempotent: after any error, and after a crash anywhere, the same messages
-// come again. When one of them can never be applied it returns a
-// *flow.StoreError of ClassPoison; then, too, some may be applied.
+// Apply applies the changes in messages of lane 0, in order. It is idempotent: after an
+// error or a crash the same messages are applied again. If one can never be applied it
+// returns a *flow.StoreError of ClassPoison; others may then be applied.
 func (a *Applier) Apply(ctx context.Context, messages []flow.Message) error {
 	if len(messages) == 0 {
 		return nil
@@ -61,18 +58,17 @@ func (a *Applier) Apply(ctx context.Context, messages []flow.Message) error {
 	return nil
 }
 
-// Incarnation is the Store's.
 func (a *Applier) Incarnation(ctx context.Context) (uint64, error) { return a.store.Incarnation(ctx) }
 
-// read reads the change in a message. The error is a *flow.StoreError of
-// ClassPoison: the message is no change, or not of the target it names.
+// read decodes the change in a message. The error is a *flow.StoreError of ClassPoison:
+// the message is not a change, or not one of its subject's target.
 func read(m flow.Message) (change.Change, error) {
 	c, err := change.Decode(m.Body)
 	if err != nil {
 		return change.Change{}, refused(err)
 	}
 	if !strings.HasSuffix(m.Topic, ".change."+c.Target.Key()) {
-		return change.Change{}, refused(&change.BadChangeError{Code: "wrong_topic", Reason: "the change is published under another target's name"})
+		return change.Change{}, refused(&change.BadChangeError{Code: "wrong_topic", Reason: "the change was published under another target's subject"})
 	}
 	return c, nil
 }
@@ -109,28 +105,25 @@ func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 	return err
 }
 
-// refused says that a change cannot be applied: for what it is, or because the
-// entry that is stored is damaged. Neither keeps other changes waiting, nor
-// records: it is dead-lettered, and can be replayed once the entry is fixed.
+// refused means that a change cannot be applied, or that the stored entry is corrupt. It is
+// dead-lettered, so that it blocks neither other changes nor records, and can be replayed
+// once the entry is fixed.
 func refused(err error) error { return &flow.StoreError{Class: flow.ClassPoison, Err: err} }
 
-// Audits is where it is written down who changed what. *warehouse.DB is the
-// real one. InsertChanges is durable once it returns nil, and idempotent per
-// token as long as the rows are the same.
+// Audits is the audit table. *warehouse.DB is the real one. InsertChanges is durable once
+// it returns nil, and idempotent per token for the same rows.
 type Audits interface {
 	InsertChanges(ctx context.Context, token string, rows []change.Audit) error
 }
 
-// Auditor writes down the changes of the stream. It knows nothing of how they
-// were applied: what is written down was accepted, and one that could not be
-// applied is among the dead letters, too.
+// Auditor writes accepted changes to the audit table, whether or not they can be applied;
+// those that cannot are also dead-lettered.
 type Auditor struct{ audits Audits }
 
-// NewAuditor makes an Auditor.
 func NewAuditor(audits Audits) *Auditor { return &Auditor{audits: audits} }
 
-// WriteDown writes down the changes that messages of lane 0 hold, and passes over
-// what is no change. It is idempotent for the same messages.
+// WriteDown audits the changes in messages of lane 0 and skips anything else. It is
+// idempotent for the same messages.
 func (a *Auditor) WriteDown(ctx context.Context, messages []flow.Message) error {
 	rows := make([]change.Audit, 0, len(messages))
 	for _, m := range messages {
@@ -142,12 +135,12 @@ func (a *Auditor) WriteDown(ctx context.Context, messages []flow.Message) error 
 		return nil
 	}
 	if err := a.audits.InsertChanges(ctx, token(messages), rows); err != nil {
-		return fmt.Errorf("write down changes: %w", err)
+		return fmt.Errorf("audit changes: %w", err)
 	}
 	return nil
 }
 
-// token names the messages: the same for the same ones.
+// token is the deduplication token of messages.
 func token(messages []flow.Message) string {
 	hash := sha256.New()
 	for _, m := range messages {

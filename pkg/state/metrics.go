@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are those of writers: a Store that is only read has none.
+// metrics are those of an Applier; a Store has none.
 type metrics struct {
 	skipped   prometheus.Counter
 	ignored   prometheus.Counter
@@ -22,11 +22,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		ignored: auto.NewCounter(prometheus.CounterOpts{
 			Name: "changes_ignored_total",
-			Help: "Conditional changes ignored because they found another state than the one that met the condition, as after a restore; answered 412.",
+			Help: "Conditional changes ignored because the state changed since the condition was met, as after a restore; answered 412.",
 		}),
 		conflicts: auto.NewCounter(prometheus.CounterOpts{
 			Name: "conflicts_total",
-			Help: "Writes of an entry that were retried because another writer came first.",
+			Help: "Writes of an entry that were retried after a conflict with another writer.",
 		}),
 		seconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name:    "apply_seconds",

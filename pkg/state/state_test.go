@@ -164,7 +164,7 @@ func TestAConflictIsNoFailure(t *testing.T) {
 			fatal.If(t, w.Apply(t.Context(), messages))
 			w.wantDocuments(map[string]string{"ann": `{"a":1,"b":2,"c":3}`})
 			metrics := `
-# HELP sluice_state_conflicts_total Writes of an entry that were retried because another writer came first.
+# HELP sluice_state_conflicts_total Writes of an entry that were retried after a conflict with another writer.
 # TYPE sluice_state_conflicts_total counter
 sluice_state_conflicts_total 1
 # HELP sluice_state_changes_skipped_total Changes skipped because they were already applied.

@@ -1,10 +1,9 @@
 // Package state keeps users and dataset fields in a NATS key-value bucket: one
 // change.Entry per target under its Key.
 //
-// Only the ingester writes, in the order of the stream, by compare-and-swap.
-// Every entry carries the place of the last change in it, so that messages read
-// again, after a crash or by an owner that has lost its lane, change nothing: the
-// bucket can always be rebuilt from the stream's changes.
+// Only the ingester writes, in stream order, by compare-and-swap. Every entry carries the
+// place of its last change, so reapplied messages, after a crash or by a stale owner,
+// change nothing: the bucket can always be rebuilt from the stream.
 package state
 
 import (
@@ -23,29 +22,27 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Bucket gives the bucket of users and fields, or fails while it is not open yet.
+// Bucket returns the bucket of users and fields, or fails until it is open.
 // *stream.Stream's State is the real one.
 type Bucket func() (broker.KeyValue, error)
 
 // Store reads and writes the entries of a bucket.
 type Store struct{ bucket Bucket }
 
-// New makes a store of a bucket. Reads of the bucket must ask the leader
-// (direct gets off), as *stream.Stream's State sees to: a replica may not have
-// an entry that was just written.
+// New makes a store of a bucket, whose direct gets must be off (*stream.Stream's State sets
+// that): a replica may lack an entry that was just written.
 func New(bucket Bucket) *Store { return &Store{bucket: bucket} }
 
-// Entry returns what is remembered of a target, as of the changes applied so
-// far; an entry with Seq 0 when that is nothing. The error is
-// flow.ErrUnavailable, unless the entry is damaged.
+// Entry returns the entry of a target after the changes applied so far; Seq 0 if none. The
+// error is flow.ErrUnavailable, unless the entry is corrupt.
 func (s *Store) Entry(ctx context.Context, target change.Target) (change.Entry, error) {
 	e, _, err := s.read(ctx, target.Key())
 	return e, err
 }
 
-// Entries gives every entry whose key matches a filter, in no certain order:
-// ">" for all, "user.>" for users, or the key of a target. Tombstones are among
-// them. It ends after the first error.
+// Entries iterates over the entries whose keys match a filter, unordered, tombstones
+// included: ">" for all, "user.>" for users, or the key of a target. It ends after the
+// first error.
 func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Entry, error] {
 	return func(yield func(change.Entry, error) bool) {
 		for kv, err := range s.values(ctx, filter) {
@@ -60,7 +57,7 @@ func (s *Store) Entries(ctx context.Context, filter string) iter.Seq2[change.Ent
 	}
 }
 
-// values gives the entries as the bucket keeps them.
+// values iterates over the raw entries of the bucket.
 func (s *Store) values(ctx context.Context, filter string) iter.Seq2[jetstream.KeyValueEntry, error] {
 	return func(yield func(jetstream.KeyValueEntry, error) bool) {
 		bucket, err := s.bucket()
@@ -84,7 +81,7 @@ func (s *Store) values(ctx context.Context, filter string) iter.Seq2[jetstream.K
 					yield(nil, unavailable("list the entries", errors.New("the watch ended")))
 					return
 				}
-				if kv == nil || !yield(kv, nil) { // nil: all that were there when it began
+				if kv == nil || !yield(kv, nil) { // nil: end of the entries present at the start
 					return
 				}
 			}
@@ -92,13 +89,13 @@ func (s *Store) values(ctx context.Context, filter string) iter.Seq2[jetstream.K
 	}
 }
 
-// Incarnation returns the latest incarnation of lane 0 in any entry: a change of an
-// incarnation that is not above it would be ignored.
+// Incarnation returns the latest incarnation of lane 0 in any entry: changes of earlier
+// ones would be ignored.
 func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
 	for e, err := range s.Entries(ctx, ">") {
 		var damaged *flow.StoreError
 		if errors.As(err, &damaged) {
-			continue // no change is ignored for it: none is applied to it
+			continue // changes of it are dead-lettered, not ignored
 		}
 		if err != nil {
 			return 0, err
@@ -108,15 +105,13 @@ func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
 	return last, nil
 }
 
-// maxConflicts is how often one update gives way to others before it fails.
-// There are no others, but for an owner of the lane that does not know yet
-// that it has lost it.
+// maxConflicts bounds the retries of one update. The only other writer is an owner that
+// has lost its lane and does not know yet.
 const maxConflicts = 10
 
-// update replaces the entry under key by what next makes of it, unless that
-// is the same. No other update is lost. After an error the entry may be
-// replaced or not; the same update can be tried again. conflicts counts the updates
-// of others that came first.
+// update replaces the entry under key by the result of next, unless unchanged, without
+// losing other updates. After an error the outcome is unknown; the update can be retried.
+// conflicts counts retries.
 func (s *Store) update(ctx context.Context, key string, conflicts prometheus.Counter, next func(change.Entry) (change.Entry, bool, error)) error {
 	for range maxConflicts {
 		e, revision, err := s.read(ctx, key)
@@ -136,10 +131,10 @@ func (s *Store) update(ctx context.Context, key string, conflicts prometheus.Cou
 		}
 		conflicts.Inc()
 	}
-	return unavailable("write an entry", errors.New("others write it all the time"))
+	return unavailable("write an entry", errors.New("too many conflicting writers"))
 }
 
-// read returns the entry under key and its revision, zeros when there is none.
+// read returns the entry under key and its revision, zeros if there is none.
 func (s *Store) read(ctx context.Context, key string) (change.Entry, uint64, error) {
 	bucket, err := s.bucket()
 	if err != nil {
@@ -156,8 +151,8 @@ func (s *Store) read(ctx context.Context, key string) (change.Entry, uint64, err
 	return e, kv.Revision(), err
 }
 
-// errConflict says that another writer has written the entry meanwhile.
-var errConflict = errors.New("another revision was written")
+// errConflict means that another writer has replaced the entry.
+var errConflict = errors.New("the entry has another revision")
 
 // write replaces the entry of this revision, 0 for none or a deleted one.
 func (s *Store) write(ctx context.Context, key string, value []byte, revision uint64) (err error) {
@@ -176,7 +171,7 @@ func (s *Store) write(ctx context.Context, key string, value []byte, revision ui
 	case errors.Is(err, jetstream.ErrKeyExists), errors.Is(err, jetstream.ErrKeyRevisionMismatch):
 		return errConflict
 	case errors.Is(err, nats.ErrMaxPayload):
-		return refused(&change.BadChangeError{Code: "document_too_large", Reason: "the document would be larger than a NATS message may be"})
+		return refused(&change.BadChangeError{Code: "document_too_large", Reason: "the resulting document would exceed the message limit of NATS"})
 	}
 	return unavailable("write an entry", err)
 }
@@ -184,7 +179,7 @@ func (s *Store) write(ctx context.Context, key string, value []byte, revision ui
 func decode(kv jetstream.KeyValueEntry) (change.Entry, error) {
 	e, err := change.DecodeEntry(kv.Value())
 	if err != nil || e.Target.Key() != kv.Key() {
-		err = fmt.Errorf("the entry %s of revision %d is damaged", kv.Key(), kv.Revision())
+		err = fmt.Errorf("the entry %s at revision %d is corrupt", kv.Key(), kv.Revision())
 		return change.Entry{}, &flow.StoreError{Class: flow.ClassPoison, Err: err}
 	}
 	return e, nil

@@ -14,16 +14,16 @@ import (
 	"sluice/pkg/option"
 )
 
-// Forgets removes entries for good. *stream.Stream is the real one.
+// Forgets removes entries permanently. *stream.Stream is the real one.
 //
-// LastChange tells of the newest change of a target that the stream still holds.
-// ForgetState removes the entry under a key if it is of this revision or older.
+// LastChange returns the newest change of a target in the stream. ForgetState removes the
+// entry under a key if it is of this revision or older.
 type Forgets interface {
 	LastChange(ctx context.Context, t change.Target) (change.Last, error)
 	ForgetState(ctx context.Context, key string, revision uint64) error
 }
 
-// Sweeper removes tombstones that are old. Any number of Sweepers may run.
+// Sweeper removes old tombstones. Several may run concurrently.
 type Sweeper struct {
 	store  *Store
 	stream Forgets
@@ -32,23 +32,22 @@ type Sweeper struct {
 	swept  prometheus.Counter
 }
 
-// sweepEvery is how often a Sweeper looks at all entries.
+// sweepEvery is the interval of sweeps.
 const sweepEvery = 6 * time.Hour
 
-// SweepConfig says which tombstones are old.
+// SweepConfig is the retention of tombstones.
 type SweepConfig struct {
-	Tombstones time.Duration `default:"720h" help:"Forget dataset fields so long after they were deleted, once the stream holds no change of them."`
+	Tombstones time.Duration `default:"720h" help:"Remove the tombstones of deleted dataset fields after this time, once the stream holds no change of them."`
 }
 
-// NewSweeper makes a Sweeper.
 func NewSweeper(cfg SweepConfig, store *Store, stream Forgets, log *slog.Logger, reg prometheus.Registerer) *Sweeper {
 	option.Defaults(&cfg)
 	return &Sweeper{store: store, stream: stream, age: cfg.Tombstones, log: log, swept: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-		Name: "sluice_state_tombstones_forgotten_total", Help: "Tombstones of dataset fields that were old enough to be removed.",
+		Name: "sluice_state_tombstones_forgotten_total", Help: "Tombstones of dataset fields removed after their retention.",
 	})}
 }
 
-// Run sweeps soon, and then again and again until ctx ends.
+// Run sweeps soon after its start, then periodically until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) error {
 	for pause := time.Minute; ; pause = sweepEvery {
 		select {
@@ -57,16 +56,15 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("remove old tombstones", "error", err) // the next sweep goes on
+			s.log.Warn("remove old tombstones", "error", err) // the next sweep resumes
 		}
 	}
 }
 
-// Sweep looks at every field once.
+// Sweep checks every field once.
 //
-// A tombstone is what keeps an old PUT from coming back: while the stream holds
-// a change of the field, which a lane that is read again would apply, it stays.
-// After that it says nothing that is not so without it.
+// A tombstone prevents an old PUT from reviving its field: it stays while the stream holds
+// a change of the field, which a second reading of the lane would apply.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for kv, err := range s.store.values(ctx, "field.>") {
 		if err == nil {
@@ -83,7 +81,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 func (s *Sweeper) judge(ctx context.Context, kv jetstream.KeyValueEntry) error {
 	e, err := decode(kv)
 	if err != nil || !e.Deleted || time.Since(e.DeletedAt) < s.age {
-		return nil // a damaged entry is for those who read it
+		return nil // readers report the corrupt entry
 	}
 	last, err := s.stream.LastChange(ctx, e.Target)
 	if err != nil || last.Seq != 0 {
@@ -92,7 +90,7 @@ func (s *Sweeper) judge(ctx context.Context, kv jetstream.KeyValueEntry) error {
 	if err := s.stream.ForgetState(ctx, kv.Key(), kv.Revision()); err != nil {
 		return fmt.Errorf("remove the tombstone of revision %d: %w", kv.Revision(), err)
 	}
-	// Removed, unless the field was put meanwhile: that is another revision.
+	// Removed, unless the field was put concurrently, at another revision.
 	s.swept.Inc()
 	return nil
 }

@@ -15,27 +15,25 @@ import (
 	"sluice/pkg/change"
 )
 
-// Usage knows how many dataset fields each subject has, and how full the bucket
-// is, by following every entry while it runs. It holds some 60 bytes for each.
+// Usage counts the dataset fields of each subject and the bytes of the bucket, by watching
+// every entry. It takes some 60 bytes per entry.
 type Usage struct {
 	bucket Bucket
 	log    *slog.Logger
 
 	mu  sync.Mutex
-	now *tally // nil until all entries were seen once
+	now *tally // nil until all entries were seen
 }
 
-// followFor is how long one watch is believed: entries that were removed without
-// a trace are noticed by the next.
+// followFor bounds one watch: the next notices entries that were removed without a marker.
 const followFor = time.Hour
 
-// NewUsage makes the Usage of a bucket.
 func NewUsage(bucket Bucket, log *slog.Logger) *Usage {
 	return &Usage{bucket: bucket, log: log}
 }
 
-// Run follows the bucket until ctx ends. What was seen last is in force while
-// the bucket cannot be reached.
+// Run follows the bucket until ctx ends. While the bucket cannot be reached, the last
+// counts stay in force.
 func (u *Usage) Run(ctx context.Context) error {
 	for said := false; ctx.Err() == nil; {
 		err := u.follow(ctx)
@@ -44,7 +42,7 @@ func (u *Usage) Run(ctx context.Context) error {
 			continue
 		}
 		if ctx.Err() == nil && !said {
-			u.log.Warn("follow the state store", "error", err) // and again
+			u.log.Warn("follow the state store", "error", err) // retried
 			said = true
 		}
 		select {
@@ -55,7 +53,7 @@ func (u *Usage) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow follows the bucket for a while.
+// follow follows the bucket for at most followFor.
 func (u *Usage) follow(ctx context.Context) error {
 	bucket, err := u.bucket()
 	if err != nil {
@@ -63,7 +61,7 @@ func (u *Usage) follow(ctx context.Context) error {
 	}
 	maxBytes, err := bucket.MaxBytes(ctx)
 	if err != nil {
-		return unavailable("ask for the size of the state store", err)
+		return unavailable("read the size of the state store", err)
 	}
 	watch, err := bucket.Watch(ctx, ">", true)
 	if err != nil {
@@ -94,9 +92,9 @@ func (u *Usage) follow(ctx context.Context) error {
 	}
 }
 
-// Fields tells how many dataset fields a subject has, tombstones included, and
-// whether the target is one of them. A field is of who changed it last. ready is
-// false while not all entries were seen.
+// Fields counts the dataset fields of a subject, tombstones included, and tells whether the
+// target is one of them. A field belongs to the subject that changed it last. ready is
+// false until all entries were seen.
 func (u *Usage) Fields(subject string, target change.Target) (n int, own, ready bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -121,34 +119,34 @@ func (u *Usage) Expect(subject string, target change.Target, size int) {
 	}
 }
 
-// Full tells whether nine tenths of what the bucket may hold are used: the rest
-// is for what is on its way, since a change that was accepted must find room.
+// Full tells whether nine tenths of the bucket are used: the rest is reserved for accepted
+// changes that are not applied yet.
 func (u *Usage) Full() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.now != nil && u.now.max > 0 && u.now.bytes > u.now.max-u.now.max/10
 }
 
-// tally is what all entries take together.
+// tally sums up all entries.
 type tally struct {
 	max, bytes int64
-	entries    map[uint64]used   // by hash of the key: of two with the same hash one is counted
+	entries    map[uint64]used   // by hash of the key: of colliding keys one is counted
 	numbers    map[string]uint32 // of subjects
 	fields     []int             // of the subject of this number
 }
 
-// used is what an entry takes.
+// used is the usage of an entry.
 type used struct {
 	bytes   uint32
-	subject uint32 // who changed it last; noSubject for a user, which is no field
+	subject uint32 // of the last change; noSubject for a user
 }
 
 const noSubject = ^uint32(0)
 
-// entryRoom is what NATS keeps beside the key and the value of an entry.
+// entryRoom is the overhead of NATS per entry.
 const entryRoom = 64
 
-// see takes an entry in as it was written.
+// see counts a written entry.
 func (t *tally) see(kv jetstream.KeyValueEntry) {
 	key, subject := kv.Key(), noSubject
 	if kv.Operation() != jetstream.KeyValuePut {
@@ -159,13 +157,12 @@ func (t *tally) see(kv jetstream.KeyValueEntry) {
 		var by struct {
 			UpdatedBy string `json:"updatedBy"`
 		}
-		_ = json.Unmarshal(kv.Value(), &by) // a damaged entry is that of ""
+		_ = json.Unmarshal(kv.Value(), &by) // a corrupt entry belongs to ""
 		subject = t.number(by.UpdatedBy)
 	}
 	t.put(key, len(key)+len(kv.Value())+entryRoom, subject)
 }
 
-// number is the number of a subject.
 func (t *tally) number(subject string) uint32 {
 	n, ok := t.numbers[subject]
 	if !ok {
@@ -176,7 +173,7 @@ func (t *tally) number(subject string) uint32 {
 	return n
 }
 
-// put notes what an entry takes now.
+// put sets the usage of an entry.
 func (t *tally) put(key string, size int, subject uint32) {
 	t.drop(key)
 	t.entries[xxh3.HashString(key)] = used{uint32(size), subject}
@@ -186,7 +183,7 @@ func (t *tally) put(key string, size int, subject uint32) {
 	}
 }
 
-// drop notes that an entry is gone.
+// drop removes an entry.
 func (t *tally) drop(key string) {
 	hash := xxh3.HashString(key)
 	before, ok := t.entries[hash]
