@@ -21,34 +21,32 @@ type Config struct {
 	URL  string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."` // they may contain user and password
 	User string `name:"nats-user" help:"NATS user, with --nats-password-file, instead of both in --nats."`
 
-	// PasswordFile is the file of the password of User, one line, instead of
-	// Password. Like the other files it is read for every connection that is
-	// made, so that what is replaced is taken up without a restart. Then a server
-	// that refuses the user is asked again, for ever: it may not know the new
-	// password yet, or this program may still have the old one.
-	PasswordFile string `name:"nats-password-file" type:"existingfile" help:"File of its password, one line; read for every connection that is made, as are the files below."`
+	// PasswordFile holds the password of User, one line, instead of Password. Like the
+	// other files it is read for every connection, so that a rotation needs no restart.
+	// With it, a server that refuses the user is retried for ever: either side may not
+	// have the new password yet.
+	PasswordFile string `name:"nats-password-file" type:"existingfile" help:"File of its password, one line; reread for every connection, like the files below."`
 
 	Credentials string `name:"nats-creds" type:"existingfile" help:"File of the NATS user's credentials."`
-	CA          string `name:"nats-ca" type:"existingfile" help:"File of PEM certificates that sign the servers'; the system's when empty."`
+	CA          string `name:"nats-ca" type:"existingfile" help:"File of the CA certificates (PEM) of the servers; the system's when empty."`
 	Cert        string `name:"nats-cert" type:"existingfile" help:"File of this client's PEM certificate."`
 	Key         string `name:"nats-key" type:"existingfile" help:"File of its private key."`
 
-	Name     string `kong:"-"` // shown by the server for this connection, such as api
-	Password string `kong:"-"` // of User, where it is known here
+	Name     string `kong:"-"` // client name of the connection, such as api
+	Password string `kong:"-"` // of User, instead of PasswordFile
 
-	// Silence is how long a server may say nothing, though it is asked three
-	// times meanwhile, until the connection is given up and made again, if need
-	// be to another server; default 15 s. A link on which a message takes longer
-	// looks silent too.
+	// Silence bounds the time without any message from the server, which is pinged three
+	// times meanwhile; then the client reconnects, perhaps to another server. Default
+	// 15 s. A link slower than that for one message looks silent too.
 	Silence time.Duration `kong:"-"`
 }
 
-// Connect connects, and keeps connecting for ever afterwards: it returns a
-// connection even while no server answers, unless the options are wrong.
+// Connect returns a connection that reconnects for ever, even if no server answers yet. It
+// fails only for invalid options.
 func Connect(c Config, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn, error) {
 	nc, err := nats.Connect(c.URL, append(c.Options(log, NewMetrics(reg)), nats.RetryOnFailedConnect(true))...)
-	if bad := new(url.Error); errors.As(err, &bad) { // it shows the URL, and pieces of a password
-		return nil, fmt.Errorf("connect to NATS: %s is no URL such as nats://user:password@host:4222: a user or password with special characters needs them percent-encoded", Redact(c.URL))
+	if bad := new(url.Error); errors.As(err, &bad) { // it shows the URL and parts of a password
+		return nil, fmt.Errorf("connect to NATS: %s is not a URL such as nats://user:password@host:4222: percent-encode special characters of user and password", Redact(c.URL))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
@@ -56,8 +54,8 @@ func Connect(c Config, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn,
 	return nc, nil
 }
 
-// Redact is a list of URLs as it may be shown: without users and passwords. Of
-// an odd one it shows too little rather than too much.
+// Redact is a list of URLs without users and passwords. Of a malformed one it shows less
+// rather than more.
 func Redact(urls string) string {
 	if !strings.Contains(urls, "@") {
 		return urls
@@ -77,7 +75,7 @@ func Redact(urls string) string {
 	return strings.Join(shown, ",")
 }
 
-// Options are the options of Connect, also for a server within this process.
+// Options are the options of Connect, also for an in-process server.
 func (c Config) Options(log *slog.Logger, m *Metrics) []nats.Option {
 	silence := cmp.Or(c.Silence, 15*time.Second)
 	said := &reasons{log: log}
@@ -86,11 +84,11 @@ func (c Config) Options(log *slog.Logger, m *Metrics) []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(200 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
-		nats.ReconnectBufSize(-1), // nothing is buffered while away: it would look sent and be lost
+		nats.ReconnectBufSize(-1), // no buffering while disconnected: it would look sent and be lost
 		nats.PingInterval(silence / 3),
-		nats.MaxPingsOutstanding(3), // conn notices before that
+		nats.MaxPingsOutstanding(3), // conn detects silence earlier
 		nats.SetCustomDialer(newDialer(silence, !strings.HasPrefix(c.URL, "ws"))),
-		nats.SkipHostLookup(), // the dialer does it, without the lock
+		nats.SkipHostLookup(), // the dialer resolves, without the client's lock
 		nats.Timeout(dialLimit),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			m.asyncErrors.Inc()
@@ -105,7 +103,7 @@ func (c Config) Options(log *slog.Logger, m *Metrics) []nats.Option {
 			log.Error("NATS reported an error", attrs...)
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // nil: closed by us
+			if err != nil { // nil: closed by this process
 				log.Warn("NATS connection lost", "error", err)
 			}
 		}),
@@ -114,11 +112,11 @@ func (c Config) Options(log *slog.Logger, m *Metrics) []nats.Option {
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			said.forget()
 			m.reconnects.Inc()
-			log.Info("NATS connection is back", "server", nc.ConnectedUrlRedacted())
+			log.Info("NATS reconnected", "server", nc.ConnectedUrlRedacted())
 		}),
 	}
 	if c.Name != "" {
-		// Replies of one role cannot be read by another with rights of its own.
+		// Inboxes per role, so that permissions can keep other roles from reading replies.
 		opts = append(opts, nats.CustomInboxPrefix("_INBOX_"+c.Name))
 	}
 	switch {
@@ -139,11 +137,11 @@ func (c Config) Options(log *slog.Logger, m *Metrics) []nats.Option {
 	return opts
 }
 
-// userInfo reads the password for each connection. While its file cannot be read,
-// as in the middle of being replaced, the one before is given.
+// userInfo reads the password for each connection. While its file cannot be read, as
+// during a replacement, the previous one is used.
 func (c Config) userInfo(log *slog.Logger) nats.UserInfoCB {
 	last := ""
-	return func() (user, password string) { // one at a time: the client holds its lock
+	return func() (user, password string) { // serialized by the client's lock
 		line, err := Line(c.PasswordFile)
 		if err != nil {
 			log.Error("the password of the NATS user cannot be read", "user", c.User, "error", err)
@@ -154,7 +152,6 @@ func (c Config) userInfo(log *slog.Logger) nats.UserInfoCB {
 	}
 }
 
-// Line reads a file of one line.
 func Line(file string) (string, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -167,8 +164,8 @@ func Line(file string) (string, error) {
 	return line, nil
 }
 
-// reasons logs why no connection can be made, each reason once until there is one:
-// the client tries several times a second.
+// reasons logs why connecting fails, each reason once until it succeeds: the client tries
+// several times a second.
 type reasons struct {
 	log  *slog.Logger
 	mu   sync.Mutex
@@ -189,7 +186,7 @@ func (r *reasons) say(err error) {
 	r.log.Warn("NATS cannot be reached", "error", err)
 }
 
-// maxReasons bounds what is remembered: errors name ports of this machine.
+// maxReasons bounds the reasons kept: errors name local ports.
 const maxReasons = 16
 
 func (r *reasons) forget() {
@@ -198,14 +195,13 @@ func (r *reasons) forget() {
 	clear(r.said)
 }
 
-// Metrics are those of connections. All of a process count together.
+// Metrics count for all connections of a process.
 type Metrics struct{ reconnects, asyncErrors prometheus.Counter }
 
-// NewMetrics makes the Metrics of a process.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_stream_", reg))
 	return &Metrics{
-		reconnects:  auto.NewCounter(prometheus.CounterOpts{Name: "reconnects_total", Help: "Times a connection to NATS was made again after it was lost."}),
-		asyncErrors: auto.NewCounter(prometheus.CounterOpts{Name: "connection_errors_total", Help: "Errors NATS reported outside of any call, such as a denied permission or a slow reader."}),
+		reconnects:  auto.NewCounter(prometheus.CounterOpts{Name: "reconnects_total", Help: "Reconnections to NATS."}),
+		asyncErrors: auto.NewCounter(prometheus.CounterOpts{Name: "connection_errors_total", Help: "Asynchronous errors of NATS connections, such as a permissions violation or a slow consumer."}),
 	}
 }

@@ -12,45 +12,44 @@ import (
 )
 
 const (
-	// dialLimit is how long one server may take to greet a new connection.
+	// dialLimit bounds the wait for a server's greeting (INFO).
 	dialLimit = 2 * time.Second
 
-	// dialWait is how long the client waits for a greeting at a time.
+	// dialWait bounds one call of Dial.
 	dialWait = 100 * time.Millisecond
 
-	// greetedFor is how long a connection that was greeted waits for the client:
-	// the server closes one on which nothing comes.
+	// greetedFor is how long a greeted connection is kept for the client: the server
+	// closes idle ones.
 	greetedFor = time.Second
 )
 
-var errNotGreeted = errors.New("the server has not answered yet")
+var errNotGreeted = errors.New("no greeting from the server yet")
 
-// dialer makes the connections of a client of NATS. The client holds its lock
-// while it connects and while it writes, and every call of it waits for that
-// lock, whatever the context of the call says. So neither may last: the system
-// takes connections and some of their bytes for a server that stands still.
+// dialer makes the connections of a NATS client. The client holds its lock while it dials
+// and writes, and every call waits for that lock, whatever its context. So neither may
+// block: the kernel accepts connections and some bytes for a server that hangs.
 type dialer struct {
 	silence time.Duration // as Config's
-	greets  bool          // a server speaks first; not so over websockets
+	greets  bool          // the server speaks first; not over websockets
 
 	mu      sync.Mutex
-	dialing map[string]chan dialed // by address; each gets exactly one
+	dialing map[string]chan dialed // by address; each channel gets one value
 }
 
 func newDialer(silence time.Duration, greets bool) *dialer {
 	return &dialer{silence: silence, greets: greets, dialing: map[string]chan dialed{}}
 }
 
-// dialed is what became of a connection.
+// dialed is the result of dialing.
 type dialed struct {
 	conn *conn
 	err  error
 	at   time.Time
 }
 
-// Dial gives a connection on which a server has said something. One that takes
-// its time is dialed further while the client turns to another server, and is
-// there when the client comes back.
+// Dial returns a connection on which the server has sent its greeting. A slow one is
+// continued in the background while the client tries other servers, and returned by a
+// later call.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	for {
 		got, done := d.wait(network, address)
@@ -62,12 +61,12 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		case time.Since(got.at) < greetedFor:
 			return got.conn, nil
 		}
-		_ = got.conn.Close() // too old: it was not used
+		_ = got.conn.Close() // idle for too long
 	}
 }
 
-// wait waits a little for the connection to an address, and begins it if no
-// other call has.
+// wait waits briefly for the connection to an address, and starts dialing if no other call
+// has.
 func (d *dialer) wait(network, address string) (dialed, bool) {
 	d.mu.Lock()
 	result := d.dialing[address]
@@ -91,8 +90,7 @@ func (d *dialer) wait(network, address string) (dialed, bool) {
 	}
 }
 
-// connect connects to one of the machines of a name, in no order, and to the
-// next one if it does not greet.
+// connect dials the addresses of a host in random order until one greets.
 func (d *dialer) connect(network, address string) (c *conn, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -113,7 +111,7 @@ func (d *dialer) connect(network, address string) (c *conn, err error) {
 	return nil, err
 }
 
-// greeting connects to one machine and waits until it has said something.
+// greeting dials one address and waits for the greeting.
 func (d *dialer) greeting(network, address string) (*conn, error) {
 	deadline := time.Now().Add(dialLimit)
 	raw, err := (&net.Dialer{Deadline: deadline}).Dial(network, address)
@@ -124,7 +122,7 @@ func (d *dialer) greeting(network, address string) (*conn, error) {
 	if !d.greets {
 		return c, nil
 	}
-	_ = raw.SetReadDeadline(deadline) // the read tells when the connection is gone
+	_ = raw.SetReadDeadline(deadline) // the read reports a closed connection
 	c.first = make([]byte, 1)
 	if _, err := raw.Read(c.first); err != nil {
 		_ = raw.Close()
@@ -133,13 +131,12 @@ func (d *dialer) greeting(network, address string) (*conn, error) {
 	return c, nil
 }
 
-// conn is a connection that closes itself when the server says nothing for too
-// long. The client asks it often enough; closing also ends a write that waits
-// for a server which takes nothing.
+// conn closes itself when the server is silent for too long: the client pings often
+// enough. Closing also ends a write that a hung server blocks.
 type conn struct {
 	net.Conn
 	silence time.Duration
-	first   []byte // read already
+	first   []byte // already read
 }
 
 func (c *conn) Read(p []byte) (n int, err error) {
@@ -148,15 +145,15 @@ func (c *conn) Read(p []byte) (n int, err error) {
 		c.first = c.first[n:]
 		return n, nil
 	}
-	// Two halves: when it was this process that stood still, the first has
-	// passed, whatever the server may have said.
+	// Two halves: after a pause of this process the first has passed, whatever the server
+	// sent.
 	for range 2 {
-		_ = c.SetReadDeadline(time.Now().Add(c.silence / 2)) // the read tells when the connection is gone
+		_ = c.SetReadDeadline(time.Now().Add(c.silence / 2)) // the read reports a closed connection
 		n, err = c.Conn.Read(p)
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
 	}
-	_ = c.Close() // writers are told as well
-	return 0, fmt.Errorf("NATS has said nothing for %v: %w", c.silence, err)
+	_ = c.Close() // ends blocked writes too
+	return 0, fmt.Errorf("no message from NATS for %v: %w", c.silence, err)
 }

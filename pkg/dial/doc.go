@@ -1,4 +1,4 @@
-// Package dial makes connections to NATS. They are made again whenever they are
-// lost, and given up when a server stands still: one that takes connections and
-// bytes, and answers nothing, would hold up all calls of the client.
+// Package dial connects to NATS. It reconnects after every loss, and drops connections to
+// a server that hangs: one that accepts bytes and answers nothing would block all calls of
+// the client.
 package dial

@@ -246,7 +246,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 		s.journal.note("%v", err)
 	}
 	// The engine says what it has mended at its starts.
-	result.Mended = strings.Count(s.Process(deployment.Engine).Output(), "an insert was not finished")
+	result.Mended = strings.Count(s.Process(deployment.Engine).Output(), "dropped the token of an insert")
 	switch {
 	case stuck != nil:
 		return result, fmt.Errorf("%w: %w", ErrBroken, stuck)

@@ -14,34 +14,33 @@ import (
 	"sluice/pkg/accept"
 )
 
-// Config says where the server keeps its data and which users may reach it.
+// Config configures the embedded server.
 type Config struct {
-	Data       string `default:"./data/nats" zero:"that of ConfigFile" help:"Folder of the streams."`                                                         // made when missing, one server at a time
+	Data       string `default:"./data/nats" zero:"that of ConfigFile" help:"Folder of the streams."`                                                         // created if missing; one server at a time
 	Listen     string `default:"127.0.0.1:4222" zero:"in process only" help:"Address for clients; beyond loopback only with --config and credentials in it."` // port 0 for a free one
 	Monitor    string `help:"Address of the monitoring pages, loopback only; off when empty."`
-	ConfigFile string `name:"config" type:"existingfile" help:"A plain nats.conf to use instead, cluster included."` // Data, MaxStore and Name add what it leaves out
+	ConfigFile string `name:"config" type:"existingfile" help:"A nats.conf to use instead, clusters included."` // Data, MaxStore and Name fill in what it omits
 
-	Name     string        `kong:"-" default:"sluice"` // of the server in its cluster and in logs
-	User     string        `kong:"-"`                  // user name clients must give; needed to listen beyond loopback, or Users
-	Password string        `kong:"-"`                  // password clients must give
-	Users    []User        `kong:"-"`                  // instead of User: the users that may connect, and what each may do
-	MaxStore int64         `kong:"-"`                  // bytes JetStream may use on disk; default: what the server finds free at start
-	Patience time.Duration `kong:"-" default:"2m"`     // how long a start may take, restoring streams included
+	Name     string        `kong:"-" default:"sluice"` // server name, in its cluster and in logs
+	User     string        `kong:"-"`                  // of clients; User or Users is required to listen beyond loopback
+	Password string        `kong:"-"`                  // of User
+	Users    []User        `kong:"-"`                  // instead of User: users with their permissions
+	MaxStore int64         `kong:"-"`                  // disk limit of JetStream in bytes; default: the space free at start
+	Patience time.Duration `kong:"-" default:"2m"`     // limit of a start, recovery of streams included
 }
 
-// User is a user that may connect.
+// User is a user with its permissions.
 type User struct {
 	Name, Password     string
-	Publish, Subscribe []string // subjects, with wildcards; nothing else is allowed
+	Publish, Subscribe []string // allowed subjects, with wildcards
 }
 
 const (
-	maxPayload = 16 << 20  // bytes of one message with its headers, as the lanes take them
-	maxPending = 256 << 20 // bytes the server buffers for one client: a reader of many 512 KiB messages must not be cut off
+	maxPayload = 16 << 20  // bytes of one message with its headers, as on lanes
+	maxPending = 256 << 20 // bytes buffered per client: a reader of many 512 KiB messages must not become a slow consumer
 	maxMemory  = 1 << 30   // bytes of memory streams: consumer state only
 )
 
-// options turns a Config into the server's own options.
 func (c Config) options(log *slog.Logger) (*server.Options, error) {
 	if c.ConfigFile != "" {
 		return c.fileOptions(log)
@@ -64,7 +63,7 @@ func (c Config) options(log *slog.Logger) (*server.Options, error) {
 			return nil, fmt.Errorf("NATS listen address %q: %w", c.Listen, err)
 		}
 		if !loopback(host) && (c.User == "" || c.Password == "") && len(c.Users) == 0 {
-			return nil, fmt.Errorf("NATS listen address %q is reachable from other machines: give a user and a password, or listen on 127.0.0.1", c.Listen)
+			return nil, fmt.Errorf("NATS listen address %q is reachable from other machines: set a user and a password, or listen on 127.0.0.1", c.Listen)
 		}
 		opts.Host, opts.Port = host, port
 	}
@@ -74,7 +73,7 @@ func (c Config) options(log *slog.Logger) (*server.Options, error) {
 			return nil, fmt.Errorf("NATS monitoring address %q: %w", c.Monitor, err)
 		}
 		if !loopback(host) {
-			return nil, fmt.Errorf("NATS monitoring address %q: the monitoring pages ask for no password, so they listen on loopback only", c.Monitor)
+			return nil, fmt.Errorf("NATS monitoring address %q: the monitoring pages have no authentication: use a loopback address", c.Monitor)
 		}
 		opts.HTTPHost, opts.HTTPPort = host, port
 	}
@@ -82,8 +81,8 @@ func (c Config) options(log *slog.Logger) (*server.Options, error) {
 	return opts, nil
 }
 
-// users are those of the Config as the server knows them. It gets a hash of each
-// password, the cheapest: ours are too long to be guessed.
+// users converts the Users of the Config, with password hashes of the lowest cost: the
+// passwords are random and too long to guess.
 func (c Config) users() ([]*server.User, error) {
 	var all []*server.User
 	for _, u := range c.Users {
@@ -99,27 +98,27 @@ func (c Config) users() ([]*server.User, error) {
 	return all, nil
 }
 
-// fileOptions reads a nats.conf. Everything in it stands, except that a
-// JetStream that would acknowledge before syncing is made to sync.
+// fileOptions reads a nats.conf. It changes only sync_interval, to always: no
+// acknowledgement before the fsync.
 func (c Config) fileOptions(log *slog.Logger) (*server.Options, error) {
 	opts, err := server.ProcessConfigFile(c.ConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("read NATS configuration: %w", err)
 	}
 	if !opts.SyncAlways {
-		log.Warn("the NATS configuration leaves messages unsynced after their acknowledgement; syncing always",
+		log.Warn("the NATS configuration acknowledges messages before syncing them; sync_interval is set to always",
 			"file", c.ConfigFile, "add", "jetstream { sync_interval: always }")
 	}
 	c.common(opts)
 	return opts, nil
 }
 
-// common is what holds however the server is configured.
+// common sets the options of every configuration.
 func (c Config) common(opts *server.Options) {
 	opts.JetStream = true
 	opts.MaxConn = min(cmp.Or(opts.MaxConn, server.DEFAULT_MAX_CONNECTIONS), accept.Most())
 	opts.SyncAlways = true
-	opts.NoSigs = true // signals are the program's business
+	opts.NoSigs = true // the program handles signals
 	if opts.ServerName == "" {
 		opts.ServerName = c.Name
 	}
@@ -132,14 +131,13 @@ func (c Config) common(opts *server.Options) {
 	if opts.JetStreamMaxMemory == 0 {
 		opts.JetStreamMaxMemory = maxMemory
 	}
-	// Zero means "nothing" to the server, -1 "find out".
+	// To the server 0 means nothing, -1 detect.
 	if opts.JetStreamMaxStore == 0 {
 		opts.JetStreamMaxStore = -1
 	}
 }
 
-// splitHostPort reads host:port; port 0 becomes the server's own sign for "any
-// free port".
+// splitHostPort parses host:port; port 0 becomes the server's value for a free port.
 func splitHostPort(address string) (string, int, error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

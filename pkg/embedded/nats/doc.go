@@ -1,8 +1,7 @@
-// Package nats is the NATS server inside a Sluice process: JetStream with
-// every acknowledged message on disk, reachable in process and over TCP.
+// Package nats runs a NATS server in a Sluice process: JetStream, reachable in process and
+// over TCP.
 //
-// It runs the same server as a nats-server of its own, through the same
-// options, so that moving from one machine to a cluster changes where clients
-// connect and nothing else. Every stream of this server is synced to disk
-// before it acknowledges: this is what makes a PubAck durable.
+// It is the code and the options of nats-server, so that moving to a cluster changes only
+// addresses. Every stream is synced to disk before the acknowledgement, which makes a
+// PubAck durable.
 package nats

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	healEvery = time.Second // how often the server is looked at
-	healRoom  = 64 << 20    // bytes the disk must take before JetStream is started again
+	healEvery = time.Second // interval of checks
+	healRoom  = 64 << 20    // bytes that must be writable before JetStream restarts
 )
 
-// heal starts JetStream again after a write has failed, as on a full disk.
-// The server freezes a stream at its first failed write, for good: what was not
-// acknowledged may be half written, and only a start reads the files again.
-// Meanwhile every publish goes unanswered, so nothing is acknowledged and lost.
+// heal restarts JetStream after a failed write, as on a full disk. The server freezes a
+// stream at its first failed write: unacknowledged messages may be half written, and only
+// a restart reads the files again. Until then every publish fails, so no acknowledged
+// message is lost.
 //
-// Only a server of its own is healed so; one of a cluster leaves its streams to
-// the others, and is its operator's business.
+// It heals only a standalone server; in a cluster the replicas take over and the operator
+// restarts the server.
 func (s *Server) heal(opts *server.Options) {
 	defer close(s.healed)
 	tick := time.NewTicker(healEvery)
@@ -39,22 +39,22 @@ func (s *Server) heal(opts *server.Options) {
 			continue
 		}
 		if !said {
-			s.log.Error("NATS cannot write; it resumes when there is room", "error", err, "folder", opts.StoreDir)
+			s.log.Error("NATS cannot write to its folder; it resumes once space is free", "error", err, "folder", opts.StoreDir)
 			said = true
 		}
 		if err := room(opts.StoreDir); err != nil {
-			s.log.Debug("no room for NATS yet", "error", err)
+			s.log.Debug("no free space for NATS yet", "error", err)
 			continue
 		}
 		if err := s.restartJetStream(opts); err != nil {
-			s.log.Error("start JetStream again", "error", err)
+			s.log.Error("restart JetStream", "error", err)
 			continue
 		}
 		s.log.Info("NATS can write again")
 	}
 }
 
-// Trouble is why the server takes nothing any more, nil while it does.
+// Trouble is why the server accepts no messages, or nil.
 func (s *Server) Trouble() error {
 	if !s.server.JetStreamEnabled() {
 		return fmt.Errorf("JetStream has stopped")
@@ -66,15 +66,15 @@ func (s *Server) Trouble() error {
 	return fmt.Errorf("%s", h.Error)
 }
 
-// room tries whether the disk takes healRoom bytes.
+// room fails if healRoom bytes cannot be written.
 func room(folder string) error {
 	name := filepath.Join(folder, "sluice.room")
-	defer os.Remove(name) // the next try truncates it
+	defer os.Remove(name) // truncated by the next try
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // synced below, or of no use
+	defer f.Close() // synced below
 	chunk := make([]byte, 1<<20)
 	for range healRoom / len(chunk) {
 		if _, err := f.Write(chunk); err != nil {

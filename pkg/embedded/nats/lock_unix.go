@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// lock keeps a second server off the folder: two of them on one store destroy
-// it, and the server itself does not look. The kernel lets go when the process
-// ends, however it ends.
+// lock keeps a second server off the folder: two would destroy the store, and the server
+// does not check. The kernel releases it when the process ends.
 func lock(folder string) (*os.File, error) {
 	name := filepath.Join(folder, "sluice.lock")
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)

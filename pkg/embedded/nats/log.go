@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// logger hands the server's lines to slog. What the server calls fatal is not
-// the end of this process: it is remembered for Start to return.
+// logger writes the server's lines to slog. A fatal line does not end this process: Start
+// returns it.
 type logger struct {
 	log   *slog.Logger
 	fatal chan error // holds the first fatal line
@@ -20,15 +20,14 @@ func (l *logger) line(level slog.Level, format string, v []any) {
 		return // the lanes need messages of 16 MiB
 	}
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
-	// A user name may be a pasted password.
+	// A user name may be a password pasted by mistake.
 	l.log.Log(context.Background(), level, named.ReplaceAllString(text, `$1 "***"`))
 }
 
-// named is a user in a line of the server.
+// named matches a user name in a line of the server.
 var named = regexp.MustCompile(`(User|user) "[^"]*"`)
 
-// Noticef logs at debug level: the server notices much that does not matter
-// on one machine.
+// Noticef logs at debug level: most notices do not matter on one machine.
 func (l *logger) Noticef(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
 func (l *logger) Warnf(format string, v ...any)   { l.line(slog.LevelWarn, format, v) }
 func (l *logger) Errorf(format string, v ...any)  { l.line(slog.LevelError, format, v) }

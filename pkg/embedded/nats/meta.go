@@ -15,12 +15,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// finishMeta finishes what a crash has left half done while the configuration of
-// a stream was changed. The server replaces meta.inf and then meta.sum; killed
-// between the two it finds a sum that is not that of the file, and leaves the
-// stream out as if it had never been: all it holds would be gone. meta.inf is
-// replaced as a whole, so that what stands there is what was asked for, and its
-// sum is made again. No server has the folder open yet.
+// finishMeta repairs a stream whose configuration change a crash interrupted. The server
+// replaces meta.inf and then meta.sum; killed between the two, it finds a wrong checksum
+// and ignores the stream with all its messages. meta.inf is replaced atomically, so it is
+// valid, and its checksum is recomputed. It runs before a server opens the folder.
 func finishMeta(data string, log *slog.Logger) error {
 	found, err := filepath.Glob(filepath.Join(data, "jetstream", "*", "streams", "*", "meta.sum"))
 	if err != nil {
@@ -33,11 +31,11 @@ func finishMeta(data string, log *slog.Logger) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("read the configuration of a stream: %w", err)
+			return fmt.Errorf("read a stream configuration: %w", err)
 		}
 		said, err := os.ReadFile(sumFile)
 		if err != nil {
-			return fmt.Errorf("read the checksum of a stream: %w", err)
+			return fmt.Errorf("read a stream checksum: %w", err)
 		}
 		name := filepath.Base(folder)
 		sum, err := metaSum(name, config)
@@ -45,19 +43,19 @@ func finishMeta(data string, log *slog.Logger) error {
 			return err
 		}
 		if string(said) == sum || !describes(config, name) {
-			continue // in order, or damaged otherwise: the server says so
+			continue // intact, or corrupt otherwise: the server reports it
 		}
 		if err := replace(sumFile, sum); err != nil {
-			return fmt.Errorf("finish the configuration of stream %s: %w", name, err)
+			return fmt.Errorf("repair the configuration of stream %s: %w", name, err)
 		}
-		log.Warn("a change of a stream's configuration was interrupted, and is finished now", "stream", name, "folder", folder)
+		log.Warn("completed an interrupted configuration change of a stream", "stream", name, "folder", folder)
 	}
 	return nil
 }
 
-// cannotJoin fails when a server is to be one of several on the folder of one that
-// ran alone: the others know nothing of its streams, and it would delete them half a
-// minute later (nats-server #5467).
+// cannotJoin refuses to start a cluster member on the folder of a standalone server: the
+// cluster has no metadata of its streams, so the server would delete them half a minute
+// later (nats-server #5467).
 func cannotJoin(opts *server.Options) error {
 	if opts.Cluster.Port == 0 {
 		return nil
@@ -67,31 +65,31 @@ func cannotJoin(opts *server.Options) error {
 	if err != nil || len(streams) == 0 {
 		return err
 	}
-	joined, err := filepath.Glob(filepath.Join(folder, "*", "_js_", "_meta_")) // what the servers have agreed on
+	joined, err := filepath.Glob(filepath.Join(folder, "*", "_js_", "_meta_")) // the metadata of the cluster
 	if err != nil || len(joined) > 0 {
 		return err
 	}
-	return fmt.Errorf("%s holds %d streams of a NATS server that ran alone: as one of several it would delete them; give it an empty folder, and copy them by sluice backup and restore (docs/clusters.md)", folder, len(streams))
+	return fmt.Errorf("%s has %d streams of a standalone NATS server, which a cluster member would delete: use an empty folder and sluice backup and restore (docs/clusters.md)", folder, len(streams))
 }
 
-// metaSum is the checksum of a stream's configuration as the server makes it.
+// metaSum is the checksum of a stream's configuration as the server computes it.
 func metaSum(name string, config []byte) (string, error) {
 	key := sha256.Sum256([]byte(name))
 	h, err := highwayhash.NewDigest64(key[:])
 	if err != nil {
 		return "", err
 	}
-	_, _ = h.Write(config) // a hash takes all
+	_, _ = h.Write(config) // never fails
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// describes says whether a configuration is whole, and that of the stream.
+// describes tells whether a configuration is complete and of the stream.
 func describes(config []byte, name string) bool {
 	var c struct{ Name string }
 	return json.Unmarshal(config, &c) == nil && c.Name == name
 }
 
-// replace replaces a file as a whole, durably.
+// replace replaces a file atomically and durably.
 func replace(file, content string) error {
 	next := file + ".tmp"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)

@@ -76,7 +76,7 @@ func TestAServerThatRanAloneJoinsNoCluster(t *testing.T) {
 	if err == nil {
 		s.Shutdown()
 	}
-	if err == nil || !strings.Contains(err.Error(), "ran alone") || !strings.Contains(err.Error(), "sluice backup and restore") {
+	if err == nil || !strings.Contains(err.Error(), "standalone") || !strings.Contains(err.Error(), "sluice backup and restore") {
 		t.Errorf("as one of several: got %v, want that it would delete its stream", err)
 	}
 

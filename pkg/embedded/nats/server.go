@@ -20,19 +20,19 @@ import (
 // Server is a running NATS server.
 type Server struct {
 	server *server.Server
-	lock   *os.File // held until the server has let go of its files
+	lock   *os.File // held until the server has closed its files
 	log    *slog.Logger
 	user   string
 	pass   string
 
-	quit   chan struct{} // closed by the first Shutdown
-	healed chan struct{} // closed when heal has returned; nil when it never ran
+	quit   chan struct{} // closed by Shutdown
+	healed chan struct{} // closed when heal returns; nil if it never ran
 	once   sync.Once
 }
 
-// Start starts the server and returns when it takes connections, its streams
-// restored. The errors are made for the person who starts it: a port in use, a
-// folder that is in use or not writable, a configuration that does not parse.
+// Start starts the server and returns once it accepts connections, with its streams
+// recovered. Errors are for operators: a port in use, a folder in use or not writable, an
+// invalid configuration.
 func Start(cfg Config, log *slog.Logger) (*Server, error) {
 	option.Defaults(&cfg)
 	log = log.With("component", "nats")
@@ -41,7 +41,7 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	if opts.StoreDir == "" {
-		return nil, errors.New("the NATS server needs a data folder")
+		return nil, errors.New("NATS data folder is not set")
 	}
 	if err := os.MkdirAll(opts.StoreDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make NATS data folder: %w", err)
@@ -63,8 +63,8 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 }
 
 func (s *Server) start(cfg Config, opts *server.Options) error {
-	// The server opens its store before its port: look at the port first, so
-	// that a mistaken second start touches nothing.
+	// The server opens its store before its port. Check the port first, so that a second
+	// start by mistake touches nothing.
 	if !opts.DontListen && opts.Port > 0 {
 		if err := portFree(net.JoinHostPort(opts.Host, strconv.Itoa(opts.Port))); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (s *Server) start(cfg Config, opts *server.Options) error {
 	s.server.SetLoggerV2(&logger{log: s.log, fatal: fatal}, opts.Debug, opts.Trace, false)
 	go s.server.Start() // returns once everything runs; ended by Shutdown
 
-	// The server does not say when it is ready: ask.
+	// The server does not signal readiness: poll.
 	deadline := time.Now().Add(cfg.Patience)
 	for {
 		select {
@@ -96,7 +96,7 @@ func (s *Server) start(cfg Config, opts *server.Options) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the NATS server was not ready after %v", cfg.Patience)
+			return fmt.Errorf("the NATS server is not ready after %v", cfg.Patience)
 		}
 	}
 }
@@ -112,8 +112,8 @@ func portFree(address string) error {
 	return l.Close()
 }
 
-// Connect connects in process: no port, no TLS, no system call. User and
-// Password of the Config are given along; one of its Users says so in opts.
+// Connect connects in process, with User and Password of the Config; for one of its Users
+// set opts.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	inner := []nats.Option{nats.InProcessServer(s.server)}
 	if s.user != "" {
@@ -122,8 +122,7 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect("", append(inner, opts...)...)
 }
 
-// ClientURL is where TCP clients connect, without credentials; empty when the
-// server is in process only.
+// ClientURL is the URL for TCP clients, without credentials; empty if in process only.
 func (s *Server) ClientURL() string {
 	if s.server.Addr() == nil {
 		return ""
@@ -131,7 +130,7 @@ func (s *Server) ClientURL() string {
 	return s.server.ClientURL()
 }
 
-// MonitorURL is where the monitoring pages are; empty when they are off.
+// MonitorURL is the URL of the monitoring pages; empty if off.
 func (s *Server) MonitorURL() string {
 	if a := s.server.MonitorAddr(); a != nil {
 		return "http://" + a.String()
@@ -139,8 +138,7 @@ func (s *Server) MonitorURL() string {
 	return ""
 }
 
-// Healthy returns an error when a stream or its store is not in order, such as
-// after a failed write.
+// Healthy fails if a stream or the store is unhealthy, such as after a failed write.
 func (s *Server) Healthy() error {
 	if h := s.server.Healthz(&server.HealthzOptions{}); h.Status != "ok" {
 		return fmt.Errorf("NATS server: %s: %s", h.Status, h.Error)
@@ -148,15 +146,14 @@ func (s *Server) Healthy() error {
 	return nil
 }
 
-// Shutdown stops the server and waits until its files are closed. Close the
-// connections first: they would try to reconnect. What was acknowledged before
-// is on disk whether or not this is called.
+// Shutdown stops the server and waits until its files are closed. Close client connections
+// first, or they try to reconnect. Acknowledged messages are on disk even without it.
 func (s *Server) Shutdown() { s.once.Do(s.shutdown) }
 
 func (s *Server) shutdown() {
 	close(s.quit)
 	if s.healed != nil {
-		<-s.healed // it may be starting JetStream
+		<-s.healed // it may be restarting JetStream
 	}
 	if s.server != nil {
 		s.server.Shutdown()

@@ -139,8 +139,8 @@ func TestWhatIsWrongIsSaidInWords(t *testing.T) {
 		"a folder that cannot be":           {nats.Config{Data: filepath.Join(file, "data")}, "make NATS data folder"},
 		"no port":                           {nats.Config{Listen: "127.0.0.1"}, "missing port"},
 		"a port that is none":               {nats.Config{Listen: "127.0.0.1:http"}, "not a number"},
-		"open to others, no password":       {nats.Config{Listen: "0.0.0.0:0"}, "give a user and a password"},
-		"monitoring open to others":         {nats.Config{Monitor: ":0"}, "loopback only"},
+		"open to others, no password":       {nats.Config{Listen: "0.0.0.0:0"}, "set a user and a password"},
+		"monitoring open to others":         {nats.Config{Monitor: ":0"}, "use a loopback address"},
 		"a configuration that is none":      {nats.Config{ConfigFile: conf}, "read NATS configuration"},
 		"a configuration that is not there": {nats.Config{ConfigFile: conf + "x"}, "no such file"},
 	} {

@@ -1,14 +1,12 @@
-// Package clickhousetest gives tests the real ClickHouse engine, in a process
-// of its own that a test may kill.
+// Package clickhousetest gives tests the real ClickHouse engine, in a process that a test
+// may kill.
 //
-// The engine runs in the test binary, executed once more; so a package whose
-// tests use it has
+// The engine runs in a second execution of the test binary, so a package that uses it has
 //
 //	func TestMain(m *testing.M) { clickhousetest.Main(m) }
 //
-// and its tests call FreshDatabase (one engine for the package, a database of
-// its own for each test), or Start (an engine of its own, for those that kill
-// it). A missing engine fails the test and says how to install it.
+// and its tests call FreshDatabase (one engine per package, one database per test), or
+// Start (an engine per test, to be killed). A missing engine fails the test.
 package clickhousetest
 
 import (
@@ -35,10 +33,10 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// envServe holds the Config of the engine this process shall be.
+// envServe holds the engine's Config in its process.
 const envServe = "CLICKHOUSETEST_SERVE"
 
-// Main runs the tests of a package, or, in the process that Start began, the engine.
+// Main runs the tests of a package, or, in a process of Start, the engine.
 func Main(m *testing.M) {
 	if config := os.Getenv(envServe); config != "" {
 		serve(config)
@@ -52,8 +50,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Command is how a process that is the engine is started: a program and its
-// whole environment. It is for tests of what starts the engine by itself.
+// Command is the program and environment of an engine process, for tests of code that starts
+// the engine itself.
 func Command(t testing.TB, cfg server.Config) (executable string, env []string) {
 	t.Helper()
 	if cfg.Library == "" {
@@ -66,7 +64,7 @@ func Command(t testing.TB, cfg server.Config) (executable string, env []string) 
 	return os.Args[0], append(os.Environ(), envServe+"="+string(config))
 }
 
-// serve is the engine's process.
+// serve runs the engine's process.
 func serve(config string) {
 	var cfg server.Config
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
@@ -93,11 +91,11 @@ type Engine struct {
 	t       testing.TB
 	cfg     server.Config
 	process *programtest.Process
-	said    int64 // bytes that the processes before have written
+	said    int64 // bytes written by earlier processes
 }
 
-// Start starts an engine with an empty data folder and stops it after the test.
-// Options change its Config; addresses and data folder are chosen by Start.
+// Start starts an engine with an empty data folder and stops it after the test. Options
+// change its Config, except addresses and data folder.
 func Start(t testing.TB, options ...func(*server.Config)) *Engine {
 	t.Helper()
 	e := newEngine(t, t.TempDir(), t.TempDir(), options)
@@ -118,7 +116,6 @@ func newEngine(t testing.TB, data, logs string, options []func(*server.Config)) 
 	return e
 }
 
-// start starts the process and waits until it answers.
 func (e *Engine) start(t testing.TB) {
 	t.Helper()
 	_, e.process.Cmd.Env = Command(t, e.cfg)
@@ -149,10 +146,10 @@ func scanned(line, format string, into ...any) bool {
 	return n == len(into)
 }
 
-// stop ends the process the gentle way, and if that takes too long the other one.
+// stop ends the process by SIGTERM, after a timeout by SIGKILL.
 func (e *Engine) stop() { _ = e.process.Stop() }
 
-// URL is the engine's address for a driver, with this database.
+// URL is the address of a database, for a driver.
 func (e *Engine) URL(database string) string {
 	user := url.User(orDefault(e.cfg.User))
 	if e.cfg.Password != "" {
@@ -174,10 +171,8 @@ func (e *Engine) Addr() string { return e.cfg.Listen }
 // HTTP is the address of HTTP, http://host:port.
 func (e *Engine) HTTP() string { return "http://" + e.cfg.HTTP }
 
-// Data is the engine's data folder.
 func (e *Engine) Data() string { return e.cfg.Data }
 
-// PID is the engine's process.
 func (e *Engine) PID() int { return e.process.PID() }
 
 // Kill ends the engine with SIGKILL and returns when it is dead.
@@ -191,15 +186,15 @@ func (e *Engine) Kill() {
 // Stop ends the engine with SIGTERM and returns when it is gone.
 func (e *Engine) Stop() { e.stop() }
 
-// Restart starts the engine again, on the same data and the same addresses. One
-// that runs is stopped first.
+// Restart starts the engine again, on the same data and addresses, after stopping it if it
+// runs.
 func (e *Engine) Restart() {
 	e.t.Helper()
 	e.stop()
 	e.start(e.t)
 }
 
-// Log is what the engine's process has written.
+// Log is the output of the engine's process.
 func (e *Engine) Log() string { return e.process.Output()[e.said:] }
 
 var shared struct {
@@ -208,8 +203,7 @@ var shared struct {
 	data   string
 }
 
-// Shared is the engine that the tests of a package share. Use Start for a test
-// that kills it.
+// Shared is the engine shared by the tests of a package. A test that kills it uses Start.
 func Shared(t testing.TB) *Engine {
 	t.Helper()
 	shared.Lock()
@@ -223,8 +217,8 @@ func Shared(t testing.TB) *Engine {
 	return shared.engine
 }
 
-// FreshDatabase makes an empty database in the shared engine and drops it after
-// the test. It returns its name and its address for a driver.
+// FreshDatabase creates a database in the shared engine and drops it after the test. It
+// returns its name and its address for a driver.
 func FreshDatabase(t testing.TB) (name, address string) {
 	t.Helper()
 	e := Shared(t)
@@ -234,7 +228,7 @@ func FreshDatabase(t testing.TB) (name, address string) {
 	return name, e.URL(name)
 }
 
-// Exec runs a statement over HTTP and returns what it prints.
+// Exec runs a statement over HTTP and returns its output.
 func Exec(t testing.TB, e *Engine, statement string) string {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPost, e.HTTP()+"/", strings.NewReader(statement))

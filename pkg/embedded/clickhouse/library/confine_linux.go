@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envConfined is set in a process that was started again under Landlock, to the
-// file descriptor from which it reads what was kept for it: it cannot read the
-// passwords of its users itself, and neither can what runs in it.
+// envConfined is set in a process that was re-executed under Landlock, to the file
+// descriptor of its inherited state: it cannot read the passwords of its users itself, and
+// neither can the engine.
 const envConfined = "EMBEDDED_CLICKHOUSE_CONFINED"
 
-// oldestLandlock is the first version under which files can be moved from folder
-// to folder, as the engine does: Linux 5.19.
+// oldestLandlock is the first version that lets files move between folders, as the engine
+// does: Linux 5.19.
 const oldestLandlock = 2
 
-// What may be done to a file, to a folder and all in it.
+// Access rights for a file, and for a folder and all in it.
 const (
 	mayRead  = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	mayRun   = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE
@@ -37,8 +37,8 @@ const (
 	onFiles = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 )
 
-// readable are what the Go runtime, the C library and the engine read about the
-// machine and this process. Its environment is not among them.
+// readable are the paths that the Go runtime, the C library, and the engine read about the
+// machine and this process, without its environment.
 var readable = []string{
 	"/sys", "/usr/share/zoneinfo",
 	"/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/localtime", "/etc/timezone", "/etc/hosts", "/etc/host.conf",
@@ -49,38 +49,37 @@ var readable = []string{
 	"/dev/urandom", "/dev/random", "/dev/zero",
 }
 
-// Confine confines this process to the engine's data folder, and keeps it from
-// connecting anywhere, by Landlock, where the kernel has it. Landlock holds for
-// a thread and what it starts, and the threads of this process have started
-// already, so the program is executed once more in place of itself, with the same
-// process id, files and arguments, and inherits what is kept for it, as JSON:
-// Confine returns only where the process cannot be confined.
+// Confine restricts this process to the engine's data folder, without outgoing
+// connections, by Landlock. Landlock applies to a thread and its children, and this
+// process already has threads. So it executes the program again in place, with the same
+// process id, files, and arguments, and passes keep on as JSON. Confine returns only if
+// the process cannot be confined.
 func Confine(ctx context.Context, data, library string, keep any, log *slog.Logger) error {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || version < oldestLandlock {
-		log.Warn("clickhouse: this kernel cannot confine the process to its data folder (Landlock, Linux 5.19)", "error", errno, "version", version)
+		log.Warn("clickhouse: this kernel cannot confine the engine to its data folder: it needs Landlock (Linux 5.19)", "error", errno, "version", version)
 		return nil
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("confine the engine: %w", err)
 	}
-	runtime.LockOSThread() // and never unlock: this thread ends with exec, or with the process
+	runtime.LockOSThread() // never unlocked: this thread ends with exec or the process
 	if err := restrict(int(version), data, library, program); err != nil {
 		return fmt.Errorf("confine the engine to %s: %w", data, err)
 	}
-	if ctx.Err() != nil { // A signal that came before would be forgotten.
+	if ctx.Err() != nil { // exec would lose an earlier signal
 		return ctx.Err()
 	}
 	fd, err := bequeath(keep)
 	if err != nil {
-		return fmt.Errorf("hand on what is kept: %w", err)
+		return fmt.Errorf("pass on the inherited state: %w", err)
 	}
 	err = syscall.Exec(program, os.Args, append(os.Environ(), envConfined+"="+strconv.Itoa(fd)))
-	return fmt.Errorf("start the engine confined: %w", err)
+	return fmt.Errorf("execute the program confined: %w", err)
 }
 
-// bequeath puts what is kept where the process after exec finds it.
+// bequeath writes keep to a pipe that survives exec.
 func bequeath(keep any) (fd int, err error) {
 	text, err := json.Marshal(keep)
 	if err != nil {
@@ -94,13 +93,13 @@ func bequeath(keep any) (fd int, err error) {
 	if err := unix.SetNonblock(pipe[1], true); err != nil {
 		return 0, err
 	}
-	if n, err := unix.Write(pipe[1], text); err != nil || n < len(text) { // A pipe holds 64 KiB, three users 1.
+	if n, err := unix.Write(pipe[1], text); err != nil || n < len(text) { // a pipe buffers 64 KiB, three users need 1
 		return 0, fmt.Errorf("write %d of %d bytes: %w", n, len(text), err)
 	}
 	return pipe[0], nil
 }
 
-// Inherit reads what was kept for this process, if it runs confined.
+// Inherit reads the state passed on to this process, if it is confined.
 func Inherit(kept any) (confined bool, err error) {
 	text := os.Getenv(envConfined)
 	if text == "" {
@@ -114,12 +113,12 @@ func Inherit(kept any) (confined bool, err error) {
 	from := os.NewFile(uintptr(fd), "kept")
 	defer from.Close()
 	if err := json.NewDecoder(from).Decode(kept); err != nil {
-		return true, fmt.Errorf("read what was handed on: %w", err)
+		return true, fmt.Errorf("read the inherited state: %w", err)
 	}
 	return true, nil
 }
 
-// restrict makes the rules and puts this thread under them.
+// restrict applies a Landlock ruleset to this thread.
 func restrict(version int, data, library, program string) error {
 	handled := uint64(mayWrite | mayRun | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK)
@@ -133,10 +132,10 @@ func restrict(version int, data, library, program string) error {
 	if version >= 6 {
 		rules.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
-	// Older kernels know shorter structs, and take longer ones that end in zeros.
+	// Older kernels have shorter structs and accept longer ones that end in zeros.
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&rules)), unsafe.Sizeof(rules), 0)
 	if errno != 0 {
-		return fmt.Errorf("make the rules: %w", errno)
+		return fmt.Errorf("create the Landlock ruleset: %w", errno)
 	}
 	defer unix.Close(int(fd))
 	allow := func(path string, access uint64) error {
@@ -163,7 +162,7 @@ func restrict(version int, data, library, program string) error {
 		}
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("give up new privileges: %w", err)
+		return fmt.Errorf("set no_new_privs: %w", err)
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
 		return fmt.Errorf("restrict this thread: %w", errno)
@@ -192,7 +191,7 @@ func allowBeneath(rules int, path string, access uint64) error {
 	return nil
 }
 
-// loaderOf is the dynamic loader a program is started with, "" if with none.
+// loaderOf is the dynamic loader of a program, "" if none.
 func loaderOf(program string) (string, error) {
 	file, err := elf.Open(program)
 	if err != nil {
@@ -211,8 +210,8 @@ func loaderOf(program string) (string, error) {
 	return "", nil
 }
 
-// libraryFolders are the folders this process has shared libraries from: the
-// engine needs others of the same.
+// libraryFolders are the folders of the shared libraries of this process: the engine needs
+// more of them.
 func libraryFolders() ([]string, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -231,6 +230,6 @@ func libraryFolders() ([]string, error) {
 	return folders, nil
 }
 
-// Confined tells whether this process was started again under Landlock, before
-// Inherit: it cannot see what lies outside of the data folder.
+// Confined tells whether this process was re-executed under Landlock, before Inherit: it
+// cannot see files outside the data folder.
 func Confined() bool { return os.Getenv(envConfined) != "" }

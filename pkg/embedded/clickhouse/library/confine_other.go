@@ -7,15 +7,14 @@ import (
 	"log/slog"
 )
 
-// Confine would confine this process to the engine's data folder; only Linux has
-// what it takes.
+// Confine does nothing: only Linux has Landlock.
 func Confine(_ context.Context, _, _ string, _ any, log *slog.Logger) error {
-	log.Warn("clickhouse: this system cannot confine the process to its data folder (Landlock, Linux 5.19)")
+	log.Warn("clickhouse: this system cannot confine the engine to its data folder: it needs Landlock (Linux 5.19)")
 	return nil
 }
 
-// Inherit would read what was kept for a confined process.
+// Inherit returns false: no process is confined.
 func Inherit(any) (confined bool, err error) { return false, nil }
 
-// Confined tells whether this process was started again under Landlock.
+// Confined is false: no process is confined.
 func Confined() bool { return false }

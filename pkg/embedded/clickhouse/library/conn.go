@@ -9,20 +9,19 @@ import (
 	"unsafe"
 )
 
-// Conn is one connection of the engine: a session with a current database,
-// settings and temporary tables of its own. It runs one statement at a time.
+// Conn is one connection of the engine: a session with its own current database, settings,
+// and temporary tables. It runs one statement at a time.
 type Conn struct {
 	engine *Engine
 	handle *uintptr // chdb_connection*
-	ID     string   // its Marker, by which KILL QUERY finds what it runs
+	ID     string   // its Marker, by which KILL QUERY finds its statement
 }
 
-// Disconnect ends it. Nothing may run on it any more.
+// Disconnect closes it. No statement may run.
 func (c *Conn) Disconnect() { c.engine.lib.closeConn(c.handle) }
 
-// Stats is what a statement has done. The engine counts what it reads from tables
-// while a result is streamed only now and then, so ReadRows and ReadBytes may
-// then be too low.
+// Stats are the counts of a statement. While a result is streamed the engine updates what
+// it read from tables only occasionally: ReadRows and ReadBytes may be too low.
 type Stats struct {
 	ResultRows, ResultBytes   uint64
 	ReadRows, ReadBytes       uint64
@@ -39,12 +38,11 @@ func (s *Stats) add(lib *functions, result uintptr) {
 	s.WrittenBytes += lib.bytesWritten(result)
 }
 
-// Sink takes a piece of a result, which is only valid until it returns. Its
-// error ends the statement.
+// Sink receives a part of a result, valid until it returns. Its error ends the statement.
 type Sink func(chunk []byte) error
 
-// Run runs a statement and hands its whole result, printed in format, to out in
-// one piece. It is killed when ctx ends.
+// Run runs a statement and passes its whole result, in format, to out. The statement is
+// killed when ctx ends.
 func (c *Conn) Run(ctx context.Context, sql, format string, out Sink) (Stats, error) {
 	defer c.killWhenDone(ctx)()
 	lib := c.engine.lib
@@ -61,18 +59,17 @@ func (c *Conn) Run(ctx context.Context, sql, format string, out Sink) (Stats, er
 	return done, nil
 }
 
-// notStreamable begins the engine's refusal to stream anything but a SELECT.
+// notStreamable begins the engine's error for streaming anything but a SELECT.
 const notStreamable = "DB::Exception: Streaming query is not supported"
 
-// IsNotStreamable tells that refusal from other errors.
 func IsNotStreamable(err error) bool {
 	exception, ok := err.(*Exception)
 	return ok && exception.Name() == "BAD_ARGUMENTS" && strings.HasPrefix(exception.Message, notStreamable)
 }
 
-// Stream runs a SELECT and hands its result to out block by block, each printed
-// in format as a document of its own. It is killed when ctx ends. A statement
-// that is no SELECT is refused before it does anything: IsNotStreamable.
+// Stream runs a SELECT and passes its result to out block by block, each a document in
+// format. It is killed when ctx ends. Other statements are refused before they do anything:
+// IsNotStreamable.
 func (c *Conn) Stream(ctx context.Context, sql, format string, out Sink) (Stats, error) {
 	defer c.killWhenDone(ctx)()
 	lib := c.engine.lib
@@ -85,7 +82,7 @@ func (c *Conn) Stream(ctx context.Context, sql, format string, out Sink) (Stats,
 	for {
 		more, err := c.fetch(query, &done, out)
 		if err != nil {
-			lib.streamCancel(*c.handle, query) // Nothing, if the engine itself ended it.
+			lib.streamCancel(*c.handle, query) // no-op if the engine ended it
 			return done, err
 		}
 		if !more {
@@ -110,14 +107,13 @@ func (c *Conn) fetch(query uintptr, done *Stats, out Sink) (more bool, err error
 	return true, out(chunk)
 }
 
-// killWhenDone kills what runs on c once ctx ends, until the function it returns
-// is called; after that it touches nothing any more.
+// killWhenDone kills the statement of c when ctx ends, unless stop was called before.
 func (c *Conn) killWhenDone(ctx context.Context) (stop func()) {
 	over, stopped := make(chan struct{}), make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		for { // Again, because a statement that is only about to start is not found yet.
-			_ = c.engine.Kill(c.ID) // Its own failure leaves the statement to be killed by the next try.
+		for { // repeated: a statement that has not started yet is not found
+			_ = c.engine.Kill(c.ID) // the next iteration retries
 			select {
 			case <-over:
 				return
@@ -157,13 +153,12 @@ func call(function func(uintptr, *byte, uintptr, *byte, uintptr) uintptr, handle
 	return result
 }
 
-// PieceSize is how much data is handed to the engine at a time. It queues 16
-// such pieces before Append waits for it.
+// PieceSize is the data passed to the engine at a time. It queues 16 before Append blocks.
 const PieceSize = 1 << 20
 
-// Insertion is an INSERT whose data is still coming. Until Finish it has stored
-// nothing, unless its data outgrew one block of the engine (see the package's
-// comment); it must end with Finish or Cancel.
+// Insertion is an INSERT that receives data. Until Finish it has stored nothing, unless its
+// data exceeded one block of the engine (see the package's comment). It must end with
+// Finish or Cancel.
 type Insertion struct {
 	conn   *Conn
 	stream uintptr
@@ -173,7 +168,7 @@ type Insertion struct {
 // Insert starts an INSERT: sql up to, but without, its FORMAT or VALUES.
 func (c *Conn) Insert(sql, format string) (*Insertion, error) {
 	lib := c.engine.lib
-	stream := call(lib.insert, *c.handle, sql+"\n", format) // The engine appends FORMAT; a comment must not swallow it.
+	stream := call(lib.insert, *c.handle, sql+"\n", format) // the newline ends a comment before FORMAT
 	if text := lib.insertError(stream); text != "" {
 		lib.insertFree(stream)
 		return nil, ParseException(text)
@@ -181,8 +176,8 @@ func (c *Conn) Insert(sql, format string) (*Insertion, error) {
 	return &Insertion{conn: c, stream: stream}, nil
 }
 
-// Append hands data to the engine, which copies it. It reports false when the
-// engine takes no more because the INSERT has failed; Finish says why.
+// Append passes data to the engine, which copies it; false if the INSERT has failed, see
+// Finish.
 func (i *Insertion) Append(data []byte) bool {
 	for len(data) > 0 {
 		piece := data[:min(len(data), PieceSize)]
@@ -194,9 +189,8 @@ func (i *Insertion) Append(data []byte) bool {
 	return true
 }
 
-// Finish stores what was appended. When it returns nil the data is stored; when
-// it returns an error some of it may be, as in any ClickHouse: repeat the INSERT
-// with its deduplication token. It is killed when ctx ends.
+// Finish stores the appended data. After an error some of it may be stored, as in any
+// ClickHouse: retry the INSERT with its deduplication token. It is killed when ctx ends.
 func (i *Insertion) Finish(ctx context.Context) (done Stats, err error) {
 	i.end.Do(func() {
 		defer i.conn.killWhenDone(ctx)()
@@ -211,7 +205,7 @@ func (i *Insertion) Finish(ctx context.Context) (done Stats, err error) {
 	return done, err
 }
 
-// Cancel drops what was appended. After Finish it does nothing.
+// Cancel drops the appended data; no-op after Finish
 func (i *Insertion) Cancel() {
 	i.end.Do(func() {
 		lib := i.conn.engine.lib
@@ -220,27 +214,26 @@ func (i *Insertion) Cancel() {
 	})
 }
 
-// Analysis is chdb_query_analysis_v1: what ClickHouse's own parser says of a
-// text without running it.
+// Analysis is chdb_query_analysis_v1: the result of ClickHouse's parser for a text.
 type Analysis struct {
 	size       uint32 // of this struct, set by the caller
-	Statements uint32 // 0: the text does not parse; both of `a PARALLEL WITH b` count
+	Statements uint32 // 0: syntax error; `a PARALLEL WITH b` counts as two
 	_          uint32
 	Class      Class
 }
 
-// Class is what a statement does to what outlives it.
+// Class is the lasting effect of a statement.
 type Class uint32
 
 const (
 	Reads   Class = iota // SELECT, SHOW, DESCRIBE, EXPLAIN, EXISTS, CHECK
 	Writes               // INSERT, CREATE, ALTER, DROP, TRUNCATE, OPTIMIZE and the like
-	Global               // functions, users, whatever lives beside the databases
+	Global               // functions, users, other objects outside databases
 	Control              // SET, USE, SYSTEM, KILL, ATTACH, BACKUP, INTO OUTFILE, INSERT INTO FUNCTION
-	Unknown              // it does not parse, or is not classified
+	Unknown              // syntax error, or not classified
 )
 
-// Classify asks the engine's parser about a text.
+// Classify analyses a text by the engine's parser.
 func (c *Conn) Classify(sql string) Analysis {
 	about := Analysis{size: uint32(unsafe.Sizeof(Analysis{}))}
 	text := append([]byte(sql), 0)

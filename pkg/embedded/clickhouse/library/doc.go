@@ -1,8 +1,7 @@
-// Package library is the ClickHouse engine of one process, a shared library
-// (libchdb.so): it is found, loaded, and runs statements on connections of its
-// own, which are not safe to share.
+// Package library loads the ClickHouse engine, a shared library (libchdb.so), and runs
+// statements on its connections, which are not safe for concurrent use.
 //
-// It also looks after what the engine stands on: one process at a time has the
-// data folder (LockFolder), what a kill has left in it is mended before the engine
-// opens it (ForgetUnfinished), and the process can touch nothing else (Confine).
+// It also protects the data folder: one process at a time uses it (LockFolder), leftovers
+// of a kill are repaired before the engine opens it (ForgetUnfinished), and the process can
+// access nothing else (Confine).
 package library

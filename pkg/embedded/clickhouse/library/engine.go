@@ -12,34 +12,34 @@ import (
 	"sync/atomic"
 )
 
-// Base are the settings every engine connection starts with: what a server has
-// by default where the library differs from one.
+// Base are the settings of every engine connection: a server's defaults where the library
+// differs.
 var Base = map[string]string{
-	"async_insert":    "0", // the library has no queue for them; from 26.2 on it is the default
+	"async_insert":    "0", // the library has no queue for them; default since 26.2
 	"implicit_select": "0", // `1 + 1` is a syntax error in a server
 }
 
-// Marker is the setting by whose value the statements of a connection are found
-// in system.processes, since the library gives query ids of its own. It means
-// something only where there are clusters; log_comment is left to people.
+// Marker is a setting whose value identifies the statements of a connection in
+// system.processes, since the library assigns its own query ids. It has an effect only in
+// clusters; log_comment is left to users.
 const Marker = "cluster_for_parallel_replicas"
 
-// Engine is the one engine of this process.
+// Engine is the engine of this process, one at most.
 type Engine struct {
-	Version  string          // of ClickHouse, as version() says
+	Version  string          // of ClickHouse: version()
 	Timezone string          // of the engine
-	Settings map[string]bool // the names of all settings, aliases included
+	Settings map[string]bool // names of all settings and aliases
 
 	lib  *functions
 	args []string
 	ids  atomic.Uint64
 
-	control   *Conn // runs KILL QUERY for the others
+	control   *Conn // runs KILL QUERY
 	controlMu sync.Mutex
 }
 
-// Open loads the library and opens the data folder, with the configuration in a
-// file. A process can do so once: the library does not start a second time.
+// Open loads the library and opens the data folder with a configuration file. It works once
+// per process: the library cannot restart.
 func Open(library, data, config string) (*Engine, error) {
 	lib, err := load(library)
 	if err != nil {
@@ -59,13 +59,13 @@ func Open(library, data, config string) (*Engine, error) {
 	return e, nil
 }
 
-// learn asks the engine for what a server tells its clients.
+// learn reads the properties that a server sends to its clients.
 func (e *Engine) learn() error {
 	var out []byte
 	collect := func(chunk []byte) error { out = append(out, chunk...); return nil }
 	const about = `SELECT version(), timezone(), (SELECT groupArray(name) FROM system.settings)`
 	if _, err := e.control.Run(context.Background(), about, "JSONCompactEachRow", collect); err != nil {
-		return fmt.Errorf("ask the engine for its version: %w", err)
+		return fmt.Errorf("query the engine's version: %w", err)
 	}
 	var names []string
 	if err := json.Unmarshal(out, &[]any{&e.Version, &e.Timezone, &names}); err != nil {
@@ -78,22 +78,22 @@ func (e *Engine) learn() error {
 	return nil
 }
 
-// Connect opens an engine connection, which costs about 0.4 ms and 250 KiB. It
-// may do whatever any role may, until a session takes one on. None is kept for
-// another client: a session never sees what another one left behind.
+// Connect opens an engine connection, in about 0.4 ms and 250 KiB. It has all rights until
+// a session sets its user. Connections are not reused, so that no state passes between
+// clients.
 func (e *Engine) Connect() (*Conn, error) {
 	id := "connection-" + strconv.FormatUint(e.ids.Add(1), 10)
 	argv, keep := cStrings(append([]string{"clickhouse", "--" + Marker + "=" + id}, e.args...))
 	handle := e.lib.connect(int32(len(keep)), argv)
 	runtime.KeepAlive(keep)
 	if handle == nil {
-		return nil, errors.New("the engine refused a connection; is the folder writable and in no other use?")
+		return nil, errors.New("the engine refused a connection: check that the folder is writable and not in use")
 	}
 	return &Conn{engine: e, handle: handle, ID: id}, nil
 }
 
-// Kill ends the statement that runs on the connection with this id, if one does.
-// Only ids of Connect are passed, which need no quoting.
+// Kill ends the statement of the connection with this id, if any. Ids of Connect need no
+// quoting.
 func (e *Engine) Kill(id string) error {
 	e.controlMu.Lock()
 	defer e.controlMu.Unlock()
@@ -101,11 +101,11 @@ func (e *Engine) Kill(id string) error {
 	return err
 }
 
-// Progress is what a statement has read so far.
+// Progress is the data read by a statement so far.
 type Progress struct{ Rows, Bytes, Total uint64 }
 
-// Progress asks for what runs on the connection with this id. ok is false when
-// nothing does. It is not to be cancelled: what cancels is the same connection.
+// Progress returns that of the connection with this id; ok is false if no statement runs.
+// It cannot be cancelled: KILL QUERY needs the same connection.
 func (e *Engine) Progress(id string) (p Progress, ok bool) {
 	e.controlMu.Lock()
 	defer e.controlMu.Unlock()
@@ -118,13 +118,13 @@ func (e *Engine) Progress(id string) (p Progress, ok bool) {
 	return p, err == nil
 }
 
-// Close closes the engine. Nothing may run on it any more.
+// Close closes the engine. No statement may run.
 func (e *Engine) Close() {
 	e.control.Disconnect()
-	e.lib.shutdown() // Joins the engine's threads. Its data is on disk either way.
+	e.lib.shutdown() // joins the engine's threads; its data is already on disk
 }
 
-// cStrings lays strings out as a C argv. The second result keeps them alive.
+// cStrings converts strings to a C argv. The second result keeps them alive.
 func cStrings(values []string) (**byte, []*byte) {
 	argv := make([]*byte, 0, len(values)+1)
 	for _, value := range values {

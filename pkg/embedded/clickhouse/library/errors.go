@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// codes are those that the front itself raises, by their names in ClickHouse.
+// codes are the error codes that the server package raises, by ClickHouse's names.
 var codes = map[string]int{
 	"BAD_ARGUMENTS":                 36,
 	"CANNOT_READ_ALL_DATA":          33,
@@ -48,7 +48,7 @@ var (
 	versionSuffix = regexp.MustCompile(`\s*\(version [^()]*(?:\([^()]*\))?\)\s*$`)
 )
 
-// ParseException reads what the engine reports as the text of an error.
+// ParseException parses an error text of the engine.
 func ParseException(text string) *Exception {
 	text = strings.TrimSpace(versionSuffix.ReplaceAllString(text, ""))
 	match := exceptionText.FindStringSubmatch(text)
@@ -60,7 +60,7 @@ func ParseException(text string) *Exception {
 		code = codes["STD_EXCEPTION"]
 	}
 	message := match[2]
-	// What a part of the engine that is its own client reports is wrapped once
+	// Errors of engine parts that are clients of the engine are wrapped once
 	// more: Code: 6. DB::Exception: Code: 6. DB::Exception: … (version …). (NAME)
 	if inner, ok := strings.CutPrefix(message, "DB::Exception: Code: "+match[1]+". "); ok {
 		message = inner
@@ -71,7 +71,7 @@ func ParseException(text string) *Exception {
 	return &Exception{Code: code, Message: message}
 }
 
-// AsException is err as ClickHouse would put it.
+// AsException converts err to an Exception.
 func AsException(err error) *Exception {
 	var exception *Exception
 	if errors.As(err, &exception) {
@@ -80,7 +80,7 @@ func AsException(err error) *Exception {
 	return Exceptionf("STD_EXCEPTION", "%v", err)
 }
 
-// Exceptionf is an Exception of one of the codes.
+// Exceptionf formats an Exception of one of the codes.
 func Exceptionf(name, format string, args ...any) *Exception {
 	return &Exception{Code: codes[name], Message: "DB::Exception: " + fmt.Sprintf(format, args...) + " (" + name + ")"}
 }

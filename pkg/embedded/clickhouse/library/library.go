@@ -11,16 +11,16 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Version is the version of the npm packages @chdb/lib-<platform> this package
-// is made for. They hold ClickHouse 26.7 as one shared library.
+// Version is the version of the npm packages @chdb/lib-<platform> for this package:
+// ClickHouse 26.7 as a shared library.
 const Version = "26.7.3-stable.1"
 
-// EnvLibrary names the environment variable that says where the engine is.
+// EnvLibrary is the environment variable with the path of the engine.
 const EnvLibrary = "SLUICE_CLICKHOUSE_LIBRARY"
 
 const libraryName = "libchdb.so" // on macOS too
 
-// platforms are the npm names of the platforms the engine is built for.
+// platforms are the npm names of supported platforms.
 var platforms = map[string]string{
 	"linux/amd64":  "linux-x64-gnu",
 	"linux/arm64":  "linux-arm64-gnu",
@@ -28,10 +28,9 @@ var platforms = map[string]string{
 	"darwin/arm64": "darwin-arm64",
 }
 
-// Locate finds the engine's library: at the path given, or else at
-// $SLUICE_CLICKHOUSE_LIBRARY, or else next to the program, where `make build`
-// links it. It looks nowhere else: a library is code, and a folder above the
-// working folder may belong to another user.
+// Locate finds the engine's library: at the given path, else at $SLUICE_CLICKHOUSE_LIBRARY,
+// else next to the program, where `make build` links it. It searches nowhere else: a
+// library is code, and a parent of the working folder may belong to another user.
 func Locate(explicit string) (string, error) {
 	if explicit == "" {
 		explicit = os.Getenv(EnvLibrary)
@@ -55,15 +54,14 @@ func Locate(explicit string) (string, error) {
 	}
 	library := filepath.Join(filepath.Dir(program), libraryName)
 	if err := isFile(library); err != nil {
-		return "", fmt.Errorf("the ClickHouse engine (@chdb/lib-%s %s) is not next to the program: run `make build` and use bin/sluice, or give its %s by --clickhouse-library or %s: %w",
+		return "", fmt.Errorf("the ClickHouse engine (@chdb/lib-%s %s) is not next to the program: run `make build` and use bin/sluice, or set the path of its %s by --clickhouse-library or %s: %w",
 			platform, Version, libraryName, EnvLibrary, err)
 	}
 	return library, nil
 }
 
-// Fetched finds the library that `make engine` has fetched for the checkout
-// that holds the working folder. It is for tests and tools of that checkout,
-// which trust it already; programs use Locate.
+// Fetched finds the library that `make engine` fetched for the checkout of the working
+// folder. It is for tests and tools of that checkout; programs use Locate.
 func Fetched() (string, error) {
 	if explicit := os.Getenv(EnvLibrary); explicit != "" {
 		return Locate(explicit)
@@ -89,18 +87,17 @@ func Fetched() (string, error) {
 	return library, nil
 }
 
-// isProject tells whether the folder holds the module of this package, and not one
-// of the modules within it.
+// isProject tells whether the folder has the main module, not a nested one.
 func isProject(folder string) bool {
 	mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
 	return err == nil && bytes.HasPrefix(mod, []byte("module sluice\n"))
 }
 
-// platform is the npm name of the platform this program is built for.
+// platform is the npm name of this program's platform.
 func platform() (string, error) {
 	name, ok := platforms[runtime.GOOS+"/"+runtime.GOARCH]
 	if !ok {
-		return "", fmt.Errorf("there is no embedded ClickHouse engine for %s/%s, only for linux and macOS on x64 and arm64; "+
+		return "", fmt.Errorf("no embedded ClickHouse engine for %s/%s, only for Linux and macOS on x64 and arm64: "+
 			"use a ClickHouse server instead", runtime.GOOS, runtime.GOARCH)
 	}
 	return name, nil
@@ -112,14 +109,14 @@ func isFile(path string) error {
 		return err
 	}
 	if !stat.Mode().IsRegular() {
-		return errors.New("it is not a file")
+		return errors.New("not a regular file")
 	}
 	return nil
 }
 
-// functions is the part of the engine's C API that is used (chdb.h). Texts are
-// passed with their lengths, results are freed with destroyResult, and every
-// call but kill's blocks its thread until the engine is done.
+// functions is the used part of the engine's C API (chdb.h). Texts have explicit lengths,
+// destroyResult frees results, and every call except kill blocks its thread until the
+// engine is done.
 type functions struct {
 	setSignalHandlers func(enabled int32)
 	connect           func(argc int32, argv **byte) *uintptr
@@ -152,13 +149,13 @@ type functions struct {
 	destroyResult func(result uintptr)
 }
 
-// load loads the engine into this process. It stays until the process ends.
+// load loads the engine into this process. It cannot be unloaded.
 func load(path string) (lib *functions, err error) {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return nil, fmt.Errorf("load the ClickHouse engine %s (on Linux it needs glibc): %w", path, err)
 	}
-	defer func() { // RegisterLibFunc panics on a symbol that is not there.
+	defer func() { // RegisterLibFunc panics on a missing symbol.
 		if missing := recover(); missing != nil {
 			lib, err = nil, fmt.Errorf("the ClickHouse engine %s is not version %s: %v", path, Version, missing)
 		}
@@ -193,6 +190,6 @@ func load(path string) (lib *functions, err error) {
 	} {
 		purego.RegisterLibFunc(function, handle, name)
 	}
-	lib.setSignalHandlers(0) // Signals stay with Go. Must come before the first connection.
+	lib.setSignalHandlers(0) // Go handles signals; must precede the first connection
 	return lib, nil
 }

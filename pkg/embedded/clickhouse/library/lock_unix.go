@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// waitForFolder is how long a new engine waits for the one before it, which may
-// be dying just now, to let go of the data folder.
+// waitForFolder is how long a new engine waits for a dying predecessor to release the data
+// folder.
 const waitForFolder = 5 * time.Second
 
-// LockFolder takes the data folder for this process. The system lets go of it
-// when the process ends, however it ends.
+// LockFolder locks the data folder for this process. The kernel releases it when the process
+// ends.
 func LockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(folder, "engine.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -34,7 +34,7 @@ func LockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
 			file.Close()
-			return nil, fmt.Errorf("the ClickHouse data folder %s is in use by another engine: %w", folder, err)
+			return nil, fmt.Errorf("the ClickHouse data folder %s is in use by another process: %w", folder, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -45,9 +45,8 @@ func LockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 	}
 }
 
-// engineIsGone returns EWOULDBLOCK while an engine holds the lock that it takes
-// itself. The files of a process that is killed are closed one after the other: our
-// lock, which it has had for longer, before this one.
+// engineIsGone returns EWOULDBLOCK while an engine holds its own lock. The files of a killed
+// process are closed one after the other: our lock, taken earlier, before the engine's.
 func engineIsGone(folder string) error {
 	file, err := os.OpenFile(filepath.Join(folder, "status"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,6 +55,6 @@ func engineIsGone(folder string) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close() // and unlock
+	defer file.Close() // also unlocks
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

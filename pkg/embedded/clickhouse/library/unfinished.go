@@ -13,23 +13,22 @@ import (
 	"strings"
 )
 
-// An INSERT into a MergeTree table first writes its token to the table's
-// deduplication log and then puts its part in place. A process that is killed
-// between the two leaves a token without a part: the INSERT was never
-// acknowledged, and when it is repeated the engine takes it for stored already
-// and drops it. Its rows would be gone for ever.
+// An INSERT into a MergeTree table writes its token to the table's deduplication log and
+// then moves its part into place. A process killed between the two leaves a token without a
+// part: the INSERT was never acknowledged, yet a retry is deduplicated, and its rows are
+// lost.
 //
-// So before the engine opens a table, the tokens of parts that are not there
-// are dropped from its log, in the engine's own way: by a further line.
+// So before the engine opens a table, tokens of missing parts are dropped from its log, in
+// the engine's way: by appending a line.
 
-// What a line of the log says.
+// Operations in a line of the log.
 const (
 	tokenAdded   = "1"
 	tokenDropped = "2"
 )
 
-// ForgetUnfinished drops the tokens of inserts that were never finished, in
-// every table of the data folder. No engine may have it open.
+// ForgetUnfinished drops the tokens of unfinished inserts in every table of the data folder.
+// No engine may have it open.
 func ForgetUnfinished(data string, log *slog.Logger) error {
 	tables, err := filepath.Glob(filepath.Join(escapeGlob(data), "store", "*", "*", "deduplication_logs"))
 	if err != nil {
@@ -41,14 +40,13 @@ func ForgetUnfinished(data string, log *slog.Logger) error {
 			return fmt.Errorf("look for unfinished inserts: %w", err)
 		}
 		for _, part := range parts {
-			log.Warn("clickhouse: an insert was not finished when the engine was killed: it is stored when it is repeated", "table", filepath.Base(filepath.Dir(logs)), "part", part)
+			log.Warn("clickhouse: dropped the token of an insert that a kill interrupted, so that a retry stores it", "table", filepath.Base(filepath.Dir(logs)), "part", part)
 		}
 	}
 	return nil
 }
 
-// forgetUnfinishedOf does it for one table, and returns the parts that are not
-// there.
+// forgetUnfinishedOf does so for one table, and returns the missing parts.
 func forgetUnfinishedOf(table, logs string) ([]string, error) {
 	present, err := partsIn(table)
 	if err != nil {
@@ -75,20 +73,19 @@ func forgetUnfinishedOf(table, logs string) ([]string, error) {
 		return nil, err
 	}
 	_, err = f.Write(lines.Bytes())
-	// A crash here leaves none of the lines or some: the next start does it
-	// again.
+	// A crash here leaves some of the lines: the next start adds the rest.
 	return missing, errors.Join(err, f.Sync(), f.Close())
 }
 
-// part is the name of a part: <partition>_<first block>_<last block>_<level>,
-// with the number of a mutation behind it if there was one.
+// part is the name of a part: <partition>_<first block>_<last block>_<level>, and after a
+// mutation its number.
 type part struct {
 	name        string
 	partition   string
 	first, last int64
 }
 
-// parsePart reads the name of a part; others, such as tmp_insert_…, are not.
+// parsePart parses the name of a part; false for others, such as tmp_insert_….
 func parsePart(name string) (p part, ok bool) {
 	fields := strings.Split(name, "_")
 	if len(fields) != 4 && len(fields) != 5 {
@@ -110,8 +107,7 @@ func parsePart(name string) (p part, ok bool) {
 	return p, true
 }
 
-// partSet is the parts of a table that are on disk, merged and outdated ones
-// included.
+// partSet is the parts of a table on disk, merged and outdated ones included.
 type partSet map[string][]part // by partition
 
 func partsIn(table string) (partSet, error) {
@@ -128,20 +124,19 @@ func partsIn(table string) (partSet, error) {
 	return set, nil
 }
 
-// cover tells whether p, or what it was merged into, is there.
+// cover tells whether p, or the part it was merged into, exists.
 func (s partSet) cover(p part) bool {
 	return slices.ContainsFunc(s[p.partition], func(on part) bool { return on.first <= p.first && p.last <= on.last })
 }
 
-// remembered is what a table knows of an insert by its token.
+// remembered is a token in a table's deduplication log.
 type remembered struct {
 	id    string
-	parts []part // that it may have become: several when one failed and was repeated
+	parts []part // its possible parts: several if an insert failed and was retried
 }
 
-// readTokens reads the logs of a table, in their order, and returns what is not
-// dropped, and the name of the newest log, without the line that it was killed
-// in.
+// readTokens reads the logs of a table in order. It returns the tokens that are not dropped,
+// and the newest log, truncated before a partial last line.
 func readTokens(logs string) (tokens []remembered, newest string, err error) {
 	names, err := filepath.Glob(filepath.Join(escapeGlob(logs), "deduplication_log_*.txt"))
 	if err != nil || len(names) == 0 {
@@ -189,7 +184,7 @@ func logNumber(name string) int {
 	return n
 }
 
-// escapeGlob makes a pattern that matches the folder alone.
+// escapeGlob escapes a folder for use in a pattern.
 func escapeGlob(folder string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(folder)
 }

@@ -44,7 +44,7 @@ func TestAnInsertKilledBeforeItsPartIsInPlace(t *testing.T) {
 			expect.Equal(t, "table and views", counts{200, 200, 200}, counted(t, c, "counted"))
 			e.Kill()
 			e.Restart()
-			if log := e.Log(); strings.Contains(log, "not finished") {
+			if log := e.Log(); strings.Contains(log, "dropped the token of an insert") {
 				t.Errorf("an insert that was finished is forgotten:\n%s", log)
 			}
 		})

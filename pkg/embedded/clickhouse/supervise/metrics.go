@@ -5,7 +5,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are those of a Supervisor.
 type metrics struct {
 	up       prometheus.Gauge
 	restarts prometheus.Counter
@@ -16,11 +15,11 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	return metrics{
 		up: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "up",
-			Help: "1 while the embedded ClickHouse engine answers, 0 while it starts, is dead, or has not answered for 4 s.",
+			Help: "1 while the embedded ClickHouse engine answers; 0 while it starts, is dead, or has not answered for 4 s.",
 		}),
 		restarts: auto.NewCounter(prometheus.CounterOpts{
 			Name: "restarts_total",
-			Help: "How often the embedded ClickHouse engine died and was started again.",
+			Help: "Restarts of the embedded ClickHouse engine after it died.",
 		}),
 	}
 }

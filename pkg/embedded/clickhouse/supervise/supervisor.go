@@ -21,29 +21,29 @@ import (
 	"sluice/pkg/option"
 )
 
-// Config says which process is the engine.
+// Config configures a Supervisor.
 type Config struct {
 	Executable string                // program that serves the engine; default: this one
 	Args       []string              // its arguments, like clickhouse --data …
 	Env        []string              // its environment; default: this process's
-	Output     io.Writer             // where its log lines go, as they are; default: os.Stderr
-	Settled    time.Duration         `default:"10s"`   // a child that was ready for so long is started again at once
-	Backoff    time.Duration         `default:"100ms"` // pause before a younger one is, doubled each time
-	MaxBackoff time.Duration         `default:"5s"`    // the longest such pause
+	Output     io.Writer             // of its log lines, unchanged; default: os.Stderr
+	Settled    time.Duration         `default:"10s"`   // a child that was ready for this long is restarted at once
+	Backoff    time.Duration         `default:"100ms"` // pause before other restarts, doubled each time
+	MaxBackoff time.Duration         `default:"5s"`    // limit of that pause
 	Stop       time.Duration         `default:"10s"`   // between SIGTERM and SIGKILL
 	Metrics    prometheus.Registerer // default: none
 
-	// Insist starts a child again that ends before it was ever ready, too: for a
-	// program that does more than to run the engine.
+	// Insist also restarts a child that ends before it was ever ready: for a program that
+	// does more than run the engine.
 	Insist bool
 
-	// Probe asks the engine that serves for something it answers at once, and
-	// fails when it does not within the context. Default: it is not asked.
+	// Probe sends the engine a query that it answers at once, and fails if it does not
+	// within the context. Default: no probes.
 	Probe      func(context.Context) error `json:"-"`
-	ProbeEvery time.Duration               `default:"5s"`  // between two questions
-	ProbeLimit time.Duration               `default:"4s"`  // how long an answer may take: a child that takes longer is not up
-	Silent     time.Duration               `default:"3m"`  // a child that has not answered for so long is killed
-	Start      time.Duration               `default:"15m"` // a child that does not serve after so long is killed, when there is a Probe
+	ProbeEvery time.Duration               `default:"5s"`  // interval of probes
+	ProbeLimit time.Duration               `default:"4s"`  // limit of an answer; a slower child is not up
+	Silent     time.Duration               `default:"3m"`  // a child without an answer for this long is killed
+	Start      time.Duration               `default:"15m"` // with a Probe, a child that does not serve after this is killed
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -64,9 +64,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Supervisor keeps the engine's process running. The child does not outlive
-// this process, however it ends: it holds the other end of a pipe, and on Linux
-// the kernel kills it.
+// Supervisor keeps the engine's process running. The child cannot outlive this process: it
+// holds the other end of a pipe, and on Linux the kernel kills it.
 type Supervisor struct {
 	cfg     Config
 	log     *slog.Logger
@@ -79,13 +78,13 @@ type Supervisor struct {
 	err   error         // of Run
 }
 
-// New makes a Supervisor. Nothing happens before Run.
+// New makes a Supervisor. Run starts the child.
 func New(cfg Config, log *slog.Logger) *Supervisor {
 	return &Supervisor{cfg: cfg, log: log, metrics: newMetrics(cfg.Metrics), ready: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// Ready waits until the engine serves. It fails when ctx ends first, or when Run
-// has given up.
+// Ready waits until the engine serves. It fails when ctx ends first, or when Run has
+// returned.
 func (s *Supervisor) Ready(ctx context.Context) error {
 	s.mu.Lock()
 	ready := s.ready
@@ -97,17 +96,16 @@ func (s *Supervisor) Ready(ctx context.Context) error {
 		if s.err != nil {
 			return s.err
 		}
-		return errors.New("the ClickHouse engine has been stopped")
+		return errors.New("the ClickHouse engine was stopped")
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the ClickHouse engine: %w", ctx.Err())
 	}
 }
 
-// Run starts the engine's process and starts it again whenever it dies, until ctx
-// ends; then it stops it, and returns nil once it is gone. A child that ends
-// before it was ever ready is not tried again, unless Insist says so: Run returns
-// what it said, since what is wrong, a port in use or a missing library, needs an
-// operator. Call it once.
+// Run starts the engine's process and restarts it whenever it dies, until ctx ends; then it
+// stops it and returns nil. A child that ends before it was ever ready is not restarted
+// unless Insist is set: Run returns its last line, since the cause, a port in use or a
+// missing library, needs an operator. Call it once.
 func (s *Supervisor) Run(ctx context.Context) (err error) {
 	defer func() {
 		s.err = err
@@ -132,7 +130,7 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 			pause = s.cfg.Backoff
 		}
 		s.metrics.restarts.Inc()
-		s.log.Error("clickhouse: the engine died, starting it again", "reason", err, "said", last, "served_seconds", lived.Seconds())
+		s.log.Error("clickhouse: the engine died; restarting it", "reason", err, "said", last, "served_seconds", lived.Seconds())
 		if lived >= s.cfg.Settled {
 			continue
 		}
@@ -145,14 +143,13 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 	}
 }
 
-// child runs one process. It returns how long it served, its last line, and how
-// it ended.
+// child runs one process. It returns how long it served, its last line, and how it ended.
 func (s *Supervisor) child(ctx context.Context) (served time.Duration, last string, err error) {
 	lifeline, hold, err := os.Pipe()
 	if err != nil {
 		return 0, "", err
 	}
-	defer hold.Close() // Ended by this process's end, whatever kind it is.
+	defer hold.Close() // closed when this process ends in any way
 	news, tell, err := os.Pipe()
 	if err != nil {
 		lifeline.Close()
@@ -191,20 +188,20 @@ func (s *Supervisor) child(ctx context.Context) (served time.Duration, last stri
 	err = child.Wait()
 	close(stopped)
 	stopping.Wait()
-	if begin, ok := <-since; ok { // Its end of the pipe is closed now.
+	if begin, ok := <-since; ok { // its end of the pipe is closed
 		served = max(time.Since(begin), 1)
 	}
 	s.setReady(false)
 	return served, lines.lastLine(), err
 }
 
-// watch kills a process that hangs: one that does not come to serve, or that
-// serves and answers nothing any more. What it had acknowledged is stored.
+// watch kills a process that hangs: one that does not start to serve in time, or stops
+// answering. Whatever it acknowledged is stored.
 func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		<-ended // comes after every start
+		<-ended // reached after every start
 		cancel()
 	}()
 	starting, started := context.WithTimeout(ctx, s.cfg.Start)
@@ -227,12 +224,12 @@ func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
 		}
 	}
 	if ctx.Err() == nil {
-		s.log.Error("clickhouse: the engine does not answer, killing it", "runbook", "EngineDied")
-		_ = process.Kill() // it may just have ended
+		s.log.Error("clickhouse: the engine does not answer; killing it", "runbook", "EngineDied")
+		_ = process.Kill() // it may have ended
 	}
 }
 
-// report logs that the engine is silent, or answers again.
+// report logs a change between answering and silent.
 func (s *Supervisor) report(answers bool) {
 	if answers {
 		s.log.Info("clickhouse: the engine answers again")
@@ -241,8 +238,8 @@ func (s *Supervisor) report(answers bool) {
 	s.log.Warn("clickhouse: the engine does not answer; records wait in the stream", "for", s.cfg.ProbeLimit, "killed_after", s.cfg.Silent, "runbook", "EngineDied")
 }
 
-// answers asks the engine once. A driver may wait for longer than its context
-// allows, until the process it asks is gone.
+// answers probes the engine once. A driver may exceed its context until the process has
+// ended.
 func (s *Supervisor) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProbeLimit)
 	defer cancel()
@@ -264,12 +261,12 @@ func (s *Supervisor) stop(ctx context.Context, process *os.Process, ended <-chan
 	case <-ctx.Done():
 	}
 	if err := process.Signal(syscall.SIGTERM); err != nil {
-		return // It has just ended.
+		return // it has ended
 	}
 	select {
 	case <-ended:
 	case <-time.After(s.cfg.Stop):
-		s.log.Warn("clickhouse: the engine does not stop, killing it", "after_seconds", s.cfg.Stop.Seconds())
+		s.log.Warn("clickhouse: the engine does not stop; killing it", "after_seconds", s.cfg.Stop.Seconds())
 		process.Kill()
 	}
 }
@@ -289,7 +286,7 @@ func (s *Supervisor) setReady(up bool) {
 	s.ready = make(chan struct{})
 }
 
-// lineWriter passes whole lines on and remembers the last one.
+// lineWriter forwards whole lines and keeps the last one.
 type lineWriter struct {
 	to   io.Writer
 	part []byte
@@ -323,7 +320,7 @@ func (l *lineWriter) note(lines []byte) {
 	}
 }
 
-// lastLine is the last line written. Call it when nothing writes any more.
+// lastLine is the last line written. Call it after the last write.
 func (l *lineWriter) lastLine() string {
 	l.note(l.part)
 	return l.last

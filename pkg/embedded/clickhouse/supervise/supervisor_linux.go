@@ -2,9 +2,8 @@ package supervise
 
 import "syscall"
 
-// childAttributes puts the child into a group of its own, so that Ctrl-C reaches
-// the parent alone, which stops the engine last; and has the kernel kill it when
-// the parent is gone.
+// childAttributes puts the child into its own process group, so that Ctrl-C reaches only the
+// parent, which stops the engine last; and lets the kernel kill it when the parent ends.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,9 +4,8 @@ package supervise
 
 import "syscall"
 
-// childAttributes puts the child into a group of its own, so that Ctrl-C reaches
-// the parent alone, which stops the engine last. That the parent is gone, the
-// child learns from its lifeline.
+// childAttributes puts the child into its own process group, so that Ctrl-C reaches only the
+// parent, which stops the engine last. The lifeline ends the child when the parent ends.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -166,10 +166,10 @@ func TestSupervisorRestartsAnEngineThatDies(t *testing.T) {
 		}
 	}
 	const want = `
-# HELP sluice_clickhouse_engine_restarts_total How often the embedded ClickHouse engine died and was started again.
+# HELP sluice_clickhouse_engine_restarts_total Restarts of the embedded ClickHouse engine after it died.
 # TYPE sluice_clickhouse_engine_restarts_total counter
 sluice_clickhouse_engine_restarts_total 3
-# HELP sluice_clickhouse_engine_up 1 while the embedded ClickHouse engine answers, 0 while it starts, is dead, or has not answered for 4 s.
+# HELP sluice_clickhouse_engine_up 1 while the embedded ClickHouse engine answers; 0 while it starts, is dead, or has not answered for 4 s.
 # TYPE sluice_clickhouse_engine_up gauge
 sluice_clickhouse_engine_up 1
 `
@@ -201,7 +201,7 @@ func TestSupervisorGivesUpOnAnEngineThatNeverServed(t *testing.T) {
 	}{
 		"a port in use":               {server.Config{Data: t.TempDir(), Listen: taken.Addr().String()}, "address already in use"},
 		"an address without password": {server.Config{Data: t.TempDir(), Listen: "0.0.0.0:0"}, "add --private"},
-		"a folder in use":             {server.Config{Data: e.Data(), Listen: "127.0.0.1:0"}, "is in use by another engine"},
+		"a folder in use":             {server.Config{Data: e.Data(), Listen: "127.0.0.1:0"}, "is in use by another process"},
 		"a folder that cannot be":     {server.Config{Data: os.DevNull + "/data", Listen: "127.0.0.1:0"}, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
 	ready, stop := runs(t, s, out)
 	ready()
 	up := func(want int) bool {
-		return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP %[1]s 1 while the embedded ClickHouse engine answers, 0 while it starts, is dead, or has not answered for 4 s.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n",
+		return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP %[1]s 1 while the embedded ClickHouse engine answers; 0 while it starts, is dead, or has not answered for 4 s.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n",
 			"sluice_clickhouse_engine_up", want)), "sluice_clickhouse_engine_up") == nil
 	}
 	if !up(1) {

@@ -17,7 +17,6 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// CA signs certificates for the time of a test.
 type CA struct {
 	t    testing.TB
 	root *x509.Certificate
@@ -25,10 +24,9 @@ type CA struct {
 	pem  []byte
 }
 
-// Certificate is a certificate and its key, as files of PEM hold them.
+// Certificate is a certificate and its key in PEM.
 type Certificate struct{ Cert, Key []byte }
 
-// NewCA makes a CA of this name.
 func NewCA(t testing.TB, name string) *CA {
 	t.Helper()
 	key := newKey(t)
@@ -43,11 +41,10 @@ func NewCA(t testing.TB, name string) *CA {
 	return &CA{t: t, root: root, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// PEM is the certificate of the CA itself, for those who trust it.
+// PEM is the certificate of the CA itself|.
 func (ca *CA) PEM() []byte { return ca.pem }
 
-// Server signs a certificate for a server on this machine, which servers also
-// show to each other.
+// Server signs a certificate for a server on this machine, also for routes.
 func (ca *CA) Server(name string) Certificate {
 	return ca.sign(name, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 }
@@ -86,8 +83,7 @@ func serial(t testing.TB) *big.Int {
 	return n
 }
 
-// Write writes content as the file of this name in a folder, in one step, as a
-// secret has to be replaced, and returns its path.
+// Write atomically writes a file in a folder, as secrets are replaced, and returns its path.
 func Write(t testing.TB, dir, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)

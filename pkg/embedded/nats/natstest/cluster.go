@@ -16,16 +16,15 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Cluster is NATS servers that replicate to each other, configured by plain
-// files as outside of a test. They stop with the test.
+// Cluster is a cluster of NATS servers, configured by files as in production. They stop
+// with the test.
 type Cluster struct {
 	URL     string // of all of them
 	t       testing.TB
 	servers []*Server
 }
 
-// StartCluster starts n servers for the time of the test, and waits until
-// JetStream has a leader.
+// StartCluster starts n servers and waits until JetStream has a leader.
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	url, files := clusterFiles(t, n)
@@ -49,8 +48,7 @@ func (c *Cluster) Start(i int) {
 // Stop stops server i; its data stays.
 func (c *Cluster) Stop(i int) { c.servers[i].Stop() }
 
-// clusterFiles writes the configurations of n servers, and returns the URL of
-// all of them.
+// clusterFiles writes the configurations of n servers and returns their URL.
 func clusterFiles(t testing.TB, n int) (url string, files []string) {
 	t.Helper()
 	var ports []string
@@ -73,7 +71,7 @@ func clusterFiles(t testing.TB, n int) (url string, files []string) {
 	return strings.Join(urls, ","), files
 }
 
-// Leader is the server that leads a stream, -1 when there is none.
+// Leader is the server that leads a stream, -1 if none.
 func (c *Cluster) Leader(stream string) int {
 	c.t.Helper()
 	js, done := c.jetStream()
@@ -89,8 +87,7 @@ func (c *Cluster) Leader(stream string) int {
 	return i
 }
 
-// await waits until the servers can make streams of as many replicas as there
-// are servers.
+// await waits until streams with a replica on every server can be created.
 func (c *Cluster) await() {
 	c.t.Helper()
 	js, done := c.jetStream()

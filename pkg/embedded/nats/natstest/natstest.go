@@ -12,8 +12,8 @@ import (
 	embedded "sluice/pkg/embedded/nats"
 )
 
-// Server is a NATS server on a free loopback port with its data in the test's
-// temporary folder. It stops with the test.
+// Server is a NATS server on a free loopback port, with its data in the test's temporary
+// folder. It stops with the test.
 type Server struct {
 	URL  string // nats://127.0.0.1:port, the same after Restart
 	Data string // folder of its files
@@ -22,14 +22,13 @@ type Server struct {
 	srv  *embedded.Server
 }
 
-// Start starts a server for the time of the test.
+// Start starts a server|.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartWith(t, embedded.Config{})
 }
 
-// StartWith is Start with a Config of the test's own; the data folder and the
-// address are set when it leaves them out.
+// StartWith is Start with a Config; empty data folder and address are set.
 func StartWith(t testing.TB, cfg embedded.Config) *Server {
 	t.Helper()
 	if cfg.Data == "" {
@@ -58,8 +57,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart starts the server again on the same data and port, after a Stop of
-// its own if it still runs.
+// Restart restarts the server on the same data and port.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Stop()
@@ -73,8 +71,7 @@ func (s *Server) Restart() {
 // Embedded is the running server.
 func (s *Server) Embedded() *embedded.Server { return s.srv }
 
-// Connect connects over TCP, reconnecting for ever; the connection closes with
-// the test.
+// Connect connects over TCP and reconnects for ever; the connection closes with the test.
 func (s *Server) Connect(opts ...nats.Option) *nats.Conn {
 	s.t.Helper()
 	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectBufSize(-1)}, opts...)

@@ -21,8 +21,8 @@ const (
 	childConfig = "NATSTEST_CONFIG"
 )
 
-// Main runs the tests of a package that use StartProcess. In a process that one
-// of them started, it is the server instead.
+// Main runs the tests of a package that uses StartProcess, or, in a process that one of them
+// started, the server.
 //
 //	func TestMain(m *testing.M) { natstest.Main(m) }
 func Main(m *testing.M) {
@@ -34,10 +34,10 @@ func Main(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	select {} // it serves until it is killed
+	select {} // serve until killed
 }
 
-// Process is a NATS server in a process of its own, to be killed and paused.
+// Process is a NATS server in a process that tests kill and pause.
 type Process struct {
 	*programtest.Process
 	URL  string // the same after every start
@@ -45,15 +45,14 @@ type Process struct {
 	t    testing.TB
 }
 
-// StartProcess starts a server in a process of its own for the time of the
-// test, which needs Main.
+// StartProcess starts a server in its own process; the package needs Main.
 func StartProcess(t testing.TB) *Process {
 	t.Helper()
 	return startProcess(t, programtest.Address(), t.TempDir(), "")
 }
 
-// StartProcesses starts a cluster of n servers, n0 and so on, each in a process
-// of its own, and returns them with the URL of all.
+// StartProcesses starts a cluster of n servers, n0 and so on, each in its own process, and
+// returns them with their URL.
 func StartProcesses(t testing.TB, n int) (url string, all []*Process) {
 	t.Helper()
 	url, files := clusterFiles(t, n)
@@ -75,7 +74,7 @@ func startProcess(t testing.TB, address, data, config string) *Process {
 	return p
 }
 
-// Start starts the server on its data and port, and returns when it serves.
+// Start starts the server on its data and port, and returns once it serves.
 func (p *Process) Start() {
 	p.t.Helper()
 	fatal.If(p.t, p.Process.Start())
@@ -93,14 +92,13 @@ func (p *Process) Start() {
 	}
 }
 
-// Kill ends the server as a power switch would, except that the operating
-// system keeps what it was given.
+// Kill ends the server by SIGKILL, like a power failure that the page cache survives.
 func (p *Process) Kill() { p.Process.Kill() }
 
-// Pause stops the process where it is; its connections stay open.
+// Pause suspends the process; its connections stay open.
 func (p *Process) Pause() {
 	p.t.Helper()
 	if !p.Process.Pause() {
-		p.t.Fatal("NATS does not stand still")
+		p.t.Fatal("NATS does not pause")
 	}
 }
